@@ -1,0 +1,315 @@
+"""What the benchmarks share: threads, timing in turn, the machine's FMA peak, tables.
+
+A benchmark is a program that runs itself again, once per thread count, because every library reads its number
+of threads when it is imported. Import nothing but this file before `thread_environment` has taken effect.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+PAUSE = 0.01  # seconds; thread pools spin for some milliseconds after their last task
+QUIET = 0.1  # cores that others may keep busy in a measurement worth keeping
+RESULTS = Path(__file__).resolve().parent / "results"
+
+Runner = Callable[[int], object]
+"""A contender: called with n, it does its work n times and returns when all of it is done."""
+
+
+# Threads ---------------------------------------------------------------------------------------------------
+
+
+def available_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def thread_environment(threads: int) -> dict[str, str]:
+    """The variables that give TVM, OpenMP, OpenBLAS, MKL and XLA that many threads."""
+    names = ("TVM_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    environment = dict.fromkeys(names, str(threads))
+    environment["JAX_PLATFORMS"] = "cpu"
+    # XLA takes its pool's size from NPROC; the first flag keeps Eigen's own pool out of one-thread runs.
+    environment["NPROC"] = str(threads)
+    environment["XLA_FLAGS"] = f"--xla_cpu_multi_thread_eigen={str(threads > 1).lower()}"
+    return environment
+
+
+def run_with_threads(script: str, threads: int, arguments: Sequence[str]) -> Any:
+    """Runs `script ARGUMENTS --child FILE` in a process with that many threads; returns the JSON of FILE.
+
+    Where the child fails, and has said why, this process ends with its status.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "result.json"
+        command = [sys.executable, script, *arguments, "--child", str(path)]
+        environment = {**os.environ, **thread_environment(threads)}
+        if status := subprocess.run(command, env=environment, check=False).returncode:
+            sys.exit(status if status > 0 else 128 - status)  # as a shell reports signals
+        return json.loads(path.read_text(encoding="utf-8"))
+
+
+# The machine -----------------------------------------------------------------------------------------------
+
+
+def cpu_model() -> str:
+    """The processor's name as the system gives it."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def version(package: str) -> str | None:
+    """The installed version of a package, None without it."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def machine() -> dict[str, Any]:
+    """Processor, cores, and the versions of what takes part."""
+    packages = ("dlsys", "apache-tvm", "apache-tvm-ffi", "numpy", "torch", "jax")
+    versions = {package: version(package) for package in packages}
+    return {
+        "cpu": cpu_model(),
+        "cores": available_cores(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "versions": {package: number for package, number in versions.items() if number},
+    }
+
+
+def machine_line(description: dict[str, Any]) -> str:
+    """`machine()` in one line."""
+    versions = ", ".join(f"{package} {number}" for package, number in description["versions"].items())
+    return (
+        f"{description['cpu']}, {description['cores']} cores, {description['system']}, "
+        f"Python {description['python']}; {versions}"
+    )
+
+
+class OtherLoad:
+    """How many cores other processes kept busy since this object was made: what spoils a measurement."""
+
+    def __init__(self) -> None:
+        self.start = self._clocks()
+
+    @staticmethod
+    def _clocks() -> tuple[float, float] | None:
+        """(wall clock, processor seconds used by others); None where the system does not tell."""
+        stat = Path("/proc/stat")
+        if not stat.exists():
+            return None
+        user, nice, system, _, _, irq, softirq = map(int, stat.read_text(encoding="utf-8").split()[1:8])
+        own = os.times()
+        busy = (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+        return time.monotonic(), busy - own.user - own.system - own.children_user - own.children_system
+
+    def cores(self) -> float | None:
+        """The mean number of busy cores; None where the system does not tell."""
+        now = self._clocks()
+        if now is None or self.start is None:
+            return None
+        return max(0.0, (now[1] - self.start[1]) / max(now[0] - self.start[0], 1e-9))
+
+
+# Timing ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds per call: the quartiles and the best of several rounds of `calls` calls each."""
+
+    median: float
+    lower: float
+    upper: float
+    best: float
+    calls: int
+
+
+def repeat(function: Callable[[], object]) -> Runner:
+    """A runner of a function that is synchronous."""
+
+    def runner(times: int) -> None:
+        for _ in range(times):
+            function()
+
+    return runner
+
+
+def calls_lasting(runner: Runner, min_time: float) -> int:
+    """How many calls last `min_time` seconds; the runner is warm afterwards."""
+    runner(1)
+    calls = 1
+    while True:
+        start = time.perf_counter()
+        runner(calls)
+        elapsed = time.perf_counter() - start
+        if elapsed >= min_time:
+            return calls
+        # Aim a little beyond the mark, but grow at most tenfold on the word of a short measurement.
+        calls = min(10 * calls, math.ceil(1.2 * calls * min_time / max(elapsed, 1e-9)))
+
+
+def alternate(runners: dict[str, Runner], rounds: int, min_time: float) -> dict[str, Timing]:
+    """Times contenders in turn, A B C A B C ..., so that the machine's noise falls on all of them.
+
+    Each turn lasts about `min_time` seconds. Before it come a pause, in which the threads of the turn before,
+    that still spin, fall asleep, and some calls that wake this one's (long calls do without).
+    """
+    calls = {name: calls_lasting(runner, min_time) for name, runner in runners.items()}
+    samples: dict[str, list[float]] = {name: [] for name in runners}
+    for _ in range(rounds):
+        for name, runner in runners.items():
+            time.sleep(PAUSE)
+            if calls[name] > 1:
+                runner(1 + calls[name] // 10)
+            start = time.perf_counter()
+            runner(calls[name])
+            samples[name].append((time.perf_counter() - start) / calls[name])
+    return {name: summary(values, calls[name]) for name, values in samples.items()}
+
+
+def summary(samples: Sequence[float], calls: int) -> Timing:
+    """Quartiles and minimum of seconds per call."""
+    if len(samples) == 1:
+        return Timing(samples[0], samples[0], samples[0], samples[0], calls)
+    lower, median, upper = statistics.quantiles(samples, n=4, method="inclusive")
+    return Timing(median, lower, upper, min(samples), calls)
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """The n-th root of the product of n positive numbers."""
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+# The machine's peak ----------------------------------------------------------------------------------------
+
+FMA_STEPS = 1 << 20
+# (accumulators, float32 lanes): 12 AVX2, 12 AVX-512, 24 NEON registers; each hides the latency of two pipes.
+# With narrower or fewer registers a wide form spills and is slow: the best of them is the peak.
+FMA_FORMS = ((12, 8), (12, 16), (24, 4))
+
+
+def fma_kernel(accumulators: int, lanes: int, threads: int) -> Any:
+    """A TVM kernel k(x, out) of FMA_STEPS * accumulators multiply-adds of `lanes` float32 on every thread.
+
+    x: (2, lanes), out: (threads, accumulators * lanes). The accumulators start from values that differ, live
+    in registers, and all reach `out`, so that the compiler can neither merge nor drop them.
+    """
+    import tvm
+    from tvm.script import tirx as T
+
+    width = accumulators * lanes
+
+    @T.prim_func(s_tir=True)
+    def fma(x_handle: T.handle, out_handle: T.handle):
+        T.func_attr({"global_symbol": "fma", "tirx.noalias": True})
+        x = T.match_buffer(x_handle, (2, lanes), "float32")
+        out = T.match_buffer(out_handle, (threads, width), "float32")
+        for thread in T.parallel(threads):
+            tile = T.alloc_buffer((width,), "float32", scope="local")
+            for i in T.unroll(accumulators):
+                for lane in T.vectorized(lanes):
+                    tile[i * lanes + lane] = T.Cast("float32", i)
+            for _ in T.serial(FMA_STEPS):
+                for i in T.unroll(accumulators):
+                    for lane in T.vectorized(lanes):
+                        tile[i * lanes + lane] = tile[i * lanes + lane] * x[0, lane] + x[1, lane]
+            for i in T.unroll(accumulators):
+                for lane in T.vectorized(lanes):
+                    out[thread, i * lanes + lane] = tile[i * lanes + lane]
+
+    return tvm.compile(fma, target=host_target())
+
+
+def host_target() -> Any:
+    """TVM's LLVM target for this processor."""
+    from tvm.target import Target
+
+    return Target.from_device("cpu")
+
+
+def fma_peak(threads: int, rounds: int = 15) -> float:
+    """GFLOP/s of float32 multiply-adds on that many threads: the best of all rounds."""
+    import numpy as np
+    import tvm
+
+    runners = {}
+    for accumulators, lanes in FMA_FORMS:
+        kernel = fma_kernel(accumulators, lanes, threads)["fma"]
+        x = tvm.runtime.tensor(np.stack([np.full(lanes, 0.5, "float32"), np.ones(lanes, "float32")]))
+        out = tvm.runtime.empty((threads, accumulators * lanes), "float32", tvm.cpu())
+        runners[f"{accumulators}x{lanes}"] = repeat(partial(kernel, x, out))
+    timings = alternate(runners, rounds, min_time=0.0)
+    rates = []
+    for accumulators, lanes in FMA_FORMS:
+        flops = 2 * FMA_STEPS * accumulators * lanes * threads
+        rates.append(flops / timings[f"{accumulators}x{lanes}"].best / 1e9)
+    return max(rates)
+
+
+# Tables ----------------------------------------------------------------------------------------------------
+
+
+def number(value: float | None) -> str:
+    """Three significant digits, without exponents; a dash for None."""
+    if value is None:
+        return "-"
+    digits = max(0, 2 - math.floor(math.log10(abs(value)))) if value else 2
+    return f"{value:.{min(digits, 4)}f}"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str | float | None]]) -> str:
+    """A Markdown table, its columns aligned; text at the left, numbers at the right."""
+    cells = [[cell if isinstance(cell, str) else number(cell) for cell in row] for row in rows]
+    widths = [max(len(row[i]) for row in [list(header), *cells]) for i in range(len(header))]
+    left = [all(isinstance(row[i], str) for row in rows) for i in range(len(header))]
+
+    def line(row: Sequence[str]) -> str:
+        padded = [
+            c.ljust(w) if is_left else c.rjust(w) for c, w, is_left in zip(row, widths, left, strict=True)
+        ]
+        return "| " + " | ".join(padded) + " |"
+
+    rule = ["-" * w if is_left else "-" * (w - 1) + ":" for w, is_left in zip(widths, left, strict=True)]
+    return "\n".join([line(header), line(rule), *map(line, cells)])
+
+
+def write_results(
+    name: str, title: str, command: str, sections: Sequence[str], data: Any, load: OtherLoad
+) -> str:
+    """Writes results/NAME.md and .json with the machine and its load; returns the Markdown text."""
+    description = machine()
+    busy = load.cores()
+    head = [f"# {title}", f"`{command}`", machine_line(description)]
+    if busy is not None:
+        head.append(f"Other processes kept {busy:.2f} cores busy meanwhile.")
+        if busy > QUIET:
+            # Threads that wait for each other then wait for a time slice, a thousand times as long.
+            print("warning: the machine was not quiet; results on all cores mean nothing", file=sys.stderr)
+    text = "\n\n".join([*head, *sections]) + "\n"
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
+    document = {"title": title, "command": command, "machine": description, "other_cores_busy": busy}
+    document["results"] = data
+    (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    return text

@@ -1,0 +1,51 @@
+"""Constants, broadcast reads and the pointwise map, on which the formulas are built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from tvm import te, tirx
+
+Shape = tuple[int, ...]
+Tensor = te.Tensor
+
+
+def shape_of(x: te.Tensor) -> Shape:
+    """The tensor's shape as Python integers."""
+    return tuple(int(extent) for extent in x.shape)
+
+
+def constant(value: float, dtype: Any) -> tirx.PrimExpr:
+    """`value` rounded to `dtype`; beyond its range infinity, which `tirx.const` would refuse."""
+    with np.errstate(over="ignore"):
+        return tirx.const(float(np.asarray(value, str(dtype))), str(dtype))
+
+
+def read(x: te.Tensor, index: Sequence[Any]) -> tirx.PrimExpr:
+    """x, broadcast, at an index of the broadcast shape: leading axes dropped, axes of extent 1 read at 0."""
+    extents = shape_of(x)
+    own = index[len(index) - len(extents) :]
+    return x(*(0 if extent == 1 else i for extent, i in zip(extents, own, strict=True)))
+
+
+def pointwise(name: str, function: Callable[..., tirx.PrimExpr], *tensors: te.Tensor) -> te.Tensor:
+    """`function` applied at every index, operands broadcast as NumPy does."""
+    shape = np.broadcast_shapes(*(shape_of(x) for x in tensors))
+    return te.compute(shape, lambda *index: function(*(read(x, index) for x in tensors)), name=name)
+
+
+def placeholder(shape: Sequence[int], dtype: str, name: str) -> te.Tensor:
+    """An input of a formula."""
+    return te.placeholder(tuple(shape), dtype, name=name)
+
+
+def full(shape: Sequence[int], value: float, dtype: str) -> te.Tensor:
+    """`value` at every index."""
+    return te.compute(tuple(shape), lambda *_: constant(value, dtype), name="full")
+
+
+def copy(x: te.Tensor) -> te.Tensor:
+    """x."""
+    return pointwise("copy", lambda v: v, x)

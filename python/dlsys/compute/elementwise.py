@@ -1,0 +1,162 @@
+"""Arithmetic and elementary functions, at each index."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import te, tirx
+
+from .base import constant, pointwise
+
+
+def _scale(value: tirx.PrimExpr, factor: float, dtype: Any) -> tirx.PrimExpr:
+    """`value * factor`, where a factor of zero keeps NaN and makes NaN of infinity."""
+    weak = constant(factor, dtype)
+    if float(weak.value) == 0:
+        return tirx.Select(tirx.isfinite(value), weak, constant(np.nan, dtype))
+    return value * weak
+
+
+def add(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    """a + b."""
+    return pointwise("add", lambda u, v: u + v, a, b)
+
+
+def sub(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    """a - b."""
+    if a.same_as(b):
+        return mul_by_const(a, 0.0)
+    return pointwise("sub", lambda u, v: u - v, a, b)
+
+
+def mul(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    """a * b."""
+    return pointwise("mul", lambda u, v: u * v, a, b)
+
+
+def div(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    """a / b."""
+    return pointwise("div", lambda u, v: u / v, a, b)
+
+
+def neg(x: te.Tensor) -> te.Tensor:
+    """-x."""
+    return pointwise("neg", lambda v: -v, x)
+
+
+def add_by_const(x: te.Tensor, const: float) -> te.Tensor:
+    """x + const."""
+    return pointwise("add_by_const", lambda v: v + constant(const, x.dtype), x)
+
+
+def mul_by_const(x: te.Tensor, const: float) -> te.Tensor:
+    """x * const."""
+    return pointwise("mul_by_const", lambda v: _scale(v, const, x.dtype), x)
+
+
+def div_by_const(x: te.Tensor, const: float) -> te.Tensor:
+    """x / const; a const of zero, by which TE cannot divide, multiplies by its infinite reciprocal."""
+    if float(np.asarray(const, str(x.dtype))) == 0:
+        return mul_by_const(x, float(np.copysign(np.inf, const)))
+    return pointwise("div_by_const", lambda v: v / constant(const, x.dtype), x)
+
+
+def const_div(const: float, x: te.Tensor) -> te.Tensor:
+    """const / x."""
+    dtype = x.dtype
+    zero = constant(0, dtype)
+    if float(np.asarray(const, str(dtype))) == 0:
+        nan = constant(np.nan, dtype)
+        return pointwise("const_div", lambda v: tirx.Select(tirx.any(tirx.isnan(v), v == zero), nan, zero), x)
+    return pointwise("const_div", lambda v: constant(const, dtype) / v, x)
+
+
+_MAX_FACTORS = 16  # beyond, pow is as fast as the product
+
+
+def power_by_const(x: te.Tensor, const: float) -> te.Tensor:
+    """x ** const; a small integer exponent by multiplication."""
+
+    def product(v: tirx.PrimExpr, count: int) -> tirx.PrimExpr:
+        if count == 1:
+            return v
+        half = product(v, count // 2)
+        return half * half * v if count % 2 else half * half
+
+    def at(v: tirx.PrimExpr) -> tirx.PrimExpr:
+        one = constant(1, x.dtype)
+        if const == 0:
+            return one
+        if float(const).is_integer() and abs(const) <= _MAX_FACTORS:
+            power = product(v, abs(int(const)))
+            return power if const > 0 else one / power
+        # tirx.power is this call with a warning about exponents from 3 on
+        return tirx.call_intrin(str(x.dtype), "tirx.pow", v, constant(const, x.dtype))
+
+    return pointwise("power_by_const", at, x)
+
+
+def sgd_update(x: te.Tensor, grad: te.Tensor, learning_rate: float) -> te.Tensor:
+    """x - learning_rate * grad."""
+    return pointwise("sgd_update", lambda v, g: v - _scale(g, learning_rate, x.dtype), x, grad)
+
+
+def exp(x: te.Tensor) -> te.Tensor:
+    """e ** x."""
+    return pointwise("exp", tirx.exp, x)
+
+
+def log(x: te.Tensor) -> te.Tensor:
+    """The natural logarithm."""
+    return pointwise("log", tirx.log, x)
+
+
+def sqrt(x: te.Tensor) -> te.Tensor:
+    """The square root."""
+    return pointwise("sqrt", tirx.sqrt, x)
+
+
+# Cephes' tanh (S. L. Moshier, tanh.c): x + x z P(z) / Q(z), z = x * x, for |x| < 0.625, to double's rounding.
+_TANH_P = (-9.64399179425052238628e-1, -9.92877231001918586564e1, -1.61468768441708447952e3)
+_TANH_Q = (1.0, 1.12811678491632931402e2, 2.23548839060100448583e3, 4.84406305325125486048e3)
+_TANH_SMALL = 0.625
+
+
+def tanh(x: te.Tensor) -> te.Tensor:
+    """The hyperbolic tangent. TVM's own loses all digits near 0."""
+    dtype = x.dtype
+
+    def horner(coefficients: tuple[float, ...], z: tirx.PrimExpr) -> tirx.PrimExpr:
+        value = constant(coefficients[0], dtype)
+        for coefficient in coefficients[1:]:
+            value = value * z + constant(coefficient, dtype)
+        return value
+
+    def at(v: tirx.PrimExpr) -> tirx.PrimExpr:
+        z = v * v
+        small = v + v * (z * (horner(_TANH_P, z) / horner(_TANH_Q, z)))
+        size = tirx.abs(v)
+        large = constant(1, dtype) - constant(2, dtype) / (tirx.exp(size + size) + constant(1, dtype))
+        signed = tirx.Select(v < constant(0, dtype), -large, large)
+        return tirx.Select(size < constant(_TANH_SMALL, dtype), small, signed)
+
+    return pointwise("tanh", at, x)
+
+
+def sigmoid(x: te.Tensor) -> te.Tensor:
+    """1 / (1 + exp(-x)); an overflowing exp gives the right limit, 0."""
+    one = constant(1, x.dtype)
+    return pointwise("sigmoid", lambda v: one / (one + tirx.exp(-v)), x)
+
+
+def relu(x: te.Tensor) -> te.Tensor:
+    """max(x, 0), NaN kept."""
+    zero = constant(0, x.dtype)
+    return pointwise("relu", lambda v: tirx.Select(v <= zero, zero, v), x)
+
+
+def relu_gradient(x: te.Tensor, grad: te.Tensor) -> te.Tensor:
+    """grad where x > 0, else 0: by selection, so that nothing leaks through a closed gate."""
+    zero = constant(0, x.dtype)
+    return pointwise("relu_gradient", lambda v, g: tirx.Select(v > zero, g, zero), x, grad)

@@ -1,0 +1,108 @@
+"""Sums over axes, softmax and its loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from tvm import te, tirx
+
+from .base import constant, copy, full, pointwise, shape_of
+
+
+def _reduce(
+    name: str,
+    x: te.Tensor,
+    axes: Sequence[int],
+    keepdims: bool,
+    reducer: Callable[..., tirx.PrimExpr],
+    empty: float,
+    function: Callable[[tirx.PrimExpr], tirx.PrimExpr] = lambda v: v,
+) -> te.Tensor:
+    """`reducer` of function(x) over `axes` (non-negative, distinct); `empty` is what nothing reduces to."""
+    extents = shape_of(x)
+    shape = tuple(
+        1 if axis in axes else extent for axis, extent in enumerate(extents) if keepdims or axis not in axes
+    )
+    if any(extents[axis] == 0 for axis in axes):  # TE would not even write the output
+        return full(shape, empty, str(x.dtype))
+    if not axes:
+        return pointwise(name, function, x)
+    reduced = {axis: te.reduce_axis((0, extents[axis]), name=f"k{axis}") for axis in axes}
+
+    def at(*index: Any) -> tirx.PrimExpr:
+        rest = iter(index)
+        position = []
+        for axis in range(len(extents)):
+            outer = next(rest) if keepdims or axis not in reduced else None
+            position.append(reduced.get(axis, outer))
+        return reducer(function(x(*position)), axis=list(reduced.values()))
+
+    return te.compute(shape, at, name=name)
+
+
+def reduce_sum(x: te.Tensor, axes: Sequence[int], keepdims: bool = False) -> te.Tensor:
+    """The sum over `axes` (non-negative, distinct)."""
+    return _reduce("reduce_sum", x, tuple(axes), keepdims, te.sum, 0.0)
+
+
+def sum_to(x: te.Tensor, shape: Sequence[int]) -> te.Tensor:
+    """The sum of x over what a broadcast from `shape` to x's shape repeats."""
+    extents = shape_of(x)
+    lead = len(extents) - len(shape)
+    inner = [lead + axis for axis, extent in enumerate(shape) if extent == 1 and extents[lead + axis] != 1]
+    if not lead:
+        return reduce_sum(x, inner, keepdims=True) if inner else copy(x)
+    reduced = {axis: te.reduce_axis((0, extents[axis]), name=f"k{axis}") for axis in [*range(lead), *inner]}
+    if any(extents[axis] == 0 for axis in reduced):
+        return full(shape, 0.0, str(x.dtype))
+
+    def at(*index: Any) -> tirx.PrimExpr:
+        position = [reduced[axis] if axis in reduced else index[axis - lead] for axis in range(len(extents))]
+        return te.sum(x(*position), axis=list(reduced.values()))
+
+    return te.compute(tuple(shape), at, name="sum_to")
+
+
+def _row_max(x: te.Tensor) -> te.Tensor:
+    # te.max drops a NaN, depending on its place; exp(x - max) below brings it back into the row's sum.
+    return _reduce("row_max", x, (len(x.shape) - 1,), True, te.max, -np.inf)
+
+
+def _row_sum(x: te.Tensor) -> te.Tensor:
+    return _reduce("row_sum", x, (len(x.shape) - 1,), True, te.sum, 0.0)
+
+
+def softmax(x: te.Tensor) -> te.Tensor:
+    """exp(x) / sum(exp(x)) over the last axis, shifted by the row's maximum."""
+    if 0 in shape_of(x):
+        return copy(x)
+    exponential = pointwise("exponential", lambda v, m: tirx.exp(v - m), x, _row_max(x))
+    return pointwise("softmax", lambda e, s: e / s, exponential, _row_sum(exponential))
+
+
+def _shifted_and_log_sum(x: te.Tensor) -> tuple[te.Tensor, te.Tensor]:
+    """x - max(x) and log(sum(exp(x - max(x)))) over the last axis, the second with that axis kept."""
+    shifted = pointwise("shifted", lambda v, m: v - m, x, _row_max(x))
+    total = _reduce("total", shifted, (len(x.shape) - 1,), True, te.sum, 0.0, tirx.exp)
+    return shifted, pointwise("log_sum", tirx.log, total)
+
+
+def log_softmax(x: te.Tensor) -> te.Tensor:
+    """log(softmax(x)) over the last axis, by log-sum-exp."""
+    if 0 in shape_of(x):
+        return copy(x)
+    return pointwise("log_softmax", lambda v, s: v - s, *_shifted_and_log_sum(x))
+
+
+def softmax_cross_entropy(logits: te.Tensor, labels: te.Tensor) -> te.Tensor:
+    """Shape (1,): the mean over the rows of -sum(labels * log_softmax(logits)), NaN for no rows."""
+    extents, dtype = shape_of(logits), str(logits.dtype)
+    rows = int(np.prod(extents[:-1], dtype=np.int64))
+    if 0 in extents:
+        return full((1,), np.nan if rows == 0 else 0.0, dtype)
+    terms = pointwise("terms", lambda y, v, s: y * (v - s), labels, *_shifted_and_log_sum(logits))
+    k = [te.reduce_axis((0, extent), name=f"k{axis}") for axis, extent in enumerate(extents)]
+    total = te.compute((1,), lambda _: te.sum(terms(*k), axis=k), name="cross_entropy_sum")
+    return te.compute((1,), lambda i: total[i] / constant(-rows, dtype), name="softmax_cross_entropy")

@@ -1,0 +1,21 @@
+"""Data sets: found in a directory, the cache, at a mirror, or embedded; always verified, never unpickled."""
+
+from __future__ import annotations
+
+from .files import Collection, UnavailableError, cache_folder, fetch, find, verify
+from .idx import parse_idx, read_idx
+from .mnist import MNIST, mnist, one_hot
+
+__all__ = [
+    "MNIST",
+    "Collection",
+    "UnavailableError",
+    "cache_folder",
+    "fetch",
+    "find",
+    "mnist",
+    "one_hot",
+    "parse_idx",
+    "read_idx",
+    "verify",
+]

@@ -1,0 +1,238 @@
+"""Files of data sets: find them in a directory or the cache, fetch them from a mirror, verify them.
+
+A data set is a `Collection`: file names with the MD5 of their *uncompressed* content, so that the same table
+serves plain files and whatever compression a mirror has chosen. The order of search:
+
+1. the directory that the caller names, or else the environment variable ``DLSYS_DATA``: either the folder
+   of the files or one that holds it under the collection's name. What is missing or damaged there is an
+   error;
+2. the cache, ``data/`` in ``DLSYS_CACHE`` (default ``$XDG_CACHE_HOME/dlsys``, that is ``~/.cache/dlsys``);
+3. the mirrors, unless ``DLSYS_OFFLINE`` is set (to anything but 0).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import os
+import tempfile
+import warnings
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import DataError
+from .download import TIMEOUT, download
+
+GZIP_MAGIC = b"\x1f\x8b"
+
+
+class UnavailableError(DataError):
+    """No mirror could deliver a file; the message says why, mirror by mirror."""
+
+
+@dataclass(frozen=True)
+class Collection:
+    """The files of one data set and where they are published.
+
+    name: the name of its folder in a data directory and in the cache.
+    files: file name (without ``.gz``) -> MD5 of the uncompressed content, in hexadecimal.
+    mirrors: URLs of folders that hold the files.
+    suffix: what the mirrors append to a file's name.
+    """
+
+    name: str
+    files: Mapping[str, str]
+    mirrors: tuple[str, ...] = ()
+    suffix: str = ".gz"
+
+
+def load(
+    collection: Collection,
+    directory: str | os.PathLike[str] | None = None,
+    *,
+    mirrors: Sequence[str] | None = None,
+    timeout: float = TIMEOUT,
+    check: bool = True,
+) -> tuple[dict[str, bytes], str]:
+    """The uncompressed content of every file of `collection`, and where it came from in words.
+
+    `check=False` takes what lies in the named directory without comparing checksums. Raises DataError for a
+    directory that lacks a file or holds a damaged one, UnavailableError if the mirrors were the last hope.
+    """
+    named = named_directory(directory)
+    if named is not None:
+        folder, setting = named
+        paths = find(collection, folder, setting)
+        content = {name: read(path) for name, path in paths.items()}
+        if check:
+            for name, path in paths.items():
+                verify(content[name], collection.files[name], path)
+        return content, str(next(iter(paths.values())).parent)
+    folder = cache_folder() / "data" / collection.name
+    cached = {name: from_cache(folder, name, md5) for name, md5 in collection.files.items()}
+    missing = [name for name, content in cached.items() if content is None]
+    fetched = fetch(collection, missing, folder, mirrors=mirrors, timeout=timeout) if missing else {}
+    found = {name: content for name, content in cached.items() if content is not None}
+    return {**found, **fetched}, f"downloaded to {folder}" if fetched else str(folder)
+
+
+# A directory that the user names ---------------------------------------------------------------------------
+
+
+def named_directory(directory: str | os.PathLike[str] | None) -> tuple[Path, str] | None:
+    """The directory to search and who named it, for messages: the caller, or else ``DLSYS_DATA``."""
+    if directory is not None:
+        return Path(directory).expanduser(), "data directory"
+    if variable := os.environ.get("DLSYS_DATA"):
+        return Path(variable).expanduser(), "DLSYS_DATA"
+    return None
+
+
+def find(collection: Collection, folder: Path, setting: str = "data directory") -> dict[str, Path]:
+    """File name -> path (plain or ``.gz``), all in `folder` or all in the subfolder of the collection's name.
+
+    Raises DataError that lists the missing names if neither has them all.
+    """
+    if not folder.is_dir():
+        raise DataError(f"{setting} {str(folder)!r} is not a directory")
+    places = [folder, folder / collection.name]
+    found = [paths_in(place, collection.files) for place in places]
+    best = max(found, key=len)
+    if missing := [name for name in collection.files if name not in best]:
+        raise DataError(
+            f"{setting} {str(folder)!r} lacks {', '.join(missing)} "
+            f"(looked for each, plain and .gz, there and in its subfolder {collection.name}/)"
+        )
+    return best
+
+
+def paths_in(folder: Path, names: Mapping[str, str]) -> dict[str, Path]:
+    """File name -> its path in `folder`, for those that are there; a plain file goes before its ``.gz``."""
+    paths = {}
+    for name in names:
+        for path in (folder / name, folder / f"{name}.gz"):
+            if path.is_file():
+                paths[name] = path
+                break
+    return paths
+
+
+def read(path: Path) -> bytes:
+    """The uncompressed content of a file. Raises DataError if it cannot be read or is cut short."""
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+    return uncompressed(raw, path)
+
+
+def uncompressed(raw: bytes, origin: object) -> bytes:
+    """`raw`, unpacked if it is gzip: by its first bytes, as browsers and proxies unpack without renaming."""
+    if not raw.startswith(GZIP_MAGIC):
+        return raw
+    try:
+        return gzip.decompress(raw)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{origin} is a damaged gzip file: {error}") from None
+
+
+def verify(content: bytes, md5: str, origin: object) -> None:
+    """Raises DataError unless `content` has this MD5; `origin` names the content in the message."""
+    # A checksum against damage, not a signature: allowed where MD5 is forbidden for security.
+    actual = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if actual != md5:
+        raise DataError(f"{origin} is damaged: the MD5 of its content is {actual}, expected {md5}")
+
+
+# The cache -------------------------------------------------------------------------------------------------
+
+
+def cache_folder() -> Path:
+    """dlsys' folder in the user's cache: ``DLSYS_CACHE``, or else ``$XDG_CACHE_HOME/dlsys``."""
+    if own := os.environ.get("DLSYS_CACHE"):
+        return Path(own).expanduser()
+    xdg = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    # The XDG specification: a relative path is invalid and to be ignored.
+    return (xdg if xdg.is_absolute() else Path("~/.cache").expanduser()) / "dlsys"
+
+
+def from_cache(folder: Path, name: str, md5: str) -> bytes | None:
+    """A file's content, or None if the cache lacks it; a damaged file is removed with a warning."""
+    path = paths_in(folder, {name: md5}).get(name)
+    if path is None:
+        return None
+    try:
+        content = read(path)
+        verify(content, md5, path)
+    except DataError as error:
+        warnings.warn(f"{error}; it is removed from the cache", RuntimeWarning, stacklevel=4)
+        with contextlib.suppress(OSError):
+            path.unlink()
+        return None
+    return content
+
+
+def store(raw: bytes, path: Path) -> None:
+    """Writes a file whole or not at all: to a temporary name beside it, then renamed. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(raw)
+        os.replace(temporary, path)
+    except BaseException:  # Ctrl-C too: nothing half-written may stay
+        os.unlink(temporary)
+        raise
+
+
+# The mirrors -----------------------------------------------------------------------------------------------
+
+
+def fetch(
+    collection: Collection,
+    names: Sequence[str],
+    folder: Path,
+    *,
+    mirrors: Sequence[str] | None = None,
+    timeout: float = TIMEOUT,
+) -> dict[str, bytes]:
+    """Downloads the named files into `folder`; returns file name -> uncompressed content.
+
+    Each file is taken from the first of `mirrors` (default: the collection's) that delivers it intact; a
+    mirror that cannot be reached is not asked again. Raises UnavailableError if none is left. A folder that
+    cannot be written costs a warning, not the data.
+    """
+    if os.environ.get("DLSYS_OFFLINE", "0") not in ("", "0"):
+        raise UnavailableError("DLSYS_OFFLINE is set")
+    alive = list(collection.mirrors if mirrors is None else mirrors)
+    if not alive:
+        raise UnavailableError(f"{collection.name} has no mirrors")
+    failures: dict[str, str] = {}
+    content = {}
+    for name in names:
+        for mirror in tuple(alive):
+            url = f"{mirror.rstrip('/')}/{name}{collection.suffix}"
+            try:
+                raw = download(url, name, timeout)
+            except OSError as error:
+                failures[mirror] = str(error)
+                alive.remove(mirror)
+                continue
+            try:
+                content[name] = uncompressed(raw, url)
+                verify(content[name], collection.files[name], url)
+            except DataError as error:
+                failures[mirror] = str(error)
+                content.pop(name, None)
+                continue
+            try:
+                store(raw, folder / f"{name}{collection.suffix}")
+            except OSError as error:
+                warnings.warn(f"{name} is not kept in the cache: {error}", RuntimeWarning, stacklevel=3)
+            break
+        if name not in content:
+            raise UnavailableError("; ".join(failures.values()))
+    return content

@@ -1,0 +1,125 @@
+"""MNIST: 60,000 + 10,000 handwritten digits of 28x28 pixels, or a stand-in where it cannot be had."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import DataError, DTypeError
+from .digits import augmented_digits
+from .download import TIMEOUT
+from .files import Collection, UnavailableError, load
+from .idx import parse_idx
+
+FILES = Collection(
+    name="mnist",
+    files={
+        "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
+        "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
+        "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
+        "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
+    },
+    mirrors=(
+        "https://ossci-datasets.s3.amazonaws.com/mnist/",
+        "https://storage.googleapis.com/cvdf-datasets/mnist/",
+    ),
+)
+CLASSES = 10
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class MNIST:
+    """Images: float32, (n, 784), pixels / 256, in [0, 1). Labels: int64, (n,), 0 to 9."""
+
+    train_images: np.ndarray
+    train_labels: np.ndarray
+    valid_images: np.ndarray
+    valid_labels: np.ndarray
+    test_images: np.ndarray
+    test_labels: np.ndarray
+    source: str
+
+    def __repr__(self) -> str:
+        sizes = " / ".join(str(len(x)) for x in (self.train_labels, self.valid_labels, self.test_labels))
+        return f"MNIST({sizes} images, source={self.source!r})"
+
+
+def mnist(
+    directory: str | os.PathLike[str] | None = None,
+    *,
+    mirrors: Sequence[str] | None = None,
+    timeout: float = TIMEOUT,
+    check: bool = True,
+) -> MNIST:
+    """MNIST, the last sixth of its training images (10,000 of 60,000) set apart for validation.
+
+    Looked for in `directory` or else ``DLSYS_DATA``, then in the cache, then at `mirrors` (default: those of
+    the data set), each mirror given up after `timeout` seconds of silence. If none has it, scikit-learn's
+    digits take its place, which one printed line says. `check=False` accepts other IDX files of the same
+    names in the directory, such as Fashion-MNIST's.
+
+    Raises DataError if the directory lacks a file, or a file there is damaged or does not fit the others.
+    """
+    try:
+        content, source = load(FILES, directory, mirrors=mirrors, timeout=timeout, check=check)
+    except UnavailableError as error:
+        # one line, whatever the cause contains
+        why = " ".join(str(error).split())
+        print(f"No MNIST at hand ({why}): using scikit-learn's digits, augmented to its shape.", flush=True)
+        return stand_in()
+    train_images, train_labels = labelled(content, "train", source)
+    test_images, test_labels = labelled(content, "t10k", source)
+    split = len(train_labels) - len(train_labels) // 6
+    return MNIST(
+        train_images[:split],
+        train_labels[:split],
+        train_images[split:],
+        train_labels[split:],
+        test_images,
+        test_labels,
+        source,
+    )
+
+
+def labelled(content: dict[str, bytes], part: str, source: str) -> tuple[np.ndarray, np.ndarray]:
+    """Images, float32 (n, 784), and labels, int64 (n,), of one part. Raises DataError if they do not fit."""
+    image_file, label_file = f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte"
+    images = parse_idx(content[image_file], os.path.join(source, image_file), rank=3)
+    labels = parse_idx(content[label_file], os.path.join(source, label_file), rank=1)
+    if images.shape[1:] != (28, 28):
+        raise DataError(f"{image_file} in {source} holds images of {images.shape[1:]}, expected (28, 28)")
+    if len(images) != len(labels):
+        raise DataError(
+            f"{image_file} holds {len(images)} images, {label_file} {len(labels)} labels (both in {source})"
+        )
+    if labels.size and labels.max() >= CLASSES:
+        raise DataError(f"{label_file} in {source} holds the label {labels.max()}, expected 0 to 9")
+    return scaled(images), labels.astype(np.int64)
+
+
+def stand_in() -> MNIST:
+    """scikit-learn's digits as 50,000 / 10,000 / 10,000 images in MNIST's form."""
+    parts = augmented_digits((50_000, 10_000, 10_000))
+    train, valid, test = ((scaled(images), labels) for images, labels in parts)
+    return MNIST(*train, *valid, *test, "scikit-learn's digits, augmented")
+
+
+def scaled(images: np.ndarray) -> np.ndarray:
+    """uint8 (n, 28, 28) -> float32 (n, 784), pixels / 256: exact, as 256 is a power of two."""
+    return images.reshape(len(images), -1).astype(np.float32) / np.float32(256)
+
+
+def one_hot(labels: np.ndarray, classes: int = CLASSES, dtype: str = "float32") -> np.ndarray:
+    """(..., classes) of zeros, with a one at each label's place, for labels of shape (...).
+
+    Raises DTypeError for labels that are no integers, DataError for one outside 0 to classes - 1.
+    """
+    labels = np.asarray(labels)
+    if not np.issubdtype(labels.dtype, np.integer):
+        raise DTypeError(f"one_hot: labels are integers, given {labels.dtype}")
+    if labels.size and not 0 <= labels.min() <= labels.max() < classes:
+        raise DataError(f"one_hot: labels from {labels.min()} to {labels.max()}, expected 0 to {classes - 1}")
+    return (labels[..., None] == np.arange(classes)).astype(dtype)

@@ -1,0 +1,42 @@
+"""The exceptions that dlsys raises for a user's mistake.
+
+Each is also the built-in exception that fits it, so ``except ValueError`` keeps working.
+"""
+
+from __future__ import annotations
+
+
+class DlsysError(Exception):
+    """Base of every exception that dlsys raises on purpose."""
+
+
+class ShapeError(DlsysError, ValueError):
+    """Shapes that do not fit each other or the operator."""
+
+
+class DTypeError(DlsysError, TypeError):
+    """Dtypes that do not agree, or that an operator does not compute in."""
+
+
+class GraphError(DlsysError, ValueError):
+    """A graph that cannot be built: an input that is no node, a constant that is no number, ..."""
+
+
+class FeedError(DlsysError, ValueError):
+    """A feed that is missing, unknown, or not an array."""
+
+
+class DeviceError(DlsysError, RuntimeError):
+    """A device that is absent, or an array on the wrong one."""
+
+
+class KernelArgumentError(DlsysError, ValueError):
+    """An argument that a kernel cannot be called with."""
+
+
+class TargetError(DlsysError, ValueError):
+    """A compilation target that is unknown or that this machine lacks."""
+
+
+class DataError(DlsysError, RuntimeError):
+    """A data file that cannot be found, or is not what its checksum says."""

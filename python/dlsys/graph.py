@@ -1,0 +1,248 @@
+"""The computation graph: nodes, operators, topological order and the graph as text.
+
+A `Node` is the application of an operator to nodes. It owns no shape, dtype or value: those are
+computed by interpreters (executor, gradients, printing) which walk `find_topo_sort`. Nothing here
+recurses, so the depth of a graph is bounded by memory only. Pure Python, no TVM.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from .errors import DlsysError, DTypeError, GraphError, ShapeError
+
+if TYPE_CHECKING:  # for annotations only
+    import numpy as np
+
+Shape = tuple[int, ...]
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_ids = itertools.count(1)
+
+
+def _user_location() -> str:
+    """`file.py:line` of the first caller outside this package."""
+    frame = sys._getframe(2)
+    while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename.rpartition(os.sep)[2]}:{frame.f_lineno}"
+
+
+class Node:
+    """An operator applied to nodes. Made by the functions of `dlsys.ops`, compared by identity.
+
+    Attributes:
+        op: the operator, the one instance in `OPS`.
+        inputs: the nodes it is applied to.
+        attrs: what else the operator needs; values are hashable.
+        name: the user's, or `<op>_<id>`.
+        location: `train.py:31`, the user's line that made it.
+        id: creation counter of the process; an input's is smaller than its user's.
+    """
+
+    __slots__ = ("__weakref__", "attrs", "id", "inputs", "location", "name", "op")
+    __array_ufunc__ = None  # NumPy scalars and arrays on the left leave arithmetic to us
+
+    def __init__(self, op: Op, inputs: list[Node], attrs: dict[str, Any], name: str | None = None) -> None:
+        self.op = op
+        self.inputs = inputs
+        self.attrs = attrs
+        self.id = next(_ids)
+        self.name = name if name is not None else f"{op.name}_{self.id}"
+        self.location = _user_location()
+
+    @property
+    def const_attr(self) -> float | None:
+        """The Python constant of `add_byconst_op` and its like, None elsewhere."""
+        return self.attrs.get("const")
+
+    @property
+    def matmul_attr_trans_A(self) -> bool:
+        """Whether a matmul reads its first operand transposed."""
+        return self.attrs.get("trans_A", False)
+
+    @property
+    def matmul_attr_trans_B(self) -> bool:
+        """Whether a matmul reads its second operand transposed."""
+        return self.attrs.get("trans_B", False)
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __add__(self, other: Any) -> Node:
+        return _arithmetic["+"](self, other)
+
+    def __radd__(self, other: Any) -> Node:
+        return _arithmetic["+"](other, self)
+
+    def __sub__(self, other: Any) -> Node:
+        return _arithmetic["-"](self, other)
+
+    def __rsub__(self, other: Any) -> Node:
+        return _arithmetic["-"](other, self)
+
+    def __mul__(self, other: Any) -> Node:
+        return _arithmetic["*"](self, other)
+
+    def __rmul__(self, other: Any) -> Node:
+        return _arithmetic["*"](other, self)
+
+    def __truediv__(self, other: Any) -> Node:
+        return _arithmetic["/"](self, other)
+
+    def __rtruediv__(self, other: Any) -> Node:
+        return _arithmetic["/"](other, self)
+
+    def __matmul__(self, other: Any) -> Node:
+        return _arithmetic["@"](self, other)
+
+    def __rmatmul__(self, other: Any) -> Node:
+        return _arithmetic["@"](other, self)
+
+    def __pow__(self, other: Any) -> Node:
+        return _arithmetic["**"](self, other)
+
+    def __neg__(self) -> Node:
+        return _arithmetic["neg"](self)
+
+
+_arithmetic: dict[str, Callable[..., Any]] = {}
+
+
+def set_arithmetic(functions: dict[str, Callable[..., Any]]) -> None:
+    """Install what `+ - * / @ ** neg` of nodes mean; `dlsys.ops` does, so this module needs no operators.
+
+    A function of two operands gets them in the order written; one of them is a node. It returns
+    NotImplemented for an operand it does not know, whereupon Python raises its TypeError.
+    """
+    _arithmetic.update(functions)
+
+
+class Op:
+    """An operator: all that dlsys knows about one formula. `register` makes a subclass's one instance."""
+
+    name: ClassVar[str]
+    shape_only: ClassVar[tuple[int, ...]] = ()
+    """Positions of the inputs that are read for their shape, never for their values."""
+    elementwise: ClassVar[bool] = False
+    """output[i] depends on inputs[i] only (after NumPy broadcasting): may run in place."""
+    is_view: ClassVar[bool] = False
+    """The output is the first input's memory under another shape."""
+    dtypes: ClassVar[tuple[str, ...]] = ("float32", "float64")
+
+    @classmethod
+    def make(
+        cls, inputs: Sequence[Node], attrs: dict[str, Any] | None = None, name: str | None = None
+    ) -> Node:
+        """A new node applying this operator. Raises GraphError for an input that is no node."""
+        for position, value in enumerate(inputs):
+            if not isinstance(value, Node):
+                raise GraphError(f"{cls.name}: input {position} must be a node, not {type(value).__name__}")
+        return Node(OPS[cls.name], list(inputs), attrs if attrs is not None else {}, name)
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        """The output's shape. Raises ShapeError."""
+        raise NotImplementedError
+
+    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
+        """The output's dtype: the one on which all inputs read for values agree. Raises DTypeError."""
+        read = [i for i in range(len(input_dtypes)) if i not in self.shape_only] or list(self.shape_only)
+        found = [str(input_dtypes[i]) for i in read]
+        for i, dtype in zip(read, found, strict=True):
+            if dtype not in self.dtypes:
+                known = ", ".join(self.dtypes)
+                raise error_at(node, DTypeError, f"input {node.inputs[i]} is {dtype}, not one of {known}")
+            if dtype != found[0]:
+                first, other = node.inputs[read[0]], node.inputs[i]
+                raise error_at(node, DTypeError, f"dtypes differ: {first} is {found[0]}, {other} is {dtype}")
+        return found[0]
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        """The gradient with respect to each input, as new nodes; None where it is zero."""
+        raise NotImplementedError
+
+    def te(self, node: Node, inputs: list[Any], shape: Shape, dtype: str) -> Any:
+        """The tensor expression, a `te.Tensor` of such; of inputs in `shape_only` only the shape is used."""
+        raise NotImplementedError
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        """The reference, also the `numpy` context."""
+        raise NotImplementedError
+
+
+OPS: dict[str, Op] = {}
+"""Every operator by its name, one instance each."""
+
+OpClass = TypeVar("OpClass", bound=type[Op])
+
+
+def register(cls: OpClass) -> OpClass:
+    """Class decorator: put an operator's one instance into `OPS`. Raises GraphError for a name taken."""
+    if cls.name in OPS:
+        raise GraphError(f"operator {cls.name} is registered twice")
+    OPS[cls.name] = cls()
+    return cls
+
+
+ErrorClass = TypeVar("ErrorClass", bound=DlsysError)
+
+
+def error_at(node: Node, kind: type[ErrorClass], message: str) -> ErrorClass:
+    """`<op>: <message> [node <name>, made at <file:line>]`, to be raised by the caller."""
+    return kind(f"{node.op.name}: {message} [node {node.name}, made at {node.location}]")
+
+
+def shape_error(node: Node, message: str) -> ShapeError:
+    """A ShapeError that names the node and the user's line."""
+    return error_at(node, ShapeError, message)
+
+
+def find_topo_sort(nodes: Iterable[Node]) -> list[Node]:
+    """Every node that `nodes` depend on, and they themselves, each once, inputs before users.
+
+    Depth-first post-order by an explicit stack: linear in the graph, independent of its depth.
+    """
+    order: list[Node] = []
+    seen: set[Node] = set()
+    for root in nodes:
+        if root in seen:
+            continue
+        seen.add(root)
+        stack = [(root, iter(root.inputs))]
+        while stack:
+            node, rest = stack[-1]
+            for child in rest:
+                if child not in seen:
+                    seen.add(child)
+                    stack.append((child, iter(child.inputs)))
+                    break
+            else:
+                order.append(node)
+                stack.pop()
+    return order
+
+
+def format_graph(nodes: Iterable[Node]) -> str:
+    """The graph below `nodes`, a line a node: `matmul_7 = matmul(X, W1, trans_A=True)   # train.py:31`.
+
+    Nodes of one name are told apart by their ids, as `X#3`. Attributes that are None or False are left out.
+    """
+    order = find_topo_sort(nodes)
+    owners: dict[str, int] = {}
+    for node in order:
+        owners[node.name] = owners.get(node.name, 0) + 1
+
+    def label(node: Node) -> str:
+        return node.name if owners[node.name] == 1 else f"{node.name}#{node.id}"
+
+    lines = []
+    for node in order:
+        arguments = [label(value) for value in node.inputs]
+        given = {key: value for key, value in node.attrs.items() if value is not None and value is not False}
+        arguments += [f"{key}={value!r}" for key, value in given.items()]
+        lines.append(f"{label(node)} = {node.op.name}({', '.join(arguments)})   # {node.location}")
+    return "\n".join(lines)

@@ -1,0 +1,295 @@
+"""Arithmetic of nodes with nodes, broadcast as NumPy does, and of nodes with Python constants.
+
+Constants are weakly typed: they take the node's dtype. The gradients of broadcast operands are summed back
+to their shapes by `sum_to_like`, which is the identity where nothing was broadcast.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .. import compute
+from ..compute import Tensor
+from ..errors import GraphError
+from ..graph import Node, Op, Shape, register, set_arithmetic
+from .linalg import matmul_op
+from .rules import broadcast_operands, real_constant
+from .shape import sum_to_like_op
+
+
+class _Binary(Op):
+    """An operator of two operands, broadcast."""
+
+    elementwise = True
+    _te: ClassVar[Callable[..., Tensor]]
+    _numpy: ClassVar[Callable[..., np.ndarray]]
+
+    def _partials(self, node: Node, a: Node, b: Node, g: Node) -> tuple[Node, Node]:
+        """The operands' gradients in the output's shape, before they are summed back."""
+        raise NotImplementedError
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        return broadcast_operands(node, *input_shapes)
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        a, b = node.inputs
+        grad_a, grad_b = self._partials(node, a, b, output_grad)
+        return [sum_to_like_op(grad_a, a), sum_to_like_op(grad_b, b)]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return type(self)._te(*inputs)
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        return np.asarray(type(self)._numpy(*inputs))
+
+
+@register
+class Add(_Binary):
+    """a + b."""
+
+    name, _te, _numpy = "add", compute.add, np.add
+
+    def _partials(self, node: Node, a: Node, b: Node, g: Node) -> tuple[Node, Node]:
+        return g, g
+
+
+@register
+class Sub(_Binary):
+    """a - b."""
+
+    name, _te, _numpy = "sub", compute.sub, np.subtract
+
+    def _partials(self, node: Node, a: Node, b: Node, g: Node) -> tuple[Node, Node]:
+        return g, neg_op(g)
+
+
+@register
+class Mul(_Binary):
+    """a * b."""
+
+    name, _te, _numpy = "mul", compute.mul, np.multiply
+
+    def _partials(self, node: Node, a: Node, b: Node, g: Node) -> tuple[Node, Node]:
+        return mul_op(g, b), mul_op(g, a)
+
+
+@register
+class Div(_Binary):
+    """a / b; d/da = 1 / b, d/db = -(a / b) / b."""
+
+    name, _te, _numpy = "div", compute.div, np.divide
+
+    def _partials(self, node: Node, a: Node, b: Node, g: Node) -> tuple[Node, Node]:
+        by_a = div_op(g, b)
+        return by_a, neg_op(mul_op(by_a, node))
+
+
+class _ByConst(Op):
+    """An operator of one node and the constant `attrs["const"]`."""
+
+    elementwise = True
+    _te: ClassVar[Callable[..., Tensor]]
+    _numpy: ClassVar[Callable[..., np.ndarray]]
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        return input_shapes[0]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return type(self)._te(inputs[0], node.attrs["const"])
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        with np.errstate(over="ignore"):  # a constant beyond the dtype's range is infinite
+            const = np.asarray(node.attrs["const"], inputs[0].dtype)
+        return np.asarray(type(self)._numpy(inputs[0], const))
+
+
+@register
+class AddByConst(_ByConst):
+    """x + const."""
+
+    name, _te, _numpy = "add_byconst", compute.add_by_const, np.add
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [output_grad]
+
+
+@register
+class MulByConst(_ByConst):
+    """x * const."""
+
+    name, _te, _numpy = "mul_byconst", compute.mul_by_const, np.multiply
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [mul_byconst_op(output_grad, node.attrs["const"])]
+
+
+@register
+class DivByConst(_ByConst):
+    """x / const."""
+
+    name, _te, _numpy = "div_byconst", compute.div_by_const, np.divide
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [div_byconst_op(output_grad, node.attrs["const"])]
+
+
+@register
+class ConstDiv(_ByConst):
+    """const / x; d/dx = -(const / x) / x."""
+
+    name = "const_div"
+
+    @staticmethod
+    def _te(x: Tensor, const: float) -> Tensor:
+        return compute.const_div(const, x)
+
+    @staticmethod
+    def _numpy(x: np.ndarray, const: np.ndarray) -> np.ndarray:
+        return np.divide(const, x)
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [neg_op(mul_op(output_grad, div_op(node, node.inputs[0])))]
+
+
+@register
+class PowerByConst(_ByConst):
+    """x ** const; d/dx = const * x ** (const - 1)."""
+
+    name, _te, _numpy = "power_byconst", compute.power_by_const, np.power
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        const = node.attrs["const"]
+        if const == 0:  # 0 * x ** -1 would be NaN at 0
+            return [None]
+        if const == 1:
+            return [output_grad]
+        return [mul_op(output_grad, mul_byconst_op(power_byconst_op(node.inputs[0], const - 1), const))]
+
+
+@register
+class Neg(Op):
+    """-x."""
+
+    name = "neg"
+    elementwise = True
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        return input_shapes[0]
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [neg_op(output_grad)]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return compute.neg(inputs[0])
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        return np.asarray(np.negative(inputs[0]))
+
+
+def add_op(a: Node, b: Node) -> Node:
+    """a + b, broadcast."""
+    return Add.make([a, b])
+
+
+def sub_op(a: Node, b: Node) -> Node:
+    """a - b, broadcast."""
+    return Sub.make([a, b])
+
+
+def mul_op(a: Node, b: Node) -> Node:
+    """a * b, broadcast."""
+    return Mul.make([a, b])
+
+
+def div_op(a: Node, b: Node) -> Node:
+    """a / b, broadcast."""
+    return Div.make([a, b])
+
+
+def neg_op(node: Node) -> Node:
+    """-node."""
+    return Neg.make([node])
+
+
+def add_byconst_op(node: Node, const: float) -> Node:
+    """node + const. Raises GraphError for a constant that is no real number."""
+    return AddByConst.make([node], {"const": real_constant("add_byconst", const)})
+
+
+def mul_byconst_op(node: Node, const: float) -> Node:
+    """node * const. Raises GraphError for a constant that is no real number."""
+    return MulByConst.make([node], {"const": real_constant("mul_byconst", const)})
+
+
+def div_byconst_op(node: Node, const: float) -> Node:
+    """node / const. Raises GraphError for a constant that is no real number."""
+    return DivByConst.make([node], {"const": real_constant("div_byconst", const)})
+
+
+def const_div_op(const: float, node: Node) -> Node:
+    """const / node. Raises GraphError for a constant that is no real number."""
+    return ConstDiv.make([node], {"const": real_constant("const_div", const)})
+
+
+def reciprocal_op(node: Node) -> Node:
+    """1 / node."""
+    return const_div_op(1.0, node)
+
+
+def power_byconst_op(node: Node, const: float) -> Node:
+    """node ** const. Raises GraphError for a constant that is no real number."""
+    return PowerByConst.make([node], {"const": real_constant("power_byconst", const)})
+
+
+def _is_constant(value: Any) -> bool:
+    if isinstance(value, np.ndarray) and value.ndim > 0:
+        raise GraphError("a node does not compute with an array: make a Variable and feed the array")
+    return isinstance(value, (numbers.Real, np.ndarray))
+
+
+def _add(a: Any, b: Any) -> Node:
+    if isinstance(a, Node) and isinstance(b, Node):
+        return add_op(a, b)
+    node, const = (a, b) if isinstance(a, Node) else (b, a)
+    return add_byconst_op(node, const) if _is_constant(const) else NotImplemented
+
+
+def _sub(a: Any, b: Any) -> Node:
+    if isinstance(a, Node) and isinstance(b, Node):
+        return sub_op(a, b)
+    if isinstance(a, Node):
+        return add_byconst_op(a, -real_constant("sub", b)) if _is_constant(b) else NotImplemented
+    return add_byconst_op(neg_op(b), a) if _is_constant(a) else NotImplemented
+
+
+def _mul(a: Any, b: Any) -> Node:
+    if isinstance(a, Node) and isinstance(b, Node):
+        return mul_op(a, b)
+    node, const = (a, b) if isinstance(a, Node) else (b, a)
+    return mul_byconst_op(node, const) if _is_constant(const) else NotImplemented
+
+
+def _div(a: Any, b: Any) -> Node:
+    if isinstance(a, Node) and isinstance(b, Node):
+        return div_op(a, b)
+    if isinstance(a, Node):
+        return div_byconst_op(a, b) if _is_constant(b) else NotImplemented
+    return const_div_op(a, b) if _is_constant(a) else NotImplemented
+
+
+def _matmul(a: Any, b: Any) -> Node:
+    if isinstance(a, Node) and isinstance(b, Node):
+        return matmul_op(a, b)
+    _is_constant(b if isinstance(a, Node) else a)
+    return NotImplemented
+
+
+def _power(a: Any, b: Any) -> Node:
+    return power_byconst_op(a, b) if _is_constant(b) else NotImplemented
+
+
+set_arithmetic({"+": _add, "-": _sub, "*": _mul, "/": _div, "@": _matmul, "**": _power, "neg": neg_op})

@@ -1,0 +1,115 @@
+"""What a graph starts from: variables, which are fed, and constants made from a shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import compute
+from ..compute import Tensor
+from ..errors import DTypeError, GraphError
+from ..graph import Node, Op, Shape, error_at, register, shape_error
+from .rules import shape_attribute
+
+
+@register
+class Placeholder(Op):
+    """A value that `Executor.run` is fed. It may declare its shape and dtype."""
+
+    name = "placeholder"
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        if node.attrs.get("shape") is None:
+            raise shape_error(node, "the shape is known only when the variable is fed")
+        return node.attrs["shape"]
+
+    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
+        if node.attrs.get("dtype") is None:
+            raise error_at(node, DTypeError, "the dtype is known only when the variable is fed")
+        return node.attrs["dtype"]
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return []
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return compute.placeholder(shape, dtype, node.name)
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        raise error_at(node, GraphError, "a variable has no value but the one it is fed")
+
+
+class _Constant(Op):
+    """A constant of its input's shape and dtype, whose values are not read."""
+
+    shape_only = (0,)
+    elementwise = True
+    value: float
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        return input_shapes[0]
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [None]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return compute.full(shape, self.value, dtype)
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        return np.full(inputs[0].shape, self.value, inputs[0].dtype)
+
+
+@register
+class OnesLike(_Constant):
+    """1 at every index of the input's shape."""
+
+    name = "oneslike"
+    value = 1.0
+
+
+@register
+class ZerosLike(_Constant):
+    """0 at every index of the input's shape."""
+
+    name = "zeroslike"
+    value = 0.0
+
+
+def placeholder_op(name: str | None = None, shape: Any = None, dtype: Any = None) -> Node:
+    """A variable; see `Variable`."""
+    if shape is not None:
+        shape = shape_attribute("placeholder", shape)
+        if min(shape, default=0) < 0:
+            raise GraphError(f"placeholder: a shape has no negative extent: {shape}")
+    if dtype is not None:
+        try:
+            known = str(np.dtype(dtype))
+        except TypeError:
+            raise GraphError(f"placeholder: unknown dtype {dtype!r}") from None
+        if known not in Op.dtypes:
+            raise GraphError(f"placeholder: dtype {known} is not one of {', '.join(Op.dtypes)}")
+        dtype = known
+    return Placeholder.make([], {"shape": shape, "dtype": dtype}, name)
+
+
+def Variable(name: str, shape: Any = None, dtype: Any = None) -> Node:
+    """A value that is fed to `Executor.run`.
+
+    Args:
+        name: for printing and errors; need not be unique.
+        shape: the shape it will be fed with, an int or a tuple; None where feeds may differ.
+        dtype: "float32" or "float64"; None for what is fed.
+
+    Raises GraphError for a shape or dtype that is none.
+    """
+    return placeholder_op(name, shape, dtype)
+
+
+def oneslike_op(node: Node) -> Node:
+    """Ones of the node's shape and dtype."""
+    return OnesLike.make([node])
+
+
+def zeroslike_op(node: Node) -> Node:
+    """Zeros of the node's shape and dtype."""
+    return ZerosLike.make([node])

@@ -1,0 +1,78 @@
+"""Loss functions and the update that a training step ends with."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import compute
+from ..compute import Tensor
+from ..graph import Node, Op, Shape, register, shape_error
+from .activation import log_softmax_func, log_softmax_op, softmax_op
+from .arithmetic import mul_byconst_op, mul_op, neg_op, sub_op
+from .reduction import div_by_extent_op, reducesum_op
+from .rules import real_constant, require_same
+
+
+@register
+class SoftmaxCrossEntropy(Op):
+    """Shape (1,): the mean over the rows of -sum(labels * log_softmax(logits)); rows lie along the last axis.
+
+    With b rows, d/dlogits = (softmax(logits) * rowsum(labels) - labels) g / b and
+    d/dlabels = -log_softmax(logits) g / b.
+    """
+
+    name = "softmaxcrossentropy"
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        if not require_same(node, *input_shapes):
+            raise shape_error(node, "logits and labels must have an axis, not shape ()")
+        return (1,)
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        logits, labels = node.inputs
+        scale = div_by_extent_op(output_grad, logits, "rows")
+        expected = mul_op(softmax_op(logits), reducesum_op(labels, -1, keepdims=True))
+        grad_logits = mul_op(sub_op(expected, labels), scale)
+        return [grad_logits, neg_op(mul_op(log_softmax_op(logits), scale))]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return compute.softmax_cross_entropy(*inputs)
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        logits, labels = inputs
+        rows = int(np.prod(logits.shape[:-1], dtype=np.int64))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            total = np.sum(labels * log_softmax_func(logits), keepdims=True).reshape(1)
+            return -total / logits.dtype.type(rows)
+
+
+@register
+class SgdUpdate(Op):
+    """x - learning_rate * grad."""
+
+    name = "sgd_update"
+    elementwise = True
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        return require_same(node, *input_shapes)
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [output_grad, mul_byconst_op(output_grad, -node.attrs["learning_rate"])]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        x, grad = inputs
+        return compute.sgd_update(x, grad, node.attrs["learning_rate"])
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        x, grad = inputs
+        return np.asarray(x - grad.dtype.type(node.attrs["learning_rate"]) * grad)
+
+
+def softmaxcrossentropy_op(logits: Node, labels: Node) -> Node:
+    """The mean softmax cross-entropy, shape (1,), of logits and labels of one shape."""
+    return SoftmaxCrossEntropy.make([logits, labels])
+
+
+def sgd_update_op(x: Node, grad: Node, learning_rate: float) -> Node:
+    """x - learning_rate * grad. Raises GraphError for a learning rate that is no real number."""
+    return SgdUpdate.make([x, grad], {"learning_rate": real_constant("sgd_update", learning_rate)})

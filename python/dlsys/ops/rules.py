@@ -1,0 +1,126 @@
+"""Shape rules that several operators share."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import operator
+from typing import Any
+
+import numpy as np
+
+from ..errors import GraphError, ShapeError
+from ..graph import Node, Shape, shape_error
+
+
+def broadcast_rule(shape_a: Shape, shape_b: Shape) -> Shape:
+    """The shape to which NumPy broadcasts two shapes. Raises ShapeError where it would not."""
+    try:
+        return tuple(np.broadcast_shapes(tuple(shape_a), tuple(shape_b)))
+    except ValueError:
+        raise ShapeError(f"shapes do not broadcast: {tuple(shape_a)} and {tuple(shape_b)}") from None
+
+
+def broadcast_operands(node: Node, shape_a: Shape, shape_b: Shape) -> Shape:
+    """`broadcast_rule` for the operands of a node, which the error names."""
+    try:
+        return broadcast_rule(shape_a, shape_b)
+    except ShapeError as error:
+        raise shape_error(node, str(error)) from None
+
+
+def require_broadcast(node: Node, shape: Shape, to_shape: Shape) -> Shape:
+    """`to_shape`, to which `shape` must broadcast. Raises ShapeError."""
+    fits = len(shape) <= len(to_shape) and all(
+        extent in (1, target) for extent, target in zip(reversed(shape), reversed(to_shape), strict=False)
+    )
+    if not fits:
+        raise shape_error(node, f"{shape} does not broadcast to {to_shape}")
+    return to_shape
+
+
+def require_same(node: Node, shape_a: Shape, shape_b: Shape) -> Shape:
+    """The one shape of two inputs. Raises ShapeError."""
+    if shape_a != shape_b:
+        raise shape_error(node, f"shapes differ: {shape_a} and {shape_b}")
+    return shape_a
+
+
+def _integers(value: Any) -> tuple[int, ...]:
+    """An integer or a sequence of them as a tuple. Raises TypeError."""
+    if isinstance(value, (tuple, list)):
+        return tuple(operator.index(item) for item in value)
+    return (operator.index(value),)
+
+
+def axes_attribute(op: str, axes: Any) -> tuple[int, ...] | None:
+    """None, an int or a sequence of ints as a hashable attribute. Raises GraphError."""
+    if axes is None:
+        return None
+    try:
+        return _integers(axes)
+    except TypeError:
+        raise GraphError(f"{op}: axes must be None, an integer or integers, not {axes!r}") from None
+
+
+def resolve_axes(node: Node, axes: tuple[int, ...] | None, rank: int) -> tuple[int, ...]:
+    """The axes as non-negative numbers, ascending; all for None. Raises ShapeError."""
+    if axes is None:
+        return tuple(range(rank))
+    for axis in axes:
+        if not -rank <= axis < rank:
+            raise shape_error(node, f"axis {axis} is out of range for {rank} dimensions")
+    resolved = sorted(axis % rank for axis in axes)
+    if len(set(resolved)) != len(resolved):
+        raise shape_error(node, f"axes {axes} name one axis twice")
+    return tuple(resolved)
+
+
+def reduced_shape(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
+    """`shape` without `axes`, or with extents of 1 there."""
+    return tuple(
+        1 if axis in axes else extent for axis, extent in enumerate(shape) if keepdims or axis not in axes
+    )
+
+
+def shape_attribute(op: str, shape: Any) -> Shape:
+    """An int or a sequence of ints as a shape. Raises GraphError."""
+    try:
+        return _integers(shape)
+    except TypeError:
+        raise GraphError(f"{op}: a shape must be a tuple of integers, not {shape!r}") from None
+
+
+def reshaped(node: Node, shape: Shape, to_shape: Shape) -> Shape:
+    """`to_shape` with its one -1 solved for `shape`'s number of elements. Raises ShapeError."""
+    size, known = math.prod(shape), math.prod(extent for extent in to_shape if extent != -1)
+    free = to_shape.count(-1)
+    if free > 1 or any(extent < -1 for extent in to_shape):
+        raise shape_error(node, f"{to_shape} is not a shape with at most one -1")
+    fits = (known != 0 and size % known == 0) if free else size == known
+    if not fits:
+        raise shape_error(node, f"{shape} of {size} elements does not fit {to_shape}")
+    return tuple(size // known if extent == -1 else extent for extent in to_shape)
+
+
+def real_constant(op: str, value: Any) -> float:
+    """A Python or NumPy real number as a float. Raises GraphError."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if not isinstance(value, numbers.Real):
+        raise GraphError(f"{op}: the constant must be a real number, not {type(value).__name__}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise GraphError(f"{op}: the constant is beyond the range of float64") from None
+
+
+def pair_attribute(op: str, what: str, value: Any, least: int) -> tuple[int, int]:
+    """An int or a pair of ints, each at least `least`, as a pair. Raises GraphError."""
+    try:
+        pair = _integers(value) if isinstance(value, (tuple, list)) else _integers(value) * 2
+    except TypeError:
+        pair = ()
+    if len(pair) != 2 or min(pair) < least:
+        raise GraphError(f"{op}: {what} must be an integer >= {least} or a pair of them, not {value!r}")
+    return pair[0], pair[1]

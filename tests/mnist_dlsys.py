@@ -1,0 +1,253 @@
+"""Trains logistic regression and a multilayer perceptron on MNIST with dlsys.
+
+    python tests/mnist_dlsys.py -l -m mlp
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import dlsys as dl
+import numpy as np
+from dlsys import autodiff as ad
+from dlsys import tvm_op
+from dlsys.data import MNIST, mnist, one_hot
+from dlsys.errors import DlsysError
+
+CLASSES = 10
+
+
+# Two models ------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Model:
+    """A graph and the initial values of its parameters."""
+
+    title: str
+    X: ad.Node  # images, (batch, 784)
+    y_: ad.Node  # one-hot labels, (batch, 10)
+    logits: ad.Node  # (batch, 10)
+    loss: ad.Node  # (1,): the mean over the batch
+    parameters: dict[ad.Node, np.ndarray]
+
+
+def logreg() -> Model:
+    """Logistic regression: softmax(X W1 + b1)."""
+    X, y_ = ad.Variable("X"), ad.Variable("y_")
+    W1, b1 = ad.Variable("W1"), ad.Variable("b1")
+
+    z1 = ad.matmul_op(X, W1)
+    logits = z1 + ad.broadcastto_op(b1, z1)
+    loss = ad.softmaxcrossentropy_op(logits, y_)
+
+    parameters = {W1: np.zeros((784, 10)), b1: np.zeros(10)}
+    return Model("Logistic regression", X, y_, logits, loss, parameters)
+
+
+def mlp() -> Model:
+    """Multilayer perceptron: 784 - 256 - 100 - 10, ReLU between the layers."""
+    X, y_ = ad.Variable("X"), ad.Variable("y_")
+    W1, W2, W3 = ad.Variable("W1"), ad.Variable("W2"), ad.Variable("W3")
+    b1, b2, b3 = ad.Variable("b1"), ad.Variable("b2"), ad.Variable("b3")
+
+    z1 = ad.matmul_op(X, W1)
+    h1 = ad.relu_op(z1 + ad.broadcastto_op(b1, z1))
+    z2 = ad.matmul_op(h1, W2)
+    h2 = ad.relu_op(z2 + ad.broadcastto_op(b2, z2))
+    z3 = ad.matmul_op(h2, W3)
+    logits = z3 + ad.broadcastto_op(b3, z3)
+    loss = ad.softmaxcrossentropy_op(logits, y_)
+
+    # the seed and the order of drawing are the course's: first the weights, then the biases
+    rand = np.random.RandomState(seed=123)
+    shapes = {W1: (784, 256), W2: (256, 100), W3: (100, 10), b1: (256,), b2: (100,), b3: (10,)}
+    parameters = {node: rand.normal(scale=0.1, size=shape) for node, shape in shapes.items()}
+    return Model("Multilayer perceptron", X, y_, logits, loss, parameters)
+
+
+MODELS: dict[str, Callable[[], Model]] = {"logreg": logreg, "mlp": mlp}
+
+
+# One training loop -----------------------------------------------------------------------------------------
+
+
+def train(model: Model, data: MNIST, ctx: Any, options: argparse.Namespace) -> list[float]:
+    """Stochastic gradient descent on `model`; prints as it goes; returns the last batch's loss per epoch."""
+    parameters = list(model.parameters)
+    values = {node: on_device(value, ctx) for node, value in model.parameters.items()}
+    gradients = ad.gradients(model.loss, parameters)
+    trainer = ad.Executor([model.loss, *gradients], ctx=ctx)
+    predictor = ad.Executor([model.logits], ctx=ctx)
+
+    start = time.perf_counter()
+    updates = [make_update(value.shape, options) for value in values.values()]
+    for size in batch_sizes(len(data.train_labels), options.batch_size):
+        feeds = {model.X: (size, 784), model.y_: (size, CLASSES)}
+        trainer.compile_funcs({**feeds, **{node: value.shape for node, value in values.items()}})
+    for size in batch_sizes(len(data.valid_labels), options.batch_size):
+        predictor.compile_funcs({model.X: (size, 784), **{node: v.shape for node, v in values.items()}})
+    print(f"Time taken to compile = {time.perf_counter() - start:.3f} s", flush=True)
+
+    targets = one_hot(data.train_labels, CLASSES)
+    batches = [
+        {model.X: on_device(data.train_images[rows], ctx), model.y_: on_device(targets[rows], ctx)}
+        for rows in slices(len(targets), options.batch_size)
+    ]
+    losses = []
+    for _ in range(options.num_epoch):
+        start = time.perf_counter()
+        for batch in batches:
+            loss_val, *gradient_vals = trainer.run({**batch, **values})
+            for update, node, gradient in zip(updates, parameters, gradient_vals, strict=True):
+                update(values[node], gradient, values[node])
+        losses.append(np.asarray(loss_val).item())  # waits for the device, so it belongs to the time
+        seconds = time.perf_counter() - start
+        loss_text = f"loss = {losses[-1]:.6f}; " if options.print_loss else ""
+        print(f"{loss_text}Time taken this epoch = {seconds:.3f} s", flush=True)
+    if losses and not math.isfinite(losses[-1]):
+        print("The training diverged: try a smaller --lr.", flush=True)
+
+    right = 0
+    for rows in slices(len(data.valid_labels), options.batch_size):
+        feed = {model.X: on_device(data.valid_images[rows], ctx), **values}
+        (logits_val,) = predictor.run(feed, convert_to_numpy_ret_vals=True)
+        right += int((logits_val.argmax(axis=1) == data.valid_labels[rows]).sum())
+    print(f"Validation set accuracy = {right / len(data.valid_labels):.6f}", flush=True)
+    return losses
+
+
+def make_update(shape: tuple[int, ...], options: argparse.Namespace) -> Callable[[Any, Any, Any], None]:
+    """`f(x, grad, out)` that sets out = x - lr * grad, where out may be x."""
+    if options.context == "numpy":
+        rate = np.float32(options.lr)
+        return lambda x, grad, out: np.subtract(x, rate * grad, out=out)
+    target = "cuda" if options.context == "gpu" else "llvm"
+    return tvm_op.make_sgd_update(shape, options.lr, target, "llvm", "sgd_update")
+
+
+def on_device(value: np.ndarray, ctx: Any) -> Any:
+    """A float32 array on the device of `ctx`; a NumPy array for the numpy context."""
+    value = np.ascontiguousarray(value, dtype=np.float32)
+    return value if ctx == dl.numpy() else dl.array(value, ctx)
+
+
+def slices(count: int, batch_size: int) -> Iterator[slice]:
+    """The rows of each batch, in order; the last batch may be smaller."""
+    for begin in range(0, count, batch_size):
+        yield slice(begin, min(begin + batch_size, count))
+
+
+def batch_sizes(count: int, batch_size: int) -> set[int]:
+    """The one or two sizes of batch that occur."""
+    return {rows.stop - rows.start for rows in slices(count, batch_size)}
+
+
+# The command line ------------------------------------------------------------------------------------------
+
+
+class Parser(argparse.ArgumentParser):
+    """Says in one sentence what is wrong with the arguments."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    """The options, each checked as far as it can be without the data."""
+    parser = Parser(description="Train models on MNIST with dlsys.", allow_abbrev=False)
+    parser.add_argument("-m", "--model", choices=[*MODELS, "all"], default="all", help="default: all")
+    parser.add_argument("-c", "--context", choices=["cpu", "numpy", "gpu"], default="cpu",
+                        help="where to compute (default: cpu)")  # fmt: skip
+    parser.add_argument("-e", "--num-epoch", type=int, default=10, metavar="EPOCHS", help="default: 10")
+    parser.add_argument("-l", "--print-loss", action="store_true", help="print the loss of each epoch")
+    parser.add_argument("--data", metavar="DIRECTORY",
+                        help="folder of MNIST's IDX files, plain or .gz (default: DLSYS_DATA, then the "
+                        "cache, the mirrors, scikit-learn's digits)")  # fmt: skip
+    parser.add_argument("--lr", type=float, default=1.0, help="step on the mean loss (default: 1.0)")
+    parser.add_argument("--batch-size", type=int, default=1000, help="default: 1000")
+    parser.add_argument("--threads", type=int, metavar="N", help="default: all cores")
+    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the loss of each epoch")
+    options = parser.parse_args(argv)
+
+    if options.num_epoch < 0:
+        parser.error(f"--num-epoch must be 0 or more, given {options.num_epoch}")
+    if options.batch_size < 1:
+        parser.error(f"--batch-size must be 1 or more, given {options.batch_size}")
+    if options.threads is not None and options.threads < 1:
+        parser.error(f"--threads must be 1 or more, given {options.threads}")
+    if not (options.lr > 0 and math.isfinite(options.lr)):
+        parser.error(f"--lr must be positive and finite, given {options.lr}")
+    if options.plot is not None:
+        folder = options.plot.parent
+        if options.plot.suffix.lower() != ".png" or options.plot.is_dir():
+            parser.error(f"--plot takes the name of a .png file, given {str(options.plot)!r}")
+        if not folder.is_dir() or not os.access(folder, os.W_OK):
+            parser.error(f"--plot cannot write to the folder {str(folder)!r}")
+    return options
+
+
+def plot(curves: dict[str, list[float]], path: Path) -> None:
+    """The loss of each epoch, one curve a model, as a PNG file."""
+    import matplotlib
+
+    matplotlib.use("Agg")  # no display needed
+    from matplotlib import pyplot as plt
+    from matplotlib.ticker import MaxNLocator
+
+    figure, axes = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
+    for title, losses in curves.items():
+        axes.plot(range(1, len(losses) + 1), losses, marker="o", markersize=3, label=title)
+    axes.set(title="Training on MNIST", xlabel="epoch", ylabel="loss of the last batch", ylim=(0, None))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend()
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Trains what the options ask for. Raises DlsysError for whatever they ask in vain."""
+    ctx = {"cpu": dl.cpu, "gpu": dl.gpu}[options.context](0) if options.context != "numpy" else dl.numpy()
+    if options.threads is not None:
+        dl.set_num_threads(options.threads)
+    on_device(np.zeros(1), ctx)  # a missing device is said before any data is read
+    data = mnist(options.data)
+    if options.batch_size > len(data.train_labels):
+        raise DlsysError(
+            f"--batch-size {options.batch_size} exceeds the {len(data.train_labels)} training images"
+        )
+    print(f"Data: {data.source}")
+    curves = {}
+    for name in MODELS if options.model == "all" else [options.model]:
+        model = MODELS[name]()
+        print(f"{model.title}, {options.context}, batches of {options.batch_size}:", flush=True)
+        curves[model.title] = train(model, data, ctx, options)
+    if options.plot is not None:
+        plot(curves, options.plot)
+        print(f"Loss curve in {options.plot}")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The program; returns its exit status: 0, 2 for a wrong request, 130 after Ctrl-C."""
+    options = parse(argv)
+    try:
+        run(options)
+    except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)
+        return 130
+    except (DlsysError, OSError) as error:
+        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,309 @@
+"""Files of data sets: search order, checksums, the cache, mirrors (a server on this machine)."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import http.server
+import os
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+from dlsys.data import (
+    Collection,
+    UnavailableError,
+    cache_folder,
+    fetch,
+    find,
+    mnist,
+    verify,
+)
+from dlsys.data import files as data_files
+from dlsys.data.download import download
+from dlsys.errors import DataError
+from helpers import error_of
+
+CONTENT = {"a.txt": b"first file " * 100, "b.bin": bytes(range(256)) * 300}
+COLLECTION = Collection("small", {name: hashlib.md5(value).hexdigest() for name, value in CONTENT.items()})
+
+
+@contextlib.contextmanager
+def sandbox(**variables: str) -> Iterator[Path]:
+    """A temporary folder whose `cache` is dlsys' cache; without DLSYS_DATA and DLSYS_OFFLINE unless given."""
+    names = ("DLSYS_DATA", "DLSYS_OFFLINE", "DLSYS_CACHE", "XDG_CACHE_HOME", "HOME")
+    before = {name: os.environ.get(name) for name in names}
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ.pop("DLSYS_DATA", None)
+        os.environ.pop("DLSYS_OFFLINE", None)
+        os.environ["DLSYS_CACHE"] = os.path.join(folder, "cache")
+        os.environ.update(variables)
+        try:
+            yield Path(folder)
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name, None)
+                if value is not None:
+                    os.environ[name] = value
+
+
+@contextlib.contextmanager
+def server(bodies: dict[str, bytes], stall: bool = False, cut: int = 0) -> Iterator[tuple[str, list[str]]]:
+    """A mirror on this machine: its URL and the paths asked for so far.
+
+    `stall`: sends the headers, then nothing; `cut`: closes that many bytes before the announced end.
+    """
+    asked: list[str] = []
+    release = threading.Event()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            body = bodies.get(self.path.removeprefix("/mirror/"))
+            if body is None:
+                self.send_error(404)
+                return
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if stall:
+                release.wait(30)
+            else:
+                self.wfile.write(body[: len(body) - cut])
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    mirror = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    mirror.daemon_threads = True
+    thread = threading.Thread(target=mirror.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{mirror.server_port}/mirror/", asked
+    finally:
+        release.set()
+        mirror.shutdown()
+        mirror.server_close()
+        thread.join()
+
+
+def packed(content: dict[str, bytes] = CONTENT) -> dict[str, bytes]:
+    return {f"{name}.gz": gzip.compress(value) for name, value in content.items()}
+
+
+def write(folder: Path, content: dict[str, bytes]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, value in content.items():
+        (folder / name).write_bytes(value)
+    return folder
+
+
+def listing(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.rglob("*") if path.is_file())
+
+
+# Directories -----------------------------------------------------------------------------------------------
+
+
+def test_directory_plain_or_packed_direct_or_above():
+    with sandbox() as folder:
+        write(folder / "plain", CONTENT)
+        write(folder / "above" / "small", packed())
+        write(folder / "mixed", {"a.txt": CONTENT["a.txt"], "b.bin.gz": packed()["b.bin.gz"]})
+        write(folder / "unpacked-not-renamed", {f"{name}.gz": value for name, value in CONTENT.items()})
+        for name in ("plain", "above", "above/small", "mixed", "unpacked-not-renamed"):
+            content, source = data_files.load(COLLECTION, folder / name, mirrors=())
+            assert content == CONTENT, name
+            assert source == str(folder / ("above/small" if name == "above" else name))
+
+
+def test_environment_names_a_directory_and_the_argument_goes_before_it():
+    with sandbox() as folder:
+        other = Collection("small", {"a.txt": hashlib.md5(b"other").hexdigest()})
+        write(folder / "one", CONTENT)
+        write(folder / "two", {"a.txt": b"other"})
+        os.environ["DLSYS_DATA"] = str(folder / "one")
+        assert data_files.load(COLLECTION)[0] == CONTENT
+        assert data_files.load(other, folder / "two")[0] == {"a.txt": b"other"}
+
+
+def test_directory_without_the_files_is_an_error_that_names_them():
+    with sandbox() as folder:
+        write(folder / "half", {"a.txt": CONTENT["a.txt"]})
+        write(folder / "cache" / "data" / "small", packed())  # no silent fall-through to the cache
+        message = error_of(DataError, data_files.load, COLLECTION, folder / "half")
+        assert "b.bin" in message and "a.txt" not in message and str(folder / "half") in message
+        message = error_of(DataError, data_files.load, COLLECTION, folder / "nowhere")
+        assert "not a directory" in message and "nowhere" in message
+        os.environ["DLSYS_DATA"] = str(folder)
+        message = error_of(DataError, data_files.load, COLLECTION)
+        assert "DLSYS_DATA" in message and "a.txt, b.bin" in message
+        message = error_of(DataError, mnist, folder)
+        assert "train-images-idx3-ubyte, train-labels-idx1-ubyte" in message
+
+
+def test_damaged_file_in_a_directory_names_both_checksums():
+    with sandbox() as folder:
+        write(folder, {**CONTENT, "b.bin": b"something else"})
+        message = error_of(DataError, data_files.load, COLLECTION, folder)
+        assert str(folder / "b.bin") in message and COLLECTION.files["b.bin"] in message
+        assert hashlib.md5(b"something else").hexdigest() in message
+        assert listing(folder) == ["a.txt", "b.bin"]  # a user's file is never removed
+
+
+def test_truncated_gzip_names_the_file():
+    with sandbox() as folder:
+        for cut in (1, 9, 100):
+            write(folder, {**packed(), "b.bin.gz": packed()["b.bin.gz"][:-cut]})
+            message = error_of(DataError, data_files.load, COLLECTION, folder)
+            assert "b.bin.gz" in message and "damaged gzip" in message
+
+
+def test_find_and_verify():
+    with sandbox() as folder:
+        write(folder / "small", packed())
+        assert find(COLLECTION, folder) == {name: folder / "small" / f"{name}.gz" for name in CONTENT}
+        verify(CONTENT["a.txt"], COLLECTION.files["a.txt"], "a.txt")
+        assert "a.txt is damaged" in error_of(DataError, verify, b"", COLLECTION.files["a.txt"], "a.txt")
+
+
+# The cache -------------------------------------------------------------------------------------------------
+
+
+def test_cache_folder():
+    with sandbox() as folder:
+        assert cache_folder() == folder / "cache"
+        del os.environ["DLSYS_CACHE"]
+        os.environ["HOME"] = str(folder)
+        os.environ["XDG_CACHE_HOME"] = str(folder / "xdg")
+        assert cache_folder() == folder / "xdg" / "dlsys"
+        for unusable in ("relative/path", ""):
+            os.environ["XDG_CACHE_HOME"] = unusable
+            assert cache_folder() == folder / ".cache" / "dlsys"
+
+
+def test_downloaded_once_then_read_from_the_cache():
+    with sandbox() as folder, server(packed()) as (url, asked):
+        for _ in range(3):
+            content, source = data_files.load(COLLECTION, mirrors=[url])
+            assert content == CONTENT and str(folder / "cache" / "data" / "small") in source
+        assert asked == ["/mirror/a.txt.gz", "/mirror/b.bin.gz"]
+        assert listing(folder) == ["a.txt.gz", "b.bin.gz"]
+
+
+def test_damaged_cache_is_warned_of_and_fetched_again():
+    with sandbox() as folder, server(packed()) as (url, asked):
+        cache = write(folder / "cache" / "data" / "small", {**packed(), "b.bin.gz": b"not it"})
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert data_files.load(COLLECTION, mirrors=[url])[0] == CONTENT
+        assert asked == ["/mirror/b.bin.gz"]
+        assert len(caught) == 1 and "b.bin.gz is damaged" in str(caught[0].message)
+        assert gzip.decompress((cache / "b.bin.gz").read_bytes()) == CONTENT["b.bin"]
+
+
+def test_cache_that_cannot_be_written_costs_a_warning_only():
+    with sandbox() as folder, server(packed()) as (url, _):
+        (folder / "cache").write_bytes(b"a file in the folder's place")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert data_files.load(COLLECTION, mirrors=[url])[0] == CONTENT
+        assert len(caught) == 2 and "not kept in the cache" in str(caught[0].message)
+
+
+def test_interrupted_write_leaves_nothing():
+    def interrupted(source: str, target: Path) -> None:
+        raise KeyboardInterrupt
+
+    with sandbox() as folder:
+        before = os.replace
+        setattr(os, "replace", interrupted)  # noqa: B010
+        try:
+            data_files.store(b"x", folder / "sub" / "a.txt")
+        except KeyboardInterrupt:
+            pass
+        else:
+            raise AssertionError("the interruption was lost")
+        finally:
+            os.replace = before
+        assert listing(folder) == []
+
+
+# Mirrors ---------------------------------------------------------------------------------------------------
+
+
+def test_second_mirror_after_corrupt_missing_truncated_or_cut_content():
+    faults = {
+        "corrupt": packed({name: value[::-1] + b"!" for name, value in CONTENT.items()}),
+        "missing": {},
+        "truncated": {name: value[:-5] for name, value in packed().items()},
+    }
+    for fault, bodies in faults.items():
+        with sandbox() as folder, server(bodies) as (bad, asked), server(packed()) as (good, _):
+            assert fetch(COLLECTION, list(CONTENT), folder, mirrors=[bad, good]) == CONTENT, fault
+            assert asked[0] == "/mirror/a.txt.gz" and listing(folder) == ["a.txt.gz", "b.bin.gz"]
+    with sandbox() as folder, server(packed(), cut=5) as (bad, asked), server(packed()) as (good, _):
+        assert fetch(COLLECTION, list(CONTENT), folder, mirrors=[bad, good]) == CONTENT
+        assert len(asked) == 1  # a mirror that fails in this way is not asked for the next file
+
+
+def test_interrupted_download_leaves_no_file():
+    with sandbox() as folder, server(packed(), cut=5) as (url, _):
+        message = error_of(UnavailableError, data_files.load, COLLECTION, mirrors=[url])
+        assert "closed after" in message and listing(folder) == []
+
+
+def test_stalling_mirror_times_out():
+    with sandbox() as folder, server(packed(), stall=True) as (slow, asked), server(packed()) as (good, _):
+        start = time.monotonic()
+        assert fetch(COLLECTION, list(CONTENT), folder, mirrors=[slow, good], timeout=0.3) == CONTENT
+        assert 0.3 <= time.monotonic() - start < 3 and len(asked) == 1
+        message = error_of(UnavailableError, fetch, COLLECTION, CONTENT, folder, mirrors=[slow], timeout=0.2)
+        assert "no answer within 0.2 s" in message
+
+
+def test_slow_name_resolution_times_out():
+    import socket
+
+    original, resolving = socket.getaddrinfo, threading.Event()
+
+    def slow(*args: object, **kwargs: object) -> list:
+        resolving.wait(30)
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    setattr(socket, "getaddrinfo", slow)  # noqa: B010
+    try:
+        start = time.monotonic()
+        assert "no answer" in error_of(OSError, download, "http://mirror.invalid/a", "a", 0.3)
+        assert time.monotonic() - start < 3
+        resolving.set()
+        assert "Temporary failure" in error_of(OSError, download, "http://mirror.invalid/a", "a", 5)
+    finally:
+        resolving.set()
+        socket.getaddrinfo = original
+
+
+def test_failures_are_told_mirror_by_mirror():
+    with sandbox() as folder, server({}) as (empty, _):
+        host = empty.split("/")[2]
+        mirrors = [empty, "http://127.0.0.1:9/x", "no url"]
+        message = error_of(UnavailableError, fetch, COLLECTION, ["a.txt"], folder, mirrors=mirrors)
+        assert f"{host}: HTTP status 404" in message and "127.0.0.1:9: Connection refused" in message
+        assert "no url" in message
+
+
+def test_offline_asks_no_mirror():
+    with server(packed()) as (url, asked):
+        for value, offline in (("1", True), ("yes", True), ("0", False), ("", False)):
+            with sandbox(DLSYS_OFFLINE=value) as folder:
+                if offline:
+                    assert "DLSYS_OFFLINE" in error_of(
+                        UnavailableError, data_files.load, COLLECTION, mirrors=[url]
+                    )
+                    assert asked == [] and listing(folder) == []
+                else:
+                    assert data_files.load(COLLECTION, mirrors=[url])[0] == CONTENT

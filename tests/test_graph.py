@@ -1,0 +1,276 @@
+"""The graph itself: order, depth, names, printing, source lines, arithmetic, differentiation."""
+
+from __future__ import annotations
+
+import inspect
+import time
+
+import numpy as np
+from dlsys import ops
+from dlsys.errors import DlsysError, GraphError, ShapeError
+from dlsys.gradients import gradients, sum_node_list
+from dlsys.graph import OPS, Node, Op, find_topo_sort, format_graph, register
+from helpers import error_of, evaluate
+
+DEPTH = 100_000
+
+
+def here() -> str:
+    """`test_graph.py:<the caller's line>`."""
+    frame = inspect.currentframe()
+    assert frame is not None and frame.f_back is not None
+    return f"test_graph.py:{frame.f_back.f_lineno}"
+
+
+def chain(length: int) -> tuple[Node, Node, Node]:
+    x, b = ops.Variable("x"), ops.Variable("b")
+    node = x
+    for step in range(length):
+        node = (node * 0.5, node + b, ops.relu_op(node), -node)[step % 4]
+    return x, b, node
+
+
+def test_deep_chain_builds_differentiates_and_prints() -> None:
+    x, b, output = chain(DEPTH)
+    grads = gradients(output, [x, b])
+    assert len(find_topo_sort([output])) == DEPTH + 2
+    assert len(find_topo_sort(grads)) < 6 * DEPTH
+    text = format_graph([output, *grads])
+    assert text.count("\n") < 6 * DEPTH
+    assert max(map(len, text.splitlines())) < 120  # no names that grow
+
+
+def test_time_is_linear_in_the_chain() -> None:
+    def seconds(length: int) -> float:
+        start = time.process_time()
+        x, b, output = chain(length)
+        format_graph(gradients(output, [x, b]))
+        return time.process_time() - start
+
+    short = min(seconds(5_000) for _ in range(3))
+    assert seconds(40_000) < 8 * short * 5 + 0.5  # quadratic time would be 64 times
+
+
+def test_many_users_of_one_node() -> None:
+    x = ops.Variable("x")
+    total = sum_node_list([x * float(i) for i in range(1000)])
+    grad = evaluate(gradients(total, [x]), {x: np.ones(3)})[0]
+    np.testing.assert_array_equal(grad, np.full(3, 999 * 1000 / 2))
+
+
+def test_doubling_chain_takes_no_exponential_time() -> None:
+    x = ops.Variable("x")
+    node = x
+    for _ in range(60):
+        node = node + node
+    grad = gradients(node, [x])[0]
+    assert evaluate([grad], {x: np.ones(1)})[0] == 2.0**60
+
+
+def test_topological_order_has_inputs_first_and_each_node_once() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        nodes = [ops.Variable(f"v{i}") for i in range(3)]
+        for _ in range(60):
+            i, j = rng.integers(len(nodes), size=2)
+            nodes.append(ops.mul_op(nodes[i], nodes[j]))
+        roots = [nodes[i] for i in rng.integers(len(nodes), size=4)]
+        order = find_topo_sort([*roots, roots[0]])
+        position = {node: index for index, node in enumerate(order)}
+        assert len(position) == len(order)
+        assert set(roots) <= set(order)
+        for node in order:
+            assert all(position[value] < position[node] for value in node.inputs)
+        reachable, todo = set(roots), list(roots)
+        while todo:
+            new = set(todo.pop().inputs) - reachable
+            reachable |= new
+            todo += new
+        assert reachable == set(order)
+    assert find_topo_sort([]) == []
+
+
+def test_names_are_short_and_the_users_are_kept() -> None:
+    x, w = ops.Variable("x"), ops.Variable("w")
+    product = x @ w
+    assert (x.name, repr(x), str(x)) == ("x", "x", "x")
+    assert product.name == repr(product) == f"matmul_{product.id}"
+    assert product.id > w.id > x.id
+    assert ops.placeholder_op().name.startswith("placeholder_")
+    assert product.inputs == [x, w] and product.op is OPS["matmul"]
+    assert (x + 2).const_attr == 2.0 and product.const_attr is None
+    assert ops.matmul_op(x, w, trans_B=True).matmul_attr_trans_B and not product.matmul_attr_trans_B
+
+
+def test_graph_as_text() -> None:
+    x = ops.Variable("x", shape=(2, 3))
+    w = ops.Variable("w")
+    y = ops.matmul_op(x, w, trans_A=True)
+    z = ops.reducesum_op(y * 0.5, (0,)); line = here()  # noqa: E702
+    lines = format_graph([z]).splitlines()
+    half = z.inputs[0]
+    assert lines[0].startswith("x = placeholder(shape=(2, 3))   # test_graph.py:")
+    assert lines[1].startswith("w = placeholder()   # test_graph.py:")
+    assert lines[2].startswith(f"{y.name} = matmul(x, w, trans_A=True)   # ")
+    assert lines[3] == f"{half.name} = mul_byconst({y.name}, const=0.5)   # {line}"
+    assert lines[4] == f"{z.name} = reducesum({half.name}, axes=(0,))   # {line}"
+    assert len(lines) == 5 and format_graph([]) == ""
+
+
+def test_nodes_of_one_name_are_told_apart_in_text() -> None:
+    first, second = ops.Variable("x"), ops.Variable("x")
+    text = format_graph([first + second])
+    assert f"add(x#{first.id}, x#{second.id})" in text
+
+
+def test_locations_are_the_users_lines() -> None:
+    x = ops.Variable("x"); line = here()  # noqa: E702
+    assert x.location == line
+    y = 2 / (x + 1); line = here()  # noqa: E702
+    assert [node.location for node in find_topo_sort([y])[1:]] == [line, line]
+    old = set(find_topo_sort([y]))
+    grad = gradients(ops.softmax_op(y), [x])[0]; line = here()  # noqa: E702
+    assert {node.location for node in set(find_topo_sort([grad])) - old} == {line}
+    total = sum_node_list([x, y]); line = here()  # noqa: E702
+    assert total.location == line
+
+
+def test_arithmetic_with_constants_on_both_sides() -> None:
+    x, y = ops.Variable("x"), ops.Variable("y")
+    x_np, y_np = np.array([[1.0, -2.0], [3.0, 0.5]]), np.array([[2.0, 4.0], [-1.0, 8.0]])
+    pairs = [
+        (x + y, x_np + y_np),
+        (x - y, x_np - y_np),
+        (x * y, x_np * y_np),
+        (x / y, x_np / y_np),
+        (x @ y, x_np @ y_np),
+        (-x, -x_np),
+        (x**2, x_np**2),
+    ]
+    for c in (3, 2.5, True, np.float32(2.5), np.float64(2.5), np.int64(3), np.array(2.5)):
+        pairs += [
+            (x + c, x_np + c),
+            (c + x, c + x_np),
+            (x - c, x_np - c),
+            (c - x, c - x_np),
+            (x * c, x_np * c),
+            (c * x, c * x_np),
+            (x / c, x_np / c),
+            (c / x, c / x_np),
+            ((x * x) ** c, (x_np * x_np) ** float(c)),
+        ]
+    for node, expected in pairs:
+        assert isinstance(node, Node)
+        np.testing.assert_allclose(evaluate([node], {x: x_np, y: y_np})[0], expected, rtol=1e-15)
+    assert (x + 1).op.name == "add_byconst" and (2 * x).op.name == "mul_byconst"
+
+
+def test_arithmetic_refuses_what_is_no_number() -> None:
+    x = ops.Variable("x")
+    array = np.ones(3)
+    for attempt in (lambda: x + array, lambda: array * x, lambda: array @ x, lambda: x - array):
+        assert "make a Variable and feed the array" in error_of(GraphError, attempt)
+    for wrong in (lambda: x + "1", lambda: [1] - x, lambda: x @ 2, lambda: x**x, lambda: x * 1j):
+        error_of(TypeError, wrong)
+
+
+def test_nodes_compare_by_identity() -> None:
+    x, other = ops.Variable("x"), ops.Variable("x")
+    assert x == x and x != other and len({x, other}) == 2
+    assert (x + 1) != (x + 1)
+
+
+def test_same_variable_twice() -> None:
+    x = ops.Variable("x")
+    feed = {x: np.array([3.0, -2.0])}
+    for output, expected in ((x + x, [2, 2]), (x * x, [6, -4]), (x - x, [0, 0]), (x / x, [0, 0])):
+        first, second = gradients(output, [x, x])
+        assert first is second
+        np.testing.assert_allclose(evaluate([first], feed)[0], expected, atol=1e-15)
+
+
+def test_shared_subgraph_is_differentiated_once() -> None:
+    x = ops.Variable("x")
+    shared = ops.exp_op(x)
+    output = shared * shared + shared
+    before = len(find_topo_sort([output]))
+    grad = gradients(output, [x])[0]
+    value = np.array([0.3, -1.0])
+    np.testing.assert_allclose(evaluate([grad], {x: value})[0], 2 * np.exp(2 * value) + np.exp(value))
+    users_of_x = [node for node in find_topo_sort([grad]) if node.op.name == "exp"]
+    assert users_of_x == [shared] and before == 4
+
+
+def test_independent_variable_has_gradient_zeros() -> None:
+    x, y = ops.Variable("x"), ops.Variable("y")
+    grads = gradients(x * 2.0, [x, y])
+    feed = {x: np.ones((2, 3)), y: np.ones((4, 1))}
+    assert grads[1].op.name == "zeroslike"
+    np.testing.assert_array_equal(evaluate(grads, feed)[1], np.zeros((4, 1)))
+    # x reaches this output by its shape alone
+    grad = gradients(ops.broadcastto_op(y, x), [x])[0]
+    feed[x] = np.ones((4, 3))
+    np.testing.assert_array_equal(evaluate([grad], feed)[0], np.zeros((4, 3)))
+
+
+def test_gradient_of_the_output_and_of_inner_nodes() -> None:
+    x = ops.Variable("x")
+    inner = x * 3.0
+    output = inner * inner
+    grads = gradients(output, [output, inner, x])
+    values = evaluate(grads, {x: np.array([2.0])})
+    assert [value.tolist() for value in values] == [[1.0], [12.0], [36.0]]
+    assert evaluate(gradients(x, [x]), {x: np.full((2,), 5.0)})[0].tolist() == [1.0, 1.0]
+    assert gradients(x, []) == []
+
+
+def test_only_what_leads_to_the_variables_is_differentiated() -> None:
+    x, w = ops.Variable("x"), ops.Variable("w")
+    deep = x
+    for _ in range(50):
+        deep = ops.relu_op(deep)
+    grad = gradients(ops.mul_op(deep, w), [w])[0]
+    assert not any(node.op.name == "relu_gradient" for node in find_topo_sort([grad]))
+
+
+def test_higher_derivatives() -> None:
+    x = ops.Variable("x")
+    node, value = ops.tanh_op(x), np.array([0.4])
+    for _ in range(3):
+        node = gradients(node, [x])[0]
+    t = np.tanh(value)
+    np.testing.assert_allclose(evaluate([node], {x: value})[0], -2 * (1 - t**2) * (1 - 3 * t**2))
+
+
+def test_gradients_refuses_what_is_no_node() -> None:
+    x = ops.Variable("x")
+    assert "output must be a node, not float" in error_of(GraphError, gradients, 1.0, [x])
+    assert "must be a list of nodes" in error_of(GraphError, gradients, x, x)
+    assert "must hold nodes, not str" in error_of(GraphError, gradients, x, ["x"])
+    assert "no node to sum" in error_of(GraphError, sum_node_list, [])
+
+
+def test_error_names_operator_shapes_node_and_line() -> None:
+    x, w = ops.Variable("x"), ops.Variable("w")
+    node = x @ w; line = here()  # noqa: E702
+    text = error_of(ShapeError, node.op.infer_shape, node, [(1000, 784), (256, 100)])
+    expected = f"inner dimensions differ: (1000, 784) x (256, 100) [node {node.name}, made at {line}]"
+    assert text == f"matmul: {expected}"
+    assert issubclass(ShapeError, DlsysError) and issubclass(ShapeError, ValueError)
+
+
+def test_declared_shape_and_dtype() -> None:
+    x = ops.Variable("x", shape=[2, 3], dtype=np.float32)
+    assert x.op.infer_shape(x, []) == (2, 3) and x.op.infer_dtype(x, []) == "float32"
+    y = ops.Variable("y", shape=4)
+    assert y.op.infer_shape(y, []) == (4,)
+    z = ops.Variable("z")
+    assert "known only when the variable is fed" in error_of(ShapeError, z.op.infer_shape, z, [])
+
+
+def test_an_operator_is_registered_once() -> None:
+    class Twice(Op):
+        name = "add"
+
+    assert "add is registered twice" in error_of(GraphError, register, Twice)
+    assert all(op.name == name for name, op in OPS.items())

@@ -1,0 +1,176 @@
+"""The arrows between modules: a file of dlsys imports only from the layers below it."""
+
+from __future__ import annotations
+
+import ast
+import tempfile
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent.parent / "python" / "dlsys"
+
+# From the ground up. Modules of one line are of one layer and do not import each other;
+# a package (ops, schedule, ...) is one entry, and inside it only cycles are forbidden.
+LAYERS = [
+    ("errors",),
+    ("device",),
+    ("compute",),
+    ("schedule",),
+    ("tvm_op",),
+    ("graph",),
+    ("ops",),
+    ("gradients",),
+    ("planner",),
+    ("passes",),
+    ("executor",),
+    ("autodiff",),
+    ("data", "nn", "optim"),
+    ("apps",),
+    ("__init__",),  # the names users see
+    ("__main__",),
+]
+RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
+# TVM's API moves between minor versions: it is met at these doors only.
+TVM_DOORS = {"device", "compute", "schedule", "tvm_op", "executor"}
+
+
+def module_name(path: Path, package: Path) -> str:
+    """`ops/matmul.py` -> "ops.matmul", `ops/__init__.py` -> "ops", `__init__.py` -> "__init__"."""
+    parts = path.relative_to(package).with_suffix("").parts
+    if len(parts) > 1 and parts[-1] == "__init__":
+        parts = parts[:-1]
+    return ".".join(parts)
+
+
+def imports_of(path: Path, package: Path) -> list[tuple[int, str, bool]]:
+    """Every import of a file, also those inside functions: (line, absolute name, is it `import *`).
+
+    `from a import b` gives "a.b"; whether b is a module is decided by whoever knows the modules.
+    """
+    found = []
+    folder = [package.name, *path.relative_to(package).parts[:-1]]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name, False) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = folder[: len(folder) - node.level + 1] if node.level else []
+            base = [*base, *([node.module] if node.module else [])]
+            for alias in node.names:
+                found.append((node.lineno, ".".join([*base, alias.name]), alias.name == "*"))
+    return found
+
+
+def resolve(name: str, package: str, modules: set[str]) -> str | None:
+    """The module of the package that an imported name comes from; None for names of other packages."""
+    parts = name.split(".")
+    if parts[0] != package:
+        return None
+    inner = parts[1:]
+    while inner and ".".join(inner) not in modules:
+        inner = inner[:-1]
+    target = ".".join(inner) or "__init__"
+    return target if target in modules else None
+
+
+def violations(package: Path) -> list[str]:
+    """What is wrong with the imports of a package, one sentence each."""
+    paths = {module_name(path, package): path for path in sorted(package.rglob("*.py"))}
+    wrong = []
+    arrows: dict[str, set[str]] = {name: set() for name in paths}
+    for name, path in paths.items():
+        room = name.split(".")[0]
+        if room not in RANK:
+            wrong.append(f"{name}: has no layer")
+            continue
+        for line, imported, star in imports_of(path, package):
+            place = f"{name}:{line}"
+            if star:
+                wrong.append(f"{place}: import *")
+            if imported.split(".")[0] in ("tvm", "tvm_ffi") and room not in TVM_DOORS:
+                wrong.append(f"{place}: imports TVM")
+            target = resolve(imported, package.name, set(paths))
+            if target is None:
+                continue
+            arrows[name].add(target)
+            target_room = target.split(".")[0]
+            if target_room != room and RANK.get(target_room, -1) >= RANK[room]:
+                wrong.append(f"{place}: imports {target}, which is not below it")
+    return wrong + [f"cycle: {' -> '.join(cycle)}" for cycle in cycles(arrows)]
+
+
+def cycles(arrows: dict[str, set[str]]) -> list[list[str]]:
+    """One cycle for each module that still stands when modules without open imports are taken away."""
+    open_imports = {name: set(targets) for name, targets in arrows.items()}
+    while free := [name for name, targets in open_imports.items() if not targets]:
+        for name in free:
+            del open_imports[name]
+        for targets in open_imports.values():
+            targets.difference_update(free)
+    found: list[list[str]] = []
+    for start in sorted(open_imports):
+        path = [start]
+        while (step := min(open_imports[path[-1]])) not in path:
+            path.append(step)
+        cycle = [*path[path.index(step) :], step]
+        if not any(set(cycle) == set(other) for other in found):
+            found.append(cycle)
+    return found
+
+
+def violations_of(files: dict[str, str]) -> list[str]:
+    """`violations` of a package written for the occasion."""
+    with tempfile.TemporaryDirectory() as folder:
+        package = Path(folder) / "dlsys"
+        for name, text in files.items():
+            path = package / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        return violations(package)
+
+
+def test_imports_run_downwards():
+    modules = {module_name(path, PACKAGE).split(".")[0] for path in PACKAGE.rglob("*.py")}
+    assert {"errors", "graph", "tvm_op", "executor", "autodiff"} <= modules
+    assert violations(PACKAGE) == []
+
+
+def test_downward_imports_are_accepted():
+    assert (
+        violations_of(
+            {
+                "__init__.py": "from . import autodiff\nfrom .errors import DlsysError\n",
+                "errors.py": "import numpy\n",
+                "compute.py": "import tvm\nfrom tvm import te\n",
+                "ops/__init__.py": "from .matmul import make\nfrom . import add\n",
+                "ops/matmul.py": "from .. import compute\nfrom ..graph import Node\nfrom . import base\n",
+                "ops/add.py": "import dlsys.errors\nfrom dlsys.graph import Node\n",
+                "ops/base.py": "",
+                "graph.py": "from .errors import GraphError\n",
+                "autodiff.py": "from .ops.matmul import make\n",
+            }
+        )
+        == []
+    )
+
+
+def test_violations_are_found():
+    cases = {
+        "graph:1: imports ops.add, which is not below it": {
+            "graph.py": "from .ops import add\n",
+            "ops/add.py": "",
+        },
+        "graph:2: imports executor, which is not below it": {
+            "graph.py": "def f():\n    import dlsys.executor\n",
+            "executor.py": "",
+        },
+        "nn:1: imports optim, which is not below it": {"nn.py": "from . import optim\n", "optim.py": ""},
+        "graph:1: imports __init__, which is not below it": {
+            "__init__.py": "cpu = 1\n",
+            "graph.py": "from dlsys import cpu\n",
+        },
+        "graph:1: imports TVM": {"graph.py": "from tvm import te\n"},
+        "ops.add:1: import *": {"ops/add.py": "from numpy import *\n"},
+        "helpers: has no layer": {"helpers.py": ""},
+        "cycle: ops.a -> ops.b -> ops.a": {"ops/a.py": "from .b import x\n", "ops/b.py": "from . import a\n"},
+    }
+    for expected, files in cases.items():
+        assert violations_of(files) == [expected], expected

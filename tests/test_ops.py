@@ -1,0 +1,303 @@
+"""Every operator through the registry: shapes, dtypes, gradients twice; then what single operators mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from dlsys import ops
+from dlsys.errors import DTypeError, GraphError, ShapeError
+from dlsys.gradients import gradients
+from dlsys.graph import OPS, Node, Op
+from helpers import CASES, GEOMETRIES, Case, error_of, evaluate
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import mutually_broadcastable_shapes
+from tvm import te
+
+EPSILON = 1e-5  # central differences of float64: truncation and rounding both near 1e-10
+TOLERANCE = 1e-6
+
+
+def each_case() -> Iterator[tuple[str, Case]]:
+    for name, cases in CASES.items():
+        for case in cases:
+            yield name, case
+
+
+def value(node: Node, feed: dict[Node, np.ndarray]) -> np.ndarray:
+    return evaluate([node], feed)[0]
+
+
+def check_gradient(label: str, output: Node, feed: dict[Node, np.ndarray], seed: int) -> None:
+    """d sum(output) along random directions, by `gradients` and by central differences."""
+    rng = np.random.default_rng(seed)
+    variables = list(feed)
+    grads = evaluate(gradients(output, variables), feed)
+    for variable, grad in zip(variables, grads, strict=True):
+        assert grad.shape == feed[variable].shape, (label, variable)
+        direction = rng.standard_normal(grad.shape)
+        ends = []
+        for sign in (1.0, -1.0):
+            moved = {**feed, variable: np.asarray(feed[variable] + sign * EPSILON * direction)}
+            ends.append(value(output, moved).sum())
+        expected = (ends[0] - ends[1]) / (2 * EPSILON)
+        found = float((grad * direction).sum())
+        scale = 1.0 + float(np.abs(grad * direction).sum())
+        assert abs(found - expected) <= TOLERANCE * scale, (label, variable, found, expected)
+
+
+def test_every_operator_has_cases_of_its_own() -> None:
+    assert set(CASES) == set(OPS)
+    for name, case in each_case():
+        assert case.build(*case.variables()).op is OPS[name], name
+
+
+def test_shape_rule_numpy_and_te_agree() -> None:
+    for name, case in each_case():
+        node = case.build(*case.variables())
+        shape = node.op.infer_shape(node, [tuple(s) for s in case.shapes]) if node.inputs else case.shapes[0]
+        for dtype in Op.dtypes:
+            feed = dict(zip(node.inputs or [node], case.draw(dtype), strict=True))
+            result = value(node, feed)
+            tensors = [te.placeholder(s, dtype) for s in case.shapes] if node.inputs else []
+            tensor = node.op.te(node, tensors, shape, dtype)
+            assert result.shape == shape, (name, case.shapes)
+            assert tuple(int(extent) for extent in tensor.shape) == shape, (name, case.shapes)
+            assert str(tensor.dtype) == str(result.dtype) == dtype, (name, dtype)
+
+
+def test_gradients_are_central_differences() -> None:
+    for name, case in each_case():
+        variables = case.variables()
+        output = case.build(*variables)
+        weights = ops.Variable("w")
+        feed = dict(zip(variables, case.draw(), strict=True))
+        shape = value(output, feed).shape
+        feed[weights] = np.random.default_rng(1).standard_normal(shape)
+        check_gradient(f"{name} {case.shapes}", ops.mul_op(output, weights), feed, seed=2)
+
+
+def test_gradients_of_gradients_are_central_differences() -> None:
+    for name, case in each_case():
+        variables = case.variables()
+        weights = ops.Variable("w")
+        output = case.build(*variables)
+        feed = dict(zip(variables, case.draw(), strict=True))
+        rng = np.random.default_rng(3)
+        feed[weights] = rng.standard_normal(value(output, feed).shape)
+        firsts = gradients(ops.mul_op(output, weights), variables)
+        for variable, first in zip(variables, firsts, strict=True):
+            cotangent = ops.Variable("v")
+            inner = {**feed, cotangent: rng.standard_normal(feed[variable].shape)}
+            label = f"{name} {case.shapes} twice by {variable}"
+            check_gradient(label, ops.mul_op(first, cotangent), inner, seed=4)
+
+
+def test_shape_only_inputs_are_not_read_and_get_no_gradient() -> None:
+    for name, case in each_case():
+        node = case.build(*case.variables())
+        grads = node.op.gradient(node, node) if node.inputs else []
+        for position in node.op.shape_only:
+            assert grads[position] is None, name
+            arrays = case.draw()
+            before = node.op.numpy(node, arrays)
+            arrays[position] = np.full_like(arrays[position], np.nan)
+            np.testing.assert_array_equal(node.op.numpy(node, arrays), before)
+
+
+def test_elementwise_operators_depend_on_one_index_only() -> None:
+    for name, case in each_case():
+        node = case.build(*case.variables())
+        if not node.op.elementwise or not node.inputs or case.shapes != ((3, 31),) * len(case.shapes):
+            continue
+        arrays = case.draw()
+        before = node.op.numpy(node, arrays)
+        for array in arrays:
+            array[1, 2] *= 1.25
+        changed = node.op.numpy(node, arrays) != before
+        changed[1, 2] = False
+        assert not changed.any(), name
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(mutually_broadcastable_shapes(num_shapes=2, max_dims=4, min_side=0, max_side=4))
+def test_broadcasting_is_numpys(shapes: object) -> None:
+    shape_a, shape_b = shapes.input_shapes  # type: ignore[attr-defined]
+    assert ops.broadcast_rule(shape_a, shape_b) == shapes.result_shape  # type: ignore[attr-defined]
+    for function in (ops.add_op, ops.sub_op, ops.mul_op, ops.div_op):
+        case = Case(function, (shape_a, shape_b))
+        variables = case.variables()
+        feed = dict(zip(variables, case.draw(), strict=True))
+        check_gradient("drawn", function(*variables), feed, seed=5)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=4),
+    st.data(),
+)
+def test_reductions_are_numpys(shape: list[int], data: st.DataObject) -> None:
+    rank = len(shape)
+    axes = data.draw(st.none() | st.integers(-rank, rank - 1) | st.sets(st.integers(0, rank - 1)).map(tuple))
+    keepdims = data.draw(st.booleans())
+    x = ops.Variable("x")
+    array = np.random.default_rng(6).standard_normal(shape)
+    output = ops.reducesum_op(x, axes, keepdims)
+    np.testing.assert_allclose(value(output, {x: array}), array.sum(axis=axes, keepdims=keepdims))
+    np.testing.assert_array_equal(value(gradients(output, [x])[0], {x: array}), np.ones(shape))
+
+
+def test_convolution_is_the_sum_it_says() -> None:
+    for images, filters, stride, padding in GEOMETRIES:
+        case = Case(lambda x, f, s=stride, p=padding: ops.conv2d_op(x, f, s, p), (images, filters))
+        variables = case.variables()
+        x, f = case.draw()
+        result = value(case.build(*variables), dict(zip(variables, (x, f), strict=True)))
+        (sy, sz), (py, pz) = np.broadcast_to(stride, 2), np.broadcast_to(padding, 2)
+        padded = np.pad(x, ((0, 0), (0, 0), (py, py), (pz, pz)))
+        for n, o, y, z in np.ndindex(result.shape):
+            window = padded[n, :, y * sy : y * sy + filters[2], z * sz : z * sz + filters[3]]
+            np.testing.assert_allclose(result[n, o, y, z], (window * f[o]).sum(), rtol=1e-12)
+
+
+def test_matmul_gradients_in_all_four_transposes() -> None:
+    rng = np.random.default_rng(7)
+    a_np, b_np, g_np = rng.standard_normal((3, 5)), rng.standard_normal((5, 2)), rng.standard_normal((3, 2))
+    for trans_a in (False, True):
+        for trans_b in (False, True):
+            a, b, g = ops.Variable("a"), ops.Variable("b"), ops.Variable("g")
+            product = ops.matmul_op(a, b, trans_a, trans_b)
+            assert (product.matmul_attr_trans_A, product.matmul_attr_trans_B) == (trans_a, trans_b)
+            feed = {a: a_np.T if trans_a else a_np, b: b_np.T if trans_b else b_np, g: g_np}
+            grad_a, grad_b = evaluate(gradients(ops.mul_op(product, g), [a, b]), feed)
+            np.testing.assert_allclose(grad_a.T if trans_a else grad_a, g_np @ b_np.T)
+            np.testing.assert_allclose(grad_b.T if trans_b else grad_b, a_np.T @ g_np)
+
+
+def test_relu_at_zero_and_the_closed_gate() -> None:
+    x, g = ops.Variable("x"), ops.Variable("g")
+    feed = {
+        x: np.array([-1.0, 0.0, 2.0, np.nan, -3.0]),
+        g: np.array([np.nan, np.inf, 5.0, 7.0, 1.0]),
+    }
+    np.testing.assert_array_equal(value(ops.relu_gradient_op(x, g), feed), [0.0, 0.0, 5.0, 0.0, 0.0])
+    np.testing.assert_array_equal(value(ops.relu_op(x), feed), [0.0, 0.0, 2.0, np.nan, 0.0])
+    np.testing.assert_array_equal(value(gradients(ops.relu_op(x), [x])[0], feed), [0.0, 0.0, 1.0, 0.0, 0.0])
+
+
+def test_cross_entropy_is_the_mean_and_survives_large_logits() -> None:
+    rng = np.random.default_rng(8)
+    logits, labels = ops.Variable("logits"), ops.Variable("labels")
+    loss = ops.softmaxcrossentropy_op(logits, labels)
+    z, y = rng.standard_normal((6, 4)), rng.uniform(size=(6, 4))  # rows of labels that do not sum to 1
+    softmax = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+    result = evaluate([loss, *gradients(loss, [logits, labels])], {logits: z, labels: y})
+    np.testing.assert_allclose(result[0], [-(y * np.log(softmax)).sum(axis=1).mean()])
+    np.testing.assert_allclose(result[1], (softmax * y.sum(axis=1, keepdims=True) - y) / 6)
+    np.testing.assert_allclose(result[2], -np.log(softmax) / 6)
+
+    extreme = np.array([[1e4, -1e4, 0.0], [-1e4, 1e4, 1e4]])
+    one_hot = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    for dtype in Op.dtypes:
+        feed = {logits: extreme.astype(dtype), labels: one_hot.astype(dtype)}
+        found, grad = evaluate([loss, *gradients(loss, [logits])], feed)
+        np.testing.assert_allclose(found, [(2e4 + np.log(2.0)) / 2], rtol=1e-6)
+        np.testing.assert_allclose(grad, [[0.5, -0.5, 0.0], [0.0, 0.25, -0.25]], atol=1e-6)
+
+
+def test_softmax_func_shifts_rows_and_keeps_nan() -> None:
+    large = np.array([[1e4, 1e4], [-1e4, 1e4]])
+    np.testing.assert_allclose(ops.softmax_func(large), [[0.5, 0.5], [0.0, 1.0]])
+    for bad in (np.nan, np.inf):
+        for position in range(3):
+            row = np.zeros((2, 3))
+            row[0, position] = bad
+            result = ops.softmax_func(row)
+            assert np.isnan(result[0]).all()
+            np.testing.assert_allclose(result[1], 1 / 3)
+
+
+def test_constants_take_the_dtype_of_the_node() -> None:
+    x = ops.Variable("x")
+    for constant in (2, 2.5, np.float64(2.5), np.float32(2.5), np.int64(2), np.array(2.5)):
+        for node in (x + constant, constant * x, x / constant, constant / x, constant - x, x**constant):
+            for dtype in Op.dtypes:
+                assert value(node, {x: np.ones((2, 2), dtype)}).dtype == dtype
+    with np.errstate(over="ignore"):
+        assert np.isinf(value(x * 1e300, {x: np.ones(2, "float32")})).all()
+
+
+def test_power_gradient_at_zero() -> None:
+    x = ops.Variable("x")
+    for constant, expected in ((0, 0.0), (1, 1.0), (2, 0.0)):
+        assert value(gradients(x**constant, [x])[0], {x: np.zeros(1)})[0] == expected
+
+
+def test_broadcastto_takes_what_numpy_allows_and_nothing_else() -> None:
+    a, b = ops.Variable("a"), ops.Variable("b")
+    node = ops.broadcastto_op(a, b)
+    for shape, like in (((3,), (2, 4)), ((2, 3), (3,)), ((2,), (1,)), ((0,), (3,))):
+        text = error_of(ShapeError, node.op.infer_shape, node, [shape, like])
+        assert str(shape) in text and str(like) in text and "broadcastto" in text
+
+
+def test_shapes_that_do_not_fit_are_named() -> None:
+    x, y, z = ops.Variable("x"), ops.Variable("y"), ops.Variable("z")
+    wrong = [
+        (ops.add_op(x, y), [(2, 3), (4,)]),
+        (ops.matmul_op(x, y), [(2, 3), (2, 3)]),
+        (ops.matmul_op(x, y), [(2, 3, 4), (4, 3)]),
+        (ops.matmul_op(x, y, trans_A=True), [(2, 3), (3, 4)]),
+        (ops.relu_gradient_op(x, y), [(2, 3), (3,)]),
+        (ops.softmaxcrossentropy_op(x, y), [(2, 3), (2, 4)]),
+        (ops.softmaxcrossentropy_op(x, y), [(), ()]),
+        (ops.softmax_op(x), [()]),
+        (ops.reducesum_op(x, 2), [(2, 3)]),
+        (ops.reducesum_op(x, (0, -2)), [(2, 3)]),
+        (ops.reducesumaxiszero_op(x), [()]),
+        (ops.reshape_op(x, (4, 2)), [(2, 3)]),
+        (ops.reshape_op(x, (-1, 4)), [(2, 3)]),
+        (ops.reshape_op(x, (-1, -1)), [(2, 3)]),
+        (ops.reshape_op(x, (-1, 0)), [(0, 3)]),
+        (ops.transpose_op(x, (0, 0)), [(2, 3)]),
+        (ops.transpose_op(x, (1,)), [(2, 3)]),
+        (ops.sum_to_like_op(x, y), [(3,), (2, 3)]),
+        (ops.sgd_update_op(x, y, 0.1), [(3,), (2, 3)]),
+        (ops.conv2d_op(x, y), [(1, 2, 4, 4), (1, 3, 3, 3)]),
+        (ops.conv2d_op(x, y), [(1, 2, 4, 4), (1, 2, 5, 3)]),
+        (ops.conv2d_op(x, y), [(2, 4, 4), (1, 2, 5, 3)]),
+        (ops.conv2d_input_gradient_op(x, y, z), [(1, 1, 3, 3), (1, 1, 3, 2), (1, 1, 4, 4)]),
+        (ops.broadcast_axes_op(x, y, 0), [(3,), (2, 4)]),
+    ]
+    for node, shapes in wrong:
+        text = error_of(ShapeError, node.op.infer_shape, node, shapes)
+        assert text.startswith(f"{node.op.name}: ")
+        assert text.endswith(f" [node {node.name}, made at {node.location}]")
+    assert "(2, 3) and (4,)" in error_of(ShapeError, ops.broadcast_rule, (2, 3), (4,))
+
+
+def test_dtypes_that_do_not_agree_are_named() -> None:
+    a, b = ops.Variable("a"), ops.Variable("b")
+    node = ops.matmul_op(a, b)
+    text = error_of(DTypeError, node.op.infer_dtype, node, ["float32", "float64"])
+    where = f"[node {node.name}, made at {node.location}]"
+    assert text == f"matmul: dtypes differ: a is float32, b is float64 {where}"
+    assert "b is int64" in error_of(DTypeError, node.op.infer_dtype, node, ["float32", "int64"])
+    like = ops.broadcastto_op(a, b)
+    assert like.op.infer_dtype(like, ["float32", "float64"]) == "float32"
+
+
+def test_arguments_that_no_operator_takes() -> None:
+    x = ops.Variable("x")
+    assert "input 1 must be a node, not float" in error_of(GraphError, ops.add_op, x, 3.0)
+    assert "must be a real number, not str" in error_of(GraphError, ops.add_byconst_op, x, "3")
+    assert "must be a real number, not complex" in error_of(GraphError, ops.mul_byconst_op, x, 3j)
+    assert "range" in error_of(GraphError, ops.mul_byconst_op, x, 10**400)
+    assert "axes" in error_of(GraphError, ops.reducesum_op, x, 1.5)
+    assert "shape" in error_of(GraphError, ops.reshape_op, x, (2.0, 3))
+    for stride, padding in ((0, 0), (1, -1), ((1, 2, 3), 0), (1.5, 0), ("1", 0)):
+        assert "integer >=" in error_of(GraphError, ops.conv2d_op, x, x, stride, padding)
+    assert "dtype" in error_of(GraphError, ops.Variable, "v", None, "float33")
+    assert "dtype" in error_of(GraphError, ops.Variable, "v", None, "int32")
+    assert "negative" in error_of(GraphError, ops.Variable, "v", (-1, 2))
