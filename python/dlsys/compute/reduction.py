@@ -103,6 +103,8 @@ def softmax_cross_entropy(logits: te.Tensor, labels: te.Tensor) -> te.Tensor:
     if 0 in extents:
         return full((1,), np.nan if rows == 0 else 0.0, dtype)
     terms = pointwise("terms", lambda y, v, s: y * (v - s), labels, *_shifted_and_log_sum(logits))
-    k = [te.reduce_axis((0, extent), name=f"k{axis}") for axis, extent in enumerate(extents)]
-    total = te.compute((1,), lambda _: te.sum(terms(*k), axis=k), name="cross_entropy_sum")
+    # Row by row, then the rows: one long sum would lose terms that are small beside it.
+    losses = _reduce("row_loss", terms, (len(extents) - 1,), False, te.sum, 0.0)
+    k = [te.reduce_axis((0, extent), name=f"k{axis}") for axis, extent in enumerate(extents[:-1])]
+    total = te.compute((1,), lambda _: te.sum(losses(*k), axis=k) if k else losses(), name="cross_entropy_sum")
     return te.compute((1,), lambda i: total[i] / constant(-rows, dtype), name="softmax_cross_entropy")

@@ -1,0 +1,306 @@
+"""Arrays on a device: TVM tensors with NumPy's manners.
+
+On the CPU, `to_array` and `np.asarray` share memory with NumPy, PyTorch and whatever else speaks DLPack, and
+copy only what is not contiguous.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import numbers
+import operator
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import runtime
+
+from ..errors import DeviceError, DTypeError, ShapeError
+from .context import DLPACK_CPU, DLPACK_CUDA, Context, context, cpu
+
+Shape = tuple[int, ...]
+
+_allocations = itertools.count()
+_allocated = 0
+
+
+def allocation_count() -> int:
+    """How many device buffers dlsys has allocated in this process."""
+    return _allocated
+
+
+def allocate(shape: Shape, dtype: str, ctx: Context) -> tvm.runtime.Tensor:
+    """A TVM tensor of undefined content. Raises DeviceError where memory does not suffice."""
+    global _allocated
+    _allocated = next(_allocations) + 1  # next is atomic, so threads lose none
+    try:
+        return runtime.empty(shape, dtype, ctx.device)
+    except (MemoryError, RuntimeError) as error:
+        nbytes = math.prod(shape) * np.dtype(dtype).itemsize
+        raise DeviceError(f"{ctx} cannot allocate {nbytes} bytes for {shape} {dtype}") from error
+
+
+class Array:
+    """A contiguous array on a device.
+
+    Attributes: `tensor` (TVM's), `shape`, `dtype` (a string), `context`. TVM functions accept it as it is.
+    """
+
+    __slots__ = ("__weakref__", "context", "dtype", "shape", "tensor")
+
+    def __init__(self, tensor: tvm.runtime.Tensor, ctx: Context) -> None:
+        self.tensor = tensor
+        self.shape: Shape = tuple(tensor.shape)
+        self.dtype = str(tensor.dtype)
+        self.context = ctx
+
+    def __tvm_ffi_object__(self) -> tvm.runtime.Tensor:
+        return self.tensor
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.tensor.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.tensor.__dlpack_device__()
+
+    @property
+    def device(self) -> tvm.runtime.Device:
+        """TVM's device."""
+        return self.context.device
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The size in bytes."""
+        return self.size * np.dtype(self.dtype).itemsize
+
+    def _view(self) -> np.ndarray:
+        """The values as NumPy sees them: the same memory on the CPU, a copy of it elsewhere."""
+        return np.from_dlpack(self.tensor) if self.context.kind == "cpu" else self.tensor.numpy()
+
+    def numpy(self) -> np.ndarray:
+        """A copy as a NumPy array."""
+        return np.array(self._view())
+
+    asnumpy = numpy
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """The values for NumPy: on the CPU the same memory unless a copy is asked for."""
+        view = self._view()
+        wanted = np.dtype(dtype) if dtype is not None else view.dtype
+        if copy is False and (wanted != view.dtype or self.context.kind != "cpu"):
+            raise ValueError(f"an array of {wanted} cannot be had of {self!r} without a copy")
+        return np.array(view, wanted) if copy else view.astype(wanted, copy=False)
+
+    def copyfrom(self, source: Any) -> Array:
+        """Set all values, cast to this dtype; itself. Raises ShapeError for a source of another shape."""
+        value = _as_numpy(source)
+        if value.shape != self.shape:
+            raise ShapeError(f"an array of shape {self.shape} cannot be set from one of shape {value.shape}")
+        if self.context.kind == "cpu":
+            self._view()[...] = value
+        else:
+            self.tensor.copyfrom(np.ascontiguousarray(value, self.dtype))
+        return self
+
+    def copyto(self, other: Any) -> Any:
+        """Copy the values to an Array, to a NumPy array, or to a new one on a context; the target."""
+        if isinstance(other, Array):
+            return other.copyfrom(self)
+        if isinstance(other, np.ndarray):
+            if other.shape != self.shape:
+                raise ShapeError(
+                    f"an array of shape {self.shape} cannot be copied to one of shape {other.shape}"
+                )
+            other[...] = self._view()
+            return other
+        return array(self, context(other))
+
+    def __getitem__(self, index: Any) -> np.ndarray:
+        """A copy of the indexed values, by NumPy's rules."""
+        return np.array(self._view()[index])
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Set the indexed values, by NumPy's rules."""
+        view = self._view()
+        view[index] = _as_numpy(value)
+        if self.context.kind != "cpu":
+            self.tensor.copyfrom(view)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("an array of shape () has no length")
+        return self.shape[0]
+
+    def __float__(self) -> float:
+        if self.size != 1:
+            raise TypeError(f"only an array of one element is a number, not one of shape {self.shape}")
+        return float(self._view().reshape(())[()])
+
+    def __repr__(self) -> str:
+        return f"Array(shape={self.shape}, dtype={self.dtype}, {self.context})"
+
+
+def _is_numeric(dtype: np.dtype) -> bool:
+    return dtype.kind in "fiub" and dtype.itemsize <= 8
+
+
+def _as_numpy(value: Any, python_dtype: Any = None) -> np.ndarray:
+    """Any array or number as a numeric NumPy array in native byte order, sharing memory where it can.
+
+    Python numbers and lists of them become `python_dtype`; None leaves that to NumPy. Raises DTypeError.
+    """
+    if isinstance(value, Array):
+        return value._view()
+    if isinstance(value, (np.ndarray, np.generic)):
+        found = np.asarray(value)
+    elif hasattr(value, "__dlpack__"):
+        if getattr(value, "requires_grad", False):
+            raise DTypeError("a tensor that requires grad cannot be shared: pass tensor.detach()")
+        on_cpu = value.__dlpack_device__()[0] == DLPACK_CPU
+        try:
+            found = np.from_dlpack(value) if on_cpu else value.numpy()
+        except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise DTypeError(f"{type(value).__name__} is not an array that can be read: {error}") from None
+    elif hasattr(value, "__array__"):
+        found = np.asarray(value)
+    else:
+        try:
+            found = np.asarray(value)
+        except ValueError:
+            raise DTypeError("a list must be a rectangular array of numbers") from None
+        if python_dtype is not None and _is_numeric(found.dtype):
+            found = found.astype(python_dtype)
+    if not _is_numeric(found.dtype):
+        raise DTypeError(f"{type(value).__name__} of dtype {found.dtype} is not an array of numbers")
+    return found if found.dtype.isnative else found.astype(found.dtype.newbyteorder("="))
+
+
+class _Writable:
+    """Lends a read-only array's memory as writable, because DLPack knows no other; TVM only reads it."""
+
+    def __init__(self, value: np.ndarray) -> None:
+        self._owner = value
+        self.__array_interface__ = {**value.__array_interface__, "data": (value.ctypes.data, False)}
+
+
+def _wrap(value: np.ndarray) -> tvm.runtime.Tensor:
+    """A NumPy array as a TVM tensor: the same memory if it is contiguous and its elements are aligned."""
+    if value.size == 0:  # the strides that NumPy gives it are not those that TVM's kernels expect
+        return runtime.empty(value.shape, str(value.dtype), tvm.cpu(0))
+    if not (value.flags.c_contiguous and value.flags.aligned):
+        return _copy(value, cpu()).tensor
+    if not value.flags.writeable:
+        value = np.asarray(_Writable(value))
+    return tvm_ffi.from_dlpack(value, require_alignment=value.itemsize, require_contiguous=True)
+
+
+def _copy(value: np.ndarray, ctx: Context) -> Array:
+    return Array(allocate(value.shape, str(value.dtype), ctx), ctx).copyfrom(value)
+
+
+def to_array(value: Any, ctx: Context, python_dtype: Any = np.float32) -> Array:
+    """The value as an Array on `ctx` (not numpy()), to be read: without a copy wherever memory can be shared.
+
+    Python numbers and lists become `python_dtype`. Raises DTypeError for what is no array of numbers,
+    DeviceError for an array on another device (host memory is copied to a GPU).
+    """
+    if isinstance(value, Array):
+        found = value.context
+        if found is ctx or found == ctx or found.kind == ctx.kind == "cpu":
+            return value
+    elif isinstance(value, np.ndarray) or not hasattr(value, "__dlpack_device__"):
+        found = cpu()
+    else:
+        kind, index = value.__dlpack_device__()
+        if int(kind) not in (DLPACK_CPU, DLPACK_CUDA):
+            raise DeviceError(f"{type(value).__name__} lives on a device that dlsys does not know")
+        found = Context("cpu" if int(kind) == DLPACK_CPU else "cuda", int(index))
+    if found.kind == "cpu":
+        host = host_array(value, python_dtype)
+        return Array(_wrap(host), ctx) if ctx.kind == "cpu" else _copy(host, ctx)
+    if found != ctx:
+        raise DeviceError(f"the array is on {found}, not on {ctx}")
+    return Array(tvm_ffi.from_dlpack(value, require_contiguous=True), ctx)
+
+
+def to_tensor(value: Any, ctx: Any = None) -> tvm.runtime.Tensor:
+    """`to_array` as a TVM tensor, of byte offset 0, contiguous, its elements aligned."""
+    return to_array(value, context(ctx)).tensor
+
+
+def host_array(value: Any, python_dtype: Any = np.float32) -> np.ndarray:
+    """The value as a NumPy array, to be read; Python numbers become `python_dtype`. Raises DTypeError."""
+    return _as_numpy(value, python_dtype)
+
+
+def view_of(tensor: tvm.runtime.Tensor, shape: Shape, dtype: str, offset: int = 0) -> tvm.runtime.Tensor:
+    """The tensor's memory from byte `offset` on under another shape and dtype.
+
+    Kernels refuse a byte offset that is not 0, so on the CPU the pointer itself is moved, by way of NumPy;
+    elsewhere the offset must be 0.
+    """
+    if tensor.device.dlpack_device_type() != DLPACK_CPU:
+        return tensor._create_view(shape, dtype, offset)
+    nbytes = math.prod(shape) * np.dtype(dtype).itemsize
+    memory = np.from_dlpack(tensor).reshape(-1).view(np.uint8)[offset : offset + nbytes]
+    return _wrap(memory.view(dtype).reshape(shape))
+
+
+def _checked_dtype(dtype: Any) -> str:
+    try:
+        known = np.dtype(dtype)
+    except TypeError:
+        raise DTypeError(f"unknown dtype {dtype!r}") from None
+    if not _is_numeric(known):
+        raise DTypeError(f"dtype {known} is not one of numbers")
+    return str(known.newbyteorder("="))
+
+
+def _checked_shape(shape: Any) -> Shape:
+    try:
+        extents = tuple(operator.index(n) for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
+    except TypeError:
+        raise ShapeError(f"a shape must be a tuple of integers, not {shape!r}") from None
+    if min(extents, default=0) < 0:
+        raise ShapeError(f"a shape has no negative extent: {extents}")
+    return extents
+
+
+def array(value: Any, ctx: Any = None, dtype: Any = None) -> Any:
+    """A copy of the value on a context: an `Array`, or for `numpy()` an `np.ndarray`.
+
+    Arrays keep their dtype; Python's floats become float32. Raises DTypeError, DeviceError.
+    """
+    ctx = context(ctx)
+    host = _as_numpy(value)
+    is_python = isinstance(value, (list, tuple, numbers.Real)) and not isinstance(value, np.generic)
+    if dtype is not None:
+        host = host.astype(_checked_dtype(dtype))
+    elif is_python and host.dtype == np.float64:
+        host = host.astype(np.float32)
+    return np.array(host, order="C") if ctx.kind == "numpy" else _copy(host, ctx)
+
+
+def empty(shape: Any, dtype: Any = "float32", ctx: Any = None) -> Any:
+    """An array of undefined values. Raises ShapeError, DTypeError, DeviceError."""
+    ctx, shape, dtype = context(ctx), _checked_shape(shape), _checked_dtype(dtype)
+    return np.empty(shape, dtype) if ctx.kind == "numpy" else Array(allocate(shape, dtype, ctx), ctx)
+
+
+def zeros(shape: Any, dtype: Any = "float32", ctx: Any = None) -> Any:
+    """An array of zeros. Raises ShapeError, DTypeError, DeviceError."""
+    result = empty(shape, dtype, ctx)
+    result[...] = 0
+    return result

@@ -1,0 +1,93 @@
+"""Contexts: where arrays live and a graph runs."""
+
+from __future__ import annotations
+
+import operator
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import runtime
+
+from ..errors import DeviceError
+
+_KINDS = {"cpu": "cpu", "cuda": "cuda", "gpu": "cuda", "numpy": "numpy"}
+DLPACK_CPU, DLPACK_CUDA = 1, 2
+
+
+@dataclass(frozen=True)
+class Context:
+    """Where arrays live and a graph runs: `kind` is "cpu", "cuda" or "numpy"."""
+
+    kind: str
+    index: int = 0
+
+    def __repr__(self) -> str:
+        return "numpy()" if self.kind == "numpy" else f"{self.kind}({self.index})"
+
+    def require(self) -> Context:
+        """Itself, if this machine has it. Raises DeviceError."""
+        if self.kind == "cuda":
+            if not runtime.enabled("cuda"):
+                raise DeviceError(
+                    f"{self} is not available: no CUDA driver or runtime was found; use dlsys.cpu()"
+                )
+            if not tvm.cuda(self.index).exist:
+                raise DeviceError(
+                    f"{self} is not available: this machine has no such device; use dlsys.cpu()"
+                )
+        return self
+
+    @property
+    def device(self) -> tvm.runtime.Device:
+        """TVM's device. All indices of the CPU are one memory, which TVM knows as index 0."""
+        return tvm.cuda(self.index) if self.kind == "cuda" else tvm.cpu(0)
+
+
+def _context_of(kind: str, index: Any) -> Context:
+    try:
+        index = operator.index(index)
+    except TypeError:
+        raise DeviceError(f"{kind}: a device's index must be an integer, not {index!r}") from None
+    if index < 0:
+        raise DeviceError(f"{kind}: a device's index is not negative: {index}")
+    return Context(kind, index)
+
+
+def cpu(index: int = 0) -> Context:
+    """The CPU."""
+    return _context_of("cpu", index)
+
+
+def cuda(index: int = 0) -> Context:
+    """A CUDA device. That it exists is checked where arrays or executors are made on it."""
+    return _context_of("cuda", index)
+
+
+gpu = cuda
+
+
+def numpy() -> Context:
+    """The operators' NumPy rules in place of kernels: the reference."""
+    return Context("numpy")
+
+
+def context(value: Any = None) -> Context:
+    """The context meant by a Context, a TVM device, "cpu", "cuda:1", "gpu", "numpy", or None (the CPU).
+
+    Raises DeviceError for anything else, and for a device that this machine lacks.
+    """
+    if value is None:
+        return cpu()
+    if isinstance(value, Context):
+        return value.require()
+    if isinstance(value, tvm.runtime.Device):
+        kind, index = value.dlpack_device_type(), value.index
+        if kind in (DLPACK_CPU, DLPACK_CUDA):
+            return Context("cpu" if kind == DLPACK_CPU else "cuda", index).require()
+    elif isinstance(value, str):
+        match = re.fullmatch(r"([a-z]+)(?:[:(](\d+)\)?)?", value.strip())
+        if match and match[1] in _KINDS:
+            return Context(_KINDS[match[1]], int(match[2] or 0)).require()
+    raise DeviceError(f"unknown context {value!r}: use dlsys.cpu(0), dlsys.cuda(0) or dlsys.numpy()")

@@ -1,0 +1,190 @@
+"""What the rules share: blocks and how they read memory, found by structure, and the usual steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, sym, tirx
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+
+from .target import Machine
+
+PARALLEL_WORK = (
+    64 * 1024
+)  # simple operations, some 50 us with their memory: less does not repay a region's 5 us
+CALL_WORK = 16  # an exp or log, in simple operations
+VECTORS = 4  # vectors a step of a pointwise loop: loads enough in flight, code still small
+MAX_VECTORS = 8  # the longest unrolled vector that still leaves registers free
+
+_CHEAP_CALLS = frozenset({"tirx.isnan", "tirx.isfinite", "tirx.likely", "tirx.if_then_else", "tirx.fabs"})
+
+
+@dataclass(frozen=True)
+class Access:
+    """A read or write: elements stepped over when a block's iterator advances by one, or None where the
+    address is not linear in the iterators."""
+
+    strides: tuple[int, ...] | None
+    is_write: bool
+
+
+@dataclass
+class Group:
+    """Adjacent loops that step through memory as one."""
+
+    loop: LoopRV
+    extent: int
+    strides: tuple[int | None, ...]  # one an access
+
+
+def start(func: tirx.PrimFunc) -> s_tir.Schedule:
+    """A schedule of the function, whose errors leave out the whole program."""
+    return s_tir.Schedule(func, error_render_level="none")
+
+
+def stages(sch: s_tir.Schedule) -> list[SBlockRV]:
+    """The blocks, producers first."""
+    return list(sch.get_child_blocks(sch.get_sblock("root")))
+
+
+def extent_of(sch: s_tir.Schedule, loop: LoopRV) -> int:
+    """The loop's extent."""
+    return int(sch.get(loop).extent)
+
+
+def is_reduction(sch: s_tir.Schedule, block: SBlockRV) -> bool:
+    """Whether the block reduces over an iterator."""
+    return any(v.iter_type == tirx.IterVar.CommReduce for v in sch.get(block).iter_vars)
+
+
+def is_spatial(sch: s_tir.Schedule, block: SBlockRV) -> bool:
+    """Whether every iterator of the block is an index of its output."""
+    return all(v.iter_type == tirx.IterVar.DataPar for v in sch.get(block).iter_vars)
+
+
+def domain(sch: s_tir.Schedule, block: SBlockRV) -> int:
+    """Times that the block runs."""
+    return math.prod(int(v.dom.extent) for v in sch.get(block).iter_vars)
+
+
+def outputs(sch: s_tir.Schedule) -> set[str]:
+    """Names of the blocks that write the function's results."""
+    return {sch.get(block).name_hint for block in sch.get_output_blocks(sch.get_sblock("root"))}
+
+
+def calls(sch: s_tir.Schedule, block: SBlockRV) -> list[str]:
+    """Names of the operations that the block calls."""
+    found: list[str] = []
+
+    def visit(call: tvm.ir.Call) -> None:
+        found.append(str(getattr(call.op, "name", call.op)))
+
+    tvm_ffi.structural_walk(sch.get(block).body, (tvm.ir.Call, visit))
+    return found
+
+
+def is_costly(sch: s_tir.Schedule, block: SBlockRV) -> bool:
+    """Whether the block calls exp, log or their like."""
+    return any(name not in _CHEAP_CALLS for name in calls(sch, block))
+
+
+def work(sch: s_tir.Schedule, block: SBlockRV) -> int:
+    """The block's simple operations."""
+    return domain(sch, block) * (CALL_WORK if is_costly(sch, block) else 1)
+
+
+def inline_spatial(sch: s_tir.Schedule) -> None:
+    """Computes the intermediate values in place, but for those whose exp or log would be taken again."""
+    results = outputs(sch)
+    for block in stages(sch):
+        if not is_spatial(sch, block) or sch.get(block).name_hint in results:
+            continue
+        consumers = list(sch.get_consumers(block))
+        repeated = len(consumers) > 1 or any(domain(sch, c) > domain(sch, block) for c in consumers)
+        if not (repeated and is_costly(sch, block)):
+            sch.compute_inline(block)
+
+
+def accesses(sch: s_tir.Schedule, block: SBlockRV) -> list[Access]:
+    """The block's reads and writes of its body, each once."""
+    node = sch.get(block)
+    iterators = [v.var for v in node.iter_vars]
+    analyzer = sym.Analyzer()
+    for v in node.iter_vars:
+        analyzer.bind(v.var, tvm.ir.Range(0, v.dom.extent))
+    found: list[Access] = []
+
+    def add(buffer: Any, indices: Sequence[Any], is_write: bool) -> None:
+        flat: Any = 0
+        for index, extent in zip(indices, buffer.shape, strict=True):
+            flat = flat * int(extent) + index
+        if isinstance(flat, int):  # a scalar
+            access = Access((0,) * len(iterators), is_write)
+        else:
+            terms = sym.detect_linear_equation(analyzer.simplify(flat), iterators)
+            linear = len(terms) == len(iterators) + 1 and all(isinstance(t, tirx.IntImm) for t in terms[:-1])
+            access = Access(tuple(int(t) for t in terms[:-1]) if linear else None, is_write)
+        if access not in found:
+            found.append(access)
+
+    def load(item: tvm.ir.TensorLoad) -> None:
+        add(item.source, item.indices, False)
+
+    def store(item: tirx.BufferStore) -> None:
+        add(item.buffer, item.indices, True)
+
+    tvm_ffi.structural_walk(node.body, [(tvm.ir.TensorLoad, load), (tirx.BufferStore, store)])
+    return found
+
+
+def fuse_contiguous(
+    sch: s_tir.Schedule, loops: Sequence[LoopRV], found: Sequence[Access], axes: Iterable[int]
+) -> list[Group]:
+    """The adjacent loops number `axes` of a block with accesses `found`, fused wherever every access goes
+    on from one row to the next."""
+    groups: list[Group] = []
+    for axis in axes:
+        extent = extent_of(sch, loops[axis])
+        strides = tuple(None if a.strides is None else a.strides[axis] for a in found)
+        last = groups[-1] if groups else None
+        if last is not None and extent == 1:
+            last.loop = sch.fuse(last.loop, loops[axis])
+        elif last is not None and last.extent == 1:
+            groups[-1] = Group(sch.fuse(last.loop, loops[axis]), extent, strides)
+        elif last is not None and all(
+            outer is not None and inner is not None and outer == inner * extent
+            for outer, inner in zip(last.strides, strides, strict=True)
+        ):
+            groups[-1] = Group(sch.fuse(last.loop, loops[axis]), last.extent * extent, strides)
+        else:
+            groups.append(Group(loops[axis], extent, strides))
+    return groups
+
+
+def bits_lanes(sch: s_tir.Schedule, block: SBlockRV, machine: Machine) -> int:
+    """Elements of the block's output in a vector register."""
+    return machine.lanes(sch.get(block).writes[0].source.dtype)
+
+
+def divisor(extent: int, step: int, most: int) -> int | None:
+    """The largest multiple of `step`, up to `most`, that divides `extent`."""
+    return next((f for f in range(most - most % step, 0, -step) if extent % f == 0), None)
+
+
+def split_vector(
+    sch: s_tir.Schedule, loop: LoopRV, extent: int, lanes: int, vectors: int
+) -> tuple[LoopRV | None, LoopRV]:
+    """The loop as (steps, some vectors wide): one step where it is short, exact steps where some width
+    divides it. Else the last step is partial, and split off so that its condition spares the others."""
+    if extent <= lanes * vectors:
+        return None, loop
+    factor = divisor(extent, lanes, lanes * vectors)
+    outer, inner = sch.split(loop, [None, factor or lanes * vectors])
+    if factor is None:
+        sch.annotate(outer, "pragma_loop_partition_hint", 1)
+    return outer, inner

@@ -1,0 +1,251 @@
+"""Sums and maxima, one or a chain of them (softmax and its loss), with what is pointwise around them.
+
+No result depends on the number of threads: where a sum is cut into parts, the cut is fixed by the shape
+and the vector width, and the parts are added in order.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tvm import s_tir, tirx
+from tvm.s_tir.schedule import LoopRV, SBlockRV, ScheduleError
+
+from . import common, elementwise
+from .common import MAX_VECTORS, PARALLEL_WORK, VECTORS, Group
+from .target import Machine
+
+PARTS = 8  # parts of a long sum that has few results, for threads to share
+PART_TERMS = 64  # fewest terms of a part: against them its own result is cheap
+ACCUMULATORS = 4  # vectors in which a row is summed: an add waits four cycles for the one before it
+
+
+def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
+    """Each row through all its stages at once where the stages share rows; else a stage at a time.
+    Declines what has no sum."""
+    if machine.kind != "llvm":
+        return None
+    sch = common.start(func)
+    sums = [block for block in common.stages(sch) if common.is_reduction(sch, block)]
+    if not sums:
+        return None
+    if len(sums) > 1:
+        try:
+            chained = _chain(common.start(func), machine)
+        except ScheduleError:
+            chained = None
+        if chained is not None:
+            return chained
+    common.inline_spatial(sch)
+    for block in common.stages(sch):
+        parallel = common.work(sch, block) >= PARALLEL_WORK
+        if common.is_reduction(sch, block):
+            _reduce(sch, block, machine, parallel)
+        else:
+            elementwise.stage(sch, block, machine, parallel)
+    return sch
+
+
+# One sum
+
+
+def _reduce(sch: s_tir.Schedule, block: SBlockRV, machine: Machine, parallel: bool) -> None:
+    """Schedules one sum, whose loops must be those of its iterators: vectorized along the results where
+    memory runs along them (columns), else along the terms (rows)."""
+    loops = sch.get_loops(block)
+    if len(sch.get(block).iter_vars) != len(loops):
+        return
+    found, lanes = common.accesses(sch, block), common.bits_lanes(sch, block, machine)
+    results = common.fuse_contiguous(sch, loops, found, _axes(sch, block, tirx.IterVar.DataPar))
+    terms = common.fuse_contiguous(sch, loops, found, _axes(sch, block, tirx.IterVar.CommReduce))
+    columns = bool(results) and results[-1].extent > 1 and all(s in (0, 1) for s in results[-1].strides)
+    independent = math.prod(g.extent for g in results)
+    if columns:
+        independent = -(-independent // (lanes * MAX_VECTORS))
+    outer = [g.loop for g in results]
+    exact = any(terms[0].extent % count == 0 for count in range(PARTS, 2 * PARTS))
+    if parallel and independent < PARTS and terms[0].extent >= PARTS * PART_TERMS and (columns or exact):
+        block, outer = _part(sch, block, terms[0], len(results))
+    inner = sch.get_loops(block)[len(outer) :]
+    if columns:
+        _columns(sch, block, outer, inner, lanes, parallel)
+        return
+    vectors = _row_vectors(sch, block, lanes) if all(s in (0, 1) for s in terms[-1].strides) else []
+    row = _fused(sch, outer) if outer else sch.add_unit_loop(sch.get_loops(block)[0])
+    for partial in reversed(vectors):
+        sch.compute_at(partial, row, preserve_unit_loops=True)
+    if parallel and outer:
+        sch.parallel(row)
+    for partial in vectors:
+        _vectorize(sch, partial, row)
+
+
+def _axes(sch: s_tir.Schedule, block: SBlockRV, kind: int) -> list[int]:
+    return [i for i, v in enumerate(sch.get(block).iter_vars) if v.iter_type == kind]
+
+
+def _fused(sch: s_tir.Schedule, loops: list[LoopRV]) -> LoopRV:
+    return sch.fuse(*loops) if len(loops) > 1 else loops[0]
+
+
+def _part(sch: s_tir.Schedule, block: SBlockRV, term: Group, results: int) -> tuple[SBlockRV, list[LoopRV]]:
+    """The block that sums each of some parts of the terms, and its loops over parts and results."""
+    count = next((p for p in range(PARTS, 2 * PARTS) if term.extent % p == 0), PARTS)
+    part, _ = sch.split(term.loop, [count, None])
+    partial = sch.rfactor(part, 0)
+    loops = sch.get_loops(partial)
+    sch.reorder(loops[results], *loops[:results])
+    return partial, sch.get_loops(partial)[: results + 1]
+
+
+def _columns(
+    sch: s_tir.Schedule,
+    block: SBlockRV,
+    results: list[LoopRV],
+    terms: list[LoopRV],
+    lanes: int,
+    parallel: bool,
+) -> None:
+    """Sums down blocks of columns, each as wide as registers can hold."""
+    *rest, column = results
+    outer, vector = common.split_vector(sch, column, common.extent_of(sch, column), lanes, MAX_VECTORS)
+    sch.reorder(*terms, vector)
+    if outer is None:
+        outer = sch.add_unit_loop(terms[0])
+    held = sch.cache_write(block, 0, "local")  # the sums stay in registers
+    sch.reverse_compute_at(held, outer)
+    if parallel:
+        sch.parallel(rest[0] if rest else outer)
+    sch.vectorize(sch.get_loops(held)[-1])
+    sch.vectorize(vector)
+    first = sch.decompose_reduction(block, terms[0])  # last: TVM takes no primitive on an outer loop after it
+    sch.vectorize(sch.get_loops(first)[-1])
+
+
+def _row_vectors(sch: s_tir.Schedule, block: SBlockRV, lanes: int) -> list[SBlockRV]:
+    """Cuts the sum along its last loop: into as many sums as fill some vectors, those into one vector, and
+    that into the result. The new blocks; none for a loop that is short, or that no such width divides:
+    `compute_at` would lose the condition of a partial vector."""
+    term = sch.get_loops(block)[-1]
+    extent = common.extent_of(sch, term)
+    if extent < 2 * lanes:
+        return []
+    most = lanes * min(ACCUMULATORS, extent // lanes)
+    width = common.divisor(extent, lanes, most) or common.divisor(extent, 1, most) or 1
+    if width < lanes:
+        return []
+    _, position = sch.split(term, [None, width])
+    partials = [_rfactor(sch, block, position)]
+    if width > lanes and width % lanes == 0:
+        _, lane = sch.split(sch.get_loops(block)[-1], [None, lanes])
+        partials.append(_rfactor(sch, block, lane))
+    return partials
+
+
+def _rfactor(sch: s_tir.Schedule, block: SBlockRV, loop: LoopRV) -> SBlockRV:
+    partial = sch.rfactor(loop, len(sch.get(block).writes[0].source.shape))
+    sch.set_scope(partial, 0, "local")
+    return partial
+
+
+def _vectorize(sch: s_tir.Schedule, partial: SBlockRV, row: LoopRV) -> None:
+    """Vectorizes partial sums, placed at a row: their first iterator is the position in the vector."""
+    depth = next(i for i, loop in enumerate(sch.get_loops(partial)) if _same(sch, loop, row)) + 1
+    vector, *rest = sch.get_loops(partial)[depth:]
+    kinds = [v.iter_type for v in sch.get(partial).iter_vars][1:]
+    terms = [x for x, kind in zip(rest, kinds, strict=True) if kind == tirx.IterVar.CommReduce]
+    results = [x for x, kind in zip(rest, kinds, strict=True) if kind == tirx.IterVar.DataPar]
+    sch.reorder(*results, *terms, vector)
+    sch.vectorize(vector)
+    first = sch.decompose_reduction(partial, terms[0])
+    sch.vectorize(sch.get_loops(first)[-1])
+
+
+def _same(sch: s_tir.Schedule, a: LoopRV, b: LoopRV) -> bool:
+    return sch.get_sref(a).same_as(sch.get_sref(b))
+
+
+# A chain over rows
+
+
+def _chain(sch: s_tir.Schedule, machine: Machine) -> s_tir.Schedule | None:
+    """Stages that share rows: each row runs through all of them while it is in cache. A last sum over the
+    rows too is cut into a sum a row and the sum of those. Declines where a stage would run repeatedly."""
+    common.inline_spatial(sch)
+    blocks = common.stages(sch)
+    parallel = sum(common.work(sch, block) for block in blocks) >= PARALLEL_WORK
+    after = _after_rows(sch, blocks)
+    if after and not _cut_rows(sch, blocks[-after]):
+        return None
+    for block in common.stages(sch)[: -after or None]:
+        if common.is_reduction(sch, block) and _reads_along(sch, block):
+            _row_vectors(sch, block, common.bits_lanes(sch, block, machine))
+    *placed, sink = common.stages(sch)[: -after or None]
+    loops, kinds = sch.get_loops(sink), [v.iter_type for v in sch.get(sink).iter_vars]
+    if len(loops) != len(kinds):
+        return None
+    leading = [x for x, kind in zip(loops, kinds, strict=True) if kind == tirx.IterVar.DataPar]
+    if not common.is_reduction(sch, sink):
+        leading.pop()  # runs along the row
+    if not leading:
+        return None
+    sch.reorder(*leading, *(x for x in loops if not any(_same(sch, x, y) for y in leading)))
+    row = _fused(sch, leading)
+    for block in reversed(placed):
+        sch.compute_at(block, row, preserve_unit_loops=True)
+    if parallel:
+        sch.parallel(row)
+    for block in placed:
+        if math.prod(common.extent_of(sch, x) for x in sch.get_loops(block)) > 2 * common.domain(sch, block):
+            return None
+        if _is_partial(sch, block):
+            _vectorize(sch, block, row)
+        elif not common.is_reduction(sch, block):
+            _along(sch, block, machine)
+    if not common.is_reduction(sch, sink):
+        _along(sch, sink, machine)
+    return sch
+
+
+def _after_rows(sch: s_tir.Schedule, blocks: list[SBlockRV]) -> int:
+    """The number of last blocks from a sum on that leaves one number; 0 without such a sum."""
+    for i, block in enumerate(blocks):
+        results = [int(v.dom.extent) for v in sch.get(block).iter_vars if v.iter_type == tirx.IterVar.DataPar]
+        if common.is_reduction(sch, block) and math.prod(results) == 1 and common.domain(sch, block) > 1:
+            return len(blocks) - i
+    return 0
+
+
+def _cut_rows(sch: s_tir.Schedule, total: SBlockRV) -> bool:
+    """Cuts a sum over rows and along them into a sum a row, and the sum of those, in their order."""
+    loops = sch.get_loops(total)
+    if len(loops) != len(sch.get(total).iter_vars):
+        return False
+    *rows, _ = [loops[axis] for axis in _axes(sch, total, tirx.IterVar.CommReduce)]
+    if not rows:
+        return False
+    sch.rfactor(_fused(sch, rows), 0)
+    return True
+
+
+def _reads_along(sch: s_tir.Schedule, block: SBlockRV) -> bool:
+    """Whether the block's last iterator is a term, along which memory runs."""
+    return sch.get(block).iter_vars[-1].iter_type == tirx.IterVar.CommReduce and all(
+        a.strides is None or a.strides[-1] in (0, 1) for a in common.accesses(sch, block)
+    )
+
+
+def _is_partial(sch: s_tir.Schedule, block: SBlockRV) -> bool:
+    """Whether the block is one that `_row_vectors` made."""
+    return str(sch.get(block).writes[0].source.scope()) == "local"
+
+
+def _along(sch: s_tir.Schedule, block: SBlockRV, machine: Machine) -> None:
+    """Vectorizes a pointwise stage along its row."""
+    loop = sch.get_loops(block)[-1]
+    extent = common.extent_of(sch, loop)
+    strides = [None if a.strides is None else a.strides[-1] for a in common.accesses(sch, block)]
+    if extent == 1 or any(s not in (0, 1) for s in strides):
+        return
+    _, vector = common.split_vector(sch, loop, extent, common.bits_lanes(sch, block, machine), VECTORS)
+    sch.vectorize(vector)

@@ -1,0 +1,120 @@
+"""What is compiled for: TVM targets, and the machine facts that the schedules read from them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import tvm
+from tvm.target import Target, codegen
+
+from ..errors import TargetError
+
+KINDS = ("llvm", "cuda")
+_FALLBACK_ARCH = "sm_90"  # CUDA code made where no device tells its own
+_VECTORS = (  # LLVM feature, bits of a vector register, number of them; the first that the target has counts
+    ("avx512f", 512, 32),
+    ("avx2", 256, 16),
+    ("avx", 256, 16),
+    ("neon", 128, 32),
+)
+_BASELINE = (128, 16)  # SSE2, which every x86-64 has
+_WARP_BITS = 32 * 32  # a warp of float32
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a schedule needs to know of a target."""
+
+    kind: str  # "llvm" or "cuda"
+    vector_bits: int
+    registers: int  # vector registers
+    threads: int
+
+    def lanes(self, dtype: Any) -> int:
+        """Elements of `dtype` in a vector register."""
+        bits = tvm.DataType(str(dtype)).bits
+        return max(1, self.vector_bits // max(bits, 8))  # a bool takes a byte
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@cache
+def host_target() -> Target:
+    """The CPU that this process runs on, with the features it has."""
+    return Target({"kind": "llvm", "mcpu": codegen.llvm_get_system_cpu(), "num-cores": cores()})
+
+
+@cache
+def _cuda_target() -> Target:
+    """The first CUDA device, or Hopper where there is none: compiling needs no device."""
+    device = tvm.cuda(0)
+    arch = f"sm_{device.compute_version.replace('.', '')}" if device.exist else _FALLBACK_ARCH
+    return Target({"kind": "cuda", "arch": arch})
+
+
+def resolve_target(value: Any = "llvm") -> Target:
+    """The target that `value` means: a Target; "llvm" (this CPU) or "cuda"; a tag of TVM's, as
+    "nvidia/nvidia-h100"; a dict, as {"kind": "llvm", "mcpu": "znver3"}. An "llvm" without a CPU named is
+    this CPU. Raises TargetError."""
+    if isinstance(value, str) and value in KINDS:
+        return host_target() if value == "llvm" else _cuda_target()
+    known = f"known: {', '.join(KINDS)}, a dict such as {{'kind': 'llvm', 'mcpu': 'znver3'}}, a tvm Target"
+    if isinstance(value, str) and " -" in value:
+        raise TargetError(f"target {value!r} has options, which are given as a dict; {known}")
+    if not isinstance(value, (str, Mapping, Target)):
+        raise TargetError(f"target {value!r} is a {type(value).__name__}; {known}")
+    try:
+        target = (
+            value if isinstance(value, Target) else Target(value if isinstance(value, str) else dict(value))
+        )
+    except (ValueError, TypeError, RuntimeError) as error:  # TVM's own errors are of these kinds
+        reason = str(error).split(". Target creation")[0].strip().splitlines()[0]
+        raise TargetError(f"unknown target {value!r} ({reason}); {known}") from None
+    kind = str(target.kind)
+    if kind not in KINDS:
+        raise TargetError(f"target kind {kind!r} has no schedules; {known}")
+    return _complete(target) if kind == "llvm" else target
+
+
+def _complete(target: Target) -> Target:
+    """A CPU target without a CPU named is the host, unless it names another machine. Raises TargetError."""
+    mcpu, triple = target.attrs.get("mcpu"), target.attrs.get("mtriple")
+    default = Target("llvm").attrs.get("mtriple")
+    if mcpu is None and target.attrs.get("mattr") is None and triple in (None, default):
+        config = dict(target.export())
+        return Target({**config, "mcpu": codegen.llvm_get_system_cpu(), "num-cores": _threads(target)})
+    if mcpu is not None and not codegen.llvm_is_valid_cpu(str(mcpu), str(triple or default)):
+        # LLVM would print a line and compile for a generic CPU
+        raise TargetError(
+            f"LLVM knows no CPU {str(mcpu)!r} for {triple or default}; this one is "
+            f"{codegen.llvm_get_system_cpu()!r}"
+        )
+    return target
+
+
+def _threads(target: Target) -> int:
+    count = int(target.attrs.get("num-cores", 0) or 0)
+    return count if count > 0 else cores()
+
+
+@cache
+def _features(target: str) -> frozenset[str]:
+    return frozenset(str(feature) for feature in codegen.llvm_get_cpu_features(Target(target)))
+
+
+def machine_of(target: Target) -> Machine:
+    """The machine that a resolved target describes."""
+    if str(target.kind) == "cuda":
+        return Machine("cuda", _WARP_BITS, 255, 1)
+    features = _features(str(target))
+    bits, registers = next((tuple(rest) for name, *rest in _VECTORS if name in features), _BASELINE)
+    return Machine("llvm", bits, registers, _threads(target))

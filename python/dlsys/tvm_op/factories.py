@@ -1,0 +1,191 @@
+"""The thirteen kernels by name: each checks its shapes and names its formula."""
+
+from __future__ import annotations
+
+import numbers
+import operator
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import compute
+from ..errors import DTypeError, ShapeError
+from .build import KernelSpec, build
+from .kernel import Kernel, Shape
+
+DTYPES = ("float32", "float64")
+
+
+def make_elemwise_add(
+    shape: Sequence[int], tgt: Any, tgt_host: Any, func_name: str, dtype: str = "float32"
+) -> Kernel:
+    """a + b -> out, all of `shape`."""
+    return _make(func_name, compute.add, [_shape(shape)] * 2, tgt, dtype)
+
+
+def make_elemwise_mul(
+    shape: Sequence[int], tgt: Any, tgt_host: Any, func_name: str, dtype: str = "float32"
+) -> Kernel:
+    """a * b -> out, all of `shape`."""
+    return _make(func_name, compute.mul, [_shape(shape)] * 2, tgt, dtype)
+
+
+def make_elemwise_add_by_const(
+    shape: Sequence[int], const_k: float, tgt: Any, tgt_host: Any, func_name: str, dtype: str = "float32"
+) -> Kernel:
+    """a + const_k -> out, both of `shape`."""
+    return _make(func_name, compute.add_by_const, [_shape(shape)], tgt, dtype, _constant(const_k))
+
+
+def make_elemwise_mul_by_const(
+    shape: Sequence[int], const_k: float, tgt: Any, tgt_host: Any, func_name: str, dtype: str = "float32"
+) -> Kernel:
+    """a * const_k -> out, both of `shape`."""
+    return _make(func_name, compute.mul_by_const, [_shape(shape)], tgt, dtype, _constant(const_k))
+
+
+def make_relu(
+    shape: Sequence[int], tgt: Any, tgt_host: Any, func_name: str, dtype: str = "float32"
+) -> Kernel:
+    """max(x, 0) -> out, both of `shape`; NaN stays NaN."""
+    return _make(func_name, compute.relu, [_shape(shape)], tgt, dtype)
+
+
+def make_relu_gradient(
+    shape: Sequence[int], tgt: Any, tgt_host: Any, func_name: str, dtype: str = "float32"
+) -> Kernel:
+    """(x, grad) -> out, all of `shape`: grad where x > 0, 0 elsewhere, whatever grad is there."""
+    return _make(func_name, compute.relu_gradient, [_shape(shape)] * 2, tgt, dtype)
+
+
+def make_matrix_softmax(
+    shape: Sequence[int], tgt: Any, tgt_host: Any, func_name: str, dtype: str = "float32"
+) -> Kernel:
+    """exp(x) / sum(exp(x)) over the last axis -> out, both of `shape`."""
+    return _make(func_name, compute.softmax, [_shape(shape, least=1)], tgt, dtype)
+
+
+def make_matrix_softmax_cross_entropy(
+    shape: Sequence[int], tgt: Any, tgt_host: Any, func_name: str, dtype: str = "float32"
+) -> Kernel:
+    """(logits, labels) of `shape`, the classes along the last axis -> out of shape (1,): the mean over the rows of
+    -sum(labels * log(softmax(logits)))."""
+    return _make(func_name, compute.softmax_cross_entropy, [_shape(shape, least=1)] * 2, tgt, dtype)
+
+
+def make_reduce_sum_axis_zero(
+    shape: Sequence[int], tgt: Any, tgt_host: Any, func_name: str, dtype: str = "float32"
+) -> Kernel:
+    """The sum over the first axis: x of `shape` -> out of shape[1:]."""
+    return _make(func_name, compute.reduce_sum, [_shape(shape, least=1)], tgt, dtype, (0,))
+
+
+def make_matrix_mul(
+    shapeA: Sequence[int],
+    transposeA: bool,
+    shapeB: Sequence[int],
+    transposeB: bool,
+    tgt: Any,
+    tgt_host: Any,
+    func_name: str,
+    dtype: str = "float32",
+) -> Kernel:
+    """op(A) op(B) -> out, where op transposes the matrix, of the shape given, or leaves it."""
+    a, b = _shape(shapeA), _shape(shapeB)
+    if len(a) != 2 or len(b) != 2:
+        raise ShapeError(f"{func_name}: a matrix product takes two matrices, not {a} and {b}")
+    if a[0 if transposeA else 1] != b[1 if transposeB else 0]:
+        turned = f"{a}{'^T' * bool(transposeA)} x {b}{'^T' * bool(transposeB)}"
+        raise ShapeError(f"{func_name}: inner dimensions differ: {turned}")
+    return _make(func_name, compute.matmul, [a, b], tgt, dtype, bool(transposeA), bool(transposeB))
+
+
+def make_conv2d(
+    shapeX: Sequence[int],
+    shapeF: Sequence[int],
+    tgt: Any,
+    tgt_host: Any,
+    func_name: str,
+    dtype: str = "float32",
+    *,
+    stride: int | tuple[int, int] = 1,
+    padding: int | tuple[int, int] = 0,
+) -> Kernel:
+    """The cross-correlation of images X, NCHW, with filters F, OIHW -> out, of shape
+    (N, O, (H + 2 * padding - FH) // stride + 1, (W + 2 * padding - FW) // stride + 1)."""
+    x, f = _shape(shapeX), _shape(shapeF)
+    strides, pads = _pair(func_name, "stride", stride, 1), _pair(func_name, "padding", padding, 0)
+    if len(x) != 4 or len(f) != 4 or x[1] != f[1]:
+        raise ShapeError(f"{func_name}: takes images NCHW and filters OIHW of one depth, not {x} and {f}")
+    if min(f[2:]) < 1 or any(x[i] + 2 * pads[i - 2] < f[i] for i in (2, 3)):
+        raise ShapeError(f"{func_name}: filters {f} do not fit into images {x} with padding {pads}")
+    return _make(func_name, compute.conv2d, [x, f], tgt, dtype, strides, pads)
+
+
+def make_broadcast_to(
+    shape: Sequence[int], to_shape: Sequence[int], tgt: Any, tgt_host: Any, func_name: str, dtype: str = "float32"
+) -> Kernel:
+    """x of `shape` -> out of `to_shape`, repeated as NumPy broadcasts."""
+    source, target = _shape(shape), _shape(to_shape)
+    fits = len(source) <= len(target) and all(
+        extent in (1, wanted) for extent, wanted in zip(reversed(source), reversed(target), strict=False)
+    )
+    if not fits:
+        raise ShapeError(f"{func_name}: {source} does not broadcast to {target}")
+    return _make(func_name, compute.broadcast_to, [source], tgt, dtype, target)
+
+
+def make_sgd_update(
+    shape: Sequence[int], learning_rate: float, tgt: Any, tgt_host: Any, func_name: str, dtype: str = "float32"
+) -> Kernel:
+    """x - learning_rate * grad: called as f(x, grad, out), all of `shape`, where out may be x."""
+    rate = _constant(learning_rate)
+    return _make(func_name, compute.sgd_update, [_shape(shape)] * 2, tgt, dtype, rate)
+
+
+def _make(
+    name: str,
+    formula: Callable[..., compute.Tensor],
+    shapes: Sequence[Shape],
+    tgt: Any,
+    dtype: str,
+    *arguments: Hashable,
+) -> Kernel:
+    """The kernel of `formula(*inputs, *arguments)`."""
+    kind = str(np.dtype(dtype)) if isinstance(dtype, (type, np.dtype)) else str(dtype)
+    if kind not in DTYPES:
+        raise DTypeError(f"{name}: dtype must be one of {', '.join(DTYPES)}, not {kind}")
+    inputs = tuple((shape, kind) for shape in shapes)
+    key = (formula.__name__, arguments)
+    return build([KernelSpec(str(name), key, inputs, lambda *x: formula(*x, *arguments))], tgt)[0]
+
+
+def _shape(shape: Any, least: int = 0) -> Shape:
+    """A tuple of extents, of at least `least` dimensions. Raises ShapeError."""
+    try:
+        extents = tuple(operator.index(extent) for extent in shape)
+    except TypeError:
+        raise ShapeError(f"a shape must be a tuple of integers, not {shape!r}") from None
+    if any(extent < 0 for extent in extents):
+        raise ShapeError(f"a shape has no negative extents: {extents}")
+    if len(extents) < least:
+        raise ShapeError(f"a shape of at least {least} dimension is needed, not {extents}")
+    return extents
+
+
+def _constant(value: Any) -> float:
+    if not isinstance(value, numbers.Real):
+        raise DTypeError(f"the constant must be a real number, not {type(value).__name__}")
+    return float(value)
+
+
+def _pair(name: str, what: str, value: Any, least: int) -> tuple[int, int]:
+    """An int or a pair of them as a pair. Raises ShapeError."""
+    try:
+        pair = tuple(map(operator.index, value)) if isinstance(value, (tuple, list)) else (operator.index(value),) * 2
+    except TypeError:
+        pair = ()
+    if len(pair) != 2 or min(pair) < least:
+        raise ShapeError(f"{name}: {what} must be an integer >= {least} or a pair of them, not {value!r}")
+    return pair[0], pair[1]

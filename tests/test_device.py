@@ -1,0 +1,135 @@
+"""Contexts, arrays, sharing of memory with NumPy and PyTorch, threads."""
+
+from __future__ import annotations
+
+import dlsys as dl
+import numpy as np
+import tvm
+from dlsys import device
+from dlsys.device import to_array, to_tensor
+from helpers import error_of
+
+
+def test_contexts() -> None:
+    assert dl.cpu() == dl.cpu(0) != dl.cuda(0) == dl.gpu(0) != dl.gpu(1)
+    assert repr(dl.gpu(1)) == "cuda(1)" and repr(dl.numpy()) == "numpy()"
+    for value in (None, dl.cpu(0), tvm.cpu(0), "cpu", "cpu:0"):
+        assert dl.context(value) == dl.cpu(0), value
+    assert dl.context("numpy") == dl.numpy()
+    for wrong in ("tpu", 5, "cuda:x", dl.cpu, ""):
+        assert repr(wrong) in error_of(dl.DeviceError, dl.context, wrong)
+    assert "negative" in error_of(dl.DeviceError, dl.cpu, -1)
+    assert "integer" in error_of(dl.DeviceError, dl.gpu, "0")
+
+
+def test_an_absent_gpu_is_one_sentence() -> None:
+    absent = dl.cuda(1000)  # to name it is no error
+    makers = (
+        lambda: dl.array([1.0], absent),
+        lambda: dl.empty(3, ctx=absent),
+        lambda: dl.context("gpu:1000"),
+    )
+    for make in makers:
+        message = error_of(dl.DeviceError, make)
+        assert message.startswith("cuda(1000) is not available") and "dlsys.cpu()" in message
+        assert "\n" not in message
+
+
+def test_arrays_have_numpys_manners() -> None:
+    source = np.arange(6, dtype=np.float32).reshape(2, 3)
+    a = dl.array(source)
+    assert (a.shape, a.dtype, a.ndim, a.size, a.nbytes, len(a)) == ((2, 3), "float32", 2, 6, 24, 2)
+    assert repr(a) == "Array(shape=(2, 3), dtype=float32, cpu(0))" and a.context == dl.cpu()
+    source[0, 0] = 9
+    assert a.numpy()[0, 0] == 0
+    assert a.numpy() is not a.numpy() and np.asarray(a)[1, 2] == 5
+    np.asarray(a)[1, 2] = 7  # the same memory
+    assert a[1, 2] == 7 and a[1].tolist() == [3, 4, 7]
+    a[:] = 1.5
+    a[0] = [1, 2, 3]
+    assert a.asnumpy().tolist() == [[1, 2, 3], [1.5, 1.5, 1.5]]
+    assert float(dl.array(2.5)) == 2.5 and np.asarray(a, "float64").dtype == np.float64
+    assert np.from_dlpack(a).shape == (2, 3) and a.device == tvm.cpu(0)
+    b = dl.zeros((2, 3), "float64")
+    a.copyto(b)
+    assert b.dtype == "float64" and b[0].tolist() == [1, 2, 3]
+    assert "shape (3, 2)" in error_of(dl.ShapeError, b.copyfrom, np.zeros((3, 2)))
+    assert "length" in error_of(TypeError, len, dl.array(1.0))
+    assert "one element" in error_of(TypeError, float, a)
+    tvm.runtime.tensor(np.ones((2, 3), "float32")).copyto(to_tensor(a))
+    assert a[0].tolist() == [1, 1, 1]
+
+
+def test_dtypes_of_new_arrays() -> None:
+    assert dl.array([1.0, 2.0]).dtype == dl.array(1.0).dtype == dl.empty(2).dtype == "float32"
+    for dtype in ("float64", "float32", "int64", "int8", "bool"):
+        assert dl.array(np.ones(3, dtype)).dtype == dtype
+    assert dl.array(np.float64(1)).dtype == "float64" and dl.array([1.0], dtype="float64").dtype == "float64"
+    assert dl.array(np.ones(2, ">f4")).dtype == "float32"
+    assert isinstance(dl.array([1.0], dl.numpy()), np.ndarray)
+    assert dl.zeros((0, 3)).numpy().shape == (0, 3) and dl.zeros(()).numpy() == 0
+    assert "unknown dtype" in error_of(dl.DTypeError, dl.empty, 3, "float33")
+    assert "negative" in error_of(dl.ShapeError, dl.empty, (-1, 3))
+    assert "tuple of integers" in error_of(dl.ShapeError, dl.empty, "abc")
+    assert "cannot allocate" in error_of(dl.DeviceError, dl.empty, (10**15,))
+
+
+def shares(value: np.ndarray) -> bool:
+    return np.may_share_memory(np.asarray(to_array(value, dl.cpu())), value)
+
+
+def test_memory_is_shared_where_it_can_be() -> None:
+    aligned = np.zeros((4, 5), np.float32)
+    read_only = np.ones(3, np.float32)
+    read_only.flags.writeable = False
+    for value in (aligned, aligned[1:], aligned.reshape(-1)[1:3], read_only, np.zeros((), "float64")):
+        assert shares(value)
+    odd = np.frombuffer(b"x" + bytes(16), np.float32, offset=1)
+    for value in (aligned.T, aligned[:, ::2], odd, np.arange(3, dtype=">f8")):
+        array = to_array(value, dl.cpu())
+        assert not shares(value) and np.array_equal(array.numpy(), value)
+        assert np.asarray(array).flags.aligned
+    tensor = tvm.runtime.tensor(np.arange(32, dtype=np.float32))
+    offset = tensor._create_view((4,), "float32", 64)  # kernels refuse its byte offset
+    assert to_array(offset, dl.cpu()).numpy().tolist() == [16, 17, 18, 19]
+    assert to_array(2, dl.cpu()).dtype == to_array([1, 2], dl.cpu()).dtype == "float32"
+
+
+def test_what_is_no_array_of_numbers() -> None:
+    for value in (np.zeros(2, "complex64"), np.array(["a"]), object(), "abc", None, np.zeros(1, "M8[s]")):
+        assert "not an array of numbers" in error_of(dl.DTypeError, to_array, value, dl.cpu()), value
+    assert "rectangular" in error_of(dl.DTypeError, to_array, [[1], [1, 2]], dl.cpu())
+
+
+def test_pytorch_tensors() -> None:
+    try:
+        import torch
+    except ImportError:
+        return
+    tensor = torch.arange(6.0).reshape(2, 3)
+    array = to_array(tensor, dl.cpu())
+    tensor[0, 0] = 5
+    assert array[0, 0] == 5
+    assert to_array(tensor.T, dl.cpu()).numpy().tolist() == tensor.T.tolist()
+    assert "detach" in error_of(dl.DTypeError, to_array, torch.ones(2, requires_grad=True), dl.cpu())
+
+
+def test_allocations_are_counted() -> None:
+    before = device.allocation_count()
+    dl.empty(3)
+    to_array(np.ones(3), dl.cpu())
+    assert device.allocation_count() == before + 1
+
+
+def test_threads() -> None:
+    at_start = dl.get_num_threads()
+    try:
+        dl.set_num_threads(1)
+        assert dl.get_num_threads() == 1
+        for wrong in (0, -1, 10**6, 1.5, "2", True):
+            message = error_of(ValueError, dl.set_num_threads, wrong)
+            assert "TVM_NUM_THREADS" in message and repr(wrong) in message
+            error_of(dl.DlsysError, dl.set_num_threads, wrong)
+    finally:
+        dl.set_num_threads(at_start)
+    assert dl.get_num_threads() == at_start

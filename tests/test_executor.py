@@ -1,0 +1,267 @@
+"""The executor: its values against the NumPy interpreter of helpers.py, its plans, its errors."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import dlsys as dl
+import numpy as np
+from dlsys import autodiff as ad
+from dlsys import device
+from helpers import error_of, evaluate
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+
+def mlp(batch: int) -> tuple[list[ad.Node], dict[ad.Node, tuple[int, ...]]]:
+    """Loss and gradients of 784-256-100-10, and the shapes to feed."""
+    sizes = [784, 256, 100, 10]
+    x, y = ad.Variable("X"), ad.Variable("y_")
+    shapes = {x: (batch, 784), y: (batch, 10)}
+    parameters = []
+    h = x
+    for i in range(3):
+        w, b = ad.Variable(f"W{i}"), ad.Variable(f"b{i}")
+        shapes |= {w: (sizes[i], sizes[i + 1]), b: (sizes[i + 1],)}
+        parameters += [w, b]
+        z = h @ w
+        z = z + ad.broadcastto_op(b, z)
+        h = ad.relu_op(z) if i < 2 else z
+    loss = ad.softmaxcrossentropy_op(h, y)
+    return [loss, *ad.gradients(loss, parameters)], shapes
+
+
+def draw(shapes: dict[ad.Node, tuple[int, ...]], dtype: str = "float32") -> dict[ad.Node, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {node: (0.1 * rng.standard_normal(shape)).astype(dtype) for node, shape in shapes.items()}
+
+
+def agree(found: list, expected: list, rtol: float = 2e-4, atol: float = 1e-5) -> None:
+    for a, b in zip(found, expected, strict=True):
+        a = np.asarray(a)
+        assert (a.shape, a.dtype) == (b.shape, b.dtype)
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)
+
+
+def test_mlp_two_signatures_compile_twice_and_then_nothing_is_allocated() -> None:
+    nodes, shapes = mlp(20)
+    other = {node: (7, *shape[1:]) if node.name in ("X", "y_") else shape for node, shape in shapes.items()}
+    feeds = [draw(shapes), draw(other)]
+    executor = ad.Executor(nodes)
+    for feed in feeds:
+        agree(executor.run(feed, True), evaluate(nodes, feed))
+    counts = device.allocation_count(), executor.allocations, executor.compilations
+    assert counts[1:] == (2, 2)
+    funcs = dict(executor.node_to_compiled_func)
+    for feed in feeds * 2:
+        agree(executor.run(dict(reversed(feed.items()))), evaluate(nodes, feed))
+    assert (device.allocation_count(), executor.allocations, executor.compilations) == counts
+    assert all(executor.node_to_compiled_func[node] is kernel for node, kernel in funcs.items())
+
+
+def test_mlp_memory_is_within_2_percent_of_the_lower_bound() -> None:
+    nodes, shapes = mlp(1000)
+    executor = ad.Executor(nodes)
+    report = executor.memory_report(shapes)
+    before = device.allocation_count()
+    plan = executor.memory_plan(shapes)
+    assert plan.bytes_planned <= 1.02 * plan.lower_bound
+    assert plan.bytes_unplanned > 3 * plan.bytes_planned
+    assert str(plan.bytes_planned) in report and device.allocation_count() == before + 1
+
+
+def random_graph(rng: random.Random, steps: int) -> tuple[list[ad.Node], dict[ad.Node, np.ndarray]]:
+    """Operators with few distinct kernels, so that the suite stays quick; values are (3, 4)."""
+    feed = {ad.Variable(f"v{i}"): np.full((3, 4), 0.5 + i, np.float32) for i in range(2)}
+    row = ad.Variable("row")
+    nodes = [*feed]
+    feed[row] = np.linspace(-1, 1, 4, dtype=np.float32)
+    for _ in range(steps):
+        a, b = rng.choice(nodes), rng.choice(nodes)
+        made = rng.choice(
+            [
+                lambda a, b: a + b,
+                lambda a, b: a * 0.5 + row,
+                lambda a, b: ad.relu_op(a - b),
+                lambda a, b: ad.reshape_op(ad.neg_op(ad.reshape_op(a, (2, 6))), (3, 4)),
+                lambda a, b: ad.sum_to_like_op(a, b),
+                lambda a, b: ad.broadcastto_op(ad.reducesumaxiszero_op(a), b) * 0.25,
+                lambda a, b: ad.zeroslike_op(a) + b,
+                lambda a, b: ad.transpose_op(ad.transpose_op(a)),
+            ]
+        )(a, b)
+        nodes.append(made)
+    return [rng.choice(nodes) for _ in range(3)] + nodes[-1:], feed
+
+
+@given(st.randoms(use_true_random=False), st.integers(0, 25))
+@settings(max_examples=15, deadline=None)
+def test_random_graphs(rng: random.Random, steps: int) -> None:
+    nodes, feed = random_graph(rng, steps)
+    order = ad.find_topo_sort(nodes)
+    feed = {node: value for node, value in feed.items() if node in order}
+    expected = evaluate(nodes, feed)
+    executor = ad.Executor(nodes)
+    for _ in range(2):
+        agree(executor.run(feed), expected, 1e-4)
+    agree(ad.Executor(nodes, "numpy").run(feed), expected)
+
+
+def test_whatever_is_evaluated() -> None:
+    a, b = ad.Variable("a"), ad.Variable("b")
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    nodes = [a, a, ad.reshape_op(a, 6), ad.zeroslike_op(b), ad.reducesum_op(a), ad.sum_to_like_op(a, a)]
+    for ctx in (dl.cpu(), dl.numpy()):
+        executor = ad.Executor(nodes, ctx)
+        feed = {a: x.copy(), b: np.ones(2, np.float32)}
+        results = executor.run(feed)
+        feed[a][:] = -1  # results are not the user's arrays
+        agree(results, [x, x, x.reshape(6), np.zeros(2, "f4"), np.array(15, "f4"), x])
+    assert ad.Executor([]).run({}) == []
+
+
+def test_an_inner_node_may_be_fed() -> None:
+    a = ad.Variable("a")
+    inner = a * 2.0
+    outer = inner + 1.0
+    for ctx in (None, "numpy"):
+        executor = ad.Executor([outer, inner], ctx)
+        assert [float(v) for v in executor.run({inner: 3.0})] == [4, 3]
+        assert [float(v) for v in executor.run({a: 3.0})] == [7, 6]
+    executor = ad.Executor([outer])
+    executor.compile_funcs({inner: (3,)})
+    assert list(executor.node_to_compiled_func) == [outer]  # nothing below it is computed
+
+
+def test_what_is_read_for_its_shape_alone_is_not_computed() -> None:
+    a = ad.Variable("a")
+    dead = a @ a
+    executor = ad.Executor([ad.oneslike_op(dead)])
+    (ones,) = executor.run({a: np.full((3, 3), np.nan, np.float32)})
+    assert ones.numpy().tolist() == [[1.0] * 3] * 3
+    assert dead not in executor.node_to_arr_map and executor.node_to_shape_map[dead] == (3, 3)
+
+
+def test_sizes_of_zero_and_float64() -> None:
+    a, w = ad.Variable("a"), ad.Variable("w")
+    executor = ad.Executor([ad.relu_op(a) + 1.0, ad.reducesumaxiszero_op(a), a * w])
+    for rows in (0, 2):
+        feed = {a: np.ones((rows, 3)), w: np.ones(3)}
+        agree(executor.run(feed), evaluate(executor.eval_node_list, feed))
+    assert executor.node_to_dtype_map[a] == "float64"
+    declared = ad.Variable("d", shape=(), dtype="float64")
+    assert ad.Executor([declared + 1.0]).run({declared: 1})[0].dtype == "float64"
+
+
+def test_results_are_valid_until_the_next_run_and_copies_stay() -> None:
+    a = ad.Variable("a")
+    executor = ad.Executor([a * 2.0])
+    (kept,) = executor.run({a: [1.0]}, convert_to_numpy_ret_vals=True)
+    (first,) = executor.run({a: [1.0]})
+    (second,) = executor.run({a: [2.0]})
+    assert isinstance(kept, np.ndarray) and kept.tolist() == [2.0]
+    assert first is second and second.numpy().tolist() == [4.0]
+
+
+def test_the_courses_steps_one_by_one() -> None:
+    a, b = ad.Variable("a"), ad.Variable("b")
+    c = a @ b
+    executor = ad.Executor([c])
+    shapes = {a: (2, 3), b: (3, 5)}
+    assert executor.infer_shape(shapes)[c] == (2, 5) == executor.node_to_shape_map[c]
+    assert not executor.node_to_arr_map and not executor.node_to_compiled_func
+    executor.memory_plan(shapes)
+    assert executor.node_to_arr_map[c].shape == (2, 5)
+    kernel = executor.compile_funcs(shapes)[c]
+    assert executor.node_to_compiled_func[c] is kernel
+    executor.run({a: np.ones((2, 3), "f4"), b: np.ones((3, 5), "f4")})
+    assert executor.compilations == 1 and "matmul" in executor.graph()
+    alone = ad.Executor([c])
+    assert list(alone.compile_funcs(shapes)) == [c]
+    assert alone.infer_shape({a: np.ones((4, 3)), b: np.ones((3, 1))})[c] == (4, 1)
+    assert alone.node_to_dtype_map[c] == "float64"
+
+
+def test_feeds_of_every_kind() -> None:
+    a, b = ad.Variable("a"), ad.Variable("b")
+    executor = ad.Executor([a + b])
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    read_only = x.copy()
+    read_only.flags.writeable = False
+    kinds = [
+        x,
+        x.T.copy().T,
+        x[::1],
+        read_only,
+        dl.array(x),
+        device.to_tensor(x),
+        x.tolist(),
+        x.astype(">f4"),
+    ]
+    unaligned = np.zeros(13, np.float32)[1:].reshape(3, 4)
+    unaligned[:] = x
+    for value in [*kinds, unaligned]:
+        (result,) = executor.run({a: value, b: 1})
+        assert result.numpy().tolist() == (x + 1).tolist()
+    assert executor.compilations == 1
+
+
+def test_two_threads_take_turns() -> None:
+    a = ad.Variable("a")
+    executor = ad.Executor([ad.reducesum_op(a * 2.0)])
+    wrong: list[object] = []
+
+    def work(value: int) -> None:
+        for _ in range(50):
+            (result,) = executor.run({a: np.full(value, value, np.float32)}, convert_to_numpy_ret_vals=True)
+            if result != 2 * value * value:
+                wrong.append(result)
+
+    threads = [threading.Thread(target=work, args=(value,)) for value in (3, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong and executor.compilations == 2
+
+
+def test_errors_say_what_is_wrong_and_leave_the_executor_usable() -> None:
+    x, stranger = ad.Variable("x", shape=(2, 3), dtype="float32"), ad.Variable("stranger")
+    w = ad.Variable("w")
+    good = {x: np.ones((2, 3), "f4"), w: np.ones((3, 2), "f4")}
+    for ctx in ("cpu", "numpy"):
+        executor = ad.Executor([x @ w], ctx)
+        cases = [
+            (dl.FeedError, {x: good[x]}, "placeholder w was not fed [node w, made at test_executor.py:"),
+            (dl.FeedError, {**good, stranger: 1}, "stranger is fed, but not in the graph"),
+            (dl.FeedError, {"x": 1}, "'x' is none"),
+            (dl.FeedError, [1], "dictionary"),
+            (dl.ShapeError, {**good, w: np.ones((4, 2), "f4")}, "matmul"),
+            (dl.ShapeError, {**good, x: np.ones((2, 4), "f4")}, "declared with shape (2, 3)"),
+            (dl.DTypeError, {**good, x: np.ones((2, 3))}, "declared as float32"),
+            (dl.DTypeError, {**good, w: np.ones((3, 2))}, "dtypes differ"),
+            (dl.DTypeError, {**good, w: np.ones((3, 2), int)}, "int64"),
+            (dl.DTypeError, {**good, w: "abc"}, "feed of w"),
+            (dl.DTypeError, {**good, w: np.ones((3, 2), "c8")}, "not an array of numbers"),
+        ]
+        for kind, feed, text in cases:
+            assert text in error_of(kind, executor.run, feed), text
+        assert np.asarray(executor.run(good)[0]).tolist() == [[3, 3], [3, 3]]
+    fresh = ad.Executor([x @ w])
+    assert "run first" in error_of(dl.FeedError, fresh.memory_report)
+    assert "tuple of extents" in error_of(dl.ShapeError, fresh.infer_shape, {x: (2, 3), w: "ab"})
+    assert "tuple of extents" in error_of(dl.ShapeError, fresh.infer_shape, {x: (2, 3), w: 3})
+    assert "list of nodes" in error_of(dl.GraphError, ad.Executor, x)
+    assert "must hold nodes" in error_of(dl.GraphError, ad.Executor, [x, 1])
+    assert "not available" in error_of(dl.DeviceError, ad.Executor, [x], dl.cuda(1000))
+    assert "unknown context" in error_of(dl.DeviceError, ad.Executor, [x], "abacus")
+
+
+def test_a_deep_graph_runs() -> None:
+    a = ad.Variable("a")
+    node = a
+    for _ in range(5000):
+        node = node + 1.0
+    executor = ad.Executor([node, *ad.gradients(node, [a])])
+    assert [float(v) for v in executor.run({a: 0.0})] == [5000, 1]

@@ -1,0 +1,227 @@
+"""Schedules: every operator's scheduled kernel against its NumPy rule, and what the loops look like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+from dlsys import compute, schedule
+from dlsys.errors import TargetError
+from dlsys.graph import Node
+from helpers import CASES, error_of
+from tvm import te
+
+TOLERANCE = {"float32": {"rtol": 2e-5, "atol": 2e-6}, "float64": {"rtol": 1e-11, "atol": 1e-13}}
+
+
+def _function(name: str, shapes: Sequence[Any], dtype: str, build: Callable[..., Any]) -> Any:
+    inputs = [te.placeholder(shape, dtype, name=f"x{i}") for i, shape in enumerate(shapes)]
+    return te.create_prim_func([*inputs, build(*inputs)]).with_attr("global_symbol", name)
+
+
+def _compile(functions: dict[str, Any]) -> Any:
+    target = schedule.host_target()
+    scheduled = {name: schedule.apply(function, target)[0] for name, function in functions.items()}
+    return tvm.compile(tvm.IRModule(scheduled), target=target)
+
+
+def _call(kernel: Any, inputs: Sequence[np.ndarray], shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    result = tvm.runtime.empty(shape, dtype)
+    kernel(*(tvm.runtime.tensor(x) for x in inputs), result)
+    return result.numpy()
+
+
+def _check_operator(name: str) -> None:
+    functions: dict[str, Any] = {}
+    expected: dict[str, tuple[Node, list[np.ndarray], np.ndarray]] = {}
+    for case in CASES[name]:
+        for dtype in TOLERANCE:
+            variables = case.variables()
+            node = case.build(*variables)
+            if node in variables:
+                continue  # a placeholder has no kernel
+            drawn = dict(zip(variables, case.draw(dtype), strict=True))
+            inputs = [drawn[variable] for variable in node.inputs]
+            shape = node.op.infer_shape(node, [x.shape for x in inputs])
+            key = f"{name}_{len(functions)}"
+            functions[key] = _function(
+                key,
+                [x.shape for x in inputs],
+                dtype,
+                lambda *x, n=node, s=shape, d=dtype: n.op.te(n, list(x), s, d),
+            )
+            expected[key] = (node, inputs, node.op.numpy(node, inputs))
+    if not functions:
+        return
+    module = _compile(functions)
+    for key, (_, inputs, want) in expected.items():
+        got = _call(module[key], inputs, want.shape, str(want.dtype))
+        message = f"{key}: {[x.shape for x in inputs]} {want.dtype}"
+        np.testing.assert_allclose(got, want, err_msg=message, **TOLERANCE[str(want.dtype)])
+
+
+def test_every_operator_equals_its_numpy_rule():
+    for name in CASES:
+        _check_operator(name)
+
+
+# name: input shapes, formula, NumPy's; sizes large enough to be split, with and without a remainder
+LARGE: dict[str, tuple[list[tuple[int, ...]], Callable[..., Any], Callable[..., Any]]] = {
+    "relu": ([(997, 251)], compute.relu, lambda x: np.where(x <= 0, 0, x)),
+    "add_row": ([(301, 257), (257,)], compute.add, lambda x, y: x + y),
+    "add_column": ([(300, 256), (300, 1)], compute.add, lambda x, y: x + y),
+    "transpose": ([(301, 263)], lambda x: compute.transpose(x, (1, 0)), lambda x: x.T),
+    "column_sum": ([(1000, 256)], lambda x: compute.reduce_sum(x, (0,)), lambda x: x.sum(0)),
+    "column_sum_odd": ([(997, 251)], lambda x: compute.reduce_sum(x, (0,)), lambda x: x.sum(0)),
+    "row_sum": ([(300, 256)], lambda x: compute.reduce_sum(x, (1,)), lambda x: x.sum(1)),
+    "row_sum_odd": ([(31, 997)], lambda x: compute.reduce_sum(x, (1,)), lambda x: x.sum(1)),
+    "sum": ([(400, 256)], lambda x: compute.reduce_sum(x, (0, 1)), lambda x: x.sum()),
+    "sum_odd": ([(397, 251)], lambda x: compute.reduce_sum(x, (0, 1)), lambda x: x.sum()),
+    "channel_sum": ([(4, 3, 28, 28)], lambda x: compute.reduce_sum(x, (0, 2, 3)), lambda x: x.sum((0, 2, 3))),
+}
+
+
+def test_large_and_odd_sizes_equal_numpy():
+    random = np.random.default_rng(0)
+    module = _compile({name: _function(name, shapes, "float32", f) for name, (shapes, f, _) in LARGE.items()})
+    for name, (shapes, _, reference) in LARGE.items():
+        inputs = [random.uniform(-1, 1, shape).astype("float32") for shape in shapes]
+        want = np.asarray(reference(*(x.astype("float64") for x in inputs)))
+        got = _call(module[name], inputs, want.shape, "float32")
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-4, err_msg=name)
+
+
+def _softmax(x: np.ndarray) -> np.ndarray:
+    exponential = np.exp(x - x.max(-1, keepdims=True))
+    return exponential / exponential.sum(-1, keepdims=True)
+
+
+def test_softmax_rows_short_long_and_odd():
+    random, shapes = np.random.default_rng(1), [(50, 10), (33, 1000), (5, 997), (2, 3, 64)]
+    module = _compile(
+        {f"k{i}": _function(f"k{i}", [s], "float32", compute.softmax) for i, s in enumerate(shapes)}
+    )
+    for i, shape in enumerate(shapes):
+        x = random.standard_normal(shape).astype("float32")
+        np.testing.assert_allclose(
+            _call(module[f"k{i}"], [x], shape, "float32"), _softmax(x), rtol=2e-5, atol=1e-7
+        )
+
+
+def test_nan_and_infinity_survive_scheduling():
+    x = np.linspace(-2, 2, 70, dtype="float32").reshape(2, 35)
+    x[0, 3], x[1, 7], x[1, 34] = np.nan, np.inf, -np.inf
+    formulas: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+        "relu": (compute.relu, lambda v: np.where(v <= 0, 0, v)),
+        "zero": (lambda v: compute.mul_by_const(v, 0.0), lambda v: v * 0),
+        "columns": (lambda v: compute.reduce_sum(v, (0,)), lambda v: v.sum(0)),
+        "rows": (lambda v: compute.reduce_sum(v, (1,)), lambda v: v.sum(1)),
+        "softmax": (compute.softmax, _softmax),
+    }
+    module = _compile({name: _function(name, [x.shape], "float32", f) for name, (f, _) in formulas.items()})
+    for name, (_, reference) in formulas.items():
+        with np.errstate(all="ignore"):
+            want = reference(x)
+        got = _call(module[name], [x], want.shape, "float32")
+        np.testing.assert_allclose(got, want, rtol=2e-5, err_msg=name)
+
+
+def _llvm(shapes: Sequence[Any], formula: Callable[..., Any]) -> str:
+    return _compile({"k": _function("k", shapes, "float32", formula)}).mod.inspect_source("ll")
+
+
+def test_inner_loops_are_packed():
+    matrix, lanes = (64, 257), schedule.machine_of(schedule.host_target()).lanes("float32")
+    cases: dict[str, tuple[list[Any], Callable[..., Any], str]] = {
+        "relu": ([matrix], compute.relu, "fcmp"),
+        "relu_gradient": ([matrix, matrix], compute.relu_gradient, "fcmp"),
+        "mul": ([matrix], lambda x: compute.mul_by_const(x, 2.5), "fmul"),
+        "add": ([matrix, (257,)], compute.add, "fadd"),
+        "sgd_update": ([matrix, matrix], lambda x, g: compute.sgd_update(x, g, 0.1), "fsub"),
+        "column_sum": ([matrix], lambda x: compute.reduce_sum(x, (0,)), "fadd"),
+        "row_sum": ([(64, 256)], lambda x: compute.reduce_sum(x, (1,)), "fadd"),
+    }
+    for name, (shapes, formula, instruction) in cases.items():
+        lines = _llvm(shapes, formula).splitlines()
+        widths = [int(part.split(" x float>")[0]) for line in lines if instruction in line
+                  for part in line.split("<")[1:] if " x float>" in part]  # fmt: skip
+        assert widths and max(widths) >= lanes, (name, widths)
+
+
+def test_only_large_kernels_are_parallel():
+    def is_parallel(shape: tuple[int, ...], formula: Callable[..., Any]) -> bool:
+        return (
+            "TVMBackendParallelLaunch("
+            in "".join(
+                line for line in _llvm([shape], formula).splitlines() if "declare" in line or "call" in line
+            )
+            or "T.parallel" in schedule.apply(_function("k", [shape], "float32", formula), target)[0].script()
+        )
+
+    target = schedule.host_target()
+    column_sum = lambda x: compute.reduce_sum(x, (0,))  # noqa: E731
+    for formula in (compute.relu, column_sum, compute.softmax):
+        name = getattr(formula, "__name__", "")
+        large = schedule.apply(_function("k", [(1000, 256)], "float32", formula), target)[0].script()
+        assert "T.parallel" in large, name
+        small = _llvm([(10, 10)], formula)
+        assert not any("call" in line and "ParallelLaunch" in line for line in small.splitlines()), name
+        assert not is_parallel((10, 10), formula), name
+
+
+def test_sums_do_not_depend_on_the_number_of_threads():
+    for formula in (lambda x: compute.reduce_sum(x, (0,)), lambda x: compute.reduce_sum(x, (0, 1))):
+        texts = []
+        for cores in (1, 7):
+            target = tvm.target.Target({**dict(schedule.host_target().export()), "num-cores": cores})
+            texts.append(
+                schedule.apply(_function("k", [(1000, 256)], "float32", formula), target)[0].script()
+            )
+        assert texts[0] == texts[1]
+
+
+def test_rules_are_chosen_by_structure():
+    target = schedule.host_target()
+    cases: list[tuple[str, list[Any], Callable[..., Any]]] = [
+        ("elementwise", [(4, 5)], compute.relu),
+        ("reduction", [(4, 5)], compute.softmax),
+        ("reduction", [(4, 5)], lambda x: compute.reduce_sum(compute.relu(x), (0,))),
+        ("empty", [(0, 5)], compute.relu),
+    ]
+    for rule, shapes, formula in cases:
+        assert schedule.apply(_function("k", shapes, "float32", formula), target)[1] == rule
+
+
+def test_cuda_kernels_bind_every_stage():
+    target = tvm.target.Target({"kind": "cuda", "arch": "sm_90"})
+    for shapes, formula in [
+        ([(300, 20)], compute.relu),
+        ([()], compute.relu),
+        ([(30, 20)], lambda x: compute.reduce_sum(x, (0,))),
+        ([(30, 20)], compute.softmax),
+        ([(30, 20), (30, 20)], compute.softmax_cross_entropy),
+        ([(30, 20), (20, 5)], compute.matmul),
+    ]:
+        function, rule = schedule.apply(_function("k", shapes, "float32", formula), target)
+        assert rule == "fallback"
+        module = tvm.compile(tvm.IRModule({"k": function}), target=target)
+        assert len(module.mod.imports) == 1, shapes  # else it were host code
+
+
+def test_targets():
+    assert schedule.resolve_target("llvm").attrs["mcpu"] == schedule.host_target().attrs["mcpu"]
+    assert (
+        schedule.resolve_target(tvm.target.Target("llvm")).attrs["mcpu"]
+        == schedule.host_target().attrs["mcpu"]
+    )
+    assert str(schedule.resolve_target({"kind": "cuda", "arch": "sm_80"}).kind) == "cuda"
+    assert "a dict" in error_of(TargetError, schedule.resolve_target, "llvm -mcpu=znver3")
+    assert "known: llvm, cuda" in error_of(TargetError, schedule.resolve_target, "bogus")
+    assert "known: llvm, cuda" in error_of(TargetError, schedule.resolve_target, 3)
+    assert "nope" in error_of(TargetError, schedule.resolve_target, {"kind": "llvm", "mcpu": "nope"})
+    wide = schedule.machine_of(schedule.resolve_target({"kind": "llvm", "mcpu": "skylake-avx512"}))
+    assert (wide.vector_bits, wide.registers, wide.lanes("float64")) == (512, 32, 8)
+    narrow = schedule.machine_of(schedule.resolve_target({"kind": "llvm", "mcpu": "x86-64"}))
+    assert (narrow.vector_bits, narrow.registers) == (128, 16)

@@ -1,0 +1,324 @@
+"""The kernels of `dlsys.tvm_op`: the course's twelve tests, then shapes, dtypes, special values and errors."""
+
+from __future__ import annotations
+
+import itertools
+
+import dlsys as dl
+import numpy as np
+import tvm
+from dlsys import tvm_op
+from dlsys.errors import DTypeError, KernelArgumentError, ShapeError, TargetError
+from helpers import error_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+TGT, TGT_HOST = "llvm", "llvm"
+TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
+
+
+def _draw(seed, *shapes, dtype="float32", low=-1.0, high=1.0):
+    rng = np.random.RandomState(seed)
+    return [rng.uniform(low, high, size=shape).astype(dtype) for shape in shapes]
+
+
+def _run(kernel, *inputs):
+    """The kernel's output for NumPy inputs, through NumPy arrays and through device arrays, which must agree."""
+    shape, dtype = kernel.output
+    plain = np.full(shape, np.nan, dtype)
+    kernel(*inputs, plain)
+    out = dl.array(np.full(shape, np.nan, dtype))
+    kernel(*(dl.array(value) for value in inputs), out)
+    np.testing.assert_array_equal(plain, out.numpy())
+    return plain
+
+
+def _conv2d(x, f, stride=(1, 1), padding=(0, 0)):
+    (sy, sz), (py, pz) = stride, padding
+    x = np.pad(x, ((0, 0), (0, 0), (py, py), (pz, pz)))
+    windows = np.lib.stride_tricks.sliding_window_view(x, f.shape[2:], axis=(2, 3))[:, :, ::sy, ::sz]
+    return np.einsum("ncyzij,ocij->noyz", windows, f, optimize=True)
+
+
+def _softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def _cross_entropy(logits, labels):
+    shifted = logits - logits.max(-1, keepdims=True)
+    return -np.sum(labels * (shifted - np.log(np.exp(shifted).sum(-1, keepdims=True)))) / len(logits)
+
+
+def test_matrix_elementwise_add():
+    x, y = _draw(1, (500, 200), (500, 200), high=10)
+    kernel = tvm_op.make_elemwise_add((500, 200), TGT, TGT_HOST, "elem_add")
+    np.testing.assert_array_equal(_run(kernel, x, y), x + y)
+
+
+def test_matrix_elementwise_add_by_const():
+    (x,) = _draw(2, (2000, 3000), high=10)
+    kernel = tvm_op.make_elemwise_add_by_const(x.shape, 2.3, TGT, TGT_HOST, "add_const")
+    np.testing.assert_array_equal(_run(kernel, x), x + np.float32(2.3))
+
+
+def test_matrix_elementwise_mul():
+    x, y = _draw(3, (500, 200), (500, 200), high=10)
+    kernel = tvm_op.make_elemwise_mul((500, 200), TGT, TGT_HOST, "elem_mul")
+    np.testing.assert_array_equal(_run(kernel, x, y), x * y)
+
+
+def test_matrix_elementwise_mul_by_const():
+    (x,) = _draw(4, (2000, 3000), high=10)
+    kernel = tvm_op.make_elemwise_mul_by_const(x.shape, 2.3, TGT, TGT_HOST, "mul_const")
+    np.testing.assert_array_equal(_run(kernel, x), x * np.float32(2.3))
+
+
+def test_matrix_multiply():
+    for seed, (trans_a, trans_b) in enumerate(itertools.product([False, True], repeat=2)):
+        shape_a, shape_b = (700, 500)[:: -1 if trans_a else 1], (500, 1000)[:: -1 if trans_b else 1]
+        a, b = _draw(seed, shape_a, shape_b, high=10)
+        kernel = tvm_op.make_matrix_mul(shape_a, trans_a, shape_b, trans_b, TGT, TGT_HOST, "matrix_mul")
+        expected = (a.T if trans_a else a) @ (b.T if trans_b else b)
+        np.testing.assert_allclose(_run(kernel, a, b), expected, rtol=1e-5)
+
+
+def test_conv2d():
+    x, f = _draw(6, (100, 3, 28, 28), (10, 3, 5, 5), high=10)
+    kernel = tvm_op.make_conv2d(x.shape, f.shape, TGT, TGT_HOST, "conv2d")
+    np.testing.assert_allclose(_run(kernel, x, f), _conv2d(x, f), rtol=1e-5, atol=1e-4)
+
+
+def test_relu():
+    (x,) = _draw(7, (2000, 2500), low=-10, high=10)
+    kernel = tvm_op.make_relu(x.shape, TGT, TGT_HOST, "relu")
+    np.testing.assert_array_equal(_run(kernel, x), np.maximum(x, 0))
+
+
+def test_relu_gradient():
+    x, grad = _draw(8, (2000, 2500), (2000, 2500), low=-10, high=10)
+    kernel = tvm_op.make_relu_gradient(x.shape, TGT, TGT_HOST, "relu_gradient")
+    np.testing.assert_array_equal(_run(kernel, x, grad), np.where(x > 0, grad, 0))
+
+
+def test_softmax():
+    (x,) = _draw(9, (400, 1000), low=-5, high=5)
+    kernel = tvm_op.make_matrix_softmax(x.shape, TGT, TGT_HOST, "matrix_softmax")
+    np.testing.assert_allclose(_run(kernel, x), _softmax(x), rtol=1e-5)
+
+
+def test_softmax_cross_entropy():
+    logits, labels = _draw(10, (400, 1000), (400, 1000), low=-5, high=5)
+    labels = _softmax(labels)
+    kernel = tvm_op.make_matrix_softmax_cross_entropy(logits.shape, TGT, TGT_HOST, "cross_entropy")
+    out = _run(kernel, logits, labels)
+    assert out.shape == (1,)
+    np.testing.assert_allclose(out[0], _cross_entropy(logits.astype("float64"), labels), rtol=1e-5)
+
+
+def test_reduce_sum_axis_zero():
+    (x,) = _draw(11, (500, 200, 10), low=-10, high=10)
+    kernel = tvm_op.make_reduce_sum_axis_zero(x.shape, TGT, TGT_HOST, "reduce_sum_axis_zero")
+    np.testing.assert_allclose(_run(kernel, x), x.astype("float64").sum(0), rtol=1e-4, atol=1e-3)
+
+
+def test_broadcast_to():
+    (x,) = _draw(12, (200, 300), low=-10, high=10)
+    kernel = tvm_op.make_broadcast_to(x.shape, (130, 200, 300), TGT, TGT_HOST, "broadcast_to")
+    np.testing.assert_array_equal(_run(kernel, x), np.broadcast_to(x, (130, 200, 300)))
+
+
+def test_sgd_update_in_place():
+    x, grad = _draw(13, (784, 33), (784, 33))
+    kernel = tvm_op.make_sgd_update(x.shape, 0.25, TGT, TGT_HOST, "sgd_update")
+    expected = x - np.float32(0.25) * grad
+    device = dl.array(x)
+    kernel(device, dl.array(grad), device)
+    np.testing.assert_allclose(device.numpy(), expected, rtol=1e-6, atol=1e-7)
+    kernel(x, grad, x)
+    np.testing.assert_allclose(x, expected, rtol=1e-6, atol=1e-7)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    st.tuples(*[st.sampled_from([1, 2, 3, 5, 6, 7, 8, 13, 15, 16, 17, 24, 31, 32, 33, 100])] * 3),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from(["float32", "float64"]),
+)
+def test_matmul_of_drawn_shapes(sizes, trans_a, trans_b, dtype):
+    m, n, k = sizes
+    a, b = _draw(m + n, (k, m) if trans_a else (m, k), (n, k) if trans_b else (k, n), dtype=dtype)
+    kernel = tvm_op.make_matrix_mul(a.shape, trans_a, b.shape, trans_b, TGT, TGT_HOST, "matmul", dtype)
+    expected = (a.T if trans_a else a) @ (b.T if trans_b else b)
+    np.testing.assert_allclose(_run(kernel, a, b), expected, rtol=1e-5, atol=k * TOLERANCE[dtype])
+
+
+def test_matmul_with_empty_dimensions():
+    for m, n, k in [(0, 3, 4), (3, 0, 4), (3, 4, 0), (0, 0, 0)]:
+        kernel = tvm_op.make_matrix_mul((m, k), False, (k, n), False, TGT, TGT_HOST, "matmul")
+        out = _run(kernel, np.ones((m, k), "float32"), np.ones((k, n), "float32"))
+        np.testing.assert_array_equal(out, np.zeros((m, n), "float32"))
+
+
+def test_matmul_of_a_nan_touches_its_row_and_column_only():
+    a, b = _draw(14, (13, 20), (20, 19))
+    a[4, 3], b[7, 18] = np.nan, np.inf
+    kernel = tvm_op.make_matrix_mul(a.shape, False, b.shape, False, TGT, TGT_HOST, "matmul")
+    expected = a @ b
+    out = _run(kernel, a, b)
+    np.testing.assert_array_equal(np.isnan(out), np.isnan(expected))
+    np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_matmul_of_a_matrix_with_itself():
+    (x,) = _draw(15, (24, 24))
+    kernel = tvm_op.make_matrix_mul(x.shape, False, x.shape, True, TGT, TGT_HOST, "gram")
+    out = np.empty((24, 24), "float32")
+    kernel(x, x, out)
+    np.testing.assert_allclose(out, x @ x.T, rtol=1e-5, atol=1e-5)
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(
+    st.sampled_from([1, 3]), st.sampled_from([1, 3, 4]), st.sampled_from([1, 5, 8]), st.sampled_from([1, 3]),
+    st.integers(1, 2), st.integers(0, 2), st.sampled_from([5, 8, 14]), st.sampled_from(["float32", "float64"]),
+)  # fmt: skip
+def test_conv2d_of_drawn_shapes(batch, channels, filters, size, stride, padding, width, dtype):
+    x, f = _draw(16, (batch, channels, width + 1, width), (filters, channels, size, size), dtype=dtype)
+    kernel = tvm_op.make_conv2d(
+        x.shape, f.shape, TGT, TGT_HOST, "conv2d", dtype, stride=(stride, 1), padding=(padding, 0)
+    )
+    expected = _conv2d(x, f, (stride, 1), (padding, 0))
+    np.testing.assert_allclose(_run(kernel, x, f), expected, rtol=1e-5, atol=10 * TOLERANCE[dtype])
+
+
+def test_elementwise_kernels_of_odd_shapes():
+    for shape in [(), (1,), (31,), (33, 7), (1, 1), (3, 1, 5), (0,), (4, 0)]:
+        for dtype in ("float32", "float64"):
+            x, y = _draw(17, shape, shape, dtype=dtype)
+            add = tvm_op.make_elemwise_add(shape, TGT, TGT_HOST, "add", dtype)
+            np.testing.assert_array_equal(_run(add, x, y), x + y)
+            relu = tvm_op.make_relu(shape, TGT, TGT_HOST, "relu", dtype)
+            np.testing.assert_array_equal(_run(relu, x), np.maximum(x, 0))
+
+
+def test_softmax_kernels_of_odd_shapes():
+    for shape in [(1,), (7,), (1, 1), (5, 10), (31, 33), (2, 3, 4)]:
+        x, y = _draw(18, shape, shape)
+        softmax = tvm_op.make_matrix_softmax(shape, TGT, TGT_HOST, "softmax")
+        np.testing.assert_allclose(_run(softmax, x), _softmax(x), rtol=1e-5)
+        loss = tvm_op.make_matrix_softmax_cross_entropy(shape, TGT, TGT_HOST, "loss")
+        rows = (x.reshape(-1, shape[-1]).astype("float64"), y.reshape(-1, shape[-1]))
+        np.testing.assert_allclose(_run(loss, x, y)[0], _cross_entropy(*rows), rtol=1e-4, atol=1e-5)
+
+
+def test_cross_entropy_is_finite_for_extreme_logits():
+    logits = np.array([[1e4, -1e4, 0], [-1e4, 1e4, 1e4]], "float32")
+    labels = np.eye(3, dtype="float32")[[0, 2]]
+    kernel = tvm_op.make_matrix_softmax_cross_entropy((2, 3), TGT, TGT_HOST, "loss")
+    np.testing.assert_allclose(_run(kernel, logits, labels), [np.log(2) / 2], rtol=1e-6)
+
+
+def test_a_closed_gate_stops_infinite_gradients():
+    x = np.array([-1, 0, 1, np.nan, -0.0], "float32")
+    kernel = tvm_op.make_relu_gradient((5,), TGT, TGT_HOST, "relu_gradient")
+    for bad in (np.inf, np.nan):
+        out = _run(kernel, x, np.full(5, bad, "float32"))
+        np.testing.assert_array_equal(out, np.where(x > 0, np.float32(bad), 0))
+
+
+def test_nan_in_gives_nan_out():
+    x = np.array([[np.nan, 1, 2], [0, np.nan, np.inf], [1, 2, 3]], "float32")
+    relu = tvm_op.make_relu(x.shape, TGT, TGT_HOST, "relu")
+    np.testing.assert_array_equal(_run(relu, x), np.maximum(x, 0))
+    softmax = tvm_op.make_matrix_softmax(x.shape, TGT, TGT_HOST, "softmax")
+    np.testing.assert_array_equal(np.isnan(_run(softmax, x)), [[True] * 3, [True] * 3, [False] * 3])
+
+
+def test_numpy_arrays_of_any_alignment_and_read_only_inputs():
+    kernel = tvm_op.make_elemwise_add((1000,), TGT, TGT_HOST, "add")
+    for offset in range(0, 68, 4):
+        memory = np.zeros(4 * 1000 * 3 + 256, "uint8")
+        a, b, out = (
+            memory[start + offset : start + offset + 4000].view("float32") for start in (0, 4064, 8128)
+        )
+        a[:], b[:] = 1, np.arange(1000)
+        a.flags.writeable = False
+        kernel(a, b, out)
+        np.testing.assert_array_equal(out, np.arange(1000) + 1)
+
+
+def test_a_transposed_input_is_read_rightly():
+    (x,) = _draw(19, (20, 30))
+    out = np.empty((30, 20), "float32")
+    tvm_op.make_relu((30, 20), TGT, TGT_HOST, "relu")(x.T, out)
+    np.testing.assert_array_equal(out, np.maximum(x.T, 0))
+
+
+def test_tvm_tensors_are_accepted():
+    (x,) = _draw(20, (4, 5))
+    out = tvm.runtime.empty((4, 5), "float32")
+    tvm_op.make_relu((4, 5), TGT, TGT_HOST, "relu")(tvm.runtime.tensor(x), out)
+    np.testing.assert_array_equal(out.numpy(), np.maximum(x, 0))
+
+
+def test_wrong_arguments_are_named():
+    kernel = tvm_op.make_elemwise_add((4, 5), TGT, TGT_HOST, "elem_add")
+    x = np.ones((4, 5), "float32")
+    read_only = x.copy()
+    read_only.flags.writeable = False
+    wide = np.ones((4, 10), "float32")
+    for kind, arguments, words in [
+        (KernelArgumentError, (x, x), ["elem_add", "3 arrays", "got 2"]),
+        (ShapeError, (x, x[:3], x), ["elem_add", "input 1", "(4, 5)", "(3, 5)"]),
+        (ShapeError, (x, x, x.ravel()), ["elem_add", "output", "(20,)"]),
+        (DTypeError, (x, x.astype("float64"), x), ["elem_add", "input 1", "float32", "float64"]),
+        (DTypeError, (x, x.astype(">f4"), x), ["elem_add", "input 1"]),
+        (KernelArgumentError, (x, [[1.0]], x), ["elem_add", "input 1", "list"]),
+        (KernelArgumentError, (x, None, x), ["elem_add", "NoneType"]),
+        (KernelArgumentError, (x, x, read_only), ["elem_add", "output", "read-only"]),
+        (KernelArgumentError, (x, x, wide[:, ::2]), ["elem_add", "output", "contiguous"]),
+    ]:
+        message = error_of(kind, kernel, *arguments)
+        for word in words:
+            assert word in message, (word, message)
+
+
+def test_wrong_factories_are_named():
+    for kind, make, words in [
+        (ShapeError, lambda: tvm_op.make_matrix_mul((2, 3), 0, (4, 5), 0, TGT, TGT_HOST, "mm"), ["mm", "(2, 3)", "(4, 5)"]),
+        (ShapeError, lambda: tvm_op.make_matrix_mul((2,), 0, (4, 5), 0, TGT, TGT_HOST, "mm"), ["matrices"]),
+        (ShapeError, lambda: tvm_op.make_relu((2, -3), TGT, TGT_HOST, "r"), ["negative"]),
+        (ShapeError, lambda: tvm_op.make_relu("ab", TGT, TGT_HOST, "r"), ["integers"]),
+        (ShapeError, lambda: tvm_op.make_conv2d((1, 2, 5, 5), (1, 3, 3, 3), TGT, TGT_HOST, "c"), ["depth"]),
+        (ShapeError, lambda: tvm_op.make_conv2d((1, 3, 2, 2), (1, 3, 3, 3), TGT, TGT_HOST, "c"), ["fit"]),
+        (ShapeError, lambda: tvm_op.make_conv2d((1, 3, 5, 5), (1, 3, 3, 3), TGT, TGT_HOST, "c", stride=0), ["stride"]),
+        (ShapeError, lambda: tvm_op.make_broadcast_to((2, 3), (2, 4), TGT, TGT_HOST, "b"), ["(2, 3)", "(2, 4)"]),
+        (DTypeError, lambda: tvm_op.make_relu((2,), TGT, TGT_HOST, "r", "int32"), ["int32", "float32"]),
+        (TargetError, lambda: tvm_op.make_relu((2,), "lvm", TGT_HOST, "r"), ["lvm"]),
+        (TargetError, lambda: tvm_op.make_relu((2,), "llvm -mcpu=znver3", TGT_HOST, "r"), ["dict"]),
+    ]:  # fmt: skip
+        message = error_of(kind, make)
+        for word in words:
+            assert word in message, (word, message)
+
+
+def test_a_kernel_is_built_once():
+    first = tvm_op.make_relu((12, 34), TGT, TGT_HOST, "first")
+    count = tvm_op.cache_size()
+    again = tvm_op.make_relu((12, 34), TGT, TGT_HOST, "again")
+    assert tvm_op.cache_size() == count
+    assert again.function is first.function
+    assert (first.name, again.name) == ("first", "again")
+    tvm_op.make_relu((12, 34), TGT, TGT_HOST, "first", "float64")
+    assert tvm_op.cache_size() == count + 1
+
+
+def test_a_kernel_prints_itself():
+    kernel = tvm_op.make_matrix_mul((64, 64), False, (64, 64), False, TGT, TGT_HOST, "mm")
+    assert repr(kernel) == "<kernel mm(float32[64, 64], float32[64, 64]) -> float32[64, 64], contraction, llvm>"
+    assert "T.vectorized" in kernel.script()
+    assert "fma" in kernel.source("asm") or "fmla" in kernel.source("asm")
+    assert "define" in kernel.source("ll")
+    assert "asm" in error_of(KernelArgumentError, kernel.source, "elf")
