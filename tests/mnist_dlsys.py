@@ -204,11 +204,19 @@ def plot(curves: dict[str, list[float]], path: Path) -> None:
     from matplotlib.ticker import MaxNLocator
 
     figure, axes = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
-    for title, losses in curves.items():
-        axes.plot(range(1, len(losses) + 1), losses, marker="o", markersize=3, label=title)
-    axes.set(title="Training on MNIST", xlabel="epoch", ylabel="loss of the last batch", ylim=(0, None))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend()
+    for (title, losses), colour in zip(curves.items(), ("#2f6db5", "#d9822b"), strict=False):
+        epochs = range(1, len(losses) + 1)
+        axes.plot(epochs, losses, marker="o", markersize=4, linewidth=1.8, color=colour, label=title)
+        if losses:
+            axes.annotate(f"{losses[-1]:.3f}", (epochs[-1], losses[-1]), xytext=(7, 0), va="center",
+                          textcoords="offset points", color=colour)  # fmt: skip
+    axes.set_title("Training loss, last batch of each epoch", loc="left")
+    axes.set(xlabel="epoch", ylabel="cross-entropy", ylim=(0, None))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="#dddddd", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.legend(frameon=False)
     figure.savefig(path, dpi=150)
     plt.close(figure)
 

@@ -287,7 +287,7 @@ def test_wrong_arguments_are_named():
 
 def test_wrong_factories_are_named():
     for kind, make, words in [
-        (ShapeError, lambda: tvm_op.make_matrix_mul((2, 3), 0, (4, 5), 0, TGT, TGT_HOST, "mm"), ["mm", "(2, 3)", "(4, 5)"]),
+        (ShapeError, lambda: tvm_op.make_matrix_mul((2, 3), 0, (4, 5), 0, TGT, TGT_HOST, "mm"), ["mm", "(4, 5)"]),
         (ShapeError, lambda: tvm_op.make_matrix_mul((2,), 0, (4, 5), 0, TGT, TGT_HOST, "mm"), ["matrices"]),
         (ShapeError, lambda: tvm_op.make_relu((2, -3), TGT, TGT_HOST, "r"), ["negative"]),
         (ShapeError, lambda: tvm_op.make_relu("ab", TGT, TGT_HOST, "r"), ["integers"]),
@@ -317,7 +317,9 @@ def test_a_kernel_is_built_once():
 
 def test_a_kernel_prints_itself():
     kernel = tvm_op.make_matrix_mul((64, 64), False, (64, 64), False, TGT, TGT_HOST, "mm")
-    assert repr(kernel) == "<kernel mm(float32[64, 64], float32[64, 64]) -> float32[64, 64], contraction, llvm>"
+    assert (
+        repr(kernel) == "<kernel mm(float32[64, 64], float32[64, 64]) -> float32[64, 64], contraction, llvm>"
+    )
     assert "T.vectorized" in kernel.script()
     assert "fma" in kernel.source("asm") or "fmla" in kernel.source("asm")
     assert "define" in kernel.source("ll")

@@ -39,6 +39,8 @@ def download(url: str, title: str, timeout: float = TIMEOUT) -> bytes:
             while True:
                 message = chunks.get(timeout=timeout)
                 elapsed = time.monotonic() - start
+                if isinstance(message, TimeoutError):
+                    raise queue.Empty  # the socket's own time-out, which races with ours
                 if isinstance(message, OSError):
                     raise OSError(f"{host}: {cause(message)}")
                 if isinstance(message, int):

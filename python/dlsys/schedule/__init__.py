@@ -13,18 +13,24 @@ from tvm.error import InternalError
 from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
-from . import common, contraction, elementwise, fallback, reduction
+from . import common, contraction, elementwise, fallback, matvec, reduction
 from .target import Machine, host_target, machine_of, resolve_target
 
 __all__ = ["RULES", "Machine", "Rule", "apply", "host_target", "machine_of", "resolve_target"]
 
 Rule = Callable[[tirx.PrimFunc, Machine], "s_tir.Schedule | None"]
 
-RULES: tuple[Rule, ...] = (contraction.schedule, reduction.schedule, elementwise.schedule, fallback.schedule)
+RULES: tuple[Rule, ...] = (
+    contraction.schedule,
+    matvec.schedule,
+    reduction.schedule,
+    elementwise.schedule,
+    fallback.schedule,
+)
 
 
 def apply(func: tirx.PrimFunc, target: Target) -> tuple[tirx.PrimFunc, str]:
-    """The function scheduled for the target, and the name of the rule that did it: "contraction",
+    """The function scheduled for the target, and the name of the rule that did it: "contraction", "matvec",
     "reduction", "elementwise", "fallback", or "empty" for one without anything to compute."""
     if _is_empty(func):
         return func, "empty"

@@ -16,43 +16,24 @@ of B stays in L1/L2 while a block of A's rows passes.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import PrimFunc
 
+from .common import is_reduction
+from .roles import Roles, index_map, roles, turned
 from .target import Machine
 
 ROWS = {16: 6, 32: 12}  # rows of a tile by number of vector registers: 6 x 2 accumulators, 2 of B, 1 of A
 VECTORS = 2  # vectors in a row of the tile
-BLOCK_BYTES = 192 * 1024  # of A's rows between two passes over B: a good part of L2
+BLOCK_BYTES = 768 * 1024  # of A's rows between two passes over B: what still streams well from L2 and L3
 RESIDENT_BYTES = 1024 * 1024  # up to here all of A stays near, and panels of B are packed one at a time
 COPY_COLUMNS = 6  # copying an element of A costs as much as using it for so many columns of C
 DIRECT_ROWS = 4  # up to so many rows packing B costs more than it saves
-LONG_SUM = 64  # additions beside which storing a tile by its columns weighs little
 PARALLEL_FLOP = 2_000_000  # about 20 us on one core; below, a parallel region costs more than it gives
-
-
-@dataclass(frozen=True)
-class Roles:
-    """Block iterators of a contraction by what they are for, as positions among the block's iterators."""
-
-    batch: tuple[int, ...]
-    m: tuple[int, ...]
-    n: tuple[int, ...]
-    k: tuple[int, ...]
-    a: int  # which read is A, the operand that m runs over; the other is B
-    axes: tuple[tuple[int, ...], tuple[int, ...]]  # what each read is indexed by
-    contiguous: tuple[int, int]  # the axis along which each read is contiguous in memory, -1 if there is none
-    extents: tuple[int, ...]
-
-    def size(self, axes: tuple[int, ...]) -> int:
-        product = 1
-        for axis in axes:
-            product *= self.extents[axis]
-        return product
 
 
 def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
@@ -61,7 +42,7 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
         return None
     sch = s_tir.Schedule(func, error_render_level="none")
     blocks = sch.get_child_blocks(sch.get_sblock("root"))
-    reductions = [block for block in blocks if _is_reduction(sch.get(block))]
+    reductions = [block for block in blocks if is_reduction(sch, block)]
     if len(reductions) != 1 or len(sch.get_output_blocks(sch.get_sblock("root"))) != 1:
         return None
     found = roles(sch.get(reductions[0]))
@@ -71,84 +52,6 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     found = turned(found, machine.lanes(dtype))
     _tile(sch, reductions[0], found, choose(found, machine, dtype))
     return sch
-
-
-def _is_reduction(block: s_tir.SBlock) -> bool:
-    return any(iv.iter_type == tirx.IterVar.CommReduce for iv in block.iter_vars)
-
-
-def _variables(indices: list) -> set:
-    found: set = set()
-    for index in indices:
-        found |= set(tirx.analysis.undefined_vars(index))
-    return found
-
-
-def roles(block: s_tir.SBlock) -> Roles | None:
-    """What each iterator of `C[...] += A[...] * B[...]` is for; None where the block is something else.
-
-    n is the run of C's last axes that one operand reads and the other does not, so that vectors of C are
-    contiguous; further axes of that operand alone, and axes that both read, are batches.
-    """
-    store = block.body
-    if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, tirx.Add):
-        return None
-    product = store.value.b
-    if not isinstance(product, tirx.Mul) or len(block.reads) != 2:
-        return None
-    loads = [product.a, product.b]
-    if not all(hasattr(load, "indices") for load in loads):
-        return None
-    if not loads[0].source.same_as(block.reads[0].source):
-        return None
-    variables = [iv.var for iv in block.iter_vars]
-    reduced = [iv.iter_type == tirx.IterVar.CommReduce for iv in block.iter_vars]
-    used = [[v in _variables(list(load.indices)) for v in variables] for load in loads]
-    spatial = [i for i in range(len(variables)) if not reduced[i]]
-    k = tuple(i for i in range(len(variables)) if reduced[i])
-    if list(store.indices) != [variables[i] for i in spatial] and not all(
-        index.same_as(variables[i]) for index, i in zip(store.indices, spatial, strict=False)
-    ):
-        return None
-    if (
-        not k
-        or not all(used[0][i] and used[1][i] for i in k)
-        or not all(used[0][i] or used[1][i] for i in spatial)
-    ):
-        return None
-    last = spatial[-1]
-    if used[0][last] and used[1][last]:
-        return None
-    b = 0 if used[0][last] else 1
-    n: list[int] = []
-    for i in reversed(spatial):
-        if not used[b][i] or used[1 - b][i]:
-            break
-        n.insert(0, i)
-    m = tuple(i for i in spatial if used[1 - b][i] and not used[b][i])
-    batch = tuple(i for i in spatial if i not in n and i not in m)
-    extents = tuple(int(iv.dom.extent) for iv in block.iter_vars)
-    if not m:
-        return None
-    axes = tuple(tuple(i for i in range(len(variables)) if reads[i]) for reads in used)
-    return Roles(batch, m, tuple(n), k, 1 - b, axes, tuple(_contiguous(x, variables) for x in loads), extents)
-
-
-def turned(r: Roles, lanes: int) -> Roles:
-    """The transposed product, C^T = B^T A^T, where A too lies ready for vectors and fewer of them are needed.
-
-    The tile is then stored column by column, which is little work beside a long sum.
-    """
-    m, n = r.size(r.m), r.size(r.n)
-    if r.batch or r.contiguous[r.a] != r.m[-1] or r.size(r.k) < LONG_SUM:
-        return r
-
-    def waste(columns: int) -> float:
-        return -(-columns // lanes) * lanes / columns
-
-    if waste(n) <= 1.02 * waste(m):
-        return r
-    return replace(r, m=r.n, n=r.m, a=1 - r.a)
 
 
 @dataclass(frozen=True)
@@ -174,16 +77,17 @@ def choose(r: Roles, machine: Machine, dtype: str) -> Tile:
     rows = _rows(m, n, ROWS.get(machine.registers, 6))
     columns = _vectors(rows, n, lanes, machine) * lanes
     direct_b = b_contiguous and m <= DIRECT_ROWS and n % columns == 0
-    flop = 2 * r.size(r.batch) * m * n * k
+    parallel = 2 * r.size(r.batch) * m * n * k >= PARALLEL_FLOP
+    resident = m * k * itemsize <= RESIDENT_BYTES
     return Tile(
         rows,
         columns,
         lanes,
-        block=max(1, min(BLOCK_BYTES // (rows * k * itemsize), -(-m // rows))),
-        panels=m * k * itemsize <= RESIDENT_BYTES or direct_b,
+        block=_block(-(-m // rows), BLOCK_BYTES // (rows * k * itemsize), machine.threads if parallel else 1),
+        panels=(resident and -(-n // columns) * r.size(r.batch) >= machine.threads) or direct_b,
         pack_a=not a_contiguous or m % rows != 0,
         pack_b=not direct_b,
-        parallel=flop >= PARALLEL_FLOP,
+        parallel=parallel,
         many=4 * machine.threads,
     )
 
@@ -201,37 +105,21 @@ def _rows(m: int, n: int, most: int) -> int:
     return min(range(most, most // 2, -1), key=cost)
 
 
+def _block(tiles: int, most: int, threads: int) -> int:
+    """Tiles of rows in a block: at most `most`, blocks of about one size, as many for one thread as for another."""
+    blocks = -(-tiles // max(most, 1))
+    blocks = -(-blocks // threads) * threads
+    return -(-tiles // blocks)
+
+
 def _vectors(rows: int, n: int, lanes: int, machine: Machine) -> int:
     """Vectors in a row of the tile: as many as keep the accumulators in registers, without much beyond the edge."""
     most = max(VECTORS, (machine.registers - 4) // rows)
     padded = {count: -(-n // (count * lanes)) * count for count in range(1, min(most, 4) + 1)}
     least = min(padded.values())
-    return max(count for count, total in padded.items() if total <= least * (1.05 if count > VECTORS else 1.15))
-
-
-def _fuse(r: Roles, axes: tuple[int, ...], variables: dict) -> tirx.PrimExpr:
-    """One index running over several axes in row-major order."""
-    index = 0
-    for axis in axes:
-        index = index * r.extents[axis] + variables[axis]
-    return index
-
-
-def _index_map(r: Roles, axes: list[int], last: list[tuple[int, ...]]) -> tirx.IndexMap:
-    """From iterators `axes` of the contraction to (those of the batch..., one fused index per group of `last`)."""
-
-    def fused(*given):
-        variables = dict(zip(axes, given, strict=True))
-        return [variables[i] for i in axes if i in r.batch] + [_fuse(r, group, variables) for group in last]
-
-    return tirx.IndexMap.from_func(fused, ndim=len(axes), index_dtype="int32")
-
-
-def _contiguous(load: tirx.PrimExpr, variables: list) -> int:
-    """The axis whose next value is read from the next address: the last index is that axis plus others."""
-    found = _variables([load.indices[-1]])
-    own = [i for i, v in enumerate(variables) if v in found]
-    return own[-1] if own and load.indices[-1].same_as(variables[own[-1]]) else -1
+    return max(
+        count for count, total in padded.items() if total <= least * (1.05 if count > VECTORS else 1.15)
+    )
 
 
 def _downstream(sch: s_tir.Schedule, block: SBlockRV) -> list[SBlockRV]:
@@ -257,7 +145,7 @@ def _producer(sch: s_tir.Schedule, block: SBlockRV, read: int) -> SBlockRV:
 
 def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile) -> None:
     spatial = [i for i in range(len(r.extents)) if i not in r.k]
-    before = [b for b in sch.get_child_blocks(sch.get_sblock("root")) if not _is_reduction(sch.get(b))]
+    before = [b for b in sch.get_child_blocks(sch.get_sblock("root")) if not is_reduction(sch, b)]
     after = _downstream(sch, c)
 
     # One matrix product: operands and result get an intermediate each, indexed by (batch..., m, k) and so on.
@@ -274,13 +162,13 @@ def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile) -> None:
             sch.compute_inline(block)
     for block in after:
         sch.reverse_compute_inline(block)  # the epilogue, into the store
-    sch.transform_layout(a_read, ("write", 0), _index_map(r, list(r.axes[r.a]), [r.m, r.k]))
-    sch.transform_layout(b_read, ("write", 0), _index_map(r, list(r.axes[1 - r.a]), [r.n, r.k]))
-    sch.transform_block_layout(a_read, _index_map(r, list(r.axes[r.a]), [r.m, r.k]))
-    sch.transform_block_layout(b_read, _index_map(r, list(r.axes[1 - r.a]), [r.n, r.k]))
-    sch.transform_layout(store, ("read", 0), _index_map(r, spatial, [r.m, r.n]))
-    sch.transform_block_layout(store, _index_map(r, spatial, [r.m, r.n]))
-    sch.transform_block_layout(c, _index_map(r, list(range(len(r.extents))), [r.m, r.n, r.k]))
+    sch.transform_layout(a_read, ("write", 0), index_map(r, list(r.axes[r.a]), [r.m, r.k]))
+    sch.transform_layout(b_read, ("write", 0), index_map(r, list(r.axes[1 - r.a]), [r.n, r.k]))
+    sch.transform_block_layout(a_read, index_map(r, list(r.axes[r.a]), [r.m, r.k]))
+    sch.transform_block_layout(b_read, index_map(r, list(r.axes[1 - r.a]), [r.n, r.k]))
+    sch.transform_layout(store, ("read", 0), index_map(r, spatial, [r.m, r.n]))
+    sch.transform_block_layout(store, index_map(r, spatial, [r.m, r.n]))
+    sch.transform_block_layout(c, index_map(r, list(range(len(r.extents))), [r.m, r.n, r.k]))
 
     # Whole tiles only: zeros beyond the edge of A and B, results beyond the edge of C are not stored.
     sch.pad_einsum(c, [1] * len(r.batch) + [tile.rows, tile.columns, 1])
@@ -298,9 +186,7 @@ def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile) -> None:
     if tile.panels:
         sch.reorder(*batch, n0, m0, k, m1, n1)
     else:
-        count = int(sch.get(m0).extent)
-        blocks = -(-count // tile.block)
-        mo, m0 = sch.split(m0, [None, -(-count // blocks)])  # blocks of about one size
+        mo, m0 = sch.split(m0, [None, tile.block])
         sch.reorder(*batch, mo, n0, m0, k, m1, n1)
 
     # Each stage where its data is reused.
@@ -322,22 +208,19 @@ def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile) -> None:
     sch.reverse_compute_at(store, m0)
     _unroll(sch, m1, n1, tile)
     if r.size(r.n) % tile.columns:
-        sch.annotate(
-            n0, "pragma_loop_partition_hint", 1
-        )  # the ragged panel gets a copy of the loops of its own
+        sch.annotate(n0, "pragma_loop_partition_hint", 1)  # the ragged panel gets loops of its own
     if tile.parallel:  # before the update loses its initialisation, which is what shows it to be safe
         sch.parallel(_outermost(sch, batch, outer, tile))
     sch.decompose_reduction(c, k)
-    _unroll(sch, *sch.get_loops(store)[-2:], tile)
+    rows, columns = sch.get_loops(store)[-2:]
+    _unroll(sch, rows, columns, tile)
 
 
 def _outermost(sch: s_tir.Schedule, batch: list[LoopRV], outer: LoopRV, tile: Tile) -> LoopRV:
     """The loop to run in parallel: all batches where there are enough of them, else also the blocks in each."""
     if not batch:
         return outer
-    count = 1
-    for loop in batch:
-        count *= int(sch.get(loop).extent)
+    count = math.prod(int(sch.get(loop).extent) for loop in batch)
     return sch.fuse(*batch) if count >= tile.many else sch.fuse(*batch, outer)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tvm import s_tir, tirx
+from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from . import common
 from .common import PARALLEL_WORK
@@ -24,26 +25,29 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule:
     return sch
 
 
-def _spatial_loops(sch: s_tir.Schedule, block: s_tir.schedule.SBlockRV) -> list[s_tir.schedule.LoopRV]:
-    loops, kinds = sch.get_loops(block), [v.iter_type for v in sch.get(block).iter_vars]
-    if len(loops) != len(kinds):
-        return []
-    return [x for x, kind in zip(loops, kinds, strict=True) if kind == tirx.IterVar.DataPar]
-
-
-def _parallel(sch: s_tir.Schedule, block: s_tir.schedule.SBlockRV) -> None:
-    loop = next((x for x in _spatial_loops(sch, block) if common.extent_of(sch, x) > 1), None)
+def _parallel(sch: s_tir.Schedule, block: SBlockRV) -> None:
+    loop = next((x for x in _loops(sch, block)[0] if common.extent_of(sch, x) > 1), None)
     if loop is not None:
         sch.parallel(loop)
 
 
-def _bind(sch: s_tir.Schedule, block: s_tir.schedule.SBlockRV) -> None:
-    loops = _spatial_loops(sch, block)
-    if loops:
-        sch.reorder(*loops, *(x for x in sch.get_loops(block) if not any(x.same_as(y) for y in loops)))
-        fused = sch.fuse(*loops) if len(loops) > 1 else loops[0]
-    else:
-        fused = sch.add_unit_loop(block if not sch.get_loops(block) else sch.get_loops(block)[0])
-    grid, thread = sch.split(fused, [None, min(BLOCK, common.extent_of(sch, fused))])
+def _bind(sch: s_tir.Schedule, block: SBlockRV) -> None:
+    spatial, terms = _loops(sch, block)
+    if not spatial:  # one number
+        spatial = [sch.add_unit_loop(terms[0] if terms else block)]
+    if terms:
+        sch.reorder(*spatial, *terms)
+    fused = sch.fuse(*spatial) if len(spatial) > 1 else spatial[0]
+    grid, thread = sch.split(fused, [None, min(BLOCK, max(1, common.extent_of(sch, fused)))])
     sch.bind(grid, "blockIdx.x")
     sch.bind(thread, "threadIdx.x")
+
+
+def _loops(sch: s_tir.Schedule, block: SBlockRV) -> tuple[list[LoopRV], list[LoopRV]]:
+    """The block's loops over its results, and those over its terms."""
+    loops, kinds = sch.get_loops(block), [v.iter_type for v in sch.get(block).iter_vars]
+    if len(loops) != len(kinds):
+        return [], list(loops)
+    pairs = list(zip(loops, kinds, strict=True))
+    spatial = [loop for loop, kind in pairs if kind == tirx.IterVar.DataPar]
+    return spatial, [loop for loop, kind in pairs if kind != tirx.IterVar.DataPar]

@@ -68,9 +68,19 @@ def _reduce(sch: s_tir.Schedule, block: SBlockRV, machine: Machine, parallel: bo
         block, outer = _part(sch, block, terms[0], len(results))
     inner = sch.get_loops(block)[len(outer) :]
     if columns:
-        _columns(sch, block, outer, inner, lanes, parallel)
+        wide = [
+            v
+            for v in sch.get(block).iter_vars
+            if v.iter_type == tirx.IterVar.DataPar and int(v.dom.extent) > 1
+        ]
+        one_axis = len(wide) == len([x for x in outer if common.extent_of(sch, x) > 1])
+        _columns(sch, block, outer, inner, lanes, parallel, hold=one_axis)
         return
-    vectors = _row_vectors(sch, block, lanes) if all(s in (0, 1) for s in terms[-1].strides) else []
+    along = all(s in (0, 1) for s in terms[-1].strides)
+    vectors = _row_vectors(sch, block, lanes) if along else []
+    if along and not vectors and terms[-1].extent >= 2 * lanes:
+        _ragged_rows(sch, block, lanes, parallel and bool(outer))
+        return
     row = _fused(sch, outer) if outer else sch.add_unit_loop(sch.get_loops(block)[0])
     for partial in reversed(vectors):
         sch.compute_at(partial, row, preserve_unit_loops=True)
@@ -105,18 +115,22 @@ def _columns(
     terms: list[LoopRV],
     lanes: int,
     parallel: bool,
+    hold: bool,
 ) -> None:
-    """Sums down blocks of columns, each as wide as registers can hold."""
+    """Sums down blocks of columns, each as wide as registers can hold. With `hold` the sums get an array of their
+    own meanwhile; not where a block is a piece of several axes, since an array's region is always a box."""
     *rest, column = results
     outer, vector = common.split_vector(sch, column, common.extent_of(sch, column), lanes, MAX_VECTORS)
     sch.reorder(*terms, vector)
     if outer is None:
         outer = sch.add_unit_loop(terms[0])
-    held = sch.cache_write(block, 0, "local")  # the sums stay in registers
-    sch.reverse_compute_at(held, outer)
+    held = sch.cache_write(block, 0, "local") if hold else None  # the sums stay in registers
+    if held is not None:
+        sch.reverse_compute_at(held, outer)
     if parallel:
         sch.parallel(rest[0] if rest else outer)
-    sch.vectorize(sch.get_loops(held)[-1])
+    if held is not None:
+        sch.vectorize(sch.get_loops(held)[-1])
     sch.vectorize(vector)
     first = sch.decompose_reduction(block, terms[0])  # last: TVM takes no primitive on an outer loop after it
     sch.vectorize(sch.get_loops(first)[-1])
@@ -140,6 +154,20 @@ def _row_vectors(sch: s_tir.Schedule, block: SBlockRV, lanes: int) -> list[SBloc
         _, lane = sch.split(sch.get_loops(block)[-1], [None, lanes])
         partials.append(_rfactor(sch, block, lane))
     return partials
+
+
+def _ragged_rows(sch: s_tir.Schedule, block: SBlockRV, lanes: int, parallel: bool) -> None:
+    """Sums rows whose length no vectors divide: first all of them into vectors, then those."""
+    _, position = sch.split(sch.get_loops(block)[-1], [None, lanes * ACCUMULATORS])
+    partial = sch.rfactor(position, len(sch.get(block).writes[0].source.shape))
+    loops, kinds = sch.get_loops(partial), [v.iter_type for v in sch.get(partial).iter_vars]
+    terms = loops[-1 - kinds.count(tirx.IterVar.CommReduce) : -1]
+    sch.annotate(terms[-1], "pragma_loop_partition_hint", 1)  # whole vectors without conditions
+    if parallel:
+        sch.parallel(loops[0])
+    sch.vectorize(loops[-1])
+    first = sch.decompose_reduction(partial, terms[0])
+    sch.vectorize(sch.get_loops(first)[-1])
 
 
 def _rfactor(sch: s_tir.Schedule, block: SBlockRV, loop: LoopRV) -> SBlockRV:

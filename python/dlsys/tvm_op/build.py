@@ -67,7 +67,7 @@ def build(specs: Sequence[KernelSpec], target: Any = "llvm") -> list[Kernel]:
     """
     resolved = _runnable(resolve_target(target))
     ours = _scheduled.get()
-    keys = [(spec.key, spec.inputs, str(resolved), ours) for spec in specs]
+    keys: list[Hashable] = [(spec.key, spec.inputs, str(resolved), ours) for spec in specs]
     with _lock:
         missing = {key: spec for key, spec in zip(keys, specs, strict=True) if key not in _cache}
         _cache.update(_compile_all(missing, resolved, ours))
@@ -97,7 +97,9 @@ def _compile_all(missing: dict[Hashable, KernelSpec], target: Target, ours: bool
     return built
 
 
-def _compile(items: Sequence[tuple[Hashable, KernelSpec]], target: Target, ours: bool) -> dict[Hashable, Kernel]:
+def _compile(
+    items: Sequence[tuple[Hashable, KernelSpec]], target: Target, ours: bool
+) -> dict[Hashable, Kernel]:
     functions: dict[str, tirx.PrimFunc] = {}
     made = []
     for number, (key, spec) in enumerate(items):

@@ -124,7 +124,12 @@ def make_conv2d(
 
 
 def make_broadcast_to(
-    shape: Sequence[int], to_shape: Sequence[int], tgt: Any, tgt_host: Any, func_name: str, dtype: str = "float32"
+    shape: Sequence[int],
+    to_shape: Sequence[int],
+    tgt: Any,
+    tgt_host: Any,
+    func_name: str,
+    dtype: str = "float32",
 ) -> Kernel:
     """x of `shape` -> out of `to_shape`, repeated as NumPy broadcasts."""
     source, target = _shape(shape), _shape(to_shape)
@@ -137,7 +142,12 @@ def make_broadcast_to(
 
 
 def make_sgd_update(
-    shape: Sequence[int], learning_rate: float, tgt: Any, tgt_host: Any, func_name: str, dtype: str = "float32"
+    shape: Sequence[int],
+    learning_rate: float,
+    tgt: Any,
+    tgt_host: Any,
+    func_name: str,
+    dtype: str = "float32",
 ) -> Kernel:
     """x - learning_rate * grad: called as f(x, grad, out), all of `shape`, where out may be x."""
     rate = _constant(learning_rate)
@@ -183,7 +193,11 @@ def _constant(value: Any) -> float:
 def _pair(name: str, what: str, value: Any, least: int) -> tuple[int, int]:
     """An int or a pair of them as a pair. Raises ShapeError."""
     try:
-        pair = tuple(map(operator.index, value)) if isinstance(value, (tuple, list)) else (operator.index(value),) * 2
+        pair = (
+            tuple(map(operator.index, value))
+            if isinstance(value, (tuple, list))
+            else (operator.index(value),) * 2
+        )
     except TypeError:
         pair = ()
     if len(pair) != 2 or min(pair) < least:

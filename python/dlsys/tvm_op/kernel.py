@@ -67,6 +67,13 @@ class Kernel:
         wrong number of arguments, or an output that cannot be written in place (read-only, non-contiguous);
         ShapeError, DTypeError and DeviceError for an argument of another shape, dtype or device.
         """
+        plain = [array.tensor if type(array) is Array else array for array in arrays]
+        if all(type(array) is not np.ndarray or array.flags.carray for array in plain):
+            try:  # the usual case: TVM checks count, shape, dtype and device by itself, in a microsecond
+                self.function(*plain)
+                return
+            except (TypeError, ValueError, BufferError, RuntimeError):
+                pass  # below the same is checked again, argument by argument, in the user's words
         types = (*self.inputs, self.output)
         if len(arrays) != len(types):
             raise KernelArgumentError(
@@ -93,7 +100,9 @@ class Kernel:
             raise DTypeError(f"{self.name}: {what} must be {dtype}, not {found}")
         if isinstance(value, np.ndarray):
             if not value.dtype.isnative:
-                raise DTypeError(f"{self.name}: {what} must be {dtype} in native byte order, not {value.dtype!r}")
+                raise DTypeError(
+                    f"{self.name}: {what} must be {dtype} in native byte order, not {value.dtype!r}"
+                )
             if is_output and not value.flags.writeable:
                 raise KernelArgumentError(f"{self.name}: {what} is read-only")
             if is_output and not value.flags.c_contiguous:
@@ -105,7 +114,9 @@ class Kernel:
         tensor = to_tensor(value)
         kind = self.target.get_target_device_type()
         if tensor.device.dlpack_device_type() != kind:
-            raise DeviceError(f"{self.name}: {what} lies on {tensor.device}, the kernel runs on {self.target.kind.name}")
+            raise DeviceError(
+                f"{self.name}: {what} lies on {tensor.device}, the kernel runs on {self.target.kind.name}"
+            )
         return tensor
 
     def named(self, name: str) -> Kernel:
@@ -129,7 +140,9 @@ class Kernel:
         if form == "cuda":
             devices = [m for m in module.imports if m.kind == "cuda"]
             if not devices:
-                raise KernelArgumentError(f"{self.name}: it runs on {self.target.kind.name} and has no CUDA source")
+                raise KernelArgumentError(
+                    f"{self.name}: it runs on {self.target.kind.name} and has no CUDA source"
+                )
             return "\n".join(m.inspect_source("cuda") for m in devices)
         return module.inspect_source(form)
 

@@ -1,0 +1,75 @@
+"""What README.md says is true: its commands, its example's numbers, its overview of the modules."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "python" / "dlsys"
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+NUMBER = re.compile(r"\d+\.\d+")
+LINE_TOLERANCE = 0.2  # of a module's line count
+DIGIT_TOLERANCE = 1.01e-4  # one unit in the last of the four digits that the example prints
+
+
+def command(name: str) -> list[str]:
+    """The words of the fenced block that follows `<!-- NAME command -->`, as .ci/run reads it."""
+    found = re.search(rf"^<!-- {name} command -->\n```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    assert found, f"README.md has no {name} command"
+    return shlex.split(found[1])
+
+
+def test_commands_name_what_exists():
+    main, test = command("main"), command("test")
+    assert (ROOT / "tests" / "mnist_dlsys.py").is_file() and "tests/mnist_dlsys.py" in main
+    assert main[-3:] == ["-l", "-m", "mlp"] and test[-3:] == [".venv/bin/nosetests", "-v", "tests"]
+    for words in (main, test):
+        assert words[:4] == ["python3", "-m", "venv", ".venv"] and ".venv/bin/pip" in words, words
+    assert re.search(r"^test = \[", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_examples_print_what_is_shown():
+    blocks = re.findall(r"```python\n(.*?)```\s+```text\n(.*?)```", README, re.DOTALL)
+    assert len(blocks) == README.count("```python") == 2
+    names: dict[str, object] = {}  # the second block uses the first one's imports
+    for code, shown in blocks:
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            exec(compile(code, "README.md", "exec"), names)
+        assert NUMBER.sub("#", out.getvalue()) == NUMBER.sub("#", shown)
+        printed, expected = ([float(n) for n in NUMBER.findall(text)] for text in (out.getvalue(), shown))
+        assert np.allclose(printed, expected, rtol=0, atol=DIGIT_TOLERANCE), (printed, expected)
+
+
+def test_overview_counts_every_module():
+    """A row per file and folder of the package; a folder's lines are those of all its files."""
+    found = re.findall(r"^\| `([\w./]+)` \| (\d+) \|", README, re.MULTILINE)
+    rows = {name: int(lines) for name, lines in found}
+    true = {}
+    for path in PACKAGE.iterdir():
+        files = [path] if path.suffix == ".py" else list(path.rglob("*.py"))
+        if files:
+            name = path.name if path.is_file() else f"{path.name}/"
+            true[name] = sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
+    assert rows.keys() == true.keys(), rows.keys() ^ true.keys()
+    for name, lines in true.items():
+        assert abs(rows[name] - lines) <= LINE_TOLERANCE * lines, (name, rows[name], lines)
+
+
+def test_links_and_picture_exist():
+    targets = [t for t in re.findall(r"\]\(([^)#]+)\)", README) if "://" not in t]
+    assert "dl_stack.png" in targets
+    for target in targets:
+        assert (ROOT / target).is_file(), target
+
+
+def test_variables_are_read_somewhere():
+    """The documented environment variables occur in the package, and all of the package's are documented."""
+    code = "".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
+    documented = set(re.findall(r"^\| `([A-Z_]{6,})` \|", README, re.MULTILINE))
+    assert documented == set(re.findall(r"\b(?:DLSYS|TVM)_[A-Z_]+\b", code))
