@@ -29,7 +29,7 @@ from .target import Machine
 
 ROWS = {16: 6, 32: 12}  # rows of a tile by number of vector registers: 6 x 2 accumulators, 2 of B, 1 of A
 VECTORS = 2  # vectors in a row of the tile
-BLOCK_BYTES = 768 * 1024  # of A's rows between two passes over B: what still streams well from L2 and L3
+BLOCK_BYTES = 2 * 1024 * 1024  # of A's rows between two passes over B: what still streams well from L3
 RESIDENT_BYTES = 1024 * 1024  # up to here all of A stays near, and panels of B are packed one at a time
 COPY_COLUMNS = 6  # copying an element of A costs as much as using it for so many columns of C
 DIRECT_ROWS = 4  # up to so many rows packing B costs more than it saves
@@ -202,6 +202,9 @@ def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile) -> None:
 
     for block in stages:
         sch.compute_at(block, batch[-1])
+        own = sch.get_loops(block)[len(batch)]
+        if sch.can_decompose_padding(block, own):
+            sch.decompose_padding(block, own)  # zeros, then a copy without conditions
 
     # The accumulators are the tile's own; the whole tile is unrolled, so they stay in registers.
     sch.set_scope(c, 0, "local")
