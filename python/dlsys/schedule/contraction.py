@@ -77,7 +77,7 @@ def choose(r: Roles, machine: Machine, dtype: str) -> Tile:
     rows = _rows(m, n, ROWS.get(machine.registers, 6))
     columns = _vectors(rows, n, lanes, machine) * lanes
     direct_b = b_contiguous and m <= DIRECT_ROWS and n % columns == 0
-    parallel = 2 * r.size(r.batch) * m * n * k >= PARALLEL_FLOP
+    parallel = machine.threads > 1 and 2 * r.size(r.batch) * m * n * k >= PARALLEL_FLOP
     resident = m * k * itemsize <= RESIDENT_BYTES
     return Tile(
         rows,

@@ -16,8 +16,8 @@ from .target import Machine
 
 ROWS = 4  # rows summed together: enough additions under way to hide their latency
 VECTORS = 2  # accumulators of a row
-STREAMS = 8  # rows added to the result at a time: as many as the prefetcher follows
-CHUNK = 512  # columns of the result that one thread keeps
+STREAMS = 4  # rows added to the result at a time: as many as the prefetcher follows
+CHUNK = 4096  # columns of the result that stay in L1 while rows are added
 PARALLEL_BYTES = 512 * 1024  # of the matrix: about 10 us at the speed of the last cache
 
 
@@ -43,11 +43,12 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     dtype = str(sch.get(blocks[0]).writes[0].source.dtype)
     parallel = found.extents[axis] * found.size(found.k) * (4 if dtype == "float32" else 8) >= PARALLEL_BYTES
     arrange = _along_the_sum if found.contiguous[matrix] == found.k[0] else _across_the_sum
-    return sch if arrange(sch, blocks[0], found, axis, machine.lanes(dtype), parallel) else None
+    shares = machine.threads if parallel and machine.threads > 1 else 1
+    return sch if arrange(sch, blocks[0], found, axis, machine.lanes(dtype), shares) else None
 
 
 def _along_the_sum(
-    sch: s_tir.Schedule, block: SBlockRV, r: Roles, axis: int, lanes: int, parallel: bool
+    sch: s_tir.Schedule, block: SBlockRV, r: Roles, axis: int, lanes: int, shares: int
 ) -> bool:
     """out[i] = sum_k A[i, k] * x[k], A's rows contiguous."""
     width = common.divisor(r.extents[r.k[0]], lanes, VECTORS * lanes)
@@ -61,7 +62,7 @@ def _along_the_sum(
     outer, _ = sch.split(sch.get_loops(block)[axis], [None, rows])
     depth = len(sch.get_loops(block)[: axis + 1])
     sch.compute_at(partial, outer, preserve_unit_loops=True)
-    if parallel:
+    if shares > 1:
         sch.parallel(outer)
     lane, *others = sch.get_loops(partial)[depth:]  # its own iterators, the lane's first
     row, k = others[axis], others[r.k[0]]
@@ -77,7 +78,7 @@ def _along_the_sum(
 
 
 def _across_the_sum(
-    sch: s_tir.Schedule, block: SBlockRV, r: Roles, axis: int, lanes: int, parallel: bool
+    sch: s_tir.Schedule, block: SBlockRV, r: Roles, axis: int, lanes: int, shares: int
 ) -> bool:
     """out[j] = sum_k x[k] * B[k, j], B's rows contiguous: each row is added, scaled, to the result."""
     extent = r.extents[axis]
@@ -85,11 +86,11 @@ def _across_the_sum(
     if width is None:
         return False
     loops = sch.get_loops(block)
-    chunk = common.divisor(extent, width, CHUNK) or width
+    chunk = common.divisor(extent, width, min(CHUNK, max(width, extent // shares))) or width
     outer, column, vector = sch.split(loops[axis], [None, chunk // width, width])
     steps, stream = sch.split(loops[r.k[0]], [None, common.divisor(r.extents[r.k[0]], 1, STREAMS)])
     sch.reorder(outer, steps, column, stream, vector)
-    if parallel:
+    if shares > 1:
         sch.parallel(outer)
     sch.unroll(stream)
     sch.vectorize(vector)

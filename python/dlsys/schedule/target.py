@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -11,6 +10,7 @@ from typing import Any
 import tvm
 from tvm.target import Target, codegen
 
+from ..device import get_num_threads
 from ..errors import TargetError
 
 KINDS = ("llvm", "cuda")
@@ -40,17 +40,14 @@ class Machine:
         return max(1, self.vector_bits // max(bits, 8))  # a bool takes a byte
 
 
-def cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def host_target() -> Target:
+    """The CPU that this process runs on, with the features it has and the threads that kernels use now."""
+    return _host_target(get_num_threads())
 
 
 @cache
-def host_target() -> Target:
-    """The CPU that this process runs on, with the features it has."""
-    return Target({"kind": "llvm", "mcpu": codegen.llvm_get_system_cpu(), "num-cores": cores()})
+def _host_target(threads: int) -> Target:
+    return Target({"kind": "llvm", "mcpu": codegen.llvm_get_system_cpu(), "num-cores": threads})
 
 
 @cache
@@ -103,7 +100,7 @@ def _complete(target: Target) -> Target:
 
 def _threads(target: Target) -> int:
     count = int(target.attrs.get("num-cores", 0) or 0)
-    return count if count > 0 else cores()
+    return count if count > 0 else get_num_threads()
 
 
 @cache
