@@ -285,6 +285,13 @@ def test_wrong_arguments_are_named():
             assert word in message, (word, message)
 
 
+def test_an_output_that_is_an_input_too_is_refused_where_it_would_be_read_late():
+    x = np.ones((24, 24), "float32")
+    matmul = tvm_op.make_matrix_mul((24, 24), False, (24, 24), False, TGT, TGT_HOST, "mm")
+    assert "output is also an input" in error_of(KernelArgumentError, matmul, x, x, x)
+    np.testing.assert_array_equal(x, 1)  # nothing was written
+
+
 def test_wrong_factories_are_named():
     for kind, make, words in [
         (ShapeError, lambda: tvm_op.make_matrix_mul((2, 3), 0, (4, 5), 0, TGT, TGT_HOST, "mm"), ["mm", "(4, 5)"]),

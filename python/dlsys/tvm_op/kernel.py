@@ -20,6 +20,9 @@ Shape = tuple[int, ...]
 ArrayType = tuple[Shape, str]
 """The shape and dtype of an array."""
 
+OVERWRITING = ("contraction", "matvec", "reduction")
+"""Rules whose kernels write results before they have read all inputs."""
+
 SOURCES = ("asm", "ll", "cuda")
 
 
@@ -64,11 +67,13 @@ class Kernel:
         """Run on the inputs, then the output: dlsys arrays, TVM tensors, or NumPy arrays of any alignment.
 
         The output may be one of the inputs where the operation is elementwise. Raises KernelArgumentError for a
-        wrong number of arguments, or an output that cannot be written in place (read-only, non-contiguous);
+        wrong number of arguments, or an output that cannot be written (read-only, non-contiguous, an input too);
         ShapeError, DTypeError and DeviceError for an argument of another shape, dtype or device.
         """
+        if self.rule in OVERWRITING and any(array is arrays[-1] for array in arrays[:-1]):
+            raise KernelArgumentError(f"{self.name}: the output is also an input, which is read after it is written")
         plain = [array.tensor if type(array) is Array else array for array in arrays]
-        if all(type(array) is not np.ndarray or array.flags.carray for array in plain):
+        if all(not isinstance(array, np.ndarray) or array.flags.carray for array in plain):
             try:  # the usual case: TVM checks count, shape, dtype and device by itself, in a microsecond
                 self.function(*plain)
                 return
