@@ -13,21 +13,27 @@ from typing import Any
 import numpy as np
 from dlsys import ops
 from dlsys.graph import Node, Shape, find_topo_sort
+from dlsys.passes import TypedGraph, value_inputs
 
 
 @dataclass(frozen=True)
 class Case:
     """A node of one operator: `build(*variables)`, of inputs of `shapes`, drawn by `draw`.
 
-    Magnitudes lie in [0.5, 2], clear of kinks and poles at 0; signs are drawn too unless `positive`.
+    Magnitudes lie in [0.5, 2], clear of kinks and poles at 0; signs are drawn too unless `positive`. The inputs are
+    variables, but those at `parameters`, which must be such; they are fed all the same.
     """
 
     build: Callable[..., Node]
     shapes: tuple[Shape, ...]
     positive: bool = False
+    parameters: tuple[int, ...] = ()
 
     def variables(self) -> list[Node]:
-        return [ops.Variable(f"x{i}", shape) for i, shape in enumerate(self.shapes)]
+        return [
+            ops.Parameter(np.zeros(shape), f"p{i}") if i in self.parameters else ops.Variable(f"x{i}", shape)
+            for i, shape in enumerate(self.shapes)
+        ]
 
     def draw(self, dtype: str = "float64", seed: int = 0) -> list[np.ndarray]:
         rng = np.random.default_rng(seed)
@@ -195,8 +201,26 @@ def _div_by_extent() -> list[Case]:
     ]
 
 
+def _full() -> list[Case]:
+    settings: list[tuple[Any, float]] = [((), 1.5), (7, 0.0), ((3, 31), -2.0), ((2, 0, 3), 0.1)]
+    return [Case(lambda s=shape, v=value: ops.full_op(s, v, "float64"), ()) for shape, value in settings]
+
+
+def _broadcast_shape() -> list[Case]:
+    return [Case(lambda x, s=shape: ops.broadcast_shape_op(x, s), (a,)) for a, shape in _EXPANDED]
+
+
+NO_CASES = {
+    "parameter": "its value is given, as a placeholder's, of which it is one more kind",
+    "group": "it has no value",
+}
+"""Operators that need none, and why."""
+
 CASES: dict[str, list[Case]] = {
     "placeholder": _cases(lambda x: x, *_ONE),
+    "assign": [Case(ops.assign_op, shapes, parameters=(0,)) for shapes in _SAME],
+    "copy": _unary(ops.copy_op),
+    "full": _full(),
     "oneslike": _unary(ops.oneslike_op),
     "zeroslike": _unary(ops.zeroslike_op),
     "add": _cases(ops.add_op, *_BROADCAST),
@@ -219,6 +243,7 @@ CASES: dict[str, list[Case]] = {
     "relu_gradient": _cases(ops.relu_gradient_op, *_SAME),
     "matmul": _matmul(),
     "broadcastto": _cases(ops.broadcastto_op, *_EXPANDED),
+    "broadcast_shape": _broadcast_shape(),
     "sum_to_like": _cases(ops.sum_to_like_op, *((b, a) for a, b in _EXPANDED)),
     "reshape": _reshape(),
     "reshape_like": _cases(ops.reshape_like_op, ((2, 6), (3, 4)), ((1, 1), ()), ((5,), (5,)), ((0, 2), (0,))),
@@ -252,6 +277,28 @@ def evaluate(nodes: Iterable[Node], feed: dict[Node, np.ndarray]) -> list[np.nda
         assert str(result.dtype) == dtype, (node.op.name, result.dtype, dtype)
         values[node] = result
     return [values[node] for node in nodes]
+
+
+def expression(node: Node) -> str:
+    """The expression below a node; attributes that are None or False are left out."""
+    if node.op.name == "placeholder":
+        return node.name
+    attributes = [
+        f"{k}={v}" for k, v in node.attrs.items() if v is not None and v is not False and k != "dtype"
+    ]
+    return f"{node.op.name}({', '.join([*map(expression, node.inputs), *attributes])})"
+
+
+def check_form(graph: TypedGraph) -> None:
+    """Inputs stand before their users, types are those that the operators infer, roots are there."""
+    standing = set(graph.fed)
+    for node in graph.nodes:
+        assert node not in standing and all(value in standing for value in value_inputs(node)), node
+        standing.add(node)
+        shape = node.op.infer_shape(node, [graph.shapes[value] for value in node.inputs])
+        dtype = node.op.infer_dtype(node, [graph.dtypes[value] for value in node.inputs])
+        assert (graph.shapes[node], graph.dtypes[node]) == (shape, dtype), node
+    assert standing.issuperset(graph.roots)
 
 
 def error_of(kind: type[Exception], function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:

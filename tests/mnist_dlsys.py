@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import dlsys as dl
 import numpy as np
 from dlsys import autodiff as ad
-from dlsys import tvm_op
+from dlsys import optim
 from dlsys.data import MNIST, mnist, one_hot
 from dlsys.errors import DlsysError
 
@@ -30,34 +30,36 @@ CLASSES = 10
 
 @dataclass
 class Model:
-    """A graph and the initial values of its parameters."""
+    """A graph and the parameters that it is trained by."""
 
     title: str
     X: ad.Node  # images, (batch, 784)
     y_: ad.Node  # one-hot labels, (batch, 10)
     logits: ad.Node  # (batch, 10)
     loss: ad.Node  # (1,): the mean over the batch
-    parameters: dict[ad.Node, np.ndarray]
+    parameters: list[ad.Parameter]
 
 
 def logreg() -> Model:
     """Logistic regression: softmax(X W1 + b1)."""
     X, y_ = ad.Variable("X"), ad.Variable("y_")
-    W1, b1 = ad.Variable("W1"), ad.Variable("b1")
+    W1, b1 = parameter("W1", np.zeros((784, 10))), parameter("b1", np.zeros(10))
 
     z1 = ad.matmul_op(X, W1)
     logits = z1 + ad.broadcastto_op(b1, z1)
     loss = ad.softmaxcrossentropy_op(logits, y_)
 
-    parameters = {W1: np.zeros((784, 10)), b1: np.zeros(10)}
-    return Model("Logistic regression", X, y_, logits, loss, parameters)
+    return Model("Logistic regression", X, y_, logits, loss, [W1, b1])
 
 
 def mlp() -> Model:
     """Multilayer perceptron: 784 - 256 - 100 - 10, ReLU between the layers."""
     X, y_ = ad.Variable("X"), ad.Variable("y_")
-    W1, W2, W3 = ad.Variable("W1"), ad.Variable("W2"), ad.Variable("W3")
-    b1, b2, b3 = ad.Variable("b1"), ad.Variable("b2"), ad.Variable("b3")
+    # the seed and the order of drawing are the course's: first the weights, then the biases
+    rand = np.random.RandomState(seed=123)
+    shapes = {"W1": (784, 256), "W2": (256, 100), "W3": (100, 10), "b1": 256, "b2": 100, "b3": 10}
+    drawn = [parameter(name, rand.normal(scale=0.1, size=shape)) for name, shape in shapes.items()]
+    W1, W2, W3, b1, b2, b3 = drawn
 
     z1 = ad.matmul_op(X, W1)
     h1 = ad.relu_op(z1 + ad.broadcastto_op(b1, z1))
@@ -67,11 +69,12 @@ def mlp() -> Model:
     logits = z3 + ad.broadcastto_op(b3, z3)
     loss = ad.softmaxcrossentropy_op(logits, y_)
 
-    # the seed and the order of drawing are the course's: first the weights, then the biases
-    rand = np.random.RandomState(seed=123)
-    shapes = {W1: (784, 256), W2: (256, 100), W3: (100, 10), b1: (256,), b2: (100,), b3: (10,)}
-    parameters = {node: rand.normal(scale=0.1, size=shape) for node, shape in shapes.items()}
-    return Model("Multilayer perceptron", X, y_, logits, loss, parameters)
+    return Model("Multilayer perceptron", X, y_, logits, loss, drawn)
+
+
+def parameter(name: str, value: np.ndarray) -> ad.Parameter:
+    """A float32 parameter."""
+    return ad.Parameter(value.astype(np.float32), name)
 
 
 MODELS: dict[str, Callable[[], Model]] = {"logreg": logreg, "mlp": mlp}
@@ -82,19 +85,15 @@ MODELS: dict[str, Callable[[], Model]] = {"logreg": logreg, "mlp": mlp}
 
 def train(model: Model, data: MNIST, ctx: Any, options: argparse.Namespace) -> list[float]:
     """Stochastic gradient descent on `model`; prints as it goes; returns the last batch's loss per epoch."""
-    parameters = list(model.parameters)
-    values = {node: on_device(value, ctx) for node, value in model.parameters.items()}
-    gradients = ad.gradients(model.loss, parameters)
-    trainer = ad.Executor([model.loss, *gradients], ctx=ctx)
+    optimizer = optim.SGD(model.parameters, lr=options.lr)
+    trainer = ad.Executor([model.loss, optimizer.minimize(model.loss)], ctx=ctx)
     predictor = ad.Executor([model.logits], ctx=ctx)
 
     start = time.perf_counter()
-    updates = [make_update(value.shape, options) for value in values.values()]
     for size in batch_sizes(len(data.train_labels), options.batch_size):
-        feeds = {model.X: (size, 784), model.y_: (size, CLASSES)}
-        trainer.compile_funcs({**feeds, **{node: value.shape for node, value in values.items()}})
+        trainer.compile_funcs({model.X: (size, 784), model.y_: (size, CLASSES)})
     for size in batch_sizes(len(data.valid_labels), options.batch_size):
-        predictor.compile_funcs({model.X: (size, 784), **{node: v.shape for node, v in values.items()}})
+        predictor.compile_funcs({model.X: (size, 784)})
     print(f"Time taken to compile = {time.perf_counter() - start:.3f} s", flush=True)
 
     targets = one_hot(data.train_labels, CLASSES)
@@ -106,9 +105,7 @@ def train(model: Model, data: MNIST, ctx: Any, options: argparse.Namespace) -> l
     for _ in range(options.num_epoch):
         start = time.perf_counter()
         for batch in batches:
-            loss_val, *gradient_vals = trainer.run({**batch, **values})
-            for update, node, gradient in zip(updates, parameters, gradient_vals, strict=True):
-                update(values[node], gradient, values[node])
+            loss_val, _ = trainer.run(batch)
         losses.append(np.asarray(loss_val).item())  # waits for the device, so it belongs to the time
         seconds = time.perf_counter() - start
         loss_text = f"loss = {losses[-1]:.6f}; " if options.print_loss else ""
@@ -118,20 +115,11 @@ def train(model: Model, data: MNIST, ctx: Any, options: argparse.Namespace) -> l
 
     right = 0
     for rows in slices(len(data.valid_labels), options.batch_size):
-        feed = {model.X: on_device(data.valid_images[rows], ctx), **values}
+        feed = {model.X: on_device(data.valid_images[rows], ctx)}
         (logits_val,) = predictor.run(feed, convert_to_numpy_ret_vals=True)
         right += int((logits_val.argmax(axis=1) == data.valid_labels[rows]).sum())
     print(f"Validation set accuracy = {right / len(data.valid_labels):.6f}", flush=True)
     return losses
-
-
-def make_update(shape: tuple[int, ...], options: argparse.Namespace) -> Callable[[Any, Any, Any], None]:
-    """`f(x, grad, out)` that sets out = x - lr * grad, where out may be x."""
-    if options.context == "numpy":
-        rate = np.float32(options.lr)
-        return lambda x, grad, out: np.subtract(x, rate * grad, out=out)
-    target = "cuda" if options.context == "gpu" else "llvm"
-    return tvm_op.make_sgd_update(shape, options.lr, target, "llvm", "sgd_update")
 
 
 def on_device(value: np.ndarray, ctx: Any) -> Any:

@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "python" / "dlsys"
 # From the ground up. Modules of one line are of one layer and do not import each other;
 # a package (ops, schedule, ...) is one entry, and inside it only cycles are forbidden.
 LAYERS = [
-    ("errors",),
+    ("errors", "system"),
     ("device",),
     ("compute",),
     ("schedule",),
@@ -26,6 +26,7 @@ LAYERS = [
     ("data", "nn", "optim"),
     ("apps",),
     ("__init__",),  # the names users see
+    ("cli",),
     ("__main__",),
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}

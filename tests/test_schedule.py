@@ -184,6 +184,181 @@ def test_rules_are_chosen_by_structure():
         assert schedule.apply(_function("k", shapes, "float32", formula), target)[1] == rule
 
 
+def _silu(x: np.ndarray) -> np.ndarray:
+    return x / (1 + np.exp(-x))
+
+
+def _convolve(x: np.ndarray, f: np.ndarray, stride: tuple[int, int], padding: tuple[int, int]) -> np.ndarray:
+    padded = np.pad(x, ((0, 0), (0, 0), *((p, p) for p in padding)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, f.shape[2:], axis=(2, 3))
+    return np.einsum("ncyzij,ocij->noyz", windows[:, :, :: stride[0], :: stride[1]], f, optimize=True)
+
+
+def _conv_same(x: Any, f: Any) -> Any:
+    return compute.conv2d(x, f, (1, 1), (1, 1))
+
+
+def _gated(z: Any) -> Any:
+    return compute.mul(z, compute.sigmoid(z))
+
+
+def _update(x: Any, grad: Any, w: Any) -> Any:
+    decayed = compute.add(compute.matmul(x, grad, True), compute.mul_by_const(w, 0.5))
+    return compute.sub(w, compute.mul_by_const(decayed, 0.25))
+
+
+# name: input shapes, formula, NumPy's, the bare contraction's formula of the first two inputs
+FUSED: dict[str, tuple[list[tuple[int, ...]], Callable[..., Any], Callable[..., Any], Callable[..., Any]]] = {
+    "bias_relu": (
+        [(50, 70), (70, 37), (37,)],
+        lambda x, w, b: compute.relu(compute.add(compute.matmul(x, w), b)),
+        lambda x, w, b: np.maximum(x @ w + b, 0),
+        compute.matmul,
+    ),
+    "scalar_silu": (
+        [(48, 64), (64, 64), ()],
+        lambda x, w, s: _gated(compute.mul(compute.matmul(x, w), s)),
+        lambda x, w, s: _silu(x @ w * s),
+        compute.matmul,
+    ),
+    "gate": (
+        [(50, 30), (70, 30), (50, 70)],
+        lambda g, w, x: compute.relu_gradient(x, compute.matmul(g, w, False, True)),
+        lambda g, w, x: np.where(x > 0, g @ w.T, 0),
+        lambda g, w: compute.matmul(g, w, False, True),
+    ),
+    "update": (
+        [(100, 70), (100, 37), (70, 37)],
+        _update,
+        lambda x, g, w: w - 0.25 * (x.T @ g + 0.5 * w),
+        lambda x, g: compute.matmul(x, g, True),
+    ),
+    "conv_bias_residual": (
+        [(2, 8, 14, 14), (32, 8, 3, 3), (32, 1, 1), (2, 32, 14, 14)],
+        lambda x, f, b, y: compute.relu(compute.add(compute.add(_conv_same(x, f), b), y)),
+        lambda x, f, b, y: np.maximum(_convolve(x, f, (1, 1), (1, 1)) + b + y, 0),
+        _conv_same,
+    ),
+    "conv_silu": (
+        [(2, 3, 13, 17), (10, 3, 3, 3)],
+        lambda x, f: _gated(_conv_same(x, f)),
+        lambda x, f: _silu(_convolve(x, f, (1, 1), (1, 1))),
+        _conv_same,
+    ),
+}
+
+
+def test_ragged_products_keep_their_rule_on_several_threads():
+    for threads in (1, 2, 3):
+        target = schedule.resolve_target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": threads})
+        for shapes in ([(1000, 256), (256, 100)], [(1000, 10), (10, 100)], [(500, 300), (300, 33)]):
+            function = _function("k", shapes, "float32", compute.matmul)
+            scheduled, rule = schedule.apply(function, target)
+            assert rule == "contraction" and ("T.parallel" in scheduled.script()) == (threads > 1), (shapes, threads)
+
+
+def test_epilogues_join_the_contraction():
+    random, target = np.random.default_rng(2), schedule.host_target()
+    functions = {}
+    for name, (shapes, fused, _, bare) in FUSED.items():
+        functions[name] = _function(name, shapes, "float32", fused).with_attr("tirx.noalias", False)
+        joined, rule = schedule.apply(functions[name], target)
+        alone = schedule.apply(_function(name, shapes[:2], "float32", bare), target)[0]
+        assert rule == "contraction", name
+        assert joined.script().count("alloc_buffer") == alone.script().count("alloc_buffer"), name
+    module = _compile(functions)
+    for name, (shapes, _, reference, _) in FUSED.items():
+        inputs = [random.uniform(-1, 1, shape).astype("float32") for shape in shapes]
+        want = reference(*(x.astype("float64") for x in inputs))
+        got = _call(module[name], inputs, want.shape, "float32")
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5, err_msg=name)
+        if shapes[-1] == want.shape:  # the output may lie on what only the epilogue reads
+            arrays = [tvm.runtime.tensor(x) for x in inputs]
+            module[name](*arrays, arrays[-1])
+            np.testing.assert_array_equal(arrays[-1].numpy(), got, err_msg=name)
+
+
+def test_producers_join_the_packing():
+    random = np.random.default_rng(3)
+    matmul: Callable[..., Any] = lambda x, w: compute.matmul(compute.relu(x), compute.mul_by_const(w, 2.0))  # noqa: E731
+    conv: Callable[..., Any] = lambda x, f: compute.conv2d(compute.relu(x), f, (1, 1), padding)  # noqa: E731
+    for m in (4, 48, 50):  # where B, A and neither would be read as they lie
+        function = _function("k", [(m, 70), (70, 64)], "float32", matmul)
+        assert schedule.apply(function, schedule.host_target())[1] == "contraction"
+        x, w = (random.uniform(-1, 1, s).astype("float32") for s in ((m, 70), (70, 64)))
+        got = _call(_compile({"k": function})["k"], [x, w], (m, 64), "float32")
+        np.testing.assert_allclose(got, np.maximum(x, 0) @ (2 * w), rtol=2e-5, atol=2e-5)
+    for padding in ((0, 0), (1, 1)):
+        x, f = (random.uniform(-1, 1, s).astype("float32") for s in ((2, 8, 14, 14), (32, 8, 3, 3)))
+        function = _function("k", [x.shape, f.shape], "float32", conv)
+        assert schedule.apply(function, schedule.host_target())[1] == "contraction"
+        want = _convolve(np.maximum(x, 0), f, (1, 1), padding)
+        got = _call(_compile({"k": function})["k"], [x, f], want.shape, "float32")
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+
+
+MACHINES = [
+    schedule.Machine("llvm", 512, 32, 1),
+    schedule.Machine("llvm", 256, 16, 3),
+]
+
+
+def test_convolutions_of_any_geometry_on_any_machine():
+    random = np.random.default_rng(4)
+    for x_shape, f_shape, stride, padding in [
+        ((2, 3, 14, 14), (33, 3, 3, 3), (1, 1), (1, 1)),  # filters beyond whole vectors
+        ((13, 8, 9, 31), (16, 8, 3, 3), (1, 1), (0, 0)),  # batches enough for all threads
+        ((3, 17, 11, 37), (20, 17, 3, 3), (1, 1), (1, 1)),  # a width without divisors
+        ((2, 8, 15, 15), (32, 8, 3, 3), (2, 2), (1, 1)),
+        ((4, 8, 12, 12), (8, 8, 1, 5), (1, 2), (0, 2)),
+        ((1, 16, 28, 28), (32, 16, 5, 1), (1, 1), (2, 0)),
+        ((3, 32, 14, 14), (64, 32, 1, 1), (1, 1), (0, 0)),
+    ]:
+        want = _convolve(np.zeros(x_shape), np.zeros(f_shape), stride, padding).shape
+        x, f, g = (random.uniform(-1, 1, s) for s in (x_shape, f_shape, want))
+        formulas: dict[str, tuple[list[np.ndarray], Callable[..., Any]]] = {
+            "conv": ([x, f], lambda x, f: compute.conv2d(x, f, stride, padding)),  # noqa: B023
+            "dx": ([f, g], lambda f, g: compute.conv2d_input_gradient(f, g, x_shape, stride, padding)),  # noqa: B023
+            "df": ([x, g], lambda x, g: compute.conv2d_filter_gradient(x, g, f_shape, stride, padding)),  # noqa: B023
+        }
+        results = {}
+        for i, machine in enumerate(MACHINES):
+            functions = {}
+            for name, (inputs, formula) in formulas.items():
+                function = _function(name, [a.shape for a in inputs], "float64", formula)
+                scheduled = schedule.contraction.schedule(function, machine)
+                assert scheduled is not None, (x_shape, name)
+                functions[name] = scheduled.mod["main"].with_attr("global_symbol", name)
+            module = tvm.compile(tvm.IRModule(functions), target=schedule.host_target())
+            shapes = {"conv": want, "dx": x_shape, "df": f_shape}
+            for name, (inputs, _) in formulas.items():
+                results[name, i] = _call(module[name], inputs, shapes[name], "float64")
+            expected = _convolve(x, f, stride, padding)
+            np.testing.assert_allclose(results["conv", i], expected, rtol=1e-11, atol=1e-11)
+            # <conv(x, f), g> = <x, dx> = <f, df>, and what differs between machines is rounding
+            product = np.vdot(expected, g)
+            for name, other in (("dx", x), ("df", f)):
+                np.testing.assert_allclose(np.vdot(results[name, i], other), product, rtol=1e-9, atol=1e-9)
+                np.testing.assert_allclose(results[name, i], results[name, 0], rtol=1e-11, atol=1e-11)
+
+
+def test_wide_convolutions_need_no_im2col():
+    machine = MACHINES[0]
+    for x, f, copied in [
+        ((1, 64, 28, 28), (64, 64, 3, 3), False),
+        ((1, 3, 28, 28), (10, 3, 5, 5), True),  # few filters would leave lanes empty
+    ]:
+        function = _function("k", [x, f], "float32", compute.conv2d)
+        scheduled = schedule.contraction.schedule(function, machine)
+        assert scheduled is not None
+        block = scheduled.get(scheduled.get_sblock("root"))
+        stored = sum(
+            int(np.prod([int(e) for e in b.shape])) for b in block.alloc_buffers if b.scope() != "local"
+        )
+        columns = f[1] * f[2] * f[3] * (x[2] - f[2] + 1) * (x[3] - f[3] + 1)
+        assert (stored >= columns) == copied, (stored, columns)
+
+
 def test_cuda_kernels_bind_every_stage():
     target = tvm.target.Target({"kind": "cuda", "arch": "sm_90"})
     for shapes, formula in [

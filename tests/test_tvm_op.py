@@ -24,7 +24,7 @@ def _draw(seed, *shapes, dtype="float32", low=-1.0, high=1.0):
 
 def _run(kernel, *inputs):
     """The kernel's output for NumPy inputs, through NumPy arrays and through device arrays, which must agree."""
-    shape, dtype = kernel.output
+    ((shape, dtype),) = kernel.outputs
     plain = np.full(shape, np.nan, dtype)
     kernel(*inputs, plain)
     out = dl.array(np.full(shape, np.nan, dtype))

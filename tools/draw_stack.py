@@ -18,24 +18,24 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 LAYERS = [
     (
         "User API",
-        "dlsys.autodiff",
+        "dlsys.autodiff · dlsys.optim",
         "#2f6db5",
         [
-            ("Variable", "named inputs"),
+            ("Variable", "and Parameter, with state"),
             ("X @ W + b", "operators on nodes"),
-            ("gradients", "the graph, backwards"),
+            ("gradients · optim", "backwards, and updates"),
             ("Executor", "run(feed_dict)"),
         ],
     ),
     (
         "Graph & execution",
-        "graph · ops · planner · executor",
+        "graph · ops · passes · executor",
         "#23857a",
         [
             ("Node · Op", "one class per operator"),
-            ("inference", "shapes and dtypes"),
+            ("passes", "simplify, then fuse"),
             ("memory planner", "one arena, by liveness"),
-            ("executor", "a flat list of calls"),
+            ("step", "one call, kept on disk"),
         ],
     ),
     (

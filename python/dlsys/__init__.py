@@ -6,6 +6,7 @@ from dlsys import autodiff as ad, tvm_op
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from .errors import (
     ShapeError,
     TargetError,
 )
+from .system import available_cores
 
 if TYPE_CHECKING:
     from .device import (
@@ -64,12 +66,19 @@ __all__ = [
 ]
 
 # TVM reads this once, when its thread pool starts; its own default is half of the logical cores.
-_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-os.environ.setdefault("TVM_NUM_THREADS", str(_cores))
+os.environ.setdefault("TVM_NUM_THREADS", str(available_cores()))
+# TVM would bind the calling thread, and so all that it starts, to one core: NumPy's and PyTorch's threads, and ours.
+os.environ.setdefault("TVM_BIND_THREADS", "0")
+
+
+_MODULES = ("autodiff", "data", "optim", "tvm_op")
 
 
 def __getattr__(name: str) -> Any:
-    """Names of `dlsys.device`, at first use: importing TVM takes a second that `dlsys.data` need not pay."""
+    """Names of `dlsys.device`, and modules, at first use: importing TVM takes a second that `dlsys.data` need not pay.
+    """
+    if name in _MODULES:
+        return importlib.import_module(f".{name}", __name__)
     if name in __all__:
         from . import device
 

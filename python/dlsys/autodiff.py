@@ -7,9 +7,11 @@ from .gradients import gradients, sum_node_list
 from .graph import Node, Op, find_topo_sort, format_graph
 from .ops import (
     OPS,
+    Parameter,
     Variable,
     add_byconst_op,
     add_op,
+    assign_op,
     broadcast_axes_op,
     broadcast_rule,
     broadcastto_op,
@@ -21,6 +23,7 @@ from .ops import (
     div_byconst_op,
     div_op,
     exp_op,
+    group_op,
     log_op,
     log_softmax_op,
     matmul_op,
@@ -50,14 +53,19 @@ from .ops import (
     zeroslike_op,
 )
 
+assign, group = assign_op, group_op
+
 __all__ = [
     "OPS",
     "Executor",
     "Node",
     "Op",
+    "Parameter",
     "Variable",
     "add_byconst_op",
     "add_op",
+    "assign",
+    "assign_op",
     "broadcast_axes_op",
     "broadcast_rule",
     "broadcastto_op",
@@ -72,6 +80,8 @@ __all__ = [
     "find_topo_sort",
     "format_graph",
     "gradients",
+    "group",
+    "group_op",
     "log_op",
     "log_softmax_op",
     "matmul_op",

@@ -132,6 +132,10 @@ class Op:
     """output[i] depends on inputs[i] only (after NumPy broadcasting): may run in place."""
     is_view: ClassVar[bool] = False
     """The output is the first input's memory under another shape."""
+    contraction: ClassVar[bool] = False
+    """A sum of products over indices of two inputs: a matrix product, a convolution."""
+    row_wise: ClassVar[bool] = False
+    """Reads whole rows, which lie along the last axis of its first input; its results are rows or their sums."""
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "float64")
 
     @classmethod

@@ -106,10 +106,12 @@ def plan_memory(values: Sequence[Value]) -> MemoryPlan:
     Linear but for sorting, and for placement by size (see `SEARCH_LIMIT`).
     """
     buffers, buffer_of = _share(values)
-    sizes = [_place_by_time(buffers)]
+    _place_by_time(buffers)
+    sizes = [_end(buffers)]
     if len(buffers) <= SEARCH_LIMIT:
         by_time = [buffer.offset for buffer in buffers]
-        sizes.append(_place_by_size(buffers))
+        _place_by_size(buffers)
+        sizes.append(_end(buffers))
         if sizes[0] <= sizes[1]:
             for buffer, offset in zip(buffers, by_time, strict=True):
                 buffer.offset = offset
@@ -147,8 +149,13 @@ def _share(values: Sequence[Value]) -> tuple[list[Buffer], dict[Hashable, Buffer
     return buffers, buffer_of
 
 
-def _place_by_time(buffers: Sequence[Buffer]) -> int:
-    """Best fit in program order, from a list of free ranges; sets the offsets, returns the arena's size."""
+def _end(buffers: Sequence[Buffer]) -> int:
+    """Where the last byte of all buffers lies."""
+    return max((buffer.offset + buffer.nbytes for buffer in buffers if buffer.nbytes), default=0)
+
+
+def _place_by_time(buffers: Sequence[Buffer]) -> None:
+    """Best fit in program order, from a list of free ranges; sets the offsets."""
     free: list[tuple[int, int]] = []  # (offset, extent), sorted, never adjacent
     expiring: dict[int, list[Buffer]] = {}
     for buffer in buffers:
@@ -174,7 +181,6 @@ def _place_by_time(buffers: Sequence[Buffer]) -> int:
         if extent > buffer.extent:
             insort(free, (offset + buffer.extent, extent - buffer.extent))
         size = max(size, offset + buffer.extent)
-    return size
 
 
 def _release(free: list[tuple[int, int]], offset: int, extent: int) -> None:
@@ -190,10 +196,9 @@ def _release(free: list[tuple[int, int]], offset: int, extent: int) -> None:
     insort(free, (offset, extent))
 
 
-def _place_by_size(buffers: Sequence[Buffer]) -> int:
+def _place_by_size(buffers: Sequence[Buffer]) -> None:
     """Largest first, each at the lowest offset clear of those alive with it; sets the offsets."""
     placed: list[Buffer] = []  # by offset
-    size = 0
     for buffer in sorted(buffers, key=lambda b: (-b.extent, b.first)):
         offset = buffer.offset = 0
         if buffer.extent:
@@ -204,8 +209,6 @@ def _place_by_size(buffers: Sequence[Buffer]) -> int:
                     offset = max(offset, other.offset + other.extent)
             buffer.offset = offset
             insort(placed, buffer, key=lambda b: b.offset)
-            size = max(size, offset + buffer.extent)
-    return size
 
 
 def _most_alive(buffers: Sequence[Buffer]) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
+from . import elementary
 from .base import constant, pointwise
 
 
@@ -104,12 +105,12 @@ def sgd_update(x: te.Tensor, grad: te.Tensor, learning_rate: float) -> te.Tensor
 
 def exp(x: te.Tensor) -> te.Tensor:
     """e ** x."""
-    return pointwise("exp", tirx.exp, x)
+    return pointwise("exp", elementary.exp, x)
 
 
 def log(x: te.Tensor) -> te.Tensor:
     """The natural logarithm."""
-    return pointwise("log", tirx.log, x)
+    return pointwise("log", elementary.log, x)
 
 
 def sqrt(x: te.Tensor) -> te.Tensor:
@@ -117,37 +118,15 @@ def sqrt(x: te.Tensor) -> te.Tensor:
     return pointwise("sqrt", tirx.sqrt, x)
 
 
-# Cephes' tanh (S. L. Moshier, tanh.c): x + x z P(z) / Q(z), z = x * x, for |x| < 0.625, to double's rounding.
-_TANH_P = (-9.64399179425052238628e-1, -9.92877231001918586564e1, -1.61468768441708447952e3)
-_TANH_Q = (1.0, 1.12811678491632931402e2, 2.23548839060100448583e3, 4.84406305325125486048e3)
-_TANH_SMALL = 0.625
-
-
 def tanh(x: te.Tensor) -> te.Tensor:
-    """The hyperbolic tangent. TVM's own loses all digits near 0."""
-    dtype = x.dtype
-
-    def horner(coefficients: tuple[float, ...], z: tirx.PrimExpr) -> tirx.PrimExpr:
-        value = constant(coefficients[0], dtype)
-        for coefficient in coefficients[1:]:
-            value = value * z + constant(coefficient, dtype)
-        return value
-
-    def at(v: tirx.PrimExpr) -> tirx.PrimExpr:
-        z = v * v
-        small = v + v * (z * (horner(_TANH_P, z) / horner(_TANH_Q, z)))
-        size = tirx.abs(v)
-        large = constant(1, dtype) - constant(2, dtype) / (tirx.exp(size + size) + constant(1, dtype))
-        signed = tirx.Select(v < constant(0, dtype), -large, large)
-        return tirx.Select(size < constant(_TANH_SMALL, dtype), small, signed)
-
-    return pointwise("tanh", at, x)
+    """The hyperbolic tangent."""
+    return pointwise("tanh", elementary.tanh, x)
 
 
 def sigmoid(x: te.Tensor) -> te.Tensor:
     """1 / (1 + exp(-x)); an overflowing exp gives the right limit, 0."""
     one = constant(1, x.dtype)
-    return pointwise("sigmoid", lambda v: one / (one + tirx.exp(-v)), x)
+    return pointwise("sigmoid", lambda v: one / (one + elementary.exp(-v)), x)
 
 
 def relu(x: te.Tensor) -> te.Tensor:

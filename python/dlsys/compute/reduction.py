@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
+from . import elementary
 from .base import constant, copy, full, pointwise, shape_of
 
 
@@ -18,9 +19,8 @@ def _reduce(
     keepdims: bool,
     reducer: Callable[..., tirx.PrimExpr],
     empty: float,
-    function: Callable[[tirx.PrimExpr], tirx.PrimExpr] = lambda v: v,
 ) -> te.Tensor:
-    """`reducer` of function(x) over `axes` (non-negative, distinct); `empty` is what nothing reduces to."""
+    """`reducer` of x over `axes` (non-negative, distinct); `empty` is what nothing reduces to."""
     extents = shape_of(x)
     shape = tuple(
         1 if axis in axes else extent for axis, extent in enumerate(extents) if keepdims or axis not in axes
@@ -28,7 +28,7 @@ def _reduce(
     if any(extents[axis] == 0 for axis in axes):  # TE would not even write the output
         return full(shape, empty, str(x.dtype))
     if not axes:
-        return pointwise(name, function, x)
+        return copy(x)
     reduced = {axis: te.reduce_axis((0, extents[axis]), name=f"k{axis}") for axis in axes}
 
     def at(*index: Any) -> tirx.PrimExpr:
@@ -37,7 +37,7 @@ def _reduce(
         for axis in range(len(extents)):
             outer = next(rest) if keepdims or axis not in reduced else None
             position.append(reduced.get(axis, outer))
-        return reducer(function(x(*position)), axis=list(reduced.values()))
+        return reducer(x(*position), axis=list(reduced.values()))
 
     return te.compute(shape, at, name=name)
 
@@ -74,19 +74,27 @@ def _row_sum(x: te.Tensor) -> te.Tensor:
     return _reduce("row_sum", x, (len(x.shape) - 1,), True, te.sum, 0.0)
 
 
+def _shifted_exponential(x: te.Tensor) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
+    """Over the last axis, kept: the maximum, exp(x - maximum) and its sum. Every formula below begins with these same
+    stages, so that a kernel of several of them computes them once."""
+    largest = _row_max(x)
+    exponential = pointwise("exponential", lambda v, m: elementary.exp(v - m), x, largest)
+    return largest, exponential, _row_sum(exponential)
+
+
 def softmax(x: te.Tensor) -> te.Tensor:
     """exp(x) / sum(exp(x)) over the last axis, shifted by the row's maximum."""
     if 0 in shape_of(x):
         return copy(x)
-    exponential = pointwise("exponential", lambda v, m: tirx.exp(v - m), x, _row_max(x))
-    return pointwise("softmax", lambda e, s: e / s, exponential, _row_sum(exponential))
+    _, exponential, total = _shifted_exponential(x)
+    return pointwise("softmax", lambda e, s: e / s, exponential, total)
 
 
 def _shifted_and_log_sum(x: te.Tensor) -> tuple[te.Tensor, te.Tensor]:
     """x - max(x) and log(sum(exp(x - max(x)))) over the last axis, the second with that axis kept."""
-    shifted = pointwise("shifted", lambda v, m: v - m, x, _row_max(x))
-    total = _reduce("total", shifted, (len(x.shape) - 1,), True, te.sum, 0.0, tirx.exp)
-    return shifted, pointwise("log_sum", tirx.log, total)
+    largest, _, total = _shifted_exponential(x)
+    shifted = pointwise("shifted", lambda v, m: v - m, x, largest)
+    return shifted, pointwise("log_sum", elementary.log, total)
 
 
 def log_softmax(x: te.Tensor) -> te.Tensor:
@@ -106,5 +114,7 @@ def softmax_cross_entropy(logits: te.Tensor, labels: te.Tensor) -> te.Tensor:
     # Row by row, then the rows: one long sum would lose terms that are small beside it.
     losses = _reduce("row_loss", terms, (len(extents) - 1,), False, te.sum, 0.0)
     k = [te.reduce_axis((0, extent), name=f"k{axis}") for axis, extent in enumerate(extents[:-1])]
-    total = te.compute((1,), lambda _: te.sum(losses(*k), axis=k) if k else losses(), name="cross_entropy_sum")
+    total = te.compute(
+        (1,), lambda _: te.sum(losses(*k), axis=k) if k else losses(), name="cross_entropy_sum"
+    )
     return te.compute((1,), lambda i: total[i] / constant(-rows, dtype), name="softmax_cross_entropy")

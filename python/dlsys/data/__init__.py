@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .files import Collection, UnavailableError, cache_folder, fetch, find, verify
+from ..system import cache_folder
+from .files import Collection, UnavailableError, fetch, find, verify
 from .idx import parse_idx, read_idx
 from .mnist import MNIST, mnist, one_hot
 

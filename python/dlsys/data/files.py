@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import DataError
+from ..system import cache_folder
 from .download import TIMEOUT, download
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -148,15 +149,6 @@ def verify(content: bytes, md5: str, origin: object) -> None:
 
 
 # The cache -------------------------------------------------------------------------------------------------
-
-
-def cache_folder() -> Path:
-    """dlsys' folder in the user's cache: ``DLSYS_CACHE``, or else ``$XDG_CACHE_HOME/dlsys``."""
-    if own := os.environ.get("DLSYS_CACHE"):
-        return Path(own).expanduser()
-    xdg = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    # The XDG specification: a relative path is invalid and to be ignored.
-    return (xdg if xdg.is_absolute() else Path("~/.cache").expanduser()) / "dlsys"
 
 
 def from_cache(folder: Path, name: str, md5: str) -> bytes | None:

@@ -12,11 +12,18 @@ import numpy as np
 from ..device import Array, context, host_array, to_array
 from ..errors import DeviceError, DTypeError, FeedError, GraphError, ShapeError
 from ..graph import Node, Shape, find_topo_sort, format_graph
+from ..ops import Parameter
+from ..passes import TypedGraph, select
 from ..planner import MemoryPlan
+from . import text
+from .analysis import analyse
+from .draw import draw_graph
+from .draw_arena import draw_memory
 from .plan import Plan
-from .program import Program, analyse
+from .profile import Profile, measure
+from .program import Program, make_program
 
-__all__ = ["Executor", "Plan", "Program"]
+__all__ = ["Executor", "Plan", "Profile", "Program"]
 
 Signature = tuple[tuple[int, Shape, str], ...]
 
@@ -40,8 +47,15 @@ class Executor:
         allocations: how many device buffers the plans own.
     """
 
-    def __init__(self, eval_node_list: Sequence[Node], ctx: Any = None) -> None:
-        """Raises GraphError for what is no list of nodes, DeviceError for a context that is not there."""
+    def __init__(self, eval_node_list: Sequence[Node], ctx: Any = None, passes: Any = None) -> None:
+        """Args:
+            eval_node_list: what `run` returns.
+            ctx: where to run: `dlsys.cpu()`, `dlsys.cuda(0)`, `dlsys.numpy()`, a TVM device, a string; None is the CPU.
+            passes: names of the passes to use (`dlsys.passes.NAMES`), all for None; none of them changes a result by
+                more than rounding. The `numpy` context uses none.
+
+        Raises GraphError for what is no list of nodes or an unknown pass, DeviceError for a context that is not there.
+        """
         if isinstance(eval_node_list, Node) or not isinstance(eval_node_list, Sequence):
             raise GraphError("Executor: eval_node_list must be a list of nodes")
         for node in eval_node_list:
@@ -49,6 +63,7 @@ class Executor:
                 raise GraphError(f"Executor: eval_node_list must hold nodes, not {type(node).__name__}")
         self.eval_node_list = list(eval_node_list)
         self.ctx = context(ctx)
+        self.passes: tuple[str, ...] = select(passes)
         self.topo_order = find_topo_sort(self.eval_node_list)
         self.node_to_shape_map: dict[Node, Shape] = {}
         self.node_to_dtype_map: dict[Node, str] = {}
@@ -56,7 +71,9 @@ class Executor:
         self.node_to_compiled_func: dict[Node, Any] = {}
         self._position = {node: position for position, node in enumerate(self.topo_order)}
         self._plans: dict[Signature, Plan] = {}
+        self._analysed: dict[Plan, TypedGraph] = {}  # as the user wrote it, before the passes
         self._current: Plan | None = None
+        self._shown: Plan | None = None  # whose arrays and kernels the maps hold
         self._lock = threading.RLock()
 
     @property
@@ -79,18 +96,21 @@ class Executor:
             convert_to_numpy_ret_vals: return copies, as `np.ndarray`.
 
         Returns Arrays that are valid until the next run of this executor, which writes the same memory; two
-        results may share memory where they are the same value. In the `numpy` context, `np.ndarray`s.
+        results may share memory where they are the same value. The result of an assignment lies in its
+        parameter's memory, that of a group is None. In the `numpy` context, `np.ndarray`s.
 
         Raises FeedError, ShapeError, DTypeError, DeviceError; the executor stays usable.
         """
         if self.ctx.kind == "numpy":
             return self._run_numpy(feed_dict)
         with self._lock:
-            feeds = {node: self._feed(node, value) for node, value in self._items(feed_dict)}
-            plan = self._plan({node: (value.shape, value.dtype) for node, value in feeds.items()})
+            plan, feeds = self._prepare(feed_dict)
             results = plan.run(feeds)
-            self._show(plan)
-            return [value.numpy() for value in results] if convert_to_numpy_ret_vals else list(results)
+            if plan is not self._shown:
+                self._show(plan)
+            if convert_to_numpy_ret_vals:
+                return [None if value is None else value.numpy() for value in results]
+            return list(results)
 
     def infer_shape(self, feed_shapes: Mapping[Node, Any]) -> dict[Node, Shape]:
         """The shape of every node that is needed, given the feeds' shapes; also `node_to_shape_map`.
@@ -108,7 +128,7 @@ class Executor:
             self.infer_shape(feed_shapes)
             plan = self._latest()
             if self.ctx.kind != "numpy":
-                self.node_to_arr_map = plan.arrays
+                self.node_to_arr_map = _by_user_node(plan, plan.arrays)
             return plan.memory
 
     def compile_funcs(self, feed_shapes: Mapping[Node, Any]) -> dict[Node, Any]:
@@ -119,7 +139,7 @@ class Executor:
         with self._lock:
             self.infer_shape(feed_shapes)
             if self.ctx.kind != "numpy":
-                self.node_to_compiled_func = self._latest().kernels
+                self.node_to_compiled_func = _by_user_node(self._latest(), self._latest().kernels)
             return self.node_to_compiled_func
 
     def memory_report(self, feed_shapes: Mapping[Node, Any] | None = None) -> str:
@@ -128,13 +148,89 @@ class Executor:
         Raises FeedError where there is none yet.
         """
         with self._lock:
-            if feed_shapes is not None:
-                self.infer_shape(feed_shapes)
-            return str(self._latest().memory)
+            return str(self._planned(feed_shapes).memory)
 
-    def graph(self) -> str:
-        """The graph as text, a line a node."""
-        return format_graph(self.eval_node_list)
+    def graph(self, optimized: bool = False, feed_shapes: Mapping[Node, Any] | None = None) -> str:
+        """The graph as text, a line a node: as the user wrote it, or what the passes made of it, with types.
+
+        The optimized graph, as all the methods below, is that for feeds of these shapes, or of the latest signature.
+        They raise FeedError where there is none yet, and but for `graph` DeviceError in the `numpy` context.
+        """
+        if not optimized:
+            return format_graph(self.eval_node_list)
+        with self._lock:
+            plan = self._planned(feed_shapes)
+            return text.format_typed(self._analysed[plan] if self.ctx.kind == "numpy" else plan.program.graph)
+
+    def groups(self, feed_shapes: Mapping[Node, Any] | None = None) -> str:
+        """The kernels, a line each, in the order of running: number, name, kind, what it reads and writes."""
+        with self._lock:
+            return text.format_groups(self._with_kernels(feed_shapes))
+
+    def plan(self, feed_shapes: Mapping[Node, Any] | None = None) -> str:
+        """The memory plan, by the numbers of `groups`, and which values are views or lie in a parameter."""
+        with self._lock:
+            return text.format_plan(self._with_kernels(feed_shapes))
+
+    def script(self, kernel: int | str | None = None, feed_shapes: Mapping[Node, Any] | None = None) -> str:
+        """The generated loops as TVMScript: the step that calls the kernels, and all kernels; or one, by its number or
+        name in `groups`. Raises GraphError for one that is not there."""
+        with self._lock:
+            return text.format_script(self._with_kernels(feed_shapes), kernel)
+
+    def source(
+        self,
+        form: str = "asm",
+        kernel: int | str | None = None,
+        feed_shapes: Mapping[Node, Any] | None = None,
+    ) -> str:
+        """The generated code of all kernels or one (see `script`): "asm" (machine code), "ll" (LLVM IR), "cuda".
+
+        Raises GraphError for a kernel that is not there, KernelArgumentError for another form."""
+        with self._lock:
+            return text.format_source(self._with_kernels(feed_shapes), form, kernel)
+
+    def draw(self, path: Any, feed_shapes: Mapping[Node, Any] | None = None) -> None:
+        """Draw the graph with its fused groups into a file, .svg or .png.
+
+        Raises GraphError for another suffix, or a graph too large for a picture.
+        """
+        with self._lock:
+            draw_graph(self._with_kernels(feed_shapes), path)
+
+    def draw_memory(self, path: Any, feed_shapes: Mapping[Node, Any] | None = None) -> None:
+        """Draw the arena into a file: kernels across, bytes up, who lives where. See `draw`."""
+        with self._lock:
+            draw_memory(self._with_kernels(feed_shapes), path)
+
+    def profile(self, feed_dict: Mapping[Node, Any], runs: int = 20) -> Profile:
+        """Time every kernel, and the step as `run` takes it; `print` the result, or use its `rows`.
+
+        Works on copies: neither the parameters nor the last results change. Raises what `run` does, GraphError for
+        a number of runs that is not positive.
+        """
+        with self._lock:
+            self._check_kernels()
+            return measure(lambda: self._prepare(feed_dict), runs)
+
+    def _planned(self, feed_shapes: Mapping[Node, Any] | None) -> Plan:
+        if feed_shapes is not None:
+            self.infer_shape(feed_shapes)
+        return self._latest()
+
+    def _with_kernels(self, feed_shapes: Mapping[Node, Any] | None) -> Plan:
+        self._check_kernels()
+        return self._planned(feed_shapes)
+
+    def _check_kernels(self) -> None:
+        if self.ctx.kind == "numpy":
+            raise DeviceError(
+                "the numpy context computes node by node, without kernels and plans: use dlsys.cpu(0)"
+            )
+
+    def _prepare(self, feed_dict: Mapping[Node, Any]) -> tuple[Plan, dict[Node, Array]]:
+        feeds = {node: self._feed(node, value) for node, value in self._items(feed_dict)}
+        return self._plan({node: (value.shape, value.dtype) for node, value in feeds.items()}), feeds
 
     def _latest(self) -> Plan:
         if self._current is None:
@@ -147,19 +243,22 @@ class Executor:
         signature = tuple(sorted((position[node], shape, dtype) for node, (shape, dtype) in fed.items()))
         plan = self._plans.get(signature)
         if plan is None:
-            plan = Plan(analyse(self.topo_order, self.eval_node_list, fed), self.ctx)
-            self._plans[signature] = plan
+            graph = analyse(self.topo_order, self.eval_node_list, fed)
+            plan = Plan(make_program(graph, self.passes), self.ctx)
+            self._plans[signature], self._analysed[plan] = plan, graph
         if plan is not self._current:
             self._current = plan
-            self.node_to_shape_map = plan.program.shapes
-            self.node_to_dtype_map = plan.program.dtypes
+            self.node_to_shape_map = self._analysed[plan].shapes
+            self.node_to_dtype_map = self._analysed[plan].dtypes
+            self._shown = None
             self.node_to_arr_map = {}
             self.node_to_compiled_func = {}
         return plan
 
     def _show(self, plan: Plan) -> None:
-        self.node_to_arr_map = plan.arrays
-        self.node_to_compiled_func = plan.kernels
+        self.node_to_arr_map = _by_user_node(plan, plan.arrays)
+        self.node_to_compiled_func = _by_user_node(plan, plan.kernels)
+        self._shown = plan
 
     def _items(self, feeds: Any) -> list[tuple[Node, Any]]:
         """The feeds' items. Raises FeedError for a key that is no node of the graph."""
@@ -189,7 +288,7 @@ class Executor:
             raise ShapeError(f"the feed's shape must be a tuple of extents, not {value!r} {_at(node)}")
         return shape, str(node.attrs.get("dtype") or "float32")
 
-    def _run_numpy(self, feed_dict: Mapping[Node, Any]) -> list[np.ndarray]:
+    def _run_numpy(self, feed_dict: Mapping[Node, Any]) -> list[Any]:
         """By the operators' NumPy rules, in fresh memory."""
         values: dict[Node, np.ndarray] = {}
         for node, value in self._items(feed_dict):
@@ -198,24 +297,38 @@ class Executor:
             except DTypeError as error:
                 raise DTypeError(f"feed of {node.name}: {error} {_at(node)}") from None
         with self._lock:
-            program = self._plan({n: (v.shape, str(v.dtype)) for n, v in values.items()}).program
-        borrowed = list(values.values())
-        with np.errstate(all="ignore"):
-            for node in program.steps:
-                inputs = [
-                    values[value] if value in values else _stand_in(program, value) for value in node.inputs
-                ]
-                values[node] = node.op.numpy(node, inputs)
-        results = [values[node] for node in program.results]
-        return [
-            np.array(result) if any(np.may_share_memory(result, feed) for feed in borrowed) else result
-            for result in results
-        ]
+            graph = self._analysed[self._plan({n: (v.shape, str(v.dtype)) for n, v in values.items()})]
+            for node in graph.fed - values.keys():
+                if isinstance(node, Parameter):
+                    values[node] = node.on(self.ctx)
+            borrowed = list(values.values())
+            with np.errstate(all="ignore"):
+                for node in graph.nodes:
+                    inputs = [
+                        values[value] if value in values else _stand_in(graph, value) for value in node.inputs
+                    ]
+                    values[node] = node.op.numpy(node, inputs)
+
+            def own(value: np.ndarray) -> np.ndarray:
+                lent = any(np.may_share_memory(value, other) for other in borrowed)
+                return np.array(value) if lent else value
+
+            results = [None if node is None else own(values[node]) for node in graph.outputs]
+            updates = [(parameter, np.array(values[value])) for parameter, value in graph.updates]
+            for parameter, value in updates:  # after all have read the old values
+                parameter.value = value  # type: ignore[attr-defined]
+            return results
 
 
-def _stand_in(program: Program, node: Node) -> np.ndarray:
+def _by_user_node(plan: Plan, found: Mapping[Node, Any]) -> dict[Node, Any]:
+    """What was found for the program's nodes, also for the user's nodes that they stand for."""
+    current = plan.program.graph.current
+    return {**found, **{node: found[now] for node, now in current.items() if now in found}}
+
+
+def _stand_in(graph: TypedGraph, node: Node) -> np.ndarray:
     """An array of the node's shape for who reads nothing else of it; takes no memory."""
-    return np.broadcast_to(np.zeros((), program.dtypes[node]), program.shapes[node])
+    return np.broadcast_to(np.zeros((), graph.dtypes[node]), graph.shapes[node])
 
 
 def _at(node: Node) -> str:

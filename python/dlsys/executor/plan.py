@@ -1,16 +1,23 @@
-"""A program made ready to run on a device: arena, kernels, and the flat list of bound calls."""
+"""A program made ready to run on a device: arena, kernels, and the one function that calls them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
-from .. import compute, tvm_op
+from .. import tvm_op
 from ..device import Array, Context, allocate, view_of
 from ..graph import Node, Shape
+from ..passes import Group
 from ..planner import MemoryPlan
-from .program import Program, value_inputs
+from . import cache
+from .kernels import kernel_spec
+from .program import Program
+from .step import SYMBOL, Call, Place, build_step, linked_names, step_function
+
+STEP_CALLS = 400  # beyond, compiling one function takes longer than its calls from Python save
 
 
 class Plan:
@@ -19,8 +26,7 @@ class Plan:
     Attributes:
         program: what is computed.
         allocations: how many device buffers the plan owns.
-        arrays: every computed node's Array, in the arena; views share memory.
-        kernels: every computed node's kernel; views and values without elements have none.
+        is_compiled: whether the kernels are.
     """
 
     def __init__(self, program: Program, ctx: Context) -> None:
@@ -28,6 +34,9 @@ class Plan:
         self.ctx = ctx
         self.allocations = 0
         self.is_compiled = False
+        self._parameters: dict[Node, Array] = {}
+        self._results: list[Array | None] | None = None
+        self._run: Any = None
 
     @cached_property
     def memory(self) -> MemoryPlan:
@@ -35,103 +44,216 @@ class Plan:
         return self.program.plan()
 
     @cached_property
-    def arrays(self) -> dict[Node, Array]:
-        """Allocates the arena."""
-        program, memory = self.program, self.memory
-        on_cpu = self.ctx.kind == "cpu"
-        if on_cpu:
+    def _storage(self) -> dict[Node, tuple[Any, int]]:
+        """The memory of every value in the arena, and its offset there. Allocates it."""
+        memory, found = self.memory, {}
+        if self.ctx.kind == "cpu":
             arena = self._allocate(memory.bytes_planned)
             place = {id(buffer): (arena, buffer.offset) for buffer in memory.buffers}
         else:  # kernels refuse a byte offset there, so each buffer is an allocation of its own
             place = {id(buffer): (self._allocate(buffer.nbytes), 0) for buffer in memory.buffers}
-        arrays = {}
-        for node in program.steps:
-            if node not in memory.buffer_of:
-                continue  # a view of a feed
-            storage, offset = place[id(memory.buffer_of[node])]
-            view = view_of(storage, program.shapes[node], program.dtypes[node], offset)
-            arrays[node] = Array(view, self.ctx)
-        return arrays
+        for node in self.program.stored():
+            found[node] = place[id(memory.buffer_of[node])]
+        return found
 
     def _allocate(self, nbytes: int) -> Any:
         self.allocations += 1
         return allocate((max(nbytes, 1),), "uint8", self.ctx)
 
     @cached_property
-    def kernels(self) -> dict[Node, Any]:
-        """Compiles, as one module, what is not in the cache of the process."""
+    def arrays(self) -> dict[Node, Array]:
+        """The Array of every value in the arena; views share memory."""
+        return {node: self._view(node, *place) for node, place in self._storage.items()}
+
+    def _view(self, node: Node, memory: Any, offset: int = 0) -> Array:
+        shape, dtype = self.program.graph.shapes[node], self.program.graph.dtypes[node]
+        return Array(view_of(memory, shape, dtype, offset), self.ctx)
+
+    @cached_property
+    def _specs(self) -> dict[int, Any]:
+        """What kernel each group needs, by the group's position; values without elements need none."""
         program = self.program
-        computed = [node for node in program.steps if node not in program.viewed and program.nbytes(node)]
-        specs: dict[Any, Any] = {}
-        spec_of = {}
-        for node in computed:
-            spec = _kernel_spec(node, program)
-            spec_of[node] = specs.setdefault((spec.key, spec.inputs), spec)
-        unique = list(specs.values())
-        target = "llvm" if self.ctx.kind == "cpu" else self.ctx.kind
-        built = dict(zip(map(id, unique), tvm_op.build(unique, target), strict=True)) if unique else {}
+        return {
+            position: kernel_spec(group, program.graph, self._in_place(group))
+            for position, group in enumerate(program.groups)
+            if any(program.nbytes(node) for node in group.outputs)
+        }
+
+    @cached_property
+    def _compiled(self) -> tuple[dict[int, Any], Any]:
+        """The kernel of each group, and the function that calls them all, where there is one: from the cache on
+        disk, or compiled and kept there, or compiled for this process alone."""
+        specs = self._specs
         self.is_compiled = True
-        return {node: built[id(spec)] for node, spec in spec_of.items()}
+        if not specs:
+            return {}, None
+        unique = {tvm_op.symbol_of(spec): spec for spec in specs.values()}
+        target = tvm_op.runnable_target("llvm" if self.ctx.kind == "cpu" else self.ctx.kind)
+        whole = self.ctx.kind == "cpu" and len(specs) <= STEP_CALLS
+        kept = self._kept(list(unique.values()), target) if whole else None
+        if kept is not None:
+            run, kernels = kept
+        else:
+            kernels = tvm_op.build(list(unique.values()), target)
+            run = build_step(self.step, kernels) if whole else None
+        built = dict(zip(unique, kernels, strict=True))
+        return {position: built[tvm_op.symbol_of(spec)] for position, spec in specs.items()}, run
 
-    @cached_property
-    def _bound(self) -> tuple[list[tuple[Callable[..., Any], list[Any]]], dict[Node, list[tuple[list, int]]]]:
-        """The calls in order, and where in their arguments each feed, or view of one, must be put."""
-        calls = []
-        slots: dict[Node, list[tuple[list, int]]] = {}
-        for node, kernel in self.kernels.items():
-            arguments: list[Any] = []
-            for position, value in enumerate([*value_inputs(node), node]):
-                if value in self.arrays:
-                    arguments.append(self.arrays[value].tensor)
-                else:
-                    arguments.append(None)
-                    slots.setdefault(value, []).append((arguments, position))
-            calls.append((kernel.function, arguments))
-        return calls, slots
+    def _kept(self, specs: list[Any], target: Any) -> tuple[Any, list[Any]] | None:
+        """The step and its kernels in a library of the cache, made if it is not there; None where it cannot be kept."""
+        if cache.cache_directory() is None:
+            return None
+        ours = tvm_op.uses_own_schedules()
+        types, calls = self._types, self._calls
+        symbols = [tvm_op.symbol_of(spec) for spec in specs]
+        key = cache.program_key(symbols, types, calls, self.memory.bytes_planned, str(target), ours)
+        lowered: dict[str, Any] = {}
 
-    @cached_property
-    def results(self) -> list[Array]:
-        """The evaluated nodes' arrays: the same objects in every run."""
-        return [self.arrays[node] for node in self.program.results]
+        def write(path: Path) -> None:
+            step = {SYMBOL: self._step(linked=True)}
+            own = [f"__tvm_ffi_{call.symbol}" for call in calls]
+            aliases = {a: b for a, b in zip(linked_names(calls), own, strict=True) if a != b}
+            lowered.update(tvm_op.write_library(specs, target, ours, step, aliases, path))
 
-    def run(self, feeds: Mapping[Node, Array]) -> list[Array]:
-        """Put the feeds into their places and make the calls. Allocates nothing after the first time."""
-        calls, slots = self._bound
-        for node, places in slots.items():
-            if node in feeds:
-                tensor = feeds[node].tensor
-            else:
-                source = feeds[self.program.source(node)].tensor
-                tensor = view_of(source, self.program.shapes[node], self.program.dtypes[node])
-            for arguments, position in places:
-                arguments[position] = tensor
-        for function, arguments in calls:
-            function(*arguments)
-        return self.results
+        for attempt in (cache.find, lambda key: cache.keep(key, write)):
+            path = attempt(key)
+            if path is None:
+                continue
+            try:
+                module, kernels = tvm_op.load_library(path, specs, target, ours, lowered)
+                return module[SYMBOL], kernels
+            except (RuntimeError, AttributeError, OSError) as error:
+                cache.say(f"a compiled plan cannot be loaded and is made anew: {error}")
+        return None
 
+    @property
+    def kernel_of(self) -> dict[int, Any]:
+        """The kernel of each group, by the group's position; values without elements have none."""
+        return self._compiled[0]
 
-def _kernel_spec(node: Node, program: Program) -> Any:
-    """What `tvm_op.build` must know to make the node's kernel, shared by all nodes that compute the same."""
-    shapes, dtypes = program.shapes, program.dtypes
-    values = value_inputs(node)
-    shape_only = node.op.shape_only
-    # An input is a parameter's number, or the shape that alone is read.
-    reads: list[int | Shape] = [
-        shapes[value] if i in shape_only else values.index(value) for i, value in enumerate(node.inputs)
-    ]
-    attributes = tuple(sorted((key, repr(value)) for key, value in node.attrs.items()))
-    shape, dtype = shapes[node], dtypes[node]
-
-    def te(*parameters: compute.Tensor) -> compute.Tensor:
-        inputs = [
-            parameters[read] if isinstance(read, int) else compute.placeholder(read, dtype, "shape")
-            for read in reads
+    def _in_place(self, group: Group) -> bool:
+        """Whether the compiler must be told that an output is the memory of an input. Of one output every element is
+        computed from the one that it overwrites, so no order of loads and stores is wrong; and what may not overlap
+        runs faster, as sums can stay in registers."""
+        if len(group.outputs) == 1:
+            return False
+        program, buffers = self.program, self.memory.buffer_of
+        read = {id(buffers[value]) if value in buffers else id(program.source(value)) for value in group.inputs}
+        written = [
+            id(buffers[node]) if node in buffers else id(program.source(node)) for node in group.outputs
         ]
-        return node.op.te(node, inputs, shape, dtype)
+        return any(memory in read for memory in written)
 
-    return tvm_op.KernelSpec(
-        name=node.op.name,
-        key=(node.op.name, attributes, tuple(reads), shape, dtype),
-        inputs=tuple((shapes[value], dtypes[value]) for value in values),
-        te=te,
-    )
+    @property
+    def kernels(self) -> dict[Node, Any]:
+        """The kernel that computes each node."""
+        return {
+            node: kernel for p, kernel in self.kernel_of.items() for node in self.program.groups[p].nodes
+        }
+
+    @cached_property
+    def given(self) -> list[Node]:
+        """The feeds that are read, and the parameters that are read or written."""
+        program = self.program
+        read = [program.source(value) for group in program.groups for value in group.inputs]
+        return list(dict.fromkeys([*(n for n in read if n in program.graph.fed), *program.parameters]))
+
+    def _place(self, node: Node) -> Place:
+        """Where the step function finds a value."""
+        shape, dtype = self.program.graph.shapes[node], self.program.graph.dtypes[node]
+        if node in self.memory.buffer_of:
+            return Place(None, self.memory.offset(node), shape, dtype)
+        return Place(self._number[self.program.source(node)], 0, shape, dtype)
+
+    @cached_property
+    def _number(self) -> dict[Node, int]:
+        return {node: number for number, node in enumerate(self.given)}
+
+    @cached_property
+    def _types(self) -> list[tuple[Shape, str]]:
+        graph = self.program.graph
+        return [(graph.shapes[node], graph.dtypes[node]) for node in self.given]
+
+    @cached_property
+    def _calls(self) -> list[Call]:
+        """The step's calls in order."""
+        calls = []
+        for position, spec in self._specs.items():
+            group = self.program.groups[position]
+            places = [self._place(node) for node in [*group.inputs, *group.outputs]]
+            calls.append(Call(tvm_op.symbol_of(spec), tuple(places)))
+        return calls
+
+    @cached_property
+    def step(self) -> Any:
+        """The program as one TIR function, `step(*given, arena)`."""
+        return self._step(linked=False)
+
+    def _step(self, linked: bool) -> Any:
+        names = [node.name for node in self.given]
+        return step_function(self._types, self.memory.bytes_planned, self._calls, names, linked)
+
+    def _bind(self) -> Any:
+        """A function of the given tensors, in order, that runs the program."""
+        kernels, run = self._compiled
+        if not kernels:
+            return lambda *given: None
+        if run is None:
+            return self._loop()
+        arena = next(iter(self._storage.values()))[0] if self._storage else self._allocate(1)
+        return lambda *given: run(*given, arena)
+
+    def _loop(self) -> Any:
+        """The calls one by one, from Python."""
+        program, number = self.program, self._number
+        calls: list[tuple[Any, list[Any]]] = []
+        slots: list[tuple[list[Any], int, int, Node]] = []
+        for position, kernel in self.kernel_of.items():
+            group = program.groups[position]
+            arguments: list[Any] = []
+            for node in [*group.inputs, *group.outputs]:
+                if node in self._storage:
+                    arguments.append(self.arrays[node].tensor)
+                else:
+                    slots.append((arguments, len(arguments), number[program.source(node)], node))
+                    arguments.append(None)
+            calls.append((kernel.function, arguments))
+        shapes, dtypes = program.graph.shapes, program.graph.dtypes
+
+        def run(*given: Any) -> None:
+            for arguments, place, source, node in slots:
+                whole = node in number or node in program.placed
+                arguments[place] = given[source] if whole else view_of(given[source], shapes[node], dtypes[node])
+            for function, arguments in calls:
+                function(*arguments)
+
+        return run
+
+    def run(self, feeds: Mapping[Node, Array]) -> list[Array | None]:
+        """Put the feeds into their places and run. Allocates nothing after the first time.
+
+        Returns the results, the same objects in every run unless a parameter moved.
+        """
+        if self._run is None:
+            self._run = self._bind()
+        arguments = []
+        moved = False
+        for node in self.given:
+            array: Any = feeds.get(node)
+            if array is None:
+                array = node.on(self.ctx)  # type: ignore[attr-defined]  # what is given and not fed is a Parameter
+                if self._parameters.get(node) is not array:
+                    self._parameters[node] = array
+                    moved = True
+            arguments.append(array.tensor)
+        self._run(*arguments)
+        if moved or self._results is None:
+            self._results = [self._result(node) for node in self.program.results]
+        return self._results
+
+    def _result(self, node: Node | None) -> Array | None:
+        if node is None:
+            return None
+        if node in self._storage:
+            return self.arrays[node]
+        return self._view(node, self._parameters[self.program.source(node)].tensor)

@@ -1,147 +1,228 @@
-"""What one run computes: shapes, dtypes and the nodes in order, for one signature of feeds."""
+"""A program: which kernels run in which order, whose memory is a view, and which results lie in a parameter."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..errors import DTypeError, FeedError
-from ..graph import Node, Shape, error_at, shape_error
-from ..ops import reshape_op
+from ..graph import Node
+from ..ops import copy_op
+from ..passes import Group, TypedGraph, fuse, ordered, run_passes, single_groups
 from ..planner import MemoryPlan, Value, plan_memory
+from .order import thrifty
 
 _IDENTITY_AT_EQUAL_SHAPES = ("sum_to_like", "broadcastto")
 
 
 @dataclass(frozen=True)
 class Program:
-    """The part of a graph that some feeds leave to be computed.
+    """What a plan compiles.
 
     Attributes:
-        fed: the nodes whose values are given, variables or not.
-        shapes, dtypes: of every node whose shape is needed, also where its value is not.
-        steps: the nodes to compute, inputs first. What is only read for its shape is not among them.
-        results: the evaluated nodes; one that was fed is replaced by a copying step.
+        graph: after the passes, and with the copies that results and parameters need.
+        groups: the kernels, in the order in which they run.
         viewed: the nodes that are no computation but another node's memory, by node.
+        placed: the values that are written straight into a parameter's memory, by value.
+        results: the evaluated nodes, in order; None for a group of updates.
+        bytes_unplanned: what a buffer for every node of the graph would take, before the passes.
     """
 
-    fed: frozenset[Node]
-    shapes: dict[Node, Shape]
-    dtypes: dict[Node, str]
-    steps: list[Node]
-    results: list[Node]
+    graph: TypedGraph
+    groups: tuple[Group, ...]
     viewed: dict[Node, Node]
+    placed: dict[Node, Node]
+    results: tuple[Node | None, ...]
+    bytes_unplanned: int = 0
 
     def nbytes(self, node: Node) -> int:
         """The size of a node's value."""
-        return math.prod(self.shapes[node]) * np.dtype(self.dtypes[node]).itemsize
+        return _nbytes(node, self.graph)
 
     def source(self, node: Node) -> Node:
-        """The node whose memory this one is, itself if it is no view."""
-        while node in self.viewed:
-            node = self.viewed[node]
-        return node
+        """The node whose memory this one is: itself if it is no view, the parameter if it is placed in one."""
+        return _source(node, self.viewed, self.placed)
+
+    @property
+    def parameters(self) -> list[Node]:
+        """The parameters read or written, each once."""
+        read = [self.source(value) for group in self.groups for value in group.inputs]
+        return list(dict.fromkeys(n for n in [*read, *self.placed.values()] if n.op.name == "parameter"))
+
+    def stored(self) -> list[Node]:
+        """Every value that has memory in the arena, in the order of their writing; views follow what they view."""
+        found: list[Node] = []
+        views: dict[Node, list[Node]] = {}
+        for node, source in self.viewed.items():
+            views.setdefault(source, []).append(node)
+        for group in self.groups:
+            stack = list(reversed(group.outputs))
+            while stack:
+                node = stack.pop()
+                if node not in self.placed:
+                    found.append(node)
+                    stack += reversed(views.get(node, []))
+        return found
 
     def plan(self) -> MemoryPlan:
-        """Liveness and offsets of every step's value; feeds, and views of them, are not in the arena."""
-        last = {node: step for step, node in enumerate(self.steps)}
-        for step, node in enumerate(self.steps):
-            for value in value_inputs(node):
-                last[value] = step
-        last.update(dict.fromkeys(self.results, len(self.steps)))
-        values = []
-        inside: set[Node] = set()
-        for step, node in enumerate(self.steps):
-            if self.source(node) in self.fed:
-                continue
-            inside.add(node)
-            in_place = tuple(
-                value
-                for value in value_inputs(node)
-                if node.op.elementwise and value in inside and self._same(value, node)
-            )
-            alias = self.viewed.get(node)
-            values.append(Value(node, self.nbytes(node), step, last[node], alias, in_place))
-        return plan_memory(values)
-
-    def _same(self, a: Node, b: Node) -> bool:
-        return self.shapes[a] == self.shapes[b] and self.dtypes[a] == self.dtypes[b]
-
-
-def value_inputs(node: Node) -> list[Node]:
-    """The inputs that are read for their values, each once, in order."""
-    shape_only = node.op.shape_only
-    return list(dict.fromkeys(value for i, value in enumerate(node.inputs) if i not in shape_only))
-
-
-def analyse(
-    order: Sequence[Node], evaluated: Sequence[Node], fed: Mapping[Node, tuple[Shape, str]]
-) -> Program:
-    """Infer shapes and dtypes, and find what must be computed.
-
-    `order` is the graph's topological order, `fed` holds the shape and dtype of each feed. Raises FeedError
-    for a variable that is needed and was not fed, ShapeError and DTypeError from the operators' rules.
-    """
-    needed = set(evaluated)
-    known = set(evaluated)  # those whose shape is needed
-    for node in reversed(order):
-        if node in known and node not in fed:
-            known.update(node.inputs)
-            if node in needed:
-                needed.update(value_inputs(node))
-
-    shapes: dict[Node, Shape] = {}
-    dtypes: dict[Node, str] = {}
-    for node in order:
-        if node in fed:
-            shapes[node], dtypes[node] = fed[node]
-            _check_declaration(node, *fed[node])
-        elif node in known:
-            if node.op.name == "placeholder" and (node in needed or None in node.attrs.values()):
-                raise FeedError(
-                    f"placeholder {node.name} was not fed [node {node.name}, made at {node.location}]"
+        """Liveness and offsets of every value in the arena."""
+        step_of = {node: step for step, group in enumerate(self.groups) for node in group.outputs}
+        first: dict[Node, int] = {}
+        last: dict[Node, int] = {}
+        group_of = {node: group for group in self.groups for node in group.outputs}
+        stored = self.stored()
+        for node in stored:
+            first[node] = last[node] = first[self.viewed[node]] if node in self.viewed else step_of[node]
+        for step, group in enumerate(self.groups):
+            for value in group.inputs:
+                if value in last:
+                    last[value] = step
+        last.update((node, len(self.groups)) for node in self.results if node in last)
+        shapes, values = self.graph.shapes, []
+        for node in stored:
+            in_place: tuple[Node, ...] = ()
+            if node in group_of:
+                group = group_of[node]
+                read = Counter(self.source(value) for value in group.inputs)  # a view may be read elsewhere
+                in_place = tuple(
+                    value
+                    for value in group.overwritable(node, shapes)
+                    if value in last
+                    and self.nbytes(value) == self.nbytes(node)
+                    and read[self.source(value)] == 1
                 )
-            shapes[node] = node.op.infer_shape(node, [shapes[value] for value in node.inputs])
-            dtypes[node] = node.op.infer_dtype(node, [dtypes[value] for value in node.inputs])
-
-    steps = [node for node in order if node in needed and node not in fed]
-    copies: dict[Node, Node] = {}
-    for node in evaluated:
-        if node in fed and node not in copies:
-            copies[node] = copy = reshape_op(node, shapes[node])
-            shapes[copy], dtypes[copy] = shapes[node], dtypes[node]
-            steps.append(copy)
-    results = [copies.get(node, node) for node in evaluated]
-
-    viewed: dict[Node, Node] = {}
-    borrowed = set(fed)  # feeds and views of them
-    finals = set(results)
-    for node in steps:
-        if not _is_view(node, shapes):
-            continue
-        source = node.inputs[0]
-        if source in borrowed and node in finals:
-            continue  # a result must not change with the user's array: it is copied
-        viewed[node] = source
-        if source in borrowed:
-            borrowed.add(node)
-    return Program(frozenset(fed), shapes, dtypes, steps, results, viewed)
+            values.append(Value(node, self.nbytes(node), first[node], last[node], self.viewed.get(node), in_place))
+        return replace(plan_memory(values), bytes_unplanned=self.bytes_unplanned)
 
 
-def _is_view(node: Node, shapes: Mapping[Node, Shape]) -> bool:
+def _nbytes(node: Node, graph: TypedGraph) -> int:
+    return math.prod(graph.shapes[node]) * np.dtype(graph.dtypes[node]).itemsize
+
+
+def _source(node: Node, viewed: dict[Node, Node], placed: dict[Node, Node]) -> Node:
+    while node in viewed:
+        node = viewed[node]
+    return placed.get(node, node)
+
+
+def make_program(graph: TypedGraph, passes: Iterable[str]) -> Program:
+    """The graph through the passes named, grouped into kernels, and put in order."""
+    names = frozenset(passes)
+    unplanned = sum(_nbytes(node, graph) for node in graph.nodes)
+    graph = run_passes(graph, names)
+    graph, viewed = _copied(graph, "views" in names)
+    fusion = fuse if "fuse" in names else single_groups
+    groups = fusion(graph, frozenset(viewed))
+    return replace(_placed(graph, groups, viewed), bytes_unplanned=unplanned)
+
+
+def _is_view(node: Node, graph: TypedGraph) -> bool:
     if node.op.is_view:
         return True
-    return node.op.name in _IDENTITY_AT_EQUAL_SHAPES and shapes[node.inputs[0]] == shapes[node]
+    same = node.op.name in _IDENTITY_AT_EQUAL_SHAPES
+    return same and graph.shapes[node.inputs[0]] == graph.shapes[node]
 
 
-def _check_declaration(node: Node, shape: Shape, dtype: str) -> None:
-    if node.op.name != "placeholder":
-        return
-    declared, declared_dtype = node.attrs.get("shape"), node.attrs.get("dtype")
-    if declared is not None and declared != shape:
-        raise shape_error(node, f"{node.name} is declared with shape {declared}, but fed with {shape}")
-    if declared_dtype is not None and declared_dtype != dtype:
-        raise error_at(node, DTypeError, f"{node.name} is declared as {declared_dtype}, but fed with {dtype}")
+class _Copies:
+    """Copies added to a graph."""
+
+    def __init__(self, graph: TypedGraph) -> None:
+        self.nodes = list(graph.nodes)
+        self.shapes, self.dtypes = graph.shapes, graph.dtypes
+
+    def add(self, node: Node) -> Node:
+        """A copy of the node."""
+        copy = copy_op(node)
+        copy.location = node.location
+        self.shapes[copy], self.dtypes[copy] = self.shapes[node], self.dtypes[node]
+        self.nodes.append(copy)
+        return copy
+
+
+def _copied(graph: TypedGraph, with_views: bool) -> tuple[TypedGraph, dict[Node, Node]]:
+    """The graph with a copy for every result that is somebody's else: a feed, a parameter, a view of one; and for every
+    updated value that is not a computation's own. Also which nodes are views."""
+    viewed = {node: node.inputs[0] for node in graph.nodes if _is_view(node, graph)} if with_views else {}
+    copies = _Copies(replace(graph, shapes=dict(graph.shapes), dtypes=dict(graph.dtypes)))
+    made: dict[Node, Node] = {}
+    outputs = []
+    for node in graph.outputs:
+        if node is not None and _source(node, viewed, {}) in graph.fed:
+            if node not in made:
+                made[node] = copies.add(node)
+            node = made[node]
+        outputs.append(node)
+    updates = []
+    taken: set[Node] = set()
+    for parameter, value in graph.updates:
+        if value in graph.fed or value in viewed or value in taken:
+            value = copies.add(value)
+        taken.add(value)
+        updates.append((parameter, value))
+    graph = replace(
+        graph,
+        nodes=tuple(copies.nodes),
+        outputs=tuple(outputs),
+        updates=tuple(updates),
+        shapes=copies.shapes,
+        dtypes=copies.dtypes,
+    )
+    return graph, viewed
+
+
+def _placed(graph: TypedGraph, groups: list[Group], viewed: dict[Node, Node]) -> Program:
+    """The groups in an order in which updates can be written straight into their parameters, where there is one; other
+    updates are computed in the arena and copied at the end, behind the last that reads the old value. Of two such
+    orders, as written and with memory in mind, the one whose arena is smaller."""
+    placed: dict[Node, Node] = {}
+    owner = {node: group for group in groups for node in group.outputs}
+    readers: dict[Node, list[Group]] = {}
+    for group in groups:
+        for value in group.inputs:
+            readers.setdefault(_source(value, viewed, {}), []).append(group)
+    behind: dict[int, list[Group]] = {}
+
+    def before(group: Group) -> list[Group]:
+        found = [owner[value] for value in (_source(v, viewed, {}) for v in group.inputs) if value in owner]
+        return found + behind.get(id(group), [])
+
+    copies = _Copies(graph)
+    for parameter, value in graph.updates:
+        group = owner[value]
+        if _may_lie_on(group, value, parameter, graph, viewed):
+            earlier = behind.get(id(group), [])
+            behind[id(group)] = earlier + [other for other in readers.get(parameter, []) if other is not group]
+            if ordered(groups, before) is not None:
+                placed[value] = parameter
+                continue
+            behind[id(group)] = earlier
+        copy = copies.add(value)
+        last = Group((copy,), (value,), (copy,), "pointwise")
+        behind[id(last)] = readers.get(parameter, [])
+        groups = [*groups, last]
+        owner[copy] = last
+        placed[copy] = parameter
+    order = ordered(groups, before)
+    assert order is not None  # copies have no readers, and the groups were in no circle before
+    graph = replace(graph, nodes=tuple(copies.nodes))
+    program = Program(graph, tuple(order), viewed, placed, graph.outputs)
+
+    def in_arena(node: Node) -> int:
+        return 0 if node in graph.fed or node in placed.values() else _nbytes(node, graph)
+
+    kept = {program.source(node) for node in graph.outputs if node is not None}
+    other = replace(program, groups=tuple(thrifty(order, before, program.source, in_arena, kept)))
+    return min(program, other, key=lambda p: p.plan().bytes_planned)
+
+
+def _may_lie_on(
+    group: Group, value: Node, parameter: Node, graph: TypedGraph, viewed: dict[Node, Node]
+) -> bool:
+    """Whether the kernel that writes `value` may write it over the parameter."""
+    if graph.dtypes[value] != graph.dtypes[parameter]:
+        return False
+    own = [v for v in group.inputs if _source(v, viewed, {}) is parameter]
+    return not own or (own == [parameter] and parameter in group.overwritable(value, graph.shapes))

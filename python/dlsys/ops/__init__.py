@@ -33,30 +33,44 @@ from .arithmetic import (
     sub_op,
 )
 from .conv import conv2d_filter_gradient_op, conv2d_input_gradient_op, conv2d_op
-from .inputs import Variable, oneslike_op, placeholder_op, zeroslike_op
+from .inputs import Variable, full_op, oneslike_op, placeholder_op, zeroslike_op
 from .linalg import matmul_op
 from .loss import sgd_update_op, softmaxcrossentropy_op
 from .reduction import broadcast_axes_op, div_by_extent_op, reducesum_op, reducesumaxiszero_op
 from .rules import broadcast_rule
-from .shape import broadcastto_op, reshape_like_op, reshape_op, sum_to_like_op, transpose_op
+from .shape import (
+    broadcast_shape_op,
+    broadcastto_op,
+    reshape_like_op,
+    reshape_op,
+    sum_to_like_op,
+    transpose_op,
+)
+from .state import Parameter, assign_op, copy_op, group_op
 
 __all__ = [
     "OPS",
     "Op",
+    "Parameter",
     "Variable",
     "add_byconst_op",
     "add_op",
+    "assign_op",
     "broadcast_axes_op",
     "broadcast_rule",
+    "broadcast_shape_op",
     "broadcastto_op",
     "const_div_op",
     "conv2d_filter_gradient_op",
     "conv2d_input_gradient_op",
     "conv2d_op",
+    "copy_op",
     "div_by_extent_op",
     "div_byconst_op",
     "div_op",
     "exp_op",
+    "full_op",
+    "group_op",
     "log_op",
     "log_softmax_op",
     "matmul_op",

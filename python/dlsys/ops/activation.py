@@ -160,6 +160,8 @@ class ReluGradient(Op):
 class _RowWise(Op):
     """An operator of the rows of its input, which lie along the last axis."""
 
+    row_wise = True
+
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         if not input_shapes[0]:
             raise shape_error(node, "the input must have an axis, not shape ()")

@@ -59,6 +59,7 @@ class Conv2d(_Convolution):
     """Cross-correlation: out[n, o, y, z] = sum_{c, i, j} pad(x)[n, c, y s + i, z s' + j] f[o, c, i, j]."""
 
     name = "conv2d"
+    contraction = True
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return _output_shape(node, *input_shapes)
@@ -84,6 +85,7 @@ class Conv2dInputGradient(_Convolution):
     """From filters f and the output's gradient g the gradient of the images, of like's shape."""
 
     name = "conv2d_input_gradient"
+    contraction = True
     shape_only = (2,)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
@@ -118,6 +120,7 @@ class Conv2dFilterGradient(_Convolution):
     """From images x and the output's gradient g the gradient of the filters, of like's shape."""
 
     name = "conv2d_filter_gradient"
+    contraction = True
     shape_only = (2,)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:

@@ -10,7 +10,7 @@ from .. import compute
 from ..compute import Tensor
 from ..errors import DTypeError, GraphError
 from ..graph import Node, Op, Shape, error_at, register, shape_error
-from .rules import shape_attribute
+from .rules import real_constant, shape_attribute
 
 
 @register
@@ -75,20 +75,54 @@ class ZerosLike(_Constant):
     value = 0.0
 
 
+@register
+class Full(Op):
+    """`value` at every index of the shape; passes make it of constants whose shape is known."""
+
+    name = "full"
+    elementwise = True
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        return node.attrs["shape"]
+
+    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
+        return node.attrs["dtype"]
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return []
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return compute.full(node.attrs["shape"], node.attrs["value"], node.attrs["dtype"])
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        return np.full(node.attrs["shape"], node.attrs["value"], node.attrs["dtype"])
+
+
+def _shape_of(op: str, shape: Any) -> Shape:
+    """A shape that some value has. Raises GraphError."""
+    shape = shape_attribute(op, shape)
+    if min(shape, default=0) < 0:
+        raise GraphError(f"{op}: a shape has no negative extent: {shape}")
+    return shape
+
+
+def _dtype_name(op: str, dtype: Any) -> str:
+    """The name of a dtype that operators take. Raises GraphError."""
+    try:
+        known = str(np.dtype(dtype))
+    except TypeError:
+        raise GraphError(f"{op}: unknown dtype {dtype!r}") from None
+    if known not in Op.dtypes:
+        raise GraphError(f"{op}: dtype {known} is not one of {', '.join(Op.dtypes)}")
+    return known
+
+
 def placeholder_op(name: str | None = None, shape: Any = None, dtype: Any = None) -> Node:
     """A variable; see `Variable`."""
     if shape is not None:
-        shape = shape_attribute("placeholder", shape)
-        if min(shape, default=0) < 0:
-            raise GraphError(f"placeholder: a shape has no negative extent: {shape}")
+        shape = _shape_of("placeholder", shape)
     if dtype is not None:
-        try:
-            known = str(np.dtype(dtype))
-        except TypeError:
-            raise GraphError(f"placeholder: unknown dtype {dtype!r}") from None
-        if known not in Op.dtypes:
-            raise GraphError(f"placeholder: dtype {known} is not one of {', '.join(Op.dtypes)}")
-        dtype = known
+        dtype = _dtype_name("placeholder", dtype)
     return Placeholder.make([], {"shape": shape, "dtype": dtype}, name)
 
 
@@ -113,3 +147,14 @@ def oneslike_op(node: Node) -> Node:
 def zeroslike_op(node: Node) -> Node:
     """Zeros of the node's shape and dtype."""
     return ZerosLike.make([node])
+
+
+def full_op(shape: Any, value: float, dtype: Any = "float32") -> Node:
+    """`value`, rounded to the dtype, at every index of the shape.
+
+    Raises GraphError for a shape or dtype that is none, and a value that is no real number.
+    """
+    known = _dtype_name("full", dtype)
+    with np.errstate(over="ignore"):  # a value beyond the dtype's range is infinite
+        rounded = float(np.asarray(real_constant("full", value), known))
+    return Full.make([], {"shape": _shape_of("full", shape), "value": rounded, "dtype": known})

@@ -14,6 +14,7 @@ class MatMul(Op):
     """C = op(A) op(B), where op transposes if trans_A, trans_B: (m, k) x (k, n) -> (m, n)."""
 
     name = "matmul"
+    contraction = True
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         shape_a, shape_b = input_shapes

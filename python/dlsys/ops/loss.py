@@ -22,6 +22,7 @@ class SoftmaxCrossEntropy(Op):
     """
 
     name = "softmaxcrossentropy"
+    row_wise = True
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         if not require_same(node, *input_shapes):

@@ -15,6 +15,8 @@ from .rules import axes_attribute, require_broadcast, reshaped, resolve_axes, sh
 def _sum_to(x: np.ndarray, shape: Shape) -> np.ndarray:
     lead = x.ndim - len(shape)
     inner = [lead + i for i, extent in enumerate(shape) if extent == 1 and x.shape[lead + i] != 1]
+    if not lead and not inner:
+        return np.array(x)  # a sum over no axes would turn -0 to 0
     return np.asarray(x.sum(axis=(*range(lead), *inner), keepdims=True)).reshape(shape)
 
 
@@ -37,6 +39,26 @@ class BroadcastTo(Op):
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         return np.broadcast_to(inputs[0], inputs[1].shape).copy()
+
+
+@register
+class BroadcastShape(Op):
+    """a repeated to the shape `attrs["shape"]`, by NumPy's rule; what passes make of `broadcastto`."""
+
+    name = "broadcast_shape"
+    elementwise = True
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        return require_broadcast(node, input_shapes[0], node.attrs["shape"])
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [sum_to_like_op(output_grad, node.inputs[0])]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return compute.broadcast_to(inputs[0], shape)
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        return np.broadcast_to(inputs[0], node.attrs["shape"]).copy()
 
 
 @register
@@ -138,6 +160,11 @@ class Transpose(Op):
 def broadcastto_op(a: Node, b: Node) -> Node:
     """a broadcast to the shape of b."""
     return BroadcastTo.make([a, b])
+
+
+def broadcast_shape_op(node: Node, shape: Any) -> Node:
+    """The node broadcast to `shape`, an int or a tuple. Raises GraphError for anything else."""
+    return BroadcastShape.make([node], {"shape": shape_attribute("broadcast_shape", shape)})
 
 
 def sum_to_like_op(a: Node, b: Node) -> Node:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,9 @@ from .target import Machine
 PARALLEL_WORK = (
     64 * 1024
 )  # simple operations, some 50 us with their memory: less does not repay a region's 5 us
-CALL_WORK = 16  # an exp or log, in simple operations
+CALL_WORK = 4  # an exp or log, in simple operations with their memory
 VECTORS = 4  # vectors a step of a pointwise loop: loads enough in flight, code still small
+COSTLY_VECTORS = 2  # where exp, log or their like need registers of their own
 MAX_VECTORS = 8  # the longest unrolled vector that still leaves registers free
 
 _CHEAP_CALLS = frozenset({"tirx.isnan", "tirx.isfinite", "tirx.likely", "tirx.if_then_else", "tirx.fabs"})
@@ -79,23 +80,38 @@ def outputs(sch: s_tir.Schedule) -> set[str]:
 
 def calls(sch: s_tir.Schedule, block: SBlockRV) -> list[str]:
     """Names of the operations that the block calls."""
+    return calls_of(sch.get(block).body)
+
+
+def calls_of(code: Any) -> list[str]:
+    """Names of the operations that a statement or expression calls."""
     found: list[str] = []
 
     def visit(call: tvm.ir.Call) -> None:
         found.append(str(getattr(call.op, "name", call.op)))
 
-    tvm_ffi.structural_walk(sch.get(block).body, (tvm.ir.Call, visit))
+    tvm_ffi.structural_walk(code, (tvm.ir.Call, visit))
     return found
 
 
 def is_costly(sch: s_tir.Schedule, block: SBlockRV) -> bool:
-    """Whether the block calls exp, log or their like."""
-    return any(name not in _CHEAP_CALLS for name in calls(sch, block))
+    """Whether the block computes exp, log or their like."""
+    return is_costly_code(sch.get(block).body)
+
+
+def is_costly_code(code: Any) -> bool:
+    """Whether a statement or expression computes exp, log or their like."""
+    return any(name not in _CHEAP_CALLS for name in calls_of(code))
+
+
+def operations(code: Any) -> int:
+    """A statement's or expression's simple operations an index, with their memory."""
+    return CALL_WORK if is_costly_code(code) else 1
 
 
 def work(sch: s_tir.Schedule, block: SBlockRV) -> int:
     """The block's simple operations."""
-    return domain(sch, block) * (CALL_WORK if is_costly(sch, block) else 1)
+    return domain(sch, block) * operations(sch.get(block).body)
 
 
 def inline_spatial(sch: s_tir.Schedule) -> None:
@@ -142,27 +158,37 @@ def accesses(sch: s_tir.Schedule, block: SBlockRV) -> list[Access]:
     return found
 
 
+def contiguous(extents: Mapping[int, int], found: Sequence[Access]) -> list[list[int]]:
+    """Adjacent axes, whose extents are given, in groups that accesses `found` step through as one, since every access
+    goes on from one row to the next. An axis of extent 1 joins any."""
+    groups: list[list[int]] = []
+
+    def go_on(outer: int, inner: int) -> bool:
+        return all(
+            a.strides is not None and a.strides[outer] == a.strides[inner] * extents[inner] for a in found
+        )
+
+    for axis in extents:
+        wide = [x for x in groups[-1] if extents[x] > 1] if groups else []
+        if groups and (extents[axis] == 1 or not wide or go_on(wide[-1], axis)):
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    return groups
+
+
 def fuse_contiguous(
     sch: s_tir.Schedule, loops: Sequence[LoopRV], found: Sequence[Access], axes: Iterable[int]
 ) -> list[Group]:
     """The adjacent loops number `axes` of a block with accesses `found`, fused wherever every access goes
     on from one row to the next."""
+    extents = {axis: extent_of(sch, loops[axis]) for axis in axes}
     groups: list[Group] = []
-    for axis in axes:
-        extent = extent_of(sch, loops[axis])
-        strides = tuple(None if a.strides is None else a.strides[axis] for a in found)
-        last = groups[-1] if groups else None
-        if last is not None and extent == 1:
-            last.loop = sch.fuse(last.loop, loops[axis])
-        elif last is not None and last.extent == 1:
-            groups[-1] = Group(sch.fuse(last.loop, loops[axis]), extent, strides)
-        elif last is not None and all(
-            outer is not None and inner is not None and outer == inner * extent
-            for outer, inner in zip(last.strides, strides, strict=True)
-        ):
-            groups[-1] = Group(sch.fuse(last.loop, loops[axis]), last.extent * extent, strides)
-        else:
-            groups.append(Group(loops[axis], extent, strides))
+    for part in contiguous(extents, found):
+        loop = sch.fuse(*(loops[x] for x in part)) if len(part) > 1 else loops[part[0]]
+        last = next((x for x in reversed(part) if extents[x] > 1), part[-1])
+        strides = tuple(None if a.strides is None else a.strides[last] for a in found)
+        groups.append(Group(loop, math.prod(extents[x] for x in part), strides))
     return groups
 
 

@@ -1,13 +1,18 @@
 """The one contraction schedule: C[b, m, n] += A[b, m, k] * B[b, k, n], with A and B read through index expressions.
 
 Matmul in its four transposes, conv2d and both its gradients are contractions; which loops are m, n and k follows
-from who reads what (`roles`). The schedule brings them all to the same five stages:
+from who reads what (`roles`), the numbers from shape and machine (`tiles`). The schedule brings them all to the same
+five stages:
 
     pack A    rows padded to whole tiles, read through A's index expression (skipped where A can be read as it lies)
-    pack B    panels of NR columns, [n // NR, k, n % NR], zeros beyond the edge (im2col happens here)
+    pack B    panels of NR columns, [n // NR, k, n % NR], zeros beyond the edge
     clear     an MR x NR tile of accumulators, which stay in vector registers
     update    the micro-kernel: per k one row of the panel, MR broadcasts, MR * NR / lanes fused multiply-adds
     store     the tile, with whatever elementwise epilogue followed the contraction applied to it
+
+Of a convolution's operands one is read through windows, several times each element. Where tiles fit into the rows of
+the images it is A: its elements are broadcast from the padded images where they lie, vectors run over the filters, and
+the tile is stored along its rows. Else it is B, and packing it makes the columns of im2col.
 
 The blocking follows Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008): the panel
 of B stays in L1/L2 while a block of A's rows passes.
@@ -15,25 +20,14 @@ of B stays in L1/L2 while a block of A's rows passes.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-
-import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import PrimFunc
 
-from .common import is_reduction
-from .roles import Roles, index_map, roles, turned
+from .common import calls, divisor, extent_of, is_reduction
+from .roles import Roles, axes_of, index_map, roles
 from .target import Machine
-
-ROWS = {16: 6, 32: 12}  # rows of a tile by number of vector registers: 6 x 2 accumulators, 2 of B, 1 of A
-VECTORS = 2  # vectors in a row of the tile
-BLOCK_BYTES = 2 * 1024 * 1024  # of A's rows between two passes over B: what still streams well from L3
-RESIDENT_BYTES = 1024 * 1024  # up to here all of A stays near, and panels of B are packed one at a time
-COPY_COLUMNS = 6  # copying an element of A costs as much as using it for so many columns of C
-DIRECT_ROWS = 4  # up to so many rows packing B costs more than it saves
-PARALLEL_FLOP = 2_000_000  # about 20 us on one core; below, a parallel region costs more than it gives
+from .tiles import Tile, choose, group
 
 
 def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
@@ -46,95 +40,28 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     if len(reductions) != 1 or len(sch.get_output_blocks(sch.get_sblock("root"))) != 1:
         return None
     found = roles(sch.get(reductions[0]))
-    if found is None or min(found.size(found.m), found.size(found.n)) < 2 or 0 in found.extents:
+    if found is None or 0 in found.extents or min(map(found.size, (found.m, found.n, found.k))) < 2:
         return None
-    dtype = str(sch.get(reductions[0]).writes[0].source.dtype)
-    found = turned(found, machine.lanes(dtype))
-    _tile(sch, reductions[0], found, choose(found, machine, dtype))
+    c = reductions[0]
+    dtype = str(sch.get(c).writes[0].source.dtype)
+    computed = [any(_feeds(sch, block, c, read) for block in sch.get_producers(c)) for read in (0, 1)]
+    _tile(sch, c, *choose(found, machine, dtype, computed))
     return sch
 
 
-@dataclass(frozen=True)
-class Tile:
-    """The numbers of one schedule."""
-
-    rows: int  # MR
-    columns: int  # NR
-    lanes: int
-    block: int  # tiles of rows between two passes over B
-    panels: bool  # a panel of B at a time is packed, and all rows pass; else blocks of rows, B packed before
-    pack_a: bool
-    pack_b: bool
-    parallel: bool
-    many: int  # so many batches keep all threads busy
-
-
-def choose(r: Roles, machine: Machine, dtype: str) -> Tile:
-    """Tile sizes and packing by shape, vector width and number of registers."""
-    a_contiguous, b_contiguous = r.contiguous[r.a] == r.k[-1], r.contiguous[1 - r.a] == r.n[-1]
-    m, n, k = r.size(r.m), r.size(r.n), r.size(r.k)
-    lanes, itemsize = machine.lanes(dtype), tvm.DataType(dtype).bits // 8
-    rows = _rows(m, n, ROWS.get(machine.registers, 6))
-    columns = _vectors(rows, n, lanes, machine) * lanes
-    direct_b = b_contiguous and m <= DIRECT_ROWS and n % columns == 0
-    parallel = machine.threads > 1 and 2 * r.size(r.batch) * m * n * k >= PARALLEL_FLOP
-    resident = m * k * itemsize <= RESIDENT_BYTES
-    return Tile(
-        rows,
-        columns,
-        lanes,
-        block=_block(-(-m // rows), BLOCK_BYTES // (rows * k * itemsize), machine.threads if parallel else 1),
-        panels=(resident and -(-n // columns) * r.size(r.batch) >= machine.threads) or direct_b,
-        pack_a=not a_contiguous or m % rows != 0,
-        pack_b=not direct_b,
-        parallel=parallel,
-        many=4 * machine.threads,
-    )
-
-
-def _rows(m: int, n: int, most: int) -> int:
-    """Rows of a tile: fewest steps over m. A shorter tile hides the latency of its additions worse, and one
-    that does not divide m has A copied and padded, which weighs the more the fewer columns use the copy."""
-    if m <= most:
-        return m
-
-    def cost(rows: int) -> float:
-        steps = -(-m // rows) * (rows + 0.25 * (most - rows))
-        return steps + (m * COPY_COLUMNS / n if m % rows else 0)
-
-    return min(range(most, most // 2, -1), key=cost)
-
-
-def _block(tiles: int, most: int, threads: int) -> int:
-    """Tiles of rows in a block: at most `most`, blocks of about one size, as many for one thread as for another."""
-    blocks = -(-tiles // max(most, 1))
-    blocks = -(-blocks // threads) * threads
-    return -(-tiles // blocks)
-
-
-def _vectors(rows: int, n: int, lanes: int, machine: Machine) -> int:
-    """Vectors in a row of the tile: as many as keep the accumulators in registers, without much beyond the edge."""
-    most = max(VECTORS, (machine.registers - 4) // rows)
-    padded = {count: -(-n // (count * lanes)) * count for count in range(1, min(most, 4) + 1)}
-    least = min(padded.values())
-    return max(
-        count for count, total in padded.items() if total <= least * (1.05 if count > VECTORS else 1.15)
-    )
-
-
 def _downstream(sch: s_tir.Schedule, block: SBlockRV) -> list[SBlockRV]:
-    """The consumers of a block, theirs, and so on, in order. The chain must be one: an epilogue."""
-    chain = []
-    while consumers := sch.get_consumers(block):
-        block = consumers[0]
-        chain.append(block)
-    return chain
+    """Everything computed from what a block writes, in order."""
+    names, found = {sch.get(block).name_hint}, []
+    for other in sch.get_child_blocks(sch.get_sblock("root")):
+        if any(sch.get(p).name_hint in names for p in sch.get_producers(other)):
+            names.add(sch.get(other).name_hint)
+            found.append(other)
+    return found
 
 
-def _feeds(sch: s_tir.Schedule, block: SBlockRV, reader: SBlockRV) -> bool:
-    """Whether `reader` reads what `block` writes."""
-    written = sch.get(block).writes[0].source
-    return any(region.source.same_as(written) for region in sch.get(reader).reads)
+def _feeds(sch: s_tir.Schedule, block: SBlockRV, reader: SBlockRV, read: int) -> bool:
+    """Whether `reader` reads what `block` writes as its operand `read`."""
+    return sch.get(reader).reads[read].source.same_as(sch.get(block).writes[0].source)
 
 
 def _producer(sch: s_tir.Schedule, block: SBlockRV, read: int) -> SBlockRV:
@@ -144,50 +71,21 @@ def _producer(sch: s_tir.Schedule, block: SBlockRV, read: int) -> SBlockRV:
 
 
 def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile) -> None:
-    spatial = [i for i in range(len(r.extents)) if i not in r.k]
-    before = [b for b in sch.get_child_blocks(sch.get_sblock("root")) if not is_reduction(sch, b)]
-    after = _downstream(sch, c)
-
-    # One matrix product: operands and result get an intermediate each, indexed by (batch..., m, k) and so on.
     a_read = sch.reindex(c, ("read", r.a))
     b_read = sch.reindex(c, ("read", 1 - r.a))
     store = sch.reindex(c, ("write", 0))
-    stages = []  # what pads images for B is computed once a batch, so that packing need not ask for bounds
-    for block in before:
-        if any(sch.get(block).same_as(sch.get(x)) for x in after):
-            continue
-        if r.batch and tile.panels and _feeds(sch, block, b_read):
-            stages.append(block)
-        else:
-            sch.compute_inline(block)
-    for block in after:
-        sch.reverse_compute_inline(block)  # the epilogue, into the store
-    sch.transform_layout(a_read, ("write", 0), index_map(r, list(r.axes[r.a]), [r.m, r.k]))
-    sch.transform_layout(b_read, ("write", 0), index_map(r, list(r.axes[1 - r.a]), [r.n, r.k]))
-    sch.transform_block_layout(a_read, index_map(r, list(r.axes[r.a]), [r.m, r.k]))
-    sch.transform_block_layout(b_read, index_map(r, list(r.axes[1 - r.a]), [r.n, r.k]))
-    sch.transform_layout(store, ("read", 0), index_map(r, spatial, [r.m, r.n]))
-    sch.transform_block_layout(store, index_map(r, spatial, [r.m, r.n]))
-    sch.transform_block_layout(c, index_map(r, list(range(len(r.extents))), [r.m, r.n, r.k]))
-
-    # Whole tiles only: zeros beyond the edge of A and B, results beyond the edge of C are not stored.
-    sch.pad_einsum(c, [1] * len(r.batch) + [tile.rows, tile.columns, 1])
-    a, b = _producer(sch, c, r.a), _producer(sch, c, 1 - r.a)
-    for packed, read in ((a, a_read), (b, b_read)):
-        if not sch.get(packed).same_as(sch.get(read)):
-            sch.compute_inline(read)
-    result = sch.get_consumers(c)[0]
-    if not sch.get(result).same_as(sch.get(store)):
-        sch.compute_inline(result)
+    stages = _inline_others(sch, c, r, tile, (a_read, b_read, store))
+    a, b = _as_product(sch, c, r, tile, a_read, b_read, store)
 
     *batch, m, n, k = sch.get_loops(c)
     m0, m1 = sch.split(m, [None, tile.rows])
     n0, n1 = sch.split(n, [None, tile.columns])
+    ks = sch.split(k, [r.extents[axis] for axis in r.k]) if tile.direct else [k]
     if tile.panels:
-        sch.reorder(*batch, n0, m0, k, m1, n1)
+        sch.reorder(*batch, n0, m0, *ks, m1, n1)
     else:
         mo, m0 = sch.split(m0, [None, tile.block])
-        sch.reorder(*batch, mo, n0, m0, k, m1, n1)
+        sch.reorder(*batch, mo, n0, m0, *ks, m1, n1)
 
     # Each stage where its data is reused.
     outer = n0 if tile.panels else mo
@@ -200,31 +98,101 @@ def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile) -> None:
     else:
         sch.compute_inline(b)
 
-    for block in stages:
-        sch.compute_at(block, batch[-1])
-        own = sch.get_loops(block)[len(batch)]
-        if sch.can_decompose_padding(block, own):
-            sch.decompose_padding(block, own)  # zeros, then a copy without conditions
-
     # The accumulators are the tile's own; the whole tile is unrolled, so they stay in registers.
     sch.set_scope(c, 0, "local")
     sch.reverse_compute_at(store, m0)
+    for block in stages:
+        _place(sch, block, batch, tile)
     _unroll(sch, m1, n1, tile)
-    if r.size(r.n) % tile.columns:
+    fused = [] if not tile.parallel else batch if tile.by_batch else [*batch, outer]
+    if r.size(r.n) % tile.columns and not (fused[1:] and fused[-1] is n0):  # fused loops take no hint
         sch.annotate(n0, "pragma_loop_partition_hint", 1)  # the ragged panel gets loops of its own
-    if tile.parallel:  # before the update loses its initialisation, which is what shows it to be safe
-        sch.parallel(_outermost(sch, batch, outer, tile))
-    sch.decompose_reduction(c, k)
+    if fused:  # before the update loses its initialisation, which is what shows it to be safe
+        sch.parallel(sch.fuse(*fused) if fused[1:] else fused[0])
+    sch.decompose_reduction(c, ks[0])
     rows, columns = sch.get_loops(store)[-2:]
-    _unroll(sch, rows, columns, tile)
+    last = max(i for i in range(len(r.extents)) if i not in r.k and r.extents[i] > 1)
+    if tile.direct or last in r.m:  # C is contiguous along the rows
+        sch.reorder(columns, rows)
+        sch.unroll(columns)
+        sch.vectorize(rows)
+    else:
+        _unroll(sch, rows, columns, tile)
 
 
-def _outermost(sch: s_tir.Schedule, batch: list[LoopRV], outer: LoopRV, tile: Tile) -> LoopRV:
-    """The loop to run in parallel: all batches where there are enough of them, else also the blocks in each."""
-    if not batch:
-        return outer
-    count = math.prod(int(sch.get(loop).extent) for loop in batch)
-    return sch.fuse(*batch) if count >= tile.many else sch.fuse(*batch, outer)
+def _inline_others(
+    sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile, own: tuple[SBlockRV, SBlockRV, SBlockRV]
+) -> list[SBlockRV]:
+    """Inlines what comes before the contraction and after it; returns the stages that are left: what a windowed
+    operand is read from, as padded images, so that reading it need not ask for bounds."""
+    a_read, b_read, store = own
+    after = _downstream(sch, store)
+    names = {sch.get(block).name_hint for block in [*own, *after]}
+    stages = []
+    for block in sch.get_child_blocks(sch.get_sblock("root")):
+        if is_reduction(sch, block) or sch.get(block).name_hint in names:
+            continue
+        reader = a_read if tile.direct else b_read
+        if (tile.direct or (r.batch and tile.panels)) and _feeds(sch, block, reader, 0):
+            stages.append(block)
+        else:
+            sch.compute_inline(block)
+    for block in after[:-1]:
+        sch.compute_inline(block)  # into those made of it, until one value is left,
+    for block in after[-1:]:
+        sch.reverse_compute_inline(block)  # which is what is stored
+    return stages
+
+
+def _as_product(
+    sch: s_tir.Schedule,
+    c: SBlockRV,
+    r: Roles,
+    tile: Tile,
+    a_read: SBlockRV,
+    b_read: SBlockRV,
+    store: SBlockRV,
+) -> tuple[SBlockRV, SBlockRV]:
+    """One matrix product in whole tiles: operands and result get an intermediate each, indexed by (batch..., m, k)
+    and so on, with zeros beyond the edge of A and B. Returns the blocks that write A and B."""
+    spatial = [i for i in range(len(r.extents)) if i not in r.k]
+    for block, read, own in ((a_read, r.a, r.m), (b_read, 1 - r.a, r.n)):
+        layout = index_map(r, axes_of(sch.get(c), read), [own, r.k])
+        sch.transform_layout(block, ("write", 0), layout)
+        sch.transform_block_layout(block, layout)
+    sums = sch.get(c).writes[0].source
+    read = next(i for i, region in enumerate(sch.get(store).reads) if region.source.same_as(sums))
+    sch.transform_layout(store, ("read", read), index_map(r, spatial, [r.m, r.n]))
+    sch.transform_block_layout(store, index_map(r, spatial, [r.m, r.n]))
+    sch.transform_block_layout(c, index_map(r, list(range(len(r.extents))), [r.m, r.n, r.k]))
+
+    sch.pad_einsum(c, [1] * len(r.batch) + [tile.rows, tile.columns, 1])
+    a, b = _producer(sch, c, r.a), _producer(sch, c, 1 - r.a)
+    for packed, read_block in ((a, a_read), (b, b_read)):
+        if not sch.get(packed).same_as(sch.get(read_block)):
+            sch.compute_inline(read_block)
+    result = sch.get_consumers(c)[0]
+    if not sch.get(result).same_as(sch.get(store)):
+        sch.compute_inline(result)  # what lies beyond the edge of C is not stored
+    return a, b
+
+
+def _place(sch: s_tir.Schedule, block: SBlockRV, batch: list[LoopRV], tile: Tile) -> None:
+    """A stage of images: for one batch at a time, or all before where batches do not run one after another."""
+    together = len(batch) if batch and (tile.by_batch or not tile.parallel) else 0
+    if together:
+        sch.compute_at(block, batch[-1])
+    loops = sch.get_loops(block)
+    if tile.parallel and not together:
+        loops = [sch.fuse(*loops[:-2]), *loops[-2:]]
+        sch.parallel(loops[0])
+    if sch.can_decompose_padding(block, loops[-2]):
+        sch.decompose_padding(block, loops[-2])  # zeros, then a copy without conditions
+    if "tirx.if_then_else" not in calls(sch, block):
+        row = sch.get_loops(block)[-1]
+        width = divisor(extent_of(sch, row), 1, 2 * tile.lanes) or 1
+        if width >= 4:
+            sch.vectorize(sch.split(row, [None, width])[1])
 
 
 def _unroll(sch: s_tir.Schedule, rows: LoopRV, columns: LoopRV, tile: Tile) -> None:
@@ -239,7 +207,7 @@ def _pack_a(sch: s_tir.Schedule, a: SBlockRV, tile: Tile, at: LoopRV | None, r: 
     """A's rows, padded to whole tiles. Where k is contiguous they are copied as they lie: fast, and the
     micro-kernel reads MR streams. Else the rows of a tile lie side by side, k by k."""
     rows = tile.rows
-    as_it_lies = r.contiguous[r.a] == r.k[-1]
+    as_it_lies = r.contiguous[r.a] == r.last(r.k)
     if not as_it_lies:
         layout = tirx.IndexMap.from_func(
             lambda *i: (*i[:-2], i[-2] // rows, i[-1], i[-2] % rows), ndim=_rank(sch, a), index_dtype="int32"
@@ -274,14 +242,14 @@ def _pack_b(sch: s_tir.Schedule, b: SBlockRV, tile: Tile, at: LoopRV | None, r: 
     n0, n1 = sch.split(n, [None, columns])
     sch.reorder(n0, k, n1)
     # Lanes of a group lie in one row of C, so B's addresses run on: one vector, and divisions once a group.
-    group = math.gcd(columns, r.extents[r.n[-1]]) if len(r.n) > 1 else columns
-    n1, lanes = sch.split(n1, [None, group])
+    width = group(r, columns)
+    n1, lanes = sch.split(n1, [None, width])
     ks = sch.split(k, [r.extents[axis] for axis in r.k]) if len(r.k) > 1 else [k]  # needs no division
-    if group >= 4:
+    if width >= 4:
         sch.reorder(n1, *ks, lanes)
     else:
         sch.unroll(n1)
-    if group > 1:
+    if width > 1:
         sch.vectorize(lanes)
     if at is None and tile.parallel:
         sch.parallel(n0)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from typing import Any
+
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import SBlockRV
 
 from . import common
-from .common import PARALLEL_WORK, VECTORS, Group
+from .common import COSTLY_VECTORS, PARALLEL_WORK, VECTORS, Access, Group
+from .stages import Expr, Stage, extents, read_stages, size, with_nests
+from .straight import Straight, block_of, sequence, steps, unravelled
 from .target import Machine
 
 TILE = 16  # rows and columns of a transposed tile: a cache line of float32 each way
@@ -14,16 +20,110 @@ CHUNK = 16  # steps of a thread's share when a ragged loop is cut: some 2 KiB of
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
-    """Every result in one loop nest over its memory, vectorized, parallel where large. Declines sums."""
+    """Every result in one loop nest over its memory, vectorized, parallel where large; results of one shape in the same
+    nest, which stores only what it has read all inputs for. Declines sums."""
     if machine.kind != "llvm":
         return None
     sch = common.start(func)
     if not all(common.is_spatial(sch, block) for block in common.stages(sch)):
         return None
     common.inline_spatial(sch)  # one pass over memory
-    for block in common.stages(sch):
+    if len(common.stages(sch)) > 1:
+        sch, blocks = _joined(sch, machine)
+    else:
+        blocks = common.stages(sch)
+    for block in blocks:
         stage(sch, block, machine, common.work(sch, block) >= PARALLEL_WORK)
     return sch
+
+
+def _joined(sch: s_tir.Schedule, machine: Machine) -> tuple[s_tir.Schedule, list[SBlockRV]]:
+    """The schedule with stages of one domain joined and done, where what they read allows it, and its other blocks."""
+    func = next(iter(sch.mod.functions.values()))
+    stages = read_stages(func)
+    if stages is None or any(size(stage.iters) == 0 for stage in stages):
+        return sch, common.stages(sch)
+    found = dict(
+        zip((s.buffer for s in stages), (common.accesses(sch, b) for b in common.stages(sch)), strict=True)
+    )
+    groups = _domains(stages)
+    nests = []
+    for group in groups:
+        if len(group) == 1:
+            nests.append(group[0].loops)
+            continue
+        own = {stage.buffer for stage in group}
+        outside = {load.source for s in stages if s.buffer not in own for load in s.loads()}
+        accesses = [access for stage in group for access in found[stage.buffer]]
+        nests.append(
+            block_of(group[-1].name, _nest(group, own & {*func.params, *outside}, accesses, machine))
+        )
+    joined = common.start(with_nests(func, nests))
+    blocks = zip(groups, common.stages(joined), strict=True)
+    return joined, [block for group, block in blocks if len(group) == 1]
+
+
+def _domains(stages: Sequence[Stage]) -> list[list[Stage]]:
+    """The stages in groups of one domain, each behind those whose results it reads; within a group these are read only
+    at the index that is computed."""
+    groups: list[list[Stage]] = []
+    home: dict[Any, int] = {}  # a buffer, and the group that writes it
+    for stage in stages:
+        inside = [load for load in stage.loads() if load.source in home]
+        first = max((home[load.source] for load in inside), default=0)
+        if any(home[load.source] == first and not _at_own_index(load, stage) for load in inside):
+            first += 1
+        fits = [i for i in range(first, len(groups)) if extents(groups[i][0].iters) == extents(stage.iters)]
+        if not fits:
+            groups.append([])
+        home[stage.buffer] = fits[0] if fits else len(groups) - 1
+        groups[home[stage.buffer]].append(stage)
+    return groups
+
+
+def _at_own_index(load: Expr, stage: Stage) -> bool:
+    if size(stage.iters) == 1:
+        return True
+    return len(load.indices) == len(stage.iters) and all(
+        index.same_as(v.var) or int(v.dom.extent) == 1
+        for index, v in zip(load.indices, stage.iters, strict=True)
+    )
+
+
+def _nest(group: Sequence[Stage], kept: set[Any], accesses: list[Access], machine: Machine) -> tirx.Stmt:
+    """The loops over a group's domain, which store the buffers `kept`."""
+    shape = extents(group[0].iters)
+    axes = common.contiguous(dict(enumerate(shape)), accesses)
+    *outer, inner = [math.prod(shape[axis] for axis in part) for part in axes] or [1]
+    lanes = machine.lanes(group[0].buffer.dtype)
+    straight_on = all(
+        a.strides is not None and (not axes or a.strides[axes[-1][-1]] in (0, 1)) for a in accesses
+    )
+    costly = any(common.is_costly_code(stage.value) for stage in group)
+    width = lanes * (COSTLY_VECTORS if costly else VECTORS) if straight_on else 1
+    parallel = math.prod(shape) * sum(common.operations(stage.value) for stage in group) >= PARALLEL_WORK
+    row = tirx.Var("row", "int32")
+
+    def code(index: Expr, straight: Straight) -> None:
+        parts = [*unravelled(row, outer), index]
+        position = [
+            i for part, at in zip(axes, parts, strict=False) for i in unravelled(at, [shape[x] for x in part])
+        ]
+        values: dict[Any, Expr] = {}
+        for stage in group:
+            names = {v.var: at for v, at in zip(stage.iters, position, strict=True)}
+            value = straight.value(
+                straight.evaluate(stage.value, names, lambda load: values.get(load.source))
+            )
+            values[stage.buffer] = value
+            if stage.buffer in kept:
+                straight.store(stage.buffer, value, position[: len(stage.indices)])
+
+    loops = sequence(steps(0, inner, min(width, inner), parallel and not outer, code))
+    if not outer:
+        return loops
+    kind = tirx.ForKind.PARALLEL if parallel else tirx.ForKind.SERIAL
+    return tirx.For(row, 0, math.prod(outer), kind, loops)
 
 
 def stage(sch: s_tir.Schedule, block: SBlockRV, machine: Machine, parallel: bool) -> None:

@@ -6,6 +6,7 @@ other side, a few rows at a time are added to the whole result.
 
 from __future__ import annotations
 
+import tvm
 from tvm import s_tir
 from tvm.s_tir.schedule import SBlockRV
 from tvm.tirx import PrimFunc
@@ -15,7 +16,8 @@ from .roles import Roles, roles
 from .target import Machine
 
 ROWS = 4  # rows summed together: enough additions under way to hide their latency
-VECTORS = 2  # accumulators of a row
+ROW_BITS = 512  # accumulators of a row: with more in all than 16 AVX2 registers hold, LLVM keeps them in memory
+VECTORS = 2  # of the result, updated together
 STREAMS = 4  # rows added to the result at a time: as many as the prefetcher follows
 CHUNK = 4096  # columns of the result that stay in L1 while rows are added
 PARALLEL_BYTES = 512 * 1024  # of the matrix: about 10 us at the speed of the last cache
@@ -51,7 +53,8 @@ def _along_the_sum(
     sch: s_tir.Schedule, block: SBlockRV, r: Roles, axis: int, lanes: int, shares: int
 ) -> bool:
     """out[i] = sum_k A[i, k] * x[k], A's rows contiguous."""
-    width = common.divisor(r.extents[r.k[0]], lanes, VECTORS * lanes)
+    most = max(lanes, ROW_BITS // tvm.DataType(sch.get(block).writes[0].source.dtype).bits)
+    width = common.divisor(r.extents[r.k[0]], lanes, most)
     if width is None:
         return False
     rows = max(count for count in (1, 2, ROWS) if r.extents[axis] % count == 0)

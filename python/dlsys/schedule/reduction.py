@@ -9,15 +9,15 @@ from __future__ import annotations
 import math
 
 from tvm import s_tir, tirx
-from tvm.s_tir.schedule import LoopRV, SBlockRV, ScheduleError
+from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from . import common, elementwise
-from .common import MAX_VECTORS, PARALLEL_WORK, VECTORS, Group
+from . import common, elementwise, rows
+from .common import MAX_VECTORS, PARALLEL_WORK, Group
+from .rows import ACCUMULATORS
 from .target import Machine
 
 PARTS = 8  # parts of a long sum that has few results, for threads to share
 PART_TERMS = 64  # fewest terms of a part: against them its own result is cheap
-ACCUMULATORS = 4  # vectors in which a row is summed: an add waits four cycles for the one before it
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
@@ -26,18 +26,15 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     if machine.kind != "llvm":
         return None
     sch = common.start(func)
-    sums = [block for block in common.stages(sch) if common.is_reduction(sch, block)]
-    if not sums:
+    if not any(common.is_reduction(sch, block) for block in common.stages(sch)):
         return None
-    if len(sums) > 1:
-        try:
-            chained = _chain(common.start(func), machine)
-        except ScheduleError:
-            chained = None
-        if chained is not None:
-            return chained
-    common.inline_spatial(sch)
-    for block in common.stages(sch):
+    found = rows.schedule(func, machine)
+    if found is not None:
+        sch, behind = found
+    else:
+        common.inline_spatial(sch)
+        behind = common.stages(sch)
+    for block in behind:
         parallel = common.work(sch, block) >= PARALLEL_WORK
         if common.is_reduction(sch, block):
             _reduce(sch, block, machine, parallel)
@@ -124,7 +121,8 @@ def _columns(
     sch.reorder(*terms, vector)
     if outer is None:
         outer = sch.add_unit_loop(terms[0])
-    held = sch.cache_write(block, 0, "local") if hold else None  # the sums stay in registers
+    # the sums stay in registers: TVM puts a small "global" array on the stack, any "local" one in a workspace
+    held = sch.cache_write(block, 0, "global") if hold else None
     if held is not None:
         sch.reverse_compute_at(held, outer)
     if parallel:
@@ -171,9 +169,7 @@ def _ragged_rows(sch: s_tir.Schedule, block: SBlockRV, lanes: int, parallel: boo
 
 
 def _rfactor(sch: s_tir.Schedule, block: SBlockRV, loop: LoopRV) -> SBlockRV:
-    partial = sch.rfactor(loop, len(sch.get(block).writes[0].source.shape))
-    sch.set_scope(partial, 0, "local")
-    return partial
+    return sch.rfactor(loop, len(sch.get(block).writes[0].source.shape))
 
 
 def _vectorize(sch: s_tir.Schedule, partial: SBlockRV, row: LoopRV) -> None:
@@ -191,89 +187,3 @@ def _vectorize(sch: s_tir.Schedule, partial: SBlockRV, row: LoopRV) -> None:
 
 def _same(sch: s_tir.Schedule, a: LoopRV, b: LoopRV) -> bool:
     return sch.get_sref(a).same_as(sch.get_sref(b))
-
-
-# A chain over rows
-
-
-def _chain(sch: s_tir.Schedule, machine: Machine) -> s_tir.Schedule | None:
-    """Stages that share rows: each row runs through all of them while it is in cache. A last sum over the
-    rows too is cut into a sum a row and the sum of those. Declines where a stage would run repeatedly."""
-    common.inline_spatial(sch)
-    blocks = common.stages(sch)
-    parallel = sum(common.work(sch, block) for block in blocks) >= PARALLEL_WORK
-    after = _after_rows(sch, blocks)
-    if after and not _cut_rows(sch, blocks[-after]):
-        return None
-    for block in common.stages(sch)[: -after or None]:
-        if common.is_reduction(sch, block) and _reads_along(sch, block):
-            _row_vectors(sch, block, common.bits_lanes(sch, block, machine))
-    *placed, sink = common.stages(sch)[: -after or None]
-    loops, kinds = sch.get_loops(sink), [v.iter_type for v in sch.get(sink).iter_vars]
-    if len(loops) != len(kinds):
-        return None
-    leading = [x for x, kind in zip(loops, kinds, strict=True) if kind == tirx.IterVar.DataPar]
-    if not common.is_reduction(sch, sink):
-        leading.pop()  # runs along the row
-    if not leading:
-        return None
-    sch.reorder(*leading, *(x for x in loops if not any(_same(sch, x, y) for y in leading)))
-    row = _fused(sch, leading)
-    for block in reversed(placed):
-        sch.compute_at(block, row, preserve_unit_loops=True)
-    if parallel:
-        sch.parallel(row)
-    for block in placed:
-        if math.prod(common.extent_of(sch, x) for x in sch.get_loops(block)) > 2 * common.domain(sch, block):
-            return None
-        if _is_partial(sch, block):
-            _vectorize(sch, block, row)
-        elif not common.is_reduction(sch, block):
-            _along(sch, block, machine)
-    if not common.is_reduction(sch, sink):
-        _along(sch, sink, machine)
-    return sch
-
-
-def _after_rows(sch: s_tir.Schedule, blocks: list[SBlockRV]) -> int:
-    """The number of last blocks from a sum on that leaves one number; 0 without such a sum."""
-    for i, block in enumerate(blocks):
-        results = [int(v.dom.extent) for v in sch.get(block).iter_vars if v.iter_type == tirx.IterVar.DataPar]
-        if common.is_reduction(sch, block) and math.prod(results) == 1 and common.domain(sch, block) > 1:
-            return len(blocks) - i
-    return 0
-
-
-def _cut_rows(sch: s_tir.Schedule, total: SBlockRV) -> bool:
-    """Cuts a sum over rows and along them into a sum a row, and the sum of those, in their order."""
-    loops = sch.get_loops(total)
-    if len(loops) != len(sch.get(total).iter_vars):
-        return False
-    *rows, _ = [loops[axis] for axis in _axes(sch, total, tirx.IterVar.CommReduce)]
-    if not rows:
-        return False
-    sch.rfactor(_fused(sch, rows), 0)
-    return True
-
-
-def _reads_along(sch: s_tir.Schedule, block: SBlockRV) -> bool:
-    """Whether the block's last iterator is a term, along which memory runs."""
-    return sch.get(block).iter_vars[-1].iter_type == tirx.IterVar.CommReduce and all(
-        a.strides is None or a.strides[-1] in (0, 1) for a in common.accesses(sch, block)
-    )
-
-
-def _is_partial(sch: s_tir.Schedule, block: SBlockRV) -> bool:
-    """Whether the block is one that `_row_vectors` made."""
-    return str(sch.get(block).writes[0].source.scope()) == "local"
-
-
-def _along(sch: s_tir.Schedule, block: SBlockRV, machine: Machine) -> None:
-    """Vectorizes a pointwise stage along its row."""
-    loop = sch.get_loops(block)[-1]
-    extent = common.extent_of(sch, loop)
-    strides = [None if a.strides is None else a.strides[-1] for a in common.accesses(sch, block)]
-    if extent == 1 or any(s not in (0, 1) for s in strides):
-        return
-    _, vector = common.split_vector(sch, loop, extent, common.bits_lanes(sch, block, machine), VECTORS)
-    sch.vectorize(vector)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from tvm import s_tir, tirx
+import tvm
+from tvm import s_tir, sym, tirx
 
 LONG_SUM = 64  # additions beside which storing a tile by its columns weighs little
 
@@ -19,13 +20,18 @@ class Roles:
     n: tuple[int, ...]
     k: tuple[int, ...]
     a: int  # which read is A, the operand that m runs over; the other is B
-    axes: tuple[tuple[int, ...], ...]  # what each read is indexed by
+    axes: tuple[tuple[int, ...], ...]  # what each read is indexed by, but for axes of one element
+    windows: tuple[tuple[frozenset[int], ...], ...]  # axes that a read adds up in an index, as convolution's
     contiguous: tuple[int, ...]  # the axis along which each read is contiguous in memory, -1 if there is none
     extents: tuple[int, ...]
 
     def size(self, axes: tuple[int, ...]) -> int:
         """The product of the extents of `axes`."""
         return math.prod(self.extents[axis] for axis in axes)
+
+    def last(self, axes: tuple[int, ...]) -> int:
+        """The last of `axes` along which there is more than one element; the last where there is none."""
+        return next((axis for axis in reversed(axes) if self.extents[axis] > 1), axes[-1])
 
 
 def roles(block: s_tir.SBlock) -> Roles | None:
@@ -47,10 +53,12 @@ def roles(block: s_tir.SBlock) -> Roles | None:
         return None
     variables = [iv.var for iv in block.iter_vars]
     reduced = [iv.iter_type == tirx.IterVar.CommReduce for iv in block.iter_vars]
-    used = [[v in _variables(list(load.indices)) for v in variables] for load in loads]
+    extents = tuple(int(iv.dom.extent) for iv in block.iter_vars)
+    reads = [_indices(load, block.iter_vars) for load in loads]
+    axes = [_axes(read, variables) for read in reads]
+    used = [[i in own for i in range(len(variables))] for own in axes]
     spatial = [i for i in range(len(variables)) if not reduced[i]]
     k = tuple(i for i in range(len(variables)) if reduced[i])
-    extents = tuple(int(iv.dom.extent) for iv in block.iter_vars)
     if len(store.indices) != len(spatial) or not all(
         extents[i] == 1 or index.same_as(variables[i])
         for index, i in zip(store.indices, spatial, strict=True)
@@ -70,8 +78,11 @@ def roles(block: s_tir.SBlock) -> Roles | None:
         n.insert(0, i)
     m = tuple(i for i in long if used[1 - b][i] and not used[b][i])
     batch = tuple(i for i in spatial if i not in n and i not in m)
-    axes = tuple(tuple(i for i in range(len(variables)) if reads[i]) for reads in used)
-    return Roles(batch, m, tuple(n), k, 1 - b, axes, tuple(_contiguous(x, variables) for x in loads), extents)
+    windows = tuple(
+        tuple(w for index in read if len(w := frozenset(_axes([index], variables))) > 1) for read in reads
+    )
+    contiguous = tuple(_contiguous(load, read, variables) for load, read in zip(loads, reads, strict=True))
+    return Roles(batch, m, tuple(n), k, 1 - b, tuple(axes), windows, contiguous, extents)
 
 
 def turned(r: Roles, lanes: int) -> Roles:
@@ -89,6 +100,20 @@ def turned(r: Roles, lanes: int) -> Roles:
     if waste(n) <= 1.02 * waste(m):
         return r
     return replace(r, m=r.n, n=r.m, a=1 - r.a)
+
+
+def over_windows(r: Roles) -> Roles:
+    """The transposed product of a convolution: m runs over the windows, n over the operand that has none.
+
+    The axis of k that shares an index with m's last one does not come last: two of its steps read the same
+    elements for two rows, and the compiler, to load them once, would keep more of them than there are registers.
+    """
+    a, m = 1 - r.a, r.n
+    beside = {i for window in r.windows[a] if m[-1] in window for i in window}
+    k = [i for i in r.k if i not in beside]
+    at = k.index(r.last(tuple(k))) if k else 0
+    k[at:at] = [i for i in r.k if i in beside]
+    return replace(r, m=m, n=r.m, k=tuple(k), a=a)
 
 
 def _fuse(r: Roles, axes: tuple[int, ...], variables: dict) -> tirx.PrimExpr:
@@ -116,8 +141,30 @@ def _variables(indices: list) -> set:
     return found
 
 
-def _contiguous(load: tirx.PrimExpr, variables: list) -> int:
-    """The axis whose next value is read from the next address: the last index is that axis plus others."""
-    found = _variables([load.indices[-1]])
-    own = [i for i, v in enumerate(variables) if v in found]
-    return own[-1] if own and load.indices[-1].same_as(variables[own[-1]]) else -1
+def axes_of(block: s_tir.SBlock, read: int) -> list[int]:
+    """The axes of a contraction that index its operand `read`, each of which is an axis alone."""
+    variables = [iv.var for iv in block.iter_vars]
+    product = block.body.value.b
+    load = (product.a, product.b)[read]
+    return [next(i for i, v in enumerate(variables) if index.same_as(v)) for index in load.indices]
+
+
+def _indices(load: tirx.PrimExpr, iters: list[tirx.IterVar]) -> list[tirx.PrimExpr]:
+    """The indices of a load without the axes of one element."""
+    analyzer = sym.Analyzer()
+    for iv in iters:
+        analyzer.bind(iv.var, tvm.ir.Range(0, iv.dom.extent))
+    return [analyzer.simplify(index) for index in load.indices]
+
+
+def _axes(indices: list, variables: list) -> tuple[int, ...]:
+    """The axes that occur in `indices`."""
+    found = _variables(indices)
+    return tuple(i for i, v in enumerate(variables) if v in found)
+
+
+def _contiguous(load: tirx.PrimExpr, indices: list, variables: list) -> int:
+    """The axis whose next value is read from the next address: it alone is the last index of more than one value."""
+    last = [index for index, extent in zip(indices, load.source.shape, strict=True) if int(extent) > 1][-1:]
+    own = _axes(last, variables)
+    return own[0] if own and last[0].same_as(variables[own[0]]) else -1

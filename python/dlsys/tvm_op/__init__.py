@@ -11,7 +11,15 @@ or that this machine lacks. A kernel once built is not built again.
 
 from __future__ import annotations
 
-from .build import KernelSpec, build, cache_size, default_schedules
+from .build import (
+    KernelSpec,
+    build,
+    cache_size,
+    default_schedules,
+    runnable_target,
+    symbol_of,
+    uses_own_schedules,
+)
 from .factories import (
     make_broadcast_to,
     make_conv2d,
@@ -28,6 +36,7 @@ from .factories import (
     make_sgd_update,
 )
 from .kernel import Kernel
+from .library import linker, load_library, write_library
 
 __all__ = [
     "Kernel",
@@ -35,6 +44,8 @@ __all__ = [
     "build",
     "cache_size",
     "default_schedules",
+    "linker",
+    "load_library",
     "make_broadcast_to",
     "make_conv2d",
     "make_elemwise_add",
@@ -48,4 +59,8 @@ __all__ = [
     "make_relu",
     "make_relu_gradient",
     "make_sgd_update",
+    "runnable_target",
+    "symbol_of",
+    "uses_own_schedules",
+    "write_library",
 ]

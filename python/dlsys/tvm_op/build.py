@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -16,10 +17,10 @@ from tvm import te, tirx
 from tvm.target import Target
 
 from .. import compute, schedule
-from ..device import get_num_threads
 from ..errors import TargetError
 from ..schedule.target import resolve_target
-from .kernel import ArrayType, Kernel, Program
+from ..system import available_cores
+from .kernel import ArrayType, Kernel, Lowered
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,17 @@ class KernelSpec:
         name: what it is called in errors, listings and machine code.
         key: with `inputs`, what tells its formula from others; `te` is not compared.
         inputs: shape and dtype of each input.
-        te: the formula, from one `te.Tensor` per input to the output's.
+        te: the formula, from one `te.Tensor` per input to the output's, or to a tuple of outputs'.
+        in_place: whether an output may lie on an input, which the compiler is then told.
+        outputs: shape and dtype of each output, where they are known without the formula.
     """
 
     name: str
     key: Hashable
     inputs: tuple[ArrayType, ...]
-    te: Callable[..., te.Tensor]
+    te: Callable[..., te.Tensor | tuple[te.Tensor, ...]]
+    in_place: bool = False
+    outputs: tuple[ArrayType, ...] | None = None
 
 
 _cache: dict[Hashable, Kernel] = {}
@@ -54,6 +59,11 @@ def default_schedules() -> Iterator[None]:
         _scheduled.reset(token)
 
 
+def uses_own_schedules() -> bool:
+    """Whether kernels are built with our schedules now: not within `default_schedules`."""
+    return _scheduled.get()
+
+
 def cache_size() -> int:
     """How many kernels this process has built."""
     return len(_cache)
@@ -65,17 +75,18 @@ def build(specs: Sequence[KernelSpec], target: Any = "llvm") -> list[Kernel]:
     `target` is "llvm" (this CPU), "cuda", a dict such as {"kind": "llvm", "mcpu": "znver3"}, or a TVM Target.
     Raises TargetError for one that is unknown or that this machine cannot run.
     """
-    resolved = _runnable(resolve_target(target))
+    resolved = runnable_target(target)
     ours = _scheduled.get()
-    keys: list[Hashable] = [(spec.key, spec.inputs, str(resolved), ours) for spec in specs]
+    keys: list[Hashable] = [(spec.key, spec.inputs, spec.in_place, str(resolved), ours) for spec in specs]
     with _lock:
         missing = {key: spec for key, spec in zip(keys, specs, strict=True) if key not in _cache}
         _cache.update(_compile_all(missing, resolved, ours))
         return [_cache[key].named(spec.name) for key, spec in zip(keys, specs, strict=True)]
 
 
-def _runnable(target: Target) -> Target:
-    """The target, if this machine can run its code. Raises TargetError."""
+def runnable_target(value: Any) -> Target:
+    """The target that `value` means, if this machine can run its code. Raises TargetError."""
+    target = resolve_target(value)
     if target.kind.name == "cuda" and not (tvm.runtime.enabled("cuda") and tvm.cuda(0).exist):
         raise TargetError("target cuda: this machine has no usable CUDA device; use 'llvm'")
     return target
@@ -86,7 +97,7 @@ def _compile_all(missing: dict[Hashable, KernelSpec], target: Target, ours: bool
     if not missing:
         return {}
     items = list(missing.items())
-    parts = min(get_num_threads(), len(items))
+    parts = min(available_cores(), len(items))
     shares = [items[part::parts] for part in range(parts)]
     if parts == 1:
         return _compile(shares[0], target, ours)
@@ -100,22 +111,51 @@ def _compile_all(missing: dict[Hashable, KernelSpec], target: Target, ours: bool
 def _compile(
     items: Sequence[tuple[Hashable, KernelSpec]], target: Target, ours: bool
 ) -> dict[Hashable, Kernel]:
-    functions: dict[str, tirx.PrimFunc] = {}
-    made = []
-    for number, (key, spec) in enumerate(items):
-        inputs = [compute.placeholder(*kind, f"in{i}") for i, kind in enumerate(spec.inputs)]
-        output = spec.te(*inputs)
-        if any(output.same_as(value) for value in inputs):  # a formula without a stage writes nothing
-            output = compute.copy(output)
-        function = any_alignment(te.create_prim_func([*inputs, output]))
-        rule = "default"
-        if ours:
-            function, rule = schedule.apply(function, target)
-        symbol = f"{_identifier(spec.name)}_{number}" if len(items) > 1 else _identifier(spec.name)
-        functions[symbol] = function.with_attr("global_symbol", symbol)
-        made.append((key, spec, (compute.shape_of(output), str(output.dtype)), functions[symbol], rule))
-    program = Program(tvm.compile(tvm.IRModule(functions), target=target).mod, target)
-    return {key: Kernel(spec.name, spec.inputs, kind, f, rule, program) for key, spec, kind, f, rule in made}
+    lowered = {key: lower(spec, target, ours) for key, spec in items}
+    functions = {symbol_of(spec): lowered[key].function for key, spec in items}
+    module = tvm.compile(tvm.IRModule(functions), target=target).mod
+    return {key: kernel_in(module, spec, target, ours, lowered[key]) for key, spec in items}
+
+
+def lower(spec: KernelSpec, target: Target, ours: bool = True) -> Lowered:
+    """The formula's loops under the first schedule rule that takes them, or with `ours` false as TVM makes them."""
+    function, rule = prim_func(spec), "default"
+    if ours:
+        function, rule = schedule.apply(function, target)
+    return Lowered(function.with_attr("global_symbol", symbol_of(spec)), rule)
+
+
+def kernel_in(
+    module: tvm.runtime.Module, spec: KernelSpec, target: Target, ours: bool, lowered: Lowered | None = None
+) -> Kernel:
+    """The kernel of a spec that `module` holds. Its loops, unless given, are made when somebody asks for them."""
+    later = (lambda: lower(spec, target, ours)) if lowered is None else (lambda: lowered)
+    return Kernel(spec.name, spec.inputs, output_types(spec), target, symbol_of(spec), module, later)
+
+
+def _formula(spec: KernelSpec) -> tuple[list[te.Tensor], list[te.Tensor]]:
+    """The tensors of a formula's inputs and outputs."""
+    inputs = [compute.placeholder(*kind, f"in{i}") for i, kind in enumerate(spec.inputs)]
+    formula = spec.te(*inputs)
+    outputs: list[te.Tensor] = []
+    for value in formula if isinstance(formula, tuple) else (formula,):
+        taken = any(value.same_as(other) for other in [*inputs, *outputs])
+        outputs.append(compute.copy(value) if taken else value)  # a formula without a stage writes nothing
+    return inputs, outputs
+
+
+def output_types(spec: KernelSpec) -> tuple[ArrayType, ...]:
+    """Shape and dtype of each output."""
+    if spec.outputs is not None:
+        return spec.outputs
+    return tuple((compute.shape_of(value), str(value.dtype)) for value in _formula(spec)[1])
+
+
+def prim_func(spec: KernelSpec) -> tirx.PrimFunc:
+    """The formula as plain loops over its inputs, then its outputs."""
+    inputs, outputs = _formula(spec)
+    function = any_alignment(te.create_prim_func([*inputs, *outputs]))
+    return function.with_attr("tirx.noalias", False) if spec.in_place else function
 
 
 def any_alignment(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -129,6 +169,8 @@ def any_alignment(function: tirx.PrimFunc) -> tirx.PrimFunc:
     return tvm.ir.load_json(text.replace('"data_alignment":64', '"data_alignment":4'))
 
 
-def _identifier(name: str) -> str:
-    """A legal symbol close to `name`."""
-    return "k_" + re.sub(r"\W", "_", name, flags=re.ASCII)
+def symbol_of(spec: KernelSpec) -> str:
+    """The kernel's name in machine code: like its own, and another for every formula, so that modules can be joined."""
+    formula = repr((spec.key, spec.inputs, spec.in_place)).encode()
+    name = re.sub(r"\W", "_", spec.name, flags=re.ASCII)
+    return f"k_{name}_{hashlib.sha256(formula).hexdigest()[:12]}"

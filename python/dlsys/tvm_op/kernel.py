@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
+import tvm
 from tvm import tirx
 from tvm.runtime import Module
 from tvm.target import Target
@@ -27,21 +29,23 @@ SOURCES = ("asm", "ll", "cuda")
 
 
 @dataclass(frozen=True)
-class Program:
-    """What one compilation made: the module that holds a kernel among others, and its target."""
+class Lowered:
+    """A kernel before machine code: its scheduled loops, and the name of the rule that shaped them."""
 
-    module: Module
-    target: Target
+    function: tirx.PrimFunc
+    rule: str
 
 
 class Kernel:
-    """A compiled function of arrays, called with its inputs, then its output, which it fills.
+    """A compiled function of arrays, called with its inputs, then its outputs, which it fills.
 
     Attributes:
         name: the function's name.
         inputs: shape and dtype of each input.
-        output: shape and dtype of the output.
-        rule: the schedule rule that shaped its loops.
+        outputs: shape and dtype of each output.
+        target: what it is compiled for.
+        symbol: the function's name in its module.
+        module: the module that holds this kernel, among others that were compiled with it.
         function: the bare TVM function, for TVM tensors; it checks less and costs a fraction of a microsecond.
     """
 
@@ -49,28 +53,36 @@ class Kernel:
         self,
         name: str,
         inputs: Sequence[ArrayType],
-        output: ArrayType,
-        scheduled: tirx.PrimFunc,
-        rule: str,
-        program: Program,
+        outputs: Sequence[ArrayType],
+        target: Target,
+        symbol: str,
+        module: Module,
+        lower: Callable[[], Lowered],
     ) -> None:
+        """`lower` makes the scheduled loops, for who asks: a kernel that was loaded has not made them."""
         self.name = name
         self.inputs = tuple(inputs)
-        self.output = output
-        self.rule = rule
-        self.target = program.target
-        self.function = program.module[str(scheduled.attrs["global_symbol"])]
-        self._scheduled = scheduled
-        self._program = program
+        self.outputs = tuple(outputs)
+        self.target = target
+        self.symbol = symbol
+        self.module = module
+        self.function = module[symbol]
+        self._lower = cache(lower)
+
+    @property
+    def rule(self) -> str:
+        """The schedule rule that shaped its loops."""
+        return self._lower().rule
 
     def __call__(self, *arrays: Any) -> None:
-        """Run on the inputs, then the output: dlsys arrays, TVM tensors, or NumPy arrays of any alignment.
+        """Run on the inputs, then the outputs: dlsys arrays, TVM tensors, or NumPy arrays of any alignment.
 
-        The output may be one of the inputs where the operation is elementwise. Raises KernelArgumentError for a
+        An output may be one of the inputs where the operation is elementwise. Raises KernelArgumentError for a
         wrong number of arguments, or an output that cannot be written (read-only, non-contiguous, an input too);
         ShapeError, DTypeError and DeviceError for an argument of another shape, dtype or device.
         """
-        if self.rule in OVERWRITING and any(array is arrays[-1] for array in arrays[:-1]):
+        count = len(self.inputs)
+        if self.rule in OVERWRITING and any(array is out for array in arrays[:count] for out in arrays[count:]):
             raise KernelArgumentError(f"{self.name}: the output is also an input, which is read after it is written")
         plain = [array.tensor if type(array) is Array else array for array in arrays]
         if all(not isinstance(array, np.ndarray) or array.flags.carray for array in plain):
@@ -79,10 +91,11 @@ class Kernel:
                 return
             except (TypeError, ValueError, BufferError, RuntimeError):
                 pass  # below the same is checked again, argument by argument, in the user's words
-        types = (*self.inputs, self.output)
+        types = (*self.inputs, *self.outputs)
         if len(arrays) != len(types):
+            results = "the output" if len(self.outputs) == 1 else f"its {len(self.outputs)} outputs"
             raise KernelArgumentError(
-                f"{self.name}: takes {len(types)} arrays, its {len(self.inputs)} inputs and then the output; "
+                f"{self.name}: takes {len(types)} arrays, its {count} inputs and then {results}; "
                 f"got {len(arrays)}: {self!r}"
             )
         tensors = [self._tensor(position, value) for position, value in enumerate(arrays)]
@@ -90,9 +103,11 @@ class Kernel:
 
     def _tensor(self, position: int, value: Any) -> Any:
         """The argument as a TVM tensor of the right type, without a copy unless it is a non-contiguous input."""
-        is_output = position == len(self.inputs)
-        what = "the output" if is_output else f"input {position}"
-        shape, dtype = self.output if is_output else self.inputs[position]
+        is_output = position >= len(self.inputs)
+        what = f"input {position}"
+        if is_output:
+            what = "the output" if len(self.outputs) == 1 else f"output {position - len(self.inputs)}"
+        shape, dtype = (*self.inputs, *self.outputs)[position]
         if not (isinstance(value, (Array, np.ndarray)) or hasattr(value, "__dlpack__")):
             raise KernelArgumentError(
                 f"{self.name}: {what} must be a dlsys, TVM or NumPy array, not {type(value).__name__}"
@@ -134,14 +149,16 @@ class Kernel:
 
     def script(self) -> str:
         """The scheduled loops as TVMScript."""
-        return self._scheduled.script()
+        return self._lower().function.script()
 
     def source(self, form: str = "asm") -> str:
         """The generated code of the module that holds this kernel: "asm" (machine code), "ll" (LLVM IR), or
         "cuda". Raises KernelArgumentError for another form."""
         if form not in SOURCES:
             raise KernelArgumentError(f"{self.name}: source is one of {', '.join(SOURCES)}, not {form!r}")
-        module = self._program.module
+        module = self.module
+        if module.kind not in ("llvm", "c"):  # loaded as machine code: made once more, for reading
+            module = tvm.compile(tvm.IRModule({self.symbol: self._lower().function}), target=self.target).mod
         if form == "cuda":
             devices = [m for m in module.imports if m.kind == "cuda"]
             if not devices:
@@ -153,13 +170,14 @@ class Kernel:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all inputs and the output."""
-        types = (*self.inputs, self.output)
+        """Bytes of all inputs and outputs."""
+        types = (*self.inputs, *self.outputs)
         return sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in types)
 
     def __repr__(self) -> str:
         arguments = ", ".join(_format(*kind) for kind in self.inputs)
-        return f"<kernel {self.name}({arguments}) -> {_format(*self.output)}, {self.rule}, {self.target.kind.name}>"
+        results = ", ".join(_format(*kind) for kind in self.outputs)
+        return f"<kernel {self.name}({arguments}) -> {results}, {self.rule}, {self.target.kind.name}>"
 
 
 def _format(shape: Shape, dtype: str) -> str:

@@ -1,0 +1,114 @@
+"""The command line: `python -m dlsys info` and `python -m dlsys ladder`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from ..errors import DlsysError
+
+PROGRAM = "python -m dlsys"
+MOST_ELEMENTS = 2**31 - 1  # of a matrix: kernels count in 32 bits
+
+
+class Parser(argparse.ArgumentParser):
+    """Says in one sentence what is wrong with the arguments."""
+
+    def error(self, message: str) -> NoReturn:
+        """Ends the program with status 2."""
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The program; returns its exit status: 0, 1 for a wrong result, 2 for a wrong request, 130 after Ctrl-C."""
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if options.command is None:
+        parser.print_help()
+        return 0
+    try:
+        return _info(options) if options.command == "info" else _ladder(options)
+    except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)
+        return 130
+    except (DlsysError, OSError, MemoryError) as error:
+        print(f"{PROGRAM} {options.command}: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> Parser:
+    parser = Parser(prog=PROGRAM, description="What dlsys finds on this machine, and what its schedules gain.",
+                    allow_abbrev=False)  # fmt: skip
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    info = commands.add_parser("info", allow_abbrev=False, help="versions, target, threads, CUDA, caches",
+                               description="What dlsys runs on: versions, the target and the features of its CPU, "
+                               "threads, CUDA or why there is none, caches and their sizes.")  # fmt: skip
+    info.add_argument("--json", action="store_true", help="as JSON")
+    ladder = commands.add_parser(
+        "ladder",
+        allow_abbrev=False,
+        help="what each step of the matmul's schedule gains",
+        description="Times the product of an M x K and a K x N matrix under one schedule after another, from TVM's "
+        "default loops to the schedule in use, each checked before it is timed. The last rung runs on all threads, "
+        "the others on one; peak is the machine's multiply-adds, measured on as many.",
+    )
+    ladder.add_argument("sizes", nargs="*", type=_count, metavar="M N K", help="default: 1024 1024 1024")
+    ladder.add_argument("--threads", type=_count, metavar="N",
+                        help="threads of the last rung (default: all); 1 leaves it out")  # fmt: skip
+    ladder.add_argument("--dtype", choices=["float32", "float64"], default="float32", help="default: float32")
+    ladder.add_argument("--rounds", type=_count, default=7, metavar="N",
+                        help="times that each is timed, slow ones less often (default: 7)")  # fmt: skip
+    ladder.add_argument("--plot", type=_png, metavar="FILE.png", help="draw the rungs")
+    return parser
+
+
+def _count(text: str) -> int:
+    """An argument that counts something."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be an integer of 1 or more, not {text!r}")
+    return int(text)
+
+
+def _png(text: str) -> Path:
+    """An argument that names a figure to be written."""
+    path = Path(text)
+    if path.suffix.lower() != ".png" or path.is_dir():
+        raise argparse.ArgumentTypeError(f"takes the name of a .png file, not {text!r}")
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"cannot write to the folder {str(path.parent)!r}")
+    return path
+
+
+# Both commands import what they need themselves: TVM takes a second that a wrong argument need not pay.
+
+
+def _info(options: argparse.Namespace) -> int:
+    from . import info
+
+    facts = info.facts()
+    print(info.as_json(facts) if options.json else info.as_text(facts))
+    return 0
+
+
+def _ladder(options: argparse.Namespace) -> int:
+    if len(options.sizes) not in (0, 3):
+        raise DlsysError(f"takes three sizes, M N K, or none, not {len(options.sizes)}")
+    m, n, k = options.sizes or (1024, 1024, 1024)
+    if max(m * k, k * n, m * n) > MOST_ELEMENTS:
+        raise DlsysError(f"{m} x {n} x {k} is too large: each matrix must have fewer than 2**31 elements")
+    from . import ladder
+    from .figure import draw
+
+    try:
+        report = ladder.climb(m, n, k, options.dtype, options.threads, options.rounds)
+    except ladder.WrongResult as error:
+        print(f"{PROGRAM} ladder: {error}", file=sys.stderr)
+        return 1
+    print(report)
+    if options.plot is not None:
+        draw(report, options.plot)
+        print(f"\nFigure in {options.plot}")
+    return 0

@@ -1,0 +1,243 @@
+"""`python -m dlsys ladder`: the rungs of `schedule.ladder`, checked, timed in turn, and set beside peak and NumPy."""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from ..device import array, empty, get_num_threads, set_num_threads
+from ..errors import DlsysError
+from ..schedule import ladder as schedules
+from ..schedule import machine_of
+from ..schedule.peak import measure_fma
+
+PAUSE = 0.04  # seconds before each turn; thread pools spin after their last task, OpenBLAS's for some 20 ms
+TURN = 0.05  # seconds of calls in a turn, at least
+SLOW = 0.5  # seconds of a call from which a few rounds must do
+SLOW_ROUNDS = 2  # of those, besides the check
+QUIET = 0.95  # of the time that a measurement worth keeping has a core
+LARGEST = 4  # values are whole numbers up to this
+
+
+class WrongResult(DlsysError):
+    """A rung that computes something else than NumPy."""
+
+
+class Contender:
+    """Something to be timed, and the setting within which it runs."""
+
+    def __init__(
+        self,
+        call: Callable[[], object],
+        setting: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
+        self.call = call
+        self.setting = setting
+        self.seconds: list[float] = []  # of a call, one a turn; the first turn is one call, cold
+        self.elapsed = self.worked = 0.0  # seconds of all turns, and those that this thread had a core
+
+    def turn(self) -> None:
+        """Times some calls, after a pause and a few that wake threads and caches; a slow one needs neither."""
+        with self.setting():
+            calls = 1
+            if self.seconds and self.seconds[0] < SLOW:
+                time.sleep(PAUSE)
+                calls = max(1, round(TURN / max(self.seconds[-1], 1e-9)))
+                for _ in range(1 + calls // 10):
+                    self.call()
+            start, worked = time.perf_counter(), time.thread_time()
+            for _ in range(calls):
+                self.call()
+            elapsed, worked = time.perf_counter() - start, time.thread_time() - worked
+            self.seconds.append(elapsed / calls)
+            self.elapsed, self.worked = self.elapsed + elapsed, self.worked + worked
+
+    def median(self) -> float:
+        """Seconds of a call; of a slow one the first turn counts too."""
+        return statistics.median(self.seconds if self.seconds[0] >= SLOW else self.seconds[1:])
+
+
+@dataclass(frozen=True)
+class Row:
+    """One rung, measured: GFLOP/s, and as ratios the speed-up over the first rung, the share of the peak and of
+    NumPy, both on as many threads."""
+
+    title: str
+    reason: str
+    code: tuple[str, ...]
+    threads: int
+    gflops: float
+    speed_up: float
+    of_peak: float
+    of_numpy: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """The ladder of one product. Peak and NumPy in GFLOP/s by number of threads; `share` is the part of the time that
+    rungs on one thread had a core: what is missing, other processes took."""
+
+    sizes: tuple[int, int, int]
+    dtype: str
+    machine: str
+    tile: str
+    rows: tuple[Row, ...]
+    peak: dict[int, float]
+    numpy: dict[int, float]
+    share: float
+
+    @property
+    def title(self) -> str:
+        """What was computed."""
+        m, n, k = self.sizes
+        return f"matmul {m} x {k} by {k} x {n}, {self.dtype}"
+
+    def __str__(self) -> str:
+        head = ("", "rung", "threads", "GFLOP/s", "speed-up", "of peak", "of NumPy")
+        cells = [
+            (str(i), row.title, str(row.threads), number(row.gflops), f"{number(row.speed_up)}x",
+             f"{row.of_peak:.1%}", f"{row.of_numpy:.1%}")
+            for i, row in enumerate(self.rows, start=1)
+        ]  # fmt: skip
+        widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
+
+        def line(row: tuple[str, ...]) -> str:
+            left = f"{row[0]:>{widths[0]}}  {row[1]:<{widths[1]}}"
+            return left + "".join(f"  {cell:>{w}}" for cell, w in zip(row[2:], widths[2:], strict=True))
+
+        lines = [f"{self.title}; {self.machine}", self.tile]
+        for threads, peak in self.peak.items():
+            on = "1 thread" if threads == 1 else f"{threads} threads"
+            lines.append(f"{on}: peak {number(peak)} GFLOP/s, NumPy {number(self.numpy[threads])}")
+        if self.share < QUIET:
+            lines.append(
+                f"The machine was busy: rungs had a core for {self.share:.0%} of their time. Speeds are low."
+            )
+        lines += ["", line(head)]
+        shown: tuple[str, ...] = ()
+        for row, values in zip(self.rows, cells, strict=True):
+            lines += [line(values), f"     # {row.reason}"]
+            if row.code != shown:
+                lines += [f"     {text}" for text in row.code]
+            shown = row.code
+        return "\n".join(lines)
+
+
+def number(value: float) -> str:
+    """Three significant digits, without exponents."""
+    digits = max(0, 2 - math.floor(math.log10(abs(value)))) if value else 2
+    return f"{value:.{min(digits, 4)}f}"
+
+
+def climb(m: int, n: int, k: int, dtype: str, threads: int | None, rounds: int) -> Report:
+    """Measures every rung, the last on `threads` (None: as many as kernels use now).
+
+    Raises WrongResult for a rung that is wrong, DlsysError for sizes that memory does not hold and for threads that
+    TVM's pool does not have.
+    """
+    require_memory(m, n, k, np.dtype(dtype).itemsize)
+    before = get_num_threads()
+    try:
+        if threads is not None:
+            set_num_threads(threads)
+        return _climb((m, n, k), dtype, get_num_threads(), rounds)
+    finally:
+        set_num_threads(before)
+        _status("")
+
+
+def require_memory(m: int, n: int, k: int, itemsize: int) -> None:
+    """Raises DlsysError if the operands, results and copies exceed the machine's memory."""
+    needed = itemsize * (3 * m * k + 3 * k * n + 4 * m * n)
+    if "SC_PHYS_PAGES" in getattr(os, "sysconf_names", {}):
+        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if needed > there:
+            raise DlsysError(
+                f"{m} x {n} x {k} is too large: it needs {needed / 2**30:.1f} GiB, this machine has "
+                f"{there / 2**30:.1f} GiB"
+            )
+
+
+def _climb(sizes: tuple[int, int, int], dtype: str, threads: int, rounds: int) -> Report:
+    m, n, k = sizes
+    counts = list(dict.fromkeys((1, threads)))
+    _status("peak")
+    peak = {count: measure_fma(count, dtype) for count in counts}
+    rungs = schedules.rungs(m, n, k, dtype, threads)
+    contenders = _contenders(rungs, sizes, dtype, counts)
+    for i in range(rounds):
+        _status(f"round {i + 1} of {rounds}")
+        for contender in contenders:  # in turn, so that the machine's noise falls on all
+            if i < SLOW_ROUNDS or contender.seconds[0] < SLOW:
+                contender.turn()
+    _status("peak")
+    for count in counts:  # once more: the first time the machine may have been busy
+        peak[count] = max(peak[count], measure_fma(count, dtype))
+
+    gflops = [2 * m * n * k / contender.median() / 1e9 for contender in contenders]
+    numpy = dict(zip(counts, gflops[len(rungs) :], strict=True))
+    rows = []
+    for rung, speed in zip(rungs, gflops, strict=False):
+        ratios = speed / gflops[0], speed / peak[rung.threads], speed / numpy[rung.threads]
+        rows.append(Row(rung.title, rung.reason, rung.code, rung.threads, speed, *ratios))
+    machine, mcpu = machine_of(rungs[0].target), rungs[0].target.attrs["mcpu"]
+    tile = schedules.tile_of(machine, n, dtype)
+    serial = [contender for contender, rung in zip(contenders, rungs, strict=False) if rung.threads == 1]
+    return Report(
+        sizes,
+        dtype,
+        f"{mcpu}, vectors of {machine.vector_bits} bits, {machine.registers} registers",
+        f"tile: {tile.rows} rows, {tile.columns} columns, {tile.lanes} lanes",
+        tuple(rows),
+        peak,
+        numpy,
+        sum(c.worked for c in serial) / sum(c.elapsed for c in serial),
+    )
+
+
+def _contenders(
+    rungs: Sequence[schedules.Rung], sizes: tuple[int, int, int], dtype: str, counts: Sequence[int]
+) -> list[Contender]:
+    """The rungs, each checked, then NumPy on each number of threads; all have had their first turn.
+
+    The values are whole numbers, whose products and sums are exact: in whatever order they are added, every bit of
+    the results must agree. Raises WrongResult.
+    """
+    m, n, k = sizes
+    random = np.random.default_rng(0)
+    a, b = (
+        random.integers(-LARGEST, LARGEST + 1, shape, np.int8).astype(dtype) for shape in ((m, k), (k, n))
+    )
+    expected = a @ b
+    arguments = [given.tensor for given in (array(a), array(b), empty((m, n), dtype))]
+    result = np.from_dlpack(arguments[-1])
+    contenders = []
+    for i, rung in enumerate(rungs, start=1):
+        _status(f"compiling and checking rung {i} of {len(rungs)}")
+        contenders.append(Contender(partial(schedules.compiled(rung), *arguments)))
+        result[...] = np.nan
+        contenders[-1].turn()
+        if not np.array_equal(result, expected):
+            raise WrongResult(f"rung {i}, {rung.title}, differs from NumPy at {m} x {n} x {k} in {dtype}")
+    blas = ThreadpoolController()
+    for count in counts:
+        limit = partial(blas.limit, limits=count, user_api="blas")
+        contenders.append(Contender(partial(np.matmul, a, b, out=np.empty_like(expected)), limit))
+        contenders[-1].turn()
+    return contenders
+
+
+def _status(text: str) -> None:
+    """What is being done, in one line of the terminal that the next replaces."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)

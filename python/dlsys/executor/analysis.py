@@ -1,0 +1,98 @@
+"""What one run computes: types and what is needed, for one signature of feeds; and what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..errors import DTypeError, FeedError, GraphError
+from ..graph import Node, Shape, error_at, shape_error
+from ..ops import Parameter
+from ..passes import TypedGraph, value_inputs
+
+
+def analyse(
+    order: Sequence[Node], evaluated: Sequence[Node], fed: Mapping[Node, tuple[Shape, str]]
+) -> TypedGraph:
+    """Infer shapes and dtypes, find what must be computed, and take assignments and groups out of the graph.
+
+    `order` is the graph's topological order, `fed` holds the shape and dtype of each feed. Raises FeedError for a
+    variable that is needed and was not fed and for a parameter both fed and assigned, GraphError for two assignments
+    to one parameter or a group that is computed with, ShapeError and DTypeError from the operators' rules.
+    """
+    needed = set(evaluated)
+    known = set(evaluated)  # those whose shape is needed
+    for node in reversed(order):
+        if node in known and node not in fed:
+            known.update(node.inputs)
+            if node in needed:
+                needed.update(value_inputs(node))
+
+    shapes: dict[Node, Shape] = {}
+    dtypes: dict[Node, str] = {}
+    for node in order:
+        if node in fed:
+            shapes[node], dtypes[node] = fed[node]
+            _check_declaration(node, *fed[node])
+        elif node in known:
+            if node.op.name == "placeholder" and (node in needed or None in node.attrs.values()):
+                raise FeedError(
+                    f"placeholder {node.name} was not fed [node {node.name}, made at {node.location}]"
+                )
+            shapes[node] = node.op.infer_shape(node, [shapes[value] for value in node.inputs])
+            dtypes[node] = node.op.infer_dtype(node, [dtypes[value] for value in node.inputs])
+
+    given = frozenset(node for node in known if node in fed or isinstance(node, Parameter))
+    computed = [node for node in order if node in needed and node not in given]
+    return _without_effects(computed, evaluated, fed, given, shapes, dtypes)
+
+
+def _without_effects(
+    computed: Sequence[Node],
+    evaluated: Sequence[Node],
+    fed: Mapping[Node, tuple[Shape, str]],
+    given: frozenset[Node],
+    shapes: dict[Node, Shape],
+    dtypes: dict[Node, str],
+) -> TypedGraph:
+    """Assignments become `updates`, and whoever reads one reads the value; groups become no output."""
+    updates: dict[Node, Node] = {}
+    assigned_by: dict[Node, Node] = {}
+    now: dict[Node, Node] = {}
+    nodes = []
+    for node in computed:
+        inputs = [now.get(value, value) for value in node.inputs]
+        if node.op.name == "assign":
+            parameter, value = node.inputs[0], inputs[1]
+            if parameter in updates:
+                first = assigned_by[parameter]
+                twice = f"{parameter.name} is assigned twice in one run, also by {first}, made at {first.location}"
+                raise error_at(node, GraphError, twice)
+            if parameter in fed:
+                both = f"{parameter.name} is fed in the run that assigns it: set {parameter.name}.value instead"
+                raise error_at(node, FeedError, both)
+            updates[parameter], assigned_by[parameter] = value, node
+            now[node] = value
+        elif node.op.name == "group":
+            continue
+        else:
+            group = next((value for value in node.inputs if value.op.name == "group"), None)
+            if group is not None:
+                raise error_at(node, GraphError, f"{group.name} is a group, which has no value to compute with")
+            if any(a is not b for a, b in zip(inputs, node.inputs, strict=True)):
+                now[node] = other = Node(node.op, inputs, node.attrs, node.name)
+                other.location = node.location
+                shapes[other], dtypes[other] = shapes[node], dtypes[node]
+                node = other
+            nodes.append(node)
+    outputs = tuple(None if node.op.name == "group" else now.get(node, node) for node in evaluated)
+    return TypedGraph(tuple(nodes), outputs, tuple(updates.items()), given, shapes, dtypes, dict(now))
+
+
+def _check_declaration(node: Node, shape: Shape, dtype: str) -> None:
+    declared, declared_dtype = node.attrs.get("shape"), node.attrs.get("dtype")
+    if node.op.name not in ("placeholder", "parameter"):
+        return
+    if declared is not None and declared != shape:
+        raise shape_error(node, f"{node.name} is declared with shape {declared}, but fed with {shape}")
+    if declared_dtype is not None and declared_dtype != dtype:
+        raise error_at(node, DTypeError, f"{node.name} is declared as {declared_dtype}, but fed with {dtype}")

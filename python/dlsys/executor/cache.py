@@ -1,0 +1,161 @@
+"""Compiled plans on disk, so that a graph compiled once starts at once in the next process.
+
+A plan is one shared library in `cache_directory()`, named by the hash of all that it was made of: the kernels'
+formulas, shapes and dtypes, the arena's offsets, the target with its CPU's features and the number of threads, the
+versions of TVM and the sources of dlsys. A trailer holds that hash and the hash of the library; a file whose trailer
+does not fit is ignored. Files are written aside and renamed, so processes may share the directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import tempfile
+import warnings
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import tvm
+import tvm_ffi
+
+from ..system import cache_folder
+from ..tvm_op import linker
+
+VARIABLE = "DLSYS_COMPILE_CACHE"
+MOST_BYTES = 512 * 1024 * 1024  # some 1,500 plans; the least recently used go first
+SUFFIX = ".so"
+_MAGIC = b"dlsys plan 1\n"
+_TRAILER = len(_MAGIC) + 2 * hashlib.sha256().digest_size
+_SOURCES = ("compute", "device", "executor", "ops", "passes", "schedule", "tvm_op")
+_said: set[str] = set()
+
+
+class CacheWarning(UserWarning):
+    """Compiled plans cannot be kept, or one that was kept cannot be used; programs run all the same."""
+
+
+def cache_directory() -> Path | None:
+    """Where compiled plans are kept: `DLSYS_COMPILE_CACHE`, None if that is `0`; else in the cache of dlsys."""
+    given = os.environ.get(VARIABLE)
+    if given is not None and given.strip().lower() in ("0", "off", "no", "false"):
+        return None
+    return Path(given).expanduser() if given else cache_folder() / "compiled"
+
+
+def cache_size(directory: Path) -> tuple[int, int]:
+    """How many plans a directory holds, and their bytes."""
+    sizes = [size for _, _, size in _entries(directory)]
+    return len(sizes), sum(sizes)
+
+
+def program_key(*parts: object) -> str:
+    """The name under which a program made of `parts`, which print themselves wholly, is kept."""
+    text = repr((parts, _versions(), _source_digest()))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def find(key: str) -> Path | None:
+    """The library kept under a key, its use noted; None where there is none. Warns once of a file that is damaged."""
+    directory = cache_directory()
+    if directory is None:
+        return None
+    path = directory / (key + SUFFIX)
+    try:
+        content = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        say(f"a compiled plan cannot be read: {error}")
+        return None
+    if content[-_TRAILER:] != _trailer(key, content[:-_TRAILER]):
+        say(f"a compiled plan is damaged or foreign and is made anew: {path}")
+        return None
+    with contextlib.suppress(OSError):  # a directory that is only readable still serves
+        os.utime(path)
+    return path
+
+
+def keep(key: str, write: Callable[[Path], None]) -> Path | None:
+    """The library that `write(path)` makes, kept under a key; None, said once, where it cannot be kept."""
+    directory = cache_directory()
+    if directory is None:
+        return None
+    if linker() is None:
+        say("compiled plans are not kept: no linker or C compiler was found")
+        return None
+    path = directory / (key + SUFFIX)
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryDirectory(prefix="tmp-", dir=directory) as folder:
+            made = Path(folder) / path.name
+            write(made)
+            with made.open("rb") as file:
+                trailer = _trailer(key, file.read())
+            with made.open("ab") as file:
+                file.write(trailer)
+            os.replace(made, path)
+    except OSError as error:
+        say(f"compiled plans are not kept: {error}")
+        return None
+    _evict(directory, path)
+    return path
+
+
+def say(text: str) -> None:
+    """Warn of this kind of trouble, the first time in a process."""
+    kind = text.split(":")[0]
+    if kind not in _said:
+        _said.add(kind)
+        warnings.warn(text, CacheWarning, stacklevel=2)
+
+
+def _trailer(key: str, library: bytes) -> bytes:
+    return _MAGIC + bytes.fromhex(key) + hashlib.sha256(library).digest()
+
+
+def _entries(directory: Path) -> list[tuple[float, Path, int]]:
+    """When each plan was last used, its file, its size; the oldest first."""
+    found = []
+    try:
+        with os.scandir(directory) as files:
+            for file in files:
+                if file.name.endswith(SUFFIX):
+                    try:
+                        status = file.stat()
+                    except OSError:
+                        continue  # another process has just removed it
+                    found.append((status.st_mtime, Path(file.path), status.st_size))
+    except OSError:
+        return []
+    return sorted(found)
+
+
+def _evict(directory: Path, latest: Path) -> None:
+    """Removes what was used longest ago until the rest is below the bound."""
+    entries = _entries(directory)
+    total = sum(size for _, _, size in entries)
+    for _, path, size in entries:
+        if total <= MOST_BYTES:
+            return
+        if path != latest:
+            path.unlink(missing_ok=True)
+            total -= size
+
+
+@cache
+def _versions() -> tuple[str, ...]:
+    return (tvm.__version__, tvm_ffi.__version__, platform.machine(), platform.system())
+
+
+@cache
+def _source_digest() -> str:
+    """The hash of the sources that decide what code is made: an edited dlsys does not take what an older one left."""
+    package = Path(__file__).resolve().parent.parent
+    digest = hashlib.sha256()
+    for path in sorted(path for folder in _SOURCES for path in (package / folder).rglob("*.py")):
+        digest.update(str(path.relative_to(package)).encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,288 @@
+"""Where a step's time goes: every kernel's, against what it computes and moves and what the machine can do."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+from ..device import Array, array, get_num_threads, view_of
+from ..errors import GraphError
+from ..graph import Node
+from ..passes import Group, TypedGraph
+from ..schedule.peak import fma_peak, memory_bandwidth
+from .plan import Plan
+from .text import kernels_of, table
+
+WARM_UP = 2  # runs that are not counted: pages are touched, the clock rises
+LEAST = 1e-8  # seconds; below, a kernel's time drowns in that of its call
+
+# Operations per element of the first input, of what is more than one operation there: the greatest of a row is taken,
+# subtracted, exponentials are taken and summed, and divided or logarithms subtracted; the loss multiplies and sums.
+PER_INPUT = {
+    "softmax": 5,
+    "log_softmax": 5,
+    "softmaxcrossentropy": 7,
+    "reducesum": 1,
+    "sum_to": 1,
+    "sum_to_like": 1,
+}
+PER_OUTPUT = {"sgd_update": 2}  # every other elementwise operator counts as one, transcendental functions too
+MOVES = (
+    *("full", "oneslike", "zeroslike", "copy", "transpose", "reshape", "reshape_like"),
+    *("broadcastto", "broadcast_shape", "broadcast_axes"),
+)
+
+Prepare = Callable[[], "tuple[Plan, dict[Node, Array]]"]
+"""What `run` does first: the plan and the feeds on its device."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A kernel in a step; where several groups have the same kernel, all its calls.
+
+    Attributes:
+        groups: the numbers of the groups that it computes.
+        name, kind: the kernel's, and its groups'.
+        seconds: of all its calls in a step, the median of the runs, without what a call costs from Python.
+        flop: operations of its calls: a multiply-add is two, every other one, a transcendental function too.
+        nbytes: what its calls read and write, each input and output once.
+        compute, bandwidth: what it reaches of the machine's peaks, 1.0 being all; None where they are not known.
+    """
+
+    groups: tuple[int, ...]
+    name: str
+    kind: str
+    seconds: float
+    flop: int
+    nbytes: int
+    compute: float | None = None
+    bandwidth: float | None = None
+
+    @property
+    def calls(self) -> int:
+        """How often it is called in a step."""
+        return len(self.groups)
+
+    @property
+    def gflops(self) -> float:
+        """10^9 operations a second."""
+        return self.flop / self.seconds / 1e9
+
+    @property
+    def gbytes(self) -> float:
+        """10^9 bytes a second; of small arrays these come from caches, which are faster than memory."""
+        return self.nbytes / self.seconds / 1e9
+
+    @property
+    def peak(self) -> str:
+        """The larger share of the machine's peaks, and of which."""
+        if self.compute is None or self.bandwidth is None:
+            return ""
+        if self.compute >= self.bandwidth:
+            return f"{self.compute:.0%} compute"
+        return f"{self.bandwidth:.0%} memory"
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The kernels of a step in order of running, and the step; `print` it.
+
+    Attributes:
+        rows: one a kernel.
+        step: seconds of the whole step as `run` takes it, the median of the runs.
+        least_seconds, least_step: of the kernels together and of the step, in the run that took the least. Medians
+            that differ far more than these tell of other work on the machine, which long calls meet more often.
+        runs: how many were timed.
+        threads: how many the kernels ran on.
+        peak_gflops, peak_gbytes: what the machine can do on these, by `dlsys.schedule.peak`; None on a GPU.
+    """
+
+    rows: tuple[Row, ...]
+    step: float
+    least_seconds: float
+    least_step: float
+    runs: int
+    threads: int
+    peak_gflops: float | None = None
+    peak_gbytes: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """The sum of the kernels' medians."""
+        return sum(row.seconds for row in self.rows)
+
+    def __str__(self) -> str:
+        head = ("", "kernel", "kind", "calls", "us", "share", "GFLOP/s", "GB/s", "of peak")
+        cells = [head]
+        for row in self.rows:
+            numbers = ", ".join(map(str, row.groups[:3])) + (", …" if row.calls > 3 else "")
+            share = f"{row.seconds / self.seconds:.1%}"
+            speeds = (f"{row.gflops:.1f}" if row.flop else "", f"{row.gbytes:.1f}")
+            cells.append(
+                (
+                    numbers,
+                    row.name,
+                    row.kind,
+                    str(row.calls),
+                    f"{row.seconds * 1e6:.1f}",
+                    share,
+                    *speeds,
+                    row.peak,
+                )
+            )
+        totals = [
+            ("kernels", self.seconds, self.least_seconds),
+            ("step, as run takes it", self.step, self.least_step),
+            ("difference", self.step - self.seconds, self.least_step - self.least_seconds),
+        ]
+        micro = [(name, f"{middle * 1e6:.1f}", f"{least * 1e6:.1f}") for name, middle, least in totals]
+        lines = [table(cells, "><<>>>>><"), ""]
+        lines.append(table([(f"us, of {self.runs} runs", "median", "least"), *micro], "<>>"))
+        if self.peak_gflops is not None and self.peak_gbytes is not None:
+            threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
+            lines.append(
+                f"peak on {threads}: {self.peak_gflops:.1f} GFLOP/s, {self.peak_gbytes:.1f} GB/s from memory"
+            )
+        return "\n".join(lines)
+
+
+def measure(prepare: Prepare, runs: int) -> Profile:
+    """Time the kernels one by one in the order of the step, and the step, in turn, so many times.
+
+    Parameters and arena are copies. Raises GraphError for a number of runs that is not positive, and what `prepare`
+    raises.
+    """
+    if isinstance(runs, bool) or not isinstance(runs, int) or runs < 1:
+        raise GraphError(f"profile: the number of runs must be a positive integer, not {runs!r}")
+    plan, feeds = prepare()
+    twin = Plan(plan.program, plan.ctx)
+    twin.memory, twin._compiled = plan.memory, plan._compiled
+    written = plan.program.placed.values()
+    copies = {node: _copy(node, plan, feeds) for node in plan.given if node not in feeds or node in written}
+    twin._parameters.update(copies)
+    given = {**feeds, **copies}
+    calls = [
+        (position, kernel.function, _arguments(twin, position, given))
+        for position, kernel in plan.kernel_of.items()
+    ]
+    idle = _idle(plan)
+    times: dict[int, list[float]] = {position: [] for position, _, _ in calls}
+    steps = []
+    wait = plan.ctx.device.sync if plan.ctx.kind != "cpu" else None
+    for run in range(WARM_UP + runs):
+        for position, function, arguments in calls:
+            seconds = _timed(function, arguments, wait)
+            if run >= WARM_UP:
+                times[position].append(seconds)
+        start = time.perf_counter()
+        _, feeds = prepare()
+        twin.run({**feeds, **copies})
+        if wait is not None:
+            wait()
+        if run >= WARM_UP:
+            steps.append(time.perf_counter() - start)
+    cost = {position: _cost(idle[position], arguments) if idle else 0.0 for position, _, arguments in calls}
+    alone = {p: [max(seconds - cost[p], LEAST) for seconds in found] for p, found in times.items()}
+    least = min(map(sum, zip(*alone.values(), strict=True)), default=0.0)
+    rows, peaks = _rows(plan, {position: median(found) for position, found in alone.items()})
+    return Profile(rows, median(steps), least, min(steps), runs, get_num_threads(), *peaks)
+
+
+def _timed(function: Any, arguments: list[Any], wait: Callable[[], None] | None = None) -> float:
+    start = time.perf_counter()
+    function(*arguments)
+    if wait is not None:
+        wait()
+    return time.perf_counter() - start
+
+
+def _copy(node: Node, plan: Plan, feeds: Mapping[Node, Array]) -> Array:
+    """What is given for a parameter, in memory of its own."""
+    return array(feeds[node].numpy() if node in feeds else node.value, plan.ctx)  # type: ignore[attr-defined]
+
+
+def _arguments(plan: Plan, position: int, given: dict[Node, Array]) -> list[Any]:
+    """The tensors that a group's kernel is called with."""
+    program = plan.program
+    graph, group = program.graph, program.groups[position]
+    found = []
+    for node in [*group.inputs, *group.outputs]:
+        if node in plan.arrays:
+            found.append(plan.arrays[node].tensor)
+        else:
+            tensor = given[program.source(node)].tensor
+            found.append(view_of(tensor, graph.shapes[node], graph.dtypes[node]))
+    return found
+
+
+def _idle(plan: Plan) -> dict[int, Any]:
+    """For each group a function of its kernel's arguments that does nothing: what a call costs. None on a GPU, where
+    calls return before the work is done."""
+    if plan.ctx.kind != "cpu" or not plan.kernel_of:
+        return {}
+    names: dict[Any, str] = {}
+    functions = {}
+    name_of = {}
+    for position, kernel in plan.kernel_of.items():
+        types = (*kernel.inputs, *kernel.outputs)
+        if types not in names:
+            name = names[types] = f"idle_{len(names)}"
+            buffers = [tirx.decl_buffer(shape, dtype, data_alignment=4) for shape, dtype in types]
+            functions[name] = tirx.PrimFunc(buffers, tirx.Evaluate(0)).with_attr("global_symbol", name)
+        name_of[position] = names[types]
+    target = next(iter(plan.kernel_of.values())).target
+    module = tvm.compile(tvm.IRModule(functions), target=target).mod
+    return {position: module[name] for position, name in name_of.items()}
+
+
+def _cost(idle: Any, arguments: list[Any]) -> float:
+    return median(_timed(idle, arguments) for _ in range(9))
+
+
+def _rows(plan: Plan, seconds: dict[int, float]) -> tuple[tuple[Row, ...], tuple[float | None, float | None]]:
+    """The table, from each group's time, and the machine's peaks."""
+    program, threads = plan.program, get_num_threads()
+    dtypes = [program.graph.dtypes[node] for group in program.groups for node in group.outputs]
+    dtype = max(dtypes, key=dtypes.count, default="float32")
+    known = plan.ctx.kind == "cpu" and bool(seconds)
+    gflops, gbytes = (fma_peak(threads, dtype), memory_bandwidth(threads)) if known else (None, None)
+    rows = []
+    for kernel, positions in kernels_of(plan):
+        groups = [program.groups[position] for position in positions]
+        taken, flop = (
+            sum(seconds[p] for p in positions),
+            sum(flop_of(group, program.graph) for group in groups),
+        )
+        nbytes = kernel.nbytes * len(positions)
+        compute = flop / taken / 1e9 / gflops if gflops else None
+        bandwidth = nbytes / taken / 1e9 / gbytes if gbytes else None
+        rows.append(
+            Row(tuple(positions), kernel.name, groups[0].kind, taken, flop, nbytes, compute, bandwidth)
+        )
+    return tuple(rows), (gflops, gbytes)
+
+
+def flop_of(group: Group, graph: TypedGraph) -> int:
+    """The operations of a group's nodes (see `Row`)."""
+    return sum(_flop(node, graph) for node in group.nodes)
+
+
+def _flop(node: Node, graph: TypedGraph) -> int:
+    shapes, name = graph.shapes, node.op.name
+    if name == "matmul":
+        inner = shapes[node.inputs[0]][-2 if node.matmul_attr_trans_A else -1]
+        return 2 * graph.size(node) * inner
+    if name.startswith("conv2d"):
+        output = node if name == "conv2d" else node.inputs[1]
+        filters = {"conv2d": node.inputs[1], "conv2d_input_gradient": node.inputs[0]}.get(name, node)
+        return 2 * graph.size(output) * math.prod(shapes[filters][1:])
+    if name in PER_INPUT:
+        return PER_INPUT[name] * graph.size(node.inputs[0])
+    return 0 if name in MOVES else PER_OUTPUT.get(name, 1) * graph.size(node)

@@ -1,0 +1,116 @@
+"""One function for a whole program: a TIR function that calls every kernel in order, each on its place in the arena.
+
+It takes the given arrays, feeds and parameters, and the arena; it allocates nothing. `print(step.script())` shows the
+program with every offset.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+from .. import tvm_op
+from ..graph import Shape
+
+SYMBOL = "step"
+ARENA = "arena"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a value lies: `base` is the number of a given array, or None for the arena, from byte `offset` on."""
+
+    base: int | None
+    offset: int
+    shape: Shape
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Call:
+    """A kernel's symbol and the places of its arguments."""
+
+    symbol: str
+    places: tuple[Place, ...]
+
+
+def step_function(
+    given: Sequence[tuple[Shape, str]],
+    arena_bytes: int,
+    calls: Sequence[Call],
+    names: Sequence[str],
+    linked: bool = False,
+) -> tirx.PrimFunc:
+    """`step(*given, arena)`, which makes the calls. `names` are those of the given arrays, for reading.
+
+    With `linked` the kernels are C symbols of the same library, under the names of `linked_names`; else they are looked
+    up by name, once, among the modules that the step's module imports.
+    """
+    arrays = [
+        tirx.decl_buffer(shape, dtype, name=_identifier(label, i), data_alignment=4)
+        for i, ((shape, dtype), label) in enumerate(zip(given, names, strict=True))
+    ]
+    arena = tirx.decl_buffer((max(arena_bytes, 1),), "uint8", name=ARENA)
+    statements: list[Any] = []
+    views: dict[Place, Any] = {}
+
+    def view(place: Place) -> Any:
+        if place.base is not None and place.offset == 0 and given[place.base] == (place.shape, place.dtype):
+            return arrays[place.base]
+        if place not in views:
+            views[place] = _view(arena if place.base is None else arrays[place.base], place, statements)
+        return views[place]
+
+    for call, linked_name in zip(calls, linked_names(calls), strict=True):
+        arguments = [view(place) for place in call.places]
+        if linked:
+            made = tirx.call_cpacked(linked_name, *arguments)
+        else:
+            made = tirx.call_packed(call.symbol, *arguments)
+        statements.append(tirx.Evaluate(made))
+    body = tirx.SeqStmt(statements) if len(statements) > 1 else statements[0]
+    function = tirx.PrimFunc([*arrays, arena], body)
+    return function.with_attr("global_symbol", SYMBOL)
+
+
+def linked_names(calls: Sequence[Call]) -> list[str]:
+    """The C symbol that each call calls: another for every call, because LLVM renames a symbol that is declared twice.
+    The first of a kernel is its own, the others are to be made aliases of it."""
+    count: Counter[str] = Counter()
+    names = []
+    for call in calls:
+        count[call.symbol] += 1
+        suffix = f"__{count[call.symbol]}" if count[call.symbol] > 1 else ""
+        names.append(f"__tvm_ffi_{call.symbol}{suffix}")
+    return names
+
+
+def build_step(function: tirx.PrimFunc, kernels: Sequence[tvm_op.Kernel]) -> tvm.runtime.Function:
+    """The step compiled, its calls bound to the kernels."""
+    module = tvm.compile(tvm.IRModule({SYMBOL: function}), target=kernels[0].target).mod
+    for kernel in {id(kernel.module): kernel for kernel in kernels}.values():
+        module.import_module(kernel.module)
+    return module[SYMBOL]
+
+
+def _view(memory: Any, place: Place, statements: list[Any]) -> Any:
+    """A buffer at the place. Its pointer is moved there, since kernels refuse arrays with a byte offset."""
+    number = len(statements) // 2
+    first = memory[(place.offset,) if place.base is None else (0,) * len(memory.shape)]
+    address = tirx.address_of(first)
+    pointer = tirx.Var(f"p{number}", address.ty)
+    statements.append(tirx.Bind(pointer, address))
+    buffer = tirx.decl_buffer(place.shape, place.dtype, name=f"v{number}", data_alignment=4)
+    statements.append(tirx.DeclBuffer(buffer, data=pointer))
+    return buffer
+
+
+def _identifier(name: str, number: int) -> str:
+    text = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return f"{text or 'array'}_{number}"

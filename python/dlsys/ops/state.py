@@ -1,0 +1,190 @@
+"""State that outlives a run: parameters, and the assignments that change them at the end of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import compute
+from ..compute import Tensor
+from ..device import Context, array, context, host_array
+from ..errors import DTypeError, GraphError
+from ..graph import OPS, Node, Op, Shape, error_at, register, shape_error
+
+
+class Parameter(Node):
+    """A variable that has a value of its own and need not be fed; `assign` changes it.
+
+    The value lies where it was used last: on the first executor's context it moves there, and stays. Executors
+    that share a parameter see each other's updates.
+    """
+
+    __slots__ = ("_array", "_ctx")
+
+    def __init__(self, value: Any, name: str | None = None) -> None:
+        """Args:
+            value: a NumPy, dlsys or TVM array, anything with `__dlpack__`, a number or nested lists (float32 then).
+                It is copied.
+            name: for printing and errors; need not be unique.
+
+        Raises DTypeError for what is no array of float32 or float64.
+        """
+        given = host_array(value, np.float32)
+        if str(given.dtype) not in Op.dtypes:
+            raise DTypeError(f"parameter: dtype {given.dtype} is not one of {', '.join(Op.dtypes)}")
+        super().__init__(OPS["parameter"], [], {"shape": given.shape, "dtype": str(given.dtype)}, name)
+        self._array: Any = np.array(given, order="C")
+        self._ctx: Context = context("numpy")
+
+    @property
+    def shape(self) -> Shape:
+        """The value's shape."""
+        return self.attrs["shape"]
+
+    @property
+    def dtype(self) -> str:
+        """The value's dtype."""
+        return self.attrs["dtype"]
+
+    @property
+    def value(self) -> np.ndarray:
+        """The value, a copy. Set it from anything that the constructor takes, of the same shape; it is cast to the
+        parameter's dtype. Raises ShapeError for another shape."""
+        return np.array(self._array) if isinstance(self._array, np.ndarray) else self._array.numpy()
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        given = host_array(value, self.dtype)
+        if given.shape != self.shape:
+            raise shape_error(self, f"{self.name} has shape {self.shape}, the value {given.shape}")
+        if isinstance(self._array, np.ndarray):
+            self._array[...] = given
+        else:
+            self._array.copyfrom(np.asarray(given, self.dtype))
+
+    def on(self, ctx: Context) -> Any:
+        """The value's memory on `ctx`, to read and write: an Array, or for the `numpy` context an `np.ndarray`.
+        It moves there if it lies elsewhere."""
+        if ctx != self._ctx:
+            value = self.value
+            self._array = value if ctx.kind == "numpy" else array(value, ctx)
+            self._ctx = ctx
+        return self._array
+
+
+@register
+class ParameterOp(Op):
+    """A parameter's value."""
+
+    name = "parameter"
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        return node.attrs["shape"]
+
+    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
+        return node.attrs["dtype"]
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return []
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        raise error_at(node, GraphError, "a parameter's value is given, not computed")
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        raise error_at(node, GraphError, "a parameter's value is given, not computed")
+
+
+@register
+class Assign(Op):
+    """The value, which the parameter takes at the end of the run: (parameter, value) -> value."""
+
+    name = "assign"
+    shape_only = (0,)
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        if input_shapes[0] != input_shapes[1]:
+            parameter = node.inputs[0].name
+            raise shape_error(node, f"{parameter} has shape {input_shapes[0]}, the value {input_shapes[1]}")
+        return input_shapes[1]
+
+    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
+        if input_dtypes[0] != input_dtypes[1]:
+            parameter = node.inputs[0].name
+            raise error_at(node, DTypeError, f"{parameter} is {input_dtypes[0]}, the value {input_dtypes[1]}")
+        return input_dtypes[1]
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [None, output_grad]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return compute.copy(inputs[1])
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        return inputs[1]
+
+
+@register
+class Group(Op):
+    """Nodes evaluated together; it has no value itself, `run` returns None for it."""
+
+    name = "group"
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        return (0,)
+
+    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
+        return "float32"
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        raise error_at(node, GraphError, "a group has no value, so no gradient")
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        raise error_at(node, GraphError, "a group has no value: evaluate it, do not compute with it")
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        raise error_at(node, GraphError, "a group has no value: evaluate it, do not compute with it")
+
+
+def assign_op(parameter: Node, node: Node) -> Node:
+    """A node that has `node`'s value, and gives it to the parameter at the end of a run that evaluates it.
+
+    All reads in that run, also those of other assignments, see the old value. Raises GraphError for a first argument
+    that is no Parameter; at the run, ShapeError and DTypeError where the value does not fit, and GraphError where
+    two assignments to one parameter meet.
+    """
+    if not isinstance(parameter, Parameter):
+        raise GraphError(f"assign: the first argument must be a Parameter, not {parameter!r}")
+    return Assign.make([parameter, node])
+
+
+def group_op(nodes: Sequence[Node]) -> Node:
+    """A node whose evaluation evaluates all of `nodes`, for their assignments; `run` returns None for it."""
+    return Group.make(list(nodes))
+
+
+
+@register
+class Copy(Op):
+    """The input's value in memory of its own."""
+
+    name = "copy"
+    elementwise = True
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        return input_shapes[0]
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [output_grad]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return compute.copy(inputs[0])
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        return np.array(inputs[0])
+
+
+def copy_op(node: Node) -> Node:
+    """The node's value in memory of its own, which nothing else writes."""
+    return Copy.make([node])

@@ -1,0 +1,147 @@
+"""Rules of arithmetic: constants beside nodes, signs, products with several constants.
+
+NaN and infinity stay what they are: nothing is rewritten that would lose one, so `x * 0` and `x - x` stay. All rules
+are to the bit, except that the sign of a zero may change (`x + 0`, `-(a - b)`) and that several constant factors become
+one to rounding.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..graph import Node
+from ..ops import (
+    add_byconst_op,
+    add_op,
+    broadcast_shape_op,
+    const_div_op,
+    div_byconst_op,
+    div_op,
+    full_op,
+    mul_byconst_op,
+    mul_op,
+    neg_op,
+    sub_op,
+)
+from .base import Rule, TypedGraph
+
+# Constant factors outside stay apart: merged, they could hide that a product between them overflows or vanishes.
+SMALLEST, LARGEST = 2.0**-32, 2.0**32
+
+
+def _is(node: Node, name: str) -> bool:
+    return node.op.name == name
+
+
+def _constant(node: Node) -> float | None:
+    """The value of a constant, None for what is none."""
+    return node.attrs["value"] if _is(node, "full") else None
+
+
+def _rounded(node: Node, graph: TypedGraph) -> float:
+    """The constant of a `_byconst` operator in the node's dtype."""
+    with np.errstate(over="ignore"):
+        return float(np.asarray(node.attrs["const"], graph.dtypes[node]))
+
+
+def _like(node: Node, result: Node, x: Node, graph: TypedGraph) -> Node:
+    """`result`, which has x's shape, in the node's."""
+    return result if graph.shapes[x] == graph.shapes[node] else broadcast_shape_op(result, graph.shapes[node])
+
+
+def _add(node: Node, graph: TypedGraph) -> Node | None:
+    a, b = node.inputs
+    for x, other in ((a, b), (b, a)):
+        if (const := _constant(other)) is not None:
+            return _like(node, add_byconst_op(x, const), x, graph)
+        if _is(other, "neg"):
+            return sub_op(x, other.inputs[0])
+    return mul_byconst_op(a, 2.0) if a is b else None
+
+
+def _sub(node: Node, graph: TypedGraph) -> Node | None:
+    a, b = node.inputs
+    if (const := _constant(b)) is not None:
+        return _like(node, add_byconst_op(a, -const), a, graph)
+    if (const := _constant(a)) is not None:
+        return _like(node, add_byconst_op(neg_op(b), const), b, graph)
+    return add_op(a, b.inputs[0]) if _is(b, "neg") else None
+
+
+def _mul(node: Node, graph: TypedGraph) -> Node | None:
+    a, b = node.inputs
+    for x, other in ((a, b), (b, a)):
+        if (const := _constant(other)) is not None:
+            return _like(node, mul_byconst_op(x, const), x, graph)
+    return mul_op(a.inputs[0], b.inputs[0]) if _is(a, "neg") and _is(b, "neg") else None
+
+
+def _div(node: Node, graph: TypedGraph) -> Node | None:
+    a, b = node.inputs
+    if (const := _constant(b)) is not None:
+        return _like(node, div_byconst_op(a, const), a, graph)
+    if (const := _constant(a)) is not None:
+        return _like(node, const_div_op(const, b), b, graph)
+    return div_op(a.inputs[0], b.inputs[0]) if _is(a, "neg") and _is(b, "neg") else None
+
+
+def _neg(node: Node, graph: TypedGraph) -> Node | None:
+    (x,) = node.inputs
+    if _is(x, "neg"):
+        return x.inputs[0]
+    if _is(x, "sub"):
+        return sub_op(x.inputs[1], x.inputs[0])
+    if _is(x, "mul_byconst") or _is(x, "div_byconst") or _is(x, "const_div"):
+        return Node(x.op, x.inputs, {"const": -x.attrs["const"]})
+    return None
+
+
+def _add_byconst(node: Node, graph: TypedGraph) -> Node | None:
+    return node.inputs[0] if _rounded(node, graph) == 0 else None
+
+
+def _by_factor(node: Node, graph: TypedGraph) -> Node | None:
+    """For x * const and x / const."""
+    (x,), const = node.inputs, _rounded(node, graph)
+    if const == 1:
+        return x
+    if const == -1:
+        return neg_op(x)
+    if _is(x, "neg"):
+        return Node(node.op, x.inputs, {"const": -node.attrs["const"]})
+    if not (_is(x, "mul_byconst") or _is(x, "div_byconst")):
+        return None
+    inner, outer = x.attrs["const"], node.attrs["const"]
+    if not all(SMALLEST <= abs(factor) <= LARGEST for factor in (inner, outer)):
+        return None
+    if _is(x, "div_byconst") and _is(node, "div_byconst"):
+        return div_byconst_op(x.inputs[0], inner * outer)
+    inner = 1 / inner if _is(x, "div_byconst") else inner
+    return mul_byconst_op(x.inputs[0], inner / outer if _is(node, "div_byconst") else inner * outer)
+
+
+def _const_div(node: Node, graph: TypedGraph) -> Node | None:
+    (x,) = node.inputs
+    return const_div_op(-node.attrs["const"], x.inputs[0]) if _is(x, "neg") else None
+
+
+def _power_byconst(node: Node, graph: TypedGraph) -> Node | None:
+    const = _rounded(node, graph)
+    if const == 0:
+        return full_op(graph.shapes[node], 1.0, graph.dtypes[node])  # also of NaN, as IEEE's pow
+    return node.inputs[0] if const == 1 else None
+
+
+RULES: dict[str, list[Rule]] = {
+    "add": [_add],
+    "sub": [_sub],
+    "mul": [_mul],
+    "div": [_div],
+    "neg": [_neg],
+    "add_byconst": [_add_byconst],
+    "mul_byconst": [_by_factor],
+    "div_byconst": [_by_factor],
+    "const_div": [_const_div],
+    "power_byconst": [_power_byconst],
+}
+"""By the operator's name, tried in turn."""

@@ -1,0 +1,177 @@
+"""A graph whose types are known, and how a pass rewrites it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ..graph import Node, Shape, find_topo_sort
+
+Rule = Callable[[Node, "TypedGraph"], "Node | None"]
+"""What a node, whose inputs are rewritten already, is replaced by; None leaves it."""
+
+
+@dataclass(frozen=True)
+class TypedGraph:
+    """What one run computes. Passes take one and return another; nodes are never changed.
+
+    Attributes:
+        nodes: what is computed, inputs first. What is only read for its shape is not among them.
+        outputs: the values to return, in order; None for what has no value (a group of updates).
+        updates: pairs of a parameter and the value it has after the run.
+        fed: what is given: feeds and parameters.
+        shapes, dtypes: of every node whose shape is needed, also where its value is not.
+        current: for a node of the user's that was replaced, what stands for it.
+    """
+
+    nodes: tuple[Node, ...]
+    outputs: tuple[Node | None, ...]
+    updates: tuple[tuple[Node, Node], ...]
+    fed: frozenset[Node]
+    shapes: dict[Node, Shape]
+    dtypes: dict[Node, str]
+    current: dict[Node, Node]
+
+    @property
+    def roots(self) -> list[Node]:
+        """The values that outlive the run, each once."""
+        values = [node for node in self.outputs if node is not None]
+        return list(dict.fromkeys([*values, *(value for _, value in self.updates)]))
+
+    @cached_property
+    def uses(self) -> Counter[Node]:
+        """How many computed nodes read each node's value; being a root is one use more."""
+        found = Counter(value for node in self.nodes for value in value_inputs(node))
+        found.update(self.roots)
+        return found
+
+    def consumers(self) -> dict[Node, list[Node]]:
+        """The computed nodes that read each node's value."""
+        found: dict[Node, list[Node]] = {node: [] for node in [*self.nodes, *self.fed]}
+        for node in self.nodes:
+            for value in value_inputs(node):
+                found[value].append(node)
+        return found
+
+    def size(self, node: Node) -> int:
+        """How many elements a node's value has."""
+        count = 1
+        for extent in self.shapes[node]:
+            count *= extent
+        return count
+
+
+def value_inputs(node: Node) -> list[Node]:
+    """The inputs that are read for their values, each once, in order."""
+    shape_only = node.op.shape_only
+    if not shape_only:
+        return list(dict.fromkeys(node.inputs))
+    return list(dict.fromkeys(value for i, value in enumerate(node.inputs) if i not in shape_only))
+
+
+def rewrite(graph: TypedGraph, rule: Rule) -> TypedGraph:
+    """The graph with `rule` applied to every node, inputs first, until it no longer applies there.
+
+    A node with a replaced input is made anew, with its name and source line; then the rule sees it. A rule builds its
+    replacement from the node's inputs by the public functions of `ops`, without the node itself; a node that it returns
+    unchanged, or an input, is as good. New nodes say the source line of the node that they replace, and the rule sees
+    them as well. What the rule asks of the graph but types (`nodes`, `uses`) is as it was before.
+    """
+    shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
+    typed = replace(graph, shapes=shapes, dtypes=dtypes)
+    now: dict[Node, Node] = {}
+    replaced = now.keys()
+    nodes: dict[Node, None] = {}
+
+    def settle(node: Node, origin: Node) -> Node:
+        """What stands for a node whose inputs are in place and whose type is known."""
+        found = rule(node, typed)
+        if found is None or found is node:
+            nodes[node] = None
+            return node
+        if node is not origin:
+            del shapes[node], dtypes[node]
+        settled: dict[Node, Node] = {}
+        for new in _unknown(found, shapes):
+            new.inputs = [settled.get(value, value) for value in new.inputs]
+            new.location = origin.location
+            shapes[new] = new.op.infer_shape(new, [shapes[value] for value in new.inputs])
+            dtypes[new] = new.op.infer_dtype(new, [dtypes[value] for value in new.inputs])
+            settled[new] = settle(new, origin)
+        return settled.get(found, found)
+
+    for old in graph.nodes:
+        node = old
+        if not replaced.isdisjoint(old.inputs):
+            node = Node(old.op, [now.get(value, value) for value in old.inputs], old.attrs, old.name)
+            node.location = old.location
+            shapes[node], dtypes[node] = shapes[old], dtypes[old]
+        node = settle(node, old)
+        if node is not old:
+            now[old] = node
+    if not now:
+        return graph
+    return replace(
+        typed,
+        nodes=tuple(nodes),
+        outputs=tuple(now.get(node, node) if node is not None else None for node in graph.outputs),
+        updates=tuple((parameter, now.get(value, value)) for parameter, value in graph.updates),
+        current=_follow(graph, now),
+    )
+
+
+def _unknown(root: Node, known: dict[Node, Shape]) -> list[Node]:
+    """The nodes below `root` that have no shape yet, inputs first."""
+    found: list[Node] = []
+    seen: set[Node] = set()
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        missing = [v for v in node.inputs if v not in known and v not in seen]
+        if node in known or node in seen:
+            stack.pop()
+        elif missing:
+            stack += missing
+        else:
+            seen.add(node)
+            found.append(node)
+            stack.pop()
+    return found
+
+
+def _follow(graph: TypedGraph, now: dict[Node, Node]) -> dict[Node, Node]:
+    """`graph.current` after the replacements `now`."""
+    current = {old: now.get(node, node) for old, node in graph.current.items()}
+    return {**now, **current}
+
+
+def sorted_nodes(graph: TypedGraph, roots: Iterable[Node]) -> tuple[Node, ...]:
+    """Of the graph's nodes those that `roots` depend on, in the graph's order."""
+    needed = set(roots)
+    for node in reversed(graph.nodes):
+        if node in needed:
+            needed.update(value_inputs(node))
+    return tuple(node for node in graph.nodes if node in needed)
+
+
+def typed_graph(
+    outputs: Sequence[Node | None],
+    updates: Sequence[tuple[Node, Node]],
+    fed: dict[Node, tuple[Shape, str]],
+) -> TypedGraph:
+    """The graph below `outputs` and the updates' values, for feeds of these types. For tests and tools: the executor's
+    `analyse` also says what is wrong with a graph. Every variable must be fed."""
+    roots = [node for node in outputs if node is not None] + [value for _, value in updates]
+    shapes: dict[Node, Shape] = {}
+    dtypes: dict[Node, str] = {}
+    for node in find_topo_sort(roots):
+        if node in fed:
+            shapes[node], dtypes[node] = fed[node]
+        else:
+            shapes[node] = node.op.infer_shape(node, [shapes[value] for value in node.inputs])
+            dtypes[node] = node.op.infer_dtype(node, [dtypes[value] for value in node.inputs])
+    computed = tuple(node for node in find_topo_sort(roots) if node not in fed)
+    graph = TypedGraph(computed, tuple(outputs), tuple(updates), frozenset(fed), shapes, dtypes, {})
+    return replace(graph, nodes=sorted_nodes(graph, roots))

@@ -1,0 +1,148 @@
+"""Rules for values that are moved or repeated: reshape, transpose, broadcast, and sums of what is repeated.
+
+To the bit, except that the sum of n equal values becomes n times the value to rounding.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..graph import Node, Shape
+from ..ops import (
+    broadcast_rule,
+    broadcast_shape_op,
+    full_op,
+    matmul_op,
+    mul_byconst_op,
+    reducesum_op,
+    reshape_op,
+    transpose_op,
+)
+from .base import Rule, TypedGraph
+
+_BROADCASTING = ("add", "sub", "mul", "div")
+
+
+def _is(node: Node, name: str) -> bool:
+    return node.op.name == name
+
+
+def _only_leads(shape: Shape, wide: Shape) -> bool:
+    """Whether `wide` is `shape` behind extents of 1."""
+    lead = len(wide) - len(shape)
+    return lead >= 0 and wide == (1,) * lead + shape
+
+
+def _bare(node: Node, graph: TypedGraph) -> Node:
+    """The node without a reshape that only puts extents of 1 in front, as broadcasting does by itself."""
+    if _is(node, "reshape") and _only_leads(graph.shapes[node.inputs[0]], graph.shapes[node]):
+        return node.inputs[0]
+    return node
+
+
+def _reshape(node: Node, graph: TypedGraph) -> Node | None:
+    (x,), shape = node.inputs, graph.shapes[node]
+    if graph.shapes[x] == shape:
+        return x
+    if _is(x, "reshape"):
+        return reshape_op(x.inputs[0], shape)
+    return None if node.attrs["shape"] == shape else reshape_op(x, shape)  # without -1
+
+
+def _order(node: Node, rank: int) -> tuple[int, ...]:
+    """Which axis of a transpose's input each of its own is."""
+    axes = node.attrs["axes"]
+    return tuple(reversed(range(rank))) if axes is None else tuple(axis % rank for axis in axes)
+
+
+def _transpose(node: Node, graph: TypedGraph) -> Node | None:
+    (x,) = node.inputs
+    shape = graph.shapes[x]
+    order = _order(node, len(shape))
+    if _is(x, "transpose"):
+        inner = _order(x, len(shape))
+        return transpose_op(x.inputs[0], tuple(inner[axis] for axis in order))
+    wide = [axis for axis in order if shape[axis] != 1]
+    if wide == sorted(wide):
+        return reshape_op(x, graph.shapes[node])
+    if _is(x, "matmul") and graph.uses[x] == 1:  # else the product would be computed twice
+        (a, b), trans_a, trans_b = x.inputs, x.matmul_attr_trans_A, x.matmul_attr_trans_B
+        return matmul_op(b, a, not trans_b, not trans_a)
+    return None if node.attrs["axes"] == order else transpose_op(x, order)
+
+
+def _matmul(node: Node, graph: TypedGraph) -> Node | None:
+    (a, b), trans_a, trans_b = node.inputs, node.matmul_attr_trans_A, node.matmul_attr_trans_B
+    if _is(a, "transpose"):
+        return matmul_op(a.inputs[0], b, not trans_a, trans_b)
+    if _is(b, "transpose"):
+        return matmul_op(a, b.inputs[0], trans_a, not trans_b)
+    return None
+
+
+def _broadcast_shape(node: Node, graph: TypedGraph) -> Node | None:
+    (x,), shape = node.inputs, graph.shapes[node]
+    if _only_leads(graph.shapes[x], shape):
+        return reshape_op(x, shape)
+    if _is(x, "broadcast_shape"):
+        return broadcast_shape_op(x.inputs[0], shape)
+    bare = _bare(x, graph)
+    return None if bare is x else broadcast_shape_op(bare, shape)
+
+
+def sink_broadcast(node: Node, graph: TypedGraph) -> Node | None:
+    """A pointwise operator of what is repeated: it broadcasts by itself, or is computed once and then repeated."""
+    broadcasts = [_is(value, "broadcast_shape") for value in node.inputs]
+    if _is(node, "broadcast_shape") or not node.op.elementwise or not any(broadcasts):
+        return None
+    if len(node.inputs) > 1 and node.op.name not in _BROADCASTING:
+        return None
+    operands = [value.inputs[0] if b else value for value, b in zip(node.inputs, broadcasts, strict=True)]
+    reached = _together(operands, graph)
+    for i, operand in enumerate(operands):
+        trial = [*operands[:i], _bare(operand, graph), *operands[i + 1 :]]
+        if _together(trial, graph) == reached:
+            operands = trial
+    result, shape = Node(node.op, operands, node.attrs), graph.shapes[node]
+    return result if reached == shape else broadcast_shape_op(result, shape)
+
+
+def _together(operands: list[Node], graph: TypedGraph) -> Shape:
+    shape = graph.shapes[operands[0]]
+    for operand in operands[1:]:
+        shape = broadcast_rule(shape, graph.shapes[operand])
+    return shape
+
+
+def _reducesum(node: Node, graph: TypedGraph) -> Node | None:
+    (x,), keepdims, shape = node.inputs, node.attrs["keepdims"], graph.shapes[node]
+    wide = graph.shapes[x]
+    rank, axes = len(wide), node.attrs["axes"]
+    resolved = tuple(range(rank)) if axes is None else tuple(sorted(axis % rank for axis in axes))
+    if all(wide[axis] == 1 for axis in resolved):
+        return reshape_op(x, shape)
+    if _is(x, "broadcast_shape"):
+        return _sum_of_broadcast(node, resolved, graph)
+    return None if axes == resolved else reducesum_op(x, resolved, keepdims)
+
+
+def _sum_of_broadcast(node: Node, axes: tuple[int, ...], graph: TypedGraph) -> Node:
+    """The sum over what was there before the broadcast, times how often that was repeated, broadcast along the rest."""
+    x, shape = node.inputs[0], graph.shapes[node]
+    value, wide = x.inputs[0], graph.shapes[x]
+    lead = len(wide) - len(graph.shapes[value])
+    times = math.prod(wide[axis] for axis in axes if axis < lead or graph.shapes[value][axis - lead] == 1)
+    if times == 0:  # nothing is summed; zero times infinity would be NaN
+        return full_op(shape, 0.0, graph.dtypes[node])
+    own = tuple(axis - lead for axis in axes if axis >= lead)
+    return broadcast_shape_op(mul_byconst_op(reducesum_op(value, own, node.attrs["keepdims"]), times), shape)
+
+
+RULES: dict[str, list[Rule]] = {
+    "reshape": [_reshape],
+    "transpose": [_transpose],
+    "matmul": [_matmul],
+    "broadcast_shape": [_broadcast_shape],
+    "reducesum": [_reducesum],
+}
+"""By the operator's name, tried in turn."""

@@ -1,0 +1,98 @@
+"""Shapes: operators that read an input for its shape become ones that hold the shape.
+
+To the bit: what is computed stays. Afterwards no node's shape hangs on another's, so that what only gave its shape is
+free to go, and equal constants, broadcasts and sums are equal nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..graph import Node
+from ..ops import broadcast_shape_op, div_byconst_op, full_op, reducesum_op, reshape_op
+from .base import TypedGraph, rewrite
+
+
+def hold_shapes(graph: TypedGraph) -> TypedGraph:
+    """No computed node but convolutions' gradients has a `shape_only` input, and theirs are constants, which are not
+    computed for that."""
+    return rewrite(graph, _rule)
+
+
+def _rule(node: Node, graph: TypedGraph) -> Node | None:
+    if not node.op.shape_only:
+        return None
+    return _RULES.get(node.op.name, _stand_in)(node, graph)
+
+
+def _ones(node: Node, graph: TypedGraph) -> Node:
+    return full_op(graph.shapes[node], 1.0, graph.dtypes[node])
+
+
+def _zeros(node: Node, graph: TypedGraph) -> Node:
+    return full_op(graph.shapes[node], 0.0, graph.dtypes[node])
+
+
+def _broadcast_to(node: Node, graph: TypedGraph) -> Node:
+    value, shape = node.inputs[0], graph.shapes[node]
+    return value if graph.shapes[value] == shape else broadcast_shape_op(value, shape)
+
+
+def _reshape_like(node: Node, graph: TypedGraph) -> Node:
+    return reshape_op(node.inputs[0], graph.shapes[node])
+
+
+def _broadcast_axes(node: Node, graph: TypedGraph) -> Node:
+    value, like = node.inputs
+    shape = graph.shapes[like]
+    if not node.attrs["keepdims"]:
+        axes = node.attrs["axes"]
+        dropped = range(len(shape)) if axes is None else {axis % len(shape) for axis in axes}
+        value = reshape_op(value, tuple(1 if axis in dropped else n for axis, n in enumerate(shape)))
+    return broadcast_shape_op(value, shape)
+
+
+def _sum_to_like(node: Node, graph: TypedGraph) -> Node:
+    value = node.inputs[0]
+    wide, shape = graph.shapes[value], graph.shapes[node]
+    lead = len(wide) - len(shape)
+    inner = [lead + i for i, extent in enumerate(shape) if extent == 1 != wide[lead + i]]
+    if not lead and not inner:
+        return value
+    total = reducesum_op(value, (*range(lead), *inner), keepdims=bool(inner))
+    return reshape_op(total, shape) if lead and inner else total
+
+
+def _div_by_extent(node: Node, graph: TypedGraph) -> Node:
+    value, like = node.inputs
+    shape, axes = graph.shapes[like], node.attrs["axes"]
+    if axes == "rows":
+        shape = shape[:-1]
+    elif axes is not None:
+        shape = tuple(shape[axis] for axis in axes)
+    count = 1
+    for extent in shape:
+        count *= extent
+    return div_byconst_op(value, count)
+
+
+def _stand_in(node: Node, graph: TypedGraph) -> Node | None:
+    """The node with constants of the same shapes where it reads shapes only."""
+    inputs = [
+        full_op(graph.shapes[value], 0.0, graph.dtypes[value])
+        if i in node.op.shape_only and value.op.name != "full"
+        else value
+        for i, value in enumerate(node.inputs)
+    ]
+    return None if inputs == node.inputs else Node(node.op, inputs, node.attrs)
+
+
+_RULES: dict[str, Callable[[Node, TypedGraph], Node | None]] = {
+    "oneslike": _ones,
+    "zeroslike": _zeros,
+    "broadcastto": _broadcast_to,
+    "reshape_like": _reshape_like,
+    "broadcast_axes": _broadcast_axes,
+    "sum_to_like": _sum_to_like,
+    "div_by_extent": _div_by_extent,
+}

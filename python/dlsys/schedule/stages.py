@@ -1,0 +1,152 @@
+"""A function as its stages: what TE made of each formula, to be put together anew."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import ir, s_tir, tirx
+
+Expr = Any  # of tvm.ir: a number at run time
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A loop nest around one store: `buffer[indices] = value`, a reduction where `init` comes first."""
+
+    name: str
+    iters: tuple[tirx.IterVar, ...]
+    buffer: ir.Var
+    indices: tuple[Expr, ...]
+    value: Expr
+    init: Expr | None
+    loops: tirx.Stmt
+
+    @property
+    def spatial(self) -> list[tirx.IterVar]:
+        """The iterators that are an index of the output."""
+        return [v for v in self.iters if v.iter_type == tirx.IterVar.DataPar]
+
+    @property
+    def reduced(self) -> list[tirx.IterVar]:
+        """The iterators of the terms."""
+        return [v for v in self.iters if v.iter_type == tirx.IterVar.CommReduce]
+
+    def loads(self) -> list[Expr]:
+        """The loads of the value, but those of the stage's own buffer."""
+        found: list[Expr] = []
+        tvm_ffi.structural_walk(self.value, (ir.TensorLoad, found.append))
+        return [load for load in found if not load.source.same_as(self.buffer)]
+
+
+def extents(iters: Iterable[tirx.IterVar]) -> tuple[int, ...]:
+    """The iterators' extents."""
+    return tuple(int(v.dom.extent) for v in iters)
+
+
+def read_stages(func: tirx.PrimFunc) -> list[Stage] | None:
+    """The stages of a function as TE makes it, producers first; None for any other."""
+    body = func.body.block.body
+    found = []
+    for nest in body.seq if isinstance(body, tirx.SeqStmt) else [body]:
+        inner = nest
+        while isinstance(inner, tirx.For):
+            inner = inner.body
+        block = inner.block if isinstance(inner, s_tir.SBlockRealize) else None
+        if block is None or not isinstance(block.body, tirx.BufferStore):
+            return None
+        store, init = block.body, block.init
+        if not (init is None or isinstance(init, tirx.BufferStore)):
+            return None
+        found.append(
+            Stage(
+                block.name_hint,
+                tuple(block.iter_vars),
+                store.buffer,
+                tuple(store.indices),
+                store.value,
+                None if init is None else init.value,
+                nest,
+            )
+        )
+    return found
+
+
+def with_nests(func: tirx.PrimFunc, nests: Sequence[tirx.Stmt]) -> tirx.PrimFunc:
+    """The function with other loop nests, and those of its intermediate arrays that they use."""
+    root = func.body.block
+    used = {buffer for nest in nests for buffer in buffers(nest)}
+    block = s_tir.SBlock(
+        [],
+        [],
+        [],
+        root.name_hint,
+        nests[0] if len(nests) == 1 else tirx.SeqStmt(list(nests)),
+        alloc_buffers=[buffer for buffer in root.alloc_buffers if buffer in used],
+    )
+    return func.with_body(s_tir.SBlockRealize([], True, block))
+
+
+def buffers(code: tirx.Stmt) -> set[Any]:
+    """The buffers that the code loads from or stores to."""
+    found: set[Any] = set()
+
+    def load(item: ir.TensorLoad) -> None:
+        found.add(item.source)
+
+    def store(item: tirx.BufferStore) -> None:
+        found.add(item.buffer)
+
+    tvm_ffi.structural_walk(code, [(ir.TensorLoad, load), (tirx.BufferStore, store)])
+    return found
+
+
+def share(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function with stages that compute the same, in formulas that were put together, computed once."""
+    stages = read_stages(func)
+    if stages is None:
+        return func
+    same: dict[Any, Any] = {}  # a buffer, and the one that holds the same
+    known: dict[Any, list[tuple[Any, Any]]] = {}
+    nests = []
+    for stage in stages:
+        nest = _renamed(stage.loops, same)
+        form = _canonical(stage, same)
+        forms = known.setdefault((extents(stage.spatial), extents(stage.reduced)), [])
+        twin = next((buffer for other, buffer in forms if tvm_ffi.structural_equal(other, form)), None)
+        if twin is None:
+            forms.append((form, stage.buffer))
+        elif stage.buffer not in func.params:
+            same[stage.buffer] = twin
+            continue
+        nests.append(nest)
+    return with_nests(func, nests) if same else func
+
+
+def _renamed(value: Any, names: dict[Any, Any]) -> Any:
+    return tvm_ffi.structural_map(value, (ir.Var, lambda v: names.get(v, v))) if names else value
+
+
+_AXES = [tirx.Var(f"axis{i}", "int32") for i in range(16)]
+_TOTAL = tirx.Var("total", "handle")
+
+
+def _canonical(stage: Stage, same: dict[Any, Any]) -> Any:
+    """What the stage computes, without its own names."""
+    names = {
+        **same,
+        **{v.var: axis for v, axis in zip(stage.iters, _AXES, strict=False)},
+        stage.buffer: _TOTAL,
+    }
+    kinds = [int(v.iter_type) for v in stage.iters]
+    parts = [*stage.indices, stage.value, *([] if stage.init is None else [stage.init])]
+    loads = {load.source: names.get(load.source, load.source) for load in stage.loads()}
+    return tvm_ffi.convert([kinds, [_renamed(part, {**names, **loads}) for part in parts]])
+
+
+def size(iters: Iterable[tirx.IterVar]) -> int:
+    """The product of the extents."""
+    return math.prod(extents(iters))

@@ -1,0 +1,147 @@
+"""Straight-line code: stages joined in one loop along vectors, in which every value has a register.
+
+What a stage computes for another is a value instead of an array. Results are stored after everything is read, so an
+output may lie on an input, as long as the old values are read at the index that is written.
+
+A value is an array of one vector, which LLVM keeps in registers: TVM's simplifier would put what a plain variable
+stands for in the place of each of its uses, and code would grow without bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tvm_ffi
+from tvm import ir, s_tir, sym, tirx
+from tvm.s_tir.analysis import get_sblock_access_region
+
+from .stages import Expr, buffers
+
+Values = Callable[[Expr], "Expr | None"]
+"""From a load to the value that stands for it, None where it is to be loaded."""
+
+
+class Straight:
+    """Code for some neighbouring indices at once, the lanes.
+
+    Attributes:
+        lane: which of them, a variable of the code.
+        width: how many.
+    """
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.lane = tirx.Var("lane", "int32")
+        self._own: set[Any] = set()
+        self._allocated: list[tirx.Stmt] = []
+        self._computed: list[tirx.Stmt] = []
+        self._stores: list[tirx.Stmt] = []
+        self._known: dict[int, list[tuple[Expr, Expr]]] = {}
+        self._analyzer = sym.Analyzer()
+        self._analyzer.bind(self.lane, ir.Range(0, width))
+
+    def value(self, expression: Expr) -> Expr:
+        """The expression, computed once and kept, equal ones once."""
+        kept = isinstance(expression, ir.TensorLoad) and expression.source in self._own
+        if kept or isinstance(expression, (tirx.IntImm, tirx.FloatImm)):
+            return expression
+        known = self._known.setdefault(tvm_ffi.structural_hash(expression), [])
+        found = next((old for other, old in known if tvm_ffi.structural_equal(other, expression)), None)
+        if found is None:
+            buffer = tirx.decl_buffer((self.width,), str(expression.ty), f"value{len(self._computed)}")
+            self._own.add(buffer)
+            self._allocated.append(tirx.AllocBuffer(buffer))
+            self._computed.append(tirx.BufferStore(buffer, expression, [self.lane]))
+            found = tirx.BufferLoad(buffer, [self.lane])
+            known.append((expression, found))
+        return found
+
+    def evaluate(self, expression: Expr, iters: dict[Any, Expr], values: Values) -> Expr:
+        """The expression with its iterators replaced, and its loads where `values` knows them; others are values."""
+        names = dict(iters)
+
+        def let(item: tirx.Let, mutator: Any) -> Expr:
+            bound = mutator.mutate(item.value)
+            names[item.var] = tirx.Var(item.var.name, item.var.ty)  # the expression may be copied many times
+            return tirx.Let(names[item.var], bound, mutator.mutate(item.body))
+
+        def load(item: ir.TensorLoad, mutator: Any) -> Expr:
+            indices = [self._analyzer.simplify(mutator.mutate(index)) for index in item.indices]
+            item = tirx.BufferLoad(item.source, indices)
+            found = values(item)
+            return self.value(item) if found is None else found
+
+        def var(item: ir.Var, _: Any) -> Expr:
+            return names.get(item, item)
+
+        return tvm_ffi.structural_mutate(expression, [(tirx.Let, let), (ir.TensorLoad, load), (ir.Var, var)])
+
+    def store(self, buffer: ir.Var, value: Expr, indices: Sequence[Expr]) -> None:
+        """Stores a value at an index, after all values are computed."""
+        found = [self._analyzer.simplify(index) for index in indices]
+        self._stores.append(tirx.BufferStore(buffer, value, found))
+
+    def add_to(self, sums: ir.Var, combine: Callable[[Expr, Expr], Expr], term: Expr) -> None:
+        """Combines an array of the width with a term a lane."""
+        value = combine(tirx.BufferLoad(sums, [self.lane]), term)
+        self._computed.append(tirx.BufferStore(sums, value, [self.lane]))
+
+    def loop(self) -> tirx.Stmt:
+        """The code, as a loop over the lanes."""
+        body = sequence([*self._computed, *self._stores])
+        return sequence([*self._allocated, vectors(self.lane, self.width, body)])
+
+
+def sequence(statements: Sequence[tirx.Stmt]) -> tirx.Stmt:
+    """The statements, one after another."""
+    return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
+
+
+def vectors(lane: ir.Var, width: int, body: tirx.Stmt) -> tirx.Stmt:
+    """A loop over the lanes of vectors."""
+    return tirx.For(lane, 0, width, tirx.ForKind.VECTORIZED if width > 1 else tirx.ForKind.SERIAL, body)
+
+
+def steps(
+    start: Expr, extent: int, width: int, parallel: bool, code: Callable[[Expr, Straight], None]
+) -> list[tirx.Stmt]:
+    """Loops over `extent` indices from `start` on, `width` at a time and the rest at once, so that no condition takes
+    vectors apart. `code` adds to a `Straight` what is done for an index."""
+    found: list[tirx.Stmt] = []
+    whole = extent // width
+    if whole:
+        step, straight = tirx.Var("step", "int32"), Straight(width)
+        code(start + step * width + straight.lane, straight)
+        kind = tirx.ForKind.PARALLEL if parallel else tirx.ForKind.SERIAL
+        found.append(tirx.For(step, 0, whole, kind, straight.loop()))
+    if extent % width:
+        straight = Straight(extent % width)
+        code(start + whole * width + straight.lane, straight)
+        found.append(straight.loop())
+    return found
+
+
+def block_of(name: str, body: tirx.Stmt) -> tirx.Stmt:
+    """A block without iterators around finished loops."""
+    own = {s.buffer for s in _allocations(body)}
+    outer = {buffer: buffer for buffer in buffers(body) - own}
+    reads, writes, _ = get_sblock_access_region(s_tir.SBlock([], [], [], name, body), outer)
+    realized = s_tir.SBlockRealize([], True, s_tir.SBlock([], reads, writes, name, body))
+    # in a loop of its own: rfactor of another block trips over one without
+    return tirx.For(tirx.Var("once", "int32"), 0, 1, tirx.ForKind.SERIAL, realized)
+
+
+def _allocations(body: tirx.Stmt) -> list[tirx.AllocBuffer]:
+    found: list[tirx.AllocBuffer] = []
+    tvm_ffi.structural_walk(body, (tirx.AllocBuffer, found.append))
+    return found
+
+
+def unravelled(index: Expr, shape: Sequence[int]) -> list[Expr]:
+    """The index of an array in row-major order as one of each axis."""
+    found: list[Expr] = []
+    for extent in reversed(shape[1:]):
+        found.insert(0, tirx.floormod(index, extent))
+        index = tirx.floordiv(index, extent)
+    return [index, *found] if shape else []

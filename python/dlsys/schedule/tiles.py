@@ -1,0 +1,174 @@
+"""The numbers of the contraction schedule, by shape and machine: which operand is A, sizes of tiles, what is packed."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import tvm
+
+from .roles import Roles, over_windows, turned
+from .target import Machine
+
+ROWS = {16: 6, 32: 12}  # rows of a tile by number of vector registers: 6 x 2 accumulators, 2 of B, 1 of A
+VECTORS = 2  # vectors in a row of the tile
+BLOCK_BYTES = 2 * 1024 * 1024  # of A's rows between two passes over B: what still streams well from L3
+RESIDENT_BYTES = 1024 * 1024  # up to here all of A stays near, and panels of B are packed one at a time
+COPY_COLUMNS = 16  # copying an element of A, from memory, costs as much as using it for so many columns of C
+DIRECT_ROWS = 4  # up to so many rows packing B costs more than it saves
+PARALLEL_FLOP = 2_000_000  # about 20 us on one core; below, a parallel region costs more than it gives
+
+# Where the time of a step of k goes, in cycles; measured on Zen 5, with AVX-512 and with AVX2.
+FMA = 0.5  # a multiply-add of vectors
+LOAD = 0.6  # loading a vector, or an element into all lanes
+LATENCY = 4.0  # of an addition, which a tile's accumulators wait for
+STREAM = 32  # bytes a cycle from L2, where a panel lies
+OVERHEAD = 0.5  # of what counts the steps
+COPY = 2.0  # copying a group of neighbouring elements into a panel of windows
+TURN = 0.3  # storing an element of a tile along its rows, once for all steps
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The numbers of one schedule."""
+
+    rows: int  # MR
+    columns: int  # NR
+    lanes: int
+    block: int  # tiles of rows between two passes over B
+    panels: bool  # a panel of B at a time is packed, and all rows pass; else blocks of rows, B packed before
+    pack_a: bool
+    pack_b: bool
+    parallel: bool
+    by_batch: bool  # there are batches enough to keep all threads busy
+    direct: bool  # A are windows, read where they lie, and C's last axis is among A's
+
+
+def choose(r: Roles, machine: Machine, dtype: str, computed: Sequence[bool]) -> tuple[Roles, Tile]:
+    """Roles, tile sizes and packing by shape, vector width and number of registers. `computed` tells which
+    reads are of a value that is made on the way, and so has to be stored somewhere before it is read again."""
+    lanes = machine.lanes(dtype)
+    if not r.windows[1 - r.a]:
+        r = turned(r, lanes)
+        return r, _packed(r, machine, dtype, computed)
+    packed, windows = _packed(r, machine, dtype, computed), over_windows(r)
+    direct = _direct(windows, machine, dtype)
+    if direct is None or _direct_cost(windows, direct, machine) > _packed_cost(r, packed, machine):
+        return r, packed
+    return windows, direct
+
+
+def _packed(r: Roles, machine: Machine, dtype: str, computed: Sequence[bool]) -> Tile:
+    """A tile for B in panels, read as vectors; A is read as it lies where that goes."""
+    m, n, k = r.size(r.m), r.size(r.n), r.size(r.k)
+    lanes, itemsize = machine.lanes(dtype), tvm.DataType(dtype).bits // 8
+    rows = _rows(m, n, ROWS.get(machine.registers, 6))
+    columns = _vectors(rows, n, lanes, machine) * lanes
+    direct_b = (
+        r.contiguous[1 - r.a] == r.last(r.n)
+        and m <= DIRECT_ROWS
+        and n % columns == 0
+        and not computed[1 - r.a]
+    )
+    parallel = _is_parallel(r, machine)
+    resident = m * k * itemsize <= RESIDENT_BYTES
+    return Tile(
+        rows,
+        columns,
+        lanes,
+        block=_block(-(-m // rows), BLOCK_BYTES // (rows * k * itemsize), machine.threads if parallel else 1),
+        panels=(resident and -(-n // columns) * r.size(r.batch) >= machine.threads) or direct_b,
+        pack_a=r.contiguous[r.a] != r.last(r.k) or m % rows != 0 or computed[r.a],
+        pack_b=not direct_b,
+        parallel=parallel,
+        by_batch=_by_batch(r, machine),
+        direct=False,
+    )
+
+
+def _direct(r: Roles, machine: Machine, dtype: str) -> Tile | None:
+    """The cheapest tile whose rows are read from images where they lie: at addresses that differ by constants."""
+    lanes, tiles = machine.lanes(dtype), []
+    parallel, by_batch = _is_parallel(r, machine), _by_batch(r, machine)
+    blocks = 1 if by_batch or not parallel else machine.threads
+    for rows, vectors in itertools.product(_boxes(r.extents[axis] for axis in r.m), range(1, 5)):
+        if rows * vectors + vectors + 1 <= machine.registers:  # accumulators, a row of B, an element of A
+            block = -(-r.size(r.m) // (rows * blocks))
+            tiles.append(
+                Tile(rows, vectors * lanes, lanes, block, False, False, True, parallel, by_batch, direct=True)
+            )
+    return min(tiles, key=lambda tile: (round(_direct_cost(r, tile, machine)), -tile.rows), default=None)
+
+
+def _boxes(extents: Iterable[int]) -> set[int]:
+    """Sizes of the blocks of several axes, in row-major order, that are boxes: 4 x 6 has 1, 2, 3, 6, 12 and 24."""
+    found, inner = set(), 1
+    for extent in reversed(list(extents)):
+        found |= {inner * part for part in range(1, extent + 1) if extent % part == 0}
+        inner *= extent
+    return found
+
+
+def _step(tile: Tile, machine: Machine) -> float:
+    """Cycles of a step of k in one tile."""
+    rows, vectors = tile.rows, tile.columns // tile.lanes
+    streamed = vectors * machine.vector_bits / 8 / STREAM
+    bounds = (rows * vectors * FMA, (rows + vectors) * LOAD, streamed, LATENCY)
+    return max(bounds) + OVERHEAD
+
+
+def _direct_cost(r: Roles, tile: Tile, machine: Machine) -> float:
+    m, columns = r.size(r.m), -(-r.size(r.n) // tile.columns) * tile.columns
+    step = _step(tile, machine) / (tile.rows * tile.columns)
+    return m * columns * (step + TURN / r.size(r.k))
+
+
+def _packed_cost(r: Roles, tile: Tile, machine: Machine) -> float:
+    m, n = r.size(r.m), r.size(r.n)
+    tiles = -(-m // tile.rows) * -(-n // tile.columns)
+    return tiles * _step(tile, machine) + n * COPY / min(tile.lanes, group(r, tile.columns))
+
+
+def group(r: Roles, columns: int) -> int:
+    """Neighbouring elements of a panel's row that lie in one row of C, so that B's addresses run on."""
+    return math.gcd(columns, r.extents[r.n[-1]]) if len(r.n) > 1 else columns
+
+
+def _is_parallel(r: Roles, machine: Machine) -> bool:
+    return machine.threads > 1 and 2 * math.prod(r.extents) >= PARALLEL_FLOP
+
+
+def _by_batch(r: Roles, machine: Machine) -> bool:
+    return r.size(r.batch) >= 4 * machine.threads
+
+
+def _rows(m: int, n: int, most: int) -> int:
+    """Rows of a tile: fewest steps over m. A shorter tile hides the latency of its additions worse, and one
+    that does not divide m has A copied and padded, which weighs the more the fewer columns use the copy."""
+    if m <= most:
+        return m
+
+    def cost(rows: int) -> float:
+        steps = -(-m // rows) * (rows + 0.25 * (most - rows))
+        return steps + (m * COPY_COLUMNS / n if m % rows else 0)
+
+    return min(range(most, most // 2, -1), key=cost)
+
+
+def _block(tiles: int, most: int, threads: int) -> int:
+    """Tiles of rows in a block: at most `most`, blocks of about one size, as many for one thread as for another."""
+    blocks = -(-tiles // max(most, 1))
+    blocks = -(-blocks // threads) * threads
+    return -(-tiles // blocks)
+
+
+def _vectors(rows: int, n: int, lanes: int, machine: Machine) -> int:
+    """Vectors in a row of the tile: as many as keep the accumulators in registers, without much beyond the edge."""
+    most = max(VECTORS, (machine.registers - 4) // rows)
+    padded = {count: -(-n // (count * lanes)) * count for count in range(1, min(most, 4) + 1)}
+    least = min(padded.values())
+    return max(
+        count for count, total in padded.items() if total <= least * (1.05 if count > VECTORS else 1.15)
+    )

@@ -1,0 +1,278 @@
+"""The command line: `info`, `ladder`, and what they are built of."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import dlsys as dl
+import numpy as np
+import tvm
+import tvm_ffi
+from dlsys import tvm_op
+from dlsys.cli import info, ladder, main
+from dlsys.schedule import ladder as schedules
+from dlsys.schedule import peak
+from dlsys.schedule.common import start
+from dlsys.schedule.target import host_target
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+HERE = Path(__file__).resolve().parent
+ROW = re.compile(r"^ *(\d)  (\S.*?)  +(\d+) +([\d.]+) +([\d.]+)x +([\d.]+)% +([\d.]+)%$", re.MULTILINE)
+QUICK = ("ladder", "64", "48", "80", "--rounds", "1")
+
+
+def call(*arguments: str) -> tuple[int, str, str]:
+    """Exit status, stdout and stderr of the program, run in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            status: Any = main(list(arguments))
+        except SystemExit as exit_:
+            status = exit_.code
+    return status, out.getvalue(), err.getvalue()
+
+
+def product(rung: schedules.Rung, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """What a rung computes."""
+    out = np.full((a.shape[0], b.shape[1]), np.nan, a.dtype)
+    arrays = [dl.array(value) for value in (a, b, out)]
+    schedules.compiled(rung)(*(array.tensor for array in arrays))
+    return arrays[-1].numpy()
+
+
+# info ------------------------------------------------------------------------------------------------------
+
+
+def test_info_is_text_and_json():
+    with tempfile.TemporaryDirectory() as folder:
+        plans, data = Path(folder) / "compiled", Path(folder) / "data" / "set"
+        for file, size in ((plans / "a.so", 1000), (plans / "b.so", 2000), (data / "images", 3 * 1024)):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(bytes(size))
+        with mock.patch.dict(os.environ, {"DLSYS_CACHE": folder}):
+            os.environ.pop("DLSYS_COMPILE_CACHE", None)
+            status, out, err = call("info", "--json")
+            text = call("info")[1]
+    assert (status, err) == (0, "")
+    facts = json.loads(out)
+    assert facts["versions"]["dlsys"] == dl.__version__ and facts["versions"]["NumPy"] == np.__version__
+    assert facts["versions"]["TVM"] == tvm.__version__
+    assert facts["target"]["mcpu"] == host_target().attrs["mcpu"]
+    assert facts["threads"]["used"] == dl.get_num_threads()
+    assert facts["caches"]["compiled plans"] == {"directory": str(plans), "entries": 2, "bytes": 3000}
+    assert facts["caches"]["data"] == {"directory": str(data.parent), "entries": 1, "bytes": 3072}
+    lines = dict(re.split(r"  +", line, maxsplit=1) for line in text.splitlines())
+    assert lines["tvm-ffi"] == facts["versions"]["tvm-ffi"]
+    assert lines["features"].split() == facts["target"]["features"]
+    assert lines["data"] == f"{data.parent}: 1 file, 3.0 KiB"
+    assert lines["compiled plans"] == f"{plans}: 2 files, 2.9 KiB"
+
+
+def test_info_without_a_cache_of_plans():
+    with mock.patch.dict(os.environ, {"DLSYS_COMPILE_CACHE": "0"}):
+        assert info.facts()["caches"]["compiled plans"]["directory"] is None
+        assert re.search(r"^compiled plans +not kept$", call("info")[1], re.MULTILINE)
+
+
+def test_info_says_what_cuda_lacks():
+    found = info.cuda_facts()
+    assert bool(found["devices"]) == bool(tvm.runtime.enabled("cuda") and tvm.cuda(0).exist)
+    assert found["devices"] or found["reason"]
+    device = mock.Mock(exist=True, device_name="NVIDIA H200", compute_version="9.0")
+    devices = [mock.Mock(device=device), mock.Mock(device=mock.Mock(exist=False))]
+    with mock.patch.object(info, "cuda", lambda index: devices[index]):
+        facts = info.facts()
+    assert facts["cuda"]["devices"] == [{"name": "NVIDIA H200", "compute_capability": "9.0"}]
+    assert "NVIDIA H200 (compute 9.0); cuda-bindings" in info.as_text(facts)
+
+
+def test_features_are_those_that_the_schedules_see():
+    names = peak.cpu_features(tvm.target.Target({"kind": "llvm", "mcpu": "znver3"}))
+    assert {"avx2", "fma"} <= set(names) and "avx512f" not in names
+    assert {"avx512f", "avx512vl"} <= set(
+        peak.cpu_features(tvm.target.Target({"kind": "llvm", "mcpu": "znver5"}))
+    )
+
+
+# ladder ----------------------------------------------------------------------------------------------------
+
+
+def test_ladder_prints_every_rung_and_draws_it():
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ladder.png"
+        status, out, err = call(*QUICK, "--plot", str(path))
+        image = path.read_bytes()
+    assert (status, err) == (0, ""), err
+    assert image.startswith(b"\x89PNG") and len(image) > 10_000
+    rows = ROW.findall(out)
+    assert [int(row[0]) for row in rows] == list(range(1, len(rows) + 1))
+    titles = [row[1] for row in rows]
+    steps = [
+        "default loops",
+        "tiling",
+        "vectorization",
+        "packing",
+        "register tile",
+        "in use: contraction rule",
+    ]
+    assert titles[:6] == steps
+    threads = dl.get_num_threads()
+    assert titles[6:] == ([f"parallel, {threads} threads"] if threads > 1 else [])
+    assert [int(row[2]) for row in rows] == [1] * 6 + ([threads] if threads > 1 else [])
+    first = float(rows[0][3])
+    for row in rows:  # three digits are printed
+        assert abs(float(row[3]) / first - float(row[4])) < 0.02 * float(row[4])
+    for step in schedules.STEPS:
+        assert all(f"     {line}\n" in out for line in schedules.body(step))
+
+
+def test_ladder_on_one_thread_in_float64():
+    before = dl.get_num_threads()
+    report = ladder.climb(20, 24, 9, "float64", threads=1, rounds=1)
+    assert {row.threads for row in report.rows} == {1} and list(report.peak) == list(report.numpy) == [1]
+    assert dl.get_num_threads() == before
+
+
+@settings(max_examples=4, deadline=None, derandomize=True)
+@example((1, 1, 1), "float32")
+@example((25, 65, 3), "float64")
+@given(st.tuples(*[st.integers(1, 70)] * 3), st.sampled_from(["float32", "float64"]))
+def test_every_rung_is_right(sizes, dtype):
+    m, n, k = sizes
+    random = np.random.default_rng(m * n * k)
+    a, b = (random.integers(-4, 5, shape).astype(dtype) for shape in ((m, k), (k, n)))
+    for rung in schedules.rungs(m, n, k, dtype, threads=1):
+        assert np.array_equal(product(rung, a, b), a @ b), (rung.title, sizes, dtype)
+
+
+def test_what_is_shown_is_what_ran():
+    rungs = schedules.rungs(64, 64, 64)
+    sch = start(rungs[0].function)
+    tile = schedules.tile_of(schedules.machine_of(rungs[0].target), 64, "float32")
+    for step, rung in zip(schedules.STEPS[1:], rungs[2:], strict=False):
+        assert rung.code == schedules.body(step)
+    exec("\n".join(rungs[1].code), {"sch": sch, "tile": tile})
+    (shown,) = sch.mod.functions.values()
+    assert tvm_ffi.structural_equal(shown, rungs[1].function)
+
+
+def test_the_last_rung_is_the_schedule_of_kernels():
+    def loops(script: str) -> str:  # kernels have names of their own and take arrays of any alignment
+        return re.sub(r"def \w+\(|, data_alignment=\d+|, align=\d+", "", script)
+
+    for m, n, k in ((64, 48, 80), (1, 300, 20)):
+        rung = schedules.rungs(m, n, k, threads=dl.get_num_threads())[-1]
+        kernel = tvm_op.make_matrix_mul((m, k), False, (k, n), False, "llvm", "llvm", "matmul")
+        assert loops(kernel.script()) == loops(rung.function.script()), (m, n, k)
+
+
+def test_a_wrong_rung_is_an_error():
+    def broken(rung: schedules.Rung) -> Any:
+        function = real(rung)
+
+        def run(a: Any, b: Any, c: Any) -> None:
+            function(a, b, c)
+            if rung.title == "packing":
+                np.from_dlpack(c)[3, 5] += 1
+
+        return run
+
+    real = schedules.compiled
+    with mock.patch.object(schedules, "compiled", broken):
+        status, out, err = call(*QUICK)
+    assert (status, out) == (1, "")
+    assert err == "python -m dlsys ladder: rung 4, packing, differs from NumPy at 64 x 48 x 80 in float32\n"
+
+
+# Peaks -----------------------------------------------------------------------------------------------------
+
+
+def test_peak_kernels_compute_what_they_count():
+    threads, lanes = 2, 8
+    x = dl.array(np.stack([np.full(lanes, 0.5), np.ones(lanes)]).astype("float32"))
+    out = dl.zeros((threads, 3 * lanes))
+    tvm.compile(peak.fma_kernel(3, lanes, threads), target=host_target())["fma"](x.tensor, out.tensor)
+    assert np.array_equal(out.numpy(), np.full((threads, 3 * lanes), 2, "float32"))
+    arrays = [dl.array(np.random.rand(threads, 5, lanes).astype("float32")) for _ in range(3)]
+    tvm.compile(peak.triad_kernel(threads, 5, lanes), target=host_target())["triad"](
+        *(v.tensor for v in arrays)
+    )
+    a, b, c = (array.numpy() for array in arrays)
+    assert np.allclose(a, 0.5 * b + c, rtol=1e-6)
+
+
+def test_peaks_are_measured_once():
+    assert peak.array_bytes() >= max(peak.ARRAY_BYTES, min(2 * peak.last_level_cache(), peak.MOST_BYTES))
+    for measure in (peak.fma_peak, peak.memory_bandwidth):
+        assert 0 < measure(1) == measure(1) < float("inf")
+
+
+# Wrong requests --------------------------------------------------------------------------------------------
+
+
+def test_wrong_requests_are_one_sentence():
+    for arguments, words in {
+        ("ladder", "0", "5", "5"): "integer of 1 or more, not '0'",
+        ("ladder", "a", "b", "c"): "integer of 1 or more, not 'a'",
+        ("ladder", "5", "5", "-5"): "integer of 1 or more, not '-5'",
+        ("ladder", "5", "5"): "three sizes, M N K, or none, not 2",
+        ("ladder", "5", "5", "5", "5"): "three sizes, M N K, or none, not 4",
+        ("ladder", "100000", "100000", "1"): "100000 x 100000 x 1 is too large",
+        ("ladder", "46000", "46000", "46000", "--dtype", "float64"): "too large",
+        ("ladder", "--plot", "x.txt"): "--plot: takes the name of a .png file, not 'x.txt'",
+        ("ladder", "--plot", "/no/such/folder/x.png"): "cannot write to the folder '/no/such/folder'",
+        ("ladder", "--rounds", "0"): "--rounds: must be an integer of 1 or more, not '0'",
+        ("ladder", "--threads", "many"): "--threads: must be an integer of 1 or more, not 'many'",
+        ("ladder", "--threads", "123456"): "number of threads must be an integer from 1 to",
+        ("ladder", "--dtype", "int8"): "invalid choice: 'int8'",
+        ("climb",): "invalid choice: 'climb'",
+        ("info", "--yaml"): "unrecognized arguments: --yaml",
+    }.items():
+        with mock.patch.object(ladder, "require_memory", little_memory):
+            status, out, err = call(*arguments)
+        assert (status, out) == (2, ""), (arguments, status, err)
+        assert words in err and err.count("\n") == 1 and err.startswith("python -m dlsys"), err
+
+
+def little_memory(*sizes: int) -> None:
+    """`require_memory` of a machine with 16 GiB."""
+    with mock.patch.object(os, "sysconf", lambda name: 4096 if name == "SC_PAGE_SIZE" else 2**22):
+        require_memory(*sizes)
+
+
+require_memory = ladder.require_memory
+
+
+def test_help_without_a_command():
+    status, out, err = call()
+    assert (status, err) == (0, "")
+    assert out.startswith("usage: python -m dlsys") and "info" in out and "ladder" in out
+
+
+def test_interrupt_ends_with_130():
+    with mock.patch.object(info, "facts", side_effect=KeyboardInterrupt):
+        assert call("info") == (130, "", "Interrupted.\n")
+
+
+def test_python_m_dlsys():
+    path = os.pathsep.join(filter(None, [str(HERE.parent / "python"), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, "-m", "dlsys", "info", "--json"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["versions"]["dlsys"] == dl.__version__

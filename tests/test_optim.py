@@ -1,0 +1,343 @@
+"""Optimizers against plain NumPy and PyTorch; groups, errors."""
+
+from __future__ import annotations
+
+import math
+import unittest
+from collections.abc import Callable
+from typing import Any
+
+import dlsys as dl
+import numpy as np
+from dlsys import autodiff as ad
+from dlsys import optim
+from dlsys.graph import find_topo_sort
+from dlsys.optim.adaptive import _one_minus_power
+from helpers import error_of, evaluate
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+STEPS = 100
+TOLERANCE = {"float32": 1e-5, "float64": 1e-11}
+
+
+def batches(dtype: str) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Two batches of inputs and one-hot labels: gradients keep changing their signs."""
+    rng = np.random.default_rng(0)
+    return [
+        (rng.standard_normal((9, 5)).astype(dtype), np.eye(3, dtype=dtype)[rng.integers(0, 3, 9)])
+        for _ in range(2)
+    ]
+
+
+def start(dtype: str) -> list[np.ndarray]:
+    """Weights (5, 3) and a bias (3,)."""
+    rng = np.random.default_rng(1)
+    return [rng.standard_normal((5, 3)).astype(dtype), rng.standard_normal(3).astype(dtype)]
+
+
+class Model:
+    """Logistic regression, and the optimizer that `make` makes of its two parameters."""
+
+    def __init__(self, make: Callable[[list[ad.Parameter]], optim.Optimizer], dtype: str, ctx: Any) -> None:
+        self.x, self.y = ad.Variable("X"), ad.Variable("y_")
+        self.parameters = [
+            ad.Parameter(value, name) for value, name in zip(start(dtype), ("W", "b"), strict=True)
+        ]
+        w, b = self.parameters
+        self.loss = ad.softmaxcrossentropy_op(self.x @ w + b, self.y)
+        self.opt = make(self.parameters)
+        self.executor = ad.Executor([self.loss, self.opt.minimize(self.loss)], ctx=ctx)
+        self.batches = batches(dtype)
+
+    def train(self, steps: int, first: int = 0) -> list[list[np.ndarray]]:
+        """The parameters after each step."""
+        history = []
+        for step in range(first, first + steps):
+            x, y = self.batches[step % 2]
+            loss, nothing = self.executor.run({self.x: x, self.y: y})
+            assert nothing is None and np.asarray(loss).shape == (1,)
+            history.append([parameter.value for parameter in self.parameters])
+        return history
+
+
+def numpy_gradients(values: list[np.ndarray], x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
+    """Those of the mean cross-entropy of logistic regression."""
+    logits = x @ values[0] + values[1]
+    exponential = np.exp(logits - logits.max(axis=1, keepdims=True))
+    error = (exponential / exponential.sum(axis=1, keepdims=True) - y) / len(x)
+    return [x.T @ error, error.sum(axis=0)]
+
+
+def numpy_sgd(p, g, state, t, lr, momentum=0.0, nesterov=False, weight_decay=0.0, dampening=0.0):
+    g = g + weight_decay * p
+    if momentum:
+        state["buf"] = g if t == 1 else momentum * state["buf"] + (1 - dampening) * g
+        g = g + momentum * state["buf"] if nesterov else state["buf"]
+    return p - lr * g
+
+
+def numpy_adam(p, g, state, t, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, decoupled=False):
+    if decoupled:
+        p = p * (1 - lr * weight_decay)
+    else:
+        g = g + weight_decay * p
+    state["m"] = betas[0] * state.get("m", 0.0) + (1 - betas[0]) * g
+    state["v"] = betas[1] * state.get("v", 0.0) + (1 - betas[1]) * g * g
+    m, v = state["m"] / (1 - betas[0] ** t), state["v"] / (1 - betas[1] ** t)
+    return p - lr * m / (np.sqrt(v) + eps)
+
+
+def numpy_adamw(p, g, state, t, lr=1e-3, weight_decay=1e-2, **options):
+    return numpy_adam(p, g, state, t, lr, weight_decay=weight_decay, decoupled=True, **options)
+
+
+def numpy_rmsprop(
+    p, g, state, t, lr=1e-2, alpha=0.99, eps=1e-8, weight_decay=0.0, momentum=0.0, centered=False
+):
+    g = g + weight_decay * p
+    state["v"] = alpha * state.get("v", 0.0) + (1 - alpha) * g * g
+    state["a"] = alpha * state.get("a", 0.0) + (1 - alpha) * g
+    d = g / (np.sqrt(state["v"] - state["a"] ** 2 if centered else state["v"]) + eps)
+    state["buf"] = momentum * state.get("buf", 0.0) + d
+    return p - lr * (state["buf"] if momentum else d)
+
+
+NUMPY = {"SGD": numpy_sgd, "Adam": numpy_adam, "AdamW": numpy_adamw, "RMSprop": numpy_rmsprop}
+
+CONFIGURATIONS: list[tuple[str, dict[str, Any]]] = [
+    ("SGD", {"lr": 0.5}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
+    ("SGD", {"lr": 0.2, "momentum": 0.8, "dampening": 0.3, "weight_decay": 0.02}),
+    ("Adam", {}),
+    ("Adam", {"lr": 0.05, "betas": (0.8, 0.99), "eps": 1e-6, "weight_decay": 0.1}),
+    ("Adam", {"lr": 0.01, "betas": (0.0, 0.5)}),
+    ("AdamW", {"lr": 0.05}),
+    ("AdamW", {"lr": 0.01, "weight_decay": 0.0}),
+    ("RMSprop", {}),
+    ("RMSprop", {"lr": 0.003, "alpha": 0.9, "momentum": 0.9, "weight_decay": 0.01}),
+    ("RMSprop", {"centered": True, "eps": 1e-4}),
+]
+SHAPES = [(), (1,), (4,), (2, 3), (0, 3), (2, 1, 2)]
+COMPILED = [CONFIGURATIONS[i] for i in (1, 3, 5, 7, 11)]
+
+
+def numpy_history(name: str, options: dict[str, Any], dtype: str) -> list[list[np.ndarray]]:
+    """The parameters after each step, computed in float64 whatever `dtype` the start has."""
+    values = [value.astype("float64") for value in start(dtype)]
+    state: list[dict[str, Any]] = [{}, {}]
+    history = []
+    for step in range(STEPS):
+        x, y = (array.astype("float64") for array in batches(dtype)[step % 2])
+        grads = numpy_gradients(values, x, y)
+        triples = zip(values, grads, state, strict=True)
+        values = [NUMPY[name](p, g, s, step + 1, **options) for p, g, s in triples]
+        history.append(values)
+    return history
+
+
+def agree(found: list[list[np.ndarray]], expected: list[list[Any]], dtype: str, what: Any) -> None:
+    assert len(found) == len(expected)
+    for step, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
+        for a, b in zip(ours, theirs, strict=True):
+            assert str(a.dtype) == dtype
+            np.testing.assert_allclose(a, b, rtol=0, atol=TOLERANCE[dtype], err_msg=f"{what}, {step}")
+    assert np.abs(found[0][0] - found[-1][0]).max() > 0.02, what  # a way on which rules differ
+
+
+def make(name: str, options: dict[str, Any]) -> Callable[[list[ad.Parameter]], optim.Optimizer]:
+    return lambda parameters: getattr(optim, name)(parameters, **options)
+
+
+def test_optimizers_follow_numpy() -> None:
+    for name, options in CONFIGURATIONS:
+        for dtype in TOLERANCE:
+            found = Model(make(name, options), dtype, dl.numpy()).train(STEPS)
+            agree(found, numpy_history(name, options, dtype), dtype, (name, options))
+
+
+def test_compiled_optimizers_follow_numpy_and_compile_once() -> None:
+    for name, options in COMPILED:
+        model = Model(make(name, options), "float32", dl.cpu())
+        agree(model.train(STEPS), numpy_history(name, options, "float32"), "float32", (name, options))
+        assert model.executor.compilations == 1
+    model = Model(make("Adam", {"lr": 0.05}), "float64", dl.cpu())
+    agree(model.train(STEPS), numpy_history("Adam", {"lr": 0.05}, "float64"), "float64", "Adam")
+
+
+def the_torch() -> Any:
+    try:
+        import torch
+    except ImportError:
+        raise unittest.SkipTest("PyTorch is not installed") from None
+    return torch
+
+
+def test_optimizers_follow_torch() -> None:
+    torch = the_torch()
+    for name, options in CONFIGURATIONS:
+        for dtype in TOLERANCE:
+            tensors = [torch.tensor(value, requires_grad=True) for value in start(dtype)]
+            optimizer = getattr(torch.optim, name)(tensors, **options)
+            expected = []
+            for step in range(STEPS):
+                x, y = (torch.tensor(array) for array in batches(dtype)[step % 2])
+                optimizer.zero_grad()
+                torch.nn.functional.cross_entropy(x @ tensors[0] + tensors[1], y).backward()
+                optimizer.step()
+                expected.append([tensor.detach().numpy().copy() for tensor in tensors])
+            found = Model(make(name, options), dtype, dl.numpy()).train(STEPS)
+            agree(found, expected, dtype, (name, options))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from(CONFIGURATIONS), st.sampled_from(SHAPES), st.integers(0, 1000))
+def test_parameters_of_any_shape(rule: tuple[str, dict[str, Any]], shape: tuple[int, ...], seed: int) -> None:
+    name, options = rule
+    value = np.random.default_rng(seed).standard_normal(shape)
+    parameter = ad.Parameter(value)
+    executor = ad.Executor([make(name, options)([parameter]).minimize(parameter**4)], ctx="numpy")
+    state: dict[str, Any] = {}
+    for step in range(5):
+        assert executor.run({}) == [None]
+        value = NUMPY[name](value, 4 * value**3, state, step + 1, **options)
+        np.testing.assert_allclose(parameter.value, value, rtol=1e-10, atol=1e-12)
+
+
+def test_groups_have_their_own_settings() -> None:
+    def make_groups(parameters: list[ad.Parameter]) -> optim.Optimizer:
+        w, b = parameters
+        return optim.SGD(
+            [{"params": [w], "weight_decay": 0.1}, {"params": b, "lr": 0.3, "momentum": 0.5}], lr=0.1
+        )
+
+    model = Model(make_groups, "float64", "numpy")
+    assert [group.lr for group in model.opt.groups] == [0.1, 0.3] and model.opt.lr == 0.1
+    values, state = start("float64"), {}
+    for step, found in enumerate(model.train(20)):
+        w_grad, b_grad = numpy_gradients(values, *model.batches[step % 2])
+        values = [
+            numpy_sgd(values[0], w_grad, {}, step + 1, 0.1, weight_decay=0.1),
+            numpy_sgd(values[1], b_grad, state, step + 1, 0.3, momentum=0.5),
+        ]
+        for a, b in zip(found, values, strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-12)
+    model.opt.lr = 0.7
+    assert [group.lr for group in model.opt.groups] == [0.7, 0.7]
+
+
+def test_parameters_of_two_dtypes_share_one_learning_rate() -> None:
+    single, double = ad.Parameter(np.ones(3, "float32")), ad.Parameter(np.ones((2, 2)))
+    opt = optim.Adam([single, double], lr=0.25)
+    grads = [*ad.gradients(single * 3, [single]), *ad.gradients(double * -2, [double])]
+    executor = ad.Executor([opt.update(grads)], ctx="numpy")
+    executor.run({})
+    opt.lr = 0.5
+    executor.run({})  # the gradients are constant, so Adam moves by lr
+    np.testing.assert_allclose(single.value, np.full(3, 0.25), rtol=1e-6)
+    np.testing.assert_allclose(double.value, np.full((2, 2), 1.75), rtol=1e-7)
+    assert (single.value.dtype, double.value.dtype) == (np.float32, np.float64)
+
+
+def test_unused_parameter_has_gradient_zeros() -> None:
+    used, unused = ad.Parameter(np.ones(2)), ad.Parameter(np.full(3, 2.0))
+    for opt in (optim.SGD([used, unused], lr=0.1, momentum=0.9), optim.Adam([used, unused])):
+        ad.Executor([opt.minimize(used * used)], ctx="numpy").run({})
+        assert (unused.value == 2).all() and (used.value < 1).all()
+
+
+def test_what_an_option_of_zero_switches_off_adds_no_node() -> None:
+    def count(opt: Callable[[list[ad.Parameter]], optim.Optimizer]) -> int:
+        parameter, gradient = ad.Parameter(np.ones(3)), ad.Variable("g")
+        optimizer = opt([parameter])
+        return len(find_topo_sort([optimizer.update([gradient])]))
+
+    # gradient, parameter, lr, product, difference, assign, group
+    assert count(lambda p: optim.SGD(p, lr=0.1)) == 7
+    # and the buffer, its product with the momentum, the sum, its assign
+    assert count(lambda p: optim.SGD(p, lr=0.1, momentum=0.9)) == 11
+    assert count(lambda p: optim.SGD(p, lr=0.1, weight_decay=0.1)) == 9
+    assert count(lambda p: optim.AdamW(p, weight_decay=0.0)) == count(optim.Adam)
+    assert count(lambda p: optim.AdamW(p, weight_decay=0.1)) == count(optim.Adam) + 3
+
+
+def test_bias_correction_keeps_its_digits() -> None:
+    steps = np.array([1, 2, 3, 10, 100, 1000, 12345, 1e6, 2**24])
+    step = ad.Variable("step")
+    for beta in (0.0, 0.5, 0.9, 0.999, 0.999999):
+        exact = np.array([1 - beta**t if beta < 0.99 else -math.expm1(t * math.log(beta)) for t in steps])
+        node = _one_minus_power(beta, step)
+        for dtype, rtol in (("float32", 1e-6), ("float64", 1e-14)):
+            (value,) = evaluate([node], {step: steps.astype(dtype)})
+            np.testing.assert_allclose(value, exact, rtol=rtol)
+            if beta == 0.999:
+                (value,) = ad.Executor([node]).run({step: steps.astype(dtype)}, True)
+                np.testing.assert_allclose(value, exact, rtol=rtol)
+
+
+def test_mistakes_in_the_parameters_are_named() -> None:
+    w, variable = ad.Parameter([1.0], name="W"), ad.Variable("x")
+    cases: list[tuple[Any, str]] = [
+        ([], "SGD: the list of parameters is empty"),
+        ([w, w], "SGD: parameter W is given twice"),
+        ([{"params": [w]}, {"params": [w]}], "SGD: parameter W is given twice"),
+        ([w, variable], "SGD: placeholder x (made at test_optim.py:"),
+        ([np.zeros(3)], "SGD: a ndarray is not a Parameter"),
+        (w, "must be a list of Parameters or groups, not parameter W"),
+        (None, "must be a list of Parameters or groups, not a NoneType"),
+        ([w, {"params": [w]}], "must be Parameters or groups, not both"),
+        ([{"lr": 0.1}], 'must have the key "params"'),
+        ([{"params": []}], "a parameter group is empty"),
+        ([{"params": 3}], 'a group\'s "params" must be a list of Parameters, not a int'),
+        ([{"params": [w], "beta": 1, "alpha": 2}], "unknown settings: alpha, beta"),
+        ([{"params": [w], "lr": -1}], "SGD: lr must be >= 0"),
+    ]
+    for parameters, expected in cases:
+        text = error_of(dl.GraphError, optim.SGD, parameters, lr=0.1)
+        assert expected in text, text
+
+
+def test_mistakes_in_the_options_are_named() -> None:
+    parameters = [ad.Parameter([1.0])]
+    cases: list[tuple[Any, dict[str, Any], str]] = [
+        (optim.SGD, {"lr": -0.1}, "SGD: lr must be >= 0 and finite, not -0.1"),
+        (optim.SGD, {"lr": math.nan}, "lr must be >= 0"),
+        (optim.SGD, {"lr": math.inf}, "lr must be >= 0"),
+        (optim.SGD, {"lr": "fast"}, "SGD: lr must be a number, not str"),
+        (optim.SGD, {"lr": 10**400}, "lr must be >= 0 and finite"),
+        (optim.SGD, {"lr": 1, "momentum": -1}, "SGD: momentum must be >= 0"),
+        (optim.SGD, {"lr": 1, "weight_decay": -1}, "weight_decay must be >= 0"),
+        (optim.SGD, {"lr": 1, "nesterov": True}, "nesterov requires a momentum and zero dampening"),
+        (optim.SGD, {"lr": 1, "nesterov": True, "momentum": 0.9, "dampening": 0.1}, "zero dampening"),
+        (optim.Adam, {"betas": (0.9, 1.0)}, "Adam: betas must be >= 0 and < 1, not 1.0"),
+        (optim.AdamW, {"betas": 0.9}, "AdamW: betas must be two numbers, not 0.9"),
+        (optim.Adam, {"eps": -1e-8}, "eps must be >= 0"),
+        (optim.RMSprop, {"alpha": -1}, "RMSprop: alpha must be >= 0"),
+    ]
+    for kind, options, expected in cases:
+        text = error_of(dl.GraphError, kind, parameters, **options)
+        assert expected in text, text
+    opt = optim.SGD(parameters, lr=0.1)
+    assert "lr must be >= 0" in error_of(dl.GraphError, setattr, opt, "lr", -1)
+    assert opt.lr == 0.1
+
+
+def test_mistakes_in_gradients_are_named() -> None:
+    w, b = ad.Parameter(np.zeros((2, 3)), "W"), ad.Parameter(np.zeros(3), "b")
+    opt = optim.SGD([w, b], lr=0.1)
+    cases: list[tuple[Callable[[], Any], str]] = [
+        (lambda: opt.minimize(3.0), "SGD.minimize: the loss must be a node, not float"),  # type: ignore[arg-type]
+        (lambda: opt.update([w]), "SGD.update: 1 gradients for 2 parameters"),
+        (lambda: opt.update(w), "SGD.update: needs a list of gradients"),  # type: ignore[arg-type]
+        (lambda: opt.update([w, 1.0]), "gradients must be nodes, not float"),  # type: ignore[list-item]
+    ]
+    for call, expected in cases:
+        text = error_of(dl.GraphError, call)
+        assert expected in text, text
+    swapped = ad.Executor([opt.update([b * 1.0, w * 1.0])], ctx="numpy")
+    assert "b has shape (3,), the value (2, 3)" in error_of(dl.ShapeError, swapped.run, {})
+    other = ad.Parameter(np.zeros((2, 3), "float32"))
+    assert "dtypes differ" in error_of(dl.DTypeError, ad.Executor([opt.update([other, b])]).run, {})
+    two = ad.Executor([opt.minimize(w), opt.minimize(w)])
+    assert "assigned twice" in error_of(dl.GraphError, two.run, {})

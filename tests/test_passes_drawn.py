@@ -1,0 +1,206 @@
+"""Drawn graphs, over all operators, keep their values under every subset of the passes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+from dlsys import ops
+from dlsys.errors import DlsysError
+from dlsys.gradients import gradients
+from dlsys.graph import Node, Op, Shape
+from dlsys.passes import PASSES, TypedGraph, run_passes, select, typed_graph
+from helpers import CASES, Case, check_form, expression
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+TO_THE_BIT = ("shapes", "cse", "dead")
+MOST = 40.0  # beyond, and below LEAST, exponentials of float32 come near the ends of its range
+LEAST = 1e-6
+NOISE = {"float32": 1e-6, "float64": 1e-14}
+
+
+def fit(node: Node, shape: Shape, to_shape: Shape) -> Node:
+    """The node's value moved, repeated or summed into another shape."""
+    if shape == to_shape:
+        return node
+    if np.prod(shape) == np.prod(to_shape):
+        return ops.reshape_op(node, to_shape)
+    try:
+        if ops.broadcast_rule(shape, to_shape) == to_shape:
+            return ops.broadcastto_op(node, ops.full_op(to_shape, np.nan))
+        if ops.broadcast_rule(shape, to_shape) == shape:
+            return ops.sum_to_like_op(node, ops.full_op(to_shape, np.nan))
+    except DlsysError:
+        pass
+    return ops.broadcast_shape_op(ops.reducesum_op(node), to_shape)
+
+
+DRAWN = sorted(set(CASES) - {"placeholder", "assign"})  # the executor takes assignments out before
+OFTEN = [
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "neg",
+    "add_byconst",
+    "mul_byconst",
+    "div_byconst",
+    "relu",
+    "relu_gradient",
+]
+OFTEN += ["transpose", "matmul", "oneslike", "broadcastto"]
+
+
+class Drawn:
+    """A graph drawn from all operators' cases, evaluated while it grows."""
+
+    def __init__(self, rng: random.Random, steps: int, dtype: str, special: bool) -> None:
+        self.rng, self.dtype = rng, dtype
+        self.values: dict[Node, np.ndarray] = {}
+        numbers = np.random.default_rng(rng.randrange(2**32))
+        for i, shape in enumerate([(3, 4), (4,), (3, 1), (), (2, 3, 4), (4, 4)]):
+            value = np.asarray(numbers.choice([-1.0, 1.0], shape) * numbers.uniform(0.5, 2, shape), dtype)
+            if special and value.size and rng.random() < 0.5:
+                value.flat[rng.randrange(value.size)] = rng.choice([np.nan, np.inf, -np.inf])
+            self.values[ops.Variable(f"v{i}")] = value
+        self.feed = dict(self.values)
+        for _ in range(steps):
+            self.grow(rng.choice(CASES[rng.choice(DRAWN + OFTEN * 3)]))
+
+    def grow(self, case: Case) -> None:
+        """Applies the case's operator to drawn nodes, as they are or else fitted to the case's shapes."""
+        nodes = list(self.values)
+        inputs = [self.rng.choice(nodes[-self.rng.randrange(1, 9) :]) for _ in case.shapes]
+        if not self.add(case.build(*inputs)):
+            fitted = [fit(n, self.values[n].shape, s) for n, s in zip(inputs, case.shapes, strict=True)]
+            self.add(case.build(*fitted))
+
+    def add(self, node: Node) -> bool:
+        """Takes the node, and what is new below it, if its types fit and its values are moderate."""
+        new: dict[Node, np.ndarray] = {}
+        try:
+            for inner in [*(n for value in node.inputs for n in (*value.inputs, value)), node]:
+                if inner in self.values or inner in new:
+                    continue
+                values = [{**self.values, **new}[value] for value in inner.inputs]
+                inner.op.infer_shape(inner, [value.shape for value in values])
+                inner.op.infer_dtype(inner, [str(value.dtype) for value in values])
+                with np.errstate(all="ignore"):
+                    new[inner] = inner.op.numpy(inner, values)
+        except DlsysError:
+            return False
+        for inner, value in new.items():
+            sizes = np.abs(value[np.isfinite(value) & (value != 0)])
+            moderate = sizes.size == 0 or (sizes.max() <= MOST and sizes.min() >= LEAST)
+            if value.size > 500 or not (moderate or inner.op.name == "full"):
+                return False
+        self.values.update({n: v for n, v in new.items() if str(v.dtype) == self.dtype})
+        return True
+
+    def typed(self) -> TypedGraph:
+        nodes = list(self.values)
+        outputs = [self.rng.choice(nodes[-6:] + nodes) for _ in range(4)]
+        fed = {node: (value.shape, self.dtype) for node, value in self.feed.items()}
+        return typed_graph([*outputs, None], [(ops.Variable("p"), nodes[-1])], fed)
+
+
+def values_of(
+    graph: TypedGraph, feed: dict[Node, np.ndarray], noise: float = 0.0, seed: int = 0
+) -> dict[Node, np.ndarray]:
+    """Every computed node's value by the NumPy rules; each multiplied by 1 + noise u, u drawn from [-1, 1], and with
+    zeros of other signs, which passes may change."""
+    rng = np.random.default_rng(seed)
+    values = dict(feed)
+    with np.errstate(all="ignore"):
+        for node in graph.nodes:
+            inputs = [
+                values.get(v, np.broadcast_to(np.zeros((), graph.dtypes[v]), graph.shapes[v]))
+                for v in node.inputs
+            ]
+            value = node.op.numpy(node, inputs)
+            assert (value.shape, str(value.dtype)) == (graph.shapes[node], graph.dtypes[node])
+            if noise:
+                moved = value * (1 + noise * rng.uniform(-1, 1, value.shape))
+                sign = (1.0, -1.0, rng.choice([-1.0, 1.0], value.shape))[seed % 3]
+                value = np.asarray(np.where(value == 0, 0.0 * sign, moved), value.dtype)
+            values[node] = value
+    return values
+
+
+def same(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Where both are the same number or the same infinity or NaN."""
+    return (a == b) | (np.isnan(a) & np.isnan(b))
+
+
+def check_to_rounding(drawn: Drawn, graph: TypedGraph, names: Sequence[str]) -> None:
+    """What every node of the user's, that stands, has for a value before and after, up to what rounding and signs of
+    zero in the graph before may do. Where they decide between a number, an infinity and NaN, nothing is said."""
+    result = run_passes(graph, names)
+    check_form(result)
+    noise = NOISE[drawn.dtype]
+    before, found = values_of(graph, drawn.feed), values_of(result, drawn.feed)
+    noisy = [values_of(graph, drawn.feed, noise, seed) for seed in range(6)]
+    pairs = [(old, result.current.get(old, old)) for old in graph.nodes]
+    pairs += [
+        (a, b) for a, b in zip(graph.outputs, result.outputs, strict=True) if a is not None and b is not None
+    ]
+    pairs += [(a, b) for (_, a), (_, b) in zip(graph.updates, result.updates, strict=True)]
+    for old, new in pairs:
+        if new not in found:
+            assert old not in graph.roots
+            continue
+        a, b, others = before[old], found[new], [other[old] for other in noisy]
+        assert a.shape == b.shape
+        with np.errstate(all="ignore"):
+            spread = np.max([np.abs(other - a) for other in others], axis=0)
+            near = np.abs(a - b) <= 8 * spread + 8 * noise * np.abs(a)
+        sure = np.all([same(a, other) | (np.isfinite(a) & np.isfinite(other)) for other in others], axis=0)
+        assert (near | same(a, b) | ~sure).all(), (names, expression(old), expression(new), a, b)
+
+
+@settings(max_examples=400, deadline=None, derandomize=True)
+@given(
+    st.integers(0, 2**32),
+    st.integers(1, 40),
+    st.sampled_from(Op.dtypes),
+    st.booleans(),
+    st.sets(st.sampled_from(tuple(PASSES))),
+)
+def test_drawn_graphs_keep_their_values(
+    seed: int, steps: int, dtype: str, special: bool, names: set[str]
+) -> None:
+    drawn = Drawn(random.Random(seed), steps, dtype, special)
+    graph = drawn.typed()
+    check_to_rounding(drawn, graph, select(names))
+    check_to_rounding(drawn, graph, tuple(PASSES))
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(
+    st.integers(0, 2**32),
+    st.integers(1, 40),
+    st.sampled_from(Op.dtypes),
+    st.sets(st.sampled_from(TO_THE_BIT)),
+)
+def test_passes_that_only_move_keep_them_to_the_bit(
+    seed: int, steps: int, dtype: str, names: set[str]
+) -> None:
+    drawn = Drawn(random.Random(seed), steps, dtype, special=True)
+    graph = drawn.typed()
+    result = run_passes(graph, names)
+    before, found = values_of(graph, drawn.feed), values_of(result, drawn.feed)
+    for a, b in zip(graph.outputs, result.outputs, strict=True):
+        if a is not None and b is not None:
+            np.testing.assert_array_equal(before[a], found[b])
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(st.integers(0, 2**32), st.integers(1, 8))
+def test_gradients_of_drawn_graphs_keep_their_values(seed: int, steps: int) -> None:
+    drawn = Drawn(random.Random(seed), steps, "float64", special=False)
+    last, leaves = list(drawn.values)[-1], list(drawn.feed)
+    fed = {node: (value.shape, "float64") for node, value in drawn.feed.items()}
+    graph = typed_graph([last, *gradients(ops.reducesum_op(last), leaves)], [], fed)
+    check_to_rounding(drawn, graph, tuple(PASSES))

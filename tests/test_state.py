@@ -1,0 +1,182 @@
+"""Parameters and assignments: when they act, where they are stored, who sees them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import dlsys as dl
+import numpy as np
+from dlsys import autodiff as ad
+from dlsys import device, optim
+from dlsys.errors import DlsysError, DTypeError, FeedError, GraphError, ShapeError
+from helpers import error_of
+
+CONTEXTS = ("cpu", "numpy")
+
+
+def parameter(values: object, name: str = "p") -> ad.Parameter:
+    return ad.Parameter(np.asarray(values, "float32"), name)
+
+
+def test_a_parameter_need_not_be_fed_and_keeps_its_value() -> None:
+    for ctx in CONTEXTS:
+        x, p = ad.Variable("x"), parameter([1, 2, 3])
+        executor = ad.Executor([x * p], ctx)
+        assert np.asarray(executor.run({x: np.float32([2, 2, 2])})[0]).tolist() == [2, 4, 6]
+        p.value = [3, 4, 5]
+        assert np.asarray(executor.run({x: np.float32([2, 2, 2])})[0]).tolist() == [6, 8, 10]
+        assert p.value.tolist() == [3, 4, 5] and p.value.dtype == np.float32
+        # feeding it holds for that run alone
+        assert np.asarray(executor.run({x: np.float32([1, 1, 1]), p: np.float32([7, 7, 7])})[0]).tolist() == [7] * 3
+        assert p.value.tolist() == [3, 4, 5]
+
+
+def test_assignments_act_at_the_end_and_see_old_values() -> None:
+    for ctx in CONTEXTS:
+        a, b, c = parameter([1, 2], "a"), parameter([10, 20], "b"), parameter([5, 5], "c")
+        swap = ad.group([ad.assign(a, b), ad.assign(b, a), ad.assign(c, a + b)])
+        executor = ad.Executor([swap, a + 0.5], ctx)
+        nothing, old = executor.run({}, convert_to_numpy_ret_vals=True)
+        assert nothing is None and old.tolist() == [1.5, 2.5]
+        assert (a.value.tolist(), b.value.tolist(), c.value.tolist()) == ([10, 20], [1, 2], [11, 22])
+        executor.run({})
+        assert (a.value.tolist(), b.value.tolist(), c.value.tolist()) == ([1, 2], [10, 20], [11, 22])
+
+
+def test_an_assignment_has_the_new_value() -> None:
+    for ctx in CONTEXTS:
+        a = parameter([1, 2])
+        step = ad.assign(a, a * 2.0)
+        executor = ad.Executor([step, step + 1.0, a], ctx)
+        new, more, old = executor.run({}, convert_to_numpy_ret_vals=True)
+        assert (new.tolist(), more.tolist(), old.tolist()) == ([2, 4], [3, 5], [1, 2])
+        assert a.value.tolist() == [2, 4]
+
+
+def test_one_value_for_two_parameters_and_a_fed_value() -> None:
+    for ctx in CONTEXTS:
+        a, b, x = parameter([1, 2], "a"), parameter([0, 0], "b"), ad.Variable("x")
+        total = a + x
+        executor = ad.Executor([ad.assign(a, total), ad.assign(b, total)], ctx)
+        executor.run({x: np.float32([1, 1])})
+        assert a.value.tolist() == b.value.tolist() == [2, 3]
+        store = ad.Executor([ad.group([ad.assign(a, x)])], ctx)
+        fed = np.float32([8, 9])
+        store.run({x: fed})
+        fed[:] = 0
+        assert a.value.tolist() == [8, 9]
+
+
+def test_a_parameter_read_by_a_product_is_updated_behind_it() -> None:
+    rng = np.random.default_rng(0)
+    w0, v0 = (rng.standard_normal((40, 40)).astype("float32") for _ in range(2))
+    for ctx in CONTEXTS:
+        w, v, x = ad.Parameter(w0, "w"), ad.Parameter(v0, "v"), ad.Variable("x")
+        # w's new value reads v, v's new value reads w: neither may be written before both are computed
+        update = ad.group([ad.assign(w, x @ v), ad.assign(v, w @ x - w)])
+        given = rng.standard_normal((40, 40)).astype("float32")
+        ad.Executor([update], ctx).run({x: given})
+        np.testing.assert_allclose(w.value, given @ v0, rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(v.value, w0 @ given - w0, rtol=1e-3, atol=1e-4)
+
+
+def test_updates_in_place_take_no_memory() -> None:
+    w, g = parameter(np.ones((64, 64))), ad.Variable("g")
+    executor = ad.Executor([ad.group([ad.assign(w, w - g * 0.5)])])
+    plan = executor.memory_plan({g: (64, 64)})
+    assert plan.bytes_planned == 0
+    executor.run({g: np.ones((64, 64), "float32")})
+    assert (w.value == 0.5).all()
+    before = device.allocation_count()
+    for _ in range(50):
+        executor.run({g: dl.zeros((64, 64))})
+    assert device.allocation_count() == before + 50  # the feeds alone
+
+
+def test_executors_share_a_parameter_and_it_moves_between_contexts() -> None:
+    a = parameter([1.0])
+    double, read = ad.Executor([ad.assign(a, a * 2.0)]), ad.Executor([a + 0.0])
+    on_numpy = ad.Executor([ad.assign(a, a + 1.0)], "numpy")
+    double.run({})
+    double.run({})
+    assert float(np.asarray(read.run({})[0])[0]) == 4
+    on_numpy.run({})
+    double.run({})
+    assert a.value.tolist() == [10]
+    assert float(np.asarray(read.run({})[0])[0]) == 10
+
+
+def test_a_bad_run_leaves_parameters_untouched() -> None:
+    w, x = parameter(np.ones((3, 2))), ad.Variable("x")
+    executor = ad.Executor([ad.group([ad.assign(w, w - x)])])
+    executor.run({x: np.zeros((3, 2), "float32")})
+    given = np.full((3, 2), 5, "float32")
+    for ctx in CONTEXTS:  # the update must not go into the array that stands for the parameter
+        both = ad.Executor([ad.group([ad.assign(w, w + 1.0)])], ctx)
+        assert "set p.value instead" in error_of(FeedError, both.run, {w: given})
+        assert (given == 5).all() and (w.value == 1).all()
+    for bad in ({}, {x: np.zeros((4, 2), "float32")}, {x: np.zeros((3, 2), "float64")}, {x: "text"}):
+        error_of(DlsysError, executor.run, bad)
+        assert (w.value == 1).all()
+    executor.run({x: np.ones((3, 2), "float32")})
+    assert (w.value == 0).all()
+
+
+def resident() -> int:
+    """Bytes of memory that the process holds; 0 where the system does not tell."""
+    statm = Path("/proc/self/statm")
+    return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if statm.exists() else 0
+
+
+def test_ten_thousand_steps_leave_the_memory_flat() -> None:
+    rng = np.random.default_rng(0)
+    x, y = ad.Variable("x"), ad.Variable("y")
+    w, b = parameter(rng.standard_normal((20, 5)), "w"), parameter(np.zeros(5), "b")
+    loss = ad.softmaxcrossentropy_op(x @ w + b, y)
+    train = ad.Executor([loss, optim.SGD([w, b], 0.1, momentum=0.9).minimize(loss)])
+    feed = {x: rng.standard_normal((8, 20)).astype("float32"), y: np.eye(5, dtype="float32")[rng.integers(0, 5, 8)]}
+    first = float(train.run(feed)[0])
+    for _ in range(1000):
+        train.run(feed)
+    before = resident()
+    for _ in range(10_000):
+        (last, _) = train.run(feed)
+    assert resident() - before < 512 * 1024  # 50 bytes a step
+    assert float(last) < 0.1 * first
+
+
+def test_mistakes_are_named() -> None:
+    a, x = parameter([1, 2], "weights"), ad.Variable("x")
+    error_of(GraphError, ad.assign, x, a)
+    error_of(DTypeError, ad.Parameter, np.arange(3))
+    error_of(DTypeError, ad.Parameter, "text")
+
+    def evaluate(node: ad.Node, feed: object = None) -> None:
+        ad.Executor([node]).run({x: feed} if feed is not None else {})
+
+    both = ad.group([ad.assign(a, a + 1.0), ad.assign(a, a * 2.0)])
+    assert "weights is assigned twice" in error_of(GraphError, evaluate, both)
+    message = error_of(ShapeError, evaluate, ad.assign(a, x), np.zeros(3, "float32"))
+    assert "weights has shape (2,), the value (3,)" in message
+    assert "weights is float32" in error_of(DTypeError, evaluate, ad.assign(a, x), np.zeros(2))
+    error_of(GraphError, evaluate, ad.group([ad.assign(a, a * 2.0)]) + 1.0)
+    error_of(ShapeError, setattr, a, "value", np.zeros(5))
+
+
+def test_two_threads_train_two_executors() -> None:
+    def train(results: list[float], number: int) -> None:
+        w, x = parameter(np.zeros((8, 8))), ad.Variable("x")
+        executor = ad.Executor([ad.group([ad.assign(w, w + x * 0.5)])])
+        for _ in range(200):
+            executor.run({x: np.full((8, 8), number, "float32")})
+        results[number] = float(w.value[3, 3])
+
+    results = [0.0, 0.0, 0.0]
+    threads = [threading.Thread(target=train, args=(results, number)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [0.0, 100.0, 200.0]
