@@ -18,11 +18,11 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-PAUSE = 0.01  # seconds; thread pools spin for some milliseconds after their last task
+# Seconds before a turn. Thread pools spin after their last task: OpenBLAS's for 0.1 s, on a core that the next needs.
+PAUSE = 0.2 if os.environ.get("OPENBLAS_NUM_THREADS") != "1" else 0.02
 QUIET = 0.1  # cores that others may keep busy in a measurement worth keeping
 RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -203,43 +203,6 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 # The machine's peak ----------------------------------------------------------------------------------------
 
-FMA_STEPS = 1 << 20
-# (accumulators, float32 lanes): 12 AVX2, 12 AVX-512, 24 NEON registers; each hides the latency of two pipes.
-# With narrower or fewer registers a wide form spills and is slow: the best of them is the peak.
-FMA_FORMS = ((12, 8), (12, 16), (24, 4))
-
-
-def fma_kernel(accumulators: int, lanes: int, threads: int) -> Any:
-    """A TVM kernel k(x, out) of FMA_STEPS * accumulators multiply-adds of `lanes` float32 on every thread.
-
-    x: (2, lanes), out: (threads, accumulators * lanes). The accumulators start from values that differ, live
-    in registers, and all reach `out`, so that the compiler can neither merge nor drop them.
-    """
-    import tvm
-    from tvm.script import tirx as T
-
-    width = accumulators * lanes
-
-    @T.prim_func(s_tir=True)
-    def fma(x_handle: T.handle, out_handle: T.handle):
-        T.func_attr({"global_symbol": "fma", "tirx.noalias": True})
-        x = T.match_buffer(x_handle, (2, lanes), "float32")
-        out = T.match_buffer(out_handle, (threads, width), "float32")
-        for thread in T.parallel(threads):
-            tile = T.alloc_buffer((width,), "float32", scope="local")
-            for i in T.unroll(accumulators):
-                for lane in T.vectorized(lanes):
-                    tile[i * lanes + lane] = T.Cast("float32", i)
-            for _ in T.serial(FMA_STEPS):
-                for i in T.unroll(accumulators):
-                    for lane in T.vectorized(lanes):
-                        tile[i * lanes + lane] = tile[i * lanes + lane] * x[0, lane] + x[1, lane]
-            for i in T.unroll(accumulators):
-                for lane in T.vectorized(lanes):
-                    out[thread, i * lanes + lane] = tile[i * lanes + lane]
-
-    return tvm.compile(fma, target=host_target())
-
 
 def host_target() -> Any:
     """TVM's LLVM target for this processor."""
@@ -248,32 +211,22 @@ def host_target() -> Any:
     return Target.from_device("cpu")
 
 
-def fma_peak(threads: int, rounds: int = 15) -> float:
+def fma_peak(threads: int) -> float:
     """GFLOP/s of float32 multiply-adds on that many threads: the best of all rounds."""
-    import numpy as np
-    import tvm
+    from dlsys.schedule import peak  # imports TVM
 
-    runners = {}
-    for accumulators, lanes in FMA_FORMS:
-        kernel = fma_kernel(accumulators, lanes, threads)["fma"]
-        x = tvm.runtime.tensor(np.stack([np.full(lanes, 0.5, "float32"), np.ones(lanes, "float32")]))
-        out = tvm.runtime.empty((threads, accumulators * lanes), "float32", tvm.cpu())
-        runners[f"{accumulators}x{lanes}"] = repeat(partial(kernel, x, out))
-    timings = alternate(runners, rounds, min_time=0.0)
-    rates = []
-    for accumulators, lanes in FMA_FORMS:
-        flops = 2 * FMA_STEPS * accumulators * lanes * threads
-        rates.append(flops / timings[f"{accumulators}x{lanes}"].best / 1e9)
-    return max(rates)
+    return peak.fma_peak(threads)
 
 
 # Tables ----------------------------------------------------------------------------------------------------
 
 
 def number(value: float | None) -> str:
-    """Three significant digits, without exponents; a dash for None."""
+    """Three significant digits, without exponents; whole an integer; a dash for None."""
     if value is None:
         return "-"
+    if isinstance(value, int):
+        return str(value)
     digits = max(0, 2 - math.floor(math.log10(abs(value)))) if value else 2
     return f"{value:.{min(digits, 4)}f}"
 
@@ -294,10 +247,27 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str | float | None]]) -
     return "\n".join([line(header), line(rule), *map(line, cells)])
 
 
+def bars(rows: Sequence[tuple[str, float | None, float]]) -> str:
+    """A section of what was aimed at: (what, measured or None, the most it may be) a row."""
+    cells = []
+    for text, measured, most in rows:
+        verdict = "not measured"
+        if measured is not None:
+            verdict = "ok" if measured <= most else f"missed by {100 * (measured / most - 1):.1f} %"
+        cells.append([text, measured, most, verdict])
+    return "\n\n".join(["## Bars", table(["", "measured", "at most", "bar"], cells)])
+
+
 def write_results(
-    name: str, title: str, command: str, sections: Sequence[str], data: Any, load: OtherLoad
+    name: str,
+    title: str,
+    command: str,
+    sections: Sequence[str],
+    data: Any,
+    load: OtherLoad,
+    folder: Path = RESULTS,
 ) -> str:
-    """Writes results/NAME.md and .json with the machine and its load; returns the Markdown text."""
+    """Writes NAME.md and NAME.json into `folder` with the machine and its load; returns the Markdown text."""
     description = machine()
     busy = load.cores()
     head = [f"# {title}", f"`{command}`", machine_line(description)]
@@ -307,9 +277,9 @@ def write_results(
             # Threads that wait for each other then wait for a time slice, a thousand times as long.
             print("warning: the machine was not quiet; results on all cores mean nothing", file=sys.stderr)
     text = "\n\n".join([*head, *sections]) + "\n"
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.md").write_text(text, encoding="utf-8")
     document = {"title": title, "command": command, "machine": description, "other_cores_busy": busy}
     document["results"] = data
-    (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    (folder / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     return text
