@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 
 import numpy as np
+from cases import is_float
 from dlsys import autodiff as ad
 from dlsys.graph import Node, Op
 from dlsys.passes import NAMES, typed_graph
@@ -20,9 +21,9 @@ class Program:
     def __init__(self, seed: int, steps: int, dtype: str) -> None:
         rng = random.Random(seed)
         self.drawn = drawn = Drawn(rng, steps, dtype, special=False)
-        nodes = list(drawn.values)
+        nodes = [node for node, value in drawn.values.items() if is_float(value)]
         self.outputs = [rng.choice(nodes[-6:] + nodes) for _ in range(3)]
-        self.parameters = rng.sample(list(drawn.feed), 3)
+        self.parameters = rng.sample([node for node in drawn.feed if is_float(drawn.feed[node])], 3)
         self.updates: dict[Node, Node] = {}
         for parameter in self.parameters:
             fits = [n for n in nodes if drawn.values[n].shape == drawn.values[parameter].shape]
@@ -30,7 +31,7 @@ class Program:
 
     def expected(self, noise: float = 0.0, seed: int = 0) -> list[np.ndarray]:
         """The outputs, then the parameters afterwards, by the NumPy rules."""
-        fed = {node: (value.shape, self.drawn.dtype) for node, value in self.drawn.feed.items()}
+        fed = {node: (value.shape, str(value.dtype)) for node, value in self.drawn.feed.items()}
         graph = typed_graph(self.outputs, list(self.updates.items()), fed)
         values = values_of(graph, self.drawn.feed, noise, seed)
         return [values[node] for node in [*self.outputs, *self.updates.values()]]

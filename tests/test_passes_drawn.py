@@ -6,12 +6,13 @@ import random
 from collections.abc import Sequence
 
 import numpy as np
+from cases import Case, is_float
 from dlsys import ops
 from dlsys.errors import DlsysError
 from dlsys.gradients import gradients
 from dlsys.graph import Node, Op, Shape
 from dlsys.passes import PASSES, TypedGraph, run_passes, select, typed_graph
-from helpers import CASES, Case, check_form, expression
+from helpers import CASES, check_form, expression
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -71,8 +72,12 @@ class Drawn:
 
     def grow(self, case: Case) -> None:
         """Applies the case's operator to drawn nodes, as they are or else fitted to the case's shapes."""
-        nodes = list(self.values)
+        nodes = [node for node, value in self.values.items() if is_float(value)]
         inputs = [self.rng.choice(nodes[-self.rng.randrange(1, 9) :]) for _ in case.shapes]
+        drawn = case.draw(self.dtype, seed=self.rng.randrange(2**32))
+        for position, *_ in case.fixed:
+            inputs[position] = given = ops.Variable(f"i{len(self.feed)}")
+            self.values[given] = self.feed[given] = drawn[position]
         if not self.add(case.build(*inputs)):
             fitted = [fit(n, self.values[n].shape, s) for n, s in zip(inputs, case.shapes, strict=True)]
             self.add(case.build(*fitted))
@@ -100,9 +105,9 @@ class Drawn:
         return True
 
     def typed(self) -> TypedGraph:
-        nodes = list(self.values)
+        nodes = [node for node, value in self.values.items() if is_float(value)]
         outputs = [self.rng.choice(nodes[-6:] + nodes) for _ in range(4)]
-        fed = {node: (value.shape, self.dtype) for node, value in self.feed.items()}
+        fed = {node: (value.shape, str(value.dtype)) for node, value in self.feed.items()}
         return typed_graph([*outputs, None], [(ops.Variable("p"), nodes[-1])], fed)
 
 
@@ -121,7 +126,7 @@ def values_of(
             ]
             value = node.op.numpy(node, inputs)
             assert (value.shape, str(value.dtype)) == (graph.shapes[node], graph.dtypes[node])
-            if noise:
+            if noise and is_float(value):
                 moved = value * (1 + noise * rng.uniform(-1, 1, value.shape))
                 sign = (1.0, -1.0, rng.choice([-1.0, 1.0], value.shape))[seed % 3]
                 value = np.asarray(np.where(value == 0, 0.0 * sign, moved), value.dtype)

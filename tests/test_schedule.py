@@ -16,8 +16,10 @@ from tvm import te
 TOLERANCE = {"float32": {"rtol": 2e-5, "atol": 2e-6}, "float64": {"rtol": 1e-11, "atol": 1e-13}}
 
 
-def _function(name: str, shapes: Sequence[Any], dtype: str, build: Callable[..., Any]) -> Any:
-    inputs = [te.placeholder(shape, dtype, name=f"x{i}") for i, shape in enumerate(shapes)]
+def _function(name: str, shapes: Sequence[Any], dtypes: str | Sequence[str], build: Callable[..., Any]) -> Any:
+    dtypes = [dtypes] * len(shapes) if isinstance(dtypes, str) else dtypes
+    given = enumerate(zip(shapes, dtypes, strict=True))
+    inputs = [te.placeholder(shape, dtype, name=f"x{i}") for i, (shape, dtype) in given]
     return te.create_prim_func([*inputs, build(*inputs)]).with_attr("global_symbol", name)
 
 
@@ -45,21 +47,23 @@ def _check_operator(name: str) -> None:
             drawn = dict(zip(variables, case.draw(dtype), strict=True))
             inputs = [drawn[variable] for variable in node.inputs]
             shape = node.op.infer_shape(node, [x.shape for x in inputs])
+            want = node.op.numpy(node, inputs)
             key = f"{name}_{len(functions)}"
             functions[key] = _function(
                 key,
                 [x.shape for x in inputs],
-                dtype,
-                lambda *x, n=node, s=shape, d=dtype: n.op.te(n, list(x), s, d),
+                [str(x.dtype) for x in inputs],
+                lambda *x, n=node, s=shape, d=want: n.op.te(n, list(x), s, str(d.dtype)),
             )
-            expected[key] = (node, inputs, node.op.numpy(node, inputs))
+            expected[key] = (node, inputs, want)
     if not functions:
         return
     module = _compile(functions)
     for key, (_, inputs, want) in expected.items():
         got = _call(module[key], inputs, want.shape, str(want.dtype))
         message = f"{key}: {[x.shape for x in inputs]} {want.dtype}"
-        np.testing.assert_allclose(got, want, err_msg=message, **TOLERANCE[str(want.dtype)])
+        tolerance = TOLERANCE.get(str(want.dtype), {"rtol": 0})  # integers and booleans to the bit
+        np.testing.assert_allclose(got, want, err_msg=message, **tolerance)
 
 
 def test_every_operator_equals_its_numpy_rule():

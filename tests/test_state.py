@@ -150,7 +150,7 @@ def test_ten_thousand_steps_leave_the_memory_flat() -> None:
 def test_mistakes_are_named() -> None:
     a, x = parameter([1, 2], "weights"), ad.Variable("x")
     error_of(GraphError, ad.assign, x, a)
-    error_of(DTypeError, ad.Parameter, np.arange(3))
+    error_of(DTypeError, ad.Parameter, np.arange(3, dtype="int8"))
     error_of(DTypeError, ad.Parameter, "text")
 
     def evaluate(node: ad.Node, feed: object = None) -> None:
@@ -163,6 +163,25 @@ def test_mistakes_are_named() -> None:
     assert "weights is float32" in error_of(DTypeError, evaluate, ad.assign(a, x), np.zeros(2))
     error_of(GraphError, evaluate, ad.group([ad.assign(a, a * 2.0)]) + 1.0)
     error_of(ShapeError, setattr, a, "value", np.zeros(5))
+
+
+def test_a_value_with_updates_makes_them_once_a_run() -> None:
+    count = parameter([0.0], "count")
+    x = ad.Variable("x")
+    advance = ad.assign(count, count + 1.0)
+    y = ad.with_updates_op(x * 2.0, [advance])
+    z = ad.with_updates_op(y + x, [advance])
+    (grad,) = ad.gradients(z * z, [x])
+    for ctx in ("cpu", "numpy"):
+        for names in ((), None):
+            count.value = [0.0]
+            executor = ad.Executor([z, y, grad], ctx, passes=names)
+            for step in (1, 2):
+                found = executor.run({x: np.array([3.0], "f4")}, convert_to_numpy_ret_vals=True)
+                assert [float(value[0]) for value in found] == [9.0, 6.0, 54.0] and count.value == [step]
+    ad.Executor([x * 1.0]).run({x: 1.0})
+    assert count.value == [2.0]
+    assert "no assignment" in error_of(GraphError, ad.with_updates_op, x, [y])
 
 
 def test_two_threads_train_two_executors() -> None:

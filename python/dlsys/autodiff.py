@@ -50,6 +50,7 @@ from .ops import (
     sum_to_like_op,
     tanh_op,
     transpose_op,
+    with_updates_op,
     zeroslike_op,
 )
 
@@ -109,5 +110,6 @@ __all__ = [
     "sum_to_like_op",
     "tanh_op",
     "transpose_op",
+    "with_updates_op",
     "zeroslike_op",
 ]

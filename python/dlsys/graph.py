@@ -20,6 +20,12 @@ if TYPE_CHECKING:  # for annotations only
 
 Shape = tuple[int, ...]
 
+FLOATS = ("float32", "float64")
+INTEGERS = ("int32", "int64", "uint32")
+NUMBERS = (*FLOATS, *INTEGERS)
+DTYPES = (*NUMBERS, "bool")
+"""The dtypes of values; gradients are of FLOATS."""
+
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _ids = itertools.count(1)
 
@@ -136,7 +142,8 @@ class Op:
     """A sum of products over indices of two inputs: a matrix product, a convolution."""
     row_wise: ClassVar[bool] = False
     """Reads whole rows, which lie along the last axis of its first input; its results are rows or their sums."""
-    dtypes: ClassVar[tuple[str, ...]] = ("float32", "float64")
+    dtypes: ClassVar[tuple[str, ...]] = FLOATS
+    """What the inputs that are read for their values may be."""
 
     @classmethod
     def make(

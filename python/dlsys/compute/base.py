@@ -20,7 +20,7 @@ def shape_of(x: te.Tensor) -> Shape:
 def constant(value: float, dtype: Any) -> tirx.PrimExpr:
     """`value` rounded to `dtype`; beyond its range infinity, which `tirx.const` would refuse."""
     with np.errstate(over="ignore"):
-        return tirx.const(float(np.asarray(value, str(dtype))), str(dtype))
+        return tirx.const(np.asarray(value, str(dtype)).item(), str(dtype))
 
 
 def read(x: te.Tensor, index: Sequence[Any]) -> tirx.PrimExpr:

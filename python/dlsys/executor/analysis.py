@@ -54,7 +54,8 @@ def _without_effects(
     shapes: dict[Node, Shape],
     dtypes: dict[Node, str],
 ) -> TypedGraph:
-    """Assignments become `updates`, and whoever reads one reads the value; groups become no output."""
+    """Assignments become `updates`, and whoever reads one, or a value that comes with them, reads the value; groups
+    become no output."""
     updates: dict[Node, Node] = {}
     assigned_by: dict[Node, Node] = {}
     now: dict[Node, Node] = {}
@@ -72,6 +73,8 @@ def _without_effects(
                 raise error_at(node, FeedError, both)
             updates[parameter], assigned_by[parameter] = value, node
             now[node] = value
+        elif node.op.name == "with_updates":
+            now[node] = inputs[0]
         elif node.op.name == "group":
             continue
         else:

@@ -46,7 +46,7 @@ from .shape import (
     sum_to_like_op,
     transpose_op,
 )
-from .state import Parameter, assign_op, copy_op, group_op
+from .state import Parameter, assign_op, copy_op, group_op, with_updates_op
 
 __all__ = [
     "OPS",
@@ -98,5 +98,6 @@ __all__ = [
     "sum_to_like_op",
     "tanh_op",
     "transpose_op",
+    "with_updates_op",
     "zeroslike_op",
 ]

@@ -9,7 +9,7 @@ import numpy as np
 from .. import compute
 from ..compute import Tensor
 from ..errors import DTypeError, GraphError
-from ..graph import Node, Op, Shape, error_at, register, shape_error
+from ..graph import DTYPES, Node, Op, Shape, error_at, register, shape_error
 from .rules import real_constant, shape_attribute
 
 
@@ -44,6 +44,7 @@ class _Constant(Op):
 
     shape_only = (0,)
     elementwise = True
+    dtypes = DTYPES
     value: float
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
@@ -112,8 +113,8 @@ def _dtype_name(op: str, dtype: Any) -> str:
         known = str(np.dtype(dtype))
     except TypeError:
         raise GraphError(f"{op}: unknown dtype {dtype!r}") from None
-    if known not in Op.dtypes:
-        raise GraphError(f"{op}: dtype {known} is not one of {', '.join(Op.dtypes)}")
+    if known not in DTYPES:
+        raise GraphError(f"{op}: dtype {known} is not one of {', '.join(DTYPES)}")
     return known
 
 
@@ -132,7 +133,7 @@ def Variable(name: str, shape: Any = None, dtype: Any = None) -> Node:
     Args:
         name: for printing and errors; need not be unique.
         shape: the shape it will be fed with, an int or a tuple; None where feeds may differ.
-        dtype: "float32" or "float64"; None for what is fed.
+        dtype: one of `dlsys.graph.DTYPES`, as "float32" or "int64"; None for what is fed.
 
     Raises GraphError for a shape or dtype that is none.
     """

@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import compute
 from ..compute import Tensor
-from ..graph import Node, Op, Shape, register, shape_error
+from ..graph import DTYPES, Node, Op, Shape, register, shape_error
 from .rules import axes_attribute, reduced_shape, resolve_axes
 
 
@@ -39,6 +39,7 @@ class BroadcastAxes(Op):
     """a, which lacks `axes` of like's shape or has extent 1 there, repeated along them; a sum's gradient."""
 
     name = "broadcast_axes"
+    dtypes = DTYPES
     shape_only = (1,)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:

@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import compute
 from ..compute import Tensor
-from ..graph import Node, Op, Shape, register, shape_error
+from ..graph import DTYPES, Node, Op, Shape, register, shape_error
 from .rules import axes_attribute, require_broadcast, reshaped, resolve_axes, shape_attribute
 
 
@@ -25,6 +25,7 @@ class BroadcastTo(Op):
     """a repeated to the shape of b, by NumPy's rule; b's values are not read."""
 
     name = "broadcastto"
+    dtypes = DTYPES
     shape_only = (1,)
     elementwise = True
 
@@ -46,6 +47,7 @@ class BroadcastShape(Op):
     """a repeated to the shape `attrs["shape"]`, by NumPy's rule; what passes make of `broadcastto`."""
 
     name = "broadcast_shape"
+    dtypes = DTYPES
     elementwise = True
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
@@ -90,6 +92,7 @@ class Reshape(Op):
     """The same elements in row-major order under another shape, of which one extent may be -1."""
 
     name = "reshape"
+    dtypes = DTYPES
     is_view = True
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
@@ -110,6 +113,7 @@ class ReshapeLike(Op):
     """a under the shape of b, whose values are not read."""
 
     name = "reshape_like"
+    dtypes = DTYPES
     shape_only = (1,)
     is_view = True
 
@@ -131,6 +135,7 @@ class Transpose(Op):
     """The axes of x in another order, reversed for None; output axis i is x's axis axes[i], as NumPy's."""
 
     name = "transpose"
+    dtypes = DTYPES
 
     def _order(self, node: Node, rank: int) -> tuple[int, ...]:
         axes = node.attrs["axes"]

@@ -11,7 +11,7 @@ from .. import compute
 from ..compute import Tensor
 from ..device import Context, array, context, host_array
 from ..errors import DTypeError, GraphError
-from ..graph import OPS, Node, Op, Shape, error_at, register, shape_error
+from ..graph import DTYPES, OPS, Node, Op, Shape, error_at, register, shape_error
 
 
 class Parameter(Node):
@@ -29,11 +29,11 @@ class Parameter(Node):
                 It is copied.
             name: for printing and errors; need not be unique.
 
-        Raises DTypeError for what is no array of float32 or float64.
+        Raises DTypeError for an array of a dtype that is none of `dlsys.graph.DTYPES`.
         """
         given = host_array(value, np.float32)
-        if str(given.dtype) not in Op.dtypes:
-            raise DTypeError(f"parameter: dtype {given.dtype} is not one of {', '.join(Op.dtypes)}")
+        if str(given.dtype) not in DTYPES:
+            raise DTypeError(f"parameter: dtype {given.dtype} is not one of {', '.join(DTYPES)}")
         super().__init__(OPS["parameter"], [], {"shape": given.shape, "dtype": str(given.dtype)}, name)
         self._array: Any = np.array(given, order="C")
         self._ctx: Context = context("numpy")
@@ -101,6 +101,7 @@ class Assign(Op):
     """The value, which the parameter takes at the end of the run: (parameter, value) -> value."""
 
     name = "assign"
+    dtypes = DTYPES
     shape_only = (0,)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
@@ -147,6 +148,31 @@ class Group(Op):
         raise error_at(node, GraphError, "a group has no value: evaluate it, do not compute with it")
 
 
+@register
+class WithUpdates(Op):
+    """(x, assignments...) -> x; whoever evaluates it evaluates the assignments too.
+
+    For what changes state as it computes, as running means and counters of random numbers.
+    """
+
+    name = "with_updates"
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        return input_shapes[0]
+
+    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
+        return input_dtypes[0]
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [output_grad, *[None] * (len(node.inputs) - 1)]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return compute.copy(inputs[0])
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        return inputs[0]
+
+
 def assign_op(parameter: Node, node: Node) -> Node:
     """A node that has `node`'s value, and gives it to the parameter at the end of a run that evaluates it.
 
@@ -159,10 +185,18 @@ def assign_op(parameter: Node, node: Node) -> Node:
     return Assign.make([parameter, node])
 
 
+def with_updates_op(node: Node, assigns: Sequence[Node]) -> Node:
+    """A node that has `node`'s value, and in whose evaluation the assignments are made, once a run however often it is
+    read. Raises GraphError for what is no assignment."""
+    for assign in assigns:
+        if not isinstance(assign, Node) or assign.op.name != "assign":
+            raise GraphError(f"with_updates: {assign!r} is no assignment")
+    return WithUpdates.make([node, *assigns])
+
+
 def group_op(nodes: Sequence[Node]) -> Node:
     """A node whose evaluation evaluates all of `nodes`, for their assignments; `run` returns None for it."""
     return Group.make(list(nodes))
-
 
 
 @register
@@ -170,6 +204,7 @@ class Copy(Op):
     """The input's value in memory of its own."""
 
     name = "copy"
+    dtypes = DTYPES
     elementwise = True
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:

@@ -1,0 +1,194 @@
+"""Cases of the operators of the first floor: arithmetic, matrix products, convolutions, sums, layout, losses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from cases import BROADCAST, EXPANDED, ONE, ROWS, SAME, Case, cases_of, unary
+from dlsys import ops
+from dlsys.graph import Node, Shape
+
+
+def _by_const(
+    function: Callable[[Node, float], Node], *constants: float, positive: bool = False
+) -> list[Case]:
+    first = cases_of(lambda x: function(x, constants[0]), *ONE, positive=positive)
+    return first + [Case(lambda x, c=c: function(x, c), ((3, 5),), positive) for c in constants[1:]]
+
+
+def _matmul() -> list[Case]:
+    cases = []
+    for trans_a in (False, True):
+        for trans_b in (False, True):
+            for m, k, n in [(1, 1, 1), (3, 5, 2), (7, 1, 4), (1, 31, 1), (4, 0, 3), (0, 2, 3)]:
+                a, b = ((k, m) if trans_a else (m, k)), ((n, k) if trans_b else (k, n))
+                build = lambda x, y, s=trans_a, t=trans_b: ops.matmul_op(x, y, s, t)  # noqa: E731
+                cases.append(Case(build, (a, b)))
+    return cases
+
+
+# images, filters, stride, padding
+GEOMETRIES: list[tuple[Shape, Shape, Any, Any]] = [
+    ((1, 1, 1, 1), (1, 1, 1, 1), 1, 0),
+    ((2, 3, 6, 5), (4, 3, 3, 3), 1, 1),
+    ((2, 2, 7, 6), (3, 2, 3, 2), 2, 0),
+    ((1, 2, 8, 7), (2, 2, 3, 3), (2, 3), (1, 2)),
+    ((1, 1, 4, 4), (1, 1, 1, 1), 1, 2),
+    ((2, 1, 5, 5), (2, 1, 5, 5), 1, 0),
+    ((1, 2, 4, 4), (2, 2, 2, 2), 3, 0),
+    ((0, 2, 4, 4), (2, 2, 3, 3), 1, 1),
+]
+
+
+def conv_output(images: Shape, filters: Shape, stride: Any, padding: Any) -> Shape:
+    """The output's shape, counted rather than computed."""
+    s, p = np.broadcast_to(stride, 2), np.broadcast_to(padding, 2)
+    space = [len(range(0, images[2 + i] + 2 * int(p[i]) - filters[2 + i] + 1, int(s[i]))) for i in (0, 1)]
+    return (images[0], filters[0], space[0], space[1])
+
+
+def _convolution(kind: str) -> list[Case]:
+    cases = []
+    for x, f, stride, padding in GEOMETRIES:
+        g = conv_output(x, f, stride, padding)
+        function, shapes = {
+            "conv2d": (ops.conv2d_op, (x, f)),
+            "input": (ops.conv2d_input_gradient_op, (f, g, x)),
+            "filter": (ops.conv2d_filter_gradient_op, (x, g, f)),
+        }[kind]
+        cases.append(Case(lambda *v, fn=function, s=stride, p=padding: fn(*v, stride=s, padding=p), shapes))
+    return cases
+
+
+def _reduction() -> list[Case]:
+    settings: list[tuple[Any, bool, Shape]] = [
+        (None, False, (3, 4)),
+        (None, True, (3, 4)),
+        (None, False, ()),
+        (0, False, (5, 3)),
+        (0, False, (7,)),
+        (-1, True, (2, 31)),
+        ((0, 2), False, (2, 3, 4)),
+        ((-1, 0), True, (2, 3, 4)),
+        (1, False, (3, 1)),
+        ((), False, (2, 3)),
+        (0, False, (0, 3)),
+        (1, True, (0, 3)),
+        (1, False, (3, 0)),
+    ]
+    return [
+        Case(lambda x, a=axes, k=keep: ops.reducesum_op(x, a, k), (shape,)) for axes, keep, shape in settings
+    ]
+
+
+def _broadcast_axes() -> list[Case]:
+    settings: list[tuple[Any, bool, Shape, Shape]] = [
+        (None, False, (), (3, 4)),
+        (0, False, (3,), (5, 3)),
+        (-1, True, (2, 1), (2, 7)),
+        ((0, 2), False, (3,), (2, 3, 4)),
+        ((2, 0), True, (1, 3, 1), (2, 3, 4)),
+        (0, False, (3,), (0, 3)),
+    ]
+    return [
+        Case(lambda x, y, a=axes, k=keep: ops.broadcast_axes_op(x, y, a, k), (shape, like))
+        for axes, keep, shape, like in settings
+    ]
+
+
+def _reshape() -> list[Case]:
+    settings: list[tuple[Shape, Any]] = [
+        ((2, 6), (3, 4)),
+        ((2, 3, 4), -1),
+        ((12,), (-1, 4)),
+        ((), (1, 1)),
+        ((1,), ()),
+        ((2, 3), (2, 3)),
+        ((0, 3), (3, 0)),
+        ((0, 3), (-1, 3)),
+    ]
+    return [Case(lambda x, s=to: ops.reshape_op(x, s), (shape,)) for shape, to in settings]
+
+
+def _transpose() -> list[Case]:
+    reversed_axes = cases_of(ops.transpose_op, ((3, 5),), ((),), ((4,),), ((2, 3, 4),), ((0, 2),))
+    orders = [(2, 0, 1), (1, 0, 2), (-1, 0, 1)]
+    return reversed_axes + [Case(lambda x, a=axes: ops.transpose_op(x, a), ((2, 3, 4),)) for axes in orders]
+
+
+def _div_by_extent() -> list[Case]:
+    settings: list[tuple[Any, Shape, Shape]] = [
+        ("rows", (1,), (5, 3)),
+        ("rows", (2, 3), (2, 4, 3)),
+        ("rows", (3,), (3,)),
+        (None, (), (3, 4)),
+        (-1, (2, 3), (2, 7)),
+        ((0, 1), (4,), (2, 3, 5)),
+    ]
+    return [
+        Case(lambda x, y, a=axes: ops.div_by_extent_op(x, y, a), (shape, like))
+        for axes, shape, like in settings
+    ]
+
+
+def _full() -> list[Case]:
+    settings: list[tuple[Any, float]] = [((), 1.5), (7, 0.0), ((3, 31), -2.0), ((2, 0, 3), 0.1)]
+    return [Case(lambda s=shape, v=value: ops.full_op(s, v, "float64"), ()) for shape, value in settings]
+
+
+def _broadcast_shape() -> list[Case]:
+    return [Case(lambda x, s=shape: ops.broadcast_shape_op(x, s), (a,)) for a, shape in EXPANDED]
+
+
+NO_CASES = {
+    "parameter": "its value is given, as a placeholder's, of which it is one more kind",
+    "group": "it has no value",
+    "with_updates": "its inputs but the first are assignments, which the executor takes out: test_state.py",
+}
+"""Operators that need none, and why."""
+
+CASES: dict[str, list[Case]] = {
+    "placeholder": cases_of(lambda x: x, *ONE),
+    "assign": [Case(ops.assign_op, shapes, parameters=(0,)) for shapes in SAME],
+    "copy": unary(ops.copy_op),
+    "full": _full(),
+    "oneslike": unary(ops.oneslike_op),
+    "zeroslike": unary(ops.zeroslike_op),
+    "add": cases_of(ops.add_op, *BROADCAST),
+    "sub": cases_of(ops.sub_op, *BROADCAST),
+    "mul": cases_of(ops.mul_op, *BROADCAST),
+    "div": cases_of(ops.div_op, *BROADCAST),
+    "neg": unary(ops.neg_op),
+    "add_byconst": _by_const(ops.add_byconst_op, 2.5, 0.0, -1e-3),
+    "mul_byconst": _by_const(ops.mul_byconst_op, -2.5, 0.0, 1.0, 0.1),
+    "div_byconst": _by_const(ops.div_byconst_op, 3.0, -0.7),
+    "const_div": _by_const(lambda x, c: ops.const_div_op(c, x), 3.0, -0.7, 0.0) + unary(ops.reciprocal_op),
+    "power_byconst": _by_const(ops.power_byconst_op, 2.0, 3.0, -1.0, -2.0, 0.0, 1.0, 5.0)
+    + _by_const(ops.power_byconst_op, 0.5, -1.5, positive=True),
+    "exp": unary(ops.exp_op),
+    "log": unary(ops.log_op, positive=True),
+    "sqrt": unary(ops.sqrt_op, positive=True),
+    "tanh": unary(ops.tanh_op),
+    "sigmoid": unary(ops.sigmoid_op),
+    "relu": unary(ops.relu_op),
+    "relu_gradient": cases_of(ops.relu_gradient_op, *SAME),
+    "matmul": _matmul(),
+    "broadcastto": cases_of(ops.broadcastto_op, *EXPANDED),
+    "broadcast_shape": _broadcast_shape(),
+    "sum_to_like": cases_of(ops.sum_to_like_op, *((b, a) for a, b in EXPANDED)),
+    "reshape": _reshape(),
+    "reshape_like": cases_of(ops.reshape_like_op, ((2, 6), (3, 4)), ((1, 1), ()), ((5,), (5,)), ((0, 2), (0,))),
+    "transpose": _transpose(),
+    "reducesum": _reduction() + cases_of(ops.reducesumaxiszero_op, ((5, 3),)),
+    "broadcast_axes": _broadcast_axes(),
+    "div_by_extent": _div_by_extent(),
+    "softmax": cases_of(ops.softmax_op, *ROWS),
+    "log_softmax": cases_of(ops.log_softmax_op, *ROWS),
+    "softmaxcrossentropy": cases_of(ops.softmaxcrossentropy_op, *(2 * s for s in ROWS if s != ((0, 4),))),
+    "conv2d": _convolution("conv2d"),
+    "conv2d_input_gradient": _convolution("input"),
+    "conv2d_filter_gradient": _convolution("filter"),
+    "sgd_update": cases_of(lambda x, g: ops.sgd_update_op(x, g, 0.1), *SAME),
+}
