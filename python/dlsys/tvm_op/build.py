@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import tvm
 from tvm import te, tirx
@@ -96,16 +96,32 @@ def _compile_all(missing: dict[Hashable, KernelSpec], target: Target, ours: bool
     """One module per core, filled in turn, so that large kernels spread."""
     if not missing:
         return {}
-    items = list(missing.items())
-    parts = min(available_cores(), len(items))
-    shares = [items[part::parts] for part in range(parts)]
-    if parts == 1:
+    shares = shared(missing.items(), available_cores(), lambda item: item[1])
+    if len(shares) == 1:
         return _compile(shares[0], target, ours)
     built: dict[Hashable, Kernel] = {}
-    with ThreadPoolExecutor(parts) as pool:
+    with ThreadPoolExecutor(available_cores()) as pool:
         for kernels in pool.map(lambda share: _compile(share, target, ours), shares):
             built.update(kernels)
     return built
+
+
+Item = TypeVar("Item")
+
+
+def shared(items: Iterable[Item], parts: int, spec_of: Callable[[Item], KernelSpec]) -> list[list[Item]]:
+    """The items in some `parts`, a module each, filled in turn, so that large kernels spread.
+
+    Kernels that work in place stand apart: where a module holds both kinds, TVM 0.27 may take it that the arrays of all
+    its functions share no memory (test_tvm_op.py has such a pair).
+    """
+    found: list[list[Item]] = []
+    items = list(items)
+    for in_place in (False, True):
+        kind = [item for item in items if bool(spec_of(item).in_place) == in_place]
+        count = min(parts, len(kind))
+        found += [kind[part::count] for part in range(count)]
+    return found
 
 
 def _compile(

@@ -16,7 +16,7 @@ from tvm import tirx
 from tvm.target import Target
 
 from ..system import available_cores
-from .build import KernelSpec, kernel_in, lower, symbol_of
+from .build import KernelSpec, kernel_in, lower, shared, symbol_of
 from .kernel import Kernel, Lowered
 
 LINK_SECONDS = 60  # a linker that takes longer hangs
@@ -73,10 +73,9 @@ def write_library(
 
         cores = available_cores()
         # A module costs some 20 ms beside its kernels; with two a core, one that takes long leaves no other idle.
-        parts = min(len(specs), 2 * cores if cores > 1 else 1)
-        shares = [specs[part::parts] for part in range(parts)] + [[]]
+        shares = [*shared(specs, 2 * cores if cores > 1 else 1, lambda spec: spec), []]
         with ThreadPoolExecutor(cores) as pool:
-            objects = list(pool.map(write, range(parts + 1), shares))
+            objects = list(pool.map(write, range(len(shares)), shares))
         try:
             subprocess.run(
                 [*command, "-o", str(path), *objects, *(_alias(*names) for names in aliases.items())],
