@@ -17,6 +17,8 @@ VECTORS = 2  # vectors in a row of the tile
 BLOCK_BYTES = 2 * 1024 * 1024  # of A's rows between two passes over B: what still streams well from L3
 RESIDENT_BYTES = 1024 * 1024  # up to here all of A stays near, and panels of B are packed one at a time
 COPY_COLUMNS = 16  # copying an element of A, from memory, costs as much as using it for so many columns of C
+TURN_COLUMNS = 64  # the same where A lies row by row of k, so that a line that is fetched holds a tile's rows only
+MORE_ROWS = 2  # of a tile beyond ROWS, that fit into the registers if that spares the copy
 DIRECT_ROWS = 4  # up to so many rows packing B costs more than it saves
 PARALLEL_FLOP = 2_000_000  # about 20 us on one core; below, a parallel region costs more than it gives
 
@@ -64,7 +66,12 @@ def _packed(r: Roles, machine: Machine, dtype: str, computed: Sequence[bool]) ->
     """A tile for B in panels, read as vectors; A is read as it lies where that goes."""
     m, n, k = r.size(r.m), r.size(r.n), r.size(r.k)
     lanes, itemsize = machine.lanes(dtype), tvm.DataType(dtype).bits // 8
-    rows = _rows(m, n, ROWS.get(machine.registers, 6))
+    most = ROWS.get(machine.registers, 6)
+    rows, pack_a = _rows(m, n, most), True
+    if not computed[r.a] and r.contiguous[r.a] == r.last(r.k):
+        pack_a = m % rows != 0
+    elif not computed[r.a] and r.contiguous[r.a] == r.last(r.m) and m == r.extents[r.last(r.m)]:
+        rows, pack_a = _rows_of_columns(m, n, rows, machine)
     columns = _vectors(rows, n, lanes, machine) * lanes
     direct_b = (
         r.contiguous[1 - r.a] == r.last(r.n)
@@ -80,7 +87,7 @@ def _packed(r: Roles, machine: Machine, dtype: str, computed: Sequence[bool]) ->
         lanes,
         block=_block(-(-m // rows), BLOCK_BYTES // (rows * k * itemsize), machine.threads if parallel else 1),
         panels=(resident and -(-n // columns) * r.size(r.batch) >= machine.threads) or direct_b,
-        pack_a=r.contiguous[r.a] != r.last(r.k) or m % rows != 0 or computed[r.a],
+        pack_a=pack_a,
         pack_b=not direct_b,
         parallel=parallel,
         by_batch=_by_batch(r, machine),
@@ -155,6 +162,22 @@ def _rows(m: int, n: int, most: int) -> int:
         return steps + (m * COPY_COLUMNS / n if m % rows else 0)
 
     return min(range(most, most // 2, -1), key=cost)
+
+
+def _rows_of_columns(m: int, n: int, copied: int, machine: Machine) -> tuple[int, bool]:
+    """Rows of a tile, and whether A is copied, where A is contiguous along m: a tile that divides m reads it where it
+    lies, at addresses that differ by constants; else it is copied, and has `copied` rows."""
+    most = ROWS.get(machine.registers, 6)
+    largest = most + (MORE_ROWS if machine.registers > 16 else 0)
+
+    def cost(rows: int) -> float:
+        return -(-m // rows) * (rows + 0.25 * (most - rows))
+
+    fitting = [rows for rows in range(min(largest, m), most // 2, -1) if m % rows == 0]
+    best = min(fitting, key=cost, default=0)
+    if best and cost(best) <= cost(copied) + m * TURN_COLUMNS / n:
+        return best, False
+    return copied, True
 
 
 def _block(tiles: int, most: int, threads: int) -> int:
