@@ -145,6 +145,7 @@ def _broadcast_shape() -> list[Case]:
 NO_CASES = {
     "parameter": "its value is given, as a placeholder's, of which it is one more kind",
     "group": "it has no value",
+    "normalize": "two of its inputs must be the mean and variance of the first: test_ops_norm.py",
     "with_updates": "its inputs but the first are assignments, which the executor takes out: test_state.py",
 }
 """Operators that need none, and why."""

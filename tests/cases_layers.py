@@ -2,6 +2,188 @@
 
 from __future__ import annotations
 
-from cases import Case
+from collections.abc import Callable
+from typing import Any
 
-CASES: dict[str, list[Case]] = {}
+import numpy as np
+from cases import Case
+from dlsys import ops
+from dlsys.graph import Op, Shape
+from dlsys.ops.cross_entropy import (
+    CrossEntropy,
+    CrossEntropyCount,
+    CrossEntropyGradient,
+    CrossEntropyTotal,
+)
+from dlsys.ops.pooling import AvgPool2d, AvgPool2dGradient, MaxPool2d, MaxPool2dGradient, MaxPool2dSelect
+
+# a, b, trans_A, trans_B
+PRODUCTS: list[tuple[Shape, Shape, bool, bool]] = [
+    ((2, 3, 4), (2, 4, 5), False, False),
+    ((2, 4, 3), (4, 5), True, False),
+    ((2, 3, 4), (5, 4), False, True),
+    ((4, 3), (2, 5, 4), True, True),
+    ((2, 1, 3, 4), (3, 4, 2), False, False),
+    ((1, 3, 4), (2, 4, 2), False, False),
+    ((4,), (2, 4, 5), False, False),
+    ((2, 3, 4), (4,), False, False),
+    ((4, 3), (4,), True, False),
+    ((5,), (5,), False, False),
+    ((0, 3, 4), (4, 2), False, False),
+    ((2, 3, 0), (2, 0, 2), False, False),
+]
+
+
+def product_shape(a: Shape, b: Shape, trans_a: bool, trans_b: bool) -> Shape:
+    """The shape that NumPy gives."""
+    x, y = np.zeros(a), np.zeros(b)
+    return ((x.swapaxes(-1, -2) if trans_a else x) @ (y.swapaxes(-1, -2) if trans_b else y)).shape
+
+
+def _matmul() -> list[Case]:
+    return [Case(lambda x, y, s=s, t=t: ops.matmul_op(x, y, s, t), (a, b)) for a, b, s, t in PRODUCTS]
+
+
+def _matmul_gradient() -> list[Case]:
+    cases = []
+    for a, b, s, t in PRODUCTS:
+        g = product_shape(a, b, s, t)
+        for operand, shapes in (("A", (b, g, a)), ("B", (a, g, b))):
+            build = lambda x, y, z, o=operand, s=s, t=t: ops.matmul_gradient_op(x, y, z, o, s, t)  # noqa: E731
+            cases.append(Case(build, shapes))
+    return cases
+
+
+# images, filters, stride, padding, dilation, groups
+GEOMETRIES: list[tuple[Shape, Shape, Any, Any, Any, int]] = [
+    ((2, 3, 7, 9), (4, 3, 3, 3), 1, 1, 2, 1),
+    ((1, 2, 8, 7), (3, 2, 2, 3), (2, 1), (1, 2), (3, 2), 1),
+    ((2, 4, 6, 5), (6, 2, 3, 3), 1, 1, 1, 2),
+    ((2, 6, 7, 6), (3, 2, 3, 2), 2, (1, 0), (1, 2), 3),
+    ((2, 3, 6, 6), (3, 1, 3, 3), 1, 1, 1, 3),
+    ((1, 2, 5, 6), (4, 1, 3, 3), 2, 2, 2, 2),
+    ((1, 4, 4, 4), (4, 2, 1, 1), 1, 0, 1, 2),
+    ((0, 4, 4, 4), (2, 2, 2, 2), 1, 0, 1, 2),
+]
+
+
+def conv_output(images: Shape, filters: Shape, stride: Any, padding: Any, dilation: Any) -> Shape:
+    """The output's shape, counted rather than computed."""
+    s, p, d = (np.broadcast_to(value, 2) for value in (stride, padding, dilation))
+    ends = [images[2 + i] + 2 * int(p[i]) - int(d[i]) * (filters[2 + i] - 1) for i in (0, 1)]
+    return (images[0], filters[0], *(len(range(0, ends[i], int(s[i]))) for i in (0, 1)))
+
+
+def _convolution(kind: str) -> list[Case]:
+    cases = []
+    for x, f, *geometry in GEOMETRIES:
+        g = conv_output(x, f, *geometry[:3])
+        function, shapes = {
+            "conv2d": (ops.conv2d_op, (x, f)),
+            "input": (ops.conv2d_input_gradient_op, (f, g, x)),
+            "filter": (ops.conv2d_filter_gradient_op, (x, g, f)),
+        }[kind]
+        cases.append(Case(lambda *v, fn=function, a=geometry: fn(*v, *a), shapes))
+    return cases
+
+
+def _conv_transpose() -> list[Case]:
+    settings: list[tuple[Shape, Shape, Any, Any, Any, Any, int]] = [
+        ((2, 3, 4, 5), (3, 2, 3, 3), 1, 0, 0, 1, 1),
+        ((2, 3, 3, 4), (3, 2, 3, 2), 2, 1, (1, 0), 1, 1),
+        ((1, 4, 3, 3), (4, 2, 3, 3), (3, 2), 1, (2, 1), (1, 2), 2),
+        ((2, 3, 3, 2), (3, 1, 2, 2), 2, 0, 0, 1, 3),
+        ((1, 2, 4, 4), (2, 2, 1, 1), 1, 1, 0, 1, 1),
+        ((0, 2, 3, 3), (2, 2, 2, 2), 1, 0, 0, 1, 1),
+    ]
+    return [Case(lambda x, y, a=a: ops.conv_transpose2d_op(x, y, *a), (x, f)) for x, f, *a in settings]
+
+
+# logits, targets, smallest and past the largest class number, ignore_index, label_smoothing
+TARGETS: list[tuple[Shape, Shape, int, int, int, float]] = [
+    ((5, 3), (5,), 0, 3, -100, 0.0),
+    ((4, 31), (4,), 0, 31, 2, 0.1),
+    ((6, 2), (6,), 0, 2, 1, 0.0),
+    ((1, 1), (1,), 0, 1, -100, 0.3),
+    ((2, 4, 3, 2), (2, 3, 2), 0, 4, 3, 0.2),
+    ((0, 4), (0,), 0, 4, -100, 0.0),
+]
+PROBABILITIES: list[tuple[Shape, float]] = [((5, 3), 0.0), ((3, 17), 0.2), ((2, 3, 4), 0.1)]
+
+
+def _of_targets(op: type[Op], inputs: Callable[[Shape, Shape, Shape], tuple[Shape, ...]]) -> list[Case]:
+    """Cases of an operator whose inputs' shapes are made of those of logits, targets and losses."""
+    cases = []
+    for logits, targets, low, high, ignored, smoothing in TARGETS:
+        attrs = {"ignore_index": ignored, "label_smoothing": smoothing}
+        shapes = inputs(logits, targets, targets)
+        at = inputs((0,), (1,), (2,)).index((1,))
+        fixed = ((at, "int32" if smoothing else "int64", low, high),)
+        cases.append(Case(lambda *v, a=attrs: op.make(v, a), shapes, fixed=fixed))
+    for logits, smoothing in PROBABILITIES:
+        attrs = {"ignore_index": -100, "label_smoothing": smoothing}
+        shapes = inputs(logits, logits, (logits[0], *logits[2:]))
+        cases.append(Case(lambda *v, a=attrs: op.make(v, a), shapes))
+    return cases
+
+
+# images, kernel, stride, padding
+POOLS: list[tuple[Shape, Any, Any, Any]] = [
+    ((2, 3, 6, 4), 2, None, 0),
+    ((2, 2, 7, 8), 3, 2, 1),
+    ((1, 2, 5, 6), (3, 2), 1, (1, 0)),
+    ((1, 2, 9, 7), (2, 3), (3, 4), 0),
+    ((1, 1, 7, 7), 6, 1, 2),
+    ((1, 2, 1, 1), 1, 1, 0),
+    ((0, 2, 4, 4), 2, 2, 0),
+]
+ADAPTIVE: list[tuple[Shape, tuple[int, int]]] = [
+    ((2, 2, 6, 4), (3, 2)),
+    ((1, 2, 7, 5), (3, 4)),
+    ((1, 1, 2, 3), (5, 3)),
+    ((1, 1, 11, 9), (2, 2)),
+]
+
+
+def pooled(images: Shape, kernel: Any, stride: Any, padding: Any) -> Shape:
+    """The shape of the pooled images."""
+    one = (1, 1, *(int(k) for k in np.broadcast_to(kernel, 2)))
+    return (*images[:2], *conv_output(images, one, kernel if stride is None else stride, padding, 1)[2:])
+
+
+def _max_pool(op: type[Op], of: Callable[[Shape, Shape], tuple[Shape, ...]]) -> list[Case]:
+    cases = []
+    for images, *window in POOLS:
+        attrs = ops.max_pool2d_op(ops.Variable("x"), *window).attrs
+        build = lambda *v, a=attrs: op.make(v, a)  # noqa: E731
+        cases.append(Case(build, of(images, pooled(images, *window))))
+    return cases
+
+
+def _avg_pool(op: type[Op], of: Callable[[Shape, Shape], tuple[Shape, ...]]) -> list[Case]:
+    found = []
+    for images, *window in POOLS:
+        node = ops.avg_pool2d_op(ops.Variable("x"), *window, count_include_pad=len(found) % 2 == 0)
+        found.append((images, pooled(images, *window), node))
+    for images, size in ADAPTIVE:
+        found.append((images, (*images[:2], *size), ops.adaptive_avg_pool2d_op(ops.Variable("x"), size)))
+    return [Case(lambda *v, a=n.attrs: op.make(v, a), of(images, out)) for images, out, n in found]
+
+
+CASES: dict[str, list[Case]] = {
+    "avg_pool2d": _avg_pool(AvgPool2d, lambda x, y: (x,)),
+    "avg_pool2d_gradient": _avg_pool(AvgPool2dGradient, lambda x, y: (y, x)),
+    "cross_entropy": _of_targets(CrossEntropy, lambda x, y, g: (x, y)),
+    "cross_entropy_count": _of_targets(CrossEntropyCount, lambda x, y, g: (y, x)),
+    "cross_entropy_gradient": _of_targets(CrossEntropyGradient, lambda x, y, g: (x, y, g)),
+    "cross_entropy_total": _of_targets(CrossEntropyTotal, lambda x, y, g: (y, x)),
+    "conv2d": _convolution("conv2d"),
+    "conv2d_filter_gradient": _convolution("filter"),
+    "conv2d_input_gradient": _convolution("input"),
+    "conv_transpose2d": _conv_transpose(),
+    "matmul": _matmul(),
+    "matmul_gradient": _matmul_gradient(),
+    "max_pool2d": _max_pool(MaxPool2d, lambda x, y: (x,)),
+    "max_pool2d_gradient": _max_pool(MaxPool2dGradient, lambda x, y: (x, y)),
+    "max_pool2d_select": _max_pool(MaxPool2dSelect, lambda x, y: (x, x)),
+}

@@ -2,6 +2,202 @@
 
 from __future__ import annotations
 
-from cases import Case
+from collections.abc import Callable
+from typing import Any
 
-CASES: dict[str, list[Case]] = {}
+from cases import Case, cases_of, unary
+from dlsys import ops
+from dlsys.graph import Node, Shape
+
+FEW = [((),), ((7,),), ((3, 31),), ((2, 0, 3),)]
+PAIRS = [((), ()), ((3, 31), (3, 31)), ((4, 3), (3,)), ((4, 1), (1, 3)), ((2, 3), ()), ((1, 1), (0, 5))]
+BOOL, INTEGER = ("bool", 0, 2), ("int64", -3, 4)
+
+
+def _few(function: Callable[[Node], Node], positive: bool = False) -> list[Case]:
+    return cases_of(function, *FEW, positive=positive)
+
+
+def _fixed(function: Callable[..., Node], shapes: tuple[Shape, ...], *kinds: tuple[str, int, int]) -> Case:
+    return Case(function, shapes, fixed=tuple((i, *kind) for i, kind in enumerate(kinds)))
+
+
+def _comparison(function: Callable[..., Node]) -> list[Case]:
+    pair: tuple[Shape, Shape] = ((5, 7), (7,))
+    return [
+        *cases_of(function, *PAIRS[1:5]),
+        _fixed(function, pair, INTEGER, INTEGER),
+        _fixed(function, pair, ("uint32", 0, 4), ("uint32", 0, 4)),
+    ]
+
+
+def _logical(function: Callable[..., Node]) -> list[Case]:
+    return [_fixed(function, pair, BOOL, BOOL) for pair in PAIRS[:4]]
+
+
+def _where() -> list[Case]:
+    shapes: list[tuple[Shape, Shape, Shape]] = [
+        ((), (), ()),
+        ((3, 31), (3, 31), (3, 31)),
+        ((4, 1), (1, 3), (3,)),
+        ((3,), (4, 3), ()),
+        ((2, 3), (), (3,)),
+        ((0, 3), (3,), (1, 1)),
+    ]
+    return [_fixed(ops.where_op, entry, BOOL) for entry in shapes] + [
+        _fixed(ops.where_op, ((5, 7), (5, 7), (7,)), BOOL, INTEGER, INTEGER)
+    ]
+
+
+def _clip() -> list[Case]:
+    bounds = [(-1.0, 1.2), (None, 0.0), (-0.7, None), (1.0, -1.0)]
+    return _few(lambda x: ops.clip_op(x, -1.1, 0.9)) + [
+        Case(lambda x, b=pair: ops.clip_op(x, *b), ((5, 7),)) for pair in bounds
+    ]
+
+
+def _cast() -> list[Case]:
+    # to float32: test_ops_math.py, since weights here are float64
+    found = [Case(lambda x: ops.cast_op(x, "float64"), ((3, 31),))]
+    for dtype in ("int32", "int64", "uint32", "bool"):
+        found.append(Case(lambda x, t=dtype: ops.cast_op(x, t), ((3, 31),), positive=True))
+        kind = BOOL if dtype == "bool" else (dtype, 0, 5)
+        found += [
+            _fixed(lambda x, t=to: ops.cast_op(x, t), ((5, 7),), kind)
+            for to in ("float64", "int64", "bool", "uint32")
+        ]
+    return found
+
+
+def _cast_as() -> list[Case]:
+    like = [("bool", (5, 7)), ("int64", ()), ("int32", (2, 3))]
+    return [Case(ops.cast_like_op, ((5, 7), (3,)))] + [
+        Case(ops.cast_like_op, ((5, 7), shape), fixed=((0, dtype, 0, 2),)) for dtype, shape in like
+    ]
+
+
+REDUCED: list[tuple[Any, bool, Shape]] = [
+    (None, False, (3, 4)),
+    (None, True, ()),
+    (0, False, (5, 3)),
+    (-1, True, (2, 31)),
+    (-1, False, (5, 4)),
+    ((0, 2), False, (2, 3, 4)),
+    (1, True, (3, 1)),
+    (1, False, (0, 3)),
+]
+
+
+def _reduced(function: Callable[..., Node], integers: bool = True) -> list[Case]:
+    found = [Case(lambda x, a=axes, k=keep: function(x, a, k), (shape,)) for axes, keep, shape in REDUCED]
+    if integers:
+        found += [_fixed(lambda x: function(x, 0), ((5, 7),), INTEGER)]
+    return found
+
+
+def _place(function: Callable[..., Node]) -> list[Case]:
+    settings: list[tuple[Any, bool, Shape]] = [
+        (None, False, (3, 4)),
+        (None, True, (2, 3)),
+        (None, False, ()),
+        (0, False, (5, 3)),
+        (-1, True, (2, 31)),
+        (1, False, (2, 3, 4)),
+        (1, False, (0, 3)),
+    ]
+    found = [Case(lambda x, a=axis, k=keep: function(x, a, k), (shape,)) for axis, keep, shape in settings]
+    return [*found, _fixed(lambda x: function(x, 1), ((5, 7),), INTEGER)]
+
+
+def _moment(function: Callable[..., Node]) -> list[Case]:
+    found = [
+        Case(lambda x, a=axes, k=keep: function(x, a, k), (shape,))
+        for axes, keep, shape in REDUCED
+        if axes != 1 and shape
+    ]
+    return found + [Case(lambda x, c=c: function(x, 0, False, c), ((5, 3),)) for c in (0, 1.5)]
+
+
+def _div_by_terms() -> list[Case]:
+    settings: list[tuple[Any, float, Shape, Shape]] = [
+        (None, 1.0, (), (3, 4)),
+        ((1,), 0.5, (2, 3), (2, 7)),
+        ((0, 1), 0.0, (4,), (2, 3, 5)),
+    ]
+    return [
+        Case(lambda x, y, a=axes, c=c: ops.div_by_terms_op(x, y, a, c), (shape, like))
+        for axes, c, shape, like in settings
+    ]
+
+
+def _along(function: Callable[..., Node]) -> list[Case]:
+    settings: list[tuple[int, Shape]] = [(0, (5, 3)), (1, (2, 3, 4)), (1, (3, 31)), (0, (7,)), (0, (3, 0))]
+    return [Case(lambda x, a=axis: function(x, a), (shape,)) for axis, shape in settings]
+
+
+CASES: dict[str, list[Case]] = {
+    "rsqrt": _few(ops.rsqrt_op, positive=True),
+    "abs": [
+        *_few(ops.abs_op),
+        _fixed(ops.abs_op, ((5, 7),), INTEGER),
+        _fixed(ops.abs_op, ((9,),), ("uint32", 0, 9)),
+    ],
+    "sign": [
+        *_few(ops.sign_op),
+        _fixed(ops.sign_op, ((5, 7),), INTEGER),
+        _fixed(ops.sign_op, ((9,),), ("uint32", 0, 3)),
+    ],
+    "erf": unary(ops.erf_op),
+    "sin": _few(ops.sin_op),
+    "cos": _few(ops.cos_op),
+    "expm1": _few(ops.expm1_op),
+    "log1p": _few(ops.log1p_op, positive=True),
+    "floor": _few(ops.floor_op),
+    "power": cases_of(ops.power_op, *PAIRS, positive=True),
+    "leaky_relu": [*_few(ops.leaky_relu_op), Case(lambda x: ops.leaky_relu_op(x, 0.0), ((5, 7),))],
+    "elu": [*_few(ops.elu_op), Case(lambda x: ops.elu_op(x, 0.5), ((5, 7),))],
+    "softplus": _few(ops.softplus_op),
+    "maximum": [*cases_of(ops.maximum_op, *PAIRS), _fixed(ops.maximum_op, ((5, 7), (7,)), INTEGER, INTEGER)],
+    "minimum": [*cases_of(ops.minimum_op, *PAIRS), _fixed(ops.minimum_op, ((5, 7), (7,)), INTEGER, INTEGER)],
+    "clip": _clip(),
+    "equal": [*_comparison(ops.equal_op), *_logical(ops.equal_op)],
+    "not_equal": [*_comparison(ops.not_equal_op), *_logical(ops.not_equal_op)],
+    "less": _comparison(ops.less_op),
+    "less_equal": _comparison(ops.less_equal_op),
+    "greater": _comparison(ops.greater_op),
+    "greater_equal": _comparison(ops.greater_equal_op),
+    "logical_and": _logical(ops.logical_and_op),
+    "logical_or": _logical(ops.logical_or_op),
+    "logical_not": [_fixed(ops.logical_not_op, shape, BOOL) for shape in FEW],
+    "where": _where(),
+    "cast": _cast(),
+    "cast_as": _cast_as(),
+    "reducemax": _reduced(ops.max_op),
+    "reducemin": _reduced(ops.min_op),
+    "argmax": _place(ops.argmax_op),
+    "argmin": _place(ops.argmin_op),
+    "var": _moment(ops.var_op),
+    "std": _moment(ops.std_op),
+    "div_by_terms": _div_by_terms(),
+    "logsumexp": [
+        *_reduced(ops.logsumexp_op, integers=False),
+        Case(lambda x: ops.logsumexp_op(x, ()), ((2, 3),)),
+    ],
+    "softmax_along": _along(ops.softmax_op),
+    "log_softmax_along": _along(ops.log_softmax_op),
+    # integers, beside the cases of cases_basic
+    "reducesum": [
+        _fixed(lambda x: ops.sum_op(x, 0), ((5, 7),), kind) for kind in (INTEGER, ("uint32", 0, 9))
+    ],
+    "add": [_fixed(ops.add_op, ((5, 7), (7,)), kind, kind) for kind in (INTEGER, ("uint32", 2**31, 2**32))],
+    "sub": [_fixed(ops.sub_op, ((5, 7), (7,)), kind, kind) for kind in (INTEGER, ("uint32", 0, 9))],
+    "mul": [_fixed(ops.mul_op, ((5, 7), (7,)), kind, kind) for kind in (INTEGER, ("uint32", 2**16, 2**32))],
+    "neg": [_fixed(ops.neg_op, ((5, 7),), kind) for kind in (INTEGER, ("uint32", 0, 9))],
+    "add_byconst": [
+        _fixed(lambda x: ops.add_byconst_op(x, 3), ((5, 7),), kind) for kind in (INTEGER, ("uint32", 0, 9))
+    ],
+    "mul_byconst": [
+        _fixed(lambda x: ops.mul_byconst_op(x, 0), ((5, 7),), INTEGER),
+        _fixed(lambda x: ops.mul_byconst_op(x, 5), ((5, 7),), ("uint32", 2**29, 2**32)),
+    ],
+}

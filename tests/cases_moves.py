@@ -2,6 +2,212 @@
 
 from __future__ import annotations
 
-from cases import Case
+from collections.abc import Callable
+from typing import Any
 
-CASES: dict[str, list[Case]] = {}
+from cases import Case, cases_of, unary
+from dlsys import ops
+from dlsys.graph import OPS, Node, Shape
+
+WHOLE = slice(None)
+
+# a shape, an index of it
+SLICES: list[tuple[Shape, Any]] = [
+    ((), ...),
+    ((), None),
+    ((7,), 3),
+    ((7,), slice(5, 1, -2)),
+    ((3, 31), (slice(1, None), slice(2, 29, 3))),
+    ((5, 6), (-1, slice(None, None, -1))),
+    ((2, 3, 4), (..., None, 1)),
+    ((2, 3, 4), (slice(0, 1), None, slice(9, 1, -1), slice(-3, None))),
+    ((4, 3), slice(2, 2)),
+    ((2, 0, 3), (WHOLE, WHOLE, slice(1, 3))),
+]
+
+
+def _by(function: Callable[..., Node], *entries: tuple[Any, ...]) -> list[Case]:
+    """Cases of entries (shape, arguments...)."""
+    return [Case(lambda x, a=rest: function(x, *a), (shape,)) for shape, *rest in entries]
+
+
+def _make(name: str, **attrs: Any) -> Callable[..., Node]:
+    """An operator that a function makes beneath others, applied to variables."""
+    return lambda *inputs: OPS[name].make(list(inputs), attrs)
+
+
+def _slice_gradient() -> list[Case]:
+    cases = []
+    for shape, key in SLICES:
+        node = ops.slice_op(ops.Variable("x"), key)
+        sliced = node.op.infer_shape(node, [shape])
+        cases.append(Case(_make("slice_gradient", **node.attrs), (sliced, shape)))
+    return cases
+
+
+PADDED: list[tuple[Any, ...]] = [
+    ((), ()),
+    ((7,), ((2, 0),), 1.5),
+    ((3, 5), ((0, 1), (2, 3))),
+    ((2, 3, 4), ((1, 0), (0, 0), (0, 2)), -2.0),
+    ((2, 3), ((0, 0), (0, 0))),
+    ((2, 0, 3), ((1, 1), (2, 1), (0, 1)), 0.5),
+]
+DILATED: list[tuple[Any, ...]] = [
+    ((), None, 1),
+    ((7,), 0, 1),
+    ((2, 3, 4), (1, -1), 2),
+    ((3, 2), 0, 0),
+    ((2, 0), None, 1),
+]
+
+# shapes, axis
+JOINED: list[tuple[tuple[Shape, ...], int]] = [
+    (((3,), (4,)), 0),
+    (((3, 5),), 1),
+    (((2, 3), (2, 1), (2, 4)), -1),
+    (((1, 3, 2), (2, 3, 2)), 0),
+    (((2, 3, 4), (2, 2, 4), (2, 0, 4)), 1),
+    (((0, 3), (0, 2)), 1),
+]
+PARTS: list[tuple[tuple[Shape, Shape, Shape], int]] = [
+    (((7,), (3,), (4,)), 0),
+    (((7,), (0,), (4,)), 0),
+    (((2, 9, 3), (2, 4, 3), (2, 5, 3)), 1),
+    (((3, 5), (3, 1), (3, 2)), -1),
+    (((3, 5), (3, 1), (3, 0)), -1),
+]
+STACKED: list[tuple[tuple[Shape, ...], int]] = [
+    (((), ()), 0),
+    (((5,), (5,), (5,)), 1),
+    (((5,), (5,)), -2),
+    (((2, 3),), 1),
+    (((2, 3, 4), (2, 3, 4)), -1),
+    (((0, 3), (0, 3)), 0),
+]
+
+# values, indices, axis
+TAKEN: list[tuple[Shape, Shape, int]] = [
+    ((7,), (), 0),
+    ((5, 3), (4,), 0),
+    ((5, 3), (2, 6), 0),
+    ((2, 5, 3), (4,), 1),
+    ((3, 7), (2, 3), -1),
+    ((1, 300), (9,), 0),
+    ((5, 0), (3,), 0),
+    ((0, 3), (0,), 0),
+]
+ALONG: list[tuple[Shape, Shape, int]] = [
+    ((7,), (3,), 0),
+    ((5, 3), (5, 1), 1),
+    ((5, 3), (4, 3), 0),
+    ((2, 5, 3), (2, 7, 3), -2),
+    ((2, 3), (2, 0), 1),
+]
+
+
+def _indices(low: int = -6, high: int = 6, dtype: str = "int64") -> tuple[tuple[int, str, int, int], ...]:
+    return ((1, dtype, low, high),)
+
+
+def _take() -> list[Case]:
+    dtypes = ("int64", "int32", "uint32")
+    return [
+        Case(
+            lambda x, i, a=axis: ops.take_op(x, i, a),
+            (shape, where),
+            fixed=_indices(0 if dtype == "uint32" else -6, 6, dtype),
+        )
+        for (shape, where, axis), dtype in zip(TAKEN, dtypes * 3, strict=False)
+    ]
+
+
+def _take_gradient() -> list[Case]:
+    cases = []
+    for shape, where, axis in TAKEN:
+        at = axis % len(shape)
+        grad = (*shape[:at], *where, *shape[at + 1 :])
+        cases.append(Case(_make("take_gradient", axis=axis), (grad, where, shape), fixed=_indices()))
+    return cases
+
+
+def _along(name: str) -> list[Case]:
+    if name == "take_along_axis":
+        return [Case(_make(name, axis=a), (shape, where), fixed=_indices()) for shape, where, a in ALONG]
+    return [Case(_make(name, axis=a), (where, where, shape), fixed=_indices()) for shape, where, a in ALONG]
+
+
+def _one_hot() -> list[Case]:
+    settings: list[tuple[Shape, int, str]] = [
+        ((), 3, "float64"),
+        ((7,), 5, "float64"),
+        ((2, 3), 4, "int32"),
+        ((3,), 1, "bool"),
+        ((0,), 4, "float64"),
+        ((3,), 0, "float64"),
+    ]
+    return [
+        Case(lambda i, n=classes, d=dtype: ops.one_hot_op(i, n, d), (shape,), fixed=((0, "int64", -2, 6),))
+        for shape, classes, dtype in settings
+    ]
+
+
+WORDS = 2**32
+KEY = (0, "uint32", 0, WORDS)
+
+
+def _random_bits() -> list[Case]:
+    shapes: list[Shape] = [(), (1,), (4,), (7,), (3, 31), (2, 0, 3)]
+    return [Case(ops.random_bits_like_op, ((4,), shape), fixed=(KEY,)) for shape in shapes]
+
+
+def _of_bits(name: str, words: int, *settings: dict[str, Any]) -> list[Case]:
+    """Of float64, for which the bits have `words` an element."""
+    shapes: list[Shape] = [(3, 31), (), (7,), (2, 0)]
+    return [
+        Case(_make(name, **attrs, dtype="float64"), ((words, *shape),), fixed=(KEY,))
+        for shape, attrs in zip(shapes, settings * 4, strict=False)
+    ]
+
+
+def _dropout() -> list[Case]:
+    return [
+        Case(_make("dropout", p=p), (shape, shape), fixed=((1, "uint32", 0, WORDS),))
+        for shape, p in [((3, 31), 0.5), ((), 0.5), ((7,), 0.1), ((2, 3, 4), 0.9), ((2, 0), 0.5)]
+    ]
+
+
+CASES: dict[str, list[Case]] = {
+    "slice": _by(ops.slice_op, *SLICES),
+    "slice_gradient": _slice_gradient(),
+    "flip": unary(ops.flip_op) + _by(ops.flip_op, ((2, 3, 4), (0, -1)), ((3, 31), 1), ((3, 5), ())),
+    "pad": _by(ops.pad_op, *PADDED),
+    "dilate": _by(ops.dilate_op, *DILATED),
+    "undilate": _by(
+        ops.undilate_op, ((), None, 1), ((8,), 0, 1), ((2, 6, 9), (1, -1), 2), ((3, 2), 0, 0), ((0, 4), 1, 1)
+    ),
+    "concatenate": [Case(lambda *x, a=axis: ops.concatenate_op(x, a), shapes) for shapes, axis in JOINED],
+    "concat_part": [Case(_make("concat_part", axis=axis), shapes) for shapes, axis in PARTS],
+    "concat_part_gradient": [
+        Case(_make("concat_part_gradient", axis=axis), (part, before, whole))
+        for (whole, before, part), axis in PARTS
+    ],
+    "stack": [Case(lambda *x, a=axis: ops.stack_op(x, a), shapes) for shapes, axis in STACKED],
+    "expand_dims": _by(ops.expand_dims_op, ((), 0), ((3, 4), (0, -1)), ((5,), ()), ((0, 3), 1)),
+    "squeeze": cases_of(ops.squeeze_op, ((1, 3, 1),), ((1,),), ((2, 0),))
+    + _by(ops.squeeze_op, ((1, 3, 1), -1)),
+    "flatten": cases_of(ops.flatten_op, ((2, 3, 4),), ((),), ((5,),))
+    + _by(ops.flatten_op, ((2, 3, 0), 1, 2)),
+    "swapaxes": _by(
+        ops.swapaxes_op, ((3, 31), 0, 1), ((2, 3, 4, 5), -2, 1), ((5,), 0, -1), ((2, 0, 3), 0, 2)
+    ),
+    "take": _take(),
+    "take_gradient": _take_gradient(),
+    "take_along_axis": _along("take_along_axis"),
+    "take_along_axis_gradient": _along("take_along_axis_gradient"),
+    "one_hot": _one_hot(),
+    "random_bits": _random_bits(),
+    "random_uniform": _of_bits("random_uniform", 2, {"low": 0.0, "high": 1.0}, {"low": -2.5, "high": 3.0}),
+    "random_normal": _of_bits("random_normal", 4, {"mean": 0.0, "std": 1.0}, {"mean": 3.0, "std": 0.5}),
+    "dropout": _dropout(),
+}

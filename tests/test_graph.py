@@ -170,7 +170,7 @@ def test_arithmetic_refuses_what_is_no_number() -> None:
     array = np.ones(3)
     for attempt in (lambda: x + array, lambda: array * x, lambda: array @ x, lambda: x - array):
         assert "make a Variable and feed the array" in error_of(GraphError, attempt)
-    for wrong in (lambda: x + "1", lambda: [1] - x, lambda: x @ 2, lambda: x**x, lambda: x * 1j):
+    for wrong in (lambda: x + "1", lambda: [1] - x, lambda: x @ 2, lambda: x * 1j):
         error_of(TypeError, wrong)
 
 

@@ -275,7 +275,7 @@ def test_shapes_that_do_not_fit_are_named() -> None:
     wrong = [
         (ops.add_op(x, y), [(2, 3), (4,)]),
         (ops.matmul_op(x, y), [(2, 3), (2, 3)]),
-        (ops.matmul_op(x, y), [(2, 3, 4), (4, 3)]),
+        (ops.matmul_op(x, y), [(2, 3, 4), (3, 4, 3)]),
         (ops.matmul_op(x, y, trans_A=True), [(2, 3), (3, 4)]),
         (ops.relu_gradient_op(x, y), [(2, 3), (3,)]),
         (ops.softmaxcrossentropy_op(x, y), [(2, 3), (2, 4)]),

@@ -7,10 +7,12 @@ recurses, so the depth of a graph is bounded by memory only. Pure Python, no TVM
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from .errors import DlsysError, DTypeError, GraphError, ShapeError
@@ -30,12 +32,33 @@ _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _ids = itertools.count(1)
 
 
+class _Scopes(threading.local):
+    """What the nodes of a thread are made for at the moment, innermost last."""
+
+    def __init__(self) -> None:
+        self.labels: list[str] = []
+
+
+_scopes = _Scopes()
+
+
+@contextlib.contextmanager
+def scope(label: str) -> Iterator[None]:
+    """Nodes made inside say `label` behind their source line: the part of a network that they belong to."""
+    _scopes.labels.append(label)
+    try:
+        yield
+    finally:
+        _scopes.labels.pop()
+
+
 def _user_location() -> str:
-    """`file.py:line` of the first caller outside this package."""
+    """`file.py:line` of the first caller outside this package, and the innermost scope: `train.py:31 in encoder.ff`."""
     frame = sys._getframe(2)
     while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
         frame = frame.f_back
-    return f"{frame.f_code.co_filename.rpartition(os.sep)[2]}:{frame.f_lineno}"
+    label = f" in {_scopes.labels[-1]}" if _scopes.labels else ""
+    return f"{frame.f_code.co_filename.rpartition(os.sep)[2]}:{frame.f_lineno}{label}"
 
 
 class Node:
@@ -47,10 +70,23 @@ class Node:
         attrs: what else the operator needs; values are hashable.
         name: the user's, or `<op>_<id>`.
         location: `train.py:31`, the user's line that made it.
+        grad: what `backward` left here, see `dlsys.eager`; None before.
         id: creation counter of the process; an input's is smaller than its user's.
     """
 
-    __slots__ = ("__weakref__", "attrs", "id", "inputs", "location", "name", "op")
+    __slots__ = (
+        "__weakref__",
+        "_dtype",
+        "_shape",
+        "_value",
+        "attrs",
+        "grad",
+        "id",
+        "inputs",
+        "location",
+        "name",
+        "op",
+    )
     __array_ufunc__ = None  # NumPy scalars and arrays on the left leave arithmetic to us
 
     def __init__(self, op: Op, inputs: list[Node], attrs: dict[str, Any], name: str | None = None) -> None:
@@ -60,6 +96,10 @@ class Node:
         self.id = next(_ids)
         self.name = name if name is not None else f"{op.name}_{self.id}"
         self.location = _user_location()
+        self.grad: Any = None
+        self._shape: Shape | None = None  # kept by `dlsys.eager` once they are known, as are
+        self._dtype: str | None = None
+        self._value: Any = None
 
     @property
     def const_attr(self) -> float | None:
@@ -112,15 +152,35 @@ class Node:
     def __pow__(self, other: Any) -> Node:
         return _arithmetic["**"](self, other)
 
+    def __rpow__(self, other: Any) -> Node:
+        return _arithmetic["**"](other, self)
+
+    def __lt__(self, other: Any) -> Node:
+        return _arithmetic["<"](self, other)
+
+    def __le__(self, other: Any) -> Node:
+        return _arithmetic["<="](self, other)
+
+    def __gt__(self, other: Any) -> Node:
+        return _arithmetic[">"](self, other)
+
+    def __ge__(self, other: Any) -> Node:
+        return _arithmetic[">="](self, other)
+
     def __neg__(self) -> Node:
         return _arithmetic["neg"](self)
+
+    def __getitem__(self, key: Any) -> Node:
+        return _arithmetic["[]"](self, key)
+
+    __iter__ = None  # with __getitem__ alone Python would count up without end: no index fails before the run
 
 
 _arithmetic: dict[str, Callable[..., Any]] = {}
 
 
 def set_arithmetic(functions: dict[str, Callable[..., Any]]) -> None:
-    """Install what `+ - * / @ ** neg` of nodes mean; `dlsys.ops` does, so this module needs no operators.
+    """Install what `+ - * / @ ** < <= > >= [] neg` of nodes mean; `dlsys.ops` does, so this module needs no operators.
 
     A function of two operands gets them in the order written; one of them is a node. It returns
     NotImplemented for an operand it does not know, whereupon Python raises its TypeError.

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from tvm import te, tirx
 
 from .base import Shape, constant, full, shape_of
@@ -13,95 +15,212 @@ Pair = tuple[int, int]
 
 
 def matmul(a: te.Tensor, b: te.Tensor, trans_a: bool = False, trans_b: bool = False) -> te.Tensor:
-    """op(a) op(b), where op transposes a matrix or leaves it."""
-    (m, inner), n = shape_of(a)[:: -1 if trans_a else 1], shape_of(b)[0 if trans_b else 1]
+    """op(a) op(b), where op swaps the last two axes or leaves them; leading axes broadcast, a vector is a row on
+    the left and a column on the right, whose axis of one element is dropped."""
+    extents_a, extents_b = shape_of(a), shape_of(b)
+    lead = np.broadcast_shapes(extents_a[:-2], extents_b[:-2])
+    inner = extents_a[-2 if trans_a else -1]
+    m = extents_a[-1 if trans_a else -2 : len(extents_a) if trans_a else -1]
+    n = extents_b[-1:] if not trans_b else extents_b[-2:-1]
+    shape = (*lead, *m, *(n if len(extents_b) > 1 else ()))
     if inner == 0:
-        return full((m, n), 0.0, str(a.dtype))
+        return full(shape, 0.0, str(a.dtype))
     k = te.reduce_axis((0, inner), name="k")
-    return te.compute(
-        (m, n),
-        lambda i, j: te.sum((a[k, i] if trans_a else a[i, k]) * (b[j, k] if trans_b else b[k, j]), axis=k),
-        name="matmul",
-    )
+
+    def at(*index: Any) -> tirx.PrimExpr:
+        batch, rows, columns = index[: len(lead)], index[len(lead) : len(lead) + len(m)], index[-1:]
+        left = matrix(a, batch, (k, *rows) if trans_a else (*rows, k))
+        right = matrix(b, batch, (*columns, k) if trans_b else (k, *columns)[: len(extents_b)])
+        return te.sum(left * right, axis=k)
+
+    return te.compute(shape, at, name="matmul")
+
+
+def matrix(x: te.Tensor, batch: Sequence[Any], inner: Sequence[Any]) -> tirx.PrimExpr:
+    """x at `inner` of the matrix, or vector, that broadcasting puts at `batch`."""
+    extents = shape_of(x)[: -len(inner)]
+    own = batch[len(batch) - len(extents) :]
+    return x(*(0 if extent == 1 else i for extent, i in zip(extents, own, strict=True)), *inner)
+
+
+def matmul_gradient(
+    other: te.Tensor, grad: te.Tensor, shape: Shape, left: bool, trans: bool, trans_other: bool
+) -> te.Tensor:
+    """The gradient of `matmul` with respect to its left or right operand, of `shape`, from the other operand and the
+    product's gradient: sum_n g[..., m, n] op(b)[..., k, n] or sum_m op(a)[..., m, k] g[..., m, n], summed over what
+    broadcasting repeated."""
+    extents, lead = shape_of(other), shape_of(grad)
+    lead = lead[: len(lead) - (len(shape) > 1) - (len(extents) > 1)]
+    repeats = [1] * (len(lead) - len(shape[:-2])) + list(shape[:-2])
+    summed = [axis for axis, (n, own) in enumerate(zip(lead, repeats, strict=True)) if n != own]
+    outer = extents[-1 if left != trans_other else -2] if len(extents) > 1 else None
+    reduced = {axis: te.reduce_axis((0, lead[axis]), name=f"b{axis}") for axis in summed}
+    last = te.reduce_axis((0, outer), name="k") if outer is not None else None
+    terms = [*reduced.values(), *([last] if last is not None else [])]
+    if outer == 0 or any(lead[axis] == 0 for axis in summed):
+        return full(shape, 0.0, str(grad.dtype))
+
+    def at(*index: Any) -> tirx.PrimExpr:
+        own = [0] * (len(lead) - len(shape[:-2])) + list(index[: len(shape[:-2])])
+        batch = [reduced.get(axis, own[axis]) for axis in range(len(lead))]
+        inner = list(index[len(shape[:-2]) :])
+        if trans:
+            inner.reverse()
+        k = inner[-1] if left else inner[0]
+        free = inner[:-1] if left else inner[1:]  # m of the left operand, n of the right one
+        others = [last] if last is not None else []
+        place = grad(*batch, *(free + others if left else others + free))
+        across = [k, *others] if left else [*others, k]
+        value = matrix(other, batch, across[::-1] if trans_other else across)
+        product = place * value if left else value * place
+        return te.sum(product, axis=terms) if terms else product
+
+    return te.compute(shape, at, name="matmul_gradient")
 
 
 def _axes(**extents: int) -> list[tirx.IterVar]:
     return [te.reduce_axis((0, extent), name=name) for name, extent in extents.items()]
 
 
+def _grouped(x: te.Tensor, axis: int, groups: int) -> te.Tensor:
+    """x with `axis` in two, (groups, the rest of it); x itself where there is one group."""
+    if groups == 1:
+        return x
+    extents = shape_of(x)
+    own = extents[axis] // groups
+
+    def at(*index: Any) -> tirx.PrimExpr:
+        return x(*index[:axis], index[axis] * own + index[axis + 1], *index[axis + 2 :])
+
+    return te.compute((*extents[:axis], groups, own, *extents[axis + 1 :]), at, name="grouped")
+
+
+def _ungrouped(x: te.Tensor, axis: int, groups: int) -> te.Tensor:
+    """What `_grouped` did undone."""
+    if groups == 1:
+        return x
+    extents = shape_of(x)
+    own = extents[axis + 1]
+
+    def at(*index: Any) -> tirx.PrimExpr:
+        split = (tirx.floordiv(index[axis], own), tirx.floormod(index[axis], own))
+        return x(*index[:axis], *split, *index[axis + 1 :])
+
+    return te.compute((*extents[:axis], groups * own, *extents[axis + 2 :]), at, name="ungrouped")
+
+
 def _pad_images(x: te.Tensor, padding: Pair) -> te.Tensor:
-    """NCHW images with `padding` rows and columns of zeros on each side."""
+    """Images, rows and columns last, with `padding` rows and columns of zeros on each side."""
     if padding == (0, 0):
         return x
-    (n, c, height, width), (top, left) = shape_of(x), padding
+    (*lead, height, width), (top, left) = shape_of(x), padding
 
-    def at(i: Any, channel: Any, y: Any, z: Any) -> tirx.PrimExpr:
+    def at(*index: Any) -> tirx.PrimExpr:
+        *outer, y, z = index
         inside = tirx.all(y >= top, y < top + height, z >= left, z < left + width)
-        return tirx.if_then_else(inside, x[i, channel, y - top, z - left], constant(0, x.dtype))
+        return tirx.if_then_else(inside, x(*outer, y - top, z - left), constant(0, x.dtype))
 
-    return te.compute((n, c, height + 2 * top, width + 2 * left), at, name="padded")
-
-
-def conv2d(x: te.Tensor, f: te.Tensor, stride: Pair = (1, 1), padding: Pair = (0, 0)) -> te.Tensor:
-    """Cross-correlation of images x, NCHW, with filters f, OIHW:
-    out[n, o, y, z] = sum_{c, i, j} pad(x)[n, c, y * s + i, z * s' + j] * f[o, c, i, j]."""
-    padded, (sy, sz) = _pad_images(x, padding), stride
-    batch, channels, height, width = shape_of(padded)
-    filters, _, fy, fz = shape_of(f)
-    shape = (batch, filters, (height - fy) // sy + 1, (width - fz) // sz + 1)
-    if channels == 0:
-        return full(shape, 0.0, str(x.dtype))
-    c, i, j = _axes(c=channels, i=fy, j=fz)
-    return te.compute(
-        shape,
-        lambda n, o, y, z: te.sum(padded[n, c, y * sy + i, z * sz + j] * f[o, c, i, j], axis=[c, i, j]),
-        name="conv2d",
-    )
+    return te.compute((*lead, height + 2 * top, width + 2 * left), at, name="padded")
 
 
-def conv2d_input_gradient(
-    f: te.Tensor, grad: te.Tensor, shape: Shape, stride: Pair = (1, 1), padding: Pair = (0, 0)
-) -> te.Tensor:
-    """The gradient of `conv2d` with respect to its images, of `shape`: the output's gradient, set apart by
-    the stride and padded, against the filters turned by half a turn:
-    out[n, c, y, z] = sum_{o, i, j} spread(grad)[n, o, y + fy - 1 - i, z + fz - 1 - j] * f[o, c, i, j]."""
-    (batch, filters, gy, gz), (_, _, fy, fz), (sy, sz) = shape_of(grad), shape_of(f), stride
-    if filters == 0 or gy == 0 or gz == 0:
-        return full(shape, 0.0, str(grad.dtype))
-    top, left = fy - 1 - padding[0], fz - 1 - padding[1]  # zeros before the first gradient
-    spread_shape = (batch, filters, shape[2] + fy - 1, shape[3] + fz - 1)
+def _spread(grad: te.Tensor, spatial: Pair, first: Pair, stride: Pair) -> te.Tensor:
+    """Images of `spatial` rows and columns: grad's set apart by the stride, from row and column `first` on; elsewhere
+    zeros."""
+    (*lead, gy, gz), (top, left), (sy, sz) = shape_of(grad), first, stride
+    if spatial == (gy, gz) and stride == (1, 1) and first == (0, 0):
+        return grad
 
-    def at(n: Any, o: Any, y: Any, z: Any) -> tirx.PrimExpr:
+    def at(*index: Any) -> tirx.PrimExpr:
+        *outer, y, z = index
         v, w = y - top, z - left
         inside = [v >= 0, v < (gy - 1) * sy + 1, w >= 0, w < (gz - 1) * sz + 1]
         inside += [tirx.floormod(v, sy) == 0] if sy > 1 else []
         inside += [tirx.floormod(w, sz) == 0] if sz > 1 else []
-        value = grad[n, o, tirx.floordiv(v, sy), tirx.floordiv(w, sz)]
+        value = grad(*outer, tirx.floordiv(v, sy), tirx.floordiv(w, sz))
         return tirx.if_then_else(tirx.all(*inside), value, constant(0, grad.dtype))
 
-    whole = spread_shape == (batch, filters, gy, gz) and stride == (1, 1) and top == left == 0
-    spread = grad if whole else te.compute(spread_shape, at, name="spread")
-    o, i, j = _axes(o=filters, i=fy, j=fz)
-    return te.compute(
-        shape,
-        lambda n, c, y, z: te.sum(
-            spread[n, o, y + (fy - 1) - i, z + (fz - 1) - j] * f[o, c, i, j], axis=[o, i, j]
-        ),
-        name="conv2d_input_gradient",
-    )
+    return te.compute((*lead, *spatial), at, name="spread")
+
+
+def conv2d(
+    x: te.Tensor,
+    f: te.Tensor,
+    stride: Pair = (1, 1),
+    padding: Pair = (0, 0),
+    dilation: Pair = (1, 1),
+    groups: int = 1,
+) -> te.Tensor:
+    """Cross-correlation of images x, NCHW, with filters f, OIHW, for each group of channels and filters:
+    out[n, o, y, z] = sum_{c, i, j} pad(x)[n, c, y * s + i * d, z * s' + j * d'] * f[o, c, i, j]."""
+    (batch, _, height, width), (filters, channels, fy, fz) = shape_of(x), shape_of(f)
+    (sy, sz), (py, pz), (dy, dz) = stride, padding, dilation
+    space = (height + 2 * py - (fy - 1) * dy - 1) // sy + 1, (width + 2 * pz - (fz - 1) * dz - 1) // sz + 1
+    if channels == 0 or batch == 0:
+        return full((batch, filters, *space), 0.0, str(x.dtype))
+    padded, own = _pad_images(_grouped(x, 1, groups), padding), _grouped(f, 0, groups)
+    c, i, j = _axes(c=channels, i=fy, j=fz)
+
+    def at(n: Any, *index: Any) -> tirx.PrimExpr:
+        *g, o, y, z = index
+        return te.sum(
+            padded(n, *g, c, y * sy + i * dy, z * sz + j * dz) * own(*g, o, c, i, j), axis=[c, i, j]
+        )
+
+    shape = (batch, *([groups] if groups > 1 else []), filters // groups, *space)
+    return _ungrouped(te.compute(shape, at, name="conv2d"), 1, groups)
+
+
+def conv2d_input_gradient(
+    f: te.Tensor,
+    grad: te.Tensor,
+    shape: Shape,
+    stride: Pair = (1, 1),
+    padding: Pair = (0, 0),
+    dilation: Pair = (1, 1),
+    groups: int = 1,
+) -> te.Tensor:
+    """The gradient of `conv2d` with respect to its images, of `shape`: the output's gradient, set apart by
+    the stride and padded, against the filters turned by half a turn; with h = (fy - 1) * d, w = (fz - 1) * d',
+    out[n, c, y, z] = sum_{o, i, j} spread(grad)[n, o, y + h - i * d, z + w - j * d'] * f[o, c, i, j]."""
+    (batch, filters, gy, gz), (_, channels, fy, fz), (dy, dz) = shape_of(grad), shape_of(f), dilation
+    if 0 in (filters, batch, gy, gz):
+        return full(shape, 0.0, str(grad.dtype))
+    h, w = (fy - 1) * dy, (fz - 1) * dz
+    first = (h - padding[0], w - padding[1])  # zeros before the first gradient
+    spread = _spread(_grouped(grad, 1, groups), (shape[2] + h, shape[3] + w), first, stride)
+    own = _grouped(f, 0, groups)
+    o, i, j = _axes(o=filters // groups, i=fy, j=fz)
+
+    def at(n: Any, *index: Any) -> tirx.PrimExpr:
+        *g, c, y, z = index
+        return te.sum(spread(n, *g, o, y + h - i * dy, z + w - j * dz) * own(*g, o, c, i, j), axis=[o, i, j])
+
+    within = (batch, *([groups] if groups > 1 else []), channels, *shape[2:])
+    return _ungrouped(te.compute(within, at, name="conv2d_input_gradient"), 1, groups)
 
 
 def conv2d_filter_gradient(
-    x: te.Tensor, grad: te.Tensor, shape: Shape, stride: Pair = (1, 1), padding: Pair = (0, 0)
+    x: te.Tensor,
+    grad: te.Tensor,
+    shape: Shape,
+    stride: Pair = (1, 1),
+    padding: Pair = (0, 0),
+    dilation: Pair = (1, 1),
+    groups: int = 1,
 ) -> te.Tensor:
     """The gradient of `conv2d` with respect to its filters, of `shape`:
-    out[o, c, i, j] = sum_{n, y, z} grad[n, o, y, z] * pad(x)[n, c, y * s + i, z * s' + j]."""
-    padded, (batch, _, gy, gz), (sy, sz) = _pad_images(x, padding), shape_of(grad), stride
+    out[o, c, i, j] = sum_{n, y, z} grad[n, o, y, z] * pad(x)[n, c, y * s + i * d, z * s' + j * d']."""
+    (batch, _, gy, gz), (sy, sz), (dy, dz) = shape_of(grad), stride, dilation
     if batch == 0 or gy == 0 or gz == 0:
         return full(shape, 0.0, str(x.dtype))
+    padded, grads = _pad_images(_grouped(x, 1, groups), padding), _grouped(grad, 1, groups)
     n, y, z = _axes(n=batch, y=gy, z=gz)
-    return te.compute(
-        shape,
-        lambda o, c, i, j: te.sum(grad[n, o, y, z] * padded[n, c, y * sy + i, z * sz + j], axis=[n, y, z]),
-        name="conv2d_filter_gradient",
-    )
+
+    def at(*index: Any) -> tirx.PrimExpr:
+        *g, o, c, i, j = index
+        return te.sum(
+            grads(n, *g, o, y, z) * padded(n, *g, c, y * sy + i * dy, z * sz + j * dz), axis=[n, y, z]
+        )
+
+    within = (*([groups] if groups > 1 else []), shape[0] // groups, *shape[1:])
+    return _ungrouped(te.compute(within, at, name="conv2d_filter_gradient"), 0, groups)

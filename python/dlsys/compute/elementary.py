@@ -1,10 +1,10 @@
-"""exp, log and tanh of one number, by arithmetic alone, so that vectors of them need no call per element.
+"""exp, log, tanh and their like of one number, by arithmetic alone, so that vectors of them need no call per element.
 
-The method is Cephes' (S. L. Moshier, exp.c, expf.c, log.c, logf.c, tanh.c): the argument is reduced by multiples of
-log 2, held in two parts so that the first subtraction is exact; the rest goes through a polynomial or a quotient of
-two; powers of two are put together from their bits. Limits, infinities, NaN and denormal numbers are as NumPy's.
-Largest error found over the whole range, in units in the last place (tests/test_schedule_fused.py): exp 1.0 in float32
-and 1.5 in float64, log 0.8 and 0.9, tanh 1.2 in both.
+The method is Cephes' (S. L. Moshier, exp.c, expf.c, log.c, logf.c, ndtr.c, ndtrf.c, tanh.c): the argument is reduced
+by multiples of log 2, held in two parts so that the first subtraction is exact; the rest goes through a polynomial or a
+quotient of two; powers of two are put together from their bits. Limits, infinities, NaN and denormal numbers are as
+NumPy's. Largest error found over the whole range, in units in the last place (tests/test_schedule_fused.py): exp 1.0 in
+float32 and 1.5 in float64, log 0.8 and 0.9, tanh 1.2 in both; of erf, expm1 and log1p see tests/test_ops_math.py.
 """
 
 from __future__ import annotations
@@ -90,6 +90,56 @@ _LOG_LOG2 = (0.693359375, -2.121944400546905827679e-4)
 _TANH_P = (-9.64399179425052238628e-1, -9.92877231001918586564e1, -1.61468768441708447952e3)
 _TANH_Q = (1.0, 1.12811678491632931402e2, 2.23548839060100448583e3, 4.84406305325125486048e3)
 _TANH_SMALL = 0.625
+
+# erf(x) = x T(x^2) / U(x^2) for |x| < 1, a polynomial in float32,
+_ERFF = (
+    7.853861353153693e-5,
+    -8.010193625184903e-4,
+    5.188327685732524e-3,
+    -2.685381193529856e-2,
+    1.128358514861418e-1,
+    -3.761262582423300e-1,
+    1.128379165726710e0,
+)
+_ERF_T = (
+    9.60497373987051638749e0,
+    9.00260197203842689217e1,
+    2.23200534594684319226e3,
+    7.00332514112805075473e3,
+    5.55923013010394962768e4,
+)
+_ERF_U = (
+    1.0,
+    3.35617141647503099647e1,
+    5.21357949780152679795e2,
+    4.59432382970980127987e3,
+    2.26290000613890934246e4,
+    4.92673942608635921086e4,
+)
+# and 1 - exp(-x^2) P(x) / Q(x) beyond, which is 1 from 6 on
+_ERF_P = (
+    2.46196981473530512524e-10,
+    5.64189564831068821977e-1,
+    7.46321056442269912687e0,
+    4.86371970985681366614e1,
+    1.96520832956077098242e2,
+    5.26445194995477358631e2,
+    9.34528527171957607540e2,
+    1.02755188689515710272e3,
+    5.57535335369399327526e2,
+)
+_ERF_Q = (
+    1.0,
+    1.32281951154744992508e1,
+    8.67072140885989742329e1,
+    3.54937778887819891062e2,
+    9.75708501743205489753e2,
+    1.82390916687909736289e3,
+    2.24633760818710981792e3,
+    1.65666309194161350182e3,
+    5.57535340817727675546e2,
+)
+_ERF_LAST = 6.0
 
 
 def bound(value: tirx.PrimExpr, function: Callable[[tirx.PrimExpr], tirx.PrimExpr]) -> tirx.PrimExpr:
@@ -193,16 +243,22 @@ def log(x: tirx.PrimExpr) -> tirx.PrimExpr:
     return bound(x, at)
 
 
+def _tanh_near_zero(v: tirx.PrimExpr) -> tirx.PrimExpr:
+    """tanh for |v| < 0.625."""
+    dtype = str(v.ty)
+    return bound(
+        v * v,
+        lambda z: v + v * (z * (_horner(_TANH_P, z, dtype) / _horner(_TANH_Q, z, dtype))),
+    )
+
+
 def tanh(x: tirx.PrimExpr) -> tirx.PrimExpr:
     """The hyperbolic tangent. TVM's own loses all digits near 0."""
     dtype = str(x.ty)
     one, two = constant(1, dtype), constant(2, dtype)
 
     def at(v: tirx.PrimExpr) -> tirx.PrimExpr:
-        small = bound(
-            v * v,
-            lambda z: v + v * (z * (_horner(_TANH_P, z, dtype) / _horner(_TANH_Q, z, dtype))),
-        )
+        small = _tanh_near_zero(v)
 
         def by_size(size: tirx.PrimExpr) -> tirx.PrimExpr:
             large = bound(
@@ -212,5 +268,54 @@ def tanh(x: tirx.PrimExpr) -> tirx.PrimExpr:
             return tirx.Select(size < constant(_TANH_SMALL, dtype), small, large)
 
         return bound(tirx.abs(v), by_size)
+
+    return bound(x, at)
+
+
+def expm1(x: tirx.PrimExpr) -> tirx.PrimExpr:
+    """e ** x - 1, near 0 as 2 t / (1 - t) with t = tanh(x / 2), which loses no digits."""
+    dtype = str(x.ty)
+    one, two, half = (constant(c, dtype) for c in (1.0, 2.0, 0.5))
+
+    def at(v: tirx.PrimExpr) -> tirx.PrimExpr:
+        small = bound(_tanh_near_zero(v * half), lambda t: two * t / (one - t))
+        return tirx.Select(tirx.abs(v) < one, small, exp(v) - one)
+
+    return bound(x, at)
+
+
+def log1p(x: tirx.PrimExpr) -> tirx.PrimExpr:
+    """log(1 + x) as log(u) x / (u - 1) with u = 1 + x rounded, whose error cancels (W. Kahan)."""
+    dtype = str(x.ty)
+    one, infinity = constant(1, dtype), constant(np.inf, dtype)
+
+    def at(v: tirx.PrimExpr) -> tirx.PrimExpr:
+        def of_sum(u: tirx.PrimExpr) -> tirx.PrimExpr:
+            return tirx.Select(tirx.any(u == one, v == infinity), v, log(u) * (v / (u - one)))
+
+        return bound(v + one, of_sum)
+
+    return bound(x, at)
+
+
+def erf(x: tirx.PrimExpr) -> tirx.PrimExpr:
+    """The error function, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x."""
+    dtype = str(x.ty)
+    zero, one, last = (constant(c, dtype) for c in (0.0, 1.0, _ERF_LAST))
+
+    def near_zero(v: tirx.PrimExpr, z: tirx.PrimExpr) -> tirx.PrimExpr:
+        if dtype == "float32":
+            return v * _horner(_ERFF, z, dtype)
+        return v * (_horner(_ERF_T, z, dtype) / _horner(_ERF_U, z, dtype))
+
+    def at(v: tirx.PrimExpr) -> tirx.PrimExpr:
+        def by_size(size: tirx.PrimExpr) -> tirx.PrimExpr:
+            quotient = _horner(_ERF_P, size, dtype) / _horner(_ERF_Q, size, dtype)
+            large = bound(
+                one - exp(zero - size * size) * quotient, lambda t: tirx.Select(v < zero, zero - t, t)
+            )
+            return tirx.Select(size < one, bound(v * v, lambda z: near_zero(v, z)), large)
+
+        return tirx.Select(tirx.isnan(v), v, bound(tirx.Select(tirx.abs(v) < last, tirx.abs(v), last), by_size))
 
     return bound(x, at)

@@ -8,13 +8,13 @@ import numpy as np
 from tvm import te, tirx
 
 from . import elementary
-from .base import constant, pointwise
+from .base import constant, copy, pointwise
 
 
 def _scale(value: tirx.PrimExpr, factor: float, dtype: Any) -> tirx.PrimExpr:
     """`value * factor`, where a factor of zero keeps NaN and makes NaN of infinity."""
     weak = constant(factor, dtype)
-    if float(weak.value) == 0:
+    if str(dtype).startswith("float") and float(weak.value) == 0:
         return tirx.Select(tirx.isfinite(value), weak, constant(np.nan, dtype))
     return value * weak
 
@@ -42,7 +42,9 @@ def div(a: te.Tensor, b: te.Tensor) -> te.Tensor:
 
 
 def neg(x: te.Tensor) -> te.Tensor:
-    """-x."""
+    """-x; of unsigned integers modulo 2 ** bits."""
+    if str(x.dtype) == "uint32":  # TVM's simplifier holds 0 - v for 0
+        return pointwise("neg", lambda v: v * constant(2**32 - 1, x.dtype), x)
     return pointwise("neg", lambda v: -v, x)
 
 
@@ -98,6 +100,11 @@ def power_by_const(x: te.Tensor, const: float) -> te.Tensor:
     return pointwise("power_by_const", at, x)
 
 
+def power(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    """a ** b, by the C library's pow."""
+    return pointwise("power", lambda u, v: tirx.call_intrin(str(a.dtype), "tirx.pow", u, v), a, b)
+
+
 def sgd_update(x: te.Tensor, grad: te.Tensor, learning_rate: float) -> te.Tensor:
     """x - learning_rate * grad."""
     return pointwise("sgd_update", lambda v, g: v - _scale(g, learning_rate, x.dtype), x, grad)
@@ -113,9 +120,63 @@ def log(x: te.Tensor) -> te.Tensor:
     return pointwise("log", elementary.log, x)
 
 
+def expm1(x: te.Tensor) -> te.Tensor:
+    """e ** x - 1."""
+    return pointwise("expm1", elementary.expm1, x)
+
+
+def log1p(x: te.Tensor) -> te.Tensor:
+    """log(1 + x)."""
+    return pointwise("log1p", elementary.log1p, x)
+
+
 def sqrt(x: te.Tensor) -> te.Tensor:
     """The square root."""
     return pointwise("sqrt", tirx.sqrt, x)
+
+
+def rsqrt(x: te.Tensor) -> te.Tensor:
+    """1 / sqrt(x)."""
+    return pointwise("rsqrt", lambda v: constant(1, x.dtype) / tirx.sqrt(v), x)
+
+
+def sin(x: te.Tensor) -> te.Tensor:
+    """The sine, by the C library."""
+    return pointwise("sin", tirx.sin, x)
+
+
+def cos(x: te.Tensor) -> te.Tensor:
+    """The cosine, by the C library."""
+    return pointwise("cos", tirx.cos, x)
+
+
+def erf(x: te.Tensor) -> te.Tensor:
+    """The error function."""
+    return pointwise("erf", elementary.erf, x)
+
+
+def floor(x: te.Tensor) -> te.Tensor:
+    """The largest integer that is no larger."""
+    return pointwise("floor", tirx.floor, x)
+
+
+def absolute(x: te.Tensor) -> te.Tensor:
+    """|x|, NaN kept."""
+    if str(x.dtype).startswith("u"):
+        return copy(x)
+    return pointwise("absolute", tirx.abs, x)
+
+
+def sign(x: te.Tensor) -> te.Tensor:
+    """-1, 0 or 1; NaN kept."""
+    zero, one = constant(0, x.dtype), constant(1, x.dtype)
+
+    def at(v: tirx.PrimExpr) -> tirx.PrimExpr:
+        if str(x.dtype).startswith("u"):
+            return tirx.Select(v > zero, one, zero)
+        return tirx.Select(v > zero, one, tirx.Select(v < zero, constant(-1, x.dtype), v))
+
+    return pointwise("sign", at, x)
 
 
 def tanh(x: te.Tensor) -> te.Tensor:
@@ -139,3 +200,37 @@ def relu_gradient(x: te.Tensor, grad: te.Tensor) -> te.Tensor:
     """grad where x > 0, else 0: by selection, so that nothing leaks through a closed gate."""
     zero = constant(0, x.dtype)
     return pointwise("relu_gradient", lambda v, g: tirx.Select(v > zero, g, zero), x, grad)
+
+
+def leaky_relu(x: te.Tensor, slope: float) -> te.Tensor:
+    """x where x > 0, else slope * x."""
+    zero = constant(0, x.dtype)
+    return pointwise("leaky_relu", lambda v: tirx.Select(v > zero, v, _scale(v, slope, x.dtype)), x)
+
+
+def elu(x: te.Tensor, alpha: float) -> te.Tensor:
+    """x where x > 0, else alpha * (e ** x - 1)."""
+    zero = constant(0, x.dtype)
+    return pointwise("elu", lambda v: tirx.Select(v > zero, v, _scale(elementary.expm1(v), alpha, x.dtype)), x)
+
+
+def softplus(x: te.Tensor) -> te.Tensor:
+    """log(1 + e ** x) as max(x, 0) + log(1 + e ** -|x|), which does not overflow; NaN kept."""
+    zero = constant(0, x.dtype)
+
+    def at(v: tirx.PrimExpr) -> tirx.PrimExpr:
+        return tirx.Select(v <= zero, zero, v) + elementary.log1p(elementary.exp(zero - tirx.abs(v)))
+
+    return pointwise("softplus", at, x)
+
+
+def normalize(tensors: list[te.Tensor], eps: float) -> te.Tensor:
+    """(x - mean) / sqrt(var + eps), of x, mean and var; times weight plus bias where they follow."""
+    x = tensors[0]
+    one, small = constant(1, x.dtype), constant(eps, x.dtype)
+
+    def at(v: tirx.PrimExpr, mean: tirx.PrimExpr, var: tirx.PrimExpr, *affine: tirx.PrimExpr) -> tirx.PrimExpr:
+        n = (v - mean) * (one / tirx.sqrt(var + small))
+        return n * affine[0] + affine[1] if affine else n
+
+    return pointwise("normalize", at, *tensors)

@@ -1,4 +1,4 @@
-"""Sums over axes, softmax and its loss."""
+"""Sums over axes, variance, softmax and its loss. Maxima and their places: `extrema`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from tvm import te, tirx
 
 from . import elementary
 from .base import constant, copy, full, pointwise, shape_of
+from .elementwise import div_by_const
 
 
-def _reduce(
+def reduce_axes(
     name: str,
     x: te.Tensor,
     axes: Sequence[int],
@@ -44,7 +45,7 @@ def _reduce(
 
 def reduce_sum(x: te.Tensor, axes: Sequence[int], keepdims: bool = False) -> te.Tensor:
     """The sum over `axes` (non-negative, distinct)."""
-    return _reduce("reduce_sum", x, tuple(axes), keepdims, te.sum, 0.0)
+    return reduce_axes("reduce_sum", x, tuple(axes), keepdims, te.sum, 0.0)
 
 
 def sum_to(x: te.Tensor, shape: Sequence[int]) -> te.Tensor:
@@ -65,43 +66,79 @@ def sum_to(x: te.Tensor, shape: Sequence[int]) -> te.Tensor:
     return te.compute(tuple(shape), at, name="sum_to")
 
 
-def _row_max(x: te.Tensor) -> te.Tensor:
-    # te.max drops a NaN, depending on its place; exp(x - max) below brings it back into the row's sum.
-    return _reduce("row_max", x, (len(x.shape) - 1,), True, te.max, -np.inf)
+def variance(x: te.Tensor, axes: Sequence[int], keepdims: bool, correction: float) -> te.Tensor:
+    """sum((x - mean)^2) / (n - correction) over `axes`, in two passes; NaN where nothing is left to divide by."""
+    count = int(np.prod([shape_of(x)[axis] for axis in axes], dtype=np.int64))
+    mean = div_by_const(reduce_sum(x, axes, True), count)
+    square = pointwise("square", lambda v, m: (v - m) * (v - m), x, mean)
+    return div_by_const(reduce_sum(square, axes, keepdims), max(count - correction, 0.0))
 
 
-def _row_sum(x: te.Tensor) -> te.Tensor:
-    return _reduce("row_sum", x, (len(x.shape) - 1,), True, te.sum, 0.0)
+def _largest(x: te.Tensor, axes: Sequence[int]) -> te.Tensor:
+    # te.max drops a NaN, depending on its place; exp(x - max) below brings it back into the sum.
+    return reduce_axes("row_max", x, tuple(axes), True, te.max, -np.inf)
 
 
-def _shifted_exponential(x: te.Tensor) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
-    """Over the last axis, kept: the maximum, exp(x - maximum) and its sum. Every formula below begins with these same
+def _total(x: te.Tensor, axes: Sequence[int]) -> te.Tensor:
+    return reduce_axes("row_sum", x, tuple(axes), True, te.sum, 0.0)
+
+
+def _last(x: te.Tensor) -> int:
+    return len(x.shape) - 1
+
+
+def _shifted_exponential(x: te.Tensor, axis: int) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
+    """Over an axis, kept: the maximum, exp(x - maximum) and its sum. Every formula below begins with these same
     stages, so that a kernel of several of them computes them once."""
-    largest = _row_max(x)
+    largest = _largest(x, (axis,))
     exponential = pointwise("exponential", lambda v, m: elementary.exp(v - m), x, largest)
-    return largest, exponential, _row_sum(exponential)
+    return largest, exponential, _total(exponential, (axis,))
 
 
-def softmax(x: te.Tensor) -> te.Tensor:
-    """exp(x) / sum(exp(x)) over the last axis, shifted by the row's maximum."""
+def softmax(x: te.Tensor, axis: int | None = None) -> te.Tensor:
+    """exp(x) / sum(exp(x)) over a non-negative axis, None for the last, shifted by its maximum."""
     if 0 in shape_of(x):
         return copy(x)
-    _, exponential, total = _shifted_exponential(x)
+    _, exponential, total = _shifted_exponential(x, _last(x) if axis is None else axis)
     return pointwise("softmax", lambda e, s: e / s, exponential, total)
 
 
-def _shifted_and_log_sum(x: te.Tensor) -> tuple[te.Tensor, te.Tensor]:
-    """x - max(x) and log(sum(exp(x - max(x)))) over the last axis, the second with that axis kept."""
-    largest, _, total = _shifted_exponential(x)
+def _shifted_and_log_sum(x: te.Tensor, axis: int) -> tuple[te.Tensor, te.Tensor]:
+    """x - max(x) and log(sum(exp(x - max(x)))) over an axis, the second with that axis kept."""
+    largest, _, total = _shifted_exponential(x, axis)
     shifted = pointwise("shifted", lambda v, m: v - m, x, largest)
     return shifted, pointwise("log_sum", elementary.log, total)
 
 
-def log_softmax(x: te.Tensor) -> te.Tensor:
-    """log(softmax(x)) over the last axis, by log-sum-exp."""
+def log_softmax(x: te.Tensor, axis: int | None = None) -> te.Tensor:
+    """log(softmax(x)) over a non-negative axis, None for the last, by log-sum-exp."""
     if 0 in shape_of(x):
         return copy(x)
-    return pointwise("log_softmax", lambda v, s: v - s, *_shifted_and_log_sum(x))
+    parts = _shifted_and_log_sum(x, _last(x) if axis is None else axis)
+    return pointwise("log_softmax", lambda v, s: v - s, *parts)
+
+
+def logsumexp(x: te.Tensor, axes: Sequence[int], keepdims: bool) -> te.Tensor:
+    """log(sum(exp(x))) over `axes`, shifted by the maximum where that is finite; -inf for nothing."""
+    extents = shape_of(x)
+    kept = [axis for axis in range(len(extents)) if axis not in axes]
+    shape = tuple(
+        1 if axis in axes else n for axis, n in enumerate(extents) if keepdims or axis not in axes
+    )
+    if 0 in extents:
+        return full(shape, -np.inf, str(x.dtype))
+    zero = constant(0, x.dtype)
+    shift = pointwise("shift", lambda m: tirx.Select(tirx.isfinite(m), m, zero), _largest(x, axes))
+    exponential = pointwise("exponential", lambda v, m: elementary.exp(v - m), x, shift)
+    total = _total(exponential, axes)
+
+    def at(*index: Any) -> tirx.PrimExpr:
+        place: list[Any] = [0] * len(extents)
+        for axis in kept:
+            place[axis] = index[axis if keepdims else kept.index(axis)]
+        return elementary.log(total(*place)) + shift(*place)
+
+    return te.compute(shape, at, name="logsumexp")
 
 
 def softmax_cross_entropy(logits: te.Tensor, labels: te.Tensor) -> te.Tensor:
@@ -110,9 +147,11 @@ def softmax_cross_entropy(logits: te.Tensor, labels: te.Tensor) -> te.Tensor:
     rows = int(np.prod(extents[:-1], dtype=np.int64))
     if 0 in extents:
         return full((1,), np.nan if rows == 0 else 0.0, dtype)
-    terms = pointwise("terms", lambda y, v, s: y * (v - s), labels, *_shifted_and_log_sum(logits))
+    terms = pointwise(
+        "terms", lambda y, v, s: y * (v - s), labels, *_shifted_and_log_sum(logits, _last(logits))
+    )
     # Row by row, then the rows: one long sum would lose terms that are small beside it.
-    losses = _reduce("row_loss", terms, (len(extents) - 1,), False, te.sum, 0.0)
+    losses = reduce_axes("row_loss", terms, (len(extents) - 1,), False, te.sum, 0.0)
     k = [te.reduce_axis((0, extent), name=f"k{axis}") for axis, extent in enumerate(extents[:-1])]
     total = te.compute(
         (1,), lambda _: te.sum(losses(*k), axis=k) if k else losses(), name="cross_entropy_sum"

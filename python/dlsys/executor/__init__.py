@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, context, host_array, to_array
+from ..device import Array, array, context, host_array, to_array
 from ..errors import DeviceError, DTypeError, FeedError, GraphError, ShapeError
 from ..graph import Node, Shape, find_topo_sort, format_graph
 from ..ops import Parameter
@@ -104,13 +104,24 @@ class Executor:
         if self.ctx.kind == "numpy":
             return self._run_numpy(feed_dict)
         with self._lock:
-            plan, feeds = self._prepare(feed_dict)
-            results = plan.run(feeds)
-            if plan is not self._shown:
-                self._show(plan)
+            results = self._run(feed_dict)
             if convert_to_numpy_ret_vals:
                 return [None if value is None else value.numpy() for value in results]
             return list(results)
+
+    def run_copied(self, feed_dict: Mapping[Node, Any]) -> list[Any]:
+        """As `run`, with results in memory of their own."""
+        if self.ctx.kind == "numpy":
+            return self._run_numpy(feed_dict)
+        with self._lock:
+            return [None if value is None else array(value, self.ctx) for value in self._run(feed_dict)]
+
+    def _run(self, feed_dict: Mapping[Node, Any]) -> list[Array | None]:
+        plan, feeds = self._prepare(feed_dict)
+        results = plan.run(feeds)
+        if plan is not self._shown:
+            self._show(plan)
+        return results
 
     def infer_shape(self, feed_shapes: Mapping[Node, Any]) -> dict[Node, Shape]:
         """The shape of every node that is needed, given the feeds' shapes; also `node_to_shape_map`.

@@ -1,116 +1,45 @@
-"""Elementary functions and activations."""
+"""Activations, softmax."""
 
 from __future__ import annotations
+
+import math
+from typing import Any
 
 import numpy as np
 
 from .. import compute
 from ..compute import Tensor
+from ..errors import GraphError
 from ..graph import Node, Op, Shape, register, shape_error
-from .arithmetic import add_byconst_op, div_op, mul_byconst_op, mul_op, neg_op, sub_op
+from .arithmetic import add_byconst_op, mul_byconst_op, mul_op, sub_op
+from .compare import clip_op, greater_op, where_op
+from .elementary import Unary, erf_op, exp_op, one_minus, tanh_op
 from .reduction import reducesum_op
-from .rules import require_same
+from .rules import axes_attribute, real_constant, require_same, resolve_axes
 
 
-def softmax_func(x: np.ndarray) -> np.ndarray:
-    """Softmax of an array over its last axis: exp(x) / sum(exp(x)), shifted by the row's maximum."""
+def softmax_func(x: np.ndarray, axis: int = -1) -> np.ndarray:
+    """Softmax of an array over an axis: exp(x) / sum(exp(x)), shifted by the maximum."""
     with np.errstate(invalid="ignore"):  # infinite logits give NaN, as they should
-        exponential = np.exp(x - x.max(axis=-1, keepdims=True, initial=-np.inf))
-        return exponential / exponential.sum(axis=-1, keepdims=True)
+        exponential = np.exp(x - x.max(axis=axis, keepdims=True, initial=-np.inf))
+        return exponential / exponential.sum(axis=axis, keepdims=True)
 
 
-def log_softmax_func(x: np.ndarray) -> np.ndarray:
-    """log(softmax(x)) over the last axis, by log-sum-exp."""
+def log_softmax_func(x: np.ndarray, axis: int = -1) -> np.ndarray:
+    """log(softmax(x)) over an axis, by log-sum-exp."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        shifted = x - x.max(axis=-1, keepdims=True, initial=-np.inf)
-        return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-
-
-class _Unary(Op):
-    """An operator of one input, at each index."""
-
-    elementwise = True
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        return input_shapes[0]
+        shifted = x - x.max(axis=axis, keepdims=True, initial=-np.inf)
+        return shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))
 
 
 @register
-class Exp(_Unary):
-    """exp(x); its derivative is itself."""
-
-    name = "exp"
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [mul_op(output_grad, node)]
-
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.exp(inputs[0])
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        return np.asarray(np.exp(inputs[0]))
-
-
-@register
-class Log(_Unary):
-    """The natural logarithm; d/dx = 1 / x."""
-
-    name = "log"
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [div_op(output_grad, node.inputs[0])]
-
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.log(inputs[0])
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        return np.asarray(np.log(inputs[0]))
-
-
-@register
-class Sqrt(_Unary):
-    """The square root y; d/dx = 1 / (2 y)."""
-
-    name = "sqrt"
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [div_op(mul_byconst_op(output_grad, 0.5), node)]
-
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.sqrt(inputs[0])
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        return np.asarray(np.sqrt(inputs[0]))
-
-
-def _one_minus(node: Node) -> Node:
-    return add_byconst_op(neg_op(node), 1.0)
-
-
-@register
-class Tanh(_Unary):
-    """The hyperbolic tangent y; d/dx = 1 - y^2."""
-
-    name = "tanh"
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [mul_op(output_grad, _one_minus(mul_op(node, node)))]
-
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.tanh(inputs[0])
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        return np.asarray(np.tanh(inputs[0]))
-
-
-@register
-class Sigmoid(_Unary):
+class Sigmoid(Unary):
     """y = 1 / (1 + exp(-x)); d/dx = y (1 - y)."""
 
     name = "sigmoid"
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [mul_op(output_grad, mul_op(node, _one_minus(node)))]
+        return [mul_op(output_grad, mul_op(node, one_minus(node)))]
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
         return compute.sigmoid(inputs[0])
@@ -121,7 +50,7 @@ class Sigmoid(_Unary):
 
 
 @register
-class Relu(_Unary):
+class Relu(Unary):
     """max(x, 0); the derivative at 0 is 0."""
 
     name = "relu"
@@ -155,6 +84,62 @@ class ReluGradient(Op):
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         x, grad = inputs
         return np.where(x > 0, grad, grad.dtype.type(0))
+
+
+@register
+class LeakyRelu(Unary):
+    """x where x > 0, else slope * x; the derivative at 0 is the slope."""
+
+    name = "leaky_relu"
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        x, slope = node.inputs[0], node.attrs["slope"]
+        return [where_op(greater_op(x, 0.0), output_grad, mul_byconst_op(output_grad, slope))]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return compute.leaky_relu(inputs[0], node.attrs["slope"])
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        (x,) = inputs
+        with np.errstate(invalid="ignore"):  # of what is not taken
+            return np.where(x > 0, x, x * x.dtype.type(node.attrs["slope"]))
+
+
+@register
+class Elu(Unary):
+    """x where x > 0, else alpha (exp(x) - 1); d/dx = 1 and alpha exp(x)."""
+
+    name = "elu"
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        x = node.inputs[0]
+        # exp of x below 0 alone: beyond it may be infinite, and the derivative of what is not taken would be NaN
+        below = mul_byconst_op(exp_op(clip_op(x, high=0.0)), node.attrs["alpha"])
+        return [where_op(greater_op(x, 0.0), output_grad, mul_op(output_grad, below))]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return compute.elu(inputs[0], node.attrs["alpha"])
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        (x,) = inputs
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.where(x > 0, x, np.expm1(x) * x.dtype.type(node.attrs["alpha"]))
+
+
+@register
+class Softplus(Unary):
+    """log(1 + exp(x)); the derivative is sigmoid(x)."""
+
+    name = "softplus"
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [mul_op(output_grad, sigmoid_op(node.inputs[0]))]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return compute.softplus(inputs[0])
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        return np.asarray(np.logaddexp(inputs[0], inputs[0].dtype.type(0)))
 
 
 class _RowWise(Op):
@@ -202,24 +187,50 @@ class LogSoftmax(_RowWise):
         return log_softmax_func(inputs[0])
 
 
-def exp_op(node: Node) -> Node:
-    """exp(node)."""
-    return Exp.make([node])
+class _Along(Op):
+    """An operator of the lines of its input along `attrs["axis"]`, for which the number of axes is not yet known."""
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        self._axis(node, input_shapes[0])
+        return input_shapes[0]
+
+    def _axis(self, node: Node, shape: Shape) -> int:
+        return resolve_axes(node, (node.attrs["axis"],), len(shape))[0]
 
 
-def log_op(node: Node) -> Node:
-    """The natural logarithm of the node."""
-    return Log.make([node])
+@register
+class SoftmaxAlong(_Along):
+    """s = exp(x) / sum(exp(x)) over an axis; dx = s (g - sum(g s))."""
+
+    name = "softmax_along"
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        inner = reducesum_op(mul_op(output_grad, node), node.attrs["axis"], keepdims=True)
+        return [mul_op(node, sub_op(output_grad, inner))]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return compute.softmax(inputs[0], self._axis(node, shape))
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        return softmax_func(inputs[0], node.attrs["axis"])
 
 
-def sqrt_op(node: Node) -> Node:
-    """The square root of the node."""
-    return Sqrt.make([node])
+@register
+class LogSoftmaxAlong(_Along):
+    """log(softmax(x)) over an axis; dx = g - softmax(x) sum(g)."""
 
+    name = "log_softmax_along"
 
-def tanh_op(node: Node) -> Node:
-    """tanh(node)."""
-    return Tanh.make([node])
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        axis = node.attrs["axis"]
+        total = reducesum_op(output_grad, axis, keepdims=True)
+        return [sub_op(output_grad, mul_op(softmax_op(node.inputs[0], axis), total))]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return compute.log_softmax(inputs[0], self._axis(node, shape))
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        return log_softmax_func(inputs[0], node.attrs["axis"])
 
 
 def sigmoid_op(node: Node) -> Node:
@@ -237,11 +248,56 @@ def relu_gradient_op(node: Node, grad: Node) -> Node:
     return ReluGradient.make([node, grad])
 
 
-def softmax_op(node: Node) -> Node:
-    """Softmax over the last axis."""
-    return Softmax.make([node])
+def leaky_relu_op(x: Node, negative_slope: float = 0.01) -> Node:
+    """x where x > 0, else negative_slope * x. Raises GraphError for a slope that is no real number."""
+    return LeakyRelu.make([x], {"slope": real_constant("leaky_relu", negative_slope)})
 
 
-def log_softmax_op(node: Node) -> Node:
-    """The logarithm of softmax over the last axis."""
-    return LogSoftmax.make([node])
+def elu_op(x: Node, alpha: float = 1.0) -> Node:
+    """x where x > 0, else alpha * (exp(x) - 1). Raises GraphError for an alpha that is no real number."""
+    return Elu.make([x], {"alpha": real_constant("elu", alpha)})
+
+
+def softplus_op(x: Node) -> Node:
+    """log(1 + exp(x))."""
+    return Softplus.make([x])
+
+
+def silu_op(x: Node) -> Node:
+    """x * sigmoid(x), also called swish."""
+    return mul_op(x, sigmoid_op(x))
+
+
+def gelu_op(x: Node, approximate: str = "none") -> Node:
+    """x times the normal distribution's function, x (1 + erf(x / sqrt 2)) / 2, or with approximate="tanh"
+    x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 (Hendrycks and Gimpel 2016).
+
+    Raises GraphError for any other `approximate`.
+    """
+    if approximate == "none":
+        inner = erf_op(mul_byconst_op(x, math.sqrt(0.5)))
+    elif approximate == "tanh":
+        cube = mul_op(mul_op(x, x), x)
+        inner = tanh_op(mul_byconst_op(x + mul_byconst_op(cube, 0.044715), math.sqrt(2 / math.pi)))
+    else:
+        raise GraphError(f"gelu: approximate must be 'none' or 'tanh', not {approximate!r}")
+    return mul_op(mul_byconst_op(x, 0.5), add_byconst_op(inner, 1.0))
+
+
+def _axis(op: str, axis: Any) -> int:
+    found = axes_attribute(op, axis)
+    if found is None or len(found) != 1:
+        raise GraphError(f"{op}: axis must be an integer, not {axis!r}")
+    return found[0]
+
+
+def softmax_op(node: Node, axis: int = -1) -> Node:
+    """exp(x) / sum(exp(x)) over an axis, without overflow. Raises GraphError for an axis that is no integer."""
+    along = _axis("softmax", axis)
+    return Softmax.make([node]) if along == -1 else SoftmaxAlong.make([node], {"axis": along})
+
+
+def log_softmax_op(node: Node, axis: int = -1) -> Node:
+    """The logarithm of softmax over an axis. Raises GraphError for an axis that is no integer."""
+    along = _axis("log_softmax", axis)
+    return LogSoftmax.make([node]) if along == -1 else LogSoftmaxAlong.make([node], {"axis": along})

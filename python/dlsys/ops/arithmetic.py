@@ -1,6 +1,7 @@
 """Arithmetic of nodes with nodes, broadcast as NumPy does, and of nodes with Python constants.
 
-Constants are weakly typed: they take the node's dtype. The gradients of broadcast operands are summed back
+Constants are weakly typed: they take the node's dtype. Sums, differences and products are also of integers, of which
+unsigned ones wrap around; quotients and powers are not. The gradients of broadcast operands are summed back
 to their shapes by `sum_to_like`, which is the identity where nothing was broadcast.
 """
 
@@ -14,14 +15,14 @@ import numpy as np
 
 from .. import compute
 from ..compute import Tensor
-from ..errors import GraphError
-from ..graph import Node, Op, Shape, register, set_arithmetic
+from ..errors import DTypeError, GraphError
+from ..graph import INTEGERS, NUMBERS, Node, Op, Shape, error_at, register, set_arithmetic
 from .linalg import matmul_op
 from .rules import broadcast_operands, real_constant
 from .shape import sum_to_like_op
 
 
-class _Binary(Op):
+class BroadcastBinary(Op):
     """An operator of two operands, broadcast."""
 
     elementwise = True
@@ -48,37 +49,40 @@ class _Binary(Op):
 
 
 @register
-class Add(_Binary):
+class Add(BroadcastBinary):
     """a + b."""
 
     name, _te, _numpy = "add", compute.add, np.add
+    dtypes = NUMBERS
 
     def _partials(self, node: Node, a: Node, b: Node, g: Node) -> tuple[Node, Node]:
         return g, g
 
 
 @register
-class Sub(_Binary):
+class Sub(BroadcastBinary):
     """a - b."""
 
     name, _te, _numpy = "sub", compute.sub, np.subtract
+    dtypes = NUMBERS
 
     def _partials(self, node: Node, a: Node, b: Node, g: Node) -> tuple[Node, Node]:
         return g, neg_op(g)
 
 
 @register
-class Mul(_Binary):
+class Mul(BroadcastBinary):
     """a * b."""
 
     name, _te, _numpy = "mul", compute.mul, np.multiply
+    dtypes = NUMBERS
 
     def _partials(self, node: Node, a: Node, b: Node, g: Node) -> tuple[Node, Node]:
         return mul_op(g, b), mul_op(g, a)
 
 
 @register
-class Div(_Binary):
+class Div(BroadcastBinary):
     """a / b; d/da = 1 / b, d/db = -(a / b) / b."""
 
     name, _te, _numpy = "div", compute.div, np.divide
@@ -107,8 +111,28 @@ class _ByConst(Op):
         return np.asarray(type(self)._numpy(inputs[0], const))
 
 
+def require_constant(node: Node, const: float, dtype: str) -> None:
+    """Raises DTypeError for a constant that an integer dtype does not hold."""
+    if dtype not in INTEGERS:
+        return
+    limits = np.iinfo(dtype)
+    if not (const.is_integer() and int(limits.min) <= const <= int(limits.max)):
+        raise error_at(node, DTypeError, f"the constant {const:g} is no {dtype}, which {node.inputs[0]} is")
+
+
+class _NumberByConst(_ByConst):
+    """Of integers too, with constants of their dtype."""
+
+    dtypes = NUMBERS
+
+    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
+        dtype = super().infer_dtype(node, input_dtypes)
+        require_constant(node, node.attrs["const"], dtype)
+        return dtype
+
+
 @register
-class AddByConst(_ByConst):
+class AddByConst(_NumberByConst):
     """x + const."""
 
     name, _te, _numpy = "add_byconst", compute.add_by_const, np.add
@@ -118,7 +142,7 @@ class AddByConst(_ByConst):
 
 
 @register
-class MulByConst(_ByConst):
+class MulByConst(_NumberByConst):
     """x * const."""
 
     name, _te, _numpy = "mul_byconst", compute.mul_by_const, np.multiply
@@ -175,6 +199,7 @@ class Neg(Op):
     """-x."""
 
     name = "neg"
+    dtypes = NUMBERS
     elementwise = True
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
@@ -245,7 +270,8 @@ def power_byconst_op(node: Node, const: float) -> Node:
     return PowerByConst.make([node], {"const": real_constant("power_byconst", const)})
 
 
-def _is_constant(value: Any) -> bool:
+def is_constant(value: Any) -> bool:
+    """Whether a node can be computed with the value. Raises GraphError for an array."""
     if isinstance(value, np.ndarray) and value.ndim > 0:
         raise GraphError("a node does not compute with an array: make a Variable and feed the array")
     return isinstance(value, (numbers.Real, np.ndarray))
@@ -255,41 +281,37 @@ def _add(a: Any, b: Any) -> Node:
     if isinstance(a, Node) and isinstance(b, Node):
         return add_op(a, b)
     node, const = (a, b) if isinstance(a, Node) else (b, a)
-    return add_byconst_op(node, const) if _is_constant(const) else NotImplemented
+    return add_byconst_op(node, const) if is_constant(const) else NotImplemented
 
 
 def _sub(a: Any, b: Any) -> Node:
     if isinstance(a, Node) and isinstance(b, Node):
         return sub_op(a, b)
     if isinstance(a, Node):
-        return add_byconst_op(a, -real_constant("sub", b)) if _is_constant(b) else NotImplemented
-    return add_byconst_op(neg_op(b), a) if _is_constant(a) else NotImplemented
+        return add_byconst_op(a, -real_constant("sub", b)) if is_constant(b) else NotImplemented
+    return add_byconst_op(neg_op(b), a) if is_constant(a) else NotImplemented
 
 
 def _mul(a: Any, b: Any) -> Node:
     if isinstance(a, Node) and isinstance(b, Node):
         return mul_op(a, b)
     node, const = (a, b) if isinstance(a, Node) else (b, a)
-    return mul_byconst_op(node, const) if _is_constant(const) else NotImplemented
+    return mul_byconst_op(node, const) if is_constant(const) else NotImplemented
 
 
 def _div(a: Any, b: Any) -> Node:
     if isinstance(a, Node) and isinstance(b, Node):
         return div_op(a, b)
     if isinstance(a, Node):
-        return div_byconst_op(a, b) if _is_constant(b) else NotImplemented
-    return const_div_op(a, b) if _is_constant(a) else NotImplemented
+        return div_byconst_op(a, b) if is_constant(b) else NotImplemented
+    return const_div_op(a, b) if is_constant(a) else NotImplemented
 
 
 def _matmul(a: Any, b: Any) -> Node:
     if isinstance(a, Node) and isinstance(b, Node):
         return matmul_op(a, b)
-    _is_constant(b if isinstance(a, Node) else a)
+    is_constant(b if isinstance(a, Node) else a)
     return NotImplemented
 
 
-def _power(a: Any, b: Any) -> Node:
-    return power_byconst_op(a, b) if _is_constant(b) else NotImplemented
-
-
-set_arithmetic({"+": _add, "-": _sub, "*": _mul, "/": _div, "@": _matmul, "**": _power, "neg": neg_op})
+set_arithmetic({"+": _add, "-": _sub, "*": _mul, "/": _div, "@": _matmul, "neg": neg_op})

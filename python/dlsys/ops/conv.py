@@ -14,30 +14,41 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from .. import compute
 from ..compute import Tensor
+from ..errors import GraphError
 from ..graph import Node, Op, Shape, register, shape_error
 from .rules import pair_attribute
 
-
-class _Convolution(Op):
-    def _geometry(self, node: Node) -> tuple[tuple[int, int], tuple[int, int]]:
-        return node.attrs["stride"], node.attrs["padding"]
+Geometry = tuple[tuple[int, int], tuple[int, int], tuple[int, int], int]
 
 
-def _output_shape(node: Node, images: Shape, filters: Shape) -> Shape:
+def geometry_of(node: Node) -> Geometry:
+    """The node's stride, padding, dilation and groups."""
+    attrs = node.attrs
+    return attrs["stride"], attrs["padding"], attrs["dilation"], attrs["groups"]
+
+
+def conv_output_shape(node: Node, images: Shape, filters: Shape) -> Shape:
     """The shape of conv2d(images, filters). Raises ShapeError."""
+    (sy, sz), (py, pz), (dy, dz), groups = geometry_of(node)
     if len(images) != 4 or len(filters) != 4:
         raise shape_error(node, f"images and filters have four dimensions, not {images} and {filters}")
-    if images[1] != filters[1]:
-        raise shape_error(node, f"channels differ: images {images}, filters {filters}")
-    (sy, sz), (py, pz) = node.attrs["stride"], node.attrs["padding"]
+    if images[1] % groups or filters[0] % groups:
+        raise shape_error(
+            node, f"{images[1]} channels and {filters[0]} filters are not both divisible by {groups} groups"
+        )
+    if images[1] // groups != filters[1]:
+        within = "" if groups == 1 else f" in {groups} groups"
+        raise shape_error(node, f"channels differ{within}: images {images}, filters {filters}")
     height, width = images[2] + 2 * py, images[3] + 2 * pz
-    if not (0 < filters[2] <= height and 0 < filters[3] <= width):
-        raise shape_error(node, f"filters {filters} do not fit images {images} padded by {(py, pz)}")
-    return (images[0], filters[0], (height - filters[2]) // sy + 1, (width - filters[3]) // sz + 1)
+    reach_y, reach_z = (filters[2] - 1) * dy + 1, (filters[3] - 1) * dz + 1
+    if not (0 < reach_y <= height and 0 < reach_z <= width):
+        apart = "" if (dy, dz) == (1, 1) else f" dilated by {(dy, dz)}"
+        raise shape_error(node, f"filters {filters}{apart} do not fit images {images} padded by {(py, pz)}")
+    return (images[0], filters[0], (height - reach_y) // sy + 1, (width - reach_z) // sz + 1)
 
 
 def _require_output(node: Node, images: Shape, filters: Shape, grad: Shape) -> None:
-    expected = _output_shape(node, images, filters)
+    expected = conv_output_shape(node, images, filters)
     if grad != expected:
         raise shape_error(
             node, f"images {images} with filters {filters} give {expected}, the gradient is {grad}"
@@ -50,22 +61,50 @@ def _padded(x: np.ndarray, padding: tuple[int, int]) -> np.ndarray:
 
 def _windows(x: np.ndarray, node: Node, extents: tuple[int, ...]) -> np.ndarray:
     """View of the padded images, (n, c, y, z, i, j), of windows of `extents` at the stride's positions."""
-    sy, sz = node.attrs["stride"]
-    return sliding_window_view(_padded(x, node.attrs["padding"]), extents, axis=(2, 3))[:, :, ::sy, ::sz]
+    (sy, sz), padding, (dy, dz), _ = geometry_of(node)
+    reach = ((extents[0] - 1) * dy + 1, (extents[1] - 1) * dz + 1)
+    windows = sliding_window_view(_padded(x, padding), reach, axis=(2, 3))
+    return windows[:, :, ::sy, ::sz, ::dy, ::dz]
+
+
+def _by_groups(
+    node: Node, formula: str, x: np.ndarray, y: np.ndarray, axes: tuple[int, int], into: int
+) -> np.ndarray:
+    """The einsum of each group, of x's and y's parts along `axes`, put together along `into`."""
+    groups = node.attrs["groups"]
+    parts = zip(np.split(x, groups, axes[0]), np.split(y, groups, axes[1]), strict=True)
+    found = [np.einsum(formula, one, other, optimize=True) for one, other in parts]
+    return np.ascontiguousarray(np.concatenate(found, into) if groups > 1 else found[0])
+
+
+def input_gradient(node: Node, f: np.ndarray, g: np.ndarray, shape: Shape) -> np.ndarray:
+    """The gradient of images of `shape`, from filters and the output's gradient."""
+    (sy, sz), (py, pz), (dy, dz), _ = geometry_of(node)
+    (rows, columns), (height, width) = g.shape[2:], shape[2:]
+    out = _padded(np.zeros(shape, g.dtype), (py, pz))
+    for i in range(f.shape[2]):
+        for j in range(f.shape[3]):
+            part = _by_groups(node, "noyz,oc->ncyz", g, f[:, :, i, j], (1, 0), 1)
+            y, z = i * dy, j * dz
+            out[:, :, y : y + sy * rows : sy, z : z + sz * columns : sz][:, :, :rows, :columns] += part
+    return out[:, :, py : py + height, pz : pz + width].copy()
 
 
 @register
-class Conv2d(_Convolution):
-    """Cross-correlation: out[n, o, y, z] = sum_{c, i, j} pad(x)[n, c, y s + i, z s' + j] f[o, c, i, j]."""
+class Conv2d(Op):
+    """Cross-correlation: out[n, o, y, z] = sum_{c, i, j} pad(x)[n, c, y s + i d, z s' + j d'] f[o, c, i, j].
+
+    With groups, for each share of channels and filters by itself.
+    """
 
     name = "conv2d"
     contraction = True
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        return _output_shape(node, *input_shapes)
+        return conv_output_shape(node, *input_shapes)
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        (x, f), geometry = node.inputs, self._geometry(node)
+        (x, f), geometry = node.inputs, geometry_of(node)
         return [
             conv2d_input_gradient_op(f, output_grad, x, *geometry),
             conv2d_filter_gradient_op(x, output_grad, f, *geometry),
@@ -73,15 +112,15 @@ class Conv2d(_Convolution):
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
         x, f = inputs
-        return compute.conv2d(x, f, *self._geometry(node))
+        return compute.conv2d(x, f, *geometry_of(node))
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         x, f = inputs
-        return np.einsum("ncyzij,ocij->noyz", _windows(x, node, f.shape[2:]), f, optimize=True)
+        return _by_groups(node, "ncyzij,ocij->noyz", _windows(x, node, f.shape[2:]), f, (1, 0), 1)
 
 
 @register
-class Conv2dInputGradient(_Convolution):
+class Conv2dInputGradient(Op):
     """From filters f and the output's gradient g the gradient of the images, of like's shape."""
 
     name = "conv2d_input_gradient"
@@ -94,7 +133,7 @@ class Conv2dInputGradient(_Convolution):
         return like
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        (f, g, _), geometry = node.inputs, self._geometry(node)
+        (f, g, _), geometry = node.inputs, geometry_of(node)
         return [
             conv2d_filter_gradient_op(output_grad, g, f, *geometry),
             conv2d_op(output_grad, f, *geometry),
@@ -102,21 +141,15 @@ class Conv2dInputGradient(_Convolution):
         ]
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.conv2d_input_gradient(inputs[0], inputs[1], shape, *self._geometry(node))
+        return compute.conv2d_input_gradient(inputs[0], inputs[1], shape, *geometry_of(node))
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         f, g, like = inputs
-        ((sy, sz), (py, pz)), (height, width) = self._geometry(node), like.shape[2:]
-        out = _padded(np.zeros(like.shape, g.dtype), (py, pz))
-        for i in range(f.shape[2]):
-            for j in range(f.shape[3]):
-                part = np.einsum("noyz,oc->ncyz", g, f[:, :, i, j], optimize=True)
-                out[:, :, i : i + sy * g.shape[2] : sy, j : j + sz * g.shape[3] : sz] += part
-        return out[:, :, py : py + height, pz : pz + width].copy()
+        return input_gradient(node, f, g, like.shape)
 
 
 @register
-class Conv2dFilterGradient(_Convolution):
+class Conv2dFilterGradient(Op):
     """From images x and the output's gradient g the gradient of the filters, of like's shape."""
 
     name = "conv2d_filter_gradient"
@@ -129,7 +162,7 @@ class Conv2dFilterGradient(_Convolution):
         return like
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        (x, g, _), geometry = node.inputs, self._geometry(node)
+        (x, g, _), geometry = node.inputs, geometry_of(node)
         return [
             conv2d_input_gradient_op(output_grad, g, x, *geometry),
             conv2d_op(x, output_grad, *geometry),
@@ -137,34 +170,47 @@ class Conv2dFilterGradient(_Convolution):
         ]
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.conv2d_filter_gradient(inputs[0], inputs[1], shape, *self._geometry(node))
+        return compute.conv2d_filter_gradient(inputs[0], inputs[1], shape, *geometry_of(node))
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         x, g, like = inputs
-        return np.einsum("noyz,ncyzij->ocij", g, _windows(x, node, like.shape[2:]), optimize=True)
+        return _by_groups(node, "noyz,ncyzij->ocij", g, _windows(x, node, like.shape[2:]), (1, 1), 0)
 
 
-def _attributes(op: str, stride: Any, padding: Any) -> dict[str, Any]:
+def conv_attributes(op: str, stride: Any, padding: Any, dilation: Any, groups: Any) -> dict[str, Any]:
+    """What the operators of convolution need to know. Raises GraphError."""
+    if isinstance(groups, bool) or not isinstance(groups, (int, np.integer)) or groups < 1:
+        raise GraphError(f"{op}: groups must be an integer >= 1, not {groups!r}")
     return {
         "stride": pair_attribute(op, "stride", stride, 1),
         "padding": pair_attribute(op, "padding", padding, 0),
+        "dilation": pair_attribute(op, "dilation", dilation, 1),
+        "groups": int(groups),
     }
 
 
-def conv2d_op(x: Node, f: Node, stride: Any = 1, padding: Any = 0) -> Node:
-    """Cross-correlation of images x (N, C, H, W) with filters f (O, C, h, w) -> (N, O, H', W').
+def conv2d_op(
+    x: Node, f: Node, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> Node:
+    """Cross-correlation of images x (N, C, H, W) with filters f (O, C / groups, h, w) -> (N, O, H', W').
 
-    H' = (H + 2 padding - h) // stride + 1. Stride and padding are ints or pairs (rows, columns); GraphError
-    for anything else.
+    H' = (H + 2 padding - dilation (h - 1) - 1) // stride + 1. Stride, padding and dilation are ints or pairs (rows,
+    columns); GraphError for anything else. Group i of the filters sees group i of the channels.
     """
-    return Conv2d.make([x, f], _attributes("conv2d", stride, padding))
+    return Conv2d.make([x, f], conv_attributes("conv2d", stride, padding, dilation, groups))
 
 
-def conv2d_input_gradient_op(f: Node, grad: Node, like: Node, stride: Any = 1, padding: Any = 0) -> Node:
+def conv2d_input_gradient_op(
+    f: Node, grad: Node, like: Node, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> Node:
     """The gradient of conv2d_op with respect to images of like's shape, from filters and output gradient."""
-    return Conv2dInputGradient.make([f, grad, like], _attributes("conv2d_input_gradient", stride, padding))
+    attrs = conv_attributes("conv2d_input_gradient", stride, padding, dilation, groups)
+    return Conv2dInputGradient.make([f, grad, like], attrs)
 
 
-def conv2d_filter_gradient_op(x: Node, grad: Node, like: Node, stride: Any = 1, padding: Any = 0) -> Node:
+def conv2d_filter_gradient_op(
+    x: Node, grad: Node, like: Node, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> Node:
     """The gradient of conv2d_op with respect to filters of like's shape, from images and output gradient."""
-    return Conv2dFilterGradient.make([x, grad, like], _attributes("conv2d_filter_gradient", stride, padding))
+    attrs = conv_attributes("conv2d_filter_gradient", stride, padding, dilation, groups)
+    return Conv2dFilterGradient.make([x, grad, like], attrs)

@@ -1,4 +1,8 @@
-"""Matrix multiplication."""
+"""Matrix multiplication, of matrices, vectors and batches of matrices.
+
+matmul is bilinear in a and b. With <,> the sum of products, its gradients are defined by
+<matmul(a, b), g> = <a, matmul_gradient(b, g)> = <b, matmul_gradient(a, g)>, from which the gradients of all follow.
+"""
 
 from __future__ import annotations
 
@@ -6,35 +10,52 @@ import numpy as np
 
 from .. import compute
 from ..compute import Tensor
+from ..errors import GraphError, ShapeError
 from ..graph import Node, Op, Shape, register, shape_error
+from .rules import broadcast_rule
+
+
+def _swapped(x: np.ndarray, swap: bool) -> np.ndarray:
+    return x.swapaxes(-1, -2) if swap else x
+
+
+def _product_shape(node: Node, shape_a: Shape, shape_b: Shape) -> Shape:
+    """The shape of matmul(a, b). Raises ShapeError."""
+    flags = [flag for flag in ("trans_A", "trans_B") if node.attrs[flag]]
+    suffix = f" with {' and '.join(flags)}" if flags else ""
+    both = f"{shape_a} x {shape_b}{suffix}"
+    for flag, shape in (("trans_A", shape_a), ("trans_B", shape_b)):
+        if not shape:
+            raise shape_error(node, f"operands must be vectors or matrices, not scalars: {both}")
+        if len(shape) == 1 and flag in flags:
+            raise shape_error(node, f"a vector has no two axes to transpose: {both}")
+    *m, k = shape_a[-2:][::-1] if node.attrs["trans_A"] else shape_a[-2:]
+    k_b, *n = shape_b[-2:][::-1] if node.attrs["trans_B"] else shape_b[-2:]
+    if k != k_b:
+        raise shape_error(node, f"inner dimensions differ: {both}")
+    try:
+        lead = broadcast_rule(shape_a[:-2], shape_b[:-2])
+    except ShapeError:
+        raise shape_error(node, f"leading dimensions do not broadcast: {both}") from None
+    return (*lead, *m, *n)
 
 
 @register
 class MatMul(Op):
-    """C = op(A) op(B), where op transposes if trans_A, trans_B: (m, k) x (k, n) -> (m, n)."""
+    """C = op(A) op(B), where op transposes if trans_A, trans_B: (..., m, k) x (..., k, n) -> (..., m, n)."""
 
     name = "matmul"
     contraction = True
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        shape_a, shape_b = input_shapes
-        if len(shape_a) != 2 or len(shape_b) != 2:
-            raise shape_error(node, f"both operands must be matrices, not {shape_a} x {shape_b}")
-        m, k = shape_a[::-1] if node.matmul_attr_trans_A else shape_a
-        k_b, n = shape_b[::-1] if node.matmul_attr_trans_B else shape_b
-        if k != k_b:
-            flags = [flag for flag in ("trans_A", "trans_B") if node.attrs[flag]]
-            suffix = f" with {' and '.join(flags)}" if flags else ""
-            raise shape_error(node, f"inner dimensions differ: {shape_a} x {shape_b}{suffix}")
-        return (m, n)
+        return _product_shape(node, *input_shapes)
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        # From dA' = G B'^T and dB' = A'^T G for A' = op(A), B' = op(B); transposed where A, B are.
-        (a, b), g = node.inputs, output_grad
-        trans_a, trans_b = node.matmul_attr_trans_A, node.matmul_attr_trans_B
-        grad_a = matmul_op(b, g, trans_b, True) if trans_a else matmul_op(g, b, False, not trans_b)
-        grad_b = matmul_op(g, a, True, trans_a) if trans_b else matmul_op(a, g, not trans_a, False)
-        return [grad_a, grad_b]
+        (a, b), flags = node.inputs, (node.matmul_attr_trans_A, node.matmul_attr_trans_B)
+        return [
+            matmul_gradient_op(b, output_grad, a, "A", *flags),
+            matmul_gradient_op(a, output_grad, b, "B", *flags),
+        ]
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
         a, b = inputs
@@ -42,9 +63,82 @@ class MatMul(Op):
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         a, b = inputs
-        return (a.T if node.matmul_attr_trans_A else a) @ (b.T if node.matmul_attr_trans_B else b)
+        product = _swapped(a, node.matmul_attr_trans_A) @ _swapped(b, node.matmul_attr_trans_B)
+        return np.ascontiguousarray(product).reshape(product.shape)  # of two vectors 0-d
+
+
+@register
+class MatMulGradient(Op):
+    """From the other operand and the product's gradient that of operand "A" or "B", of like's shape.
+
+    dA' = G B'^T and dB' = A'^T G for A' = op(A), B' = op(B), summed over what broadcasting repeated; transposed where
+    A, B are. With known shapes passes make a matmul of it where the sum is none, or can be part of the product.
+    """
+
+    name = "matmul_gradient"
+    contraction = True
+    shape_only = (2,)
+
+    def _flags(self, node: Node) -> tuple[bool, bool]:
+        return node.attrs["trans_A"], node.attrs["trans_B"]
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        other, grad, like = input_shapes
+        a, b = (like, other) if node.attrs["operand"] == "A" else (other, like)
+        expected = _product_shape(node, a, b)
+        if grad != expected:
+            raise shape_error(node, f"the product of {a} and {b} is {expected}, the gradient {grad}")
+        return like
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        (other, g, _), flags, v = node.inputs, self._flags(node), output_grad
+        if node.attrs["operand"] == "A":
+            return [matmul_gradient_op(v, g, other, "B", *flags), matmul_op(v, other, *flags), None]
+        return [matmul_gradient_op(v, g, other, "A", *flags), matmul_op(other, v, *flags), None]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        other, grad, _ = inputs
+        left, flags = node.attrs["operand"] == "A", self._flags(node)
+        own, trans_other = flags if left else flags[::-1]
+        return compute.matmul_gradient(other, grad, shape, left, own, trans_other)
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        other, grad, like = inputs
+        (trans_a, trans_b), left = self._flags(node), node.attrs["operand"] == "A"
+        if like.ndim == 1:
+            grad = np.expand_dims(grad, grad.ndim - (other.ndim > 1) if left else grad.ndim)
+        if other.ndim == 1:
+            grad = np.expand_dims(grad, grad.ndim if left else grad.ndim - 1)
+            other = other[:, None] if left else other[None]
+        if left:
+            found = _swapped(grad @ _swapped(other, not trans_b), trans_a)
+        else:
+            found = _swapped(_swapped(other, not trans_a) @ grad, trans_b)
+        wide = (1, *like.shape) if left else (*like.shape, 1)
+        shape = wide if like.ndim == 1 else like.shape
+        lead = found.ndim - len(shape)
+        axes = [
+            axis for axis in range(found.ndim - 2) if axis < lead or shape[axis - lead] != found.shape[axis]
+        ]
+        total = found.sum(axis=tuple(axes), keepdims=True) if axes else found
+        return np.ascontiguousarray(total).reshape(like.shape)
 
 
 def matmul_op(a: Node, b: Node, trans_A: bool = False, trans_B: bool = False) -> Node:
-    """The product of two matrices, each transposed first if its flag says so."""
+    """The product of matrices, (..., m, k) x (..., k, n) -> (..., m, n), each transposed first if its flag says so.
+
+    As np.matmul: leading axes broadcast, and a vector is a row on the left, a column on the right, whose other axis
+    is not there in the result.
+    """
     return MatMul.make([a, b], {"trans_A": bool(trans_A), "trans_B": bool(trans_B)})
+
+
+def matmul_gradient_op(
+    other: Node, grad: Node, like: Node, operand: str, trans_A: bool = False, trans_B: bool = False
+) -> Node:
+    """The gradient of matmul_op with respect to operand "A" or "B", of like's shape, from the other operand and the
+    product's gradient. Raises GraphError for another operand."""
+    if operand not in ("A", "B"):
+        raise GraphError(f"matmul_gradient: operand must be 'A' or 'B', not {operand!r}")
+    attrs = {"operand": operand, "trans_A": bool(trans_A), "trans_B": bool(trans_B)}
+    return MatMulGradient.make([other, grad, like], attrs)

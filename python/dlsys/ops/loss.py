@@ -1,15 +1,18 @@
-"""Loss functions and the update that a training step ends with."""
+"""Loss functions and the update that a training step ends with. Cross-entropy of class numbers: `cross_entropy`."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
 from .. import compute
 from ..compute import Tensor
+from ..errors import GraphError
 from ..graph import Node, Op, Shape, register, shape_error
-from .activation import log_softmax_func, log_softmax_op, softmax_op
-from .arithmetic import mul_byconst_op, mul_op, neg_op, sub_op
-from .reduction import div_by_extent_op, reducesum_op
+from .activation import log_softmax_func, log_softmax_op, softmax_op, softplus_op
+from .arithmetic import add_byconst_op, add_op, mul_byconst_op, mul_op, neg_op, sub_op
+from .reduction import div_by_extent_op, mean_op, reducesum_op
 from .rules import real_constant, require_same
 
 
@@ -77,3 +80,41 @@ def softmaxcrossentropy_op(logits: Node, labels: Node) -> Node:
 def sgd_update_op(x: Node, grad: Node, learning_rate: float) -> Node:
     """x - learning_rate * grad. Raises GraphError for a learning rate that is no real number."""
     return SgdUpdate.make([x, grad], {"learning_rate": real_constant("sgd_update", learning_rate)})
+
+
+def require_reduction(op: str, reduction: Any) -> None:
+    """Raises GraphError for a `reduction` that is not "mean", "sum" or "none"."""
+    if not isinstance(reduction, str) or reduction not in ("mean", "sum", "none"):
+        raise GraphError(f"{op}: reduction must be 'mean', 'sum' or 'none', not {reduction!r}")
+
+
+def _reduced(op: str, losses: Node, reduction: str) -> Node:
+    require_reduction(op, reduction)
+    if reduction == "none":
+        return losses
+    return mean_op(losses) if reduction == "mean" else reducesum_op(losses)
+
+
+def mse_loss_op(x: Node, y: Node, reduction: str = "mean") -> Node:
+    """(x - y)^2, of each element for "none", else their "mean" or "sum", shape (). Raises GraphError for any other
+    `reduction`."""
+    difference = sub_op(x, y)
+    return _reduced("mse_loss", mul_op(difference, difference), reduction)
+
+
+def bce_with_logits_op(
+    x: Node, y: Node, weight: Node | None = None, pos_weight: Node | None = None, reduction: str = "mean"
+) -> Node:
+    """The binary cross-entropy of logits x with probabilities y, without overflow:
+    -(p y log s(x) + (1 - y) log(1 - s(x))) = (1 - y) x + (1 + (p - 1) y) log(1 + exp(-x)).
+
+    s is the sigmoid, p `pos_weight`. Times `weight`; both weights broadcast. "mean" divides by the number of elements.
+    Raises GraphError for any other `reduction`.
+    """
+    rest = softplus_op(neg_op(x))
+    if pos_weight is not None:
+        rest = mul_op(add_byconst_op(mul_op(add_byconst_op(pos_weight, -1.0), y), 1.0), rest)
+    losses = add_op(mul_op(add_byconst_op(neg_op(y), 1.0), x), rest)
+    if weight is not None:
+        losses = mul_op(losses, weight)
+    return _reduced("bce_with_logits", losses, reduction)

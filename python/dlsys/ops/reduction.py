@@ -1,4 +1,4 @@
-"""Sums over axes, their gradients, and the division that makes a mean of a sum."""
+"""Sums over axes, their gradients, means and variances, and log-sum-exp."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import numpy as np
 
 from .. import compute
 from ..compute import Tensor
-from ..graph import DTYPES, Node, Op, Shape, register, shape_error
-from .rules import axes_attribute, reduced_shape, resolve_axes
+from ..graph import DTYPES, NUMBERS, Node, Op, Shape, register, shape_error
+from .arithmetic import const_div_op, mul_byconst_op, mul_op, sub_op
+from .compare import equal_op, where_op
+from .elementary import exp_op
+from .rules import axes_attribute, real_constant, reduced_shape, resolve_axes
 
 
 @register
@@ -18,6 +21,7 @@ class ReduceSum(Op):
     """The sum over `axes`, of all for None, which are dropped or kept with extent 1."""
 
     name = "reducesum"
+    dtypes = NUMBERS
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         axes = resolve_axes(node, node.attrs["axes"], len(input_shapes[0]))
@@ -31,7 +35,8 @@ class ReduceSum(Op):
         return compute.reduce_sum(inputs[0], axes, node.attrs["keepdims"])
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        return np.asarray(inputs[0].sum(axis=node.attrs["axes"], keepdims=node.attrs["keepdims"]))
+        x = inputs[0]
+        return np.asarray(x.sum(axis=node.attrs["axes"], keepdims=node.attrs["keepdims"], dtype=x.dtype))
 
 
 @register
@@ -95,12 +100,126 @@ class DivByExtent(Op):
             return np.asarray(inputs[0] / inputs[0].dtype.type(self._divisor(node, inputs[1].shape)))
 
 
+@register
+class DivByTerms(Op):
+    """x / (n - correction), n the product of like's extents along `axes`; by 0 where that is negative."""
+
+    name = "div_by_terms"
+    shape_only = (1,)
+    elementwise = True
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        resolve_axes(node, node.attrs["axes"], len(input_shapes[1]))
+        return input_shapes[0]
+
+    def _divisor(self, node: Node, like: Shape) -> float:
+        axes = resolve_axes(node, node.attrs["axes"], len(like))
+        return max(math.prod(like[axis] for axis in axes) - node.attrs["correction"], 0.0)
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [div_by_terms_op(output_grad, node.inputs[1], node.attrs["axes"], node.attrs["correction"]), None]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return compute.div_by_const(inputs[0], self._divisor(node, compute.shape_of(inputs[1])))
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(inputs[0] / inputs[0].dtype.type(self._divisor(node, inputs[1].shape)))
+
+
+class _Reduction(Op):
+    """An operator over `axes`, of all for None, which are dropped or kept with extent 1."""
+
+    def _axes(self, node: Node, shape: Shape) -> tuple[int, ...]:
+        return resolve_axes(node, node.attrs["axes"], len(shape))
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        return reduced_shape(input_shapes[0], self._axes(node, input_shapes[0]), node.attrs["keepdims"])
+
+    def _spread(self, node: Node, value: Node) -> Node:
+        """A value of the result's shape, repeated to the input's."""
+        return broadcast_axes_op(value, node.inputs[0], node.attrs["axes"], node.attrs["keepdims"])
+
+
+@register
+class Var(_Reduction):
+    """sum((x - mean)^2) / (n - correction) over `axes`; dx = 2 g (x - mean) / (n - correction)."""
+
+    name = "var"
+
+    def _partial(self, node: Node, g: Node) -> Node:
+        (x,), axes = node.inputs, node.attrs["axes"]
+        share = div_by_terms_op(mul_byconst_op(g, 2.0), x, axes, node.attrs["correction"])
+        mean = broadcast_axes_op(mean_op(x, axes, keepdims=True), x, axes, keepdims=True)
+        return mul_op(self._spread(node, share), sub_op(x, mean))
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [self._partial(node, output_grad)]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        axes = self._axes(node, compute.shape_of(inputs[0]))
+        return compute.variance(inputs[0], axes, node.attrs["keepdims"], node.attrs["correction"])
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        (x,) = inputs
+        axes, number = self._axes(node, x.shape), x.dtype.type
+        count = math.prod(x.shape[axis] for axis in axes)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            square = (x - x.sum(axis=axes, keepdims=True) / number(count)) ** 2
+            total = square.sum(axis=axes, keepdims=node.attrs["keepdims"])
+            return np.asarray(total / number(max(count - node.attrs["correction"], 0.0)))
+
+
+@register
+class Std(Var):
+    """The square root y of the variance; dy = dvar / (2 y), 0 where y is 0."""
+
+    name = "std"
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        half = mul_op(output_grad, const_div_op(0.5, where_op(equal_op(node, 0.0), float("inf"), node)))
+        return [self._partial(node, half)]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return compute.sqrt(super().te(node, inputs, shape, dtype))
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        return np.asarray(np.sqrt(super().numpy(node, inputs)))
+
+
+@register
+class LogSumExp(_Reduction):
+    """y = log(sum(exp(x))) over `axes`, shifted by the maximum; dx = g exp(x - y)."""
+
+    name = "logsumexp"
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        share = exp_op(sub_op(node.inputs[0], self._spread(node, node)))
+        return [mul_op(self._spread(node, output_grad), share)]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        axes = self._axes(node, compute.shape_of(inputs[0]))
+        return compute.logsumexp(inputs[0], axes, node.attrs["keepdims"])
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        (x,) = inputs
+        axes = self._axes(node, x.shape)
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            largest = x.max(axis=axes, keepdims=True, initial=-np.inf)
+            shift = np.where(np.isfinite(largest), largest, x.dtype.type(0))
+            result = np.log(np.exp(x - shift).sum(axis=axes, keepdims=True)) + shift
+        return np.asarray(result.reshape(reduced_shape(x.shape, axes, node.attrs["keepdims"])))
+
+
 def reducesum_op(node: Node, axes: Any = None, keepdims: bool = False) -> Node:
-    """The sum over `axes`: None (all), an int or a tuple, negative ones from the end.
+    """The sum over `axes`: None (all), an int or a tuple, negative ones from the end. Of integers in their dtype.
 
     Raises GraphError for axes that are no integers.
     """
     return ReduceSum.make([node], {"axes": axes_attribute("reducesum", axes), "keepdims": bool(keepdims)})
+
+
+sum_op = reducesum_op
 
 
 def reducesumaxiszero_op(node: Node) -> Node:
@@ -120,3 +239,38 @@ def div_by_extent_op(x: Node, like: Node, axes: Any = None) -> Node:
     return DivByExtent.make(
         [x, like], {"axes": axes if axes == "rows" else axes_attribute("div_by_extent", axes)}
     )
+
+
+def div_by_terms_op(x: Node, like: Node, axes: Any = None, correction: float = 1) -> Node:
+    """x divided by the product of like's extents along `axes` (None: all) less `correction`, 0 if that is negative."""
+    return DivByTerms.make(
+        [x, like],
+        {"axes": axes_attribute("div_by_terms", axes), "correction": real_constant("div_by_terms", correction)},
+    )
+
+
+def _attributes(op: str, axes: Any, keepdims: bool) -> dict[str, Any]:
+    return {"axes": axes_attribute(op, axes), "keepdims": bool(keepdims)}
+
+
+def mean_op(x: Node, axes: Any = None, keepdims: bool = False) -> Node:
+    """The mean over `axes`: None (all), an int or a tuple; NaN of nothing. Raises GraphError for other axes."""
+    return div_by_extent_op(reducesum_op(x, axes, keepdims), x, axes)
+
+
+def var_op(x: Node, axes: Any = None, keepdims: bool = False, correction: float = 1) -> Node:
+    """The variance over `axes`: the squared distances from the mean over their number less `correction`.
+
+    Raises GraphError for axes that are no integers, and a correction that is no real number.
+    """
+    return Var.make([x], {**_attributes("var", axes, keepdims), "correction": real_constant("var", correction)})
+
+
+def std_op(x: Node, axes: Any = None, keepdims: bool = False, correction: float = 1) -> Node:
+    """The square root of `var_op`'s variance."""
+    return Std.make([x], {**_attributes("std", axes, keepdims), "correction": real_constant("std", correction)})
+
+
+def logsumexp_op(x: Node, axes: Any = None, keepdims: bool = False) -> Node:
+    """log(sum(exp(x))) over `axes`: None (all), an int or a tuple; without overflow, -inf of nothing."""
+    return LogSumExp.make([x], _attributes("logsumexp", axes, keepdims))

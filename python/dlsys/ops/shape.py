@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from typing import Any
 
 import numpy as np
 
 from .. import compute
 from ..compute import Tensor
+from ..errors import GraphError
 from ..graph import DTYPES, Node, Op, Shape, register, shape_error
-from .rules import axes_attribute, require_broadcast, reshaped, resolve_axes, shape_attribute
+from .rules import axes_attribute, reduced_shape, require_broadcast, reshaped, resolve_axes, shape_attribute
 
 
 def _sum_to(x: np.ndarray, shape: Shape) -> np.ndarray:
@@ -162,6 +165,93 @@ class Transpose(Op):
         return np.array(np.transpose(inputs[0], node.attrs["axes"]), order="C")
 
 
+class _View(Op):
+    """The same elements under a shape that follows from the input's."""
+
+    dtypes = DTYPES
+    is_view = True
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [reshape_like_op(output_grad, node.inputs[0])]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return compute.reshape(inputs[0], shape)
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        return inputs[0].reshape(self.infer_shape(node, [inputs[0].shape]))
+
+
+@register
+class ExpandDims(_View):
+    """x with new axes of extent 1, which are the result's axes number `axes`."""
+
+    name = "expand_dims"
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        rank = len(input_shapes[0]) + len(node.attrs["axes"])
+        axes = resolve_axes(node, node.attrs["axes"], rank)
+        rest = iter(input_shapes[0])
+        return tuple(1 if axis in axes else next(rest) for axis in range(rank))
+
+
+@register
+class Squeeze(_View):
+    """x without `axes`, which have extent 1; without all such axes for None."""
+
+    name = "squeeze"
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        shape = input_shapes[0]
+        if node.attrs["axes"] is None:
+            return tuple(extent for extent in shape if extent != 1)
+        axes = resolve_axes(node, node.attrs["axes"], len(shape))
+        for axis in axes:
+            if shape[axis] != 1:
+                raise shape_error(node, f"axis {axis} of {shape} has extent {shape[axis]}, not 1")
+        return reduced_shape(shape, axes, False)
+
+
+@register
+class Flatten(_View):
+    """x with its axes from `start` to `end`, both included, as one; a 0-d input becomes 1-d."""
+
+    name = "flatten"
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        shape = input_shapes[0] or (1,)
+        start, end = (resolve_axes(node, (node.attrs[name],), len(shape))[0] for name in ("start", "end"))
+        if start > end:
+            raise shape_error(node, f"axis {start} of {shape} lies behind axis {end}")
+        return (*shape[:start], math.prod(shape[start : end + 1]), *shape[end + 1 :])
+
+
+@register
+class SwapAxes(Op):
+    """x with two of its axes exchanged."""
+
+    name = "swapaxes"
+    dtypes = DTYPES
+
+    def _order(self, node: Node, rank: int) -> tuple[int, ...]:
+        a, b = (resolve_axes(node, (axis,), rank)[0] for axis in node.attrs["axes"])
+        order = list(range(rank))
+        order[a], order[b] = b, a
+        return tuple(order)
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        shape = input_shapes[0]
+        return tuple(shape[axis] for axis in self._order(node, len(shape)))
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [swapaxes_op(output_grad, *node.attrs["axes"])]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return compute.transpose(inputs[0], self._order(node, len(shape)))
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        return np.array(np.swapaxes(inputs[0], *node.attrs["axes"]), order="C")
+
+
 def broadcastto_op(a: Node, b: Node) -> Node:
     """a broadcast to the shape of b."""
     return BroadcastTo.make([a, b])
@@ -193,3 +283,40 @@ def transpose_op(node: Node, axes: Any = None) -> Node:
     Raises GraphError for axes that are no integers.
     """
     return Transpose.make([node], {"axes": axes_attribute("transpose", axes)})
+
+
+def expand_dims_op(node: Node, axes: Any) -> Node:
+    """The node with new axes of extent 1, the result's axes number `axes`, an int or a tuple.
+
+    Raises GraphError for axes that are no integers.
+    """
+    found = axes_attribute("expand_dims", axes)
+    if found is None:
+        raise GraphError("expand_dims: axes must be an integer or integers, not None")
+    return ExpandDims.make([node], {"axes": found})
+
+
+def squeeze_op(node: Node, axes: Any = None) -> Node:
+    """The node without `axes`, an int or a tuple, of extent 1; for None without all such axes."""
+    return Squeeze.make([node], {"axes": axes_attribute("squeeze", axes)})
+
+
+def flatten_op(node: Node, start_axis: int = 0, end_axis: int = -1) -> Node:
+    """The node with the axes from `start_axis` to `end_axis`, both included, as one, as `torch.flatten`.
+
+    Raises GraphError for an axis that is no integer.
+    """
+    start, end = _axis_pair("flatten", start_axis, end_axis)
+    return Flatten.make([node], {"start": start, "end": end})
+
+
+def swapaxes_op(node: Node, a: int, b: int) -> Node:
+    """The node with the axes a and b exchanged. Raises GraphError for an axis that is no integer."""
+    return SwapAxes.make([node], {"axes": _axis_pair("swapaxes", a, b)})
+
+
+def _axis_pair(op: str, a: Any, b: Any) -> tuple[int, int]:
+    try:
+        return operator.index(a), operator.index(b)
+    except TypeError:
+        raise GraphError(f"{op}: axes must be integers, not {a!r} and {b!r}") from None

@@ -9,9 +9,9 @@ import numpy as np
 
 from .. import compute
 from ..compute import Tensor
-from ..device import Context, array, context, host_array
+from ..device import Context, array, context, host_array, to_array
 from ..errors import DTypeError, GraphError
-from ..graph import DTYPES, OPS, Node, Op, Shape, error_at, register, shape_error
+from ..graph import DTYPES, FLOATS, OPS, Node, Op, Shape, error_at, register, shape_error
 
 
 class Parameter(Node):
@@ -21,13 +21,14 @@ class Parameter(Node):
     that share a parameter see each other's updates.
     """
 
-    __slots__ = ("_array", "_ctx")
+    __slots__ = ("_array", "_ctx", "requires_grad")
 
-    def __init__(self, value: Any, name: str | None = None) -> None:
+    def __init__(self, value: Any, name: str | None = None, requires_grad: bool | None = None) -> None:
         """Args:
             value: a NumPy, dlsys or TVM array, anything with `__dlpack__`, a number or nested lists (float32 then).
                 It is copied.
             name: for printing and errors; need not be unique.
+            requires_grad: whether `backward` fills its `grad`; None: if it is of a float dtype.
 
         Raises DTypeError for an array of a dtype that is none of `dlsys.graph.DTYPES`.
         """
@@ -37,6 +38,19 @@ class Parameter(Node):
         super().__init__(OPS["parameter"], [], {"shape": given.shape, "dtype": str(given.dtype)}, name)
         self._array: Any = np.array(given, order="C")
         self._ctx: Context = context("numpy")
+        self.requires_grad = self.dtype in FLOATS if requires_grad is None else bool(requires_grad)
+
+    @classmethod
+    def sharing(cls, value: Any, name: str | None = None) -> Parameter:
+        """A Parameter in the value's own memory where that can be, on the CPU; it requires no gradient. For what takes
+        a value over, as the result of a run. Raises DTypeError."""
+        shared = to_array(value, context("cpu"))
+        if shared.dtype not in DTYPES:
+            raise DTypeError(f"parameter: dtype {shared.dtype} is not one of {', '.join(DTYPES)}")
+        made = cls.__new__(cls)
+        Node.__init__(made, OPS["parameter"], [], {"shape": shared.shape, "dtype": shared.dtype}, name)
+        made._array, made._ctx, made.requires_grad = shared, context("cpu"), False
+        return made
 
     @property
     def shape(self) -> Shape:

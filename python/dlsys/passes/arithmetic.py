@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..graph import Node
+from ..graph import FLOATS, Node
 from ..ops import (
     add_byconst_op,
     add_op,
@@ -132,16 +132,22 @@ def _power_byconst(node: Node, graph: TypedGraph) -> Node | None:
     return node.inputs[0] if const == 1 else None
 
 
-RULES: dict[str, list[Rule]] = {
-    "add": [_add],
-    "sub": [_sub],
-    "mul": [_mul],
-    "div": [_div],
-    "neg": [_neg],
-    "add_byconst": [_add_byconst],
-    "mul_byconst": [_by_factor],
-    "div_byconst": [_by_factor],
-    "const_div": [_const_div],
-    "power_byconst": [_power_byconst],
+def _of_floats(rule: Rule) -> Rule:
+    """The rule for floats alone: integers wrap around, and a merged constant may be none of theirs."""
+    return lambda node, graph: rule(node, graph) if graph.dtypes[node] in FLOATS else None
+
+
+_RULES: dict[str, Rule] = {
+    "add": _add,
+    "sub": _sub,
+    "mul": _mul,
+    "div": _div,
+    "neg": _neg,
+    "add_byconst": _add_byconst,
+    "mul_byconst": _by_factor,
+    "div_byconst": _by_factor,
+    "const_div": _const_div,
+    "power_byconst": _power_byconst,
 }
+RULES: dict[str, list[Rule]] = {name: [_of_floats(rule)] for name, rule in _RULES.items()}
 """By the operator's name, tried in turn."""

@@ -43,7 +43,7 @@ def _one_value(node: Node, graph: TypedGraph) -> float | None:
     if name in _SUMS:
         return _times(graph.size(node.inputs[0]) // graph.size(node), first)
     if name == "matmul":
-        inner = graph.shapes[node.inputs[0]][0 if node.matmul_attr_trans_A else 1]
+        inner = graph.shapes[node.inputs[0]][-2 if node.matmul_attr_trans_A else -1]
         return _times(inner, first * node.inputs[1].attrs["value"])
     if node.op.elementwise:
         return _evaluate(node, graph, at_one_index=True)

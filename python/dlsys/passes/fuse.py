@@ -8,6 +8,9 @@ this order; the rules of `schedule` know how to run each:
     rows          sums and softmaxes along the last axis and pointwise nodes on the same rows, several results
     pointwise     connected pointwise nodes of one shape, several results
 
+What a group stores is of one dtype. A value of booleans or integers that it computes for itself alone may be of
+another: `where(x > 0, a, b)` is one kernel.
+
 What is not stored is computed where it is read, so a node joins only where its values are read at the index at which
 they are computed: nothing is computed twice. A node of a smaller shape (a bias times two) stays outside, its value
 being read many times, except a constant, which costs nothing.
@@ -19,7 +22,7 @@ import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ..graph import Node, Shape
+from ..graph import FLOATS, Node, Shape
 from .base import TypedGraph, value_inputs
 
 MOST_NODES = 48  # of a group: compile time grows with it, and what is saved does not
@@ -37,12 +40,14 @@ class Group:
         inputs: what it reads from memory, each once.
         outputs: what it stores.
         kind: "contraction", "reduction", "rows", "pointwise" or "single".
+        other: the inputs of a dtype that is not an output's.
     """
 
     nodes: tuple[Node, ...]
     inputs: tuple[Node, ...]
     outputs: tuple[Node, ...]
     kind: str
+    other: tuple[Node, ...] = ()
 
     @property
     def name(self) -> str:
@@ -51,14 +56,17 @@ class Group:
         return "_".join(names) if len(names) <= 6 else "_".join([*names[:4], f"{len(names) - 5}more", names[-1]])
 
     def overwritable(self, output: Node, shapes: dict[Node, Shape]) -> list[Node]:
-        """The inputs on which `output` may lie: of its shape, and read by pointwise nodes alone, at the very index that
-        is written. Where rows are summed they are read more than once, so nothing is."""
+        """The inputs on which `output` may lie: of its type, and read by pointwise nodes alone, at the very index that
+        is written. The compiler takes it that values of different dtypes share no memory. Where rows are summed they
+        are read more than once, so nothing is."""
         if self.kind == "rows":
             return []
         others = {value for node in self.nodes if not _is_pointwise(node) for value in value_inputs(node)}
         before = self._before_the_sum()
         found = []
         for value in self.inputs:
+            if value in self.other:
+                continue
             readers = [node for node in self.nodes if value in value_inputs(node)]
             if value not in others and shapes[value] == shapes[output] and not any(n in before for n in readers):
                 found.append(value)
@@ -88,7 +96,8 @@ def fuse(graph: TypedGraph, views: frozenset[Node] = frozenset()) -> list[Group]
     for node in graph.nodes:
         if _is_row_wise(node, graph):
             fusion.grow_rows(node)
-    for node in graph.nodes:
+    # what is stored as numbers first, with the conditions it needs
+    for node in sorted(graph.nodes, key=lambda node: graph.dtypes[node] not in FLOATS):
         if _is_pointwise(node):
             fusion.grow_pointwise(node)
     return fusion.groups()
@@ -96,11 +105,18 @@ def fuse(graph: TypedGraph, views: frozenset[Node] = frozenset()) -> list[Group]
 
 def single_groups(graph: TypedGraph, views: frozenset[Node] = frozenset()) -> list[Group]:
     """Every computed node but `views` in a group of its own."""
-    return [
-        Group((node,), tuple(value_inputs(node)), (node,), "pointwise" if _is_pointwise(node) else "single")
-        for node in graph.nodes
-        if node not in views
-    ]
+    found = []
+    for node in graph.nodes:
+        if node not in views:
+            inputs, kind = tuple(value_inputs(node)), "pointwise" if _is_pointwise(node) else "single"
+            found.append(Group((node,), inputs, (node,), kind, _other(inputs, (node,), graph)))
+    return found
+
+
+def _other(inputs: Iterable[Node], outputs: Iterable[Node], graph: TypedGraph) -> tuple[Node, ...]:
+    """The inputs that are not of the outputs' dtype."""
+    stored = {graph.dtypes[node] for node in outputs}
+    return tuple(value for value in inputs if {graph.dtypes[value]} != stored)
 
 
 def ordered(groups: Iterable[Group], after: Callable[[Group], Iterable[Group]]) -> list[Group] | None:
@@ -136,7 +152,11 @@ def _is_constant(node: Node) -> bool:
 
 
 def _is_sum(node: Node) -> bool:
-    return node.op.name in ("reducesum", "sum_to", "sum_to_like")
+    return node.op.name in ("reducesum", "sum_to", "sum_to_like", "reducemax", "reducemin")
+
+
+_ALONG = ("reducesum", "reducemax", "reducemin", "argmax", "argmin", "var", "std", "logsumexp")
+_ALONG_ONE = ("softmax_along", "log_softmax_along")
 
 
 def _rows_of(node: Node, graph: TypedGraph) -> Shape:
@@ -148,9 +168,10 @@ def _is_row_wise(node: Node, graph: TypedGraph) -> bool:
     """Whether the node reduces or normalises along the last axis of its input."""
     if node.op.row_wise:
         return True
-    if node.op.name != "reducesum":
+    if node.op.name not in (*_ALONG, *_ALONG_ONE):
         return False
-    rank, axes = len(graph.shapes[node.inputs[0]]), node.attrs["axes"]
+    rank = len(graph.shapes[node.inputs[0]])
+    axes = (node.attrs["axis"],) if node.op.name in _ALONG_ONE else node.attrs["axes"]
     return rank > 1 and axes is not None and tuple(axis % rank for axis in axes) == (rank - 1,)
 
 
@@ -183,12 +204,13 @@ class _Fusion:
         inputs = {value for node in members for value in value_inputs(node)} - members
         return len(inputs) + sum(self._leaves(node, members) for node in members)
 
-    def _epilogue(self, start: set[Node], shape: Shape) -> set[Node]:
-        """`start` and the pointwise nodes of `shape` behind it, as far as all of it leaves by one node.
+    def _epilogue(self, start: set[Node], anchor: Node, shape: Shape) -> set[Node]:
+        """`start` and the pointwise nodes of `shape` behind it, as far as all of it leaves by one node of the anchor's
+        dtype.
 
         As nothing inside is read outside but that last node, no path can leave and come back.
         """
-        members, best = set(start), set(start)
+        members, best, dtype = set(start), set(start), self.graph.dtypes[anchor]
         while len(members) < MOST_NODES:
             found = [
                 user
@@ -198,20 +220,27 @@ class _Fusion:
                 and self._free(user)
                 and _is_pointwise(user)
                 and self.graph.shapes[user] == shape
-                and self.graph.dtypes[user] == self.graph.dtypes[node]
+                and self._dtype_fits(user, dtype)
             ]
             if not found:
                 break
             members.add(min(found, key=self.index.__getitem__))
-            if sum(self._leaves(node, members) for node in members) == 1 and self._arrays(members) <= MOST_ARRAYS:
+            leaving = [node for node in members if self._leaves(node, members)]
+            one = len(leaving) == 1 and self.graph.dtypes[leaving[0]] == dtype
+            if one and self._arrays(members) <= MOST_ARRAYS:
                 best = set(members)
         return best
+
+    def _dtype_fits(self, node: Node, dtype: str) -> bool:
+        """Whether a group that stores `dtype` may compute the node, if it does not store it."""
+        own = self.graph.dtypes[node]
+        return own == dtype or own not in FLOATS
 
     def grow_epilogue(self, anchor: Node, kind: str) -> None:
         """The anchor, what is pointwise behind it, and what only that reads."""
         if self._free(anchor):
             shape = self.graph.shapes[anchor]
-            self._make(self._with_producers(self._epilogue({anchor}, shape), shape), kind)
+            self._make(self._with_producers(self._epilogue({anchor}, anchor, shape), shape), kind)
 
     def grow_reduction(self, anchor: Node) -> None:
         """What is pointwise before a sum and read by nothing else, the sum, and what is pointwise behind it."""
@@ -219,15 +248,18 @@ class _Fusion:
             return
         members = self._with_producers({anchor}, self.graph.shapes[anchor.inputs[0]])
         shape = self.graph.shapes[anchor]
-        self._make(self._with_producers(self._epilogue(members, shape), shape), "reduction")
+        self._make(self._with_producers(self._epilogue(members, anchor, shape), shape), "reduction")
 
     def _with_producers(self, members: set[Node], shape: Shape) -> set[Node]:
         """The members, and the pointwise nodes of `shape` that only they read; operands of a contraction are stored."""
         members = set(members)
+        dtypes = {self.graph.dtypes[node] for node in members}
         stack = [value for node in members if not node.op.contraction for value in value_inputs(node)]
         while stack and len(members) < MOST_NODES:
             node = stack.pop()
             if not (self._free(node) and _is_pointwise(node) and self.graph.shapes[node] == shape):
+                continue
+            if self.graph.dtypes[node] in FLOATS and self.graph.dtypes[node] not in dtypes:
                 continue
             grown = {*members, node}
             if not self._leaves(node, grown) and self._arrays(grown) <= MOST_ARRAYS:
@@ -245,7 +277,12 @@ class _Fusion:
         def fits(node: Node) -> bool:
             if _is_row_wise(node, self.graph):
                 return _rows_of(node, self.graph) == wide
-            return _is_pointwise(node) and self.graph.shapes[node] in (wide, (*rows, 1))
+            # TVM lowers no arrays of booleans within vectors, as the kernels of rows would make; and a constant is in
+            # the group, where all has rows
+            values = value_inputs(node)
+            known = "bool" not in [self.graph.dtypes[value] for value in (node, *values)]
+            known = known and all(self.graph.shapes[v] in (wide, (*rows, 1)) for v in values if _is_constant(v))
+            return known and _is_pointwise(node) and self.graph.shapes[node] in (wide, (*rows, 1))
 
         self._grow(anchor, fits, "rows")
 
@@ -271,9 +308,10 @@ class _Fusion:
         self._make(members, kind)
 
     def _may_join(self, node: Node, anchor: Node, members: set[Node]) -> bool:
-        joined = {*members, node}
+        joined, dtype = {*members, node}, self.graph.dtypes[anchor]
         return (
-            self.graph.dtypes[node] == self.graph.dtypes[anchor]
+            self._dtype_fits(node, dtype)
+            and (self.graph.dtypes[node] == dtype or not self._leaves(node, joined))
             and self._arrays(joined) <= MOST_ARRAYS
             and self._is_convex(joined)
         )
@@ -327,4 +365,5 @@ class _Fusion:
         constants = [v for v in read if _is_constant(v) and v in self.index]
         inputs = tuple(v for v in read if v not in constants)
         outputs = tuple(node for node in members if self._leaves(node, inside))
-        return Group((*constants, *members), inputs, outputs, self.kinds[id(members)])
+        other = _other(inputs, outputs, self.graph)
+        return Group((*constants, *members), inputs, outputs, self.kinds[id(members)], other)

@@ -20,7 +20,8 @@ from ..ops import (
 )
 from .base import Rule, TypedGraph
 
-_BROADCASTING = ("add", "sub", "mul", "div")
+_COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+_BROADCASTING = ("add", "sub", "mul", "div", "maximum", "minimum", "power", "where", *_COMPARISONS)
 
 
 def _is(node: Node, name: str) -> bool:
@@ -65,18 +66,28 @@ def _transpose(node: Node, graph: TypedGraph) -> Node | None:
     wide = [axis for axis in order if shape[axis] != 1]
     if wide == sorted(wide):
         return reshape_op(x, graph.shapes[node])
-    if _is(x, "matmul") and graph.uses[x] == 1:  # else the product would be computed twice
+    if (
+        _is(x, "matmul") and graph.uses[x] == 1 and _swaps_last_two(order)
+    ):  # else the product would be computed twice
         (a, b), trans_a, trans_b = x.inputs, x.matmul_attr_trans_A, x.matmul_attr_trans_B
-        return matmul_op(b, a, not trans_b, not trans_a)
+        if min(len(graph.shapes[a]), len(graph.shapes[b])) > 1:
+            return matmul_op(b, a, not trans_b, not trans_a)
     return None if node.attrs["axes"] == order else transpose_op(x, order)
 
 
+def _swaps_last_two(order: tuple[int, ...]) -> bool:
+    rank = len(order)
+    return rank > 1 and order == (*range(rank - 2), rank - 1, rank - 2)
+
+
 def _matmul(node: Node, graph: TypedGraph) -> Node | None:
+    """The product of matrices as they lie, its flags swapping the last two axes in a transpose's place."""
     (a, b), trans_a, trans_b = node.inputs, node.matmul_attr_trans_A, node.matmul_attr_trans_B
-    if _is(a, "transpose"):
-        return matmul_op(a.inputs[0], b, not trans_a, trans_b)
-    if _is(b, "transpose"):
-        return matmul_op(a, b.inputs[0], trans_a, not trans_b)
+    for operand in (a, b):
+        if _is(operand, "transpose") and _swaps_last_two(_order(operand, len(graph.shapes[operand]))):
+            if operand is a:
+                return matmul_op(a.inputs[0], b, not trans_a, trans_b)
+            return matmul_op(a, b.inputs[0], trans_a, not trans_b)
     return None
 
 

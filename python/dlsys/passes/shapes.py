@@ -11,11 +11,12 @@ from collections.abc import Callable
 from ..graph import Node
 from ..ops import broadcast_shape_op, div_byconst_op, full_op, reducesum_op, reshape_op
 from .base import TypedGraph, rewrite
+from .products import product_of_gradient
 
 
 def hold_shapes(graph: TypedGraph) -> TypedGraph:
-    """No computed node but convolutions' gradients has a `shape_only` input, and theirs are constants, which are not
-    computed for that."""
+    """No computed node but gradients of convolutions and the like has a `shape_only` input, and theirs are constants,
+    which are not computed for that."""
     return rewrite(graph, _rule)
 
 
@@ -76,6 +77,11 @@ def _div_by_extent(node: Node, graph: TypedGraph) -> Node:
     return div_byconst_op(value, count)
 
 
+def _matmul_gradient(node: Node, graph: TypedGraph) -> Node | None:
+    found = product_of_gradient(node, graph)
+    return _stand_in(node, graph) if found is None else found
+
+
 def _stand_in(node: Node, graph: TypedGraph) -> Node | None:
     """The node with constants of the same shapes where it reads shapes only."""
     inputs = [
@@ -95,4 +101,5 @@ _RULES: dict[str, Callable[[Node, TypedGraph], Node | None]] = {
     "broadcast_axes": _broadcast_axes,
     "sum_to_like": _sum_to_like,
     "div_by_extent": _div_by_extent,
+    "matmul_gradient": _matmul_gradient,
 }

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tvm import s_tir, tirx
+import tvm_ffi
+from tvm import ir, s_tir, tirx
 from tvm.s_tir.schedule import SBlockRV
 
 from . import common
@@ -95,7 +96,7 @@ def _nest(group: Sequence[Stage], kept: set[Any], accesses: list[Access], machin
     shape = extents(group[0].iters)
     axes = common.contiguous(dict(enumerate(shape)), accesses)
     *outer, inner = [math.prod(shape[axis] for axis in part) for part in axes] or [1]
-    lanes = machine.lanes(group[0].buffer.dtype)
+    lanes = min(_lanes([stage.value for stage in group], machine), machine.lanes(group[0].buffer.dtype))
     straight_on = all(
         a.strides is not None and (not axes or a.strides[axes[-1][-1]] in (0, 1)) for a in accesses
     )
@@ -110,11 +111,15 @@ def _nest(group: Sequence[Stage], kept: set[Any], accesses: list[Access], machin
             i for part, at in zip(axes, parts, strict=False) for i in unravelled(at, [shape[x] for x in part])
         ]
         values: dict[Any, Expr] = {}
+
+        def known(load: Expr) -> Expr | None:
+            return values.get(load.source, load if _is_bool(load.source) else None)
+
         for stage in group:
             names = {v.var: at for v, at in zip(stage.iters, position, strict=True)}
-            value = straight.value(
-                straight.evaluate(stage.value, names, lambda load: values.get(load.source))
-            )
+            value = straight.evaluate(stage.value, names, known)
+            # TVM lowers no arrays of booleans within vectors: they are computed where they are read
+            value = value if _is_bool(stage.buffer) else straight.value(value)
             values[stage.buffer] = value
             if stage.buffer in kept:
                 straight.store(stage.buffer, value, position[: len(stage.indices)])
@@ -133,7 +138,8 @@ def stage(sch: s_tir.Schedule, block: SBlockRV, machine: Machine, parallel: bool
         return  # a scalar
     found = common.accesses(sch, block)
     groups = common.fuse_contiguous(sch, loops, found, range(len(loops)))
-    inner, lanes = groups[-1], common.bits_lanes(sch, block, machine)
+    inner = groups[-1]
+    lanes = min(_lanes(sch.get(block).body, machine), common.bits_lanes(sch, block, machine))
     crossing = next((g for g in groups[:-1] if _crosses(g, inner)), None)
     if crossing is not None:
         _transpose(sch, groups, crossing, parallel)
@@ -160,6 +166,17 @@ def stage(sch: s_tir.Schedule, block: SBlockRV, machine: Machine, parallel: bool
     _, vector = common.split_vector(sch, inner.loop, inner.extent, lanes, VECTORS)
     if inner.extent > 1:
         sch.vectorize(vector)
+
+
+def _is_bool(buffer: Any) -> bool:
+    return str(buffer.dtype) == "bool"
+
+
+def _lanes(code: Any, machine: Machine) -> int:
+    """Elements in a vector register of the widest that the code loads: of booleans many more would go into one."""
+    found: list[Any] = []
+    tvm_ffi.structural_walk(code, (ir.TensorLoad, lambda load: found.append(load.source.dtype)))
+    return min((machine.lanes(dtype) for dtype in found), default=machine.lanes("bool"))
 
 
 def _crosses(group: Group, inner: Group) -> bool:

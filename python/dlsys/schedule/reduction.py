@@ -35,6 +35,8 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
         common.inline_spatial(sch)
         behind = common.stages(sch)
     for block in behind:
+        if not sch.get_loops(block):  # of a result of shape ()
+            sch.add_unit_loop(block)
         parallel = common.work(sch, block) >= PARALLEL_WORK
         if common.is_reduction(sch, block):
             _reduce(sch, block, machine, parallel)

@@ -1,0 +1,200 @@
+"""Slices, joins, and values found by integer indices.
+
+An index counts from the end where it is negative, as NumPy's, and is then clamped into its axis: a kernel cannot raise
+an error, and must not read beyond its arrays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import te, tirx
+
+from .base import Shape, constant, full, shape_of
+from .loops import Buffer, Expr, Part, Source, loop, nest, part_of, place, program, sequence, unravelled
+
+CHUNK = 64  # columns that a thread adds up: some cache lines of each row
+
+
+def strided_slice(
+    x: te.Tensor, starts: Sequence[int], steps: Sequence[int], axes: Sequence[int | None], shape: Shape
+) -> te.Tensor:
+    """y[j_0, j_1, ...] = x[i_0, i_1, ...], i_a = starts[a] + steps[a] * j_k, where axes[k] = a; an axis k of y for
+    which axes[k] is None has extent 1, an axis of x that is not among `axes` is read at its start."""
+
+    def at(*index: Any) -> Expr:
+        own: list[Any] = list(starts)
+        for axis, j in zip(axes, index, strict=True):
+            if axis is not None:
+                own[axis] = starts[axis] + steps[axis] * j
+        return x(*own)
+
+    return te.compute(shape, at, name="slice")
+
+
+def strided_place(
+    x: te.Tensor, shape: Shape, counts: Shape, starts: Sequence[int], steps: Sequence[int], fill: float = 0.0
+) -> te.Tensor:
+    """The elements of x, in order, at the indices starts + steps * i, i below `counts`, of what is else `fill`."""
+    if 0 in shape:
+        return full(shape, 0.0, str(x.dtype))
+    whole = math.prod(counts) == math.prod(shape)
+    part = Part(x, tuple(counts), tuple(starts), tuple(steps))
+    return place("place", shape, None if whole else fill, [part])
+
+
+def flip(x: te.Tensor, axes: Sequence[int]) -> te.Tensor:
+    """x turned round along `axes` (non-negative)."""
+    shape = shape_of(x)
+
+    def at(*index: Any) -> Expr:
+        return x(*(shape[a] - 1 - i if a in axes else i for a, i in enumerate(index)))
+
+    return te.compute(shape, at, name="flip")
+
+
+def concatenate(tensors: Sequence[te.Tensor], axis: int) -> te.Tensor:
+    """The tensors one behind another along `axis` (non-negative)."""
+    shapes = [shape_of(x) for x in tensors]
+    shape = tuple(sum(s[a] for s in shapes) if a == axis else extent for a, extent in enumerate(shapes[0]))
+    if 0 in shape:
+        return full(shape, 0.0, str(tensors[0].dtype))
+    parts, start = [], 0
+    for x, own in zip(tensors, shapes, strict=True):
+        parts.append(part_of(x, [start if a == axis else 0 for a in range(len(shape))]))
+        start += own[axis]
+    return place("concatenate", shape, None, parts, lead=axis)
+
+
+def stack(tensors: Sequence[te.Tensor], axis: int) -> te.Tensor:
+    """The tensors, all of one shape, along a new axis number `axis` (non-negative)."""
+    own = shape_of(tensors[0])
+    shape = (*own[:axis], len(tensors), *own[axis:])
+    if 0 in shape:
+        return full(shape, 0.0, str(tensors[0].dtype))
+    counts, steps = (*own[:axis], 1, *own[axis:]), (1,) * len(shape)
+    parts = [
+        Part(x, counts, tuple(i if a == axis else 0 for a in range(len(shape))), steps)
+        for i, x in enumerate(tensors)
+    ]
+    return place("stack", shape, None, parts, lead=axis)
+
+
+def _inside(index: Expr, extent: int) -> Expr:
+    """The index, negative from the end, clamped into [0, extent), as an int32."""
+    dtype = str(index.ty)
+    zero, last = tirx.const(0, dtype), tirx.const(extent - 1, dtype)
+    if dtype != "uint32":
+        index = tirx.Select(index < zero, index + tirx.const(extent, dtype), index)
+        index = tirx.max(index, zero)
+    return tirx.min(index, last).astype("int32")
+
+
+def take(x: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:
+    """The slices of x along `axis` (non-negative) with the numbers `indices`, whose shape takes the axis's place."""
+    extents, where = shape_of(x), shape_of(indices)
+    shape = (*extents[:axis], *where, *extents[axis + 1 :])
+    if 0 in shape:
+        return full(shape, 0.0, str(x.dtype))
+
+    def at(*index: Any) -> Expr:
+        found = _inside(indices(*index[axis : axis + len(where)]), extents[axis])
+        return x(*index[:axis], found, *index[axis + len(where) :])
+
+    return te.compute(shape, at, name="take")
+
+
+def take_gradient(grad: te.Tensor, indices: te.Tensor, axis: int, shape: Shape) -> te.Tensor:
+    """Zeros of `shape`, to whose slices along `axis` with the numbers `indices` those of `grad` are added, in their
+    order: one pass over `grad`."""
+    dtype = str(grad.dtype)
+    if 0 in shape or 0 in shape_of(grad):
+        return full(shape, 0.0, dtype)
+    outer, extent, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+    count = math.prod(shape_of(indices))
+    chunks = -(-inner // CHUNK)
+
+    def body(sources: list[Source], out: Buffer) -> tirx.Stmt:
+        values, numbers = sources
+
+        def columns(index: Expr) -> tirx.Stmt:
+            first = tirx.floormod(index, chunks) * CHUNK if chunks > 1 else tirx.const(0, "int32")
+            width = tirx.min(CHUNK, inner - first) if chunks > 1 and inner % CHUNK else min(CHUNK, inner)
+            lead = unravelled(tirx.floordiv(index, chunks), shape[:axis])
+
+            def at(row: Expr, column: Expr) -> list[Expr]:
+                return [*lead, row, *unravelled(first + column, shape[axis + 1 :])]
+
+            def clear(row: Expr) -> tirx.Stmt:
+                return loop(width, lambda c: tirx.BufferStore(out, constant(0, dtype), at(row, c)))
+
+            def add(i: Expr) -> tirx.Stmt:
+                row = _inside(numbers.flat(i), extent)
+                start = (tirx.floordiv(index, chunks) * count + i) * inner + first
+
+                def one(c: Expr) -> tirx.Stmt:
+                    old = tirx.BufferLoad(out, at(row, c))
+                    return tirx.BufferStore(out, old + values.flat(start + c), at(row, c))
+
+                return loop(width, one)
+
+            return sequence([loop(extent, clear), loop(count, add)])
+
+        return loop(outer * chunks, columns, outer * inner * (extent + count))
+
+    return program("take_gradient", shape, dtype, [grad, indices], body)
+
+
+def take_along_axis(x: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:
+    """y[..., i, ...] = x[..., indices[..., i, ...], ...] along `axis` (non-negative)."""
+    extent, shape = shape_of(x)[axis], shape_of(indices)
+    if 0 in shape:
+        return full(shape, 0.0, str(x.dtype))
+
+    def at(*index: Any) -> Expr:
+        return x(*index[:axis], _inside(indices(*index), extent), *index[axis + 1 :])
+
+    return te.compute(shape, at, name="take_along_axis")
+
+
+def take_along_axis_gradient(grad: te.Tensor, indices: te.Tensor, axis: int, shape: Shape) -> te.Tensor:
+    """Zeros of `shape`, to which the elements of `grad` are added where `take_along_axis` read them, in their order."""
+    dtype = str(grad.dtype)
+    if 0 in shape or 0 in shape_of(grad):
+        return full(shape, 0.0, dtype)
+    outer, extent, inner = shape[:axis], shape[axis], shape[axis + 1 :]
+    count = shape_of(indices)[axis]
+
+    def body(sources: list[Source], out: Buffer) -> tirx.Stmt:
+        values, numbers = sources
+
+        def slab(number: Expr) -> tirx.Stmt:
+            lead = unravelled(number, outer)
+
+            def add(index: list[Expr]) -> tirx.Stmt:
+                i, *rest = index
+                own = [*lead, i, *rest]
+                there = [*lead, _inside(numbers.load(own), extent), *rest]
+                total = tirx.BufferLoad(out, there) + values.load(own)
+                return tirx.BufferStore(out, total, there)
+
+            def clear(k: Expr) -> tirx.Stmt:
+                return tirx.BufferStore(out, constant(0, dtype), [*lead, *unravelled(k, shape[axis:])])
+
+            return sequence([loop(math.prod(shape[axis:]), clear), nest((count, *inner), add)])
+
+        return loop(math.prod(outer), slab, math.prod(shape) + math.prod(shape_of(grad)))
+
+    return program("take_along_axis_gradient", shape, dtype, [grad, indices], body)
+
+
+def one_hot(indices: te.Tensor, classes: int, dtype: str) -> te.Tensor:
+    """y[..., c] = 1 where indices[...] = c, else 0."""
+    zero, one = constant(0, dtype), constant(1, dtype)
+
+    def at(*index: Any) -> Expr:
+        return tirx.Select(indices(*index[:-1]) == index[-1].astype(str(indices.dtype)), one, zero)
+
+    return te.compute((*shape_of(indices), classes), at, name="one_hot")

@@ -1,0 +1,181 @@
+"""Formulas written as loops: where an expression for one index would ask, index by index, which source it reads, or
+would search all terms for its own.
+
+The loops are one block, which the schedule rules leave as it is. They copy runs of memory or compute straight on, so
+that LLVM makes vectors of them; the outermost goes to threads where there is work for them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import ir, s_tir, te, tirx
+
+from .base import Shape, constant, shape_of
+
+PARALLEL_WORK = 64 * 1024  # elements: fewer do not repay the start of the threads
+
+Buffer = Any  # of tirx
+Expr = Any  # of tvm.ir
+
+
+@dataclass(frozen=True)
+class Source:
+    """An input of loops: `load` gives its element at an index, one of each axis."""
+
+    shape: Shape
+    load: Callable[[Sequence[Expr]], Expr]
+
+    def flat(self, index: Expr) -> Expr:
+        """The element number `index` in row-major order."""
+        return self.load(unravelled(index, self.shape))
+
+
+def program(
+    name: str,
+    shape: Shape,
+    dtype: str,
+    inputs: Sequence[te.Tensor],
+    body: Callable[[list[Source], Buffer], tirx.Stmt],
+) -> te.Tensor:
+    """The tensor that `body`, of the inputs and the output's buffer, fills. The output may not be empty, and an input
+    is memory or a constant: other formulas cannot be computed within."""
+    stored: list[te.Tensor] = []
+    for x in inputs:
+        if _constant_of(x) is None and not any(x.same_as(other) for other in stored):
+            stored.append(x)
+
+    def block(buffers: Sequence[Buffer], outputs: Sequence[Buffer]) -> tirx.Stmt:
+        loops = body([_source(x, stored, buffers) for x in inputs], outputs[0])
+        reads, writes = ([_whole(buffer) for buffer in group] for group in (buffers, outputs))
+        return s_tir.SBlockRealize([], True, s_tir.SBlock([], reads, writes, name, loops))
+
+    # the schedules look for the block inside one called "root", which TVM puts around formulas but not around this
+    return te.extern(shape, stored, block, name="root", dtype=dtype)
+
+
+def _constant_of(x: te.Tensor) -> Expr | None:
+    """The value of a formula that is one value at every index."""
+    value = x.op.body[0] if isinstance(x.op, te.ComputeOp) else None
+    return value if isinstance(value, (tirx.IntImm, tirx.FloatImm)) else None
+
+
+def _source(x: te.Tensor, stored: Sequence[te.Tensor], buffers: Sequence[Buffer]) -> Source:
+    value = _constant_of(x)
+    if value is not None:
+        return Source(shape_of(x), lambda _: value)
+    buffer = next(b for other, b in zip(stored, buffers, strict=True) if x.same_as(other))
+    return Source(shape_of(x), lambda index: tirx.BufferLoad(buffer, list(index)))
+
+
+def _whole(buffer: Buffer) -> tirx.BufferRegion:
+    return tirx.BufferRegion(buffer, [ir.Range(0, extent) for extent in extents(buffer)])
+
+
+def extents(buffer: Buffer) -> Shape:
+    """The buffer's shape as Python integers."""
+    return tuple(int(extent) for extent in buffer.shape)
+
+
+def loop(extent: int, body: Callable[[Expr], tirx.Stmt], work: int = 0) -> tirx.Stmt:
+    """`body` for every index below `extent`, on threads where all of it is `work` enough."""
+    index = tirx.Var("i", "int32")
+    kind = tirx.ForKind.PARALLEL if work >= PARALLEL_WORK and extent > 1 else tirx.ForKind.SERIAL
+    return tirx.For(index, 0, extent, kind, body(index))
+
+
+def nest(shape: Sequence[int], body: Callable[[list[Expr]], tirx.Stmt], work: int = 0) -> tirx.Stmt:
+    """`body` for every index of the shape; the outermost loop as `loop` says."""
+    if not shape:
+        return body([])
+    return loop(shape[0], lambda i: nest(shape[1:], lambda rest: body([i, *rest])), work)
+
+
+def sequence(statements: Sequence[tirx.Stmt]) -> tirx.Stmt:
+    """The statements, one after another."""
+    return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
+
+
+def store_flat(buffer: Buffer, index: Expr, value: Expr) -> tirx.Stmt:
+    """Stores the element number `index` in row-major order."""
+    return tirx.BufferStore(buffer, value, unravelled(index, extents(buffer)))
+
+
+def unravelled(index: Expr, shape: Sequence[int]) -> list[Expr]:
+    """The number of an element as one index of each axis."""
+    found: list[Expr] = []
+    for extent in reversed(shape[1:]):
+        found.insert(0, tirx.floormod(index, extent))
+        index = tirx.floordiv(index, extent)
+    return [index, *found] if shape else []
+
+
+@dataclass(frozen=True)
+class Part:
+    """The elements of a tensor in row-major order, which go to the indices `starts + steps * i`, i below `counts`."""
+
+    tensor: te.Tensor
+    counts: Shape
+    starts: tuple[int, ...]
+    steps: tuple[int, ...]
+
+
+def place(name: str, shape: Shape, fill: float | None, parts: Sequence[Part], lead: int = 0) -> te.Tensor:
+    """A tensor of `shape`, which may not be empty, put together from parts of its rank; elsewhere `fill`, which is None
+    where parts leave nothing. The first `lead` axes all parts have whole: their loops go around all parts."""
+    dtype = str(parts[0].tensor.dtype)
+    parts = [part for part in parts if 0 not in part.counts]
+    size = math.prod(shape)
+
+    def body(sources: list[Source], out: Buffer) -> tirx.Stmt:
+        statements = []
+        if fill is not None:
+            statements.append(loop(size, lambda k: store_flat(out, k, constant(fill, dtype))))
+
+        def rows(index: list[Expr]) -> tirx.Stmt:
+            return sequence([_copy(out, s, p, index) for s, p in zip(sources, parts, strict=True)])
+
+        if parts:
+            statements.append(nest(shape[:lead], rows, size))
+        return sequence(statements)
+
+    if parts:
+        return program(name, shape, dtype, [part.tensor for part in parts], body)
+    return te.compute(shape, lambda *_: constant(0 if fill is None else fill, dtype), name=name)
+
+
+def _copy(out: Buffer, source: Source, part: Part, lead: list[Expr]) -> tirx.Stmt:
+    """The loops that copy a part, at an index of the first axes; the innermost runs straight through both arrays as far
+    as they agree."""
+    shape, counts, starts, steps = extents(out), part.counts, part.starts, part.steps
+    axis = len(shape)
+    while axis > len(lead) and (counts[axis - 1], steps[axis - 1]) == (shape[axis - 1], 1):
+        axis -= 1
+    if axis > len(lead) and steps[axis - 1] == 1:
+        axis -= 1
+    run = math.prod(counts[axis:])
+    first = starts[axis] * math.prod(shape[axis + 1 :]) if axis < len(shape) else 0
+
+    def line(index: list[Expr]) -> tirx.Stmt:
+        index = [*lead, *index]
+        row: Expr = 0
+        for count, i in zip(counts, index, strict=False):
+            row = row * count + i
+        target = [start + step * i for start, step, i in zip(starts, steps, index, strict=False)]
+
+        def copy(k: Expr) -> tirx.Stmt:
+            value = source.flat(row * run + k)
+            return tirx.BufferStore(out, value, [*target, *unravelled(k + first, shape[axis:])])
+
+        return loop(run, copy)
+
+    return nest(counts[len(lead) : axis], line, 0 if lead else math.prod(counts))
+
+
+def part_of(tensor: te.Tensor, starts: Sequence[int]) -> Part:
+    """A tensor as a part that begins at the index `starts`."""
+    counts = shape_of(tensor)
+    return Part(tensor, counts, tuple(starts), (1,) * len(counts))

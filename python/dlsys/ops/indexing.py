@@ -1,0 +1,248 @@
+"""Values found by integer indices, and the sums that are their gradients.
+
+Indices may be of any integer dtype. A negative one counts from the end. One that is out of range then is clamped into
+range: a kernel cannot raise an error, and never reads or writes beyond its arrays.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .. import compute
+from ..compute import Tensor
+from ..errors import DTypeError, GraphError
+from ..graph import DTYPES, FLOATS, INTEGERS, Node, Op, Shape, error_at, register, shape_error
+from .rules import resolve_axes
+
+
+def _axis(node: Node, rank: int) -> int:
+    """The node's axis as a non-negative number. Raises ShapeError."""
+    return resolve_axes(node, (node.attrs["axis"],), rank)[0]
+
+
+def _inside(indices: np.ndarray, extent: int) -> np.ndarray:
+    """The indices, negative from the end, clamped into [0, extent)."""
+    numbers = indices.astype(np.int64)
+    return np.clip(np.where(numbers < 0, numbers + extent, numbers), 0, extent - 1)
+
+
+class _Indexed(Op):
+    """An operator of values and integer indices, and maybe what gives the result's shape."""
+
+    dtypes: ClassVar[tuple[str, ...]] = DTYPES
+    _indices: ClassVar[int] = 1
+
+    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
+        given = str(input_dtypes[self._indices])
+        if given not in INTEGERS:
+            raise error_at(
+                node, DTypeError, f"the indices {node.inputs[self._indices]} are {given}, not of integers"
+            )
+        found = str(input_dtypes[0])
+        if found not in self.dtypes:
+            known = ", ".join(self.dtypes)
+            raise error_at(node, DTypeError, f"input {node.inputs[0]} is {found}, not one of {known}")
+        return found
+
+
+def _taken(node: Node, shape: Shape, indices: Shape) -> Shape:
+    """The shape of what `take` makes. Raises ShapeError."""
+    axis = _axis(node, len(shape))
+    if shape[axis] == 0 and 0 not in indices:
+        raise shape_error(node, f"axis {axis} of {shape} has no element to take")
+    return (*shape[:axis], *indices, *shape[axis + 1 :])
+
+
+@register
+class Take(_Indexed):
+    """The slices of x along `axis` with the numbers `indices`, whose shape takes the axis's place, as `np.take`."""
+
+    name = "take"
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        return _taken(node, *input_shapes)
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        x, indices = node.inputs
+        return [TakeGradient.make([output_grad, indices, x], node.attrs), None]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return compute.take(inputs[0], inputs[1], _axis(node, len(inputs[0].shape)))
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        x, indices = inputs
+        axis = _axis(node, x.ndim)
+        return np.asarray(np.take(x, _inside(indices, x.shape[axis]), axis))
+
+
+@register
+class TakeGradient(_Indexed):
+    """Zeros of like's shape, to whose slices along `axis` with the numbers `indices` the gradient's are added, in their
+    order: inputs (gradient, indices, like); like's values are not read."""
+
+    name = "take_gradient"
+    dtypes = FLOATS
+    shape_only = (2,)
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        grad, indices, like = input_shapes
+        taken = _taken(node, like, indices)
+        if grad != taken:
+            raise shape_error(node, f"the gradient has shape {grad}, what was taken from {like} {taken}")
+        return like
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [Take.make([output_grad, node.inputs[1]], node.attrs), None, None]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return compute.take_gradient(inputs[0], inputs[1], _axis(node, len(shape)), shape)
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        grad, indices, like = inputs
+        axis = _axis(node, like.ndim)
+        result = np.zeros(like.shape, grad.dtype)
+        lead: tuple[Any, ...] = (slice(None),) * axis
+        np.add.at(result, (*lead, _inside(indices, like.shape[axis])), grad)
+        return result
+
+
+def _require_along(node: Node, shape: Shape, indices: Shape) -> int:
+    """The axis of `take_along_axis`, which indices and values agree on but for. Raises ShapeError."""
+    axis = _axis(node, len(shape))
+    if len(shape) != len(indices) or shape[:axis] + shape[axis + 1 :] != indices[:axis] + indices[axis + 1 :]:
+        raise shape_error(node, f"indices of {indices} do not fit {shape} along axis {node.attrs['axis']}")
+    if shape[axis] == 0 and 0 not in indices:
+        raise shape_error(node, f"axis {axis} of {shape} has no element to take")
+    return axis
+
+
+def _along(indices: np.ndarray, axis: int, extent: int) -> tuple[np.ndarray, ...]:
+    """NumPy's index of the elements that `take_along_axis` reads."""
+    places = list(np.ogrid[tuple(slice(n) for n in indices.shape)])
+    places[axis] = _inside(indices, extent)
+    return tuple(places)
+
+
+@register
+class TakeAlongAxis(_Indexed):
+    """y[..., i, ...] = x[..., indices[..., i, ...], ...] along `axis`; the other extents agree."""
+
+    name = "take_along_axis"
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        _require_along(node, *input_shapes)
+        return input_shapes[1]
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        x, indices = node.inputs
+        return [TakeAlongAxisGradient.make([output_grad, indices, x], node.attrs), None]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return compute.take_along_axis(inputs[0], inputs[1], _axis(node, len(shape)))
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        x, indices = inputs
+        axis = _axis(node, x.ndim)
+        return np.array(x[_along(indices, axis, x.shape[axis])], order="C")
+
+
+@register
+class TakeAlongAxisGradient(_Indexed):
+    """Zeros of like's shape, to which the gradient is added where `take_along_axis` reads: inputs (gradient, indices,
+    like); like's values are not read."""
+
+    name = "take_along_axis_gradient"
+    dtypes = FLOATS
+    shape_only = (2,)
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        grad, indices, like = input_shapes
+        _require_along(node, like, indices)
+        if grad != indices:
+            raise shape_error(node, f"the gradient has shape {grad}, the indices {indices}")
+        return like
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [TakeAlongAxis.make([output_grad, node.inputs[1]], node.attrs), None, None]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return compute.take_along_axis_gradient(inputs[0], inputs[1], _axis(node, len(shape)), shape)
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        grad, indices, like = inputs
+        axis = _axis(node, like.ndim)
+        result = np.zeros(like.shape, grad.dtype)
+        np.add.at(result, _along(indices, axis, like.shape[axis]), grad)
+        return result
+
+
+@register
+class OneHot(_Indexed):
+    """y[..., c] = 1 where indices[...] = c, else 0, for c below `classes`; an index out of range has a row of zeros."""
+
+    name = "one_hot"
+    _indices = 0
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        return (*input_shapes[0], node.attrs["classes"])
+
+    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
+        super().infer_dtype(node, input_dtypes)
+        return node.attrs["dtype"]
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [None]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return compute.one_hot(inputs[0], node.attrs["classes"], node.attrs["dtype"])
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        numbers = np.arange(node.attrs["classes"])
+        return np.asarray(inputs[0][..., None] == numbers, node.attrs["dtype"])
+
+
+def _integer(op: str, what: str, value: Any, least: int | None = None) -> int:
+    try:
+        found = operator.index(value)
+    except TypeError:
+        found = None
+    if found is None or (least is not None and found < least):
+        bound = "" if least is None else f" >= {least}"
+        raise GraphError(f"{op}: {what} must be an integer{bound}, not {value!r}")
+    return found
+
+
+def take_op(x: Node, indices: Node, axis: int = 0) -> Node:
+    """The slices of x along `axis` with the numbers `indices`, of any integer shape: (..., *indices.shape, ...).
+
+    Negative indices count from the end, those out of range are clamped into it. Raises GraphError for no axis.
+    """
+    return Take.make([x, indices], {"axis": _integer("take", "the axis", axis)})
+
+
+def take_along_axis_op(x: Node, indices: Node, axis: int) -> Node:
+    """x at `indices` along `axis`: the indices have x's extents but along that axis; see `take_op` for their range."""
+    return TakeAlongAxis.make([x, indices], {"axis": _integer("take_along_axis", "the axis", axis)})
+
+
+def embedding_op(weight: Node, indices: Node) -> Node:
+    """The rows of `weight`, (entries, width), with the numbers `indices`: (*indices.shape, width)."""
+    return take_op(weight, indices, 0)
+
+
+def one_hot_op(indices: Node, classes: int, dtype: Any = "float32") -> Node:
+    """Ones at the indices along a new last axis of extent `classes`, zeros elsewhere and where they are out of range.
+
+    Raises GraphError for a number of classes below 0 or an unknown dtype.
+    """
+    count = _integer("one_hot", "the number of classes", classes, 0)
+    try:
+        known = str(np.dtype(dtype))
+    except TypeError:
+        known = str(dtype)
+    if known not in DTYPES:
+        raise GraphError(f"one_hot: dtype {known} is not one of {', '.join(DTYPES)}")
+    return OneHot.make([indices], {"classes": count, "dtype": known})

@@ -1,0 +1,216 @@
+"""Several nodes put together along an axis, and one taken apart."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import compute
+from ..compute import Tensor
+from ..errors import GraphError
+from ..graph import DTYPES, Node, Op, Shape, register, shape_error
+from .rules import axes_attribute, resolve_axes
+from .slicing import Key, Slice
+
+WHOLE = (None, None, None)  # the slice of a whole axis
+
+
+def _axis_attribute(op: str, axis: Any) -> int:
+    """An integer as an attribute. Raises GraphError."""
+    try:
+        return operator.index(axis)
+    except TypeError:
+        raise GraphError(f"{op}: the axis must be an integer, not {axis!r}") from None
+
+
+def _axis(node: Node, rank: int) -> int:
+    """The node's axis as a non-negative number. Raises ShapeError."""
+    return resolve_axes(node, (node.attrs["axis"],), rank)[0]
+
+
+def _key_at(axis: int, item: Any) -> Key:
+    """The key of a slice that reads `item` along an axis, and the others whole."""
+    return (*(WHOLE,) * axis, item) if axis >= 0 else (Ellipsis, item, *(WHOLE,) * (-axis - 1))
+
+
+def _at(axis: int, start: int, extent: int) -> tuple[slice, ...]:
+    """NumPy's index of `extent` elements from `start` on along a non-negative axis."""
+    return (*(slice(None),) * axis, slice(start, start + extent))
+
+
+@register
+class Concatenate(Op):
+    """The inputs one behind another along `axis`; their other extents agree."""
+
+    name = "concatenate"
+    dtypes = DTYPES
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        first = input_shapes[0]
+        axis = _axis(node, len(first))
+        for shape in input_shapes:
+            if shape[:axis] + shape[axis + 1 :] != first[:axis] + first[axis + 1 :] or len(shape) != len(
+                first
+            ):
+                raise shape_error(node, f"{first} and {shape} do not join along axis {node.attrs['axis']}")
+        return (*first[:axis], sum(shape[axis] for shape in input_shapes), *first[axis + 1 :])
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        axis = node.attrs["axis"]
+        # What stands before an input is read for its extent alone, so it is never joined.
+        before = Slice.make([node.inputs[0]], {"key": _key_at(axis, (0, 0, None))})
+        grads: list[Node | None] = []
+        for x in node.inputs:
+            grads.append(ConcatPart.make([output_grad, before, x], node.attrs))
+            before = Concatenate.make([before, x], node.attrs)
+        return grads
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return compute.concatenate(inputs, _axis(node, len(shape)))
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        return np.concatenate(inputs, axis=node.attrs["axis"])
+
+
+def _part_start(node: Node, whole: Shape, before: Shape, part: Shape) -> tuple[int, int]:
+    """The axis of a part of a concatenation, and where along it the part begins. Raises ShapeError."""
+    axis = _axis(node, len(whole))
+    if (
+        not len(whole) == len(before) == len(part)
+        or before[axis] + part[axis] > whole[axis]
+        or any(
+            not a == b == c for i, (a, b, c) in enumerate(zip(whole, before, part, strict=True)) if i != axis
+        )
+    ):
+        raise shape_error(
+            node, f"{part} behind {before} is no part of {whole} along axis {node.attrs['axis']}"
+        )
+    return axis, before[axis]
+
+
+@register
+class ConcatPart(Op):
+    """Of a concatenation (or its gradient) the part of like's shape that begins behind `before`, along `axis`: inputs
+    (whole, before, like), of which the last two are read for their shapes."""
+
+    name = "concat_part"
+    dtypes = DTYPES
+    shape_only = (1, 2)
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        _part_start(node, *input_shapes)
+        return input_shapes[2]
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        whole, before, _ = node.inputs
+        return [ConcatPartGradient.make([output_grad, before, whole], node.attrs), None, None]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        axis, start = _part_start(node, *(compute.shape_of(x) for x in inputs))
+        rank = len(shape)
+        starts = tuple(start if a == axis else 0 for a in range(rank))
+        return compute.strided_slice(inputs[0], starts, (1,) * rank, tuple(range(rank)), shape)
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        whole, _, like = inputs
+        axis, start = _part_start(node, *(x.shape for x in inputs))
+        return np.array(whole[_at(axis, start, like.shape[axis])], order="C")
+
+
+@register
+class ConcatPartGradient(Op):
+    """Zeros of like's shape, with the gradient where `concat_part` reads: inputs (gradient, before, like), of which the
+    last two are read for their shapes."""
+
+    name = "concat_part_gradient"
+    dtypes = DTYPES
+    shape_only = (1, 2)
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        part, before, whole = input_shapes
+        _part_start(node, whole, before, part)
+        return whole
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        part, before, _ = node.inputs
+        return [ConcatPart.make([output_grad, before, part], node.attrs), None, None]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        own = compute.shape_of(inputs[0])
+        axis, start = _part_start(node, shape, compute.shape_of(inputs[1]), own)
+        starts = [start if a == axis else 0 for a in range(len(shape))]
+        return compute.strided_place(inputs[0], shape, own, starts, (1,) * len(shape))
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        part, before, like = inputs
+        axis, start = _part_start(node, like.shape, before.shape, part.shape)
+        result = np.zeros(like.shape, part.dtype)
+        result[_at(axis, start, part.shape[axis])] = part
+        return result
+
+
+@register
+class Stack(Op):
+    """The inputs, all of one shape, along a new axis number `axis` of the result."""
+
+    name = "stack"
+    dtypes = DTYPES
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        first = input_shapes[0]
+        for shape in input_shapes:
+            if shape != first:
+                raise shape_error(node, f"shapes differ: {first} and {shape}")
+        axis = _axis(node, len(first) + 1)
+        return (*first[:axis], len(input_shapes), *first[axis:])
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        keys = [_key_at(node.attrs["axis"], i) for i in range(len(node.inputs))]
+        return [Slice.make([output_grad], {"key": key}) for key in keys]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return compute.stack(inputs, _axis(node, len(shape)))
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        return np.stack(inputs, axis=node.attrs["axis"])
+
+
+def _several(op: str, nodes: Any) -> list[Node]:
+    if isinstance(nodes, Node) or not isinstance(nodes, Sequence) or not nodes:
+        raise GraphError(f"{op}: takes a list of one node or more, not {nodes!r}")
+    return list(nodes)
+
+
+def concatenate_op(nodes: Sequence[Node], axis: int = 0) -> Node:
+    """The nodes one behind another along `axis`. Raises GraphError for what is no list of nodes or no axis."""
+    return Concatenate.make(_several("concatenate", nodes), {"axis": _axis_attribute("concatenate", axis)})
+
+
+def stack_op(nodes: Sequence[Node], axis: int = 0) -> Node:
+    """The nodes, all of one shape, along a new axis number `axis` of the result.
+
+    Raises GraphError for what is no list of nodes or no axis.
+    """
+    return Stack.make(_several("stack", nodes), {"axis": _axis_attribute("stack", axis)})
+
+
+def split_op(x: Node, sections: Any, axis: int = 0) -> list[Node]:
+    """x taken apart along `axis`, as by `np.split`: into a number of equal parts, or at a list of indices.
+
+    Raises GraphError for sections that are neither; at the run ShapeError where equal parts do not come out even.
+    """
+    axis = _axis_attribute("split", axis)
+    several = isinstance(sections, (list, tuple))
+    found = axes_attribute("split", sections)
+    if found is None or not (several or found[0] >= 1):
+        raise GraphError(f"split: takes a number of parts >= 1 or a list of indices, not {sections!r}")
+    if several:
+        limits = [None, *found, None]
+        items: list[Any] = [(a, b, None) for a, b in itertools.pairwise(limits)]
+    else:
+        items = [(part, found[0]) for part in range(found[0])]
+    return [Slice.make([x], {"key": _key_at(axis, item)}) for item in items]

@@ -1,0 +1,131 @@
+"""Normalisation: batch, layer, group and root mean square."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .. import compute
+from ..compute import Tensor
+from ..errors import GraphError
+from ..graph import Node, Op, Shape, register, shape_error
+from .arithmetic import add_byconst_op, add_op, mul_op, sub_op
+from .elementary import rsqrt_op
+from .reduction import div_by_extent_op, mean_op, reducesum_op
+from .rules import broadcast_rule
+from .shape import reshape_like_op, reshape_op
+
+
+@register
+class Normalize(Op):
+    """n = (x - mean) / sqrt(var + eps), or n weight + bias; mean and var are x's own along `axes`, where they have
+    extents of 1, as weight and bias do.
+
+    With r = 1 / sqrt(var + eps): dx = r (g - mean(g) - n mean(g n)), of g times weight, which holds what x does through
+    mean and var; they get no gradient of their own. Ioffe and Szegedy (2015), where weight and bias are along the same
+    axes, so that their gradients are the sums that dx needs.
+    """
+
+    name = "normalize"
+    elementwise = True
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        x, *others = input_shapes
+        for shape in others:
+            if broadcast_rule(x, shape) != x:
+                raise shape_error(node, f"{shape} does not broadcast to {x}")
+        return x
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        x, mean, var, *affine = node.inputs
+        axes = node.attrs["axes"]
+        r = rsqrt_op(add_byconst_op(var, node.attrs["eps"]))
+        n = Normalize.make([x, mean, var], node.attrs) if affine else node
+        total = reducesum_op(output_grad, axes, keepdims=True)
+        along = reducesum_op(mul_op(output_grad, n), axes, keepdims=True)
+        centred = sub_op(output_grad, div_by_extent_op(total, x, axes))
+        dx = sub_op(centred, mul_op(n, div_by_extent_op(along, x, axes)))
+        if not affine:
+            return [mul_op(dx, r), None, None]
+        return [mul_op(dx, mul_op(r, affine[0])), None, None, along, total]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return compute.normalize(inputs, node.attrs["eps"])
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        x, mean, var, *affine = inputs
+        n = (x - mean) / np.sqrt(var + x.dtype.type(node.attrs["eps"]))
+        return np.asarray(n * affine[0] + affine[1] if affine else n)
+
+
+def _axes(op: str, axes: Sequence[int]) -> tuple[int, ...]:
+    if isinstance(axes, int):
+        axes = (axes,)
+    if not all(isinstance(axis, int) for axis in axes) or not axes:
+        raise GraphError(f"{op}: axes must be integers, not {axes!r}")
+    return tuple(axes)
+
+
+def statistics_op(x: Node, axes: Sequence[int]) -> tuple[Node, Node]:
+    """Mean and variance (divided by the number of elements) of x along `axes`, which are kept with extent 1."""
+    mean = mean_op(x, axes, keepdims=True)
+    centred = sub_op(x, mean)
+    return mean, mean_op(mul_op(centred, centred), axes, keepdims=True)
+
+
+def batch_norm_op(
+    x: Node, weight: Node | None = None, bias: Node | None = None, axes: Sequence[int] = (0, 2, 3), eps: float = 1e-5
+) -> tuple[Node, Node, Node]:
+    """x normalised along `axes`, all but that of the channels, times weight plus bias (both of the channels' number, or
+    both None); with its mean and variance, axes kept, from which running ones are made.
+
+    Raises GraphError for a weight without a bias.
+    """
+    axes = _axes("batch_norm", axes)
+    if (weight is None) != (bias is None):
+        raise GraphError("batch_norm: weight and bias are both given or both None")
+    mean, var = statistics_op(x, axes)
+    affine = [] if weight is None or bias is None else [reshape_like_op(weight, mean), reshape_like_op(bias, mean)]
+    return Normalize.make([x, mean, var, *affine], {"axes": axes, "eps": float(eps)}), mean, var
+
+
+def _scaled(n: Node, weight: Node | None, bias: Node | None) -> Node:
+    if weight is not None:
+        n = mul_op(n, weight)
+    return n if bias is None else add_op(n, bias)
+
+
+def layer_norm_op(
+    x: Node, weight: Node | None = None, bias: Node | None = None, axes: Sequence[int] = (-1,), eps: float = 1e-5
+) -> Node:
+    """x normalised along its last axes `axes`, times weight plus bias of the shape of these axes: Ba et al. (2016)."""
+    axes = _axes("layer_norm", axes)
+    mean, var = statistics_op(x, axes)
+    return _scaled(Normalize.make([x, mean, var], {"axes": axes, "eps": float(eps)}), weight, bias)
+
+
+def rms_norm_op(x: Node, weight: Node | None = None, axes: Sequence[int] = (-1,), eps: float = 1e-6) -> Node:
+    """x / sqrt(mean(x^2) + eps) along its last axes `axes`, times weight: Zhang and Sennrich (2019)."""
+    axes = _axes("rms_norm", axes)
+    r = rsqrt_op(add_byconst_op(mean_op(mul_op(x, x), axes, keepdims=True), float(eps)))
+    return _scaled(mul_op(x, r), weight, None)
+
+
+def group_norm_op(
+    x: Node, groups: int, weight: Node | None = None, bias: Node | None = None, shape: Shape = (), eps: float = 1e-5
+) -> Node:
+    """x (N, C, *space) normalised over each of `groups` parts of its channels, times weight plus bias (C,): Wu and He
+    (2018). `shape` is x's, of which the number of rows may be -1. Raises GraphError for channels that do not divide."""
+    channels, space = shape[1], shape[2:]
+    if channels % groups:
+        raise GraphError(f"group_norm: {channels} channels do not divide into {groups} groups")
+    parts = reshape_op(x, (-1, groups, channels // groups * int(np.prod(space, dtype=np.int64))))
+    mean, var = statistics_op(parts, (2,))
+    n = reshape_like_op(Normalize.make([parts, mean, var], {"axes": (2,), "eps": float(eps)}), x)
+    wide = (channels,) + (1,) * len(space)
+    return _scaled(
+        n,
+        None if weight is None else reshape_op(weight, wide),
+        None if bias is None else reshape_op(bias, wide),
+    )

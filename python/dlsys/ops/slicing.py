@@ -1,0 +1,334 @@
+"""Slices with steps, and what puts them back: pad, dilate, flip."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import compute
+from ..compute import Tensor
+from ..errors import GraphError
+from ..graph import DTYPES, Node, Op, Shape, register, set_arithmetic, shape_error
+from .indexing import take_op
+from .rules import axes_attribute, real_constant, resolve_axes
+from .state import Parameter
+
+Key = tuple[Any, ...]
+"""A basic index as a hashable attribute: integers, None for a new axis, Ellipsis, (start, stop, step) for a slice and
+(i, n) for part i of n equal parts of an axis."""
+
+
+@dataclass(frozen=True)
+class _Region:
+    """What a key reads of an array: of each axis `counts` elements at starts + steps * i, and the result's shape, whose
+    axis k is the array's axis `axes[k]`, or new where that is None."""
+
+    counts: Shape
+    starts: tuple[int, ...]
+    steps: tuple[int, ...]
+    axes: tuple[int | None, ...]
+    shape: Shape
+
+
+def _region(node: Node, shape: Shape) -> _Region:
+    """The region of an array of `shape` that the node's key means. Raises ShapeError."""
+    key: Key = node.attrs["key"]
+    taken = sum(item is not None and item is not Ellipsis for item in key)
+    if taken > len(shape):
+        raise shape_error(node, f"{taken} indices for an input of {len(shape)} dimensions: {shape}")
+    rest = ((None, None, None),) * (len(shape) - taken)
+    if Ellipsis in key:
+        at = key.index(Ellipsis)
+        key = (*key[:at], *rest, *key[at + 1 :])
+    else:
+        key = (*key, *rest)
+    reads: list[tuple[int, int, int]] = []  # of each axis: count, start, step
+    axes: list[int | None] = []
+    for item in key:
+        axis = len(reads)
+        if item is None:
+            axes.append(None)
+        elif isinstance(item, int):
+            extent = shape[axis]
+            if not -extent <= item < extent:
+                raise shape_error(node, f"index {item} is out of range for axis {axis} of {shape}")
+            reads.append((1, item % extent, 1))
+        else:
+            axes.append(axis)
+            reads.append(_extent_read(node, item, axis, shape))
+    counts, starts, steps = (tuple(read[i] for read in reads) for i in range(3))
+    return _Region(counts, starts, steps, tuple(axes), tuple(1 if a is None else counts[a] for a in axes))
+
+
+def _extent_read(node: Node, item: tuple[Any, ...], axis: int, shape: Shape) -> tuple[int, int, int]:
+    """Count, start and step of a slice or part of an axis."""
+    extent = shape[axis]
+    if len(item) == 2:
+        part, parts = item
+        if extent % parts:
+            raise shape_error(node, f"axis {axis} of {shape} does not split into {parts} equal parts")
+        return extent // parts, part * (extent // parts), 1
+    found = range(*slice(*item).indices(extent))
+    return (len(found), found.start, found.step) if len(found) else (0, 0, 1)
+
+
+def _indices(region: _Region) -> tuple[Any, ...]:
+    """The region as NumPy's index of the whole array, without dropped and new axes."""
+    return tuple(
+        slice(start, start + count * step if start + count * step >= 0 else None, step)
+        for count, start, step in zip(region.counts, region.starts, region.steps, strict=True)
+    )
+
+
+@register
+class Slice(Op):
+    """x[key] by NumPy's basic indexing: integers, slices with any steps, new axes, an ellipsis."""
+
+    name = "slice"
+    dtypes = DTYPES
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        return _region(node, input_shapes[0]).shape
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [SliceGradient.make([output_grad, node.inputs[0]], node.attrs)]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        region = _region(node, compute.shape_of(inputs[0]))
+        return compute.strided_slice(inputs[0], region.starts, region.steps, region.axes, shape)
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        region = _region(node, inputs[0].shape)
+        return np.array(inputs[0][_indices(region)], order="C").reshape(region.shape)
+
+
+@register
+class SliceGradient(Op):
+    """Zeros of like's shape, with the gradient where a slice by the same key reads; like's values are not read."""
+
+    name = "slice_gradient"
+    dtypes = DTYPES
+    shape_only = (1,)
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        grad, like = input_shapes
+        sliced = _region(node, like).shape
+        if grad != sliced:
+            raise shape_error(node, f"the gradient has shape {grad}, the slice of {like} {sliced}")
+        return like
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [Slice.make([output_grad], node.attrs), None]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        region = _region(node, shape)
+        return compute.strided_place(inputs[0], shape, region.counts, region.starts, region.steps)
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        region = _region(node, inputs[1].shape)
+        result = np.zeros(inputs[1].shape, inputs[0].dtype)
+        result[_indices(region)] = inputs[0].reshape(region.counts)
+        return result
+
+
+@register
+class Flip(Op):
+    """x turned round along `axes`, of all for None."""
+
+    name = "flip"
+    dtypes = DTYPES
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        resolve_axes(node, node.attrs["axes"], len(input_shapes[0]))
+        return input_shapes[0]
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [flip_op(output_grad, node.attrs["axes"])]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return compute.flip(inputs[0], resolve_axes(node, node.attrs["axes"], len(shape)))
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        return np.array(np.flip(inputs[0], node.attrs["axes"]), order="C")
+
+
+@register
+class Pad(Op):
+    """x with `padding` = ((before, after), ...), a pair an axis, elements of `value` around it."""
+
+    name = "pad"
+    dtypes = DTYPES
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        shape, padding = input_shapes[0], node.attrs["padding"]
+        if len(padding) != len(shape):
+            raise shape_error(node, f"{len(padding)} pairs of padding for {len(shape)} dimensions: {shape}")
+        return tuple(before + extent + after for extent, (before, after) in zip(shape, padding, strict=True))
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        key = tuple((before, -after if after else None, None) for before, after in node.attrs["padding"])
+        return [Slice.make([output_grad], {"key": key})]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        starts = [before for before, _ in node.attrs["padding"]]
+        own, value = compute.shape_of(inputs[0]), node.attrs["value"]
+        return compute.strided_place(inputs[0], shape, own, starts, (1,) * len(own), value)
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        x, padding = inputs[0], node.attrs["padding"]
+        with np.errstate(over="ignore"):  # a value beyond the dtype's range is infinite
+            value = np.asarray(node.attrs["value"], x.dtype)
+        shape = self.infer_shape(node, [x.shape])
+        result = np.full(shape, value, x.dtype)
+        result[tuple(slice(b, b + n) for (b, _), n in zip(padding, x.shape, strict=True))] = x
+        return result
+
+
+@register
+class Dilate(Op):
+    """x with `dilation` zeros behind every element along `axes`, whose extents grow by 1 + dilation."""
+
+    name = "dilate"
+    dtypes = DTYPES
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        steps = _dilation_steps(node, len(input_shapes[0]))
+        return tuple(extent * step for extent, step in zip(input_shapes[0], steps, strict=True))
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [Undilate.make([output_grad], node.attrs)]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        steps = _dilation_steps(node, len(shape))
+        return compute.strided_place(inputs[0], shape, compute.shape_of(inputs[0]), (0,) * len(shape), steps)
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        x = inputs[0]
+        result = np.zeros(self.infer_shape(node, [x.shape]), x.dtype)
+        result[tuple(slice(None, None, step) for step in _dilation_steps(node, x.ndim))] = x
+        return result
+
+
+@register
+class Undilate(Op):
+    """Every (1 + dilation)th element of x along `axes`, whose extents must be multiples of that: undoes `dilate`."""
+
+    name = "undilate"
+    dtypes = DTYPES
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        shape = input_shapes[0]
+        steps = _dilation_steps(node, len(shape))
+        for axis, (extent, step) in enumerate(zip(shape, steps, strict=True)):
+            if extent % step:
+                raise shape_error(node, f"axis {axis} of {shape} is not a multiple of 1 + dilation = {step}")
+        return tuple(extent // step for extent, step in zip(shape, steps, strict=True))
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [Dilate.make([output_grad], node.attrs)]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        rank = len(shape)
+        steps = _dilation_steps(node, rank)
+        return compute.strided_slice(inputs[0], (0,) * rank, steps, tuple(range(rank)), shape)
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        x = inputs[0]
+        return np.array(x[tuple(slice(None, None, s) for s in _dilation_steps(node, x.ndim))], order="C")
+
+
+def _dilation_steps(node: Node, rank: int) -> tuple[int, ...]:
+    axes, dilation = resolve_axes(node, node.attrs["axes"], rank), node.attrs["dilation"]
+    return tuple(1 + dilation if axis in axes else 1 for axis in range(rank))
+
+
+def slice_op(x: Node, key: Any) -> Node:
+    """x[key] by NumPy's basic indexing: an integer, a slice, None (a new axis), `...`, or a tuple of them.
+
+    Raises GraphError for a key of something else; at the run ShapeError for an integer that is out of range.
+    """
+    items = key if isinstance(key, tuple) else (key,)
+    found = tuple(_key_item(item) for item in items)
+    if found.count(Ellipsis) > 1:
+        raise GraphError("slice: an index has one ellipsis at most")
+    return Slice.make([x], {"key": found})
+
+
+def _key_item(item: Any) -> Any:
+    if item is None or item is Ellipsis:
+        return item
+    try:
+        if isinstance(item, slice):
+            limits = tuple(
+                None if limit is None else operator.index(limit)
+                for limit in (item.start, item.stop, item.step)
+            )
+            if limits[2] == 0:
+                raise GraphError("slice: a step of 0")
+            return limits
+        if not isinstance(item, (bool, np.bool_)):
+            return operator.index(item)
+    except TypeError:
+        pass
+    what = "a node or array" if isinstance(item, (Node, np.ndarray, list)) else repr(item)
+    raise GraphError(
+        f"slice: an index is of integers, slices, None and ..., not {what}; "
+        "integers in a node or array index the first axis alone, x[indices], or take_op any axis"
+    )
+
+
+def _getitem(x: Node, key: Any) -> Node:
+    """x[key]: `slice_op`, or `take_op` along the first axis for a node, array or list of integers."""
+    if isinstance(key, Node):
+        return take_op(x, key)
+    if isinstance(key, list) or (isinstance(key, np.ndarray) and key.ndim):
+        indices = np.asarray(key, np.int64) if isinstance(key, list) and not key else np.asarray(key)
+        if indices.dtype.kind not in "iu":
+            raise GraphError(f"slice: an index array must be of integers, not {indices.dtype}")
+        return take_op(x, Parameter(indices.astype(np.int64), "indices"))
+    return slice_op(x, key)
+
+
+def flip_op(x: Node, axes: Any = None) -> Node:
+    """x turned round along `axes`: None (all), an int or a tuple. Raises GraphError for axes that are no integers."""
+    return Flip.make([x], {"axes": axes_attribute("flip", axes)})
+
+
+def pad_op(x: Node, padding: Any, value: float = 0.0) -> Node:
+    """x with `value` around it: padding is ((before, after), ...), a pair for every axis, as `np.pad` takes it.
+
+    Raises GraphError for padding that is no such pairs, or negative.
+    """
+    try:
+        pairs = tuple((operator.index(before), operator.index(after)) for before, after in padding)
+    except (TypeError, ValueError):
+        raise GraphError(f"pad: padding must be a pair (before, after) an axis, not {padding!r}") from None
+    if any(extent < 0 for pair in pairs for extent in pair):
+        raise GraphError(f"pad: padding must not be negative: {padding!r}")
+    return Pad.make([x], {"padding": pairs, "value": real_constant("pad", value)})
+
+
+def _dilation(op: str, axes: Any, dilation: Any) -> dict[str, Any]:
+    try:
+        zeros = operator.index(dilation)
+    except TypeError:
+        zeros = -1
+    if zeros < 0:
+        raise GraphError(f"{op}: dilation must be an integer >= 0, not {dilation!r}")
+    return {"axes": axes_attribute(op, axes), "dilation": zeros}
+
+
+def dilate_op(x: Node, axes: Any, dilation: int) -> Node:
+    """x with `dilation` zeros behind every element along `axes` (None: all). Raises GraphError."""
+    return Dilate.make([x], _dilation("dilate", axes, dilation))
+
+
+def undilate_op(x: Node, axes: Any, dilation: int) -> Node:
+    """Every (1 + dilation)th element of x along `axes` (None: all). Raises GraphError."""
+    return Undilate.make([x], _dilation("undilate", axes, dilation))
+
+
+set_arithmetic({"[]": _getitem})

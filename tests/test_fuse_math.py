@@ -1,0 +1,95 @@
+"""Kernels with conditions, casts and maxima in them: what is fused, and whether their loops are vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from dlsys import autodiff as ad
+from dlsys import schedule, tvm_op
+from dlsys.executor.kernels import kernel_spec
+from dlsys.graph import Node, Shape
+from dlsys.passes import PASSES, run_passes, typed_graph
+from dlsys.passes.fuse import Group, fuse
+from helpers import evaluate
+
+
+def groups(outputs: list[Node], fed: dict[Node, tuple[Shape, str]]) -> tuple[list[Group], Any]:
+    graph = run_passes(typed_graph(outputs, [], fed), tuple(PASSES))
+    return fuse(graph), graph
+
+
+def test_conditions_join_what_they_select() -> None:
+    a, b, x = (ad.Variable(name) for name in "abx")
+    kind = dict.fromkeys((a, b, x), ((64, 257), "float32"))
+    cases: list[tuple[list[Node], list[str]]] = [
+        ([ad.where_op(x > 0, a, b)], ["greater_where"]),
+        (
+            [ad.where_op(ad.logical_and_op(x > 0, a < b), a, b) * 2.0],
+            ["greater_less_logical_and_where_mul_byconst"],
+        ),
+        (ad.gradients(ad.clip_op(x, -1, 1), [x]), ["greater_equal_less_equal_logical_and_where"]),
+        ([ad.sum_op(ad.cast_op(x > 0, "float32"), 0)], ["greater_cast_reducesum"]),
+        ([ad.softmax_op(ad.where_op(x > 0, a, -1e9))], ["greater_where", "softmax"]),
+        ([ad.where_op(x > 0, a, b), x > 0], ["greater", "where"]),  # what is stored is of one dtype
+        ([ad.argmax_op(x, 1)], ["argmax"]),
+    ]
+    for outputs, names in cases:
+        found, graph = groups(outputs, {node: kind[node] for node in (a, b, x) if node in below(outputs)})
+        assert sorted(group.name for group in found) == names
+        for group in found:
+            assert len({graph.dtypes[node] for node in group.outputs}) == 1
+
+
+def below(outputs: list[Node]) -> set[Node]:
+    return set(ad.find_topo_sort(outputs))
+
+
+def test_a_product_takes_a_condition_into_its_epilogue() -> None:
+    x, w, m = (ad.Variable(name) for name in "xwm")
+    product = x @ w
+    fed = {x: ((12, 20), "float32"), w: ((20, 33), "float32"), m: ((12, 33), "float32")}
+    output = ad.where_op(ad.logical_and_op(product > 0, m > 0.5), product, product * 0.1)
+    (group,), _ = groups([output], fed)
+    assert group.kind == "contraction"
+    random = np.random.default_rng(3)
+    arrays = {node: random.uniform(-1, 1, shape).astype(dtype) for node, (shape, dtype) in fed.items()}
+    (value,) = ad.Executor([output]).run(arrays, convert_to_numpy_ret_vals=True)
+    np.testing.assert_allclose(value, evaluate([output], arrays)[0], rtol=1e-5, atol=1e-5)
+
+
+def test_no_output_lies_on_an_input_of_another_dtype() -> None:
+    x = ad.Variable("x", dtype="int32")
+    output = ad.cast_op(x, "float32")
+    (group,), graph = groups([output], {x: ((8,), "int32")})
+    assert group.overwritable(group.outputs[0], graph.shapes) == []
+    c, y = ad.Variable("c", dtype="bool"), ad.Variable("y")
+    chosen = ad.where_op(c, y, y * 2.0)
+    (group,), graph = groups([chosen], {c: ((8,), "bool"), y: ((8,), "float32")})
+    assert group.overwritable(group.outputs[0], graph.shapes) == [y]
+
+
+def test_loops_are_packed() -> None:
+    """Rules and vectors of what has conditions in it, and of maxima along both axes."""
+    a, b, x = (ad.Variable(name) for name in "abx")
+    lanes = schedule.machine_of(schedule.host_target()).lanes("float32")
+    cases: list[tuple[Node, str, str]] = [
+        (ad.where_op(x > 0, a, b), "elementwise", "fcmp"),
+        (x > 0, "elementwise", "fcmp"),
+        (ad.max_op(x, 1), "reduction", "smax"),
+        (ad.max_op(x, 0), "reduction", "smax"),
+        (ad.argmax_op(x, 1), "reduction", "smin"),
+        (ad.erf_op(x), "elementwise", "fmul"),
+        (ad.var_op(x, 0), "reduction", "fmul"),
+    ]
+    for node, rule, instruction in cases:
+        fed = {n: ((1000, 1000), "float32") for n in (a, b, x) if n in below([node])}
+        found, graph = groups([node], fed)
+        assert len(found) == 1
+        (kernel,) = tvm_op.build([kernel_spec(found[0], graph, False)])
+        assert kernel.rule == rule, node.op.name
+        lines = [line for line in kernel.source("ll").splitlines() if instruction in line]
+        widths = [
+            int(part.split(" x ")[0]) for line in lines for part in line.split("<")[1:] if " x " in part
+        ]
+        assert widths and max(widths) >= lanes, (node.op.name, widths)

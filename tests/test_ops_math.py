@@ -1,0 +1,409 @@
+"""Elementary functions, comparisons, selections and reductions: against PyTorch, and NumPy where values are special."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from dlsys import autodiff as ad
+from dlsys import compute, tvm_op
+from dlsys.errors import DTypeError, GraphError, ShapeError
+from dlsys.graph import DTYPES, FLOATS, Node, Shape
+from helpers import error_of, evaluate
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+LIMITS = {"float32": 1e-4, "float64": 1e-9}
+FEW = settings(max_examples=2, derandomize=True, deadline=None)
+Function = Callable[..., Any]
+
+F = torch.nn.functional
+UNARY: dict[str, tuple[Function, Function]] = {
+    "rsqrt": (lambda x: ad.rsqrt_op(x * x + 0.1), lambda x: torch.rsqrt(x * x + 0.1)),
+    "abs": (ad.abs_op, torch.abs),
+    "sign": (ad.sign_op, torch.sign),
+    "erf": (ad.erf_op, torch.erf),
+    "sin": (ad.sin_op, torch.sin),
+    "cos": (ad.cos_op, torch.cos),
+    "expm1": (ad.expm1_op, torch.expm1),
+    "log1p": (lambda x: ad.log1p_op(x * x), lambda x: torch.log1p(x * x)),
+    "floor": (ad.floor_op, torch.floor),
+    "leaky_relu": (lambda x: ad.leaky_relu_op(x, 0.2), lambda x: F.leaky_relu(x, 0.2)),
+    "elu": (lambda x: ad.elu_op(x, 0.7), lambda x: F.elu(x, 0.7)),
+    "gelu": (ad.gelu_op, F.gelu),
+    "gelu_tanh": (lambda x: ad.gelu_op(x, "tanh"), lambda x: F.gelu(x, approximate="tanh")),
+    "silu": (ad.silu_op, F.silu),
+    "softplus": (ad.softplus_op, F.softplus),
+    "clip": (lambda x: ad.clip_op(x, -1.0, 0.5), lambda x: torch.clamp(x, -1.0, 0.5)),
+    "clip_low": (lambda x: ad.clip_op(x, low=-0.5), lambda x: torch.clamp(x, min=-0.5)),
+    "where": (
+        lambda x: ad.where_op(x > 0.0, ad.exp_op(x), x * 2.0),
+        lambda x: torch.where(x > 0, x.exp(), x * 2),
+    ),
+    "cast": (
+        lambda x: ad.cast_op(ad.cast_op(x, "float32"), "float64") * 3.0,
+        lambda x: x.to(torch.float32).to(torch.float64) * 3,
+    ),
+    "constant_power": (lambda x: 2.0**x, lambda x: 2.0**x),
+}
+BINARY: dict[str, tuple[Function, Function]] = {
+    "power": (lambda a, b: ad.power_op(ad.abs_op(a) + 0.1, b), lambda a, b: torch.pow(torch.abs(a) + 0.1, b)),
+    "maximum": (ad.maximum_op, torch.maximum),
+    "minimum": (ad.minimum_op, torch.minimum),
+    "where": (lambda a, b: ad.where_op(a < b, a * b, b), lambda a, b: torch.where(a < b, a * b, b)),
+}
+
+
+def reductions(axis: int) -> dict[str, tuple[Function, Function]]:
+    return {
+        "max": (lambda x: ad.max_op(x, axis), lambda x: torch.amax(x, axis)),
+        "min": (lambda x: ad.min_op(x, axis, True), lambda x: torch.amin(x, axis, True)),
+        "max_all": (ad.max_op, torch.amax),
+        "sum": (lambda x: ad.sum_op(x, axis), lambda x: x.sum(axis)),
+        "mean": (lambda x: ad.mean_op(x, axis, True), lambda x: x.mean(axis, True)),
+        "var": (lambda x: ad.var_op(x, axis), lambda x: x.var(axis)),
+        "var_all": (lambda x: ad.var_op(x, correction=0), lambda x: x.var(correction=0)),
+        "std": (lambda x: ad.std_op(x, axis, True, 0.5), lambda x: x.var(axis, correction=0, keepdim=True).sqrt()
+                * math.sqrt(x.shape[axis] / (x.shape[axis] - 0.5))),
+        "logsumexp": (lambda x: ad.logsumexp_op(x, axis), lambda x: torch.logsumexp(x, axis)),
+        "softmax": (lambda x: ad.softmax_op(x, axis), lambda x: torch.softmax(x, axis)),
+        "log_softmax": (lambda x: ad.log_softmax_op(x, axis), lambda x: torch.log_softmax(x, axis)),
+    }  # fmt: skip
+
+
+def check(functions: dict[str, tuple[Function, Function]], arrays: Sequence[np.ndarray], dtype: str) -> None:
+    """All of them and their gradients, in one executor against PyTorch; gradients of gradients: test_ops.py."""
+    arrays = [np.asarray(array, dtype) for array in arrays]
+    variables = [ad.Variable(f"x{i}") for i in range(len(arrays))]
+    wanted: list[tuple[str, Node, torch.Tensor]] = []
+    for name, (ours, theirs) in functions.items():
+        if dtype == "float32" and name == "cast":
+            continue
+        tensors = [torch.tensor(array, requires_grad=True) for array in arrays]
+        result, expected = ours(*variables), theirs(*tensors)
+        wanted.append((name, result, expected))
+        grads = ad.gradients(result * result, variables)
+        firsts = torch.autograd.grad((expected * expected).sum(), tensors)
+        wanted += [(f"{name}, gradient", *pair) for pair in zip(grads, firsts, strict=True)]
+    executor = ad.Executor([node for _, node, _ in wanted])
+    found = executor.run(dict(zip(variables, arrays, strict=True)), convert_to_numpy_ret_vals=True)
+    for (name, _, expected), value in zip(wanted, found, strict=True):
+        want = expected.detach().numpy()
+        assert (value.shape, str(value.dtype)) == (want.shape, dtype), name
+        limit, size = LIMITS[dtype], float(np.abs(want[np.isfinite(want)]).max(initial=1.0))
+        np.testing.assert_allclose(value, want, rtol=limit, atol=limit * size * 1e-2, err_msg=name)
+
+
+SHAPES = st.lists(st.integers(1, 6), min_size=0, max_size=3).map(tuple)
+
+
+def drawn(shape: Shape, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).uniform(-3, 3, shape)
+
+
+@FEW
+@given(SHAPES, st.integers(0, 99), st.sampled_from(FLOATS))
+def test_functions_of_one_value_are_pytorchs(shape: Shape, seed: int, dtype: str) -> None:
+    check(UNARY, [drawn(shape, seed)], dtype)
+
+
+@FEW
+@given(
+    st.sampled_from([((), (3,)), ((4, 1), (1, 5)), ((3, 7), (7,))]),
+    st.integers(0, 99),
+    st.sampled_from(FLOATS),
+)
+def test_functions_of_two_values_are_pytorchs(shapes: tuple[Shape, Shape], seed: int, dtype: str) -> None:
+    check(BINARY, [drawn(shapes[0], seed), drawn(shapes[1], seed + 1)], dtype)
+
+
+@FEW
+@given(st.lists(st.integers(2, 9), min_size=1, max_size=3), st.data(), st.sampled_from(FLOATS))
+def test_reductions_are_pytorchs(shape: list[int], data: st.DataObject, dtype: str) -> None:
+    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+    check(reductions(axis), [drawn(tuple(shape), 7)], dtype)
+
+
+def test_rows_and_columns_longer_than_vectors() -> None:
+    for axis in (0, 1):
+        check(reductions(axis), [drawn((70, 67), 3)], "float32")
+
+
+def test_ties_share_the_gradient() -> None:
+    a, b = np.array([1.0, 2.0, 2.0, np.nan]), np.array([1.0, 3.0, 1.0, 0.0])
+    both = {name: BINARY[name] for name in ("maximum", "minimum")}
+    check(both, [a, b], "float64")
+    x = np.array([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0], [0.0, -1.0, -1.0], [np.nan, 1.0, 2.0]])
+    check({name: reductions(1)[name] for name in ("max", "min", "max_all")}, [x], "float64")
+
+
+def test_gradients_at_edges_are_pytorchs() -> None:
+    x = np.array([-1.0, 0.5, 0.0, -0.5, 2.0])
+    names = ("abs", "sign", "clip", "clip_low", "leaky_relu", "elu", "where")
+    check({name: UNARY[name] for name in names}, [x], "float64")
+    powers = {"power": (ad.power_op, torch.pow)}
+    check(powers, [np.array([0.0, 0.0, 2.0, -2.0, 1.0]), np.array([0.0, 2.0, 0.0, 2.0, -1.0])], "float64")
+    constant = {"std": (lambda v: ad.std_op(v, 0), lambda v: v.std(0))}
+    check(constant, [np.array([[1.0, 1.0], [1.0, 3.0]])], "float64")
+
+
+def test_nothing_leaks_from_the_side_not_taken() -> None:
+    x, y, c = ad.Variable("x"), ad.Variable("y"), ad.Variable("c", dtype="bool")
+    chosen = ad.where_op(c, ad.log_op(x), y)
+    array, held = np.array([2.0, -1.0, 0.0]), np.array([True, False, False])
+    for ctx in ("cpu", "numpy"):
+        with np.errstate(all="ignore"):
+            value, upper, lower = ad.Executor([chosen, *ad.gradients(chosen, chosen.inputs[1:])], ctx).run(
+                {x: array, y: array, c: held}, convert_to_numpy_ret_vals=True
+            )
+        np.testing.assert_allclose(value, [math.log(2.0), -1.0, 0.0], rtol=1e-6)
+        np.testing.assert_array_equal(upper, [1, 0, 0])
+        np.testing.assert_array_equal(lower, [0, 1, 1])
+    g = ad.Variable("g")
+    leaked = np.array([np.nan, np.inf, 1.0])
+    grads = ad.gradients(ad.where_op(c, x, 0.0) * g, [x])
+    found = ad.Executor(grads).run({x: array, c: held, g: leaked[[2, 0, 1]]}, convert_to_numpy_ret_vals=True)
+    np.testing.assert_array_equal(found[0], [1, 0, 0])
+
+
+SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 2.5, -2.5, 1e30, -1e30, 1e-30], "float32")
+
+
+def test_special_values_are_numpys() -> None:
+    x, y = ad.Variable("x"), ad.Variable("y")
+    a, b = (grid.ravel() for grid in np.meshgrid(SPECIAL, SPECIAL))
+    pairs: list[tuple[Node, Function]] = [
+        (ad.equal_op(x, y), np.equal),
+        (ad.not_equal_op(x, y), np.not_equal),
+        (x < y, np.less),
+        (x <= y, np.less_equal),
+        (x > y, np.greater),
+        (x >= y, np.greater_equal),
+        (ad.equal_op(x, x), lambda a, b: a == a),
+        (ad.not_equal_op(x, x), lambda a, b: a != a),
+        (x >= x, lambda a, b: a >= a),
+        (x < x, lambda a, b: a < a),
+        (x <= 1, lambda a, b: a <= 1),
+        (1 < x, lambda a, b: a > 1),  # noqa: SIM300
+        (ad.maximum_op(x, y), np.maximum),
+        (ad.minimum_op(x, y), np.minimum),
+        (ad.power_op(x, y), np.power),
+        (ad.abs_op(x), lambda a, b: np.abs(a)),
+        (ad.sign_op(x), lambda a, b: np.sign(a)),
+        (ad.floor_op(x), lambda a, b: np.floor(a)),
+        (ad.rsqrt_op(x), lambda a, b: 1 / np.sqrt(a)),
+        (ad.expm1_op(x), lambda a, b: np.expm1(a)),
+        (ad.log1p_op(x), lambda a, b: np.log1p(a)),
+        (ad.erf_op(x), lambda a, b: np.vectorize(math.erf)(a)),
+        (ad.sin_op(x * 1e-20), lambda a, b: np.sin(a * np.float32(1e-20))),
+        (ad.clip_op(x, -1, 2), lambda a, b: np.clip(a, -1, 2)),
+        (ad.clip_op(x, 2, -1), lambda a, b: np.clip(a, 2, -1)),
+        (ad.leaky_relu_op(x), lambda a, b: np.where(a > 0, a, a * np.float32(0.01))),
+        (ad.elu_op(x), lambda a, b: np.where(a > 0, a, np.expm1(a))),
+        (ad.softplus_op(x), lambda a, b: np.logaddexp(a, np.float32(0))),
+        (ad.where_op(ad.logical_or_op(x > y, ad.logical_not_op(ad.equal_op(x, x))), x, y),
+         lambda a, b: np.where((a > b) | (a != a), a, b)),
+        (ad.cast_op(x, "bool"), lambda a, b: a.astype("bool")),
+        (ad.max_op(x), lambda a, b: a.max()),
+        (ad.min_op(x), lambda a, b: a.min()),
+    ]  # fmt: skip
+    for ctx in ("cpu", "numpy"):
+        with np.errstate(all="ignore"):
+            executor = ad.Executor([node for node, _ in pairs], ctx)
+            found = executor.run({x: a, y: b}, convert_to_numpy_ret_vals=True)
+            for (node, reference), value in zip(pairs, found, strict=True):
+                want = reference(a, b)
+                np.testing.assert_allclose(value, want, rtol=1e-6, err_msg=f"{node.op.name} {ctx}")
+
+
+def rows_with(*specials: float) -> np.ndarray:
+    """A row for every special value and place of it, in short and long rows."""
+    rows = []
+    for special in specials:
+        for place in (0, 3, 4):
+            row = np.linspace(-1, 1, 5)
+            row[place] = special
+            rows.append(row)
+    return np.array(rows)
+
+
+def test_extrema_keep_nan_and_find_the_first() -> None:
+    short = rows_with(np.nan, np.inf, -np.inf, 1.0, -1.0)
+    both = [short, np.tile(short, (1, 20)), np.full((3, 70), -np.inf), np.array([[-0.0, 0.0]])]
+    for dtype, parts in (("float32", both), ("float64", both[:1])):
+        for array in (part.astype(dtype) for part in parts):
+            x = ad.Variable("x")
+            nodes: list[Node] = []
+            wants: list[Any] = []
+            for axis in (0, 1, None):
+                nodes += [
+                    ad.max_op(x, axis),
+                    ad.min_op(x, axis),
+                    ad.argmax_op(x, axis),
+                    ad.argmin_op(x, axis, True),
+                ]
+                wants += [
+                    array.max(axis),
+                    array.min(axis),
+                    array.argmax(axis),
+                    array.argmin(axis, keepdims=True),
+                ]
+            found = ad.Executor(nodes).run({x: array}, convert_to_numpy_ret_vals=True)
+            for node, value, want in zip(nodes, found, wants, strict=True):
+                assert value.dtype == want.dtype
+                np.testing.assert_array_equal(value, want, err_msg=f"{node.op.name} {node.attrs}")
+
+
+def test_logsumexp_of_infinities_and_of_large_numbers() -> None:
+    inf = np.inf
+    array = np.array([[-inf, -inf, -inf], [inf, 0, 1], [-inf, 0, 1], [np.nan, 0, inf], [1e4, 1e4, -1e4]])
+    x = ad.Variable("x")
+    for axis in (0, 1, None):
+        want = torch.logsumexp(torch.tensor(array), (0, 1) if axis is None else axis).numpy()
+        for ctx in ("cpu", "numpy"):
+            (value,) = ad.Executor([ad.logsumexp_op(x, axis)], ctx).run(
+                {x: array}, convert_to_numpy_ret_vals=True
+            )
+            np.testing.assert_allclose(value, want, rtol=1e-12)
+    node = ad.logsumexp_op(x, 0)
+    assert evaluate([node], {x: np.zeros((0, 2))})[0].tolist() == [-inf, -inf]
+    (value,) = ad.Executor([node]).run({x: np.zeros((0, 2))}, convert_to_numpy_ret_vals=True)
+    assert value.tolist() == [-inf, -inf]
+
+
+def test_reductions_of_nothing() -> None:
+    x = ad.Variable("x")
+    for function, name in ((ad.max_op, "reducemax"), (ad.argmin_op, "argmin")):
+        for axis, shape in ((0, (0, 3)), (None, (0,)), (1, (2, 0))):
+            node = function(x, axis)
+            text = error_of(ShapeError, node.op.infer_shape, node, [shape])
+            assert text.startswith(f"{name}: {shape} has nothing along axes")
+        assert function(x, 1).op.infer_shape(function(x, 1), [(0, 3)]) == (0,)
+    nodes = [ad.mean_op(x, 0), ad.var_op(x, 0), ad.std_op(x, 0), ad.sum_op(x, 0)]
+    found = ad.Executor(nodes).run({x: np.zeros((0, 3), "float32")}, convert_to_numpy_ret_vals=True)
+    assert all(np.isnan(value).all() for value in found[:3]) and found[3].tolist() == [0, 0, 0]
+    (value,) = ad.Executor([ad.var_op(x, 0)]).run(
+        {x: np.ones((1, 2), "float32")}, convert_to_numpy_ret_vals=True
+    )
+    assert np.isnan(value).all()  # nothing is left to divide by
+
+
+def test_variance_of_numbers_far_from_zero() -> None:
+    array = (np.random.default_rng(1).standard_normal((5, 300)) + 1e4).astype("float32")
+    x = ad.Variable("x")
+    (value,) = ad.Executor([ad.var_op(x, 1)]).run({x: array}, convert_to_numpy_ret_vals=True)
+    np.testing.assert_allclose(value, array.astype("float64").var(1, ddof=1), rtol=1e-4)
+
+
+def test_functions_are_accurate() -> None:
+    """Errors relative to the result, over what is neither 0 nor infinite; measured: 9e-8 and 3e-15."""
+    grid = np.concatenate(
+        [np.linspace(-7, 7, 20001), np.geomspace(1e-30, 1, 2000), -np.geomspace(1e-30, 0.9, 2000)]
+    )
+    references: dict[str, Function] = {"erf": np.vectorize(math.erf), "expm1": np.expm1, "log1p": np.log1p}
+    for name, reference in references.items():
+        for dtype, limit in (("float32", 3e-7), ("float64", 1e-14)):
+            x = grid[grid > -1].astype(dtype) if name == "log1p" else grid.astype(dtype)
+            spec = tvm_op.KernelSpec(name, (name,), ((x.shape, dtype),), getattr(compute, name))
+            result = np.empty_like(x)
+            tvm_op.build([spec])[0](x, result)
+            want = reference(x.astype("float64"))
+            error = np.abs(result - want) / np.maximum(np.abs(want), 1e-300)
+            assert error.max() <= limit, (name, dtype, error.max(), x[error.argmax()])
+
+
+# Dtypes
+
+
+def test_casts_are_numpys() -> None:
+    arrays = {
+        "float32": np.array([0.0, -0.0, 1.9, -1.9, 7.0, np.nan, 1e-40], "float32"),
+        "float64": np.array([0.0, 0.1, 2.9, 1e300, -3.5], "float64"),
+        "int32": np.array([0, 1, -1, 2**31 - 1, -(2**31)], "int32"),
+        "int64": np.array([0, 1, -1, 2**40 + 3, -(2**40)], "int64"),
+        "uint32": np.array([0, 1, 2**32 - 1, 2**31], "uint32"),
+        "bool": np.array([True, False]),
+    }
+    for source, array in arrays.items():
+        x = ad.Variable("x", dtype=source)
+        for ctx in ("cpu", "numpy"):
+            executor = ad.Executor([ad.cast_op(x, dtype) for dtype in DTYPES], ctx)
+            with np.errstate(all="ignore"):
+                found = executor.run({x: array}, convert_to_numpy_ret_vals=True)
+                for dtype, value in zip(DTYPES, found, strict=True):
+                    want = array.astype(dtype)
+                    known = np.ones(array.shape, bool)  # elsewhere NumPy's is the machine's
+                    if source in FLOATS and dtype not in (*FLOATS, "bool"):
+                        known = np.isfinite(array) & (np.abs(array) < 2**31)
+                    assert value.dtype == want.dtype
+                    np.testing.assert_array_equal(
+                        value[known], want[known], err_msg=f"{source} {dtype} {ctx}"
+                    )
+
+
+def test_casts_take_gradients_back_between_floats() -> None:
+    x = ad.Variable("x")
+    single = ad.cast_op(x, "float32")
+    grads = ad.gradients(ad.cast_op(single * single, "float64") * 2.0, [x, single])
+    found = ad.Executor(grads).run({x: np.array([1.5, -2.0])}, convert_to_numpy_ret_vals=True)
+    assert [str(value.dtype) for value in found] == ["float64", "float32"]
+    for value in found:
+        np.testing.assert_array_equal(value, [6.0, -8.0])
+    assert ad.cast_op(x, "int64").op.gradient(ad.cast_op(x, "int64"), x) == [None]
+
+
+def test_integers_count_and_wrap_as_numpys() -> None:
+    random = np.random.default_rng(2)
+    for dtype, low, high in (("int32", -9, 9), ("int64", -(2**40), 2**40), ("uint32", 0, 2**32)):
+        a, b = (random.integers(low, high, (3, 5)).astype(dtype) for _ in range(2))
+        x, y = ad.Variable("x", dtype=dtype), ad.Variable("y", dtype=dtype)
+        nodes = [x + y, x - y, x * y, -x, x + 3, x * 5, ad.sum_op(x, 0), ad.max_op(x, 1), ad.min_op(x), x < 3]
+        nodes += [ad.maximum_op(x, 4), ad.clip_op(x, 1, 5), ad.abs_op(x), ad.sign_op(x), ad.argmax_op(x, 0)]
+        three, five, four = (np.asarray(c, dtype) for c in (3, 5, 4))
+        wants = [
+            a + b,
+            a - b,
+            a * b,
+            -a,
+            a + three,
+            a * five,
+            a.sum(0, dtype=dtype),
+            a.max(1),
+            a.min(),
+            a < 3,
+        ]
+        wants += [np.maximum(a, four), np.clip(a, 1, 5).astype(dtype), np.abs(a), np.sign(a), a.argmax(0)]
+        for ctx in ("cpu", "numpy"):
+            found = ad.Executor(nodes, ctx).run({x: a, y: b}, convert_to_numpy_ret_vals=True)
+            for node, value, want in zip(nodes, found, wants, strict=True):
+                assert value.dtype == want.dtype, (node, dtype)
+                np.testing.assert_array_equal(value, want, err_msg=f"{node.op.name} {dtype} {ctx}")
+
+
+def test_wrong_dtypes_and_arguments_are_named() -> None:
+    x, y = ad.Variable("x"), ad.Variable("y")
+    wrong = [
+        (x + 0.5, ["int32"], "0.5 is no int32, which x is"),
+        (x - 1, ["uint32"], "-1 is no uint32"),
+        (ad.clip_op(x, 0.5), ["int64"], "0.5 is no int64"),
+        (x / y, ["int32", "int32"], "x is int32"),
+        (ad.sum_op(x), ["bool"], "x is bool"),
+        (x < y, ["float32", "int32"], "dtypes differ"),
+        (ad.logical_and_op(x, y), ["float32", "bool"], "x is float32, not one of bool"),
+        (ad.where_op(x, y, y), ["float32"] * 3, "the condition x is float32, not bool"),
+        (ad.where_op(x, y, x), ["bool", "float32", "bool"], "y is float32, x is bool"),
+    ]
+    for node, dtypes, part in wrong:
+        assert part in error_of(DTypeError, node.op.infer_dtype, node, dtypes)
+    assert "approximate" in error_of(GraphError, ad.gelu_op, x, "erf")
+    assert "neither" in error_of(GraphError, ad.clip_op, x)
+    assert "NaN" in error_of(GraphError, ad.clip_op, x, np.nan)
+    assert "complex64" in error_of(GraphError, ad.cast_op, x, "complex64")
+    assert "axis" in error_of(GraphError, ad.argmax_op, x, (0, 1))
+    assert "axis" in error_of(GraphError, ad.softmax_op, x, None)
+    assert "input 1 must be a node" in error_of(GraphError, ad.maximum_op, x, "1")
+    error_of(TypeError, lambda: x < "1")
+    assert ad.softmax_op(x).op is ad.softmax_op(x, -1).op and ad.softmax_op(x).attrs == {}
