@@ -1,22 +1,49 @@
-"""Data sets: found in a directory, the cache, at a mirror, or embedded; always verified, never unpickled."""
+"""Data sets: found in a directory, the cache, at a mirror, or embedded; always verified, never unpickled.
+
+`DataLoader` makes batches of them, in an order that a seed fixes.
+"""
 
 from __future__ import annotations
 
 from ..system import cache_folder
+from .cifar10 import CIFAR10
+from .dataset import DataArgumentError, Dataset, Subset, TensorDataset, default_collate, random_split
 from .files import Collection, UnavailableError, fetch, find, verify
 from .idx import parse_idx, read_idx
+from .loader import DataLoader
 from .mnist import MNIST, mnist, one_hot
+from .text import CharacterText, Dictionary, SequenceDataset, WordText, batchify, get_batch
+from .transforms import Compose, Normalize, RandomCrop, RandomFlipHorizontal, RandomHorizontalFlip
 
 __all__ = [
+    "CIFAR10",
     "MNIST",
+    "CharacterText",
     "Collection",
+    "Compose",
+    "DataArgumentError",
+    "DataLoader",
+    "Dataset",
+    "Dictionary",
+    "Normalize",
+    "RandomCrop",
+    "RandomFlipHorizontal",
+    "RandomHorizontalFlip",
+    "SequenceDataset",
+    "Subset",
+    "TensorDataset",
     "UnavailableError",
+    "WordText",
+    "batchify",
     "cache_folder",
+    "default_collate",
     "fetch",
     "find",
+    "get_batch",
     "mnist",
     "one_hot",
     "parse_idx",
+    "random_split",
     "read_idx",
     "verify",
 ]

@@ -1,0 +1,285 @@
+"""CIFAR-10: 50,000 + 10,000 colour images of 32x32 in 10 classes, in the binary format; never a pickle.
+
+A file is a row of records of 3,073 bytes: the label, then the red, green and blue plane of 1,024 pixels each
+(A. Krizhevsky: Learning Multiple Layers of Features from Tiny Images, 2009; https://www.cs.toronto.edu/~kriz/).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+import warnings
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import DataError
+from ..system import cache_folder
+from .dataset import Dataset
+from .digits import augmented_digits
+from .download import TIMEOUT, download
+from .files import Collection, UnavailableError, from_cache, named_directory, paths_in, read, store, verify
+
+FILES = Collection(
+    name="cifar-10-batches-bin",
+    files={
+        "data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25",
+        "data_batch_2.bin": "5ea93a67294ea407fff1d09f752e9692",
+        "data_batch_3.bin": "942cd6a4bcdd0dd3c604fbe906cb4421",
+        "data_batch_4.bin": "ae636b3ba5c66a11e91e8cb52e771fcb",
+        "data_batch_5.bin": "53f37980c15c3d472c316c40844f3f0d",
+        "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
+    },
+    mirrors=("https://www.cs.toronto.edu/~kriz/",),
+)
+ARCHIVE = "cifar-10-binary.tar.gz"
+"""What the mirrors hold: all files, in a folder of the collection's name."""
+ARCHIVE_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"
+TEST = "test_batch.bin"
+SHAPE = (3, 32, 32)
+RECORD = 1 + 3 * 32 * 32
+PER_FILE = 10_000
+CLASSES: tuple[str, ...] = (
+    "airplane",
+    "automobile",
+    "bird",
+    "cat",
+    "deer",
+    "dog",
+    "frog",
+    "horse",
+    "ship",
+    "truck",
+)
+DIGITS = tuple("0123456789")
+STAND_IN = (5_000, 1_000)
+"""Images for training and for testing in the embedded default."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Images as stored, uint8 (n, 3, 32, 32), labels, int64 (n,), and where they came from in words."""
+
+    pixels: np.ndarray
+    labels: np.ndarray
+    source: str
+    missing: tuple[str, ...] = ()
+
+
+class CIFAR10(Dataset):
+    """Samples (image, label): float32 (3, 32, 32) in [0, 1], and int64, 0 to 9, whose name is `classes[label]`.
+
+    Looked for in `root` or else ``DLSYS_DATA``, then in the cache, then at `mirrors` (URLs of folders that
+    hold cifar-10-binary.tar.gz), each given up after `timeout` seconds of silence. A directory may hold some
+    of the five training files only, and shorter files, which one printed line says. If nobody has the data,
+    scikit-learn's digits, coloured, take its place (`classes` are the digits then), which one printed line
+    says.
+
+    `check=False` accepts other files of this format and these names in the directory.
+
+    pixels: uint8 (n, 3, 32, 32), as stored. images: float32, the same / 255, made at first use.
+    labels: int64 (n,). source, description: where the images came from, and how many, in words.
+
+    Raises DataError if the directory has no file for this part, or a file is damaged.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str] | None = None,
+        train: bool = True,
+        *,
+        mirrors: Sequence[str] | None = None,
+        timeout: float = TIMEOUT,
+        check: bool = True,
+    ) -> None:
+        self.train = bool(train)
+        names = [name for name in FILES.files if (name != TEST) == self.train]
+        self.classes = CLASSES
+        try:
+            part = load_part(names, root, mirrors=mirrors, timeout=timeout, check=check)
+        except UnavailableError as error:
+            why = " ".join(str(error).split())  # one line, whatever the cause contains
+            print(f"No CIFAR-10 at hand ({why}): using scikit-learn's digits in colour.", flush=True)
+            part = stand_in(self.train)
+            self.classes = DIGITS
+        self.pixels, self.labels, self.source = part.pixels, part.labels, part.source
+        kind, full = ("training", 5 * PER_FILE) if self.train else ("test", PER_FILE)
+        found = f"{len(self.labels):,} of {full:,}" if len(self.labels) < full else f"{full:,}"
+        lacking = f" without {', '.join(part.missing)}" if part.missing else ""
+        if self.classes is CLASSES:
+            self.description = f"CIFAR-10: {found} {kind} images{lacking} ({self.source})"
+            if len(self.labels) < full:
+                print(self.description, flush=True)
+        else:
+            self.description = f"{len(self.labels):,} {kind} images: {self.source}"
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: Any) -> tuple[np.ndarray, Any]:
+        return scaled(self.pixels[index]), self.labels[index]
+
+    def batch(self, indices: np.ndarray) -> Any:
+        if type(self).__getitem__ is not CIFAR10.__getitem__:  # a subclass makes samples of its own
+            return super().batch(indices)
+        return scaled(self.pixels[indices]), self.labels[indices]
+
+    @cached_property
+    def images(self) -> np.ndarray:
+        """float32 (n, 3, 32, 32) in [0, 1]: all images; 600 MB for the whole training part."""
+        return scaled(self.pixels)
+
+    def __repr__(self) -> str:
+        return f"CIFAR10({len(self)} images, train={self.train}, source={self.source!r})"
+
+
+def scaled(pixels: np.ndarray) -> np.ndarray:
+    """uint8 -> float32 in [0, 1], / 255 as torchvision's ToTensor."""
+    return pixels.astype(np.float32) / np.float32(255)
+
+
+# Files -----------------------------------------------------------------------------------------------------
+
+
+def load_part(
+    names: Sequence[str],
+    directory: str | os.PathLike[str] | None = None,
+    *,
+    mirrors: Sequence[str] | None = None,
+    timeout: float = TIMEOUT,
+    check: bool = True,
+) -> Part:
+    """The images of the named files, in their order. Raises DataError, UnavailableError as `files.load` does."""
+    named = named_directory(directory)
+    if named is not None:
+        paths = find_some(names, *named)
+        parts = [
+            parse_records(read(path), path, FILES.files[name] if check else None) for name, path in paths
+        ]
+        missing = tuple(name for name in names if name not in dict(paths))
+        return joined(parts, str(paths[0][1].parent), missing)
+    folder = cache_folder() / "data" / FILES.name
+    cached = {}
+    for name in names:
+        if (content := from_cache(folder, name, FILES.files[name])) is None:
+            fetched = fetch_archive(folder, mirrors=mirrors, timeout=timeout)
+            parts = [parse_records(fetched[name], name) for name in names]
+            return joined(parts, f"downloaded to {folder}")
+        cached[name] = content
+    return joined([parse_records(content, folder / name) for name, content in cached.items()], str(folder))
+
+
+def find_some(names: Sequence[str], folder: Path, setting: str) -> list[tuple[str, Path]]:
+    """(name, path) of those files that are in `folder`, or in its subfolder of the collection's name.
+
+    Raises DataError if none is in either.
+    """
+    if not folder.is_dir():
+        raise DataError(f"{setting} {str(folder)!r} is not a directory")
+    places = [folder, folder / FILES.name]
+    best = max((paths_in(place, dict.fromkeys(names, "")) for place in places), key=len)
+    if not best:
+        raise DataError(
+            f"{setting} {str(folder)!r} lacks {', '.join(names)} "
+            f"(looked for each, plain and .gz, there and in its subfolder {FILES.name}/)"
+        )
+    return list(best.items())
+
+
+def parse_records(content: bytes, origin: object, md5: str | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """uint8 (n, 3, 32, 32) and int64 (n,) from the records of one file.
+
+    A file of 10,000 records must have the checksum `md5`, if given; a shorter one is a part of a file, of
+    which no checksum is known. Raises DataError for a content that is no row of records.
+    """
+    if not content or len(content) % RECORD:
+        raise DataError(
+            f"{origin} is no CIFAR-10 file: {len(content)} bytes are no multiple of {RECORD}, its record"
+        )
+    if md5 is not None and len(content) >= PER_FILE * RECORD:
+        verify(content, md5, origin)
+    records = np.frombuffer(content, np.uint8).reshape(-1, RECORD)
+    labels = records[:, 0].astype(np.int64)
+    if labels.max() >= len(CLASSES):
+        first = int(np.argmax(labels >= len(CLASSES)))
+        raise DataError(f"{origin} holds the label {labels[first]} in record {first}, expected 0 to 9")
+    return records[:, 1:].reshape(-1, *SHAPE), labels
+
+
+def joined(
+    parts: Sequence[tuple[np.ndarray, np.ndarray]], source: str, missing: tuple[str, ...] = ()
+) -> Part:
+    pixels, labels = zip(*parts, strict=True)
+    return Part(np.concatenate(pixels), np.concatenate(labels), source, missing)
+
+
+def fetch_archive(
+    folder: Path, *, mirrors: Sequence[str] | None = None, timeout: float = TIMEOUT
+) -> dict[str, bytes]:
+    """Downloads the archive and keeps its files in `folder`; returns file name -> content.
+
+    The mirrors are tried in turn. Raises UnavailableError if none delivers it intact. A folder that cannot be
+    written costs a warning, not the data.
+    """
+    if os.environ.get("DLSYS_OFFLINE", "0") not in ("", "0"):
+        raise UnavailableError("DLSYS_OFFLINE is set")
+    failures = []
+    for mirror in FILES.mirrors if mirrors is None else mirrors:
+        url = f"{mirror.rstrip('/')}/{ARCHIVE}"
+        try:
+            raw = download(url, ARCHIVE, timeout)
+            verify(raw, ARCHIVE_MD5, url)
+            content = members(raw, url)
+            for name, md5 in FILES.files.items():
+                verify(content[name], md5, f"{name} of {url}")
+        except (OSError, DataError) as error:
+            failures.append(str(error))
+            continue
+        try:
+            for name in FILES.files:
+                store(content[name], folder / name)
+        except OSError as error:
+            warnings.warn(f"{FILES.name} is not kept in the cache: {error}", RuntimeWarning, stacklevel=2)
+        return content
+    raise UnavailableError("; ".join(failures) or f"{FILES.name} has no mirrors")
+
+
+def members(raw: bytes, origin: object) -> dict[str, bytes]:
+    """File name -> content of the collection's files in a tar.gz, read by their names: nothing is extracted.
+
+    Raises DataError for a damaged archive or one that lacks a file.
+    """
+    content = {}
+    try:
+        with tarfile.open(fileobj=io.BytesIO(raw), mode="r:gz") as archive:
+            for name in FILES.files:
+                member = archive.getmember(f"{FILES.name}/{name}")
+                file = archive.extractfile(member) if member.isreg() else None
+                if file is None:
+                    raise DataError(f"{origin}: {member.name} is no regular file")
+                content[name] = file.read()
+    except KeyError:
+        raise DataError(f"{origin} lacks {FILES.name}/{name}") from None
+    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+        raise DataError(f"{origin} is a damaged tar.gz file: {error}") from None
+    return content
+
+
+# The embedded default --------------------------------------------------------------------------------------
+
+
+def stand_in(train: bool) -> Part:
+    """scikit-learn's digits in CIFAR-10's form: each in a bright colour on a dark one, the same every time."""
+    images, labels = augmented_digits(STAND_IN)[0 if train else 1]
+    rng = np.random.default_rng(0 if train else 1)
+    ink = np.pad(images, ((0, 0), (2, 2), (2, 2)))[:, None].astype(np.float32) / np.float32(255)
+    bright = rng.uniform(128, 256, (len(labels), 3, 1, 1)).astype(np.float32)
+    dark = rng.uniform(0, 96, (len(labels), 3, 1, 1)).astype(np.float32)
+    pixels = (dark + (bright - dark) * ink).astype(np.uint8)
+    return Part(pixels, labels, "scikit-learn's digits in colour")

@@ -1,0 +1,185 @@
+"""Data sets: something of a length, indexed; whole arrays, parts of another data set, random splits."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import DlsysError, DTypeError, ShapeError
+
+
+class DataArgumentError(DlsysError, ValueError):
+    """An argument that a data set, a loader or a transform cannot work with."""
+
+
+class Dataset:
+    """A number of samples: a subclass says how many, `__len__`, and gives one by its number, `__getitem__`.
+
+    A sample is an array, a number, or a tuple or dictionary of these.
+    """
+
+    def __len__(self) -> int:
+        raise NotImplementedError(f"{type(self).__name__} has no __len__")
+
+    def __getitem__(self, index: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} has no __getitem__")
+
+    def batch(self, indices: np.ndarray) -> Any:
+        """The samples of these numbers, stacked. A subclass that can fetch many at once says here how."""
+        return default_collate([self[int(index)] for index in indices])
+
+
+class TensorDataset(Dataset):
+    """Arrays of one length n; sample i is the tuple of their rows i.
+
+    Raises ShapeError for 0-d arrays or lengths that differ.
+    """
+
+    def __init__(self, *arrays: Any) -> None:
+        self.arrays = tuple(np.asarray(array) for array in arrays)
+        if not self.arrays:
+            raise DataArgumentError("TensorDataset: needs at least one array")
+        shapes = [array.shape for array in self.arrays]
+        if () in shapes:
+            raise ShapeError(f"TensorDataset: arrays need a first axis, given shapes {_listed(shapes)}")
+        if len({shape[0] for shape in shapes}) > 1:
+            raise ShapeError(f"TensorDataset: arrays of different lengths: {_listed(shapes)}")
+
+    def __len__(self) -> int:
+        return len(self.arrays[0])
+
+    def __getitem__(self, index: Any) -> tuple[Any, ...]:
+        return tuple(array[index] for array in self.arrays)
+
+    def batch(self, indices: np.ndarray) -> Any:
+        if type(self).__getitem__ is not TensorDataset.__getitem__:  # a subclass makes samples of its own
+            return super().batch(indices)
+        return tuple(array[indices] for array in self.arrays)  # copies, never views of the data
+
+
+class Subset(Dataset):
+    """The samples of `dataset` at `indices`, in that order. Raises DataArgumentError for one out of range."""
+
+    def __init__(self, dataset: Any, indices: Sequence[int] | np.ndarray) -> None:
+        self.dataset = dataset
+        self.indices = np.asarray(indices)
+        if self.indices.size == 0:
+            self.indices = self.indices.astype(np.int64)
+        if self.indices.ndim != 1 or not np.issubdtype(self.indices.dtype, np.integer):
+            raise DataArgumentError(
+                f"Subset: indices are a list of integers, given {self.indices.dtype} {self.indices.shape}"
+            )
+        if self.indices.size and not -len(dataset) <= self.indices.min() <= self.indices.max() < len(dataset):
+            raise DataArgumentError(
+                f"Subset: indices from {self.indices.min()} to {self.indices.max()} "
+                f"in a data set of {len(dataset)}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, index: Any) -> Any:
+        chosen = self.indices[index]
+        return self.dataset[int(chosen)] if np.ndim(chosen) == 0 else self.batch(np.arange(len(self))[index])
+
+    def batch(self, indices: np.ndarray) -> Any:
+        return fetch_batch(self.dataset, self.indices[indices])
+
+
+def random_split(dataset: Any, lengths: Sequence[float], seed: int = 0) -> list[Subset]:
+    """`dataset` dealt at random, the same for the same seed, to parts of `lengths`.
+
+    `lengths` are integers whose sum is len(dataset), or fractions whose sum is 1 (as in PyTorch: rounded down,
+    what remains goes one by one to the first parts). Raises DataArgumentError for others.
+    """
+    size = len(dataset)
+    values = list(lengths)
+    if not values or not all(isinstance(value, numbers.Real) and value >= 0 for value in values):
+        raise DataArgumentError(f"random_split: lengths are numbers >= 0, given {values}")
+    if all(isinstance(value, numbers.Integral) for value in values) and sum(values) == size:
+        counts = [int(value) for value in values]
+    elif abs(sum(values) - 1) <= 1e-6:
+        counts = [int(size * value) for value in values]
+        for extra in range(size - sum(counts)):
+            counts[extra % len(counts)] += 1
+    else:
+        raise DataArgumentError(
+            f"random_split: lengths {values} give {sum(values)}; the data set has {size} samples "
+            "(or give fractions of sum 1)"
+        )
+    order = np.random.default_rng(checked_seed("random_split", seed)).permutation(size)
+    return [Subset(dataset, part) for part in np.split(order, np.cumsum(counts)[:-1])]
+
+
+# Batches ---------------------------------------------------------------------------------------------------
+
+
+def fetch_batch(dataset: Any, indices: np.ndarray) -> Any:
+    """The samples of any object with `__getitem__`, stacked; at once where it has a method `batch`."""
+    if isinstance(dataset, Dataset):
+        return dataset.batch(indices)
+    return default_collate([dataset[int(index)] for index in indices])
+
+
+def default_collate(samples: Sequence[Any]) -> Any:
+    """A list of samples as one batch: arrays and numbers stacked, tuples and dictionaries part by part.
+
+    n arrays of shape s give one of (n, *s); Python's int, float and bool give int64, float64 and bool; tuples
+    and lists give a tuple, dictionaries a dictionary. Raises ShapeError for samples that do not fit each
+    other, DTypeError for anything else.
+    """
+    if len(samples) == 0:
+        raise DataArgumentError("default_collate: no samples to stack")
+    first = samples[0]
+    if isinstance(first, (tuple, list)):
+        _same_kind(samples, (tuple, list))
+        if len({len(sample) for sample in samples}) > 1:
+            counts = sorted({len(sample) for sample in samples})
+            raise ShapeError(f"default_collate: samples of {' and '.join(map(str, counts))} parts")
+        return tuple(default_collate(part) for part in zip(*samples, strict=True))
+    if isinstance(first, Mapping):
+        _same_kind(samples, (Mapping,))
+        for sample in samples:
+            if missing := sorted(map(repr, sample.keys() ^ first.keys())):
+                raise ShapeError(f"default_collate: not every sample has the key {', '.join(missing)}")
+        return {key: default_collate([sample[key] for sample in samples]) for key in first}
+    for kind, dtype in ((bool, np.bool_), (int, np.int64), (float, np.float64)):
+        if all(type(sample) is kind for sample in samples):
+            return np.array(samples, dtype)
+    _same_kind(samples, (np.ndarray, np.generic, int, float))
+    arrays = [np.asarray(sample) for sample in samples]
+    if any(array.dtype.kind in "OSUV" for array in arrays):
+        raise DTypeError(
+            f"default_collate: arrays of {arrays[0].dtype}; stack these with a `collate` of your own"
+        )
+    if len(shapes := {array.shape for array in arrays}) > 1:
+        raise ShapeError(
+            f"default_collate: samples of shapes {_listed(sorted(shapes))} cannot be stacked; "
+            "give the loader a `collate` that can"
+        )
+    return np.stack(arrays)
+
+
+def checked_seed(owner: str, seed: Any) -> int:
+    """`seed` as an int; DataArgumentError unless it is an integer >= 0."""
+    if not isinstance(seed, numbers.Integral) or seed < 0:
+        raise DataArgumentError(f"{owner}: seed must be an integer >= 0, not {seed!r}")
+    return int(seed)
+
+
+def _same_kind(samples: Sequence[Any], kinds: tuple[type, ...]) -> None:
+    """Raises DTypeError unless every sample is of one of `kinds`."""
+    for sample in samples:
+        if not isinstance(sample, kinds):
+            others = sorted({type(other).__name__ for other in samples})
+            raise DTypeError(
+                f"default_collate: samples of {', '.join(others)}; it stacks arrays, numbers, and tuples and "
+                "dictionaries of these: give the loader a `collate` for others"
+            )
+
+
+def _listed(shapes: Sequence[tuple[int, ...]]) -> str:
+    return ", ".join(map(str, shapes))

@@ -1,0 +1,197 @@
+"""Batches of a data set, in an order that a seed fixes, prepared by a thread while the caller computes."""
+
+from __future__ import annotations
+
+import numbers
+import queue
+import threading
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+import numpy as np
+
+from .dataset import DataArgumentError, checked_seed, fetch_batch
+
+ORDER, TRANSFORM = 0, 1
+"""What a random stream is for; with the seed, the epoch and the batch's number it names the stream."""
+
+
+class DataLoader:
+    """Iterates over `dataset` in batches: one loop is one epoch.
+
+    dataset: anything with `__len__` and `__getitem__`; a `Dataset` may fetch whole batches.
+    shuffle: the order of epoch e depends on (seed, e) only; else the samples' own order.
+    drop_last: leaves out a last batch of less than `batch_size` samples.
+    collate: list of samples -> batch; default `default_collate`: tuples of stacked NumPy arrays.
+    prefetch: how many batches a background thread prepares ahead; 0: none, the loop prepares its own.
+    transform: called as ``transform(x, rng)`` with a np.random.Generator that depends on (seed, epoch, number
+        of the batch) only; x is the first array of a batch that is a tuple, else the batch.
+
+    `epoch` advances by one when a loop has run to its end; a loop that was broken off is begun anew by the
+    next one. `state_dict` taken at any moment, in a loop too, goes to `load_state_dict` of a loader made the
+    same way: its next loop gives the batches that follow the last one handed out, to the end of that epoch
+    (none, if that was the epoch's last).
+
+    Exceptions of the data set, `collate` and `transform` reach the loop as they are. Raises
+    DataArgumentError for arguments that it cannot work with.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int = 1,
+        shuffle: bool = False,
+        seed: int = 0,
+        drop_last: bool = False,
+        collate: Callable[[list[Any]], Any] | None = None,
+        prefetch: int = 1,
+        transform: Callable[[Any, np.random.Generator], Any] | None = None,
+    ) -> None:
+        for name in ("__len__", "__getitem__"):
+            if not hasattr(dataset, name):
+                raise DataArgumentError(f"DataLoader: dataset has no {name}: {type(dataset).__name__}")
+        for name, function in (("collate", collate), ("transform", transform)):
+            if function is not None and not callable(function):
+                raise DataArgumentError(f"DataLoader: {name} must be a function, not {function!r}")
+        self.dataset = dataset
+        self.batch_size = _integer("batch_size", batch_size, 1)
+        self.shuffle = bool(shuffle)
+        self.seed = checked_seed("DataLoader", seed)
+        self.drop_last = bool(drop_last)
+        self.collate = collate
+        self.prefetch = _integer("prefetch", prefetch, 0)
+        self.transform = transform
+        self.epoch = 0
+        self._handed_out = 0
+        """Batches of this epoch that a loop has received."""
+        self._resume = 0
+        """The batch with which the next loop begins."""
+
+    def __len__(self) -> int:
+        """The number of batches of an epoch."""
+        size = len(self.dataset)
+        return size // self.batch_size if self.drop_last else -(-size // self.batch_size)
+
+    def __repr__(self) -> str:
+        order = f"shuffled by seed {self.seed}" if self.shuffle else "in order"
+        return f"DataLoader({len(self.dataset)} samples, {len(self)} batches of {self.batch_size}, {order})"
+
+    def __iter__(self) -> Iterator[Any]:
+        first, self._resume = self._resume, 0
+        self._handed_out = first
+        return self._loop(self.epoch, first)
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next loop is epoch `epoch`, from its start (or, for the present one, from where it is to resume)."""
+        if (epoch := _integer("epoch", epoch, 0)) != self.epoch:
+            self.epoch, self._handed_out, self._resume = epoch, 0, 0
+
+    def state_dict(self) -> dict[str, int | bool]:
+        """Epoch, number of its next batch, and what fixes the batches: Python's ints and bools."""
+        return {"epoch": self.epoch, "batch": self._handed_out, **self._identity()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on where the loader of `state` stood.
+
+        Raises DataArgumentError if that loader's data set, batches or order were others.
+        """
+        expected = {"epoch", "batch", *self._identity()}
+        if missing := sorted(expected - set(state)):
+            raise DataArgumentError(f"DataLoader: the state lacks {', '.join(missing)}")
+        for name, value in self._identity().items():
+            if state[name] != value:
+                raise DataArgumentError(
+                    f"DataLoader: the state is of a loader with {name}={state[name]!r}, this one has {value!r}"
+                )
+        batch = _integer("batch", state["batch"], 0)
+        if batch > len(self):
+            raise DataArgumentError(f"DataLoader: the state stands at batch {batch} of {len(self)}")
+        self.epoch = _integer("epoch", state["epoch"], 0)
+        self._handed_out = self._resume = batch
+
+    def _identity(self) -> dict[str, int | bool]:
+        return {
+            "seed": self.seed,
+            "samples": len(self.dataset),
+            "batch_size": self.batch_size,
+            "shuffle": self.shuffle,
+            "drop_last": self.drop_last,
+        }
+
+    # One epoch ---------------------------------------------------------------------------------------------
+
+    def _loop(self, epoch: int, first: int) -> Iterator[Any]:
+        order = self._order(epoch)
+        remaining = range(first, len(self))
+        prepared = self._ahead if self.prefetch else self._one_by_one
+        batches = prepared(epoch, order, remaining)
+        # Closed by hand: closing this generator leaves the inner one, and its thread, to the garbage collector.
+        try:
+            for number, batch in zip(remaining, batches, strict=False):
+                self._handed_out = number + 1
+                yield batch
+        finally:
+            batches.close()
+        self.epoch, self._handed_out = epoch + 1, 0
+
+    def _one_by_one(self, epoch: int, order: np.ndarray, remaining: range) -> Generator[Any, None, None]:
+        for number in remaining:
+            yield self._prepare(epoch, order, number)
+
+    def _ahead(self, epoch: int, order: np.ndarray, remaining: range) -> Generator[Any, None, None]:
+        """The batches from a thread that is at most `prefetch` ahead and ends when this generator does."""
+        done: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+        room = threading.Semaphore(self.prefetch)
+        stopped = threading.Event()
+
+        def work() -> None:
+            try:
+                for number in remaining:
+                    room.acquire()
+                    if stopped.is_set():
+                        return
+                    done.put((self._prepare(epoch, order, number), None))
+            except BaseException as error:  # noqa: BLE001 - raised again in the loop
+                done.put((None, error))
+
+        thread = threading.Thread(target=work, name="dlsys-data-loader", daemon=True)
+        thread.start()
+        try:
+            for _ in remaining:
+                batch, error = done.get()
+                if error is not None:
+                    raise error
+                room.release()
+                yield batch
+        finally:
+            stopped.set()
+            room.release()
+            thread.join()
+
+    def _order(self, epoch: int) -> np.ndarray:
+        """int64 (n,): the numbers of the samples in the order of this epoch."""
+        size = len(self.dataset)
+        return self._random(epoch, ORDER).permutation(size) if self.shuffle else np.arange(size)
+
+    def _prepare(self, epoch: int, order: np.ndarray, number: int) -> Any:
+        indices = order[number * self.batch_size : (number + 1) * self.batch_size]
+        if self.collate is None:
+            batch = fetch_batch(self.dataset, indices)
+        else:
+            batch = self.collate([self.dataset[int(index)] for index in indices])
+        if self.transform is None:
+            return batch
+        rng = self._random(epoch, TRANSFORM, number)
+        if isinstance(batch, tuple):
+            return (self.transform(batch[0], rng), *batch[1:])
+        return self.transform(batch, rng)
+
+    def _random(self, epoch: int, *purpose: int) -> np.random.Generator:
+        # A spawn key, as entropy (seed, 1) and (seed, 1, 0) are the same to SeedSequence, which pads with zeros.
+        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(epoch, *purpose)))
+
+
+def _integer(name: str, value: Any, least: int) -> int:
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
+        raise DataArgumentError(f"DataLoader: {name} must be an integer >= {least}, not {value!r}")
+    return int(value)

@@ -1,0 +1,313 @@
+"""Text: characters or words as numbers, cut into sequences.
+
+Without a directory, cache or network the text is a part of Isaac Newton's Opticks, fourth edition, London 1730
+(the Queries 1 to 28 at the end of Book III): 48 KB in `opticks.txt` beside this file, in the public domain, from
+the transcription by the Distributed Proofreaders that tvm_ffi (3rdparty/libbacktrace) ships, without its
+footnotes and marks of italics, in ASCII.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import DataError, DTypeError, ShapeError
+from .dataset import DataArgumentError, Dataset
+from .download import TIMEOUT
+from .files import Collection, UnavailableError, load, named_directory, read
+from .loader import DataLoader
+
+FILES = Collection(
+    name="tinyshakespeare",
+    files={"input.txt": "6fb458f1232090904fb40fe944165e91"},
+    mirrors=("https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/",),
+    suffix="",
+)
+EMBEDDED = Path(__file__).with_name("opticks.txt")
+SPLITS = ("train", "test", "all")
+TRAIN_SHARE = 0.9
+EOS, UNKNOWN = "<eos>", "<unk>"
+
+
+def read_text(
+    root: str | os.PathLike[str] | None = None,
+    *,
+    mirrors: Sequence[str] | None = None,
+    timeout: float = TIMEOUT,
+    check: bool = True,
+) -> tuple[str, str]:
+    """The text of `root`, a file, or else tinyshakespeare; and where it came from in words.
+
+    tinyshakespeare is looked for in `root` as a directory or else ``DLSYS_DATA``, then in the cache, then at
+    `mirrors`; if none has it, the embedded text takes its place, which one printed line says. `check=False`
+    accepts another input.txt in the directory. Raises DataError as `files.load` does, and for a file that is
+    no UTF-8.
+    """
+    if root is not None and (path := Path(root).expanduser()).is_file():
+        return decoded(read(path), path), str(path)
+    try:
+        content, source = load(FILES, root, mirrors=mirrors, timeout=timeout, check=check)
+    except UnavailableError as error:
+        why = " ".join(str(error).split())  # one line, whatever the cause contains
+        print(f"No tinyshakespeare at hand ({why}): using a part of Newton's Opticks.", flush=True)
+        return decoded(read(EMBEDDED), EMBEDDED), "Newton's Opticks, Queries 1 to 28"
+    return decoded(content["input.txt"], source), source
+
+
+def decoded(content: bytes, origin: object) -> str:
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        byte = content[error.start]
+        raise DataError(f"{origin} is no UTF-8 text: byte 0x{byte:02x} at {error.start}") from None
+
+
+class SequenceDataset(Dataset):
+    """Windows of a row of tokens: sample i is (x, y), int64 (length,) each, y the token after each of x.
+
+    Window i begins at i * stride; the default stride, `length`, leaves none out and takes none twice. With
+    ``stride=1`` and a shuffling loader the windows begin at random places; an epoch has as many as there are
+    tokens then, so one trains for a number of steps.
+
+    Raises DTypeError for tokens that are no integers, ShapeError for too few.
+    """
+
+    def __init__(self, tokens: Any, length: int, stride: int | None = None) -> None:
+        self.tokens = np.asarray(tokens)
+        self.length = _positive("SequenceDataset", "length", length)
+        self.stride = self.length if stride is None else _positive("SequenceDataset", "stride", stride)
+        if not np.issubdtype(self.tokens.dtype, np.integer):
+            raise DTypeError(f"SequenceDataset: tokens are integers, given {self.tokens.dtype}")
+        if self.tokens.ndim != 1 or len(self.tokens) <= self.length:
+            raise ShapeError(
+                f"SequenceDataset: tokens of shape {self.tokens.shape} hold no window of {self.length} + 1"
+            )
+        self.tokens = self.tokens.astype(np.int64, copy=False)
+
+    def __len__(self) -> int:
+        return (len(self.tokens) - self.length - 1) // self.stride + 1
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"SequenceDataset: window {index} of {len(self)}")
+        start = index % len(self) * self.stride
+        end = start + self.length
+        return self.tokens[start:end].copy(), self.tokens[start + 1 : end + 1].copy()
+
+    def batch(self, indices: np.ndarray) -> Any:
+        if type(self).__getitem__ is not SequenceDataset.__getitem__:  # a subclass makes samples of its own
+            return super().batch(indices)
+        windows = np.lib.stride_tricks.sliding_window_view(self.tokens, self.length + 1)
+        chosen = windows[np.asarray(indices) * self.stride]
+        return np.ascontiguousarray(chosen[:, :-1]), np.ascontiguousarray(chosen[:, 1:])
+
+
+# Characters ------------------------------------------------------------------------------------------------
+
+
+class CharacterText:
+    """A text as int64 numbers of its characters: tinyshakespeare, or the file that `root` names.
+
+    split: "train", the first 90 % of the characters; "test", the rest; or "all". The vocabulary, the sorted
+    characters of the whole text, is the same for each. For root, mirrors, timeout and check see `read_text`.
+
+    text: the part's text. tokens: int64 (n,). vocabulary: character number i is `vocabulary[i]`.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str] | None = None,
+        split: str = "train",
+        *,
+        mirrors: Sequence[str] | None = None,
+        timeout: float = TIMEOUT,
+        check: bool = True,
+    ) -> None:
+        if split not in SPLITS:
+            raise DataArgumentError(f"CharacterText: split is one of {', '.join(SPLITS)}, not {split!r}")
+        whole, self.source = read_text(root, mirrors=mirrors, timeout=timeout, check=check)
+        if not whole:
+            raise DataError(f"{self.source} holds no text")
+        self.split = split
+        self.vocabulary = "".join(sorted(set(whole)))
+        self._numbers = {character: number for number, character in enumerate(self.vocabulary)}
+        end = int(len(whole) * TRAIN_SHARE)
+        self.text = {"train": whole[:end], "test": whole[end:], "all": whole}[split]
+        self.tokens = self.encode(self.text)
+
+    def __len__(self) -> int:
+        """The number of characters of this part."""
+        return len(self.text)
+
+    def __repr__(self) -> str:
+        size = len(self.vocabulary)
+        return (
+            f"CharacterText({len(self)} characters of {size}, split={self.split!r}, source={self.source!r})"
+        )
+
+    def encode(self, text: str) -> np.ndarray:
+        """int64 (n,): the numbers of the characters. Raises DataError for one that is not in the vocabulary."""
+        try:
+            return np.fromiter(map(self._numbers.__getitem__, text), np.int64, len(text))
+        except KeyError as error:
+            character = error.args[0]
+            raise DataError(
+                f"the character {character!r} at {text.index(character)} is not in the vocabulary of "
+                f"{len(self.vocabulary)} characters: {self.vocabulary!r}"
+            ) from None
+
+    def decode(self, tokens: Iterable[int] | np.ndarray) -> str:
+        """The text of these numbers. Raises DataError for one outside the vocabulary."""
+        numbers = np.asarray(tokens if isinstance(tokens, np.ndarray) else list(tokens))
+        if numbers.size == 0:
+            return ""
+        if not np.issubdtype(numbers.dtype, np.integer):
+            raise DTypeError(f"decode: tokens are integers, given {numbers.dtype}")
+        if not 0 <= numbers.min() <= numbers.max() < len(self.vocabulary):
+            raise DataError(
+                f"decode: tokens from {numbers.min()} to {numbers.max()}, expected 0 to {len(self.vocabulary) - 1}"
+            )
+        return "".join(self.vocabulary[number] for number in numbers.ravel())
+
+    def batches(
+        self, batch_size: int, length: int, shuffle: bool = True, seed: int = 0, **options: Any
+    ) -> DataLoader:
+        """A loader of (x, y), int64 (batch_size, length) each, y the characters that follow those of x.
+
+        shuffle: windows that begin at random places, full batches only; else one after another, each character
+        once. `options` are those of `DataLoader`.
+        """
+        windows = SequenceDataset(self.tokens, length, stride=1 if shuffle else None)
+        return DataLoader(windows, batch_size, shuffle, seed, **{"drop_last": shuffle, **options})
+
+
+# Words -----------------------------------------------------------------------------------------------------
+
+
+class Dictionary:
+    """Words and their numbers, in order of appearance."""
+
+    def __init__(self) -> None:
+        self.word2idx: dict[str, int] = {}
+        self.idx2word: list[str] = []
+
+    def add_word(self, word: str) -> int:
+        """The number of `word`, which is added if it is new."""
+        if word not in self.word2idx:
+            self.word2idx[word] = len(self.idx2word)
+            self.idx2word.append(word)
+        return self.word2idx[word]
+
+    def __len__(self) -> int:
+        return len(self.idx2word)
+
+
+class WordText:
+    """A text as int64 numbers of its words, for word-level models: needle's Corpus.
+
+    Words are what stands between white space; every line ends in ``<eos>``. `root` is a directory with
+    train.txt and test.txt (such as Penn Treebank's), or else what `read_text` takes, whose first 90 % of lines
+    are for training.
+
+    max_lines: reads that many lines of each part only. max_words: keeps the most frequent words of the training
+    part, all others are ``<unk>``; the default keeps all.
+
+    train, test: int64 (n,). dictionary: the `Dictionary` of both.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str] | None = None,
+        *,
+        max_lines: int | None = None,
+        max_words: int | None = None,
+        mirrors: Sequence[str] | None = None,
+        timeout: float = TIMEOUT,
+        check: bool = True,
+    ) -> None:
+        for name, value in (("max_lines", max_lines), ("max_words", max_words)):
+            if value is not None:
+                _positive("WordText", name, value)
+        train, test, self.source = _two_parts(root, mirrors=mirrors, timeout=timeout, check=check)
+        parts = [[[*line.split(), EOS] for line in lines[:max_lines]] for lines in (train, test)]
+        self._kept: set[str] | None = None
+        if max_words is not None:
+            counts = Counter(word for line in parts[0] for word in line)
+            self._kept = {word for word, _ in counts.most_common(max_words)} | {EOS, UNKNOWN}
+        self.dictionary = Dictionary()
+        self.train, self.test = (self._numbers(lines) for lines in parts)
+
+    def _numbers(self, lines: list[list[str]]) -> np.ndarray:
+        kept, add = self._kept, self.dictionary.add_word
+        words = (word for line in lines for word in line)
+        return np.array([add(word if kept is None or word in kept else UNKNOWN) for word in words], np.int64)
+
+    def __repr__(self) -> str:
+        sizes = f"{len(self.train)} / {len(self.test)} words of {len(self.dictionary)}"
+        return f"WordText({sizes}, source={self.source!r})"
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """The words of these numbers, a new line after each ``<eos>``."""
+        words = [self.dictionary.idx2word[int(token)] for token in tokens]
+        separators = ["" if EOS in pair else " " for pair in itertools.pairwise(words)]
+        texts = ["\n" if word == EOS else word for word in words]
+        return "".join(text + separator for text, separator in zip(texts, [*separators, ""], strict=True))
+
+
+def batchify(tokens: Any, batch_size: int) -> np.ndarray:
+    """int64 (n, batch_size): the tokens in `batch_size` columns, one after another; what remains is left out.
+
+    Raises ShapeError for fewer tokens than columns.
+    """
+    tokens = np.asarray(tokens)
+    rows = len(tokens) // _positive("batchify", "batch_size", batch_size)
+    if tokens.ndim != 1 or rows == 0:
+        raise ShapeError(f"batchify: tokens of shape {tokens.shape} in {batch_size} columns")
+    columns = tokens[: rows * batch_size].reshape(batch_size, rows)
+    return np.ascontiguousarray(columns.T, dtype=np.int64)
+
+
+def get_batch(data: np.ndarray, i: int, bptt: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows i to i + bptt of what `batchify` gave, and the row after each of them, flat.
+
+    Returns int64 (m, batch_size) and (m * batch_size,); m is `bptt`, or less at the end of the data. Raises
+    DataArgumentError if no row follows row i.
+    """
+    _positive("get_batch", "bptt", bptt)
+    if not 0 <= i < len(data) - 1:
+        raise DataArgumentError(f"get_batch: i must be between 0 and {len(data) - 2}, not {i}")
+    end = min(i + bptt, len(data) - 1)
+    return data[i:end].copy(), data[i + 1 : end + 1].reshape(-1).copy()
+
+
+def _two_parts(root: str | os.PathLike[str] | None, **options: Any) -> tuple[list[str], list[str], str]:
+    """Lines for training, lines for testing, and where they came from."""
+    named = named_directory(root)
+    if root is not None and named is not None:
+        files = [named[0] / "train.txt", named[0] / "test.txt"]
+        if all(file.is_file() for file in files):
+            train, test = (_lines(decoded(read(file), file)) for file in files)
+            return train, test, str(named[0])
+    text, source = read_text(root, **options)
+    lines = _lines(text)
+    if not lines:
+        raise DataError(f"{source} holds no text")
+    end = int(len(lines) * TRAIN_SHARE)
+    return lines[:end], lines[end:], source
+
+
+def _lines(text: str) -> list[str]:
+    lines = text.split("\n")
+    return lines if lines[-1] else lines[:-1]
+
+
+def _positive(owner: str, name: str, value: Any) -> int:
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
+        raise DataArgumentError(f"{owner}: {name} must be an integer >= 1, not {value!r}")
+    return int(value)

@@ -1,0 +1,141 @@
+"""Transforms of images, one (CHW) or a batch of them (NCHW), with torchvision's names.
+
+Each is called as ``transform(images, rng)``; the random ones draw from the np.random.Generator `rng` and from
+nothing else, all images of a batch at once. `DataLoader(transform=...)` hands in one for each batch.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import DTypeError, ShapeError
+from .dataset import DataArgumentError
+
+
+class Compose:
+    """The transforms one after another, all drawing from one generator."""
+
+    def __init__(self, transforms: Sequence[Callable[..., Any]]) -> None:
+        self.transforms = list(transforms)
+        for transform in self.transforms:
+            if not callable(transform):
+                raise DataArgumentError(f"Compose: {transform!r} is no transform")
+
+    def __call__(self, images: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
+        for transform in self.transforms:
+            images = transform(images, rng)
+        return images
+
+    def __repr__(self) -> str:
+        return f"Compose({self.transforms})"
+
+
+class Normalize:
+    """(images - mean) / std for each channel; mean and std are sequences of C numbers, or one for all.
+
+    Raises DTypeError for images that are no floats, ShapeError for another number of channels.
+    """
+
+    def __init__(self, mean: float | Sequence[float], std: float | Sequence[float]) -> None:
+        self.mean, self.std = np.atleast_1d(mean).astype(float), np.atleast_1d(std).astype(float)
+        if self.mean.ndim != 1 or self.std.ndim != 1:
+            raise DataArgumentError("Normalize: mean and std are numbers or sequences of numbers")
+        if not (self.std > 0).all():
+            raise DataArgumentError(f"Normalize: std must be greater than 0, not {std}")
+
+    def __call__(self, images: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
+        _checked("Normalize", images)
+        if not np.issubdtype(images.dtype, np.floating):
+            raise DTypeError(f"Normalize: images are floats, given {images.dtype}")
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) not in (1, images.shape[-3]):
+                raise ShapeError(
+                    f"Normalize: {name} of {len(values)} channels for images of shape {images.shape} (..., C, H, W)"
+                )
+        mean, std = (values.astype(images.dtype)[:, None, None] for values in (self.mean, self.std))
+        out = images - mean
+        out /= std
+        return out
+
+    def __repr__(self) -> str:
+        return f"Normalize(mean={self.mean.tolist()}, std={self.std.tolist()})"
+
+
+class RandomCrop:
+    """A part of `size` (an integer or (height, width)), at a random place of each image padded with zeros.
+
+    padding: rows and columns of zeros on each side. Raises ShapeError if the padded image is too small.
+    """
+
+    def __init__(self, size: int | tuple[int, int], padding: int = 4) -> None:
+        sides = (size, size) if isinstance(size, numbers.Integral) else tuple(size)  # type: ignore[arg-type]
+        if len(sides) != 2 or not all(isinstance(side, numbers.Integral) and side > 0 for side in sides):
+            raise DataArgumentError(f"RandomCrop: size must be an integer > 0 or two of them, not {size!r}")
+        if not isinstance(padding, numbers.Integral) or padding < 0:
+            raise DataArgumentError(f"RandomCrop: padding must be an integer >= 0, not {padding!r}")
+        self.size: tuple[int, int] = (int(sides[0]), int(sides[1]))
+        self.padding: int = int(padding)
+
+    def __call__(self, images: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
+        batch = _batched("RandomCrop", images)
+        rng = _given("RandomCrop", rng)
+        count, channels, height, width = batch.shape
+        pad, (rows, columns) = self.padding, self.size
+        down, right = height + 2 * pad - rows, width + 2 * pad - columns
+        if down < 0 or right < 0:
+            raise ShapeError(f"RandomCrop: {self.size} of {images.shape} (..., C, H, W) padded by {pad}")
+        padded = np.zeros((count, channels, height + 2 * pad, width + 2 * pad), batch.dtype)
+        padded[:, :, pad : pad + height, pad : pad + width] = batch
+        top, left = rng.integers(0, down + 1, count), rng.integers(0, right + 1, count)
+        windows = np.lib.stride_tricks.sliding_window_view(padded, self.size, axis=(2, 3))
+        return windows[np.arange(count), :, top, left].reshape(*images.shape[:-2], rows, columns)
+
+    def __repr__(self) -> str:
+        return f"RandomCrop({self.size}, padding={self.padding})"
+
+
+class RandomHorizontalFlip:
+    """Each image mirrored, left to right, with probability p."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        if not isinstance(p, numbers.Real) or not 0 <= p <= 1:
+            raise DataArgumentError(f"RandomHorizontalFlip: p must be between 0 and 1, not {p!r}")
+        self.p: float = float(p)
+
+    def __call__(self, images: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
+        batch = _batched("RandomHorizontalFlip", images)
+        flipped = _given("RandomHorizontalFlip", rng).random(len(batch)) < self.p
+        out = batch.copy()
+        out[flipped] = batch[flipped][..., ::-1]
+        return out.reshape(images.shape)
+
+    def __repr__(self) -> str:
+        return f"RandomHorizontalFlip(p={self.p})"
+
+
+RandomFlipHorizontal = RandomHorizontalFlip
+"""Needle's name."""
+
+
+def _checked(owner: str, images: Any) -> np.ndarray:
+    if not isinstance(images, np.ndarray) or images.ndim not in (3, 4):
+        given = f"shape {images.shape}" if isinstance(images, np.ndarray) else type(images).__name__
+        raise ShapeError(f"{owner}: needs an array (C, H, W) or (N, C, H, W), given {given}")
+    return images
+
+
+def _batched(owner: str, images: Any) -> np.ndarray:
+    """(N, C, H, W); one image is a batch of one."""
+    return images if _checked(owner, images).ndim == 4 else images[None]
+
+
+def _given(owner: str, rng: np.random.Generator | None) -> np.random.Generator:
+    if rng is None:
+        raise DataArgumentError(
+            f"{owner}: call it with a generator: transform(images, np.random.default_rng(seed))"
+        )
+    return rng

@@ -1,0 +1,227 @@
+"""Files of parameters: safetensors, whole or not at all; a checkpoint is such a file with JSON in its header.
+
+Nothing here unpickles. A file is written to a temporary name beside its own, flushed to the disk, and renamed: a
+process killed at any moment leaves the old file or the new one (and perhaps a temporary ``.tmp`` beside it).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .errors import DataError, DTypeError
+
+BFLOAT16 = "BF16"
+DTYPES = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "U16": "uint16",
+    "I16": "int16",
+    "U32": "uint32",
+    "I32": "int32",
+    "U64": "uint64",
+    "I64": "int64",
+    "F16": "float16",
+    "F32": "float32",
+    "F64": "float64",
+}
+"""safetensors' name -> NumPy's."""
+META = "dlsys.checkpoint"
+"""The header's entry that holds a checkpoint's JSON."""
+HEADER_LIMIT = 100_000_000
+"""Bytes of header that safetensors reads."""
+
+
+def save(
+    state: Mapping[str, Any], path: str | os.PathLike[str], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Writes name -> array as a safetensors file, replacing `path` in one step.
+
+    Values are NumPy arrays, numbers, objects with a method `numpy` (dlsys arrays) or a field `value`
+    (parameters). metadata: text -> text for the file's header.
+
+    Raises DTypeError for a name or value that does not fit, DataError if the file cannot be written.
+    """
+    from safetensors.numpy import save as serialized
+
+    for key, text in (metadata or {}).items():
+        if not isinstance(key, str) or not isinstance(text, str):
+            raise DTypeError(f"save: metadata are text -> text, given {key!r}: {type(text).__name__}")
+    arrays = {}
+    for name, value in state.items():
+        if not isinstance(name, str):
+            raise DTypeError(f"save: names are text, given {name!r}")
+        if name == "__metadata__":
+            raise DTypeError("save: the name '__metadata__' belongs to the file format")
+        arrays[name] = as_array(name, value)
+    content = serialized(arrays, dict(metadata) if metadata else None)
+    if (header := int.from_bytes(content[:8], "little")) > HEADER_LIMIT:
+        raise DataError(f"{path}: names and metadata take {header} bytes, the format allows {HEADER_LIMIT}")
+    write_atomically(Path(path), content)
+
+
+def load(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    """Name -> array, writable, of the dtypes stored (bfloat16, which NumPy lacks, as float32: the same values).
+
+    Raises DataError, which names the file and the cause, for a file that is missing, damaged or no safetensors.
+    """
+    return read(path)[0]
+
+
+def save_checkpoint(path: str | os.PathLike[str], arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+    """Writes arrays, as `save`, and `meta` to one file, replacing `path` in one step.
+
+    `meta` is nested data of dictionaries with text as keys, lists, text, integers of any size, floats, True,
+    False and None; tuples come back as lists, NumPy's numbers as Python's. Raises DTypeError for anything else.
+    """
+    if not isinstance(meta, Mapping):
+        raise DTypeError(f"save_checkpoint: meta is a dictionary, not {type(meta).__name__}")
+    save(arrays, path, {META: json.dumps(plain(meta, "meta"))})
+
+
+def load_checkpoint(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """(arrays, meta) of a file that `save_checkpoint` wrote. Raises DataError as `load` does."""
+    arrays, metadata = read(path)
+    if META not in metadata:
+        raise DataError(f"{path} is a safetensors file, but no checkpoint: its header lacks {META!r}")
+    try:
+        return arrays, json.loads(metadata[META])
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is a damaged checkpoint: {error}") from None
+
+
+# Values ----------------------------------------------------------------------------------------------------
+
+
+def as_array(name: str, value: Any) -> np.ndarray:
+    """`value` as a C-contiguous array of a dtype that the format has."""
+    if not isinstance(value, (np.ndarray, np.generic)):
+        if callable(getattr(value, "numpy", None)):
+            value = value.numpy()
+        elif hasattr(value, "value"):
+            return as_array(name, value.value)
+        elif not isinstance(value, (bool, int, float)):
+            raise DTypeError(f"save: {name!r} is no array: {type(value).__name__}")
+    array = np.asarray(value, order="C")
+    if array.dtype.name not in DTYPES.values():
+        raise DTypeError(f"save: {name!r} has dtype {array.dtype}; a file holds {', '.join(DTYPES.values())}")
+    return array
+
+
+def plain(value: Any, place: str) -> Any:
+    """`value` as what JSON gives back unchanged; DTypeError, which names the place, if there is no such thing."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, (list, tuple)):
+        return [plain(item, f"{place}[{number}]") for number, item in enumerate(value)]
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise DTypeError(f"save_checkpoint: keys are text, given {key!r} in {place}")
+        return {key: plain(item, f"{place}[{key!r}]") for key, item in value.items()}
+    raise DTypeError(
+        f"save_checkpoint: {place} is no number, text, list or dictionary: {type(value).__name__}"
+    )
+
+
+# Files -----------------------------------------------------------------------------------------------------
+
+
+def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Arrays and metadata of a safetensors file; DataError if it is none."""
+    from safetensors import SafetensorError, deserialize
+
+    try:
+        # Read at once, not mapped: it stays one file even while another process replaces or cuts it.
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+    try:
+        tensors = deserialize(content)
+    except SafetensorError as error:
+        raise DataError(f"{path} {diagnosis(content, error)}") from None
+    arrays = {}
+    for name, tensor in tensors:
+        stored, shape, data = tensor["dtype"], tensor["shape"], tensor["data"]
+        if stored == BFLOAT16:  # the upper half of a float32
+            bits = np.frombuffer(data, "<u2").astype(np.uint32) << np.uint32(16)
+            arrays[name] = bits.view(np.float32).reshape(shape)
+        elif stored in DTYPES:
+            dtype = np.dtype(DTYPES[stored])
+            arrays[name] = np.frombuffer(data, dtype.newbyteorder("<")).reshape(shape).astype(dtype)
+        else:
+            raise DataError(f"{path}: {name!r} is of dtype {stored}, which NumPy lacks")
+    length = int.from_bytes(content[:8], "little")
+    return arrays, json.loads(content[8 : 8 + length]).get("__metadata__") or {}
+
+
+def diagnosis(content: bytes, error: Exception) -> str:
+    """What a file is that safetensors refuses, as the rest of a sentence."""
+    pickled = "never unpickled here: convert it with safetensors.torch.save_file"
+    if not content:
+        return "is empty"
+    if content.startswith(b"PK\x03\x04"):
+        if b"/data.pkl" in content[:4096]:
+            return f"is a PyTorch file, a pickle, {pickled}"
+        return "is a zip archive (.npz?), no safetensors file"
+    if content.startswith(b"\x93NUMPY"):
+        return "is a NumPy file (.npy), no safetensors file"
+    length = int.from_bytes(content[:8], "little")
+    if len(content) >= 9 and content[8:9] == b"{" and length <= HEADER_LIMIT:
+        if (end := 8 + length) > len(content):
+            return f"is truncated: it has {len(content)} bytes, its header alone takes {end}"
+        with contextlib.suppress(ValueError, TypeError, LookupError, AttributeError, RecursionError):
+            header = json.loads(content[8:end])
+            ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+            if (expected := end + max(ends, default=0)) > len(content):
+                return f"is truncated: it has {len(content)} bytes of {expected}"
+        return f"is a damaged safetensors file: {error}"
+    if content[0] == 0x80 and content[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
+        return f"is a pickle (an old PyTorch file?), {pickled}"
+    return f"is no safetensors file: {error}"
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Writes `path` whole or not at all, with the permissions of a new file. Raises DataError."""
+    target = Path(os.path.realpath(path))  # a link keeps pointing to the file
+    temporary = target.with_name(f"{target.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            try:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+                os.replace(temporary, target)
+            except BaseException:  # Ctrl-C too: nothing half-written may stay
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+                raise
+        sync_folder(target.parent)
+    except OSError as error:
+        raise DataError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes a rename in `folder` last through a power failure, where the system can."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # some network file systems refuse
+            os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,385 @@
+"""Data sets, loaders and transforms of images."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import time
+from typing import Any
+
+import numpy as np
+from dlsys.data import (
+    Compose,
+    DataArgumentError,
+    DataLoader,
+    Dataset,
+    Normalize,
+    RandomCrop,
+    RandomFlipHorizontal,
+    RandomHorizontalFlip,
+    Subset,
+    TensorDataset,
+    default_collate,
+    random_split,
+)
+from dlsys.errors import DTypeError, ShapeError
+from helpers import error_of
+
+COUNT = 23
+DATA = TensorDataset(np.arange(COUNT, dtype=np.float32)[:, None], np.arange(COUNT))
+
+
+class Squares(Dataset):
+    """Sample i is i squared; a stated sample fails."""
+
+    def __init__(self, count: int = 10, fails: int = -1) -> None:
+        self.count, self.fails, self.asked = count, fails, []
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        self.asked.append(index)
+        if index == self.fails:
+            raise LookupError(f"sample {index} is lost")
+        return {"index": index, "square": np.float32(index) ** 2}
+
+
+def labels_of(loader: DataLoader) -> list[list[int]]:
+    return [batch[1].tolist() for batch in loader]
+
+
+def noise(images: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return images + rng.random(images.shape, np.float32)
+
+
+def same(first: list[Any], second: list[Any]) -> bool:
+    return len(first) == len(second) and all(
+        np.array_equal(x, y) for a, b in zip(first, second, strict=True) for x, y in zip(a, b, strict=True)
+    )
+
+
+def loader_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "dlsys-data-loader"]
+
+
+# Data sets -------------------------------------------------------------------------------------------------
+
+
+def test_tensor_dataset_and_subset():
+    assert len(DATA) == COUNT and DATA[3][0].tolist() == [3.0] and DATA[3][1] == 3
+    part = Subset(DATA, [5, 2, -1])
+    assert len(part) == 3 and [part[i][1] for i in range(3)] == [5, 2, 22]
+    assert part.batch(np.array([2, 0]))[1].tolist() == [22, 5] and part[1:][1].tolist() == [2, 22]
+    assert Subset(part, [1])[0][1] == 2
+    assert len(Subset(DATA, [])) == 0
+    batch = DATA.batch(np.arange(3))
+    batch[0][:] = -1
+    assert DATA[0][0].tolist() == [0.0]  # a batch is a copy
+    assert "(3,), (4,)" in error_of(ShapeError, TensorDataset, np.zeros(3), np.zeros(4))
+    assert "first axis" in error_of(ShapeError, TensorDataset, np.float32(1))
+    assert "at least one" in error_of(DataArgumentError, TensorDataset)
+    assert "23 in a data set of 23" in error_of(DataArgumentError, Subset, DATA, [0, 23])
+    assert "integers" in error_of(ValueError, Subset, DATA, [0.5])
+
+
+def test_random_split_deals_every_sample_once():
+    for lengths, sizes in (((20, 3), [20, 3]), ((0.5, 0.5), [12, 11]), ((0.1, 0.2, 0.7), [3, 4, 16])):
+        parts = random_split(DATA, lengths, seed=4)
+        assert [len(part) for part in parts] == sizes, lengths
+        indices = np.concatenate([part.indices for part in parts])
+        assert sorted(indices.tolist()) == list(range(COUNT))
+        again = random_split(DATA, lengths, seed=4)
+        assert all(np.array_equal(a.indices, b.indices) for a, b in zip(parts, again, strict=True))
+        assert not np.array_equal(
+            indices, np.concatenate([p.indices for p in random_split(DATA, lengths, 5)])
+        )
+    assert "give 22; the data set has 23" in error_of(DataArgumentError, random_split, DATA, (20, 2))
+    assert "numbers >= 0" in error_of(DataArgumentError, random_split, DATA, (-1, 24))
+    assert "seed" in error_of(DataArgumentError, random_split, DATA, (20, 3), seed=-1)
+
+
+def test_default_collate():
+    x, label = default_collate([(np.zeros((2, 3), np.float32), 1), (np.ones((2, 3), np.float32), 2)])
+    assert (
+        x.shape == (2, 2, 3)
+        and x.dtype == np.float32
+        and label.tolist() == [1, 2]
+        and label.dtype == np.int64
+    )
+    nested = default_collate([{"a": (1.5, True), "b": np.int32(3)}] * 3)
+    assert nested["a"][0].dtype == np.float64 and nested["a"][1].dtype == np.bool_
+    assert nested["b"].dtype == np.int32 and nested["b"].shape == (3,)
+    assert default_collate([1, 2.5]).tolist() == [1.0, 2.5]
+    message = error_of(ShapeError, default_collate, [np.zeros((3, 32)), np.zeros((3, 28))])
+    assert "(3, 28), (3, 32)" in message and "collate" in message
+    assert "2 and 3 parts" in error_of(ShapeError, default_collate, [(1, 2), (1, 2, 3)])
+    assert "'b'" in error_of(ShapeError, default_collate, [{"a": 1, "b": 2}, {"a": 1}])
+    assert "str" in error_of(DTypeError, default_collate, ["a", "b"])
+    assert "int, tuple" in error_of(DTypeError, default_collate, [(1,), 1])
+    assert "no samples" in error_of(DataArgumentError, default_collate, [])
+
+
+# Loaders ---------------------------------------------------------------------------------------------------
+
+
+def test_batches_in_order_and_their_number():
+    for prefetch in (0, 1, 3):
+        for drop_last, sizes in ((False, [5, 5, 5, 5, 3]), (True, [5, 5, 5, 5])):
+            loader = DataLoader(DATA, 5, drop_last=drop_last, prefetch=prefetch)
+            batches = list(loader)
+            assert [len(x) for x, _ in batches] == sizes and len(loader) == len(sizes)
+            assert np.concatenate([y for _, y in batches]).tolist() == list(range(sum(sizes)))
+            assert all(isinstance(batch, tuple) and batch[0].dtype == np.float32 for batch in batches)
+    assert list(DataLoader(TensorDataset(np.zeros(0)), 4)) == []
+    assert list(DataLoader(TensorDataset(np.zeros(3)), 4, drop_last=True)) == []
+    assert [x.tolist() for x in DataLoader([4, 5, 6], 2)] == [[4, 5], [6]]  # any sequence
+
+
+def test_order_depends_on_seed_and_epoch_only():
+    loader = DataLoader(DATA, 4, shuffle=True, seed=7)
+    epochs = [labels_of(loader) for _ in range(3)]
+    assert loader.epoch == 3
+    assert all(sorted(itertools.chain(*epoch)) == list(range(COUNT)) for epoch in epochs)
+    assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
+    for epoch in (2, 0, 1):
+        other = DataLoader(DATA, 4, shuffle=True, seed=7, prefetch=0)
+        other.set_epoch(epoch)
+        assert labels_of(other) == epochs[epoch] and other.epoch == epoch + 1
+    assert labels_of(DataLoader(DATA, 4, shuffle=True, seed=8)) != epochs[0]
+    # epoch 0's order is not that of seed and epoch swapped, nor a stream of zeros appended
+    assert labels_of(DataLoader(DATA, 4, shuffle=True, seed=0)) != epochs[0]
+
+
+def test_fast_path_and_items_agree():
+    class Items(TensorDataset):
+        def __getitem__(self, index: Any) -> Any:
+            x, label = super().__getitem__(index)
+            return x + 1, label
+
+    plain = list(DataLoader(DATA, 4, shuffle=True))
+    assert same(plain, list(DataLoader([DATA[i] for i in range(COUNT)], 4, shuffle=True)))
+    assert same(plain, list(DataLoader(Subset(DATA, range(COUNT)), 4, shuffle=True)))
+    # a subclass that makes its own samples is not bypassed
+    assert same(
+        [(x + 1, label) for x, label in plain], list(DataLoader(Items(*DATA.arrays), 4, shuffle=True))
+    )
+    squares = next(iter(DataLoader(Squares(), 3)))
+    assert squares["square"].tolist() == [0.0, 1.0, 4.0] and squares["index"].dtype == np.int64
+    own = DataLoader(Squares(), 3, collate=lambda samples: [sample["index"] for sample in samples])
+    assert list(own) == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]
+
+
+def test_prefetch_stays_within_its_bound():
+    for ahead in (1, 2, 4):
+        data = Squares(20)
+        batches = iter(DataLoader(data, 1, prefetch=ahead))
+        next(batches)
+        deadline = time.monotonic() + 5
+        while len(data.asked) < 1 + ahead and time.monotonic() < deadline:
+            time.sleep(0.001)
+        time.sleep(0.05)  # time to go too far
+        assert data.asked == list(range(1 + ahead))
+        batches.close()  # type: ignore[attr-defined]
+        assert loader_threads() == []
+
+
+def test_thread_ends_with_the_loop():
+    class BodyError(Exception):
+        pass
+
+    def broken_off() -> None:
+        for _ in DataLoader(DATA, 2, prefetch=3):
+            assert len(loader_threads()) <= 1
+            break
+
+    def failing() -> None:
+        for number, _ in enumerate(DataLoader(DATA, 2, prefetch=2)):
+            if number == 2:
+                raise BodyError("in the body")
+
+    def returned() -> Any:
+        for batch in DataLoader(DATA, 2):
+            return batch
+
+    broken_off()
+    assert loader_threads() == []
+    assert error_of(BodyError, failing) == "in the body"
+    assert loader_threads() == []
+    returned()
+    assert loader_threads() == []
+    assert len(list(DataLoader(DATA, 2))) == 12 and loader_threads() == []
+    iter(DataLoader(DATA, 2))  # never asked for a batch
+    assert loader_threads() == []
+
+
+def test_exceptions_reach_the_loop_after_the_batches_before():
+    for prefetch in (0, 1, 5):
+        received = []
+
+        def run(received: list = received, prefetch: int = prefetch) -> None:
+            for batch in DataLoader(Squares(10, fails=7), 2, prefetch=prefetch):
+                received.append(batch["index"].tolist())
+
+        assert error_of(LookupError, run) == "sample 7 is lost"
+        assert received == [[0, 1], [2, 3], [4, 5]] and loader_threads() == []
+
+        def transform(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+            raise ZeroDivisionError("in a transform")
+
+        loader = DataLoader(DATA, 2, prefetch=prefetch, transform=transform)
+        assert error_of(ZeroDivisionError, list, loader) == "in a transform"
+
+
+def test_transform_gets_the_first_array_and_its_own_stream():
+    loader = DataLoader(DATA, 4, shuffle=True, seed=3, transform=noise)
+    first, second = list(loader), list(loader)
+    plain = list(DataLoader(DATA, 4, shuffle=True, seed=3))
+    assert [y.tolist() for _, y in first] == [y.tolist() for _, y in plain]
+    added = [x - p for (x, _), (p, _) in zip(first, plain, strict=True)]
+    assert all((a >= 0).all() and (a <= 1).all() for a in added)
+    assert not np.allclose(added[0], added[1]) and not same(first, second)
+    again = DataLoader(DATA, 4, shuffle=True, seed=3, transform=noise, prefetch=0)
+    assert same(first, list(again)) and same(second, list(again))
+    whole = DataLoader(Squares(4), 2, transform=lambda batch, rng: batch["index"] + 10)
+    assert [batch.tolist() for batch in whole] == [[10, 11], [12, 13]]
+
+
+def test_resumed_loop_goes_on_with_the_next_batch():
+    def make(prefetch: int = 2) -> DataLoader:
+        return DataLoader(DATA, 4, shuffle=True, seed=5, transform=noise, prefetch=prefetch)
+
+    loader = make()
+    epochs = [list(loader) for _ in range(3)]
+    for stop in range(1, len(loader) + 1):
+        loader = make()
+        loader.set_epoch(1)
+        for number, batch in enumerate(loader, 1):
+            assert same([batch], [epochs[1][number - 1]])
+            if number == stop:
+                state = json.loads(json.dumps(loader.state_dict()))
+                break
+        assert state["epoch"] == 1 and state["batch"] == stop
+        assert loader.state_dict() == state  # after the loop was broken off, too
+        for prefetch in (0, 3):
+            resumed = make(prefetch)
+            resumed.load_state_dict(state)
+            resumed.set_epoch(1)  # the epoch that it is in: keeps its place
+            assert resumed.state_dict() == state
+            assert same(list(resumed), epochs[1][stop:]) and resumed.epoch == 2
+            assert same(list(resumed), epochs[2])
+    assert same(list(loader), epochs[1])  # not resumed: a new loop begins the epoch anew
+    done = make()
+    list(done)
+    assert (done.state_dict()["epoch"], done.state_dict()["batch"]) == (1, 0)
+    done.load_state_dict(state)
+    done.set_epoch(0)  # another epoch: from its start
+    assert same(list(done), epochs[0])
+
+
+def test_state_of_another_loader_is_refused():
+    state = DataLoader(DATA, 4, shuffle=True, seed=5).state_dict()
+    for others, name in (
+        ({"batch_size": 5}, "batch_size=4"),
+        ({"seed": 6}, "seed=5"),
+        ({"shuffle": False}, "shuffle=True"),
+        ({"dataset": Squares(9)}, "samples=23"),
+    ):
+        other = DataLoader(**{"dataset": DATA, "batch_size": 4, "shuffle": True, "seed": 5, **others})
+        assert name in error_of(DataArgumentError, other.load_state_dict, state)
+    loader = DataLoader(DATA, 4, shuffle=True, seed=5)
+    assert "lacks batch, epoch" in error_of(
+        DataArgumentError,
+        loader.load_state_dict,
+        {k: v for k, v in state.items() if k not in ("epoch", "batch")},
+    )
+    assert "batch 7 of 6" in error_of(DataArgumentError, loader.load_state_dict, {**state, "batch": 7})
+
+
+def test_bad_arguments_are_named():
+    for arguments, words in (
+        ({"batch_size": 0}, "batch_size must be an integer >= 1, not 0"),
+        ({"batch_size": 2.0}, "batch_size must be an integer >= 1, not 2.0"),
+        ({"prefetch": -1}, "prefetch must be an integer >= 0, not -1"),
+        ({"seed": -3}, "seed must be an integer >= 0, not -3"),
+        ({"seed": "a"}, "'a'"),
+        ({"transform": 3}, "transform must be a function, not 3"),
+        ({"collate": "x"}, "collate must be a function"),
+        ({"dataset": 5}, "dataset has no __len__: int"),
+    ):
+        assert words in error_of(ValueError, DataLoader, **{"dataset": DATA, **arguments}), arguments
+    assert "epoch" in error_of(ValueError, DataLoader(DATA).set_epoch, -1)
+
+
+# Transforms ------------------------------------------------------------------------------------------------
+
+
+def images(count: int = 40, channels: int = 3, height: int = 6, width: int = 5) -> np.ndarray:
+    return np.random.default_rng(0).random((count, channels, height, width), np.float32) + 0.5
+
+
+def test_normalize():
+    x = images()
+    mean, std = [0.1, 0.2, 0.3], [0.5, 1.0, 2.0]
+    out = Normalize(mean, std)(x)
+    assert out.dtype == np.float32 and out.shape == x.shape
+    for c in range(3):
+        assert np.allclose(out[:, c], (x[:, c] - mean[c]) / std[c], atol=1e-6)
+    assert np.array_equal(Normalize(mean, std)(x[4]), out[4])
+    assert np.allclose(Normalize(0.5, 0.25)(x), (x - 0.5) / 0.25)
+    assert "mean of 3 channels" in error_of(ShapeError, Normalize(mean, std), images(channels=1))
+    assert "uint8" in error_of(DTypeError, Normalize(mean, std), np.zeros((3, 4, 4), np.uint8))
+    assert "std" in error_of(DataArgumentError, Normalize, 0, [1, 0, 1])
+    assert "(4, 4)" in error_of(ShapeError, Normalize(0, 1), np.zeros((4, 4), np.float32))
+
+
+def test_random_crop_is_a_window_of_the_padded_image():
+    x = images(200)
+    for size, padding in (((6, 5), 2), (4, 0), ((3, 9), 4)):
+        out = RandomCrop(size, padding)(x, np.random.default_rng(1))
+        rows, columns = (size, size) if isinstance(size, int) else size
+        assert out.shape == (200, 3, rows, columns) and out.dtype == np.float32 and out.flags.c_contiguous
+        padded = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
+        places = set()
+        for image, crop in zip(padded, out, strict=True):
+            found = [
+                (top, left)
+                for top in range(6 + 2 * padding - rows + 1)
+                for left in range(5 + 2 * padding - columns + 1)
+                if np.array_equal(image[:, top : top + rows, left : left + columns], crop)
+            ]
+            assert found
+            places.add(found[0])
+        possible = (6 + 2 * padding - rows + 1) * (5 + 2 * padding - columns + 1)
+        assert len(places) >= min(possible, 20) * 0.9  # every place, the outermost too
+    assert RandomCrop(32)(np.ones((3, 32, 32), np.uint8), np.random.default_rng(0)).dtype == np.uint8
+    assert "(9, 9)" in error_of(ShapeError, RandomCrop(9, 1), x, np.random.default_rng(0))
+    assert "size" in error_of(DataArgumentError, RandomCrop, 0)
+    assert "padding" in error_of(DataArgumentError, RandomCrop, 4, -1)
+
+
+def test_random_flip():
+    x = images(400)
+    out = RandomHorizontalFlip(0.25)(x, np.random.default_rng(2))
+    flipped = np.array([np.array_equal(a, b[..., ::-1]) for a, b in zip(out, x, strict=True)])
+    kept = np.array([np.array_equal(a, b) for a, b in zip(out, x, strict=True)])
+    assert (flipped ^ kept).all() and 60 < flipped.sum() < 140
+    assert np.array_equal(RandomHorizontalFlip(1)(x, np.random.default_rng(0)), x[..., ::-1])
+    assert np.array_equal(RandomHorizontalFlip(0)(x, np.random.default_rng(0)), x)
+    assert RandomFlipHorizontal is RandomHorizontalFlip
+    assert "between 0 and 1, not 2" in error_of(DataArgumentError, RandomHorizontalFlip, 2)
+
+
+def test_one_image_is_a_batch_of_one():
+    transform = Compose([RandomHorizontalFlip(), RandomCrop((6, 5), 2), Normalize(0.5, 0.5)])
+    x = images(1)
+    for seed in range(10):
+        alone = transform(x[0], np.random.default_rng(seed))
+        assert alone.shape == x[0].shape
+        assert np.array_equal(alone, transform(x, np.random.default_rng(seed))[0])
+    before = x.copy()
+    transform(x, np.random.default_rng(0))
+    assert np.array_equal(x, before)  # nothing is changed in place
+    assert "default_rng" in error_of(DataArgumentError, transform, x)
+    assert "'crop'" in error_of(DataArgumentError, Compose, ["crop"])

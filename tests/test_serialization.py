@@ -1,0 +1,365 @@
+"""Files of parameters and checkpoints: round trips, damaged and foreign files, a process killed while it saves."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pickle
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from dlsys import serialization
+from dlsys.errors import DataError, DTypeError
+from dlsys.graph import DTYPES
+from dlsys.serialization import load, load_checkpoint, save, save_checkpoint
+from helpers import error_of
+
+
+def drawn(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    return (np.random.default_rng(0).standard_normal(shape) * 100).astype(dtype)
+
+
+def identical(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def test_round_trip_of_every_dtype_and_shape():
+    state = {
+        f"{dtype}.{number}": np.abs(drawn("float64", shape)).astype(dtype)
+        for dtype in (*DTYPES, "float16", "uint8", "int8", "uint64")
+        for number, shape in enumerate(((), (3,), (0, 4), (2, 3, 1), (5, 7)))
+    }
+    state["special"] = np.array([np.nan, np.inf, -np.inf, -0.0, 1e-45], np.float32)
+    with tempfile.TemporaryDirectory() as folder:
+        save(state, Path(folder) / "a.safetensors", {"made by": "a test"})
+        loaded = load(os.path.join(folder, "a.safetensors"))
+        assert os.listdir(folder) == ["a.safetensors"]
+        assert serialization.read(Path(folder) / "a.safetensors")[1] == {"made by": "a test"}
+        save({}, Path(folder) / "a.safetensors")
+        assert load(Path(folder) / "a.safetensors") == {}
+    assert loaded.keys() == state.keys()
+    for name, array in state.items():
+        assert identical(loaded[name], array), name
+        assert loaded[name].flags.writeable and loaded[name].flags.c_contiguous
+
+
+def test_what_counts_as_an_array():
+    class Parameter:
+        def __init__(self, value: Any) -> None:
+            self.value = value
+
+    class Array:
+        def numpy(self) -> np.ndarray:
+            return np.arange(3)
+
+    base = drawn("float32", (4, 6))
+    state = {
+        "transposed": base.T,
+        "strided": base[::2, ::-3],
+        "swapped": base.astype(">f4"),
+        "parameter": Parameter(base),
+        "array": Array(),
+        "both": Parameter(Array()),
+        "scalar": np.float64(2.5),
+        "number": 3,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a"
+        save(state, path)
+        loaded = load(path)
+        assert identical(loaded["transposed"], np.ascontiguousarray(base.T))
+        assert identical(loaded["strided"], np.ascontiguousarray(base[::2, ::-3]))
+        assert identical(loaded["swapped"], base) and identical(loaded["parameter"], base)
+        assert loaded["array"].tolist() == loaded["both"].tolist() == [0, 1, 2]
+        assert loaded["scalar"] == 2.5 and loaded["scalar"].shape == () and loaded["number"] == 3
+        for bad, words in (
+            ({"x": "text"}, "'x' is no array: str"),
+            ({"x": [1, 2]}, "'x' is no array: list"),
+            ({"x": {"y": base}}, "'x' is no array: dict"),
+            ({"x": np.array(["a"])}, "'x' has dtype <U1"),
+            ({"x": np.array([None])}, "'x' has dtype object"),
+            ({"x": base.astype(complex)}, "complex128"),
+            ({3: base}, "names are text, given 3"),
+            ({"__metadata__": base}, "__metadata__"),
+        ):
+            assert words in error_of(DTypeError, save, bad, path)
+        assert "metadata are text" in error_of(DTypeError, save, {}, path, {"epoch": 3})
+        assert load(path).keys() == state.keys()  # a save that fails leaves the old file
+
+
+def test_pytorch_reads_and_writes_the_same_files():
+    try:
+        import torch
+        from safetensors.torch import load_file, save_file
+    except ImportError:  # PyTorch is not installed
+        return
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "a.safetensors")
+        layer = torch.nn.Linear(3, 2)
+        save_file(layer.state_dict(), path)
+        loaded = load(path)
+        assert np.array_equal(loaded["weight"], layer.weight.detach().numpy())
+        save(loaded, path)
+        assert torch.equal(load_file(path)["bias"], layer.bias)
+        values = torch.tensor([1.5, -3.25, float("inf"), 1e-40, 3.1415], dtype=torch.bfloat16)
+        save_file({"x": values.reshape(5, 1)}, path)
+        assert identical(load(path)["x"], values.float().numpy().reshape(5, 1))
+        save_file({"x": values.to(torch.float8_e4m3fn)}, path)
+        assert "'x' is of dtype F8_E4M3" in error_of(DataError, load, path)
+
+
+def test_damaged_files_are_named_with_the_cause():
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.safetensors"
+        save({"weight": drawn("float32", (40, 50)), "bias": drawn("float32", (50,))}, path)
+        good = path.read_bytes()
+        for size in sorted({0, 1, 7, 8, 9, 30, 60, 100, *range(150, len(good), 997), len(good) - 1}):
+            path.write_bytes(good[:size])
+            message = error_of(DataError, load, path)
+            assert str(path) in message, size
+            if size >= 9:
+                assert f"is truncated: it has {size} bytes" in message, (size, message)
+        assert f"of {len(good)}" in message
+        for content, words in (
+            (b"", "is empty"),
+            (good + b"more", "damaged"),
+            (good[:20] + b"\xff\xfe" + good[22:], "damaged"),
+            (b"hello, this is no such file", "is no safetensors file"),
+            (b"\xff" * 40, "is no safetensors file"),
+            (bytes(64), "no safetensors file"),
+            ((30).to_bytes(8, "little") + b'{"a": 1}'.ljust(30), "damaged"),
+            ((8).to_bytes(8, "little") + b"[1, 2] \n", "no safetensors file"),
+        ):
+            path.write_bytes(content)
+            message = error_of(DataError, load, path)
+            assert words in message and str(path) in message, (content[:30], message)
+        assert "No such file" in error_of(DataError, load, Path(folder) / "absent")
+        assert "directory" in error_of(DataError, load, folder).lower()
+        assert "cannot be written" in error_of(DataError, save, {}, Path(folder) / "absent" / "a")
+
+
+def test_every_flipped_byte_of_the_header_is_refused_or_harmless():
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.safetensors"
+        save({"weight": np.arange(6, dtype=np.float32).reshape(2, 3)}, path, {"k": "v"})
+        good = path.read_bytes()
+        refused = 0
+        for place in range(8 + int.from_bytes(good[:8], "little")):
+            for mask in (0x01, 0x80):
+                path.write_bytes(good[:place] + bytes((good[place] ^ mask,)) + good[place + 1 :])
+                try:
+                    arrays = load(path)  # another name, shape or dtype of as many bytes
+                except DataError as error:
+                    assert str(path) in str(error)
+                    refused += 1
+                else:
+                    assert all(array.nbytes == 24 for array in arrays.values())
+        assert refused > 100
+
+
+class Bomb:
+    """Whoever unpickles this writes a file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple:
+        return (open, (self.path, "w"))
+
+
+def test_pickles_are_never_loaded():
+    with tempfile.TemporaryDirectory() as folder:
+        path, trap = Path(folder) / "model.pt", os.path.join(folder, "trap")
+        for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+            path.write_bytes(pickle.dumps({"weight": Bomb(trap)}, protocol))
+            message = error_of(DataError, load, path)
+            assert "is a pickle" in message and "never unpickled" in message and str(path) in message
+        with zipfile.ZipFile(path, "w") as archive:  # the form of torch.save
+            archive.writestr("model/data.pkl", pickle.dumps({"weight": Bomb(trap)}))
+        message = error_of(DataError, load, path)
+        assert "PyTorch file" in message and "safetensors.torch.save_file" in message
+        np.savez(Path(folder) / "a.npz", x=np.zeros(3))
+        assert "zip archive" in error_of(DataError, load, Path(folder) / "a.npz")
+        np.save(Path(folder) / "a.npy", np.zeros(3))
+        assert ".npy" in error_of(DataError, load, Path(folder) / "a.npy")
+        assert not os.path.exists(trap)
+
+
+def test_files_of_torch_save_are_told():
+    try:
+        import torch
+    except ImportError:  # PyTorch is not installed
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.pt"
+        for new in (True, False):
+            torch.save({"weight": torch.zeros(3)}, path, _use_new_zipfile_serialization=new)
+            message = error_of(DataError, load, path)
+            assert "PyTorch file" in message and "safetensors.torch.save_file" in message
+
+
+def test_header_that_looks_like_a_pickle_is_read():
+    # a header of 0x0280 bytes begins with the bytes of pickle's protocol 2
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a"
+        for length in range(400, 700):
+            save({"x": np.zeros(3)}, path, {"k": "v" * length})
+            if path.read_bytes()[:2] == b"\x80\x02":
+                break
+        else:
+            raise AssertionError("no header of this length")
+        assert load(path)["x"].tolist() == [0.0, 0.0, 0.0]
+
+
+# Checkpoints -----------------------------------------------------------------------------------------------
+
+
+def test_checkpoint_returns_meta_exactly():
+    meta = {
+        "epoch": 3,
+        "big": 2**127 + 1,
+        "negative": -5,
+        "rate": 0.1,
+        "third": 1 / 3,
+        "tiny": 5e-324,
+        "infinite": [math.inf, -math.inf],
+        "minus zero": -0.0,
+        "none": None,
+        "flags": [True, False],
+        "nested": {"a": [{"b": []}, [1, [2.5, "x"]]], "": {}},
+        "text": 'quotes " and \\ , été, \u4e2d, \U0001f600, \ud800, \n\0',
+        "rng": np.random.default_rng(7).bit_generator.state,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "checkpoint"
+        save_checkpoint(path, {"w": np.arange(4.0)}, meta)
+        arrays, loaded = load_checkpoint(path)
+        assert identical(arrays["w"], np.arange(4.0))
+        assert loaded == meta and repr(loaded) == repr(meta)  # types, signs and order too
+        rng = np.random.default_rng()
+        rng.bit_generator.state = loaded["rng"]
+        assert rng.random() == np.random.default_rng(7).random()
+        save_checkpoint(path, {}, {"nan": math.nan, "pair": (1, 2), "numpy": [np.int64(3), np.float32(0.5)]})
+        loaded = load_checkpoint(path)[1]
+        assert math.isnan(loaded["nan"]) and loaded["pair"] == [1, 2]
+        assert loaded["numpy"] == [3, 0.5] and type(loaded["numpy"][0]) is int
+        for bad, place in (
+            ({"a": {"b": [1, {2}]}}, "meta['a']['b'][1] is no number"),
+            ({"a": {1: 2}}, "keys are text, given 1 in meta['a']"),
+            ({"a": np.zeros(2)}, "meta['a']"),
+        ):
+            assert place in error_of(DTypeError, save_checkpoint, path, {}, bad)
+        assert load_checkpoint(path)[1]["pair"] == [1, 2]
+        save({"x": np.zeros(1)}, path)
+        assert "no checkpoint" in error_of(DataError, load_checkpoint, path)
+        save({"x": np.zeros(1)}, path, {serialization.META: "{not JSON"})
+        assert "damaged checkpoint" in error_of(DataError, load_checkpoint, path)
+
+
+def test_file_is_replaced_not_written_over():
+    with tempfile.TemporaryDirectory() as folder:
+        path, link = Path(folder) / "real", Path(folder) / "link"
+        save({"x": np.zeros(3)}, path)
+        link.symlink_to(path)
+        with open(path, "rb") as reader:
+            before = reader.read()
+            save({"x": np.ones(3)}, link)
+            reader.seek(0)
+            assert reader.read() == before  # who reads the old file goes on reading it
+        assert link.is_symlink() and load(path)["x"].tolist() == [1.0, 1.0, 1.0]
+        umask = os.umask(0)
+        os.umask(umask)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~umask
+        before_replace = os.replace
+        for failure in (KeyboardInterrupt, OSError("disk")):
+
+            def failing(source: object, target: object, failure: Any = failure) -> None:
+                raise failure
+
+            setattr(os, "replace", failing)  # noqa: B010
+            try:
+                expected = KeyboardInterrupt if failure is KeyboardInterrupt else DataError
+                error_of(expected, save, {"x": np.zeros(3)}, path)
+            finally:
+                os.replace = before_replace
+            assert sorted(os.listdir(folder)) == ["link", "real"] and load(path)["x"].tolist() == [
+                1.0,
+                1.0,
+                1.0,
+            ]
+
+
+WRITER = """
+import itertools, sys
+import numpy as np
+from dlsys.serialization import save_checkpoint
+for number in itertools.count():
+    array = np.full((300, 1000), number, np.float32)
+    save_checkpoint(sys.argv[1], {"a": array, "b": -array}, {"number": number})
+    if number == 0:
+        print("ready", flush=True)
+"""
+
+
+def test_killed_at_any_moment_the_file_is_whole():
+    rng = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "checkpoint"
+        for _ in range(6):
+            source = str(Path(serialization.__file__).resolve().parent.parent)
+            process = subprocess.Popen(
+                [sys.executable, "-c", WRITER, str(path)],
+                stdout=subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": source},
+            )
+            try:
+                assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+                deadline = time.monotonic() + 60
+                number = 0
+                while number < 2 and time.monotonic() < deadline:  # read while it writes
+                    arrays, meta = load_checkpoint(path)
+                    number = meta["number"]
+                    assert (arrays["a"] == number).all()
+                assert number >= 2
+                time.sleep(rng.random() * 0.03)
+            finally:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+                if process.stdout is not None:
+                    process.stdout.close()
+            arrays, meta = load_checkpoint(path)
+            assert (arrays["a"] == meta["number"]).all() and (arrays["b"] == -meta["number"]).all()
+            for name in os.listdir(folder):
+                assert name == "checkpoint" or name.endswith(".tmp")
+
+
+def test_header_limit_is_told_before_anything_is_written():
+    before = serialization.HEADER_LIMIT
+    serialization.HEADER_LIMIT = 200
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "a"
+            message = error_of(DataError, save_checkpoint, path, {}, {"k": "v" * 300})
+            assert "the format allows 200" in message and os.listdir(folder) == []
+    finally:
+        serialization.HEADER_LIMIT = before
+
+
+def test_json_of_the_header_is_what_others_read():
+    from safetensors import safe_open
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "a")
+        save_checkpoint(path, {"x": np.zeros(2)}, {"a": [1, "é"]})
+        with safe_open(path, framework="np") as file:
+            assert json.loads(file.metadata()[serialization.META]) == {"a": [1, "é"]}
