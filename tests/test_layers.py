@@ -23,7 +23,10 @@ LAYERS = [
     ("passes",),
     ("executor",),
     ("autodiff",),
-    ("data", "nn", "optim"),
+    ("eager",),
+    ("random",),
+    ("data", "nn", "optim", "serialization"),
+    ("training",),
     ("apps",),
     ("__init__",),  # the names users see
     ("cli",),

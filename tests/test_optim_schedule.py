@@ -116,6 +116,15 @@ def test_clip_grad_norm() -> None:
     np.testing.assert_allclose(parameter.value, [0.0, 0.0], atol=1e-5)
 
 
+def test_clip_grad_value() -> None:
+    values = [np.array([-3.0, -0.5, 0.5, np.inf, np.nan]), np.array([[2.0]])]
+    nodes = [ad.Variable("g", value.shape) for value in values]
+    found = evaluate(optim.clip_grad_value(nodes, 1.0), dict(zip(nodes, values, strict=True)))
+    np.testing.assert_array_equal(found[0], [-1.0, -0.5, 0.5, 1.0, np.nan])
+    np.testing.assert_array_equal(found[1], [[1.0]])
+    assert "clip_value" in error_of(dl.GraphError, optim.clip_grad_value, nodes, -1.0)
+
+
 def test_clip_grad_norm_follows_torch() -> None:
     torch = the_torch()
     value = np.random.default_rng(0).standard_normal((6, 7)).astype("float32") * 100

@@ -71,12 +71,22 @@ os.environ.setdefault("TVM_NUM_THREADS", str(available_cores()))
 os.environ.setdefault("TVM_BIND_THREADS", "0")
 
 
-_MODULES = ("autodiff", "data", "optim", "tvm_op")
+_MODULES = ("autodiff", "data", "nn", "optim", "random", "serialization", "training", "tvm_op")
+_FROM = {
+    "eager": ("Tensor", "from_dlpack", "grad", "tensor", "value_and_grad"),
+    "random": ("manual_seed", "rand", "randn"),
+    "serialization": ("load", "load_checkpoint", "save", "save_checkpoint"),
+    "training": ("accuracy", "evaluate_on", "fit"),
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Names of `dlsys.device`, and modules, at first use: importing TVM takes a second that `dlsys.data` need not pay.
-    """
+    """Names of other modules, and these, at first use: importing TVM takes a second that `dlsys.data` need not pay."""
+    if name == "autodiff":  # nodes are tensors, for whoever meets them
+        importlib.import_module(".eager", __name__)
+    for module, names in _FROM.items():
+        if name in names:
+            return getattr(importlib.import_module(f".{module}", __name__), name)
     if name in _MODULES:
         return importlib.import_module(f".{name}", __name__)
     if name in __all__:

@@ -27,3 +27,10 @@ def clip_grad_norm(gradients: Sequence[ad.Node], max_norm: float) -> list[ad.Nod
     # limit / max(limit, norm), and exactly 1 where nothing is clipped
     scale = limit / (ad.relu_op(global_norm(gradients) + (1e-6 - limit)) + limit)
     return [gradient * scale for gradient in gradients]
+
+
+def clip_grad_value(gradients: Sequence[ad.Node], clip_value: float) -> list[ad.Node]:
+    """The gradients with every element brought into [-clip_value, clip_value], as by
+    torch.nn.utils.clip_grad_value_. Raises GraphError for a clip_value that is no number >= 0."""
+    limit = checked_number("clip_grad_value", "clip_value", clip_value)
+    return [ad.clip_op(gradient, -limit, limit) for gradient in gradients]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import autodiff as ad
+from ..eager import evaluate
 from ..errors import DTypeError, GraphError, ShapeError
 
 Nodes = dict[str, ad.Node]
@@ -58,9 +59,12 @@ class ParameterGroup:
         self.options = options
         self.initial_lr = self._lr = checked_number(owner, "lr", lr)
         dtypes = dict.fromkeys(parameter.dtype for parameter in parameters)
-        self.rates = {dtype: ad.Parameter(np.asarray(self._lr, dtype), "lr") for dtype in dtypes}
+        self.rates = {dtype: ad.Parameter(np.asarray(self._lr, dtype), "lr", requires_grad=False) for dtype in dtypes}
         self.scalars = {
-            dtype: {name: ad.Parameter(np.asarray(value, dtype), name) for name, value in scalars.items()}
+            dtype: {
+                name: ad.Parameter(np.asarray(value, dtype), name, requires_grad=False)
+                for name, value in scalars.items()
+            }
             for dtype in dtypes
         }
         self._owner = owner
@@ -117,7 +121,7 @@ class Optimizer:
                     raise GraphError(f"{name}: parameter {parameter.name} is given twice")
                 self.state[parameter] = {
                     buffer: ad.Parameter(
-                        np.zeros(parameter.shape, parameter.dtype), f"{parameter.name}.{buffer}"
+                        np.zeros(parameter.shape, parameter.dtype), f"{parameter.name}.{buffer}", requires_grad=False
                     )
                     for buffer in self._buffers(checked)
                 }
@@ -147,10 +151,26 @@ class Optimizer:
             raise GraphError(
                 f"{type(self).__name__}.minimize: the loss must be a node, not {type(loss).__name__}"
             )
-        return self.update(ad.gradients(loss, self.parameters))
+        step = self.update(ad.gradients(loss, self.parameters))
+        # What the loss changes as it is computed, as running means, is changed also where it is not evaluated itself.
+        updates = [n for n in ad.find_topo_sort([loss]) if n.op.name == "with_updates"]
+        assigns = dict.fromkeys(assign for node in updates for assign in node.inputs[1:])
+        return ad.group([step, *assigns]) if assigns else step
 
-    def update(self, gradients: Iterable[ad.Node]) -> ad.Node:
-        """A node whose evaluation takes one step down these gradients, given in the order of `parameters`.
+    def step(self) -> None:
+        """Take one step, now, down the gradients that `backward` left in the parameters; one without is passed over."""
+        evaluate([self.update([parameter.grad for parameter in self.parameters])])
+
+    def zero_grad(self) -> None:
+        """Forget the gradients that `backward` left in the parameters."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    reset_grad = zero_grad
+
+    def update(self, gradients: Iterable[ad.Node | None]) -> ad.Node:
+        """A node whose evaluation takes one step down these gradients, given in the order of `parameters`; a parameter
+        whose gradient is None is passed over.
 
         Raises GraphError for another number of gradients and for what is no node; shapes and dtypes that are not
         the parameters' are found when it is run.
@@ -162,19 +182,22 @@ class Optimizer:
         if len(gradients) != len(parameters):
             raise GraphError(f"{name}: {len(gradients)} gradients for {len(parameters)} parameters")
         for gradient in gradients:
-            if not isinstance(gradient, ad.Node):
+            if gradient is not None and not isinstance(gradient, ad.Node):
                 raise GraphError(f"{name}: gradients must be nodes, not {type(gradient).__name__}")
         gradient_of = dict(zip(parameters, gradients, strict=True))
         assigns: list[ad.Node] = []
         for group in self.groups:
             factors: dict[str, Nodes] = {}
+            moved = [(p, g) for p in group.parameters if (g := gradient_of[p]) is not None]
             for dtype, scalars in group.scalars.items():
+                if all(parameter.dtype != dtype for parameter, _ in moved):
+                    continue
                 advanced, factors[dtype] = self._shared(group.options, group.rates[dtype], scalars)
                 assigns += [ad.assign(scalars[key], node) for key, node in advanced.items()]
-            for parameter in group.parameters:
+            for parameter, gradient in moved:
                 buffers = self.state[parameter]
                 value, changed = self._step(
-                    group.options, parameter, gradient_of[parameter], buffers, factors[parameter.dtype]
+                    group.options, parameter, gradient, buffers, factors[parameter.dtype]
                 )
                 assigns += [ad.assign(buffers[key], node) for key, node in changed.items()]
                 assigns.append(ad.assign(parameter, value))

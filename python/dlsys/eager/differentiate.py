@@ -1,0 +1,78 @@
+"""Gradients: left in the leaves by `backward`, or as functions of functions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..autodiff import Node, Parameter, add_op, gradients, mul_op
+from ..errors import GraphError, ShapeError
+from .leaves import tensor
+from .running import dtype_of, evaluate, leaves_that_require_grad, shape_of
+
+
+def backward(output: Node, gradient: Any = None) -> None:
+    """Add the gradient of sum(output * gradient) to the `grad` of every leaf that requires it; ones for None.
+
+    The value of `output` is computed in the same run. Raises GraphError where no leaf requires a gradient, ShapeError
+    for a gradient of another shape.
+    """
+    leaves = leaves_that_require_grad(output)
+    if not leaves:
+        where = f"(made at {output.location})"
+        raise GraphError(f"backward: {output.name} depends on no tensor with requires_grad=True {where}")
+    weighted = output
+    if gradient is not None:
+        given = gradient if isinstance(gradient, Node) else tensor(gradient, dtype_of(output))
+        if shape_of(given) != shape_of(output):
+            raise ShapeError(f"backward: the gradient has shape {shape_of(given)}, the output {shape_of(output)}")
+        weighted = mul_op(output, given)
+    found = gradients(weighted, leaves)
+    totals = [g if leaf.grad is None else add_op(leaf.grad, g) for leaf, g in zip(leaves, found, strict=True)]
+    _, *values = evaluate([output, *totals])
+    for leaf, value in zip(leaves, values, strict=True):
+        leaf.grad = Parameter.sharing(value, f"{leaf.name}.grad")
+
+
+def value_and_grad(function: Callable[..., Node], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+    """The function that returns (value, gradient) of sum(function(*args)): a node, or a tuple for several `argnums`.
+
+    Arguments may be nodes, of graphs with variables too, or arrays. The gradient is a node and can be differentiated
+    again. Raises GraphError for a position that has no argument, and where the function returns no node.
+    """
+    positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if any(not -len(args) <= position < len(args) for position in positions):
+            raise GraphError(f"grad: argnums {argnums} of {len(args)} arguments")
+        nodes = [a if isinstance(a, Node) or not _is_array(a) else tensor(a) for a in args]
+        chosen = [nodes[position] for position in positions]
+        for node in chosen:
+            if not isinstance(node, Node):
+                raise GraphError(f"grad: {type(node).__name__} is no tensor to differentiate by")
+        value = function(*nodes, **kwargs)
+        if not isinstance(value, Node):
+            raise GraphError(f"grad: the function must return a node, not {type(value).__name__}")
+        found = gradients(value, chosen)
+        return value, found[0] if isinstance(argnums, int) else tuple(found)
+
+    return wrapped
+
+
+def grad(function: Callable[..., Node], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+    """The gradient of sum(function(*args)), see `value_and_grad`."""
+    both = value_and_grad(function, argnums)
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return both(*args, **kwargs)[1]
+
+    return wrapped
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "__dlpack__") or isinstance(value, (np.ndarray, np.generic, float))

@@ -1,0 +1,42 @@
+"""Leaves: nodes that hold data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..autodiff import Parameter
+from ..device import host_array
+from ..errors import DTypeError
+from ..graph import DTYPES, FLOATS
+
+
+def tensor(value: Any, dtype: Any = None, requires_grad: bool = False, name: str | None = None) -> Parameter:
+    """A leaf that holds a copy of `value`.
+
+    Args:
+        value: a NumPy, dlsys or TVM array, anything with `__dlpack__`, a number or nested lists; another tensor's
+            value. Python's floats become float32, its integers int64.
+        dtype: to cast to; None keeps the array's.
+        requires_grad: whether `backward` fills its `grad`; a float dtype is needed.
+
+    Raises DTypeError for what is no array of numbers or of a dtype that operators do not know.
+    """
+    given = np.asarray(host_array(value, None))
+    if dtype is None and given.dtype == np.float64 and not hasattr(value, "dtype"):
+        dtype = np.float32
+    given = given if dtype is None else given.astype(dtype)
+    if str(given.dtype) not in DTYPES:
+        raise DTypeError(f"tensor: dtype {given.dtype} is not one of {', '.join(DTYPES)}: give dtype=")
+    if requires_grad and str(given.dtype) not in FLOATS:
+        raise DTypeError(f"tensor: only floats have gradients, not {given.dtype}")
+    return Parameter(given, name, requires_grad)
+
+
+def from_dlpack(value: Any) -> Parameter:
+    """A leaf that shares the memory of an array of PyTorch, JAX, NumPy or TVM; copied where it is not contiguous or
+    lies on another device. Raises DTypeError for what cannot be shared."""
+    if not hasattr(value, "__dlpack__"):
+        raise DTypeError(f"from_dlpack: {type(value).__name__} has no __dlpack__")
+    return Parameter.sharing(value)

@@ -1,0 +1,124 @@
+"""The random state of a program: counter-based, so that numbers depend on the seed and on nothing else.
+
+A `Generator` has a seed, a step and streams. The state, the first two, is a Parameter that graphs read; every place in
+a graph that draws has a stream of its own, and each run that draws advances the step, so that a compiled step draws
+anew each time. The numbers come from Philox (`autodiff.random_bits_op`), the same on every target and thread count.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from . import autodiff as ad
+from .eager import evaluate, tensor
+from .errors import GraphError
+
+_WORD = 0xFFFFFFFF
+
+
+class Generator:
+    """A source of random numbers.
+
+    Attributes:
+        state: the Parameter (uint32[4]): the seed's low and high word, 0, the step.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        """Raises GraphError for a seed that is no integer from 0 to 2**64 - 1."""
+        self.state = ad.Parameter(np.zeros(4, np.uint32), "random_state", requires_grad=False)
+        one = tensor(np.array([0, 0, 0, 1], np.uint32), name="one_step")
+        self._advance = ad.assign(self.state, self.state + one)
+        self.manual_seed(seed)
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Start anew from a seed."""
+        try:
+            seed = operator.index(seed)
+        except TypeError:
+            raise GraphError(f"manual_seed: the seed must be an integer, not {seed!r}") from None
+        if not 0 <= seed < 2**64:
+            raise GraphError(f"manual_seed: the seed must be from 0 to 2**64 - 1, not {seed}")
+        self.state.value = np.array([seed & _WORD, seed >> 32, 0, 0], np.uint32)
+        self._drawn = 0
+        return self
+
+    def _next_stream(self) -> int:
+        self._drawn += 1
+        return (self._drawn - 1) & _WORD
+
+    @property
+    def streams(self) -> int:
+        """How many streams were given out."""
+        return self._drawn
+
+    @contextlib.contextmanager
+    def streams_from(self, first: int) -> Iterator[None]:
+        """Inside, streams are given out from number `first` on; afterwards from where they were, or beyond."""
+        before = self._drawn
+        self._drawn = first
+        try:
+            yield
+        finally:
+            self._drawn = max(before, self._drawn)
+
+    def key(self) -> ad.Node:
+        """The key of a new stream: a node that has another value in every step. See `drawing`."""
+        stream = tensor(np.array([0, 0, self._next_stream(), 0], np.uint32), name="stream")
+        return self.state + stream
+
+    def drawing(self, node: ad.Node) -> ad.Node:
+        """The node, whose evaluation advances the step: what uses a `key` is wrapped so."""
+        return ad.with_updates_op(node, [self._advance])
+
+    def numpy(self) -> np.random.Generator:
+        """A NumPy generator of a stream of its own, for initial values and orders of data."""
+        low, high, _, step = (int(word) for word in self.state.value)
+        # Streams of graphs are counters of Philox4x32; NumPy's generator is Philox4x64: no block is shared.
+        key = np.array([low | high << 32, self._next_stream()], np.uint64)
+        return np.random.Generator(np.random.Philox(counter=np.array([0, 0, step, 0], np.uint64), key=key))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the generator stands, for a checkpoint."""
+        return {"state": self.state.value, "streams": self._drawn}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was taken, in a program that has built the same graphs.
+
+        Raises GraphError for what is no such dictionary."""
+        if not isinstance(state, Mapping) or set(state) != {"state", "streams"}:
+            raise GraphError('Generator.load_state_dict: needs a dictionary with "state" and "streams"')
+        self.state.value = np.asarray(state["state"])
+        self._drawn = int(state["streams"])
+
+
+default_generator = Generator()
+
+
+def manual_seed(seed: int) -> Generator:
+    """Start the default generator anew; returns it. Raises GraphError for a seed that is none."""
+    return default_generator.manual_seed(seed)
+
+
+def _drawn(operation: Any, shape: Any, *rest: Any) -> ad.Node:
+    node = default_generator.drawing(operation(default_generator.key(), shape, *rest))
+    evaluate([node])  # drawn here and now, as in PyTorch; a graph draws by `random_uniform_op` and its like
+    return node
+
+
+def rand(*shape: Any, dtype: str = "float32") -> ad.Node:
+    """Uniform numbers of [0, 1)."""
+    return _drawn(ad.random_uniform_op, _shape(shape), 0.0, 1.0, dtype)
+
+
+def randn(*shape: Any, dtype: str = "float32") -> ad.Node:
+    """Numbers of the standard normal distribution."""
+    return _drawn(ad.random_normal_op, _shape(shape), 0.0, 1.0, dtype)
+
+
+def _shape(shape: tuple[Any, ...]) -> Any:
+    return tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape

@@ -1,0 +1,202 @@
+"""Tensors: values on demand, backward, transforms of functions, exchange by DLPack, random state."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import dlsys as dl
+import numpy as np
+import torch
+from dlsys import autodiff as ad
+from dlsys import eager
+from dlsys.eager import running
+from dlsys.errors import DTypeError, GraphError, ShapeError
+from helpers import error_of
+
+
+def random(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def test_a_tensor_holds_data_and_operators_build_graph() -> None:
+    a = dl.tensor([[1, 2], [3, 4.5]])
+    assert (a.shape, a.dtype, a.ndim, len(a)) == ((2, 2), "float32", 2, 2)
+    b = a @ a + 1.0
+    assert b._value is None and (b.shape, b.dtype) == ((2, 2), "float32")
+    np.testing.assert_allclose(b.numpy(), a.numpy() @ a.numpy() + 1)
+    assert b._value is not None
+    assert float(b.sum()) == float(b.numpy().sum()) and f"{b.sum():.2f}" == f"{b.numpy().sum():.2f}"
+    assert isinstance(b, dl.Tensor) and repr(dl.tensor([1.0, 2.5])) == "tensor([1. , 2.5])"
+    assert repr(dl.tensor(2.0, requires_grad=True) * 2.0) == "tensor(4., requires_grad=True)"
+    assert repr(ad.Variable("v") + 1.0).startswith("add_byconst_")
+    assert [row.tolist() for row in dl.tensor([[1.0], [2.0]])] == [[1.0], [2.0]]
+
+
+def test_dtypes_are_those_of_the_data() -> None:
+    given = [([1, 2], "int64"), ([1.0], "float32"), ([True], "bool"), (np.zeros(2), "float64"), (3, "int64")]
+    given += [(np.float64(2), "float64"), (np.zeros(2, "float32"), "float32"), (2.5, "float32")]
+    for value, dtype in given:
+        assert dl.tensor(value).dtype == dtype, value
+    assert dl.tensor([1, 2], "float64").dtype == "float64"
+    assert "int8" in error_of(DTypeError, dl.tensor, np.zeros(2, "int8"))
+    assert "only floats" in error_of(DTypeError, dl.tensor, [1, 2], requires_grad=True)
+    error_of(DTypeError, dl.tensor, "text")
+
+
+def test_backward_is_pytorchs() -> None:
+    x_np, w_np = random(5, 4), random(4, 3, seed=1)
+    x, w = dl.tensor(x_np, requires_grad=True), dl.tensor(w_np, requires_grad=True)
+    tx, tw = (torch.tensor(v, requires_grad=True) for v in (x_np, w_np))
+    for _ in range(2):  # gradients add up
+        hidden = ad.tanh_op(x @ w)
+        loss = (hidden * hidden).sum()
+        loss.backward()
+        expected = (torch.tanh(tx @ tw) ** 2).sum()
+        expected.backward()
+        np.testing.assert_allclose(float(loss), expected.item())
+    np.testing.assert_allclose(x.grad.numpy(), tx.grad.numpy())
+    np.testing.assert_allclose(w.grad.numpy(), tw.grad.numpy())
+    x.grad = None
+    (x @ w).backward(np.ones((5, 3)))
+    np.testing.assert_allclose(x.grad.numpy(), np.ones((5, 3)) @ w_np.T)
+    assert not x.grad.requires_grad and x.detach().grad is None
+
+
+def test_backward_says_what_is_wrong() -> None:
+    a = dl.tensor([1.0])
+    assert "requires_grad=True" in error_of(GraphError, (a * 2.0).backward)
+    b = dl.tensor([1.0], requires_grad=True)
+    assert "(2,)" in error_of(ShapeError, (b * 2.0).backward, np.ones(2))
+    assert "variable" in error_of(GraphError, (ad.Variable("x") + b).numpy)
+    assert "one element" in error_of(GraphError, dl.tensor([1.0, 2.0]).item)
+
+
+def test_values_are_computed_once_and_forms_compiled_once() -> None:
+    def form(value: float) -> ad.Node:
+        return ad.exp_op(dl.tensor([value, 2.0]) * 3.0)
+
+    first = form(0.5)
+    first.numpy()
+    forms, executors = len(running._forms), [executor for executor, _ in running._forms.values()]
+    compiled = sum(executor.compilations for executor in executors)
+    for value in (0.25, 0.75):
+        np.testing.assert_allclose(form(value).numpy(), np.exp(3 * np.array([value, 2])), rtol=1e-6)
+    later = (first + 1.0).numpy()  # reads the kept value: a form without exp
+    np.testing.assert_allclose(later, first.numpy() + 1)
+    assert len(running._forms) == forms + 1
+    assert sum(executor.compilations for executor in executors) == compiled
+
+
+def test_results_are_not_overwritten_by_later_runs() -> None:
+    def square(value: float) -> ad.Node:
+        node = dl.tensor([value]) * dl.tensor([value])
+        evaluated = node.numpy()
+        assert evaluated == value * value
+        return node
+
+    kept = [square(float(i)) for i in range(5)]
+    assert [float(node) for node in kept] == [0, 1, 4, 9, 16]
+
+
+def test_gradients_of_functions() -> None:
+    def cube(a: ad.Node) -> ad.Node:
+        return (a * a * a).sum()
+
+    x = random(3)
+    slope = dl.grad(cube)
+    np.testing.assert_allclose(slope(x).numpy(), 3 * x**2)
+    np.testing.assert_allclose(dl.grad(lambda a: slope(a).sum())(x).numpy(), 6 * x)
+    value, (ga, gb) = dl.value_and_grad(lambda a, b: (a * b).sum(), argnums=(0, 1))(x, 2 * x)
+    np.testing.assert_allclose([value.numpy(), ga.numpy()[0], gb.numpy()[0]], [(2 * x * x).sum(), 2 * x[0], x[0]])
+    v = ad.Variable("v")  # the same for graphs of variables
+    (found,) = ad.Executor([slope(v)]).run({v: x}, convert_to_numpy_ret_vals=True)
+    np.testing.assert_allclose(found, 3 * x**2)
+    assert "argnums 3" in error_of(GraphError, dl.grad(cube, 3), x)
+
+
+def test_arrays_come_and_go_without_a_copy() -> None:
+    source = torch.arange(6.0).reshape(2, 3)
+    shared = dl.from_dlpack(source)
+    source[0, 0] = 7.0
+    assert shared.numpy()[0, 0] == 7.0
+    result = shared * 2.0
+    as_torch, as_numpy = torch.from_dlpack(result), np.from_dlpack(result)
+    assert as_torch.data_ptr() == as_numpy.ctypes.data and as_torch[0, 0] == 14.0
+    np.testing.assert_array_equal(np.asarray(result), as_numpy)
+    strided = dl.from_dlpack(source.T)  # not contiguous: copied
+    np.testing.assert_array_equal(strided.numpy(), source.T.numpy())
+    (found,) = ad.Executor([shared + 1.0]).run({})  # a leaf of any graph
+    np.testing.assert_array_equal(found.numpy(), source.numpy() + 1)
+    error_of(DTypeError, dl.from_dlpack, [1.0])
+
+
+def test_updates_that_come_with_a_value_are_made_once() -> None:
+    count = ad.Parameter(np.zeros(1), "count")
+    y = ad.with_updates_op(dl.tensor([2.0], "float64") * 3.0, [ad.assign(count, count + 1.0)])
+    z = y * y
+    for _ in range(2):
+        assert z.numpy() == 36.0 and (z + 1.0).numpy() == 37.0 and y.numpy() == 6.0
+    assert count.value == 1.0
+    ad.assign(count, count * 10.0).numpy()
+    assert count.value == 10.0
+
+
+def test_random_state_decides_all_numbers() -> None:
+    def draw() -> list[np.ndarray]:
+        dl.manual_seed(7)
+        return [dl.rand(3, 2).numpy(), dl.randn(4).numpy(), dl.random.default_generator.numpy().uniform(size=2)]
+
+    first, second = draw(), draw()
+    for a, b in zip(first, second, strict=True):
+        np.testing.assert_array_equal(a, b)
+    dl.manual_seed(7)
+    drawn = [dl.rand(2).numpy() for _ in range(3)]
+    assert dl.random.default_generator.state.value.tolist() == [7, 0, 0, 3]
+    assert len({value.tobytes() for value in drawn}) == 3
+    dl.manual_seed(8)
+    assert not np.array_equal(dl.rand(3, 2).numpy(), first[0])
+    state = dl.random.default_generator.state_dict()
+    following = dl.rand(5).numpy()
+    dl.random.default_generator.load_state_dict(state)
+    np.testing.assert_array_equal(dl.rand(5).numpy(), following)
+    for seed in (-1, 2**64, 1.5):
+        error_of(GraphError, dl.manual_seed, seed)
+
+
+def test_a_compiled_graph_draws_anew_in_every_run_and_a_kept_one_does_not() -> None:
+    generator = dl.random.Generator(3)
+    key = generator.key()
+    drawn = generator.drawing(ad.random_uniform_op(key, (4,)))
+    executor = ad.Executor([drawn])
+    first, second = (executor.run({}, convert_to_numpy_ret_vals=True)[0] for _ in range(2))
+    assert not np.array_equal(first, second) and generator.state.value[3] == 2
+    kept = generator.drawing(ad.random_uniform_op(generator.key(), (4,)) * 2.0)
+    doubled = (kept * 2.0).numpy()
+    np.testing.assert_array_equal(kept.numpy() * 2, doubled)
+    assert generator.state.value[3] == 3
+
+
+def test_deep_graphs_and_threads() -> None:
+    x = dl.tensor([1.0], requires_grad=True)
+    node: ad.Node = x
+    for _ in range(3000):
+        node = node + 1.0
+    assert node.shape == (1,)
+    node.backward()
+    assert float(node) == 3001.0 and float(x.grad) == 1.0
+    found: list[float] = []
+
+    def work(seed: int) -> None:
+        for i in range(20):
+            found.append(float((dl.tensor([float(seed + i)]) * 2.0).sum()) - 2 * (seed + i))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 80 and not any(found)
+    del node
+    gc.collect()
+    assert eager.known_shape(x) == (1,) and eager.known_shape(ad.Variable("v")) is None
