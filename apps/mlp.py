@@ -1,0 +1,80 @@
+"""A multilayer perceptron on MNIST: `python apps/mlp.py`.
+
+784-512-256-10 with ReLU and dropout, trained by Adam; without MNIST at hand or a network, on scikit-learn's digits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import dlsys as dl
+import numpy as np
+from dlsys import nn, optim
+from dlsys.data import DataLoader, TensorDataset, mnist
+from dlsys.errors import DlsysError
+
+
+def network(dropout: float) -> nn.Module:
+    """(N, 784) -> (N, 10)."""
+    return nn.Sequential(
+        nn.Linear(784, 512),
+        nn.ReLU(),
+        nn.Dropout(dropout),
+        nn.Linear(512, 256),
+        nn.ReLU(),
+        nn.Dropout(dropout),
+        nn.Linear(256, 10),
+    )
+
+
+def arguments(given: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", help="directory of MNIST's files (default: DLSYS_DATA, the cache, the mirrors)")
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--batch-size", type=int, default=100)
+    parser.add_argument("--lr", type=float, default=1e-3, help="Adam's step, that decays to 0 as a cosine")
+    parser.add_argument("--dropout", type=float, default=0.2)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, help="of the kernels (default: all cores)")
+    parser.add_argument("--directory", help="where to leave checkpoints, log and picture, and to go on from")
+    return parser.parse_args(given)
+
+
+def main(options: argparse.Namespace) -> float:
+    """Trains; returns the accuracy on the validation set."""
+    if options.threads:
+        dl.set_num_threads(options.threads)
+    dl.manual_seed(options.seed)
+    data = mnist(options.data)
+    print(data)
+    train = TensorDataset(data.train_images.astype(np.float32), data.train_labels.astype(np.int64))
+    valid = TensorDataset(data.valid_images.astype(np.float32), data.valid_labels.astype(np.int64))
+
+    model = network(options.dropout)
+    print(model)
+    optimizer = optim.Adam(model.parameters(), lr=options.lr)
+    history = dl.fit(
+        model,
+        nn.CrossEntropyLoss(),
+        optimizer,
+        DataLoader(train, options.batch_size, shuffle=True, seed=options.seed),
+        epochs=options.epochs,
+        validation=DataLoader(valid, 1000),
+        metrics={"accuracy": dl.accuracy},
+        schedule=optim.CosineAnnealingLR(optimizer, max(options.epochs, 1)),
+        directory=options.directory,
+        best="accuracy",
+    )
+    accuracy = history.epochs[-1]["validation_accuracy"] if history.epochs else float("nan")
+    print(f"validation accuracy = {accuracy:.4f}")
+    return accuracy
+
+
+if __name__ == "__main__":
+    try:
+        main(arguments())
+    except DlsysError as error:
+        sys.exit(f"{type(error).__name__}: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

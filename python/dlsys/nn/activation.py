@@ -1,0 +1,119 @@
+"""Activations as modules. `inplace`, where PyTorch has it, changes nothing: the memory plan decides."""
+
+from __future__ import annotations
+
+from ..autodiff import Node
+from . import functional as F
+from .module import Module
+
+
+class ReLU(Module):
+    """max(x, 0)."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        pass
+
+    def forward(self, x: Node) -> Node:
+        return F.relu(x)
+
+
+class LeakyReLU(Module):
+    """x where x > 0, else negative_slope * x."""
+
+    def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
+        self.negative_slope = negative_slope
+
+    def forward(self, x: Node) -> Node:
+        return F.leaky_relu(x, self.negative_slope)
+
+    def extra_repr(self) -> str:
+        return f"{self.negative_slope}"
+
+
+class ELU(Module):
+    """x where x > 0, else alpha * (exp(x) - 1)."""
+
+    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
+        self.alpha = alpha
+
+    def forward(self, x: Node) -> Node:
+        return F.elu(x, self.alpha)
+
+    def extra_repr(self) -> str:
+        return f"{self.alpha}"
+
+
+class GELU(Module):
+    """x times the normal distribution's function; approximate="tanh" takes a formula with tanh for it."""
+
+    def __init__(self, approximate: str = "none") -> None:
+        self.approximate = approximate
+
+    def forward(self, x: Node) -> Node:
+        return F.gelu(x, self.approximate)
+
+    def extra_repr(self) -> str:
+        return "" if self.approximate == "none" else f"approximate={self.approximate!r}"
+
+
+class SiLU(Module):
+    """x * sigmoid(x)."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        pass
+
+    def forward(self, x: Node) -> Node:
+        return F.silu(x)
+
+
+class Softplus(Module):
+    """log(1 + exp(beta x)) / beta."""
+
+    def __init__(self, beta: float = 1.0) -> None:
+        self.beta = beta
+
+    def forward(self, x: Node) -> Node:
+        return F.softplus(x, self.beta)
+
+    def extra_repr(self) -> str:
+        return "" if self.beta == 1 else f"beta={self.beta}"
+
+
+class Tanh(Module):
+    """tanh(x)."""
+
+    def forward(self, x: Node) -> Node:
+        return F.tanh(x)
+
+
+class Sigmoid(Module):
+    """1 / (1 + exp(-x))."""
+
+    def forward(self, x: Node) -> Node:
+        return F.sigmoid(x)
+
+
+class Softmax(Module):
+    """exp(x) / sum(exp(x)) along `dim`."""
+
+    def __init__(self, dim: int = -1) -> None:
+        self.dim = dim
+
+    def forward(self, x: Node) -> Node:
+        return F.softmax(x, self.dim)
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}"
+
+
+class LogSoftmax(Module):
+    """The logarithm of softmax along `dim`."""
+
+    def __init__(self, dim: int = -1) -> None:
+        self.dim = dim
+
+    def forward(self, x: Node) -> Node:
+        return F.log_softmax(x, self.dim)
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}"

@@ -1,0 +1,47 @@
+"""Vectors of numbered things."""
+
+from __future__ import annotations
+
+import operator
+
+from ..autodiff import Node
+from ..errors import GraphError
+from . import functional as F
+from . import init
+from .module import Module
+
+
+class Embedding(Module):
+    """The rows of `weight` with the numbers `indices`, integers: (...) -> (..., embedding_dim).
+
+    Parameters: weight (num_embeddings, embedding_dim), drawn from the standard normal distribution. The number
+    `padding_idx` has the vector 0 and its row no gradient. (PyTorch reads that row, which is 0 unless it was set.)
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        *,
+        dtype: str = "float32",
+    ) -> None:
+        """Negative numbers of padding_idx count from the end. Raises GraphError where it is no row's."""
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.padding_idx = None
+        self.weight = init.normal_(init.made((num_embeddings, embedding_dim), dtype, "weight"))
+        if padding_idx is not None:
+            row = operator.index(padding_idx)
+            if not -num_embeddings <= row < num_embeddings:
+                raise GraphError(f"Embedding: padding_idx {row} is no row of {num_embeddings}")
+            self.padding_idx = row % num_embeddings
+            value = self.weight.value
+            value[self.padding_idx] = 0
+            self.weight.value = value
+
+    def forward(self, indices: Node) -> Node:
+        return F.embedding(indices, self.weight, self.padding_idx)
+
+    def extra_repr(self) -> str:
+        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        return f"{self.num_embeddings} → {self.embedding_dim}{padding}"

@@ -1,0 +1,234 @@
+"""Normalisation: batch, layer, group and root mean square."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .. import autodiff as ad
+from ..autodiff import Node
+from ..eager import known_shape
+from ..errors import GraphError
+from ..graph import Shape
+from . import functional as F
+from . import init
+from .module import Module
+
+
+class _BatchNorm(Module):
+    """y = (x - mean) / sqrt(var + eps) * weight + bias for each channel, axis 1.
+
+    In training mean and var are those of x, and whoever evaluates y moves the running ones towards them by `momentum`,
+    with the unbiased variance; None: they become the means over all batches so far. In evaluation mean and var are the
+    running ones, or x's own without `track_running_stats`. As assignments are made once a run, one graph may hold one
+    call in training of a layer that tracks.
+
+    Parameters: weight, bias (num_features,), ones and zeros. Buffers: running_mean, running_var (num_features,), zeros
+    and ones, num_batches_tracked, int64.
+    """
+
+    _ranks: ClassVar[tuple[int, ...]]
+    running_mean: Any
+    running_var: Any
+    num_batches_tracked: Any
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        *,
+        dtype: str = "float32",
+    ) -> None:
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.affine, self.track_running_stats = affine, track_running_stats
+        self.weight = init.ones_(init.made((num_features,), dtype, "weight")) if affine else None
+        self.bias = init.made((num_features,), dtype, "bias") if affine else None
+        if track_running_stats:
+            self.register_buffer("running_mean", np.zeros(num_features, dtype))
+            self.register_buffer("running_var", np.ones(num_features, dtype))
+            self.register_buffer("num_batches_tracked", np.zeros((), np.int64))
+        else:
+            self.running_mean = self.running_var = self.num_batches_tracked = None
+
+    def forward(self, x: Node) -> Node:
+        axes = self._axes(x)
+        training = self.training or not self.track_running_stats
+        moves = self.training and self.track_running_stats
+        momentum: Any = self.momentum
+        if moves:
+            batches = self.num_batches_tracked + 1
+            if momentum is None:
+                momentum = 1.0 / ad.cast_like_op(batches, self.running_mean)
+        y = F.batch_norm(
+            x,
+            self.running_mean if moves or not training else None,
+            self.running_var if moves or not training else None,
+            self.weight,
+            self.bias,
+            training,
+            momentum,
+            self.eps,
+            axes,
+        )
+        return ad.with_updates_op(y, [ad.assign(self.num_batches_tracked, batches)]) if moves else y
+
+    def _axes(self, x: Node) -> tuple[int, ...]:
+        """Those that x is normalised over. Of BatchNorm1d, two axes are taken for granted where they are not known:
+        the run raises ShapeError for three."""
+        shape = known_shape(x)
+        rank = self._ranks[0]
+        if shape is not None:
+            rank = len(shape)
+            fits = rank in self._ranks and shape[1] == self.num_features
+            alone = (
+                fits and self.training and shape[0] * math.prod(shape[2:]) == 1
+            )  # has no unbiased variance
+            self.require(fits and not alone, x)
+        return tuple(axis for axis in range(rank) if axis != 1)
+
+    def extra_repr(self) -> str:
+        settings = f"{self.num_features}"
+        settings += f", eps={self.eps:g}" if self.eps != 1e-5 else ""
+        settings += f", momentum={self.momentum}" if self.momentum != 0.1 else ""
+        settings += "" if self.affine else ", affine=False"
+        return settings + ("" if self.track_running_stats else ", track_running_stats=False")
+
+
+class BatchNorm1d(_BatchNorm):
+    """Batch normalisation of (N, num_features) or (N, num_features, L), see the base class."""
+
+    _ranks = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Batch normalisation of (N, num_features, H, W), see the base class."""
+
+    _ranks = (4,)
+
+
+class _OverLastAxes(Module):
+    """What is normalised over the last axes, of extents `normalized_shape`."""
+
+    def _set_shape(self, normalized_shape: int | Sequence[int]) -> Shape:
+        given = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        if not given or not all(isinstance(extent, int) and extent > 0 for extent in given):
+            raise GraphError(
+                f"{type(self).__name__}: normalized_shape must be positive integers, not {normalized_shape!r}"
+            )
+        self.normalized_shape = given
+        return given
+
+    def _require_shape(self, x: Node) -> None:
+        shape = known_shape(x)
+        self.require(shape is None or shape[-len(self.normalized_shape) :] == self.normalized_shape, x)
+
+    def _repr(self) -> str:
+        shape = self.normalized_shape
+        return f"{shape[0] if len(shape) == 1 else shape}"
+
+
+class LayerNorm(_OverLastAxes):
+    """y = (x - mean) / sqrt(var + eps) * weight + bias over the last axes: Ba et al. (2016).
+
+    Parameters: weight, bias of `normalized_shape`, ones and zeros.
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        *,
+        dtype: str = "float32",
+    ) -> None:
+        """Raises GraphError for what is no shape."""
+        shape = self._set_shape(normalized_shape)
+        self.eps = eps
+        self.weight = init.ones_(init.made(shape, dtype, "weight")) if elementwise_affine else None
+        self.bias = init.made(shape, dtype, "bias") if elementwise_affine and bias else None
+
+    def forward(self, x: Node) -> Node:
+        self._require_shape(x)
+        return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        settings = self._repr() + (f", eps={self.eps:g}" if self.eps != 1e-5 else "")
+        if self.weight is None:
+            return f"{settings}, elementwise_affine=False"
+        return settings if self.bias is not None else f"{settings}, bias=False"
+
+
+class LayerNorm1d(LayerNorm):
+    """needle's name for LayerNorm of (N, dim)."""
+
+    def __init__(self, dim: int, eps: float = 1e-5, *, dtype: str = "float32") -> None:
+        super().__init__(dim, eps, dtype=dtype)
+
+
+class RMSNorm(_OverLastAxes):
+    """y = x / sqrt(mean(x^2) + eps) * weight over the last axes: Zhang and Sennrich (2019).
+
+    Parameters: weight of `normalized_shape`, ones. eps None is the machine's for dtype, as in PyTorch.
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        *,
+        dtype: str = "float32",
+    ) -> None:
+        """Raises GraphError for what is no shape."""
+        shape = self._set_shape(normalized_shape)
+        self.eps = float(np.finfo(dtype).eps) if eps is None else eps
+        self.weight = init.ones_(init.made(shape, dtype, "weight")) if elementwise_affine else None
+
+    def forward(self, x: Node) -> Node:
+        self._require_shape(x)
+        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self._repr()}, eps={self.eps:g}{'' if self.weight is not None else ', elementwise_affine=False'}"
+
+
+class GroupNorm(Module):
+    """y = (x - mean) / sqrt(var + eps) * weight + bias, mean and var over each of `num_groups` parts of the channels of
+    (N, num_channels, *space), whose shape must be known at the call: Wu and He (2018).
+
+    Parameters: weight, bias (num_channels,), ones and zeros.
+    """
+
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        *,
+        dtype: str = "float32",
+    ) -> None:
+        """Raises GraphError for channels that do not divide."""
+        if num_groups < 1 or num_channels % num_groups:
+            raise GraphError(f"GroupNorm: {num_channels} channels do not divide into {num_groups} groups")
+        self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
+        self.weight = init.ones_(init.made((num_channels,), dtype, "weight")) if affine else None
+        self.bias = init.made((num_channels,), dtype, "bias") if affine else None
+
+    def forward(self, x: Node) -> Node:
+        shape = known_shape(x)
+        self.require(shape is None or (len(shape) >= 2 and shape[1] == self.num_channels), x)
+        return F.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        settings = f"{self.num_groups} of {self.num_channels}" + (
+            f", eps={self.eps:g}" if self.eps != 1e-5 else ""
+        )
+        return settings if self.weight is not None else f"{settings}, affine=False"

@@ -1,0 +1,405 @@
+"""Recurrent networks, unrolled in time.
+
+The length of the sequences must be known when the graph is made. All steps of a layer compute the same kernels: the
+input's part of the gates of all steps is one product a gate, before the loop; a step adds the state's part, a product
+of each gate whose epilogue is the gate's nonlinearity, and one pointwise kernel makes the new state of the gates. So no
+step takes its gates apart, forwards or backwards.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .. import autodiff as ad
+from ..autodiff import Node, Parameter
+from ..eager import known_shape, tensor
+from ..errors import GraphError, ShapeError
+from . import functional, init
+from .module import Module
+
+State = tuple[Node, ...]
+"""What a step hands to the next: (h,), of an LSTM (h, c); (batch, hidden_size) each."""
+
+_NONLINEARITIES = {"tanh": ad.tanh_op, "relu": ad.relu_op}
+
+
+class _Gates:
+    """The weights of one direction of one layer, a part for each gate, and what a step does with them."""
+
+    count: ClassVar[int] = 1
+    states: ClassVar[int] = 1
+
+    def __init__(self, weights: Sequence[Node | None], nonlinearity: str) -> None:
+        weight_ih, weight_hh, bias_ih, bias_hh = weights
+        self.nonlinearity = _NONLINEARITIES[nonlinearity]
+        self.weights_ih, self.weights_hh = self._parts(weight_ih), self._parts(weight_hh)
+        self.biases = self._biases(bias_ih, bias_hh)
+
+    def _parts(self, whole: Node | None) -> list[Any]:
+        if whole is None:
+            return [None] * self.count
+        return [whole] if self.count == 1 else ad.split_op(whole, self.count)
+
+    def _biases(self, bias_ih: Node | None, bias_hh: Node | None) -> list[Any]:
+        """Of each gate what is added to the input's part."""
+        return self._parts(None if bias_ih is None or bias_hh is None else bias_ih + bias_hh)
+
+    def of_input(self, x: Node) -> list[Node]:
+        """The input's part of each gate: (..., input_size) to (..., hidden_size)."""
+        products = [ad.matmul_op(x, weight, trans_B=True) for weight in self.weights_ih]
+        return [p if b is None else p + b for p, b in zip(products, self.biases, strict=True)]
+
+    def _with_state(self, gate: int, part: Node, h: Node) -> Node:
+        return ad.matmul_op(h, self.weights_hh[gate], trans_B=True) + part
+
+    def step(self, parts: Sequence[Node], state: State) -> State:
+        """The next state, of the input's parts and the state."""
+        return (self.nonlinearity(self._with_state(0, parts[0], state[0])),)
+
+
+class _LSTMGates(_Gates):
+    """i, f, o = sigmoid, g = tanh of x W_ih^T + b_ih + h W_hh^T + b_hh; c' = f c + i g, h' = o tanh(c')."""
+
+    count, states = 4, 2
+
+    def step(self, parts: Sequence[Node], state: State) -> State:
+        h, c = state
+        i, f, g, o = (self._with_state(gate, part, h) for gate, part in enumerate(parts))
+        c = ad.sigmoid_op(f) * c + ad.sigmoid_op(i) * ad.tanh_op(g)
+        return ad.sigmoid_op(o) * ad.tanh_op(c), c
+
+
+class _GRUGates(_Gates):
+    """r, z = sigmoid of x W_ih^T + b_ih + h W_hh^T + b_hh, n = tanh(x W_in^T + b_in + r (h W_hn^T + b_hn));
+    h' = (1 - z) n + z h."""
+
+    count = 3
+
+    def _biases(self, bias_ih: Node | None, bias_hh: Node | None) -> list[Any]:
+        own, others = self._parts(bias_ih), self._parts(bias_hh)
+        self.bias_hn = others[2]
+        return own if bias_ih is None else [own[0] + others[0], own[1] + others[1], own[2]]
+
+    def step(self, parts: Sequence[Node], state: State) -> State:
+        (h,) = state
+        r = ad.sigmoid_op(self._with_state(0, parts[0], h))
+        z = ad.sigmoid_op(self._with_state(1, parts[1], h))
+        hn = ad.matmul_op(h, self.weights_hh[2], trans_B=True)
+        n = ad.tanh_op(parts[2] + r * (hn if self.bias_hn is None else hn + self.bias_hn))
+        return (n + z * (h - n),)
+
+
+def _weights(gates: int, inputs: int, hidden: int, bias: bool, dtype: str) -> dict[str, Parameter | None]:
+    """weight_ih, weight_hh, bias_ih, bias_hh, uniform in +-1 / sqrt(hidden)."""
+    bound = 1 / math.sqrt(hidden) if hidden else 0.0
+    wide = gates * hidden
+    shapes = {"weight_ih": (wide, inputs), "weight_hh": (wide, hidden), "bias_ih": (wide,), "bias_hh": (wide,)}
+    return {
+        name: init.uniform_(init.made(shape, dtype, name), -bound, bound) if bias or len(shape) > 1 else None
+        for name, shape in shapes.items()
+    }
+
+
+def _zeros(shape: tuple[int, ...], dtype: str) -> Parameter:
+    """A state to start with; data, so that the first step is as all others."""
+    return Parameter(np.zeros(shape, dtype), "zero_state", requires_grad=False)
+
+
+def _given(owner: str, hx: Any, states: int) -> list[Node]:
+    """The initial states as a list. Raises GraphError."""
+    found = list(hx) if isinstance(hx, (tuple, list)) else [hx]
+    found = [tensor(state) if isinstance(state, np.ndarray) else state for state in found]
+    if len(found) != states or not all(isinstance(state, Node) for state in found):
+        needed = "a node" if states == 1 else "a pair of nodes (h, c)"
+        raise GraphError(f"{owner}: the initial state must be {needed}")
+    return found
+
+
+class _Cell(Module):
+    """One step: (batch, input_size) or (input_size,) and the state to the next state."""
+
+    _gates: ClassVar[type[_Gates]] = _Gates
+    nonlinearity = "tanh"
+
+    def _set(self, input_size: int, hidden_size: int, bias: bool, dtype: str) -> None:
+        self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
+        for name, value in _weights(self._gates.count, input_size, hidden_size, bias, dtype).items():
+            setattr(self, name, value)
+
+    def _next(self, x: Node, hx: Any) -> State:
+        shape = known_shape(x)
+        self.require(shape is None or (len(shape) in (1, 2) and shape[-1] == self.input_size), x)
+        if hx is not None:
+            states = _given(type(self).__name__, hx, self._gates.states)
+        elif shape is None:
+            raise ShapeError(
+                f"{type(self).__name__}: without a state the shape of {x.name} must be known: declare it (made at "
+                f"{x.location})"
+            )
+        else:
+            zeros = _zeros((*shape[:-1], self.hidden_size), self.weight_ih.dtype)
+            states = [zeros] * self._gates.states
+        weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+        gates = self._gates(weights, self.nonlinearity)
+        return gates.step(gates.of_input(x), tuple(states))
+
+    def extra_repr(self) -> str:
+        return f"{self.input_size}, {self.hidden_size}{'' if self.bias else ', bias=False'}"
+
+
+class RNNCell(_Cell):
+    """h' = tanh(x W_ih^T + b_ih + h W_hh^T + b_hh), or relu.
+
+    Parameters: weight_ih (hidden_size, input_size), weight_hh (hidden_size, hidden_size), bias_ih and bias_hh
+    (hidden_size,). Returns h'; the state is zeros where none is given.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        dtype: str = "float32",
+    ) -> None:
+        self.nonlinearity = _known(nonlinearity)
+        self._set(input_size, hidden_size, bias, dtype)
+
+    def forward(self, x: Node, hx: Node | None = None) -> Node:
+        return self._next(x, hx)[0]
+
+
+class LSTMCell(_Cell):
+    """One step of `LSTM`, Hochreiter and Schmidhuber (1997): returns (h', c') of x and (h, c).
+
+    Parameters as of `RNNCell`, with rows for the gates i, f, g, o one below another.
+    """
+
+    _gates = _LSTMGates
+
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, dtype: str = "float32") -> None:
+        self._set(input_size, hidden_size, bias, dtype)
+
+    def forward(self, x: Node, hx: tuple[Node, Node] | None = None) -> State:
+        return self._next(x, hx)
+
+
+class GRUCell(_Cell):
+    """One step of `GRU`, Cho et al. (2014): returns h' of x and h.
+
+    Parameters as of `RNNCell`, with rows for the gates r, z, n one below another.
+    """
+
+    _gates = _GRUGates
+
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, dtype: str = "float32") -> None:
+        self._set(input_size, hidden_size, bias, dtype)
+
+    def forward(self, x: Node, hx: Node | None = None) -> Node:
+        return self._next(x, hx)[0]
+
+
+def _known(nonlinearity: str) -> str:
+    if nonlinearity not in _NONLINEARITIES:
+        raise GraphError(f'RNN: nonlinearity must be "tanh" or "relu", not {nonlinearity!r}')
+    return nonlinearity
+
+
+def _chunk(length: int) -> int:
+    """A number of steps near the root of the length, a divisor of it where one is near."""
+    root = max(round(math.sqrt(length)), 1)
+    near = [k for k in range(max(root // 2, 1), 2 * root + 1) if length % k == 0]
+    return min(near, key=lambda k: abs(k - root), default=root)
+
+
+def _taken_apart(x: Node, length: int) -> list[Node]:
+    """x[0], x[1], ..., by chunks: the gradients of `length` slices of x would each be as large as x, and each slice a
+    kernel of its own."""
+    size = _chunk(length)
+    chunks = [(x[start : start + size], min(size, length - start)) for start in range(0, length, size)]
+    return [chunk[i] for chunk, steps in chunks for i in range(steps)]
+
+
+def _put_together(steps: Sequence[Node]) -> Node:
+    """The steps along a new first axis, by chunks, see `_taken_apart`."""
+    size = _chunk(len(steps))
+    return ad.concatenate_op([ad.stack_op(steps[i : i + size]) for i in range(0, len(steps), size)])
+
+
+class _Recurrent(Module):
+    """Layers of one cell, each over all steps of the layer below."""
+
+    _gates: ClassVar[type[_Gates]] = _Gates
+    nonlinearity = "tanh"
+
+    def _set(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int,
+        bias: bool,
+        batch_first: bool,
+        dropout: float,
+        bidirectional: bool,
+        dtype: str,
+    ) -> None:
+        if num_layers < 1:
+            raise GraphError(f"{type(self).__name__}: num_layers must be 1 or more, not {num_layers}")
+        if not 0 <= dropout <= 1:
+            raise GraphError(f"{type(self).__name__}: dropout must be a probability, not {dropout}")
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.bias, self.batch_first, self.dropout = bias, batch_first, float(dropout)
+        self.bidirectional = bidirectional
+        self._suffixes = ["", "_reverse"] if bidirectional else [""]
+        for layer in range(num_layers):
+            inputs = hidden_size * len(self._suffixes) if layer else input_size
+            for suffix in self._suffixes:
+                for name, value in _weights(self._gates.count, inputs, hidden_size, bias, dtype).items():
+                    if value is not None:
+                        value.name = f"{name}_l{layer}{suffix}"
+                        setattr(self, value.name, value)
+
+    def _layer(self, layer: int, suffix: str) -> _Gates:
+        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        found = [getattr(self, f"{n}_l{layer}{suffix}") if self.bias or n[0] == "w" else None for n in names]
+        return self._gates(found, self.nonlinearity)
+
+    def forward(self, x: Node, hx: Any = None) -> tuple[Node, Any]:
+        shape = known_shape(x)
+        if shape is None:
+            raise ShapeError(
+                f"{type(self).__name__}: the sequence length must be known when the graph is made: declare the shapes "
+                f'of variables, Variable("x", shape) ({x.name}, made at {x.location})'
+            )
+        self.require(len(shape) in (2, 3) and shape[-1] == self.input_size, x)
+        batched = len(shape) == 3
+        if not batched:
+            x, shape = ad.expand_dims_op(x, 1), (shape[0], 1, shape[1])
+        elif self.batch_first:
+            x, shape = ad.swapaxes_op(x, 0, 1), (shape[1], shape[0], shape[2])
+        if shape[0] < 1:
+            raise ShapeError(f"{type(self).__name__}: a sequence needs one step or more, {x.name} is {shape}")
+        output, last = self._unrolled(x, shape[0], self._start(hx, batched, shape[1]))
+        finals = [ad.stack_op(list(states)) for states in zip(*last, strict=True)]
+        if not batched:
+            output, finals = ad.squeeze_op(output, 1), [ad.squeeze_op(final, 1) for final in finals]
+        elif self.batch_first:
+            output = ad.swapaxes_op(output, 0, 1)
+        return output, finals[0] if len(finals) == 1 else tuple(finals)
+
+    def _start(self, hx: Any, batched: bool, batch: int) -> list[State]:
+        """The initial state of each layer and direction."""
+        count = self.num_layers * len(self._suffixes)
+        if hx is None:
+            zeros = _zeros((batch, self.hidden_size), self.weight_ih_l0.dtype)
+            return [(zeros,) * self._gates.states] * count
+        given = _given(type(self).__name__, hx, self._gates.states)
+        needed = (count, batch, self.hidden_size) if batched else (count, self.hidden_size)
+        for state in given:
+            found = known_shape(state)
+            if found not in (None, needed):
+                owner = type(self).__name__
+                raise ShapeError(f"{owner}: the initial state {state.name} has shape {found}, not {needed}")
+        if not batched:
+            given = [ad.expand_dims_op(state, 1) for state in given]
+        return [tuple(state[k] for state in given) for k in range(count)]
+
+    def _unrolled(self, x: Node, length: int, start: list[State]) -> tuple[Node, list[State]]:
+        """The last layer's outputs of all steps, and the final state of each layer and direction."""
+        last: list[State] = []
+        for layer in range(self.num_layers):
+            if layer:
+                x = functional.dropout(x, self.dropout, self.training)
+            directions = []
+            for suffix in self._suffixes:
+                gates = self._layer(layer, suffix)
+                parts = list(zip(*(_taken_apart(part, length) for part in gates.of_input(x)), strict=True))
+                state, steps = start[len(last)], []
+                for part in reversed(parts) if suffix else parts:
+                    state = gates.step(part, state)
+                    steps.append(state[0])
+                last.append(state)
+                directions.append(_put_together(steps[::-1] if suffix else steps))
+            x = directions[0] if len(directions) == 1 else ad.concatenate_op(directions, 2)
+        return x, last
+
+    def extra_repr(self) -> str:
+        told = [f"{self.input_size}, {self.hidden_size}"]
+        told += [f"num_layers={self.num_layers}"] if self.num_layers != 1 else []
+        told += [f"dropout={self.dropout:g}"] if self.dropout else []
+        told += [f"{name}=True" for name in ("batch_first", "bidirectional") if getattr(self, name)]
+        return ", ".join(told if self.bias else [*told, "bias=False"])
+
+
+class RNN(_Recurrent):
+    """h_t = tanh(x_t W_ih^T + b_ih + h_(t-1) W_hh^T + b_hh), or relu, over the steps of sequences.
+
+    x: (length, batch, input_size), with `batch_first` (batch, length, input_size), or (length, input_size) of one
+    sequence; hx: the initial state (num_layers, batch, hidden_size), zeros for None; there are twice as many with
+    `bidirectional`. Returns (output, h_n): the last layer's states of all steps, (length, batch, hidden_size), twice as
+    wide with `bidirectional`, and the final state of each layer. `dropout` is applied to the output of each layer but
+    the last.
+
+    Parameters, of each layer N: weight_ih_lN, weight_hh_lN, bias_ih_lN, bias_hh_lN, with `_reverse` behind those of the
+    other direction; layouts as of `RNNCell`. Raises ShapeError where the sequence length is not known.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        dtype: str = "float32",
+    ) -> None:
+        self.nonlinearity = _known(nonlinearity)
+        self._set(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, dtype)
+
+
+class LSTM(_Recurrent):
+    """`LSTMCell` over the steps of sequences, Hochreiter and Schmidhuber (1997).
+
+    As `RNN`, with a pair (h, c) for each state: returns (output, (h_n, c_n)).
+    """
+
+    _gates = _LSTMGates
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        dtype: str = "float32",
+    ) -> None:
+        self._set(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, dtype)
+
+
+class GRU(_Recurrent):
+    """`GRUCell` over the steps of sequences, Cho et al. (2014). As `RNN`."""
+
+    _gates = _GRUGates
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        dtype: str = "float32",
+    ) -> None:
+        self._set(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, dtype)

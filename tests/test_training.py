@@ -1,0 +1,190 @@
+"""Training: epochs, records, and runs that are stopped and go on to the same bits."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from pathlib import Path
+
+import dlsys as dl
+import numpy as np
+from dlsys import autodiff as ad
+from dlsys import nn, optim
+from dlsys.data import DataLoader, TensorDataset
+from dlsys.errors import DataError, GraphError, ShapeError
+from helpers import error_of
+
+PROGRAM = Path(__file__).parent
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        self.first = nn.Linear(6, 16)
+        self.second = nn.Linear(16, 3)
+
+    def forward(self, x: ad.Node) -> ad.Node:
+        hidden = ad.relu_op(self.first(x))
+        if self.training:
+            generator = dl.random.default_generator
+            hidden = generator.drawing(ad.dropout_op(hidden, generator.key(), 0.25))
+        return self.second(hidden)
+
+
+def run(directory: str | None, epochs: int = 3, **more: object) -> tuple[nn.Module, object]:
+    """A run with all that has state: dropout, Adam, a schedule, shuffled data with a last batch that is smaller."""
+    dl.manual_seed(1)
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((50, 6)).astype("float32")
+    y = (x[:, 0] > 0).astype("int64") + (x[:, 1] > 1)
+    model = Net()
+    optimizer = optim.Adam(model.parameters(), lr=0.02)
+    settings: dict[str, object] = {
+        "schedule": optim.CosineAnnealingLR(optimizer, 160),
+        "schedule_each": "step",
+        "metrics": {"accuracy": dl.accuracy},
+        "validation": DataLoader(TensorDataset(x[:30], y[:30]), 16),
+        "progress": False,
+    }
+    data = DataLoader(TensorDataset(x, y), 16, shuffle=True, seed=3)
+    history = dl.fit(
+        model, ad.cross_entropy_op, optimizer, data, epochs=epochs, directory=directory, **{**settings, **more}
+    )
+    return model, history
+
+
+def without_times(history: object) -> list[dict[str, object]]:
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in history.epochs]  # type: ignore[attr-defined]
+
+
+def same(a: nn.Module, b: nn.Module) -> bool:
+    return all(np.array_equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
+
+
+def test_a_run_learns_and_leaves_what_it_says() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        model, history = run(folder, epochs=8)
+        losses = [row["loss"] for row in history.epochs]
+        assert losses[-1] < 0.7 * losses[0] and len(history.losses) == 8 * 4
+        rows = [json.loads(line) for line in (Path(folder) / "log.jsonl").read_text().splitlines()]
+        assert rows == history.epochs and rows[-1]["steps"] == 32
+        assert {"validation_loss", "validation_accuracy", "accuracy", "lr", "seconds"} <= set(rows[0])
+        assert (Path(folder) / "loss.png").read_bytes().startswith(b"\x89PNG")
+        arrays, meta = dl.load_checkpoint(Path(folder) / "best.safetensors")
+        best = min(range(8), key=lambda i: rows[i]["validation_loss"])
+        assert meta["epoch"] == best + 1 and "model.first.weight" in arrays
+        history.write(Path(folder) / "log.csv")
+        assert (Path(folder) / "log.csv").read_text().startswith("epoch,steps,loss,accuracy,lr,seconds")
+        found = dl.evaluate_on(model, ad.cross_entropy_op, [(np.ones((2, 6), "f4"), np.array([2, 2], "uint8"))])
+        assert set(found) == {"loss"} and "validation accuracy" in repr(history)
+
+
+def test_a_run_in_parts_is_the_run_in_one() -> None:
+    whole, history = run(None, epochs=4)
+    with tempfile.TemporaryDirectory() as folder:
+        run(folder, epochs=1)
+        run(folder, epochs=3)
+        parts, later = run(folder, epochs=4)
+        assert same(whole, parts) and without_times(history) == without_times(later)
+        assert history.losses == later.losses
+        again, _ = run(folder, epochs=4)  # nothing is left to do
+        assert same(again, whole)
+        fresh, _ = run(folder, epochs=4, resume=False)
+        assert same(fresh, whole)
+
+
+def test_a_killed_run_goes_on_to_the_same_bits() -> None:
+    """Killed at several moments, within epochs too."""
+    program = textwrap.dedent(
+        f"""
+        import sys
+        sys.path.insert(0, {str(PROGRAM)!r})
+        import test_training
+        test_training.run(sys.argv[1], epochs=40, save_every=1)
+        print("done", flush=True)
+        """
+    )
+    whole, history = run(None, epochs=40)
+    with tempfile.TemporaryDirectory() as folder:
+        last = Path(folder) / "last.safetensors"
+        for delay in (0.0, 0.02):
+            child = subprocess.Popen([sys.executable, "-c", program, folder], stdout=subprocess.PIPE, text=True)
+            known = last.stat().st_mtime_ns if last.exists() else 0
+            deadline = time.monotonic() + 60
+            while child.poll() is None and time.monotonic() < deadline:
+                if last.exists() and last.stat().st_mtime_ns != known:
+                    time.sleep(delay)
+                    break
+                time.sleep(0.002)
+            child.kill()
+            child.communicate()
+            assert dl.load_checkpoint(last)[1]["steps"] > 0
+        resumed, later = run(folder, epochs=40, save_every=1)
+    assert same(whole, resumed) and history.losses == later.losses
+    assert without_times(history) == without_times(later)
+
+
+def test_interrupting_saves_and_says_so() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        seen: list[int] = []
+
+        def stop(row: dict[str, object]) -> None:
+            seen.append(1)
+            if len(seen) == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        error_of(KeyboardInterrupt, run, folder, 5, after_epoch=stop)
+        assert dl.load_checkpoint(Path(folder) / "last.safetensors")[1]["epoch"] == 2
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        parts, _ = run(folder, epochs=5)
+        assert same(parts, run(None, epochs=5)[0])
+
+
+def test_mistakes_are_named() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        run(folder, epochs=1)
+        assert "of a run with schedule" in error_of(DataError, run, folder, 2, schedule=None)
+        (Path(folder) / "last.safetensors").write_bytes(b"damaged")
+        assert "last.safetensors" in error_of(DataError, run, folder, 2)
+    assert "schedule_each" in error_of(GraphError, run, None, 1, schedule_each="hour")
+    assert "best" in error_of(GraphError, run, None, 1, best="speed")
+    model = Net()
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    batch = [(np.zeros((4, 6), "f4"), np.zeros((4, 3), "f4"))]
+    told = error_of(
+        ShapeError, dl.fit, model, lambda out, y: (out - y) * (out - y), optimizer, batch, epochs=1, progress=False
+    )
+    assert "the loss must be one number, it has shape (4, 3)" in told
+    told = error_of(GraphError, dl.fit, model, ad.cross_entropy_op, optimizer, ["text"], epochs=1, progress=False)
+    assert "tuple of arrays" in told
+
+
+def test_steps_of_tensors_are_the_steps_of_graphs() -> None:
+    """`loss.backward(); optimizer.step()` as in PyTorch, against one compiled graph."""
+    rng = np.random.default_rng(1)
+    x, y = rng.standard_normal((8, 6)).astype("f4"), rng.integers(0, 3, 8)
+
+    def models() -> tuple[Net, object]:
+        dl.manual_seed(4)
+        model = Net().eval()
+        return model, optim.AdamW(model.parameters(), lr=0.01)
+
+    eager, first = models()
+    graph, second = models()
+    X, Y = ad.Variable("X"), ad.Variable("Y")
+    loss = ad.cross_entropy_op(graph(X), Y)
+    executor = ad.Executor([loss, second.minimize(loss)])  # type: ignore[attr-defined]
+    for _ in range(4):
+        first.zero_grad()  # type: ignore[attr-defined]
+        value = ad.cross_entropy_op(eager(x), dl.tensor(y))
+        value.backward()
+        first.step()  # type: ignore[attr-defined]
+        found, _ = executor.run({X: x, Y: y}, convert_to_numpy_ret_vals=True)
+        np.testing.assert_allclose(float(value), float(found), rtol=1e-5)
+    for a, b in zip(eager.parameters(), graph.parameters(), strict=True):
+        np.testing.assert_allclose(a.value, b.value, atol=1e-5)
