@@ -187,3 +187,25 @@ CASES: dict[str, list[Case]] = {
     "max_pool2d_gradient": _max_pool(MaxPool2dGradient, lambda x, y: (x, y)),
     "max_pool2d_select": _max_pool(MaxPool2dSelect, lambda x, y: (x, x)),
 }
+
+
+def _panels() -> dict[str, list[Case]]:
+    sizes = [(3, 5, 8, 4), (2, 3, 7, 4), (6, 31, 33, 16), (1, 1, 1, 4), (0, 3, 5, 4), (5, 0, 4, 4)]
+    packs = [
+        Case(lambda b, w=width, c=n, t=trans: ops.pack_panels_op(b, w, c, t), ((n, k) if trans else (k, n),))
+        for _, k, n, width in sizes
+        for trans in (False, True)
+    ]
+    unpacks = [
+        Case(lambda p, w=width, c=n, t=trans: ops.unpack_panels_op(p, c, w, t), ((-(-n // width), k, width),))
+        for _, k, n, width in sizes
+        for trans in (False, True)
+    ]
+    products = [
+        Case(lambda a, p, w=width, c=n: ops.matmul_panels_op(a, p, c, w), ((m, k), (-(-n // width), k, width)))
+        for m, k, n, width in sizes
+    ]
+    return {"pack_panels": packs, "unpack_panels": unpacks, "matmul_panels": products}
+
+
+CASES |= _panels()

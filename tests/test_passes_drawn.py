@@ -157,7 +157,9 @@ def check_to_rounding(drawn: Drawn, graph: TypedGraph, names: Sequence[str]) -> 
             assert old not in graph.roots
             continue
         a, b, others = before[old], found[new], [other[old] for other in noisy]
-        assert a.shape == b.shape
+        assert (a.shape, a.dtype) == (b.shape, b.dtype)
+        if not is_float(a):
+            a, b, others = a.astype(float), b.astype(float), [other.astype(float) for other in others]
         with np.errstate(all="ignore"):
             spread = np.max([np.abs(other - a) for other in others], axis=0)
             near = np.abs(a - b) <= 8 * spread + 8 * noise * np.abs(a)

@@ -28,7 +28,16 @@ from .compare import (
     not_equal,
     where,
 )
-from .contraction import conv2d, conv2d_filter_gradient, conv2d_input_gradient, matmul, matmul_gradient
+from .contraction import (
+    conv2d,
+    conv2d_filter_gradient,
+    conv2d_input_gradient,
+    matmul,
+    matmul_gradient,
+    matmul_panels,
+    pack_panels,
+    unpack_panels,
+)
 from .elementwise import (
     absolute,
     add,
@@ -145,6 +154,7 @@ __all__ = [
     "logsumexp",
     "matmul",
     "matmul_gradient",
+    "matmul_panels",
     "max_pool",
     "max_pool_gradient",
     "max_pool_select",
@@ -159,6 +169,7 @@ __all__ = [
     "normalize",
     "not_equal",
     "one_hot",
+    "pack_panels",
     "placeholder",
     "power",
     "power_by_const",
@@ -191,6 +202,7 @@ __all__ = [
     "tanh",
     "transpose",
     "uniform",
+    "unpack_panels",
     "variance",
     "where",
 ]

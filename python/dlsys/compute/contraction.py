@@ -36,6 +36,43 @@ def matmul(a: te.Tensor, b: te.Tensor, trans_a: bool = False, trans_b: bool = Fa
     return te.compute(shape, at, name="matmul")
 
 
+def matmul_panels(a: te.Tensor, panels: te.Tensor, shape: Shape) -> te.Tensor:
+    """a times the matrix that lies in panels, (ceil(n / width), k, width)."""
+    width, inner = shape_of(panels)[2], shape_of(a)[1]
+    if inner == 0:
+        return full(shape, 0.0, str(a.dtype))
+    k = te.reduce_axis((0, inner), name="k")
+    return te.compute(
+        shape,
+        lambda i, j: te.sum(a(i, k) * panels(tirx.floordiv(j, width), k, tirx.floormod(j, width)), axis=k),
+        name="matmul",
+    )
+
+
+def pack_panels(b: te.Tensor, shape: Shape, trans: bool) -> te.Tensor:
+    """The matrix b in panels of columns, zeros beyond the last one."""
+    width, n = shape[2], shape_of(b)[0 if trans else 1]
+    zero = constant(0, str(b.dtype))
+
+    def at(j: Any, i: Any, c: Any) -> tirx.PrimExpr:
+        column = j * width + c
+        value = b(column, i) if trans else b(i, column)
+        return value if n % width == 0 else tirx.if_then_else(column < n, value, zero)
+
+    return te.compute(shape, at, name="pack_panels")
+
+
+def unpack_panels(panels: te.Tensor, shape: Shape, trans: bool) -> te.Tensor:
+    """The matrix that lies in panels."""
+    width = shape_of(panels)[2]
+
+    def at(*index: Any) -> tirx.PrimExpr:
+        row, column = index[::-1] if trans else index
+        return panels(tirx.floordiv(column, width), row, tirx.floormod(column, width))
+
+    return te.compute(shape, at, name="unpack_panels")
+
+
 def matrix(x: te.Tensor, batch: Sequence[Any], inner: Sequence[Any]) -> tirx.PrimExpr:
     """x at `inner` of the matrix, or vector, that broadcasting puts at `batch`."""
     extents = shape_of(x)[: -len(inner)]

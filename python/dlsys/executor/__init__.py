@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import tvm_op
 from ..device import Array, array, context, host_array, to_array
 from ..errors import DeviceError, DTypeError, FeedError, GraphError, ShapeError
 from ..graph import Node, Shape, find_topo_sort, format_graph
@@ -69,6 +70,7 @@ class Executor:
         self.node_to_dtype_map: dict[Node, str] = {}
         self.node_to_arr_map: dict[Node, Array] = {}
         self.node_to_compiled_func: dict[Node, Any] = {}
+        self._columns = tvm_op.panel_columns if self.ctx.kind == "cpu" else None
         self._position = {node: position for position, node in enumerate(self.topo_order)}
         self._plans: dict[Signature, Plan] = {}
         self._analysed: dict[Plan, TypedGraph] = {}  # as the user wrote it, before the passes
@@ -255,7 +257,7 @@ class Executor:
         plan = self._plans.get(signature)
         if plan is None:
             graph = analyse(self.topo_order, self.eval_node_list, fed)
-            plan = Plan(make_program(graph, self.passes), self.ctx)
+            plan = Plan(make_program(graph, self.passes, self._columns), self.ctx)
             self._plans[signature], self._analysed[plan] = plan, graph
         if plan is not self._current:
             self._current = plan

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..graph import Node
 from ..ops import copy_op
-from ..passes import Group, TypedGraph, fuse, ordered, run_passes, single_groups
+from ..passes import Columns, Group, TypedGraph, fuse, ordered, pack, run_passes, single_groups
 from ..planner import MemoryPlan, Value, plan_memory
 from .order import thrifty
 
@@ -108,11 +108,14 @@ def _source(node: Node, viewed: dict[Node, Node], placed: dict[Node, Node]) -> N
     return placed.get(node, node)
 
 
-def make_program(graph: TypedGraph, passes: Iterable[str]) -> Program:
-    """The graph through the passes named, grouped into kernels, and put in order."""
+def make_program(graph: TypedGraph, passes: Iterable[str], columns: Columns | None = None) -> Program:
+    """The graph through the passes named, grouped into kernels, and put in order. `columns`: how wide the panels of the
+    machine's products are; None where its products pack nothing."""
     names = frozenset(passes)
     unplanned = sum(_nbytes(node, graph) for node in graph.nodes)
     graph = run_passes(graph, names)
+    if "pack" in names and columns is not None:
+        graph = pack(graph, columns)
     graph, viewed = _copied(graph, "views" in names)
     fusion = fuse if "fuse" in names else single_groups
     groups = fusion(graph, frozenset(viewed))

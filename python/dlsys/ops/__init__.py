@@ -75,6 +75,7 @@ from .joining import concatenate_op, split_op, stack_op
 from .linalg import matmul_gradient_op, matmul_op
 from .loss import bce_with_logits_op, mse_loss_op, sgd_update_op, softmaxcrossentropy_op
 from .norm import batch_norm_op, group_norm_op, layer_norm_op, rms_norm_op, statistics_op
+from .panels import matmul_panels_op, pack_panels_op, unpack_panels_op
 from .pooling import adaptive_avg_pool2d_op, avg_pool2d_op, max_pool2d_op
 from .random import dropout_op, random_bits_like_op, random_bits_op, random_normal_op, random_uniform_op
 from .reduction import (
@@ -171,6 +172,7 @@ __all__ = [
     "logsumexp_op",
     "matmul_gradient_op",
     "matmul_op",
+    "matmul_panels_op",
     "max_op",
     "max_pool2d_op",
     "maximum_op",
@@ -184,6 +186,7 @@ __all__ = [
     "not_equal_op",
     "one_hot_op",
     "oneslike_op",
+    "pack_panels_op",
     "pad_op",
     "placeholder_op",
     "power_byconst_op",
@@ -227,6 +230,7 @@ __all__ = [
     "tanh_op",
     "transpose_op",
     "undilate_op",
+    "unpack_panels_op",
     "var_op",
     "where_op",
     "with_updates_op",

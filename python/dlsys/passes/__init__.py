@@ -12,17 +12,20 @@ from .cse import merge
 from .dead import drop_dead
 from .fold import fold
 from .fuse import Group, fuse, ordered, single_groups
+from .pack import Columns, pack
 from .shapes import hold_shapes
 from .simplify import simplify
 
 __all__ = [
     "NAMES",
     "PASSES",
+    "Columns",
     "Group",
     "Pass",
     "TypedGraph",
     "fuse",
     "ordered",
+    "pack",
     "run_passes",
     "select",
     "single_groups",
@@ -41,7 +44,7 @@ PASSES: dict[str, Pass] = {
 }
 """From graph to graph, in the order in which they run."""
 
-NAMES = (*PASSES, "views", "fuse")
+NAMES = (*PASSES, "pack", "views", "fuse")
 """All that a user can choose: the passes, then what is done as the graph becomes kernels."""
 
 MOST_ROUNDS = 16  # a round makes what the next one finds; drawn graphs took up to six, mostly two

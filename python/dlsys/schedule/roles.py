@@ -24,6 +24,7 @@ class Roles:
     windows: tuple[tuple[frozenset[int], ...], ...]  # axes that a read adds up in an index, as convolution's
     contiguous: tuple[int, ...]  # the axis along which each read is contiguous in memory, -1 if there is none
     extents: tuple[int, ...]
+    panels: tuple[int, ...] = (0, 0)  # columns of the panels in which a read lies already, 0 where it does not
 
     def size(self, axes: tuple[int, ...]) -> int:
         """The product of the extents of `axes`."""
@@ -82,7 +83,8 @@ def roles(block: s_tir.SBlock) -> Roles | None:
         tuple(w for index in read if len(w := frozenset(_axes([index], variables))) > 1) for read in reads
     )
     contiguous = tuple(_contiguous(load, read, variables) for load, read in zip(loads, reads, strict=True))
-    return Roles(batch, m, tuple(n), k, 1 - b, tuple(axes), windows, contiguous, extents)
+    panels = tuple(_panel(read, variables) for read in reads)
+    return Roles(batch, m, tuple(n), k, 1 - b, tuple(axes), windows, contiguous, extents, panels)
 
 
 def turned(r: Roles, lanes: int) -> Roles:
@@ -168,3 +170,13 @@ def _contiguous(load: tirx.PrimExpr, indices: list, variables: list) -> int:
     last = [index for index, extent in zip(indices, load.source.shape, strict=True) if int(extent) > 1][-1:]
     own = _axes(last, variables)
     return own[0] if own and last[0].same_as(variables[own[0]]) else -1
+
+
+def _panel(indices: list, variables: list) -> int:
+    """The columns of a panel, where an axis alone is split into the first index and the last: n // 32 and n % 32."""
+    last = indices[-1] if indices else None
+    if not isinstance(last, tirx.FloorMod) or not isinstance(last.b, tirx.IntImm):
+        return 0
+    first = indices[0]
+    split = isinstance(first, tirx.FloorDiv) and first.a.same_as(last.a) and any(last.a.same_as(v) for v in variables)
+    return int(last.b) if split and int(first.b) == int(last.b) else 0

@@ -52,6 +52,8 @@ def choose(r: Roles, machine: Machine, dtype: str, computed: Sequence[bool]) -> 
     """Roles, tile sizes and packing by shape, vector width and number of registers. `computed` tells which
     reads are of a value that is made on the way, and so has to be stored somewhere before it is read again."""
     lanes = machine.lanes(dtype)
+    if any(r.panels):
+        return r, _packed(r, machine, dtype, computed)
     if not r.windows[1 - r.a]:
         r = turned(r, lanes)
         return r, _packed(r, machine, dtype, computed)
@@ -60,6 +62,14 @@ def choose(r: Roles, machine: Machine, dtype: str, computed: Sequence[bool]) -> 
     if direct is None or _direct_cost(windows, direct, machine) > _packed_cost(r, packed, machine):
         return r, packed
     return windows, direct
+
+
+def panel_columns(m: int, n: int, dtype: str, machine: Machine) -> int:
+    """Columns of the panels that a product of (m, k) and (k, n) reads best; 0 where it packs none."""
+    if m <= DIRECT_ROWS:
+        return 0
+    rows = _rows(m, n, ROWS.get(machine.registers, 6))
+    return _vectors(rows, n, machine.lanes(dtype), machine) * machine.lanes(dtype)
 
 
 def _packed(r: Roles, machine: Machine, dtype: str, computed: Sequence[bool]) -> Tile:
@@ -72,8 +82,8 @@ def _packed(r: Roles, machine: Machine, dtype: str, computed: Sequence[bool]) ->
         pack_a = m % rows != 0
     elif not computed[r.a] and r.contiguous[r.a] == r.last(r.m) and m == r.extents[r.last(r.m)]:
         rows, pack_a = _rows_of_columns(m, n, rows, machine)
-    columns = _vectors(rows, n, lanes, machine) * lanes
-    direct_b = (
+    columns = r.panels[1 - r.a] or _vectors(rows, n, lanes, machine) * lanes
+    direct_b = r.panels[1 - r.a] > 0 or (
         r.contiguous[1 - r.a] == r.last(r.n)
         and m <= DIRECT_ROWS
         and n % columns == 0

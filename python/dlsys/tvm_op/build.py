@@ -18,6 +18,7 @@ from tvm.target import Target
 
 from .. import compute, schedule
 from ..errors import TargetError
+from ..schedule import tiles
 from ..schedule.target import resolve_target
 from ..system import available_cores
 from .kernel import ArrayType, Kernel, Lowered
@@ -62,6 +63,11 @@ def default_schedules() -> Iterator[None]:
 def uses_own_schedules() -> bool:
     """Whether kernels are built with our schedules now: not within `default_schedules`."""
     return _scheduled.get()
+
+
+def panel_columns(m: int, n: int, dtype: str) -> int:
+    """Columns of the panels that a product of (m, k) and (k, n) reads on this CPU; 0 where it packs none."""
+    return tiles.panel_columns(m, n, dtype, schedule.machine_of(schedule.host_target())) if _scheduled.get() else 0
 
 
 def cache_size() -> int:

@@ -1,0 +1,115 @@
+"""Matrix products whose right operand lies in panels already: what passes make of a matrix that several products read.
+
+A panel holds `width` neighbouring columns of a (k, n) matrix row by row, which is the order in which the products'
+inner loop reads it: P[j, i, c] = B[i, j width + c], zeros beyond the last column.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import compute
+from ..compute import Tensor
+from ..graph import Node, Op, Shape, register, shape_error
+from .linalg import matmul_op
+
+
+@register
+class PackPanels(Op):
+    """(k, n), with trans (n, k) -> (ceil(n / width), k, width)."""
+
+    name = "pack_panels"
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        if len(input_shapes[0]) != 2:
+            raise shape_error(node, f"the input must be a matrix, not {input_shapes[0]}")
+        k, n = input_shapes[0][::-1] if node.attrs["trans"] else input_shapes[0]
+        return (-(-n // node.attrs["width"]), k, node.attrs["width"])
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [unpack_panels_op(output_grad, node.attrs["n"], node.attrs["width"], node.attrs["trans"])]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return compute.pack_panels(inputs[0], shape, node.attrs["trans"])
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        b, width = inputs[0].T if node.attrs["trans"] else inputs[0], node.attrs["width"]
+        k, n = b.shape
+        padded = np.pad(b, ((0, 0), (0, -n % width)))
+        return np.ascontiguousarray(padded.reshape(k, -(-n // width), width).transpose(1, 0, 2))
+
+
+@register
+class UnpackPanels(Op):
+    """(panels, k, width) -> (k, n), with trans (n, k): what `pack_panels` was given."""
+
+    name = "unpack_panels"
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        _require_panels(node, input_shapes[0], node.attrs["n"])
+        k, n = input_shapes[0][1], node.attrs["n"]
+        return (n, k) if node.attrs["trans"] else (k, n)
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [pack_panels_op(output_grad, node.attrs["width"], node.attrs["n"], node.attrs["trans"])]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return compute.unpack_panels(inputs[0], shape, node.attrs["trans"])
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        b = _matrix(inputs[0], node.attrs["n"])
+        return np.ascontiguousarray(b.T if node.attrs["trans"] else b)
+
+
+@register
+class MatMulPanels(Op):
+    """(m, k) x (panels, k, width) -> (m, n): the product with what lies in the panels."""
+
+    name = "matmul_panels"
+    contraction = True
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        a, panels = input_shapes
+        _require_panels(node, panels, node.attrs["n"])
+        if len(a) != 2 or a[1] != panels[1]:
+            raise shape_error(node, f"inner dimensions differ: {a} x {panels}")
+        return (a[0], node.attrs["n"])
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        (a, panels), n, width = node.inputs, node.attrs["n"], node.attrs["width"]
+        return [
+            matmul_op(output_grad, unpack_panels_op(panels, n, width), trans_B=True),
+            pack_panels_op(matmul_op(a, output_grad, trans_A=True), width, n),
+        ]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return compute.matmul_panels(inputs[0], inputs[1], shape)
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        return inputs[0] @ _matrix(inputs[1], node.attrs["n"])
+
+
+def _require_panels(node: Node, shape: Shape, n: int) -> None:
+    if len(shape) != 3 or shape[2] != node.attrs["width"] or shape[0] != -(-n // shape[2]):
+        raise shape_error(node, f"{shape} are no panels of {node.attrs['width']} columns of {n}")
+
+
+def _matrix(panels: np.ndarray, n: int) -> np.ndarray:
+    """The (k, n) matrix that lies in panels."""
+    count, k, width = panels.shape
+    return panels.transpose(1, 0, 2).reshape(k, count * width)[:, :n]
+
+
+def pack_panels_op(node: Node, width: int, n: int, trans: bool = False) -> Node:
+    """The matrix (k, n), or with trans (n, k), in panels of `width` columns."""
+    return PackPanels.make([node], {"width": width, "n": n, "trans": trans})
+
+
+def unpack_panels_op(panels: Node, n: int, width: int, trans: bool = False) -> Node:
+    """The matrix (k, n), or with trans (n, k), that lies in panels of `width` columns."""
+    return UnpackPanels.make([panels], {"width": width, "n": n, "trans": trans})
+
+
+def matmul_panels_op(a: Node, panels: Node, n: int, width: int) -> Node:
+    """The product of a (m, k) and the (k, n) matrix that lies in panels of `width` columns."""
+    return MatMulPanels.make([a, panels], {"n": n, "width": width})

@@ -1,0 +1,50 @@
+"""Packing once: a matrix that several products read as their right operand is laid out for them by a kernel of its own.
+
+A product copies its right operand into panels of columns (see `schedule.contraction`). That is little work beside a
+product of many rows, but a recurrent network multiplies few rows with one matrix at every time step.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from ..graph import Node
+from ..ops import matmul_panels_op, pack_panels_op
+from .base import TypedGraph, rewrite
+from .cse import merge
+
+LEAST_ELEMENTS = 4096  # of a matrix: below, a kernel costs more than the copies
+
+Columns = Callable[[int, int, str], int]
+"""From a product's m, n and dtype to the columns of the panels that it reads; 0 where it packs none."""
+
+
+def pack(graph: TypedGraph, columns: Columns) -> TypedGraph:
+    """The graph in which products that share their right operand read it from panels."""
+    counts = Counter(key for node in graph.nodes if (key := _shared(node, graph)) is not None)
+
+    def rule(node: Node, typed: TypedGraph) -> Node | None:
+        key = _shared(node, typed)
+        if key is None or counts[key] < 2:
+            return None
+        b, trans, m = key
+        n = typed.shapes[node][1]
+        width = columns(m, n, typed.dtypes[node])
+        if width == 0 or n % width:
+            return None
+        return matmul_panels_op(node.inputs[0], pack_panels_op(b, width, n, trans), n, width)
+
+    if max(counts.values(), default=0) < 2:
+        return graph
+    return merge(rewrite(graph, rule))
+
+
+def _shared(node: Node, graph: TypedGraph) -> tuple[Node, bool, int] | None:
+    """Of a product of matrices, whose left one is not transposed: the right one, whether that is, and m."""
+    if node.op.name != "matmul" or node.matmul_attr_trans_A:
+        return None
+    a, b = (graph.shapes[value] for value in node.inputs)
+    if len(a) != 2 or len(b) != 2 or b[0] * b[1] < LEAST_ELEMENTS:
+        return None
+    return node.inputs[1], node.matmul_attr_trans_B, a[0]
