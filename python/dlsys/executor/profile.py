@@ -276,6 +276,8 @@ def flop_of(group: Group, graph: TypedGraph) -> int:
 
 def _flop(node: Node, graph: TypedGraph) -> int:
     shapes, name = graph.shapes, node.op.name
+    if name == "matmul_panels":
+        return 2 * graph.size(node) * shapes[node.inputs[0]][1]
     if name == "matmul":
         inner = shapes[node.inputs[0]][-2 if node.matmul_attr_trans_A else -1]
         return 2 * graph.size(node) * inner

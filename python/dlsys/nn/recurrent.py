@@ -136,10 +136,8 @@ class _Cell(Module):
         if hx is not None:
             states = _given(type(self).__name__, hx, self._gates.states)
         elif shape is None:
-            raise ShapeError(
-                f"{type(self).__name__}: without a state the shape of {x.name} must be known: declare it (made at "
-                f"{x.location})"
-            )
+            owner = type(self).__name__
+            raise ShapeError(f"{owner}: without a state declare the shape of {x.name} (made at {x.location})")
         else:
             zeros = _zeros((*shape[:-1], self.hidden_size), self.weight_ih.dtype)
             states = [zeros] * self._gates.states
@@ -159,12 +157,7 @@ class RNNCell(_Cell):
     """
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        nonlinearity: str = "tanh",
-        dtype: str = "float32",
+        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh", dtype: str = "float32"
     ) -> None:
         self.nonlinearity = _known(nonlinearity)
         self._set(input_size, hidden_size, bias, dtype)
