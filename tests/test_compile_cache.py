@@ -15,7 +15,7 @@ from unittest import mock
 import numpy as np
 from dlsys import autodiff as ad
 from dlsys import tvm_op
-from dlsys.executor import cache
+from dlsys.executor import cache, plan
 from dlsys.executor.cache import CacheWarning
 
 
@@ -51,6 +51,13 @@ def test_a_plan_is_compiled_once_and_loaded_afterwards() -> None:
         assert compiled(result) == 0 and result() == [0.5, 0.5]
         assert compiled(lambda: result(4.0)) > 0  # another formula is another plan
         assert len(list(path.iterdir())) == 2  # nothing else is left behind
+
+
+def test_a_plan_of_too_many_calls_for_one_function_keeps_its_kernels() -> None:
+    with directory() as path, mock.patch.object(plan, "STEP_CALLS", 0):
+        assert compiled(lambda: result() == [0.5, 0.5]) > 0
+        assert compiled(result) == 0 and result() == [0.5, 0.5]
+        assert len(list(path.iterdir())) == 1
 
 
 def test_another_process_uses_it() -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterable, Sequence
 
 from ..graph import Node
 from ..passes import Group
-
-MOST_GROUPS = 2000  # the search is quadratic where much is ready at once
 
 
 def thrifty(
@@ -23,8 +22,6 @@ def thrifty(
     `groups` must be in such an order already. `memory_of` gives the value whose memory a value is, `nbytes` its size
     in the arena, 0 for what lies elsewhere; `kept` are memories that are not freed.
     """
-    if len(groups) > MOST_GROUPS:
-        return list(groups)
     position = {id(group): number for number, group in enumerate(groups)}
     waiting, followers = [0] * len(groups), [[] for _ in groups]  # type: tuple[list[int], list[list[int]]]
     for number, group in enumerate(groups):
@@ -32,27 +29,42 @@ def thrifty(
         waiting[number] = len(earlier)
         for other in earlier:
             followers[other].append(number)
-    read = [{memory_of(value) for value in group.inputs} for group in groups]
-    written = [{memory_of(value) for value in group.outputs} for group in groups]
-    readers: dict[Node, int] = {}
-    for memories in read:
-        for memory in memories:
-            readers[memory] = readers.get(memory, 0) + 1
+    size: dict[Node, int] = {}
 
-    def growth(number: int) -> tuple[int, int]:
-        freed = sum(nbytes(m) for m in read[number] if readers[m] == 1 and m not in kept)
-        return sum(nbytes(m) for m in written[number]) - freed, number
+    def memories(values: Iterable[Node]) -> set[Node]:
+        found = {memory_of(value) for value in values}
+        size.update((memory, nbytes(memory)) for memory in found if memory not in size)
+        return found
 
-    ready = [number for number, count in enumerate(waiting) if count == 0]
+    read = [memories(group.inputs) for group in groups]
+    growth = [sum(size[memory] for memory in memories(group.outputs)) for group in groups]
+    readers: dict[Node, set[int]] = {}
+    for number, sources in enumerate(read):
+        for memory in sources:
+            readers.setdefault(memory, set()).add(number)
+
+    for memory, numbers in readers.items():
+        if len(numbers) == 1 and memory not in kept:
+            growth[next(iter(numbers))] -= size[memory]
+    ready = [(growth[number], number) for number, count in enumerate(waiting) if count == 0]
+    heapq.heapify(ready)  # a group whose growth got less is there again
+    done = [False] * len(groups)
     order = []
     while ready:
-        number = min(ready, key=growth)
-        ready.remove(number)
+        _, number = heapq.heappop(ready)
+        if done[number]:
+            continue
+        done[number] = True
         order.append(groups[number])
         for memory in read[number]:
-            readers[memory] -= 1
+            readers[memory].discard(number)
+            if len(readers[memory]) == 1 and memory not in kept:
+                (last,) = readers[memory]  # which will free it
+                growth[last] -= size[memory]
+                if waiting[last] == 0:
+                    heapq.heappush(ready, (growth[last], last))
         for follower in followers[number]:
             waiting[follower] -= 1
             if waiting[follower] == 0:
-                ready.append(follower)
+                heapq.heappush(ready, (growth[follower], follower))
     return order

@@ -90,7 +90,7 @@ class Plan:
         unique = {tvm_op.symbol_of(spec): spec for spec in specs.values()}
         target = tvm_op.runnable_target("llvm" if self.ctx.kind == "cpu" else self.ctx.kind)
         whole = self.ctx.kind == "cpu" and len(specs) <= STEP_CALLS
-        kept = self._kept(list(unique.values()), target) if whole else None
+        kept = self._kept(list(unique.values()), target, whole) if self.ctx.kind == "cpu" else None
         if kept is not None:
             run, kernels = kept
         else:
@@ -99,18 +99,19 @@ class Plan:
         built = dict(zip(unique, kernels, strict=True))
         return {position: built[tvm_op.symbol_of(spec)] for position, spec in specs.items()}, run
 
-    def _kept(self, specs: list[Any], target: Any) -> tuple[Any, list[Any]] | None:
-        """The step and its kernels in a library of the cache, made if it is not there; None where it cannot be kept."""
+    def _kept(self, specs: list[Any], target: Any, whole: bool) -> tuple[Any, list[Any]] | None:
+        """The step, if the plan is `whole`, and its kernels in a library of the cache, made if it is not there; None
+        where it cannot be kept."""
         if cache.cache_directory() is None:
             return None
         ours = tvm_op.uses_own_schedules()
-        types, calls = self._types, self._calls
+        types, calls, nbytes = (self._types, self._calls, self.memory.bytes_planned) if whole else ([], [], 0)
         symbols = [tvm_op.symbol_of(spec) for spec in specs]
-        key = cache.program_key(symbols, types, calls, self.memory.bytes_planned, str(target), ours)
+        key = cache.program_key(symbols, types, calls, nbytes, str(target), ours)
         lowered: dict[str, Any] = {}
 
         def write(path: Path) -> None:
-            step = {SYMBOL: self._step(linked=True)}
+            step = {SYMBOL: self._step(linked=True)} if whole else {}
             own = [f"__tvm_ffi_{call.symbol}" for call in calls]
             aliases = {a: b for a, b in zip(linked_names(calls), own, strict=True) if a != b}
             lowered.update(tvm_op.write_library(specs, target, ours, step, aliases, path))
@@ -121,7 +122,7 @@ class Plan:
                 continue
             try:
                 module, kernels = tvm_op.load_library(path, specs, target, ours, lowered)
-                return module[SYMBOL], kernels
+                return module[SYMBOL] if whole else None, kernels
             except (RuntimeError, AttributeError, OSError) as error:
                 cache.say(f"a compiled plan cannot be loaded and is made anew: {error}")
         return None

@@ -30,13 +30,19 @@ PER_INPUT = {
     "log_softmax": 5,
     "softmaxcrossentropy": 7,
     "reducesum": 1,
+    "reducemax": 1,
+    "reducemin": 1,
+    "argmax": 1,
+    "argmin": 1,
     "sum_to": 1,
     "sum_to_like": 1,
 }
 PER_OUTPUT = {"sgd_update": 2}  # every other elementwise operator counts as one, transcendental functions too
 MOVES = (
     *("full", "oneslike", "zeroslike", "copy", "transpose", "reshape", "reshape_like"),
-    *("broadcastto", "broadcast_shape", "broadcast_axes"),
+    *("broadcastto", "broadcast_shape", "broadcast_axes", "cast", "pack_panels", "unpack_panels"),
+    *("slice", "slice_gradient", "expand_dims", "squeeze", "flatten", "flip", "pad", "dilate", "undilate", "swapaxes"),
+    *("concatenate", "concat_part", "stack", "take", "take_along_axis", "one_hot"),
 )
 
 Prepare = Callable[[], "tuple[Plan, dict[Node, Array]]"]

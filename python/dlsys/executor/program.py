@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -69,6 +70,10 @@ class Program:
 
     def plan(self) -> MemoryPlan:
         """Liveness and offsets of every value in the arena."""
+        return self._plan
+
+    @cached_property
+    def _plan(self) -> MemoryPlan:
         step_of = {node: step for step, group in enumerate(self.groups) for node in group.outputs}
         first: dict[Node, int] = {}
         last: dict[Node, int] = {}
@@ -119,7 +124,7 @@ def make_program(graph: TypedGraph, passes: Iterable[str], columns: Columns | No
     graph, viewed = _copied(graph, "views" in names)
     fusion = fuse if "fuse" in names else single_groups
     groups = fusion(graph, frozenset(viewed))
-    return replace(_placed(graph, groups, viewed), bytes_unplanned=unplanned)
+    return _placed(graph, groups, viewed, unplanned)
 
 
 def _is_view(node: Node, graph: TypedGraph) -> bool:
@@ -176,49 +181,76 @@ def _copied(graph: TypedGraph, with_views: bool) -> tuple[TypedGraph, dict[Node,
     return graph, viewed
 
 
-def _placed(graph: TypedGraph, groups: list[Group], viewed: dict[Node, Node]) -> Program:
+def _placed(
+    graph: TypedGraph, groups: list[Group], viewed: dict[Node, Node], bytes_unplanned: int
+) -> Program:
     """The groups in an order in which updates can be written straight into their parameters, where there is one; other
     updates are computed in the arena and copied at the end, behind the last that reads the old value. Of two such
     orders, as written and with memory in mind, the one whose arena is smaller."""
     placed: dict[Node, Node] = {}
     owner = {node: group for group in groups for node in group.outputs}
     readers: dict[Node, list[Group]] = {}
-    for group in groups:
-        for value in group.inputs:
-            readers.setdefault(_source(value, viewed, {}), []).append(group)
+    followers: dict[int, list[Group]] = {}
     behind: dict[int, list[Group]] = {}
 
+    def put_behind(group: Group, earlier: Iterable[Group]) -> None:
+        for other in earlier:
+            if other is not group:
+                behind.setdefault(id(group), []).append(other)
+                followers.setdefault(id(other), []).append(group)
+
     def before(group: Group) -> list[Group]:
-        found = [owner[value] for value in (_source(v, viewed, {}) for v in group.inputs) if value in owner]
-        return found + behind.get(id(group), [])
+        return behind.get(id(group), [])
+
+    for group in groups:
+        sources = [_source(value, viewed, {}) for value in group.inputs]
+        put_behind(group, (owner[source] for source in sources if source in owner))
+        for source in sources:
+            readers.setdefault(source, []).append(group)
 
     copies = _Copies(graph)
     for parameter, value in graph.updates:
-        group = owner[value]
-        if _may_lie_on(group, value, parameter, graph, viewed):
-            earlier = behind.get(id(group), [])
-            behind[id(group)] = earlier + [other for other in readers.get(parameter, []) if other is not group]
-            if ordered(groups, before) is not None:
-                placed[value] = parameter
-                continue
-            behind[id(group)] = earlier
+        group, others = owner[value], readers.get(parameter, [])
+        fits = _may_lie_on(group, value, parameter, graph, viewed)
+        if fits and not _leads_to(group, others, followers):
+            put_behind(group, others)
+            placed[value] = parameter
+            continue
         copy = copies.add(value)
         last = Group((copy,), (value,), (copy,), "pointwise")
-        behind[id(last)] = readers.get(parameter, [])
+        put_behind(last, [group, *others])
         groups = [*groups, last]
         owner[copy] = last
         placed[copy] = parameter
     order = ordered(groups, before)
     assert order is not None  # copies have no readers, and the groups were in no circle before
     graph = replace(graph, nodes=tuple(copies.nodes))
-    program = Program(graph, tuple(order), viewed, placed, graph.outputs)
+    program = Program(graph, tuple(order), viewed, placed, graph.outputs, bytes_unplanned)
+    elsewhere = {*graph.fed, *placed.values()}
 
     def in_arena(node: Node) -> int:
-        return 0 if node in graph.fed or node in placed.values() else _nbytes(node, graph)
+        return 0 if node in elsewhere else _nbytes(node, graph)
 
     kept = {program.source(node) for node in graph.outputs if node is not None}
     other = replace(program, groups=tuple(thrifty(order, before, program.source, in_arena, kept)))
     return min(program, other, key=lambda p: p.plan().bytes_planned)
+
+
+def _leads_to(group: Group, others: list[Group], followers: dict[int, list[Group]]) -> bool:
+    """Whether one of the others, but the group itself, must come behind the group."""
+    targets = {id(other) for other in others} - {id(group)}
+    if not targets:
+        return False
+    seen = {id(group)}
+    stack = [group]
+    while stack:
+        for follower in followers.get(id(stack.pop()), []):
+            if id(follower) in targets:
+                return True
+            if id(follower) not in seen:
+                seen.add(id(follower))
+                stack.append(follower)
+    return False
 
 
 def _may_lie_on(

@@ -14,71 +14,44 @@ another: `where(x > 0, a, b)` is one kernel.
 What is not stored is computed where it is read, so a node joins only where its values are read at the index at which
 they are computed: nothing is computed twice. A node of a smaller shape (a bias times two) stays outside, its value
 being read many times, except a constant, which costs nothing.
+
+Code is not written twice too often either. The schedules put a value's formula in the place of each of its uses, and
+TVM does so within the formula of exp, tanh and their like, which use their argument many times: two of them nested
+compile for seconds. So what a kernel writes as one expression, up to what it stores or sums, has at most MOST_LENGTH
+names and operators, a costly one counting its argument READS times (`groups.length`); then no costly operator is in
+another's argument. Rows are exempt: there every value has a register.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from bisect import insort
+from collections.abc import Callable, Container, Iterable
 
 from ..graph import FLOATS, Node, Shape
 from .base import TypedGraph, value_inputs
+from .groups import (
+    MOST_LENGTH,
+    Group,
+    Members,
+    is_constant,
+    is_pointwise,
+    is_row_wise,
+    is_sum,
+    length,
+    longest,
+    ordered,
+    other_inputs,
+    rows_of,
+    single_groups,
+)
+
+__all__ = ["Group", "fuse", "ordered", "single_groups"]
 
 MOST_NODES = 48  # of a group: compile time grows with it, and what is saved does not
 MOST_ARRAYS = 24  # read and written by a group
 SIBLINGS = 16  # readers of one value that are looked at
-WINDOW = 2000  # nodes looked at to make sure that no path leaves a group and comes back
-
-
-@dataclass(frozen=True)
-class Group:
-    """Nodes that one kernel computes.
-
-    Attributes:
-        nodes: inputs first.
-        inputs: what it reads from memory, each once.
-        outputs: what it stores.
-        kind: "contraction", "reduction", "rows", "pointwise" or "single".
-        other: the inputs of a dtype that is not an output's.
-    """
-
-    nodes: tuple[Node, ...]
-    inputs: tuple[Node, ...]
-    outputs: tuple[Node, ...]
-    kind: str
-    other: tuple[Node, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """The operators' names in order, `matmul_add_relu`, shortened where there are many."""
-        names = [node.op.name for node in self.nodes if node.op.name != "full"] or ["full"]
-        return "_".join(names) if len(names) <= 6 else "_".join([*names[:4], f"{len(names) - 5}more", names[-1]])
-
-    def overwritable(self, output: Node, shapes: dict[Node, Shape]) -> list[Node]:
-        """The inputs on which `output` may lie: of its type, and read by pointwise nodes alone, at the very index that
-        is written. The compiler takes it that values of different dtypes share no memory. Where rows are summed they
-        are read more than once, so nothing is."""
-        if self.kind == "rows":
-            return []
-        others = {value for node in self.nodes if not _is_pointwise(node) for value in value_inputs(node)}
-        before = self._before_the_sum()
-        found = []
-        for value in self.inputs:
-            if value in self.other:
-                continue
-            readers = [node for node in self.nodes if value in value_inputs(node)]
-            if value not in others and shapes[value] == shapes[output] and not any(n in before for n in readers):
-                found.append(value)
-        return found
-
-    def _before_the_sum(self) -> set[Node]:
-        """The nodes that the contraction or sum depends on, and itself."""
-        needed = {node for node in self.nodes if not _is_pointwise(node)}
-        for node in reversed(self.nodes):
-            if node in needed:
-                needed.update(value for value in value_inputs(node) if value in self.nodes)
-        return needed
+WINDOW = 2000  # nodes looked at to make sure that no path leaves a group and comes back; beyond, one may
 
 
 def fuse(graph: TypedGraph, views: frozenset[Node] = frozenset()) -> list[Group]:
@@ -91,88 +64,16 @@ def fuse(graph: TypedGraph, views: frozenset[Node] = frozenset()) -> list[Group]
         if node.op.contraction:
             fusion.grow_epilogue(node, "contraction")
     for node in graph.nodes:
-        if _is_sum(node) and not _is_row_wise(node, graph):
+        if is_sum(node) and not is_row_wise(node, graph):
             fusion.grow_reduction(node)
     for node in graph.nodes:
-        if _is_row_wise(node, graph):
+        if is_row_wise(node, graph):
             fusion.grow_rows(node)
     # what is stored as numbers first, with the conditions it needs
     for node in sorted(graph.nodes, key=lambda node: graph.dtypes[node] not in FLOATS):
-        if _is_pointwise(node):
+        if is_pointwise(node):
             fusion.grow_pointwise(node)
     return fusion.groups()
-
-
-def single_groups(graph: TypedGraph, views: frozenset[Node] = frozenset()) -> list[Group]:
-    """Every computed node but `views` in a group of its own."""
-    found = []
-    for node in graph.nodes:
-        if node not in views:
-            inputs, kind = tuple(value_inputs(node)), "pointwise" if _is_pointwise(node) else "single"
-            found.append(Group((node,), inputs, (node,), kind, _other(inputs, (node,), graph)))
-    return found
-
-
-def _other(inputs: Iterable[Node], outputs: Iterable[Node], graph: TypedGraph) -> tuple[Node, ...]:
-    """The inputs that are not of the outputs' dtype."""
-    stored = {graph.dtypes[node] for node in outputs}
-    return tuple(value for value in inputs if {graph.dtypes[value]} != stored)
-
-
-def ordered(groups: Iterable[Group], after: Callable[[Group], Iterable[Group]]) -> list[Group] | None:
-    """The groups with each behind those that it must come `after`, else in the order given; None for a circle."""
-    groups = list(groups)
-    position = {id(group): i for i, group in enumerate(groups)}
-    waiting: list[int] = []
-    followers: list[list[int]] = [[] for _ in groups]
-    for i, group in enumerate(groups):
-        before = {position[id(other)] for other in after(group)} - {i}
-        waiting.append(len(before))
-        for other in before:
-            followers[other].append(i)
-    ready = [i for i, count in enumerate(waiting) if count == 0]
-    found = []
-    while ready:
-        i = heapq.heappop(ready)
-        found.append(groups[i])
-        for follower in followers[i]:
-            waiting[follower] -= 1
-            if waiting[follower] == 0:
-                heapq.heappush(ready, follower)
-    return found if len(found) == len(groups) else None
-
-
-def _is_pointwise(node: Node) -> bool:
-    return node.op.elementwise and not node.op.is_view and not _is_constant(node)
-
-
-def _is_constant(node: Node) -> bool:
-    """Whether the node costs nothing to compute again: it is in every group that reads it."""
-    return node.op.name == "full"
-
-
-def _is_sum(node: Node) -> bool:
-    return node.op.name in ("reducesum", "sum_to", "sum_to_like", "reducemax", "reducemin")
-
-
-_ALONG = ("reducesum", "reducemax", "reducemin", "argmax", "argmin", "var", "std", "logsumexp")
-_ALONG_ONE = ("softmax_along", "log_softmax_along")
-
-
-def _rows_of(node: Node, graph: TypedGraph) -> Shape:
-    """The shape of what a row-wise node reads."""
-    return graph.shapes[node.inputs[0]]
-
-
-def _is_row_wise(node: Node, graph: TypedGraph) -> bool:
-    """Whether the node reduces or normalises along the last axis of its input."""
-    if node.op.row_wise:
-        return True
-    if node.op.name not in (*_ALONG, *_ALONG_ONE):
-        return False
-    rank = len(graph.shapes[node.inputs[0]])
-    axes = (node.attrs["axis"],) if node.op.name in _ALONG_ONE else node.attrs["axes"]
-    return rank > 1 and axes is not None and tuple(axis % rank for axis in axes) == (rank - 1,)
 
 
 class _Fusion:
@@ -186,49 +87,59 @@ class _Fusion:
         self.index = {node: i for i, node in enumerate(graph.nodes)}
         self.group_of: dict[Node, list[Node]] = {}
         self.kinds: dict[int, str] = {}
+        self.inputs = {node: [v for v in value_inputs(node) if v in self.index] for node in graph.nodes}
+        self.order = list(graph.nodes)  # inputs first also when each group is one node; its nodes stand together
+        self.rank = dict(self.index)
 
     def _free(self, node: Node) -> bool:
-        return not (node in self.group_of or node in self.views or node not in self.index or _is_constant(node))
+        return not (node in self.group_of or node in self.views or node not in self.index or is_constant(node))
 
     def _make(self, nodes: Iterable[Node], kind: str) -> None:
         members = sorted(nodes, key=self.index.__getitem__)
         self.kinds[id(members)] = kind
+        self._gather(members)
         for node in members:
             self.group_of[node] = members
 
-    def _leaves(self, node: Node, members: set[Node]) -> bool:
-        """Whether something outside reads the node."""
-        return node in self.roots or any(user not in members for user in self.consumers[node])
+    def _members(self, nodes: Iterable[Node] = ()) -> Members:
+        return Members(nodes, self.consumers, self.roots)
 
-    def _arrays(self, members: set[Node]) -> int:
-        inputs = {value for node in members for value in value_inputs(node)} - members
-        return len(inputs) + sum(self._leaves(node, members) for node in members)
+    def _is_short(self, members: Members, stored: Container[Node] = ()) -> bool:
+        return longest(sorted(members.nodes, key=self.index.__getitem__), stored) <= MOST_LENGTH
 
-    def _epilogue(self, start: set[Node], anchor: Node, shape: Shape) -> set[Node]:
+    def _epilogue(self, start: Members, anchor: Node, shape: Shape) -> Members:
         """`start` and the pointwise nodes of `shape` behind it, as far as all of it leaves by one node of the anchor's
-        dtype.
+        dtype, and no expression is too long.
 
         As nothing inside is read outside but that last node, no path can leave and come back.
         """
-        members, best, dtype = set(start), set(start), self.graph.dtypes[anchor]
-        while len(members) < MOST_NODES:
-            found = [
-                user
-                for node in members
-                for user in self.consumers[node]
-                if user not in members
-                and self._free(user)
-                and _is_pointwise(user)
-                and self.graph.shapes[user] == shape
-                and self._dtype_fits(user, dtype)
-            ]
-            if not found:
-                break
-            members.add(min(found, key=self.index.__getitem__))
-            leaving = [node for node in members if self._leaves(node, members)]
-            one = len(leaving) == 1 and self.graph.dtypes[leaving[0]] == dtype
-            if one and self._arrays(members) <= MOST_ARRAYS:
-                best = set(members)
+        members, best, dtype = start.copy(), start, self.graph.dtypes[anchor]
+        written: dict[Node, int] = {}  # what is before the sum is another expression
+        near: list[tuple[int, Node]] = []
+        seen: set[Node] = set()
+
+        def look_behind(node: Node) -> None:
+            for user in self.consumers[node]:
+                if user in seen or user in members or not (self._free(user) and is_pointwise(user)):
+                    continue
+                seen.add(user)
+                if self.graph.shapes[user] == shape and self._dtype_fits(user, dtype):
+                    heapq.heappush(near, (self.index[user], user))
+
+        for node in start.nodes:
+            look_behind(node)
+        while near and len(members) < MOST_NODES:
+            _, node = heapq.heappop(near)  # each behind the one before, so none that is written changes
+            written[node] = length(node, written)
+            if written[node] > MOST_LENGTH:
+                del written[node]
+                continue
+            members.add(node)
+            look_behind(node)
+            leaving = members.leaving
+            one = len(leaving) == 1 and all(self.graph.dtypes[node] == dtype for node in leaving)
+            if one and members.arrays <= MOST_ARRAYS:
+                best = members.copy()
         return best
 
     def _dtype_fits(self, node: Node, dtype: str) -> bool:
@@ -240,49 +151,69 @@ class _Fusion:
         """The anchor, what is pointwise behind it, and what only that reads."""
         if self._free(anchor):
             shape = self.graph.shapes[anchor]
-            self._make(self._with_producers(self._epilogue({anchor}, anchor, shape), shape), kind)
+            members = self._epilogue(self._members([anchor]), anchor, shape)
+            self._make(self._with_producers(members, shape).nodes, kind)
 
     def grow_reduction(self, anchor: Node) -> None:
         """What is pointwise before a sum and read by nothing else, the sum, and what is pointwise behind it."""
         if not self._free(anchor):
             return
-        members = self._with_producers({anchor}, self.graph.shapes[anchor.inputs[0]])
+        members = self._with_producers(self._members([anchor]), self.graph.shapes[anchor.inputs[0]])
         shape = self.graph.shapes[anchor]
-        self._make(self._with_producers(self._epilogue(members, anchor, shape), shape), "reduction")
+        self._make(self._with_producers(self._epilogue(members, anchor, shape), shape).nodes, "reduction")
 
-    def _with_producers(self, members: set[Node], shape: Shape) -> set[Node]:
-        """The members, and the pointwise nodes of `shape` that only they read; operands of a contraction are stored."""
-        members = set(members)
-        dtypes = {self.graph.dtypes[node] for node in members}
-        stack = [value for node in members if not node.op.contraction for value in value_inputs(node)]
+    def _with_producers(self, start: Members, shape: Shape) -> Members:
+        """`start` and the pointwise nodes of `shape` that only it reads; operands of a contraction are stored. A branch
+        in which an expression would be too long stays outside, to be a kernel of its own."""
+        barred: set[Node] = set()
+        while True:
+            members, refused = self._producers(start, shape, barred)
+            if refused is None:
+                return members
+            barred.add(refused)
+            for node in sorted(members.nodes - start.nodes, key=self.index.__getitem__):
+                if not barred.isdisjoint(node.inputs):
+                    barred.add(node)
+
+    def _producers(self, start: Members, shape: Shape, barred: set[Node]) -> tuple[Members, Node | None]:
+        """The members with their producers but those that are barred, and the first with which an expression is too
+        long."""
+        members = start
+        dtypes = {self.graph.dtypes[node] for node in members.nodes}
+        stack = [value for node in members.nodes if not node.op.contraction for value in value_inputs(node)]
         while stack and len(members) < MOST_NODES:
             node = stack.pop()
-            if not (self._free(node) and _is_pointwise(node) and self.graph.shapes[node] == shape):
+            if node in members or node in barred or not (self._free(node) and is_pointwise(node)):
+                continue
+            if self.graph.shapes[node] != shape or any(user not in members for user in self.consumers[node]):
                 continue
             if self.graph.dtypes[node] in FLOATS and self.graph.dtypes[node] not in dtypes:
                 continue
-            grown = {*members, node}
-            if not self._leaves(node, grown) and self._arrays(grown) <= MOST_ARRAYS:
-                members = grown
-                stack += value_inputs(node)
-        return members
+            grown = members.with_node(node)
+            if grown.arrays > MOST_ARRAYS or node in grown.leaving:
+                continue
+            if not self._is_short(grown):
+                return members, node
+            members = grown
+            stack += value_inputs(node)
+        return members, None
 
     def grow_rows(self, anchor: Node) -> None:
         """All that shares the anchor's rows and is connected with it, or reads what it reads."""
         if not self._free(anchor):
             return
-        wide = _rows_of(anchor, self.graph)
+        wide = rows_of(anchor, self.graph)
         rows = wide[:-1]
 
         def fits(node: Node) -> bool:
-            if _is_row_wise(node, self.graph):
-                return _rows_of(node, self.graph) == wide
+            if is_row_wise(node, self.graph):
+                return rows_of(node, self.graph) == wide
             # TVM lowers no arrays of booleans within vectors, as the kernels of rows would make; and a constant is in
             # the group, where all has rows
             values = value_inputs(node)
             known = "bool" not in [self.graph.dtypes[value] for value in (node, *values)]
-            known = known and all(self.graph.shapes[v] in (wide, (*rows, 1)) for v in values if _is_constant(v))
-            return known and _is_pointwise(node) and self.graph.shapes[node] in (wide, (*rows, 1))
+            known = known and all(self.graph.shapes[v] in (wide, (*rows, 1)) for v in values if is_constant(v))
+            return known and is_pointwise(node) and self.graph.shapes[node] in (wide, (*rows, 1))
 
         self._grow(anchor, fits, "rows")
 
@@ -291,57 +222,115 @@ class _Fusion:
         if not self._free(anchor):
             return
         shape = self.graph.shapes[anchor]
-        self._grow(anchor, lambda n: _is_pointwise(n) and self.graph.shapes[n] == shape, "pointwise")
+        self._grow(anchor, lambda n: is_pointwise(n) and self.graph.shapes[n] == shape, "pointwise")
 
     def _grow(self, anchor: Node, fits: Callable[[Node], bool], kind: str) -> None:
         """A group from the anchor outwards: neighbours, and what reads an input together with a member."""
-        members = {anchor}
+        members, dtype = self._members([anchor]), self.graph.dtypes[anchor]
+        near: list[tuple[int, Node]] = []
+        seen = {anchor}
+        barred: dict[Node, Node] = {}  # by the node that is between it and the members
+
+        def look_around(node: Node) -> None:
+            values = value_inputs(node)
+            readers = (user for value in values for user in self.consumers.get(value, [])[:SIBLINGS])
+            for other in (*self.consumers[node], *values, *readers):
+                if other not in seen:
+                    seen.add(other)
+                    if self._free(other) and self._dtype_fits(other, dtype) and fits(other):
+                        insort(near, (self.index[other], other))
+
+        def may_join(node: Node) -> bool:
+            if node in barred and barred[node] not in members:
+                return False
+            joined = members.with_node(node)
+            if joined.arrays > MOST_ARRAYS or (self.graph.dtypes[node] != dtype and node in joined.leaving):
+                return False
+            if kind == "pointwise" and not self._is_short(joined, joined.leaving):
+                return False
+            between = self._between(node, members.nodes)
+            if between is not None:
+                barred[node] = between
+            return between is None
+
+        look_around(anchor)
         grown = True
         while grown and len(members) < MOST_NODES:  # a node that did not fit may, once the group has grown around it
-            near = {user for node in members for user in self.consumers[node]}
-            for value in {value for node in members for value in value_inputs(node)}:
-                near |= {value, *self.consumers.get(value, [])[:SIBLINGS]}
-            found = sorted((n for n in near if n not in members and self._free(n)), key=self.index.__getitem__)
-            added = next((n for n in found if fits(n) and self._may_join(n, anchor, members)), None)
-            grown = added is not None
-            members |= {added} if added is not None else set()
-        self._make(members, kind)
+            found = next((pair for pair in near if may_join(pair[1])), None)
+            grown = found is not None
+            if found is not None:
+                near.remove(found)
+                members.add(found[1])
+                look_around(found[1])
+        self._make(members.nodes, kind)
 
-    def _may_join(self, node: Node, anchor: Node, members: set[Node]) -> bool:
-        joined, dtype = {*members, node}, self.graph.dtypes[anchor]
-        return (
-            self._dtype_fits(node, dtype)
-            and (self.graph.dtypes[node] == dtype or not self._leaves(node, joined))
-            and self._arrays(joined) <= MOST_ARRAYS
-            and self._is_convex(joined)
-        )
+    def _between(self, node: Node, members: set[Node]) -> Node | None:
+        """A node on a path outside between the members and the node, in either direction; None if there is none, and
+        they may share a kernel. No path may leave the members and come back."""
+        ranks, own = [self.rank[member] for member in members], self.rank[node]
+        found = None
+        if own < max(ranks):
+            users = [user for user in self.consumers[node] if user not in members]
+            found = self._meets(users, self.consumers, members, (own, max(ranks)))
+        if found is None and own > min(ranks):
+            values = [value for value in self.inputs[node] if value not in members]
+            found = self._meets(values, self.inputs, members, (min(ranks), own))
+        return found
 
-    def _is_convex(self, members: set[Node]) -> bool:
-        """Whether no path leaves the members and comes back; groups that exist are passed through whole."""
-        last = max(self.index[node] for node in members)
-        stack = [user for node in members for user in self.consumers[node] if user not in members]
+    def _meets(
+        self,
+        stack: list[Node],
+        neighbours: dict[Node, list[Node]],
+        targets: set[Node],
+        between: tuple[int, int],
+    ) -> Node | None:
+        """Where a search from the nodes of the stack, among those whose rank is between the two, meets the targets;
+        groups that exist are passed through whole."""
+        low, high = between
         seen: set[Node] = set()
         while stack:
             node = stack.pop()
-            if node in seen or self.index[node] > last:
+            if node in seen or not low < self.rank[node] < high:
                 continue
-            seen.add(node)
             if len(seen) > WINDOW:
-                return False
-            for passed in self.group_of.get(node, [node]):
+                return node
+            for passed in self.group_of.get(node, (node,)):
                 seen.add(passed)
+                for other in neighbours[passed]:
+                    if other in targets:
+                        return passed
+                    if other not in seen:
+                        stack.append(other)
+        return None
+
+    def _gather(self, members: list[Node]) -> None:
+        """Brings the members' ranks together: what depends on them comes behind, what does not before."""
+        ranks = [self.rank[node] for node in members]
+        low, high = min(ranks), max(ranks)
+        if high - low < len(members):
+            return
+        inside, behind = set(members), set()  # type: tuple[set[Node], set[Node]]
+        stack = list(members)
+        while stack:
+            for passed in self.group_of.get(node := stack.pop(), (node,)):
                 for user in self.consumers[passed]:
-                    if user in members:
-                        return False
-                    stack.append(user)
-        return True
+                    if user not in behind and user not in inside and self.rank[user] < high:
+                        mates = self.group_of.get(user, (user,))
+                        behind.update(mates)
+                        stack.append(user)
+        region = [node for node in self.order[low : high + 1] if node not in inside]
+        before = [node for node in region if node not in behind]
+        after = [node for node in region if node in behind]
+        self.order[low : high + 1] = [*before, *members, *after]
+        for rank in range(low, high + 1):
+            self.rank[self.order[rank]] = rank
 
     def groups(self) -> list[Group]:
         """All groups; those of a circle, which the search above may miss, are taken apart."""
         for node in self.graph.nodes:
             stored = node in self.roots or any(user in self.views for user in self.consumers[node])
-            if self._free(node) or (_is_constant(node) and stored):
-                self._make([node], "pointwise" if _is_pointwise(node) else "single")
+            if self._free(node) or (is_constant(node) and stored):
+                self._make([node], "pointwise" if is_pointwise(node) else "single")
         made = {id(members): self._group(members) for members in self.group_of.values()}
         groups = sorted(made.values(), key=lambda group: self.index[group.nodes[-1]])
         owner = {node: group for group in groups for node in group.outputs}
@@ -362,8 +351,9 @@ class _Fusion:
     def _group(self, members: list[Node]) -> Group:
         inside = set(members)
         read = dict.fromkeys(v for node in members for v in value_inputs(node) if v not in inside)
-        constants = [v for v in read if _is_constant(v) and v in self.index]
+        constants = [v for v in read if is_constant(v) and v in self.index]
         inputs = tuple(v for v in read if v not in constants)
-        outputs = tuple(node for node in members if self._leaves(node, inside))
-        other = _other(inputs, outputs, self.graph)
+        border = self._members(members)
+        outputs = tuple(node for node in members if node in border.leaving)
+        other = other_inputs(inputs, outputs, self.graph)
         return Group((*constants, *members), inputs, outputs, self.kinds[id(members)], other)

@@ -73,7 +73,7 @@ def write_library(
 
         cores = available_cores()
         # A module costs some 20 ms beside its kernels; with two a core, one that takes long leaves no other idle.
-        shares = [*shared(specs, 2 * cores if cores > 1 else 1, lambda spec: spec), []]
+        shares = [*shared(specs, 2 * cores if cores > 1 else 1, lambda spec: spec), *([[]] if more else [])]
         with ThreadPoolExecutor(cores) as pool:
             objects = list(pool.map(write, range(len(shares)), shares))
         try:
