@@ -200,3 +200,82 @@ def test_deep_graphs_and_threads() -> None:
     del node
     gc.collect()
     assert eager.known_shape(x) == (1,) and eager.known_shape(ad.Variable("v")) is None
+
+
+def test_values_are_those_of_the_time_when_a_node_was_made() -> None:
+    w = dl.tensor([1.0, 2.0], requires_grad=True)
+    h = w * w
+    y = h * w
+    out = w * 3.0
+    h.numpy()
+    w.value = np.array([10.0, 10.0])
+    assert y.numpy().tolist() == [1.0, 8.0] and out.numpy().tolist() == [3.0, 6.0]
+    assert (h * w).numpy().tolist() == [10.0, 40.0]  # made now, of the h that was
+    late, kept = w * 2.0, (w * 2.0).sum()
+    kept.numpy()
+    for value in (3.0, 4.0):
+        w.value = [value, value]
+    told = error_of(GraphError, late.numpy)
+    assert "was changed since" in told and "test_eager.py:" in told and repr(late).startswith("mul_byconst")
+    assert float(kept) == 40.0
+    assert "was changed after this was computed" in error_of(GraphError, kept.backward)
+
+
+def test_outputs_read_after_a_step_are_those_before_it() -> None:
+    model = dl.nn.Linear(3, 3)
+    optimizer = dl.optim.SGD(model.parameters(), lr=5.0)
+    x = dl.tensor(random(8, 3).astype("f4"))
+    weight, bias = model.weight.value, model.bias.value
+    out = model(x)
+    out.sum().backward()
+    optimizer.step()
+    np.testing.assert_allclose(out.numpy(), x.numpy() @ weight.T + bias, rtol=1e-5, atol=1e-6)
+    now = x.numpy() @ model.weight.value.T + model.bias.value
+    np.testing.assert_allclose(model(x).numpy(), now, rtol=1e-5, atol=1e-5)
+    compiled = ad.Executor([model(x), ad.assign(model.bias, model.bias * 0.0)])
+    stale = model(x)
+    compiled.run({})
+    assert "bias was changed since" in error_of(GraphError, stale.numpy)
+
+
+def test_clipping_in_place_and_frozen_parameters() -> None:
+    a, b = dl.tensor([3.0], requires_grad=True), dl.tensor([4.0], requires_grad=True)
+    (a * a / 2.0 + b * b / 2.0).backward()
+    assert dl.optim.clip_grad_norm_([a, b], 1.0) == 5.0
+    np.testing.assert_allclose([a.grad.numpy()[0], b.grad.numpy()[0]], [0.6, 0.8], rtol=1e-5)
+    dl.optim.clip_grad_value_([a, b], 0.7)
+    np.testing.assert_allclose([a.grad.numpy()[0], b.grad.numpy()[0]], [0.6, 0.7], rtol=1e-5)
+    b.requires_grad = False
+    optimizer = dl.optim.SGD([a, b], lr=1.0)
+    ad.Executor([optimizer.minimize((a * b).sum())]).run({})
+    assert a.value == [-1.0] and b.value == [4.0]
+
+
+def test_methods_are_pytorchs() -> None:
+    values = random(4, 6)
+    x, t = dl.tensor(values), torch.tensor(values)
+    index = np.array([[2, 0], [1, 1], [0, 3], [5, 5]])
+    i, j = torch.tensor(index), dl.tensor(index)
+    mine = [
+        *(x.std(), x.std(dim=1), x.argmin(dim=1), x.square(), x.ravel(), x.t(), x.swapaxes(0, 1), x.flip(1)),
+        *(*x.split(4, dim=1), *x.chunk(3, dim=1), x.gather(1, j), x.index_select(1, j[0])),
+        *(x.masked_fill(x > 0.0, 7.0), x.clone(), x.float(), (x * 3.0).long(), (x > 0.0).int(), x.log1p().expm1()),
+        *(x.add(2.0), x.sub(x), x.mul(x), x.div(2.0), x.mm(x.t()), abs(x), x.floor(), x.clamp(-0.5, 0.5)),
+        *(x.eq(x), x.ne(x), x.lt(0.0), x.le(0.0), x.gt(0.0), x.ge(0.0), x.maximum(x * 2.0), x.minimum(x * 2.0)),
+        *(x.mean(dim=0, keepdim=True), x.var(), x.permute(1, 0), x.transpose(0, 1), x.unsqueeze(0)),
+        *(x.T, x.max(), x.min()),
+    ]
+    theirs = [
+        *(t.std(), t.std(dim=1), t.argmin(dim=1), t.square(), t.ravel(), t.t(), t.swapaxes(0, 1), t.flip(1)),
+        *(*t.split(4, dim=1), *t.chunk(3, dim=1), t.gather(1, i), t.index_select(1, i[0])),
+        *(t.masked_fill(t > 0.0, 7.0), t.clone(), t.float(), (t * 3.0).long(), (t > 0.0).int(), t.log1p().expm1()),
+        *(t.add(2.0), t.sub(t), t.mul(t), t.div(2.0), t.mm(t.t()), abs(t), t.floor(), t.clamp(-0.5, 0.5)),
+        *(t.eq(t), t.ne(t), t.lt(0.0), t.le(0.0), t.gt(0.0), t.ge(0.0), t.maximum(t * 2.0), t.minimum(t * 2.0)),
+        *(t.mean(dim=0, keepdim=True), t.var(), t.permute(1, 0), t.transpose(0, 1), t.unsqueeze(0)),
+        *(t.T, t.max(), t.min()),
+    ]
+    eager.evaluate(mine)  # in one run
+    for number, (a, b) in enumerate(zip(mine, theirs, strict=True)):
+        found, expected = a.numpy(), b.numpy()
+        assert (found.shape, found.dtype) == (expected.shape, expected.dtype), number
+        np.testing.assert_allclose(found, expected, rtol=1e-6, err_msg=str(number))

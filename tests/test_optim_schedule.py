@@ -142,7 +142,8 @@ def test_mistakes_are_named() -> None:
     opt = optim.SGD([w], lr=0.1)
     cases: list[tuple[Callable[[], Any], str]] = [
         (lambda: optim.global_norm([]), "needs a list of one gradient or more"),
-        (lambda: optim.clip_grad_norm([w], -1.0), "max_norm must be >= 0"),
+        (lambda: optim.clip_grad_norm([w * 1.0], -1.0), "max_norm must be >= 0"),
+        (lambda: optim.clip_grad_norm([w], 1.0), "takes gradients, not parameters"),
         (lambda: optim.StepLR(w, 3), "StepLR: needs an optimizer, not Parameter"),  # type: ignore[arg-type]
         (lambda: optim.StepLR(opt, 0), "step_size must be an integer >= 1, not 0"),
         (lambda: optim.CosineAnnealingLR(opt, 2.5), "T_max must be an integer"),  # type: ignore[arg-type]

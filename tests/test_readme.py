@@ -36,8 +36,8 @@ def test_commands_name_what_exists():
 
 def test_examples_print_what_is_shown():
     blocks = re.findall(r"```python\n(.*?)```\s+```text\n(.*?)```", README, re.DOTALL)
-    assert len(blocks) == README.count("```python") == 2
-    names: dict[str, object] = {}  # the second block uses the first one's imports
+    assert len(blocks) == README.count("```python") == 3
+    names: dict[str, object] = {}  # later blocks use the first one's imports
     for code, shown in blocks:
         with contextlib.redirect_stdout(io.StringIO()) as out:
             exec(compile(code, "README.md", "exec"), names)

@@ -160,6 +160,32 @@ def test_mistakes_are_named() -> None:
         ShapeError, dl.fit, model, lambda out, y: (out - y) * (out - y), optimizer, batch, epochs=1, progress=False
     )
     assert "the loss must be one number, it has shape (4, 3)" in told
+    labels = [(np.zeros((4, 6), "f4"), np.zeros(4, "i8"))]
+    wrong = [
+        ({"data": iter(labels), "epochs": 2}, "no batch in epoch 2"),
+        ({"data": [], "epochs": 1}, "no batch in epoch 1"),
+        ({"data": 5, "epochs": 1}, "must iterate"),
+        ({"data": labels, "epochs": -1}, "integer >= 0"),
+        ({"data": labels, "epochs": 1, "optimizer": optim.SGD(Net().parameters(), lr=0.1)}, "none of the model's"),
+    ]
+    for given, expected in wrong:
+        settings = {"loss": ad.cross_entropy_op, "optimizer": optimizer, "progress": False, **given}
+        assert expected in error_of(GraphError, dl.fit, model, **settings), expected
+    with tempfile.TemporaryDirectory() as folder:
+        run(folder, epochs=1)
+        other = nn.Linear(6, 3)
+        told = error_of(
+            DataError, dl.fit, other, ad.cross_entropy_op, optim.SGD(other.parameters(), lr=0.1), labels, epochs=2,
+            directory=folder, progress=False, schedule=None,
+        )  # fmt: skip
+        assert "last.safetensors is of" in told
+        (Path(folder) / "file").write_text("")
+        error_of(DataError, run, str(Path(folder) / "file" / "below"), 1)
+        failing = optim.SGD(model.parameters(), lr=float("1e30"))
+        rows = dl.fit(model, ad.cross_entropy_op, failing, [(np.ones((4, 6), "f4"), np.zeros(4, "i8"))] * 3, epochs=2,
+                      directory=Path(folder) / "nan", progress=False).epochs  # fmt: skip
+        assert not np.isfinite(rows[-1]["loss"])
+        assert json.loads((Path(folder) / "nan" / "log.jsonl").read_text().splitlines()[-1])["loss"] is None
     told = error_of(GraphError, dl.fit, model, ad.cross_entropy_op, optimizer, ["text"], epochs=1, progress=False)
     assert "tuple of arrays" in told
 

@@ -52,6 +52,11 @@ def scope(label: str) -> Iterator[None]:
         _scopes.labels.pop()
 
 
+def stamp() -> int:
+    """A number beyond the ids of all nodes made so far."""
+    return next(_ids)
+
+
 def _user_location() -> str:
     """`file.py:line` of the first caller outside this package, and the innermost scope: `train.py:31 in encoder.ff`."""
     frame = sys._getframe(2)

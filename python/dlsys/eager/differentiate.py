@@ -11,14 +11,14 @@ import numpy as np
 from ..autodiff import Node, Parameter, add_op, gradients, mul_op
 from ..errors import GraphError, ShapeError
 from .leaves import tensor
-from .running import dtype_of, evaluate, leaves_that_require_grad, shape_of
+from .running import dtype_of, evaluate, leaves_that_require_grad, require_unchanged, shape_of
 
 
 def backward(output: Node, gradient: Any = None) -> None:
     """Add the gradient of sum(output * gradient) to the `grad` of every leaf that requires it; ones for None.
 
     The value of `output` is computed in the same run. Raises GraphError where no leaf requires a gradient, ShapeError
-    for a gradient of another shape.
+    for a gradient of another shape, GraphError where a parameter was changed since the output was built.
     """
     leaves = leaves_that_require_grad(output)
     if not leaves:
@@ -30,6 +30,7 @@ def backward(output: Node, gradient: Any = None) -> None:
         if shape_of(given) != shape_of(output):
             raise ShapeError(f"backward: the gradient has shape {shape_of(given)}, the output {shape_of(output)}")
         weighted = mul_op(output, given)
+    require_unchanged(output)
     found = gradients(weighted, leaves)
     totals = [g if leaf.grad is None else add_op(leaf.grad, g) for leaf, g in zip(leaves, found, strict=True)]
     _, *values = evaluate([output, *totals])

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node, Parameter
-from ..errors import GraphError
+from ..errors import DlsysError, GraphError
 from ..graph import FLOATS, Shape
 from .differentiate import backward
 from .running import dtype_of, evaluate, is_data, is_leaf, leaves_that_require_grad, shape_of
@@ -115,7 +116,11 @@ class Values:
         return _shared(self).__dlpack_device__()
 
     def __repr__(self: Any) -> str:
-        if not (is_leaf(self) or is_data(self)):
+        try:
+            if not (is_leaf(self) or is_data(self)):
+                return self.name
+            self.numpy()
+        except DlsysError:  # an error of its own would hide the one that is being told
             return self.name
         values = np.array2string(self.numpy(), separator=", ", prefix="tensor(", **SHOWN)
         own = "" if self.dtype in ("float32", "int64", "bool") else f", dtype={self.dtype}"
@@ -220,11 +225,77 @@ class Operators:
     def pow(self: Any, exponent: Any) -> Node:
         return self**exponent
 
+    def std(
+        self: Any,
+        axis: Any = None,
+        keepdims: bool = False,
+        correction: int = 1,
+        *,
+        dim: Any = None,
+        keepdim: bool = False,
+    ) -> Node:
+        return ad.std_op(self, _axes(axis, dim), keepdims or keepdim, correction)
+
+    def argmin(self: Any, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Node:
+        return ad.argmin_op(self, _axes(axis, dim), keepdims or keepdim)
+
+    def square(self: Any) -> Node:
+        return self * self
+
+    def ravel(self: Any) -> Node:
+        return ad.flatten_op(self)
+
+    def t(self: Any) -> Node:
+        return ad.transpose_op(self)
+
+    def swapaxes(self: Any, a: int, b: int) -> Node:
+        return ad.swapaxes_op(self, a, b)
+
+    def flip(self: Any, *axes: Any) -> Node:
+        return ad.flip_op(self, _numbers(axes))
+
+    def split(self: Any, size: int, dim: int = 0) -> list[Node]:
+        """Parts of `size` elements along `dim`, the last one smaller; the shape must be known."""
+        extent = self.shape[dim]
+        return ad.split_op(self, list(range(size, extent, size)), dim)
+
+    def chunk(self: Any, chunks: int, dim: int = 0) -> list[Node]:
+        """At most `chunks` parts of one size along `dim`, the last one smaller; the shape must be known."""
+        return self.split(max(-(-self.shape[dim] // chunks), 1), dim)
+
+    def gather(self: Any, dim: int, index: Node) -> Node:
+        return ad.take_along_axis_op(self, index, dim)
+
+    def index_select(self: Any, dim: int, index: Node) -> Node:
+        return ad.take_op(self, index, dim)
+
+    def masked_fill(self: Any, mask: Node, value: float) -> Node:
+        return ad.where_op(mask, value, self)
+
+    def clone(self: Any) -> Node:
+        return ad.copy_op(self)
+
+    def contiguous(self: Any) -> Node:
+        return self
+
+    def cpu(self: Any) -> Node:
+        return self
+
     def clamp(self: Any, min: float | None = None, max: float | None = None) -> Node:
         return ad.clip_op(self, min, max)
 
 
-UNARY = ("exp", "log", "sqrt", "rsqrt", "abs", "sign", "tanh", "sigmoid", "relu", "erf", "sin", "cos")
+UNARY = (
+    *("exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "abs", "sign", "tanh", "sigmoid", "relu", "erf"),
+    *("sin", "cos", "floor"),
+)
+BINARY = {
+    "add": "add", "sub": "sub", "mul": "mul", "div": "div", "mm": "matmul", "bmm": "matmul",
+    "maximum": "maximum", "minimum": "minimum", "eq": "equal", "ne": "not_equal",
+    "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
+}
+CASTS = {"float": "float32", "double": "float64", "long": "int64", "int": "int32", "bool": "bool"}
+ARITHMETIC = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv}
 
 
 def _unary(name: str) -> Any:
@@ -232,6 +303,24 @@ def _unary(name: str) -> Any:
         return getattr(ad, f"{name}_op")(self)
 
     method.__name__, method.__doc__ = name, f"See `autodiff.{name}_op`."
+    return method
+
+
+def _binary(name: str, op: str) -> Any:
+    function = ARITHMETIC.get(name) or getattr(ad, f"{op}_op")
+
+    def method(self: Node, other: Any) -> Node:
+        return function(self, other)
+
+    method.__name__, method.__doc__ = name, f"See `autodiff.{op}_op`."
+    return method
+
+
+def _cast(name: str, dtype: str) -> Any:
+    def method(self: Node) -> Node:
+        return ad.cast_op(self, dtype)
+
+    method.__name__, method.__doc__ = name, f"The values as {dtype}."
     return method
 
 
@@ -243,3 +332,8 @@ def install() -> None:
                 setattr(Node, name, value)
     for name in UNARY:
         setattr(Node, name, _unary(name))
+    for name, dtype in CASTS.items():
+        setattr(Node, name, _cast(name, dtype))
+    for name, op in BINARY.items():
+        setattr(Node, name, _binary(name, op))
+    Node.__abs__ = _unary("abs")  # type: ignore[attr-defined]

@@ -111,7 +111,7 @@ def evaluate(nodes: Sequence[Node]) -> list[Array | None]:
     wanted = [n for n in dict.fromkeys([*nodes, *keys]) if not is_leaf(n) and n.op.name != "group"]
     outputs = list(dict.fromkeys([*wanted, *assigns.values()]))
     if outputs:
-        values = dict(zip(outputs, _run(order, outputs), strict=True))
+        values = dict(zip(outputs, _run(*_as_made(order), outputs), strict=True))
         for node in wanted:
             node._value = values[node]
         for parameter, value in assigns.items():
@@ -125,7 +125,44 @@ def value_of(leaf: Node) -> Array | None:
     return leaf.on(cpu()) if isinstance(leaf, Parameter) else leaf._value
 
 
-def _run(order: Sequence[Node], outputs: Sequence[Node]) -> list[Array]:
+def _as_made(order: Sequence[Node]) -> tuple[list[Node], dict[Node, list[Node]]]:
+    """The order and each node's inputs, in which leaves stand for the values that Parameters had when a node was made.
+
+    Raises GraphError where such a value is gone.
+    """
+    earlier: dict[Node, Parameter] = {}
+    inputs = {node: list(inputs_of(node)) for node in order}
+    for node, read in inputs.items():
+        for i, value in enumerate(read):
+            if isinstance(value, Parameter) and (memory := value.seen_by(node)) is not value._array:
+                if memory is None:
+                    gone = f"{value.name} was changed since, and its value then is gone: compute this before, or anew"
+                    raise error_at(node, GraphError, gone)
+                if value not in earlier:
+                    earlier[value] = Parameter.sharing(memory, value.name)
+                read[i] = earlier[value]
+    inputs |= {leaf: [] for leaf in earlier.values()}
+    used = {value for read in inputs.values() for value in read}
+    return [node for node in (*earlier.values(), *order) if node in used or not is_leaf(node)], inputs
+
+
+def require_unchanged(output: Node) -> None:
+    """Raises GraphError where a Parameter that requires a gradient was changed after a node read it: the gradient would
+    mix two values."""
+    stack, seen = [output], {output}
+    while stack:
+        node = stack.pop()
+        read = node.inputs[:1] if node.op.name == "with_updates" else node.inputs
+        for value in read:
+            if isinstance(value, Parameter) and value.requires_grad and value.seen_by(node) is not value._array:
+                changed = f"{value.name} was changed after this was computed from it: build the graph anew"
+                raise error_at(node, GraphError, changed)
+            if value not in seen:
+                seen.add(value)
+                stack.append(value)
+
+
+def _run(order: Sequence[Node], inputs: dict[Node, list[Node]], outputs: Sequence[Node]) -> list[Array]:
     """Copies of the outputs' values, by a compiled form of the graph."""
     leaves = [node for node in order if is_leaf(node)]
     number = {node: i for i, node in enumerate(order)}
@@ -134,7 +171,7 @@ def _run(order: Sequence[Node], outputs: Sequence[Node]) -> list[Array]:
         if is_leaf(node):
             form.append(type_of(node))
         elif node.op.name != "group":
-            wiring = tuple(number[value] for value in inputs_of(node))
+            wiring = tuple(number[value] for value in inputs[node])
             form.append((node.op.name, tuple(node.attrs.items()), wiring))
     key = (tuple(form), tuple(number[node] for node in outputs))
     with _lock:
@@ -142,7 +179,7 @@ def _run(order: Sequence[Node], outputs: Sequence[Node]) -> list[Array]:
         if found is not None:
             _forms.move_to_end(key)
     if found is None:
-        found = _compile(order, outputs)
+        found = _compile(order, inputs, outputs)
         with _lock:
             _forms[key] = found
             while len(_forms) > MOST_FORMS:
@@ -151,7 +188,9 @@ def _run(order: Sequence[Node], outputs: Sequence[Node]) -> list[Array]:
     return executor.run_copied({v: value_of(leaf) for v, leaf in zip(variables, leaves, strict=True)})
 
 
-def _compile(order: Sequence[Node], outputs: Sequence[Node]) -> tuple[Executor, list[Node]]:
+def _compile(
+    order: Sequence[Node], inputs: dict[Node, list[Node]], outputs: Sequence[Node]
+) -> tuple[Executor, list[Node]]:
     """An executor for the graph with a variable for every leaf."""
     now: dict[Node, Node] = {}
     variables = []
@@ -160,9 +199,9 @@ def _compile(order: Sequence[Node], outputs: Sequence[Node]) -> tuple[Executor, 
             now[node] = variable = Variable(node.name, *type_of(node))
             variables.append(variable)
         elif node.op.name in ("assign", "with_updates"):
-            now[node] = now[inputs_of(node)[0]]
+            now[node] = now[inputs[node][0]]
         elif node.op.name != "group":
-            now[node] = other = Node(node.op, [now[value] for value in node.inputs], node.attrs, node.name)
+            now[node] = other = Node(node.op, [now[value] for value in inputs[node]], node.attrs, node.name)
             other.location = node.location
     return Executor([now[node] for node in outputs]), variables
 

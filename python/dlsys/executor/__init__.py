@@ -121,6 +121,8 @@ class Executor:
     def _run(self, feed_dict: Mapping[Node, Any]) -> list[Array | None]:
         plan, feeds = self._prepare(feed_dict)
         results = plan.run(feeds)
+        for parameter in plan.updated:
+            parameter.overwritten()
         if plan is not self._shown:
             self._show(plan)
         return results

@@ -39,6 +39,11 @@ class Plan:
         self._run: Any = None
 
     @cached_property
+    def updated(self) -> tuple[Any, ...]:
+        """The Parameters whose memory a run writes."""
+        return tuple(parameter for parameter, _ in self.program.graph.updates)
+
+    @cached_property
     def memory(self) -> MemoryPlan:
         """Who lives where in the arena, when."""
         return self.program.plan()

@@ -48,12 +48,12 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} does not define forward")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """`forward`; NumPy arrays among the arguments become tensors."""
+        """`forward`; arrays (of NumPy, PyTorch, dlsys) among the arguments become tensors."""
         path = self._path()
         _calls.stack.append((self, path))
         try:
             with scope(f"{path}: {self._label()}" if path else self._label()):
-                args = tuple(tensor(value) if isinstance(value, np.ndarray) else value for value in args)
+                args = tuple(map(_as_node, args))
                 return self.forward(*args, **kwargs)
         finally:
             _calls.stack.pop()
@@ -278,3 +278,8 @@ class Module:
 
 def _size(parameter: Parameter) -> int:
     return int(np.prod(parameter.shape, dtype=np.int64))
+
+
+def _as_node(value: Any) -> Any:
+    is_array = isinstance(value, np.ndarray) or (hasattr(value, "__dlpack__") and not isinstance(value, Node))
+    return tensor(value) if is_array else value

@@ -11,7 +11,7 @@ from .. import compute
 from ..compute import Tensor
 from ..device import Context, array, context, host_array, to_array
 from ..errors import DTypeError, GraphError
-from ..graph import DTYPES, FLOATS, OPS, Node, Op, Shape, error_at, register, shape_error
+from ..graph import DTYPES, FLOATS, OPS, Node, Op, Shape, error_at, register, shape_error, stamp
 
 
 class Parameter(Node):
@@ -21,7 +21,7 @@ class Parameter(Node):
     that share a parameter see each other's updates.
     """
 
-    __slots__ = ("_array", "_ctx", "requires_grad")
+    __slots__ = ("_array", "_before", "_changed", "_ctx", "requires_grad")
 
     def __init__(self, value: Any, name: str | None = None, requires_grad: bool | None = None) -> None:
         """Args:
@@ -38,6 +38,8 @@ class Parameter(Node):
         super().__init__(OPS["parameter"], [], {"shape": given.shape, "dtype": str(given.dtype)}, name)
         self._array: Any = np.array(given, order="C")
         self._ctx: Context = context("numpy")
+        self._changed = 0
+        self._before: tuple[int, Any] | None = None
         self.requires_grad = self.dtype in FLOATS if requires_grad is None else bool(requires_grad)
 
     @classmethod
@@ -50,6 +52,7 @@ class Parameter(Node):
         made = cls.__new__(cls)
         Node.__init__(made, OPS["parameter"], [], {"shape": shared.shape, "dtype": shared.dtype}, name)
         made._array, made._ctx, made.requires_grad = shared, context("cpu"), False
+        made._changed, made._before = 0, None
         return made
 
     @property
@@ -73,10 +76,26 @@ class Parameter(Node):
         given = host_array(value, self.dtype)
         if given.shape != self.shape:
             raise shape_error(self, f"{self.name} has shape {self.shape}, the value {given.shape}")
-        if isinstance(self._array, np.ndarray):
-            self._array[...] = given
-        else:
-            self._array.copyfrom(np.asarray(given, self.dtype))
+        copied = np.array(given, self.dtype, order="C")
+        self.replace(copied if isinstance(self._array, np.ndarray) else array(copied, self._ctx))
+
+    def replace(self, memory: Any) -> None:
+        """Take other memory, of the same type and context, as the value; nodes made before still read the old one."""
+        self._before = (self._changed, self._array)
+        self._array, self._changed = memory, stamp()
+
+    def overwritten(self) -> None:
+        """Say that a run has written the value's memory, so that nodes made before cannot read the old one."""
+        self._before, self._changed = None, stamp()
+
+    def seen_by(self, node: Node) -> Any:
+        """The memory of the value that was there when the node was made: the present one or the one before it; None
+        where it is gone. Counters and the like, which no gradient needs, are read as they are."""
+        if node.id > self._changed or self.dtype not in FLOATS:
+            return self._array
+        if self._before is not None and node.id > self._before[0]:
+            return self._before[1]
+        return None
 
     def on(self, ctx: Context) -> Any:
         """The value's memory on `ctx`, to read and write: an Array, or for the `numpy` context an `np.ndarray`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .adaptive import Adam, AdamW, RMSprop
-from .clip import clip_grad_norm, clip_grad_value, global_norm
+from .clip import clip_grad_norm, clip_grad_norm_, clip_grad_value, clip_grad_value_, global_norm
 from .optimizer import Optimizer, ParameterGroup
 from .schedule import ConstantLR, CosineAnnealingLR, LambdaLR, LinearLR, LRScheduler, SequentialLR, StepLR
 from .sgd import SGD
@@ -23,6 +23,8 @@ __all__ = [
     "SequentialLR",
     "StepLR",
     "clip_grad_norm",
+    "clip_grad_norm_",
     "clip_grad_value",
+    "clip_grad_value_",
     "global_norm",
 ]

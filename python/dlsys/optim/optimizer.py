@@ -145,17 +145,24 @@ class Optimizer:
     def minimize(self, loss: ad.Node) -> ad.Node:
         """A node whose evaluation takes one step down the gradient of `sum(loss)`; `run` returns None for it.
 
-        A parameter on which the loss does not depend has gradient zeros. Raises GraphError for a loss that is no node.
+        A parameter on which the loss does not depend has gradient zeros, a frozen one is passed over. Raises GraphError
+        for a loss that is no node.
         """
         if not isinstance(loss, ad.Node):
             raise GraphError(
                 f"{type(self).__name__}.minimize: the loss must be a node, not {type(loss).__name__}"
             )
-        step = self.update(ad.gradients(loss, self.parameters))
+        step = self.update(self.gradients(loss))
         # What the loss changes as it is computed, as running means, is changed also where it is not evaluated itself.
         updates = [n for n in ad.find_topo_sort([loss]) if n.op.name == "with_updates"]
         assigns = dict.fromkeys(assign for node in updates for assign in node.inputs[1:])
         return ad.group([step, *assigns]) if assigns else step
+
+    def gradients(self, loss: ad.Node) -> list[ad.Node | None]:
+        """The gradients of `sum(loss)` in the order of `parameters`; None for those that are frozen."""
+        wanted = [parameter for parameter in self.parameters if parameter.requires_grad]
+        found = dict(zip(wanted, ad.gradients(loss, wanted), strict=True))
+        return [found.get(parameter) for parameter in self.parameters]
 
     def step(self) -> None:
         """Take one step, now, down the gradients that `backward` left in the parameters; one without is passed over."""

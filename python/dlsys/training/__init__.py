@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import random
-from ..errors import DataError, GraphError
+from ..errors import DataError, DTypeError, GraphError, ShapeError
 from ..nn import Module
 from ..optim import Optimizer
 from ..serialization import load_checkpoint, save_checkpoint
@@ -71,6 +71,13 @@ def fit(
         raise GraphError(f'fit: schedule_each must be "epoch" or "step", not {schedule_each!r}')
     if best != "loss" and best not in (metrics or {}):
         raise GraphError(f"fit: best must be the loss or one of the metrics, not {best!r}")
+    if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 0:
+        raise GraphError(f"fit: epochs must be an integer >= 0, not {epochs!r}")
+    if not hasattr(data, "__iter__"):
+        raise GraphError(f"fit: data must iterate over batches, as a DataLoader, not {type(data).__name__}")
+    strangers = set(optimizer.parameters) - set(model.parameters())
+    if strangers == set(optimizer.parameters):
+        raise GraphError("fit: the optimizer has none of the model's parameters")
     run = _Run(model, loss, optimizer, data, validation, metrics or {}, schedule, clip_norm, directory, best)
     bar = Progress(progress)
     if resume and run.load():
@@ -87,12 +94,19 @@ def fit(
                     if interrupted():
                         bar.say(f"interrupted after step {run.steps}{run.told()}")
                         raise KeyboardInterrupt
+            if run.in_epoch == 0:
+                raise GraphError(
+                    f"fit: the data gave no batch in epoch {run.epoch + 1}: give a DataLoader or a list, which can be "
+                    "gone through more than once, and has one batch at least"
+                )
             row = run.end_epoch()
             if schedule is not None and schedule_each == "epoch":
                 schedule.step()
             if after_epoch is not None:
                 after_epoch(row)
             bar.say(line_of(row))
+            if not math.isfinite(row["loss"]):
+                bar.say("the loss is no longer finite: try a smaller learning rate, and look at the labels' range")
             run.save_epoch()
             if interrupted():
                 bar.say(f"interrupted after epoch {run.epoch}{run.told()}")
@@ -189,9 +203,10 @@ class _Run:
         if self.directory is None:
             return
         row = self.history.epochs[-1]
-        value = row.get(f"validation_{self.best}", row.get(self.best, math.nan))
+        found = row.get(f"validation_{self.best}", row.get(self.best, math.nan))
+        value = found if math.isfinite(found) else None
         sign = 1 if self.best == "loss" else -1  # the least loss, the greatest metric
-        better = self.best_value is None or sign * value < sign * self.best_value
+        better = value is not None and (self.best_value is None or sign * value < sign * self.best_value)
         if better:
             self.best_value = value
         self.save(LAST)
@@ -203,7 +218,10 @@ class _Run:
     def save(self, name: str) -> None:
         if self.directory is None:
             return
-        self.directory.mkdir(parents=True, exist_ok=True)
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DataError(f"fit: {self.directory} cannot be made: {error}") from None
         arrays: dict[str, Any] = {f"model.{key}": value for key, value in self.model.state_dict().items()}
         optimizer = self.optimizer.state_dict()
         arrays |= {f"optimizer.{k}": v for k, v in optimizer.items() if isinstance(v, np.ndarray)}
@@ -241,8 +259,13 @@ class _Run:
         def part(prefix: str) -> dict[str, Any]:
             return {key[len(prefix) :]: value for key, value in arrays.items() if key.startswith(prefix)}
 
-        self.model.load_state_dict(part("model."))
-        self.optimizer.load_state_dict({**part("optimizer."), **meta["optimizer"]})
+        try:
+            self.model.load_state_dict(part("model."))
+            self.optimizer.load_state_dict({**part("optimizer."), **meta["optimizer"]})
+        except (GraphError, ShapeError, DTypeError) as error:
+            raise DataError(
+                f"{self.path(LAST)} is of another model or optimizer: {error}; give another directory, or resume=False"
+            ) from None
         if self.schedule is not None:
             self.schedule.load_state_dict(meta["schedule"])
         if meta["data"] is not None:

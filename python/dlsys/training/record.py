@@ -6,6 +6,7 @@ import contextlib
 import csv
 import io
 import json
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -41,7 +42,7 @@ class History:
             writer.writerows(self.epochs)
             write_atomically(path, text.getvalue().encode())
         else:
-            write_atomically(path, "".join(json.dumps(row) + "\n" for row in self.epochs).encode())
+            write_atomically(path, "".join(json.dumps(_finite(row)) + "\n" for row in self.epochs).encode())
 
     def draw(self, path: Path) -> None:
         """The losses of steps and epochs as a picture. Raises OSError."""
@@ -71,6 +72,11 @@ class History:
         axes.legend(frameon=False)
         figure.savefig(path, dpi=130)
         plt.close(figure)
+
+
+def _finite(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with null for what JSON has no number for."""
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
 
 
 def line_of(row: dict[str, Any]) -> str:

@@ -92,9 +92,10 @@ class Steps:
             if shape is not None and np.prod(shape, dtype=np.int64) != 1:
                 raise ShapeError(f"fit: the {name} must be one number, it has shape {shape}")
         if training and self.optimizer is not None:
-            gradients: Sequence[ad.Node] = ad.gradients(loss, self.optimizer.parameters)
+            gradients = self.optimizer.gradients(loss)
             if self.clip_norm is not None:
-                gradients = clip_grad_norm(gradients, self.clip_norm)
+                clipped = iter(clip_grad_norm([g for g in gradients if g is not None], self.clip_norm))
+                gradients = [None if g is None else next(clipped) for g in gradients]
             values.append(self.optimizer.update(gradients))
         return ad.Executor(values), variables
 
