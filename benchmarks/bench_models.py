@@ -25,7 +25,7 @@ ARENA_BAR = 1.05
 
 def renamed(state: dict[str, Any]) -> dict[str, Any]:
     """PyTorch's weights by the names that ours have: attention keeps its projection as in torch.nn."""
-    pairs = {"self_attn.in_proj.weight": "self_attn.in_proj_weight", "self_attn.in_proj.bias": "self_attn.in_proj_bias"}
+    pairs = {"attn.in_proj.weight": "attn.in_proj_weight", "attn.in_proj.bias": "attn.in_proj_bias"}
     found = {}
     for name, value in state.items():
         for old, new in pairs.items():
@@ -72,7 +72,7 @@ def theirs(model: Model, network: Any, x: np.ndarray, y: np.ndarray) -> dict[str
     X, Y = torch.tensor(x), torch.tensor(y)
     optimizer = getattr(torch.optim, model.optimizer)(network.parameters(), lr=model.lr)
 
-    def step() -> float:
+    def step() -> Any:
         network.train()
         optimizer.zero_grad()
         loss = F.cross_entropy(network(X), Y)
@@ -80,7 +80,7 @@ def theirs(model: Model, network: Any, x: np.ndarray, y: np.ndarray) -> dict[str
         optimizer.step()
         return loss
 
-    losses = [float(step()) for _ in range(CHECKED)]
+    losses = [step().item() for _ in range(CHECKED)]
 
     def infer(times: int) -> None:
         network.eval()

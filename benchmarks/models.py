@@ -114,13 +114,15 @@ def _transformer_theirs() -> Any:
     class Block(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-            self.self_attn = Attention()
-            self.linear1, self.linear2 = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+            self.ln_1, self.attn, self.ln_2 = nn.LayerNorm(WIDTH), Attention(), nn.LayerNorm(WIDTH)
+            self.mlp = nn.Sequential()
+            self.mlp.add_module("c_fc", nn.Linear(WIDTH, 4 * WIDTH))
+            self.mlp.add_module("gelu", nn.GELU())
+            self.mlp.add_module("c_proj", nn.Linear(4 * WIDTH, WIDTH))
 
         def forward(self, x: Any) -> Any:
-            x = x + self.self_attn(self.norm1(x))
-            return x + self.linear2(F.gelu(self.linear1(self.norm2(x))))
+            x = x + self.attn(self.ln_1(x))
+            return x + self.mlp(self.ln_2(x))
 
     class Network(nn.Module):
         def __init__(self) -> None:
