@@ -13,7 +13,7 @@ from .. import tvm_op
 from ..device import Array, array, context, host_array, to_array
 from ..errors import DeviceError, DTypeError, FeedError, GraphError, ShapeError
 from ..graph import Node, Shape, find_topo_sort, format_graph
-from ..ops import Parameter
+from ..ops import Parameter, overwritten
 from ..passes import TypedGraph, select
 from ..planner import MemoryPlan
 from . import text
@@ -121,8 +121,7 @@ class Executor:
     def _run(self, feed_dict: Mapping[Node, Any]) -> list[Array | None]:
         plan, feeds = self._prepare(feed_dict)
         results = plan.run(feeds)
-        for parameter in plan.updated:
-            parameter.overwritten()
+        overwritten(plan.updated)
         if plan is not self._shown:
             self._show(plan)
         return results

@@ -104,7 +104,7 @@ from .shape import (
     transpose_op,
 )
 from .slicing import dilate_op, flip_op, pad_op, slice_op, undilate_op
-from .state import Parameter, assign_op, copy_op, group_op, with_updates_op
+from .state import Parameter, assign_op, copy_op, group_op, overwritten, with_updates_op
 
 __all__ = [
     "OPS",
@@ -186,6 +186,7 @@ __all__ = [
     "not_equal_op",
     "one_hot_op",
     "oneslike_op",
+    "overwritten",
     "pack_panels_op",
     "pad_op",
     "placeholder_op",

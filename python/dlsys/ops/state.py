@@ -84,10 +84,6 @@ class Parameter(Node):
         self._before = (self._changed, self._array)
         self._array, self._changed = memory, stamp()
 
-    def overwritten(self) -> None:
-        """Say that a run has written the value's memory, so that nodes made before cannot read the old one."""
-        self._before, self._changed = None, stamp()
-
     def seen_by(self, node: Node) -> Any:
         """The memory of the value that was there when the node was made: the present one or the one before it; None
         where it is gone. Counters and the like, which no gradient needs, are read as they are."""
@@ -105,6 +101,13 @@ class Parameter(Node):
             self._array = value if ctx.kind == "numpy" else array(value, ctx)
             self._ctx = ctx
         return self._array
+
+
+def overwritten(parameters: Sequence[Parameter]) -> None:
+    """Say that a run has written the values' memory, so that nodes made before cannot read the old ones."""
+    number = stamp()
+    for parameter in parameters:
+        parameter._before, parameter._changed = None, number
 
 
 @register
