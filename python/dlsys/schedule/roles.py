@@ -9,6 +9,7 @@ import tvm
 from tvm import s_tir, sym, tirx
 
 LONG_SUM = 64  # additions beside which storing a tile by its columns weighs little
+CONFLICT = 512  # elements; rows a multiple of that apart share few lines of L1, so turning many of them is slow
 
 
 @dataclass(frozen=True)
@@ -88,12 +89,18 @@ def roles(block: s_tir.SBlock) -> Roles | None:
 
 
 def turned(r: Roles, lanes: int) -> Roles:
-    """The transposed product, C^T = B^T A^T, where A too lies ready for vectors and fewer of them are needed.
+    """The transposed product, C^T = B^T A^T, where A too lies ready for vectors and fewer of them are needed, or where
+    both lie row by row of k, so that one has to be turned for vectors, and A is the smaller one.
 
     The tile is then stored column by column, which is little work beside a long sum.
     """
     m, n = r.size(r.m), r.size(r.n)
-    if r.batch or r.contiguous[r.a] != r.m[-1] or r.size(r.k) < LONG_SUM:
+    if r.batch or r.size(r.k) < LONG_SUM:
+        return r
+    by_row = r.contiguous == (r.last(r.k), r.last(r.k))
+    if by_row and m < n and (m <= 2 * lanes or r.size(r.k) % CONFLICT == 0):
+        return replace(r, m=r.n, n=r.m, a=1 - r.a)
+    if r.contiguous[r.a] != r.m[-1]:
         return r
 
     def waste(columns: int) -> float:
