@@ -155,32 +155,6 @@ class Operators:
         """The axes reversed."""
         return ad.transpose_op(self)
 
-    def sum(self: Any, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Node:
-        return ad.reducesum_op(self, _axes(axis, dim), keepdims or keepdim)
-
-    def mean(self: Any, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Node:
-        return ad.mean_op(self, _axes(axis, dim), keepdims or keepdim)
-
-    def max(self: Any, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Node:
-        return ad.max_op(self, _axes(axis, dim), keepdims or keepdim)
-
-    def min(self: Any, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Node:
-        return ad.min_op(self, _axes(axis, dim), keepdims or keepdim)
-
-    def var(
-        self: Any,
-        axis: Any = None,
-        keepdims: bool = False,
-        correction: int = 1,
-        *,
-        dim: Any = None,
-        keepdim: bool = False,
-    ) -> Node:
-        return ad.var_op(self, _axes(axis, dim), keepdims or keepdim, correction)
-
-    def argmax(self: Any, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Node:
-        return ad.argmax_op(self, _axes(axis, dim), keepdims or keepdim)
-
     def logsumexp(self: Any, axis: Any = None, keepdims: bool = False, *, dim: Any = None) -> Node:
         return ad.logsumexp_op(self, _axes(axis, dim), keepdims)
 
@@ -224,20 +198,6 @@ class Operators:
 
     def pow(self: Any, exponent: Any) -> Node:
         return self**exponent
-
-    def std(
-        self: Any,
-        axis: Any = None,
-        keepdims: bool = False,
-        correction: int = 1,
-        *,
-        dim: Any = None,
-        keepdim: bool = False,
-    ) -> Node:
-        return ad.std_op(self, _axes(axis, dim), keepdims or keepdim, correction)
-
-    def argmin(self: Any, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Node:
-        return ad.argmin_op(self, _axes(axis, dim), keepdims or keepdim)
 
     def square(self: Any) -> Node:
         return self * self
@@ -294,6 +254,7 @@ BINARY = {
     "maximum": "maximum", "minimum": "minimum", "eq": "equal", "ne": "not_equal",
     "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
 }
+REDUCTIONS = ("sum", "mean", "max", "min", "argmax", "argmin", "var", "std")
 CASTS = {"float": "float32", "double": "float64", "long": "int64", "int": "int32", "bool": "bool"}
 ARITHMETIC = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv}
 
@@ -316,6 +277,24 @@ def _binary(name: str, op: str) -> Any:
     return method
 
 
+def _reduction(name: str) -> Any:
+    function = getattr(ad, f"{name}_op")
+
+    def method(
+        self: Node,
+        axis: Any = None,
+        keepdims: bool = False,
+        *args: Any,
+        dim: Any = None,
+        keepdim: bool = False,
+        **more: Any,
+    ) -> Node:
+        return function(self, _axes(axis, dim), keepdims or keepdim, *args, **more)
+
+    method.__name__, method.__doc__ = name, f"See `autodiff.{name}_op`; `dim` and `keepdim` are `axes` and `keepdims`."
+    return method
+
+
 def _cast(name: str, dtype: str) -> Any:
     def method(self: Node) -> Node:
         return ad.cast_op(self, dtype)
@@ -332,6 +311,8 @@ def install() -> None:
                 setattr(Node, name, value)
     for name in UNARY:
         setattr(Node, name, _unary(name))
+    for name in REDUCTIONS:
+        setattr(Node, name, _reduction(name))
     for name, dtype in CASTS.items():
         setattr(Node, name, _cast(name, dtype))
     for name, op in BINARY.items():

@@ -229,16 +229,16 @@ class _Recurrent(Module):
     _gates: ClassVar[type[_Gates]] = _Gates
     nonlinearity = "tanh"
 
-    def _set(
+    def __init__(
         self,
         input_size: int,
         hidden_size: int,
-        num_layers: int,
-        bias: bool,
-        batch_first: bool,
-        dropout: float,
-        bidirectional: bool,
-        dtype: str,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        dtype: str = "float32",
     ) -> None:
         if num_layers < 1:
             raise GraphError(f"{type(self).__name__}: num_layers must be 1 or more, not {num_layers}")
@@ -354,7 +354,9 @@ class RNN(_Recurrent):
         dtype: str = "float32",
     ) -> None:
         self.nonlinearity = _known(nonlinearity)
-        self._set(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, dtype)
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, dtype
+        )
 
 
 class LSTM(_Recurrent):
@@ -365,34 +367,8 @@ class LSTM(_Recurrent):
 
     _gates = _LSTMGates
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        dtype: str = "float32",
-    ) -> None:
-        self._set(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, dtype)
-
 
 class GRU(_Recurrent):
     """`GRUCell` over the steps of sequences, Cho et al. (2014). As `RNN`."""
 
     _gates = _GRUGates
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        dtype: str = "float32",
-    ) -> None:
-        self._set(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, dtype)

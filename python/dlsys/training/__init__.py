@@ -271,7 +271,7 @@ class _Run:
         if meta["data"] is not None:
             self.data.load_state_dict(meta["data"])
         self.generator.load_state_dict({"state": arrays["random"], "streams": meta["streams"]})
-        self.first_stream = self.compiled._first_stream = meta["first_stream"]
+        self.first_stream = self.compiled.first_stream = meta["first_stream"]
         self.history = History(meta["history"], arrays["losses"].tolist())
         self.means = _Means(**meta["means"])
         self.epoch, self.steps, self.in_epoch = meta["epoch"], meta["steps"], meta["in_epoch"]

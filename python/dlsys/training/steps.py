@@ -56,7 +56,7 @@ class Steps:
     ) -> None:
         self.model, self.loss, self.optimizer = model, loss, optimizer
         self.metrics, self.clip_norm = dict(metrics), clip_norm
-        self._first_stream = first_stream
+        self.first_stream = first_stream
         self._built: dict[Any, tuple[ad.Executor, Sequence[ad.Node]]] = {}
 
     def train(self, batch: Batch) -> dict[str, float]:
@@ -82,7 +82,7 @@ class Steps:
         before = self.model.training
         self.model.train(training)
         # Each graph draws from the same streams: which were built before, and when, changes no number.
-        with random.default_generator.streams_from(self._first_stream):
+        with random.default_generator.streams_from(self.first_stream):
             output = self.model(variables[0])
             loss = self.loss(output, *variables[1:])
             values = [loss, *(metric(output, *variables[1:]) for metric in self.metrics.values())]
