@@ -5,7 +5,7 @@ from who reads what (`roles`), the numbers from shape and machine (`tiles`). The
 five stages:
 
     pack A    rows padded to whole tiles, read through A's index expression (skipped where A can be read as it lies)
-    pack B    panels of NR columns, [n // NR, k, n % NR], zeros beyond the edge
+    pack B    panels of NR columns, [n // NR, k, n % NR]; skipped where one tile of rows reads them
     clear     an MR x NR tile of accumulators, which stay in vector registers
     update    the micro-kernel: per k one row of the panel, MR broadcasts, MR * NR / lanes fused multiply-adds
     store     the tile, with whatever elementwise epilogue followed the contraction applied to it
@@ -25,9 +25,11 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import PrimFunc
 
 from .common import calls, divisor, extent_of, is_reduction
-from .roles import Roles, axes_of, index_map, roles
+from .roles import CONFLICT, Roles, axes_of, index_map, roles
 from .target import Machine
 from .tiles import Tile, choose, group
+
+PARTITION = "pragma_loop_partition_hint"  # the steps of a loop where a condition fails get loops of their own
 
 
 def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
@@ -105,8 +107,8 @@ def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile) -> None:
         _place(sch, block, batch, tile)
     _unroll(sch, m1, n1, tile)
     fused = [] if not tile.parallel else batch if tile.by_batch else [*batch, outer]
-    if r.size(r.n) % tile.columns and not (fused[1:] and fused[-1] is n0):  # fused loops take no hint
-        sch.annotate(n0, "pragma_loop_partition_hint", 1)  # the ragged panel gets loops of its own
+    if r.size(r.n) % tile.columns and not (fused and fused[-1] is n0):  # loops that run in parallel take no hint
+        sch.annotate(n0, PARTITION, 1)  # the ragged panel gets loops of its own
     if fused:  # before the update loses its initialisation, which is what shows it to be safe
         sch.parallel(sch.fuse(*fused) if fused[1:] else fused[0])
     sch.decompose_reduction(c, ks[0])
@@ -166,7 +168,7 @@ def _as_product(
     sch.transform_block_layout(store, index_map(r, spatial, [r.m, r.n]))
     sch.transform_block_layout(c, index_map(r, list(range(len(r.extents))), [r.m, r.n, r.k]))
 
-    sch.pad_einsum(c, [1] * len(r.batch) + [tile.rows, tile.columns, 1])
+    sch.pad_einsum(c, [1] * len(r.batch) + [tile.rows, tile.edge, 1])
     a, b = _producer(sch, c, r.a), _producer(sch, c, 1 - r.a)
     for packed, read_block in ((a, a_read), (b, b_read)):
         if not sch.get(packed).same_as(sch.get(read_block)):
@@ -196,11 +198,13 @@ def _place(sch: s_tir.Schedule, block: SBlockRV, batch: list[LoopRV], tile: Tile
 
 
 def _unroll(sch: s_tir.Schedule, rows: LoopRV, columns: LoopRV, tile: Tile) -> None:
-    """A tile as straight-line code: rows and vectors unrolled, lanes vectorized."""
+    """A tile as straight-line code: rows and vectors unrolled, lanes vectorized; fewer of them beyond an edge."""
     vectors, lanes = sch.split(columns, [None, tile.lanes])
     sch.unroll(rows)
     sch.unroll(vectors)
     sch.vectorize(lanes)
+    for loop in (vectors, lanes) if tile.edge < tile.columns else ():
+        sch.annotate(loop, PARTITION, 1)
 
 
 def _pack_a(sch: s_tir.Schedule, a: SBlockRV, tile: Tile, at: LoopRV | None, r: Roles) -> None:
@@ -216,6 +220,8 @@ def _pack_a(sch: s_tir.Schedule, a: SBlockRV, tile: Tile, at: LoopRV | None, r: 
     if at is not None:
         sch.compute_at(a, at)
     if as_it_lies:
+        if r.size(r.k) % CONFLICT == 0:  # the tile's rows would share the lines of L1
+            sch.storage_align(a, 0, -2, CONFLICT, tile.lanes)
         sch.vectorize(sch.split(sch.get_loops(a)[-1], [None, tile.lanes])[1])
         return
     m, k = sch.get_loops(a)[-2:]
@@ -235,7 +241,8 @@ def _pack_b(sch: s_tir.Schedule, b: SBlockRV, tile: Tile, at: LoopRV | None, r: 
         ndim=_rank(sch, b),
         index_dtype="int32",
     )
-    sch.transform_layout(b, ("write", 0), layout)
+    # "injective" lets the last panel be wider than what is left for it: beyond that it is neither written nor read.
+    sch.transform_layout(b, ("write", 0), layout, assume_injective_transform=True)
     if at is not None:
         sch.compute_at(b, at)
     n, k = sch.get_loops(b)[-2:]

@@ -78,6 +78,8 @@ def _summed_rows(stage: Stage) -> tuple[int, ...] | None:
         return None
     (term,) = stage.reduced
     for load in stage.loads():
+        if not load.indices:
+            continue  # one number for all rows
         *outer, last = load.indices
         own = stage.spatial[: len(outer)]
         if last.same_as(term.var) and all(i.same_as(v.var) for i, v in zip(outer, own, strict=True)):

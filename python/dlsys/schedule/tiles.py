@@ -38,6 +38,7 @@ class Tile:
 
     rows: int  # MR
     columns: int  # NR
+    edge: int  # what n is padded to a multiple of; where that is less than NR, the last panel may be narrower
     lanes: int
     block: int  # tiles of rows between two passes over B
     panels: bool  # a panel of B at a time is packed, and all rows pass; else blocks of rows, B packed before
@@ -83,24 +84,25 @@ def _packed(r: Roles, machine: Machine, dtype: str, computed: Sequence[bool]) ->
     elif not computed[r.a] and r.contiguous[r.a] == r.last(r.m) and m == r.extents[r.last(r.m)]:
         rows, pack_a = _rows_of_columns(m, n, rows, machine)
     columns = r.panels[1 - r.a] or _vectors(rows, n, lanes, machine) * lanes
+    parallel, by_batch = _is_parallel(r, machine), _by_batch(r, machine)
+    # A loop that runs in parallel is not split, so one over panels has no narrower one at its end.
+    whole = n % columns == 0 or not parallel or by_batch
     direct_b = r.panels[1 - r.a] > 0 or (
-        r.contiguous[1 - r.a] == r.last(r.n)
-        and m <= DIRECT_ROWS
-        and n % columns == 0
-        and not computed[1 - r.a]
+        r.contiguous[1 - r.a] == r.last(r.n) and m <= rows and whole and not computed[1 - r.a]
     )
-    parallel = _is_parallel(r, machine)
-    resident = m * k * itemsize <= RESIDENT_BYTES
+    resident = m * k * itemsize <= RESIDENT_BYTES and (whole or m < 2 * rows * machine.threads)
+    panels = (resident and -(-n // columns) * r.size(r.batch) >= machine.threads) or direct_b
     return Tile(
         rows,
         columns,
+        columns if r.panels[1 - r.a] or (panels and not whole) else 1 if direct_b else _edge(n, lanes),
         lanes,
         block=_block(-(-m // rows), BLOCK_BYTES // (rows * k * itemsize), machine.threads if parallel else 1),
-        panels=(resident and -(-n // columns) * r.size(r.batch) >= machine.threads) or direct_b,
+        panels=panels,
         pack_a=pack_a,
         pack_b=not direct_b,
         parallel=parallel,
-        by_batch=_by_batch(r, machine),
+        by_batch=by_batch,
         direct=False,
     )
 
@@ -113,8 +115,9 @@ def _direct(r: Roles, machine: Machine, dtype: str) -> Tile | None:
     for rows, vectors in itertools.product(_boxes(r.extents[axis] for axis in r.m), range(1, 5)):
         if rows * vectors + vectors + 1 <= machine.registers:  # accumulators, a row of B, an element of A
             block = -(-r.size(r.m) // (rows * blocks))
+            columns = vectors * lanes
             tiles.append(
-                Tile(rows, vectors * lanes, lanes, block, False, False, True, parallel, by_batch, direct=True)
+                Tile(rows, columns, columns, lanes, block, False, False, True, parallel, by_batch, direct=True)
             )
     return min(tiles, key=lambda tile: (round(_direct_cost(r, tile, machine)), -tile.rows), default=None)
 
@@ -188,6 +191,11 @@ def _rows_of_columns(m: int, n: int, copied: int, machine: Machine) -> tuple[int
     if best and cost(best) <= cost(copied) + m * TURN_COLUMNS / n:
         return best, False
     return copied, True
+
+
+def _edge(n: int, lanes: int) -> int:
+    """A vector for the columns beyond the last whole one: the narrowest that holds them."""
+    return min(lanes, 1 << (n % lanes - 1).bit_length()) if n % lanes else lanes
 
 
 def _block(tiles: int, most: int, threads: int) -> int:
