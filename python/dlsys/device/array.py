@@ -1,5 +1,7 @@
 """Arrays on a device: TVM tensors with NumPy's manners.
 
+What has `__dlsys_array__(writing=False)`, the tensors of higher layers, stands for the Array which that returns.
+
 On the CPU, `to_array` and `np.asarray` share memory with NumPy, PyTorch and whatever else speaks DLPack, and
 copy only what is not contiguous.
 """
@@ -21,6 +23,9 @@ from ..errors import DeviceError, DTypeError, ShapeError
 from .context import DLPACK_CPU, DLPACK_CUDA, Context, context, cpu
 
 Shape = tuple[int, ...]
+
+# Names of dtypes: str(dtype) takes longer than sharing the array. Those of another byte order are others.
+_NATIVE = {np.dtype(name): name for name in ("float32", "float64", "int32", "int64", "bool", "int8", "uint8")}
 
 _allocations = itertools.count()
 _allocated = 0
@@ -50,10 +55,13 @@ class Array:
 
     __slots__ = ("__weakref__", "context", "dtype", "shape", "tensor")
 
-    def __init__(self, tensor: tvm.runtime.Tensor, ctx: Context) -> None:
+    def __init__(
+        self, tensor: tvm.runtime.Tensor, ctx: Context, shape: Shape | None = None, dtype: str | None = None
+    ) -> None:
+        """`shape` and `dtype` are the tensor's, where they are known: asking it takes longer than the rest."""
         self.tensor = tensor
-        self.shape: Shape = tuple(tensor.shape)
-        self.dtype = str(tensor.dtype)
+        self.shape: Shape = tuple(tensor.shape) if shape is None else shape
+        self.dtype = str(tensor.dtype) if dtype is None else dtype
         self.context = ctx
 
     def __tvm_ffi_object__(self) -> tvm.runtime.Tensor:
@@ -115,7 +123,10 @@ class Array:
         return self
 
     def copyto(self, other: Any) -> Any:
-        """Copy the values to an Array, to a NumPy array, or to a new one on a context; the target."""
+        """Copy the values to an Array, a tensor, a NumPy array, or to a new one on a context; the target."""
+        if hasattr(other, "__dlsys_array__"):
+            other.__dlsys_array__(writing=True).copyfrom(self)
+            return other
         if isinstance(other, Array):
             return other.copyfrom(self)
         if isinstance(other, np.ndarray):
@@ -161,6 +172,8 @@ def _as_numpy(value: Any, python_dtype: Any = None) -> np.ndarray:
 
     Python numbers and lists of them become `python_dtype`; None leaves that to NumPy. Raises DTypeError.
     """
+    if hasattr(value, "__dlsys_array__"):
+        value = value.__dlsys_array__()
     if isinstance(value, Array):
         return value._view()
     if isinstance(value, (np.ndarray, np.generic)):
@@ -216,6 +229,12 @@ def to_array(value: Any, ctx: Context, python_dtype: Any = np.float32) -> Array:
     Python numbers and lists become `python_dtype`. Raises DTypeError for what is no array of numbers,
     DeviceError for an array on another device (host memory is copied to a GPU).
     """
+    if type(value) is np.ndarray and ctx.kind == "cpu":  # what feeds mostly are; they are taken within a microsecond
+        name = _NATIVE.get(value.dtype)
+        if name is not None:
+            return Array(_wrap(value), ctx, value.shape, name)
+    if hasattr(value, "__dlsys_array__"):
+        value = value.__dlsys_array__()
     if isinstance(value, Array):
         found = value.context
         if found is ctx or found == ctx or found.kind == ctx.kind == "cpu":
