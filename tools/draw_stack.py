@@ -17,13 +17,24 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 # (title, module line, colour, boxes: (name, what it does)); from the user down to the machine.
 LAYERS = [
     (
+        "Networks",
+        "nn · optim · data · training",
+        "#b0486b",
+        [
+            ("Module", "Linear … Transformer"),
+            ("optimizers", "SGD … AdamW"),
+            ("DataLoader", "MNIST, CIFAR-10, text"),
+            ("fit", "loop, checkpoints, logs"),
+        ],
+    ),
+    (
         "User API",
-        "dlsys.autodiff · dlsys.optim",
+        "dlsys · dlsys.autodiff",
         "#2f6db5",
         [
-            ("Variable", "and Parameter, with state"),
-            ("X @ W + b", "operators on nodes"),
-            ("gradients · optim", "backwards, and updates"),
+            ("tensor", "values, backward()"),
+            ("Variable", "X @ W + b, a graph"),
+            ("gradients", "more of the same graph"),
             ("Executor", "run(feed_dict)"),
         ],
     ),
@@ -69,7 +80,7 @@ LAYERS = [
     ),
 ]
 INK = "#1d2733"
-WIDTH, HEIGHT = 1200, 800  # pixels; one unit of the axes is one pixel
+WIDTH, HEIGHT = 1200, 930  # pixels; one unit of the axes is one pixel
 MARGIN, LABEL_WIDTH, GAP = 30, 250, 36
 LAYER_HEIGHT = (HEIGHT - 2 * MARGIN - (len(LAYERS) - 1) * GAP) / len(LAYERS)
 
