@@ -29,6 +29,7 @@ from .roles import CONFLICT, Roles, axes_of, index_map, roles
 from .target import Machine
 from .tiles import Tile, choose, group
 
+PARALLEL_PACK = 32_768  # elements of B; below, a parallel region costs more than packing them
 PARTITION = "pragma_loop_partition_hint"  # the steps of a loop where a condition fails get loops of their own
 
 
@@ -258,7 +259,7 @@ def _pack_b(sch: s_tir.Schedule, b: SBlockRV, tile: Tile, at: LoopRV | None, r: 
         sch.unroll(n1)
     if width > 1:
         sch.vectorize(lanes)
-    if at is None and tile.parallel:
+    if at is None and tile.parallel and r.size(r.batch) * r.size(r.n) * r.size(r.k) >= PARALLEL_PACK:
         sch.parallel(n0)
 
 

@@ -17,6 +17,7 @@ from .rows import ACCUMULATORS
 from .target import Machine
 
 PARTS = 8  # parts of a long sum that has few results, for threads to share
+SHORT, MANY = 4, 8  # fewest terms side by side that make a vector, and fewest of such vectors that are added up
 PART_TERMS = 64  # fewest terms of a part: against them its own result is cheap
 
 
@@ -93,6 +94,10 @@ def _axes(sch: s_tir.Schedule, block: SBlockRV, kind: int) -> list[int]:
     return [i for i, v in enumerate(sch.get(block).iter_vars) if v.iter_type == kind]
 
 
+def _is_term(v: tirx.IterVar) -> bool:
+    return v.iter_type == tirx.IterVar.CommReduce
+
+
 def _fused(sch: s_tir.Schedule, loops: list[LoopRV]) -> LoopRV:
     return sch.fuse(*loops) if len(loops) > 1 else loops[0]
 
@@ -141,12 +146,15 @@ def _row_vectors(sch: s_tir.Schedule, block: SBlockRV, lanes: int) -> list[SBloc
     that into the result. The new blocks; none for a loop that is short, or that no such width divides:
     `compute_at` would lose the condition of a partial vector."""
     term = sch.get_loops(block)[-1]
-    extent = common.extent_of(sch, term)
-    if extent < 2 * lanes:
+    extent, least, most = common.extent_of(sch, term), lanes, lanes
+    if extent >= 2 * lanes:
+        most = lanes * min(ACCUMULATORS, extent // lanes)
+    elif math.prod(int(v.dom.extent) for v in sch.get(block).iter_vars if _is_term(v)) < MANY * extent:
         return []
-    most = lanes * min(ACCUMULATORS, extent // lanes)
+    else:  # rows of small images: short, but many are added up, so a part of a vector is better than none
+        least = SHORT
     width = common.divisor(extent, lanes, most) or common.divisor(extent, 1, most) or 1
-    if width < lanes:
+    if width < least:
         return []
     _, position = sch.split(term, [None, width])
     partials = [_rfactor(sch, block, position)]
