@@ -129,22 +129,10 @@ def inline_spatial(sch: s_tir.Schedule) -> None:
 def accesses(sch: s_tir.Schedule, block: SBlockRV) -> list[Access]:
     """The block's reads and writes of its body, each once."""
     node = sch.get(block)
-    iterators = [v.var for v in node.iter_vars]
-    analyzer = sym.Analyzer()
-    for v in node.iter_vars:
-        analyzer.bind(v.var, tvm.ir.Range(0, v.dom.extent))
     found: list[Access] = []
 
     def add(buffer: Any, indices: Sequence[Any], is_write: bool) -> None:
-        flat: Any = 0
-        for index, extent in zip(indices, buffer.shape, strict=True):
-            flat = flat * int(extent) + index
-        if isinstance(flat, int):  # a scalar
-            access = Access((0,) * len(iterators), is_write)
-        else:
-            terms = sym.detect_linear_equation(analyzer.simplify(flat), iterators)
-            linear = len(terms) == len(iterators) + 1 and all(isinstance(t, tirx.IntImm) for t in terms[:-1])
-            access = Access(tuple(int(t) for t in terms[:-1]) if linear else None, is_write)
+        access = Access(strides_of(node, buffer, indices), is_write)
         if access not in found:
             found.append(access)
 
@@ -156,6 +144,23 @@ def accesses(sch: s_tir.Schedule, block: SBlockRV) -> list[Access]:
 
     tvm_ffi.structural_walk(node.body, [(tvm.ir.TensorLoad, load), (tirx.BufferStore, store)])
     return found
+
+
+def strides_of(block: s_tir.SBlock, buffer: Any, indices: Sequence[Any]) -> tuple[int, ...] | None:
+    """Elements stepped over in the buffer when an iterator of the block advances by one; None where that varies."""
+    iterators = [v.var for v in block.iter_vars]
+    analyzer = sym.Analyzer()
+    for v in block.iter_vars:
+        analyzer.bind(v.var, tvm.ir.Range(0, v.dom.extent))
+    flat: Any = 0
+    for index, extent in zip(indices, buffer.shape, strict=True):
+        flat = flat * int(extent) + index
+    if isinstance(flat, int):  # a scalar
+        return (0,) * len(iterators)
+    terms = sym.detect_linear_equation(analyzer.simplify(flat), iterators)
+    if len(terms) != len(iterators) + 1 or not all(isinstance(t, tirx.IntImm) for t in terms[:-1]):
+        return None
+    return tuple(int(t) for t in terms[:-1])
 
 
 def contiguous(extents: Mapping[int, int], found: Sequence[Access]) -> list[list[int]]:

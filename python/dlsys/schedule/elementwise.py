@@ -142,7 +142,10 @@ def stage(sch: s_tir.Schedule, block: SBlockRV, machine: Machine, parallel: bool
     lanes = min(_lanes(sch.get(block).body, machine), common.bits_lanes(sch, block, machine))
     crossing = next((g for g in groups[:-1] if _crosses(g, inner)), None)
     if crossing is not None:
-        _transpose(sch, groups, crossing, parallel)
+        node = sch.get(block)
+        whole = len(groups) == len(loops) and "tirx.if_then_else" not in common.calls(sch, block)
+        plain = not any(_is_bool(region.source) for region in [*node.reads, *node.writes])
+        _transpose(sch, block, groups, crossing, parallel, staged=whole and plain)
         return
     if any(s not in (0, 1) for s in inner.strides) or "tirx.if_then_else" in common.calls(sch, block):
         if parallel:  # strided, or a branch an element: LLVM's choice
@@ -184,14 +187,42 @@ def _crosses(group: Group, inner: Group) -> bool:
     return any(g == 1 and i not in (0, 1, None) for g, i in zip(group.strides, inner.strides, strict=True))
 
 
-def _transpose(sch: s_tir.Schedule, groups: list[Group], crossing: Group, parallel: bool) -> None:
-    """Goes by square tiles, whose lines of both arrays stay in cache until they are used up."""
+def _transpose(
+    sch: s_tir.Schedule, block: SBlockRV, groups: list[Group], crossing: Group, parallel: bool, staged: bool
+) -> None:
+    """Goes by square tiles, whose lines of both arrays stay in cache until they are used up.
+
+    `staged`: where tiles divide the array, what crosses is first copied, line by line, into a tile of its own. Rows
+    that are a large power of two apart share few lines of L1, and would drive each other out.
+    """
     inner = groups[-1]
-    rows, row = sch.split(crossing.loop, [None, min(TILE, crossing.extent)])
-    columns, column = sch.split(inner.loop, [None, min(TILE, inner.extent)])
+    sizes = [min(TILE, group.extent) for group in (crossing, inner)]
+    exact = [common.divisor(group.extent, 1, TILE) or 1 for group in (crossing, inner)]
+    staged = staged and min(exact) >= TILE // 2
+    crossed = _crossing_reads(sch, block, groups.index(crossing)) if staged else []
+    rows, row = sch.split(crossing.loop, [None, (exact if crossed else sizes)[0]])
+    columns, column = sch.split(inner.loop, [None, (exact if crossed else sizes)[1]])
     sch.reorder(rows, columns, row, column)
-    for loop, group in ((rows, crossing), (columns, inner)):
-        if group.extent % min(TILE, group.extent):
-            sch.annotate(loop, "pragma_loop_partition_hint", 1)  # whole tiles without conditions
+    if crossed:
+        tiles = [sch.cache_read(block, read, "global") for read in crossed]  # on the stack, as it is small
+        for tile in tiles:
+            sch.compute_at(tile, columns)
+            sch.vectorize(sch.get_loops(tile)[-1])
+        sch.unroll(row)
+        sch.vectorize(column)
+    else:
+        for loop, group in ((rows, crossing), (columns, inner)):
+            if group.extent % min(TILE, group.extent):
+                sch.annotate(loop, "pragma_loop_partition_hint", 1)  # whole tiles without conditions
     if parallel:
         sch.parallel(groups[0].loop if groups[0] is not crossing else rows)
+
+
+def _crossing_reads(sch: s_tir.Schedule, block: SBlockRV, axis: int) -> list[int]:
+    """Which of the block's reads run along `axis` where the output runs along the last."""
+    node, found = sch.get(block), []
+    for number, read in enumerate(node.reads):
+        strides = common.strides_of(node, read.source, [r.min for r in read.region])
+        if strides is not None and strides[axis] == 1 and strides[-1] not in (0, 1):
+            found.append(number)
+    return found
