@@ -93,3 +93,15 @@ def test_loops_are_packed() -> None:
             int(part.split(" x ")[0]) for line in lines for part in line.split("<")[1:] if " x " in part
         ]
         assert widths and max(widths) >= lanes, (node.op.name, widths)
+
+
+def test_a_condition_on_a_product_of_a_column_and_a_row() -> None:
+    """The gate of a leaky ReLU before a layer of one output: TVM lowers no arrays of booleans within vectors."""
+    h, g, v = (ad.Variable(name) for name in "hgv")
+    product = ad.matmul_op(g, v)
+    outputs = [ad.where_op(h > 0, product, product * 0.2)]
+    random = np.random.default_rng(0)
+    feed = {h: random.standard_normal((16, 8)), g: random.standard_normal((16, 1)), v: random.standard_normal((1, 8))}
+    feed = {node: value.astype("float32") for node, value in feed.items()}
+    (want,), (got,) = evaluate(outputs, feed), ad.Executor(outputs).run(feed)
+    np.testing.assert_allclose(got.numpy(), want, rtol=1e-6)

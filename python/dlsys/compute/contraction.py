@@ -222,6 +222,8 @@ def conv2d_input_gradient(
     (batch, filters, gy, gz), (_, channels, fy, fz), (dy, dz) = shape_of(grad), shape_of(f), dilation
     if 0 in (filters, batch, gy, gz):
         return full(shape, 0.0, str(grad.dtype))
+    if stride != (1, 1) and dilation == (1, 1) and groups == 1 and not (shape[2] % stride[0] or shape[3] % stride[1]):
+        return _input_gradient_by_phases(f, grad, shape, stride, padding)
     h, w = (fy - 1) * dy, (fz - 1) * dz
     first = (h - padding[0], w - padding[1])  # zeros before the first gradient
     spread = _spread(_grouped(grad, 1, groups), (shape[2] + h, shape[3] + w), first, stride)
@@ -234,6 +236,43 @@ def conv2d_input_gradient(
 
     within = (batch, *([groups] if groups > 1 else []), channels, *shape[2:])
     return _ungrouped(te.compute(within, at, name="conv2d_input_gradient"), 1, groups)
+
+
+def _input_gradient_by_phases(f: te.Tensor, grad: te.Tensor, shape: Shape, stride: Pair, padding: Pair) -> te.Tensor:
+    """`conv2d_input_gradient` for strides that divide the images, without the zeros between the gradients.
+
+    Row y = Y s + a, of phase a, meets the filters' rows i = e + s i' only, with e = (a + p) mod s: a convolution for each
+    phase, in which the gradient's row Y + q - i' counts, q = (a + p) div s.
+    """
+    (batch, filters, gy, gz), (_, channels, fy, fz), (sy, sz), (py, pz) = shape_of(grad), shape_of(f), stride, padding
+    ty, tz = -(-fy // sy), -(-fz // sz)  # taps of a phase
+    rows, columns = shape[2] // sy, shape[3] // sz
+    zero = constant(0, grad.dtype)
+
+    def tap(a: Any, b: Any, o: Any, c: Any, i: Any, j: Any) -> tirx.PrimExpr:
+        y, z = tirx.floormod(a + py, sy) + i * sy, tirx.floormod(b + pz, sz) + j * sz
+        return tirx.if_then_else(tirx.all(y < fy, z < fz), f(o, c, y, z), zero)
+
+    def lie(n: Any, a: Any, b: Any, o: Any, y: Any, z: Any) -> tirx.PrimExpr:
+        v = y + tirx.floordiv(a + py, sy) - (ty - 1)
+        w = z + tirx.floordiv(b + pz, sz) - (tz - 1)
+        inside = tirx.all(v >= 0, v < gy, w >= 0, w < gz)
+        return tirx.if_then_else(inside, grad(n, o, v, w), zero)
+
+    taps = te.compute((sy, sz, filters, channels, ty, tz), tap, name="taps")
+    laid = te.compute((batch, sy, sz, filters, rows + ty - 1, columns + tz - 1), lie, name="laid")
+    o, i, j = _axes(o=filters, i=ty, j=tz)
+
+    def at(n: Any, a: Any, b: Any, c: Any, y: Any, z: Any) -> tirx.PrimExpr:
+        return te.sum(laid(n, a, b, o, y + ty - 1 - i, z + tz - 1 - j) * taps(a, b, o, c, i, j), axis=[o, i, j])
+
+    phases = te.compute((batch, sy, sz, channels, rows, columns), at, name="conv2d_input_gradient")
+
+    def together(n: Any, c: Any, y: Any, z: Any) -> tirx.PrimExpr:
+        phase = tirx.floormod(y, sy), tirx.floormod(z, sz)
+        return phases(n, *phase, c, tirx.floordiv(y, sy), tirx.floordiv(z, sz))
+
+    return te.compute(shape, together, name="together")
 
 
 def conv2d_filter_gradient(

@@ -113,13 +113,12 @@ def _nest(group: Sequence[Stage], kept: set[Any], accesses: list[Access], machin
         values: dict[Any, Expr] = {}
 
         def known(load: Expr) -> Expr | None:
-            return values.get(load.source, load if _is_bool(load.source) else None)
+            return values.get(load.source)
 
         for stage in group:
             names = {v.var: at for v, at in zip(stage.iters, position, strict=True)}
             value = straight.evaluate(stage.value, names, known)
-            # TVM lowers no arrays of booleans within vectors: they are computed where they are read
-            value = value if _is_bool(stage.buffer) else straight.value(value)
+            value = straight.value(value)
             values[stage.buffer] = value
             if stage.buffer in kept:
                 straight.store(stage.buffer, value, position[: len(stage.indices)])
