@@ -41,15 +41,15 @@ class Program:
         now: dict[Node, Node] = {}
         for node in self.drawn.values:
             for inner in ad.find_topo_sort([node]):
-                if inner in self.parameters:
+                if inner in set(self.parameters):
                     now.setdefault(inner, ad.Parameter(self.drawn.feed[inner], inner.name))
                 elif inner not in now:
                     inputs = [now[value] for value in inner.inputs]
                     now[inner] = Node(inner.op, inputs, inner.attrs, inner.name)
         assigns = ad.group([ad.assign(now[p], now[value]) for p, value in self.updates.items()])
         executor = ad.Executor([now[node] for node in self.outputs] + [assigns], ctx, passes=names)
-        variables = {now[n]: v for n, v in self.drawn.feed.items() if n not in self.parameters}
-        feed = {node: value for node, value in variables.items() if node in executor.topo_order}
+        variables = {now[n]: v for n, v in self.drawn.feed.items() if n not in set(self.parameters)}
+        feed = {node: value for node, value in variables.items() if node in set(executor.topo_order)}
         results = executor.run(feed, convert_to_numpy_ret_vals=True)
         assert results.pop() is None
         return [*results, *(now[parameter].value for parameter in self.updates)]

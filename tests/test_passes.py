@@ -101,7 +101,7 @@ def test_no_node_hangs_on_another_for_its_shape() -> None:
             continue
         nodes = case.variables()
         root = case.build(*nodes)
-        outputs = [root, *gradients(root, nodes)] if root not in nodes else [root]
+        outputs = [root, *gradients(root, nodes)] if root not in set(nodes) else [root]
         fed: Typed = dict(zip(nodes, zip(case.shapes, case.dtypes("float64"), strict=True), strict=True))
         graph = PASSES["shapes"](typed_graph(outputs, [], fed))
         check_form(graph)
@@ -331,8 +331,8 @@ def test_current_follows_a_node_through_several_passes() -> None:
     c = ops.neg_op(-b)
     graph = run_passes(typed_graph([a, b, c], [], fed), PASSES)
     (node,) = graph.nodes
-    assert graph.outputs == (node,) * 3 and all(graph.current[old] is node for old in (a, b, c))
-    assert b.inputs[0] not in graph.nodes and graph.current[b.inputs[0]] is node
+    assert all(found is node for found in graph.outputs) and all(graph.current[old] is node for old in (a, b, c))
+    assert b.inputs[0] not in set(graph.nodes) and graph.current[b.inputs[0]] is node
     assert set(graph.current) <= {a, b, c, a.inputs[0], b.inputs[0], c.inputs[0]}
 
 

@@ -2,8 +2,9 @@
 
 A program is a sequence of steps, each of which writes one value. A value lives from the step that writes it
 to the last that reads it, both included: a kernel's output must not lie on its inputs, unless the kernel may
-run in place and the input dies there. Values that share memory on purpose (views, in-place results) form one
-buffer; buffers that are never alive at the same step may overlap in the arena.
+run in place and the input dies there. Values that share memory on purpose (views, parts, in-place results) form
+one buffer, alive from the first that is written to the last that is read; buffers that are never alive at the
+same step may overlap in the arena.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ class Value:
         nbytes: its size.
         first: the step that writes it.
         last: the last step that reads it, or the number of steps for a result that outlives the run.
-        alias: the value whose memory it is, being a view of it.
+        alias: the value in whose memory it lies, being a view or a part of it.
         in_place: values that its kernel may overwrite, if they die at `first`: those it reads at no other
             index than the one it writes.
+        offset: where an alias begins there, in bytes.
     """
 
     id: Hashable
@@ -39,6 +41,7 @@ class Value:
     last: int
     alias: Hashable | None = None
     in_place: tuple[Hashable, ...] = ()
+    offset: int = 0
 
 
 @dataclass
@@ -64,6 +67,7 @@ class MemoryPlan:
     Attributes:
         buffers: in order of the step that first writes them.
         buffer_of: each value's buffer, by the value's id.
+        within: where each value begins in its buffer, in bytes; not there for 0.
         bytes_unplanned: with one buffer per value.
         bytes_planned: the arena's size.
         lower_bound: the largest sum of buffers alive at one step, below which no arena can go.
@@ -74,10 +78,11 @@ class MemoryPlan:
     bytes_unplanned: int
     bytes_planned: int
     lower_bound: int
+    within: dict[Hashable, int] = field(default_factory=dict)
 
     def offset(self, value: Hashable) -> int:
         """Where a value begins in the arena, in bytes."""
-        return self.buffer_of[value].offset
+        return self.buffer_of[value].offset + self.within.get(value, 0)
 
     def summary(self) -> str:
         """The three numbers, in one line."""
@@ -105,7 +110,7 @@ def plan_memory(values: Sequence[Value]) -> MemoryPlan:
 
     Linear but for sorting, and for placement by size (see `SEARCH_LIMIT`).
     """
-    buffers, buffer_of = _share(values)
+    buffers, buffer_of, within = _share(values)
     _place_by_time(buffers)
     sizes = [_end(buffers)]
     if len(buffers) <= SEARCH_LIMIT:
@@ -116,11 +121,14 @@ def plan_memory(values: Sequence[Value]) -> MemoryPlan:
             for buffer, offset in zip(buffers, by_time, strict=True):
                 buffer.offset = offset
     unplanned = sum(value.nbytes for value in values)
-    return MemoryPlan(tuple(buffers), buffer_of, unplanned, min(sizes), _most_alive(buffers))
+    return MemoryPlan(tuple(buffers), buffer_of, unplanned, min(sizes), _most_alive(buffers), within)
 
 
-def _share(values: Sequence[Value]) -> tuple[list[Buffer], dict[Hashable, Buffer]]:
-    """Views joined to what they view, then results written over an input that dies."""
+def _share(
+    values: Sequence[Value],
+) -> tuple[list[Buffer], dict[Hashable, Buffer], dict[Hashable, int]]:
+    """Views and parts joined to what they lie in, then results written over an input that dies; and where values begin
+    in their buffers."""
     owner: dict[Hashable, Hashable] = {}
     last: dict[Hashable, int] = {}
     for value in values:
@@ -130,23 +138,38 @@ def _share(values: Sequence[Value]) -> tuple[list[Buffer], dict[Hashable, Buffer
 
     buffers: list[Buffer] = []
     buffer_of: dict[Hashable, Buffer] = {}
+    within: dict[Hashable, int] = {}
+    size = {value.id: value.nbytes for value in values}
     for value in values:
-        found = buffer_of[value.alias] if value.alias is not None else None
-        if found is None:
-            end = last[value.id]
-            dying = (
-                buffer_of[other]
-                for other in value.in_place
-                if buffer_of[other].last == value.first and buffer_of[other].nbytes == value.nbytes
-            )
-            found = next(dying, None)
-            if found is None:
-                found = Buffer(value.nbytes, value.first, end)
+        if value.alias is not None:
+            found, start = buffer_of[value.alias], within.get(value.alias, 0) + value.offset
+        else:
+            alike = (other for other in value.in_place if size[other] == value.nbytes)
+            over = next((other for other in alike if _dies(other, value, buffer_of[other], within)), None)
+            if over is None:
+                found, start = Buffer(value.nbytes, value.first, last[value.id]), 0
                 buffers.append(found)
-            found.last = end
+            else:
+                found, start = buffer_of[over], within.get(over, 0)
+                found.last = max(found.last, last[value.id])
         found.values.append(value)
         buffer_of[value.id] = found
-    return buffers, buffer_of
+        if start:
+            within[value.id] = start
+    return buffers, buffer_of, within
+
+
+def _dies(other: Hashable, value: Value, buffer: Buffer, within: dict[Hashable, int]) -> bool:
+    """Whether `value` may lie where the other one does: all of a buffer that dies, or a piece of one of which nothing
+    else there is read any more."""
+    if buffer.nbytes == value.nbytes:
+        return buffer.last == value.first
+    low, own = within.get(other, 0), {other}
+    return all(
+        known.last <= value.first if known.id in own else known.last < value.first
+        for known in buffer.values
+        if within.get(known.id, 0) < low + value.nbytes and low < within.get(known.id, 0) + known.nbytes
+    )
 
 
 def _end(buffers: Sequence[Buffer]) -> int:

@@ -258,7 +258,8 @@ class Executor:
         plan = self._plans.get(signature)
         if plan is None:
             graph = analyse(self.topo_order, self.eval_node_list, fed)
-            plan = Plan(make_program(graph, self.passes, self._columns), self.ctx)
+            on_cpu = self.ctx.kind == "cpu"
+            plan = Plan(make_program(graph, self.passes, self._columns, on_cpu), self.ctx)
             self._plans[signature], self._analysed[plan] = plan, graph
         if plan is not self._current:
             self._current = plan

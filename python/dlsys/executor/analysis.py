@@ -55,7 +55,10 @@ def _without_effects(
     dtypes: dict[Node, str],
 ) -> TypedGraph:
     """Assignments become `updates`, and whoever reads one, or a value that comes with them, reads the value; groups
-    become no output."""
+    become no output. Those of `advance_op` to one parameter follow each other in the order of their making."""
+    assigned = [node.inputs[0] for node in computed if node.op.name == "assign"]
+    if len(set(assigned)) < len(assigned):
+        computed = sorted(computed, key=lambda node: node.id)  # inputs have smaller ids, so it is an order too
     updates: dict[Node, Node] = {}
     assigned_by: dict[Node, Node] = {}
     now: dict[Node, Node] = {}
@@ -64,7 +67,7 @@ def _without_effects(
         inputs = [now.get(value, value) for value in node.inputs]
         if node.op.name == "assign":
             parameter, value = node.inputs[0], inputs[1]
-            if parameter in updates:
+            if parameter in updates and "follows" not in node.attrs:
                 first = assigned_by[parameter]
                 twice = f"{parameter.name} is assigned twice in one run, also by {first}, made at {first.location}"
                 raise error_at(node, GraphError, twice)
@@ -73,6 +76,8 @@ def _without_effects(
                 raise error_at(node, FeedError, both)
             updates[parameter], assigned_by[parameter] = value, node
             now[node] = value
+        elif node.op.name == "latest":
+            now[node] = updates.get(node.inputs[0], inputs[0])
         elif node.op.name == "with_updates":
             now[node] = inputs[0]
         elif node.op.name == "group":

@@ -103,6 +103,8 @@ def lay_out(plan: Plan) -> Picture:
         for number, group in enumerate(program.groups)
     ]
     parts += [("", "view", (node,), (source,), (node,)) for node, source in program.viewed.items()]
+    joins = dict.fromkeys(program.parts.values())
+    parts += [("", "view", (node,), tuple(value_inputs(node)), (node,)) for node in joins]
     owner = {node: number for number, part in enumerate(parts) for node in part[4]}
     name = labels_of(program.graph)
     read = {value for part in parts for value in part[3]}

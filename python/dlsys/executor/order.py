@@ -8,19 +8,23 @@ from collections.abc import Callable, Iterable, Sequence
 from ..graph import Node
 from ..passes import Group
 
+SHARING = 8  # readers: a matrix that many steps read is freed by none of them
+
 
 def thrifty(
     groups: Sequence[Group],
     before: Callable[[Group], Iterable[Group]],
-    memory_of: Callable[[Node], Node],
+    memories_of: Callable[[Node], Iterable[Node]],
     nbytes: Callable[[Node], int],
     kept: set[Node],
 ) -> list[Group]:
-    """The groups, each behind those `before` it; of those that are ready always the one that takes the least memory
-    more than it frees, of equals the first. A gradient's update then runs as soon as it may, and not at the end.
+    """The groups, each behind those `before` it; of those that are ready always the one that frees the most memory more
+    than it takes, if none does the first. The last SHARING readers of a memory each free their part of it. So what
+    reads the same follows each other, a gradient's update runs as soon as it may, and what is needed later waits.
 
-    `groups` must be in such an order already. `memory_of` gives the value whose memory a value is, `nbytes` its size
-    in the arena, 0 for what lies elsewhere; `kept` are memories that are not freed.
+    `groups` must be in such an order already. `memories_of` gives the values whose memory a value is, one or those that
+    are put together, `nbytes` the size of each in the arena, 0 for what lies elsewhere; `kept` are memories that are
+    not freed.
     """
     position = {id(group): number for number, group in enumerate(groups)}
     waiting, followers = [0] * len(groups), [[] for _ in groups]  # type: tuple[list[int], list[list[int]]]
@@ -32,7 +36,7 @@ def thrifty(
     size: dict[Node, int] = {}
 
     def memories(values: Iterable[Node]) -> set[Node]:
-        found = {memory_of(value) for value in values}
+        found = {memory for value in values for memory in memories_of(value)}
         size.update((memory, nbytes(memory)) for memory in found if memory not in size)
         return found
 
@@ -43,10 +47,17 @@ def thrifty(
         for memory in sources:
             readers.setdefault(memory, set()).add(number)
 
+    def freed(memory: Node, count: int) -> int:
+        """What of a memory each of its last `count` readers frees."""
+        return size[memory] // count if 0 < count <= SHARING and memory not in kept else 0
+
     for memory, numbers in readers.items():
-        if len(numbers) == 1 and memory not in kept:
-            growth[next(iter(numbers))] -= size[memory]
-    ready = [(growth[number], number) for number, count in enumerate(waiting) if count == 0]
+        for number in numbers:
+            growth[number] -= freed(memory, len(numbers))
+    def rank(number: int) -> tuple[int, int]:
+        return min(growth[number], 0), number
+
+    ready = [rank(number) for number, count in enumerate(waiting) if count == 0]
     heapq.heapify(ready)  # a group whose growth got less is there again
     done = [False] * len(groups)
     order = []
@@ -57,14 +68,15 @@ def thrifty(
         done[number] = True
         order.append(groups[number])
         for memory in read[number]:
-            readers[memory].discard(number)
-            if len(readers[memory]) == 1 and memory not in kept:
-                (last,) = readers[memory]  # which will free it
-                growth[last] -= size[memory]
-                if waiting[last] == 0:
-                    heapq.heappush(ready, (growth[last], last))
+            left = readers[memory]
+            left.discard(number)
+            more = freed(memory, len(left)) - freed(memory, len(left) + 1)
+            for other in left if more else ():
+                growth[other] -= more
+                if waiting[other] == 0:
+                    heapq.heappush(ready, rank(other))
         for follower in followers[number]:
             waiting[follower] -= 1
             if waiting[follower] == 0:
-                heapq.heappush(ready, (growth[follower], follower))
+                heapq.heappush(ready, rank(follower))
     return order

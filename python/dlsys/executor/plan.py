@@ -58,7 +58,8 @@ class Plan:
         else:  # kernels refuse a byte offset there, so each buffer is an allocation of its own
             place = {id(buffer): (self._allocate(buffer.nbytes), 0) for buffer in memory.buffers}
         for node in self.program.stored():
-            found[node] = place[id(memory.buffer_of[node])]
+            whole, offset = place[id(memory.buffer_of[node])]
+            found[node] = (whole, offset + memory.within.get(node, 0))
         return found
 
     def _allocate(self, nbytes: int) -> Any:
@@ -143,12 +144,18 @@ class Plan:
         runs faster, as sums can stay in registers."""
         if len(group.outputs) == 1:
             return False
-        program, buffers = self.program, self.memory.buffer_of
-        read = {id(buffers[value]) if value in buffers else id(program.source(value)) for value in group.inputs}
-        written = [
-            id(buffers[node]) if node in buffers else id(program.source(node)) for node in group.outputs
-        ]
-        return any(memory in read for memory in written)
+        read = [self._range(value) for value in group.inputs]
+        written = [self._range(node) for node in group.outputs]
+        return any(a == b and low < end and start < high for a, start, end in read for b, low, high in written)
+
+    def _range(self, node: Node) -> tuple[int, int, int]:
+        """What memory a value lies in, a buffer of the arena or a given array, and from which byte to which."""
+        buffers, size = self.memory.buffer_of, self.program.nbytes(node)
+        if node in buffers:
+            start = self.memory.within.get(node, 0)
+            return id(buffers[node]), start, start + size
+        start = self.program.offset(node)
+        return id(self.program.source(node)), start, start + size
 
     @property
     def kernels(self) -> dict[Node, Any]:
@@ -169,7 +176,7 @@ class Plan:
         shape, dtype = self.program.graph.shapes[node], self.program.graph.dtypes[node]
         if node in self.memory.buffer_of:
             return Place(None, self.memory.offset(node), shape, dtype)
-        return Place(self._number[self.program.source(node)], 0, shape, dtype)
+        return Place(self._number[self.program.source(node)], self.program.offset(node), shape, dtype)
 
     @cached_property
     def _number(self) -> dict[Node, int]:
@@ -228,8 +235,10 @@ class Plan:
 
         def run(*given: Any) -> None:
             for arguments, place, source, node in slots:
-                whole = node in number or node in program.placed
-                arguments[place] = given[source] if whole else view_of(given[source], shapes[node], dtypes[node])
+                memory, whole = given[source], node in number or node in program.placed
+                if not whole:
+                    memory = view_of(memory, shapes[node], dtypes[node], program.offset(node))
+                arguments[place] = memory
             for function, arguments in calls:
                 function(*arguments)
 
@@ -262,4 +271,4 @@ class Plan:
             return None
         if node in self._storage:
             return self.arrays[node]
-        return self._view(node, self._parameters[self.program.source(node)].tensor)
+        return self._view(node, self._parameters[self.program.source(node)].tensor, self.program.offset(node))

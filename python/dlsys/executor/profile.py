@@ -170,7 +170,7 @@ def measure(prepare: Prepare, runs: int) -> Profile:
     plan, feeds = prepare()
     twin = Plan(plan.program, plan.ctx)
     twin.memory, twin._compiled = plan.memory, plan._compiled
-    written = plan.program.placed.values()
+    written = set(plan.program.placed.values())
     copies = {node: _copy(node, plan, feeds) for node in plan.given if node not in feeds or node in written}
     twin._parameters.update(copies)
     given = {**feeds, **copies}
@@ -224,7 +224,7 @@ def _arguments(plan: Plan, position: int, given: dict[Node, Array]) -> list[Any]
             found.append(plan.arrays[node].tensor)
         else:
             tensor = given[program.source(node)].tensor
-            found.append(view_of(tensor, graph.shapes[node], graph.dtypes[node]))
+            found.append(view_of(tensor, graph.shapes[node], graph.dtypes[node], program.offset(node)))
     return found
 
 

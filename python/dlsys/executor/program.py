@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-
-import numpy as np
 
 from ..graph import Node
 from ..ops import copy_op
 from ..passes import Columns, Group, TypedGraph, fuse, ordered, pack, run_passes, single_groups
 from ..planner import MemoryPlan, Value, plan_memory
+from .memory import Aliases, find_aliases, nbytes_of, with_own_constants
 from .order import thrifty
-
-_IDENTITY_AT_EQUAL_SHAPES = ("sum_to_like", "broadcastto")
 
 
 @dataclass(frozen=True)
@@ -26,26 +22,43 @@ class Program:
     Attributes:
         graph: after the passes, and with the copies that results and parameters need.
         groups: the kernels, in the order in which they run.
-        viewed: the nodes that are no computation but another node's memory, by node.
-        placed: the values that are written straight into a parameter's memory, by value.
+        aliases: the values that lie in others' memory.
         results: the evaluated nodes, in order; None for a group of updates.
         bytes_unplanned: what a buffer for every node of the graph would take, before the passes.
     """
 
     graph: TypedGraph
     groups: tuple[Group, ...]
-    viewed: dict[Node, Node]
-    placed: dict[Node, Node]
+    aliases: Aliases
     results: tuple[Node | None, ...]
     bytes_unplanned: int = 0
 
     def nbytes(self, node: Node) -> int:
         """The size of a node's value."""
-        return _nbytes(node, self.graph)
+        return nbytes_of(node, self.graph)
+
+    @property
+    def viewed(self) -> dict[Node, Node]:
+        """The nodes that are no computation but another node's memory, by node."""
+        return self.aliases.viewed
+
+    @property
+    def parts(self) -> dict[Node, Node]:
+        """The values that are computed where they lie in a concatenation, which has no kernel, by value."""
+        return self.aliases.parts
+
+    @property
+    def placed(self) -> dict[Node, Node]:
+        """The values that are written straight into a parameter's memory, by value."""
+        return self.aliases.placed
 
     def source(self, node: Node) -> Node:
-        """The node whose memory this one is: itself if it is no view, the parameter if it is placed in one."""
-        return _source(node, self.viewed, self.placed)
+        """The node in whose memory this one lies: itself if in its own, the parameter if it is placed in one."""
+        return self.aliases.source(node)
+
+    def offset(self, node: Node) -> int:
+        """Where the node begins in its source, in bytes."""
+        return self.aliases.offset(node)
 
     @property
     def parameters(self) -> list[Node]:
@@ -54,19 +67,24 @@ class Program:
         return list(dict.fromkeys(n for n in [*read, *self.placed.values()] if n.op.name == "parameter"))
 
     def stored(self) -> list[Node]:
-        """Every value that has memory in the arena, in the order of their writing; views follow what they view."""
-        found: list[Node] = []
+        """Every value that has memory in the arena, in the order of their writing; views and parts follow that in which
+        they lie."""
+        found: dict[Node, None] = {}
         views: dict[Node, list[Node]] = {}
         for node, source in self.viewed.items():
             views.setdefault(source, []).append(node)
         for group in self.groups:
-            stack = list(reversed(group.outputs))
-            while stack:
-                node = stack.pop()
-                if node not in self.placed:
-                    found.append(node)
-                    stack += reversed(views.get(node, []))
-        return found
+            for output in group.outputs:
+                chain = [output]
+                while chain[-1] in self.parts:
+                    chain.append(self.parts[chain[-1]])
+                stack = [node for node in chain if node not in found]
+                while stack:
+                    node = stack.pop()
+                    if node not in self.placed:
+                        found[node] = None
+                        stack += reversed(views.get(node, []))
+        return list(found)
 
     def plan(self) -> MemoryPlan:
         """Liveness and offsets of every value in the arena."""
@@ -74,64 +92,74 @@ class Program:
 
     @cached_property
     def _plan(self) -> MemoryPlan:
-        step_of = {node: step for step, group in enumerate(self.groups) for node in group.outputs}
-        first: dict[Node, int] = {}
+        first = {node: step for step, group in enumerate(self.groups) for node in group.outputs}
         last: dict[Node, int] = {}
-        group_of = {node: group for group in self.groups for node in group.outputs}
         stored = self.stored()
+        for part in [node for node in stored if node in self.parts and node in first]:
+            while part in self.parts:
+                whole = self.parts[part]
+                first[whole] = min(first.get(whole, first[part]), first[part])
+                part = whole
         for node in stored:
-            first[node] = last[node] = first[self.viewed[node]] if node in self.viewed else step_of[node]
+            if node in self.viewed:
+                first[node] = first[self.viewed[node]]
+            last[node] = first[node]
         for step, group in enumerate(self.groups):
             for value in group.inputs:
                 if value in last:
                     last[value] = step
         last.update((node, len(self.groups)) for node in self.results if node in last)
-        shapes, values = self.graph.shapes, []
+        values = []
+        over = self._overwritable(stored, last)
         for node in stored:
-            in_place: tuple[Node, ...] = ()
-            if node in group_of:
-                group = group_of[node]
-                read = Counter(self.source(value) for value in group.inputs)  # a view may be read elsewhere
-                in_place = tuple(
-                    value
-                    for value in group.overwritable(node, shapes)
-                    if value in last
-                    and self.nbytes(value) == self.nbytes(node)
-                    and read[self.source(value)] == 1
-                )
-            values.append(Value(node, self.nbytes(node), first[node], last[node], self.viewed.get(node), in_place))
+            alias, offset = self.viewed.get(node, self.parts.get(node)), self.aliases.offsets.get(node, 0)
+            size, in_place = self.nbytes(node), tuple(over.get(node, ()))
+            values.append(Value(node, size, first[node], last[node], alias, in_place, offset))
         return replace(plan_memory(values), bytes_unplanned=self.bytes_unplanned)
 
+    def _overwritable(self, stored: list[Node], known: Container[Node]) -> dict[Node, list[Node]]:
+        """For each value that a kernel computes those `known` on which it may lie. A piece of an array is one only
+        where most of the array is overwritten so, as it stays alive."""
+        group_of = {node: group for group in self.groups for node in group.outputs}
+        found: dict[Node, list[Node]] = {}
+        pieces: dict[Node, dict[Node, int]] = {}
+        for node in stored:
+            if node not in group_of or node in self.parts:
+                continue
+            group, size = group_of[node], self.nbytes(node)
+            read = Counter(self.source(value) for value in group.inputs)  # a view may be read elsewhere
+            for value in group.overwritable(node, self.graph.shapes):
+                source = self.source(value)
+                if value in known and self.nbytes(value) == size and read[source] == 1:
+                    found.setdefault(node, []).append(value)
+                    if self.nbytes(source) != size:
+                        pieces.setdefault(source, {})[value] = size
+        few = {source for source, own in pieces.items() if 2 * sum(own.values()) < self.nbytes(source)}
+        for node, values in found.items():  # pieces first: what is whole serves elsewhere
+            chosen = [value for value in values if self.source(value) not in few]
+            found[node] = sorted(chosen, key=lambda value: self.source(value) not in pieces)
+        return found
 
-def _nbytes(node: Node, graph: TypedGraph) -> int:
-    return math.prod(graph.shapes[node]) * np.dtype(graph.dtypes[node]).itemsize
 
-
-def _source(node: Node, viewed: dict[Node, Node], placed: dict[Node, Node]) -> Node:
-    while node in viewed:
-        node = viewed[node]
-    return placed.get(node, node)
-
-
-def make_program(graph: TypedGraph, passes: Iterable[str], columns: Columns | None = None) -> Program:
+def make_program(
+    graph: TypedGraph, passes: Iterable[str], columns: Columns | None = None, offsets: bool = True
+) -> Program:
     """The graph through the passes named, grouped into kernels, and put in order. `columns`: how wide the panels of the
-    machine's products are; None where its products pack nothing."""
+    machine's products are; None where its products pack nothing. `offsets`: whether kernels take arrays that begin
+    within others."""
     names = frozenset(passes)
-    unplanned = sum(_nbytes(node, graph) for node in graph.nodes)
+    unplanned = sum(nbytes_of(node, graph) for node in graph.nodes)
     graph = run_passes(graph, names)
     if "pack" in names and columns is not None:
         graph = pack(graph, columns)
-    graph, viewed = _copied(graph, "views" in names)
+    aliases = Aliases()
+    if "views" in names:
+        graph = with_own_constants(graph) if offsets else graph
+        aliases = find_aliases(graph, offsets)
+    graph = _copied(graph, aliases)
     fusion = fuse if "fuse" in names else single_groups
-    groups = fusion(graph, frozenset(viewed))
-    return _placed(graph, groups, viewed, unplanned)
-
-
-def _is_view(node: Node, graph: TypedGraph) -> bool:
-    if node.op.is_view:
-        return True
-    same = node.op.name in _IDENTITY_AT_EQUAL_SHAPES
-    return same and graph.shapes[node.inputs[0]] == graph.shapes[node]
+    groups = fusion(graph, aliases.uncomputed)
+    return _placed(graph, groups, aliases, unplanned)
 
 
 class _Copies:
@@ -150,15 +178,15 @@ class _Copies:
         return copy
 
 
-def _copied(graph: TypedGraph, with_views: bool) -> tuple[TypedGraph, dict[Node, Node]]:
+def _copied(graph: TypedGraph, aliases: Aliases) -> TypedGraph:
     """The graph with a copy for every result that is somebody's else: a feed, a parameter, a view of one; and for every
-    updated value that is not a computation's own. Also which nodes are views."""
-    viewed = {node: node.inputs[0] for node in graph.nodes if _is_view(node, graph)} if with_views else {}
+    updated value that is not a computation's own."""
+    uncomputed = aliases.uncomputed
     copies = _Copies(replace(graph, shapes=dict(graph.shapes), dtypes=dict(graph.dtypes)))
     made: dict[Node, Node] = {}
     outputs = []
     for node in graph.outputs:
-        if node is not None and _source(node, viewed, {}) in graph.fed:
+        if node is not None and aliases.source(node) in graph.fed:
             if node not in made:
                 made[node] = copies.add(node)
             node = made[node]
@@ -166,11 +194,11 @@ def _copied(graph: TypedGraph, with_views: bool) -> tuple[TypedGraph, dict[Node,
     updates = []
     taken: set[Node] = set()
     for parameter, value in graph.updates:
-        if value in graph.fed or value in viewed or value in taken:
+        if value in graph.fed or value in uncomputed or value in taken:
             value = copies.add(value)
         taken.add(value)
         updates.append((parameter, value))
-    graph = replace(
+    return replace(
         graph,
         nodes=tuple(copies.nodes),
         outputs=tuple(outputs),
@@ -178,12 +206,9 @@ def _copied(graph: TypedGraph, with_views: bool) -> tuple[TypedGraph, dict[Node,
         shapes=copies.shapes,
         dtypes=copies.dtypes,
     )
-    return graph, viewed
 
 
-def _placed(
-    graph: TypedGraph, groups: list[Group], viewed: dict[Node, Node], bytes_unplanned: int
-) -> Program:
+def _placed(graph: TypedGraph, groups: list[Group], aliases: Aliases, bytes_unplanned: int) -> Program:
     """The groups in an order in which updates can be written straight into their parameters, where there is one; other
     updates are computed in the arena and copied at the end, behind the last that reads the old value. Of two such
     orders, as written and with memory in mind, the one whose arena is smaller."""
@@ -203,7 +228,7 @@ def _placed(
         return behind.get(id(group), [])
 
     for group in groups:
-        sources = [_source(value, viewed, {}) for value in group.inputs]
+        sources = [source for value in group.inputs for source in aliases.computed(value)]
         put_behind(group, (owner[source] for source in sources if source in owner))
         for source in sources:
             readers.setdefault(source, []).append(group)
@@ -211,7 +236,7 @@ def _placed(
     copies = _Copies(graph)
     for parameter, value in graph.updates:
         group, others = owner[value], readers.get(parameter, [])
-        fits = _may_lie_on(group, value, parameter, graph, viewed)
+        fits = _may_lie_on(group, value, parameter, graph, aliases)
         if fits and not _leads_to(group, others, followers):
             put_behind(group, others)
             placed[value] = parameter
@@ -225,15 +250,18 @@ def _placed(
     order = ordered(groups, before)
     assert order is not None  # copies have no readers, and the groups were in no circle before
     graph = replace(graph, nodes=tuple(copies.nodes))
-    program = Program(graph, tuple(order), viewed, placed, graph.outputs, bytes_unplanned)
+    program = Program(graph, tuple(order), replace(aliases, placed=placed), graph.outputs, bytes_unplanned)
     elsewhere = {*graph.fed, *placed.values()}
 
     def in_arena(node: Node) -> int:
-        return 0 if node in elsewhere else _nbytes(node, graph)
+        return 0 if node in elsewhere else nbytes_of(node, graph)
 
-    kept = {program.source(node) for node in graph.outputs if node is not None}
-    other = replace(program, groups=tuple(thrifty(order, before, program.source, in_arena, kept)))
-    return min(program, other, key=lambda p: p.plan().bytes_planned)
+    def memories(node: Node) -> list[Node]:
+        return [placed.get(value, value) for value in aliases.computed(node)]
+
+    kept = {memory for node in graph.outputs if node is not None for memory in memories(node)}
+    other = replace(program, groups=tuple(thrifty(order, before, memories, in_arena, kept)))
+    return min(other, program, key=lambda p: p.plan().bytes_planned)
 
 
 def _leads_to(group: Group, others: list[Group], followers: dict[int, list[Group]]) -> bool:
@@ -254,10 +282,11 @@ def _leads_to(group: Group, others: list[Group], followers: dict[int, list[Group
 
 
 def _may_lie_on(
-    group: Group, value: Node, parameter: Node, graph: TypedGraph, viewed: dict[Node, Node]
+    group: Group, value: Node, parameter: Node, graph: TypedGraph, aliases: Aliases
 ) -> bool:
     """Whether the kernel that writes `value` may write it over the parameter."""
     if graph.dtypes[value] != graph.dtypes[parameter]:
         return False
-    own = [v for v in group.inputs if _source(v, viewed, {}) is parameter]
-    return not own or (own == [parameter] and parameter in group.overwritable(value, graph.shapes))
+    own = [v for v in group.inputs if aliases.source(v) is parameter]
+    alone = len(own) == 1 and own[0] is parameter
+    return not own or (alone and parameter in set(group.overwritable(value, graph.shapes)))

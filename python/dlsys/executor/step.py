@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import tirx
 
@@ -24,7 +25,8 @@ ARENA = "arena"
 
 @dataclass(frozen=True)
 class Place:
-    """Where a value lies: `base` is the number of a given array, or None for the arena, from byte `offset` on."""
+    """Where a value lies: `base` is the number of a given array of its dtype, or None for the arena, from byte `offset`
+    on."""
 
     base: int | None
     offset: int
@@ -102,7 +104,11 @@ def build_step(function: tirx.PrimFunc, kernels: Sequence[tvm_op.Kernel]) -> tvm
 def _view(memory: Any, place: Place, statements: list[Any]) -> Any:
     """A buffer at the place. Its pointer is moved there, since kernels refuse arrays with a byte offset."""
     number = len(statements) // 2
-    first = memory[(place.offset,) if place.base is None else (0,) * len(memory.shape)]
+    index: tuple[int, ...] = (place.offset,)
+    if place.base is not None:
+        number, extents = place.offset // np.dtype(place.dtype).itemsize, [int(extent) for extent in memory.shape]
+        index = tuple(int(i) for i in np.unravel_index(number, extents)) if extents else ()
+    first = memory[index]
     address = tirx.address_of(first)
     pointer = tirx.Var(f"p{number}", address.ty)
     statements.append(tirx.Bind(pointer, address))

@@ -10,6 +10,7 @@ from ..errors import GraphError
 from ..graph import Node, Shape
 from ..passes import Group, TypedGraph
 from .plan import STEP_CALLS, Plan
+from .program import Program
 
 Which = int | str | None
 """A kernel by the number of its group or by its name; None for all."""
@@ -60,12 +61,16 @@ def format_typed(graph: TypedGraph) -> str:
 
 
 def written(plan: Plan, group: Group, node: Node) -> str:
-    """Where a group's output goes, if that is not memory of its own: `into W1`, `over matmul_5`, else nothing."""
-    program, buffers = plan.program, plan.memory.buffer_of
+    """Where a group's output goes, if that is not memory of its own: `into W1`, `in stack_7`, `over matmul_5`, else
+    nothing."""
+    program, memory = plan.program, plan.memory
     if node in program.placed:
         return f"into {program.placed[node].name}"
+    if node in program.parts:
+        return f"in {program.parts[node].name}"
     for value in group.inputs:
-        if value in buffers and buffers[value] is buffers.get(node):
+        same = value in memory.buffer_of and memory.buffer_of[value] is memory.buffer_of.get(node)
+        if same and memory.offset(value) == memory.offset(node):
             return f"over {value.name}"
     return ""
 
@@ -73,7 +78,8 @@ def written(plan: Plan, group: Group, node: Node) -> str:
 def format_groups(plan: Plan) -> str:
     """A line a kernel in the order of running: number, kernel, kind, what it reads -> what it writes.
 
-    `into W1` is written straight into a parameter's memory, `over x` into that of an input which dies there.
+    `into W1` is written straight into a parameter's memory, `in x` where x puts it together with others, `over x`
+    into that of an input which dies there.
     """
     graph = plan.program.graph
     name = labels_of(graph)
@@ -108,11 +114,19 @@ def format_plan(plan: Plan) -> str:
     lines = [str(plan.memory)]
     if program.viewed:
         lines.append("views, which no kernel computes:")
-        lines += [f"  {node.name} is {source.name}" for node, source in program.viewed.items()]
+        lines += [f"  {node.name} is {source.name}{_from(program, node)}" for node, source in program.viewed.items()]
+    if program.parts:
+        lines.append("put together by those that compute their parts there:")
+        lines += [f"  {node.name}" for node in dict.fromkeys(program.parts.values())]
     if program.placed:
         lines.append("in the memory of a parameter:")
         lines += [f"  {node.name} in {parameter.name}" for node, parameter in program.placed.items()]
     return "\n".join(lines)
+
+
+def _from(program: Program, node: Node) -> str:
+    offset = program.aliases.offsets.get(node, 0)
+    return f" from byte {offset} on" if offset else ""
 
 
 def kernels_of(plan: Plan) -> list[tuple[Any, list[int]]]:

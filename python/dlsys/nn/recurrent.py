@@ -19,10 +19,12 @@ from ..autodiff import Node, Parameter
 from ..eager import known_shape, tensor
 from ..errors import GraphError, ShapeError
 from . import functional, init
+from .checks import checked_extent, checked_share
 from .module import Module
 
-State = tuple[Node, ...]
-"""What a step hands to the next: (h,), of an LSTM (h, c); (batch, hidden_size) each."""
+State = tuple[Any, ...]
+"""What a step hands to the next: (h,), of an LSTM (h, c); (batch, hidden_size) each, None before the first step for
+zeros, which take part in no product."""
 
 _NONLINEARITIES = {"tanh": ad.tanh_op, "relu": ad.relu_op}
 
@@ -53,8 +55,8 @@ class _Gates:
         products = [ad.matmul_op(x, weight, trans_B=True) for weight in self.weights_ih]
         return [p if b is None else p + b for p, b in zip(products, self.biases, strict=True)]
 
-    def _with_state(self, gate: int, part: Node, h: Node) -> Node:
-        return ad.matmul_op(h, self.weights_hh[gate], trans_B=True) + part
+    def _with_state(self, gate: int, part: Node, h: Node | None) -> Node:
+        return part if h is None else ad.matmul_op(h, self.weights_hh[gate], trans_B=True) + part
 
     def step(self, parts: Sequence[Node], state: State) -> State:
         """The next state, of the input's parts and the state."""
@@ -69,7 +71,8 @@ class _LSTMGates(_Gates):
     def step(self, parts: Sequence[Node], state: State) -> State:
         h, c = state
         i, f, g, o = (self._with_state(gate, part, h) for gate, part in enumerate(parts))
-        c = ad.sigmoid_op(f) * c + ad.sigmoid_op(i) * ad.tanh_op(g)
+        new = ad.sigmoid_op(i) * ad.tanh_op(g)
+        c = new if c is None else ad.sigmoid_op(f) * c + new
         return ad.sigmoid_op(o) * ad.tanh_op(c), c
 
 
@@ -88,6 +91,9 @@ class _GRUGates(_Gates):
         (h,) = state
         r = ad.sigmoid_op(self._with_state(0, parts[0], h))
         z = ad.sigmoid_op(self._with_state(1, parts[1], h))
+        if h is None:
+            n = ad.tanh_op(parts[2] if self.bias_hn is None else parts[2] + r * self.bias_hn)
+            return (n - z * n,)
         hn = ad.matmul_op(h, self.weights_hh[2], trans_B=True)
         n = ad.tanh_op(parts[2] + r * (hn if self.bias_hn is None else hn + self.bias_hn))
         return (n + z * (h - n),)
@@ -104,12 +110,7 @@ def _weights(gates: int, inputs: int, hidden: int, bias: bool, dtype: str) -> di
     }
 
 
-def _zeros(shape: tuple[int, ...], dtype: str) -> Parameter:
-    """A state to start with; data, so that the first step is as all others."""
-    return Parameter(np.zeros(shape, dtype), "zero_state", requires_grad=False)
-
-
-def _given(owner: str, hx: Any, states: int) -> list[Node]:
+def _given(owner: str, hx: Any, states: int) -> list[Any]:
     """The initial states as a list. Raises GraphError."""
     found = list(hx) if isinstance(hx, (tuple, list)) else [hx]
     found = [tensor(state) if isinstance(state, np.ndarray) else state for state in found]
@@ -126,21 +127,18 @@ class _Cell(Module):
     nonlinearity = "tanh"
 
     def _set(self, input_size: int, hidden_size: int, bias: bool, dtype: str) -> None:
-        self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
+        owner = type(self).__name__
+        self.input_size = input_size = checked_extent(owner, "input_size", input_size)
+        self.hidden_size = hidden_size = checked_extent(owner, "hidden_size", hidden_size)
+        self.bias = bias
         for name, value in _weights(self._gates.count, input_size, hidden_size, bias, dtype).items():
             setattr(self, name, value)
 
     def _next(self, x: Node, hx: Any) -> State:
         shape = known_shape(x)
         self.require(shape is None or (len(shape) in (1, 2) and shape[-1] == self.input_size), x)
-        if hx is not None:
-            states = _given(type(self).__name__, hx, self._gates.states)
-        elif shape is None:
-            owner = type(self).__name__
-            raise ShapeError(f"{owner}: without a state declare the shape of {x.name} (made at {x.location})")
-        else:
-            zeros = _zeros((*shape[:-1], self.hidden_size), self.weight_ih.dtype)
-            states = [zeros] * self._gates.states
+        count = self._gates.states
+        states = [None] * count if hx is None else _given(type(self).__name__, hx, count)
         weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
         gates = self._gates(weights, self.nonlinearity)
         return gates.step(gates.of_input(x), tuple(states))
@@ -202,27 +200,6 @@ def _known(nonlinearity: str) -> str:
     return nonlinearity
 
 
-def _chunk(length: int) -> int:
-    """A number of steps near the root of the length, a divisor of it where one is near."""
-    root = max(round(math.sqrt(length)), 1)
-    near = [k for k in range(max(root // 2, 1), 2 * root + 1) if length % k == 0]
-    return min(near, key=lambda k: abs(k - root), default=root)
-
-
-def _taken_apart(x: Node, length: int) -> list[Node]:
-    """x[0], x[1], ..., by chunks: the gradients of `length` slices of x would each be as large as x, and each slice a
-    kernel of its own."""
-    size = _chunk(length)
-    chunks = [(x[start : start + size], min(size, length - start)) for start in range(0, length, size)]
-    return [chunk[i] for chunk, steps in chunks for i in range(steps)]
-
-
-def _put_together(steps: Sequence[Node]) -> Node:
-    """The steps along a new first axis, by chunks, see `_taken_apart`."""
-    size = _chunk(len(steps))
-    return ad.concatenate_op([ad.stack_op(steps[i : i + size]) for i in range(0, len(steps), size)])
-
-
 class _Recurrent(Module):
     """Layers of one cell, each over all steps of the layer below."""
 
@@ -240,12 +217,11 @@ class _Recurrent(Module):
         bidirectional: bool = False,
         dtype: str = "float32",
     ) -> None:
-        if num_layers < 1:
-            raise GraphError(f"{type(self).__name__}: num_layers must be 1 or more, not {num_layers}")
-        if not 0 <= dropout <= 1:
-            raise GraphError(f"{type(self).__name__}: dropout must be a probability, not {dropout}")
-        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
-        self.bias, self.batch_first, self.dropout = bias, batch_first, float(dropout)
+        owner = type(self).__name__
+        self.input_size = input_size = checked_extent(owner, "input_size", input_size)
+        self.hidden_size = hidden_size = checked_extent(owner, "hidden_size", hidden_size)
+        self.num_layers = num_layers = checked_extent(owner, "num_layers", num_layers)
+        self.bias, self.batch_first, self.dropout = bias, batch_first, checked_share(owner, "dropout", dropout)
         self.bidirectional = bidirectional
         self._suffixes = ["", "_reverse"] if bidirectional else [""]
         for layer in range(num_layers):
@@ -288,8 +264,7 @@ class _Recurrent(Module):
         """The initial state of each layer and direction."""
         count = self.num_layers * len(self._suffixes)
         if hx is None:
-            zeros = _zeros((batch, self.hidden_size), self.weight_ih_l0.dtype)
-            return [(zeros,) * self._gates.states] * count
+            return [(None,) * self._gates.states] * count
         given = _given(type(self).__name__, hx, self._gates.states)
         needed = (count, batch, self.hidden_size) if batched else (count, self.hidden_size)
         for state in given:
@@ -310,13 +285,13 @@ class _Recurrent(Module):
             directions = []
             for suffix in self._suffixes:
                 gates = self._layer(layer, suffix)
-                parts = list(zip(*(_taken_apart(part, length) for part in gates.of_input(x)), strict=True))
+                parts = list(zip(*([part[i] for i in range(length)] for part in gates.of_input(x)), strict=True))
                 state, steps = start[len(last)], []
                 for part in reversed(parts) if suffix else parts:
                     state = gates.step(part, state)
                     steps.append(state[0])
                 last.append(state)
-                directions.append(_put_together(steps[::-1] if suffix else steps))
+                directions.append(ad.stack_op(steps[::-1] if suffix else steps))
             x = directions[0] if len(directions) == 1 else ad.concatenate_op(directions, 2)
         return x, last
 

@@ -76,7 +76,7 @@ class Concatenate(Op):
         return np.concatenate(inputs, axis=node.attrs["axis"])
 
 
-def _part_start(node: Node, whole: Shape, before: Shape, part: Shape) -> tuple[int, int]:
+def part_start(node: Node, whole: Shape, before: Shape, part: Shape) -> tuple[int, int]:
     """The axis of a part of a concatenation, and where along it the part begins. Raises ShapeError."""
     axis = _axis(node, len(whole))
     if (
@@ -102,7 +102,7 @@ class ConcatPart(Op):
     shape_only = (1, 2)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        _part_start(node, *input_shapes)
+        part_start(node, *input_shapes)
         return input_shapes[2]
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
@@ -110,14 +110,14 @@ class ConcatPart(Op):
         return [ConcatPartGradient.make([output_grad, before, whole], node.attrs), None, None]
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        axis, start = _part_start(node, *(compute.shape_of(x) for x in inputs))
+        axis, start = part_start(node, *(compute.shape_of(x) for x in inputs))
         rank = len(shape)
         starts = tuple(start if a == axis else 0 for a in range(rank))
         return compute.strided_slice(inputs[0], starts, (1,) * rank, tuple(range(rank)), shape)
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         whole, _, like = inputs
-        axis, start = _part_start(node, *(x.shape for x in inputs))
+        axis, start = part_start(node, *(x.shape for x in inputs))
         return np.array(whole[_at(axis, start, like.shape[axis])], order="C")
 
 
@@ -132,7 +132,7 @@ class ConcatPartGradient(Op):
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         part, before, whole = input_shapes
-        _part_start(node, whole, before, part)
+        part_start(node, whole, before, part)
         return whole
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
@@ -141,13 +141,13 @@ class ConcatPartGradient(Op):
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
         own = compute.shape_of(inputs[0])
-        axis, start = _part_start(node, shape, compute.shape_of(inputs[1]), own)
+        axis, start = part_start(node, shape, compute.shape_of(inputs[1]), own)
         starts = [start if a == axis else 0 for a in range(len(shape))]
         return compute.strided_place(inputs[0], shape, own, starts, (1,) * len(shape))
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         part, before, like = inputs
-        axis, start = _part_start(node, like.shape, before.shape, part.shape)
+        axis, start = part_start(node, like.shape, before.shape, part.shape)
         result = np.zeros(like.shape, part.dtype)
         result[_at(axis, start, part.shape[axis])] = part
         return result

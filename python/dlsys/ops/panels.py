@@ -24,6 +24,8 @@ class PackPanels(Op):
         if len(input_shapes[0]) != 2:
             raise shape_error(node, f"the input must be a matrix, not {input_shapes[0]}")
         k, n = input_shapes[0][::-1] if node.attrs["trans"] else input_shapes[0]
+        if n != node.attrs["n"]:
+            raise shape_error(node, f"the matrix {input_shapes[0]} has {n} columns, not {node.attrs['n']}")
         return (-(-n // node.attrs["width"]), k, node.attrs["width"])
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:

@@ -22,7 +22,7 @@ Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class _Region:
+class Region:
     """What a key reads of an array: of each axis `counts` elements at starts + steps * i, and the result's shape, whose
     axis k is the array's axis `axes[k]`, or new where that is None."""
 
@@ -32,8 +32,19 @@ class _Region:
     axes: tuple[int | None, ...]
     shape: Shape
 
+    def run(self, shape: Shape) -> int | None:
+        """The number of the first element read of an array of `shape`, in row-major order, where those read lie one
+        behind another; else None."""
+        first, whole = 0, False
+        for extent, count, start, step in zip(shape, self.counts, self.starts, self.steps, strict=True):
+            if (count > 1 and step != 1) or (whole and count != extent):
+                return None
+            first = first * extent + start
+            whole = whole or count > 1  # behind an axis of which several indices are read, all is read
+        return first
 
-def _region(node: Node, shape: Shape) -> _Region:
+
+def region_of(node: Node, shape: Shape) -> Region:
     """The region of an array of `shape` that the node's key means. Raises ShapeError."""
     key: Key = node.attrs["key"]
     taken = sum(item is not None and item is not Ellipsis for item in key)
@@ -60,7 +71,7 @@ def _region(node: Node, shape: Shape) -> _Region:
             axes.append(axis)
             reads.append(_extent_read(node, item, axis, shape))
     counts, starts, steps = (tuple(read[i] for read in reads) for i in range(3))
-    return _Region(counts, starts, steps, tuple(axes), tuple(1 if a is None else counts[a] for a in axes))
+    return Region(counts, starts, steps, tuple(axes), tuple(1 if a is None else counts[a] for a in axes))
 
 
 def _extent_read(node: Node, item: tuple[Any, ...], axis: int, shape: Shape) -> tuple[int, int, int]:
@@ -75,7 +86,7 @@ def _extent_read(node: Node, item: tuple[Any, ...], axis: int, shape: Shape) -> 
     return (len(found), found.start, found.step) if len(found) else (0, 0, 1)
 
 
-def _indices(region: _Region) -> tuple[Any, ...]:
+def _indices(region: Region) -> tuple[Any, ...]:
     """The region as NumPy's index of the whole array, without dropped and new axes."""
     return tuple(
         slice(start, start + count * step if start + count * step >= 0 else None, step)
@@ -91,17 +102,17 @@ class Slice(Op):
     dtypes = DTYPES
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        return _region(node, input_shapes[0]).shape
+        return region_of(node, input_shapes[0]).shape
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [SliceGradient.make([output_grad, node.inputs[0]], node.attrs)]
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        region = _region(node, compute.shape_of(inputs[0]))
+        region = region_of(node, compute.shape_of(inputs[0]))
         return compute.strided_slice(inputs[0], region.starts, region.steps, region.axes, shape)
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        region = _region(node, inputs[0].shape)
+        region = region_of(node, inputs[0].shape)
         return np.array(inputs[0][_indices(region)], order="C").reshape(region.shape)
 
 
@@ -115,7 +126,7 @@ class SliceGradient(Op):
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         grad, like = input_shapes
-        sliced = _region(node, like).shape
+        sliced = region_of(node, like).shape
         if grad != sliced:
             raise shape_error(node, f"the gradient has shape {grad}, the slice of {like} {sliced}")
         return like
@@ -124,11 +135,11 @@ class SliceGradient(Op):
         return [Slice.make([output_grad], node.attrs), None]
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        region = _region(node, shape)
+        region = region_of(node, shape)
         return compute.strided_place(inputs[0], shape, region.counts, region.starts, region.steps)
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        region = _region(node, inputs[1].shape)
+        region = region_of(node, inputs[1].shape)
         result = np.zeros(inputs[1].shape, inputs[0].dtype)
         result[_indices(region)] = inputs[0].reshape(region.counts)
         return result
@@ -255,6 +266,11 @@ def slice_op(x: Node, key: Any) -> Node:
     if found.count(Ellipsis) > 1:
         raise GraphError("slice: an index has one ellipsis at most")
     return Slice.make([x], {"key": found})
+
+
+def slice_gradient_op(grad: Node, like: Node, key: Any) -> Node:
+    """Zeros of like's shape, with `grad` where `slice_op` by the same key reads. Raises GraphError."""
+    return SliceGradient.make([grad, like], slice_op(like, key).attrs)
 
 
 def _key_item(item: Any) -> Any:

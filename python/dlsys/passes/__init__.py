@@ -12,9 +12,12 @@ from .cse import merge
 from .dead import drop_dead
 from .fold import fold
 from .fuse import Group, fuse, ordered, single_groups
+from .joins import share_joins
 from .pack import Columns, pack
 from .shapes import hold_shapes
 from .simplify import simplify
+from .slices import join_slices
+from .sums import join_sums
 
 __all__ = [
     "NAMES",
@@ -39,6 +42,9 @@ PASSES: dict[str, Pass] = {
     "shapes": hold_shapes,
     "fold": fold,
     "simplify": simplify,
+    "slices": join_slices,
+    "sums": join_sums,
+    "joins": share_joins,
     "cse": merge,
     "dead": drop_dead,
 }

@@ -13,7 +13,7 @@ Rule = Callable[[Node, "TypedGraph"], "Node | None"]
 """What a node, whose inputs are rewritten already, is replaced by; None leaves it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TypedGraph:
     """What one run computes. Passes take one and return another; nodes are never changed.
 
@@ -71,13 +71,14 @@ def value_inputs(node: Node) -> list[Node]:
     return list(dict.fromkeys(value for i, value in enumerate(node.inputs) if i not in shape_only))
 
 
-def rewrite(graph: TypedGraph, rule: Rule) -> TypedGraph:
+def rewrite(graph: TypedGraph, rule: Rule, origins: dict[Node, Node] | None = None) -> TypedGraph:
     """The graph with `rule` applied to every node, inputs first, until it no longer applies there.
 
     A node with a replaced input is made anew, with its name and source line; then the rule sees it. A rule builds its
     replacement from the node's inputs by the public functions of `ops`, without the node itself; a node that it returns
     unchanged, or an input, is as good. New nodes say the source line of the node that they replace, and the rule sees
-    them as well. What the rule asks of the graph but types (`nodes`, `uses`) is as it was before.
+    them as well. What the rule asks of the graph but types (`nodes`, `uses`) is as it was before; `origins`, if given,
+    is filled with the node that stood there before for each that is made anew.
     """
     shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
     typed = replace(graph, shapes=shapes, dtypes=dtypes)
@@ -108,9 +109,13 @@ def rewrite(graph: TypedGraph, rule: Rule) -> TypedGraph:
             node = Node(old.op, [now.get(value, value) for value in old.inputs], old.attrs, old.name)
             node.location = old.location
             shapes[node], dtypes[node] = shapes[old], dtypes[old]
+            if origins is not None:
+                origins[node] = old
         node = settle(node, old)
         if node is not old:
             now[old] = node
+            if origins is not None:
+                origins.setdefault(node, old)
     if not now:
         return graph
     return replace(

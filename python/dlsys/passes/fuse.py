@@ -15,6 +15,10 @@ What is not stored is computed where it is read, so a node joins only where its 
 they are computed: nothing is computed twice. A node of a smaller shape (a bias times two) stays outside, its value
 being read many times, except a constant, which costs nothing.
 
+Behind a small product whose readers are pointwise nothing is fused: they read it from the cache, in a row.
+What a kernel only computes for later ones, of one value that is stored anyway, it does not compute: they do. So the
+derivative of a gate is no array that is kept from the forward step to the backward one.
+
 Code is not written twice too often either. The schedules put a value's formula in the place of each of its uses, and
 TVM does so within the formula of exp, tanh and their like, which use their argument many times: two of them nested
 compile for seconds. So what a kernel writes as one expression, up to what it stores or sums, has at most MOST_LENGTH
@@ -26,7 +30,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import insort
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable
 
 from ..graph import FLOATS, Node, Shape
 from .base import TypedGraph, value_inputs
@@ -50,6 +54,7 @@ __all__ = ["Group", "fuse", "ordered", "single_groups"]
 
 MOST_NODES = 48  # of a group: compile time grows with it, and what is saved does not
 MOST_ARRAYS = 24  # read and written by a group
+CACHED = range(1024, 16 * 1024)  # elements of a product that is read from a cache, and slower with tiles than in a row
 SIBLINGS = 16  # readers of one value that are looked at
 WINDOW = 2000  # nodes looked at to make sure that no path leaves a group and comes back; beyond, one may
 
@@ -63,6 +68,9 @@ def fuse(graph: TypedGraph, views: frozenset[Node] = frozenset()) -> list[Group]
     for node in graph.nodes:
         if node.op.contraction:
             fusion.grow_epilogue(node, "contraction")
+    for node in graph.nodes:
+        if node.op.contraction:
+            fusion.leave_epilogue(node)
     for node in graph.nodes:
         if is_sum(node) and not is_row_wise(node, graph):
             fusion.grow_reduction(node)
@@ -104,7 +112,7 @@ class _Fusion:
     def _members(self, nodes: Iterable[Node] = ()) -> Members:
         return Members(nodes, self.consumers, self.roots)
 
-    def _is_short(self, members: Members, stored: Container[Node] = ()) -> bool:
+    def _is_short(self, members: Members, stored: Iterable[Node] = ()) -> bool:
         return longest(sorted(members.nodes, key=self.index.__getitem__), stored) <= MOST_LENGTH
 
     def _epilogue(self, start: Members, anchor: Node, shape: Shape) -> Members:
@@ -153,6 +161,22 @@ class _Fusion:
             shape = self.graph.shapes[anchor]
             members = self._epilogue(self._members([anchor]), anchor, shape)
             self._make(self._with_producers(members, shape).nodes, kind)
+
+    def leave_epilogue(self, anchor: Node) -> None:
+        """Takes what comes behind a product away from it, if it is better done by a pointwise kernel that reads it: the
+        product is small and still in the cache then, and what else is read lies in a row for that kernel, as not for
+        tiles."""
+        kind = self.kinds[id(self.group_of[anchor])]
+        members = self._members(self.group_of[anchor])
+        (last,) = members.leaving if len(members.leaving) == 1 else (None,)
+        if last is None or len(members) == 1 or last in self.roots or self.graph.size(last) not in CACHED:
+            return
+        readers = self.consumers[last]
+        long = len(readers) == 1 and not self._is_short(members.with_node(readers[0]))
+        if readers and not long and all(self._takes(user, last) for user in readers):
+            for node in members.nodes:
+                del self.group_of[node]
+            self._make([anchor], kind)
 
     def grow_reduction(self, anchor: Node) -> None:
         """What is pointwise before a sum and read by nothing else, the sum, and what is pointwise behind it."""
@@ -262,7 +286,13 @@ class _Fusion:
                 near.remove(found)
                 members.add(found[1])
                 look_around(found[1])
-        self._make(members.nodes, kind)
+        needed = members.needed(anchor, self.index, self._takes) if kind == "pointwise" else members.nodes
+        self._make(needed, kind)
+
+    def _takes(self, user: Node, node: Node) -> bool:
+        """Whether the user's kernel could compute the node as well."""
+        shape = self.graph.shapes
+        return self._free(user) and is_pointwise(user) and shape[user] == shape[node]
 
     def _between(self, node: Node, members: set[Node]) -> Node | None:
         """A node on a path outside between the members and the node, in either direction; None if there is none, and
@@ -343,15 +373,20 @@ class _Fusion:
         return single_groups(self.graph, self.views)
 
     def _computed(self, value: Node) -> list[Node]:
-        """The node of a group whose memory `value` is; none if it was fed."""
-        while value in self.views:
-            value = value.inputs[0]
-        return [value] if value in self.group_of else []
+        """The nodes of groups in whose memory `value` lies; none if it was fed."""
+        found, stack = [], [value]
+        while stack:
+            node = stack.pop()
+            if node in self.views:
+                stack += value_inputs(node)
+            elif node in self.group_of:
+                found.append(node)
+        return found
 
     def _group(self, members: list[Node]) -> Group:
         inside = set(members)
         read = dict.fromkeys(v for node in members for v in value_inputs(node) if v not in inside)
-        constants = [v for v in read if is_constant(v) and v in self.index]
+        constants = {v: None for v in read if is_constant(v) and v in self.index}
         inputs = tuple(v for v in read if v not in constants)
         border = self._members(members)
         outputs = tuple(node for node in members if node in border.leaving)

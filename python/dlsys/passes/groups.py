@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 from ..graph import Node, Shape
 from .base import TypedGraph, value_inputs
 
-COSTLY = frozenset({"elu", "erf", "exp", "expm1", "log", "log1p", "sigmoid", "softplus", "tanh"})
+COSTLY = frozenset({"elu", "erf", "exp", "expm1", "floor_divide", "log", "log1p", "sigmoid", "softplus", "tanh"})
 """Pointwise operators whose formula uses its argument many times (test_plan_time.py counts)."""
 
 READS = 16  # of its argument by a costly operator, counted low
 MOST_LENGTH = READS**2  # of an expression, so that no costly operator's argument has another in it
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Group:
     """Nodes that one kernel computes.
 
@@ -56,7 +56,8 @@ class Group:
         for node in reversed(self.nodes):
             if node in before:
                 before.update(value_inputs(node))
-        return [value for value in self.inputs if value not in self.other and value not in before]
+        before.update(self.other)
+        return [value for value in self.inputs if value not in before]
 
 
 def single_groups(graph: TypedGraph, views: frozenset[Node] = frozenset()) -> list[Group]:
@@ -142,16 +143,17 @@ def length(node: Node, written: dict[Node, int]) -> int:
     return 1 + (READS if node.op.name in COSTLY else 1) * total
 
 
-def longest(nodes: Iterable[Node], stored: Container[Node] = ()) -> int:
+def longest(nodes: Iterable[Node], stored: Iterable[Node] = ()) -> int:
     """The largest length of the pointwise nodes, which must come inputs first, where only what is `stored` is read and
     all else is written out."""
     written: dict[Node, int] = {}
+    kept = set(stored)
     most = 0
     for node in nodes:
         if is_pointwise(node):
             own = length(node, written)
             most = max(most, own)
-            if node not in stored:
+            if node not in kept:
                 written[node] = own
     return most
 
@@ -202,6 +204,34 @@ class Members:
         self._outside[node] = outside
         if outside:
             self.leaving.add(node)
+
+    def needed(self, anchor: Node, index: dict[Node, int], takes: Callable[[Node, Node], bool]) -> set[Node]:
+        """The members but those that only later groups read and can as well compute, of one value that is stored in any
+        case: what a backward step computes of a forward step's values, and of nothing else, belongs to it. `takes` says
+        whether a user's kernel could compute a node as well."""
+        left = set(self.nodes)
+        backwards = sorted(left, key=index.__getitem__, reverse=True)
+        for i, node in enumerate(backwards):
+            users = self._consumers[node]
+            late = node is not anchor and node not in self._roots and users and left.isdisjoint(users)
+            if not late or not all(takes(user, node) for user in users):
+                continue
+            cone = {node}  # with what is computed for it alone
+            for other in backwards[i + 1 :]:
+                inside = other in left and other is not anchor and other not in self._roots
+                if inside and cone.issuperset(self._consumers[other]):
+                    cone.add(other)
+            values = {v for inner in cone for v in value_inputs(inner) if v not in cone and not is_constant(v)}
+            own = {value for user in users for value in value_inputs(user)}
+            if len(values - own) <= 1 and all(self._is_stored(value, left, cone) for value in values):
+                left -= cone
+        return left
+
+    def _is_stored(self, value: Node, left: set[Node], cone: set[Node]) -> bool:
+        """Whether the value is in memory also if the cone is none of those left."""
+        if value not in left or value in self._roots:
+            return True
+        return any(user not in left and user not in cone for user in self._consumers[value])
 
     @property
     def arrays(self) -> int:

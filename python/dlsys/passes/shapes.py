@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..graph import Node
-from ..ops import broadcast_shape_op, div_byconst_op, full_op, reducesum_op, reshape_op
+from ..ops import broadcast_shape_op, div_byconst_op, full_op, reducesum_op, reshape_op, slice_op
+from ..ops.joining import part_start
+from ..ops.slicing import slice_gradient_op
 from .base import TypedGraph, rewrite
 from .products import product_of_gradient
 
@@ -77,6 +79,21 @@ def _div_by_extent(node: Node, graph: TypedGraph) -> Node:
     return div_byconst_op(value, count)
 
 
+def _part_key(axis: int, start: int, extent: int) -> tuple[slice, ...]:
+    return (*(slice(None),) * axis, slice(start, start + extent))
+
+
+def _concat_part(node: Node, graph: TypedGraph) -> Node:
+    axis, start = part_start(node, *(graph.shapes[value] for value in node.inputs))
+    return slice_op(node.inputs[0], _part_key(axis, start, graph.shapes[node][axis]))
+
+
+def _concat_part_gradient(node: Node, graph: TypedGraph) -> Node:
+    part, before, whole = (graph.shapes[value] for value in node.inputs)
+    axis, start = part_start(node, whole, before, part)
+    return slice_gradient_op(node.inputs[0], node.inputs[2], _part_key(axis, start, part[axis]))
+
+
 def _matmul_gradient(node: Node, graph: TypedGraph) -> Node | None:
     found = product_of_gradient(node, graph)
     return _stand_in(node, graph) if found is None else found
@@ -90,7 +107,8 @@ def _stand_in(node: Node, graph: TypedGraph) -> Node | None:
         else value
         for i, value in enumerate(node.inputs)
     ]
-    return None if inputs == node.inputs else Node(node.op, inputs, node.attrs)
+    same = all(a is b for a, b in zip(inputs, node.inputs, strict=True))
+    return None if same else Node(node.op, inputs, node.attrs)
 
 
 _RULES: dict[str, Callable[[Node, TypedGraph], Node | None]] = {
@@ -100,6 +118,8 @@ _RULES: dict[str, Callable[[Node, TypedGraph], Node | None]] = {
     "reshape_like": _reshape_like,
     "broadcast_axes": _broadcast_axes,
     "sum_to_like": _sum_to_like,
+    "concat_part": _concat_part,
+    "concat_part_gradient": _concat_part_gradient,
     "div_by_extent": _div_by_extent,
     "matmul_gradient": _matmul_gradient,
 }

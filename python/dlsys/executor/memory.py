@@ -1,0 +1,170 @@
+"""Whose memory a value is: views of others, parts of what is put together, and what lies in a parameter."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from ..graph import Node
+from ..ops.slicing import region_of
+from ..passes import TypedGraph, value_inputs
+from ..passes.base import rewrite
+from ..passes.slices import JOINS, pieces
+
+_IDENTITY_AT_EQUAL_SHAPES = ("sum_to_like", "broadcastto")
+BOUNDARY = 4  # bytes: kernels take it that their arrays begin at a multiple
+LEAST_PART = (
+    4  # views that are together less than one part in so many of an array would keep it alive for little
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Aliases:
+    """The values that have no memory of their own.
+
+    Attributes:
+        viewed: the nodes that are no computation but a run of another node's elements, and that node.
+        parts: the values that are computed right where they lie in a concatenation, and that; it has no kernel.
+        offsets: where these begin in the other, in bytes; not there for 0.
+        placed: the values that are written straight into a parameter's memory, and that.
+    """
+
+    viewed: dict[Node, Node] = field(default_factory=dict)
+    parts: dict[Node, Node] = field(default_factory=dict)
+    offsets: dict[Node, int] = field(default_factory=dict)
+    placed: dict[Node, Node] = field(default_factory=dict)
+
+    @property
+    def uncomputed(self) -> frozenset[Node]:
+        """What no kernel computes."""
+        return frozenset((*self.viewed, *self.parts.values()))
+
+    def source(self, node: Node) -> Node:
+        """The node in whose memory this one lies: itself if in its own, the parameter if it is placed in one."""
+        while (other := self._next(node)) is not None:
+            node = other
+        return node
+
+    def offset(self, node: Node) -> int:
+        """Where it begins in its source, in bytes."""
+        total = 0
+        while (other := self._next(node)) is not None:
+            total += self.offsets.get(node, 0)
+            node = other
+        return total
+
+    @cached_property
+    def _joins(self) -> frozenset[Node]:
+        return frozenset(self.parts.values())
+
+    def _next(self, node: Node) -> Node | None:
+        for where in (self.viewed, self.parts, self.placed):
+            if node in where:
+                return where[node]
+        return None
+
+    def computed(self, node: Node) -> list[Node]:
+        """The nodes, of a kernel or fed, whose values are read by who reads this one."""
+        found, stack = [], [node]
+        while stack:
+            value = stack.pop()
+            if value in self.viewed:
+                stack.append(self.viewed[value])
+            elif value in self._joins:
+                stack += value_inputs(value)
+            else:
+                found.append(value)
+        return found
+
+
+def nbytes_of(node: Node, graph: TypedGraph) -> int:
+    """The size of a node's value."""
+    return math.prod(graph.shapes[node]) * np.dtype(graph.dtypes[node]).itemsize
+
+
+def with_own_constants(graph: TypedGraph) -> TypedGraph:
+    """The graph in which each concatenation puts together constants of its own, as they are cheap to make and a value
+    can be computed in one place only."""
+    made: set[Node] = set()
+
+    def rule(node: Node, typed: TypedGraph) -> Node | None:
+        constants = [value.op.name == "full" for value in node.inputs]
+        if node.op.name not in JOINS or node in made or not any(constants):
+            return None
+        inputs = [
+            Node(value.op, [], value.attrs) if own else value
+            for value, own in zip(node.inputs, constants, strict=True)
+        ]
+        made.add(found := Node(node.op, inputs, node.attrs))
+        return found
+
+    return rewrite(graph, rule)
+
+
+def find_aliases(graph: TypedGraph, with_offsets: bool) -> Aliases:
+    """Views, and with `with_offsets` also those that do not begin where the other does, and concatenations that take
+    no kernel."""
+    found = Aliases({node: node.inputs[0] for node in graph.nodes if _is_view(node, graph)})
+    if with_offsets:
+        _view_slices(graph, found)
+        _place_parts(graph, found)
+    return found
+
+
+def _is_view(node: Node, graph: TypedGraph) -> bool:
+    if node.op.is_view:
+        return True
+    same = node.op.name in _IDENTITY_AT_EQUAL_SHAPES
+    return same and graph.shapes[node.inputs[0]] == graph.shapes[node]
+
+
+def _view_slices(graph: TypedGraph, aliases: Aliases) -> None:
+    """Slices whose elements lie one behind another, but for the few of a large array."""
+    starts: dict[Node, int] = {}
+    seen: dict[Node, int] = {}  # bytes of views, by the array that they would keep alive
+    for node in graph.nodes:
+        if node.op.name == "slice" and graph.size(node):
+            (x,) = node.inputs
+            first = region_of(node, graph.shapes[x]).run(graph.shapes[x])
+            start = (first or 0) * np.dtype(graph.dtypes[node]).itemsize
+            if first is not None and start % BOUNDARY == 0:
+                starts[node] = start
+                source = aliases.source(x)
+                seen[source] = seen.get(source, 0) + nbytes_of(node, graph)
+    for node, start in starts.items():
+        source = aliases.source(node.inputs[0])
+        if source in graph.fed or seen.get(source, 0) * LEAST_PART >= nbytes_of(source, graph):
+            aliases.viewed[node] = node.inputs[0]
+            aliases.offsets[node] = start
+
+
+def _place_parts(graph: TypedGraph, aliases: Aliases) -> None:
+    """Concatenations of neighbours in memory whose inputs can all be computed there."""
+    taken = {value for _, value in graph.updates}  # to be written into parameters
+    for node in graph.nodes:
+        found = pieces(node, graph) if node.op.name in JOINS else None
+        if found is None or node in taken:
+            continue
+        size = np.dtype(graph.dtypes[node]).itemsize
+        own: dict[Node, int] = {}
+        for value, first in found:
+            value = _whole(value, graph, aliases)
+            free = (
+                value not in taken and value not in own and not (value in graph.fed or value in aliases.parts)
+            )
+            if not free or value in aliases.viewed or first * size % BOUNDARY or graph.size(value) == 0:
+                break
+            own[value] = first * size
+        else:
+            aliases.parts.update(dict.fromkeys(own, node))
+            aliases.offsets.update(own)
+
+
+def _whole(node: Node, graph: TypedGraph, aliases: Aliases) -> Node:
+    """The node of which this one is all the memory."""
+    while node in aliases.viewed and graph.size(aliases.viewed[node]) == graph.size(node):
+        node = aliases.viewed[node]
+    return node
