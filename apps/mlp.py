@@ -31,7 +31,7 @@ def network(dropout: float) -> nn.Module:
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", help="directory of MNIST's files (default: DLSYS_DATA, the cache, the mirrors)")
-    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--epochs", type=int, default=10, help="0 only evaluates")
     parser.add_argument("--batch-size", type=int, default=100)
     parser.add_argument("--lr", type=float, default=1e-3, help="Adam's step, that decays to 0 as a cosine")
     parser.add_argument("--dropout", type=float, default=0.2)
@@ -54,19 +54,23 @@ def main(options: argparse.Namespace) -> float:
     model = network(options.dropout)
     print(model)
     optimizer = optim.Adam(model.parameters(), lr=options.lr)
+    loss, metrics, validation = nn.CrossEntropyLoss(), {"accuracy": dl.accuracy}, DataLoader(valid, 1000)
     history = dl.fit(
         model,
-        nn.CrossEntropyLoss(),
+        loss,
         optimizer,
         DataLoader(train, options.batch_size, shuffle=True, seed=options.seed),
         epochs=options.epochs,
-        validation=DataLoader(valid, 1000),
-        metrics={"accuracy": dl.accuracy},
+        validation=validation,
+        metrics=metrics,
         schedule=optim.CosineAnnealingLR(optimizer, max(options.epochs, 1)),
         directory=options.directory,
         best="accuracy",
     )
-    accuracy = history.epochs[-1]["validation_accuracy"] if history.epochs else float("nan")
+    if history.epochs:
+        accuracy = history.epochs[-1]["validation_accuracy"]
+    else:  # --epochs 0
+        accuracy = dl.evaluate_on(model, loss, validation, metrics)["accuracy"]
     print(f"validation accuracy = {accuracy:.4f}")
     return accuracy
 

@@ -48,7 +48,7 @@ class ResNet9(nn.Module):
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", help="directory of the binary files (default: DLSYS_DATA, the cache, the mirror)")
-    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--epochs", type=int, default=20, help="0 only evaluates")
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--lr", type=float, default=1e-3, help="AdamW's step, that decays to 0 as a cosine")
     parser.add_argument("--weight-decay", type=float, default=1e-2)
@@ -71,9 +71,11 @@ def main(options: argparse.Namespace) -> dict[str, float]:
     model = ResNet9(len(train.classes))
     print(model)
     optimizer = optim.AdamW(model.parameters(), lr=options.lr, weight_decay=options.weight_decay)
+    loss, metrics = nn.CrossEntropyLoss(), {"accuracy": dl.accuracy}
+    validation = DataLoader(test, 500, transform=normalize)
     history = dl.fit(
         model,
-        nn.CrossEntropyLoss(),
+        loss,
         optimizer,
         DataLoader(
             train,
@@ -84,16 +86,20 @@ def main(options: argparse.Namespace) -> dict[str, float]:
             transform=Compose([*changes, normalize]),
         ),
         epochs=options.epochs,
-        validation=DataLoader(test, 500, transform=normalize),
-        metrics={"accuracy": dl.accuracy},
+        validation=validation,
+        metrics=metrics,
         schedule=optim.CosineAnnealingLR(optimizer, max(options.epochs, 1)),
         directory=options.directory,
         best="accuracy",
     )
-    last = history.epochs[-1] if history.epochs else {}
-    best = max((row["validation_accuracy"] for row in history.epochs), default=float("nan"))
-    print(f"training accuracy = {last.get('accuracy', float('nan')):.4f}, "
-          f"test accuracy = {last.get('validation_accuracy', float('nan')):.4f} (best {best:.4f})")  # fmt: skip
+    if not history.epochs:  # --epochs 0
+        found = dl.evaluate_on(model, loss, validation, metrics)
+        print(f"test accuracy = {found['accuracy']:.4f}")
+        return {f"validation_{name}": value for name, value in found.items()}
+    last = history.epochs[-1]
+    best = max(row["validation_accuracy"] for row in history.epochs)
+    print(f"training accuracy = {last['accuracy']:.4f}, "
+          f"test accuracy = {last['validation_accuracy']:.4f} (best {best:.4f})")  # fmt: skip
     return last
 
 

@@ -137,7 +137,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=("transformer", "lstm"), default="transformer")
     parser.add_argument("--data", help="a text, or tinyshakespeare's directory (default: DLSYS_DATA, cache, mirror)")
-    parser.add_argument("--steps", type=int, default=2000, help="of the optimizer, in all")
+    parser.add_argument("--steps", type=int, default=2000, help="of the optimizer, in all; 0 only evaluates")
     parser.add_argument("--every", type=int, default=250, help="steps between two validations")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--lr", type=float, default=2e-3, help="AdamW's step: warm-up, then a cosine to a tenth")
@@ -149,7 +149,11 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, help="of the kernels (default: all cores)")
     parser.add_argument("--directory", help="where to leave checkpoints, log and picture, and to go on from")
-    return parser.parse_args(given)
+    options = parser.parse_args(given)
+    for name, least in (("steps", 0), ("every", 1), ("words", 1), ("sample", 0)):
+        if getattr(options, name) < least:
+            parser.error(f"argument --{name}: must be {least} or more, not {getattr(options, name)}")
+    return options
 
 
 def main(options: argparse.Namespace) -> float:
@@ -190,14 +194,17 @@ def main(options: argparse.Namespace) -> float:
         flat_loss,
         optimizer,
         train,
-        epochs=max(1, round(options.steps / len(train))),
+        epochs=max(1, round(options.steps / len(train))) if options.steps else 0,
         validation=valid,
         schedule=optim.LambdaLR(optimizer, rate),
         schedule_each="step",
         clip_norm=1.0,
         directory=options.directory,
     )
-    nats = history.epochs[-1]["validation_loss"]
+    if history.epochs:
+        nats = history.epochs[-1]["validation_loss"]
+    else:  # --steps 0
+        nats = dl.evaluate_on(model, flat_loss, valid)["loss"]
     if options.sample:
         print(decode(sample(model, start, options.sample, options.temperature, options.seed)))
     print(f"held-out loss = {nats:.4f} nats a token (perplexity {math.exp(nats):.2f})")

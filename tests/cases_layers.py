@@ -137,6 +137,12 @@ POOLS: list[tuple[Shape, Any, Any, Any]] = [
     ((1, 2, 1, 1), 1, 1, 0),
     ((0, 2, 4, 4), 2, 2, 0),
 ]
+# images, kernel, stride, padding, and the extents of what `ceil_mode` makes of them
+CEILED: list[tuple[Shape, Any, Any, Any, Shape]] = [
+    ((1, 2, 6, 5), 2, 2, 0, (3, 3)),
+    ((2, 1, 7, 6), 3, 2, 1, (4, 4)),
+    ((1, 1, 8, 8), (5, 4), (4, 3), (2, 1), (3, 3)),
+]
 ADAPTIVE: list[tuple[Shape, tuple[int, int]]] = [
     ((2, 2, 6, 4), (3, 2)),
     ((1, 2, 7, 5), (3, 4)),
@@ -157,7 +163,9 @@ def _max_pool(op: type[Op], of: Callable[[Shape, Shape], tuple[Shape, ...]]) -> 
         attrs = ops.max_pool2d_op(ops.Variable("x"), *window).attrs
         build = lambda *v, a=attrs: op.make(v, a)  # noqa: E731
         cases.append(Case(build, of(images, pooled(images, *window))))
-    return cases
+    nodes = [(x, out, ops.max_pool2d_op(ops.Variable("x"), *window, True)) for x, *window, out in CEILED]
+    nodes += [(x, size, ops.adaptive_max_pool2d_op(ops.Variable("x"), size)) for x, size in ADAPTIVE]
+    return cases + [Case(lambda *v, a=n.attrs: op.make(v, a), of(x, (*x[:2], *out))) for x, out, n in nodes]
 
 
 def _avg_pool(op: type[Op], of: Callable[[Shape, Shape], tuple[Shape, ...]]) -> list[Case]:
@@ -165,6 +173,9 @@ def _avg_pool(op: type[Op], of: Callable[[Shape, Shape], tuple[Shape, ...]]) -> 
     for images, *window in POOLS:
         node = ops.avg_pool2d_op(ops.Variable("x"), *window, count_include_pad=len(found) % 2 == 0)
         found.append((images, pooled(images, *window), node))
+    for images, *window, out in CEILED:
+        node = ops.avg_pool2d_op(ops.Variable("x"), *window, len(found) % 2 == 0, ceil_mode=True)
+        found.append((images, (*images[:2], *out), node))
     for images, size in ADAPTIVE:
         found.append((images, (*images[:2], *size), ops.adaptive_avg_pool2d_op(ops.Variable("x"), size)))
     return [Case(lambda *v, a=n.attrs: op.make(v, a), of(images, out)) for images, out, n in found]

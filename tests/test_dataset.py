@@ -169,6 +169,8 @@ def test_fast_path_and_items_agree():
     assert squares["square"].tolist() == [0.0, 1.0, 4.0] and squares["index"].dtype == np.int64
     own = DataLoader(Squares(), 3, collate=lambda samples: [sample["index"] for sample in samples])
     assert list(own) == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]
+    assert list(DataLoader(Squares(), 3, collate_fn=own.collate, num_workers=2, pin_memory=True)) == list(own)
+    assert "two names" in error_of(DataArgumentError, DataLoader, DATA, collate=len, collate_fn=len)
 
 
 def test_prefetch_stays_within_its_bound():

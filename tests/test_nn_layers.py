@@ -348,7 +348,7 @@ def test_wrong_settings_are_refused() -> None:
         ("output_size", nn.AdaptiveAvgPool2d, (0,), {}),
         ("normalized_shape", nn.LayerNorm, ((),), {}),
         ("4 groups", nn.GroupNorm, (4, 6), {}),
-        ("weight must be None", nn.CrossEntropyLoss, (np.ones(3),), {}),
+        ("weight must be (C,)", nn.CrossEntropyLoss, (np.ones((3, 1)),), {}),
         ("reduction", nn.MSELoss, ("average",), {}),
     ):
         assert words in error_of(GraphError, kind, *args, **kwargs), words

@@ -14,7 +14,7 @@ from helpers import error_of, evaluate
 from test_optim import the_torch
 
 
-def schedules(module: Any) -> list[Callable[[Any], Any]]:
+def schedules(module: Any, **no_momentum: Any) -> list[Callable[[Any], Any]]:
     """Makers of the same schedules of dlsys.optim and of torch.optim.lr_scheduler."""
     return [
         lambda opt: module.LambdaLR(opt, lambda epoch: 1 / (1 + epoch)),
@@ -26,6 +26,17 @@ def schedules(module: Any) -> list[Callable[[Any], Any]]:
         lambda opt: module.LinearLR(opt, start_factor=0.01, end_factor=0.5, total_iters=12),
         lambda opt: module.CosineAnnealingLR(opt, T_max=30),
         lambda opt: module.CosineAnnealingLR(opt, T_max=10, eta_min=0.01),
+        lambda opt: module.LambdaLR(opt, [lambda epoch: 0.9**epoch, lambda epoch: 1 + epoch]),
+        lambda opt: module.MultiStepLR(opt, [20, 5, 20, 33], gamma=0.3),
+        lambda opt: module.ExponentialLR(opt, 0.95),
+        lambda opt: module.PolynomialLR(opt, total_iters=30, power=1.7),
+        lambda opt: module.CosineAnnealingWarmRestarts(opt, 7),
+        lambda opt: module.CosineAnnealingWarmRestarts(opt, 4, T_mult=2, eta_min=0.02),
+        lambda opt: module.OneCycleLR(opt, 2.0, total_steps=50, **no_momentum),
+        lambda opt: module.OneCycleLR(
+            opt, [2.0, 0.1], None, 5, 11, anneal_strategy="linear", three_phase=True, **no_momentum
+        ),
+        lambda opt: module.OneCycleLR(opt, 1.0, 60, pct_start=0.2, div_factor=5, final_div_factor=99, **no_momentum),
         lambda opt: module.SequentialLR(
             opt,
             [module.LinearLR(opt, start_factor=0.1, total_iters=8), module.CosineAnnealingLR(opt, T_max=20)],
@@ -41,12 +52,14 @@ def schedules(module: Any) -> list[Callable[[Any], Any]]:
 
 def test_schedules_follow_torch() -> None:
     torch = the_torch()
-    for ours, theirs in zip(schedules(optim), schedules(torch.optim.lr_scheduler), strict=True):
+    fixed = {"cycle_momentum": False}
+    pairs = zip(schedules(optim.lr_scheduler, **fixed), schedules(torch.optim.lr_scheduler, **fixed), strict=True)
+    for ours, theirs in pairs:
         opt = optim.SGD([{"params": ad.Parameter([1.0])}, {"params": ad.Parameter([2.0]), "lr": 0.3}], lr=1.5)
         tensors = [torch.zeros(1, requires_grad=True) for _ in range(2)]
         reference = torch.optim.SGD([{"params": tensors[:1]}, {"params": tensors[1:], "lr": 0.3}], lr=1.5)
         schedule, expected = ours(opt), theirs(reference)
-        for _ in range(45):
+        for _ in range(50):
             found = [group.lr for group in opt.groups]
             assert found == schedule.get_last_lr()
             np.testing.assert_allclose(
@@ -55,6 +68,79 @@ def test_schedules_follow_torch() -> None:
             reference.step()
             schedule.step()
             expected.step()
+
+
+def test_plateaus_follow_torch() -> None:
+    torch = the_torch()
+    rng = np.random.default_rng(0)
+    metrics = np.concatenate([np.linspace(2, 1, 15), np.ones(35)]) + 0.08 * rng.standard_normal(50)
+    for kwargs in (
+        {"patience": 2},
+        {"mode": "max", "factor": 0.5, "patience": 1, "cooldown": 3},
+        {"patience": 0, "threshold": 0.1, "threshold_mode": "abs", "min_lr": [0.02, 0.001]},
+        {"mode": "max", "patience": 3, "threshold": 0.05, "threshold_mode": "abs", "min_lr": 0.01, "eps": 0.005},
+    ):
+        opt = optim.SGD([{"params": ad.Parameter([1.0])}, {"params": ad.Parameter([2.0]), "lr": 0.3}], lr=1.5)
+        tensors = [torch.zeros(1, requires_grad=True) for _ in range(2)]
+        reference = torch.optim.SGD([{"params": tensors[:1]}, {"params": tensors[1:], "lr": 0.3}], lr=1.5)
+        schedule = optim.ReduceLROnPlateau(opt, **kwargs)  # type: ignore[arg-type]
+        expected = torch.optim.lr_scheduler.ReduceLROnPlateau(reference, **kwargs)
+        for i, metric in enumerate(metrics):
+            schedule.step(metric)
+            expected.step(metric)
+            np.testing.assert_allclose(schedule.get_last_lr(), expected.get_last_lr(), rtol=1e-12)
+            if i == 20:  # goes on in another process
+                state, again = schedule.state_dict(), optim.ReduceLROnPlateau(opt, **kwargs)  # type: ignore[arg-type]
+                opt.lr = 7.0
+                again.load_state_dict(state)
+                schedule = again
+        assert schedule.get_last_lr()[0] < 1.5
+
+
+def test_one_cycle_moves_the_momentum_too_and_compiles_once() -> None:
+    torch = the_torch()
+    rng = np.random.default_rng(2)
+    start, gradients = rng.standard_normal(4), rng.standard_normal((25, 4))
+    for name, options, more in (
+        ("SGD", {"momentum": 0.9}, {}),
+        ("SGD", {}, {"three_phase": True, "anneal_strategy": "linear", "base_momentum": 0.2}),
+        ("Adam", {"weight_decay": 0.1}, {"max_momentum": [0.97]}),
+        ("RMSprop", {"momentum": 0.5}, {}),
+    ):
+        tensor, parameter = torch.tensor(start, requires_grad=True), ad.Parameter(start)
+        g = ad.Variable("g", (4,), "float64")
+        reference, opt = getattr(torch.optim, name)([tensor], **options), getattr(optim, name)([parameter], **options)
+        expected = torch.optim.lr_scheduler.OneCycleLR(reference, 0.05, 26, **more)
+        schedule = optim.OneCycleLR(opt, 0.05, 26, **more)
+        executor = ad.Executor([opt.update([g])], "cpu" if name == "Adam" else "numpy")
+        for step, gradient in enumerate(gradients):
+            tensor.grad = torch.tensor(gradient)
+            reference.step()
+            executor.run({g: gradient})
+            np.testing.assert_allclose(parameter.value, tensor.detach().numpy(), rtol=1e-9, err_msg=f"{name}, {step}")
+            expected.step()
+            schedule.step()
+            for key in ("lr", "betas" if name == "Adam" else "momentum"):
+                np.testing.assert_allclose(opt.param_groups[0][key], reference.param_groups[0][key], rtol=1e-9)
+        assert executor.compilations == (name == "Adam")
+
+
+def test_a_schedule_begins_later_and_steps_to_between_epochs() -> None:
+    torch = the_torch()
+    opt, tensor = optim.SGD([ad.Parameter([1.0])], lr=1.5), torch.zeros(1, requires_grad=True)
+    reference = torch.optim.SGD([{"params": tensor, "initial_lr": 1.5}], lr=1.5)
+    expected = torch.optim.lr_scheduler.LinearLR(reference, 0.1, total_iters=10, last_epoch=0)
+    assert np.isclose(optim.LinearLR(opt, 0.1, total_iters=10, last_epoch=3).get_last_lr()[0], 1.5 * (0.1 + 0.9 * 0.4))
+    assert optim.LinearLR(opt, 0.1, total_iters=10, last_epoch=0).last_epoch == expected.last_epoch == 1
+    restarts = optim.CosineAnnealingWarmRestarts(opt, 4, 2)
+    expected = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(reference, 4, 2)
+    for epoch in (0.3, 3.5, 4.25, 11.75, 12.5, 2.0):
+        restarts.step(epoch)
+        expected.step(epoch)
+        np.testing.assert_allclose(opt.lr, reference.param_groups[0]["lr"], rtol=1e-12)
+    opt.add_param_group({"params": ad.Parameter([2.0]), "lr": 0.2})
+    restarts.step()
+    assert len(restarts.get_last_lr()) == 2 and restarts.base_lrs == [1.5, 0.2]
 
 
 def test_warm_up_then_cosine() -> None:
@@ -154,6 +240,15 @@ def test_mistakes_are_named() -> None:
             "1 schedulers and 1 milestones: there must be",
         ),
         (lambda: optim.SequentialLR(opt, [optim.StepLR(opt, 1)] * 3, [3, 2]), "milestones must increase"),
+        (lambda: optim.OneCycleLR(optim.Adagrad([w]), 1.0, 10), "Adagrad has neither momentum nor betas"),
+        (lambda: optim.OneCycleLR(opt, [1.0, 2.0], 10), "2 values of max_lr for 1 parameter groups"),
+        (lambda: (opt.minimize(w), optim.OneCycleLR(opt, 1.0, 10)), "make the schedule before update or minimize"),
+        (lambda: optim.OneCycleLR(opt, 1.0), "total_steps, or epochs and steps_per_epoch"),
+        (lambda: optim.MultiStepLR(opt, 3), "milestones must be a list of integers"),  # type: ignore[arg-type]
+        (lambda: optim.LambdaLR(opt, [abs, abs]), "2 functions for 1 parameter groups"),
+        (lambda: optim.ReduceLROnPlateau(opt, "least"), 'mode must be "min" or "max"'),
+        (lambda: optim.ReduceLROnPlateau(opt, factor=1.0), "factor must be >= 0 and < 1"),
+        (lambda: optim.ReduceLROnPlateau(opt).step("x"), "the metric must be a number, not str"),
         (lambda: optim.StepLR(opt, 2).load_state_dict({}), 'a dictionary of "last_epoch" and "base_lrs"'),
     ]
     for call, expected in cases:

@@ -343,6 +343,28 @@ def test_killed_at_any_moment_the_file_is_whole():
                 assert name == "checkpoint" or name.endswith(".tmp")
 
 
+class Model:
+    def state_dict(self) -> dict[str, np.ndarray]:
+        return {}
+
+
+def test_arguments_that_do_not_fit_are_named():
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "a.safetensors")
+        for words, function, args in (
+            (f"the first is the path '{path}'", save, (path, {"a": np.ones(2)})),
+            ("save Model's state_dict()", save, (Model(), path)),
+            ("needs a dictionary of arrays, not list", save, ([np.ones(2)], path)),
+            ("save: the path must be text or a pathlib.Path, not int", save, ({"a": np.ones(2)}, 3)),
+            ("load: the path must be text", load, (np.ones(2),)),
+            ("save_checkpoint: the path must be text", save_checkpoint, ({}, path, {})),
+            ("load_checkpoint: the path must be text", load_checkpoint, (None,)),
+        ):
+            told = error_of(DTypeError, function, *args)
+            assert words in told, told
+        assert os.listdir(folder) == []
+
+
 def test_header_limit_is_told_before_anything_is_written():
     before = serialization.HEADER_LIMIT
     serialization.HEADER_LIMIT = 200

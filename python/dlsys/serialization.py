@@ -52,6 +52,15 @@ def save(
     """
     from safetensors.numpy import save as serialized
 
+    if not isinstance(state, Mapping):
+        if isinstance(state, (str, os.PathLike)):
+            told = f"the first argument is what to save, the second the path; the first is the path {str(state)!r}"
+        elif hasattr(state, "state_dict"):
+            told = f"needs a dictionary of arrays: save {type(state).__name__}'s state_dict()"
+        else:
+            told = f"needs a dictionary of arrays, not {type(state).__name__}"
+        raise DTypeError(f"save: {told}")
+    path = as_path("save", path)
     for key, text in (metadata or {}).items():
         if not isinstance(key, str) or not isinstance(text, str):
             raise DTypeError(f"save: metadata are text -> text, given {key!r}: {type(text).__name__}")
@@ -71,9 +80,17 @@ def save(
 def load(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     """Name -> array, writable, of the dtypes stored (bfloat16, which NumPy lacks, as float32: the same values).
 
-    Raises DataError, which names the file and the cause, for a file that is missing, damaged or no safetensors.
+    Raises DataError, which names the file and the cause, for a file that is missing, damaged or no safetensors, and
+    DTypeError for what is no path.
     """
-    return read(path)[0]
+    return read(as_path("load", path))[0]
+
+
+def as_path(function: str, path: Any) -> Path:
+    """The argument as a path. Raises DTypeError."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise DTypeError(f"{function}: the path must be text or a pathlib.Path, not {type(path).__name__}")
+    return Path(path)
 
 
 def save_checkpoint(path: str | os.PathLike[str], arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
@@ -82,6 +99,7 @@ def save_checkpoint(path: str | os.PathLike[str], arrays: Mapping[str, Any], met
     `meta` is nested data of dictionaries with text as keys, lists, text, integers of any size, floats, True,
     False and None; tuples come back as lists, NumPy's numbers as Python's. Raises DTypeError for anything else.
     """
+    path = as_path("save_checkpoint", path)
     if not isinstance(meta, Mapping):
         raise DTypeError(f"save_checkpoint: meta is a dictionary, not {type(meta).__name__}")
     save(arrays, path, {META: json.dumps(plain(meta, "meta"))})
@@ -89,7 +107,7 @@ def save_checkpoint(path: str | os.PathLike[str], arrays: Mapping[str, Any], met
 
 def load_checkpoint(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """(arrays, meta) of a file that `save_checkpoint` wrote. Raises DataError as `load` does."""
-    arrays, metadata = read(path)
+    arrays, metadata = read(as_path("load_checkpoint", path))
     if META not in metadata:
         raise DataError(f"{path} is a safetensors file, but no checkpoint: its header lacks {META!r}")
     try:

@@ -1,4 +1,5 @@
-"""Cross-entropy of logits, whose classes lie along axis 1, with class numbers or probabilities, and its gradient.
+"""Losses. Cross-entropy of logits, whose classes lie along axis 1, with class numbers or probabilities, and its
+gradient.
 
 Class numbers are compared with every class, not used as an index: rows run along vectors, and nothing outside is read.
 """
@@ -132,4 +133,16 @@ def cross_entropy_count(targets: te.Tensor, logits: te.Tensor, ignore_index: int
         return full((), int(np.prod((batch, *rest))), dtype)
     return reduce_axes(
         "count", cross_entropy_total(targets, logits, ignore_index), range(1 + len(rest)), False, te.sum, 0.0
+    )
+
+
+def binary_cross_entropy(y: te.Tensor, log_x: te.Tensor, log_rest: te.Tensor) -> te.Tensor:
+    """-(y max(log_x, -100) + (1 - y) max(log_rest, -100)); a NaN stays."""
+    one, least = constant(1, y.dtype), constant(-100, y.dtype)
+
+    def at_least(value: tirx.PrimExpr) -> tirx.PrimExpr:
+        return tirx.Select(value < least, least, value)
+
+    return pointwise(
+        "binary_cross_entropy", lambda v, a, b: (v - one) * at_least(b) - v * at_least(a), y, log_x, log_rest
     )

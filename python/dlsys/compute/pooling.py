@@ -49,6 +49,13 @@ class Windows:
             return o * self.stride - self.padding + self.size
         return _floor((o + 1) * self.extent + self.count - 1, self.count)
 
+    def padded_end(self, o: Any) -> Any:
+        """Where window o ends, or the padding, where it reaches beyond."""
+        limit = self.extent + self.padding
+        if not self.stride or (self.count - 1) * self.stride - self.padding + self.size <= limit:
+            return self.end(o)
+        return min(self.end(o), limit) if isinstance(o, int) else tirx.min(self.end(o), limit)
+
     def first_over(self, i: Any) -> Any:
         """A window before which none covers element i; it may be negative."""
         if self.stride:
@@ -192,11 +199,11 @@ def _by_windows(
 
 def _elements(windows: Windows, o: Any, padded: bool) -> Any:
     """How many elements window o has, with those outside the axis if `padded`."""
-    if windows.stride and (padded or windows.is_inside()):
-        return windows.size
     if windows.is_inside():
-        return windows.extent // windows.count
-    begin, end = windows.begin(o), windows.end(o)
+        return windows.size if windows.stride else windows.extent // windows.count
+    begin, end = windows.begin(o), windows.padded_end(o)
+    if windows.stride and padded:
+        return windows.size if windows.padded_end(windows.count - 1) == windows.end(windows.count - 1) else end - begin
     return tirx.min(end, windows.extent) - tirx.max(begin, 0)
 
 

@@ -26,6 +26,8 @@ class DataLoader:
     prefetch: how many batches a background thread prepares ahead; 0: none, the loop prepares its own.
     transform: called as ``transform(x, rng)`` with a np.random.Generator that depends on (seed, epoch, number
         of the batch) only; x is the first array of a batch that is a tuple, else the batch.
+    collate_fn, num_workers, pin_memory: as PyTorch has them: another name of `collate`, and what changes nothing, since
+        one thread prepares the batches.
 
     `epoch` advances by one when a loop has run to its end; a loop that was broken off is begun anew by the
     next one. `state_dict` taken at any moment, in a loop too, goes to `load_state_dict` of a loader made the
@@ -46,7 +48,16 @@ class DataLoader:
         collate: Callable[[list[Any]], Any] | None = None,
         prefetch: int = 1,
         transform: Callable[[Any, np.random.Generator], Any] | None = None,
+        *,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        num_workers: int = 0,
+        pin_memory: bool = False,
     ) -> None:
+        if collate_fn is not None:
+            if collate is not None:
+                raise DataArgumentError("DataLoader: collate and collate_fn are two names of one argument")
+            collate = collate_fn
+        _integer("num_workers", num_workers, 0)
         for name in ("__len__", "__getitem__"):
             if not hasattr(dataset, name):
                 raise DataArgumentError(f"DataLoader: dataset has no {name}: {type(dataset).__name__}")

@@ -6,18 +6,72 @@ A module makes nodes of the graph, and nothing else: `model(x)` is a graph, whet
 from __future__ import annotations
 
 from ..autodiff import Parameter
-from . import functional, init
-from .activation import ELU, GELU, LeakyReLU, LogSoftmax, ReLU, Sigmoid, SiLU, Softmax, Softplus, Tanh
+from . import functional, init, utils
+from .activation import (
+    ELU,
+    GELU,
+    SELU,
+    Hardsigmoid,
+    Hardswish,
+    Hardtanh,
+    LeakyReLU,
+    LogSigmoid,
+    LogSoftmax,
+    Mish,
+    PReLU,
+    ReLU,
+    ReLU6,
+    Sigmoid,
+    SiLU,
+    Softmax,
+    Softplus,
+    Softsign,
+    Tanh,
+)
 from .attention import MultiheadAttention
-from .containers import ModuleList, Residual, Sequential
-from .conv import Conv2d, ConvTranspose2d
-from .dropout import Dropout
+from .containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Residual, Sequential
+from .conv import Conv, Conv1d, Conv2d, ConvTranspose2d
+from .dropout import Dropout, Dropout2d
 from .embedding import Embedding
-from .linear import Flatten, Identity, Linear
-from .loss import BCEWithLogitsLoss, CrossEntropyLoss, L1Loss, MSELoss, SoftmaxLoss
+from .linear import Flatten, Identity, Linear, Unflatten
+from .loss import (
+    BCELoss,
+    BCEWithLogitsLoss,
+    CosineEmbeddingLoss,
+    CosineSimilarity,
+    CrossEntropyLoss,
+    HuberLoss,
+    KLDivLoss,
+    L1Loss,
+    MSELoss,
+    NLLLoss,
+    SmoothL1Loss,
+    SoftmaxLoss,
+)
 from .module import Module
-from .norm import BatchNorm1d, BatchNorm2d, GroupNorm, LayerNorm, LayerNorm1d, RMSNorm
-from .pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
+from .norm import (
+    BatchNorm1d,
+    BatchNorm2d,
+    GroupNorm,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    LayerNorm,
+    LayerNorm1d,
+    RMSNorm,
+)
+from .pooling import (
+    AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d,
+    AdaptiveMaxPool1d,
+    AdaptiveMaxPool2d,
+    AvgPool1d,
+    AvgPool2d,
+    ConstantPad2d,
+    MaxPool1d,
+    MaxPool2d,
+    Upsample,
+    ZeroPad2d,
+)
 from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from .transformer import GPTBlock, PositionalEncoding, TransformerEncoder, TransformerEncoderLayer
 
@@ -27,48 +81,82 @@ __all__ = [
     "GRU",
     "LSTM",
     "RNN",
+    "SELU",
+    "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
+    "AdaptiveMaxPool1d",
+    "AdaptiveMaxPool2d",
+    "AvgPool1d",
     "AvgPool2d",
+    "BCELoss",
     "BCEWithLogitsLoss",
     "BatchNorm1d",
     "BatchNorm2d",
+    "ConstantPad2d",
+    "Conv",
+    "Conv1d",
     "Conv2d",
     "ConvTranspose2d",
+    "CosineEmbeddingLoss",
+    "CosineSimilarity",
     "CrossEntropyLoss",
     "Dropout",
+    "Dropout2d",
     "Embedding",
     "Flatten",
     "GPTBlock",
     "GRUCell",
     "GroupNorm",
+    "Hardsigmoid",
+    "Hardswish",
+    "Hardtanh",
+    "HuberLoss",
     "Identity",
+    "InstanceNorm1d",
+    "InstanceNorm2d",
+    "KLDivLoss",
     "L1Loss",
     "LSTMCell",
     "LayerNorm",
     "LayerNorm1d",
     "LeakyReLU",
     "Linear",
+    "LogSigmoid",
     "LogSoftmax",
     "MSELoss",
+    "MaxPool1d",
     "MaxPool2d",
+    "Mish",
     "Module",
+    "ModuleDict",
     "ModuleList",
     "MultiheadAttention",
+    "NLLLoss",
+    "PReLU",
     "Parameter",
+    "ParameterDict",
+    "ParameterList",
     "PositionalEncoding",
     "RMSNorm",
     "RNNCell",
     "ReLU",
+    "ReLU6",
     "Residual",
     "Sequential",
     "SiLU",
     "Sigmoid",
+    "SmoothL1Loss",
     "Softmax",
     "SoftmaxLoss",
     "Softplus",
+    "Softsign",
     "Tanh",
     "TransformerEncoder",
     "TransformerEncoderLayer",
+    "Unflatten",
+    "Upsample",
+    "ZeroPad2d",
     "functional",
     "init",
+    "utils",
 ]

@@ -10,11 +10,12 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node, Parameter
-from ..eager import dtype_of, known_shape, tensor
+from ..eager import dtype_of, tensor
 from ..errors import DlsysError, GraphError, ShapeError
 from ..graph import Shape
 from . import functional as F
 from . import init
+from .checks import checked_extent, checked_share, known_shape
 from .linear import Linear
 from .module import Module
 
@@ -45,10 +46,12 @@ class MultiheadAttention(Module):
         dtype: str = "float32",
     ) -> None:
         """`dropout` is of the attention weights. Raises GraphError where the heads do not divide the width."""
-        if num_heads < 1 or embed_dim % num_heads:
+        embed_dim = checked_extent("MultiheadAttention", "embed_dim", embed_dim)
+        num_heads = checked_extent("MultiheadAttention", "num_heads", num_heads)
+        if embed_dim % num_heads:
             raise GraphError(f"MultiheadAttention: width {embed_dim} does not divide into {num_heads} heads")
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
-        self.dropout, self.batch_first = dropout, batch_first
+        self.dropout, self.batch_first = checked_share("MultiheadAttention", "dropout", dropout), batch_first
         made = init.made((3 * embed_dim, embed_dim), dtype, "in_proj_weight")
         self.in_proj_weight = init.xavier_uniform_(made)
         self.in_proj_bias = init.made((3 * embed_dim,), dtype, "in_proj_bias") if bias else None

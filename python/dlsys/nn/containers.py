@@ -1,21 +1,49 @@
-"""Modules made of modules."""
+"""Modules made of modules, and collections of Parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import operator
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from typing import Any
 
-from ..autodiff import Node
+from ..autodiff import Node, Parameter
 from ..errors import GraphError
 from .module import Module
 
 
+def _entry(owner: Any, index: Any, length: int) -> int:
+    """An index, which may be negative, as a position. Raises IndexError."""
+    at = operator.index(index)
+    if not -length <= at < length:
+        raise IndexError(f"{type(owner).__name__}: index {at} is out of range for {length} entries")
+    return at % length
+
+
+def _pairs(owner: Any, values: Any) -> Iterable[tuple[Any, Any]]:
+    """A dict or pairs of names and values as pairs. Raises GraphError."""
+    if isinstance(values, (Mapping, ModuleDict, ParameterDict)):
+        return values.items()
+    if not isinstance(values, Iterable) or isinstance(values, (str, Node)):
+        raise GraphError(f"{type(owner).__name__}: needs a dict or pairs, not {type(values).__name__}")
+    return list(values)
+
+
 class _Numbered(Module):
-    """Modules by number: "0", "1", ..."""
+    """Modules by number: "0", "1", ...; Sequential's may have names."""
 
     def _add(self, modules: Iterable[Any]) -> None:
         for module in modules:
-            self.add_module(str(len(self._modules)), module)
+            number = len(self._modules)
+            while str(number) in self._modules:
+                number += 1
+            self.add_module(str(number), module)
+
+    def _renumber(self, modules: list[Module]) -> None:
+        self._modules.clear()
+        self._add(modules)
+
+    def _name(self, index: Any) -> str:
+        return list(self._modules)[_entry(self, index, len(self._modules))]
 
     def __len__(self) -> int:
         return len(self._modules)
@@ -24,15 +52,43 @@ class _Numbered(Module):
         return iter(list(self._modules.values()))
 
     def __getitem__(self, index: Any) -> Any:
-        members = list(self._modules.values())
         if isinstance(index, slice):
-            return type(self)(members[index]) if isinstance(self, ModuleList) else type(self)(*members[index])
-        return members[index]
+            return self._part(dict(list(self._modules.items())[index]))
+        return self._modules[self._name(index)]
+
+    def _part(self, entries: dict[str, Module]) -> Any:
+        raise NotImplementedError
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        self.add_module(self._name(index), module)
+
+    def __delitem__(self, index: Any) -> None:
+        modules = list(self)
+        del modules[index]
+        self._renumber(modules)
 
     def append(self, module: Module) -> Any:
         """Add a module at the end; returns the container."""
         self._add([module])
         return self
+
+    def extend(self, modules: Iterable[Module]) -> Any:
+        """Add modules at the end; returns the container."""
+        self._add(list(modules))
+        return self
+
+    def insert(self, index: int, module: Module) -> Any:
+        """Put a module before that with the index; all are numbered anew. Returns the container."""
+        modules = list(self)
+        modules.insert(index, module)
+        self._renumber(modules)
+        return self
+
+    def pop(self, index: int = -1) -> Module:
+        """Take a module out; the others are numbered anew."""
+        found = self[index]
+        del self[index]
+        return found
 
 
 class Sequential(_Numbered):
@@ -45,6 +101,9 @@ class Sequential(_Numbered):
         else:
             self._add(modules)
 
+    def _part(self, entries: dict[str, Module]) -> Any:
+        return Sequential(entries)
+
     def forward(self, x: Any) -> Any:
         for module in self:
             x = module(x)
@@ -55,16 +114,167 @@ class ModuleList(_Numbered):
     """A list of modules whose Parameters belong to the module that holds it."""
 
     def __init__(self, modules: Iterable[Module] = ()) -> None:
+        """Raises GraphError for what are no modules."""
+        if not isinstance(modules, Iterable):
+            raise GraphError(f"ModuleList: needs a list of modules, not {type(modules).__name__}")
         self._add(modules)
+
+    def _part(self, entries: dict[str, Module]) -> Any:
+        return ModuleList(entries.values())
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         raise GraphError("ModuleList: call its members, it has no forward of its own")
+
+
+class ModuleDict(Module):
+    """A dict of modules whose Parameters belong to the module that holds it; in the order in which they were added."""
+
+    def __init__(self, modules: Any = None) -> None:
+        """modules: a dict, or pairs of names and modules. Raises GraphError."""
+        if modules is not None:
+            self.update(modules)
+
+    def update(self, modules: Any) -> None:
+        """Add modules of a dict or of pairs."""
+        for name, module in _pairs(self, modules):
+            self[name] = module
+
+    def __getitem__(self, name: str) -> Module:
+        return self._modules[name]
+
+    def __setitem__(self, name: str, module: Module) -> None:
+        self.add_module(name, module)
+
+    def __delitem__(self, name: str) -> None:
+        del self._modules[name]
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._modules
+
+    def keys(self) -> KeysView[str]:
+        """The names."""
+        return self._modules.keys()
+
+    def values(self) -> ValuesView[Module]:
+        """The modules."""
+        return self._modules.values()
+
+    def items(self) -> ItemsView[str, Module]:
+        """Names and modules."""
+        return self._modules.items()
+
+    def pop(self, name: str) -> Module:
+        """Take a module out."""
+        return self._modules.pop(name)
+
+    def clear(self) -> None:
+        """Take all modules out."""
+        self._modules.clear()
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        raise GraphError("ModuleDict: call its members, it has no forward of its own")
+
+
+class _Parameters(Module):
+    """Parameters by name; arrays become Parameters."""
+
+    def _set(self, name: str, value: Any) -> None:
+        self._check_name(type(self).__name__, name)
+        parameter = value if isinstance(value, Parameter) else Parameter(value, name)
+        if parameter.name == f"parameter_{parameter.id}":
+            parameter.name = name
+        self._parameters[name] = parameter
+
+    def __len__(self) -> int:
+        return len(self._parameters)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        raise GraphError(f"{type(self).__name__}: it has no forward")
+
+
+class ParameterList(_Parameters):
+    """A list of Parameters that belong to the module that holds it."""
+
+    def __init__(self, values: Iterable[Any] = ()) -> None:
+        """values: Parameters, or arrays that become such."""
+        self.extend(values)
+
+    def append(self, value: Any) -> ParameterList:
+        """Add one at the end; returns the list."""
+        self._set(str(len(self)), value)
+        return self
+
+    def extend(self, values: Iterable[Any]) -> ParameterList:
+        """Add some at the end; returns the list."""
+        for value in values:
+            self.append(value)
+        return self
+
+    def __getitem__(self, index: Any) -> Any:
+        members = list(self._parameters.values())
+        return ParameterList(members[index]) if isinstance(index, slice) else members[_entry(self, index, len(self))]
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        self._set(str(_entry(self, index, len(self))), value)
+
+    def __iter__(self) -> Iterator[Parameter]:
+        return iter(list(self._parameters.values()))
+
+
+class ParameterDict(_Parameters):
+    """A dict of Parameters that belong to the module that holds it."""
+
+    def __init__(self, values: Any = None) -> None:
+        """values: a dict, or pairs, of names and Parameters, or arrays that become such. Raises GraphError."""
+        if values is not None:
+            self.update(values)
+
+    def update(self, values: Any) -> None:
+        """Add those of a dict or of pairs."""
+        for name, value in _pairs(self, values):
+            self[name] = value
+
+    def __getitem__(self, name: str) -> Parameter:
+        return self._parameters[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._set(name, value)
+
+    def __delitem__(self, name: str) -> None:
+        del self._parameters[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parameters)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._parameters
+
+    def keys(self) -> KeysView[str]:
+        """The names."""
+        return self._parameters.keys()
+
+    def values(self) -> ValuesView[Parameter]:
+        """The Parameters."""
+        return self._parameters.values()
+
+    def items(self) -> ItemsView[str, Parameter]:
+        """Names and Parameters."""
+        return self._parameters.items()
 
 
 class Residual(Module):
     """y = x + fn(x)."""
 
     def __init__(self, fn: Module) -> None:
+        """Raises GraphError for what cannot be called."""
+        if not callable(fn):
+            raise GraphError(f"Residual: fn must be a Module, not {type(fn).__name__}")
         self.fn = fn
 
     def forward(self, x: Node) -> Node:

@@ -8,6 +8,7 @@ from ..autodiff import Node
 from ..errors import GraphError
 from . import functional as F
 from . import init
+from .checks import checked_extent
 from .module import Module
 
 
@@ -27,11 +28,15 @@ class Embedding(Module):
         dtype: str = "float32",
     ) -> None:
         """Negative numbers of padding_idx count from the end. Raises GraphError where it is no row's."""
-        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.num_embeddings = num_embeddings = checked_extent("Embedding", "num_embeddings", num_embeddings)
+        self.embedding_dim = embedding_dim = checked_extent("Embedding", "embedding_dim", embedding_dim)
         self.padding_idx = None
         self.weight = init.normal_(init.made((num_embeddings, embedding_dim), dtype, "weight"))
         if padding_idx is not None:
-            row = operator.index(padding_idx)
+            try:
+                row = operator.index(padding_idx)
+            except TypeError:
+                raise GraphError(f"Embedding: padding_idx must be an integer, not {padding_idx!r}") from None
             if not -num_embeddings <= row < num_embeddings:
                 raise GraphError(f"Embedding: padding_idx {row} is no row of {num_embeddings}")
             self.padding_idx = row % num_embeddings

@@ -17,6 +17,10 @@ from ..eager import dtype_of, known_shape, tensor
 from ..errors import DlsysError, GraphError
 from ..graph import Shape
 from ..random import default_generator
+from . import functional_loss as losses
+from . import functional_windows as windows
+from .checks import checked_share, pair
+from .functional_windows import per_channel
 
 relu = ad.relu_op
 leaky_relu = ad.leaky_relu_op
@@ -25,9 +29,30 @@ gelu = ad.gelu_op
 silu = ad.silu_op
 sigmoid = ad.sigmoid_op
 tanh = ad.tanh_op
-adaptive_avg_pool2d = ad.adaptive_avg_pool2d_op
-mse_loss = ad.mse_loss_op
-binary_cross_entropy_with_logits = ad.bce_with_logits_op
+
+adaptive_avg_pool1d = windows.adaptive_avg_pool1d
+adaptive_avg_pool2d = windows.adaptive_avg_pool2d
+adaptive_max_pool1d = windows.adaptive_max_pool1d
+adaptive_max_pool2d = windows.adaptive_max_pool2d
+avg_pool1d = windows.avg_pool1d
+avg_pool2d = windows.avg_pool2d
+conv1d = windows.conv1d
+conv2d = windows.conv2d
+conv_transpose2d = windows.conv_transpose2d
+max_pool1d = windows.max_pool1d
+max_pool2d = windows.max_pool2d
+
+binary_cross_entropy = losses.binary_cross_entropy
+binary_cross_entropy_with_logits = losses.binary_cross_entropy_with_logits
+cosine_embedding_loss = losses.cosine_embedding_loss
+cosine_similarity = losses.cosine_similarity
+cross_entropy = losses.cross_entropy
+huber_loss = losses.huber_loss
+kl_div = losses.kl_div
+l1_loss = losses.l1_loss
+mse_loss = losses.mse_loss
+nll_loss = losses.nll_loss
+smooth_l1_loss = losses.smooth_l1_loss
 
 
 def _shape(function: str, x: Node) -> Shape:
@@ -45,6 +70,71 @@ def softplus(x: Node, beta: float = 1.0) -> Node:
     return ad.softplus_op(x) if beta == 1 else ad.softplus_op(x * beta) / beta
 
 
+def hardtanh(x: Node, min_val: float = -1.0, max_val: float = 1.0) -> Node:
+    """x within [min_val, max_val]; the derivative is 0 on the bounds. Raises GraphError for bounds that cross."""
+    if not min_val < max_val:
+        raise GraphError(f"hardtanh: min_val must be less than max_val, not {min_val!r} and {max_val!r}")
+    return ad.where_op(x >= max_val, max_val, ad.where_op(x <= min_val, min_val, x))
+
+
+def relu6(x: Node) -> Node:
+    """x within [0, 6]."""
+    return hardtanh(x, 0.0, 6.0)
+
+
+def hardsigmoid(x: Node) -> Node:
+    """relu6(x + 3) / 6."""
+    return relu6(x + 3.0) / 6.0
+
+
+def hardswish(x: Node) -> Node:
+    """x relu6(x + 3) / 6."""
+    return x * relu6(x + 3.0) / 6.0
+
+
+def mish(x: Node) -> Node:
+    """x tanh(log(1 + exp(x))): Misra (2019)."""
+    return x * ad.tanh_op(ad.softplus_op(x))
+
+
+def selu(x: Node) -> Node:
+    """1.0507 elu(x, 1.6733), which keeps mean 0 and variance 1: Klambauer et al. (2017)."""
+    return ad.elu_op(x, 1.6732632423543772848170429916717) * 1.0507009873554804934193349852946
+
+
+def logsigmoid(x: Node) -> Node:
+    """The logarithm of sigmoid."""
+    return -ad.softplus_op(-x)
+
+
+def softsign(x: Node) -> Node:
+    """x / (1 + |x|)."""
+    return x / (ad.abs_op(x) + 1.0)
+
+
+def prelu(x: Node, weight: Node) -> Node:
+    """x where x > 0, else weight x; weight is (1,), or (C,) for x (N, C, ...) of known shape: He et al. (2015)."""
+    if known_shape(weight) != (1,):
+        rank = len(_shape("prelu", x))
+        weight = per_channel(weight, max(rank - 2, 0))
+    return ad.where_op(x > 0.0, x, x * weight)
+
+
+def normalize(x: Node, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Node:
+    """x / max(|x|, eps), where |x| is the p-norm along `dim`. Raises GraphError for a p below 1."""
+    if not isinstance(p, (int, float)) or p < 1:
+        raise GraphError(f"normalize: p must be a number >= 1, not {p!r}")
+    if p == 2:
+        length = ad.sqrt_op(ad.clip_op(ad.reducesum_op(x * x, dim, keepdims=True), eps * eps))
+    elif p == math.inf:
+        length = ad.clip_op(ad.max_op(ad.abs_op(x), dim, keepdims=True), eps)
+    else:
+        size = ad.abs_op(x) if p == 1 else ad.power_byconst_op(ad.abs_op(x), p)
+        total = ad.reducesum_op(size, dim, keepdims=True)
+        length = ad.clip_op(total if p == 1 else ad.power_byconst_op(ad.clip_op(total, eps**p), 1 / p), eps)
+    return x / length
+
+
 def softmax(x: Node, dim: int = -1) -> Node:
     """exp(x) / sum(exp(x)) along `dim`."""
     return ad.softmax_op(x, dim)
@@ -59,52 +149,6 @@ def linear(x: Node, weight: Node, bias: Node | None = None) -> Node:
     """x W^T + b: (..., in), (out, in), (out,) -> (..., out)."""
     product = ad.matmul_op(x, weight, trans_B=True)
     return product if bias is None else product + bias
-
-
-def _per_channel(values: Node, space: int = 2) -> Node:
-    """(C,) as (C, 1, ...), which broadcasts against (N, C, *space)."""
-    return values if space == 0 else ad.reshape_op(values, (-1, *(1,) * space))
-
-
-def conv2d(
-    x: Node,
-    weight: Node,
-    bias: Node | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Node:
-    """Cross-correlation of x (N, C, H, W) with weight (O, C / groups, h, w), plus bias (O,): `autodiff.conv2d_op`."""
-    y = ad.conv2d_op(x, weight, stride, padding, dilation, groups)
-    return y if bias is None else y + _per_channel(bias)
-
-
-def conv_transpose2d(
-    x: Node,
-    weight: Node,
-    bias: Node | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    groups: int = 1,
-    dilation: Any = 1,
-) -> Node:
-    """Transposed convolution of x (N, C, H, W) with weight (C, O / groups, h, w), plus bias (O,)."""
-    y = ad.conv_transpose2d_op(x, weight, stride, padding, output_padding, dilation, groups)
-    return y if bias is None else y + _per_channel(bias)
-
-
-def max_pool2d(x: Node, kernel_size: Any, stride: Any = None, padding: Any = 0) -> Node:
-    """The maxima of windows of images (N, C, H, W)."""
-    return ad.max_pool2d_op(x, kernel_size, stride, padding)
-
-
-def avg_pool2d(
-    x: Node, kernel_size: Any, stride: Any = None, padding: Any = 0, *, count_include_pad: bool = True
-) -> Node:
-    """The means of windows of images (N, C, H, W)."""
-    return ad.avg_pool2d_op(x, kernel_size, stride, padding, count_include_pad)
 
 
 def batch_norm(
@@ -133,15 +177,15 @@ def batch_norm(
         scale = scale if weight is None else scale * weight
         shift = -running_mean * scale if bias is None else bias - running_mean * scale
         space = len(axes) - 1
-        return x * _per_channel(scale, space) + _per_channel(shift, space)
+        return x * per_channel(scale, space) + per_channel(shift, space)
     y, mean, var = ad.batch_norm_op(x, weight, bias, axes, eps)
     updates = []
     if running_mean is not None:
-        updates.append(ad.assign(running_mean, _moved(running_mean, mean, momentum)))
+        updates.append(ad.advance_op(running_mean, lambda before: _moved(before, mean, momentum)))
     if running_var is not None:
         one = ad.oneslike_op(var)
         unbiased = var * (ad.div_by_terms_op(one, x, axes) / ad.div_by_extent_op(one, x, axes))
-        updates.append(ad.assign(running_var, _moved(running_var, unbiased, momentum)))
+        updates.append(ad.advance_op(running_var, lambda before: _moved(before, unbiased, momentum)))
     return ad.with_updates_op(y, updates) if updates else y
 
 
@@ -173,6 +217,12 @@ def rms_norm(
     return ad.rms_norm_op(x, weight, tuple(range(-len(normalized_shape), 0)), eps)
 
 
+def instance_norm(x: Node, weight: Node | None = None, bias: Node | None = None, eps: float = 1e-5) -> Node:
+    """x (N, C, *space), of known shape, normalised over the space of each channel of each example, times weight plus
+    bias (C,): Ulyanov et al. (2016). Raises GraphError."""
+    return ad.group_norm_op(x, _shape("instance_norm", x)[1], weight, bias, _shape("instance_norm", x), eps)
+
+
 def group_norm(
     x: Node, num_groups: int, weight: Node | None = None, bias: Node | None = None, eps: float = 1e-5
 ) -> Node:
@@ -187,8 +237,7 @@ def dropout(x: Node, p: float = 0.5, training: bool = True, key: Node | None = N
     `key`: see `autodiff.dropout_op`; None takes a stream of `dlsys.random.default_generator`, of which each run draws
     anew. Raises GraphError for a p outside [0, 1].
     """
-    if not 0 <= p <= 1:
-        raise GraphError(f"dropout: p must be in [0, 1], not {p!r}")
+    p = checked_share("dropout", "p", p)
     if not training or p == 0:
         return x
     if p == 1:
@@ -196,6 +245,16 @@ def dropout(x: Node, p: float = 0.5, training: bool = True, key: Node | None = N
     if key is not None:
         return ad.dropout_op(x, key, p)
     return default_generator.drawing(ad.dropout_op(x, default_generator.key(), p))
+
+
+def dropout2d(x: Node, p: float = 0.5, training: bool = True) -> Node:
+    """`dropout` of whole channels of x (N, C, *space), of known shape and dtype."""
+    if not training or p == 0:
+        return dropout(x, p, training)
+    shape = _shape("dropout2d", x)
+    if len(shape) < 3:
+        raise GraphError(f"dropout2d: x must be (N, C, ...), not {shape}")
+    return x * dropout(ad.full_op((*shape[:2], *(1,) * (len(shape) - 2)), 1.0, dtype_of(x)), p)
 
 
 def embedding(indices: Node, weight: Node, padding_idx: int | None = None) -> Node:
@@ -207,8 +266,11 @@ def embedding(indices: Node, weight: Node, padding_idx: int | None = None) -> No
     return ad.where_op(ad.expand_dims_op(ad.equal_op(indices, padding_idx), -1), 0.0, rows)
 
 
-def one_hot(indices: Node, num_classes: int, dtype: Any = "int64") -> Node:
-    """Ones at the indices along a new last axis of extent `num_classes`, zeros elsewhere."""
+def one_hot(indices: Node, num_classes: int = -1, dtype: Any = "int64") -> Node:
+    """Ones at the indices along a new last axis of extent `num_classes`, zeros elsewhere; -1: one more than the largest
+    of the indices, which must hold data then."""
+    if num_classes == -1:
+        num_classes = int(np.asarray(indices).max(initial=-1)) + 1
     return ad.one_hot_op(indices, num_classes, dtype)
 
 
@@ -226,30 +288,24 @@ def pad(x: Node, pad: Sequence[int], mode: str = "constant", value: float = 0.0)
     return ad.pad_op(x, [*[(0, 0)] * (rank - len(pairs)), *reversed(pairs)], value)
 
 
-def cross_entropy(
-    logits: Node,
-    targets: Node,
-    weight: None = None,
-    *,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-) -> Node:
-    """The cross-entropy of logits (N, C) or (N, C, d1, ...) with class numbers (N, d1, ...) or probabilities of the
-    logits' shape; see `autodiff.cross_entropy_op`. Raises GraphError for weights of classes, which it does not know."""
-    if weight is not None:
-        raise GraphError("cross_entropy: weights of classes are not supported: weight must be None")
-    return ad.cross_entropy_op(logits, targets, ignore_index, label_smoothing, reduction)
+def interpolate(x: Node, size: Any = None, scale_factor: Any = None, mode: str = "nearest") -> Node:
+    """Images x (N, C, H, W), of known shape, with every element repeated `scale_factor` times, an integer or a pair
+    (rows, columns). Raises GraphError; also for a size and for other modes, which are not supported."""
+    if size is not None or mode != "nearest":
+        raise GraphError('interpolate: only scale_factor and mode="nearest" are supported')
+    batch, channels, height, width = _images("interpolate", x)
+    rows, columns = pair("interpolate", "scale_factor", scale_factor, 1)
+    wide = ad.broadcast_shape_op(
+        ad.reshape_op(x, (batch, channels, height, 1, width, 1)), (batch, channels, height, rows, width, columns)
+    )
+    return ad.reshape_op(wide, (batch, channels, height * rows, width * columns))
 
 
-def l1_loss(x: Node, y: Node, reduction: str = "mean") -> Node:
-    """|x - y|, of each element for "none", else their "mean" or "sum". Raises GraphError for any other `reduction`."""
-    if reduction not in ("mean", "sum", "none"):
-        raise GraphError(f"l1_loss: reduction must be 'mean', 'sum' or 'none', not {reduction!r}")
-    distances = ad.abs_op(x - y)
-    if reduction == "none":
-        return distances
-    return ad.mean_op(distances) if reduction == "mean" else ad.reducesum_op(distances)
+def _images(function: str, x: Node) -> Shape:
+    shape = _shape(function, x)
+    if len(shape) != 4:
+        raise GraphError(f"{function}: x must be images (N, C, H, W), not {shape}")
+    return shape
 
 
 def scaled_dot_product_attention(

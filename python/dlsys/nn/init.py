@@ -1,4 +1,5 @@
-"""Initial values, by the formulas and names of torch.nn.init; each sets a Parameter in place and returns it.
+"""Initial values, by the formulas and names of torch.nn.init: each sets a Parameter in place and returns it. The names
+without an underscore behind are needle's: each makes a tensor of a shape, or of fans.
 
 Numbers come from `dlsys.random.default_generator` (see `dl.manual_seed`), so they are not PyTorch's.
 """
@@ -12,9 +13,17 @@ import numpy as np
 
 from .. import random
 from ..autodiff import Parameter
-from ..errors import GraphError
+from ..eager import tensor
+from ..errors import DTypeError, GraphError
+from ..graph import FLOATS
+from .checks import checked_extent, checked_share
 
-_GAINS = {"linear": 1.0, "conv2d": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3.0, "relu": math.sqrt(2.0), "selu": 0.75}
+_GAINS = {
+    **dict.fromkeys(("linear", "conv1d", "conv2d", "conv3d", "conv_transpose2d", "sigmoid"), 1.0),
+    "tanh": 5.0 / 3.0,
+    "relu": math.sqrt(2.0),
+    "selu": 0.75,
+}
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
@@ -29,9 +38,15 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     return _GAINS[nonlinearity]
 
 
-def fans(parameter: Parameter) -> tuple[int, int]:
+def _shape(function: str, parameter: Any) -> tuple[int, ...]:
+    if not isinstance(parameter, Parameter):
+        raise GraphError(f"init: {function} sets a Parameter, not a {type(parameter).__name__}")
+    return parameter.shape
+
+
+def fans(parameter: Parameter, rule: str = "fans") -> tuple[int, int]:
     """(fan_in, fan_out) of a weight (out, in, *window), as of Linear and Conv2d. Raises GraphError below two axes."""
-    shape = parameter.shape
+    shape = _shape(rule, parameter)
     if len(shape) < 2:
         raise GraphError(f"init: fans need a weight of two axes or more, not {parameter.name} of shape {shape}")
     window = math.prod(shape[2:])
@@ -46,29 +61,35 @@ def _fan(parameter: Parameter, mode: str) -> int:
 
 def constant_(parameter: Parameter, value: float) -> Parameter:
     """`value` everywhere."""
-    parameter.value = np.full(parameter.shape, value)
+    parameter.value = np.full(_shape("constant_", parameter), value)
     return parameter
 
 
 def zeros_(parameter: Parameter) -> Parameter:
     """0 everywhere."""
+    _shape("zeros_", parameter)
     return constant_(parameter, 0.0)
 
 
 def ones_(parameter: Parameter) -> Parameter:
     """1 everywhere."""
+    _shape("ones_", parameter)
     return constant_(parameter, 1.0)
 
 
 def uniform_(parameter: Parameter, a: float = 0.0, b: float = 1.0) -> Parameter:
-    """Uniform in [a, b)."""
-    parameter.value = random.default_generator.numpy().uniform(a, b, parameter.shape)
+    """Uniform in [a, b). Raises GraphError for bounds in the wrong order."""
+    if a > b:
+        raise GraphError(f"init: uniform_ needs a <= b, not {a!r} and {b!r}")
+    parameter.value = random.default_generator.numpy().uniform(a, b, _shape("uniform_", parameter))
     return parameter
 
 
 def normal_(parameter: Parameter, mean: float = 0.0, std: float = 1.0) -> Parameter:
-    """Normal with a mean and a standard deviation."""
-    parameter.value = random.default_generator.numpy().normal(mean, std, parameter.shape)
+    """Normal with a mean and a standard deviation. Raises GraphError for a negative one."""
+    if std < 0:
+        raise GraphError(f"init: normal_ needs std >= 0, not {std!r}")
+    parameter.value = random.default_generator.numpy().normal(mean, std, _shape("normal_", parameter))
     return parameter
 
 
@@ -79,22 +100,26 @@ def trunc_normal_(
     if not (a < b and mean - 4 * std < b and mean + 4 * std > a):
         raise GraphError(f"init: a normal of mean {mean} and std {std} has too little in [{a}, {b}]")
     generator = random.default_generator.numpy()
-    value = generator.normal(mean, std, parameter.shape)
+    value = np.asarray(generator.normal(mean, std, _shape("trunc_normal_", parameter)))
     while (outside := (value < a) | (value > b)).any():
         value[outside] = generator.normal(mean, std, int(outside.sum()))
     parameter.value = value
     return parameter
 
 
+def _xavier_std(fans_together: int, gain: float) -> float:
+    return gain * math.sqrt(2.0 / fans_together)
+
+
 def xavier_uniform_(parameter: Parameter, gain: float = 1.0) -> Parameter:
     """Uniform in +-gain sqrt(6 / (fan_in + fan_out)): Glorot and Bengio (2010)."""
-    bound = gain * math.sqrt(6.0 / sum(fans(parameter)))
+    bound = _xavier_std(sum(fans(parameter, "xavier_uniform_")), gain) * math.sqrt(3.0)
     return uniform_(parameter, -bound, bound)
 
 
 def xavier_normal_(parameter: Parameter, gain: float = 1.0) -> Parameter:
     """Normal of std gain sqrt(2 / (fan_in + fan_out)): Glorot and Bengio (2010)."""
-    return normal_(parameter, 0.0, gain * math.sqrt(2.0 / sum(fans(parameter))))
+    return normal_(parameter, 0.0, _xavier_std(sum(fans(parameter, "xavier_normal_")), gain))
 
 
 def kaiming_uniform_(
@@ -116,7 +141,7 @@ def orthogonal_(parameter: Parameter, gain: float = 1.0) -> Parameter:
     """Rows, or columns where they are fewer, that are orthogonal and of length gain: Saxe et al. (2013).
 
     Raises GraphError below two axes."""
-    if len(parameter.shape) < 2:
+    if len(_shape("orthogonal_", parameter)) < 2:
         raise GraphError(f"init: orthogonal_ needs two axes or more, not shape {parameter.shape}")
     rows, columns = parameter.shape[0], math.prod(parameter.shape[1:])
     drawn = random.default_generator.numpy().normal(size=(max(rows, columns), min(rows, columns)))
@@ -126,6 +151,111 @@ def orthogonal_(parameter: Parameter, gain: float = 1.0) -> Parameter:
     return parameter
 
 
+def eye_(parameter: Parameter) -> Parameter:
+    """The identity matrix. Raises GraphError for other than two axes."""
+    if len(_shape("eye_", parameter)) != 2:
+        raise GraphError(f"init: eye_ needs two axes, not shape {parameter.shape}")
+    parameter.value = np.eye(parameter.shape[0], parameter.shape[1])
+    return parameter
+
+
+# needle's: tensors that are made -----------------------------------------------------------------------------
+
+
+def _tensor(name: str, shape: tuple[Any, ...], dtype: Any, requires_grad: bool) -> Parameter:
+    extents = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+    if any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0 for n in extents):
+        raise GraphError(f"init: {name} takes extents, integers >= 0, not {tuple(extents)}")
+    return tensor(np.zeros(tuple(extents)), dtype, requires_grad, name)
+
+
+def constant(*shape: Any, c: float = 1.0, dtype: Any = "float32", requires_grad: bool = False) -> Parameter:
+    """A tensor of `c`."""
+    return constant_(_tensor("constant", shape, dtype, requires_grad), c)
+
+
+def zeros(*shape: Any, dtype: Any = "float32", requires_grad: bool = False) -> Parameter:
+    """A tensor of zeros."""
+    return _tensor("zeros", shape, dtype, requires_grad)
+
+
+def ones(*shape: Any, dtype: Any = "float32", requires_grad: bool = False) -> Parameter:
+    """A tensor of ones."""
+    return constant_(_tensor("ones", shape, dtype, requires_grad), 1.0)
+
+
+def rand(
+    *shape: Any, low: float = 0.0, high: float = 1.0, dtype: Any = "float32", requires_grad: bool = False
+) -> Parameter:
+    """A tensor of uniform numbers of [low, high)."""
+    return uniform_(_tensor("rand", shape, dtype, requires_grad), low, high)
+
+
+def randn(
+    *shape: Any, mean: float = 0.0, std: float = 1.0, dtype: Any = "float32", requires_grad: bool = False
+) -> Parameter:
+    """A tensor of normal numbers."""
+    return normal_(_tensor("randn", shape, dtype, requires_grad), mean, std)
+
+
+def randb(*shape: Any, p: float = 0.5, dtype: Any = "bool", requires_grad: bool = False) -> Parameter:
+    """A tensor that is true, or 1, with probability p."""
+    drawn = rand(*shape, dtype="float64")
+    return tensor(drawn.value < checked_share("randb", "p", p), dtype, requires_grad, "randb")
+
+
+def one_hot(n: int, i: Any, dtype: Any = "float32", requires_grad: bool = False) -> Parameter:
+    """Ones at the numbers `i`, data, along a new last axis of extent n, zeros elsewhere. Raises GraphError for numbers
+    out of range."""
+    numbers = np.asarray(i.value if isinstance(i, Parameter) else i)
+    if numbers.size and not (numbers.min() >= 0 and numbers.max() < n):
+        raise GraphError(f"init: one_hot numbers must be from 0 to {n - 1}")
+    return tensor(np.eye(n)[numbers.astype(np.int64)], dtype, requires_grad, "one_hot")
+
+
+def _shape_of_fans(name: str, fan_in: Any, fan_out: Any, shape: Any) -> tuple[int, ...]:
+    """(fan_in, fan_out), or the shape that is given. Raises GraphError."""
+    given = [checked_extent(name, key, value) for key, value in (("fan_in", fan_in), ("fan_out", fan_out))]
+    return tuple(given if shape is None else shape)
+
+
+def xavier_uniform(fan_in: int, fan_out: int, gain: float = 1.0, *, shape: Any = None, **kwargs: Any) -> Parameter:
+    """A tensor (fan_in, fan_out), or of `shape`, by the rule of `xavier_uniform_`."""
+    extents = _shape_of_fans("xavier_uniform", fan_in, fan_out, shape)
+    bound = _xavier_std(fan_in + fan_out, gain) * math.sqrt(3.0)
+    return rand(*extents, low=-bound, high=bound, **kwargs)
+
+
+def xavier_normal(fan_in: int, fan_out: int, gain: float = 1.0, *, shape: Any = None, **kwargs: Any) -> Parameter:
+    """A tensor (fan_in, fan_out), or of `shape`, by the rule of `xavier_normal_`."""
+    extents = _shape_of_fans("xavier_normal", fan_in, fan_out, shape)
+    return randn(*extents, std=_xavier_std(fan_in + fan_out, gain), **kwargs)
+
+
+def kaiming_uniform(
+    fan_in: int, fan_out: int, nonlinearity: str = "relu", *, shape: Any = None, **kwargs: Any
+) -> Parameter:
+    """A tensor (fan_in, fan_out), or of `shape`, by the rule of `kaiming_uniform_`."""
+    extents = _shape_of_fans("kaiming_uniform", fan_in, fan_out, shape)
+    bound = calculate_gain(nonlinearity) * math.sqrt(3.0 / fan_in)
+    return rand(*extents, low=-bound, high=bound, **kwargs)
+
+
+def kaiming_normal(
+    fan_in: int, fan_out: int, nonlinearity: str = "relu", *, shape: Any = None, **kwargs: Any
+) -> Parameter:
+    """A tensor (fan_in, fan_out), or of `shape`, by the rule of `kaiming_normal_`."""
+    extents = _shape_of_fans("kaiming_normal", fan_in, fan_out, shape)
+    return randn(*extents, std=calculate_gain(nonlinearity) / math.sqrt(fan_in), **kwargs)
+
+
 def made(shape: tuple[int, ...], dtype: Any, name: str) -> Parameter:
-    """A Parameter of zeros, for an initialiser to fill."""
+    """A Parameter of zeros, for an initialiser to fill. Raises DTypeError for a dtype that is none of floats."""
+    try:
+        name_of_dtype = str(np.dtype(str(dtype).removeprefix("torch.") if not isinstance(dtype, type) else dtype))
+    except TypeError:
+        name_of_dtype = ""
+    if name_of_dtype not in FLOATS:
+        raise DTypeError(f"{name}: the dtype must be {' or '.join(FLOATS)}, not {dtype!r}")
+    dtype = name_of_dtype
     return Parameter(np.zeros(shape, dtype), name)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 from .. import autodiff as ad
 from ..autodiff import Node
-from ..eager import known_shape
+from ..errors import GraphError
 from . import init
+from .checks import checked_extent, known_shape
 from .module import Module
 
 
@@ -21,11 +24,13 @@ class Linear(Module):
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True, dtype: str = "float32"
     ) -> None:
-        self.in_features, self.out_features = in_features, out_features
+        """Raises GraphError for what are no positive integers."""
+        self.in_features = in_features = checked_extent("Linear", "in_features", in_features)
+        self.out_features = out_features = checked_extent("Linear", "out_features", out_features)
         self.weight = init.kaiming_uniform_(init.made((out_features, in_features), dtype, "weight"), math.sqrt(5))
         self.bias = None
         if bias:
-            bound = 1 / math.sqrt(in_features) if in_features else 0.0
+            bound = 1 / math.sqrt(in_features)
             self.bias = init.uniform_(init.made((out_features,), dtype, "bias"), -bound, bound)
 
     def forward(self, x: Node) -> Node:
@@ -39,7 +44,10 @@ class Linear(Module):
 
 
 class Identity(Module):
-    """y = x."""
+    """y = x. Takes any arguments and passes them over."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
 
     def forward(self, x: Node) -> Node:
         return x
@@ -53,3 +61,28 @@ class Flatten(Module):
 
     def forward(self, x: Node) -> Node:
         return ad.flatten_op(x, self.start_dim, self.end_dim)
+
+
+class Unflatten(Module):
+    """The axis `dim` as several of the extents `unflattened_size`, of which one may be -1; x must be of known shape."""
+
+    def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
+        """Raises GraphError."""
+        self.dim = checked_extent("Unflatten", "dim", dim, -(2**31))
+        if not isinstance(unflattened_size, Sequence) or isinstance(unflattened_size, str):
+            raise GraphError(f"Unflatten: unflattened_size must be extents, not {unflattened_size!r}")
+        self.unflattened_size = tuple(checked_extent("Unflatten", "an extent", n, -1) for n in unflattened_size)
+
+    def forward(self, x: Node) -> Node:
+        shape = known_shape(x)
+        self.require(shape is not None and -len(shape) <= self.dim < len(shape), x)
+        assert shape is not None
+        at = self.dim % len(shape)
+        known = math.prod(n for n in self.unflattened_size if n != -1)
+        free = self.unflattened_size.count(-1)
+        self.require(shape[at] == known if not free else free == 1 and known > 0 and shape[at] % known == 0, x)
+        inner = [shape[at] // known if n == -1 else n for n in self.unflattened_size]
+        return ad.reshape_op(x, (*shape[:at], *inner, *shape[at + 1 :]))
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"

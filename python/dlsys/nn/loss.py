@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from ..autodiff import Node
-from ..eager import known_shape
 from ..errors import GraphError, ShapeError
 from . import functional as F
+from .checks import checked_share, known_shape
 from .module import Module
 
 
 class _Loss(Module):
+    _reductions: tuple[str, ...] = ("mean", "sum", "none")
+
     def __init__(self, reduction: str = "mean") -> None:
-        if reduction not in ("mean", "sum", "none"):
-            raise GraphError(
-                f"{type(self).__name__}: reduction must be 'mean', 'sum' or 'none', not {reduction!r}"
-            )
+        """Raises GraphError for another reduction."""
+        if reduction not in self._reductions:
+            known = f"{', '.join(map(repr, self._reductions[:-1]))} or {self._reductions[-1]!r}"
+            raise GraphError(f"{type(self).__name__}: reduction must be {known}, not {reduction!r}")
         self.reduction = reduction
 
     def extra_repr(self) -> str:
@@ -33,37 +36,78 @@ class _Loss(Module):
         self._require(mine is None or other is None or mine == other, x, y)
 
 
-class CrossEntropyLoss(_Loss):
+class _ClassLoss(_Loss):
+    """Losses of class numbers. Buffers: weight (C,), if it is given."""
+
+    weight: Any
+
+    def __init__(self, weight: Any, ignore_index: int, reduction: str) -> None:
+        super().__init__(reduction)
+        name = type(self).__name__
+        try:
+            self.ignore_index = operator.index(ignore_index)
+        except TypeError:
+            raise GraphError(f"{name}: ignore_index must be an integer, not {ignore_index!r}") from None
+        self.register_buffer("weight", weight)
+        if weight is not None and len(self.weight.shape) != 1:
+            raise GraphError(f"{name}: weight must be (C,), one for each class, not of shape {self.weight.shape}")
+
+    def _require_targets(self, x: Node, targets: Node, probabilities: bool) -> None:
+        shape, others = known_shape(x), known_shape(targets)
+        if shape is not None:
+            kinds = [None, (shape[0], *shape[2:]), *[shape] * probabilities] if len(shape) >= 2 else []
+            self._require(others in kinds and (self.weight is None or self.weight.shape == shape[1:2]), x, targets)
+
+    def extra_repr(self) -> str:
+        weight = "" if self.weight is None else f"weight of {self.weight.shape[0]} classes"
+        ignored = "" if self.ignore_index == -100 else f"ignore_index={self.ignore_index}"
+        return ", ".join(part for part in (weight, ignored, super().extra_repr()) if part)
+
+
+class CrossEntropyLoss(_ClassLoss):
     """The cross-entropy of logits (N, C) or (N, C, d1, ...) with targets: class numbers (N, d1, ...) of an integer
     dtype, or probabilities of the logits' shape. Numbers equal to `ignore_index` count nothing, the mean is over the
-    others."""
+    others; with `weight` (C,), what each class counts for, over their weights."""
 
     def __init__(
         self,
-        weight: None = None,
+        weight: Any = None,
         *,
         ignore_index: int = -100,
         reduction: str = "mean",
         label_smoothing: float = 0.0,
     ) -> None:
-        """Raises GraphError; also for weights of classes, which are not supported."""
-        super().__init__(reduction)
-        if weight is not None:
-            raise GraphError("CrossEntropyLoss: weights of classes are not supported: weight must be None")
-        self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
+        """Raises GraphError."""
+        super().__init__(weight, ignore_index, reduction)
+        self.label_smoothing = checked_share("CrossEntropyLoss", "label_smoothing", label_smoothing)
 
     def forward(self, logits: Node, targets: Node) -> Node:
-        shape, others = known_shape(logits), known_shape(targets)
-        if shape is not None:
-            fits = len(shape) >= 2 and others in (None, shape, (shape[0], *shape[2:]))
-            self._require(fits, logits, targets)
+        self._require_targets(logits, targets, True)
         return F.cross_entropy(
             logits,
             targets,
+            self.weight,
             ignore_index=self.ignore_index,
             reduction=self.reduction,
             label_smoothing=self.label_smoothing,
         )
+
+    def extra_repr(self) -> str:
+        smoothing = f"label_smoothing={self.label_smoothing}" if self.label_smoothing else ""
+        return ", ".join(part for part in (super().extra_repr(), smoothing) if part)
+
+
+class NLLLoss(_ClassLoss):
+    """-x[n, targets[n]] of logarithms of probabilities x (N, C) or (N, C, d1, ...), of known shape, and class numbers
+    (N, d1, ...); weight, ignore_index and mean as of CrossEntropyLoss."""
+
+    def __init__(self, weight: Any = None, *, ignore_index: int = -100, reduction: str = "mean") -> None:
+        """Raises GraphError."""
+        super().__init__(weight, ignore_index, reduction)
+
+    def forward(self, x: Node, targets: Node) -> Node:
+        self._require_targets(x, targets, False)
+        return F.nll_loss(x, targets, self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
 
 
 class SoftmaxLoss(Module):
@@ -89,17 +133,90 @@ class L1Loss(_Loss):
         return F.l1_loss(x, y, self.reduction)
 
 
+class SmoothL1Loss(_Loss):
+    """d^2 / (2 beta) where d = |x - y| is less than beta, else d - beta / 2."""
+
+    def __init__(self, reduction: str = "mean", beta: float = 1.0) -> None:
+        super().__init__(reduction)
+        self.beta = beta
+
+    def forward(self, x: Node, y: Node) -> Node:
+        self._require_same(x, y)
+        return F.smooth_l1_loss(x, y, self.reduction, self.beta)
+
+
+class HuberLoss(_Loss):
+    """d^2 / 2 where d = |x - y| is at most delta, else delta (d - delta / 2)."""
+
+    def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
+        super().__init__(reduction)
+        self.delta = delta
+
+    def forward(self, x: Node, y: Node) -> Node:
+        self._require_same(x, y)
+        return F.huber_loss(x, y, self.reduction, self.delta)
+
+
+class KLDivLoss(_Loss):
+    """y (log y - x) of logarithms of probabilities x and probabilities y, or their logarithms with `log_target`;
+    `reduction` may also be "batchmean", the sum divided by the number of examples."""
+
+    _reductions = ("mean", "sum", "none", "batchmean")
+
+    def __init__(self, reduction: str = "mean", log_target: bool = False) -> None:
+        super().__init__(reduction)
+        self.log_target = bool(log_target)
+
+    def forward(self, x: Node, y: Node) -> Node:
+        self._require_same(x, y)
+        return F.kl_div(x, y, self.reduction, self.log_target)
+
+
+class CosineSimilarity(Module):
+    """sum(x y) / (|x| |y|) along `dim`, where lengths are `eps` at least."""
+
+    def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
+        self.dim, self.eps = dim, eps
+
+    def forward(self, x: Node, y: Node) -> Node:
+        return F.cosine_similarity(x, y, self.dim, self.eps)
+
+
+class CosineEmbeddingLoss(_Loss):
+    """1 - cos where target (N,) is 1, max(0, cos - margin) where it is -1; cos of the rows of x and y (N, D)."""
+
+    def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+        self.margin = margin
+
+    def forward(self, x: Node, y: Node, target: Node) -> Node:
+        self._require_same(x, y)
+        return F.cosine_embedding_loss(x, y, target, self.margin, self.reduction)
+
+
+class BCELoss(_Loss):
+    """The binary cross-entropy of probabilities x with probabilities y, times `weight`, an array that broadcasts, kept
+    as a buffer. Logarithms are -100 at least."""
+
+    weight: Any
+
+    def __init__(self, weight: Any = None, *, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+        self.register_buffer("weight", weight)
+
+    def forward(self, x: Node, y: Node) -> Node:
+        self._require_same(x, y)
+        return F.binary_cross_entropy(x, y, self.weight, self.reduction)
+
+
 class BCEWithLogitsLoss(_Loss):
     """The binary cross-entropy of logits x with probabilities y, times `weight`; the part of y times `pos_weight`. Both
     are arrays that broadcast, kept as buffers."""
 
     def __init__(self, weight: Any = None, *, reduction: str = "mean", pos_weight: Any = None) -> None:
         super().__init__(reduction)
-        for name, value in (("weight", weight), ("pos_weight", pos_weight)):
-            if value is None:
-                setattr(self, name, None)
-            else:
-                self.register_buffer(name, value)
+        self.register_buffer("weight", weight)
+        self.register_buffer("pos_weight", pos_weight)
 
     def forward(self, x: Node, y: Node) -> Node:
         self._require_same(x, y)

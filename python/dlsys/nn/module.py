@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from ..autodiff import Node, Parameter
-from ..device import host_array
+from ..device import context, host_array
 from ..eager import known_shape, tensor
 from ..errors import DTypeError, GraphError, ShapeError
-from ..graph import scope
+from ..graph import FLOATS, scope
 
 ModuleType = TypeVar("ModuleType", bound="Module")
 
@@ -25,6 +26,13 @@ class _Calls(threading.local):
 
 
 _calls = _Calls()
+
+
+class IncompatibleKeys(NamedTuple):
+    """What `load_state_dict` did not find, and what it had no place for."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
 
 
 class Module:
@@ -54,7 +62,7 @@ class Module:
         try:
             with scope(f"{path}: {self._label()}" if path else self._label()):
                 args = tuple(map(_as_node, args))
-                return self.forward(*args, **kwargs)
+                return self.forward(*args, **{name: _as_node(value) for name, value in kwargs.items()})
         finally:
             _calls.stack.pop()
 
@@ -118,20 +126,65 @@ class Module:
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self._parameters, *self._buffers, *self._modules]
 
+    def register_parameter(self, name: str, parameter: Any) -> None:
+        """`self.<name> = Parameter`, for names that are no identifiers; None for one that is left out. Raises
+        GraphError."""
+        self._check_name("register_parameter", name)
+        if parameter is not None and not isinstance(parameter, Parameter):
+            raise GraphError(f"register_parameter: {name} must be a Parameter, not {type(parameter).__name__}")
+        setattr(self, name, parameter)
+
     def register_buffer(self, name: str, value: Any, persistent: bool = True) -> None:
-        """State that no optimizer trains, as a running mean: an array or a Parameter, read as `self.<name>`.
-        `persistent`: whether it is part of `state_dict`."""
+        """State that no optimizer trains, as a running mean: an array or a Parameter, read as `self.<name>`; None for
+        one that is left out. `persistent`: whether it is part of `state_dict`. Raises GraphError."""
+        self._check_name("register_buffer", name)
+        if value is None:
+            setattr(self, name, None)
+            return
         given = value if isinstance(value, Parameter) else Parameter(value, name, requires_grad=False)
         given.requires_grad = False
+        self.__dict__.pop(name, None)
         self._buffers[name] = given
+        self._not_saved.discard(name)
         if not persistent:
             self._not_saved.add(name)
 
     def add_module(self, name: str, module: Module) -> None:
-        """`self.<name> = module`, for names that are no identifiers."""
+        """`self.<name> = module`, for names that are no identifiers. Raises GraphError."""
+        self._check_name("add_module", name)
         if not isinstance(module, Module):
             raise GraphError(f"add_module: {name} must be a Module, not {type(module).__name__}")
         self._modules[name] = module
+
+    def _check_name(self, function: str, name: Any) -> None:
+        if not isinstance(name, str) or not name or "." in name:
+            raise GraphError(f"{function}: a name must be text without dots, not {name!r}")
+        if hasattr(type(self), name):
+            raise GraphError(f"{function}: {type(self).__name__} has an attribute {name!r} already")
+
+    def get_submodule(self, target: str) -> Module:
+        """The module of a dotted name, as `named_modules` says them; "" is the module itself. Raises GraphError."""
+        module: Any = self
+        for part in target.split(".") if target else ():
+            if part not in module._modules:
+                raise GraphError(f"get_submodule: {type(module).__name__} has no module {part!r} (of {target!r})")
+            module = module._modules[part]
+        return module
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The Parameter of a dotted name, as `named_parameters` says them. Raises GraphError."""
+        return self._get("get_parameter", "_parameters", target)
+
+    def get_buffer(self, target: str) -> Parameter:
+        """The buffer of a dotted name, as `named_buffers` says them. Raises GraphError."""
+        return self._get("get_buffer", "_buffers", target)
+
+    def _get(self, function: str, table: str, target: str) -> Parameter:
+        path, _, name = target.rpartition(".")
+        owner = self.get_submodule(path)
+        if name not in getattr(owner, table):
+            raise GraphError(f"{function}: {type(owner).__name__} has no {table[1:-1]} {name!r} (of {target!r})")
+        return getattr(owner, table)[name]
 
     # Walking -------------------------------------------------------------------------------------------------
 
@@ -160,29 +213,29 @@ class Module:
         """The modules directly below, by name."""
         return iter(self._modules.items())
 
-    def _named(self, table: str) -> Iterator[tuple[str, Module, str, Parameter]]:
+    def _named(self, table: str, prefix: str, recurse: bool) -> Iterator[tuple[str, Module, str, Parameter]]:
         seen: set[Parameter] = set()
-        for prefix, module in self.named_modules():
+        for path, module in self.named_modules(prefix) if recurse else [(prefix, self)]:
             for key, value in getattr(module, table).items():
                 if value not in seen:
                     seen.add(value)
-                    yield f"{prefix}.{key}" if prefix else key, module, key, value
+                    yield f"{path}.{key}" if path else key, module, key, value
 
-    def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
-        """All Parameters, each once, by their dotted names."""
-        return ((name, value) for name, _, _, value in self._named("_parameters"))
+    def named_parameters(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Parameter]]:
+        """All Parameters, each once, by their dotted names; without `recurse` the module's own."""
+        return ((name, value) for name, _, _, value in self._named("_parameters", prefix, recurse))
 
-    def parameters(self) -> list[Parameter]:
-        """All Parameters, each once."""
-        return [value for _, value in self.named_parameters()]
+    def parameters(self, recurse: bool = True) -> list[Parameter]:
+        """All Parameters, each once; without `recurse` the module's own."""
+        return [value for _, value in self.named_parameters(recurse=recurse)]
 
-    def named_buffers(self) -> Iterator[tuple[str, Parameter]]:
-        """All buffers, each once, by their dotted names."""
-        return ((name, value) for name, _, _, value in self._named("_buffers"))
+    def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Parameter]]:
+        """All buffers, each once, by their dotted names; without `recurse` the module's own."""
+        return ((name, value) for name, _, _, value in self._named("_buffers", prefix, recurse))
 
-    def buffers(self) -> list[Parameter]:
-        """All buffers, each once."""
-        return [value for _, value in self.named_buffers()]
+    def buffers(self, recurse: bool = True) -> list[Parameter]:
+        """All buffers, each once; without `recurse` the module's own."""
+        return [value for _, value in self.named_buffers(recurse=recurse)]
 
     def apply(self: ModuleType, function: Callable[[Module], Any]) -> ModuleType:
         """Call the function with every module, those below first; returns the module itself."""
@@ -193,7 +246,10 @@ class Module:
     # State ---------------------------------------------------------------------------------------------------
 
     def train(self: ModuleType, mode: bool = True) -> ModuleType:
-        """Set `training` here and below, which dropout and batch norm obey in graphs made from now on."""
+        """Set `training` here and below, which dropout and batch norm obey in graphs made from now on. Raises
+        GraphError."""
+        if not isinstance(mode, (bool, np.bool_)):
+            raise GraphError(f"{type(self).__name__}.train: mode must be True or False, not {mode!r}")
         for module in self.modules():
             object.__setattr__(module, "training", bool(mode))
         return self
@@ -208,10 +264,50 @@ class Module:
             parameter.requires_grad = bool(requires_grad)
         return self
 
-    def zero_grad(self) -> None:
-        """Forget what `backward` left in the Parameters."""
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget what `backward` left in the Parameters, or set it to zeros."""
         for parameter in self.parameters():
-            parameter.grad = None
+            if set_to_none or parameter.grad is None:
+                parameter.grad = None
+            else:
+                parameter.grad = Parameter(np.zeros(parameter.shape, parameter.dtype), requires_grad=False)
+
+    def to(self: ModuleType, *args: Any, dtype: Any = None, device: Any = None) -> ModuleType:
+        """Parameters and buffers of floats in another dtype, "float32" or "float64"; returns the module itself.
+
+        They become other Parameters: make optimizers and graphs afterwards. A device may be named, but only the CPU:
+        where a graph is computed says its Executor. Raises GraphError, DTypeError.
+        """
+        for value in (*args, *(given for given in (dtype, device) if given is not None)):
+            wanted = _float_dtype(value)
+            if wanted is not None:
+                self._cast(wanted)
+            elif context(value).kind == "cuda":
+                told = "values move to a device when they are used there: Executor(nodes, ctx=dl.cuda(0))"
+                raise GraphError(f"{type(self).__name__}.to: only the CPU can be named: {told}")
+        return self
+
+    def float(self: ModuleType) -> ModuleType:
+        """`to("float32")`."""
+        return self.to("float32")
+
+    def double(self: ModuleType) -> ModuleType:
+        """`to("float64")`."""
+        return self.to("float64")
+
+    def cpu(self: ModuleType) -> ModuleType:
+        """The module itself."""
+        return self
+
+    def _cast(self, dtype: str) -> None:
+        made: dict[Parameter, Parameter] = {}
+        for module in self.modules():
+            for table in (module._parameters, module._buffers):
+                for name, old in table.items():
+                    if old.dtype in FLOATS and old.dtype != dtype:
+                        if old not in made:
+                            made[old] = Parameter(old.value.astype(dtype), old.name, old.requires_grad)
+                        table[name] = made[old]
 
     def _saved(self) -> dict[str, Parameter]:
         """What `state_dict` holds, in PyTorch's order; a Parameter under each of its names."""
@@ -228,7 +324,7 @@ class Module:
         """Copies of Parameters and buffers by their dotted names, with PyTorch's names, order and layouts."""
         return {name: parameter.value for name, parameter in self._saved().items()}
 
-    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> tuple[list[str], list[str]]:
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
         """Set Parameters and buffers from arrays (of NumPy, PyTorch, dlsys) by name, cast to their dtypes.
 
         Returns the missing and the unexpected names. Raises GraphError that lists them all if `strict`, ShapeError that
@@ -255,7 +351,7 @@ class Module:
             raise ShapeError(f"{type(self).__name__}.load_state_dict: {'; '.join(wrong)}")
         for name, value in values.items():
             own[name].value = value
-        return missing, unexpected
+        return IncompatibleKeys(missing, unexpected)
 
     # Printing ------------------------------------------------------------------------------------------------
 
@@ -274,6 +370,19 @@ class Module:
 
         describe("", self, 0)
         return "\n".join(lines)
+
+
+def _float_dtype(value: Any) -> str | None:
+    """The name of a dtype of floats; None for what is no dtype. Raises DTypeError for other dtypes."""
+    name = str(value).removeprefix("torch.")
+    if not isinstance(value, str):
+        with contextlib.suppress(TypeError):
+            name = str(np.dtype(value))
+    if name in FLOATS:
+        return name
+    if name in ("float16", "bfloat16", "half") or name.startswith(("int", "uint", "bool")):
+        raise DTypeError(f"to: Parameters are {' or '.join(FLOATS)}, not {name}")
+    return None
 
 
 def _size(parameter: Parameter) -> int:

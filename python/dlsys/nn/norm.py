@@ -10,11 +10,11 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node
-from ..eager import known_shape
 from ..errors import GraphError
 from ..graph import Shape
 from . import functional as F
 from . import init
+from .checks import checked_eps, checked_extent, checked_share, known_shape
 from .module import Module
 
 
@@ -23,8 +23,8 @@ class _BatchNorm(Module):
 
     In training mean and var are those of x, and whoever evaluates y moves the running ones towards them by `momentum`,
     with the unbiased variance; None: they become the means over all batches so far. In evaluation mean and var are the
-    running ones, or x's own without `track_running_stats`. As assignments are made once a run, one graph may hold one
-    call in training of a layer that tracks.
+    running ones, or x's own without `track_running_stats`. Several calls in training that are evaluated together move
+    the running ones one after the other.
 
     Parameters: weight, bias (num_features,), ones and zeros. Buffers: running_mean, running_var (num_features,), zeros
     and ones, num_batches_tracked, int64.
@@ -45,7 +45,10 @@ class _BatchNorm(Module):
         *,
         dtype: str = "float32",
     ) -> None:
-        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        """Raises GraphError for a number of features that is none."""
+        self.num_features = num_features = checked_extent(type(self).__name__, "num_features", num_features)
+        self.eps = checked_eps(type(self).__name__, eps)
+        self.momentum = None if momentum is None else checked_share(type(self).__name__, "momentum", momentum)
         self.affine, self.track_running_stats = affine, track_running_stats
         self.weight = init.ones_(init.made((num_features,), dtype, "weight")) if affine else None
         self.bias = init.made((num_features,), dtype, "bias") if affine else None
@@ -62,9 +65,9 @@ class _BatchNorm(Module):
         moves = self.training and self.track_running_stats
         momentum: Any = self.momentum
         if moves:
-            batches = self.num_batches_tracked + 1
+            batches = ad.advance_op(self.num_batches_tracked, lambda before: before + 1)
             if momentum is None:
-                momentum = 1.0 / ad.cast_like_op(batches, self.running_mean)
+                momentum = 1.0 / ad.cast_op(batches, self.running_mean.dtype)
         y = F.batch_norm(
             x,
             self.running_mean if moves or not training else None,
@@ -76,7 +79,7 @@ class _BatchNorm(Module):
             self.eps,
             axes,
         )
-        return ad.with_updates_op(y, [ad.assign(self.num_batches_tracked, batches)]) if moves else y
+        return ad.with_updates_op(y, [batches]) if moves else y
 
     def _axes(self, x: Node) -> tuple[int, ...]:
         """Those that x is normalised over. Of BatchNorm1d, two axes are taken for granted where they are not known:
@@ -150,7 +153,7 @@ class LayerNorm(_OverLastAxes):
     ) -> None:
         """Raises GraphError for what is no shape."""
         shape = self._set_shape(normalized_shape)
-        self.eps = eps
+        self.eps = checked_eps("LayerNorm", eps)
         self.weight = init.ones_(init.made(shape, dtype, "weight")) if elementwise_affine else None
         self.bias = init.made(shape, dtype, "bias") if elementwise_affine and bias else None
 
@@ -188,7 +191,7 @@ class RMSNorm(_OverLastAxes):
     ) -> None:
         """Raises GraphError for what is no shape."""
         shape = self._set_shape(normalized_shape)
-        self.eps = float(np.finfo(dtype).eps) if eps is None else eps
+        self.eps = float(np.finfo(dtype).eps) if eps is None else checked_eps("RMSNorm", eps)
         self.weight = init.ones_(init.made(shape, dtype, "weight")) if elementwise_affine else None
 
     def forward(self, x: Node) -> Node:
@@ -216,9 +219,11 @@ class GroupNorm(Module):
         dtype: str = "float32",
     ) -> None:
         """Raises GraphError for channels that do not divide."""
-        if num_groups < 1 or num_channels % num_groups:
+        num_groups = checked_extent("GroupNorm", "num_groups", num_groups)
+        num_channels = checked_extent("GroupNorm", "num_channels", num_channels)
+        if num_channels % num_groups:
             raise GraphError(f"GroupNorm: {num_channels} channels do not divide into {num_groups} groups")
-        self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
+        self.num_groups, self.num_channels, self.eps = num_groups, num_channels, checked_eps("GroupNorm", eps)
         self.weight = init.ones_(init.made((num_channels,), dtype, "weight")) if affine else None
         self.bias = init.made((num_channels,), dtype, "bias") if affine else None
 
@@ -232,3 +237,54 @@ class GroupNorm(Module):
             f", eps={self.eps:g}" if self.eps != 1e-5 else ""
         )
         return settings if self.weight is not None else f"{settings}, affine=False"
+
+
+class _InstanceNorm(Module):
+    """y = (x - mean) / sqrt(var + eps) * weight + bias, mean and var over the space of each channel of each example of
+    (N, num_features, *space), whose shape must be known at the call: Ulyanov et al. (2016).
+
+    Parameters: weight, bias (num_features,) with `affine`, ones and zeros. Running statistics are not supported.
+    """
+
+    _rank: ClassVar[int]
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        *,
+        dtype: str = "float32",
+    ) -> None:
+        """`momentum` changes nothing. Raises GraphError; also for `track_running_stats`."""
+        name = type(self).__name__
+        if track_running_stats:
+            raise GraphError(f"{name}: running statistics are not supported: track_running_stats must be False")
+        self.num_features, self.eps = checked_extent(name, "num_features", num_features), checked_eps(name, eps)
+        self.weight = init.ones_(init.made((self.num_features,), dtype, "weight")) if affine else None
+        self.bias = init.made((self.num_features,), dtype, "bias") if affine else None
+
+    def forward(self, x: Node) -> Node:
+        shape = known_shape(x)
+        if shape is not None:
+            fits = len(shape) == self._rank and shape[1] == self.num_features
+            self.require(fits and not (self.training and math.prod(shape[2:]) == 1), x)
+        return F.instance_norm(x, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        settings = f"{self.num_features}" + (f", eps={self.eps:g}" if self.eps != 1e-5 else "")
+        return settings if self.weight is None else f"{settings}, affine=True"
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Instance normalisation of (N, num_features, L), see the base class."""
+
+    _rank = 3
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Instance normalisation of (N, num_features, H, W), see the base class."""
+
+    _rank = 4

@@ -10,10 +10,11 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node
-from ..eager import dtype_of, known_shape, tensor
+from ..eager import dtype_of, tensor
 from ..errors import GraphError, ShapeError
 from .activation import GELU
 from .attention import MultiheadAttention
+from .checks import checked_extent, known_shape
 from .containers import ModuleList, Sequential
 from .dropout import Dropout
 from .linear import Linear
@@ -91,8 +92,9 @@ class TransformerEncoder(Module):
     def __init__(self, encoder_layer: Any, num_layers: int, norm: Module | None = None) -> None:
         """`encoder_layer`: a TransformerEncoderLayer, which is the first, the others having its settings and initial
         values of their own; or a function that makes a layer. Raises GraphError for anything else."""
+        num_layers = checked_extent("TransformerEncoder", "num_layers", num_layers)
         if isinstance(encoder_layer, TransformerEncoderLayer):
-            made = [encoder_layer, *(encoder_layer.another() for _ in range(num_layers - 1))][:num_layers]
+            made = [encoder_layer, *(encoder_layer.another() for _ in range(num_layers - 1))]
         elif callable(encoder_layer) and not isinstance(encoder_layer, Module):
             made = [encoder_layer() for _ in range(num_layers)]
         else:
@@ -155,7 +157,10 @@ class PositionalEncoding(Module):
     def __init__(
         self, d_model: int, dropout: float = 0.1, max_len: int = 5000, batch_first: bool = False
     ) -> None:
-        self.d_model, self.batch_first = d_model, batch_first
+        """Raises GraphError."""
+        self.d_model = d_model = checked_extent("PositionalEncoding", "d_model", d_model)
+        max_len = checked_extent("PositionalEncoding", "max_len", max_len)
+        self.batch_first = batch_first
         self.dropout = Dropout(dropout)
         rate = np.exp(-math.log(10000.0) / d_model * np.arange(0, d_model, 2))
         angles = np.arange(max_len)[:, None] * rate

@@ -81,7 +81,7 @@ class _CrossEntropy(Op):
             index = np.arange(classes).reshape(-1, *(1,) * (logits.ndim - 2))
             chosen = np.where((numbers >= 0) & (numbers < classes), numbers == index, kind(np.nan))
         if smoothing:
-            chosen = chosen * kind(1 - smoothing) + kind(smoothing / classes)
+            chosen = chosen * kind(1 - smoothing) + kind(smoothing / max(classes, 1))
         return np.asarray(chosen, logits.dtype), ignored
 
     def _require_kind(self, node: Node, rank: int, target_rank: int, dtype: str) -> None:

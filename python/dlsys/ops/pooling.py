@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from .. import compute
 from ..compute import Tensor, Windows
@@ -28,14 +27,18 @@ def _spans(node: Node, images: Shape) -> Spans:
     size = node.attrs.get("output_size")
     if size is not None:
         if 0 in images[2:]:
-            raise shape_error(node, f"images {images} have no elements to take a mean of")
+            raise shape_error(node, f"images {images} have no elements to pool")
         return Windows.adaptive(images[2], size[0]), Windows.adaptive(images[3], size[1])
     kernel, stride, padding = node.attrs["kernel"], node.attrs["stride"], node.attrs["padding"]
     found = []
     for extent, k, s, p in zip(images[2:], kernel, stride, padding, strict=True):
         if k > extent + 2 * p:
             raise shape_error(node, f"windows of {kernel} do not fit images {images} padded by {padding}")
-        found.append(Windows(extent, (extent + 2 * p - k) // s + 1, k, s, p))
+        steps = extent + 2 * p - k
+        count = steps // s + 1
+        if node.attrs.get("ceil") and steps % s and count * s < extent + p:  # one more, if not in padding alone
+            count += 1
+        found.append(Windows(extent, count, k, s, p))
     return found[0], found[1]
 
 
@@ -57,22 +60,17 @@ class _Pooling(Op):
 
 def _first_maxima(node: Node, x: np.ndarray) -> tuple[np.ndarray, ...]:
     """Row and column of the maximum of each window."""
-    (kernel_y, kernel_z), (sy, sz), (py, pz) = (node.attrs[key] for key in ("kernel", "stride", "padding"))
-    padded = np.pad(x, ((0, 0), (0, 0), (py, py), (pz, pz)), constant_values=-np.inf)
-    windows = sliding_window_view(padded, (kernel_y, kernel_z), axis=(2, 3))[:, :, ::sy, ::sz]
-    inside = sliding_window_view(_mask(x.shape[2:], (py, pz)), (kernel_y, kernel_z))[::sy, ::sz]
-    flat = windows.reshape(*windows.shape[:4], kernel_y * kernel_z)
-    first = inside.reshape(*inside.shape[:2], kernel_y * kernel_z).argmax(
-        -1
-    )  # where all is -inf, what is not padding
-    found = flat.argmax(-1)
-    found = np.where(np.take_along_axis(flat, found[..., None], -1)[..., 0] == -np.inf, first, found)
-    rows = np.arange(found.shape[2])[:, None] * sy - py + found // kernel_z
-    return rows, np.arange(found.shape[3]) * sz - pz + found % kernel_z
-
-
-def _mask(extents: Shape, padding: tuple[int, int]) -> np.ndarray:
-    return np.pad(np.ones(extents, bool), ((padding[0],) * 2, (padding[1],) * 2))
+    spans = _spans(node, x.shape)
+    rows, columns = np.empty((2, *_output_shape(x.shape, spans)), np.int64)
+    for o in np.ndindex(rows.shape[2:]):
+        (top, bottom), (left, right) = (
+            (max(span.begin(at), 0), min(span.end(at), span.extent)) for span, at in zip(spans, o, strict=True)
+        )
+        window = x[:, :, top:bottom, left:right].reshape(*x.shape[:2], (bottom - top) * (right - left))
+        place = window.argmax(axis=2)
+        rows[:, :, o[0], o[1]] = top + place // (right - left)
+        columns[:, :, o[0], o[1]] = left + place % (right - left)
+    return rows, columns
 
 
 def _planes(x: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -82,7 +80,8 @@ def _planes(x: np.ndarray) -> tuple[np.ndarray, ...]:
 
 @register
 class MaxPool2d(_Pooling):
-    """The maximum of each window, NaN if there is one; padding is -inf."""
+    """The maximum of each window, NaN if there is one; padding is -inf. With `output_size`, windows that share the
+    image out evenly."""
 
     name = "max_pool2d"
 
@@ -152,7 +151,8 @@ def _means(node: Node, images: Shape, dtype: np.dtype) -> list[np.ndarray]:
         for o in range(span.count):
             begin, end = span.begin(o), span.end(o)
             inside = slice(max(begin, 0), min(end, span.extent))
-            count = end - begin if node.attrs.get("count_include_pad", False) else inside.stop - inside.start
+            padded = span.padded_end(o) - begin
+            count = padded if node.attrs.get("count_include_pad", False) else inside.stop - inside.start
             matrix[o, inside] = 1 / count
         found.append(matrix)
     return found
@@ -215,7 +215,7 @@ class AvgPool2dGradient(_MeanPooling):
         return out
 
 
-def _attributes(op: str, kernel: Any, stride: Any, padding: Any) -> dict[str, Any]:
+def _attributes(op: str, kernel: Any, stride: Any, padding: Any, ceil_mode: bool) -> dict[str, Any]:
     attrs = {
         "kernel": pair_attribute(op, "kernel", kernel, 1),
         "stride": pair_attribute(op, "stride", kernel if stride is None else stride, 1),
@@ -225,24 +225,30 @@ def _attributes(op: str, kernel: Any, stride: Any, padding: Any) -> dict[str, An
         raise GraphError(
             f"{op}: padding {attrs['padding']} is more than half of the windows {attrs['kernel']}"
         )
-    return attrs
+    return {**attrs, "ceil": True} if ceil_mode else attrs
 
 
-def max_pool2d_op(x: Node, kernel: Any, stride: Any = None, padding: Any = 0) -> Node:
-    """The maxima of windows of images x (N, C, H, W) -> (N, C, H', W'), H' = (H + 2 padding - kernel) // stride + 1.
+def max_pool2d_op(x: Node, kernel: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False) -> Node:
+    """The maxima of windows of images x (N, C, H, W) -> (N, C, H', W'), H' = (H + 2 padding - kernel) // stride + 1, or
+    rounded up with `ceil_mode`, for a window that begins inside and ends beyond.
 
     All are ints or pairs (rows, columns); stride is the kernel's for None, padding at most half of the kernel.
     GraphError for anything else.
     """
-    return MaxPool2d.make([x], _attributes("max_pool2d", kernel, stride, padding))
+    return MaxPool2d.make([x], _attributes("max_pool2d", kernel, stride, padding, ceil_mode))
 
 
 def avg_pool2d_op(
-    x: Node, kernel: Any, stride: Any = None, padding: Any = 0, count_include_pad: bool = True
+    x: Node,
+    kernel: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    count_include_pad: bool = True,
+    ceil_mode: bool = False,
 ) -> Node:
     """The means of windows of images, as `max_pool2d_op`; what of a window is padding counts as zeros, or not at all
     without `count_include_pad`. Raises GraphError."""
-    attrs = _attributes("avg_pool2d", kernel, stride, padding)
+    attrs = _attributes("avg_pool2d", kernel, stride, padding, ceil_mode)
     return AvgPool2d.make([x], {**attrs, "count_include_pad": bool(count_include_pad)})
 
 
@@ -251,3 +257,8 @@ def adaptive_avg_pool2d_op(x: Node, output_size: Any) -> Node:
     of what lies from floor(o H / H') to ceil((o + 1) H / H'). Raises GraphError for any other size."""
     size = pair_attribute("adaptive_avg_pool2d", "output_size", output_size, 1)
     return mean_op(x, (2, 3), keepdims=True) if size == (1, 1) else AvgPool2d.make([x], {"output_size": size})
+
+
+def adaptive_max_pool2d_op(x: Node, output_size: Any) -> Node:
+    """The maxima of the windows of `adaptive_avg_pool2d_op`. Raises GraphError for any other size."""
+    return MaxPool2d.make([x], {"output_size": pair_attribute("adaptive_max_pool2d", "output_size", output_size, 1)})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -219,6 +219,38 @@ def assign_op(parameter: Node, node: Node) -> Node:
     if not isinstance(parameter, Parameter):
         raise GraphError(f"assign: the first argument must be a Parameter, not {parameter!r}")
     return Assign.make([parameter, node])
+
+
+@register
+class Latest(Op):
+    """A parameter's value as the assignments left it that were made before this node and belong to the same run; its
+    own where there are none. Evaluators put that value in its place."""
+
+    name = "latest"
+    dtypes = DTYPES
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        return input_shapes[0]
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [None]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return compute.copy(inputs[0])
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        return inputs[0]
+
+
+def advance_op(parameter: Node, after: Callable[[Node], Node]) -> Node:
+    """An assignment of `after(value)`, where several of one run follow each other in the order in which they were made:
+    each finds the value that the one before it left. For running means and counters.
+
+    Raises GraphError for a first argument that is no Parameter.
+    """
+    if not isinstance(parameter, Parameter):
+        raise GraphError(f"advance: the first argument must be a Parameter, not {parameter!r}")
+    return Assign.make([parameter, after(Latest.make([parameter]))], {"follows": True})
 
 
 def with_updates_op(node: Node, assigns: Sequence[Node]) -> Node:

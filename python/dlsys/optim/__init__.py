@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
-from .adaptive import Adam, AdamW, RMSprop
+from . import lr_scheduler
+from .adaptive import Adagrad, Adam, AdamW, RMSprop
 from .clip import clip_grad_norm, clip_grad_norm_, clip_grad_value, clip_grad_value_, global_norm
-from .optimizer import Optimizer, ParameterGroup
-from .schedule import ConstantLR, CosineAnnealingLR, LambdaLR, LinearLR, LRScheduler, SequentialLR, StepLR
+from .groups import ParameterGroup
+from .lr_scheduler import (
+    ConstantLR,
+    CosineAnnealingLR,
+    CosineAnnealingWarmRestarts,
+    ExponentialLR,
+    LambdaLR,
+    LinearLR,
+    LRScheduler,
+    MultiStepLR,
+    OneCycleLR,
+    PolynomialLR,
+    ReduceLROnPlateau,
+    SequentialLR,
+    StepLR,
+)
+from .optimizer import Optimizer
 from .sgd import SGD
 
 __all__ = [
     "SGD",
+    "Adagrad",
     "Adam",
     "AdamW",
     "ConstantLR",
     "CosineAnnealingLR",
+    "CosineAnnealingWarmRestarts",
+    "ExponentialLR",
     "LRScheduler",
     "LambdaLR",
     "LinearLR",
+    "MultiStepLR",
+    "OneCycleLR",
     "Optimizer",
     "ParameterGroup",
+    "PolynomialLR",
     "RMSprop",
+    "ReduceLROnPlateau",
     "SequentialLR",
     "StepLR",
     "clip_grad_norm",
@@ -27,4 +50,5 @@ __all__ = [
     "clip_grad_value",
     "clip_grad_value_",
     "global_norm",
+    "lr_scheduler",
 ]

@@ -1,4 +1,4 @@
-"""Optimizers that divide each gradient by the root of its running mean square: Adam, AdamW, RMSprop."""
+"""Optimizers that divide each gradient by the root of its mean square so far: Adam, AdamW, RMSprop, Adagrad."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import Any
 
 from .. import autodiff as ad
 from ..errors import GraphError
-from .optimizer import Nodes, Optimizer, checked_number, with_decay
+from .groups import checked_number
+from .optimizer import Nodes, Optimizer, is_off, with_decay
 
 
 class Adam(Optimizer):
-    """With d = g + weight_decay * p, in step t = 1, 2, ...:
+    """With d = g + weight_decay * p, in the parameter's own step t = 1, 2, ...:
 
     m = beta1 * m + (1 - beta1) * d; v = beta2 * v + (1 - beta2) * d^2;
     p -= lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)
-    (torch.optim.Adam; D. P. Kingma, J. Ba: Adam, ICLR 2015).
+    `amsgrad` takes the largest v so far (torch.optim.Adam; D. P. Kingma, J. Ba: Adam, ICLR 2015).
     """
 
     decoupled = False
@@ -24,21 +25,26 @@ class Adam(Optimizer):
 
     def __init__(
         self,
-        parameters: Iterable[Any],
+        params: Iterable[Any],
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
     ) -> None:
         """Args:
-            parameters: Parameters, or parameter groups; see `Optimizer`.
+            params: Parameters, or parameter groups; see `Optimizer`.
             lr: the learning rate; changed by `lr = ...` or a schedule.
             betas: how much of the means of gradient and square a step keeps, in [0, 1).
             eps, weight_decay: >= 0.
+            maximize: step up the gradient.
 
         Raises GraphError.
         """
-        super().__init__(parameters, lr, {"betas": betas, "eps": eps, "weight_decay": weight_decay})
+        options = {"betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad, "maximize": maximize}
+        super().__init__(params, lr, options)
 
     def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
         name, betas = type(self).__name__, options["betas"]
@@ -47,45 +53,47 @@ class Adam(Optimizer):
         checked: dict[str, Any] = {
             key: checked_number(name, key, options[key]) for key in ("eps", "weight_decay")
         }
-        return checked | {"betas": tuple(checked_number(name, "betas", beta, below=1.0) for beta in betas)}
+        checked["betas"] = tuple(checked_number(name, "betas", beta, below=1.0) for beta in betas)
+        return checked | {key: bool(options[key]) for key in ("amsgrad", "maximize")}
 
-    def _buffers(self, options: dict[str, Any]) -> tuple[str, ...]:
-        return ("exp_avg", "exp_avg_sq")
+    def _buffers(self, options: dict[str, Any]) -> dict[str, float]:
+        return dict.fromkeys(("exp_avg", "exp_avg_sq", *["max_exp_avg_sq"] * options["amsgrad"]), 0.0)
 
     def _scalars(self, options: dict[str, Any]) -> dict[str, float]:
         return {"step": 0.0}
 
-    def _shared(
-        self, options: dict[str, Any], lr: ad.Parameter, scalars: dict[str, ad.Parameter]
-    ) -> tuple[Nodes, Nodes]:
+    def _shared(self, options: dict[str, Any], lr: ad.Parameter) -> Nodes:
+        shared: Nodes = {"lr": lr}
+        if self.decoupled and options["weight_decay"]:
+            shared["kept"] = lr * -options["weight_decay"] + 1.0
+        return shared
+
+    def _own(self, options: dict[str, Any], shared: Nodes, state: dict[str, ad.Parameter]) -> tuple[Nodes, Nodes]:
         # The order of the paper's section 2: both corrections go into the step size and eps, which are of shape (),
         # so that an element costs one root and one division.
-        step = scalars["step"] + 1.0
+        step = state["step"] + 1.0
         root = ad.sqrt_op(_one_minus_power(options["betas"][1], step))
-        factors = {
-            "step_size": lr * root / _one_minus_power(options["betas"][0], step),
-            "eps": root * options["eps"],
-        }
-        if self.decoupled and options["weight_decay"]:
-            factors["kept"] = lr * -options["weight_decay"] + 1.0
-        return {"step": step}, factors
+        size = shared["lr"] * root / _one_minus_power(options["betas"][0], step)
+        return {"step": step}, {**shared, "step_size": size, "eps": root * options["eps"]}
 
     def _step(
         self,
         options: dict[str, Any],
         parameter: ad.Parameter,
         gradient: ad.Node,
-        buffers: dict[str, ad.Parameter],
+        state: dict[str, ad.Parameter],
         factors: Nodes,
     ) -> tuple[ad.Node, Nodes]:
         beta1, beta2 = options["betas"]
         if not self.decoupled:
             gradient = with_decay(parameter, gradient, options["weight_decay"])
-        mean = buffers["exp_avg"] * beta1 + gradient * (1 - beta1)
-        square = buffers["exp_avg_sq"] * beta2 + gradient * gradient * (1 - beta2)
+        mean = state["exp_avg"] * beta1 + gradient * (1 - beta1)
+        square = state["exp_avg_sq"] * beta2 + gradient * gradient * (1 - beta2)
+        changed = {"exp_avg": mean, "exp_avg_sq": square}
+        if options["amsgrad"]:
+            changed["max_exp_avg_sq"] = square = ad.maximum_op(state["max_exp_avg_sq"], square)
         kept = parameter * factors["kept"] if "kept" in factors else parameter
-        value = kept - mean * factors["step_size"] / (ad.sqrt_op(square) + factors["eps"])
-        return value, {"exp_avg": mean, "exp_avg_sq": square}
+        return kept - mean * factors["step_size"] / (ad.sqrt_op(square) + factors["eps"]), changed
 
 
 class AdamW(Adam):
@@ -96,14 +104,17 @@ class AdamW(Adam):
 
     def __init__(
         self,
-        parameters: Iterable[Any],
+        params: Iterable[Any],
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
     ) -> None:
         """As `Adam`. Raises GraphError."""
-        super().__init__(parameters, lr, betas, eps, weight_decay)
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)
 
 
 class RMSprop(Optimizer):
@@ -116,19 +127,22 @@ class RMSprop(Optimizer):
 
     def __init__(
         self,
-        parameters: Iterable[Any],
+        params: Iterable[Any],
         lr: float = 1e-2,
         alpha: float = 0.99,
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         momentum: float = 0.0,
         centered: bool = False,
+        *,
+        maximize: bool = False,
     ) -> None:
         """Args:
-            parameters: Parameters, or parameter groups; see `Optimizer`.
+            params: Parameters, or parameter groups; see `Optimizer`.
             lr: the learning rate; changed by `lr = ...` or a schedule.
             alpha: how much of the mean square a step keeps.
             eps, weight_decay, momentum: >= 0.
+            maximize: step up the gradient.
 
         Raises GraphError.
         """
@@ -138,43 +152,113 @@ class RMSprop(Optimizer):
             "weight_decay": weight_decay,
             "momentum": momentum,
             "centered": centered,
+            "maximize": maximize,
         }
-        super().__init__(parameters, lr, options)
+        super().__init__(params, lr, options)
 
     def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
         keys = ("alpha", "eps", "weight_decay", "momentum")
         checked: dict[str, Any] = {key: checked_number("RMSprop", key, options[key]) for key in keys}
-        return checked | {"centered": bool(options["centered"])}
+        return checked | {key: bool(options[key]) for key in ("centered", "maximize")}
 
-    def _buffers(self, options: dict[str, Any]) -> tuple[str, ...]:
+    def _buffers(self, options: dict[str, Any]) -> dict[str, float]:
         optional = {"momentum_buffer": options["momentum"], "grad_avg": options["centered"]}
-        return ("square_avg", *(name for name, used in optional.items() if used))
+        return dict.fromkeys(["square_avg", *(name for name, used in optional.items() if used)], 0.0)
 
     def _step(
         self,
         options: dict[str, Any],
         parameter: ad.Parameter,
         gradient: ad.Node,
-        buffers: dict[str, ad.Parameter],
+        state: dict[str, ad.Parameter],
         factors: Nodes,
     ) -> tuple[ad.Node, Nodes]:
         alpha = options["alpha"]
         gradient = with_decay(parameter, gradient, options["weight_decay"])
-        square = buffers["square_avg"] * alpha + gradient * gradient * (1 - alpha)
+        square = state["square_avg"] * alpha + gradient * gradient * (1 - alpha)
         changed = {"square_avg": square}
         variance = square
         if options["centered"]:
-            changed["grad_avg"] = mean = buffers["grad_avg"] * alpha + gradient * (1 - alpha)
+            changed["grad_avg"] = mean = state["grad_avg"] * alpha + gradient * (1 - alpha)
             variance = ad.relu_op(square - mean * mean)  # rounding can take it below 0, where the root is NaN
         direction = gradient / (ad.sqrt_op(variance) + options["eps"])
-        if options["momentum"]:
-            direction = buffers["momentum_buffer"] * options["momentum"] + direction
+        if not is_off(options["momentum"]):
+            direction = state["momentum_buffer"] * options["momentum"] + direction
             changed["momentum_buffer"] = direction
         return parameter - direction * factors["lr"], changed
 
 
-def _one_minus_power(beta: float, step: ad.Node) -> ad.Node:
+class Adagrad(Optimizer):
+    """With d = g + weight_decay * p, in the parameter's own step t = 1, 2, ...:
+
+    s += d^2; p -= lr / (1 + (t - 1) * lr_decay) * d / (sqrt(s) + eps) (torch.optim.Adagrad; J. Duchi et al.: Adaptive
+    Subgradient Methods, JMLR 2011).
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-2,
+        lr_decay: float = 0.0,
+        weight_decay: float = 0.0,
+        initial_accumulator_value: float = 0.0,
+        eps: float = 1e-10,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        """Args:
+            params: Parameters, or parameter groups; see `Optimizer`.
+            lr: the learning rate; changed by `lr = ...` or a schedule.
+            lr_decay, weight_decay, eps: >= 0.
+            initial_accumulator_value: what s starts from, >= 0.
+            maximize: step up the gradient.
+
+        Raises GraphError.
+        """
+        options = {
+            "lr_decay": lr_decay,
+            "weight_decay": weight_decay,
+            "initial_accumulator_value": initial_accumulator_value,
+            "eps": eps,
+            "maximize": maximize,
+        }
+        super().__init__(params, lr, options)
+
+    def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
+        keys = ("lr_decay", "weight_decay", "initial_accumulator_value", "eps")
+        checked: dict[str, Any] = {key: checked_number("Adagrad", key, options[key]) for key in keys}
+        return checked | {"maximize": bool(options["maximize"])}
+
+    def _buffers(self, options: dict[str, Any]) -> dict[str, float]:
+        return {"sum": options["initial_accumulator_value"]}
+
+    def _scalars(self, options: dict[str, Any]) -> dict[str, float]:
+        return {"step": 0.0} if options["lr_decay"] else {}
+
+    def _own(self, options: dict[str, Any], shared: Nodes, state: dict[str, ad.Parameter]) -> tuple[Nodes, Nodes]:
+        if not options["lr_decay"]:
+            return {}, shared
+        step = state["step"]
+        return {"step": step + 1.0}, {"lr": shared["lr"] / (step * options["lr_decay"] + 1.0)}
+
+    def _step(
+        self,
+        options: dict[str, Any],
+        parameter: ad.Parameter,
+        gradient: ad.Node,
+        state: dict[str, ad.Parameter],
+        factors: Nodes,
+    ) -> tuple[ad.Node, Nodes]:
+        gradient = with_decay(parameter, gradient, options["weight_decay"])
+        total = state["sum"] + gradient * gradient
+        return parameter - gradient * factors["lr"] / (ad.sqrt_op(total) + options["eps"]), {"sum": total}
+
+
+def _one_minus_power(beta: float | ad.Node, step: ad.Node) -> ad.Node:
     """1 - beta^step, to the rounding of step's dtype: subtracted from 1 as it stands, 0.999^1 would lose five of
     float32's seven digits. By 1 - exp(-2 x) = 2 tanh(x) / (1 + tanh(x)), for x = -log(beta) / 2 * step."""
-    tanh = ad.tanh_op(step * (-0.5 * math.log(beta) if beta else 400.0))
+    if isinstance(beta, ad.Node):
+        tanh = ad.tanh_op(step * (ad.log_op(beta) * -0.5))
+    else:
+        tanh = ad.tanh_op(step * (-0.5 * math.log(beta) if beta else 400.0))
     return tanh * 2.0 / (tanh + 1.0)

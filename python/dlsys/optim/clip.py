@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from .. import autodiff as ad
 from ..eager import evaluate
 from ..errors import GraphError
-from .optimizer import checked_number
+from .groups import checked_number
 
 
 def global_norm(gradients: Sequence[ad.Node]) -> ad.Node:
@@ -41,26 +44,59 @@ def clip_grad_value(gradients: Sequence[ad.Node], clip_value: float) -> list[ad.
     return [ad.clip_op(gradient, -limit, limit) for gradient in gradients]
 
 
-def clip_grad_norm_(parameters: Sequence[ad.Parameter], max_norm: float) -> float:
-    """`clip_grad_norm` of the gradients that `backward` left in the parameters, in place; returns their norm before."""
-    left = [parameter for parameter in parameters if parameter.grad is not None]
+def clip_grad_norm_(
+    parameters: Any, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
+) -> float:
+    """The gradients that `backward` left in the parameters, one or several, scaled in place by
+    min(1, max_norm / (norm + 1e-6)); returns their norm before.
+
+    norm_type: the norm of all together is (sum |g|^p)^(1/p), or the largest |g| for infinity. Raises GraphError for
+    other arguments, and with `error_if_nonfinite` for a norm that is no number; then nothing is changed.
+    """
+    limit = checked_number("clip_grad_norm_", "max_norm", max_norm)
+    if isinstance(norm_type, bool) or not isinstance(norm_type, (int, float)) or not norm_type > 0:
+        raise GraphError(f"clip_grad_norm_: norm_type must be a number > 0, not {norm_type!r}")
+    left = _with_gradients("clip_grad_norm_", parameters)
     if not left:
         return 0.0
     gradients = [parameter.grad for parameter in left]
-    clipped = clip_grad_norm([gradient * 1.0 for gradient in gradients], max_norm)
-    norm = global_norm(gradients)
-    found, *values = evaluate([norm, *clipped])
+    norm = _norm(gradients, float(norm_type))
+    scale = limit / (ad.relu_op(norm + (1e-6 - limit)) + limit)
+    found, *values = evaluate([norm, *(gradient * scale for gradient in gradients)])
+    number = float(np.asarray(found))
+    if error_if_nonfinite and not math.isfinite(number):
+        raise GraphError(f"clip_grad_norm_: the gradients' norm is {number}")
     for parameter, value in zip(left, values, strict=True):
         parameter.grad = ad.Parameter.sharing(value, parameter.grad.name)
-    return float(np.asarray(found))
+    return number
 
 
-def clip_grad_value_(parameters: Sequence[ad.Parameter], clip_value: float) -> None:
-    """`clip_grad_value` of the gradients that `backward` left in the parameters, in place."""
-    left = [parameter for parameter in parameters if parameter.grad is not None]
+def _norm(gradients: Sequence[ad.Node], p: float) -> ad.Node:
+    if p == 2:
+        return global_norm(gradients)
+    if p == math.inf:
+        largest = [ad.max_op(ad.abs_op(gradient)) for gradient in gradients]
+        return functools.reduce(ad.maximum_op, largest)
+    powers = [ad.abs_op(g) if p == 1 else ad.power_byconst_op(ad.abs_op(g), p) for g in gradients]
+    total = ad.sum_node_list([ad.reducesum_op(power) for power in powers])
+    return total if p == 1 else ad.power_byconst_op(total, 1 / p)
+
+
+def clip_grad_value_(parameters: Any, clip_value: float) -> None:
+    """`clip_grad_value` of the gradients that `backward` left in the parameters, one or several, in place."""
+    left = _with_gradients("clip_grad_value_", parameters)
     clipped = clip_grad_value([parameter.grad * 1.0 for parameter in left], clip_value)
     for parameter, value in zip(left, evaluate(clipped), strict=True):
         parameter.grad = ad.Parameter.sharing(value, parameter.grad.name)
+
+
+def _with_gradients(name: str, parameters: Any) -> list[ad.Parameter]:
+    """Those of the parameters that have a gradient. Raises GraphError for what is none."""
+    given = [parameters] if isinstance(parameters, ad.Parameter) else list(parameters)
+    for parameter in given:
+        if not isinstance(parameter, ad.Parameter):
+            raise GraphError(f"{name}: takes parameters, not {type(parameter).__name__}")
+    return [parameter for parameter in given if parameter.grad is not None]
 
 
 def _no_parameters(name: str, gradients: Sequence[ad.Node]) -> None:

@@ -6,9 +6,7 @@ parameters and to the optimizer's own state, which are Parameters too; whoever e
 
 from __future__ import annotations
 
-import math
-import numbers
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,115 +14,69 @@ import numpy as np
 from .. import autodiff as ad
 from ..eager import evaluate
 from ..errors import DTypeError, GraphError, ShapeError
+from .groups import ParameterGroup, as_groups, as_parameters, checked_number, described
 
 Nodes = dict[str, ad.Node]
-
-
-def checked_number(owner: str, name: str, value: Any, below: float = math.inf) -> float:
-    """The value as a float in [0, below). Raises GraphError."""
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        value = value[()]
-    if not isinstance(value, numbers.Real):
-        raise GraphError(f"{owner}: {name} must be a number, not {type(value).__name__}")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not 0 <= number < below:
-        limits = ">= 0 and finite" if below == math.inf else f">= 0 and < {below:g}"
-        raise GraphError(f"{owner}: {name} must be {limits}, not {value}")
-    return number
-
-
-class ParameterGroup:
-    """Parameters with one learning rate and one set of options.
-
-    Attributes:
-        parameters: in the user's order.
-        options: the optimizer's other settings, by its constructor's names; compiled into the step.
-        initial_lr: the learning rate that was last set by hand; schedules start from it.
-        rates: the learning rate as the graph reads it: for each dtype of the parameters a Parameter of shape ().
-        scalars: for each of these dtypes the optimizer's state of shape () by name, as the number of steps.
-    """
-
-    def __init__(
-        self,
-        owner: str,
-        parameters: list[ad.Parameter],
-        lr: Any,
-        options: dict[str, Any],
-        scalars: dict[str, float],
-    ) -> None:
-        self.parameters = parameters
-        self.options = options
-        self.initial_lr = self._lr = checked_number(owner, "lr", lr)
-        dtypes = dict.fromkeys(parameter.dtype for parameter in parameters)
-        self.rates = {dtype: ad.Parameter(np.asarray(self._lr, dtype), "lr", requires_grad=False) for dtype in dtypes}
-        self.scalars = {
-            dtype: {
-                name: ad.Parameter(np.asarray(value, dtype), name, requires_grad=False)
-                for name, value in scalars.items()
-            }
-            for dtype in dtypes
-        }
-        self._owner = owner
-
-    @property
-    def lr(self) -> float:
-        """The learning rate, a number >= 0. Setting it compiles nothing; the next run reads it."""
-        return self._lr
-
-    @lr.setter
-    def lr(self, value: Any) -> None:
-        self.schedule_lr(value)
-        self.initial_lr = self._lr
-
-    def schedule_lr(self, value: Any) -> None:
-        """Set the learning rate, and leave `initial_lr`."""
-        lr = checked_number(self._owner, "lr", value)
-        if lr != self._lr:
-            self._lr = lr
-            for rate in self.rates.values():
-                rate.value = lr
 
 
 class Optimizer:
     """Base of the optimizers; a subclass says which state it keeps and what one step is.
 
     Attributes:
-        groups: the parameter groups.
-        state: for each parameter its buffers by PyTorch's names, Parameters of its shape and dtype.
+        groups: the parameter groups, also called `param_groups`.
+        defaults: the settings of a group that does not say otherwise.
+        state: for each parameter what the optimizer keeps of it by PyTorch's names, Parameters of its dtype: of its
+            shape, as "exp_avg", or of shape (), as the number of its own steps.
     """
 
-    def __init__(self, parameters: Iterable[Any], lr: Any, options: dict[str, Any]) -> None:
+    def __init__(self, params: Iterable[Any], lr: Any, options: dict[str, Any]) -> None:
         """Args:
-            parameters: Parameters, or dicts {"params": Parameters, "lr": ..., and any other of the constructor's
+            params: Parameters, or dicts {"params": Parameters, "lr": ..., and any other of the constructor's
                 arguments} for groups with settings of their own.
             lr, options: the settings of a group that does not say otherwise.
 
         Raises GraphError for what is none of these, an empty list, a parameter given twice, a setting that is
         unknown or out of range.
         """
-        name = type(self).__name__
+        self.defaults = {"lr": lr, **options}
         self.groups: list[ParameterGroup] = []
         self.state: dict[ad.Parameter, dict[str, ad.Parameter]] = {}
-        for given in _as_groups(name, parameters):
-            settings = {"lr": lr, **options, **given}
-            members = _as_parameters(name, settings.pop("params"))
-            if unknown := sorted(settings.keys() - options.keys() - {"lr"}):
-                raise GraphError(f"{name}: a parameter group has unknown settings: {', '.join(unknown)}")
-            rate = settings.pop("lr")
-            checked = self._checked(settings)
-            self.groups.append(ParameterGroup(name, members, rate, checked, self._scalars(checked)))
-            for parameter in members:
-                if parameter in self.state:
-                    raise GraphError(f"{name}: parameter {parameter.name} is given twice")
-                self.state[parameter] = {
-                    buffer: ad.Parameter(
-                        np.zeros(parameter.shape, parameter.dtype), f"{parameter.name}.{buffer}", requires_grad=False
-                    )
-                    for buffer in self._buffers(checked)
-                }
+        for given in as_groups(type(self).__name__, params):
+            self.add_param_group(given)
+
+    def add_param_group(self, param_group: Mapping[str, Any]) -> None:
+        """Take in one more group, a dict as the constructor takes them. Graphs of `update` and `minimize` that were
+        made before do not know it. Raises GraphError as the constructor does."""
+        name = type(self).__name__
+        if not isinstance(param_group, Mapping):
+            raise GraphError(f"{name}: a parameter group must be a dict, not {described(param_group)}")
+        members = as_parameters(name, param_group)
+        if unknown := sorted(param_group.keys() - self.defaults.keys() - {"params"}):
+            raise GraphError(f"{name}: a parameter group has unknown settings: {', '.join(unknown)}")
+        settings = {key: param_group.get(key, value) for key, value in self.defaults.items()}
+        group = ParameterGroup(self, members, settings.pop("lr"), self._checked(settings))
+        seen = set(self.state)
+        for parameter in members:
+            if parameter in seen:
+                raise GraphError(f"{name}: parameter {parameter.name} is given twice")
+            seen.add(parameter)
+        self.groups.append(group)
+        self._make_state(group)
+
+    def _make_state(self, group: ParameterGroup) -> None:
+        for parameter in group.parameters:
+            kept = self.state.setdefault(parameter, {})
+            shapes = dict.fromkeys(self._buffers(group.options), parameter.shape)
+            shapes |= dict.fromkeys(self._scalars(group.options), ())
+            starts = {**self._buffers(group.options), **self._scalars(group.options)}
+            for key in [key for key in shapes if key not in kept]:
+                value = np.full(shapes[key], starts[key], parameter.dtype)
+                kept[key] = ad.Parameter(value, f"{parameter.name}.{key}", requires_grad=False)
+
+    @property
+    def param_groups(self) -> list[ParameterGroup]:
+        """PyTorch's name for `groups`: each reads and writes as a dictionary too, as `param_groups[0]["lr"] = 0.1`."""
+        return self.groups
 
     @property
     def parameters(self) -> list[ad.Parameter]:
@@ -141,6 +93,10 @@ class Optimizer:
     def lr(self, value: Any) -> None:
         for group in self.groups:
             group.lr = value
+
+    def __repr__(self) -> str:
+        """A line for each group: its settings."""
+        return "\n".join([f"{type(self).__name__}:", *(f"  {group!r}" for group in self.groups)])
 
     def minimize(self, loss: ad.Node) -> ad.Node:
         """A node whose evaluation takes one step down the gradient of `sum(loss)`; `run` returns None for it.
@@ -164,14 +120,22 @@ class Optimizer:
         found = dict(zip(wanted, ad.gradients(loss, wanted), strict=True))
         return [found.get(parameter) for parameter in self.parameters]
 
-    def step(self) -> None:
-        """Take one step, now, down the gradients that `backward` left in the parameters; one without is passed over."""
-        evaluate([self.update([parameter.grad for parameter in self.parameters])])
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Take one step, now, down the gradients that `backward` left in the parameters; one without is passed over.
 
-    def zero_grad(self) -> None:
-        """Forget the gradients that `backward` left in the parameters."""
+        Returns what `closure` does, which is called first, to compute the loss and its gradients; None without."""
+        loss = None if closure is None else closure()
+        parameters = self.parameters
+        evaluate([self._update({parameter: parameter.grad for parameter in parameters}, self._scalar_values)])
+        return loss
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients that `backward` left in the parameters, or set them to zeros."""
         for parameter in self.parameters:
-            parameter.grad = None
+            if set_to_none or parameter.grad is None:
+                parameter.grad = None
+            else:
+                parameter.grad = ad.Parameter(np.zeros(parameter.shape, parameter.dtype), requires_grad=False)
 
     reset_grad = zero_grad
 
@@ -184,29 +148,45 @@ class Optimizer:
         """
         name, parameters = f"{type(self).__name__}.update", self.parameters
         if isinstance(gradients, ad.Node) or not isinstance(gradients, Iterable):
-            raise GraphError(f"{name}: needs a list of gradients, not {_described(gradients)}")
+            raise GraphError(f"{name}: needs a list of gradients, not {described(gradients)}")
         gradients = list(gradients)
         if len(gradients) != len(parameters):
             raise GraphError(f"{name}: {len(gradients)} gradients for {len(parameters)} parameters")
         for gradient in gradients:
             if gradient is not None and not isinstance(gradient, ad.Node):
                 raise GraphError(f"{name}: gradients must be nodes, not {type(gradient).__name__}")
-        gradient_of = dict(zip(parameters, gradients, strict=True))
+        for group in self.groups:
+            group.is_compiled = True
+        return self._update(dict(zip(parameters, gradients, strict=True)), lambda group, parameter: parameter)
+
+    def _scalar_values(self, group: ParameterGroup, parameter: ad.Parameter) -> tuple[float, ...]:
+        return tuple(float(self.state[parameter][key].value) for key in self._scalars(group.options))
+
+    def _update(
+        self,
+        gradient_of: Mapping[ad.Parameter, ad.Node | None],
+        sort: Callable[[ParameterGroup, ad.Parameter], Any],
+    ) -> ad.Node:
+        """See `update`. Parameters of a group and dtype that `sort` says to be of one sort, as their scalars are equal
+        whenever the node is evaluated, share what is made of these."""
         assigns: list[ad.Node] = []
         for group in self.groups:
-            factors: dict[str, Nodes] = {}
-            moved = [(p, g) for p in group.parameters if (g := gradient_of[p]) is not None]
-            for dtype, scalars in group.scalars.items():
-                if all(parameter.dtype != dtype for parameter, _ in moved):
+            read = {dtype: group.read(dtype) for dtype in group.rates}
+            shared = {dtype: self._shared(read[dtype], rate) for dtype, rate in group.rates.items()}
+            own: dict[Any, tuple[Nodes, Nodes]] = {}
+            for parameter in group.parameters:
+                gradient = gradient_of[parameter]
+                if gradient is None:
                     continue
-                advanced, factors[dtype] = self._shared(group.options, group.rates[dtype], scalars)
-                assigns += [ad.assign(scalars[key], node) for key, node in advanced.items()]
-            for parameter, gradient in moved:
-                buffers = self.state[parameter]
-                value, changed = self._step(
-                    group.options, parameter, gradient, buffers, factors[parameter.dtype]
-                )
-                assigns += [ad.assign(buffers[key], node) for key, node in changed.items()]
+                options, state = read[parameter.dtype], self.state[parameter]
+                kind = (parameter.dtype, sort(group, parameter))
+                if kind not in own:
+                    own[kind] = self._own(options, shared[parameter.dtype], state)
+                advanced, factors = own[kind]
+                if options["maximize"]:
+                    gradient = ad.neg_op(gradient)
+                value, changed = self._step(options, parameter, gradient, state, factors)
+                assigns += [ad.assign(state[key], node) for key, node in (advanced | changed).items()]
                 assigns.append(ad.assign(parameter, value))
         return ad.group(assigns)
 
@@ -255,90 +235,53 @@ class Optimizer:
 
     def _named_state(self) -> dict[str, ad.Parameter]:
         """The optimizer's own Parameters, learning rates excepted, by their names in `state_dict`."""
-        named: dict[str, ad.Parameter] = {}
-        for i, group in enumerate(self.groups):
-            for dtype, scalars in group.scalars.items():
-                named |= {f"groups.{i}.{key}.{dtype}": scalar for key, scalar in scalars.items()}
-        for i, parameter in enumerate(self.parameters):
-            named |= {f"state.{i}.{key}": buffer for key, buffer in self.state[parameter].items()}
-        return named
+        return {
+            f"state.{i}.{key}": kept
+            for i, parameter in enumerate(self.parameters)
+            for key, kept in self.state[parameter].items()
+        }
 
     def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
         """A group's options, checked. Raises GraphError."""
         raise NotImplementedError
 
-    def _buffers(self, options: dict[str, Any]) -> tuple[str, ...]:
-        """The names of the buffers that each parameter has; they start as zeros."""
-        return ()
-
-    def _scalars(self, options: dict[str, Any]) -> dict[str, float]:
-        """The state of shape () that the parameters of one dtype share, by name, and what it starts as."""
+    def _buffers(self, options: dict[str, Any]) -> dict[str, float]:
+        """The state of its shape that each parameter has, by name, and what it starts as."""
         return {}
 
-    def _shared(
-        self, options: dict[str, Any], lr: ad.Parameter, scalars: dict[str, ad.Parameter]
-    ) -> tuple[Nodes, Nodes]:
-        """What is computed once for all parameters of a group and dtype: the scalars' new values, and the factors
-        that `_step` reads, all of shape ()."""
-        return {}, {"lr": lr}
+    def _scalars(self, options: dict[str, Any]) -> dict[str, float]:
+        """The state of shape () that each parameter has, by name, and what it starts as."""
+        return {}
+
+    def _shared(self, options: dict[str, Any], lr: ad.Parameter) -> Nodes:
+        """What is computed once for all parameters of a group and dtype, of shape ()."""
+        return {"lr": lr}
+
+    def _own(self, options: dict[str, Any], shared: Nodes, state: dict[str, ad.Parameter]) -> tuple[Nodes, Nodes]:
+        """What is computed once for a parameter: the new values of its scalars, and the factors that `_step` reads, all
+        of shape ()."""
+        return {}, shared
 
     def _step(
         self,
         options: dict[str, Any],
         parameter: ad.Parameter,
         gradient: ad.Node,
-        buffers: dict[str, ad.Parameter],
+        state: dict[str, ad.Parameter],
         factors: Nodes,
     ) -> tuple[ad.Node, Nodes]:
-        """The parameter's new value and those of its buffers.
+        """The parameter's new value and those of its buffers; `state` holds the old ones.
 
-        Elementwise in the gradient, with factors of shape (): so the compiler can make it part of the kernel that
-        computes the gradient. What an option of zero switches off adds no node.
+        A momentum and the first of betas may be nodes. Elementwise in the gradient, with factors of shape (): so the
+        compiler can make it part of the kernel that computes the gradient. What an option of zero switches off adds no
+        node.
         """
         raise NotImplementedError
 
 
-def _as_groups(owner: str, parameters: Any) -> list[Mapping[str, Any]]:
-    """The constructor's first argument as groups."""
-    if isinstance(parameters, (ad.Node, Mapping, str)) or not isinstance(parameters, Iterable):
-        raise GraphError(
-            f"{owner}: parameters must be a list of Parameters or groups, not {_described(parameters)}"
-        )
-    given = list(parameters)
-    if not given:
-        raise GraphError(f"{owner}: the list of parameters is empty")
-    if not any(isinstance(item, Mapping) for item in given):
-        return [{"params": given}]
-    for item in given:
-        if not isinstance(item, Mapping):
-            raise GraphError(f"{owner}: parameters must be Parameters or groups, not both")
-        if "params" not in item:
-            raise GraphError(f'{owner}: a parameter group must have the key "params"')
-    return given
-
-
-def _as_parameters(owner: str, given: Any) -> list[ad.Parameter]:
-    """A group's Parameters; one alone stands for a list of one, as in PyTorch."""
-    if isinstance(given, ad.Parameter):
-        given = [given]
-    if isinstance(given, (ad.Node, str)) or not isinstance(given, Iterable):
-        raise GraphError(
-            f'{owner}: a group\'s "params" must be a list of Parameters, not {_described(given)}'
-        )
-    members = list(given)
-    if not members:
-        raise GraphError(f"{owner}: a parameter group is empty")
-    for parameter in members:
-        if not isinstance(parameter, ad.Parameter):
-            raise GraphError(f"{owner}: {_described(parameter)} is not a Parameter")
-    return members
-
-
-def _described(value: Any) -> str:
-    """A value that is not what an argument must be, for an error."""
-    if isinstance(value, ad.Node):
-        return f"{value.op.name} {value.name} (made at {value.location})"
-    return f"a {type(value).__name__}"
+def is_off(value: Any) -> bool:
+    """Whether a setting, a number or the node of one that varies, is the number 0."""
+    return not isinstance(value, ad.Node) and not value
 
 
 def with_decay(parameter: ad.Parameter, gradient: ad.Node, weight_decay: float) -> ad.Node:

@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import GraphError
-from .optimizer import Optimizer, checked_number
+from .groups import checked_number
+from .optimizer import Optimizer
 
 
 class LRScheduler:
@@ -26,26 +27,32 @@ class LRScheduler:
         base_lrs: for each parameter group the learning rate that it was last given by hand.
     """
 
-    def __init__(self, optimizer: Optimizer) -> None:
-        if not isinstance(optimizer, Optimizer):
-            raise GraphError(f"{type(self).__name__}: needs an optimizer, not {type(optimizer).__name__}")
-        self.optimizer = optimizer
+    def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
+        """last_epoch: where to go on from: making the schedule is one more step. Raises GraphError."""
+        name = type(self).__name__
+        self.optimizer = checked_optimizer(name, optimizer)
         self.base_lrs = [group.initial_lr for group in optimizer.groups]
-        self.last_epoch = 0
-        self._set()
+        self.last_epoch = checked_whole(name, "last_epoch", last_epoch, -1) + 1
+        self._set(self.last_epoch)
 
-    def lr_at(self, base_lr: float, epoch: int) -> float:
+    def lr_at(self, base_lr: float, epoch: float) -> float:
         """The learning rate after `epoch` calls of `step`, for a group whose rate is `base_lr`."""
         raise NotImplementedError
 
-    def step(self) -> None:
-        """Go on to the next learning rate: after each epoch, or each batch, as the schedule is meant."""
-        self.last_epoch += 1
-        self._set()
+    def lrs_at(self, base_lrs: Sequence[float], epoch: float) -> list[float]:
+        """`lr_at` for every group."""
+        return [self.lr_at(base_lr, epoch) for base_lr in base_lrs]
+
+    def step(self, epoch: float | None = None) -> None:
+        """Go on to the next learning rate: after each epoch, or each batch, as the schedule is meant; or to that of
+        `epoch`, which may lie between two. Raises GraphError for a negative one."""
+        at = self.last_epoch + 1 if epoch is None else checked_number(f"{type(self).__name__}.step", "epoch", epoch)
+        self.last_epoch = math.floor(at)
+        self._set(at)
 
     def get_last_lr(self) -> list[float]:
         """The learning rate of each parameter group, as the schedule set it."""
-        return [self.lr_at(base_lr, self.last_epoch) for base_lr in self.base_lrs]
+        return list(self._last_lr)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the schedule stands: "last_epoch" and "base_lrs"."""
@@ -62,36 +69,53 @@ class LRScheduler:
                 f"{name}: base_lrs must be a list of {len(self.base_lrs)}, one per parameter group"
             )
         base_lrs = [checked_number(name, "base_lrs", lr) for lr in given]
-        self.last_epoch, self.base_lrs = _whole(name, "last_epoch", state["last_epoch"], 0), base_lrs
-        self._set()
+        self.last_epoch, self.base_lrs = checked_whole(name, "last_epoch", state["last_epoch"], 0), base_lrs
+        self._set(self.last_epoch)
 
-    def _set(self) -> None:
-        for group, lr in zip(self.optimizer.groups, self.get_last_lr(), strict=True):
+    def _set(self, epoch: float) -> None:
+        self.base_lrs += [group.initial_lr for group in self.optimizer.groups[len(self.base_lrs) :]]  # joined since
+        self._last_lr = self.lrs_at(self.base_lrs, epoch)
+        for group, lr in zip(self.optimizer.groups, self._last_lr, strict=True):
             group.schedule_lr(lr)
+        self._vary(epoch)
+
+    def _vary(self, epoch: float) -> None:
+        """Set what else changes with the step."""
 
 
 class LambdaLR(LRScheduler):
-    """base_lr * lr_lambda(epoch)."""
+    """base_lr * lr_lambda(epoch); a list has a function for each parameter group."""
 
-    def __init__(self, optimizer: Optimizer, lr_lambda: Callable[[int], float]) -> None:
-        if not callable(lr_lambda):
-            raise GraphError(f"LambdaLR: lr_lambda must be a function, not {type(lr_lambda).__name__}")
+    def __init__(self, optimizer: Optimizer, lr_lambda: Any, last_epoch: int = -1) -> None:
+        """Raises GraphError for what is neither a function nor such a list."""
+        groups = checked_optimizer("LambdaLR", optimizer).groups
+        self.lr_lambdas: list[Callable[[float], float]] | None = None
+        if isinstance(lr_lambda, (list, tuple)):
+            if len(lr_lambda) != len(groups):
+                raise GraphError(f"LambdaLR: {len(lr_lambda)} functions for {len(groups)} parameter groups")
+            self.lr_lambdas = list(lr_lambda)
+        for function in self.lr_lambdas or [lr_lambda]:
+            if not callable(function):
+                raise GraphError(f"LambdaLR: lr_lambda must be a function, not {type(function).__name__}")
         self.lr_lambda = lr_lambda
-        super().__init__(optimizer)
+        super().__init__(optimizer, last_epoch)
 
-    def lr_at(self, base_lr: float, epoch: int) -> float:
-        return base_lr * self.lr_lambda(epoch)
+    def lrs_at(self, base_lrs: Sequence[float], epoch: float) -> list[float]:
+        functions = self.lr_lambdas or [self.lr_lambda] * len(base_lrs)
+        return [base_lr * function(epoch) for base_lr, function in zip(base_lrs, functions, strict=True)]
 
 
 class ConstantLR(LRScheduler):
     """base_lr * factor for the first `total_iters` steps, then base_lr."""
 
-    def __init__(self, optimizer: Optimizer, factor: float = 1 / 3, total_iters: int = 5) -> None:
+    def __init__(
+        self, optimizer: Optimizer, factor: float = 1 / 3, total_iters: int = 5, last_epoch: int = -1
+    ) -> None:
         self.factor = _share("ConstantLR", "factor", factor)
-        self.total_iters = _whole("ConstantLR", "total_iters", total_iters, 0)
-        super().__init__(optimizer)
+        self.total_iters = checked_whole("ConstantLR", "total_iters", total_iters, 0)
+        super().__init__(optimizer, last_epoch)
 
-    def lr_at(self, base_lr: float, epoch: int) -> float:
+    def lr_at(self, base_lr: float, epoch: float) -> float:
         return base_lr * self.factor if epoch < self.total_iters else base_lr
 
 
@@ -104,15 +128,16 @@ class LinearLR(LRScheduler):
         start_factor: float = 1 / 3,
         end_factor: float = 1.0,
         total_iters: int = 5,
+        last_epoch: int = -1,
     ) -> None:
         self.start_factor = _share("LinearLR", "start_factor", start_factor)
         self.end_factor = _share("LinearLR", "end_factor", end_factor)
         if not self.start_factor:
             raise GraphError("LinearLR: start_factor must be greater than 0")
-        self.total_iters = _whole("LinearLR", "total_iters", total_iters, 1)
-        super().__init__(optimizer)
+        self.total_iters = checked_whole("LinearLR", "total_iters", total_iters, 1)
+        super().__init__(optimizer, last_epoch)
 
-    def lr_at(self, base_lr: float, epoch: int) -> float:
+    def lr_at(self, base_lr: float, epoch: float) -> float:
         way = min(self.total_iters, epoch) / self.total_iters
         return base_lr * (self.start_factor + (self.end_factor - self.start_factor) * way)
 
@@ -120,49 +145,229 @@ class LinearLR(LRScheduler):
 class StepLR(LRScheduler):
     """base_lr * gamma^k, where k counts the spans of `step_size` steps that have passed."""
 
-    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1) -> None:
-        self.step_size = _whole("StepLR", "step_size", step_size, 1)
+    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
+        self.step_size = checked_whole("StepLR", "step_size", step_size, 1)
         self.gamma = checked_number("StepLR", "gamma", gamma)
-        super().__init__(optimizer)
+        super().__init__(optimizer, last_epoch)
 
-    def lr_at(self, base_lr: float, epoch: int) -> float:
+    def lr_at(self, base_lr: float, epoch: float) -> float:
         return base_lr * self.gamma ** (epoch // self.step_size)
 
 
 class CosineAnnealingLR(LRScheduler):
     """From base_lr by half a cosine to eta_min at step T_max, and back (I. Loshchilov, F. Hutter: SGDR, 2017)."""
 
-    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0) -> None:
-        self.T_max = _whole("CosineAnnealingLR", "T_max", T_max, 1)
+    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
+        self.T_max = checked_whole("CosineAnnealingLR", "T_max", T_max, 1)
         self.eta_min = checked_number("CosineAnnealingLR", "eta_min", eta_min)
-        super().__init__(optimizer)
+        super().__init__(optimizer, last_epoch)
 
-    def lr_at(self, base_lr: float, epoch: int) -> float:
-        return self.eta_min + (base_lr - self.eta_min) * (1 + math.cos(math.pi * epoch / self.T_max)) / 2
+    def lr_at(self, base_lr: float, epoch: float) -> float:
+        return _cosine(base_lr, self.eta_min, epoch / self.T_max)
+
+
+class MultiStepLR(LRScheduler):
+    """base_lr * gamma^k, where k counts the milestones, numbers of steps, that have been reached."""
+
+    def __init__(
+        self, optimizer: Optimizer, milestones: Sequence[int], gamma: float = 0.1, last_epoch: int = -1
+    ) -> None:
+        if isinstance(milestones, str) or not isinstance(milestones, Sequence):
+            raise GraphError(f"MultiStepLR: milestones must be a list of integers, not {milestones!r}")
+        self.milestones = sorted(checked_whole("MultiStepLR", "a milestone", step, 0) for step in milestones)
+        self.gamma = checked_number("MultiStepLR", "gamma", gamma)
+        super().__init__(optimizer, last_epoch)
+
+    def lr_at(self, base_lr: float, epoch: float) -> float:
+        return base_lr * self.gamma ** bisect_right(self.milestones, epoch)
+
+
+class ExponentialLR(LRScheduler):
+    """base_lr * gamma^epoch."""
+
+    def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
+        self.gamma = checked_number("ExponentialLR", "gamma", gamma)
+        super().__init__(optimizer, last_epoch)
+
+    def lr_at(self, base_lr: float, epoch: float) -> float:
+        return base_lr * self.gamma**epoch
+
+
+class PolynomialLR(LRScheduler):
+    """base_lr * (1 - epoch / total_iters)^power, 0 from step `total_iters` on."""
+
+    def __init__(
+        self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1
+    ) -> None:
+        self.total_iters = checked_whole("PolynomialLR", "total_iters", total_iters, 1)
+        self.power = checked_number("PolynomialLR", "power", power)
+        super().__init__(optimizer, last_epoch)
+
+    def lr_at(self, base_lr: float, epoch: float) -> float:
+        return base_lr * (1 - min(epoch, self.total_iters) / self.total_iters) ** self.power
+
+
+class CosineAnnealingWarmRestarts(LRScheduler):
+    """From base_lr by half a cosine to eta_min in T_0 steps, then anew in T_0 * T_mult steps, and so on (I. Loshchilov,
+    F. Hutter: SGDR, 2017)."""
+
+    def __init__(
+        self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1
+    ) -> None:
+        self.T_0 = checked_whole("CosineAnnealingWarmRestarts", "T_0", T_0, 1)
+        self.T_mult = checked_whole("CosineAnnealingWarmRestarts", "T_mult", T_mult, 1)
+        self.eta_min = checked_number("CosineAnnealingWarmRestarts", "eta_min", eta_min)
+        super().__init__(optimizer, last_epoch)
+
+    def lr_at(self, base_lr: float, epoch: float) -> float:
+        since, span = epoch, self.T_0
+        if self.T_mult == 1:
+            since %= span
+        while since >= span:
+            since, span = since - span, span * self.T_mult
+        return _cosine(base_lr, self.eta_min, since / span)
+
+
+class OneCycleLR(LRScheduler):
+    """From max_lr / div_factor up to max_lr in `pct_start` of all steps, then down to max_lr / div_factor /
+    final_div_factor; with `three_phase` down as long as up, then on to the end (L. N. Smith, N. Topin:
+    Super-Convergence, 2018). Rates that the groups were given count nothing. With `cycle_momentum` the momentum, or
+    the first of the betas, goes the opposite way, from max_momentum down to base_momentum and back."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        max_lr: Any,
+        total_steps: int | None = None,
+        epochs: int | None = None,
+        steps_per_epoch: int | None = None,
+        pct_start: float = 0.3,
+        anneal_strategy: str = "cos",
+        cycle_momentum: bool = True,
+        base_momentum: float = 0.85,
+        max_momentum: float = 0.95,
+        div_factor: float = 25.0,
+        final_div_factor: float = 1e4,
+        three_phase: bool = False,
+        last_epoch: int = -1,
+    ) -> None:
+        """max_lr, base_momentum, max_momentum: a number, or one for each parameter group. Steps are total_steps, or
+        epochs * steps_per_epoch. With `cycle_momentum` make it before the optimizer's `update` or `minimize`. Raises
+        GraphError; also with `cycle_momentum` for an optimizer that has neither momentum nor betas."""
+        name = "OneCycleLR"
+        groups = checked_optimizer(name, optimizer).groups
+        self._varied = next((key for key in ("momentum", "betas") if key in groups[0].options), None)
+        if cycle_momentum and self._varied is None:
+            told = f"{type(optimizer).__name__} has neither momentum nor betas: pass cycle_momentum=False"
+            raise GraphError(f"{name}: {told}")
+        self._varied = self._varied if cycle_momentum else None
+        if anneal_strategy not in ("cos", "linear"):
+            raise GraphError(f'{name}: anneal_strategy must be "cos" or "linear", not {anneal_strategy!r}')
+        if total_steps is None:
+            if epochs is None or steps_per_epoch is None:
+                raise GraphError(f"{name}: give total_steps, or epochs and steps_per_epoch")
+            each = [("epochs", epochs), ("steps_per_epoch", steps_per_epoch)]
+            total_steps = math.prod(checked_whole(name, key, value, 1) for key, value in each)
+        self.total_steps = checked_whole(name, "total_steps", total_steps, 1)
+        self.max_lrs = of_groups(name, "max_lr", max_lr, optimizer)
+        self.base_momentums = of_groups(name, "base_momentum", base_momentum, optimizer)
+        self.max_momentums = of_groups(name, "max_momentum", max_momentum, optimizer)
+        up = _share(name, "pct_start", pct_start) * self.total_steps - 1
+        factors = {"div_factor": div_factor, "final_div_factor": final_div_factor}
+        for key, value in factors.items():
+            if not checked_number(name, key, value):
+                raise GraphError(f"{name}: {key} must be greater than 0")
+        first, last = 1 / div_factor, 1 / div_factor / final_div_factor
+        self._linear = anneal_strategy == "linear"
+        # of each the last step, how the rate begins and ends, and how the momentum does: 1 is the most
+        self._phases = [(up, first, 1.0, 1.0, 0.0)]
+        if three_phase:
+            self._phases += [(2 * up, 1.0, first, 0.0, 1.0), (self.total_steps - 1.0, first, last, 1.0, 1.0)]
+        else:
+            self._phases += [(self.total_steps - 1.0, 1.0, last, 0.0, 1.0)]
+        super().__init__(optimizer, last_epoch)
+
+    def lrs_at(self, base_lrs: Sequence[float], epoch: float) -> list[float]:
+        if epoch > self.total_steps:
+            raise GraphError(f"OneCycleLR: step {epoch} of a schedule of {self.total_steps} steps")
+        share, _ = self._shares(epoch)
+        return [lr * max(share, 0.0) for lr in self.max_lrs]  # a straight line's step behind the last is below 0
+
+    def _vary(self, epoch: float) -> None:
+        if self._varied is not None:
+            _, share = self._shares(epoch)
+            limits = zip(self.optimizer.groups, self.base_momentums, self.max_momentums, strict=True)
+            for group, least, most in limits:
+                group.vary("beta1" if self._varied == "betas" else "momentum", least + (most - least) * share)
+
+    def _shares(self, epoch: float) -> tuple[float, float]:
+        """What the rate is of max_lr, and where the momentum is between its least, at 0, and its most."""
+        at = next((i for i, phase in enumerate(self._phases) if epoch <= phase[0]), len(self._phases) - 1)
+        end, start, stop, *momentum = self._phases[at]
+        begin = self._phases[at - 1][0] if at else 0.0
+        way = (epoch - begin) / (end - begin) if end > begin else 1.0
+        if self._linear:
+            return start + (stop - start) * way, momentum[0] + (momentum[1] - momentum[0]) * way
+        return _cosine(start, stop, way), _cosine(momentum[0], momentum[1], way)
+
+
+def _cosine(start: float, stop: float, way: float) -> float:
+    """From start, at way 0, by half a cosine to stop, at way 1."""
+    return stop + (start - stop) * (1 + math.cos(math.pi * way)) / 2
 
 
 class SequentialLR(LRScheduler):
     """One schedule after the other: the next begins, at its step 0, at each of the milestones."""
 
     def __init__(
-        self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int]
+        self,
+        optimizer: Optimizer,
+        schedulers: Sequence[LRScheduler],
+        milestones: Sequence[int],
+        last_epoch: int = -1,
     ) -> None:
         self.schedulers = list(schedulers)
-        self.milestones = [_whole("SequentialLR", "a milestone", step, 0) for step in milestones]
+        self.milestones = [checked_whole("SequentialLR", "a milestone", step, 0) for step in milestones]
         if len(self.milestones) != len(self.schedulers) - 1:
             counts = f"{len(self.schedulers)} schedulers and {len(self.milestones)} milestones"
             raise GraphError(f"SequentialLR: {counts}: there must be one milestone between two schedulers")
         if self.milestones != sorted(set(self.milestones)):
             raise GraphError(f"SequentialLR: milestones must increase: {self.milestones}")
         for scheduler in self.schedulers:
+            if not isinstance(scheduler, LRScheduler):
+                raise GraphError(f"SequentialLR: a schedule of its own kind is needed, not {type(scheduler).__name__}")
             if getattr(scheduler, "optimizer", None) is not optimizer:
                 raise GraphError("SequentialLR: every scheduler must be one of the same optimizer")
-        super().__init__(optimizer)
+        super().__init__(optimizer, last_epoch)
 
-    def lr_at(self, base_lr: float, epoch: int) -> float:
+    def lrs_at(self, base_lrs: Sequence[float], epoch: float) -> list[float]:
+        scheduler, since = self._at(epoch)
+        return scheduler.lrs_at(base_lrs, since)
+
+    def _vary(self, epoch: float) -> None:
+        scheduler, since = self._at(epoch)
+        scheduler._vary(since)
+
+    def _at(self, epoch: float) -> tuple[LRScheduler, float]:
+        """The schedule of a step, and the step in it."""
         index = bisect_right(self.milestones, epoch)
-        begin = self.milestones[index - 1] if index else 0
-        return self.schedulers[index].lr_at(base_lr, epoch - begin)
+        return self.schedulers[index], epoch - (self.milestones[index - 1] if index else 0)
+
+
+def of_groups(owner: str, name: str, value: Any, optimizer: Optimizer) -> list[float]:
+    """A number, or one for each parameter group, as a list. Raises GraphError."""
+    groups = len(optimizer.groups)
+    given = value if isinstance(value, (list, tuple)) else [value] * groups
+    if len(given) != groups:
+        raise GraphError(f"{owner}: {len(given)} values of {name} for {groups} parameter groups")
+    return [checked_number(owner, name, number) for number in given]
+
+
+def checked_optimizer(owner: str, optimizer: Any) -> Optimizer:
+    """Raises GraphError for what is none."""
+    if not isinstance(optimizer, Optimizer):
+        raise GraphError(f"{owner}: needs an optimizer, not {type(optimizer).__name__}")
+    return optimizer
 
 
 def _share(owner: str, name: str, value: Any) -> float:
@@ -173,7 +378,7 @@ def _share(owner: str, name: str, value: Any) -> float:
     return number
 
 
-def _whole(owner: str, name: str, value: Any, least: int) -> int:
+def checked_whole(owner: str, name: str, value: Any, least: int) -> int:
     """An integer of at least `least`. Raises GraphError."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
         raise GraphError(f"{owner}: {name} must be an integer >= {least}, not {value!r}")

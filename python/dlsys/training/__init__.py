@@ -16,7 +16,7 @@ import numpy as np
 from .. import random
 from ..errors import DataError, DTypeError, GraphError, ShapeError
 from ..nn import Module
-from ..optim import Optimizer
+from ..optim import Optimizer, ReduceLROnPlateau
 from ..serialization import load_checkpoint, save_checkpoint
 from .record import History, Progress, line_of
 from .steps import Batch, Function, Steps, accuracy, as_batch
@@ -53,7 +53,8 @@ def fit(
             its name, e.g. {"accuracy": dl.accuracy}. Means over an epoch are weighted by the batches' sizes.
         optimizer: of `dlsys.optim`, made with the model's parameters.
         data, validation: what iterates over batches of NumPy arrays, as a `DataLoader`, once an epoch.
-        schedule: of `dlsys.optim`, stepped after each "epoch" or "step" (`schedule_each`).
+        schedule: of `dlsys.optim`, stepped after each "epoch" or "step" (`schedule_each`); ReduceLROnPlateau after each
+            epoch, by validation's `best`, or training's without validation.
         clip_norm: the most that the gradients' global norm may be.
         directory: where to leave `last.safetensors` after each epoch (and every `save_every` steps, and at Ctrl-C),
             `best.safetensors` after the best epoch by validation's `best` ("loss" or a metric; training's without
@@ -71,6 +72,18 @@ def fit(
         raise GraphError(f'fit: schedule_each must be "epoch" or "step", not {schedule_each!r}')
     if best != "loss" and best not in (metrics or {}):
         raise GraphError(f"fit: best must be the loss or one of the metrics, not {best!r}")
+    if isinstance(schedule, ReduceLROnPlateau) and schedule_each == "step":
+        raise GraphError('fit: ReduceLROnPlateau looks at epochs: schedule_each must be "epoch"')
+    if schedule is not None and not hasattr(schedule, "step"):
+        raise GraphError(f"fit: schedule must be one of dlsys.optim, not {type(schedule).__name__}")
+    if not isinstance(optimizer, Optimizer):
+        raise GraphError(f"fit: needs an optimizer of dlsys.optim, not {type(optimizer).__name__}")
+    if not callable(loss):
+        raise GraphError(f"fit: loss must be a function of output and targets, not {type(loss).__name__}")
+    if save_every is not None and (isinstance(save_every, bool) or not isinstance(save_every, int) or save_every < 1):
+        raise GraphError(f"fit: save_every must be None or an integer >= 1, not {save_every!r}")
+    if not isinstance(model, Module):
+        raise GraphError(f"fit: needs a model, a Module, not {type(model).__name__}")
     if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 0:
         raise GraphError(f"fit: epochs must be an integer >= 0, not {epochs!r}")
     if not hasattr(data, "__iter__"):
@@ -100,7 +113,9 @@ def fit(
                     "gone through more than once, and has one batch at least"
                 )
             row = run.end_epoch()
-            if schedule is not None and schedule_each == "epoch":
+            if isinstance(schedule, ReduceLROnPlateau):
+                schedule.step(row.get(f"validation_{best}", row[best]))
+            elif schedule is not None and schedule_each == "epoch":
                 schedule.step()
             if after_epoch is not None:
                 after_epoch(row)
@@ -117,8 +132,16 @@ def fit(
 def evaluate_on(
     model: Module, loss: Function, data: Any, metrics: Mapping[str, Function] | None = None
 ) -> dict[str, float]:
-    """The mean loss and metrics of a model in its `eval` mode over all batches of `data`."""
-    return _measured(Steps(model, loss, None, metrics or {}, None, 0), data)
+    """The mean loss and metrics of a model in its `eval` mode over all batches of `data`. Raises GraphError for what is
+    no model, and data of no batch."""
+    if not isinstance(model, Module):
+        raise GraphError(f"evaluate_on: needs a model, a Module, not {type(model).__name__}")
+    if not hasattr(data, "__iter__"):
+        raise GraphError(f"evaluate_on: data must iterate over batches, as a DataLoader, not {type(data).__name__}")
+    found = _measured(Steps(model, loss, None, metrics or {}, None, 0), data)
+    if not found:
+        raise GraphError("evaluate_on: the data gave no batch")
+    return found
 
 
 def _measured(steps: Steps, data: Any) -> dict[str, float]:

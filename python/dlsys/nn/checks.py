@@ -1,0 +1,68 @@
+"""Arguments of modules, checked when they are given."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+from .. import eager
+from ..autodiff import Node
+from ..errors import GraphError
+from ..graph import Shape
+
+
+def known_shape(x: Any) -> Shape | None:
+    """`eager.known_shape` of an argument of `forward`. Raises GraphError for what is no tensor."""
+    if not isinstance(x, Node):
+        raise GraphError(f"a module takes tensors and arrays, not {type(x).__name__}")
+    return eager.known_shape(x)
+
+
+def checked_extent(owner: str, name: str, value: Any, least: int = 1) -> int:
+    """A number of features, channels, groups, ... as an int of `least` or more. Raises GraphError."""
+    try:
+        extent = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        extent = None
+    if extent is None or extent < least:
+        raise GraphError(f"{owner}: {name} must be an integer >= {least}, not {value!r}")
+    return extent
+
+
+def checked_share(owner: str, name: str, value: Any) -> float:
+    """A number in [0, 1]. Raises GraphError."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise GraphError(f"{owner}: {name} must be in [0, 1], not {value!r}")
+    return float(value)
+
+
+def checked_eps(owner: str, value: Any, name: str = "eps") -> float:
+    """A finite number of 0 or more. Raises GraphError."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+        raise GraphError(f"{owner}: {name} must be a number >= 0, not {value!r}")
+    return float(value)
+
+
+def extents(owner: str, what: str, value: Any, least: int, count: int = 2) -> tuple[int, ...]:
+    """An int or a tuple of `count` of them, each at least `least`, as a tuple. Raises GraphError."""
+    given = tuple(value) if isinstance(value, (tuple, list)) else (value,) * count
+    try:
+        found = [None if isinstance(n, bool) else operator.index(n) for n in given]
+    except TypeError:
+        found = [None]
+    if len(found) != count or any(n is None or n < least for n in found):
+        several = {1: "", 2: " or a pair of them"}.get(count, f" or {count} of them")
+        raise GraphError(f"{owner}: {what} must be an integer >= {least}{several}, not {value!r}")
+    return tuple(n for n in found if n is not None)
+
+
+def pair(owner: str, what: str, value: Any, least: int) -> tuple[int, int]:
+    """An int or a pair (rows, columns) of them, each at least `least`, as a pair. Raises GraphError."""
+    rows, columns = extents(owner, what, value, least)
+    return rows, columns
+
+
+def shown(value: tuple[int, ...]) -> str:
+    """A tuple as short as it was given."""
+    return str(value[0]) if len(set(value)) == 1 else str(value)

@@ -1,0 +1,286 @@
+"""More modules against torch.nn, collections of modules and Parameters, what a Module can do, wrong arguments."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import dlsys as dl
+import numpy as np
+import torch
+from dlsys import autodiff as ad
+from dlsys import nn
+from dlsys.errors import DTypeError, GraphError, ShapeError
+from dlsys.nn import functional as F
+from helpers import error_of
+from test_nn_layers import Pair, close, compare, drawn
+
+rng = np.random.default_rng(2)
+t = torch.nn
+
+
+def layers(dtype: str) -> list[Pair]:
+    """Pairs of layers that test_nn_layers.py has not."""
+    found = []
+    for shape, name, args, kwargs in (
+        ((2, 3, 8), "Conv1d", (3, 4, 3), {}),
+        ((2, 4, 9), "Conv1d", (4, 6, 2, 2, 1, 2, 2), {"bias": False}),
+        ((1, 2, 7), "Conv1d", (2, 3, 4), {"padding": "same", "dilation": 2}),
+        ((2, 3, 5, 4), "InstanceNorm2d", (3,), {}),
+        ((2, 3, 5), "InstanceNorm1d", (3, 1e-3), {"affine": True}),
+    ):
+        extra = {"dtype": dtype}
+        mine, theirs = getattr(nn, name)(*args, **kwargs, **extra), getattr(t, name)(*args, **kwargs)
+        found.append(Pair(mine, theirs, [drawn(*shape, dtype=dtype)], dtype))
+    needles, usual = nn.Conv(3, 4, 3, 2, dtype=dtype), t.Conv2d(3, 4, 3, 2, 1)
+    found.append(Pair(needles, usual, [drawn(2, 3, 6, 5, dtype=dtype)], dtype))
+    for args, shape in (((), (3, 4)), ((4,), (3, 4, 2)), ((4, 0.1), (3, 4))):
+        found.append(Pair(nn.PReLU(*args, dtype=dtype), t.PReLU(*args), [drawn(*shape, dtype=dtype)], dtype))
+    edges = np.array([[-3, -1, 0, 1, 3, 6, 7, -0.5, 2.5, -4]], dtype)  # where pieces meet
+    for name, args in (
+        ("Hardtanh", ()), ("Hardtanh", (-0.5, 2.0)), ("ReLU6", ()), ("Hardswish", ()), ("Mish", ()),
+        ("LogSigmoid", ()), ("Softsign", ()), ("SELU", ()), *[("Hardsigmoid", ())] * (dtype == "float32"),
+    ):  # fmt: skip  # PyTorch's sixth is one of float32
+        found.append(Pair(getattr(nn, name)(*args), getattr(t, name)(*args), [edges], dtype))
+    for shape, name, args, kwargs in (
+        ((2, 3, 7), "MaxPool1d", (3, 2, 1), {}),
+        ((2, 3, 8), "MaxPool1d", (3, 2), {"ceil_mode": True}),
+        ((2, 3, 7), "AvgPool1d", (2,), {"ceil_mode": True}),
+        ((2, 3, 7), "AvgPool1d", (3, 2, 1), {"count_include_pad": False}),
+        ((2, 3, 7), "AdaptiveAvgPool1d", (3,), {}),
+        ((2, 3, 7), "AdaptiveMaxPool1d", (3,), {}),
+        ((1, 2, 7, 8), "MaxPool2d", (3, 2, 1), {"ceil_mode": True}),
+        ((1, 2, 6, 5), "MaxPool2d", (2, 2), {"ceil_mode": True}),
+        ((1, 2, 6, 5), "AvgPool2d", (2, 2), {"ceil_mode": True}),
+        ((1, 2, 8, 7), "AvgPool2d", ((5, 3), (4, 2), (2, 1), True), {}),
+        ((1, 2, 8, 7), "AvgPool2d", ((5, 3), (4, 2), (2, 1), True, False), {}),
+        ((1, 2, 7, 5), "AdaptiveMaxPool2d", ((3, 2),), {}),
+        ((1, 2, 6, 4), "AdaptiveMaxPool2d", (1,), {}),
+        ((1, 2, 3, 4), "ZeroPad2d", ((1, 0, 2, 3),), {}),
+        ((1, 2, 3, 4), "ConstantPad2d", (1, 0.5), {}),
+        ((1, 2, 3, 4), "Upsample", (), {"scale_factor": 2}),
+        ((1, 2, 3, 4), "Upsample", (), {"scale_factor": (3, 1)}),
+        ((2, 12), "Unflatten", (1, (3, -1)), {}),
+        ((2, 3), "Identity", (7, "any"), {"thing": 1}),
+    ):
+        mine, theirs = getattr(nn, name)(*args, **kwargs), getattr(t, name)(*args, **kwargs)
+        found.append(Pair(mine, theirs, [drawn(*shape, dtype=dtype)], dtype))
+    return found
+
+
+def test_layers_compute_what_torch_nn_computes() -> None:
+    for dtype in ("float32", "float64"):
+        compare(layers(dtype), "numpy")
+
+
+def test_compiled_layers_do_too() -> None:
+    one_each = {type(pair.mine): pair for pair in layers("float32")}
+    kinds = (nn.Conv1d, nn.InstanceNorm2d, nn.PReLU, nn.Hardtanh, nn.Upsample, nn.AvgPool1d, nn.AdaptiveMaxPool2d)
+    compare([one_each[kind] for kind in kinds], dl.cpu(0))
+
+
+def test_a_norm_called_several_times_in_one_run_moves_its_statistics_as_often() -> None:
+    for momentum in (0.1, None):
+        for way in ("together", "apart", "nested", "compiled", "numpy")[:: 1 if momentum else 2]:
+            mine, theirs = nn.BatchNorm1d(3, momentum=momentum), t.BatchNorm1d(3, momentum=momentum)
+            xs = [drawn(6, 3) + i for i in range(3)]
+            if way == "nested":
+                mine(mine(mine(xs[0])) * 2.0 + 1.0).numpy()
+                theirs(theirs(theirs(torch.tensor(xs[0]))) * 2 + 1)
+            elif way in ("together", "apart"):
+                ys = [mine(x) for x in xs]
+                if way == "together":
+                    (ys[2] * 2.0 + ys[0] + ys[1]).sum().backward()
+                for y in ys:
+                    y.numpy()
+            else:
+                variables = [ad.Variable(f"x{i}", x.shape, "float32") for i, x in enumerate(xs)]
+                ys = [mine(x) for x in variables]
+                executor = ad.Executor([ys[2] + ys[1], ys[0]], "cpu" if way == "compiled" else way)
+                executor.run(dict(zip(variables, xs, strict=True)))
+            for x in xs if way != "nested" else ():
+                theirs(torch.tensor(x))
+            for name, value in theirs.named_buffers():
+                close(mine.get_buffer(name).value, value, "float32", (momentum, way, name))
+
+
+def test_dropout_of_channels() -> None:
+    dl.manual_seed(4)
+    x = dl.tensor(np.ones((20, 30, 2, 3), "float32"), requires_grad=True)
+    y = nn.Dropout2d(0.4)(x)
+    y.backward()
+    found = y.numpy()
+    np.testing.assert_array_equal(found, x.grad.numpy())
+    assert (found == found[:, :, :1, :1]).all()
+    np.testing.assert_allclose(np.unique(found), [0, 1 / 0.6], rtol=1e-6)
+    assert abs((found == 0).mean() - 0.4) < 5 * (0.24 / 600) ** 0.5
+    assert nn.Dropout2d(0.4).eval()(x) is x
+    dl.manual_seed(0)
+
+
+def test_lists_and_dicts_of_modules() -> None:
+    a, b, c = (nn.Linear(2, 2) for _ in range(3))
+    x = drawn(1, 2)
+    mine, theirs = nn.Sequential(a, b), t.Sequential(t.Linear(2, 2), t.Linear(2, 2))
+    for each, extra in ((mine, c), (theirs, t.Linear(2, 2))):
+        each.insert(1, extra)
+        each.append(type(extra)(2, 3))
+    assert mine.state_dict().keys() == theirs.state_dict().keys()
+    assert mine[1:3].state_dict().keys() == theirs[1:3].state_dict().keys()
+    mine.load_state_dict(theirs.state_dict())
+    close(mine(x).numpy(), theirs(torch.tensor(x)), "float32", "sequence")
+    assert mine[1] is c and mine[-1].out_features == 3 and list(mine[:2]) == [a, c]
+    assert mine.pop(0) is a and [name for name, _ in mine.named_children()] == ["0", "1", "2"] and mine[0] is c
+    mine[0] = nn.Identity()
+    del mine[1:]
+    assert len(mine) == 1 and mine(x) is not None
+    error_of(IndexError, mine.__getitem__, 1)
+    members = nn.ModuleList([a]).extend([b]).insert(0, c)
+    assert list(members) == [c, a, b] and len(members[1:]) == 2
+    assert "must be a Module, not int" in error_of(GraphError, nn.Sequential, 3)
+
+    named = nn.ModuleDict({"left": a, "right": b})
+    named["third"] = c
+    assert list(named) == list(named.keys()) == ["left", "right", "third"] and "left" in named and len(named) == 3
+    assert named.pop("third") is c and list(named.items()) == [("left", a), ("right", b)]
+    assert [name for name, _ in named.named_parameters()][:2] == ["left.weight", "left.bias"]
+    told = error_of(GraphError, nn.ModuleDict, {"keys": a})
+    assert told == "add_module: ModuleDict has an attribute 'keys' already"
+    assert "without dots, not 'a.b'" in error_of(GraphError, named.add_module, "a.b", c)
+
+    values = nn.ParameterList([np.ones(2), ad.Parameter([3.0])])
+    values.append(np.zeros(1))
+    holder = nn.ModuleDict({"list": values, "dict": nn.ParameterDict({"u": np.ones(2)})})
+    assert [name for name, _ in holder.named_parameters()] == ["list.0", "list.1", "list.2", "dict.u"]
+    assert len(values) == 3 and values[-1] is values[2] and [v.shape for v in values[:2]] == [(2,), (1,)]
+    assert "u" in holder["dict"] and holder["dict"]["u"].requires_grad
+    error_of(GraphError, holder["dict"], x)
+
+
+def test_what_a_module_can_do() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.Sequential({"inner": nn.BatchNorm1d(4)}))
+    assert model.get_submodule("1.inner") is model[1].inner and model.get_submodule("") is model
+    assert model.get_parameter("1.inner.weight") is model[1].inner.weight
+    assert model.get_buffer("1.inner.running_var") is model[1].inner.running_var
+    assert "no module 'outer' (of '1.outer')" in error_of(GraphError, model.get_submodule, "1.outer")
+    assert "no parameter 'w' (of '0.w')" in error_of(GraphError, model.get_parameter, "0.w")
+    assert next(model.named_parameters("net"))[0] == "net.0.weight" and not model.parameters(recurse=False)
+    layer = nn.Linear(2, 2)
+    layer.register_parameter("scale", ad.Parameter(np.ones(2, "float32")))
+    layer.register_parameter("shift", None)
+    layer.register_buffer("seen", np.zeros(1), persistent=False)
+    assert layer.shift is None and {"weight", "bias", "scale"} == layer.state_dict().keys()
+    assert "must be a Parameter, not ndarray" in error_of(GraphError, layer.register_parameter, "a", np.ones(2))
+
+    assert model.double() is model
+    assert {value.dtype for value in (*model.parameters(), *model.buffers())} == {"float64", "int64"}
+    x = rng.standard_normal((5, 3))
+    y = model(x)
+    assert y.dtype == "float64" and model.to(np.float32)(x.astype("float32")).dtype == "float32"
+    assert model.to(torch.float64).cpu().to("cpu").get_parameter("0.weight").dtype == "float64"
+    assert model.float().get_parameter("0.weight").dtype == "float32"
+    for wrong in ("float16", np.int32, torch.bfloat16):
+        assert "not " in error_of(DTypeError, model.to, wrong)
+    shared = nn.ModuleList([layer, layer])
+    shared.add_module("again", nn.Linear(2, 2))
+    shared.again.weight = layer.weight
+    assert len(shared.double().parameters()) == 5 - 1 and shared.again.weight is layer.weight
+
+    (model(dl.tensor(x, "float32")) * 2.0).sum().backward()
+    model.zero_grad(set_to_none=False)
+    assert not model[0].weight.grad.numpy().any()
+    vector = nn.utils.parameters_to_vector(model.parameters())
+    assert vector.shape == (sum(p.value.size for p in model.parameters()),)
+    nn.utils.vector_to_parameters(vector.numpy() + 1, model.parameters())
+    np.testing.assert_allclose(nn.utils.parameters_to_vector(model.parameters()).numpy(), vector.numpy() + 1)
+    assert "the vector (2,)" in error_of(ShapeError, nn.utils.vector_to_parameters, np.ones(2), model.parameters())
+
+
+def test_clipping_in_place_is_pytorchs() -> None:
+    values = [100 * rng.standard_normal(shape).astype("float32") for shape in ((3, 4), (5,))]
+    for norm_type in (2.0, 1, 3.0, math.inf):
+        mine = [ad.Parameter(value) for value in values]
+        theirs = [torch.tensor(value, requires_grad=True) for value in values]
+        for a, b, value in zip(mine, theirs, values, strict=True):
+            a.grad, b.grad = dl.tensor(value), torch.tensor(value)
+        found = nn.utils.clip_grad_norm_(iter(mine), 2.0, norm_type)
+        np.testing.assert_allclose(found, float(t.utils.clip_grad_norm_(theirs, 2.0, norm_type)), rtol=1e-5)
+        for a, b in zip(mine, theirs, strict=True):
+            np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), rtol=1e-4)
+    mine[0].grad = dl.tensor(values[0] * np.inf)
+    assert "norm is inf" in error_of(GraphError, nn.utils.clip_grad_norm_, mine, 1.0, error_if_nonfinite=True)
+    nn.utils.clip_grad_value_(mine[1], 0.1)
+    assert np.abs(mine[1].grad.numpy()).max() <= np.float32(0.1)
+
+
+def test_needles_initial_values() -> None:
+    dl.manual_seed(3)
+    init = nn.init
+    for name, bound in (("xavier_uniform", 2 * math.sqrt(6 / 300)), ("kaiming_uniform", math.sqrt(6 / 100))):
+        made = getattr(init, name)(100, 200, **({"gain": 2.0} if name[0] == "x" else {}))
+        assert made.shape == (100, 200) and made.dtype == "float32" and not made.requires_grad
+        assert 0.98 * bound < np.abs(made.value).max() <= bound
+    assert abs(init.xavier_normal(100, 200, requires_grad=True).value.std() / math.sqrt(2 / 300) - 1) < 0.02
+    assert abs(init.kaiming_normal(100, 200, shape=(30, 500)).value.std() / math.sqrt(2 / 100) - 1) < 0.03
+    assert init.ones(2, 3).value.tolist() == [[1] * 3] * 2 and init.zeros((2,), dtype="int64").value.tolist() == [0, 0]
+    assert init.constant(2, c=3.0).value.tolist() == [3, 3]
+    assert init.eye_(init.zeros(2, 2)).value.tolist() == [[1, 0], [0, 1]]
+    drawn_ = init.rand(1000, low=-1.0, high=3.0, requires_grad=True)
+    assert drawn_.requires_grad and -1 <= drawn_.value.min() < -0.9 and 2.9 < drawn_.value.max() < 3
+    assert abs(init.randn(4000, mean=2.0, std=0.5).value.mean() - 2) < 0.05
+    assert abs(init.randb(4000, p=0.2).value.mean() - 0.2) < 0.03
+    assert init.one_hot(3, np.array([2, 0])).value.tolist() == [[0, 0, 1], [1, 0, 0]]
+    assert "fan_in must be an integer >= 1" in error_of(GraphError, init.xavier_uniform, ad.Parameter([1.0]), 1)
+    assert "from 0 to 2" in error_of(GraphError, init.one_hot, 3, [3])
+    dl.manual_seed(0)
+
+
+def test_wrong_arguments_are_named() -> None:
+    cases: list[tuple[str, Any, tuple[Any, ...]]] = [
+        ("Linear: in_features must be an integer >= 1, not 0", nn.Linear, (0, 2)),
+        ("Linear: in_features must be an integer >= 1, not 'a'", nn.Linear, ("a", 2)),
+        ("Linear: out_features must be an integer >= 1, not -3", nn.Linear, (2, -3)),
+        ("Linear: out_features must be an integer >= 1, not 2.0", nn.Linear, (2, 2.0)),
+        ("Conv2d: groups must be an integer >= 1, not 0", nn.Conv2d, (2, 2, 3, 1, 0, 1, 0)),
+        ("Conv2d: 3 and 4 channels do not divide into 2 groups", nn.Conv2d, (3, 4, 3, 1, 0, 1, 2)),
+        ('padding must be "same", "valid" or integers', nn.Conv2d, (3, 4, 3, 1, "full")),
+        ("Conv1d: kernel_size must be an integer >= 1, not (2, 3)", nn.Conv1d, (3, 4, (2, 3))),
+        ("Embedding: num_embeddings must be an integer >= 1", nn.Embedding, (0, 4)),
+        ("Dropout: p must be in [0, 1], not 1.5", nn.Dropout, (1.5,)),
+        ("Dropout: p must be in [0, 1], not 'half'", nn.Dropout, ("half",)),
+        ("BatchNorm2d: num_features must be an integer >= 1", nn.BatchNorm2d, (0,)),
+        ("MultiheadAttention: num_heads must be an integer >= 1", nn.MultiheadAttention, (4, 0)),
+        ("LSTM: hidden_size must be an integer >= 1, not 0", nn.LSTM, (3, 0)),
+        ("GRUCell: input_size must be an integer >= 1", nn.GRUCell, ("a", 2)),
+        ("dilation and return_indices are not supported", nn.MaxPool2d, (2, 2, 0, 2)),
+        ("track_running_stats must be False", nn.InstanceNorm2d, (3, 1e-5, 0.1, False, True)),
+        ('only scale_factor and mode="nearest"', nn.Upsample, (4,)),
+        ("min_val must be less than max_val", nn.Hardtanh, (1.0, 1.0)),
+        ('approximate must be "none" or "tanh"', nn.GELU, ("erf",)),
+    ]
+    parameter, model = ad.Parameter(np.ones(2)), nn.Sequential(nn.Linear(2, 2))
+    cases += [
+        ("BatchNorm1d: eps must be a number >= 0, not 'a'", nn.BatchNorm1d, (3, "a")),
+        ("BatchNorm1d: momentum must be in [0, 1], not 2", nn.BatchNorm1d, (3, 1e-5, 2)),
+        ("ModuleList: needs a list of modules, not int", nn.ModuleList, (3,)),
+        ("unflattened_size must be extents, not 3", nn.Unflatten, (1, 3)),
+        ("uniform_ needs a <= b", nn.init.uniform_, (parameter, 1, -1)),
+        ("normal_ needs std >= 0", nn.init.normal_, (parameter, 0, -1)),
+        ("zeros_ sets a Parameter, not a list", nn.init.zeros_, ([1],)),
+        ("xavier_uniform_ sets a Parameter, not a str", nn.init.xavier_uniform_, ("w",)),
+        ("takes tensors and arrays, not int", model, (3,)),
+        ("takes tensors and arrays, not int", nn.MSELoss(), (parameter, 3)),
+        ("mode must be True or False, not 'yes'", model.train, ("yes",)),
+        ("give the model's parameters(), not the Sequential", dl.optim.SGD, (model,)),
+    ]
+    for words, kind, args in cases:
+        told = error_of(GraphError, kind, *args)
+        assert words in told, told
+    for dtype in ("float16", "abc", "int32"):
+        assert f"float32 or float64, not '{dtype}'" in error_of(DTypeError, nn.Linear, 2, 2, dtype=dtype)
+    assert model.load_state_dict({}, strict=False).missing_keys == ["0.weight", "0.bias"]
+    assert len(dl.optim.SGD(model.named_parameters()).parameters) == 2
+    told = error_of(ShapeError, nn.Unflatten(1, (5, -1)), drawn(2, 12))
+    assert told.startswith("Unflatten(dim=1, unflattened_size=(5, -1)) got (2, 12)"), told
+    assert "PReLU(3) got (2, 4)" in error_of(ShapeError, nn.PReLU(3), drawn(2, 4))
+    assert "must be images" in error_of(GraphError, F.interpolate, dl.tensor(drawn(2, 4)), None, 2)
