@@ -31,6 +31,16 @@ def _comparison(function: Callable[..., Node]) -> list[Case]:
     ]
 
 
+def _quotient(function: Callable[..., Node]) -> list[Case]:
+    kinds = [INTEGER, ("int32", -9, 9), ("uint32", 0, 4)]
+    return [*cases_of(function, *PAIRS[:4]), *(_fixed(function, ((5, 7), (7,)), kind, kind) for kind in kinds)]
+
+
+def _bits(function: Callable[..., Node]) -> list[Case]:
+    kinds = [INTEGER, ("int32", -9, 9), ("uint32", 2**31, 2**32)]
+    return [_fixed(function, ((5, 7), (7,)), kind, kind) for kind in kinds]
+
+
 def _logical(function: Callable[..., Node]) -> list[Case]:
     return [_fixed(function, pair, BOOL, BOOL) for pair in PAIRS[:4]]
 
@@ -160,6 +170,18 @@ CASES: dict[str, list[Case]] = {
     "maximum": [*cases_of(ops.maximum_op, *PAIRS), _fixed(ops.maximum_op, ((5, 7), (7,)), INTEGER, INTEGER)],
     "minimum": [*cases_of(ops.minimum_op, *PAIRS), _fixed(ops.minimum_op, ((5, 7), (7,)), INTEGER, INTEGER)],
     "clip": _clip(),
+    "floor_divide": _quotient(ops.floor_divide_op),
+    "remainder": _quotient(ops.remainder_op),
+    "round": _few(ops.round_op),
+    "bitwise_and": _bits(ops.bitwise_and_op),
+    "bitwise_or": _bits(ops.bitwise_or_op),
+    "bitwise_xor": _bits(ops.bitwise_xor_op),
+    "cumsum": [
+        *_along(ops.cumsum_op),
+        *(Case(lambda x, a=axis: ops.cumsum_op(x, a), (s,)) for axis, s in [(0, (1, 4)), (-1, (5, 3))]),
+        _fixed(lambda x: ops.cumsum_op(x, 1), ((5, 7),), INTEGER),
+    ],
+    "reduceprod": [*_reduced(ops.prod_op), Case(ops.prod_op, ((),))],
     "equal": [*_comparison(ops.equal_op), *_logical(ops.equal_op)],
     "not_equal": [*_comparison(ops.not_equal_op), *_logical(ops.not_equal_op)],
     "less": _comparison(ops.less_op),

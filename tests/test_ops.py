@@ -59,7 +59,7 @@ def test_shape_rule_numpy_and_te_agree() -> None:
     for name, case in each_case():
         variables = case.variables()
         node = case.build(*variables)
-        given = node in variables  # a placeholder
+        given = any(node is x for x in variables)  # a placeholder
         shape = node.op.infer_shape(node, list(case.shapes))
         for drawn in Op.dtypes:
             feed = dict(zip(variables, case.draw(drawn), strict=True))

@@ -199,3 +199,30 @@ def test_two_threads_train_two_executors() -> None:
     for thread in threads:
         thread.join()
     assert results == [0.0, 100.0, 200.0]
+
+
+def test_updates_that_follow_each_other() -> None:
+    """Each finds what the one made before it left, whichever of them the run comes upon first."""
+    for ctx in ("cpu", "numpy", None):
+        a = parameter([1.0, 2.0])
+        added = ad.advance_op(a, lambda before: before + 1.0)
+        read = added * 10.0
+        doubled = ad.advance_op(a, lambda before: before * 2.0)
+        if ctx is None:
+            both = ad.with_updates_op(doubled - read, [doubled, added])
+            assert both.numpy().tolist() == [-16.0, -24.0] and a.value.tolist() == [4, 6]
+            updates = [ad.advance_op(a, lambda before: before + 1.0) for _ in range(2)]
+            late, later = (ad.with_updates_op(update * 1.0, [update]) for update in updates)
+            later.numpy(), late.numpy()  # apart: in the order of their evaluation
+            assert later.numpy().tolist() == [5, 7] and late.numpy().tolist() == [6, 8] == a.value.tolist()
+            continue
+        executor = ad.Executor([ad.group([doubled]), doubled - read], ctx)
+        executor.run({})
+        executor.run({})
+        assert a.value.tolist() == [10, 14], (ctx, a.value)
+        alone = ad.Executor([doubled], ctx)
+        alone.run({})
+        assert a.value.tolist() == [20, 28]
+    plain = ad.assign(a, a * 3.0)
+    assert "assigned twice" in error_of(GraphError, ad.Executor([added, plain]).run, {})
+    assert "must be a Parameter" in error_of(GraphError, ad.advance_op, a * 1.0, lambda v: v)

@@ -17,6 +17,7 @@ from .errors import (
     DTypeError,
     FeedError,
     GraphError,
+    IndexRangeError,
     KernelArgumentError,
     ShapeError,
     TargetError,
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
         gpu,
         numpy,
         set_num_threads,
-        zeros,
     )
+    from .eager.creation import zeros
 
 __version__ = "0.1.0"
 
@@ -50,6 +51,7 @@ __all__ = [
     "DlsysError",
     "FeedError",
     "GraphError",
+    "IndexRangeError",
     "KernelArgumentError",
     "ShapeError",
     "TargetError",
@@ -73,8 +75,33 @@ os.environ.setdefault("TVM_BIND_THREADS", "0")
 
 _MODULES = ("autodiff", "data", "nn", "optim", "random", "serialization", "training", "tvm_op")
 _FROM = {
-    "eager": ("Tensor", "from_dlpack", "grad", "tensor", "value_and_grad"),
-    "random": ("manual_seed", "rand", "randn"),
+    "eager": (
+        *("Tensor", "enable_grad", "from_dlpack", "grad", "is_grad_enabled", "is_tensor", "no_grad", "tensor"),
+        "value_and_grad",
+    ),
+    "eager.creation": (
+        *("arange", "eye", "full", "full_like", "linspace", "ones", "ones_like", "tril", "triu", "zeros", "zeros_like"),
+    ),
+    "eager.functions": (
+        *("abs", "add", "allclose", "ceil", "clamp", "clip", "cos", "div", "eq", "equal"),
+        *("erf", "exp", "expm1", "floor", "floor_divide", "ge", "gt", "isclose", "isfinite", "isinf"),
+        *("isnan", "le", "log", "log10", "log1p", "log2", "logical_and", "logical_not", "logical_or"),
+        *("logical_xor", "lt", "masked_fill", "maximum", "minimum", "mul", "ne", "neg"),
+        *("pow", "reciprocal", "relu", "remainder", "round", "rsqrt", "sigmoid", "sign"),
+        *("sin", "sqrt", "square", "sub", "tanh", "where"),
+    ),
+    "eager.index": ("gather", "index_select", "masked_select", "nonzero", "repeat_interleave", "take"),
+    "eager.products": ("bmm", "dot", "einsum", "matmul", "mm", "outer"),
+    "eager.reductions": (
+        *("all", "amax", "amin", "any", "argmax", "argmin", "argsort", "cumsum", "log_softmax", "logsumexp", "max"),
+        *("mean", "min", "norm", "prod", "softmax", "sort", "std", "sum", "topk", "var"),
+    ),
+    "eager.shapes": (
+        *("broadcast_to", "cat", "chunk", "concat", "concatenate", "flatten", "flip", "movedim"),
+        *("one_hot", "permute", "reshape", "roll", "split", "squeeze", "stack", "swapaxes"),
+        *("transpose", "unbind", "unsqueeze"),
+    ),
+    "random": ("manual_seed", "rand", "rand_like", "randint", "randn", "randn_like", "randperm"),
     "serialization": ("load", "load_checkpoint", "save", "save_checkpoint"),
     "training": ("accuracy", "evaluate_on", "fit"),
 }

@@ -18,6 +18,10 @@ class DTypeError(DlsysError, TypeError):
     """Dtypes that do not agree, or that an operator does not compute in."""
 
 
+class IndexRangeError(DlsysError, IndexError):
+    """An index beyond the extent of its axis."""
+
+
 class GraphError(DlsysError, ValueError):
     """A graph that cannot be built: an input that is no node, a constant that is no number, ..."""
 

@@ -23,8 +23,9 @@ def gradients(output_node: Node, node_list: Sequence[Node]) -> list[Node]:
     """The gradient of `sum(output_node)` with respect to each node of `node_list`, in that node's shape.
 
     Every node of the graph, variable or not, may be asked for, `output_node` itself and the same node twice
-    included. A node on which the output does not depend has gradient zeros. The result is made of the same
-    operators, so it can be differentiated again. Takes time linear in the graph, of any depth.
+    included. A node on which the output does not depend, or only through nodes with `no_grad`, has gradient zeros. The
+    result is made of the same operators, so it can be differentiated again. Takes time linear in the graph, of any
+    depth.
 
     Raises GraphError for an argument that is no node.
     """
@@ -40,7 +41,7 @@ def gradients(output_node: Node, node_list: Sequence[Node]) -> list[Node]:
     # Only what lies between node_list and the output is differentiated.
     dependent = set(node_list)
     for node in order:
-        if any(value in dependent for value in node.inputs):
+        if not node.no_grad and any(value in dependent for value in node.inputs):
             dependent.add(node)
 
     partials: dict[Node, list[Node]] = {}
@@ -51,7 +52,7 @@ def gradients(output_node: Node, node_list: Sequence[Node]) -> list[Node]:
         if node not in partials:
             continue
         grads[node] = grad = sum_node_list(partials.pop(node))
-        if not any(value in dependent for value in node.inputs):
+        if node.no_grad or not any(value in dependent for value in node.inputs):
             continue
         for value, partial in zip(node.inputs, node.op.gradient(node, grad), strict=True):
             if partial is not None and value in dependent:

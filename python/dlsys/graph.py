@@ -37,6 +37,7 @@ class _Scopes(threading.local):
 
     def __init__(self) -> None:
         self.labels: list[str] = []
+        self.no_grad = False
 
 
 _scopes = _Scopes()
@@ -50,6 +51,21 @@ def scope(label: str) -> Iterator[None]:
         yield
     finally:
         _scopes.labels.pop()
+
+
+@contextlib.contextmanager
+def grad_mode(enabled: bool) -> Iterator[None]:
+    """Whether gradients go through the nodes made inside."""
+    before, _scopes.no_grad = _scopes.no_grad, not enabled
+    try:
+        yield
+    finally:
+        _scopes.no_grad = before
+
+
+def is_grad_enabled() -> bool:
+    """Whether gradients go through the nodes that are made now."""
+    return not _scopes.no_grad
 
 
 def stamp() -> int:
@@ -67,7 +83,10 @@ def _user_location() -> str:
 
 
 class Node:
-    """An operator applied to nodes. Made by the functions of `dlsys.ops`, compared by identity.
+    """An operator applied to nodes. Made by the functions of `dlsys.ops`.
+
+    `==` and `!=` are operators as `<` is; as a key of a dictionary or set a node is itself and no other. A node is
+    looked for in a set, or by `is`: a list compares by `==`.
 
     Attributes:
         op: the operator, the one instance in `OPS`.
@@ -76,6 +95,7 @@ class Node:
         name: the user's, or `<op>_<id>`.
         location: `train.py:31`, the user's line that made it.
         grad: what `backward` left here, see `dlsys.eager`; None before.
+        no_grad: whether it was made where gradients are off, so that none goes through it.
         id: creation counter of the process; an input's is smaller than its user's.
     """
 
@@ -90,6 +110,7 @@ class Node:
         "inputs",
         "location",
         "name",
+        "no_grad",
         "op",
     )
     __array_ufunc__ = None  # NumPy scalars and arrays on the left leave arithmetic to us
@@ -102,9 +123,10 @@ class Node:
         self.name = name if name is not None else f"{op.name}_{self.id}"
         self.location = _user_location()
         self.grad: Any = None
-        self._shape: Shape | None = None  # kept by `dlsys.eager` once they are known, as are
-        self._dtype: str | None = None
-        self._value: Any = None
+        self.no_grad = _scopes.no_grad
+        self._shape: Any = None  # kept by `dlsys.ops.types` once they are known, as is
+        self._dtype: Any = None
+        self._value: Any = None  # by `dlsys.eager`
 
     @property
     def const_attr(self) -> float | None:
@@ -160,6 +182,14 @@ class Node:
     def __rpow__(self, other: Any) -> Node:
         return _arithmetic["**"](other, self)
 
+    __hash__ = object.__hash__  # dictionaries ask for identity first, and `==` only where two hashes are equal
+
+    def __eq__(self, other: Any) -> Any:
+        return _arithmetic["=="](self, other)
+
+    def __ne__(self, other: Any) -> Any:
+        return _arithmetic["!="](self, other)
+
     def __lt__(self, other: Any) -> Node:
         return _arithmetic["<"](self, other)
 
@@ -175,6 +205,39 @@ class Node:
     def __neg__(self) -> Node:
         return _arithmetic["neg"](self)
 
+    def __floordiv__(self, other: Any) -> Node:
+        return _arithmetic["//"](self, other)
+
+    def __rfloordiv__(self, other: Any) -> Node:
+        return _arithmetic["//"](other, self)
+
+    def __mod__(self, other: Any) -> Node:
+        return _arithmetic["%"](self, other)
+
+    def __rmod__(self, other: Any) -> Node:
+        return _arithmetic["%"](other, self)
+
+    def __and__(self, other: Any) -> Node:
+        return _arithmetic["&"](self, other)
+
+    def __rand__(self, other: Any) -> Node:
+        return _arithmetic["&"](other, self)
+
+    def __or__(self, other: Any) -> Node:
+        return _arithmetic["|"](self, other)
+
+    def __ror__(self, other: Any) -> Node:
+        return _arithmetic["|"](other, self)
+
+    def __xor__(self, other: Any) -> Node:
+        return _arithmetic["^"](self, other)
+
+    def __rxor__(self, other: Any) -> Node:
+        return _arithmetic["^"](other, self)
+
+    def __invert__(self) -> Node:
+        return _arithmetic["~"](self)
+
     def __getitem__(self, key: Any) -> Node:
         return _arithmetic["[]"](self, key)
 
@@ -185,7 +248,8 @@ _arithmetic: dict[str, Callable[..., Any]] = {}
 
 
 def set_arithmetic(functions: dict[str, Callable[..., Any]]) -> None:
-    """Install what `+ - * / @ ** < <= > >= [] neg` of nodes mean; `dlsys.ops` does, so this module needs no operators.
+    """Install what `+ - * / // % @ ** == != < <= > >= & | ^ ~ [] neg` of nodes mean; `dlsys.ops` does, so this module
+    needs no operators.
 
     A function of two operands gets them in the order written; one of them is a node. It returns
     NotImplemented for an operand it does not know, whereupon Python raises its TypeError.

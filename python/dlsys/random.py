@@ -16,7 +16,9 @@ import numpy as np
 
 from . import autodiff as ad
 from .eager import evaluate, tensor
+from .eager.creation import leaf, size_of
 from .errors import GraphError
+from .ops import dtype_name, dtype_of, shape_of
 
 _WORD = 0xFFFFFFFF
 
@@ -104,21 +106,50 @@ def manual_seed(seed: int) -> Generator:
     return default_generator.manual_seed(seed)
 
 
-def _drawn(operation: Any, shape: Any, *rest: Any) -> ad.Node:
-    node = default_generator.drawing(operation(default_generator.key(), shape, *rest))
-    evaluate([node])  # drawn here and now, as in PyTorch; a graph draws by `random_uniform_op` and its like
-    return node
+def _drawn(operation: Any, shape: Any, dtype: Any, requires_grad: bool) -> ad.Parameter:
+    """Numbers drawn here and now, as in PyTorch; a graph draws by `random_uniform_op` and its like."""
+    name = dtype_name("random", dtype or "float32")
+    node = default_generator.drawing(operation(default_generator.key(), size_of(shape), 0.0, 1.0, name))
+    (value,) = evaluate([node])
+    made = ad.Parameter.sharing(value)
+    made.requires_grad = bool(requires_grad)
+    return made
 
 
-def rand(*shape: Any, dtype: str = "float32") -> ad.Node:
-    """Uniform numbers of [0, 1)."""
-    return _drawn(ad.random_uniform_op, _shape(shape), 0.0, 1.0, dtype)
+def rand(*size: Any, dtype: Any = None, requires_grad: bool = False) -> ad.Parameter:
+    """Uniform numbers of [0, 1); float32 for None."""
+    return _drawn(ad.random_uniform_op, size, dtype, requires_grad)
 
 
-def randn(*shape: Any, dtype: str = "float32") -> ad.Node:
-    """Numbers of the standard normal distribution."""
-    return _drawn(ad.random_normal_op, _shape(shape), 0.0, 1.0, dtype)
+def randn(*size: Any, dtype: Any = None, requires_grad: bool = False) -> ad.Parameter:
+    """Numbers of the standard normal distribution; float32 for None."""
+    return _drawn(ad.random_normal_op, size, dtype, requires_grad)
 
 
-def _shape(shape: tuple[Any, ...]) -> Any:
-    return tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+def rand_like(x: ad.Node, *, dtype: Any = None, requires_grad: bool = False) -> ad.Parameter:
+    """Uniform numbers of [0, 1) in x's shape, and its dtype for None."""
+    return rand(shape_of(x), dtype=dtype or dtype_of(x), requires_grad=requires_grad)
+
+
+def randn_like(x: ad.Node, *, dtype: Any = None, requires_grad: bool = False) -> ad.Parameter:
+    """Numbers of the standard normal distribution in x's shape, and its dtype for None."""
+    return randn(shape_of(x), dtype=dtype or dtype_of(x), requires_grad=requires_grad)
+
+
+def randint(low: int, high: Any, size: Any = None, *, dtype: Any = None) -> ad.Parameter:
+    """Integers of [low, high), of [0, low) in `randint(low, size)`; int64 for None.
+
+    Raises GraphError for an empty range.
+    """
+    if size is None:
+        low, high, size = 0, low, high
+    if not low < high:
+        raise GraphError(f"randint: there is no integer of [{low}, {high})")
+    drawn = default_generator.numpy().integers(low, high, size_of((size,)), np.int64)
+    return leaf(np.asarray(drawn, dtype_name("randint", dtype or "int64")))
+
+
+def randperm(n: int) -> ad.Parameter:
+    """The integers below n in a random order, int64."""
+    (count,) = size_of((n,))
+    return leaf(default_generator.numpy().permutation(count))

@@ -85,8 +85,15 @@ from .indexing import (
     take_along_axis_gradient,
     take_gradient,
 )
+from .integral import bitwise_and, bitwise_or, bitwise_xor, floor_divide, nearest, remainder
 from .layout import broadcast_axes, broadcast_to, reshape, transpose
-from .loss import cross_entropy, cross_entropy_count, cross_entropy_gradient, cross_entropy_total
+from .loss import (
+    binary_cross_entropy,
+    cross_entropy,
+    cross_entropy_count,
+    cross_entropy_gradient,
+    cross_entropy_total,
+)
 from .pooling import (
     Windows,
     max_pool,
@@ -105,6 +112,7 @@ from .reduction import (
     sum_to,
     variance,
 )
+from .scan import cumsum, reduce_prod
 
 __all__ = [
     "Tensor",
@@ -114,6 +122,10 @@ __all__ = [
     "add_by_const",
     "argmax",
     "argmin",
+    "binary_cross_entropy",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
     "broadcast_axes",
     "broadcast_to",
     "cast",
@@ -129,6 +141,7 @@ __all__ = [
     "cross_entropy_count",
     "cross_entropy_gradient",
     "cross_entropy_total",
+    "cumsum",
     "div",
     "div_by_const",
     "dropout",
@@ -139,6 +152,7 @@ __all__ = [
     "expm1",
     "flip",
     "floor",
+    "floor_divide",
     "full",
     "greater",
     "greater_equal",
@@ -164,6 +178,7 @@ __all__ = [
     "minimum",
     "mul",
     "mul_by_const",
+    "nearest",
     "neg",
     "normal",
     "normalize",
@@ -176,9 +191,11 @@ __all__ = [
     "random_bits",
     "reduce_max",
     "reduce_min",
+    "reduce_prod",
     "reduce_sum",
     "relu",
     "relu_gradient",
+    "remainder",
     "reshape",
     "rsqrt",
     "sgd_update",

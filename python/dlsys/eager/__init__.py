@@ -7,20 +7,27 @@ or `backward` run it. Nothing else distinguishes it from a graph made of variabl
 from __future__ import annotations
 
 from ..autodiff import Node
+from ..ops import dtype_of, known_dtype, known_shape, shape_of
 from .differentiate import backward, grad, value_and_grad
-from .leaves import from_dlpack, tensor
+from .leaves import from_dlpack, is_tensor, tensor
 from .methods import install
-from .running import dtype_of, evaluate, known_shape, shape_of
+from .mode import enable_grad, is_grad_enabled, no_grad
+from .running import evaluate
 
 Tensor = Node
 __all__ = [
     "Tensor",
     "backward",
     "dtype_of",
+    "enable_grad",
     "evaluate",
     "from_dlpack",
     "grad",
+    "is_grad_enabled",
+    "is_tensor",
+    "known_dtype",
     "known_shape",
+    "no_grad",
     "shape_of",
     "tensor",
     "value_and_grad",

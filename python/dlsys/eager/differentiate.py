@@ -10,8 +10,10 @@ import numpy as np
 
 from ..autodiff import Node, Parameter, add_op, gradients, mul_op
 from ..errors import GraphError, ShapeError
+from ..ops import dtype_of, shape_of
 from .leaves import tensor
-from .running import dtype_of, evaluate, leaves_that_require_grad, require_unchanged, shape_of
+from .mode import enable_grad
+from .running import evaluate, leaves_that_require_grad, require_unchanged
 
 
 def backward(output: Node, gradient: Any = None) -> None:
@@ -24,6 +26,11 @@ def backward(output: Node, gradient: Any = None) -> None:
     if not leaves:
         where = f"(made at {output.location})"
         raise GraphError(f"backward: {output.name} depends on no tensor with requires_grad=True {where}")
+    with enable_grad():
+        _backward(output, gradient, leaves)
+
+
+def _backward(output: Node, gradient: Any, leaves: Sequence[Parameter]) -> None:
     weighted = output
     if gradient is not None:
         given = gradient if isinstance(gradient, Node) else tensor(gradient, dtype_of(output))
@@ -55,7 +62,8 @@ def value_and_grad(function: Callable[..., Node], argnums: int | Sequence[int] =
         for node in chosen:
             if not isinstance(node, Node):
                 raise GraphError(f"grad: {type(node).__name__} is no tensor to differentiate by")
-        value = function(*nodes, **kwargs)
+        with enable_grad():
+            value = function(*nodes, **kwargs)
         if not isinstance(value, Node):
             raise GraphError(f"grad: the function must return a node, not {type(value).__name__}")
         found = gradients(value, chosen)

@@ -9,7 +9,13 @@ import numpy as np
 from ..autodiff import Parameter
 from ..device import host_array
 from ..errors import DTypeError
-from ..graph import DTYPES, FLOATS
+from ..graph import DTYPES, FLOATS, Node
+from ..ops import dtype_name
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether the value is a tensor: a node of any kind."""
+    return isinstance(value, Node)
 
 
 def tensor(value: Any, dtype: Any = None, requires_grad: bool = False, name: str | None = None) -> Parameter:
@@ -26,7 +32,7 @@ def tensor(value: Any, dtype: Any = None, requires_grad: bool = False, name: str
     given = np.asarray(host_array(value, None))
     if dtype is None and given.dtype == np.float64 and not hasattr(value, "dtype"):
         dtype = np.float32
-    given = given if dtype is None else given.astype(dtype)
+    given = given if dtype is None else given.astype(dtype_name("tensor", dtype))
     if str(given.dtype) not in DTYPES:
         raise DTypeError(f"tensor: dtype {given.dtype} is not one of {', '.join(DTYPES)}: give dtype=")
     if requires_grad and str(given.dtype) not in FLOATS:
@@ -36,7 +42,8 @@ def tensor(value: Any, dtype: Any = None, requires_grad: bool = False, name: str
 
 def from_dlpack(value: Any) -> Parameter:
     """A leaf that shares the memory of an array of PyTorch, JAX, NumPy or TVM; copied where it is not contiguous or
-    lies on another device. Raises DTypeError for what cannot be shared."""
+    lies on another device, or is read-only. Raises DTypeError for what cannot be shared."""
     if not hasattr(value, "__dlpack__"):
         raise DTypeError(f"from_dlpack: {type(value).__name__} has no __dlpack__")
-    return Parameter.sharing(value)
+    host = host_array(value)
+    return Parameter.sharing(value if host.flags.writeable else host.copy())  # what is shared may be written

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,10 +12,14 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node, Parameter
+from ..device import Array
 from ..errors import DlsysError, GraphError
 from ..graph import FLOATS, Shape
+from ..ops import dtype_of, known_dtype, overwritten, shape_of
+from . import creation, functions, index, products, reductions, shapes
 from .differentiate import backward
-from .running import dtype_of, evaluate, is_data, is_leaf, leaves_that_require_grad, shape_of
+from .mode import is_grad_enabled
+from .running import array_of, evaluate, is_data, is_leaf, leaves_that_require_grad
 
 SHOWN: dict[str, Any] = {"precision": 4, "threshold": 200, "edgeitems": 3, "suppress_small": True}
 
@@ -42,6 +45,7 @@ class Values:
     @property
     def requires_grad(self: Any) -> bool:
         """Whether `backward` leaves a gradient somewhere."""
+        known_dtype(self)
         return bool(leaves_that_require_grad(self))
 
     @property
@@ -53,16 +57,22 @@ class Values:
         """The shape, or its extent along an axis."""
         return self.shape if axis is None else self.shape[axis]
 
+    @property
+    def tensor(self: Any) -> Any:
+        """The value as a TVM tensor, in its own memory."""
+        return array_of(self).tensor
+
+    def dim(self: Any) -> int:
+        """The number of axes."""
+        return len(shape_of(self))
+
     def numel(self: Any) -> int:
         """The number of elements."""
         return int(np.prod(self.shape, dtype=np.int64))
 
     def numpy(self: Any) -> np.ndarray:
         """The value, a copy. Computed at the first request, then kept. Raises GraphError for a graph with variables."""
-        (value,) = evaluate([self])
-        if value is None:
-            raise GraphError(f"{self.name} has no value (made at {self.location})")
-        return value.numpy()
+        return array_of(self).numpy()
 
     def item(self: Any) -> Any:
         """The value of the one element as a Python number. Raises GraphError where there are more or none."""
@@ -110,10 +120,43 @@ class Values:
         return self.numpy().astype(dtype or self.dtype, copy=False)
 
     def __dlpack__(self: Any, **kwargs: Any) -> Any:
-        return _shared(self).__dlpack__(**kwargs)
+        return array_of(self).tensor.__dlpack__(**kwargs)
 
     def __dlpack_device__(self: Any) -> Any:
-        return _shared(self).__dlpack_device__()
+        return array_of(self).tensor.__dlpack_device__()
+
+    def __dlsys_array__(self: Any, writing: bool = False) -> Array:
+        """The value's memory, for kernels and feeds; to be written, only a leaf's. Raises GraphError."""
+        if writing:
+            _require_writable(self)
+            overwritten([self])
+        return array_of(self)
+
+    def copyfrom(self: Any, source: Any) -> Any:
+        """Set all values of a leaf, cast to its dtype; itself. Raises ShapeError for a source of another shape."""
+        self.__dlsys_array__(writing=True).copyfrom(source)
+        return self
+
+    def __setitem__(self: Any, key: Any, value: Any) -> None:
+        """Set indexed values of a leaf, by NumPy's rules."""
+        _require_writable(self)
+        _require_no_history(self)
+        values = self.value
+        keys = key if isinstance(key, tuple) else (key,)
+        values[tuple(np.asarray(k) if isinstance(k, Node) else k for k in keys)] = np.asarray(value)
+        self.value = values
+
+    def __iadd__(self: Any, other: Any) -> Any:
+        return _in_place(self, self + other)
+
+    def __isub__(self: Any, other: Any) -> Any:
+        return _in_place(self, self - other)
+
+    def __imul__(self: Any, other: Any) -> Any:
+        return _in_place(self, self * other)
+
+    def __itruediv__(self: Any, other: Any) -> Any:
+        return _in_place(self, self / other)
 
     def __repr__(self: Any) -> str:
         try:
@@ -130,107 +173,55 @@ class Values:
         return format(self.item(), spec) if spec else self.name
 
 
-def _shared(node: Node) -> Any:
-    """The node's value as who takes part in DLPack."""
-    (value,) = evaluate([node])
-    if value is None:
-        raise GraphError(f"{node.name} has no value (made at {node.location})")
-    return value.tensor
+def _require_writable(node: Node) -> None:
+    if not isinstance(node, Parameter):
+        raise GraphError(f"{node.name} is computed, and only a leaf's values are written (made at {node.location})")
 
 
-def _axes(axis: Any, dim: Any) -> Any:
-    return axis if dim is None else dim
+def _require_no_history(leaf: Parameter) -> None:
+    if leaf.requires_grad and is_grad_enabled():
+        raise GraphError(f"{leaf.name} is a leaf that requires a gradient: change it within no_grad()")
 
 
-def _numbers(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Arguments given one by one, or as one tuple."""
-    return tuple(values[0]) if len(values) == 1 and isinstance(values[0], (tuple, list)) else values
+def _in_place(node: Any, changed: Any) -> Any:
+    """What stands for the node behind `+=` and its like: within `no_grad` a leaf, which takes the value and stays;
+    else the new node."""
+    if isinstance(node, Parameter) and isinstance(changed, Node):
+        _require_no_history(node)
+        if not is_grad_enabled():
+            node.value = array_of(changed)
+            return node
+    return changed
 
 
 class Operators:
-    """Operators as methods; `dim` and `keepdim` are PyTorch's words for `axis` and `keepdims`."""
+    """Operators as methods: those that are not functions as well."""
 
     @property
     def T(self: Any) -> Node:
         """The axes reversed."""
         return ad.transpose_op(self)
 
-    def logsumexp(self: Any, axis: Any = None, keepdims: bool = False, *, dim: Any = None) -> Node:
-        return ad.logsumexp_op(self, _axes(axis, dim), keepdims)
+    @property
+    def mT(self: Any) -> Node:
+        """The last two axes exchanged."""
+        return ad.swapaxes_op(self, -2, -1)
 
-    def softmax(self: Any, axis: int = -1, *, dim: Any = None) -> Node:
-        return ad.softmax_op(self, _axes(axis, dim))
+    @property
+    def data(self: Any) -> Any:
+        """A leaf in the same memory, without history. Set it, of a leaf, from anything of the same shape."""
+        return self.detach()
 
-    def log_softmax(self: Any, axis: int = -1, *, dim: Any = None) -> Node:
-        return ad.log_softmax_op(self, _axes(axis, dim))
+    @data.setter
+    def data(self: Any, value: Any) -> None:
+        _require_writable(self)
+        self.value = value
 
-    def reshape(self: Any, *shape: Any) -> Node:
-        return ad.reshape_op(self, _numbers(shape))
+    def view_as(self: Any, other: Node) -> Node:
+        return ad.reshape_like_op(self, other)
 
-    def view(self: Any, *shape: Any) -> Node:
-        return ad.reshape_op(self, _numbers(shape))
-
-    def flatten(self: Any, start_dim: int = 0, end_dim: int = -1) -> Node:
-        return ad.flatten_op(self, start_dim, end_dim)
-
-    def permute(self: Any, *axes: Any) -> Node:
-        return ad.transpose_op(self, _numbers(axes))
-
-    def transpose(self: Any, *axes: Any) -> Node:
-        """Two axes: they change places, as in PyTorch; else all axes in that order, reversed for none."""
-        axes = _numbers(axes)
-        return ad.swapaxes_op(self, *axes) if len(axes) == 2 else ad.transpose_op(self, axes or None)
-
-    def squeeze(self: Any, axis: Any = None) -> Node:
-        return ad.squeeze_op(self, axis)
-
-    def unsqueeze(self: Any, axis: Any) -> Node:
-        return ad.expand_dims_op(self, axis)
-
-    def broadcast_to(self: Any, *shape: Any) -> Node:
-        return ad.broadcast_shape_op(self, _numbers(shape))
-
-    def to(self: Any, dtype: Any) -> Node:
-        return ad.cast_op(self, dtype)
-
-    def matmul(self: Any, other: Node) -> Node:
-        return self @ other
-
-    def pow(self: Any, exponent: Any) -> Node:
-        return self**exponent
-
-    def square(self: Any) -> Node:
-        return self * self
-
-    def ravel(self: Any) -> Node:
-        return ad.flatten_op(self)
-
-    def t(self: Any) -> Node:
-        return ad.transpose_op(self)
-
-    def swapaxes(self: Any, a: int, b: int) -> Node:
-        return ad.swapaxes_op(self, a, b)
-
-    def flip(self: Any, *axes: Any) -> Node:
-        return ad.flip_op(self, _numbers(axes))
-
-    def split(self: Any, size: int, dim: int = 0) -> list[Node]:
-        """Parts of `size` elements along `dim`, the last one smaller; the shape must be known."""
-        extent = self.shape[dim]
-        return ad.split_op(self, list(range(size, extent, size)), dim)
-
-    def chunk(self: Any, chunks: int, dim: int = 0) -> list[Node]:
-        """At most `chunks` parts of one size along `dim`, the last one smaller; the shape must be known."""
-        return self.split(max(-(-self.shape[dim] // chunks), 1), dim)
-
-    def gather(self: Any, dim: int, index: Node) -> Node:
-        return ad.take_along_axis_op(self, index, dim)
-
-    def index_select(self: Any, dim: int, index: Node) -> Node:
-        return ad.take_op(self, index, dim)
-
-    def masked_fill(self: Any, mask: Node, value: float) -> Node:
-        return ad.where_op(mask, value, self)
+    def type_as(self: Any, other: Node) -> Node:
+        return ad.cast_like_op(self, other)
 
     def clone(self: Any) -> Node:
         return ad.copy_op(self)
@@ -241,63 +232,39 @@ class Operators:
     def cpu(self: Any) -> Node:
         return self
 
-    def clamp(self: Any, min: float | None = None, max: float | None = None) -> Node:
-        return ad.clip_op(self, min, max)
+    def type(self: Any, dtype: Any = None) -> Any:
+        """The values in another dtype; for None the dtype's name."""
+        return self.dtype if dtype is None else functions.to(self, dtype)
 
 
-UNARY = (
-    *("exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "abs", "sign", "tanh", "sigmoid", "relu", "erf"),
-    *("sin", "cos", "floor"),
-)
-BINARY = {
-    "add": "add", "sub": "sub", "mul": "mul", "div": "div", "mm": "matmul", "bmm": "matmul",
-    "maximum": "maximum", "minimum": "minimum", "eq": "equal", "ne": "not_equal",
-    "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
+FUNCTIONS = {
+    functions: (
+        *("abs", "add", "allclose", "ceil", "clamp", "clip", "cos", "div", "eq", "equal"),
+        *("erf", "exp", "expm1", "floor", "floor_divide", "ge", "gt", "isclose", "isfinite", "isinf"),
+        *("isnan", "le", "log", "log10", "log1p", "log2", "logical_and", "logical_not", "logical_or"),
+        *("logical_xor", "lt", "masked_fill", "maximum", "minimum", "mul", "ne", "neg"),
+        *("pow", "reciprocal", "relu", "remainder", "round", "rsqrt", "sigmoid", "sign"),
+        *("sin", "sqrt", "square", "sub", "tanh", "to"),
+    ),
+    products: ("bmm", "dot", "matmul", "mm", "outer"),
+    index: ("gather", "index_select", "masked_select", "nonzero", "repeat_interleave", "take"),
+    reductions: (
+        *("all", "amax", "amin", "any", "argmax", "argmin", "argsort", "cumsum", "log_softmax", "logsumexp", "max"),
+        *("mean", "min", "norm", "prod", "softmax", "sort", "std", "sum", "topk", "var"),
+    ),
+    shapes: (
+        *("broadcast_to", "chunk", "expand", "flatten", "flip", "movedim", "permute", "ravel"),
+        *("repeat", "reshape", "roll", "split", "squeeze", "swapaxes", "t", "transpose", "unbind"),
+        *("unsqueeze", "view"),
+    ),
+    creation: ("tril", "triu"),
 }
-REDUCTIONS = ("sum", "mean", "max", "min", "argmax", "argmin", "var", "std")
 CASTS = {"float": "float32", "double": "float64", "long": "int64", "int": "int32", "bool": "bool"}
-ARITHMETIC = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv}
-
-
-def _unary(name: str) -> Any:
-    def method(self: Node) -> Node:
-        return getattr(ad, f"{name}_op")(self)
-
-    method.__name__, method.__doc__ = name, f"See `autodiff.{name}_op`."
-    return method
-
-
-def _binary(name: str, op: str) -> Any:
-    function = ARITHMETIC.get(name) or getattr(ad, f"{op}_op")
-
-    def method(self: Node, other: Any) -> Node:
-        return function(self, other)
-
-    method.__name__, method.__doc__ = name, f"See `autodiff.{op}_op`."
-    return method
-
-
-def _reduction(name: str) -> Any:
-    function = getattr(ad, f"{name}_op")
-
-    def method(
-        self: Node,
-        axis: Any = None,
-        keepdims: bool = False,
-        *args: Any,
-        dim: Any = None,
-        keepdim: bool = False,
-        **more: Any,
-    ) -> Node:
-        return function(self, _axes(axis, dim), keepdims or keepdim, *args, **more)
-
-    method.__name__, method.__doc__ = name, f"See `autodiff.{name}_op`; `dim` and `keepdim` are `axes` and `keepdims`."
-    return method
 
 
 def _cast(name: str, dtype: str) -> Any:
     def method(self: Node) -> Node:
-        return ad.cast_op(self, dtype)
+        return functions.to(self, dtype)
 
     method.__name__, method.__doc__ = name, f"The values as {dtype}."
     return method
@@ -309,12 +276,9 @@ def install() -> None:
         for name, value in vars(table).items():
             if name not in ("__module__", "__doc__", "__dict__", "__weakref__", "__qualname__"):
                 setattr(Node, name, value)
-    for name in UNARY:
-        setattr(Node, name, _unary(name))
-    for name in REDUCTIONS:
-        setattr(Node, name, _reduction(name))
+    for module, names in FUNCTIONS.items():
+        for name in names:
+            setattr(Node, name, getattr(module, name))
     for name, dtype in CASTS.items():
         setattr(Node, name, _cast(name, dtype))
-    for name, op in BINARY.items():
-        setattr(Node, name, _binary(name, op))
-    Node.__abs__ = _unary("abs")  # type: ignore[attr-defined]
+    Node.__abs__ = functions.abs  # type: ignore[attr-defined]

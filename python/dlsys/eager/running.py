@@ -1,31 +1,23 @@
-"""Values on demand: a graph whose leaves hold data runs through the executor, once, and keeps its result.
-
-Graphs of one form share a compiled plan: what is compiled is a copy in which every leaf is a variable, found again by
-operators, attributes, wiring, and the leaves' types.
-"""
+"""Values on demand: a graph whose leaves hold data runs through the executor, once, and keeps its result."""
 
 from __future__ import annotations
 
-import threading
 import weakref
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from ..autodiff import Executor, Node, Parameter, Variable
-from ..device import Array, cpu
+from ..autodiff import Node, Parameter
+from ..device import Array
 from ..errors import DlsysError, GraphError
-from ..graph import FLOATS, Shape, error_at
+from ..graph import DTYPES, FLOATS, error_at
+from ..ops import dtype_of
+from . import forms
+from .forms import is_leaf, value_of
 
-MOST_FORMS = 512  # compiled forms that are kept; those used last
-_forms: OrderedDict[Any, tuple[Executor, list[Node]]] = OrderedDict()
-_lock = threading.Lock()
-_updated: weakref.WeakSet[Node] = weakref.WeakSet()  # the `with_updates` whose updates have been made
+LONG = 128  # nodes: more are computed in pieces, which compile in less time than they would together
+PIECE = 32
+_WITHOUT_GRADIENT = frozenset(DTYPES) - frozenset(FLOATS)
 
-
-def is_leaf(node: Node) -> bool:
-    """Whether the node's value is there: it holds data, or was computed."""
-    return isinstance(node, Parameter) or node._value is not None
+_updated: weakref.WeakValueDictionary[int, Node] = weakref.WeakValueDictionary()  # `with_updates` that were made, by id
 
 
 def data_order(nodes: Iterable[Node]) -> list[Node]:
@@ -60,37 +52,8 @@ def inputs_of(node: Node) -> Sequence[Node]:
         return ()
     if node.op.name == "assign":
         return node.inputs[1:]
-    return node.inputs[:1] if node in _updated else node.inputs
-
-
-def _inferred(node: Node, slot: str, infer: Callable[[Node, list[Any]], Any]) -> Any:
-    """What `infer` says of the node, given what it said of its inputs; kept in a slot of each."""
-    stack = [node]
-    while stack:
-        current = stack[-1]
-        waiting = [value for value in current.inputs if getattr(value, slot) is None]
-        if getattr(current, slot) is None and waiting:
-            stack += waiting
-            continue
-        if getattr(current, slot) is None:
-            setattr(current, slot, infer(current, [getattr(value, slot) for value in current.inputs]))
-        stack.pop()
-    return getattr(node, slot)
-
-
-def shape_of(node: Node) -> Shape:
-    """The node's shape, where it follows from data and declarations; ShapeError else, and where shapes do not fit."""
-    return _inferred(node, "_shape", lambda n, shapes: n.op.infer_shape(n, shapes))
-
-
-def dtype_of(node: Node) -> str:
-    """The node's dtype, where it follows from data and declarations; DTypeError else, and where dtypes do not fit."""
-    return _inferred(node, "_dtype", lambda n, dtypes: n.op.infer_dtype(n, dtypes))
-
-
-def type_of(node: Node) -> tuple[Shape, str]:
-    """`shape_of` and `dtype_of`."""
-    return shape_of(node), dtype_of(node)
+    made = node.op.name == "with_updates" and node.id in _updated
+    return node.inputs[:1] if made else node.inputs
 
 
 def evaluate(nodes: Sequence[Node]) -> list[Array | None]:
@@ -100,29 +63,70 @@ def evaluate(nodes: Sequence[Node]) -> list[Array | None]:
     Raises GraphError for a graph with variables, and what the operators raise.
     """
     order = data_order(nodes)
-    assigns: dict[Node, Node] = {}
-    for node in order:
-        if node.op.name == "assign" and not is_leaf(node) and assigns.setdefault(node.inputs[0], node) is not node:
-            raise error_at(node, GraphError, f"{node.inputs[0].name} is assigned twice in one evaluation")
+    made = [node for node in order if node.op.name == "assign" and not is_leaf(node)]
+    if len(order) > LONG and not made and (ends := _narrow(order)):
+        for node in ends:
+            evaluate([node])
+        order = data_order(nodes)
+    assigns = {node.inputs[0]: node for node in made}
+    if len(assigns) < len(made):  # some follow each other
+        order.sort(key=lambda node: node.id)  # inputs have smaller ids, so it is an order too
+        assigns = {}
+        for node in sorted(made, key=lambda node: node.id):
+            if assigns.setdefault(node.inputs[0], node) is not node and "follows" not in node.attrs:
+                raise error_at(node, GraphError, f"{node.inputs[0].name} is assigned twice in one evaluation")
+            assigns[node.inputs[0]] = node
     # Keys of random numbers are kept: computing something else from the same draw must find the same draw.
     new = {assign.inputs[1] for assign in assigns.values()}  # what state becomes is another value each time
-    read = [n for n in order if n not in new and n.op.name != "assign" and any(v in assigns for v in inputs_of(n))]
+    state = ("assign", "latest")
+    read = [n for n in order if n not in new and n.op.name not in state and any(v in assigns for v in inputs_of(n))]
     keys = [n for n in read if dtype_of(n) not in FLOATS]
     wanted = [n for n in dict.fromkeys([*nodes, *keys]) if not is_leaf(n) and n.op.name != "group"]
     outputs = list(dict.fromkeys([*wanted, *assigns.values()]))
     if outputs:
-        values = dict(zip(outputs, _run(*_as_made(order), outputs), strict=True))
+        values = dict(zip(outputs, forms.run(*_as_made(order), outputs), strict=True))
         for node in wanted:
             node._value = values[node]
         for parameter, value in assigns.items():
             parameter.value = values[value]  # type: ignore[attr-defined]  # only Parameters are assigned
-        _updated.update(node for node in order if node.op.name == "with_updates")
+        _updated.update((node.id, node) for node in order if node.op.name == "with_updates")
     return [value_of(node) for node in nodes]
 
 
-def value_of(leaf: Node) -> Array | None:
-    """A leaf's value; None for what has none."""
-    return leaf.on(cpu()) if isinstance(leaf, Parameter) else leaf._value
+def array_of(node: Node) -> Array:
+    """The node's value. Raises GraphError for a graph with variables, and for what has no value."""
+    (value,) = evaluate([node])
+    if value is None:
+        raise GraphError(f"{node.name} has no value (made at {node.location})")
+    return value
+
+
+def _narrow(order: Sequence[Node]) -> list[Node]:
+    """Where a long graph comes apart: nodes, inputs first, each of which is all that what follows needs of what is
+    before, with at least `PIECE` nodes in between. A sum to which a loop adds is one after every round."""
+    for candidate in (order, sorted(order, key=lambda node: node.id)):  # inputs have smaller ids
+        last: dict[Node, int] = {}
+        for i, node in enumerate(candidate):
+            for value in inputs_of(node):
+                if not is_leaf(value):
+                    last[value] = i
+        ends: list[Node] = []
+        open_, begun = 0, 0  # nodes that are needed later, and how many nodes the piece has
+        closing: dict[int, int] = {}
+        for i, node in enumerate(candidate):
+            if is_leaf(node):
+                continue
+            begun += 1
+            open_ -= closing.pop(i, 0)
+            if node in last:
+                open_ += 1
+                closing[last[node]] = closing.get(last[node], 0) + 1
+                if open_ == 1 and begun >= PIECE:
+                    ends.append(node)
+                    begun = 0
+        if ends:
+            return ends
+    return []
 
 
 def _as_made(order: Sequence[Node]) -> tuple[list[Node], dict[Node, list[Node]]]:
@@ -132,7 +136,13 @@ def _as_made(order: Sequence[Node]) -> tuple[list[Node], dict[Node, list[Node]]]
     """
     earlier: dict[Node, Parameter] = {}
     inputs = {node: list(inputs_of(node)) for node in order}
+    left: dict[Node, Node] = {}  # by the assignments so far
     for node, read in inputs.items():
+        if node.op.name == "assign" and read:
+            left[node.inputs[0]] = node
+        elif node.op.name == "latest":
+            read[:] = [left.get(node.inputs[0], node.inputs[0])]
+            continue  # the value of now, whenever the node was made
         for i, value in enumerate(read):
             if isinstance(value, Parameter) and (memory := value.seen_by(node)) is not value._array:
                 if memory is None:
@@ -152,6 +162,8 @@ def require_unchanged(output: Node) -> None:
     stack, seen = [output], {output}
     while stack:
         node = stack.pop()
+        if node.no_grad:
+            continue
         read = node.inputs[:1] if node.op.name == "with_updates" else node.inputs
         for value in read:
             if isinstance(value, Parameter) and value.requires_grad and value.seen_by(node) is not value._array:
@@ -162,52 +174,9 @@ def require_unchanged(output: Node) -> None:
                 stack.append(value)
 
 
-def _run(order: Sequence[Node], inputs: dict[Node, list[Node]], outputs: Sequence[Node]) -> list[Array]:
-    """Copies of the outputs' values, by a compiled form of the graph."""
-    leaves = [node for node in order if is_leaf(node)]
-    number = {node: i for i, node in enumerate(order)}
-    form: list[Any] = []
-    for node in order:
-        if is_leaf(node):
-            form.append(type_of(node))
-        elif node.op.name != "group":
-            wiring = tuple(number[value] for value in inputs[node])
-            form.append((node.op.name, tuple(node.attrs.items()), wiring))
-    key = (tuple(form), tuple(number[node] for node in outputs))
-    with _lock:
-        found = _forms.get(key)
-        if found is not None:
-            _forms.move_to_end(key)
-    if found is None:
-        found = _compile(order, inputs, outputs)
-        with _lock:
-            _forms[key] = found
-            while len(_forms) > MOST_FORMS:
-                _forms.popitem(last=False)
-    executor, variables = found
-    return executor.run_copied({v: value_of(leaf) for v, leaf in zip(variables, leaves, strict=True)})
-
-
-def _compile(
-    order: Sequence[Node], inputs: dict[Node, list[Node]], outputs: Sequence[Node]
-) -> tuple[Executor, list[Node]]:
-    """An executor for the graph with a variable for every leaf."""
-    now: dict[Node, Node] = {}
-    variables = []
-    for node in order:
-        if is_leaf(node):
-            now[node] = variable = Variable(node.name, *type_of(node))
-            variables.append(variable)
-        elif node.op.name in ("assign", "with_updates"):
-            now[node] = now[inputs[node][0]]
-        elif node.op.name != "group":
-            now[node] = other = Node(node.op, [now[value] for value in inputs[node]], node.attrs, node.name)
-            other.location = node.location
-    return Executor([now[node] for node in outputs]), variables
-
-
 def leaves_that_require_grad(node: Node) -> list[Parameter]:
-    """The Parameters with `requires_grad` that the node depends on, also through values that were computed."""
+    """The Parameters with `requires_grad` that the node depends on, also through values that were computed; not through
+    integers and booleans, as far as dtypes have been asked for."""
     found: list[Parameter] = []
     seen = {node}
     stack = [node]
@@ -215,6 +184,8 @@ def leaves_that_require_grad(node: Node) -> list[Parameter]:
         current = stack.pop()
         if isinstance(current, Parameter) and current.requires_grad:
             found.append(current)
+        if current.no_grad or current._dtype in _WITHOUT_GRADIENT:
+            continue
         inputs = current.inputs[:1] if current.op.name == "with_updates" else current.inputs
         new = [value for value in inputs if value not in seen]
         seen.update(new)
@@ -229,11 +200,3 @@ def is_data(node: Node) -> bool:
     except DlsysError:
         return False
     return True
-
-
-def known_shape(node: Node) -> Shape | None:
-    """The node's shape if it follows from data and declarations, else None."""
-    try:
-        return shape_of(node)
-    except DlsysError:
-        return None

@@ -71,12 +71,27 @@ from .elementary import (
 from .extrema import argmax_op, argmin_op, max_op, min_op
 from .indexing import embedding_op, one_hot_op, take_along_axis_op, take_op
 from .inputs import Variable, full_op, oneslike_op, placeholder_op, zeroslike_op
+from .integral import (
+    bitwise_and_op,
+    bitwise_or_op,
+    bitwise_xor_op,
+    floor_divide_op,
+    remainder_op,
+    round_op,
+)
 from .joining import concatenate_op, split_op, stack_op
 from .linalg import matmul_gradient_op, matmul_op
-from .loss import bce_with_logits_op, mse_loss_op, sgd_update_op, softmaxcrossentropy_op
+from .loss import (
+    bce_with_logits_op,
+    binary_cross_entropy_op,
+    mse_loss_op,
+    sgd_update_op,
+    softmaxcrossentropy_op,
+)
 from .norm import batch_norm_op, group_norm_op, layer_norm_op, rms_norm_op, statistics_op
+from .operators import operand, pair
 from .panels import matmul_panels_op, pack_panels_op, unpack_panels_op
-from .pooling import adaptive_avg_pool2d_op, avg_pool2d_op, max_pool2d_op
+from .pooling import adaptive_avg_pool2d_op, adaptive_max_pool2d_op, avg_pool2d_op, max_pool2d_op
 from .random import dropout_op, random_bits_like_op, random_bits_op, random_normal_op, random_uniform_op
 from .reduction import (
     broadcast_axes_op,
@@ -91,6 +106,7 @@ from .reduction import (
     var_op,
 )
 from .rules import broadcast_rule
+from .scan import cumsum_op, prod_op
 from .shape import (
     broadcast_shape_op,
     broadcastto_op,
@@ -104,7 +120,17 @@ from .shape import (
     transpose_op,
 )
 from .slicing import dilate_op, flip_op, pad_op, slice_op, undilate_op
-from .state import Parameter, assign_op, copy_op, group_op, overwritten, with_updates_op
+from .state import Parameter, advance_op, assign_op, copy_op, group_op, overwritten, with_updates_op
+from .types import (
+    beside_number,
+    dtype_name,
+    dtype_of,
+    joint_dtype,
+    known_dtype,
+    known_shape,
+    promoted,
+    shape_of,
+)
 
 __all__ = [
     "OPS",
@@ -113,14 +139,21 @@ __all__ = [
     "Variable",
     "abs_op",
     "adaptive_avg_pool2d_op",
+    "adaptive_max_pool2d_op",
     "add_byconst_op",
     "add_op",
+    "advance_op",
     "argmax_op",
     "argmin_op",
     "assign_op",
     "avg_pool2d_op",
     "batch_norm_op",
     "bce_with_logits_op",
+    "beside_number",
+    "binary_cross_entropy_op",
+    "bitwise_and_op",
+    "bitwise_or_op",
+    "bitwise_xor_op",
     "broadcast_axes_op",
     "broadcast_rule",
     "broadcast_shape_op",
@@ -137,12 +170,15 @@ __all__ = [
     "copy_op",
     "cos_op",
     "cross_entropy_op",
+    "cumsum_op",
     "dilate_op",
     "div_by_extent_op",
     "div_by_terms_op",
     "div_byconst_op",
     "div_op",
     "dropout_op",
+    "dtype_name",
+    "dtype_of",
     "elu_op",
     "embedding_op",
     "equal_op",
@@ -152,6 +188,7 @@ __all__ = [
     "expm1_op",
     "flatten_op",
     "flip_op",
+    "floor_divide_op",
     "floor_op",
     "full_op",
     "gelu_op",
@@ -159,6 +196,9 @@ __all__ = [
     "greater_op",
     "group_norm_op",
     "group_op",
+    "joint_dtype",
+    "known_dtype",
+    "known_shape",
     "layer_norm_op",
     "leaky_relu_op",
     "less_equal_op",
@@ -186,12 +226,16 @@ __all__ = [
     "not_equal_op",
     "one_hot_op",
     "oneslike_op",
+    "operand",
     "overwritten",
     "pack_panels_op",
     "pad_op",
+    "pair",
     "placeholder_op",
     "power_byconst_op",
     "power_op",
+    "prod_op",
+    "promoted",
     "random_bits_like_op",
     "random_bits_op",
     "random_normal_op",
@@ -202,11 +246,14 @@ __all__ = [
     "register",
     "relu_gradient_op",
     "relu_op",
+    "remainder_op",
     "reshape_like_op",
     "reshape_op",
     "rms_norm_op",
+    "round_op",
     "rsqrt_op",
     "sgd_update_op",
+    "shape_of",
     "sigmoid_op",
     "sign_op",
     "silu_op",

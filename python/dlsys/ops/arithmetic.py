@@ -7,17 +7,15 @@ to their shapes by `sum_to_like`, which is the identity where nothing was broadc
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from .. import compute
 from ..compute import Tensor
-from ..errors import DTypeError, GraphError
-from ..graph import INTEGERS, NUMBERS, Node, Op, Shape, error_at, register, set_arithmetic
-from .linalg import matmul_op
+from ..errors import DTypeError
+from ..graph import INTEGERS, NUMBERS, Node, Op, Shape, error_at, register
 from .rules import broadcast_operands, real_constant
 from .shape import sum_to_like_op
 
@@ -268,50 +266,3 @@ def reciprocal_op(node: Node) -> Node:
 def power_byconst_op(node: Node, const: float) -> Node:
     """node ** const. Raises GraphError for a constant that is no real number."""
     return PowerByConst.make([node], {"const": real_constant("power_byconst", const)})
-
-
-def is_constant(value: Any) -> bool:
-    """Whether a node can be computed with the value. Raises GraphError for an array."""
-    if isinstance(value, np.ndarray) and value.ndim > 0:
-        raise GraphError("a node does not compute with an array: make a Variable and feed the array")
-    return isinstance(value, (numbers.Real, np.ndarray))
-
-
-def _add(a: Any, b: Any) -> Node:
-    if isinstance(a, Node) and isinstance(b, Node):
-        return add_op(a, b)
-    node, const = (a, b) if isinstance(a, Node) else (b, a)
-    return add_byconst_op(node, const) if is_constant(const) else NotImplemented
-
-
-def _sub(a: Any, b: Any) -> Node:
-    if isinstance(a, Node) and isinstance(b, Node):
-        return sub_op(a, b)
-    if isinstance(a, Node):
-        return add_byconst_op(a, -real_constant("sub", b)) if is_constant(b) else NotImplemented
-    return add_byconst_op(neg_op(b), a) if is_constant(a) else NotImplemented
-
-
-def _mul(a: Any, b: Any) -> Node:
-    if isinstance(a, Node) and isinstance(b, Node):
-        return mul_op(a, b)
-    node, const = (a, b) if isinstance(a, Node) else (b, a)
-    return mul_byconst_op(node, const) if is_constant(const) else NotImplemented
-
-
-def _div(a: Any, b: Any) -> Node:
-    if isinstance(a, Node) and isinstance(b, Node):
-        return div_op(a, b)
-    if isinstance(a, Node):
-        return div_byconst_op(a, b) if is_constant(b) else NotImplemented
-    return const_div_op(a, b) if is_constant(a) else NotImplemented
-
-
-def _matmul(a: Any, b: Any) -> Node:
-    if isinstance(a, Node) and isinstance(b, Node):
-        return matmul_op(a, b)
-    is_constant(b if isinstance(a, Node) else a)
-    return NotImplemented
-
-
-set_arithmetic({"+": _add, "-": _sub, "*": _mul, "/": _div, "@": _matmul, "neg": neg_op})

@@ -1,11 +1,11 @@
 """Comparisons and selections, broadcast as NumPy does.
 
-Nodes are themselves compared by identity, so `==` and `!=` of nodes are Python's; `< <= > >=` are the operators here.
 A Python number stands for a constant of the other operand's shape and dtype.
 """
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -14,25 +14,31 @@ import numpy as np
 from .. import compute
 from ..compute import Tensor
 from ..errors import DTypeError, GraphError
-from ..graph import DTYPES, NUMBERS, Node, Op, Shape, error_at, register, set_arithmetic
-from .arithmetic import BroadcastBinary, add_byconst_op, is_constant, mul_byconst_op, require_constant
-from .inputs import zeroslike_op
+from ..graph import DTYPES, NUMBERS, Node, Op, Shape, error_at, register
+from .arithmetic import BroadcastBinary, add_byconst_op, mul_byconst_op, require_constant
+from .inputs import oneslike_op, zeroslike_op
 from .rules import broadcast_operands, real_constant
 from .shape import sum_to_like_op
 
 
 def constant_like(value: Any, node: Node) -> Node:
     """A constant of the node's shape and dtype. Raises GraphError for a value that is no real number."""
+    if isinstance(value, (bool, np.bool_)):  # the node may be of booleans too
+        return oneslike_op(node) if value else zeroslike_op(node)
     return add_byconst_op(zeroslike_op(node), value)
 
 
 def _pair(a: Any, b: Any) -> tuple[Any, Any]:
     """Two operands, of which one may be a number."""
-    if isinstance(a, Node) and not isinstance(b, Node) and is_constant(b):
+    if isinstance(a, Node) and _is_number(b):
         return a, constant_like(b, a)
-    if isinstance(b, Node) and not isinstance(a, Node) and is_constant(a):
+    if isinstance(b, Node) and _is_number(a):
         return constant_like(a, b), b
     return a, b
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (numbers.Real, np.bool_)) or (isinstance(value, np.ndarray) and value.ndim == 0)
 
 
 class _Comparison(Op):
@@ -317,22 +323,3 @@ def clip_op(x: Node, low: float | None = None, high: float | None = None) -> Nod
     if any(bound != bound for bound in bounds if bound is not None):
         raise GraphError("clip: a bound is NaN")
     return Clip.make([x], {"low": bounds[0], "high": bounds[1]})
-
-
-def _ordered(function: Callable[[Any, Any], Node]) -> Callable[[Any, Any], Node]:
-    """The comparison as what Python's operator does: NotImplemented for what is no number."""
-
-    def compare(a: Any, b: Any) -> Node:
-        return function(a, b) if isinstance(b, Node) or is_constant(b) else NotImplemented
-
-    return compare
-
-
-set_arithmetic(
-    {
-        "<": _ordered(less_op),
-        "<=": _ordered(less_equal_op),
-        ">": _ordered(greater_op),
-        ">=": _ordered(greater_equal_op),
-    }
-)

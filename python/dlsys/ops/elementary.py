@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from .. import compute
 from ..compute import Tensor
-from ..graph import NUMBERS, Node, Op, Shape, register, set_arithmetic
+from ..graph import NUMBERS, Node, Op, Shape, register
 from .arithmetic import (
     BroadcastBinary,
     add_byconst_op,
     div_op,
-    is_constant,
     mul_byconst_op,
     mul_op,
     neg_op,
-    power_byconst_op,
 )
-from .compare import constant_like, equal_op, greater_equal_op, logical_and_op, where_op
+from .compare import equal_op, greater_equal_op, logical_and_op, where_op
 from .inputs import zeroslike_op
 
 _erf = np.frompyfunc(math.erf, 1, 1)  # NumPy has none
@@ -333,14 +330,3 @@ def floor_op(node: Node) -> Node:
 def power_op(a: Node, b: Node) -> Node:
     """a ** b, broadcast."""
     return Power.make([a, b])
-
-
-def _power(a: Any, b: Any) -> Node:
-    if isinstance(a, Node) and isinstance(b, Node):
-        return power_op(a, b)
-    if isinstance(a, Node):
-        return power_byconst_op(a, b) if is_constant(b) else NotImplemented
-    return power_op(constant_like(a, b), b) if is_constant(a) else NotImplemented
-
-
-set_arithmetic({"**": _power})

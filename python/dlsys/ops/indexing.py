@@ -1,7 +1,8 @@
 """Values found by integer indices, and the sums that are their gradients.
 
-Indices may be of any integer dtype. A negative one counts from the end. One that is out of range then is clamped into
-range: a kernel cannot raise an error, and never reads or writes beyond its arrays.
+Indices may be of any integer dtype. A negative one counts from the end. One that is out of range then is an
+IndexRangeError where its value is at hand when the operator is called; in a run it is clamped into range: a kernel
+cannot raise an error, and never reads or writes beyond its arrays.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ import numpy as np
 
 from .. import compute
 from ..compute import Tensor
-from ..errors import DTypeError, GraphError
+from ..errors import DTypeError, GraphError, IndexRangeError
 from ..graph import DTYPES, FLOATS, INTEGERS, Node, Op, Shape, error_at, register, shape_error
 from .rules import resolve_axes
+from .state import Parameter
+from .types import known_shape
 
 
 def _axis(node: Node, rank: int) -> int:
@@ -215,17 +218,36 @@ def _integer(op: str, what: str, value: Any, least: int | None = None) -> int:
     return found
 
 
+def _require_in_range(op: str, x: Node, indices: Node, axis: int) -> None:
+    """Raises IndexRangeError for an index beyond the axis, where the values and x's shape are known."""
+    memory = indices._array if isinstance(indices, Parameter) else indices._value
+    shape = known_shape(x)
+    if memory is None or shape is None or not -len(shape) <= axis < len(shape):
+        return
+    values, extent = np.asarray(memory), shape[axis]
+    if values.size and values.dtype.kind in "iu" and not -extent <= values.min() <= values.max() < extent:
+        wrong = values[(values < -extent) | (values >= extent)][0]
+        raise IndexRangeError(f"{op}: index {wrong} is out of range for axis {axis} of {x.name} of shape {shape}")
+
+
 def take_op(x: Node, indices: Node, axis: int = 0) -> Node:
     """The slices of x along `axis` with the numbers `indices`, of any integer shape: (..., *indices.shape, ...).
 
-    Negative indices count from the end, those out of range are clamped into it. Raises GraphError for no axis.
+    Negative indices count from the end. Raises GraphError for no axis, IndexRangeError for an index out of range whose
+    value is at hand; one that is not is clamped into range.
     """
-    return Take.make([x, indices], {"axis": _integer("take", "the axis", axis)})
+    along = _integer("take", "the axis", axis)
+    if isinstance(x, Node) and isinstance(indices, Node):
+        _require_in_range("take", x, indices, along)
+    return Take.make([x, indices], {"axis": along})
 
 
 def take_along_axis_op(x: Node, indices: Node, axis: int) -> Node:
     """x at `indices` along `axis`: the indices have x's extents but along that axis; see `take_op` for their range."""
-    return TakeAlongAxis.make([x, indices], {"axis": _integer("take_along_axis", "the axis", axis)})
+    along = _integer("take_along_axis", "the axis", axis)
+    if isinstance(x, Node) and isinstance(indices, Node):
+        _require_in_range("take_along_axis", x, indices, along)
+    return TakeAlongAxis.make([x, indices], {"axis": along})
 
 
 def embedding_op(weight: Node, indices: Node) -> Node:

@@ -84,6 +84,7 @@ class Kernel:
         count = len(self.inputs)
         if self.rule in OVERWRITING and any(array is out for array in arrays[:count] for out in arrays[count:]):
             raise KernelArgumentError(f"{self.name}: the output is also an input, which is read after it is written")
+        arrays = tuple(_lent(array, i >= count) for i, array in enumerate(arrays))
         plain = [array.tensor if type(array) is Array else array for array in arrays]
         if all(not isinstance(array, np.ndarray) or array.flags.carray for array in plain):
             try:  # the usual case: TVM checks count, shape, dtype and device by itself, in a microsecond
@@ -178,6 +179,13 @@ class Kernel:
         arguments = ", ".join(_format(*kind) for kind in self.inputs)
         results = ", ".join(_format(*kind) for kind in self.outputs)
         return f"<kernel {self.name}({arguments}) -> {results}, {self.rule}, {self.target.kind.name}>"
+
+
+def _lent(value: Any, writing: bool) -> Any:
+    """The Array for which a tensor of a higher layer stands; all else as it is."""
+    if type(value) in (Array, np.ndarray) or not hasattr(value, "__dlsys_array__"):
+        return value
+    return value.__dlsys_array__(writing)
 
 
 def _format(shape: Shape, dtype: str) -> str:

@@ -1,0 +1,69 @@
+"""Sums along an axis that are kept at every index, and products over axes: loops, one term after another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tvm import te, tirx
+
+from .base import Shape, constant, copy, full, shape_of
+from .loops import Buffer, Expr, Source, extents, loop, nest, program, sequence, store_flat, unravelled
+
+
+def cumsum(x: te.Tensor, axis: int) -> te.Tensor:
+    """The sums of all elements up to each index along `axis` (non-negative)."""
+    shape = shape_of(x)
+    if not shape:
+        return copy(x)
+    if 0 in shape:
+        return full(shape, 0, str(x.dtype))
+    outer, extent, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+
+    def body(sources: list[Source], out: Buffer) -> tirx.Stmt:
+        def line(o: Expr, k: Expr, i: Expr, is_first: bool) -> tirx.Stmt:
+            place = (o * extent + k) * inner + i
+            term = sources[0].flat(place)
+            before = 0 if is_first else tirx.BufferLoad(out, unravelled(place - inner, extents(out)))
+            return store_flat(out, place, term if is_first else before + term)
+
+        def rows(o: Expr) -> tirx.Stmt:
+            steps = [loop(inner, lambda i: line(o, 0, i, True))]
+            if extent > 1:
+                steps.append(loop(extent - 1, lambda k: loop(inner, lambda i: line(o, k + 1, i, False))))
+            return sequence(steps)
+
+        return loop(outer, rows, math.prod(shape))
+
+    return program("cumsum", shape, str(x.dtype), [x], body)
+
+
+def reduce_prod(x: te.Tensor, axes: Sequence[int], shape: Shape) -> te.Tensor:
+    """The product over `axes` (non-negative), as `shape`, which drops them or keeps them with extent 1."""
+    own, dtype = shape_of(x), str(x.dtype)
+    if 0 in shape or 0 in own:
+        return full(shape, 1, dtype)
+    kept = [axis for axis in range(len(own)) if axis not in axes]
+    reduced = [axis for axis in range(len(own)) if axis in axes]
+
+    def body(sources: list[Source], out: Buffer) -> tirx.Stmt:
+        def one(index: list[Expr]) -> tirx.Stmt:
+            # `shape` has the kept extents in their order, among ones
+            place = iter(index)
+            target = [0] * len(shape)
+            for position in range(len(shape)):
+                axis = position if len(shape) == len(own) else kept[position]
+                target[position] = next(place) if axis in kept else 0
+
+            def term(rest: list[Expr]) -> tirx.Stmt:
+                at: list[Expr] = [0] * len(own)
+                for axis, i in zip([*kept, *reduced], [*index, *rest], strict=True):
+                    at[axis] = i
+                return tirx.BufferStore(out, tirx.BufferLoad(out, target) * sources[0].load(at), target)
+
+            first = tirx.BufferStore(out, constant(1, dtype), target)
+            return sequence([first, nest([own[axis] for axis in reduced], term)])
+
+        return nest([own[axis] for axis in kept], one, math.prod(own))
+
+    return program("prod", shape, dtype, [x], body)

@@ -1,0 +1,152 @@
+"""Tensors made from sizes and numbers, with PyTorch's arguments."""
+
+from __future__ import annotations
+
+import numbers
+import operator
+from typing import Any
+
+import numpy as np
+
+from .. import device
+from ..autodiff import Node, Parameter
+from ..errors import DTypeError, GraphError, ShapeError
+from ..graph import FLOATS, Shape
+from ..ops import dtype_name, dtype_of, known_shape, where_op, zeroslike_op
+from .leaves import tensor
+
+
+def size_of(sizes: tuple[Any, ...]) -> Shape:
+    """Extents given one by one, or as one tuple or list. Raises ShapeError for what is no shape."""
+    given = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
+    try:
+        shape = tuple(operator.index(extent) for extent in given)
+    except TypeError:
+        raise ShapeError(f"a shape must be of integers, not {given!r}") from None
+    if min(shape, default=0) < 0:
+        raise ShapeError(f"a shape has no negative extent: {shape}")
+    return shape
+
+
+def leaf(value: Any, requires_grad: bool = False, name: str | None = None) -> Parameter:
+    """A leaf in the memory of a new array. Raises DTypeError where it shall have a gradient and is of no floats."""
+    if requires_grad and str(value.dtype) not in FLOATS:
+        raise DTypeError(f"only floats have gradients, not {value.dtype}")
+    made = Parameter.sharing(value, name)
+    made.requires_grad = bool(requires_grad)
+    return made
+
+
+def _is_dtype(value: Any) -> bool:
+    return isinstance(value, (str, type, np.dtype))
+
+
+def zeros(*size: Any, dtype: Any = None, requires_grad: bool = False, ctx: Any = None) -> Any:
+    """A tensor of zeros; float32 for None. With a context, as in `zeros(shape, dtype, ctx)`, an array on that device,
+    see `dlsys.device.zeros`. Raises ShapeError, DTypeError."""
+    given = list(size)
+    if len(given) == 3 and _is_dtype(given[1]):
+        ctx = given.pop()
+    if len(given) == 2 and _is_dtype(given[1]):
+        dtype = given.pop()
+    shape = size_of(tuple(given))
+    if ctx is not None:
+        return device.zeros(shape, dtype or "float32", ctx)
+    return full(shape, 0, dtype=dtype or "float32", requires_grad=requires_grad)
+
+
+def ones(*size: Any, dtype: Any = None, requires_grad: bool = False) -> Parameter:
+    """A tensor of ones; float32 for None. Raises ShapeError, DTypeError."""
+    return full(size_of(size), 1, dtype=dtype or "float32", requires_grad=requires_grad)
+
+
+def full(size: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False) -> Parameter:
+    """A tensor of one number, in the dtype that `tensor` gives it for None. Raises ShapeError, DTypeError."""
+    number = np.asarray(fill_value)
+    if number.ndim or number.dtype.kind not in "biuf":
+        raise DTypeError(f"full: takes one number, not {fill_value!r}")
+    if dtype is None:
+        dtype = {"b": "bool", "f": "float32"}.get(number.dtype.kind, "int64")
+    with np.errstate(over="ignore", invalid="ignore"):
+        known = dtype_name("full", dtype)
+        made = device.empty(size_of((size,)), known)
+        made[...] = number.astype(known)
+    return leaf(made, requires_grad)
+
+
+def _like(x: Any, fill: Any, dtype: Any, requires_grad: bool) -> Any:
+    node = x if isinstance(x, Node) else tensor(x)
+    shape = known_shape(node)
+    if shape is None:  # of a variable: when it is fed
+        return zeroslike_op(node) + fill if dtype is None else (zeroslike_op(node) + fill).to(dtype)
+    return full(shape, fill, dtype=dtype or dtype_of(node), requires_grad=requires_grad)
+
+
+def zeros_like(x: Any, *, dtype: Any = None, requires_grad: bool = False) -> Any:
+    """Zeros of x's shape, and its dtype for None."""
+    return _like(x, 0, dtype, requires_grad)
+
+
+def ones_like(x: Any, *, dtype: Any = None, requires_grad: bool = False) -> Any:
+    """Ones of x's shape, and its dtype for None."""
+    return _like(x, 1, dtype, requires_grad)
+
+
+def full_like(x: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False) -> Any:
+    """One number in x's shape, and its dtype for None."""
+    return _like(x, fill_value, dtype, requires_grad)
+
+
+def arange(
+    start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None, requires_grad: bool = False
+) -> Parameter:
+    """start, start + step, ... below `end`; from 0 below `start` for None. int64 of integers, else float32.
+
+    Raises GraphError for a step that does not lead from start to end.
+    """
+    if end is None:
+        start, end = 0, start
+    whole = all(isinstance(n, numbers.Integral) for n in (start, end, step))
+    if not step or (end - start) * step < 0:
+        raise GraphError(f"arange: a step of {step} does not lead from {start} to {end}")
+    count = -((start - end) // step) if whole else int(np.ceil((end - start) / step))
+    places = np.arange(count, dtype=np.int64 if whole else np.float64)
+    made = start + step * places
+    return leaf(
+        np.asarray(made, dtype_name("arange", dtype or ("int64" if whole else "float32"))), requires_grad
+    )
+
+
+def linspace(
+    start: float, end: float, steps: int, *, dtype: Any = None, requires_grad: bool = False
+) -> Parameter:
+    """`steps` numbers from start to end, evenly spaced; float32 for None. Raises ShapeError for a negative number."""
+    (count,) = size_of((steps,))
+    return leaf(
+        np.linspace(start, end, count).astype(dtype_name("linspace", dtype or "float32")), requires_grad
+    )
+
+
+def eye(n: int, m: int | None = None, *, dtype: Any = None, requires_grad: bool = False) -> Parameter:
+    """Ones on the diagonal of (n, m), m = n for None; float32 for None. Raises ShapeError for no extents."""
+    rows, columns = size_of((n, n if m is None else m))
+    return leaf(np.eye(rows, columns, dtype=dtype_name("eye", dtype or "float32")), requires_grad)
+
+
+def _triangle(op: str, x: Any, diagonal: int, lower: bool) -> Node:
+    node = x if isinstance(x, Node) else tensor(x)
+    shape = known_shape(node)
+    if shape is None or len(shape) < 2:
+        raise ShapeError(f"{op}: takes matrices, of a shape that is known, not {shape} [{node.name}]")
+    kept = np.tri(shape[-2], shape[-1], k=diagonal if lower else diagonal - 1, dtype=bool)
+    return where_op(leaf(kept if lower else ~kept), node, zeroslike_op(node))
+
+
+def tril(x: Any, diagonal: int = 0) -> Node:
+    """Matrices without what lies above the diagonal number `diagonal`. Raises ShapeError for what are no matrices."""
+    return _triangle("tril", x, diagonal, True)
+
+
+def triu(x: Any, diagonal: int = 0) -> Node:
+    """Matrices without what lies below the diagonal number `diagonal`. Raises ShapeError for what are no matrices."""
+    return _triangle("triu", x, diagonal, False)

@@ -1,0 +1,213 @@
+"""Indexing by PyTorch's rules: integers, slices, new axes, `...`, integer arrays for several axes, and masks.
+
+Masks need values: how many elements they take decides the shape, so x[mask] computes the mask at once. Gradients go
+through all of them to x.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+
+from .. import autodiff as ad
+from ..autodiff import Node, Parameter
+from ..device import host_array
+from ..errors import DTypeError, GraphError, IndexRangeError, ShapeError
+from ..graph import INTEGERS, Shape, set_arithmetic
+from ..ops import dtype_of, known_dtype, known_shape, shape_of
+from .creation import leaf
+from .functions import node_of
+from .running import array_of
+
+WHOLE = slice(None)
+
+
+def getitem(x: Node, key: Any) -> Node:
+    """x[key].
+
+    Raises IndexRangeError for an integer out of range, where x's shape and the integer are known; GraphError for a key
+    that is no index, and where an index needs values or a shape that are not known; ShapeError for a mask that does
+    not fit. Integers that are computed later are clamped into range.
+    """
+    items = list(key) if isinstance(key, tuple) else [key]
+    if not any(_is_array(item) for item in items):
+        _require_in_range(x, items)
+        return ad.slice_op(x, key)
+    items = [_as_index(item) if _is_array(item) else item for item in items]
+    (at, *others) = (i for i, item in enumerate(items) if isinstance(item, (Node, np.ndarray)))
+    rest = items[:at] + items[at + 1 :]
+    if (
+        not others
+        and not _is_mask(items[at])
+        and all(isinstance(item, slice) and item == WHOLE for item in rest)
+    ):
+        return ad.take_op(x, _as_node(items[at]), at)  # which needs no shape
+    if items[0] is Ellipsis and len(items) == 2 and not _is_mask(items[1]):
+        return ad.take_op(x, _as_node(items[1]), -1)
+    return _gathered(x, items)
+
+
+def _is_array(item: Any) -> bool:
+    """Whether the item is an array of indices or a mask."""
+    if isinstance(item, np.ndarray) and not item.ndim:
+        return item.dtype == np.bool_
+    return isinstance(item, (Node, list, np.ndarray)) or (
+        hasattr(item, "__dlpack__") and not np.isscalar(item)
+    )
+
+
+def _is_mask(item: Any) -> bool:
+    return isinstance(item, np.ndarray) and item.dtype == np.bool_
+
+
+def _as_index(item: Any) -> Any:
+    """An index array as int64 on the host, or as a node of integers; a mask as an array of booleans."""
+    if isinstance(item, Node):
+        dtype = known_dtype(item)
+        if dtype == "bool":
+            return array_of(item).numpy()
+        if dtype is not None and dtype not in INTEGERS:
+            raise GraphError(
+                f"slice: an index array must be of integers or booleans, not {dtype} [{item.name}]"
+            )
+        return item
+    try:
+        found = np.asarray(item, np.int64) if isinstance(item, list) and not item else host_array(item, None)
+    except DTypeError as error:
+        raise GraphError(f"slice: an index array must be of integers or booleans: {error}") from None
+    if found.dtype != np.bool_ and found.dtype.kind not in "iu":
+        raise GraphError(f"slice: an index array must be of integers or booleans, not {found.dtype}")
+    return found if found.dtype == np.bool_ else found.astype(np.int64)
+
+
+def _as_node(index: Any) -> Node:
+    return index if isinstance(index, Node) else leaf(index, name="indices")
+
+
+def _require_in_range(x: Node, items: list[Any]) -> None:
+    """Raises IndexRangeError for an integer beyond its axis, where x's shape is known."""
+    shape = known_shape(x)
+    taken = sum(item is not None and item is not Ellipsis for item in items)
+    if shape is None or taken > len(shape):
+        return  # the operator says it
+    axis = 0
+    for item in items:
+        if item is Ellipsis:
+            axis += len(shape) - taken
+        elif item is not None:
+            if not isinstance(item, (slice, bool)) and hasattr(item, "__index__"):
+                number = operator.index(item)
+                if not -shape[axis] <= number < shape[axis]:
+                    where = f"axis {axis} of {x.name} of shape {shape}"
+                    raise IndexRangeError(f"index {number} is out of range for {where}")
+            axis += 1
+
+
+def _gathered(x: Node, items: list[Any]) -> Node:
+    """x at index arrays of several axes, beside other items."""
+    shape = known_shape(x)
+    if shape is None:
+        raise GraphError(f"slice: indices for several axes and masks need a shape that is known [{x.name}]")
+    items = _expanded(items, shape)
+    # Integers and slices first; after them only whole axes and arrays are left.
+    basic = tuple(WHOLE if isinstance(item, (Node, np.ndarray)) else item for item in items)
+    _require_in_range(x, list(basic))
+    places = [item for item in items if item is None or isinstance(item, (slice, Node, np.ndarray))]
+    y = x if all(isinstance(item, slice) and item == WHOLE for item in basic) else ad.slice_op(x, basic)
+    axes = [axis for axis, item in enumerate(places) if isinstance(item, (Node, np.ndarray))]
+    arrays = [places[axis] for axis in axes]
+    if axes != list(range(axes[0], axes[0] + len(axes))):  # apart: what they give comes first
+        rest = [axis for axis in range(len(places)) if axis not in axes]
+        y, axes = ad.transpose_op(y, (*axes, *rest)), list(range(len(axes)))
+    extents = shape_of(y)
+    first, own = axes[0], tuple(extents[axis] for axis in axes)
+    flat = ad.reshape_op(y, (*extents[:first], math.prod(own), *extents[first + len(axes) :]))
+    return ad.take_op(flat, _joined(x, arrays, own), first)
+
+
+def _expanded(items: list[Any], shape: Shape) -> list[Any]:
+    """An item for every axis: masks as the places of what they take, `...` and missing ones as whole axes."""
+    taken = sum(item.ndim if _is_mask(item) else item is not None and item is not Ellipsis for item in items)
+    if taken > len(shape):
+        raise ShapeError(f"slice: {taken} indices for a tensor of shape {shape}")
+    whole = [WHOLE] * (len(shape) - taken)
+    if not any(item is Ellipsis for item in items):
+        items = [*items, Ellipsis]
+    found: list[Any] = []
+    axis = 0
+    for item in items:
+        if item is Ellipsis:
+            found += whole
+            axis += len(whole)
+        elif _is_mask(item):
+            if item.shape != shape[axis : axis + item.ndim]:
+                raise ShapeError(f"slice: a mask of shape {item.shape} for axis {axis} on of {shape}")
+            found += np.nonzero(item)
+            axis += item.ndim
+        else:
+            found.append(item)
+            axis += item is not None
+    return found
+
+
+def _joined(x: Node, arrays: list[Any], extents: Shape) -> Node:
+    """The number of each element, in row-major order of the axes that the index arrays are for."""
+    total: Any = 0
+    try:
+        np.broadcast_shapes(*(shape_of(a) if isinstance(a, Node) else a.shape for a in arrays))
+    except ValueError as error:
+        raise ShapeError(f"slice: index arrays do not fit each other: {error}") from None
+    for index, extent in zip(arrays, extents, strict=True):
+        if isinstance(index, (np.ndarray, Parameter)):
+            values = index if isinstance(index, np.ndarray) else index.value.astype(np.int64)
+            wrong = values[(values < -extent) | (values >= extent)]
+            if wrong.size:
+                raise IndexRangeError(f"index {wrong[0]} is out of range for an axis of {extent} of {x.name}")
+            own: Any = np.where(values < 0, values + extent, values)
+        else:
+            node = index if dtype_of(index) == "int64" else ad.cast_op(index, "int64")
+            own = ad.clip_op(ad.where_op(node < 0, node + extent, node), 0, max(extent - 1, 0))
+        total = own if isinstance(total, int) else total * extent + own
+    return _as_node(total)
+
+
+def index_select(x: Any, dim: int, index: Any) -> Node:
+    """The slices along `dim` with these numbers."""
+    return ad.take_op(node_of(x), _as_node(_as_index(index)), dim)
+
+
+def gather(x: Any, dim: int, index: Any) -> Node:
+    """x at the indices along `dim`: y[..., i, ...] = x[..., index[..., i, ...], ...]; the other extents agree."""
+    return ad.take_along_axis_op(node_of(x), _as_node(_as_index(index)), dim)
+
+
+def take(x: Any, index: Any) -> Node:
+    """The elements with these numbers in row-major order, as PyTorch's `take`; `index_select` takes slices."""
+    return ad.take_op(ad.flatten_op(node_of(x)), _as_node(_as_index(index)))
+
+
+def masked_select(x: Any, mask: Any) -> Node:
+    """The elements where the mask holds, in one axis; the mask is computed at once."""
+    return getitem(node_of(x), mask)
+
+
+def nonzero(x: Any, as_tuple: bool = False) -> Any:
+    """int64: the indices of what is not 0, a row for each; with `as_tuple` a tensor for each axis. Computes x."""
+    values = array_of(node_of(x)).numpy()
+    found = np.nonzero(values)
+    if as_tuple:
+        return tuple(leaf(places) for places in found)
+    return leaf(np.stack(found, 1) if found else np.zeros((int(values != 0), 0), np.int64))
+
+
+def repeat_interleave(x: Any, repeats: int, dim: int | None = None) -> Node:
+    """Each slice along `dim` so many times, one behind the other; of all elements in one axis for None."""
+    node = ad.flatten_op(node_of(x)) if dim is None else node_of(x)
+    axis = 0 if dim is None else dim
+    return ad.take_op(node, leaf(np.repeat(np.arange(shape_of(node)[axis]), repeats)), axis)
+
+
+set_arithmetic({"[]": getitem})

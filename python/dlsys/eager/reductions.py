@@ -1,0 +1,278 @@
+"""Reductions of tensors by PyTorch's names: over `dim`, one axis, several or all, which `keepdim` keeps with extent 1.
+
+NumPy's words `axis` and `keepdims` are taken as well. What sorts needs the values and computes them at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import autodiff as ad
+from ..autodiff import Node
+from ..errors import GraphError, ShapeError
+from ..graph import FLOATS
+from ..ops import dtype_name, known_dtype, shape_of
+from .creation import leaf
+from .functions import as_bool, dims_of, float_of, maximum, minimum, node_of, require_float
+from .running import array_of
+
+NO_AXIS: Any = object()
+
+
+class Extremum(NamedTuple):
+    """What `max` and `min` along an axis, `sort` and `topk` return."""
+
+    values: Node
+    indices: Node
+
+
+def _axes(dim: Any, axis: Any, keepdim: bool, keepdims: bool) -> tuple[Any, bool]:
+    """Axes and whether they are kept, in either's words; PyTorch's empty tuple is all axes."""
+    found = dim if axis is NO_AXIS else axis
+    return None if isinstance(found, (tuple, list)) and not found else found, bool(keepdim or keepdims)
+
+
+def sum(
+    x: Any,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,
+    axis: Any = NO_AXIS,
+    keepdims: bool = False,
+) -> Node:
+    """The sum; int64 of integers and booleans."""
+    node = node_of(x)
+    if dtype is not None:
+        node = ad.cast_op(node, dtype_name("sum", dtype))
+    elif known_dtype(node) in ("bool", "int32", "uint32"):
+        node = ad.cast_op(node, "int64")
+    return ad.reducesum_op(node, *_axes(dim, axis, keepdim, keepdims))
+
+
+def mean(
+    x: Any,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,
+    axis: Any = NO_AXIS,
+    keepdims: bool = False,
+) -> Node:
+    """The mean, of booleans the share that holds. Raises DTypeError for integers, as PyTorch does."""
+    node = node_of(x)
+    if dtype is not None:
+        node = ad.cast_op(node, dtype_name("mean", dtype))
+    elif known_dtype(node) == "bool":
+        node = ad.cast_op(node, "float32")
+    return ad.mean_op(require_float("mean", node), *_axes(dim, axis, keepdim, keepdims))
+
+
+def _spread(
+    function: Any, x: Any, dim: Any, unbiased: Any, keepdim: bool, correction: Any, axis: Any, keepdims: bool
+) -> Node:
+    """Variance or deviation, whose second argument by position is `unbiased`, or the first where it is a bool."""
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    terms = correction if correction is not None else 1 if unbiased is None else int(unbiased)
+    return function(require_float("var", x), *_axes(dim, axis, keepdim, keepdims), terms)
+
+
+def var(
+    x: Any,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+    axis: Any = NO_AXIS,
+    keepdims: bool = False,
+) -> Node:
+    """The variance: squared distances from the mean over their number less `correction`, 1 for None, or `unbiased`."""
+    return _spread(ad.var_op, x, dim, unbiased, keepdim, correction, axis, keepdims)
+
+
+def std(
+    x: Any,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+    axis: Any = NO_AXIS,
+    keepdims: bool = False,
+) -> Node:
+    """The square root of the variance."""
+    return _spread(ad.std_op, x, dim, unbiased, keepdim, correction, axis, keepdims)
+
+
+def amax(
+    x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = NO_AXIS, keepdims: bool = False
+) -> Node:
+    """The maximum; the gradient goes to all that are equal to it, in equal shares."""
+    return ad.max_op(node_of(x), *_axes(dim, axis, keepdim, keepdims))
+
+
+def amin(
+    x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = NO_AXIS, keepdims: bool = False
+) -> Node:
+    """The minimum; the gradient goes to all that are equal to it, in equal shares."""
+    return ad.min_op(node_of(x), *_axes(dim, axis, keepdim, keepdims))
+
+
+def _extremum(
+    x: Any, dim: Any, keepdim: bool, axis: Any, keepdims: bool, value: Any, place: Any, of_two: Any
+) -> Any:
+    node = node_of(x)
+    if isinstance(dim, Node) or (isinstance(dim, np.ndarray) and dim.ndim):
+        return of_two(node, dim)
+    if axis is not NO_AXIS or dim is None:
+        return value(node, *_axes(dim, axis, keepdim, keepdims))
+    where = place(node, dim, True)
+    found = ad.take_along_axis_op(node, where, dim)
+    if keepdim or keepdims:
+        return Extremum(found, where)
+    return Extremum(ad.squeeze_op(found, dim), ad.squeeze_op(where, dim))
+
+
+def max(
+    x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = NO_AXIS, keepdims: bool = False
+) -> Any:
+    """The maximum of all. Along `dim`, as in PyTorch, a pair: `values`, to the first of which the gradient goes, and
+    `indices`; along NumPy's `axis` the values alone. Of two tensors, the larger at each index."""
+    return _extremum(x, dim, keepdim, axis, keepdims, ad.max_op, ad.argmax_op, maximum)
+
+
+def min(
+    x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = NO_AXIS, keepdims: bool = False
+) -> Any:
+    """The minimum; see `max`."""
+    return _extremum(x, dim, keepdim, axis, keepdims, ad.min_op, ad.argmin_op, minimum)
+
+
+def argmax(
+    x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = NO_AXIS, keepdims: bool = False
+) -> Node:
+    """Where the first maximum is along an axis, of all in row-major order for None; int64."""
+    return ad.argmax_op(node_of(x), *_axes(dim, axis, keepdim, keepdims))
+
+
+def argmin(
+    x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = NO_AXIS, keepdims: bool = False
+) -> Node:
+    """Where the first minimum is along an axis, of all in row-major order for None; int64."""
+    return ad.argmin_op(node_of(x), *_axes(dim, axis, keepdim, keepdims))
+
+
+def any(
+    x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = NO_AXIS, keepdims: bool = False
+) -> Node:
+    """Whether one at least is not 0."""
+    count = ad.reducesum_op(ad.cast_op(as_bool(x), "int64"), *_axes(dim, axis, keepdim, keepdims))
+    return ad.not_equal_op(count, 0)
+
+
+def all(
+    x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = NO_AXIS, keepdims: bool = False
+) -> Node:
+    """Whether none is 0."""
+    missing = ad.cast_op(ad.logical_not_op(as_bool(x)), "int64")
+    return ad.equal_op(ad.reducesum_op(missing, *_axes(dim, axis, keepdim, keepdims)), 0)
+
+
+def logsumexp(
+    x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = NO_AXIS, keepdims: bool = False
+) -> Node:
+    """log(sum(exp(x))), without overflow."""
+    return ad.logsumexp_op(float_of(x), *_axes(dim, axis, keepdim, keepdims))
+
+
+def softmax(x: Any, dim: Any = -1, *, axis: Any = NO_AXIS) -> Node:
+    """exp(x) over its sum along an axis."""
+    return ad.softmax_op(require_float("softmax", x), dim if axis is NO_AXIS else axis)
+
+
+def log_softmax(x: Any, dim: Any = -1, *, axis: Any = NO_AXIS) -> Node:
+    """The logarithm of softmax, without loss of digits."""
+    return ad.log_softmax_op(require_float("log_softmax", x), dim if axis is NO_AXIS else axis)
+
+
+def norm(
+    x: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, *, axis: Any = NO_AXIS, keepdims: bool = False
+) -> Node:
+    """The sum of |x|^p to the power of 1 / p; the largest |x| for infinity, the number of nonzeros for 0.
+
+    The gradient of the Euclidean norm is 0 where the norm is. Raises GraphError for another p than a number or "fro".
+    """
+    node, over = require_float("norm", x), _axes(dim, axis, keepdim, keepdims)
+    p = 2 if p == "fro" else p
+    if isinstance(p, bool) or not isinstance(p, (int, float)):
+        raise GraphError(f"norm: p must be a number, not {p!r}")
+    if p in (np.inf, -np.inf):
+        return (ad.max_op if p > 0 else ad.min_op)(ad.abs_op(node), *over)
+    if p == 0:
+        return ad.reducesum_op(ad.cast_like_op(ad.not_equal_op(node, 0.0), node), *over)
+    if p == 1:
+        return ad.reducesum_op(ad.abs_op(node), *over)
+    total = ad.reducesum_op(node * node if p == 2 else ad.abs_op(node) ** p, *over)
+    is_zero = ad.equal_op(total, 0.0)
+    safe = ad.where_op(is_zero, 1.0, total)  # at 0 the root has no slope
+    return ad.where_op(is_zero, 0.0, ad.sqrt_op(safe) if p == 2 else safe ** (1 / p))
+
+
+def cumsum(x: Any, dim: int, *, dtype: Any = None) -> Node:
+    """The sums of all up to each index along an axis; int64 of integers and booleans."""
+    node = node_of(x)
+    if dtype is not None:
+        node = ad.cast_op(node, dtype_name("cumsum", dtype))
+    elif known_dtype(node) not in (None, *FLOATS, "int64"):
+        node = ad.cast_op(node, "int64")
+    return ad.cumsum_op(node, dim)
+
+
+def prod(
+    x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = NO_AXIS, keepdims: bool = False
+) -> Node:
+    """The product; int64 of integers and booleans."""
+    node = node_of(x)
+    if known_dtype(node) in ("bool", "int32", "uint32"):
+        node = ad.cast_op(node, "int64")
+    return ad.prod_op(node, *_axes(dim, axis, keepdim, keepdims))
+
+
+def _order(op: str, x: Node, dim: int, descending: bool) -> np.ndarray:
+    """Where the elements in order are, along an axis; equal ones as they stand, NaN counts as the largest."""
+    values = array_of(x).numpy()
+    if not values.ndim:
+        raise ShapeError(f"{op}: a tensor of shape () has no axis")
+    if not descending:
+        return np.argsort(values, axis=dim, kind="stable")
+    back = np.flip(values, dim)
+    return values.shape[dim] - 1 - np.flip(np.argsort(back, axis=dim, kind="stable"), dim)
+
+
+def argsort(x: Any, dim: int = -1, descending: bool = False) -> Node:
+    """int64: where the elements in order are, along an axis. Computes x; raises GraphError for a graph of variables."""
+    return leaf(_order("argsort", node_of(x), dims_of(node_of(x), dim)[0], descending))
+
+
+def sort(x: Any, dim: int = -1, descending: bool = False) -> Extremum:
+    """The elements in order along an axis, equal ones as they stand, and where they were; see `argsort`."""
+    node = node_of(x)
+    (axis,) = dims_of(node, dim)
+    places = leaf(_order("sort", node, axis, descending))
+    return Extremum(ad.take_along_axis_op(node, places, axis), places)
+
+
+def topk(x: Any, k: int, dim: int = -1, largest: bool = True) -> Extremum:
+    """The k largest elements along an axis, or smallest, in order, and where they were; see `argsort`.
+
+    Raises ShapeError for more than there are."""
+    node = node_of(x)
+    (axis,) = dims_of(node, dim)
+    if not 0 <= k <= shape_of(node)[axis]:
+        raise ShapeError(f"topk: there are no {k} elements along axis {dim} of {shape_of(node)}")
+    places = leaf(np.take(_order("topk", node, axis, largest), np.arange(k), axis))
+    return Extremum(ad.take_along_axis_op(node, places, axis), places)

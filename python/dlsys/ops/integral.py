@@ -1,0 +1,113 @@
+"""Quotients rounded down and their remainders, numbers rounded, and operators on the bits of integers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import compute
+from ..compute import Tensor
+from ..graph import INTEGERS, NUMBERS, Node, register
+from .arithmetic import BroadcastBinary, mul_op, neg_op
+from .elementary import Unary
+
+
+class _Quotient(BroadcastBinary):
+    dtypes = NUMBERS
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            return super().numpy(node, inputs)
+
+
+@register
+class FloorDivide(_Quotient):
+    """floor(a / b), of integers by 0 it is 0; the derivative is 0."""
+
+    name, _te, _numpy = "floor_divide", compute.floor_divide, np.floor_divide
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [None, None]
+
+
+@register
+class Remainder(_Quotient):
+    """a - b floor(a / b), which has b's sign, of integers by 0 it is 0; d/da = 1, d/db = -floor(a / b)."""
+
+    name, _te, _numpy = "remainder", compute.remainder, np.remainder
+
+    def _partials(self, node: Node, a: Node, b: Node, g: Node) -> tuple[Node, Node]:
+        return g, neg_op(mul_op(g, floor_divide_op(a, b)))
+
+
+@register
+class Round(Unary):
+    """The nearest integer, of two the even one; the derivative is 0."""
+
+    name = "round"
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [None]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: tuple[int, ...], dtype: str) -> Tensor:
+        return compute.nearest(inputs[0])
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        return np.asarray(np.rint(inputs[0]))
+
+
+class _Bitwise(BroadcastBinary):
+    dtypes = INTEGERS
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [None, None]
+
+
+@register
+class BitwiseAnd(_Bitwise):
+    """The bits that both integers have."""
+
+    name, _te, _numpy = "bitwise_and", compute.bitwise_and, np.bitwise_and
+
+
+@register
+class BitwiseOr(_Bitwise):
+    """The bits that either integer has."""
+
+    name, _te, _numpy = "bitwise_or", compute.bitwise_or, np.bitwise_or
+
+
+@register
+class BitwiseXor(_Bitwise):
+    """The bits in which the integers differ."""
+
+    name, _te, _numpy = "bitwise_xor", compute.bitwise_xor, np.bitwise_xor
+
+
+def floor_divide_op(a: Node, b: Node) -> Node:
+    """floor(a / b), broadcast; of integers by 0 it is 0."""
+    return FloorDivide.make([a, b])
+
+
+def remainder_op(a: Node, b: Node) -> Node:
+    """a - b floor(a / b), broadcast: Python's `%`; of integers by 0 it is 0."""
+    return Remainder.make([a, b])
+
+
+def round_op(node: Node) -> Node:
+    """The nearest integer, of two the even one."""
+    return Round.make([node])
+
+
+def bitwise_and_op(a: Node, b: Node) -> Node:
+    """The bits that both integers have, broadcast."""
+    return BitwiseAnd.make([a, b])
+
+
+def bitwise_or_op(a: Node, b: Node) -> Node:
+    """The bits that either integer has, broadcast."""
+    return BitwiseOr.make([a, b])
+
+
+def bitwise_xor_op(a: Node, b: Node) -> Node:
+    """The bits in which the integers differ, broadcast."""
+    return BitwiseXor.make([a, b])

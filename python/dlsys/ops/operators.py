@@ -1,0 +1,236 @@
+"""Python's operators of nodes: operands of several dtypes are promoted as PyTorch does, arrays become constants.
+
+The functions of the other modules, `add_op` and its like, take operands as they are.
+"""
+
+from __future__ import annotations
+
+import numbers
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..errors import DTypeError, GraphError
+from ..graph import INTEGERS, Node, set_arithmetic
+from .arithmetic import (
+    add_byconst_op,
+    add_op,
+    const_div_op,
+    div_byconst_op,
+    div_op,
+    mul_byconst_op,
+    mul_op,
+    neg_op,
+    power_byconst_op,
+    sub_op,
+)
+from .cast import cast_like_op, cast_op
+from .compare import (
+    constant_like,
+    equal_op,
+    greater_equal_op,
+    greater_op,
+    less_equal_op,
+    less_op,
+    logical_and_op,
+    logical_not_op,
+    logical_or_op,
+    not_equal_op,
+)
+from .elementary import power_op
+from .integral import bitwise_and_op, bitwise_or_op, bitwise_xor_op, floor_divide_op, remainder_op
+from .linalg import matmul_op
+from .state import Parameter
+from .types import as_float, beside_number, known_dtype, promoted
+
+EXACT = 2**53  # beyond it not every integer is a float64, in which constants are held
+MOST_PRODUCTS = 64  # the highest power that is multiplied out
+
+Binary = Callable[[Node, Node], Node]
+
+
+def is_number(value: Any) -> bool:
+    """Whether the value is one real number, which takes the dtype of what it meets."""
+    if isinstance(value, np.ndarray):
+        return value.ndim == 0 and value.dtype.kind in "biuf"
+    return isinstance(value, (numbers.Real, np.bool_))
+
+
+def operand(value: Any) -> Any:
+    """A node or a number as it is, an array of any library as a constant; None for anything else."""
+    if isinstance(value, Node):
+        return value
+    if is_number(value):
+        return bool(value) if getattr(value, "dtype", None) == np.bool_ else value
+    if isinstance(value, np.ndarray) or hasattr(value, "__dlpack__"):
+        return Parameter(value, "constant", requires_grad=False)
+    return None
+
+
+def _operands(a: Any, b: Any) -> tuple[Any, Any]:
+    """Two operands, of which one at least is a node; Nones where the other is none. An array takes the dtype of a node
+    whose own is not known."""
+    if type(b) in (float, int) or isinstance(b, Node):  # as in most cases
+        first, second = operand(a), b
+    else:
+        first, second = operand(a), operand(b)
+    if first is None or second is None:
+        return None, None
+    if first is not a and isinstance(first, Node) and known_dtype(b) is None:
+        first = cast_like_op(first, b)
+    if second is not b and isinstance(second, Node) and known_dtype(a) is None:
+        second = cast_like_op(second, a)
+    return first, second
+
+
+def constant_beside(value: Any, node: Node) -> Node:
+    """A number as a node of the other operand's shape and dtype, to the last digit also where it is a large integer."""
+    dtype = known_dtype(node)
+    if dtype in INTEGERS and isinstance(value, numbers.Integral) and abs(int(value)) > EXACT:
+        limits = np.iinfo(dtype)
+        if not int(limits.min) <= int(value) <= int(limits.max):
+            raise DTypeError(f"the constant {value} is no {dtype}, which {node.name} is")
+        return Parameter(np.asarray(value, dtype), "constant", requires_grad=False)
+    return constant_like(value, node)
+
+
+def pair(a: Any, b: Any) -> tuple[Node, Node] | None:
+    """Two operands, of which one may be a number, as nodes of one dtype as far as their dtypes are known; None for
+    what is no operand."""
+    a, b = _operands(a, b)
+    if a is None:
+        return None
+    if isinstance(a, Node) and isinstance(b, Node):
+        first, second = promoted(a, b)
+        return first, second
+    if isinstance(a, Node):
+        a = beside_number(a, b)
+        return a, constant_beside(b, a)
+    b = beside_number(b, a)
+    return constant_beside(a, b), b
+
+
+def _of_pair(function: Binary, of_booleans: Binary | None = None) -> Callable[[Any, Any], Any]:
+    """An operator of two nodes as what Python calls: NotImplemented for what is no operand."""
+
+    def apply(a: Any, b: Any) -> Any:
+        found = pair(a, b)
+        if found is None:
+            return NotImplemented
+        if of_booleans is not None and known_dtype(found[0]) == "bool":
+            return of_booleans(*found)
+        return function(*found)
+
+    return apply
+
+
+def _as_integers(function: Binary) -> Binary:
+    """The operator of booleans, as 0 and 1."""
+    return lambda a, b: function(cast_op(a, "int32"), cast_op(b, "int32"))
+
+
+def _with_numbers(
+    function: Binary,
+    right: Callable[[Node, Any], Node],
+    left: Callable[[Any, Node], Node],
+    of_booleans: Binary | None = None,
+) -> Callable[[Any, Any], Any]:
+    """As `_of_pair`, with operators of their own for a number on the right and on the left."""
+    general = _of_pair(function, of_booleans)
+
+    def apply(a: Any, b: Any) -> Any:
+        a, b = _operands(a, b)
+        if a is None:
+            return NotImplemented
+        if isinstance(a, Node) and isinstance(b, Node):
+            return general(a, b)
+        node, number = (a, b) if isinstance(a, Node) else (b, a)
+        node = beside_number(node, number)
+        dtype = known_dtype(node)
+        if dtype == "bool" or dtype == "uint32" or (dtype in INTEGERS and abs(number) > EXACT):
+            return general(node, number) if isinstance(a, Node) else general(number, node)
+        return right(node, number) if isinstance(a, Node) else left(number, node)
+
+    return apply
+
+
+def _divide(a: Any, b: Any) -> Any:
+    a, b = _operands(a, b)
+    if a is None:
+        return NotImplemented
+    if isinstance(a, Node) and isinstance(b, Node):
+        return div_op(*map(as_float, promoted(a, b)))
+    return div_byconst_op(as_float(a), b) if isinstance(a, Node) else const_div_op(a, as_float(b))
+
+
+def _matmul(a: Any, b: Any) -> Any:
+    a, b = _operands(a, b)
+    if not (isinstance(a, Node) and isinstance(b, Node)):
+        return NotImplemented
+    return matmul_op(a, b)
+
+
+def _power(a: Any, b: Any) -> Any:
+    a, b = _operands(a, b)
+    if a is None:
+        return NotImplemented
+    if isinstance(a, Node) and isinstance(b, Node):
+        return power_op(*promoted(a, b))
+    if isinstance(a, Node):
+        a = beside_number(a, b)
+        return _whole_power(a, int(b)) if known_dtype(a) in INTEGERS else power_byconst_op(a, b)
+    b = beside_number(b, a)
+    return power_op(constant_beside(a, b), b)
+
+
+def _whole_power(node: Node, exponent: int) -> Node:
+    """The product of `exponent` times the node, of integers."""
+    if not 0 <= exponent <= MOST_PRODUCTS:
+        raise GraphError(
+            f"integers are raised to powers from 0 to {MOST_PRODUCTS}, not {exponent}: cast to a float"
+        )
+    result = constant_like(1, node) if exponent == 0 else None
+    square = node
+    while exponent:
+        if exponent & 1:
+            result = square if result is None else mul_op(result, square)
+        exponent >>= 1
+        square = mul_op(square, square) if exponent else square
+    assert result is not None
+    return result
+
+
+def _invert(node: Node) -> Node:
+    dtype = known_dtype(node)
+    if dtype in INTEGERS:
+        return bitwise_xor_op(node, constant_beside(2**32 - 1 if dtype == "uint32" else -1, node))
+    return logical_not_op(node)
+
+
+set_arithmetic(
+    {
+        "+": _with_numbers(add_op, add_byconst_op, lambda a, b: add_byconst_op(b, a), logical_or_op),
+        "-": _with_numbers(
+            sub_op, lambda a, b: add_byconst_op(a, operator.neg(b)), lambda a, b: add_byconst_op(neg_op(b), a)
+        ),
+        "*": _with_numbers(mul_op, mul_byconst_op, lambda a, b: mul_byconst_op(b, a), logical_and_op),
+        "/": _divide,
+        "//": _of_pair(floor_divide_op),
+        "%": _of_pair(remainder_op),
+        "@": _matmul,
+        "**": _power,
+        "==": _of_pair(equal_op),
+        "!=": _of_pair(not_equal_op),
+        "<": _of_pair(less_op, _as_integers(less_op)),
+        "<=": _of_pair(less_equal_op, _as_integers(less_equal_op)),
+        ">": _of_pair(greater_op, _as_integers(greater_op)),
+        ">=": _of_pair(greater_equal_op, _as_integers(greater_equal_op)),
+        "&": _of_pair(bitwise_and_op, logical_and_op),
+        "|": _of_pair(bitwise_or_op, logical_or_op),
+        "^": _of_pair(bitwise_xor_op, not_equal_op),
+        "~": _invert,
+        "neg": neg_op,
+    }
+)

@@ -1,0 +1,157 @@
+"""Types that follow from data and declarations alone, before any run, and the dtype on which operands of several agree.
+
+What is found is kept in the nodes, also that it is not known, so that asking costs each node once.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..errors import DlsysError, DTypeError
+from ..graph import DTYPES, FLOATS, Node, Shape
+from .cast import cast_op
+
+_UNKNOWN: Any = ...  # stays itself when nodes are copied
+
+DEFAULT = ("bool", "int64", "float32")
+"""What Python's booleans, integers and floats become beside a tensor of a lower category."""
+
+
+def _inferred(node: Node, slot: str, infer: Callable[[Node, list[Any]], Any]) -> Any:
+    """What `infer` says of the node, given what it said of its inputs, or `_UNKNOWN`; kept in a slot of each."""
+    stack = [node]
+    while stack:
+        current = stack[-1]
+        given = [getattr(value, slot) for value in current.inputs]
+        if None in given:
+            stack += [value for value, found in zip(current.inputs, given, strict=True) if found is None]
+            continue
+        setattr(current, slot, _UNKNOWN if _UNKNOWN in given else _attempt(infer, current, given))
+        stack.pop()
+    return getattr(node, slot)
+
+
+def _attempt(infer: Callable[[Node, list[Any]], Any], node: Node, given: list[Any]) -> Any:
+    try:
+        return infer(node, given)
+    except DlsysError:  # raised again for who needs to know
+        return _UNKNOWN
+
+
+def _known(node: Node, slot: str, infer: Callable[[Node, list[Any]], Any]) -> Any:
+    """What is found. Raises the operator's error at the node where it begins not to be known."""
+    found = getattr(node, slot)
+    if found is None:
+        found = _inferred(node, slot, infer)
+    if found is not _UNKNOWN:
+        return found
+    while unknown := [value for value in node.inputs if getattr(value, slot) is _UNKNOWN]:
+        node = unknown[0]
+    return infer(node, [getattr(value, slot) for value in node.inputs])
+
+
+def _shape(node: Node, shapes: list[Any]) -> Shape:
+    return node.op.infer_shape(node, shapes)
+
+
+def _dtype(node: Node, dtypes: list[Any]) -> str:
+    return node.op.infer_dtype(node, dtypes)
+
+
+def shape_of(node: Node) -> Shape:
+    """The node's shape, where it follows from data and declarations; ShapeError else, and where shapes do not fit."""
+    return _known(node, "_shape", _shape)
+
+
+def dtype_of(node: Node) -> str:
+    """The node's dtype, where it follows from data and declarations; DTypeError else, and where dtypes do not fit."""
+    return _known(node, "_dtype", _dtype)
+
+
+def known_shape(node: Node) -> Shape | None:
+    """The node's shape if it follows from data and declarations, else None."""
+    found = node._shape
+    if found is None:
+        found = _inferred(node, "_shape", _shape)
+    return None if found is _UNKNOWN else found
+
+
+def known_dtype(node: Node) -> str | None:
+    """The node's dtype if it follows from data and declarations, else None."""
+    found = node._dtype
+    if found is None:
+        found = _inferred(node, "_dtype", _dtype)
+    return None if found is _UNKNOWN else found
+
+
+def category(dtype: str) -> int:
+    """0 of booleans, 1 of integers, 2 of floats."""
+    return 2 if dtype in FLOATS else 0 if dtype == "bool" else 1
+
+
+def _category_of(number: Any) -> int:
+    if isinstance(number, (bool, np.bool_)) or (isinstance(number, np.ndarray) and number.dtype == np.bool_):
+        return 0
+    whole = isinstance(number, numbers.Integral) or (
+        isinstance(number, np.ndarray) and number.dtype.kind in "iu"
+    )
+    return 1 if whole else 2
+
+
+def joint_dtype(a: str, b: str) -> str:
+    """The dtype that holds values of both: NumPy's, but an integer beside a float takes the float's, as in PyTorch."""
+    if category(a) != category(b):
+        return max(a, b, key=category)
+    return str(np.promote_types(a, b))
+
+
+def promoted(*operands: Node) -> list[Node]:
+    """The operands in one dtype by PyTorch's rules: of several categories (booleans, integers, floats) the highest
+    counts; within it those that have axes go before those that have none. Where a dtype is not known they stay."""
+    dtypes = [known_dtype(node) for node in operands]
+    if None in dtypes or dtypes.count(dtypes[0]) == len(dtypes):
+        return list(operands)
+    ranked: list[str | None] = [None, None]  # of operands with axes, without
+    for node, dtype in zip(operands, dtypes, strict=True):
+        place = known_shape(node) == ()
+        ranked[place] = dtype if ranked[place] is None else joint_dtype(ranked[place], dtype)  # type: ignore[arg-type]
+    first, second = ranked
+    joint = first or second
+    if first and second and category(second) > category(first):
+        joint = second
+    return [
+        node if dtype == joint else cast_op(node, joint) for node, dtype in zip(operands, dtypes, strict=True)
+    ]
+
+
+def beside_number(node: Node, number: Any) -> Node:
+    """The node in the dtype that it has beside a Python number, which is weak: its own unless the number's category is
+    higher, then int64 or float32."""
+    dtype = known_dtype(node)
+    if dtype is None or dtype in FLOATS or category(dtype) >= _category_of(number):
+        return node
+    return cast_op(node, DEFAULT[_category_of(number)])
+
+
+def as_float(node: Node) -> Node:
+    """The node, in float32 if it is known to be of integers or booleans."""
+    dtype = known_dtype(node)
+    return node if dtype is None or dtype in FLOATS else cast_op(node, "float32")
+
+
+def dtype_name(op: str, dtype: Any) -> str:
+    """The name of a dtype that operators take, given as "int64", np.int64, a Python type or PyTorch's. Raises
+    DTypeError for any other."""
+    try:
+        known = str(
+            np.dtype(str(dtype).removeprefix("torch.") if "torch" in type(dtype).__module__ else dtype)
+        )
+    except TypeError:
+        raise DTypeError(f"{op}: unknown dtype {dtype!r}") from None
+    if known not in DTYPES:
+        raise DTypeError(f"{op}: dtype {known} is not one of {', '.join(DTYPES)}")
+    return known

@@ -1,0 +1,105 @@
+"""Indices of tensors by PyTorch's rules: values, gradients, errors."""
+
+from __future__ import annotations
+
+import dlsys as dl
+import numpy as np
+import torch
+from against_torch import agree, random
+from dlsys import autodiff as ad
+from dlsys.errors import DTypeError, GraphError, IndexRangeError, ShapeError
+from helpers import error_of
+
+
+def test_indices_of_every_kind() -> None:
+    rows, columns, mask = np.array([2, 0, -1]), np.array([[1], [-3]]), random(3, 4) > 0
+    keys = [
+        *(np.s_[rows], np.s_[rows, [1, 2, 3]], np.s_[columns, rows], np.s_[:, [1, 2]], np.s_[..., [0, -1]]),
+        *(
+            np.s_[mask],
+            np.s_[mask, 1:],
+            np.s_[:, random(4, 5, seed=1) > 0],
+            np.s_[1, :, [0, 2]],
+            np.s_[[0, 1], :, [2, 3]],
+        ),
+        *(
+            np.s_[[0, 2], 1],
+            np.s_[None, rows, None, 1:3],
+            np.s_[rows, ..., columns],
+            np.s_[[]],
+            np.s_[1:, [1, 0], ::2],
+        ),
+        *(np.s_[random(3, 4, 5) > 1e9], np.s_[1, 2, 3], np.s_[-1, ..., None], np.s_[np.array(1)]),
+    ]
+    x = random(3, 4, 5)
+    t, d = torch.tensor(x, requires_grad=True), dl.tensor(x, requires_grad=True)
+
+    def of(library: object, key: object) -> object:
+        items = key if isinstance(key, tuple) else (key,)
+        make = torch.tensor if library is torch else dl.tensor
+        found = tuple(make(item) if isinstance(item, np.ndarray) else item for item in items)
+        return found if isinstance(key, tuple) else found[0]
+
+    found, want = [d[of(dl, key)] for key in keys], [t[of(torch, key)] for key in keys]
+    for key, a, b in zip(keys, found, want, strict=True):
+        assert a.shape == tuple(b.shape), key
+        np.testing.assert_array_equal(a.numpy(), b.detach().numpy(), err_msg=str(key))
+    sum((a * a).sum() for a in found).backward()
+    sum((b * b).sum() for b in want).backward()
+    np.testing.assert_allclose(d.grad.numpy(), t.grad.numpy())
+    v, i, j = (
+        ad.Variable("v", (3, 4)),
+        ad.Variable("i", dtype="int64", shape=2),
+        ad.Variable("j", dtype="int32", shape=2),
+    )
+    (value,) = ad.Executor([v[i, j]]).run({v: x[:, :, 0], i: np.array([0, -9]), j: np.int32([-1, 9])}, True)
+    np.testing.assert_array_equal(value, x[[0, 0], [3, 3], 0])  # in a run what is out of range is clamped
+
+
+def test_indices_that_do_not_fit() -> None:
+    x = dl.tensor(random(3, 4))
+    wrong = [
+        (lambda: x[3], "index 3 is out of range for axis 0 of parameter"),
+        (lambda: x[:, -5], "index -5 is out of range for axis 1"),
+        (lambda: x[[0, 7]], "index 7 is out of range for axis 0"),
+        (lambda: x[[0, 1], [1, 4]], "index 4 is out of range for an axis of 4"),
+        (lambda: x.index_select(1, dl.tensor([0, -5])), "index -5 is out of range for axis 1"),
+        (lambda: x.gather(1, dl.tensor([[4], [0], [0]])), "index 4"),
+        (lambda: dl.nn.Embedding(3, 2)(dl.tensor([1, 3])), "index 3 is out of range"),
+    ]
+    for call, words in wrong:
+        assert words in error_of(IndexRangeError, call), words
+        error_of(IndexError, call)
+    assert "a mask of shape (4,)" in error_of(ShapeError, lambda: x[np.ones(4, bool)])
+    assert "do not fit each other" in error_of(ShapeError, lambda: x[[0, 1], [0, 1, 2]])
+    assert "integers or booleans" in error_of(GraphError, lambda: x[[0.5]])
+    assert "shape that is known" in error_of(GraphError, lambda: ad.Variable("v")[[0], [0]])
+    assert "variable" in error_of(GraphError, lambda: ad.Variable("v", (3,))[ad.Variable("m", 3, "bool")])
+
+
+def test_selections() -> None:
+    index = np.array([[1, 0], [3, 3], [2, 2]])
+    functions = [
+        lambda m, x, i: [
+            m.gather(x, 1, i),
+            x.gather(1, i),
+            m.index_select(x, 1, i[1]),
+            m.take(x, i),
+            x.take(i),
+        ],
+        lambda m, x, i: [
+            m.masked_select(x, x > 0),
+            m.nonzero(x > 0),
+            m.nonzero(x > 0, as_tuple=True),
+            x[i[0], i[1]],
+        ],
+    ]
+    agree(functions, random(3, 4), index)
+    hot = torch.nn.functional.one_hot(torch.tensor(index))
+    np.testing.assert_array_equal(dl.one_hot(dl.tensor(index)).numpy(), hot)
+    a = dl.tensor(random(2, 3))
+    a[0] = 1.0
+    a[:, 1] += 2.0
+    a[dl.tensor([False, True])] = dl.tensor([7.0, 8.0, 9.0])
+    assert a.tolist() == [[1.0, 3.0, 1.0], [7.0, 8.0, 9.0]]
+    error_of(DTypeError, dl.ones, 2, dtype="float33")
