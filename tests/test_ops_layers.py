@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import dlsys as dl
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -316,3 +317,25 @@ def test_arguments_and_dtypes_that_no_operator_takes() -> None:
     assert "must be integers" in error_of(DTypeError, ad.Executor([node]).run, {x: logits, y: floats})
     one_hot = np.zeros((4, 3), "int64")
     assert "probabilities" in error_of(DTypeError, ad.Executor([node]).run, {x: logits, y: one_hot})
+
+
+def test_strided_gradients_do_not_depend_on_threads():
+    """TVM 0.27 simplified the taps of two phases, whose loops were fused to run in parallel, to a wrong index."""
+    random, before = np.random.default_rng(4), dl.get_num_threads()
+    x, f, g = (ad.Variable(name) for name in "xfg")
+    try:
+        for images, filters, stride, padding in (
+            ((128, 64, 2, 2), (128, 64, 3, 3), 2, 1),
+            ((128, 32, 6, 3), (64, 32, 5, 3), (3, 1), (2, 1)),
+        ):
+            node = ad.conv2d_input_gradient_op(f, g, x, stride, padding)
+            out = ad.conv2d_op(x, f, stride, padding)
+            shape = out.op.infer_shape(out, [images, filters])
+            drawn = {n: random.standard_normal(s).astype("float32") for n, s in ((x, images), (f, filters), (g, shape))}
+            (want,) = ad.Executor([node], "numpy").run(drawn)
+            for threads in range(1, before + 1):
+                dl.set_num_threads(threads)
+                (got,) = ad.Executor([node]).run(drawn, convert_to_numpy_ret_vals=True)
+                np.testing.assert_allclose(got, want, atol=1e-4, err_msg=f"{images}, {threads} threads")
+    finally:
+        dl.set_num_threads(before)

@@ -241,21 +241,27 @@ def conv2d_input_gradient(
 def _input_gradient_by_phases(f: te.Tensor, grad: te.Tensor, shape: Shape, stride: Pair, padding: Pair) -> te.Tensor:
     """`conv2d_input_gradient` for strides that divide the images, without the zeros between the gradients.
 
-    Row y = Y s + a, of phase a, meets the filters' rows i = e + s i' only, with e = (a + p) mod s: a convolution for each
-    phase, in which the gradient's row Y + q - i' counts, q = (a + p) div s.
+    Row y = Y s + a, of phase a, meets the filters' rows i = e + s i' only, with e = (a + p) mod s: a convolution for
+    each phase, in which the gradient's row Y + q - i' counts, q = (a + p) div s.
     """
     (batch, filters, gy, gz), (_, channels, fy, fz), (sy, sz), (py, pz) = shape_of(grad), shape_of(f), stride, padding
     ty, tz = -(-fy // sy), -(-fz // sz)  # taps of a phase
     rows, columns = shape[2] // sy, shape[3] // sz
     zero = constant(0, grad.dtype)
 
+    def split(phase: Any, pad: int, step: int) -> tuple[Any, Any]:
+        """(phase + pad) mod step and div step. Written as a choice: where TVM 0.27 fuses the loops of two phases, it
+        simplifies two such sums to a wrong index."""
+        q, e = divmod(pad, step)
+        over = phase >= step - e
+        return tirx.Select(over, phase + e - step, phase + e), tirx.Select(over, q + 1, q)
+
     def tap(a: Any, b: Any, o: Any, c: Any, i: Any, j: Any) -> tirx.PrimExpr:
-        y, z = tirx.floormod(a + py, sy) + i * sy, tirx.floormod(b + pz, sz) + j * sz
+        y, z = split(a, py, sy)[0] + i * sy, split(b, pz, sz)[0] + j * sz
         return tirx.if_then_else(tirx.all(y < fy, z < fz), f(o, c, y, z), zero)
 
     def lie(n: Any, a: Any, b: Any, o: Any, y: Any, z: Any) -> tirx.PrimExpr:
-        v = y + tirx.floordiv(a + py, sy) - (ty - 1)
-        w = z + tirx.floordiv(b + pz, sz) - (tz - 1)
+        v, w = y + split(a, py, sy)[1] - (ty - 1), z + split(b, pz, sz)[1] - (tz - 1)
         inside = tirx.all(v >= 0, v < gy, w >= 0, w < gz)
         return tirx.if_then_else(inside, grad(n, o, v, w), zero)
 

@@ -42,8 +42,10 @@ class Straight:
         self._analyzer.bind(self.lane, ir.Range(0, width))
 
     def value(self, expression: Expr) -> Expr:
-        """The expression, computed once and kept, equal ones once. Booleans are computed where they are read: TVM lowers
-        no arrays of them within vectors."""
+        """The expression, computed once and kept, equal ones once.
+
+        Booleans are computed where they are read: TVM lowers no arrays of them within vectors.
+        """
         kept = isinstance(expression, ir.TensorLoad) and expression.source in self._own
         if kept or isinstance(expression, (tirx.IntImm, tirx.FloatImm)) or str(expression.ty) == "bool":
             return expression
