@@ -73,6 +73,7 @@ os.environ.setdefault("TVM_NUM_THREADS", str(available_cores()))
 os.environ.setdefault("TVM_BIND_THREADS", "0")
 
 
+_DTYPES = ("bool", "float32", "float64", "int32", "int64", "uint32")  # `dl.int64`: the name itself
 _MODULES = ("autodiff", "data", "nn", "optim", "random", "serialization", "training", "tvm_op")
 _FROM = {
     "eager": (
@@ -116,6 +117,8 @@ def __getattr__(name: str) -> Any:
             return getattr(importlib.import_module(f".{module}", __name__), name)
     if name in _MODULES:
         return importlib.import_module(f".{name}", __name__)
+    if name in _DTYPES:
+        return name
     if name in __all__:
         from . import device
 

@@ -111,9 +111,7 @@ def _drawn(operation: Any, shape: Any, dtype: Any, requires_grad: bool) -> ad.Pa
     name = dtype_name("random", dtype or "float32")
     node = default_generator.drawing(operation(default_generator.key(), size_of(shape), 0.0, 1.0, name))
     (value,) = evaluate([node])
-    made = ad.Parameter.sharing(value)
-    made.requires_grad = bool(requires_grad)
-    return made
+    return leaf(value, requires_grad)
 
 
 def rand(*size: Any, dtype: Any = None, requires_grad: bool = False) -> ad.Parameter:

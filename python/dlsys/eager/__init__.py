@@ -9,13 +9,14 @@ from __future__ import annotations
 from ..autodiff import Node
 from ..ops import dtype_of, known_dtype, known_shape, shape_of
 from .differentiate import backward, grad, value_and_grad
-from .leaves import from_dlpack, is_tensor, tensor
+from .leaves import Leaf, from_dlpack, is_tensor, tensor
 from .methods import install
 from .mode import enable_grad, is_grad_enabled, no_grad
 from .running import evaluate
 
 Tensor = Node
 __all__ = [
+    "Leaf",
     "Tensor",
     "backward",
     "dtype_of",

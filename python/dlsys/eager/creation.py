@@ -13,7 +13,7 @@ from ..autodiff import Node, Parameter
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import FLOATS, Shape
 from ..ops import dtype_name, dtype_of, known_shape, where_op, zeroslike_op
-from .leaves import tensor
+from .leaves import Leaf, tensor
 
 
 def size_of(sizes: tuple[Any, ...]) -> Shape:
@@ -32,7 +32,7 @@ def leaf(value: Any, requires_grad: bool = False, name: str | None = None) -> Pa
     """A leaf in the memory of a new array. Raises DTypeError where it shall have a gradient and is of no floats."""
     if requires_grad and str(value.dtype) not in FLOATS:
         raise DTypeError(f"only floats have gradients, not {value.dtype}")
-    made = Parameter.sharing(value, name)
+    made = Leaf.of(value, name)
     made.requires_grad = bool(requires_grad)
     return made
 

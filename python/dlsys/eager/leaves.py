@@ -13,6 +13,32 @@ from ..graph import DTYPES, FLOATS, Node
 from ..ops import dtype_name
 
 
+class Leaf(Parameter):
+    """A leaf that `tensor` and its like make: data, and no parameter of a module that it becomes an attribute of.
+
+    `owner`: the leaf for whose values it stands, as `w.data` does for w's; None for one of its own.
+    """
+
+    __slots__ = ("_seen", "owner")
+    owner: Parameter | None
+
+    @classmethod
+    def of(cls, value: Any, name: str | None, owner: Parameter | None = None) -> Leaf:
+        """See `Parameter.sharing`."""
+        made = cls.sharing(value, name)
+        assert isinstance(made, Leaf)
+        made.follow(owner)
+        return made
+
+    def follow(self, owner: Parameter | None) -> None:
+        """Stand for the owner's present values."""
+        self.owner, self._seen = owner, None if owner is None else owner.version
+
+    def is_current(self) -> bool:
+        """Whether the owner has not changed since."""
+        return self.owner is None or self.owner.version == self._seen
+
+
 def is_tensor(value: Any) -> bool:
     """Whether the value is a tensor: a node of any kind."""
     return isinstance(value, Node)
@@ -37,7 +63,9 @@ def tensor(value: Any, dtype: Any = None, requires_grad: bool = False, name: str
         raise DTypeError(f"tensor: dtype {given.dtype} is not one of {', '.join(DTYPES)}: give dtype=")
     if requires_grad and str(given.dtype) not in FLOATS:
         raise DTypeError(f"tensor: only floats have gradients, not {given.dtype}")
-    return Parameter(given, name, requires_grad)
+    made = Leaf(given, name, requires_grad)
+    made.follow(None)
+    return made
 
 
 def from_dlpack(value: Any) -> Parameter:
@@ -46,4 +74,4 @@ def from_dlpack(value: Any) -> Parameter:
     if not hasattr(value, "__dlpack__"):
         raise DTypeError(f"from_dlpack: {type(value).__name__} has no __dlpack__")
     host = host_array(value)
-    return Parameter.sharing(value if host.flags.writeable else host.copy())  # what is shared may be written
+    return Leaf.of(value if host.flags.writeable else host.copy(), None)  # what is shared may be written

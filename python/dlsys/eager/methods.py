@@ -13,15 +13,16 @@ import numpy as np
 from .. import autodiff as ad
 from ..autodiff import Node, Parameter
 from ..device import Array
-from ..errors import DlsysError, GraphError
+from ..errors import DlsysError, DTypeError, GraphError
 from ..graph import FLOATS, Shape
 from ..ops import dtype_of, known_dtype, overwritten, shape_of
 from . import creation, functions, index, products, reductions, shapes
 from .differentiate import backward
+from .leaves import Leaf
 from .mode import is_grad_enabled
 from .running import array_of, evaluate, is_data, is_leaf, leaves_that_require_grad
 
-SHOWN: dict[str, Any] = {"precision": 4, "threshold": 200, "edgeitems": 3, "suppress_small": True}
+SHOWN: dict[str, Any] = {"precision": 4, "threshold": 200, "edgeitems": 3}
 
 
 class Values:
@@ -88,10 +89,10 @@ class Values:
     def detach(self: Any) -> Parameter:
         """A leaf with this value and no history."""
         (value,) = evaluate([self])
-        return Parameter.sharing(value, f"{self.name}.detach")
+        return Leaf.of(value, f"{self.name}.detach")
 
-    def backward(self: Any, gradient: Any = None) -> None:
-        """See `dlsys.eager.backward`."""
+    def backward(self: Any, gradient: Any = None, retain_graph: bool | None = None) -> None:
+        """See `dlsys.eager.backward`. Graphs are always retained."""
         backward(self, gradient)
 
     def __float__(self: Any) -> float:
@@ -144,7 +145,7 @@ class Values:
         values = self.value
         keys = key if isinstance(key, tuple) else (key,)
         values[tuple(np.asarray(k) if isinstance(k, Node) else k for k in keys)] = np.asarray(value)
-        self.value = values
+        _write(self, values)
 
     def __iadd__(self: Any, other: Any) -> Any:
         return _in_place(self, self + other)
@@ -170,7 +171,8 @@ class Values:
         return f"tensor({values}{own}{', requires_grad=True' if self.requires_grad else ''})"
 
     def __format__(self: Any, spec: str) -> str:
-        return format(self.item(), spec) if spec else self.name
+        plain = not spec and not (is_leaf(self) or is_data(self))
+        return self.name if plain else format(self.item(), spec) if spec or self.numel() == 1 else repr(self)
 
 
 def _require_writable(node: Node) -> None:
@@ -183,15 +185,42 @@ def _require_no_history(leaf: Parameter) -> None:
         raise GraphError(f"{leaf.name} is a leaf that requires a gradient: change it within no_grad()")
 
 
+def _write(leaf: Parameter, value: Any) -> None:
+    """Set the leaf's values, and those of the leaf for which it stands."""
+    owner = getattr(leaf, "owner", None)
+    if owner is not None:
+        if not leaf.is_current():  # type: ignore[attr-defined]
+            raise GraphError(f"{owner.name} was changed since its .data was taken: take it again")
+        _write(owner, value)
+    leaf.value = value
+    if owner is not None:
+        leaf.follow(owner)  # type: ignore[attr-defined]
+
+
 def _in_place(node: Any, changed: Any) -> Any:
-    """What stands for the node behind `+=` and its like: within `no_grad` a leaf, which takes the value and stays;
-    else the new node."""
-    if isinstance(node, Parameter) and isinstance(changed, Node):
+    """What stands for the node behind `+=` and its like: a leaf that has no history takes the value and stays; else the
+    new node. Raises GraphError for a leaf in another shape, as `x.T`, whose values would have to change with it; of
+    `x[0] += 1` the second half, `x[0] = ...`, writes."""
+    if not isinstance(changed, Node):
+        return changed
+    if isinstance(node, Parameter):
         _require_no_history(node)
-        if not is_grad_enabled():
-            node.value = array_of(changed)
+        if not is_grad_enabled() or (is_data(changed) and not changed.requires_grad):  # type: ignore[attr-defined]
+            _write(node, array_of(changed))
             return node
+    elif node.op.name in _SHAPES and isinstance(_whole(node), Parameter):
+        raise GraphError(f"{node.name} is a leaf in another shape: write to the leaf (made at {node.location})")
     return changed
+
+
+_SHAPES = ("expand_dims", "reshape", "squeeze", "swapaxes", "transpose")
+
+
+def _whole(node: Node) -> Node:
+    """What the node is another shape of."""
+    while node.op.name in _SHAPES:
+        node = node.inputs[0]
+    return node
 
 
 class Operators:
@@ -209,13 +238,48 @@ class Operators:
 
     @property
     def data(self: Any) -> Any:
-        """A leaf in the same memory, without history. Set it, of a leaf, from anything of the same shape."""
-        return self.detach()
+        """A leaf of this value, without history; what is written to it at once is written to the leaf it is of. Set it,
+        of a leaf, from anything of the same shape."""
+        (value,) = evaluate([self])
+        return Leaf.of(value, f"{self.name}.data", self if isinstance(self, Parameter) else None)
 
     @data.setter
     def data(self: Any, value: Any) -> None:
         _require_writable(self)
-        self.value = value
+        _write(self, value)
+
+    def requires_grad_(self: Any, requires_grad: bool = True) -> Any:
+        """Set whether `backward` leaves a gradient in a leaf; itself."""
+        _require_writable(self)
+        if requires_grad and self.dtype not in FLOATS:
+            raise DTypeError(f"requires_grad_: only floats have gradients, not {self.dtype}")
+        self.requires_grad = bool(requires_grad)
+        return self
+
+    def copy_(self: Any, source: Any) -> Any:
+        """Set all values of a leaf, broadcast and cast to its shape and dtype; itself. So do `fill_` and `zero_`."""
+        _require_writable(self)
+        _require_no_history(self)
+        _write(self, np.broadcast_to(np.asarray(source), self.shape))
+        return self
+
+    fill_ = copy_
+
+    def zero_(self: Any) -> Any:
+        return self.copy_(0)
+
+    def add_(self: Any, other: Any, *, alpha: Any = 1) -> Any:
+        """`+=`, alpha times the other; so `sub_`, `mul_`, `div_`."""
+        return _in_place(self, self + (other if alpha == 1 else alpha * other))
+
+    def sub_(self: Any, other: Any, *, alpha: Any = 1) -> Any:
+        return _in_place(self, self - (other if alpha == 1 else alpha * other))
+
+    def mul_(self: Any, other: Any) -> Any:
+        return _in_place(self, self * other)
+
+    def div_(self: Any, other: Any) -> Any:
+        return _in_place(self, self / other)
 
     def view_as(self: Any, other: Node) -> Node:
         return ad.reshape_like_op(self, other)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..autodiff import Node, Parameter
 from ..device import context, host_array
-from ..eager import known_shape, tensor
+from ..eager import Leaf, known_shape, tensor
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import FLOATS, scope
 
@@ -93,12 +93,18 @@ class Module:
 
     def __setattr__(self, name: str, value: Any) -> None:
         tables: dict[str, dict[str, Any]] = {key: self.__dict__[key] for key in ("_parameters", "_buffers", "_modules")}
-        if isinstance(value, Parameter) and name in tables["_buffers"]:
-            tables["_buffers"][name] = value
+        if name in tables["_buffers"] and isinstance(value, Node):
+            tables["_buffers"][name] = value if isinstance(value, Parameter) else value.detach()  # type: ignore[attr-defined]
             return
-        for table in tables.values():
-            table.pop(name, None)
-        if isinstance(value, Parameter):
+        owned = isinstance(value, Parameter) and not isinstance(value, Leaf)
+        if name in tables["_parameters"] and isinstance(value, Node) and not owned:
+            own = f"{type(self).__name__}.{name}"
+            raise GraphError(f"{own} is a parameter: assign an nn.Parameter or None, not a tensor")
+        home = "_parameters" if owned else "_modules" if isinstance(value, Module) else ""
+        for key, table in tables.items():
+            if key != home:
+                table.pop(name, None)
+        if owned:
             if value.name == f"parameter_{value.id}":
                 value.name = name
             tables["_parameters"][name] = value

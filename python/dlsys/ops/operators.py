@@ -209,6 +209,18 @@ def _invert(node: Node) -> Node:
     return logical_not_op(node)
 
 
+_floor_of_pair = _of_pair(floor_divide_op)
+
+
+def _floor_divide(a: Any, b: Any) -> Any:
+    """By a zero that is a number: infinities and NaN for floats, for which TVM would divide the constants; for integers
+    0, as in NumPy."""
+    whole = isinstance(a, Node) and known_dtype(a) in (*INTEGERS, "bool") and not isinstance(b, (float, np.floating))
+    if isinstance(a, Node) and is_number(b) and b == 0 and not whole:
+        return _divide(a, float(b))
+    return _floor_of_pair(a, b)
+
+
 set_arithmetic(
     {
         "+": _with_numbers(add_op, add_byconst_op, lambda a, b: add_byconst_op(b, a), logical_or_op),
@@ -217,7 +229,7 @@ set_arithmetic(
         ),
         "*": _with_numbers(mul_op, mul_byconst_op, lambda a, b: mul_byconst_op(b, a), logical_and_op),
         "/": _divide,
-        "//": _of_pair(floor_divide_op),
+        "//": _floor_divide,
         "%": _of_pair(remainder_op),
         "@": _matmul,
         "**": _power,

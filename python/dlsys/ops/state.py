@@ -79,6 +79,11 @@ class Parameter(Node):
         copied = np.array(given, self.dtype, order="C")
         self.replace(copied if isinstance(self._array, np.ndarray) else array(copied, self._ctx))
 
+    @property
+    def version(self) -> int:
+        """Another number after every change of the value."""
+        return self._changed
+
     def replace(self, memory: Any) -> None:
         """Take other memory, of the same type and context, as the value; nodes made before still read the old one."""
         self._before = (self._changed, self._array)

@@ -101,8 +101,8 @@ class Optimizer:
     def minimize(self, loss: ad.Node) -> ad.Node:
         """A node whose evaluation takes one step down the gradient of `sum(loss)`; `run` returns None for it.
 
-        A parameter on which the loss does not depend has gradient zeros, a frozen one is passed over. Raises GraphError
-        for a loss that is no node.
+        A parameter on which the loss does not depend, or a frozen one, is passed over. Raises GraphError for a loss
+        that is no node.
         """
         if not isinstance(loss, ad.Node):
             raise GraphError(
@@ -115,8 +115,9 @@ class Optimizer:
         return ad.group([step, *assigns]) if assigns else step
 
     def gradients(self, loss: ad.Node) -> list[ad.Node | None]:
-        """The gradients of `sum(loss)` in the order of `parameters`; None for those that are frozen."""
-        wanted = [parameter for parameter in self.parameters if parameter.requires_grad]
+        """The gradients of `sum(loss)` in the order of `parameters`; None for those that are frozen or take no part."""
+        reached = set(ad.find_topo_sort([loss]))
+        wanted = [parameter for parameter in self.parameters if parameter.requires_grad and parameter in reached]
         found = dict(zip(wanted, ad.gradients(loss, wanted), strict=True))
         return [found.get(parameter) for parameter in self.parameters]
 
@@ -126,6 +127,10 @@ class Optimizer:
         Returns what `closure` does, which is called first, to compute the loss and its gradients; None without."""
         loss = None if closure is None else closure()
         parameters = self.parameters
+        for parameter in parameters:
+            if parameter.grad is not None and tuple(parameter.grad.shape) != parameter.shape:
+                own = f"{parameter.name} has shape {parameter.shape}"
+                raise ShapeError(f"{type(self).__name__}.step: {own}, its grad {tuple(parameter.grad.shape)}")
         evaluate([self._update({parameter: parameter.grad for parameter in parameters}, self._scalar_values)])
         return loss
 
