@@ -22,6 +22,7 @@ from .errors import (
     ShapeError,
     TargetError,
 )
+from .names import FUNCTIONS
 from .system import available_cores
 
 if TYPE_CHECKING:
@@ -81,30 +82,20 @@ _FROM = {
         "value_and_grad",
     ),
     "eager.creation": (
-        *("arange", "eye", "full", "full_like", "linspace", "ones", "ones_like", "tril", "triu", "zeros", "zeros_like"),
+        *("arange", "eye", "full", "full_like", "linspace", "ones", "ones_like", "zeros", "zeros_like"),
     ),
-    "eager.functions": (
-        *("abs", "add", "allclose", "ceil", "clamp", "clip", "cos", "div", "eq", "equal"),
-        *("erf", "exp", "expm1", "floor", "floor_divide", "ge", "gt", "isclose", "isfinite", "isinf"),
-        *("isnan", "le", "log", "log10", "log1p", "log2", "logical_and", "logical_not", "logical_or"),
-        *("logical_xor", "lt", "masked_fill", "maximum", "minimum", "mul", "ne", "neg"),
-        *("pow", "reciprocal", "relu", "remainder", "round", "rsqrt", "sigmoid", "sign"),
-        *("sin", "sqrt", "square", "sub", "tanh", "where"),
-    ),
-    "eager.index": ("gather", "index_select", "masked_select", "nonzero", "repeat_interleave", "take"),
-    "eager.products": ("bmm", "dot", "einsum", "matmul", "mm", "outer"),
-    "eager.reductions": (
-        *("all", "amax", "amin", "any", "argmax", "argmin", "argsort", "cumsum", "log_softmax", "logsumexp", "max"),
-        *("mean", "min", "norm", "prod", "softmax", "sort", "std", "sum", "topk", "var"),
-    ),
-    "eager.shapes": (
-        *("broadcast_to", "cat", "chunk", "concat", "concatenate", "flatten", "flip", "movedim"),
-        *("one_hot", "permute", "reshape", "roll", "split", "squeeze", "stack", "swapaxes"),
-        *("transpose", "unbind", "unsqueeze"),
-    ),
+    "eager.functions": ("where",),
+    "eager.products": ("einsum",),
+    "eager.shapes": ("cat", "concat", "concatenate", "one_hot", "stack"),
     "random": ("manual_seed", "rand", "rand_like", "randint", "randn", "randn_like", "randperm"),
     "serialization": ("load", "load_checkpoint", "save", "save_checkpoint"),
     "training": ("accuracy", "evaluate_on", "fit"),
+}
+_HOME = {
+    name: module
+    for table in (_FROM, {f"eager.{part}": names for part, names in FUNCTIONS.items()})
+    for module, names in table.items()
+    for name in names
 }
 
 
@@ -112,9 +103,8 @@ def __getattr__(name: str) -> Any:
     """Names of other modules, and these, at first use: importing TVM takes a second that `dlsys.data` need not pay."""
     if name == "autodiff":  # nodes are tensors, for whoever meets them
         importlib.import_module(".eager", __name__)
-    for module, names in _FROM.items():
-        if name in names:
-            return getattr(importlib.import_module(f".{module}", __name__), name)
+    if name in _HOME:
+        return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
     if name in _MODULES:
         return importlib.import_module(f".{name}", __name__)
     if name in _DTYPES:

@@ -15,6 +15,7 @@ from ..autodiff import Node, Parameter
 from ..device import Array
 from ..errors import DlsysError, DTypeError, GraphError
 from ..graph import FLOATS, Shape
+from ..names import FUNCTIONS
 from ..ops import dtype_of, known_dtype, overwritten, shape_of
 from . import creation, functions, index, products, reductions, shapes
 from .differentiate import backward
@@ -301,28 +302,7 @@ class Operators:
         return self.dtype if dtype is None else functions.to(self, dtype)
 
 
-FUNCTIONS = {
-    functions: (
-        *("abs", "add", "allclose", "ceil", "clamp", "clip", "cos", "div", "eq", "equal"),
-        *("erf", "exp", "expm1", "floor", "floor_divide", "ge", "gt", "isclose", "isfinite", "isinf"),
-        *("isnan", "le", "log", "log10", "log1p", "log2", "logical_and", "logical_not", "logical_or"),
-        *("logical_xor", "lt", "masked_fill", "maximum", "minimum", "mul", "ne", "neg"),
-        *("pow", "reciprocal", "relu", "remainder", "round", "rsqrt", "sigmoid", "sign"),
-        *("sin", "sqrt", "square", "sub", "tanh", "to"),
-    ),
-    products: ("bmm", "dot", "matmul", "mm", "outer"),
-    index: ("gather", "index_select", "masked_select", "nonzero", "repeat_interleave", "take"),
-    reductions: (
-        *("all", "amax", "amin", "any", "argmax", "argmin", "argsort", "cumsum", "log_softmax", "logsumexp", "max"),
-        *("mean", "min", "norm", "prod", "softmax", "sort", "std", "sum", "topk", "var"),
-    ),
-    shapes: (
-        *("broadcast_to", "chunk", "expand", "flatten", "flip", "movedim", "permute", "ravel"),
-        *("repeat", "reshape", "roll", "split", "squeeze", "swapaxes", "t", "transpose", "unbind"),
-        *("unsqueeze", "view"),
-    ),
-    creation: ("tril", "triu"),
-}
+METHODS = {functions: ("to",), shapes: ("expand", "ravel", "repeat", "t", "view")}  # besides those of FUNCTIONS
 CASTS = {"float": "float32", "double": "float64", "long": "int64", "int": "int32", "bool": "bool"}
 
 
@@ -340,8 +320,8 @@ def install() -> None:
         for name, value in vars(table).items():
             if name not in ("__module__", "__doc__", "__dict__", "__weakref__", "__qualname__"):
                 setattr(Node, name, value)
-    for module, names in FUNCTIONS.items():
-        for name in names:
+    for module in (creation, functions, index, products, reductions, shapes):
+        for name in (*FUNCTIONS[module.__name__.rpartition(".")[2]], *METHODS.get(module, ())):
             setattr(Node, name, getattr(module, name))
     for name, dtype in CASTS.items():
         setattr(Node, name, _cast(name, dtype))
