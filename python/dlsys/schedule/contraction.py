@@ -24,6 +24,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import PrimFunc
 
+from . import prefetch
 from .common import calls, divisor, extent_of, is_reduction
 from .roles import CONFLICT, Roles, axes_of, index_map, roles
 from .target import Machine
@@ -113,6 +114,8 @@ def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile) -> None:
     if fused:  # before the update loses its initialisation, which is what shows it to be safe
         sch.parallel(sch.fuse(*fused) if fused[1:] else fused[0])
     sch.decompose_reduction(c, ks[0])
+    if not tile.direct and not tile.pack_a and not any(r.windows[r.a]):
+        prefetch.mark(sch, ks[-1], r.a, tile.rows if r.contiguous[r.a] == r.last(r.k) else 0)
     rows, columns = sch.get_loops(store)[-2:]
     last = max(i for i in range(len(r.extents)) if i not in r.k and r.extents[i] > 1)
     if tile.direct or last in r.m:  # C is contiguous along the rows

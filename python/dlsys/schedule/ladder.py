@@ -14,12 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
 from tvm import s_tir, te, tirx
 from tvm.target import Target
 
 from .. import compute
-from . import apply
+from . import apply, machine_code
 from .common import start
 from .target import Machine, host_target, machine_of
 from .tiles import ROWS, VECTORS
@@ -150,7 +149,7 @@ def tile_of(machine: Machine, n: int, dtype: str) -> Tile:
 
 def compiled(rung: Rung) -> Callable[..., Any]:
     """The rung's machine code: a function of TVM tensors A, B and C."""
-    return tvm.compile(rung.function, target=rung.target)["matmul"]
+    return machine_code.compiled({"matmul": rung.function}, rung.target)["matmul"]
 
 
 def _target(threads: int) -> Target:

@@ -18,6 +18,7 @@ BLOCK_BYTES = 2 * 1024 * 1024  # of A's rows between two passes over B: what sti
 RESIDENT_BYTES = 1024 * 1024  # up to here all of A stays near, and panels of B are packed one at a time
 COPY_COLUMNS = 16  # copying an element of A, from memory, costs as much as using it for so many columns of C
 TURN_COLUMNS = 64  # the same where A lies row by row of k, so that a line that is fetched holds a tile's rows only
+SHORTER = 0.5  # rows' time that a step takes besides: a shorter tile has more of them
 MORE_ROWS = 2  # of a tile beyond ROWS, that fit into the registers if that spares the copy
 DIRECT_ROWS = 4  # up to so many rows packing B costs more than it saves
 PARALLEL_FLOP = 2_000_000  # about 20 us on one core; below, a parallel region costs more than it gives
@@ -171,7 +172,7 @@ def _rows(m: int, n: int, most: int) -> int:
         return m
 
     def cost(rows: int) -> float:
-        steps = -(-m // rows) * (rows + 0.25 * (most - rows))
+        steps = -(-m // rows) * (rows + SHORTER)
         return steps + (m * COPY_COLUMNS / n if m % rows else 0)
 
     return min(range(most, most // 2, -1), key=cost)
@@ -184,7 +185,7 @@ def _rows_of_columns(m: int, n: int, copied: int, machine: Machine) -> tuple[int
     largest = most + (MORE_ROWS if machine.registers > 16 else 0)
 
     def cost(rows: int) -> float:
-        return -(-m // rows) * (rows + 0.25 * (most - rows))
+        return -(-m // rows) * (rows + SHORTER)
 
     fitting = [rows for rows in range(min(largest, m), most // 2, -1) if m % rows == 0]
     best = min(fitting, key=cost, default=0)

@@ -19,6 +19,7 @@ from tvm.target import Target
 from .. import compute, schedule
 from ..errors import TargetError
 from ..schedule import tiles
+from ..schedule.machine_code import compiled
 from ..schedule.target import resolve_target
 from ..system import available_cores
 from .kernel import ArrayType, Kernel, Lowered
@@ -135,7 +136,7 @@ def _compile(
 ) -> dict[Hashable, Kernel]:
     lowered = {key: lower(spec, target, ours) for key, spec in items}
     functions = {symbol_of(spec): lowered[key].function for key, spec in items}
-    module = tvm.compile(tvm.IRModule(functions), target=target).mod
+    module = compiled(functions, target)
     return {key: kernel_in(module, spec, target, ours, lowered[key]) for key, spec in items}
 
 

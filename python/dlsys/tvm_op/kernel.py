@@ -10,13 +10,13 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import tirx
 from tvm.runtime import Module
 from tvm.target import Target
 
 from ..device import Array, empty, to_tensor
 from ..errors import DeviceError, DTypeError, KernelArgumentError, ShapeError
+from ..schedule.machine_code import compiled
 
 Shape = tuple[int, ...]
 ArrayType = tuple[Shape, str]
@@ -159,7 +159,7 @@ class Kernel:
             raise KernelArgumentError(f"{self.name}: source is one of {', '.join(SOURCES)}, not {form!r}")
         module = self.module
         if module.kind not in ("llvm", "c"):  # loaded as machine code: made once more, for reading
-            module = tvm.compile(tvm.IRModule({self.symbol: self._lower().function}), target=self.target).mod
+            module = compiled({self.symbol: self._lower().function}, self.target)
         if form == "cuda":
             devices = [m for m in module.imports if m.kind == "cuda"]
             if not devices:

@@ -15,6 +15,7 @@ import tvm
 from tvm import tirx
 from tvm.target import Target
 
+from ..schedule.machine_code import compiled
 from ..system import available_cores
 from .build import KernelSpec, kernel_in, lower, shared, symbol_of
 from .kernel import Kernel, Lowered
@@ -68,7 +69,7 @@ def write_library(
                 made = lowered[symbol_of(spec)] = lower(spec, target, ours)
                 functions[symbol_of(spec)] = made.function
             name = f"{folder}/{number}.o"
-            tvm.compile(tvm.IRModule(functions), target=target).mod.write_to_file(name)
+            compiled(functions, target).write_to_file(name)
             return name
 
         cores = available_cores()

@@ -1,0 +1,55 @@
+"""From scheduled functions to machine code: TVM's own passes, and one of ours, which keeps accumulators on the stack.
+
+TVM takes the memory of a "local" array from a pool at run time. LLVM then holds the array in registers only where it
+can prove that nothing else touches that memory: not in a loop with a prefetch. An array on the stack becomes registers
+by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.target import Target
+
+PIPELINE = "dlsys"
+STACK_BYTES = 16 * 1024  # the largest array that is put on the stack
+_AS_IT_IS = {"disable_lower_builtin": tirx.IntImm("bool", 1)}  # TVM's: this allocation is left to LLVM
+
+
+def compiled(functions: Mapping[str, tirx.PrimFunc], target: Target) -> tvm.runtime.Module:
+    """A module of the functions' machine code."""
+    return tvm.compile(tvm.IRModule(dict(functions)), target=target, tir_pipeline=PIPELINE).mod
+
+
+def _on_stack(allocation: tirx.AllocBuffer) -> tirx.AllocBuffer:
+    buffer = allocation.buffer
+    if buffer.scope() != "local" or not all(isinstance(extent, tirx.IntImm) for extent in buffer.shape):
+        return allocation
+    bits = tvm.DataType(str(buffer.dtype)).bits
+    for extent in buffer.shape:
+        bits *= int(extent)
+    if bits > 8 * STACK_BYTES:
+        return allocation
+    return tirx.AllocBuffer(buffer, {**dict(allocation.annotations or {}), **_AS_IT_IS})
+
+
+@tvm.transform.module_pass(opt_level=0, name="dlsys.LocalArraysOnStack")
+def _local_arrays_on_stack(module: tvm.IRModule, _: Any) -> tvm.IRModule:
+    functions = {
+        name: function.with_body(tvm_ffi.structural_map(function.body, (tirx.AllocBuffer, _on_stack)))
+        for name, function in module.functions.items()
+    }
+    return tvm.IRModule(functions, attrs=module.attrs)
+
+
+def _pipeline() -> tuple[Any, Any, Any]:
+    """TVM's passes for functions that were scheduled, with ours before the host's allocations are lowered."""
+    passes, host, device = tirx.get_tir_pipeline("s_tir")
+    return passes, lambda: tvm.transform.Sequential([_local_arrays_on_stack, host()]), device
+
+
+tirx.register_tir_pipeline(PIPELINE, _pipeline)
