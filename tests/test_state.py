@@ -226,3 +226,13 @@ def test_updates_that_follow_each_other() -> None:
     plain = ad.assign(a, a * 3.0)
     assert "assigned twice" in error_of(GraphError, ad.Executor([added, plain]).run, {})
     assert "must be a Parameter" in error_of(GraphError, ad.advance_op, a * 1.0, lambda v: v)
+
+
+def test_the_memory_report_names_values_made_of_state_that_has_changed() -> None:
+    """A node made of state alone has a value by itself, which is gone after a step: its name has to do."""
+    p, x = parameter(np.ones((2, 3))), ad.Variable("x")
+    loss = ad.sum_op(x * p)
+    executor = ad.Executor([loss, optim.Adam([p], lr=0.1).minimize(loss)])
+    for _ in range(2):
+        executor.run({x: np.ones((2, 3), "float32")})
+    assert "lower bound" in executor.memory_report()

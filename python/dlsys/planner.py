@@ -95,7 +95,7 @@ class MemoryPlan:
     def __str__(self) -> str:
         rows = [("offset", "bytes", "steps", "values")]
         for buffer in sorted(self.buffers, key=lambda b: (b.offset, b.first)):
-            names = ", ".join(f"{value.id}" for value in buffer.values)
+            names = ", ".join(str(getattr(value.id, "name", value.id)) for value in buffer.values)
             rows.append((str(buffer.offset), str(buffer.nbytes), f"{buffer.first}-{buffer.last}", names))
         widths = [max(len(row[column]) for row in rows) for column in range(3)]
         lines = [

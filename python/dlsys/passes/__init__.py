@@ -18,6 +18,7 @@ from .shapes import hold_shapes
 from .simplify import simplify
 from .slices import join_slices
 from .sums import join_sums
+from .taps import cut_taps
 
 __all__ = [
     "NAMES",
@@ -42,6 +43,7 @@ PASSES: dict[str, Pass] = {
     "shapes": hold_shapes,
     "fold": fold,
     "simplify": simplify,
+    "taps": cut_taps,
     "slices": join_slices,
     "sums": join_sums,
     "joins": share_joins,

@@ -20,11 +20,13 @@ of B stays in L1/L2 while a block of A's rows passes.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import PrimFunc
 
-from . import prefetch
+from . import borders, prefetch
 from .common import calls, divisor, extent_of, is_reduction
 from .roles import CONFLICT, Roles, axes_of, index_map, roles
 from .target import Machine
@@ -49,8 +51,29 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     c = reductions[0]
     dtype = str(sch.get(c).writes[0].source.dtype)
     computed = [any(_feeds(sch, block, c, read) for block in sch.get_producers(c)) for read in (0, 1)]
-    _tile(sch, c, *choose(found, machine, dtype, computed))
+    images = _images(sch, c, found)
+    _tile(sch, c, *choose(found, machine, dtype, computed, images.borders), images)
     return sch
+
+
+@dataclass(frozen=True)
+class Images:
+    """What a convolution reads through windows: its borders, whether nothing else in it is zero, and whether it is made
+    from what is given to the function as it is."""
+
+    borders: list[borders.Border]
+    whole: bool
+    given: bool
+
+
+def _images(sch: s_tir.Schedule, c: SBlockRV, r: Roles) -> Images:
+    """The images of a contraction; without borders where it has none."""
+    for read in (0, 1):
+        for block in sch.get_producers(c) if r.windows[read] else ():
+            if _feeds(sch, block, c, read):
+                found, whole = borders.borders(sch.get(c), read, sch.get(block))
+                return Images(found, whole, not sch.get_producers(block))
+    return Images([], False, False)
 
 
 def _downstream(sch: s_tir.Schedule, block: SBlockRV) -> list[SBlockRV]:
@@ -74,11 +97,14 @@ def _producer(sch: s_tir.Schedule, block: SBlockRV, read: int) -> SBlockRV:
     return next(p for p in sch.get_producers(block) if sch.get(p).writes[0].source.same_as(buffer))
 
 
-def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile) -> None:
+def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile, images: Images) -> None:
+    skips = borders.skipped(images.borders, r, tile.rows) if tile.direct else []
+    r = borders.ordered(r, skips)
+    staged = not (images.whole and images.given and len(skips) == len(images.borders))
     a_read = sch.reindex(c, ("read", r.a))
     b_read = sch.reindex(c, ("read", 1 - r.a))
     store = sch.reindex(c, ("write", 0))
-    stages = _inline_others(sch, c, r, tile, (a_read, b_read, store))
+    stages = _inline_others(sch, r, tile, (a_read, b_read, store), staged)
     a, b = _as_product(sch, c, r, tile, a_read, b_read, store)
 
     *batch, m, n, k = sch.get_loops(c)
@@ -116,6 +142,7 @@ def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile) -> None:
     sch.decompose_reduction(c, ks[0])
     if not tile.direct and not tile.pack_a and not any(r.windows[r.a]):
         prefetch.mark(sch, ks[-1], r.a, tile.rows if r.contiguous[r.a] == r.last(r.k) else 0)
+    borders.mark(sch, skips, r, dict(zip(r.k, ks, strict=False)))
     rows, columns = sch.get_loops(store)[-2:]
     last = max(i for i in range(len(r.extents)) if i not in r.k and r.extents[i] > 1)
     if tile.direct or last in r.m:  # C is contiguous along the rows
@@ -127,7 +154,7 @@ def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile) -> None:
 
 
 def _inline_others(
-    sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile, own: tuple[SBlockRV, SBlockRV, SBlockRV]
+    sch: s_tir.Schedule, r: Roles, tile: Tile, own: tuple[SBlockRV, SBlockRV, SBlockRV], staged: bool
 ) -> list[SBlockRV]:
     """Inlines what comes before the contraction and after it; returns the stages that are left: what a windowed
     operand is read from, as padded images, so that reading it need not ask for bounds."""
@@ -139,7 +166,7 @@ def _inline_others(
         if is_reduction(sch, block) or sch.get(block).name_hint in names:
             continue
         reader = a_read if tile.direct else b_read
-        if (tile.direct or (r.batch and tile.panels)) and _feeds(sch, block, reader, 0):
+        if ((tile.direct and staged) or (r.batch and tile.panels)) and _feeds(sch, block, reader, 0):
             stages.append(block)
         else:
             sch.compute_inline(block)
@@ -256,9 +283,11 @@ def _pack_b(sch: s_tir.Schedule, b: SBlockRV, tile: Tile, at: LoopRV | None, r: 
     width = group(r, columns)
     n1, lanes = sch.split(n1, [None, width])
     ks = sch.split(k, [r.extents[axis] for axis in r.k]) if len(r.k) > 1 else [k]  # needs no division
+    ks = [loop for _, loop in sorted(zip(r.k, ks, strict=False), key=lambda pair: pair[0])]
     if width >= 4:
         sch.reorder(n1, *ks, lanes)
     else:
+        sch.reorder(*ks, n1)
         sch.unroll(n1)
     if width > 1:
         sch.vectorize(lanes)

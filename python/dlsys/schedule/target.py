@@ -22,6 +22,7 @@ _VECTORS = (  # LLVM feature, bits of a vector register, number of them; the fir
     ("neon", 128, 32),
 )
 _BASELINE = (128, 16)  # SSE2, which every x86-64 has
+_HALVES = ("znver4",)  # CPUs that take a vector of 512 bits in two halves
 _WARP_BITS = 32 * 32  # a warp of float32
 
 
@@ -33,6 +34,7 @@ class Machine:
     vector_bits: int
     registers: int  # vector registers
     threads: int
+    fma: float = 0.5  # cycles of a multiply-add of vectors
 
     def lanes(self, dtype: Any) -> int:
         """Elements of `dtype` in a vector register."""
@@ -114,4 +116,5 @@ def machine_of(target: Target) -> Machine:
         return Machine("cuda", _WARP_BITS, 255, 1)
     features = _features(str(target))
     bits, registers = next((tuple(rest) for name, *rest in _VECTORS if name in features), _BASELINE)
-    return Machine("llvm", bits, registers, _threads(target))
+    halves = bits == 512 and str(target.attrs.get("mcpu")) in _HALVES
+    return Machine("llvm", bits, registers, _threads(target), 1.0 if halves else 0.5)

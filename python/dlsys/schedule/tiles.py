@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import tvm
 
+from .borders import Border, share
 from .roles import Roles, over_windows, turned
 from .target import Machine
 
@@ -24,7 +25,6 @@ DIRECT_ROWS = 4  # up to so many rows packing B costs more than it saves
 PARALLEL_FLOP = 2_000_000  # about 20 us on one core; below, a parallel region costs more than it gives
 
 # Where the time of a step of k goes, in cycles; measured on Zen 5, with AVX-512 and with AVX2.
-FMA = 0.5  # a multiply-add of vectors
 LOAD = 0.6  # loading a vector, or an element into all lanes
 LATENCY = 4.0  # of an addition, which a tile's accumulators wait for
 STREAM = 32  # bytes a cycle from L2, where a panel lies
@@ -50,9 +50,12 @@ class Tile:
     direct: bool  # A are windows, read where they lie, and C's last axis is among A's
 
 
-def choose(r: Roles, machine: Machine, dtype: str, computed: Sequence[bool]) -> tuple[Roles, Tile]:
+def choose(
+    r: Roles, machine: Machine, dtype: str, computed: Sequence[bool], borders: Sequence[Border] = ()
+) -> tuple[Roles, Tile]:
     """Roles, tile sizes and packing by shape, vector width and number of registers. `computed` tells which
-    reads are of a value that is made on the way, and so has to be stored somewhere before it is read again."""
+    reads are of a value that is made on the way, and so has to be stored somewhere before it is read again; `borders`
+    are those of a convolution's images."""
     lanes = machine.lanes(dtype)
     if any(r.panels):
         return r, _packed(r, machine, dtype, computed)
@@ -60,8 +63,8 @@ def choose(r: Roles, machine: Machine, dtype: str, computed: Sequence[bool]) -> 
         r = turned(r, lanes)
         return r, _packed(r, machine, dtype, computed)
     packed, windows = _packed(r, machine, dtype, computed), over_windows(r)
-    direct = _direct(windows, machine, dtype)
-    if direct is None or _direct_cost(windows, direct, machine) > _packed_cost(r, packed, machine):
+    direct = _direct(windows, machine, dtype, borders)
+    if direct is None or _direct_cost(windows, direct, machine, borders) > _packed_cost(r, packed, machine):
         return r, packed
     return windows, direct
 
@@ -108,7 +111,7 @@ def _packed(r: Roles, machine: Machine, dtype: str, computed: Sequence[bool]) ->
     )
 
 
-def _direct(r: Roles, machine: Machine, dtype: str) -> Tile | None:
+def _direct(r: Roles, machine: Machine, dtype: str, borders: Sequence[Border]) -> Tile | None:
     """The cheapest tile whose rows are read from images where they lie: at addresses that differ by constants."""
     lanes, tiles = machine.lanes(dtype), []
     parallel, by_batch = _is_parallel(r, machine), _by_batch(r, machine)
@@ -120,7 +123,7 @@ def _direct(r: Roles, machine: Machine, dtype: str) -> Tile | None:
             tiles.append(
                 Tile(rows, columns, columns, lanes, block, False, False, True, parallel, by_batch, direct=True)
             )
-    return min(tiles, key=lambda tile: (round(_direct_cost(r, tile, machine)), -tile.rows), default=None)
+    return min(tiles, key=lambda tile: (round(_direct_cost(r, tile, machine, borders)), -tile.rows), default=None)
 
 
 def _boxes(extents: Iterable[int]) -> set[int]:
@@ -136,13 +139,13 @@ def _step(tile: Tile, machine: Machine) -> float:
     """Cycles of a step of k in one tile."""
     rows, vectors = tile.rows, tile.columns // tile.lanes
     streamed = vectors * machine.vector_bits / 8 / STREAM
-    bounds = (rows * vectors * FMA, (rows + vectors) * LOAD, streamed, LATENCY)
+    bounds = (rows * vectors * machine.fma, (rows + vectors) * LOAD, streamed, LATENCY)
     return max(bounds) + OVERHEAD
 
 
-def _direct_cost(r: Roles, tile: Tile, machine: Machine) -> float:
+def _direct_cost(r: Roles, tile: Tile, machine: Machine, borders: Sequence[Border]) -> float:
     m, columns = r.size(r.m), -(-r.size(r.n) // tile.columns) * tile.columns
-    step = _step(tile, machine) / (tile.rows * tile.columns)
+    step = _step(tile, machine) * share(borders, r, tile.rows) / (tile.rows * tile.columns)
     return m * columns * (step + TURN / r.size(r.k))
 
 

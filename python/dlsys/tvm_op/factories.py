@@ -113,7 +113,9 @@ def make_conv2d(
     padding: int | tuple[int, int] = 0,
 ) -> Kernel:
     """The cross-correlation of images X, NCHW, with filters F, OIHW -> out, of shape
-    (N, O, (H + 2 * padding - FH) // stride + 1, (W + 2 * padding - FW) // stride + 1)."""
+    (N, O, (H + 2 * padding - FH) // stride + 1, (W + 2 * padding - FW) // stride + 1).
+
+    Products with padding may be left out: an infinity or NaN in F need not reach results at the images' borders."""
     x, f = _shape(shapeX), _shape(shapeF)
     strides, pads = _pair(func_name, "stride", stride, 1), _pair(func_name, "padding", padding, 0)
     if len(x) != 4 or len(f) != 4 or x[1] != f[1]:

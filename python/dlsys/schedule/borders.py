@@ -1,0 +1,195 @@
+"""Taps of a convolution that meet only the zeros around the images are left out of its loops.
+
+Of 3 x 3 filters over images of 14 x 14 a tenth of the products are with zeros, over 2 x 2 more than half. Where a tile
+lies in one row of the result, the loop over a filter's rows runs over those that meet the image. Where it is a whole
+row, the loop over a filter's columns is unrolled, and each is multiplied into those of the tile's rows that it meets.
+With both the images are read where they lie; else they are still set into zeros before.
+
+An infinity or NaN in a filter is then not multiplied with such a zero, as in PyTorch for most shapes.
+
+A schedule marks the two loops (`mark`); `insert` gives them their bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tvm_ffi
+from tvm import ir, s_tir, sym, tirx
+from tvm.s_tir.schedule import LoopRV
+
+from .roles import Roles
+
+MARK = "borders"
+CHANNELS = 16  # with fewer, the loop over them is too short to stand inside those over taps
+
+
+@dataclass(frozen=True)
+class Border:
+    """Where windows meet images: start <= scale * position + step * tap < stop."""
+
+    position: int  # an axis of the contraction, as is `tap`
+    tap: int
+    scale: int
+    step: int
+    start: int
+    stop: int
+
+    def meets(self, position: int, tap: int) -> bool:
+        """Whether a tap of the window at a position lies within the image."""
+        return self.start <= self.scale * position + self.step * tap < self.stop
+
+
+def borders(block: s_tir.SBlock, read: int, padded: s_tir.SBlock) -> tuple[list[Border], bool]:
+    """The borders of images that `padded` sets into zeros and a contraction reads through windows, as factor `read`;
+    and whether nothing else in `padded` is zero."""
+    value = padded.body.value
+    if not (isinstance(value, ir.Call) and value.op.name.endswith("if_then_else") and _is_zero(value.args[2])):
+        return [], False
+    product = block.body.value.b
+    load = (product.a, product.b)[read]
+    variables = [v.var for v in block.iter_vars]
+    summed = [v.iter_type == tirx.IterVar.CommReduce for v in block.iter_vars]
+    found, whole = [], True
+    for index, own in zip(load.indices, padded.iter_vars, strict=True):
+        inside = _inside(value.args[0], own)
+        bounded = len(inside) < int(own.dom.extent)
+        terms = sym.detect_linear_equation(index, variables)
+        if not inside or len(terms) != len(variables) + 1 or not all(isinstance(t, tirx.IntImm) for t in terms):
+            whole = whole and not bounded
+            continue
+        *factors, first = map(int, terms)
+        used = sorted((i for i, factor in enumerate(factors) if factor), key=lambda i: summed[i])
+        if len(used) != 2 or [summed[i] for i in used] != [False, True] or factors[used[0]] < 0:
+            whole = whole and not bounded
+            continue
+        start, stop = inside[0] - first, inside[-1] + 1 - first
+        whole = whole and len(inside) == stop - start
+        found.append(Border(used[0], used[1], factors[used[0]], factors[used[1]], start, stop))
+    return found, whole
+
+
+def skipped(found: Sequence[Border], r: Roles, rows: int) -> list[Border]:
+    """Those of the borders that tiles of so many rows leave out."""
+    across, width = r.m[-1], r.extents[r.m[-1]]
+    channels = max((r.extents[i] for i in r.k if all(i != border.tap for border in found)), default=1)
+    in_row = [border for border in found if border.position in r.m[-2:-1] and width % rows == 0]
+    return [*in_row, *(b for b in found if b.position == across and rows == width and channels >= CHANNELS)]
+
+
+def ordered(r: Roles, skips: Sequence[Border]) -> Roles:
+    """With the loops over taps outside of those over channels, where the former are unrolled."""
+    if all(border.position != r.m[-1] for border in skips):
+        return r
+    taps = [border.tap for border in skips]
+    return replace(r, k=(*taps, *(i for i in r.k if i not in taps)))
+
+
+def share(found: Sequence[Border], r: Roles, rows: int) -> float:
+    """The part of all products that tiles of so many rows do not leave out."""
+    part = 1.0
+    for border in skipped(found, r, rows):
+        positions, taps = range(r.extents[border.position]), range(r.extents[border.tap])
+        part *= sum(border.meets(p, t) for p in positions for t in taps) / (len(positions) * len(taps))
+    return part
+
+
+def mark(sch: s_tir.Schedule, skips: Sequence[Border], r: Roles, taps: Mapping[int, LoopRV]) -> None:
+    """Has the loops over taps, given by their axes, leave out the borders."""
+    for border in skips:
+        numbers = [border.scale, border.step, border.start, border.stop]
+        if border.position != r.m[-1]:
+            numbers += [r.extents[r.m[-1]], r.extents[border.position]]
+        sch.annotate(taps[border.tap], MARK, numbers)
+
+
+def insert(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function with bounds in the loops that were marked."""
+    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, _bounded)))
+
+
+def _bounded(loop: tirx.For) -> tirx.Stmt:
+    if MARK not in loop.annotations:
+        return loop
+    scale, step, start, stop, *rows = map(int, loop.annotations[MARK])
+    if not rows:
+        return _by_tap(loop, scale, step, start, stop)
+    width, height = rows
+    row = tirx.floormod(tirx.floordiv(_first_row(loop.body), width), height)
+    if step < 0:  # filters turned by half a turn
+        start, stop, step = 1 - stop, 1 - start, -step
+        scale = -scale
+    first = tirx.max(tirx.floordiv(start - scale * row + step - 1, step), 0)
+    last = tirx.min(tirx.floordiv(stop - scale * row + step - 1, step), loop.extent)
+    return tirx.For(loop.loop_var, first, tirx.max(last - first, 0), loop.kind, loop.body)
+
+
+def _by_tap(loop: tirx.For, scale: int, step: int, start: int, stop: int) -> tirx.Stmt:
+    """The loop unrolled, its steps without the rows of the tile whose windows lie beyond the image there."""
+    copies = []
+    for tap in range(int(loop.extent)):
+        first, last = -((step * tap - start) // scale), -((step * tap - stop) // scale)
+        body = _over_rows(loop.body, first, last)
+        copies += [] if body is None else [_renamed(body, {loop.loop_var: tirx.IntImm("int32", tap), **_anew(body)})]
+    return tirx.SeqStmt(copies) if len(copies) > 1 else copies[0] if copies else tirx.Evaluate(0)
+
+
+def _over_rows(body: tirx.Stmt, first: int, last: int) -> tirx.Stmt | None:
+    """A nest of loops with the one over a tile's rows, the first that is unrolled, from `first` to before `last`."""
+    if body.kind != tirx.ForKind.UNROLLED:
+        inner = _over_rows(body.body, first, last)
+        if inner is None:
+            return None
+        return tirx.For(body.loop_var, body.min, body.extent, body.kind, inner, annotations=body.annotations)
+    first, last = max(first, 0), min(last, int(body.extent))
+    if first >= last:
+        return None
+    return tirx.For(body.loop_var, first, last - first, body.kind, body.body, annotations=body.annotations)
+
+
+def _anew(nest: tirx.Stmt) -> dict[Any, Any]:
+    """A new name for each variable that a nest of loops defines: TVM takes those of two copies for one."""
+    names: dict[Any, Any] = {}
+    while not isinstance(nest, s_tir.SBlockRealize):
+        names[nest.loop_var] = tirx.Var(nest.loop_var.name, nest.loop_var.ty)
+        nest = nest.body
+    return {**names, **{v.var: tirx.Var(v.var.name, v.var.ty) for v in nest.block.iter_vars}}
+
+
+def _first_row(nest: tirx.Stmt) -> Any:
+    """The index, among the rows of the product, of a tile's first."""
+    zero: dict[Any, Any] = {}
+    while not isinstance(nest, s_tir.SBlockRealize):
+        if isinstance(nest, tirx.SeqStmt):  # by taps: their tiles are the same
+            nest = nest.seq[0]
+        if nest.kind == tirx.ForKind.UNROLLED:
+            zero[nest.loop_var] = tirx.IntImm("int32", 0)
+        nest = nest.body
+    return _renamed(nest.iter_values[-3], zero)  # (batch..., m, n, k)
+
+
+def _inside(condition: Any, iterator: tirx.IterVar) -> list[int]:
+    """The values of an iterator for which a conjunction may hold, as far as its terms in that variable alone tell."""
+    parts, own = [condition], []
+    while parts:
+        part = parts.pop()
+        if isinstance(part, tirx.And):
+            parts += [part.a, part.b]
+        elif [v.same_as(iterator.var) for v in tirx.analysis.undefined_vars(part)] == [True]:
+            own.append(part)
+    analyzer = sym.Analyzer()
+
+    def holds(part: Any, value: int) -> bool:
+        return bool(analyzer.simplify(_renamed(part, {iterator.var: tirx.IntImm("int32", value)})))
+
+    return [value for value in range(int(iterator.dom.extent)) if all(holds(part, value) for part in own)]
+
+
+def _is_zero(value: Any) -> bool:
+    return isinstance(value, (tirx.IntImm, tirx.FloatImm)) and float(value.value) == 0
+
+
+def _renamed(value: Any, names: Mapping[Any, Any]) -> Any:
+    return tvm_ffi.structural_map(value, (ir.Var, lambda v: names.get(v, v)))

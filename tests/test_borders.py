@@ -1,0 +1,104 @@
+"""Convolutions whose loops leave out the taps that meet only the zeros around the images."""
+
+from __future__ import annotations
+
+import re
+
+import dlsys
+import numpy as np
+from dlsys import autodiff as ad
+from dlsys import compute, schedule, tvm_op
+from dlsys.schedule.target import resolve_target
+from tvm import te
+
+SKYLAKE = {"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 1}
+
+
+def _reference(x: np.ndarray, f: np.ndarray, stride: tuple[int, int], padding: tuple[int, int]) -> np.ndarray:
+    x = np.pad(x, ((0, 0), (0, 0), *((p, p) for p in padding)))
+    windows = np.lib.stride_tricks.sliding_window_view(x, f.shape[2:], (2, 3))[:, :, :: stride[0], :: stride[1]]
+    return np.einsum("ncyzij,ocij->noyz", windows, f, optimize=True)
+
+
+def test_convolutions_of_any_border_equal_numpy():
+    random = np.random.default_rng(0)
+    before = dlsys.get_num_threads()
+    skipped = 0
+    try:
+        for number in range(16):
+            dlsys.set_num_threads(1 + number % 2)
+            size, taps = random.integers(1, 15, 2), random.integers(1, 5, 2)
+            least = np.maximum(0, -(-(taps - size) // 2))  # for filters to fit into the images
+            padding = tuple(int(v) for v in random.integers(least, taps + 1))
+            stride = tuple(int(v) for v in random.integers(1, 3, 2))
+            dtype = "float64" if number % 4 == 3 else "float32"
+            x = random.standard_normal((2, int(random.choice([3, 16, 20])), *size)).astype(dtype)
+            f = random.standard_normal((int(random.choice([7, 16, 40])), x.shape[1], *taps)).astype(dtype)
+            want = _reference(x, f, stride, padding)
+            kernel = tvm_op.make_conv2d(
+                x.shape, f.shape, "llvm", "llvm", "conv", dtype, stride=stride, padding=padding
+            )
+            out = np.full(want.shape, np.nan, dtype)
+            kernel(x, f, out)
+            np.testing.assert_allclose(
+                out, want, rtol=0, atol=np.abs(want).max() * (2e-6 if dtype == "float32" else 1e-14)
+            )
+            skipped += len(_bounds(kernel.script())) > 0
+    finally:
+        dlsys.set_num_threads(before)
+    assert skipped >= 4  # of the draws, those whose loops have bounds
+
+
+def _bounds(script: str) -> list[str]:
+    """The loops whose bounds depend on where the tile lies."""
+    return re.findall(r"for \w+ in range\(T\.max.*", script)
+
+
+def _conv(x: tuple[int, ...], f: tuple[int, ...], **how) -> str:
+    """The scheduled loops of a convolution on a machine with AVX-512."""
+    images, filters = compute.placeholder(x, "float32", "x"), compute.placeholder(f, "float32", "f")
+    function = te.create_prim_func([images, filters, compute.conv2d(images, filters, **how)])
+    return schedule.apply(function, resolve_target(SKYLAKE))[0].script()
+
+
+def test_images_are_read_where_they_lie_when_all_borders_are_left_out():
+    script = _conv((4, 32, 14, 14), (32, 32, 3, 3), padding=(1, 1))
+    assert len(_bounds(script)) == 1, script  # rows of the filter
+    assert re.findall(r"T\.unroll\((\d+(?:, \d+)?)\):\n\s+for \w+ in T\.unroll", script).count("1, 14") == 1
+    assert "padded" not in script
+
+
+def test_images_are_staged_where_a_border_stays():
+    wide = _conv((4, 32, 14, 56), (32, 32, 3, 3), padding=(1, 1))  # tiles shorter than a row
+    assert len(_bounds(wide)) == 1 and "padded" in wide
+    thin = _conv((4, 3, 14, 14), (32, 3, 3, 3), padding=(1, 1))  # too few channels to unroll columns
+    assert "padded" in thin
+
+
+def test_what_is_computed_on_the_way_is_computed_once():
+    x, f = ad.Variable("x"), ad.Variable("f")
+    y = ad.conv2d_op(ad.relu_op(x), f, padding=1)
+    executor = ad.Executor([y])
+    random = np.random.default_rng(1)
+    a = random.standard_normal((2, 16, 6, 6)).astype(np.float32)
+    b = random.standard_normal((16, 16, 3, 3)).astype(np.float32)
+    (found,) = executor.run({x: a, f: b}, convert_to_numpy_ret_vals=True)
+    np.testing.assert_allclose(found, _reference(np.maximum(a, 0), b, (1, 1), (1, 1)), atol=1e-4)
+
+
+def test_gradients_over_borders_equal_the_numpy_rules():
+    x, f, g = ad.Variable("x"), ad.Variable("f"), ad.Variable("g")
+    random = np.random.default_rng(2)
+    for size, taps in (((6, 6), (3, 3)), ((2, 2), (3, 3)), ((1, 4), (3, 3)), ((5, 7), (5, 3))):
+        padding = tuple(t // 2 for t in taps)
+        values = {
+            x: random.standard_normal((3, 16, *size)).astype(np.float32),
+            f: random.standard_normal((24, 16, *taps)).astype(np.float32),
+            g: random.standard_normal((3, 24, *size)).astype(np.float32),
+        }
+        y = ad.conv2d_op(x, f, padding=padding)
+        outputs = [y, *ad.gradients(y * g, [x, f])]
+        ours = ad.Executor(outputs).run(values, convert_to_numpy_ret_vals=True)
+        plain = ad.Executor(outputs, ctx=dlsys.numpy()).run(values, convert_to_numpy_ret_vals=True)
+        for a, b in zip(ours, plain, strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=2e-6 * np.abs(b).max())
