@@ -217,8 +217,8 @@ def conv2d_input_gradient(
     groups: int = 1,
 ) -> te.Tensor:
     """The gradient of `conv2d` with respect to its images, of `shape`: the output's gradient, set apart by
-    the stride and padded, against the filters turned by half a turn; with h = (fy - 1) * d, w = (fz - 1) * d',
-    out[n, c, y, z] = sum_{o, i, j} spread(grad)[n, o, y + h - i * d, z + w - j * d'] * f[o, c, i, j]."""
+    the stride and padded, against the filters turned by half a turn,
+    out[n, c, y, z] = sum_{o, i, j} spread(grad)[n, o, y + i * d, z + j * d'] * f[o, c, fy - 1 - i, fz - 1 - j]."""
     (batch, filters, gy, gz), (_, channels, fy, fz), (dy, dz) = shape_of(grad), shape_of(f), dilation
     if 0 in (filters, batch, gy, gz):
         return full(shape, 0.0, str(grad.dtype))
@@ -232,7 +232,8 @@ def conv2d_input_gradient(
 
     def at(n: Any, *index: Any) -> tirx.PrimExpr:
         *g, c, y, z = index
-        return te.sum(spread(n, *g, o, y + h - i * dy, z + w - j * dz) * own(*g, o, c, i, j), axis=[o, i, j])
+        turned = own(*g, o, c, fy - 1 - i, fz - 1 - j)
+        return te.sum(spread(n, *g, o, y + i * dy, z + j * dz) * turned, axis=[o, i, j])
 
     within = (batch, *([groups] if groups > 1 else []), channels, *shape[2:])
     return _ungrouped(te.compute(within, at, name="conv2d_input_gradient"), 1, groups)
@@ -242,7 +243,8 @@ def _input_gradient_by_phases(f: te.Tensor, grad: te.Tensor, shape: Shape, strid
     """`conv2d_input_gradient` for strides that divide the images, without the zeros between the gradients.
 
     Row y = Y s + a, of phase a, meets the filters' rows i = e + s i' only, with e = (a + p) mod s: a convolution for
-    each phase, in which the gradient's row Y + q - i' counts, q = (a + p) div s.
+    each phase, in which the gradient's row Y + q - i' counts, q = (a + p) div s. The taps are laid out in the order of
+    those rows, i' backwards.
     """
     (batch, filters, gy, gz), (_, channels, fy, fz), (sy, sz), (py, pz) = shape_of(grad), shape_of(f), stride, padding
     ty, tz = -(-fy // sy), -(-fz // sz)  # taps of a phase
@@ -257,7 +259,7 @@ def _input_gradient_by_phases(f: te.Tensor, grad: te.Tensor, shape: Shape, strid
         return tirx.Select(over, phase + e - step, phase + e), tirx.Select(over, q + 1, q)
 
     def tap(a: Any, b: Any, o: Any, c: Any, i: Any, j: Any) -> tirx.PrimExpr:
-        y, z = split(a, py, sy)[0] + i * sy, split(b, pz, sz)[0] + j * sz
+        y, z = split(a, py, sy)[0] + (ty - 1 - i) * sy, split(b, pz, sz)[0] + (tz - 1 - j) * sz
         return tirx.if_then_else(tirx.all(y < fy, z < fz), f(o, c, y, z), zero)
 
     def lie(n: Any, a: Any, b: Any, o: Any, y: Any, z: Any) -> tirx.PrimExpr:
@@ -270,7 +272,7 @@ def _input_gradient_by_phases(f: te.Tensor, grad: te.Tensor, shape: Shape, strid
     o, i, j = _axes(o=filters, i=ty, j=tz)
 
     def at(n: Any, a: Any, b: Any, c: Any, y: Any, z: Any) -> tirx.PrimExpr:
-        return te.sum(laid(n, a, b, o, y + ty - 1 - i, z + tz - 1 - j) * taps(a, b, o, c, i, j), axis=[o, i, j])
+        return te.sum(laid(n, a, b, o, y + i, z + j) * taps(a, b, o, c, i, j), axis=[o, i, j])
 
     phases = te.compute((batch, sy, sz, channels, rows, columns), at, name="conv2d_input_gradient")
 

@@ -23,6 +23,7 @@ from tvm.s_tir.schedule import LoopRV
 from .roles import Roles
 
 MARK = "borders"
+INSIDE = "borders.inside"  # a nest of loops that reads no zeros around images
 CHANNELS = 16  # with fewer, the loop over them is too short to stand inside those over taps
 
 
@@ -46,33 +47,48 @@ def borders(block: s_tir.SBlock, read: int, padded: s_tir.SBlock) -> tuple[list[
     """The borders of images that `padded` sets into zeros and a contraction reads through windows, as factor `read`;
     and whether nothing else in `padded` is zero."""
     value = padded.body.value
-    if not (isinstance(value, ir.Call) and value.op.name.endswith("if_then_else") and _is_zero(value.args[2])):
+    if not (isinstance(value, ir.Call) and _is_set_into_zeros(value)):
         return [], False
     product = block.body.value.b
     load = (product.a, product.b)[read]
     variables = [v.var for v in block.iter_vars]
     summed = [v.iter_type == tirx.IterVar.CommReduce for v in block.iter_vars]
-    found, whole = [], True
-    for index, own in zip(load.indices, padded.iter_vars, strict=True):
-        inside = _inside(value.args[0], own)
-        bounded = len(inside) < int(own.dom.extent)
+    parts = _conjuncts(value.args[0])
+    own = [v.var for v in padded.iter_vars]
+    whole = all(sum(_reads(part, v) for v in own) == 1 for part in parts)
+    found = []
+    for index, iterator in zip(load.indices, padded.iter_vars, strict=True):
+        inside = _inside([part for part in parts if _reads(part, iterator.var)], iterator)
+        if len(inside) == int(iterator.dom.extent):
+            continue
         terms = sym.detect_linear_equation(index, variables)
-        if not inside or len(terms) != len(variables) + 1 or not all(isinstance(t, tirx.IntImm) for t in terms):
-            whole = whole and not bounded
-            continue
-        *factors, first = map(int, terms)
-        used = sorted((i for i, factor in enumerate(factors) if factor), key=lambda i: summed[i])
-        if len(used) != 2 or [summed[i] for i in used] != [False, True] or factors[used[0]] < 0:
-            whole = whole and not bounded
-            continue
-        start, stop = inside[0] - first, inside[-1] + 1 - first
-        whole = whole and len(inside) == stop - start
-        found.append(Border(used[0], used[1], factors[used[0]], factors[used[1]], start, stop))
+        border = _border(inside, terms, summed)
+        if border is None:
+            whole = False
+        else:
+            found.append(border)
+            whole = whole and len(inside) == border.stop - border.start
     return found, whole
 
 
+def _border(inside: Sequence[int], terms: Sequence[Any], summed: Sequence[bool]) -> Border | None:
+    """The border of windows at an index that is the sum of `terms`, a factor for each axis and a constant; None where
+    that is not a position and a tap."""
+    if not inside or len(terms) != len(summed) + 1 or not all(isinstance(term, tirx.IntImm) for term in terms):
+        return None
+    *factors, first = map(int, terms)
+    used = sorted((i for i, factor in enumerate(factors) if factor), key=lambda i: summed[i])
+    if [summed[i] for i in used] != [False, True] or min(factors[i] for i in used) < 0:
+        return None
+    position, tap = used
+    return Border(position, tap, factors[position], factors[tap], inside[0] - first, inside[-1] + 1 - first)
+
+
 def skipped(found: Sequence[Border], r: Roles, rows: int) -> list[Border]:
-    """Those of the borders that tiles of so many rows leave out."""
+    """Those of the borders that tiles of so many rows leave out. None where rows of the product are more than positions
+    of windows: in a filter's gradient, whose positions are its taps."""
+    if any(r.extents[i] > 1 and not any(i in window for window in r.windows[r.a]) for i in r.m):
+        return []
     across, width = r.m[-1], r.extents[r.m[-1]]
     channels = max((r.extents[i] for i in r.k if all(i != border.tap for border in found)), default=1)
     in_row = [border for border in found if border.position in r.m[-2:-1] and width % rows == 0]
@@ -96,8 +112,12 @@ def share(found: Sequence[Border], r: Roles, rows: int) -> float:
     return part
 
 
-def mark(sch: s_tir.Schedule, skips: Sequence[Border], r: Roles, taps: Mapping[int, LoopRV]) -> None:
-    """Has the loops over taps, given by their axes, leave out the borders."""
+def mark(
+    sch: s_tir.Schedule, skips: Sequence[Border], r: Roles, taps: Mapping[int, LoopRV], staged: bool
+) -> None:
+    """Has the loops over taps, given by their axes, leave out the borders; all of them where no images are staged."""
+    if not staged:
+        sch.annotate(taps[r.k[0]], INSIDE, 1)
     for border in skips:
         numbers = [border.scale, border.step, border.start, border.stop]
         if border.position != r.m[-1]:
@@ -111,6 +131,10 @@ def insert(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _bounded(loop: tirx.For) -> tirx.Stmt:
+    if INSIDE in loop.annotations:
+        rest = {name: value for name, value in loop.annotations.items() if name != INSIDE}
+        body = tvm_ffi.structural_map(loop.body, (ir.Call, _without_zeros))
+        loop = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=rest)
     if MARK not in loop.annotations:
         return loop
     scale, step, start, stop, *rows = map(int, loop.annotations[MARK])
@@ -118,12 +142,14 @@ def _bounded(loop: tirx.For) -> tirx.Stmt:
         return _by_tap(loop, scale, step, start, stop)
     width, height = rows
     row = tirx.floormod(tirx.floordiv(_first_row(loop.body), width), height)
-    if step < 0:  # filters turned by half a turn
-        start, stop, step = 1 - stop, 1 - start, -step
-        scale = -scale
     first = tirx.max(tirx.floordiv(start - scale * row + step - 1, step), 0)
     last = tirx.min(tirx.floordiv(stop - scale * row + step - 1, step), loop.extent)
     return tirx.For(loop.loop_var, first, tirx.max(last - first, 0), loop.kind, loop.body)
+
+
+def _without_zeros(call: ir.Call) -> Any:
+    """What is read of an image, where it need not be asked whether the place lies within."""
+    return call.args[1] if _is_set_into_zeros(call) else call
 
 
 def _by_tap(loop: tirx.For, scale: int, step: int, start: int, stop: int) -> tirx.Stmt:
@@ -170,21 +196,31 @@ def _first_row(nest: tirx.Stmt) -> Any:
     return _renamed(nest.iter_values[-3], zero)  # (batch..., m, n, k)
 
 
-def _inside(condition: Any, iterator: tirx.IterVar) -> list[int]:
-    """The values of an iterator for which a conjunction may hold, as far as its terms in that variable alone tell."""
-    parts, own = [condition], []
-    while parts:
-        part = parts.pop()
-        if isinstance(part, tirx.And):
-            parts += [part.a, part.b]
-        elif [v.same_as(iterator.var) for v in tirx.analysis.undefined_vars(part)] == [True]:
-            own.append(part)
+def _conjuncts(condition: Any) -> list[Any]:
+    """The terms of a conjunction."""
+    if isinstance(condition, tirx.And):
+        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
+    return [condition]
+
+
+def _reads(code: Any, var: Any) -> bool:
+    return any(v.same_as(var) for v in tirx.analysis.undefined_vars(code))
+
+
+def _inside(parts: Sequence[Any], iterator: tirx.IterVar) -> list[int]:
+    """The values of an iterator for which terms may hold that are all to hold, as far as those tell that read it
+    alone."""
     analyzer = sym.Analyzer()
+    own = [part for part in parts if len(tirx.analysis.undefined_vars(part)) == 1]
 
     def holds(part: Any, value: int) -> bool:
         return bool(analyzer.simplify(_renamed(part, {iterator.var: tirx.IntImm("int32", value)})))
 
     return [value for value in range(int(iterator.dom.extent)) if all(holds(part, value) for part in own)]
+
+
+def _is_set_into_zeros(call: ir.Call) -> bool:
+    return str(getattr(call.op, "name", "")).endswith("if_then_else") and _is_zero(call.args[2])
 
 
 def _is_zero(value: Any) -> bool:

@@ -142,7 +142,7 @@ def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile, images: Images
     sch.decompose_reduction(c, ks[0])
     if not tile.direct and not tile.pack_a and not any(r.windows[r.a]):
         prefetch.mark(sch, ks[-1], r.a, tile.rows if r.contiguous[r.a] == r.last(r.k) else 0)
-    borders.mark(sch, skips, r, dict(zip(r.k, ks, strict=False)))
+    borders.mark(sch, skips, r, dict(zip(r.k, ks, strict=False)), staged or not tile.direct)
     rows, columns = sch.get_loops(store)[-2:]
     last = max(i for i in range(len(r.extents)) if i not in r.k and r.extents[i] > 1)
     if tile.direct or last in r.m:  # C is contiguous along the rows
