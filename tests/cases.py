@@ -15,7 +15,7 @@ from dlsys.graph import FLOATS, Node, Shape
 class Case:
     """A node of one operator: `build(*variables)`, of inputs of `shapes`, drawn by `draw`.
 
-    Magnitudes lie in [0.5, 2], clear of kinks and poles at 0; signs are drawn too unless `positive`. The inputs are
+    Magnitudes lie in `within`, clear of kinks and poles at 0; signs are drawn too unless `positive`. The inputs are
     variables, but those at `parameters`, which must be such; they are fed all the same. `fixed` gives, by position,
     inputs of a dtype of their own: (dtype, low, high), integers of [low, high) or booleans.
     """
@@ -25,6 +25,7 @@ class Case:
     positive: bool = False
     parameters: tuple[int, ...] = ()
     fixed: tuple[tuple[int, str, int, int], ...] = ()
+    within: tuple[float, float] = (0.5, 2.0)
 
     def variables(self) -> list[Node]:
         own = {position: dtype for position, dtype, *_ in self.fixed}
@@ -52,7 +53,7 @@ class Case:
 
     def _values(self, rng: np.random.Generator, shape: Shape) -> np.ndarray:
         sign = 1.0 if self.positive else rng.choice([-1.0, 1.0], size=shape)
-        return sign * rng.uniform(0.5, 2.0, size=shape)
+        return sign * rng.uniform(*self.within, size=shape)
 
 
 def is_float(array: np.ndarray) -> bool:

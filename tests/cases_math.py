@@ -145,7 +145,36 @@ def _along(function: Callable[..., Node]) -> list[Case]:
     return [Case(lambda x, a=axis: function(x, a), (shape,)) for axis, shape in settings]
 
 
+def _within(function: Callable[[Node], Node], low: float, high: float, positive: bool = False) -> list[Case]:
+    return [Case(function, shapes, positive, within=(low, high)) for shapes in FEW]
+
+
+def _scan(function: Callable[..., Node]) -> list[Case]:
+    return [
+        *_along(function),
+        *(Case(lambda x, a=axis: function(x, a), (s,)) for axis, s in [(0, (1, 4)), (-1, (5, 3))]),
+    ]
+
+
+def _integer_power() -> list[Case]:
+    kinds = [INTEGER, ("int32", -3, 5), ("uint32", 0, 9)]
+    found = [_fixed(ops.integer_power_op, ((5, 7), (7,)), kind, kind) for kind in kinds]
+    large = _fixed(ops.integer_power_op, ((4, 1), (3,)), ("int64", -(2**40), 2**40), ("int64", 0, 2**62))
+    return [*found, large, _fixed(ops.integer_power_op, ((0, 3), ()), INTEGER, INTEGER)]
+
+
 CASES: dict[str, list[Case]] = {
+    "acos": _within(ops.acos_op, 0.1, 0.9),
+    "acosh": _within(ops.acosh_op, 1.2, 3.0, positive=True),
+    "asin": _within(ops.asin_op, 0.1, 0.9),
+    "asinh": _few(ops.asinh_op),
+    "atan": _few(ops.atan_op),
+    "atan2": cases_of(ops.atan2_op, *PAIRS),
+    "cosh": _few(ops.cosh_op),
+    "sinh": _few(ops.sinh_op),
+    "integer_power": _integer_power(),
+    "cumprod": [*_scan(ops.cumprod_op), _fixed(lambda x: ops.cumprod_op(x, 1), ((5, 7),), INTEGER)],
+    "logcumsumexp": _scan(ops.logcumsumexp_op),
     "rsqrt": _few(ops.rsqrt_op, positive=True),
     "abs": [
         *_few(ops.abs_op),
@@ -176,11 +205,7 @@ CASES: dict[str, list[Case]] = {
     "bitwise_and": _bits(ops.bitwise_and_op),
     "bitwise_or": _bits(ops.bitwise_or_op),
     "bitwise_xor": _bits(ops.bitwise_xor_op),
-    "cumsum": [
-        *_along(ops.cumsum_op),
-        *(Case(lambda x, a=axis: ops.cumsum_op(x, a), (s,)) for axis, s in [(0, (1, 4)), (-1, (5, 3))]),
-        _fixed(lambda x: ops.cumsum_op(x, 1), ((5, 7),), INTEGER),
-    ],
+    "cumsum": [*_scan(ops.cumsum_op), _fixed(lambda x: ops.cumsum_op(x, 1), ((5, 7),), INTEGER)],
     "reduceprod": [*_reduced(ops.prod_op), Case(ops.prod_op, ((),))],
     "equal": [*_comparison(ops.equal_op), *_logical(ops.equal_op)],
     "not_equal": [*_comparison(ops.not_equal_op), *_logical(ops.not_equal_op)],
@@ -221,5 +246,10 @@ CASES: dict[str, list[Case]] = {
     "mul_byconst": [
         _fixed(lambda x: ops.mul_byconst_op(x, 0), ((5, 7),), INTEGER),
         _fixed(lambda x: ops.mul_byconst_op(x, 5), ((5, 7),), ("uint32", 2**29, 2**32)),
+    ],
+    "matmul": [
+        _fixed(ops.matmul_op, ((5, 40), (40, 33)), INTEGER, INTEGER),
+        _fixed(ops.matmul_op, ((2, 3, 4), (4,)), ("int32", -9, 9), ("int32", -9, 9)),
+        _fixed(lambda a, b: ops.matmul_op(a, b, True, True), ((7, 6), (3, 7)), ("uint32", 0, 2**16), ("uint32", 0, 9)),
     ],
 }

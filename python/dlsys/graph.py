@@ -68,6 +68,11 @@ def is_grad_enabled() -> bool:
     return not _scopes.no_grad
 
 
+def set_grad_enabled(enabled: bool) -> None:
+    """From now on, in this thread, gradients go through the nodes that are made, or not."""
+    _scopes.no_grad = not enabled
+
+
 def stamp() -> int:
     """A number beyond the ids of all nodes made so far."""
     return next(_ids)
@@ -102,6 +107,8 @@ class Node:
     __slots__ = (
         "__weakref__",
         "_dtype",
+        "_hooks",
+        "_readers",
         "_shape",
         "_value",
         "attrs",
@@ -126,7 +133,12 @@ class Node:
         self.no_grad = _scopes.no_grad
         self._shape: Any = None  # kept by `dlsys.ops.types` once they are known, as is
         self._dtype: Any = None
-        self._value: Any = None  # by `dlsys.eager`
+        self._value: Any = None  # by `dlsys.eager`, as are
+        self._hooks: dict[int, Callable[[Node], Node | None]] | None = None  # on the gradient, see `gradients`
+        self._readers: Any = None  # the nodes with this input, of a node that may come to mean another
+        for value in inputs:
+            if value._readers is not None:
+                value._readers[self.id] = self
 
     @property
     def const_attr(self) -> float | None:

@@ -85,8 +85,17 @@ from .indexing import (
     take_along_axis_gradient,
     take_gradient,
 )
-from .integral import bitwise_and, bitwise_or, bitwise_xor, floor_divide, nearest, remainder
+from .integral import (
+    bitwise_and,
+    bitwise_or,
+    bitwise_xor,
+    floor_divide,
+    integer_power,
+    nearest,
+    remainder,
+)
 from .layout import broadcast_axes, broadcast_to, reshape, transpose
+from .libm import acos, acosh, asin, asinh, atan, atan2, cosh, sinh
 from .loss import (
     binary_cross_entropy,
     cross_entropy,
@@ -112,16 +121,22 @@ from .reduction import (
     sum_to,
     variance,
 )
-from .scan import cumsum, reduce_prod
+from .scan import cumprod, cumsum, logcumsumexp, reduce_prod
 
 __all__ = [
     "Tensor",
     "Windows",
     "absolute",
+    "acos",
+    "acosh",
     "add",
     "add_by_const",
     "argmax",
     "argmin",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
     "binary_cross_entropy",
     "bitwise_and",
     "bitwise_or",
@@ -137,10 +152,12 @@ __all__ = [
     "conv2d_input_gradient",
     "copy",
     "cos",
+    "cosh",
     "cross_entropy",
     "cross_entropy_count",
     "cross_entropy_gradient",
     "cross_entropy_total",
+    "cumprod",
     "cumsum",
     "div",
     "div_by_const",
@@ -156,12 +173,14 @@ __all__ = [
     "full",
     "greater",
     "greater_equal",
+    "integer_power",
     "leaky_relu",
     "less",
     "less_equal",
     "log",
     "log1p",
     "log_softmax",
+    "logcumsumexp",
     "logical_and",
     "logical_not",
     "logical_or",
@@ -203,6 +222,7 @@ __all__ = [
     "sigmoid",
     "sign",
     "sin",
+    "sinh",
     "softmax",
     "softmax_cross_entropy",
     "softplus",

@@ -25,9 +25,13 @@ def constant(value: float, dtype: Any) -> tirx.PrimExpr:
 
 def read(x: te.Tensor, index: Sequence[Any]) -> tirx.PrimExpr:
     """x, broadcast, at an index of the broadcast shape: leading axes dropped, axes of extent 1 read at 0."""
-    extents = shape_of(x)
-    own = index[len(index) - len(extents) :]
-    return x(*(0 if extent == 1 else i for extent, i in zip(extents, own, strict=True)))
+    return x(*broadcast_index(shape_of(x), index))
+
+
+def broadcast_index(shape: Shape, index: Sequence[Any]) -> list[Any]:
+    """Where an array of `shape` is read for an index of the shape to which it is broadcast."""
+    own = index[len(index) - len(shape) :]
+    return [0 if extent == 1 else i for extent, i in zip(shape, own, strict=True)]
 
 
 def pointwise(name: str, function: Callable[..., tirx.PrimExpr], *tensors: te.Tensor) -> te.Tensor:

@@ -5,13 +5,16 @@ Processors fault on an integer divided by 0, and on the least one divided by -1:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from tvm import te, tirx
 
-from .base import constant, full, pointwise, shape_of
+from .base import broadcast_index, constant, full, pointwise, shape_of
 from .compare import is_float
+from .loops import Buffer, Source, loop, nest, program, sequence
 
 Expr = Any  # of tvm.ir
 
@@ -70,6 +73,37 @@ def remainder(a: te.Tensor, b: te.Tensor) -> te.Tensor:
         return tirx.Select(crossed, rest + v, rest)
 
     return _of_two("remainder", of_floats if is_float(a) else of_integers, a, b)
+
+
+def integer_power(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    """a ** b of integers, modulo 2 ** bits; a negative power is 0, but 1 of 1 and 1 or -1 of -1."""
+    dtype, shape = str(a.dtype), np.broadcast_shapes(shape_of(a), shape_of(b))
+    if 0 in shape:
+        return full(shape, 0, dtype)
+    zero, one = constant(0, dtype), constant(1, dtype)
+    bits = {"int32": 31, "int64": 63, "uint32": 32}[dtype]
+
+    def body(sources: list[Source], out: Buffer) -> tirx.Stmt:
+        def at(index: list[Expr]) -> tirx.Stmt:
+            u, v = (source.load(broadcast_index(source.shape, index)) for source in sources)
+            power = tirx.BufferLoad(out, index)
+
+            def step(k: Expr) -> tirx.Stmt:  # from the highest bit on, so that the result is all that is kept
+                bit = tirx.bitwise_and(tirx.shift_right(v, tirx.Cast(dtype, bits - 1 - k)), one)
+                factor = tirx.Select(tirx.NE(bit, zero), u, one)
+                return tirx.BufferStore(out, power * power * factor, index)
+
+            steps = [tirx.BufferStore(out, one, index), loop(bits, step)]
+            if dtype != "uint32":
+                minus = constant(-1, dtype)
+                of_minus = tirx.Select(tirx.NE(tirx.bitwise_and(v, one), zero), minus, one)
+                inverse = tirx.Select(tirx.EQ(u, one), one, tirx.Select(tirx.EQ(u, minus), of_minus, zero))
+                steps.append(tirx.BufferStore(out, tirx.Select(v < zero, inverse, power), index))
+            return sequence(steps)
+
+        return nest(list(shape), at, math.prod(shape))
+
+    return program("integer_power", shape, dtype, [a, b], body)
 
 
 def nearest(x: te.Tensor) -> te.Tensor:

@@ -1,18 +1,45 @@
-"""Sums along an axis that are kept at every index, and products over axes: loops, one term after another."""
+"""Sums and products along an axis that are kept at every index, and products over axes: loops, one term after
+another."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tvm import te, tirx
 
+from . import elementary
 from .base import Shape, constant, copy, full, shape_of
 from .loops import Buffer, Expr, Source, extents, loop, nest, program, sequence, store_flat, unravelled
 
 
 def cumsum(x: te.Tensor, axis: int) -> te.Tensor:
     """The sums of all elements up to each index along `axis` (non-negative)."""
+    return _scan("cumsum", lambda before, term: before + term, x, axis)
+
+
+def cumprod(x: te.Tensor, axis: int) -> te.Tensor:
+    """The products of all elements up to each index along `axis` (non-negative)."""
+    return _scan("cumprod", lambda before, term: before * term, x, axis)
+
+
+def logcumsumexp(x: te.Tensor, axis: int) -> te.Tensor:
+    """The logarithms of the sums of exp of all elements up to each index along `axis` (non-negative)."""
+    dtype = str(x.dtype)
+
+    def joined(before: Expr, term: Expr) -> Expr:
+        def of_larger(larger: Expr) -> Expr:
+            apart = constant(0, dtype) - tirx.abs(before - term)
+            total = larger + elementary.log1p(elementary.exp(apart))
+            return tirx.Select(tirx.EQ(before, term), larger + constant(math.log(2), dtype), total)
+
+        return elementary.bound(tirx.Select(before > term, before, term), of_larger)
+
+    return _scan("logcumsumexp", joined, x, axis)
+
+
+def _scan(name: str, join: Callable[[Expr, Expr], Expr], x: te.Tensor, axis: int) -> te.Tensor:
+    """At each index what `join` makes of the result one before along `axis`, and of x; at the first x."""
     shape = shape_of(x)
     if not shape:
         return copy(x)
@@ -24,8 +51,11 @@ def cumsum(x: te.Tensor, axis: int) -> te.Tensor:
         def line(o: Expr, k: Expr, i: Expr, is_first: bool) -> tirx.Stmt:
             place = (o * extent + k) * inner + i
             term = sources[0].flat(place)
-            before = 0 if is_first else tirx.BufferLoad(out, unravelled(place - inner, extents(out)))
-            return store_flat(out, place, term if is_first else before + term)
+            if is_first:
+                return store_flat(out, place, term)
+            return store_flat(
+                out, place, join(tirx.BufferLoad(out, unravelled(place - inner, extents(out))), term)
+            )
 
         def rows(o: Expr) -> tirx.Stmt:
             steps = [loop(inner, lambda i: line(o, 0, i, True))]
@@ -35,7 +65,7 @@ def cumsum(x: te.Tensor, axis: int) -> te.Tensor:
 
         return loop(outer, rows, math.prod(shape))
 
-    return program("cumsum", shape, str(x.dtype), [x], body)
+    return program(name, shape, str(x.dtype), [x], body)
 
 
 def reduce_prod(x: te.Tensor, axes: Sequence[int], shape: Shape) -> te.Tensor:

@@ -40,6 +40,11 @@ class Context:
         return self
 
     @property
+    def type(self) -> str:
+        """PyTorch's word for `kind`."""
+        return self.kind
+
+    @property
     def device(self) -> tvm.runtime.Device:
         """TVM's device. All indices of the CPU are one memory, which TVM knows as index 0."""
         return tvm.cuda(self.index) if self.kind == "cuda" else tvm.cpu(0)

@@ -9,26 +9,30 @@ from __future__ import annotations
 from ..autodiff import Node
 from ..ops import dtype_of, known_dtype, known_shape, shape_of
 from .differentiate import backward, grad, value_and_grad
-from .leaves import Leaf, from_dlpack, is_tensor, tensor
+from .leaves import Leaf, as_tensor, from_dlpack, from_numpy, is_tensor, tensor
 from .methods import install
-from .mode import enable_grad, is_grad_enabled, no_grad
+from .mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .running import evaluate
 
 Tensor = Node
 __all__ = [
     "Leaf",
     "Tensor",
+    "as_tensor",
     "backward",
     "dtype_of",
     "enable_grad",
     "evaluate",
     "from_dlpack",
+    "from_numpy",
     "grad",
+    "inference_mode",
     "is_grad_enabled",
     "is_tensor",
     "known_dtype",
     "known_shape",
     "no_grad",
+    "set_grad_enabled",
     "shape_of",
     "tensor",
     "value_and_grad",

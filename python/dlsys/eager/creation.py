@@ -11,8 +11,8 @@ import numpy as np
 from .. import device
 from ..autodiff import Node, Parameter
 from ..errors import DTypeError, GraphError, ShapeError
-from ..graph import FLOATS, Shape
-from ..ops import dtype_name, dtype_of, known_shape, where_op, zeroslike_op
+from ..graph import FLOATS, INTEGERS, Shape
+from ..ops import dtype_name, dtype_of, known_shape, zeroslike_op
 from .leaves import Leaf, tensor
 
 
@@ -69,6 +69,10 @@ def full(size: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool =
         dtype = {"b": "bool", "f": "float32"}.get(number.dtype.kind, "int64")
     with np.errstate(over="ignore", invalid="ignore"):
         known = dtype_name("full", dtype)
+        if number.dtype.kind in "iu" and known in INTEGERS:
+            limits = np.iinfo(known)
+            if not limits.min <= int(number) <= limits.max:
+                raise DTypeError(f"full: {fill_value} is no {known}")
         made = device.empty(size_of((size,)), known)
         made[...] = number.astype(known)
     return leaf(made, requires_grad)
@@ -133,20 +137,15 @@ def eye(n: int, m: int | None = None, *, dtype: Any = None, requires_grad: bool 
     return leaf(np.eye(rows, columns, dtype=dtype_name("eye", dtype or "float32")), requires_grad)
 
 
-def _triangle(op: str, x: Any, diagonal: int, lower: bool) -> Node:
-    node = x if isinstance(x, Node) else tensor(x)
-    shape = known_shape(node)
-    if shape is None or len(shape) < 2:
-        raise ShapeError(f"{op}: takes matrices, of a shape that is known, not {shape} [{node.name}]")
-    kept = np.tri(shape[-2], shape[-1], k=diagonal if lower else diagonal - 1, dtype=bool)
-    return where_op(leaf(kept if lower else ~kept), node, zeroslike_op(node))
+def logspace(
+    start: float, end: float, steps: int, base: float = 10.0, *, dtype: Any = None, requires_grad: bool = False
+) -> Parameter:
+    """`base` to the powers of `linspace`; float32 for None. Raises ShapeError for a negative number."""
+    (count,) = size_of((steps,))
+    made = np.power(float(base), np.linspace(start, end, count))
+    return leaf(made.astype(dtype_name("logspace", dtype or "float32")), requires_grad)
 
 
-def tril(x: Any, diagonal: int = 0) -> Node:
-    """Matrices without what lies above the diagonal number `diagonal`. Raises ShapeError for what are no matrices."""
-    return _triangle("tril", x, diagonal, True)
-
-
-def triu(x: Any, diagonal: int = 0) -> Node:
-    """Matrices without what lies below the diagonal number `diagonal`. Raises ShapeError for what are no matrices."""
-    return _triangle("triu", x, diagonal, False)
+def empty_like(x: Any, *, dtype: Any = None, requires_grad: bool = False) -> Any:
+    """As `zeros_like`: what a new tensor holds is 0."""
+    return zeros_like(x, dtype=dtype, requires_grad=requires_grad)

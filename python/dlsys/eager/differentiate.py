@@ -11,13 +11,15 @@ import numpy as np
 from ..autodiff import Node, Parameter, add_op, gradients, mul_op
 from ..errors import GraphError, ShapeError
 from ..ops import dtype_of, shape_of
+from .hooks import retaining_below
 from .leaves import tensor
 from .mode import enable_grad
 from .running import evaluate, leaves_that_require_grad, require_unchanged
 
 
-def backward(output: Node, gradient: Any = None) -> None:
-    """Add the gradient of sum(output * gradient) to the `grad` of every leaf that requires it; ones for None.
+def backward(output: Node, gradient: Any = None, create_graph: bool = False, inputs: Any = None) -> None:
+    """Add the gradient of sum(output * gradient) to the `grad` of every leaf that requires it, or of the tensors
+    `inputs` alone; ones for None. With `create_graph` what is left there can be differentiated again.
 
     The value of `output` is computed in the same run. Raises GraphError where no leaf requires a gradient, ShapeError
     for a gradient of another shape, GraphError where a parameter was changed since the output was built.
@@ -27,10 +29,14 @@ def backward(output: Node, gradient: Any = None) -> None:
         where = f"(made at {output.location})"
         raise GraphError(f"backward: {output.name} depends on no tensor with requires_grad=True {where}")
     with enable_grad():
-        _backward(output, gradient, leaves)
+        if inputs is not None:
+            chosen = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
+        else:
+            chosen = [*leaves, *retaining_below(output)]
+        _backward(output, gradient, chosen, create_graph)
 
 
-def _backward(output: Node, gradient: Any, leaves: Sequence[Parameter]) -> None:
+def _backward(output: Node, gradient: Any, leaves: Sequence[Node], create_graph: bool) -> None:
     weighted = output
     if gradient is not None:
         given = gradient if isinstance(gradient, Node) else tensor(gradient, dtype_of(output))
@@ -41,8 +47,8 @@ def _backward(output: Node, gradient: Any, leaves: Sequence[Parameter]) -> None:
     found = gradients(weighted, leaves)
     totals = [g if leaf.grad is None else add_op(leaf.grad, g) for leaf, g in zip(leaves, found, strict=True)]
     _, *values = evaluate([output, *totals])
-    for leaf, value in zip(leaves, values, strict=True):
-        leaf.grad = Parameter.sharing(value, f"{leaf.name}.grad")
+    for leaf, total, value in zip(leaves, totals, values, strict=True):
+        leaf.grad = total if create_graph else Parameter.sharing(value, f"{leaf.name}.grad")
 
 
 def value_and_grad(function: Callable[..., Node], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
@@ -51,6 +57,11 @@ def value_and_grad(function: Callable[..., Node], argnums: int | Sequence[int] =
     Arguments may be nodes, of graphs with variables too, or arrays. The gradient is a node and can be differentiated
     again. Raises GraphError for a position that has no argument, and where the function returns no node.
     """
+    if isinstance(function, Node) or not callable(function):
+        raise GraphError(
+            "grad: takes a function, and gives its gradient; of a tensor that is there: "
+            "dl.autograd.grad(output, inputs), or output.backward()"
+        )
     positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
     @functools.wraps(function)

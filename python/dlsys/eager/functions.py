@@ -11,16 +11,14 @@ import math
 import operator
 from typing import Any
 
-import numpy as np
-
 from .. import autodiff as ad
 from ..autodiff import Node
-from ..errors import DTypeError, GraphError, ShapeError
+from ..device import Context
+from ..errors import DeviceError, DTypeError, GraphError, ShapeError
 from ..graph import FLOATS, INTEGERS
 from ..ops import beside_number, dtype_name, known_dtype, operand, pair, shape_of
 from ..ops.types import as_float
 from .leaves import tensor
-from .running import array_of
 
 
 def node_of(value: Any) -> Node:
@@ -31,7 +29,7 @@ def node_of(value: Any) -> Node:
     return found if isinstance(found, Node) else tensor(found)
 
 
-def _pair(a: Any, b: Any) -> tuple[Node, Node]:
+def pair_of(a: Any, b: Any) -> tuple[Node, Node]:
     """Two operands as nodes of one dtype."""
     if not (isinstance(a, Node) or isinstance(b, Node)):
         a = node_of(a)
@@ -186,27 +184,6 @@ def round(x: Any, decimals: int = 0) -> Node:
     return ad.round_op(node * scale) / scale if decimals > 0 else ad.round_op(node / scale) * scale
 
 
-def isnan(x: Any) -> Node:
-    """Whether it is NaN."""
-    node = node_of(x)
-    return ad.not_equal_op(node, node)
-
-
-def isinf(x: Any) -> Node:
-    """Whether it is infinite."""
-    return ad.equal_op(ad.abs_op(float_of(x)), math.inf)
-
-
-def isfinite(x: Any) -> Node:
-    """Whether it is neither infinite nor NaN."""
-    return ad.less_op(ad.abs_op(float_of(x)), math.inf)
-
-
-def logical_not(x: Any) -> Node:
-    """Whether it is 0."""
-    return ad.logical_not_op(as_bool(x))
-
-
 def clamp(x: Any, min: Any = None, max: Any = None) -> Node:
     """x, no less than `min` and no more than `max`, numbers or tensors; None is no bound. Raises GraphError for two."""
     node = node_of(x)
@@ -223,17 +200,32 @@ def clamp(x: Any, min: Any = None, max: Any = None) -> Node:
 clip = clamp
 
 
+def clamp_min(x: Any, min: Any) -> Node:
+    """x, no less than `min`."""
+    return clamp(x, min)
+
+
+def clamp_max(x: Any, max: Any) -> Node:
+    """x, no more than `max`."""
+    return clamp(x, None, max)
+
+
+def positive(x: Any) -> Node:
+    """+x."""
+    return node_of(x)
+
+
 # Of two tensors, at each index ----------------------------------------------------------------------------------
 
 
-def add(a: Any, b: Any) -> Node:
-    """a + b."""
-    return node_of(a) + b
+def add(a: Any, b: Any, *, alpha: Any = 1) -> Node:
+    """a + alpha b."""
+    return node_of(a) + (b if alpha == 1 else alpha * b)
 
 
-def sub(a: Any, b: Any) -> Node:
-    """a - b."""
-    return node_of(a) - b
+def sub(a: Any, b: Any, *, alpha: Any = 1) -> Node:
+    """a - alpha b."""
+    return node_of(a) - (b if alpha == 1 else alpha * b)
 
 
 def mul(a: Any, b: Any) -> Node:
@@ -241,9 +233,21 @@ def mul(a: Any, b: Any) -> Node:
     return node_of(a) * b
 
 
-def div(a: Any, b: Any) -> Node:
-    """a / b."""
-    return node_of(a) / b
+def div(a: Any, b: Any, *, rounding_mode: str | None = None) -> Node:
+    """a / b; rounded towards 0 with "trunc", down with "floor". Raises GraphError for another mode."""
+    if rounding_mode is None:
+        return node_of(a) / b
+    if rounding_mode not in ("floor", "trunc"):
+        raise GraphError(f'div: rounding_mode must be None, "trunc" or "floor", not {rounding_mode!r}')
+    down = node_of(a) // b
+    if rounding_mode == "floor":
+        return down
+    first, second = pair_of(a, b)
+    is_negative = ad.not_equal_op(first < 0, second < 0)
+    return ad.where_op(is_negative, -(-first // second), down)
+
+
+multiply, divide, subtract, negative, absolute, true_divide = mul, div, sub, neg, abs, div
 
 
 def floor_divide(a: Any, b: Any) -> Node:
@@ -263,111 +267,44 @@ def pow(a: Any, b: Any) -> Node:
 
 def maximum(a: Any, b: Any) -> Node:
     """The larger; NaN if either is."""
-    first, second = _pair(a, b)
+    first, second = pair_of(a, b)
     return (ad.logical_or_op if known_dtype(first) == "bool" else ad.maximum_op)(first, second)
 
 
 def minimum(a: Any, b: Any) -> Node:
     """The smaller; NaN if either is."""
-    first, second = _pair(a, b)
+    first, second = pair_of(a, b)
     return (ad.logical_and_op if known_dtype(first) == "bool" else ad.minimum_op)(first, second)
-
-
-def eq(a: Any, b: Any) -> Node:
-    """Whether a == b, at each index."""
-    return node_of(a) == b
-
-
-def ne(a: Any, b: Any) -> Node:
-    """Whether a != b."""
-    return node_of(a) != b
-
-
-def lt(a: Any, b: Any) -> Node:
-    """Whether a < b."""
-    return node_of(a) < b
-
-
-def le(a: Any, b: Any) -> Node:
-    """Whether a <= b."""
-    return node_of(a) <= b
-
-
-def gt(a: Any, b: Any) -> Node:
-    """Whether a > b."""
-    return node_of(a) > b
-
-
-def ge(a: Any, b: Any) -> Node:
-    """Whether a >= b."""
-    return node_of(a) >= b
-
-
-def as_bool(x: Any) -> Node:
-    """Whether it is not 0."""
-    node = node_of(x)
-    return node if known_dtype(node) == "bool" else ad.cast_op(node, "bool")
-
-
-def logical_and(a: Any, b: Any) -> Node:
-    """Whether neither is 0."""
-    return ad.logical_and_op(as_bool(a), as_bool(b))
-
-
-def logical_or(a: Any, b: Any) -> Node:
-    """Whether one at least is not 0."""
-    return ad.logical_or_op(as_bool(a), as_bool(b))
-
-
-def logical_xor(a: Any, b: Any) -> Node:
-    """Whether exactly one is not 0."""
-    return ad.not_equal_op(as_bool(a), as_bool(b))
-
-
-def where(condition: Any, a: Any, b: Any) -> Node:
-    """a where the condition holds, else b."""
-    return ad.where_op(node_of(condition), *_pair(a, b))
-
-
-def masked_fill(x: Any, mask: Any, value: Any) -> Node:
-    """x, but `value`, in x's dtype, where the mask holds."""
-    node = node_of(x)
-    if isinstance(value, Node):
-        return ad.where_op(node_of(mask), ad.cast_like_op(value, node), node)
-    return ad.where_op(node_of(mask), value, node)
-
-
-def isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Node:
-    """Whether |a - b| <= atol + rtol |b|, or both are the same infinity; or both NaN with `equal_nan`."""
-    first, second = _pair(a, b)
-    near = abs(float_of(first - second)) <= atol + rtol * abs(float_of(second))
-    found = ad.logical_or_op(ad.equal_op(first, second), ad.logical_and_op(near, isfinite(second)))
-    return ad.logical_or_op(found, ad.logical_and_op(isnan(first), isnan(second))) if equal_nan else found
-
-
-def allclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
-    """Whether `isclose` holds everywhere."""
-    return bool(array_of(isclose(a, b, rtol, atol, equal_nan)).numpy().all())
-
-
-def equal(a: Any, b: Any) -> bool:
-    """Whether both have one shape and the same values: a Python bool, unlike `eq`."""
-    first, second = node_of(a), node_of(b)
-    return bool(np.array_equal(array_of(first).numpy(), array_of(second).numpy()))
 
 
 # Dtypes -------------------------------------------------------------------------------------------------------
 
 
-def to(x: Any, dtype: Any) -> Node:
-    """x in another dtype; a dlsys tensor's dtype for a tensor. "cpu" is where tensors are."""
+def to(x: Any, *given: Any, dtype: Any = None, device: Any = None, copy: bool = False, **unused: Any) -> Node:
+    """x in another dtype, given by name, or as that of a tensor. "cpu", where tensors are, changes nothing.
+
+    Raises DTypeError for an unknown dtype, DeviceError for another device, GraphError for other words.
+    """
+    if set(unused) - {"non_blocking", "memory_format"}:
+        raise GraphError(f"to: takes dtype, device and copy, not {', '.join(unused)}")
     node = node_of(x)
-    if isinstance(dtype, Node):
-        return ad.cast_like_op(node, dtype)
-    if getattr(dtype, "kind", None) == "cpu" or (isinstance(dtype, str) and dtype.split(":")[0] == "cpu"):
-        return node
-    found = dtype_name("to", dtype)
-    return node if known_dtype(node) == found else ad.cast_op(node, found)
+    for value in (*given, device, dtype):
+        if isinstance(value, Node):
+            node = ad.cast_like_op(node, value)
+        elif value is not None and not isinstance(value, bool) and not _is_cpu(value):
+            found = dtype_name("to", value)
+            node = node if known_dtype(node) == found else ad.cast_op(node, found)
+    return ad.copy_op(node) if copy and node is x else node
+
+
+def _is_cpu(value: Any) -> bool:
+    """Whether the value names the CPU. Raises DeviceError where it names another device."""
+    named = isinstance(value, str) and value.split(":")[0] in ("cpu", "cuda", "gpu", "mps")
+    if not named and not isinstance(value, Context):
+        return str(value) == "cpu"  # PyTorch's
+    if (value.split(":")[0] if isinstance(value, str) else value.kind) != "cpu":
+        raise DeviceError(f"to: tensors are on the CPU, not on {value}: an Executor runs a graph on another device")
+    return True
 
 
 def require_float(op: str, x: Any) -> Node:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from ..graph import INTEGERS, Shape, set_arithmetic
 from ..ops import dtype_of, known_dtype, known_shape, shape_of
 from .creation import leaf
 from .functions import node_of
+from .inplace import written_with
 from .running import array_of
 
 WHOLE = slice(None)
@@ -33,9 +35,12 @@ def getitem(x: Node, key: Any) -> Node:
     not fit. Integers that are computed later are clamped into range.
     """
     items = list(key) if isinstance(key, tuple) else [key]
+    if sum(item is Ellipsis for item in items) > 1:
+        raise IndexRangeError(f"an index has one ellipsis at most [{x.name}]")
+    items = [_as_bool_array(item) for item in items]
     if not any(_is_array(item) for item in items):
         _require_in_range(x, items)
-        return ad.slice_op(x, key)
+        return written_with(ad.slice_op(x, key), x)
     items = [_as_index(item) if _is_array(item) else item for item in items]
     (at, *others) = (i for i, item in enumerate(items) if isinstance(item, (Node, np.ndarray)))
     rest = items[:at] + items[at + 1 :]
@@ -57,6 +62,15 @@ def _is_array(item: Any) -> bool:
     return isinstance(item, (Node, list, np.ndarray)) or (
         hasattr(item, "__dlpack__") and not np.isscalar(item)
     )
+
+
+def _as_bool_array(item: Any) -> Any:
+    """True and False as masks of no axis, which take a new axis whole or not at all."""
+    if isinstance(item, (bool, np.bool_)):
+        return np.asarray(item)
+    if isinstance(item, Node) and known_dtype(item) == "bool" and known_shape(item) == ():
+        return array_of(item).numpy()
+    return item
 
 
 def _is_mask(item: Any) -> bool:
@@ -106,6 +120,13 @@ def _require_in_range(x: Node, items: list[Any]) -> None:
             axis += 1
 
 
+@dataclass(frozen=True)
+class _NewAxis:
+    """The indices along a new axis, of True its one, of False none."""
+
+    indices: np.ndarray
+
+
 def _gathered(x: Node, items: list[Any]) -> Node:
     """x at index arrays of several axes, beside other items."""
     shape = known_shape(x)
@@ -114,7 +135,9 @@ def _gathered(x: Node, items: list[Any]) -> Node:
     items = _expanded(items, shape)
     # Integers and slices first; after them only whole axes and arrays are left.
     basic = tuple(WHOLE if isinstance(item, (Node, np.ndarray)) else item for item in items)
+    basic = tuple(None if isinstance(item, _NewAxis) else item for item in basic)
     _require_in_range(x, list(basic))
+    items = [item.indices if isinstance(item, _NewAxis) else item for item in items]
     places = [item for item in items if item is None or isinstance(item, (slice, Node, np.ndarray))]
     y = x if all(isinstance(item, slice) and item == WHOLE for item in basic) else ad.slice_op(x, basic)
     axes = [axis for axis, item in enumerate(places) if isinstance(item, (Node, np.ndarray))]
@@ -142,6 +165,8 @@ def _expanded(items: list[Any], shape: Shape) -> list[Any]:
         if item is Ellipsis:
             found += whole
             axis += len(whole)
+        elif _is_mask(item) and not item.ndim:
+            found.append(_NewAxis(np.arange(int(item))))
         elif _is_mask(item):
             if item.shape != shape[axis : axis + item.ndim]:
                 raise ShapeError(f"slice: a mask of shape {item.shape} for axis {axis} on of {shape}")
@@ -190,8 +215,20 @@ def take(x: Any, index: Any) -> Node:
 
 
 def masked_select(x: Any, mask: Any) -> Node:
-    """The elements where the mask holds, in one axis; the mask is computed at once."""
-    return getitem(node_of(x), mask)
+    """The elements where the mask holds, in one axis; both are broadcast, and the mask is computed at once.
+
+    Raises GraphError for a mask that is none, ShapeError for one that does not fit."""
+    node, given = node_of(x), _as_index(mask if isinstance(mask, (Node, np.ndarray, list)) else np.asarray(mask))
+    if not _is_mask(given):
+        raise GraphError(f"masked_select: takes a mask of booleans, not of {getattr(given, 'dtype', given)}")
+    try:
+        shape = ad.broadcast_rule(shape_of(node), given.shape)
+    except ShapeError:
+        both = f"a mask of shape {given.shape} does not fit a tensor of shape {shape_of(node)}"
+        raise ShapeError(f"masked_select: {both} [{node.name}]") from None
+    wide = node if shape_of(node) == shape else ad.broadcast_shape_op(node, shape)
+    places = leaf(np.flatnonzero(np.broadcast_to(given, shape)))
+    return ad.take_op(ad.flatten_op(wide), places)
 
 
 def nonzero(x: Any, as_tuple: bool = False) -> Any:
@@ -201,6 +238,18 @@ def nonzero(x: Any, as_tuple: bool = False) -> Any:
     if as_tuple:
         return tuple(leaf(places) for places in found)
     return leaf(np.stack(found, 1) if found else np.zeros((int(values != 0), 0), np.int64))
+
+
+def argwhere(x: Any) -> Node:
+    """int64: the indices of what is not 0, a row for each. Computes x."""
+    return nonzero(x)
+
+
+def take_along_dim(x: Any, indices: Any, dim: int | None = None) -> Node:
+    """x at the indices along `dim`, see `gather`; of all elements in row-major order for None."""
+    if dim is None:
+        return take(x, indices)
+    return gather(x, dim, indices)
 
 
 def repeat_interleave(x: Any, repeats: int, dim: int | None = None) -> Node:

@@ -9,8 +9,8 @@ import numpy as np
 from ..autodiff import Parameter
 from ..device import host_array
 from ..errors import DTypeError
-from ..graph import DTYPES, FLOATS, Node
-from ..ops import dtype_name
+from ..graph import DTYPES, FLOATS, INTEGERS, Node
+from ..ops import cast_op, dtype_name, known_dtype
 
 
 class Leaf(Parameter):
@@ -58,7 +58,13 @@ def tensor(value: Any, dtype: Any = None, requires_grad: bool = False, name: str
     given = np.asarray(host_array(value, None))
     if dtype is None and given.dtype == np.float64 and not hasattr(value, "dtype"):
         dtype = np.float32
-    given = given if dtype is None else given.astype(dtype_name("tensor", dtype))
+    if dtype is not None:
+        known = dtype_name("tensor", dtype)
+        if given.dtype.kind in "iu" and known in INTEGERS and not hasattr(value, "dtype"):
+            limits = np.iinfo(known)
+            if given.size and not (limits.min <= given.min() and given.max() <= limits.max):
+                raise DTypeError(f"tensor: a number from {given.min()} to {given.max()} is no {known}")
+        given = given.astype(known)
     if str(given.dtype) not in DTYPES:
         raise DTypeError(f"tensor: dtype {given.dtype} is not one of {', '.join(DTYPES)}: give dtype=")
     if requires_grad and str(given.dtype) not in FLOATS:
@@ -66,6 +72,21 @@ def tensor(value: Any, dtype: Any = None, requires_grad: bool = False, name: str
     made = Leaf(given, name, requires_grad)
     made.follow(None)
     return made
+
+
+def as_tensor(value: Any, dtype: Any = None) -> Any:
+    """A tensor as it is, anything else by `tensor`; in another dtype where one is given. Raises DTypeError."""
+    if not isinstance(value, Node):
+        return tensor(value, dtype)
+    known = None if dtype is None else dtype_name("as_tensor", dtype)
+    return value if known in (None, known_dtype(value)) else cast_op(value, known)
+
+
+def from_numpy(value: Any) -> Parameter:
+    """A leaf that shares the memory of a NumPy array, see `from_dlpack`. Raises DTypeError for anything else."""
+    if not isinstance(value, np.ndarray):
+        raise DTypeError(f"from_numpy: takes a NumPy array, not {type(value).__name__}")
+    return from_dlpack(value)
 
 
 def from_dlpack(value: Any) -> Parameter:

@@ -17,10 +17,24 @@ from ..errors import DlsysError, DTypeError, GraphError
 from ..graph import FLOATS, Shape
 from ..names import FUNCTIONS
 from ..ops import dtype_of, known_dtype, overwritten, shape_of
-from . import creation, functions, index, products, reductions, shapes
+from . import (
+    diagonals,
+    elementary,
+    functions,
+    index,
+    inplace,
+    logic,
+    products,
+    reductions,
+    scattering,
+    shapes,
+    sorting,
+)
+from .about import About
 from .differentiate import backward
+from .inplace import InPlace, changed_in_place, require_writable, write
+from .interop import Interop
 from .leaves import Leaf
-from .mode import is_grad_enabled
 from .running import array_of, evaluate, is_data, is_leaf, leaves_that_require_grad
 
 SHOWN: dict[str, Any] = {"precision": 4, "threshold": 200, "edgeitems": 3}
@@ -68,10 +82,6 @@ class Values:
         """The number of axes."""
         return len(shape_of(self))
 
-    def numel(self: Any) -> int:
-        """The number of elements."""
-        return int(np.prod(self.shape, dtype=np.int64))
-
     def numpy(self: Any) -> np.ndarray:
         """The value, a copy. Computed at the first request, then kept. Raises GraphError for a graph with variables."""
         return array_of(self).numpy()
@@ -92,9 +102,15 @@ class Values:
         (value,) = evaluate([self])
         return Leaf.of(value, f"{self.name}.detach")
 
-    def backward(self: Any, gradient: Any = None, retain_graph: bool | None = None) -> None:
+    def backward(
+        self: Any,
+        gradient: Any = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: Any = None,
+    ) -> None:
         """See `dlsys.eager.backward`. Graphs are always retained."""
-        backward(self, gradient)
+        backward(self, gradient, create_graph, inputs)
 
     def __float__(self: Any) -> float:
         return float(self.item())
@@ -130,7 +146,7 @@ class Values:
     def __dlsys_array__(self: Any, writing: bool = False) -> Array:
         """The value's memory, for kernels and feeds; to be written, only a leaf's. Raises GraphError."""
         if writing:
-            _require_writable(self)
+            require_writable(self)
             overwritten([self])
         return array_of(self)
 
@@ -138,27 +154,6 @@ class Values:
         """Set all values of a leaf, cast to its dtype; itself. Raises ShapeError for a source of another shape."""
         self.__dlsys_array__(writing=True).copyfrom(source)
         return self
-
-    def __setitem__(self: Any, key: Any, value: Any) -> None:
-        """Set indexed values of a leaf, by NumPy's rules."""
-        _require_writable(self)
-        _require_no_history(self)
-        values = self.value
-        keys = key if isinstance(key, tuple) else (key,)
-        values[tuple(np.asarray(k) if isinstance(k, Node) else k for k in keys)] = np.asarray(value)
-        _write(self, values)
-
-    def __iadd__(self: Any, other: Any) -> Any:
-        return _in_place(self, self + other)
-
-    def __isub__(self: Any, other: Any) -> Any:
-        return _in_place(self, self - other)
-
-    def __imul__(self: Any, other: Any) -> Any:
-        return _in_place(self, self * other)
-
-    def __itruediv__(self: Any, other: Any) -> Any:
-        return _in_place(self, self / other)
 
     def __repr__(self: Any) -> str:
         try:
@@ -176,54 +171,6 @@ class Values:
         return self.name if plain else format(self.item(), spec) if spec or self.numel() == 1 else repr(self)
 
 
-def _require_writable(node: Node) -> None:
-    if not isinstance(node, Parameter):
-        raise GraphError(f"{node.name} is computed, and only a leaf's values are written (made at {node.location})")
-
-
-def _require_no_history(leaf: Parameter) -> None:
-    if leaf.requires_grad and is_grad_enabled():
-        raise GraphError(f"{leaf.name} is a leaf that requires a gradient: change it within no_grad()")
-
-
-def _write(leaf: Parameter, value: Any) -> None:
-    """Set the leaf's values, and those of the leaf for which it stands."""
-    owner = getattr(leaf, "owner", None)
-    if owner is not None:
-        if not leaf.is_current():  # type: ignore[attr-defined]
-            raise GraphError(f"{owner.name} was changed since its .data was taken: take it again")
-        _write(owner, value)
-    leaf.value = value
-    if owner is not None:
-        leaf.follow(owner)  # type: ignore[attr-defined]
-
-
-def _in_place(node: Any, changed: Any) -> Any:
-    """What stands for the node behind `+=` and its like: a leaf that has no history takes the value and stays; else the
-    new node. Raises GraphError for a leaf in another shape, as `x.T`, whose values would have to change with it; of
-    `x[0] += 1` the second half, `x[0] = ...`, writes."""
-    if not isinstance(changed, Node):
-        return changed
-    if isinstance(node, Parameter):
-        _require_no_history(node)
-        if not is_grad_enabled() or (is_data(changed) and not changed.requires_grad):  # type: ignore[attr-defined]
-            _write(node, array_of(changed))
-            return node
-    elif node.op.name in _SHAPES and isinstance(_whole(node), Parameter):
-        raise GraphError(f"{node.name} is a leaf in another shape: write to the leaf (made at {node.location})")
-    return changed
-
-
-_SHAPES = ("expand_dims", "reshape", "squeeze", "swapaxes", "transpose")
-
-
-def _whole(node: Node) -> Node:
-    """What the node is another shape of."""
-    while node.op.name in _SHAPES:
-        node = node.inputs[0]
-    return node
-
-
 class Operators:
     """Operators as methods: those that are not functions as well."""
 
@@ -237,6 +184,8 @@ class Operators:
         """The last two axes exchanged."""
         return ad.swapaxes_op(self, -2, -1)
 
+    H = mH = mT  # there are no complex numbers
+
     @property
     def data(self: Any) -> Any:
         """A leaf of this value, without history; what is written to it at once is written to the leaf it is of. Set it,
@@ -246,41 +195,16 @@ class Operators:
 
     @data.setter
     def data(self: Any, value: Any) -> None:
-        _require_writable(self)
-        _write(self, value)
+        require_writable(self)
+        write(self, value)
 
     def requires_grad_(self: Any, requires_grad: bool = True) -> Any:
         """Set whether `backward` leaves a gradient in a leaf; itself."""
-        _require_writable(self)
+        require_writable(self)
         if requires_grad and self.dtype not in FLOATS:
             raise DTypeError(f"requires_grad_: only floats have gradients, not {self.dtype}")
         self.requires_grad = bool(requires_grad)
         return self
-
-    def copy_(self: Any, source: Any) -> Any:
-        """Set all values of a leaf, broadcast and cast to its shape and dtype; itself. So do `fill_` and `zero_`."""
-        _require_writable(self)
-        _require_no_history(self)
-        _write(self, np.broadcast_to(np.asarray(source), self.shape))
-        return self
-
-    fill_ = copy_
-
-    def zero_(self: Any) -> Any:
-        return self.copy_(0)
-
-    def add_(self: Any, other: Any, *, alpha: Any = 1) -> Any:
-        """`+=`, alpha times the other; so `sub_`, `mul_`, `div_`."""
-        return _in_place(self, self + (other if alpha == 1 else alpha * other))
-
-    def sub_(self: Any, other: Any, *, alpha: Any = 1) -> Any:
-        return _in_place(self, self - (other if alpha == 1 else alpha * other))
-
-    def mul_(self: Any, other: Any) -> Any:
-        return _in_place(self, self * other)
-
-    def div_(self: Any, other: Any) -> Any:
-        return _in_place(self, self / other)
 
     def view_as(self: Any, other: Node) -> Node:
         return ad.reshape_like_op(self, other)
@@ -288,21 +212,37 @@ class Operators:
     def type_as(self: Any, other: Node) -> Node:
         return ad.cast_like_op(self, other)
 
-    def clone(self: Any) -> Node:
-        return ad.copy_op(self)
+    def reshape_as(self: Any, other: Node) -> Node:
+        return ad.reshape_like_op(self, other)
+
+    def where(self: Any, condition: Any, other: Any) -> Node:
+        return logic.where(condition, self, other)
 
     def contiguous(self: Any) -> Node:
         return self
 
-    def cpu(self: Any) -> Node:
-        return self
+    share_memory_ = pin_memory = cpu = contiguous
 
     def type(self: Any, dtype: Any = None) -> Any:
         """The values in another dtype; for None the dtype's name."""
         return self.dtype if dtype is None else functions.to(self, dtype)
 
 
-METHODS = {functions: ("to",), shapes: ("expand", "ravel", "repeat", "t", "view")}  # besides those of FUNCTIONS
+MODULES = (
+    *(diagonals, elementary, functions, index, inplace, logic, products, reductions, scattering, shapes, sorting),
+)
+METHODS = {functions: ("to",), shapes: ("expand", "expand_as", "repeat", "view")}  # besides those of FUNCTIONS
+IN_PLACE = {  # `x.abs_()` and its like
+    functions: (
+        *("abs", "ceil", "clamp", "clip", "cos", "erf", "exp", "expm1", "floor", "log", "log1p", "neg", "reciprocal"),
+        *("relu", "remainder", "round", "rsqrt", "sigmoid", "sign", "sin", "sqrt", "square", "tanh"),
+    ),
+    elementary: ("addcdiv", "addcmul", "fmod", "frac", "lerp", "nan_to_num", "trunc"),
+    logic: ("masked_fill",),
+    reductions: ("cumprod", "cumsum"),
+    scattering: ("index_add", "index_copy", "index_fill", "scatter", "scatter_add"),
+    diagonals: ("tril", "triu"),
+}
 CASTS = {"float": "float32", "double": "float64", "long": "int64", "int": "int32", "bool": "bool"}
 
 
@@ -314,15 +254,25 @@ def _cast(name: str, dtype: str) -> Any:
     return method
 
 
+def _in_place(function: Any) -> Any:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return changed_in_place(self, function(self, *args, **kwargs))
+
+    method.__name__, method.__doc__ = f"{function.__name__}_", f"`{function.__name__}`, in place; itself."
+    return method
+
+
 def install() -> None:
     """Put the methods on `Node`."""
-    for table in (Values, Operators):
+    for table in (Values, Operators, InPlace, About, Interop):
         for name, value in vars(table).items():
             if name not in ("__module__", "__doc__", "__dict__", "__weakref__", "__qualname__"):
                 setattr(Node, name, value)
-    for module in (creation, functions, index, products, reductions, shapes):
+    for module in MODULES:
         for name in (*FUNCTIONS[module.__name__.rpartition(".")[2]], *METHODS.get(module, ())):
             setattr(Node, name, getattr(module, name))
+        for name in IN_PLACE.get(module, ()):
+            setattr(Node, f"{name}_", _in_place(getattr(module, name)))
     for name, dtype in CASTS.items():
         setattr(Node, name, _cast(name, dtype))
     Node.__abs__ = functions.abs  # type: ignore[attr-defined]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
+from .. import graph
 from ..graph import grad_mode, is_grad_enabled
 
 
@@ -12,6 +14,14 @@ class _Mode(contextlib.ContextDecorator):
     """A context or decorator; what is made inside is recorded with gradients on or off."""
 
     _enabled: bool
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Also `@no_grad` without brackets: the function, decorated."""
+        made = super().__new__(cls)
+        if not (args and callable(args[0])):
+            return made
+        made.__init__()  # type: ignore[misc]  # Python calls it for what is of the class alone
+        return made(args[0])
 
     def __init__(self) -> None:
         self._entered: list[Any] = []
@@ -36,4 +46,38 @@ class enable_grad(_Mode):
     _enabled = True
 
 
-__all__ = ["enable_grad", "is_grad_enabled", "no_grad"]
+class inference_mode(_Mode):
+    """As `no_grad`; within `inference_mode(False)` nothing changes."""
+
+    _enabled = False
+
+    def __init__(self, mode: bool = True) -> None:
+        super().__init__()
+        self._enabled = not mode and is_grad_enabled()
+
+
+class set_grad_enabled(_Mode):
+    """Gradients on or off from the call on; in a `with` block until its end, as a decorator within the function."""
+
+    def __init__(self, mode: bool) -> None:
+        super().__init__()
+        self._before: bool | None = is_grad_enabled()
+        self._enabled = bool(mode)
+        graph.set_grad_enabled(self._enabled)
+
+    def __call__(self, function: Callable[..., Any]) -> Any:
+        self._restore()
+        return super().__call__(function)
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._restore()
+
+    def _restore(self) -> None:
+        """Undo what the call did, once."""
+        if self._before is not None:
+            graph.set_grad_enabled(self._before)
+            self._before = None
+
+
+__all__ = ["enable_grad", "inference_mode", "is_grad_enabled", "no_grad", "set_grad_enabled"]

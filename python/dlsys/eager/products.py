@@ -7,9 +7,11 @@ from typing import Any
 
 from .. import autodiff as ad
 from ..autodiff import Node
-from ..errors import GraphError, ShapeError
+from ..errors import ShapeError
 from ..ops import shape_of
-from .functions import node_of
+from .functions import dims_of, node_of
+from .reductions import norm
+from .shapes import roll
 
 
 def matmul(a: Any, b: Any) -> Node:
@@ -47,64 +49,109 @@ def outer(a: Any, b: Any) -> Node:
     return ad.expand_dims_op(node_of(a), 1) * node_of(b)
 
 
-def einsum(equation: str, *operands: Any) -> Node:
-    """Einstein's sum, as "bik,bkj->bij": products over all letters, summed over those that the result lacks; without
-    "->" the result has those that occur once, by the alphabet. Several operands are multiplied from the left.
+def mv(a: Any, b: Any) -> Node:
+    """The product of a matrix and a vector. Raises ShapeError for others."""
+    first, second = node_of(a), node_of(b)
+    if (len(shape_of(first)), len(shape_of(second))) != (2, 1):
+        raise ShapeError(f"mv: takes a matrix and a vector, not {shape_of(first)} and {shape_of(second)}")
+    return ad.matmul_op(first, second)
 
-    The shapes must be known. Raises GraphError for an equation that does not fit, with "..." or with a letter twice in
-    one term; ShapeError for extents that differ.
+
+def inner(a: Any, b: Any) -> Node:
+    """The sums of products over the last axes; of numbers the product."""
+    first, second = node_of(a), node_of(b)
+    if not shape_of(first) or not shape_of(second):
+        return first * second
+    return tensordot(first, second, ([-1], [-1]))
+
+
+def vdot(a: Any, b: Any) -> Node:
+    """The product of two vectors. Raises ShapeError for others."""
+    return dot(a, b)
+
+
+def dist(a: Any, b: Any, p: float = 2.0) -> Node:
+    """The norm of a - b."""
+    return norm(node_of(a) - b, p)
+
+
+def tensordot(a: Any, b: Any, dims: Any = 2) -> Node:
+    """The sums of products over axes of a and as many of b: the last of one and the first of the other for a number, or
+    a list for each. Raises ShapeError for axes that do not fit."""
+    first, second = node_of(a), node_of(b)
+    left, right = shape_of(first), shape_of(second)
+    pairs = (range(len(left) - dims, len(left)), range(dims)) if isinstance(dims, int) else dims
+    over_a, over_b = dims_of(first, tuple(pairs[0])), dims_of(second, tuple(pairs[1]))
+    if len(over_a) != len(over_b) or any(left[i] != right[j] for i, j in zip(over_a, over_b, strict=True)):
+        raise ShapeError(f"tensordot: axes {over_a} of {left} do not fit axes {over_b} of {right}")
+    own_a = [axis for axis in range(len(left)) if axis not in over_a]
+    own_b = [axis for axis in range(len(right)) if axis not in over_b]
+    summed = math.prod(left[axis] for axis in over_a)
+    rows, columns = [left[axis] for axis in own_a], [right[axis] for axis in own_b]
+    matrix_a = ad.reshape_op(ad.transpose_op(first, (*own_a, *over_a)), (math.prod(rows), summed))
+    matrix_b = ad.reshape_op(ad.transpose_op(second, (*over_b, *own_b)), (summed, math.prod(columns)))
+    return ad.reshape_op(ad.matmul_op(matrix_a, matrix_b), (*rows, *columns))
+
+
+def kron(a: Any, b: Any) -> Node:
+    """Kronecker's product: each element of a times all of b, laid out as a is."""
+    first, second = node_of(a), node_of(b)
+    rank = max(len(shape_of(first)), len(shape_of(second)))
+    left, right = ((1,) * (rank - len(shape_of(node))) + shape_of(node) for node in (first, second))
+    apart = [ad.reshape_op(first, tuple(n for extent in left for n in (extent, 1)))]
+    apart.append(ad.reshape_op(second, tuple(n for extent in right for n in (1, extent))))
+    return ad.reshape_op(apart[0] * apart[1], tuple(m * n for m, n in zip(left, right, strict=True)))
+
+
+def _added(x: Any, product: Node, beta: Any, alpha: Any) -> Node:
+    """beta x + alpha product; without x, whatever it holds, where beta is 0."""
+    scaled = product if alpha == 1 else alpha * product
+    if beta == 0:
+        return scaled
+    return (node_of(x) if beta == 1 else beta * node_of(x)) + scaled
+
+
+def addmm(x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Node:
+    """beta x + alpha a b, of matrices. Raises ShapeError for others."""
+    return _added(x, mm(a, b), beta, alpha)
+
+
+def addmv(x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Node:
+    """beta x + alpha a b, of a matrix and a vector. Raises ShapeError for others."""
+    return _added(x, mv(a, b), beta, alpha)
+
+
+def baddbmm(x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Node:
+    """beta x + alpha a b, of batches of matrices. Raises ShapeError for others."""
+    return _added(x, bmm(a, b), beta, alpha)
+
+
+def addr(x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Node:
+    """beta x + alpha times the products of all elements of a with all of b."""
+    return _added(x, outer(a, b), beta, alpha)
+
+
+def cross(a: Any, b: Any, dim: int = -1) -> Node:
+    """The vector product along an axis of extent 3, of which both are broadcast. Raises ShapeError for another."""
+    first, second = node_of(a), node_of(b)
+    for node in (first, second):
+        (axis,) = dims_of(node, dim)
+        if shape_of(node)[axis] != 3:
+            raise ShapeError(f"cross: axis {dim} of {shape_of(node)} must have 3 elements [{node.name}]")
+
+    def turned(node: Node, by: int) -> Node:
+        return roll(node, -by, dim)
+
+    return turned(first, 1) * turned(second, 2) - turned(first, 2) * turned(second, 1)
+
+
+def cdist(a: Any, b: Any, p: float = 2.0) -> Node:
+    """The distances (..., m, n) of the rows of (..., m, d) from those of (..., n, d): the norms of their differences.
+
+    Raises ShapeError for what has no rows of one length.
     """
-    tensors = [
-        node_of(operand) for operand in (operands[0] if isinstance(operands[0], (tuple, list)) else operands)
-    ]
-    left, arrow, result = equation.replace(" ", "").partition("->")
-    terms = left.split(",")
-    if not arrow:
-        result = "".join(sorted(letter for letter in set(left) - {","} if left.count(letter) == 1))
-    extents: dict[str, int] = {}
-    fits = len(terms) == len(tensors) and all(len(set(term)) == len(term) for term in (*terms, result))
-    if not fits or not set(result) <= set(left) or not left.replace(",", "").isalpha():
-        raise GraphError(
-            f"einsum: {equation!r} does not fit {len(tensors)} tensors, or has a letter twice in a term"
-        )
-    for term, node in zip(terms, tensors, strict=True):
-        shape = shape_of(node)
-        if len(shape) != len(term):
-            raise ShapeError(f"einsum: {term!r} has {len(term)} letters for the shape {shape} [{node.name}]")
-        for letter, extent in zip(term, shape, strict=True):
-            if extents.setdefault(letter, extent) != extent:
-                raise ShapeError(f"einsum: {letter!r} is {extents[letter]} and {extent} in {equation!r}")
-    term, value = terms[0], tensors[0]
-    for i, (other, node) in enumerate(zip(terms[1:], tensors[1:], strict=True), 2):
-        kept = set(result).union(*terms[i:])
-        term, value = _contracted(value, term, node, other, kept, extents)
-    value = _summed(value, term, set(result))
-    order = [letter for letter in term if letter in result]
-    return ad.transpose_op(value, tuple(order.index(letter) for letter in result)) if order else value
-
-
-def _summed(value: Node, term: str, kept: set[str]) -> Node:
-    """The value summed over the letters that are not kept."""
-    axes = tuple(axis for axis, letter in enumerate(term) if letter not in kept)
-    return ad.reducesum_op(value, axes) if axes else value
-
-
-def _contracted(
-    a: Node, term_a: str, b: Node, term_b: str, kept: set[str], extents: dict[str, int]
-) -> tuple[str, Node]:
-    """The letters and value of the product of two: one batched product of matrices (batch, own, sum) x (.., other)."""
-    a, b = _summed(a, term_a, kept | set(term_b)), _summed(b, term_b, kept | set(term_a))
-    term_a = "".join(c for c in term_a if c in kept or c in term_b)
-    term_b = "".join(c for c in term_b if c in kept or c in term_a)
-    both = [c for c in term_a if c in term_b]
-    batch, summed = [c for c in both if c in kept], [c for c in both if c not in kept]
-    own_a, own_b = ([c for c in term if c not in both] for term in (term_a, term_b))
-
-    def matrix(node: Node, term: str, *groups: list[str]) -> Node:
-        order = tuple(term.index(letter) for group in groups for letter in group)
-        shape = tuple(math.prod(extents[letter] for letter in group) for group in groups)
-        return ad.reshape_op(ad.transpose_op(node, order) if order else node, shape)
-
-    product = ad.matmul_op(matrix(a, term_a, batch, own_a, summed), matrix(b, term_b, batch, summed, own_b))
-    letters = [*batch, *own_a, *own_b]
-    return "".join(letters), ad.reshape_op(product, tuple(extents[letter] for letter in letters))
+    first, second = node_of(a), node_of(b)
+    left, right = shape_of(first), shape_of(second)
+    if len(left) < 2 or len(right) < 2 or left[-1] != right[-1]:
+        raise ShapeError(f"cdist: takes rows of one length, not {left} and {right}")
+    return norm(ad.expand_dims_op(first, -2) - ad.expand_dims_op(second, -3), p, -1)

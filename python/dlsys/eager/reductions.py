@@ -1,6 +1,6 @@
 """Reductions of tensors by PyTorch's names: over `dim`, one axis, several or all, which `keepdim` keeps with extent 1.
 
-NumPy's words `axis` and `keepdims` are taken as well. What sorts needs the values and computes them at once.
+NumPy's words `axis` and `keepdims` are taken as well.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node
-from ..errors import GraphError, ShapeError
+from ..errors import GraphError
 from ..graph import FLOATS
-from ..ops import dtype_name, known_dtype, shape_of
-from .creation import leaf
-from .functions import as_bool, dims_of, float_of, maximum, minimum, node_of, require_float
-from .running import array_of
+from ..ops import dtype_name, known_dtype
+from .functions import float_of, maximum, minimum, node_of, require_float
+from .logic import as_bool, isnan
 
 NO_AXIS: Any = object()
 
@@ -108,18 +107,33 @@ def std(
     return _spread(ad.std_op, x, dim, unbiased, keepdim, correction, axis, keepdims)
 
 
+def _largest(node: Node, axes: Any, keepdims: bool) -> Node:
+    """The maximum; of booleans whether one holds."""
+    return any(node, axes, keepdims) if known_dtype(node) == "bool" else ad.max_op(node, axes, keepdims)
+
+
+def _least(node: Node, axes: Any, keepdims: bool) -> Node:
+    """The minimum; of booleans whether all hold."""
+    return all(node, axes, keepdims) if known_dtype(node) == "bool" else ad.min_op(node, axes, keepdims)
+
+
+def _ordered(node: Node) -> Node:
+    """The node in a dtype whose extrema have places: booleans as integers."""
+    return ad.cast_op(node, "int32") if known_dtype(node) == "bool" else node
+
+
 def amax(
     x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = NO_AXIS, keepdims: bool = False
 ) -> Node:
     """The maximum; the gradient goes to all that are equal to it, in equal shares."""
-    return ad.max_op(node_of(x), *_axes(dim, axis, keepdim, keepdims))
+    return _largest(node_of(x), *_axes(dim, axis, keepdim, keepdims))
 
 
 def amin(
     x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = NO_AXIS, keepdims: bool = False
 ) -> Node:
     """The minimum; the gradient goes to all that are equal to it, in equal shares."""
-    return ad.min_op(node_of(x), *_axes(dim, axis, keepdim, keepdims))
+    return _least(node_of(x), *_axes(dim, axis, keepdim, keepdims))
 
 
 def _extremum(
@@ -130,7 +144,7 @@ def _extremum(
         return of_two(node, dim)
     if axis is not NO_AXIS or dim is None:
         return value(node, *_axes(dim, axis, keepdim, keepdims))
-    where = place(node, dim, True)
+    where = place(_ordered(node), dim, True)
     found = ad.take_along_axis_op(node, where, dim)
     if keepdim or keepdims:
         return Extremum(found, where)
@@ -142,28 +156,28 @@ def max(
 ) -> Any:
     """The maximum of all. Along `dim`, as in PyTorch, a pair: `values`, to the first of which the gradient goes, and
     `indices`; along NumPy's `axis` the values alone. Of two tensors, the larger at each index."""
-    return _extremum(x, dim, keepdim, axis, keepdims, ad.max_op, ad.argmax_op, maximum)
+    return _extremum(x, dim, keepdim, axis, keepdims, _largest, ad.argmax_op, maximum)
 
 
 def min(
     x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = NO_AXIS, keepdims: bool = False
 ) -> Any:
     """The minimum; see `max`."""
-    return _extremum(x, dim, keepdim, axis, keepdims, ad.min_op, ad.argmin_op, minimum)
+    return _extremum(x, dim, keepdim, axis, keepdims, _least, ad.argmin_op, minimum)
 
 
 def argmax(
     x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = NO_AXIS, keepdims: bool = False
 ) -> Node:
     """Where the first maximum is along an axis, of all in row-major order for None; int64."""
-    return ad.argmax_op(node_of(x), *_axes(dim, axis, keepdim, keepdims))
+    return ad.argmax_op(_ordered(node_of(x)), *_axes(dim, axis, keepdim, keepdims))
 
 
 def argmin(
     x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = NO_AXIS, keepdims: bool = False
 ) -> Node:
     """Where the first minimum is along an axis, of all in row-major order for None; int64."""
-    return ad.argmin_op(node_of(x), *_axes(dim, axis, keepdim, keepdims))
+    return ad.argmin_op(_ordered(node_of(x)), *_axes(dim, axis, keepdim, keepdims))
 
 
 def any(
@@ -232,6 +246,21 @@ def cumsum(x: Any, dim: int, *, dtype: Any = None) -> Node:
     return ad.cumsum_op(node, dim)
 
 
+def cumprod(x: Any, dim: int, *, dtype: Any = None) -> Node:
+    """The products of all up to each index along an axis; int64 of integers and booleans."""
+    node = node_of(x)
+    if dtype is not None:
+        node = ad.cast_op(node, dtype_name("cumprod", dtype))
+    elif known_dtype(node) not in (None, *FLOATS, "int64"):
+        node = ad.cast_op(node, "int64")
+    return ad.cumprod_op(node, dim)
+
+
+def logcumsumexp(x: Any, dim: int) -> Node:
+    """The logarithms of the sums of exp of all up to each index along an axis, without overflow."""
+    return ad.logcumsumexp_op(float_of(x), dim)
+
+
 def prod(
     x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = NO_AXIS, keepdims: bool = False
 ) -> Node:
@@ -242,37 +271,33 @@ def prod(
     return ad.prod_op(node, *_axes(dim, axis, keepdim, keepdims))
 
 
-def _order(op: str, x: Node, dim: int, descending: bool) -> np.ndarray:
-    """Where the elements in order are, along an axis; equal ones as they stand, NaN counts as the largest."""
-    values = array_of(x).numpy()
-    if not values.ndim:
-        raise ShapeError(f"{op}: a tensor of shape () has no axis")
-    if not descending:
-        return np.argsort(values, axis=dim, kind="stable")
-    back = np.flip(values, dim)
-    return values.shape[dim] - 1 - np.flip(np.argsort(back, axis=dim, kind="stable"), dim)
+def count_nonzero(x: Any, dim: Any = None) -> Node:
+    """How many are not 0; int64."""
+    return sum(as_bool(x), dim)
 
 
-def argsort(x: Any, dim: int = -1, descending: bool = False) -> Node:
-    """int64: where the elements in order are, along an axis. Computes x; raises GraphError for a graph of variables."""
-    return leaf(_order("argsort", node_of(x), dims_of(node_of(x), dim)[0], descending))
-
-
-def sort(x: Any, dim: int = -1, descending: bool = False) -> Extremum:
-    """The elements in order along an axis, equal ones as they stand, and where they were; see `argsort`."""
+def nansum(x: Any, dim: Any = None, keepdim: bool = False) -> Node:
+    """The sum of what is not NaN."""
     node = node_of(x)
-    (axis,) = dims_of(node, dim)
-    places = leaf(_order("sort", node, axis, descending))
-    return Extremum(ad.take_along_axis_op(node, places, axis), places)
+    return sum(ad.where_op(isnan(node), 0, node), dim, keepdim)
 
 
-def topk(x: Any, k: int, dim: int = -1, largest: bool = True) -> Extremum:
-    """The k largest elements along an axis, or smallest, in order, and where they were; see `argsort`.
+def nanmean(x: Any, dim: Any = None, keepdim: bool = False) -> Node:
+    """The mean of what is not NaN."""
+    node = require_float("nanmean", x)
+    return nansum(node, dim, keepdim) / sum(ad.logical_not_op(isnan(node)), dim, keepdim)
 
-    Raises ShapeError for more than there are."""
-    node = node_of(x)
-    (axis,) = dims_of(node, dim)
-    if not 0 <= k <= shape_of(node)[axis]:
-        raise ShapeError(f"topk: there are no {k} elements along axis {dim} of {shape_of(node)}")
-    places = leaf(np.take(_order("topk", node, axis, largest), np.arange(k), axis))
-    return Extremum(ad.take_along_axis_op(node, places, axis), places)
+
+def aminmax(x: Any, *, dim: Any = None, keepdim: bool = False) -> tuple[Node, Node]:
+    """`amin` and `amax`."""
+    return amin(x, dim, keepdim), amax(x, dim, keepdim)
+
+
+def std_mean(x: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False) -> tuple[Node, Node]:
+    """`std` and `mean`."""
+    return std(x, dim, unbiased, keepdim), mean(x, dim, keepdim)
+
+
+def var_mean(x: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False) -> tuple[Node, Node]:
+    """`var` and `mean`."""
+    return var(x, dim, unbiased, keepdim), mean(x, dim, keepdim)

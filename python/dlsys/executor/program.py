@@ -130,6 +130,8 @@ class Program:
             read = Counter(self.source(value) for value in group.inputs)  # a view may be read elsewhere
             for value in group.overwritable(node, self.graph.shapes):
                 source = self.source(value)
+                if len(group.outputs) > 1 and self.graph.dtypes[value] == "bool":
+                    continue  # they are read where they are used, behind stores too: see `schedule.straight`
                 if value in known and self.nbytes(value) == size and read[source] == 1:
                     found.setdefault(node, []).append(value)
                     if self.nbytes(source) != size:

@@ -76,6 +76,7 @@ from .integral import (
     bitwise_or_op,
     bitwise_xor_op,
     floor_divide_op,
+    integer_power_op,
     remainder_op,
     round_op,
 )
@@ -106,7 +107,7 @@ from .reduction import (
     var_op,
 )
 from .rules import broadcast_rule
-from .scan import cumsum_op, prod_op
+from .scan import cumprod_op, cumsum_op, logcumsumexp_op, prod_op
 from .shape import (
     broadcast_shape_op,
     broadcastto_op,
@@ -121,6 +122,18 @@ from .shape import (
 )
 from .slicing import dilate_op, flip_op, pad_op, slice_op, undilate_op
 from .state import Parameter, advance_op, assign_op, copy_op, group_op, overwritten, with_updates_op
+from .trigonometry import (
+    acos_op,
+    acosh_op,
+    asin_op,
+    asinh_op,
+    atan2_op,
+    atan_op,
+    atanh_op,
+    cosh_op,
+    sinh_op,
+    tan_op,
+)
 from .types import (
     beside_number,
     dtype_name,
@@ -138,6 +151,8 @@ __all__ = [
     "Parameter",
     "Variable",
     "abs_op",
+    "acos_op",
+    "acosh_op",
     "adaptive_avg_pool2d_op",
     "adaptive_max_pool2d_op",
     "add_byconst_op",
@@ -145,7 +160,12 @@ __all__ = [
     "advance_op",
     "argmax_op",
     "argmin_op",
+    "asin_op",
+    "asinh_op",
     "assign_op",
+    "atan2_op",
+    "atan_op",
+    "atanh_op",
     "avg_pool2d_op",
     "batch_norm_op",
     "bce_with_logits_op",
@@ -169,7 +189,9 @@ __all__ = [
     "conv_transpose2d_op",
     "copy_op",
     "cos_op",
+    "cosh_op",
     "cross_entropy_op",
+    "cumprod_op",
     "cumsum_op",
     "dilate_op",
     "div_by_extent_op",
@@ -196,6 +218,7 @@ __all__ = [
     "greater_op",
     "group_norm_op",
     "group_op",
+    "integer_power_op",
     "joint_dtype",
     "known_dtype",
     "known_shape",
@@ -206,6 +229,7 @@ __all__ = [
     "log1p_op",
     "log_op",
     "log_softmax_op",
+    "logcumsumexp_op",
     "logical_and_op",
     "logical_not_op",
     "logical_or_op",
@@ -258,6 +282,7 @@ __all__ = [
     "sign_op",
     "silu_op",
     "sin_op",
+    "sinh_op",
     "slice_op",
     "softmax_func",
     "softmax_op",
@@ -275,6 +300,7 @@ __all__ = [
     "swapaxes_op",
     "take_along_axis_op",
     "take_op",
+    "tan_op",
     "tanh_op",
     "transpose_op",
     "undilate_op",

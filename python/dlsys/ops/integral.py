@@ -55,6 +55,26 @@ class Round(Unary):
         return np.asarray(np.rint(inputs[0]))
 
 
+@register
+class IntegerPower(BroadcastBinary):
+    """a ** b of integers, modulo 2 ** bits; a negative power is 0, but 1 of 1, and 1 or -1 of -1."""
+
+    name, _te = "integer_power", compute.integer_power
+    elementwise = False
+    dtypes = INTEGERS
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [None, None]
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        a, b = inputs
+        power = np.power(a, np.maximum(b, b.dtype.type(0)))
+        if str(a.dtype) == "uint32":
+            return np.asarray(power)
+        inverse = np.where(a == 1, 1, np.where(a == -1, np.where(b & 1, -1, 1), 0))
+        return np.where(b < 0, inverse.astype(a.dtype), power)
+
+
 class _Bitwise(BroadcastBinary):
     dtypes = INTEGERS
 
@@ -96,6 +116,11 @@ def remainder_op(a: Node, b: Node) -> Node:
 def round_op(node: Node) -> Node:
     """The nearest integer, of two the even one."""
     return Round.make([node])
+
+
+def integer_power_op(a: Node, b: Node) -> Node:
+    """a ** b of integers, broadcast, modulo 2 ** bits; a negative power is 0, but 1 of 1, and 1 or -1 of -1."""
+    return IntegerPower.make([a, b])
 
 
 def bitwise_and_op(a: Node, b: Node) -> Node:

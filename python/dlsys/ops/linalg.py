@@ -11,7 +11,7 @@ import numpy as np
 from .. import compute
 from ..compute import Tensor
 from ..errors import GraphError, ShapeError
-from ..graph import Node, Op, Shape, register, shape_error
+from ..graph import NUMBERS, Node, Op, Shape, register, shape_error
 from .rules import broadcast_rule
 
 
@@ -46,6 +46,7 @@ class MatMul(Op):
 
     name = "matmul"
     contraction = True
+    dtypes = NUMBERS
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return _product_shape(node, *input_shapes)

@@ -40,7 +40,14 @@ from .compare import (
     not_equal_op,
 )
 from .elementary import power_op
-from .integral import bitwise_and_op, bitwise_or_op, bitwise_xor_op, floor_divide_op, remainder_op
+from .integral import (
+    bitwise_and_op,
+    bitwise_or_op,
+    bitwise_xor_op,
+    floor_divide_op,
+    integer_power_op,
+    remainder_op,
+)
 from .linalg import matmul_op
 from .state import Parameter
 from .types import as_float, beside_number, known_dtype, promoted
@@ -85,13 +92,18 @@ def _operands(a: Any, b: Any) -> tuple[Any, Any]:
     return first, second
 
 
+def _holds(dtype: str, value: Any) -> bool:
+    """Whether the number lies within the limits of an integer dtype."""
+    limits = np.iinfo(dtype)
+    return not isinstance(value, numbers.Integral) or int(limits.min) <= int(value) <= int(limits.max)
+
+
 def constant_beside(value: Any, node: Node) -> Node:
     """A number as a node of the other operand's shape and dtype, to the last digit also where it is a large integer."""
     dtype = known_dtype(node)
+    if dtype in INTEGERS and not _holds(dtype, value):
+        raise DTypeError(f"the constant {value} is no {dtype}, which {node.name} is: cast it to another dtype")
     if dtype in INTEGERS and isinstance(value, numbers.Integral) and abs(int(value)) > EXACT:
-        limits = np.iinfo(dtype)
-        if not int(limits.min) <= int(value) <= int(limits.max):
-            raise DTypeError(f"the constant {value} is no {dtype}, which {node.name} is")
         return Parameter(np.asarray(value, dtype), "constant", requires_grad=False)
     return constant_like(value, node)
 
@@ -126,6 +138,18 @@ def _of_pair(function: Binary, of_booleans: Binary | None = None) -> Callable[[A
     return apply
 
 
+def _compared(function: Binary, of_booleans: Binary | None = None) -> Callable[[Any, Any], Any]:
+    """As `_of_pair`; integers are compared with a number beyond their dtype as int64."""
+    general = _of_pair(function, of_booleans)
+
+    def wide(node: Any, number: Any) -> Any:
+        dtype = known_dtype(node) if isinstance(node, Node) and is_number(number) else None
+        beyond = dtype in ("int32", "uint32") and not _holds(dtype, number) and _holds("int64", number)
+        return cast_op(node, "int64") if beyond else node
+
+    return lambda a, b: general(wide(a, b), wide(b, a))
+
+
 def _as_integers(function: Binary) -> Binary:
     """The operator of booleans, as 0 and 1."""
     return lambda a, b: function(cast_op(a, "int32"), cast_op(b, "int32"))
@@ -149,7 +173,7 @@ def _with_numbers(
         node, number = (a, b) if isinstance(a, Node) else (b, a)
         node = beside_number(node, number)
         dtype = known_dtype(node)
-        if dtype == "bool" or dtype == "uint32" or (dtype in INTEGERS and abs(number) > EXACT):
+        if dtype == "bool" or dtype == "uint32" or (dtype in INTEGERS and abs(number) > 2**31 - 1):
             return general(node, number) if isinstance(a, Node) else general(number, node)
         return right(node, number) if isinstance(a, Node) else left(number, node)
 
@@ -177,20 +201,24 @@ def _power(a: Any, b: Any) -> Any:
     if a is None:
         return NotImplemented
     if isinstance(a, Node) and isinstance(b, Node):
-        return power_op(*promoted(a, b))
+        return _power_of_nodes(*promoted(a, b))
     if isinstance(a, Node):
         a = beside_number(a, b)
         return _whole_power(a, int(b)) if known_dtype(a) in INTEGERS else power_byconst_op(a, b)
     b = beside_number(b, a)
-    return power_op(constant_beside(a, b), b)
+    return _power_of_nodes(constant_beside(a, b), b)
+
+
+def _power_of_nodes(a: Node, b: Node) -> Node:
+    return integer_power_op(a, b) if known_dtype(a) in INTEGERS else power_op(a, b)
 
 
 def _whole_power(node: Node, exponent: int) -> Node:
     """The product of `exponent` times the node, of integers."""
-    if not 0 <= exponent <= MOST_PRODUCTS:
-        raise GraphError(
-            f"integers are raised to powers from 0 to {MOST_PRODUCTS}, not {exponent}: cast to a float"
-        )
+    if exponent < 0:
+        raise GraphError(f"integers are not raised to negative powers, as {exponent}: cast to a float")
+    if exponent > MOST_PRODUCTS:
+        return integer_power_op(node, constant_beside(exponent, node))
     result = constant_like(1, node) if exponent == 0 else None
     square = node
     while exponent:
@@ -233,12 +261,12 @@ set_arithmetic(
         "%": _of_pair(remainder_op),
         "@": _matmul,
         "**": _power,
-        "==": _of_pair(equal_op),
-        "!=": _of_pair(not_equal_op),
-        "<": _of_pair(less_op, _as_integers(less_op)),
-        "<=": _of_pair(less_equal_op, _as_integers(less_equal_op)),
-        ">": _of_pair(greater_op, _as_integers(greater_op)),
-        ">=": _of_pair(greater_equal_op, _as_integers(greater_equal_op)),
+        "==": _compared(equal_op),
+        "!=": _compared(not_equal_op),
+        "<": _compared(less_op, _as_integers(less_op)),
+        "<=": _compared(less_equal_op, _as_integers(less_equal_op)),
+        ">": _compared(greater_op, _as_integers(greater_op)),
+        ">=": _compared(greater_equal_op, _as_integers(greater_equal_op)),
         "&": _of_pair(bitwise_and_op, logical_and_op),
         "|": _of_pair(bitwise_or_op, logical_or_op),
         "^": _of_pair(bitwise_xor_op, not_equal_op),

@@ -1,0 +1,131 @@
+"""Gradients of tensors that are there, as `torch.autograd` gives them: `dl.autograd`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..autodiff import Node, gradients, mul_op, sum_op, zeroslike_op
+from ..errors import GraphError, ShapeError
+from ..graph import FLOATS
+from ..ops import dtype_of, known_dtype, shape_of
+from .differentiate import backward as _backward
+from .leaves import Leaf, tensor
+from .mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from .running import evaluate, is_data, require_unchanged
+
+
+def _listed(what: str, values: Any) -> list[Node]:
+    given = list(values) if isinstance(values, (tuple, list)) else [values]
+    for value in given:
+        if not isinstance(value, Node):
+            raise GraphError(f"autograd: {what} must be tensors, not {type(value).__name__}")
+    if not given:
+        raise GraphError(f"autograd: there are no {what}")
+    return given
+
+
+def _weights(outputs: list[Node], given: Any) -> list[Node | None]:
+    """A weight for every output, None for ones. Raises ShapeError for one of another shape, GraphError for another
+    number."""
+    weights = (
+        list(given)
+        if isinstance(given, (tuple, list))
+        else [given] * len(outputs)
+        if given is None
+        else [given]
+    )
+    if len(weights) != len(outputs):
+        raise GraphError(f"autograd: {len(weights)} gradients for {len(outputs)} outputs")
+    found: list[Node | None] = []
+    for output, weight in zip(outputs, weights, strict=True):
+        if weight is not None and not isinstance(weight, Node):
+            weight = tensor(weight, dtype_of(output))
+        if weight is not None and shape_of(weight) != shape_of(output):
+            raise ShapeError(
+                f"autograd: the gradient has shape {shape_of(weight)}, the output {shape_of(output)}"
+            )
+        found.append(weight)
+    return found
+
+
+def _reached(outputs: Sequence[Node]) -> set[Node]:
+    """The nodes to which gradients go from the outputs."""
+    found, stack = set(outputs), list(outputs)
+    while stack:
+        node = stack.pop()
+        if node.no_grad or known_dtype(node) not in (None, *FLOATS):
+            continue
+        read = node.inputs[:1] if node.op.name == "with_updates" else node.inputs
+        new = [value for value in read if value not in found]
+        found.update(new)
+        stack += new
+    return found
+
+
+def grad(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool | None = None,
+    materialize_grads: bool = False,
+) -> tuple[Node | None, ...]:
+    """The gradients of sum(output * grad_output), over all outputs, with respect to each input; ones for None. Nothing
+    is left in `grad`.
+
+    Args:
+        outputs, inputs: a tensor or several; inputs may be of any kind, computed ones too.
+        grad_outputs: a weight in each output's shape, or None.
+        retain_graph: graphs are always retained.
+        create_graph: whether the results can be differentiated again; those of graphs with variables always can.
+        allow_unused: whether an input on which no output depends has None for its gradient.
+        materialize_grads: whether it has zeros.
+
+    Raises GraphError for such an input otherwise, and for what is no tensor; ShapeError for a weight of another shape.
+    """
+    tensors, asked = _listed("outputs", outputs), _listed("inputs", inputs)
+    weights = _weights(tensors, grad_outputs)
+    reached = _reached(tensors)
+    unused = [node for node in asked if node not in reached]
+    if unused and not (allow_unused or materialize_grads):
+        raise GraphError(
+            f"autograd.grad: no output depends on {unused[0].name} (made at {unused[0].location}): allow_unused=True"
+        )
+    with enable_grad():
+        totals = [
+            output if weight is None else mul_op(output, weight)
+            for output, weight in zip(tensors, weights, strict=True)
+        ]
+        if len(totals) > 1:
+            total = sum_op(totals[0])
+            for other in totals[1:]:
+                total = total + sum_op(other)
+            totals = [total]
+        for output in tensors:
+            require_unchanged(output)
+        found = gradients(totals[0], asked)
+    used = [node for node in found if is_data(node)] if not create_graph else []
+    values = dict(zip(used, evaluate(used), strict=True))
+    made = [
+        Leaf.of(values[value], f"{node.name}.grad") if value in values else value
+        for node, value in zip(asked, found, strict=True)
+    ]
+    if materialize_grads:
+        return tuple(
+            zeroslike_op(node) if node not in reached else g for node, g in zip(asked, made, strict=True)
+        )
+    return tuple(None if node not in reached else g for node, g in zip(asked, made, strict=True))
+
+
+def backward(
+    tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False
+) -> None:
+    """`tensor.backward(gradient)` for each tensor."""
+    given = _listed("tensors", tensors)
+    for output, weight in zip(given, _weights(given, grad_tensors), strict=True):
+        _backward(output, weight, create_graph)
+
+
+__all__ = ["backward", "enable_grad", "grad", "is_grad_enabled", "no_grad", "set_grad_enabled"]
