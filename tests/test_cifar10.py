@@ -81,7 +81,7 @@ def test_images_and_labels_of_the_records():
     assert np.array_equal(image, train.images[5]) and label == train.labels[5]
     assert train.classes[0] == "airplane" and train.classes[9] == "truck" and len(train.classes) == 10
     x, y = next(iter(DataLoader(train, 8, shuffle=True)))
-    assert x.shape == (8, 3, 32, 32) and x.dtype == np.float32 and y.dtype == np.int64
+    assert x.shape == (8, 3, 32, 32) and (x.dtype, y.dtype) == ("float32", "int64")
     index = [int(np.flatnonzero((train.images == one).all((1, 2, 3)))[0]) for one in x]
     assert train.labels[index].tolist() == y.tolist()
     assert printed.count("\n") == 1 and "30 of 50,000 training images" in printed

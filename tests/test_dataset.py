@@ -131,7 +131,7 @@ def test_batches_in_order_and_their_number():
             batches = list(loader)
             assert [len(x) for x, _ in batches] == sizes and len(loader) == len(sizes)
             assert np.concatenate([y for _, y in batches]).tolist() == list(range(sum(sizes)))
-            assert all(isinstance(batch, tuple) and batch[0].dtype == np.float32 for batch in batches)
+            assert all(isinstance(batch, tuple) and batch[0].numpy().dtype == np.float32 for batch in batches)
     assert list(DataLoader(TensorDataset(np.zeros(0)), 4)) == []
     assert list(DataLoader(TensorDataset(np.zeros(3)), 4, drop_last=True)) == []
     assert [x.tolist() for x in DataLoader([4, 5, 6], 2)] == [[4, 5], [6]]  # any sequence
@@ -166,7 +166,7 @@ def test_fast_path_and_items_agree():
         [(x + 1, label) for x, label in plain], list(DataLoader(Items(*DATA.arrays), 4, shuffle=True))
     )
     squares = next(iter(DataLoader(Squares(), 3)))
-    assert squares["square"].tolist() == [0.0, 1.0, 4.0] and squares["index"].dtype == np.int64
+    assert squares["square"].tolist() == [0.0, 1.0, 4.0] and squares["index"].numpy().dtype == np.int64
     own = DataLoader(Squares(), 3, collate=lambda samples: [sample["index"] for sample in samples])
     assert list(own) == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]
     assert list(DataLoader(Squares(), 3, collate_fn=own.collate, num_workers=2, pin_memory=True)) == list(own)
@@ -385,3 +385,17 @@ def test_one_image_is_a_batch_of_one():
     assert np.array_equal(x, before)  # nothing is changed in place
     assert "default_rng" in error_of(DataArgumentError, transform, x)
     assert "'crop'" in error_of(DataArgumentError, Compose, ["crop"])
+
+
+def test_batches_are_tensors_unless_the_caller_collates() -> None:
+    images = np.arange(24, dtype=np.uint8).reshape(4, 2, 3)
+    loader = DataLoader(TensorDataset(images, np.arange(4)), 3)
+    x, y = next(iter(loader))
+    assert x.view(-1, 6).size(0) == 3 and x.to("cpu").dtype == "int64"  # bytes are of no dtype of the operators
+    assert (y.numpy() == np.arange(3)).all() and (x.float() / 2).tolist()[0][0] == [0.0, 0.5, 1.0]
+    for batch in DataLoader(TensorDataset(images, np.arange(4)), 3, collate=default_collate):
+        assert isinstance(batch[0], np.ndarray) and batch[0].dtype == np.uint8
+        break
+    seen = []
+    next(iter(DataLoader(TensorDataset(images), 2, transform=lambda batch, rng: seen.append(type(batch)) or batch)))
+    assert seen == [np.ndarray]

@@ -11,7 +11,6 @@ import torch
 from dlsys import autodiff as ad
 from dlsys import nn
 from dlsys.errors import DTypeError, GraphError, ShapeError
-from dlsys.nn import functional as F
 from helpers import error_of
 from test_nn_layers import Pair, close, compare, drawn
 
@@ -205,6 +204,10 @@ def test_clipping_in_place_is_pytorchs() -> None:
             a.grad, b.grad = dl.tensor(value), torch.tensor(value)
         found = nn.utils.clip_grad_norm_(iter(mine), 2.0, norm_type)
         np.testing.assert_allclose(found, float(t.utils.clip_grad_norm_(theirs, 2.0, norm_type)), rtol=1e-5)
+        assert isinstance(found, float) and found.item() == float(found)
+        before = [parameter.grad.numpy() for parameter in mine]
+        assert nn.utils.clip_grad_norm_(mine, math.inf, norm_type, foreach=True) <= 2.0 + 1e-5  # only measures
+        assert all((parameter.grad.numpy() == value).all() for parameter, value in zip(mine, before, strict=True))
         for a, b in zip(mine, theirs, strict=True):
             np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), rtol=1e-4)
     mine[0].grad = dl.tensor(values[0] * np.inf)
@@ -253,8 +256,8 @@ def test_wrong_arguments_are_named() -> None:
         ("LSTM: hidden_size must be an integer >= 1, not 0", nn.LSTM, (3, 0)),
         ("GRUCell: input_size must be an integer >= 1", nn.GRUCell, ("a", 2)),
         ("dilation and return_indices are not supported", nn.MaxPool2d, (2, 2, 0, 2)),
-        ("track_running_stats must be False", nn.InstanceNorm2d, (3, 1e-5, 0.1, False, True)),
-        ('only scale_factor and mode="nearest"', nn.Upsample, (4,)),
+        ("InstanceNorm2d: momentum must be in [0, 1], not 2", nn.InstanceNorm2d, (3, 1e-5, 2)),
+        ("padding_mode must be one of", nn.Conv2d, (3, 4, 3, 1, 1, 1, 1, True, "mirror")),
         ("min_val must be less than max_val", nn.Hardtanh, (1.0, 1.0)),
         ('approximate must be "none" or "tanh"', nn.GELU, ("erf",)),
     ]
@@ -283,4 +286,3 @@ def test_wrong_arguments_are_named() -> None:
     told = error_of(ShapeError, nn.Unflatten(1, (5, -1)), drawn(2, 12))
     assert told.startswith("Unflatten(dim=1, unflattened_size=(5, -1)) got (2, 12)"), told
     assert "PReLU(3) got (2, 4)" in error_of(ShapeError, nn.PReLU(3), drawn(2, 4))
-    assert "must be images" in error_of(GraphError, F.interpolate, dl.tensor(drawn(2, 4)), None, 2)

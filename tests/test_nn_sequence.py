@@ -238,7 +238,7 @@ def test_encoders() -> None:
     first, second = mine.layers
     made = nn.TransformerEncoder(lambda: nn.TransformerEncoderLayer(8, 2, 12), 2)
     assert first.linear1.weight is not second.linear1.weight and len(made.layers) == 2
-    error_of(GraphError, nn.TransformerEncoder, nn.Identity(), 2)
+    error_of(GraphError, nn.TransformerEncoder, 3, 2)
     error_of(GraphError, nn.TransformerEncoderLayer, 8, 2, 12, 0.0, "swoosh")
 
 

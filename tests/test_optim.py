@@ -12,7 +12,7 @@ import numpy as np
 from dlsys import autodiff as ad
 from dlsys import optim
 from dlsys.graph import find_topo_sort
-from dlsys.optim.adaptive import _one_minus_power
+from dlsys.optim.adaptive import one_minus_power
 from helpers import error_of, evaluate
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -267,7 +267,7 @@ def test_bias_correction_keeps_its_digits() -> None:
     step = ad.Variable("step")
     for beta in (0.0, 0.5, 0.9, 0.999, 0.999999):
         exact = np.array([1 - beta**t if beta < 0.99 else -math.expm1(t * math.log(beta)) for t in steps])
-        node = _one_minus_power(beta, step)
+        node = one_minus_power(beta, step)
         for dtype, rtol in (("float32", 1e-6), ("float64", 1e-14)):
             (value,) = evaluate([node], {step: steps.astype(dtype)})
             np.testing.assert_allclose(value, exact, rtol=rtol)

@@ -47,6 +47,16 @@ def schedules(module: Any, **no_momentum: Any) -> list[Callable[[Any], Any]]:
             [module.ConstantLR(opt, factor=0.2, total_iters=3), module.LinearLR(opt), module.StepLR(opt, 4)],
             milestones=[5, 11],
         ),
+        lambda opt: module.MultiplicativeLR(opt, lambda epoch: 0.9 + 0.01 * (epoch % 3)),
+        lambda opt: module.MultiplicativeLR(opt, [lambda epoch: 0.97, lambda epoch: 1 / epoch]),
+        lambda opt: module.CyclicLR(opt, 0.1, 2.0, 7, **no_momentum),
+        lambda opt: module.CyclicLR(opt, [0.1, 0.2], [1.0, 2.0], 4, 9, mode="triangular2", **no_momentum),
+        lambda opt: module.CyclicLR(opt, 0.1, 1.0, 5, mode="exp_range", gamma=0.95, **no_momentum),
+        lambda opt: module.CyclicLR(opt, 0.1, 1.0, 5, scale_fn=lambda n: 1 / n, scale_mode="cycle", **no_momentum),
+        lambda opt: module.ChainedScheduler(
+            [module.ConstantLR(opt, factor=0.1, total_iters=20), module.ExponentialLR(opt, 0.9)]
+        ),
+        lambda opt: module.ChainedScheduler([module.StepLR(opt, 10), module.CosineAnnealingLR(opt, T_max=60)], opt),
     ]
 
 
@@ -123,6 +133,35 @@ def test_one_cycle_moves_the_momentum_too_and_compiles_once() -> None:
             for key in ("lr", "betas" if name == "Adam" else "momentum"):
                 np.testing.assert_allclose(opt.param_groups[0][key], reference.param_groups[0][key], rtol=1e-9)
         assert executor.compilations == (name == "Adam")
+
+
+def test_cycles_move_the_momentum_too() -> None:
+    torch = the_torch()
+    for name, options in (("SGD", {"momentum": 0.9}), ("Adam", {})):
+        parameter, tensor = ad.Parameter(np.ones(3)), torch.ones(3, requires_grad=True)
+        opt, reference = getattr(optim, name)([parameter], **options), getattr(torch.optim, name)([tensor], **options)
+        limits = {"base_momentum": 0.7, "max_momentum": 0.95}
+        schedule = optim.CyclicLR(opt, 0.1, 1.0, 3, 5, **limits)
+        expected = torch.optim.lr_scheduler.CyclicLR(reference, 0.1, 1.0, 3, 5, **limits)
+        for step in range(12):
+            for key in ("lr", "betas" if name == "Adam" else "momentum"):
+                np.testing.assert_allclose(opt.param_groups[0][key], reference.param_groups[0][key], err_msg=str(step))
+            reference.step()
+            expected.step()
+            schedule.step()
+    opt = optim.Adagrad([ad.Parameter(np.ones(3))])
+    for words, function in (
+        ("Adagrad has neither momentum nor betas", lambda: optim.CyclicLR(opt, 0.1, 1.0)),
+        ("mode must be one of triangular", lambda: optim.CyclicLR(opt, 0.1, 1.0, mode="sine")),
+        ("scale_mode must be", lambda: optim.CyclicLR(opt, 0.1, 1.0, scale_fn=abs, scale_mode="epoch")),
+        ("2 functions for 1", lambda: optim.MultiplicativeLR(opt, [abs, abs])),
+        ("must be a function, not int", lambda: optim.MultiplicativeLR(opt, 3)),
+        ("at least one", lambda: optim.ChainedScheduler([])),
+        ("CosineAnnealingLR is no factor", lambda: optim.ChainedScheduler([optim.CosineAnnealingLR(opt, 5, 0.1)])),
+        ("one of the same optimizer", lambda: optim.ChainedScheduler(
+            [optim.StepLR(opt, 5), optim.StepLR(optim.SGD([ad.Parameter(np.ones(3))]), 5)])),
+    ):  # fmt: skip
+        assert words in error_of(dl.GraphError, function), words
 
 
 def test_a_schedule_begins_later_and_steps_to_between_epochs() -> None:

@@ -82,13 +82,13 @@ def test_what_counts_as_an_array():
         assert loaded["array"].tolist() == loaded["both"].tolist() == [0, 1, 2]
         assert loaded["scalar"] == 2.5 and loaded["scalar"].shape == () and loaded["number"] == 3
         for bad, words in (
-            ({"x": "text"}, "'x' is no array: str"),
-            ({"x": [1, 2]}, "'x' is no array: list"),
-            ({"x": {"y": base}}, "'x' is no array: dict"),
+            ({"x": {1, 2}}, "'x' is no array: set"),
+            ({"x": [{"y": (base, open)}]}, "'x.0.y.1' is no array: builtin_function_or_method"),
             ({"x": np.array(["a"])}, "'x' has dtype <U1"),
             ({"x": np.array([None])}, "'x' has dtype object"),
             ({"x": base.astype(complex)}, "complex128"),
-            ({3: base}, "names are text, given 3"),
+            ({"x": {2.5: base}}, "names are text or integers, given 2.5 in 'x'"),
+            ({True: base}, "names are text or integers, given True"),
             ({"__metadata__": base}, "__metadata__"),
         ):
             assert words in error_of(DTypeError, save, bad, path)
@@ -354,7 +354,8 @@ def test_arguments_that_do_not_fit_are_named():
         for words, function, args in (
             (f"the first is the path '{path}'", save, (path, {"a": np.ones(2)})),
             ("save Model's state_dict()", save, (Model(), path)),
-            ("needs a dictionary of arrays, not list", save, ([np.ones(2)], path)),
+            ("'nets.0': save Model's state_dict()", save, ({"nets": [Model()]}, path)),
+            ("names are text, given 3", save_checkpoint, (path, {3: np.ones(2)}, {})),
             ("save: the path must be text or a pathlib.Path, not int", save, ({"a": np.ones(2)}, 3)),
             ("load: the path must be text", load, (np.ones(2),)),
             ("save_checkpoint: the path must be text", save_checkpoint, ({}, path, {})),

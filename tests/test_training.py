@@ -207,7 +207,7 @@ def test_a_plateau_lowers_the_rate_and_wrong_arguments_are_named() -> None:
     for words, function, args, more in (
         ("looks at epochs", dl.fit, (model, loss, optimizer, data), {"schedule": plateau, "schedule_each": "step"}),
         ("needs a model, a Module, not function", dl.fit, (run, loss, optimizer, data), {}),
-        ("needs an optimizer of dlsys.optim, not list", dl.fit, (model, loss, model.parameters(), data), {}),
+        ("needs an optimizer of dlsys.optim, not Parameters", dl.fit, (model, loss, model.parameters(), data), {}),
         ("schedule must be one of dlsys.optim, not float", dl.fit, (model, loss, optimizer, data), {"schedule": 0.1}),
         ("the data gave no batch", dl.evaluate_on, (model, loss, []), None),
         ("must iterate over batches", dl.evaluate_on, (model, loss, 3), None),

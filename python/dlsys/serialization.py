@@ -1,4 +1,5 @@
-"""Files of parameters: safetensors, whole or not at all; a checkpoint is such a file with JSON in its header.
+"""Files of parameters: safetensors, whole or not at all; what is no array, and how arrays are nested, is JSON in the
+header.
 
 Nothing here unpickles. A file is written to a temporary name beside its own, flushed to the disk, and renamed: a
 process killed at any moment leaves the old file or the new one (and perhaps a temporary ``.tmp`` beside it).
@@ -36,54 +37,63 @@ DTYPES = {
 """safetensors' name -> NumPy's."""
 META = "dlsys.checkpoint"
 """The header's entry that holds a checkpoint's JSON."""
+TREE = "dlsys.tree"
+"""The header's entry that holds what `save` was given, as JSON, arrays by their names."""
 HEADER_LIMIT = 100_000_000
 """Bytes of header that safetensors reads."""
 
 
-def save(
-    state: Mapping[str, Any], path: str | os.PathLike[str], metadata: Mapping[str, str] | None = None
-) -> None:
-    """Writes name -> array as a safetensors file, replacing `path` in one step.
+def save(obj: Any, path: str | os.PathLike[str], metadata: Mapping[str, str] | None = None) -> None:
+    """Writes `obj` as a safetensors file, replacing `path` in one step; `load` gives it back.
 
-    Values are NumPy arrays, numbers, objects with a method `numpy` (dlsys arrays) or a field `value`
-    (parameters). metadata: text -> text for the file's header.
+    obj: arrays (NumPy's, or objects with a method `numpy`, as tensors, or a field `value`), numbers, text, True, False
+        and None, in dictionaries, lists and tuples nested as one likes: a `state_dict`, or {"model":
+        model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}. Keys are text or integers. An array's
+        name in the file is the way to it, "model.fc.weight"; what is no array is JSON in the file's header.
+    metadata: text -> text for the file's header.
 
-    Raises DTypeError for a name or value that does not fit, DataError if the file cannot be written.
+    Raises DTypeError, which names the place, for what fits nowhere, DataError if the file cannot be written.
     """
     from safetensors.numpy import save as serialized
 
-    if not isinstance(state, Mapping):
-        if isinstance(state, (str, os.PathLike)):
-            told = f"the first argument is what to save, the second the path; the first is the path {str(state)!r}"
-        elif hasattr(state, "state_dict"):
-            told = f"needs a dictionary of arrays: save {type(state).__name__}'s state_dict()"
-        else:
-            told = f"needs a dictionary of arrays, not {type(state).__name__}"
+    if isinstance(obj, (str, os.PathLike)):
+        told = f"the first argument is what to save, the second the path; the first is the path {str(obj)!r}"
         raise DTypeError(f"save: {told}")
     path = as_path("save", path)
     for key, text in (metadata or {}).items():
         if not isinstance(key, str) or not isinstance(text, str):
             raise DTypeError(f"save: metadata are text -> text, given {key!r}: {type(text).__name__}")
-    arrays = {}
-    for name, value in state.items():
-        if not isinstance(name, str):
-            raise DTypeError(f"save: names are text, given {name!r}")
-        if name == "__metadata__":
-            raise DTypeError("save: the name '__metadata__' belongs to the file format")
-        arrays[name] = as_array(name, value)
-    content = serialized(arrays, dict(metadata) if metadata else None)
-    if (header := int.from_bytes(content[:8], "little")) > HEADER_LIMIT:
-        raise DataError(f"{path}: names and metadata take {header} bytes, the format allows {HEADER_LIMIT}")
+    arrays: dict[str, np.ndarray] = {}
+    try:
+        tree = packed(obj, "", arrays)
+    except RecursionError:
+        raise DTypeError("save: the dictionaries and lists contain themselves, or are nested too deeply") from None
+    header = dict(metadata or {})
+    if TREE in header:
+        raise DTypeError(f"save: the metadata {TREE!r} belong to the file format")
+    if tree != {"dict": {name: {"array": name} for name in arrays}}:  # else any other reader's file
+        header[TREE] = json.dumps(tree)
+    content = serialized(arrays, header or None)
+    if (length := int.from_bytes(content[:8], "little")) > HEADER_LIMIT:
+        raise DataError(f"{path}: names and metadata take {length} bytes, the format allows {HEADER_LIMIT}")
     write_atomically(Path(path), content)
 
 
-def load(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """Name -> array, writable, of the dtypes stored (bfloat16, which NumPy lacks, as float32: the same values).
+def load(path: str | os.PathLike[str], map_location: Any = None, *, weights_only: bool = True) -> Any:
+    """What `save` was given, with arrays of NumPy, writable, of the dtypes stored (bfloat16, which NumPy lacks, as
+    float32: the same values); of other safetensors files a dictionary of name -> array.
 
+    `map_location` and `weights_only` are PyTorch's and change nothing: values are NumPy's, and nothing is unpickled.
     Raises DataError, which names the file and the cause, for a file that is missing, damaged or no safetensors, and
     DTypeError for what is no path.
     """
-    return read(as_path("load", path))[0]
+    arrays, metadata = read(as_path("load", path))
+    if TREE not in metadata:
+        return arrays
+    try:
+        return unpacked(json.loads(metadata[TREE]), arrays)
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise DataError(f"{path} is damaged: its header's {TREE!r}: {error!r}") from None
 
 
 def as_path(function: str, path: Any) -> Path:
@@ -102,7 +112,11 @@ def save_checkpoint(path: str | os.PathLike[str], arrays: Mapping[str, Any], met
     path = as_path("save_checkpoint", path)
     if not isinstance(meta, Mapping):
         raise DTypeError(f"save_checkpoint: meta is a dictionary, not {type(meta).__name__}")
-    save(arrays, path, {META: json.dumps(plain(meta, "meta"))})
+    for name in arrays:
+        if not isinstance(name, str):
+            raise DTypeError(f"save_checkpoint: names are text, given {name!r}")
+    values = {name: as_array(name, value) for name, value in arrays.items()}
+    save(values, path, {META: json.dumps(plain(meta, "meta"))})
 
 
 def load_checkpoint(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -119,8 +133,59 @@ def load_checkpoint(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray]
 # Values ----------------------------------------------------------------------------------------------------
 
 
+def packed(value: Any, place: str, arrays: dict[str, np.ndarray]) -> Any:
+    """`value` as JSON, with its arrays put into `arrays`. Plain values and lists stand for themselves; an object has
+    one key: "array", and its name; "tuple", and its entries; "dict", and its entries, as pairs where a key is no text.
+    Raises DTypeError.
+    """
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, (int, float)) and not isinstance(value, np.generic):
+        return int(value) if isinstance(value, int) else float(value)
+    if isinstance(value, Mapping):
+        for key in value:
+            if isinstance(key, bool) or not isinstance(key, (str, int)):
+                raise DTypeError(f"save: names are text or integers, given {key!r}{f' in {place!r}' if place else ''}")
+        entries = [(k, packed(item, _below(place, k), arrays)) for k, item in value.items()]
+        return {"dict": dict(entries) if all(isinstance(key, str) for key in value) else entries}
+    if isinstance(value, (list, tuple)):
+        items = [packed(item, _below(place, number), arrays) for number, item in enumerate(value)]
+        return items if isinstance(value, list) else {"tuple": items}
+    if hasattr(value, "state_dict"):
+        what = f"{place!r}: " if place else ""
+        raise DTypeError(f"save: {what}save {type(value).__name__}'s state_dict()")
+    if place == "__metadata__":
+        raise DTypeError("save: the name '__metadata__' belongs to the file format")
+    name = place or "tensor"
+    array = as_array(name, value)
+    while name in arrays:  # {"a": {"b": x}, "a.b": y}
+        name += "'"
+    arrays[name] = array
+    return {"array": name}
+
+
+def _below(place: str, key: Any) -> str:
+    return f"{place}.{key}" if place else str(key)
+
+
+def unpacked(tree: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    """What `packed` made `tree` of. Raises LookupError, TypeError or ValueError where it is damaged."""
+    if isinstance(tree, list):
+        return [unpacked(item, arrays) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    ((kind, inner),) = tree.items()
+    if kind == "array":
+        return arrays[inner]
+    if kind == "tuple":
+        return tuple(unpacked(item, arrays) for item in inner)
+    if kind != "dict":
+        raise ValueError(f"no kind of value: {kind!r}")
+    return {key: unpacked(item, arrays) for key, item in (inner.items() if isinstance(inner, dict) else inner)}
+
+
 def as_array(name: str, value: Any) -> np.ndarray:
-    """`value` as a C-contiguous array of a dtype that the format has."""
+    """`value` as a C-contiguous array of a dtype that the format has. Raises DTypeError."""
     if not isinstance(value, (np.ndarray, np.generic)):
         if callable(getattr(value, "numpy", None)):
             value = value.numpy()

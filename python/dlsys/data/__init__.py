@@ -7,32 +7,57 @@ from __future__ import annotations
 
 from ..system import cache_folder
 from .cifar10 import CIFAR10
-from .dataset import DataArgumentError, Dataset, Subset, TensorDataset, default_collate, random_split
+from .dataset import (
+    ConcatDataset,
+    DataArgumentError,
+    Dataset,
+    IterableDataset,
+    Subset,
+    TensorDataset,
+    default_collate,
+    random_split,
+)
 from .files import Collection, UnavailableError, fetch, find, verify
 from .idx import parse_idx, read_idx
 from .loader import DataLoader
 from .mnist import MNIST, mnist, one_hot
+from .samplers import (
+    BatchSampler,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 from .text import CharacterText, Dictionary, SequenceDataset, WordText, batchify, get_batch
 from .transforms import Compose, Normalize, RandomCrop, RandomFlipHorizontal, RandomHorizontalFlip
 
 __all__ = [
     "CIFAR10",
     "MNIST",
+    "BatchSampler",
     "CharacterText",
     "Collection",
     "Compose",
+    "ConcatDataset",
     "DataArgumentError",
     "DataLoader",
     "Dataset",
     "Dictionary",
+    "IterableDataset",
     "Normalize",
     "RandomCrop",
     "RandomFlipHorizontal",
     "RandomHorizontalFlip",
+    "RandomSampler",
+    "Sampler",
     "SequenceDataset",
+    "SequentialSampler",
     "Subset",
+    "SubsetRandomSampler",
     "TensorDataset",
     "UnavailableError",
+    "WeightedRandomSampler",
     "WordText",
     "batchify",
     "cache_folder",

@@ -1,14 +1,16 @@
-"""Data sets: something of a length, indexed; whole arrays, parts of another data set, random splits."""
+"""Data sets: something of a length, indexed, or a stream; whole arrays, parts and sums of data sets, random splits."""
 
 from __future__ import annotations
 
 import numbers
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..errors import DlsysError, DTypeError, ShapeError
+from ..graph import DTYPES, Node
 
 
 class DataArgumentError(DlsysError, ValueError):
@@ -18,7 +20,7 @@ class DataArgumentError(DlsysError, ValueError):
 class Dataset:
     """A number of samples: a subclass says how many, `__len__`, and gives one by its number, `__getitem__`.
 
-    A sample is an array, a number, or a tuple or dictionary of these.
+    A sample is an array, a tensor, a number, or a tuple or dictionary of these.
     """
 
     def __len__(self) -> int:
@@ -31,15 +33,28 @@ class Dataset:
         """The samples of these numbers, stacked. A subclass that can fetch many at once says here how."""
         return default_collate([self[int(index)] for index in indices])
 
+    def __add__(self, other: Any) -> ConcatDataset:
+        return ConcatDataset([self, other])
+
+
+class IterableDataset:
+    """A stream of samples: a subclass gives an iterator of them, `__iter__`, anew for each epoch."""
+
+    def __iter__(self) -> Iterator[Any]:
+        raise NotImplementedError(f"{type(self).__name__} has no __iter__")
+
 
 class TensorDataset(Dataset):
-    """Arrays of one length n; sample i is the tuple of their rows i.
+    """Arrays of one length n; sample i is the tuple of their rows i. Where one is a tensor of dlsys, samples and
+    batches are tensors, else arrays of NumPy.
 
     Raises ShapeError for 0-d arrays or lengths that differ.
     """
 
     def __init__(self, *arrays: Any) -> None:
+        self.tensors = arrays
         self.arrays = tuple(np.asarray(array) for array in arrays)
+        self._as_tensors = any(isinstance(array, Node) for array in arrays)
         if not self.arrays:
             raise DataArgumentError("TensorDataset: needs at least one array")
         shapes = [array.shape for array in self.arrays]
@@ -52,12 +67,14 @@ class TensorDataset(Dataset):
         return len(self.arrays[0])
 
     def __getitem__(self, index: Any) -> tuple[Any, ...]:
-        return tuple(array[index] for array in self.arrays)
+        found = tuple(array[index] for array in self.arrays)
+        return as_tensors(found) if self._as_tensors else found
 
     def batch(self, indices: np.ndarray) -> Any:
         if type(self).__getitem__ is not TensorDataset.__getitem__:  # a subclass makes samples of its own
             return super().batch(indices)
-        return tuple(array[indices] for array in self.arrays)  # copies, never views of the data
+        found = tuple(array[indices] for array in self.arrays)  # copies, never views of the data
+        return as_tensors(found) if self._as_tensors else found
 
 
 class Subset(Dataset):
@@ -89,8 +106,34 @@ class Subset(Dataset):
         return fetch_batch(self.dataset, self.indices[indices])
 
 
-def random_split(dataset: Any, lengths: Sequence[float], seed: int = 0) -> list[Subset]:
-    """`dataset` dealt at random, the same for the same seed, to parts of `lengths`.
+class ConcatDataset(Dataset):
+    """The samples of several data sets, one behind the other. Raises DataArgumentError for none."""
+
+    def __init__(self, datasets: Iterable[Any]) -> None:
+        self.datasets = list(datasets)
+        if not self.datasets:
+            raise DataArgumentError("ConcatDataset: needs at least one data set")
+        for dataset in self.datasets:
+            if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+                raise DataArgumentError(f"ConcatDataset: {type(dataset).__name__} has no length or samples by number")
+        self.cumulative_sizes = np.cumsum([len(dataset) for dataset in self.datasets]).tolist()
+
+    def __len__(self) -> int:
+        return self.cumulative_sizes[-1]
+
+    def __getitem__(self, index: Any) -> Any:
+        at = int(index) + (len(self) if index < 0 else 0)
+        if not 0 <= at < len(self):
+            raise IndexError(f"ConcatDataset: index {index} is out of range for {len(self)} samples")
+        number = bisect_right(self.cumulative_sizes, at)
+        return self.datasets[number][at - (self.cumulative_sizes[number - 1] if number else 0)]
+
+
+def random_split(
+    dataset: Any, lengths: Sequence[float], seed: int = 0, *, generator: Any = None
+) -> list[Subset]:
+    """`dataset` dealt at random, the same for the same seed, to parts of `lengths`; or as a generator, of
+    `dlsys.random` or NumPy, draws.
 
     `lengths` are integers whose sum is len(dataset), or fractions whose sum is 1 (as in PyTorch: rounded down,
     what remains goes one by one to the first parts). Raises DataArgumentError for others.
@@ -110,7 +153,7 @@ def random_split(dataset: Any, lengths: Sequence[float], seed: int = 0) -> list[
             f"random_split: lengths {values} give {sum(values)}; the data set has {size} samples "
             "(or give fractions of sum 1)"
         )
-    order = np.random.default_rng(checked_seed("random_split", seed)).permutation(size)
+    order = numpy_generator("random_split", generator, seed).permutation(size)
     return [Subset(dataset, part) for part in np.split(order, np.cumsum(counts)[:-1])]
 
 
@@ -128,28 +171,54 @@ def default_collate(samples: Sequence[Any]) -> Any:
     """A list of samples as one batch: arrays and numbers stacked, tuples and dictionaries part by part.
 
     n arrays of shape s give one of (n, *s); Python's int, float and bool give int64, float64 and bool; tuples
-    and lists give a tuple, dictionaries a dictionary. Raises ShapeError for samples that do not fit each
-    other, DTypeError for anything else.
+    and lists give a tuple, dictionaries a dictionary. Arrays of NumPy; tensors of dlsys, all of them, where a sample
+    holds one. Raises ShapeError for samples that do not fit each other, DTypeError for anything else.
     """
     if len(samples) == 0:
         raise DataArgumentError("default_collate: no samples to stack")
+    batch = _stacked(samples)
+    return as_tensors(batch) if _holds_tensor(samples[0]) else batch
+
+
+def _holds_tensor(sample: Any) -> bool:
+    if isinstance(sample, (tuple, list)):
+        return any(map(_holds_tensor, sample))
+    return any(map(_holds_tensor, sample.values())) if isinstance(sample, Mapping) else isinstance(sample, Node)
+
+
+def as_tensors(batch: Any) -> Any:
+    """A batch with tensors in place of arrays, of the dtypes that operators take: int64 for other integers, as bytes,
+    and float32 for halves."""
+    from ..eager import tensor  # imports TVM, which data sets of arrays need not pay for
+
+    if isinstance(batch, (tuple, list)):
+        return type(batch)(map(as_tensors, batch)) if type(batch) in (tuple, list) else batch
+    if isinstance(batch, dict):
+        return {key: as_tensors(part) for key, part in batch.items()}
+    if not isinstance(batch, (np.ndarray, np.generic)) or batch.dtype.kind not in "biuf":
+        return batch
+    nearest = str(batch.dtype) if str(batch.dtype) in DTYPES else "float32" if batch.dtype.kind == "f" else "int64"
+    return tensor(batch, dtype=nearest)
+
+
+def _stacked(samples: Sequence[Any]) -> Any:
     first = samples[0]
     if isinstance(first, (tuple, list)):
         _same_kind(samples, (tuple, list))
         if len({len(sample) for sample in samples}) > 1:
             counts = sorted({len(sample) for sample in samples})
             raise ShapeError(f"default_collate: samples of {' and '.join(map(str, counts))} parts")
-        return tuple(default_collate(part) for part in zip(*samples, strict=True))
+        return tuple(_stacked(part) for part in zip(*samples, strict=True))
     if isinstance(first, Mapping):
         _same_kind(samples, (Mapping,))
         for sample in samples:
             if missing := sorted(map(repr, sample.keys() ^ first.keys())):
                 raise ShapeError(f"default_collate: not every sample has the key {', '.join(missing)}")
-        return {key: default_collate([sample[key] for sample in samples]) for key in first}
+        return {key: _stacked([sample[key] for sample in samples]) for key in first}
     for kind, dtype in ((bool, np.bool_), (int, np.int64), (float, np.float64)):
         if all(type(sample) is kind for sample in samples):
             return np.array(samples, dtype)
-    _same_kind(samples, (np.ndarray, np.generic, int, float))
+    _same_kind(samples, (np.ndarray, np.generic, Node, int, float))
     arrays = [np.asarray(sample) for sample in samples]
     if any(array.dtype.kind in "OSUV" for array in arrays):
         raise DTypeError(
@@ -168,6 +237,18 @@ def checked_seed(owner: str, seed: Any) -> int:
     if not isinstance(seed, numbers.Integral) or seed < 0:
         raise DataArgumentError(f"{owner}: seed must be an integer >= 0, not {seed!r}")
     return int(seed)
+
+
+def numpy_generator(owner: str, generator: Any, seed: int = 0) -> np.random.Generator:
+    """A generator of `dlsys.random`, of which this is a stream, or of NumPy, as NumPy's; None: of the seed. Raises
+    DataArgumentError."""
+    if generator is None:
+        return np.random.default_rng(checked_seed(owner, seed))
+    if isinstance(generator, np.random.Generator):
+        return generator
+    if not callable(getattr(generator, "numpy", None)):
+        raise DataArgumentError(f"{owner}: generator must be of dlsys.random or NumPy, not {type(generator).__name__}")
+    return generator.numpy()
 
 
 def _same_kind(samples: Sequence[Any], kinds: tuple[type, ...]) -> None:

@@ -173,9 +173,9 @@ class SiLU(Module):
 
 
 class Softplus(Module):
-    """log(1 + exp(beta x)) / beta."""
+    """log(1 + exp(beta x)) / beta, exact for all x: `threshold` changes nothing."""
 
-    def __init__(self, beta: float = 1.0) -> None:
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
         self.beta = beta
 
     def forward(self, x: Node) -> Node:

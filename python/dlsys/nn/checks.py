@@ -63,6 +63,6 @@ def pair(owner: str, what: str, value: Any, least: int) -> tuple[int, int]:
     return rows, columns
 
 
-def shown(value: tuple[int, ...]) -> str:
+def shown(value: tuple[Any, ...]) -> str:
     """A tuple as short as it was given."""
     return str(value[0]) if len(set(value)) == 1 else str(value)

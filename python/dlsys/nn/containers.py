@@ -104,6 +104,9 @@ class Sequential(_Numbered):
     def _part(self, entries: dict[str, Module]) -> Any:
         return Sequential(entries)
 
+    def __add__(self, other: Any) -> Sequential:
+        return Sequential(*self, *other) if isinstance(other, Sequential) else NotImplemented
+
     def forward(self, x: Any) -> Any:
         for module in self:
             x = module(x)

@@ -36,3 +36,18 @@ class Dropout2d(_Dropout):
 
     def forward(self, x: Node) -> Node:
         return F.dropout2d(x, self.p, self.training)
+
+
+class Dropout1d(_Dropout):
+    """Dropout2d of (N, C, L) or (C, L)."""
+
+    def forward(self, x: Node) -> Node:
+        return F.dropout1d(x, self.p, self.training)
+
+
+class AlphaDropout(_Dropout):
+    """In training, x with elements at SELU's lowest value with probability p, scaled so that mean and variance stay;
+    else x: Klambauer et al. (2017)."""
+
+    def forward(self, x: Node) -> Node:
+        return F.alpha_dropout(x, self.p, self.training)

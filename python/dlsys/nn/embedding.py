@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import operator
+from typing import Any
+
+import numpy as np
 
 from ..autodiff import Node
-from ..errors import GraphError
+from ..errors import GraphError, ShapeError
 from . import functional as F
 from . import init
 from .checks import checked_extent
@@ -24,14 +27,21 @@ class Embedding(Module):
         num_embeddings: int,
         embedding_dim: int,
         padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
         *,
         dtype: str = "float32",
     ) -> None:
-        """Negative numbers of padding_idx count from the end. Raises GraphError where it is no row's."""
+        """Negative numbers of padding_idx count from the end; `sparse` changes nothing. Raises GraphError where
+        padding_idx is no row's; also for `max_norm` and `scale_grad_by_freq`, which are not supported."""
+        if max_norm is not None or scale_grad_by_freq:
+            raise GraphError("Embedding: max_norm and scale_grad_by_freq are not supported")
         self.num_embeddings = num_embeddings = checked_extent("Embedding", "num_embeddings", num_embeddings)
         self.embedding_dim = embedding_dim = checked_extent("Embedding", "embedding_dim", embedding_dim)
         self.padding_idx = None
-        self.weight = init.normal_(init.made((num_embeddings, embedding_dim), dtype, "weight"))
+        self.weight = init.made((num_embeddings, embedding_dim), dtype, "weight")
         if padding_idx is not None:
             try:
                 row = operator.index(padding_idx)
@@ -40,9 +50,28 @@ class Embedding(Module):
             if not -num_embeddings <= row < num_embeddings:
                 raise GraphError(f"Embedding: padding_idx {row} is no row of {num_embeddings}")
             self.padding_idx = row % num_embeddings
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the initial values anew."""
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
             value = self.weight.value
             value[self.padding_idx] = 0
             self.weight.value = value
+
+    @classmethod
+    def from_pretrained(cls, embeddings: Any, freeze: bool = True, padding_idx: int | None = None) -> Embedding:
+        """An Embedding with the rows of an array or a tensor of data, which with `freeze` are not trained. Raises
+        GraphError, ShapeError."""
+        value = np.asarray(embeddings)
+        if value.ndim != 2:
+            raise ShapeError(f"Embedding.from_pretrained: needs (entries, width), not {value.shape}")
+        entries, width = value.shape
+        made = cls(entries, width, padding_idx, dtype=str(value.dtype))
+        made.weight.value = value
+        made.weight.requires_grad = not freeze
+        return made
 
     def forward(self, indices: Node) -> Node:
         return F.embedding(indices, self.weight, self.padding_idx)

@@ -1,26 +1,54 @@
-"""Losses and distances as functions, by the names and in the argument order of torch.nn.functional.
+"""Losses as functions, by the names and in the argument order of torch.nn.functional.
 
 `reduction` is "mean" or "sum", shape (), or "none", a value of each element or target; GraphError for anything else.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node
-from ..eager import dtype_of, known_shape, tensor
+from ..eager import dtype_of, known_dtype, known_shape, tensor
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import INTEGERS
 
-mse_loss = ad.mse_loss_op
-binary_cross_entropy = ad.binary_cross_entropy_op
-binary_cross_entropy_with_logits = ad.bce_with_logits_op
+
+def mse_loss(input: Node, target: Node, reduction: str = "mean") -> Node:
+    """(x - y)^2."""
+    return ad.mse_loss_op(input, target, reduction)
 
 
-def _reduced(name: str, losses: Node, reduction: str) -> Node:
+def _require_same_dtype(name: str, input: Node, target: Node) -> None:
+    """Raises DTypeError for a target of another dtype, where both are known."""
+    own, other = known_dtype(input), known_dtype(target)
+    if own is not None and other is not None and own != other:
+        raise DTypeError(f"{name}: target is {other}, it must be {own} as the input: target.{_CASTS.get(own, own)}()")
+
+
+_CASTS = {"float32": "float", "float64": "double"}
+
+
+def binary_cross_entropy(input: Node, target: Node, weight: Any = None, *, reduction: str = "mean") -> Node:
+    """The binary cross-entropy of probabilities x with probabilities y, times `weight`, a node that broadcasts;
+    logarithms are -100 at least. Raises DTypeError for a target that is not of x's dtype."""
+    _require_same_dtype("binary_cross_entropy", input, target)
+    return ad.binary_cross_entropy_op(input, target, weight, reduction)
+
+
+def binary_cross_entropy_with_logits(
+    input: Node, target: Node, weight: Any = None, *, reduction: str = "mean", pos_weight: Any = None
+) -> Node:
+    """The binary cross-entropy of logits x with probabilities y, times `weight`; the part of y times `pos_weight`, both
+    nodes that broadcast. Raises DTypeError for a target that is not of x's dtype."""
+    _require_same_dtype("binary_cross_entropy_with_logits", input, target)
+    return ad.bce_with_logits_op(input, target, weight, pos_weight, reduction)
+
+
+def reduced(name: str, losses: Node, reduction: str) -> Node:
     if reduction not in ("mean", "sum", "none"):
         raise GraphError(f"{name}: reduction must be 'mean', 'sum' or 'none', not {reduction!r}")
     if reduction == "none":
@@ -28,7 +56,7 @@ def _reduced(name: str, losses: Node, reduction: str) -> Node:
     return ad.mean_op(losses) if reduction == "mean" else ad.reducesum_op(losses)
 
 
-def _number(name: str, key: str, value: Any) -> float:
+def number_of(name: str, key: str, value: Any) -> float:
     """A number >= 0. Raises GraphError."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
         raise GraphError(f"{name}: {key} must be a number >= 0, not {value!r}")
@@ -60,8 +88,8 @@ def _as_weight(name: str, weight: Any, classes: int) -> tuple[Node, int]:
 
 
 def cross_entropy(
-    logits: Node,
-    targets: Node,
+    input: Node,
+    target: Node,
     weight: Any = None,
     *,
     ignore_index: int = -100,
@@ -72,22 +100,27 @@ def cross_entropy(
     logits' shape; see `autodiff.cross_entropy_op`.
 
     `weight` (C,) says what each class counts for; the mean of class numbers is then over the sum of their weights. With
-    it the logits' shape and the targets' dtype must be known at the call. Raises GraphError, ShapeError for another
-    weight.
+    it the logits' shape and the targets' dtype must be known at the call. Logits (C,), whose shape is known, are one
+    example. Raises GraphError, ShapeError for another weight.
     """
+    if len(known_shape(input) or ()) == 1:
+        one, of = ad.expand_dims_op(input, 0), ad.expand_dims_op(target, 0)
+        settings: dict[str, Any] = {"ignore_index": ignore_index, "label_smoothing": label_smoothing}
+        loss = cross_entropy(one, of, weight, reduction=reduction, **settings)
+        return ad.squeeze_op(loss, 0) if reduction == "none" else loss
     if weight is None:
-        return ad.cross_entropy_op(logits, targets, ignore_index, label_smoothing, reduction)
-    shape = _shape("cross_entropy", logits)
+        return ad.cross_entropy_op(input, target, ignore_index, label_smoothing, reduction)
+    shape = _shape("cross_entropy", input)
     weight, classes = _as_weight("cross_entropy", weight, shape[1])
     wide = ad.reshape_op(weight, (-1, *(1,) * (len(shape) - 2)))
-    if not _have_numbers("cross_entropy", targets):
-        smoothed = targets if not label_smoothing else targets * (1 - label_smoothing) + label_smoothing / classes
-        return ad.cross_entropy_op(logits, smoothed * wide, ignore_index, 0.0, reduction)
-    each = ad.take_op(weight, targets, 0)
-    losses = ad.cross_entropy_op(logits, targets, ignore_index, 0.0, "none") * each
-    counts = _not_ignored(targets, ignore_index)
+    if not _have_numbers("cross_entropy", target):
+        smoothed = target if not label_smoothing else target * (1 - label_smoothing) + label_smoothing / classes
+        return ad.cross_entropy_op(input, smoothed * wide, ignore_index, 0.0, reduction)
+    each = ad.take_op(weight, target, 0)
+    losses = ad.cross_entropy_op(input, target, ignore_index, 0.0, "none") * each
+    counts = _not_ignored(target, ignore_index)
     if label_smoothing:
-        every = ad.cross_entropy_op(logits, ad.zeroslike_op(logits) + wide, reduction="none")
+        every = ad.cross_entropy_op(input, ad.zeroslike_op(input) + wide, reduction="none")
         every = every if counts is None else ad.where_op(counts, every, 0.0)
         losses = losses * (1 - label_smoothing) + every * (label_smoothing / classes)
     return _weighted(losses, each, counts, reduction)
@@ -102,83 +135,114 @@ def _shape(name: str, x: Node) -> tuple[int, ...]:
 
 def _weighted(losses: Node, weights: Node, counts: Node | None, reduction: str) -> Node:
     if reduction != "mean":
-        return _reduced("cross_entropy", losses, reduction)
+        return reduced("cross_entropy", losses, reduction)
     total = weights if counts is None else ad.where_op(counts, weights, 0.0)
     return ad.reducesum_op(losses) / ad.reducesum_op(total)
 
 
 def nll_loss(
-    x: Node, targets: Node, weight: Any = None, *, ignore_index: int = -100, reduction: str = "mean"
+    input: Node, target: Node, weight: Any = None, *, ignore_index: int = -100, reduction: str = "mean"
 ) -> Node:
     """-x[n, targets[n]] of logarithms of probabilities x (N, C) or (N, C, d1, ...), of known shape, and class numbers
     (N, d1, ...), times their `weight` (C,); numbers equal to `ignore_index` count nothing, any other that is no class
-    makes the loss NaN. The mean is over the others' weights. Raises GraphError, ShapeError."""
+    makes the loss NaN. The mean is over the others' weights. x (C,) is one example. Raises GraphError, ShapeError."""
+    if len(known_shape(input) or ()) == 1:
+        one, of = ad.expand_dims_op(input, 0), ad.expand_dims_op(target, 0)
+        loss = nll_loss(one, of, weight, ignore_index=ignore_index, reduction=reduction)
+        return ad.squeeze_op(loss, 0) if reduction == "none" else loss
     if reduction not in ("mean", "sum", "none"):
         raise GraphError(f"nll_loss: reduction must be 'mean', 'sum' or 'none', not {reduction!r}")
-    if not _have_numbers("nll_loss", targets):
-        raise GraphError(f"nll_loss: targets must be class numbers, not {dtype_of(targets)}")
-    shape = _shape("nll_loss", x)
+    if not _have_numbers("nll_loss", target):
+        raise GraphError(f"nll_loss: target must be class numbers, not {dtype_of(target)}")
+    shape = _shape("nll_loss", input)
     if len(shape) < 2:
-        raise ShapeError(f"nll_loss: x must be (N, C) or (N, C, d1, ...), not {shape}")
+        raise ShapeError(f"nll_loss: input must be (N, C) or (N, C, d1, ...), not {shape}")
     classes = shape[1]
-    picked = ad.squeeze_op(ad.take_along_axis_op(x, ad.expand_dims_op(targets, 1), 1), 1)
-    is_class = ad.logical_and_op(ad.greater_equal_op(targets, 0), ad.less_op(targets, classes))
+    picked = ad.squeeze_op(ad.take_along_axis_op(input, ad.expand_dims_op(target, 1), 1), 1)
+    is_class = ad.logical_and_op(ad.greater_equal_op(target, 0), ad.less_op(target, classes))
     losses = ad.where_op(is_class, -picked, float("nan"))
     each = ad.oneslike_op(picked)
     if weight is not None:
-        each = ad.take_op(_as_weight("nll_loss", weight, classes)[0], targets, 0)
+        each = ad.take_op(_as_weight("nll_loss", weight, classes)[0], target, 0)
         losses = losses * each
-    counts = _not_ignored(targets, ignore_index)
+    counts = _not_ignored(target, ignore_index)
     losses = losses if counts is None else ad.where_op(counts, losses, 0.0)
     return _weighted(losses, each, counts, reduction)
 
 
-def l1_loss(x: Node, y: Node, reduction: str = "mean") -> Node:
+def l1_loss(input: Node, target: Node, reduction: str = "mean") -> Node:
     """|x - y|."""
-    return _reduced("l1_loss", ad.abs_op(x - y), reduction)
+    return reduced("l1_loss", ad.abs_op(input - target), reduction)
 
 
-def smooth_l1_loss(x: Node, y: Node, reduction: str = "mean", beta: float = 1.0) -> Node:
+def smooth_l1_loss(input: Node, target: Node, reduction: str = "mean", beta: float = 1.0) -> Node:
     """d^2 / (2 beta) where d = |x - y| is less than beta, else d - beta / 2."""
-    beta = _number("smooth_l1_loss", "beta", beta)
+    beta = number_of("smooth_l1_loss", "beta", beta)
     if beta == 0:
-        return l1_loss(x, y, reduction)
-    d = ad.abs_op(x - y)
-    return _reduced("smooth_l1_loss", ad.where_op(d < beta, d * d * (0.5 / beta), d - 0.5 * beta), reduction)
+        return l1_loss(input, target, reduction)
+    d = ad.abs_op(input - target)
+    return reduced("smooth_l1_loss", ad.where_op(d < beta, d * d * (0.5 / beta), d - 0.5 * beta), reduction)
 
 
-def huber_loss(x: Node, y: Node, reduction: str = "mean", delta: float = 1.0) -> Node:
+def huber_loss(input: Node, target: Node, reduction: str = "mean", delta: float = 1.0) -> Node:
     """d^2 / 2 where d = |x - y| is at most delta, else delta (d - delta / 2)."""
-    delta = _number("huber_loss", "delta", delta)
+    delta = number_of("huber_loss", "delta", delta)
     if delta == 0:
         raise GraphError("huber_loss: delta must be greater than 0")
-    d = ad.abs_op(x - y)
-    return _reduced("huber_loss", ad.where_op(d <= delta, d * d * 0.5, (d - 0.5 * delta) * delta), reduction)
+    d = ad.abs_op(input - target)
+    return reduced("huber_loss", ad.where_op(d <= delta, d * d * 0.5, (d - 0.5 * delta) * delta), reduction)
 
 
-def kl_div(x: Node, y: Node, reduction: str = "mean", log_target: bool = False) -> Node:
+def kl_div(input: Node, target: Node, reduction: str = "mean", log_target: bool = False) -> Node:
     """y (log y - x) of logarithms of probabilities x and probabilities y, or exp(y) (y - x) with `log_target`: the
     divergence of x from y. "mean" is over all elements; "batchmean" divides the sum by the first extent, which is the
     divergence as it is defined."""
     if log_target:
-        losses = ad.exp_op(y) * (y - x)
+        losses = ad.exp_op(target) * (target - input)
     else:
-        none = ad.equal_op(y, 0.0)
-        losses = y * ad.log_op(ad.where_op(none, 1.0, y)) - y * x
+        none = ad.equal_op(target, 0.0)
+        losses = target * ad.log_op(ad.where_op(none, 1.0, target)) - target * input
     if reduction == "batchmean":
-        return ad.reducesum_op(losses) / _shape("kl_div", x)[0]
-    return _reduced("kl_div", losses, reduction)
+        return ad.reducesum_op(losses) / _shape("kl_div", input)[0]
+    return reduced("kl_div", losses, reduction)
 
 
-def cosine_similarity(x: Node, y: Node, dim: int = 1, eps: float = 1e-8) -> Node:
-    """sum(x y) / (|x| |y|) along `dim`, where lengths are `eps` at least."""
-    lengths = [ad.sqrt_op(ad.clip_op(ad.reducesum_op(v * v, dim), eps * eps)) for v in (x, y)]
-    return ad.reducesum_op(x * y, dim) / (lengths[0] * lengths[1])
+def poisson_nll_loss(
+    input: Node,
+    target: Node,
+    log_input: bool = True,
+    full: bool = False,
+    *,
+    eps: float = 1e-8,
+    reduction: str = "mean",
+) -> Node:
+    """exp(x) - y x of logarithms x of expected counts and counts y, or x - y log(x + eps) of expected counts; `full`
+    adds Stirling's y log(y) - y + log(2 pi y) / 2 where y > 1."""
+    losses = ad.exp_op(input) - target * input if log_input else input - target * ad.log_op(input + eps)
+    if full:
+        large = ad.where_op(target > 1, target, 2.0)
+        more = large * ad.log_op(large) - large + 0.5 * ad.log_op(large * (2 * math.pi))
+        losses = losses + ad.where_op(target > 1, more, 0.0)
+    return reduced("poisson_nll_loss", losses, reduction)
 
 
-def cosine_embedding_loss(x: Node, y: Node, target: Node, margin: float = 0.0, reduction: str = "mean") -> Node:
-    """1 - cos where `target` is 1, max(0, cos - margin) where it is -1; cos is that of the rows of x and y (N, D)."""
-    squares = [ad.reducesum_op(v * v, -1) + 1e-12 for v in (x, y)]
-    cos = ad.reducesum_op(x * y, -1) / ad.sqrt_op(squares[0] * squares[1])
-    unlike = ad.where_op(ad.equal_op(target, -1), ad.relu_op(cos - margin), 0.0)
-    return _reduced("cosine_embedding_loss", ad.where_op(ad.equal_op(target, 1), 1.0 - cos, unlike), reduction)
+def gaussian_nll_loss(
+    input: Node, target: Node, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> Node:
+    """(log(v) + (x - y)^2 / v) / 2, v the variance `var`, a number or a node of x's shape, without its last axis or
+    with an extent of 1 there, `eps` at least: where it is less it gets no gradient. `full` adds log(2 pi) / 2."""
+    if isinstance(var, Node):
+        shape, own = known_shape(input), known_shape(var)
+        if shape is not None and own == shape[:-1] and own != shape:
+            var = ad.expand_dims_op(var, -1)
+        var = ad.clip_op(var, eps)
+    else:
+        var = ad.zeroslike_op(input) + max(float(var), eps)
+    d = input - target
+    losses = (ad.log_op(var) + d * d / var) * 0.5
+    return reduced("gaussian_nll_loss", losses + 0.5 * math.log(2 * math.pi) if full else losses, reduction)
+
+
+def soft_margin_loss(input: Node, target: Node, reduction: str = "mean") -> Node:
+    """log(1 + exp(-y x)) of targets y of 1 and -1."""
+    return reduced("soft_margin_loss", ad.softplus_op(-target * input), reduction)

@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import random
 from ..autodiff import Parameter
-from ..eager import tensor
+from ..eager import Leaf, no_grad, tensor
 from ..errors import DTypeError, GraphError
 from ..graph import FLOATS
 from .checks import checked_extent, checked_share
@@ -44,6 +44,15 @@ def _shape(function: str, parameter: Any) -> tuple[int, ...]:
     return parameter.shape
 
 
+def _set(parameter: Parameter, value: np.ndarray) -> None:
+    """Set all values, of `weight.data` those of the weight."""
+    if isinstance(parameter, Leaf):
+        with no_grad():
+            parameter.copy_(value)  # type: ignore[attr-defined]
+    else:
+        parameter.value = value
+
+
 def fans(parameter: Parameter, rule: str = "fans") -> tuple[int, int]:
     """(fan_in, fan_out) of a weight (out, in, *window), as of Linear and Conv2d. Raises GraphError below two axes."""
     shape = _shape(rule, parameter)
@@ -61,7 +70,7 @@ def _fan(parameter: Parameter, mode: str) -> int:
 
 def constant_(parameter: Parameter, value: float) -> Parameter:
     """`value` everywhere."""
-    parameter.value = np.full(_shape("constant_", parameter), value)
+    _set(parameter, np.full(_shape("constant_", parameter), value))
     return parameter
 
 
@@ -81,7 +90,7 @@ def uniform_(parameter: Parameter, a: float = 0.0, b: float = 1.0) -> Parameter:
     """Uniform in [a, b). Raises GraphError for bounds in the wrong order."""
     if a > b:
         raise GraphError(f"init: uniform_ needs a <= b, not {a!r} and {b!r}")
-    parameter.value = random.default_generator.numpy().uniform(a, b, _shape("uniform_", parameter))
+    _set(parameter, random.default_generator.numpy().uniform(a, b, _shape("uniform_", parameter)))
     return parameter
 
 
@@ -89,8 +98,17 @@ def normal_(parameter: Parameter, mean: float = 0.0, std: float = 1.0) -> Parame
     """Normal with a mean and a standard deviation. Raises GraphError for a negative one."""
     if std < 0:
         raise GraphError(f"init: normal_ needs std >= 0, not {std!r}")
-    parameter.value = random.default_generator.numpy().normal(mean, std, _shape("normal_", parameter))
+    _set(parameter, random.default_generator.numpy().normal(mean, std, _shape("normal_", parameter)))
     return parameter
+
+
+def reset_affine(module: Any) -> None:
+    """Ones for a norm's weight, zeros for its bias; the running statistics as those of nothing yet."""
+    starts = {"weight": 1, "bias": 0, "running_mean": 0, "running_var": 1, "num_batches_tracked": 0}
+    for name, value in starts.items():
+        parameter = getattr(module, name, None)
+        if parameter is not None:
+            parameter.value = np.full(parameter.shape, value)
 
 
 def trunc_normal_(
@@ -103,7 +121,7 @@ def trunc_normal_(
     value = np.asarray(generator.normal(mean, std, _shape("trunc_normal_", parameter)))
     while (outside := (value < a) | (value > b)).any():
         value[outside] = generator.normal(mean, std, int(outside.sum()))
-    parameter.value = value
+    _set(parameter, value)
     return parameter
 
 
@@ -147,7 +165,7 @@ def orthogonal_(parameter: Parameter, gain: float = 1.0) -> Parameter:
     drawn = random.default_generator.numpy().normal(size=(max(rows, columns), min(rows, columns)))
     q, r = np.linalg.qr(drawn)
     q *= np.sign(np.diag(r))  # makes the distribution uniform
-    parameter.value = gain * (q if rows >= columns else q.T).reshape(parameter.shape)
+    _set(parameter, gain * (q if rows >= columns else q.T).reshape(parameter.shape))
     return parameter
 
 
@@ -155,7 +173,7 @@ def eye_(parameter: Parameter) -> Parameter:
     """The identity matrix. Raises GraphError for other than two axes."""
     if len(_shape("eye_", parameter)) != 2:
         raise GraphError(f"init: eye_ needs two axes, not shape {parameter.shape}")
-    parameter.value = np.eye(parameter.shape[0], parameter.shape[1])
+    _set(parameter, np.eye(parameter.shape[0], parameter.shape[1]))
     return parameter
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from .. import autodiff as ad
 from ..autodiff import Node
 from ..errors import GraphError
+from . import functional as F
 from . import init
 from .checks import checked_extent, known_shape
 from .module import Module
@@ -27,11 +28,16 @@ class Linear(Module):
         """Raises GraphError for what are no positive integers."""
         self.in_features = in_features = checked_extent("Linear", "in_features", in_features)
         self.out_features = out_features = checked_extent("Linear", "out_features", out_features)
-        self.weight = init.kaiming_uniform_(init.made((out_features, in_features), dtype, "weight"), math.sqrt(5))
-        self.bias = None
-        if bias:
-            bound = 1 / math.sqrt(in_features)
-            self.bias = init.uniform_(init.made((out_features,), dtype, "bias"), -bound, bound)
+        self.weight = init.made((out_features, in_features), dtype, "weight")
+        self.bias = init.made((out_features,), dtype, "bias") if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the initial values anew."""
+        init.kaiming_uniform_(self.weight, math.sqrt(5))
+        if self.bias is not None:
+            bound = 1 / math.sqrt(self.in_features)
+            init.uniform_(self.bias, -bound, bound)
 
     def forward(self, x: Node) -> Node:
         shape = known_shape(x)
@@ -41,6 +47,44 @@ class Linear(Module):
 
     def extra_repr(self) -> str:
         return f"{self.in_features} → {self.out_features}{'' if self.bias is not None else ', bias=False'}"
+
+
+class Bilinear(Module):
+    """y_k = x1 W_k x2 + b_k: (..., in1_features), (..., in2_features) -> (..., out_features), of known shapes.
+
+    Parameters: weight (out_features, in1_features, in2_features), bias (out_features,), uniform in
+    +-1 / sqrt(in1_features).
+    """
+
+    def __init__(
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        *,
+        dtype: str = "float32",
+    ) -> None:
+        """Raises GraphError for what are no positive integers."""
+        self.in1_features = checked_extent("Bilinear", "in1_features", in1_features)
+        self.in2_features = checked_extent("Bilinear", "in2_features", in2_features)
+        self.out_features = checked_extent("Bilinear", "out_features", out_features)
+        self.weight = init.made((self.out_features, self.in1_features, self.in2_features), dtype, "weight")
+        self.bias = init.made((self.out_features,), dtype, "bias") if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the initial values anew."""
+        bound = 1 / math.sqrt(self.in1_features)
+        for parameter in self.parameters():
+            init.uniform_(parameter, -bound, bound)
+
+    def forward(self, input1: Node, input2: Node) -> Node:
+        return F.bilinear(input1, input2, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        more = "" if self.bias is not None else ", bias=False"
+        return f"{self.in1_features}, {self.in2_features} → {self.out_features}{more}"
 
 
 class Identity(Module):

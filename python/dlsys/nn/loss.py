@@ -8,11 +8,13 @@ from typing import Any
 from ..autodiff import Node
 from ..errors import GraphError, ShapeError
 from . import functional as F
-from .checks import checked_share, known_shape
+from .checks import checked_eps, checked_share, known_shape
 from .module import Module
 
 
-class _Loss(Module):
+class Loss(Module):
+    """What all share."""
+
     _reductions: tuple[str, ...] = ("mean", "sum", "none")
 
     def __init__(self, reduction: str = "mean") -> None:
@@ -25,18 +27,18 @@ class _Loss(Module):
     def extra_repr(self) -> str:
         return "" if self.reduction == "mean" else f"reduction={self.reduction!r}"
 
-    def _require(self, fits: bool, x: Node, y: Node) -> None:
+    def require_beside(self, fits: bool, x: Node, y: Node) -> None:
         try:
             self.require(fits, x)
         except ShapeError as error:
             raise ShapeError(f"{error}, beside {known_shape(y)} [{y.name}]") from None
 
-    def _require_same(self, x: Node, y: Node) -> None:
+    def require_same(self, x: Node, y: Node) -> None:
         mine, other = known_shape(x), known_shape(y)
-        self._require(mine is None or other is None or mine == other, x, y)
+        self.require_beside(mine is None or other is None or mine == other, x, y)
 
 
-class _ClassLoss(_Loss):
+class _ClassLoss(Loss):
     """Losses of class numbers. Buffers: weight (C,), if it is given."""
 
     weight: Any
@@ -55,8 +57,9 @@ class _ClassLoss(_Loss):
     def _require_targets(self, x: Node, targets: Node, probabilities: bool) -> None:
         shape, others = known_shape(x), known_shape(targets)
         if shape is not None:
-            kinds = [None, (shape[0], *shape[2:]), *[shape] * probabilities] if len(shape) >= 2 else []
-            self._require(others in kinds and (self.weight is None or self.weight.shape == shape[1:2]), x, targets)
+            batch, classes = (shape[:1], shape[1:2]) if len(shape) > 1 else ((), shape)
+            kinds = [None, (*batch, *shape[2:]), *[shape] * probabilities] if shape else []
+            self.require_beside(others in kinds and (self.weight is None or self.weight.shape == classes), x, targets)
 
     def extra_repr(self) -> str:
         weight = "" if self.weight is None else f"weight of {self.weight.shape[0]} classes"
@@ -65,7 +68,7 @@ class _ClassLoss(_Loss):
 
 
 class CrossEntropyLoss(_ClassLoss):
-    """The cross-entropy of logits (N, C) or (N, C, d1, ...) with targets: class numbers (N, d1, ...) of an integer
+    """The cross-entropy of logits (N, C), (N, C, d1, ...), (C,) with targets: class numbers (N, d1, ...) of an integer
     dtype, or probabilities of the logits' shape. Numbers equal to `ignore_index` count nothing, the mean is over the
     others; with `weight` (C,), what each class counts for, over their weights."""
 
@@ -81,11 +84,11 @@ class CrossEntropyLoss(_ClassLoss):
         super().__init__(weight, ignore_index, reduction)
         self.label_smoothing = checked_share("CrossEntropyLoss", "label_smoothing", label_smoothing)
 
-    def forward(self, logits: Node, targets: Node) -> Node:
-        self._require_targets(logits, targets, True)
+    def forward(self, input: Node, target: Node) -> Node:
+        self._require_targets(input, target, True)
         return F.cross_entropy(
-            logits,
-            targets,
+            input,
+            target,
             self.weight,
             ignore_index=self.ignore_index,
             reduction=self.reduction,
@@ -105,59 +108,59 @@ class NLLLoss(_ClassLoss):
         """Raises GraphError."""
         super().__init__(weight, ignore_index, reduction)
 
-    def forward(self, x: Node, targets: Node) -> Node:
-        self._require_targets(x, targets, False)
-        return F.nll_loss(x, targets, self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
+    def forward(self, input: Node, target: Node) -> Node:
+        self._require_targets(input, target, False)
+        return F.nll_loss(input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
 
 
 class SoftmaxLoss(Module):
     """needle's name: the mean cross-entropy of logits (N, C) with class numbers (N,)."""
 
-    def forward(self, logits: Node, y: Node) -> Node:
-        return F.cross_entropy(logits, y)
+    def forward(self, input: Node, target: Node) -> Node:
+        return F.cross_entropy(input, target)
 
 
-class MSELoss(_Loss):
+class MSELoss(Loss):
     """(x - y)^2."""
 
-    def forward(self, x: Node, y: Node) -> Node:
-        self._require_same(x, y)
-        return F.mse_loss(x, y, self.reduction)
+    def forward(self, input: Node, target: Node) -> Node:
+        self.require_same(input, target)
+        return F.mse_loss(input, target, self.reduction)
 
 
-class L1Loss(_Loss):
+class L1Loss(Loss):
     """|x - y|."""
 
-    def forward(self, x: Node, y: Node) -> Node:
-        self._require_same(x, y)
-        return F.l1_loss(x, y, self.reduction)
+    def forward(self, input: Node, target: Node) -> Node:
+        self.require_same(input, target)
+        return F.l1_loss(input, target, self.reduction)
 
 
-class SmoothL1Loss(_Loss):
+class SmoothL1Loss(Loss):
     """d^2 / (2 beta) where d = |x - y| is less than beta, else d - beta / 2."""
 
     def __init__(self, reduction: str = "mean", beta: float = 1.0) -> None:
         super().__init__(reduction)
         self.beta = beta
 
-    def forward(self, x: Node, y: Node) -> Node:
-        self._require_same(x, y)
-        return F.smooth_l1_loss(x, y, self.reduction, self.beta)
+    def forward(self, input: Node, target: Node) -> Node:
+        self.require_same(input, target)
+        return F.smooth_l1_loss(input, target, self.reduction, self.beta)
 
 
-class HuberLoss(_Loss):
+class HuberLoss(Loss):
     """d^2 / 2 where d = |x - y| is at most delta, else delta (d - delta / 2)."""
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
         super().__init__(reduction)
         self.delta = delta
 
-    def forward(self, x: Node, y: Node) -> Node:
-        self._require_same(x, y)
-        return F.huber_loss(x, y, self.reduction, self.delta)
+    def forward(self, input: Node, target: Node) -> Node:
+        self.require_same(input, target)
+        return F.huber_loss(input, target, self.reduction, self.delta)
 
 
-class KLDivLoss(_Loss):
+class KLDivLoss(Loss):
     """y (log y - x) of logarithms of probabilities x and probabilities y, or their logarithms with `log_target`;
     `reduction` may also be "batchmean", the sum divided by the number of examples."""
 
@@ -167,34 +170,12 @@ class KLDivLoss(_Loss):
         super().__init__(reduction)
         self.log_target = bool(log_target)
 
-    def forward(self, x: Node, y: Node) -> Node:
-        self._require_same(x, y)
-        return F.kl_div(x, y, self.reduction, self.log_target)
+    def forward(self, input: Node, target: Node) -> Node:
+        self.require_same(input, target)
+        return F.kl_div(input, target, self.reduction, self.log_target)
 
 
-class CosineSimilarity(Module):
-    """sum(x y) / (|x| |y|) along `dim`, where lengths are `eps` at least."""
-
-    def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
-        self.dim, self.eps = dim, eps
-
-    def forward(self, x: Node, y: Node) -> Node:
-        return F.cosine_similarity(x, y, self.dim, self.eps)
-
-
-class CosineEmbeddingLoss(_Loss):
-    """1 - cos where target (N,) is 1, max(0, cos - margin) where it is -1; cos of the rows of x and y (N, D)."""
-
-    def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
-        super().__init__(reduction)
-        self.margin = margin
-
-    def forward(self, x: Node, y: Node, target: Node) -> Node:
-        self._require_same(x, y)
-        return F.cosine_embedding_loss(x, y, target, self.margin, self.reduction)
-
-
-class BCELoss(_Loss):
+class BCELoss(Loss):
     """The binary cross-entropy of probabilities x with probabilities y, times `weight`, an array that broadcasts, kept
     as a buffer. Logarithms are -100 at least."""
 
@@ -204,12 +185,12 @@ class BCELoss(_Loss):
         super().__init__(reduction)
         self.register_buffer("weight", weight)
 
-    def forward(self, x: Node, y: Node) -> Node:
-        self._require_same(x, y)
-        return F.binary_cross_entropy(x, y, self.weight, self.reduction)
+    def forward(self, input: Node, target: Node) -> Node:
+        self.require_same(input, target)
+        return F.binary_cross_entropy(input, target, self.weight, reduction=self.reduction)
 
 
-class BCEWithLogitsLoss(_Loss):
+class BCEWithLogitsLoss(Loss):
     """The binary cross-entropy of logits x with probabilities y, times `weight`; the part of y times `pos_weight`. Both
     are arrays that broadcast, kept as buffers."""
 
@@ -218,6 +199,44 @@ class BCEWithLogitsLoss(_Loss):
         self.register_buffer("weight", weight)
         self.register_buffer("pos_weight", pos_weight)
 
-    def forward(self, x: Node, y: Node) -> Node:
-        self._require_same(x, y)
-        return F.binary_cross_entropy_with_logits(x, y, self.weight, self.pos_weight, self.reduction)
+    def forward(self, input: Node, target: Node) -> Node:
+        self.require_same(input, target)
+        settings: dict[str, Any] = {"reduction": self.reduction, "pos_weight": self.pos_weight}
+        return F.binary_cross_entropy_with_logits(input, target, self.weight, **settings)
+
+
+class PoissonNLLLoss(Loss):
+    """exp(x) - y x of logarithms x of expected counts and counts y, or without `log_input` x - y log(x + eps) of
+    expected counts; `full` adds Stirling's formula."""
+
+    def __init__(
+        self, log_input: bool = True, full: bool = False, *, eps: float = 1e-8, reduction: str = "mean"
+    ) -> None:
+        super().__init__(reduction)
+        self.log_input, self.full, self.eps = bool(log_input), bool(full), checked_eps("PoissonNLLLoss", eps)
+
+    def forward(self, input: Node, target: Node) -> Node:
+        self.require_same(input, target)
+        return F.poisson_nll_loss(
+            input, target, self.log_input, self.full, eps=self.eps, reduction=self.reduction
+        )
+
+
+class GaussianNLLLoss(Loss):
+    """(log(v) + (x - y)^2 / v) / 2 of predicted means x and variances v, `eps` at least; see `F.gaussian_nll_loss`."""
+
+    def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+        self.full, self.eps = bool(full), checked_eps("GaussianNLLLoss", eps)
+
+    def forward(self, input: Node, target: Node, var: Any) -> Node:
+        self.require_same(input, target)
+        return F.gaussian_nll_loss(input, target, var, self.full, self.eps, self.reduction)
+
+
+class SoftMarginLoss(Loss):
+    """log(1 + exp(-y x)) of targets y of 1 and -1."""
+
+    def forward(self, input: Node, target: Node) -> Node:
+        self.require_same(input, target)
+        return F.soft_margin_loss(input, target, self.reduction)

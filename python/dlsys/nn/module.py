@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
@@ -10,10 +9,14 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ..autodiff import Node, Parameter
-from ..device import context, host_array
+from ..device import host_array
 from ..eager import Leaf, known_shape, tensor
 from ..errors import DTypeError, GraphError, ShapeError
-from ..graph import FLOATS, scope
+from ..graph import scope
+from . import hooks
+from .casts import move
+from .hooks import RemovableHandle
+from .printing import tree
 
 ModuleType = TypeVar("ModuleType", bound="Module")
 
@@ -35,6 +38,15 @@ class IncompatibleKeys(NamedTuple):
     unexpected_keys: list[str]
 
 
+class Parameters(list[Parameter]):
+    """A list whose entries `next` takes out, as PyTorch's iterators of parameters do: next(model.parameters())."""
+
+    def __next__(self) -> Parameter:
+        if not self:
+            raise StopIteration
+        return self.pop(0)
+
+
 class Module:
     """A part of a network: a subclass sets Parameters and Modules as attributes and defines `forward`.
 
@@ -45,7 +57,7 @@ class Module:
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         self = super().__new__(cls)
-        for name in ("_parameters", "_buffers", "_modules"):
+        for name in ("_parameters", "_buffers", "_modules", "_forward_pre_hooks", "_forward_hooks"):
             object.__setattr__(self, name, {})
         object.__setattr__(self, "_not_saved", set())
         object.__setattr__(self, "training", True)
@@ -62,9 +74,28 @@ class Module:
         try:
             with scope(f"{path}: {self._label()}" if path else self._label()):
                 args = tuple(map(_as_node, args))
-                return self.forward(*args, **{name: _as_node(value) for name, value in kwargs.items()})
+                kwargs = {name: _as_node(value) for name, value in kwargs.items()}
+                if self._forward_pre_hooks:
+                    args, kwargs = hooks.before(self, args, kwargs)
+                output = self.forward(*args, **kwargs)
+                return hooks.after(self, args, kwargs, output) if self._forward_hooks else output
         finally:
             _calls.stack.pop()
+
+    def register_forward_pre_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> RemovableHandle:
+        """Call hook(module, args), or `with_kwargs` hook(module, args, kwargs), before `forward`; what it returns, if
+        not None, takes the place of the arguments: (args, kwargs), or args, a tuple or one value. Raises GraphError."""
+        return hooks.register("register_forward_pre_hook", self._forward_pre_hooks, hook, prepend, with_kwargs)
+
+    def register_forward_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> RemovableHandle:
+        """Call hook(module, args, output), or `with_kwargs` hook(module, args, kwargs, output), after `forward`; what
+        it returns, if not None, takes the place of the output. So once for each graph, not for each run of a compiled
+        one. Raises GraphError."""
+        return hooks.register("register_forward_hook", self._forward_hooks, hook, prepend, with_kwargs)
 
     def _path(self) -> str:
         """The name by which the outermost module that is being called knows this one."""
@@ -231,17 +262,17 @@ class Module:
         """All Parameters, each once, by their dotted names; without `recurse` the module's own."""
         return ((name, value) for name, _, _, value in self._named("_parameters", prefix, recurse))
 
-    def parameters(self, recurse: bool = True) -> list[Parameter]:
+    def parameters(self, recurse: bool = True) -> Parameters:
         """All Parameters, each once; without `recurse` the module's own."""
-        return [value for _, value in self.named_parameters(recurse=recurse)]
+        return Parameters(value for _, value in self.named_parameters(recurse=recurse))
 
     def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Parameter]]:
         """All buffers, each once, by their dotted names; without `recurse` the module's own."""
         return ((name, value) for name, _, _, value in self._named("_buffers", prefix, recurse))
 
-    def buffers(self, recurse: bool = True) -> list[Parameter]:
+    def buffers(self, recurse: bool = True) -> Parameters:
         """All buffers, each once; without `recurse` the module's own."""
-        return [value for _, value in self.named_buffers(recurse=recurse)]
+        return Parameters(value for _, value in self.named_buffers(recurse=recurse))
 
     def apply(self: ModuleType, function: Callable[[Module], Any]) -> ModuleType:
         """Call the function with every module, those below first; returns the module itself."""
@@ -278,20 +309,20 @@ class Module:
             else:
                 parameter.grad = Parameter(np.zeros(parameter.shape, parameter.dtype), requires_grad=False)
 
-    def to(self: ModuleType, *args: Any, dtype: Any = None, device: Any = None) -> ModuleType:
-        """Parameters and buffers of floats in another dtype, "float32" or "float64"; returns the module itself.
+    def to(self: ModuleType, *args: Any, dtype: Any = None, device: Any = None, **kwargs: Any) -> ModuleType:
+        """Parameters and buffers of floats in another dtype, "float32", "float64" or a tensor's; returns the module.
 
         They become other Parameters: make optimizers and graphs afterwards. A device may be named, but only the CPU:
-        where a graph is computed says its Executor. Raises GraphError, DTypeError.
+        where a graph is computed says its Executor. `non_blocking` changes nothing. Raises GraphError, DTypeError.
         """
+        if unknown := sorted(kwargs.keys() - {"non_blocking", "memory_format"}):
+            raise GraphError(f"{type(self).__name__}.to: takes a dtype and a device, not {', '.join(unknown)}")
         for value in (*args, *(given for given in (dtype, device) if given is not None)):
-            wanted = _float_dtype(value)
-            if wanted is not None:
-                self._cast(wanted)
-            elif context(value).kind == "cuda":
-                told = "values move to a device when they are used there: Executor(nodes, ctx=dl.cuda(0))"
-                raise GraphError(f"{type(self).__name__}.to: only the CPU can be named: {told}")
+            if not isinstance(value, bool):  # non_blocking
+                move(self, value)
         return self
+
+    type = to
 
     def float(self: ModuleType) -> ModuleType:
         """`to("float32")`."""
@@ -301,19 +332,21 @@ class Module:
         """`to("float64")`."""
         return self.to("float64")
 
+    def half(self: ModuleType) -> ModuleType:
+        """Raises DTypeError: Parameters are float32 or float64."""
+        return self.to("float16")
+
+    def bfloat16(self: ModuleType) -> ModuleType:
+        """Raises DTypeError: Parameters are float32 or float64."""
+        return self.to("bfloat16")
+
     def cpu(self: ModuleType) -> ModuleType:
         """The module itself."""
         return self
 
-    def _cast(self, dtype: str) -> None:
-        made: dict[Parameter, Parameter] = {}
-        for module in self.modules():
-            for table in (module._parameters, module._buffers):
-                for name, old in table.items():
-                    if old.dtype in FLOATS and old.dtype != dtype:
-                        if old not in made:
-                            made[old] = Parameter(old.value.astype(dtype), old.name, old.requires_grad)
-                        table[name] = made[old]
+    def cuda(self: ModuleType, device: Any = None) -> ModuleType:
+        """Raises GraphError, DeviceError: where a graph is computed says its Executor."""
+        return self.to(f"cuda:{device or 0}")
 
     def _saved(self) -> dict[str, Parameter]:
         """What `state_dict` holds, in PyTorch's order; a Parameter under each of its names."""
@@ -363,36 +396,7 @@ class Module:
 
     def __repr__(self) -> str:
         """The tree: settings, each module's own Parameters with shapes, and how many numbers are below."""
-        lines: list[str] = []
-
-        def describe(name: str, module: Module, depth: int) -> None:
-            own = ", ".join(f"{key} {list(value.shape)}" for key, value in module._parameters.items())
-            count = sum(map(_size, module.parameters()))
-            label = f"{'  ' * depth}{f'({name}): ' if name else ''}{module._label()}"
-            facts = f"{own + '; ' if own else ''}{count:,} parameters" if count else ""
-            lines.append(f"{label}  # {facts}" if facts else label)
-            for key, child in module._modules.items():
-                describe(key, child, depth + 1)
-
-        describe("", self, 0)
-        return "\n".join(lines)
-
-
-def _float_dtype(value: Any) -> str | None:
-    """The name of a dtype of floats; None for what is no dtype. Raises DTypeError for other dtypes."""
-    name = str(value).removeprefix("torch.")
-    if not isinstance(value, str):
-        with contextlib.suppress(TypeError):
-            name = str(np.dtype(value))
-    if name in FLOATS:
-        return name
-    if name in ("float16", "bfloat16", "half") or name.startswith(("int", "uint", "bool")):
-        raise DTypeError(f"to: Parameters are {' or '.join(FLOATS)}, not {name}")
-    return None
-
-
-def _size(parameter: Parameter) -> int:
-    return int(np.prod(parameter.shape, dtype=np.int64))
+        return tree(self)
 
 
 def _as_node(value: Any) -> Any:

@@ -59,6 +59,10 @@ class _BatchNorm(Module):
         else:
             self.running_mean = self.running_var = self.num_batches_tracked = None
 
+    def reset_parameters(self) -> None:
+        """Set the initial values anew."""
+        init.reset_affine(self)
+
     def forward(self, x: Node) -> Node:
         axes = self._axes(x)
         training = self.training or not self.track_running_stats
@@ -126,6 +130,10 @@ class _OverLastAxes(Module):
             )
         self.normalized_shape = given
         return given
+
+    def reset_parameters(self) -> None:
+        """Set the initial values anew."""
+        init.reset_affine(self)
 
     def _require_shape(self, x: Node) -> None:
         shape = known_shape(x)
@@ -227,6 +235,10 @@ class GroupNorm(Module):
         self.weight = init.ones_(init.made((num_channels,), dtype, "weight")) if affine else None
         self.bias = init.made((num_channels,), dtype, "bias") if affine else None
 
+    def reset_parameters(self) -> None:
+        """Set the initial values anew."""
+        init.reset_affine(self)
+
     def forward(self, x: Node) -> Node:
         shape = known_shape(x)
         self.require(shape is None or (len(shape) >= 2 and shape[1] == self.num_channels), x)
@@ -237,54 +249,3 @@ class GroupNorm(Module):
             f", eps={self.eps:g}" if self.eps != 1e-5 else ""
         )
         return settings if self.weight is not None else f"{settings}, affine=False"
-
-
-class _InstanceNorm(Module):
-    """y = (x - mean) / sqrt(var + eps) * weight + bias, mean and var over the space of each channel of each example of
-    (N, num_features, *space), whose shape must be known at the call: Ulyanov et al. (2016).
-
-    Parameters: weight, bias (num_features,) with `affine`, ones and zeros. Running statistics are not supported.
-    """
-
-    _rank: ClassVar[int]
-
-    def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float = 0.1,
-        affine: bool = False,
-        track_running_stats: bool = False,
-        *,
-        dtype: str = "float32",
-    ) -> None:
-        """`momentum` changes nothing. Raises GraphError; also for `track_running_stats`."""
-        name = type(self).__name__
-        if track_running_stats:
-            raise GraphError(f"{name}: running statistics are not supported: track_running_stats must be False")
-        self.num_features, self.eps = checked_extent(name, "num_features", num_features), checked_eps(name, eps)
-        self.weight = init.ones_(init.made((self.num_features,), dtype, "weight")) if affine else None
-        self.bias = init.made((self.num_features,), dtype, "bias") if affine else None
-
-    def forward(self, x: Node) -> Node:
-        shape = known_shape(x)
-        if shape is not None:
-            fits = len(shape) == self._rank and shape[1] == self.num_features
-            self.require(fits and not (self.training and math.prod(shape[2:]) == 1), x)
-        return F.instance_norm(x, self.weight, self.bias, self.eps)
-
-    def extra_repr(self) -> str:
-        settings = f"{self.num_features}" + (f", eps={self.eps:g}" if self.eps != 1e-5 else "")
-        return settings if self.weight is None else f"{settings}, affine=True"
-
-
-class InstanceNorm1d(_InstanceNorm):
-    """Instance normalisation of (N, num_features, L), see the base class."""
-
-    _rank = 3
-
-
-class InstanceNorm2d(_InstanceNorm):
-    """Instance normalisation of (N, num_features, H, W), see the base class."""
-
-    _rank = 4

@@ -1,4 +1,4 @@
-"""Pooling of sequences, NCL, and images, NCHW; padding and enlarging of images."""
+"""Pooling of sequences, NCL, and images, NCHW; N may be left out where the shape is known."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from ..autodiff import Node
 from ..errors import GraphError
 from . import functional as F
-from .checks import extents, known_shape, pair, shown
+from .checks import extents, known_shape, shown
 from .module import Module
 
 
@@ -30,8 +30,9 @@ class _Pool(Module):
     def _require_fit(self, x: Node) -> None:
         shape = known_shape(x)
         if shape is not None:
-            spans = zip(shape[2:], self.kernel_size, self.padding, strict=False)
-            self.require(len(shape) == 2 + self._axes and all(n + 2 * p >= k for n, k, p in spans), x)
+            fits = len(shape) in (1 + self._axes, 2 + self._axes)
+            spans = zip(shape[-self._axes :], self.kernel_size, self.padding, strict=False)
+            self.require(fits and all(n + 2 * p >= k for n, k, p in spans), x)
 
     def extra_repr(self) -> str:
         stride = "" if self.stride == self.kernel_size else f", stride={shown(self.stride)}"
@@ -121,14 +122,22 @@ class _Adaptive(Module):
     """Windows that share an example out evenly along `_axes` axes."""
 
     _axes = 2
+    output_size: tuple[int | None, ...]
 
     def __init__(self, output_size: Any) -> None:
-        """Args: output_size: an integer, or one of each axis (rows, columns). Raises GraphError."""
-        self.output_size = extents(type(self).__name__, "output_size", output_size, 1, self._axes)
+        """Args: output_size: an integer, or one of each axis (rows, columns), of which None keeps the extent. Raises
+        GraphError."""
+        owner = type(self).__name__
+        if isinstance(output_size, (tuple, list)) and self._axes > 1:
+            one = extents(owner, "output_size", [1 if n is None else n for n in output_size], 1, self._axes)
+            self.output_size = tuple(None if n is None else m for n, m in zip(output_size, one, strict=True))
+        else:
+            self.output_size = extents(owner, "output_size", output_size, 1, self._axes)
 
     def _require_fit(self, x: Node) -> None:
         shape = known_shape(x)
-        self.require(shape is None or (len(shape) == 2 + self._axes and min(shape[2:]) > 0), x)
+        fits = shape is None or (len(shape) in (1 + self._axes, 2 + self._axes) and min(shape[-self._axes :]) > 0)
+        self.require(fits, x)
 
     def extra_repr(self) -> str:
         return f"output_size={shown(self.output_size)}"
@@ -168,48 +177,3 @@ class AdaptiveMaxPool2d(_Adaptive):
     def forward(self, x: Node) -> Node:
         self._require_fit(x)
         return F.adaptive_max_pool2d(x, self.output_size)
-
-
-class ConstantPad2d(Module):
-    """Images (N, C, H, W), of known shape, with `value` around them. padding is an integer or (left, right, top,
-    bottom)."""
-
-    def __init__(self, padding: Any, value: float) -> None:
-        """Raises GraphError."""
-        self.padding = extents(type(self).__name__, "padding", padding, 0, 4)
-        self.value = value
-
-    def forward(self, x: Node) -> Node:
-        return F.pad(x, self.padding, value=self.value)
-
-    def extra_repr(self) -> str:
-        return f"padding={shown(self.padding)}" + (f", value={self.value}" if self.value else "")
-
-
-class ZeroPad2d(ConstantPad2d):
-    """ConstantPad2d with zeros."""
-
-    def __init__(self, padding: Any) -> None:
-        """Raises GraphError."""
-        super().__init__(padding, 0.0)
-
-
-class Upsample(Module):
-    """Images (N, C, H, W), of known shape, with every element repeated `scale_factor` times, an integer or a pair
-    (rows, columns)."""
-
-    def __init__(self, size: Any = None, scale_factor: Any = None, mode: str = "nearest") -> None:
-        """Raises GraphError for a size and for other modes than "nearest", which are not supported."""
-        if size is not None or mode != "nearest":
-            raise GraphError('Upsample: only scale_factor and mode="nearest" are supported')
-        if isinstance(scale_factor, float) and scale_factor.is_integer():
-            scale_factor = int(scale_factor)
-        self.scale_factor = pair("Upsample", "scale_factor", scale_factor, 1)
-
-    def forward(self, x: Node) -> Node:
-        shape = known_shape(x)
-        self.require(shape is None or len(shape) == 4, x)
-        return F.interpolate(x, scale_factor=self.scale_factor)
-
-    def extra_repr(self) -> str:
-        return f"scale_factor={shown(self.scale_factor)}"

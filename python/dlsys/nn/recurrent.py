@@ -21,6 +21,7 @@ from ..errors import GraphError, ShapeError
 from . import functional, init
 from .checks import checked_extent, checked_share
 from .module import Module
+from .packed import PackedSequence
 
 State = tuple[Any, ...]
 """What a step hands to the next: (h,), of an LSTM (h, c); (batch, hidden_size) each, None before the first step for
@@ -134,6 +135,12 @@ class _Cell(Module):
         for name, value in _weights(self._gates.count, input_size, hidden_size, bias, dtype).items():
             setattr(self, name, value)
 
+    def reset_parameters(self) -> None:
+        """Set the initial values anew."""
+        bound = 1 / math.sqrt(self.hidden_size)
+        for parameter in self.parameters():
+            init.uniform_(parameter, -bound, bound)
+
     def _next(self, x: Node, hx: Any) -> State:
         shape = known_shape(x)
         self.require(shape is None or (len(shape) in (1, 2) and shape[-1] == self.input_size), x)
@@ -232,12 +239,20 @@ class _Recurrent(Module):
                         value.name = f"{name}_l{layer}{suffix}"
                         setattr(self, value.name, value)
 
+    def reset_parameters(self) -> None:
+        """Set the initial values anew."""
+        bound = 1 / math.sqrt(self.hidden_size)
+        for parameter in self.parameters():
+            init.uniform_(parameter, -bound, bound)
+
     def _layer(self, layer: int, suffix: str) -> _Gates:
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         found = [getattr(self, f"{n}_l{layer}{suffix}") if self.bias or n[0] == "w" else None for n in names]
         return self._gates(found, self.nonlinearity)
 
-    def forward(self, x: Node, hx: Any = None) -> tuple[Node, Any]:
+    def forward(self, x: Any, hx: Any = None) -> tuple[Any, Any]:
+        if isinstance(x, PackedSequence):
+            return self._packed(x, hx)
         shape = known_shape(x)
         if shape is None:
             raise ShapeError(
@@ -252,13 +267,22 @@ class _Recurrent(Module):
             x, shape = ad.swapaxes_op(x, 0, 1), (shape[1], shape[0], shape[2])
         if shape[0] < 1:
             raise ShapeError(f"{type(self).__name__}: a sequence needs one step or more, {x.name} is {shape}")
-        output, last = self._unrolled(x, shape[0], self._start(hx, batched, shape[1]))
-        finals = [ad.stack_op(list(states)) for states in zip(*last, strict=True)]
+        output, finals = self._unrolled(x, shape[0], self._start(hx, batched, shape[1]))
         if not batched:
             output, finals = ad.squeeze_op(output, 1), [ad.squeeze_op(final, 1) for final in finals]
         elif self.batch_first:
             output = ad.swapaxes_op(output, 0, 1)
         return output, finals[0] if len(finals) == 1 else tuple(finals)
+
+    def _packed(self, x: PackedSequence, hx: Any) -> tuple[PackedSequence, Any]:
+        """Of sequences of several lengths: the state is held from each one's end on."""
+        shape = known_shape(x.padded)
+        assert shape is not None  # that of a PackedSequence is
+        self.require(len(shape) == 3 and shape[-1] == self.input_size, x.padded)
+        inside = x.inside(3)
+        ends = None if (x.lengths == shape[0]).all() else [inside[i] for i in range(shape[0])]
+        output, finals = self._unrolled(x.padded, shape[0], self._start(hx, True, shape[1]), ends)
+        return PackedSequence(output, x.lengths), finals[0] if len(finals) == 1 else tuple(finals)
 
     def _start(self, hx: Any, batched: bool, batch: int) -> list[State]:
         """The initial state of each layer and direction."""
@@ -276,8 +300,11 @@ class _Recurrent(Module):
             given = [ad.expand_dims_op(state, 1) for state in given]
         return [tuple(state[k] for state in given) for k in range(count)]
 
-    def _unrolled(self, x: Node, length: int, start: list[State]) -> tuple[Node, list[State]]:
-        """The last layer's outputs of all steps, and the final state of each layer and direction."""
+    def _unrolled(
+        self, x: Node, length: int, start: list[State], inside: Sequence[Any] | None = None
+    ) -> tuple[Node, list[Node]]:
+        """The last layer's outputs of all steps, and the final states of all layers and directions. `inside`: of each
+        step booleans (batch, 1), whether it is one of the sequence, or else holds the state."""
         last: list[State] = []
         for layer in range(self.num_layers):
             if layer:
@@ -287,13 +314,18 @@ class _Recurrent(Module):
                 gates = self._layer(layer, suffix)
                 parts = list(zip(*([part[i] for i in range(length)] for part in gates.of_input(x)), strict=True))
                 state, steps = start[len(last)], []
-                for part in reversed(parts) if suffix else parts:
-                    state = gates.step(part, state)
+                for i in reversed(range(length)) if suffix else range(length):
+                    before, state = state, gates.step(parts[i], state)
+                    if inside is not None:
+                        state = tuple(
+                            ad.where_op(inside[i], new, 0.0 if old is None else old)
+                            for old, new in zip(before, state, strict=True)
+                        )
                     steps.append(state[0])
                 last.append(state)
                 directions.append(ad.stack_op(steps[::-1] if suffix else steps))
             x = directions[0] if len(directions) == 1 else ad.concatenate_op(directions, 2)
-        return x, last
+        return x, [ad.stack_op(list(states)) for states in zip(*last, strict=True)]
 
     def extra_repr(self) -> str:
         told = [f"{self.input_size}, {self.hidden_size}"]
@@ -313,7 +345,8 @@ class RNN(_Recurrent):
     the last.
 
     Parameters, of each layer N: weight_ih_lN, weight_hh_lN, bias_ih_lN, bias_hh_lN, with `_reverse` behind those of the
-    other direction; layouts as of `RNNCell`. Raises ShapeError where the sequence length is not known.
+    other direction; layouts as of `RNNCell`. A `utils.rnn.PackedSequence` gives one. Raises ShapeError where the
+    sequence length is not known.
     """
 
     def __init__(

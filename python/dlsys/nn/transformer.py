@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +22,7 @@ from .linear import Linear
 from .module import Module
 from .norm import LayerNorm
 
-_ACTIVATIONS: dict[str, Callable[[Node], Node]] = {"relu": ad.relu_op, "gelu": ad.gelu_op}
+ACTIVATIONS: dict[str, Callable[[Node], Node]] = {"relu": ad.relu_op, "gelu": ad.gelu_op}
 
 
 class TransformerEncoderLayer(Module):
@@ -46,12 +47,12 @@ class TransformerEncoderLayer(Module):
         dtype: str = "float32",
     ) -> None:
         """`activation`: "relu", "gelu" or a function of a node. Raises GraphError for another name."""
-        if isinstance(activation, str) and activation not in _ACTIVATIONS:
+        if isinstance(activation, str) and activation not in ACTIVATIONS:
             raise GraphError(f'TransformerEncoderLayer: activation must be "relu" or "gelu", not {activation!r}')
         self._settings = (
             d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias, dtype
         )  # fmt: skip
-        self.activation = _ACTIVATIONS[activation] if isinstance(activation, str) else activation
+        self.activation = ACTIVATIONS[activation] if isinstance(activation, str) else activation
         self.norm_first = norm_first
         self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, dtype=dtype)
         self.linear1 = Linear(d_model, dim_feedforward, bias, dtype)
@@ -86,20 +87,33 @@ class TransformerEncoderLayer(Module):
         return self.norm2(x + fed_forward(x))
 
 
+def stacked(owner: str, layer: Any, num_layers: int) -> list[Any]:
+    """Layers of one kind. Raises GraphError."""
+    num_layers = checked_extent(owner, "num_layers", num_layers)
+    if hasattr(layer, "another"):
+        return [layer, *(layer.another() for _ in range(num_layers - 1))]
+    if isinstance(layer, Module):
+        return [copy.deepcopy(layer) for _ in range(num_layers)]
+    if not callable(layer):
+        raise GraphError(f"{owner}: takes a {owner}Layer, another module, or a function that makes a layer")
+    return [layer() for _ in range(num_layers)]
+
+
 class TransformerEncoder(Module):
     """`num_layers` layers, one after another, as `layers.0`, `layers.1`, ...; then `norm`, if given."""
 
-    def __init__(self, encoder_layer: Any, num_layers: int, norm: Module | None = None) -> None:
+    def __init__(
+        self,
+        encoder_layer: Any,
+        num_layers: int,
+        norm: Module | None = None,
+        enable_nested_tensor: bool = True,
+        mask_check: bool = True,
+    ) -> None:
         """`encoder_layer`: a TransformerEncoderLayer, which is the first, the others having its settings and initial
-        values of their own; or a function that makes a layer. Raises GraphError for anything else."""
-        num_layers = checked_extent("TransformerEncoder", "num_layers", num_layers)
-        if isinstance(encoder_layer, TransformerEncoderLayer):
-            made = [encoder_layer, *(encoder_layer.another() for _ in range(num_layers - 1))]
-        elif callable(encoder_layer) and not isinstance(encoder_layer, Module):
-            made = [encoder_layer() for _ in range(num_layers)]
-        else:
-            raise GraphError("TransformerEncoder: takes a TransformerEncoderLayer, or a function that makes a layer")
-        self.layers = ModuleList(made)
+        values of their own; another module, of which all are copies; or a function that makes a layer. The last two
+        change nothing. Raises GraphError for anything else."""
+        self.layers = ModuleList(stacked("TransformerEncoder", encoder_layer, num_layers))
         self.norm = norm
 
     def forward(

@@ -33,6 +33,7 @@ class Adam(Optimizer):
         amsgrad: bool = False,
         *,
         maximize: bool = False,
+        **idle: Any,
     ) -> None:
         """Args:
             params: Parameters, or parameter groups; see `Optimizer`.
@@ -40,11 +41,12 @@ class Adam(Optimizer):
             betas: how much of the means of gradient and square a step keeps, in [0, 1).
             eps, weight_decay: >= 0.
             maximize: step up the gradient.
+            idle: see `Optimizer`.
 
         Raises GraphError.
         """
         options = {"betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad, "maximize": maximize}
-        super().__init__(params, lr, options)
+        super().__init__(params, lr, options, idle)
 
     def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
         name, betas = type(self).__name__, options["betas"]
@@ -72,8 +74,8 @@ class Adam(Optimizer):
         # The order of the paper's section 2: both corrections go into the step size and eps, which are of shape (),
         # so that an element costs one root and one division.
         step = state["step"] + 1.0
-        root = ad.sqrt_op(_one_minus_power(options["betas"][1], step))
-        size = shared["lr"] * root / _one_minus_power(options["betas"][0], step)
+        root = ad.sqrt_op(one_minus_power(options["betas"][1], step))
+        size = shared["lr"] * root / one_minus_power(options["betas"][0], step)
         return {"step": step}, {**shared, "step_size": size, "eps": root * options["eps"]}
 
     def _step(
@@ -112,9 +114,10 @@ class AdamW(Adam):
         amsgrad: bool = False,
         *,
         maximize: bool = False,
+        **idle: Any,
     ) -> None:
         """As `Adam`. Raises GraphError."""
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, **idle)
 
 
 class RMSprop(Optimizer):
@@ -136,6 +139,7 @@ class RMSprop(Optimizer):
         centered: bool = False,
         *,
         maximize: bool = False,
+        **idle: Any,
     ) -> None:
         """Args:
             params: Parameters, or parameter groups; see `Optimizer`.
@@ -143,6 +147,7 @@ class RMSprop(Optimizer):
             alpha: how much of the mean square a step keeps.
             eps, weight_decay, momentum: >= 0.
             maximize: step up the gradient.
+            idle: see `Optimizer`.
 
         Raises GraphError.
         """
@@ -154,7 +159,7 @@ class RMSprop(Optimizer):
             "centered": centered,
             "maximize": maximize,
         }
-        super().__init__(params, lr, options)
+        super().__init__(params, lr, options, idle)
 
     def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
         keys = ("alpha", "eps", "weight_decay", "momentum")
@@ -205,6 +210,7 @@ class Adagrad(Optimizer):
         eps: float = 1e-10,
         *,
         maximize: bool = False,
+        **idle: Any,
     ) -> None:
         """Args:
             params: Parameters, or parameter groups; see `Optimizer`.
@@ -212,6 +218,7 @@ class Adagrad(Optimizer):
             lr_decay, weight_decay, eps: >= 0.
             initial_accumulator_value: what s starts from, >= 0.
             maximize: step up the gradient.
+            idle: see `Optimizer`.
 
         Raises GraphError.
         """
@@ -222,7 +229,7 @@ class Adagrad(Optimizer):
             "eps": eps,
             "maximize": maximize,
         }
-        super().__init__(params, lr, options)
+        super().__init__(params, lr, options, idle)
 
     def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
         keys = ("lr_decay", "weight_decay", "initial_accumulator_value", "eps")
@@ -254,7 +261,7 @@ class Adagrad(Optimizer):
         return parameter - gradient * factors["lr"] / (ad.sqrt_op(total) + options["eps"]), {"sum": total}
 
 
-def _one_minus_power(beta: float | ad.Node, step: ad.Node) -> ad.Node:
+def one_minus_power(beta: float | ad.Node, step: ad.Node) -> ad.Node:
     """1 - beta^step, to the rounding of step's dtype: subtracted from 1 as it stands, 0.999^1 would lose five of
     float32's seven digits. By 1 - exp(-2 x) = 2 tanh(x) / (1 + tanh(x)), for x = -log(beta) / 2 * step."""
     if isinstance(beta, ad.Node):

@@ -45,28 +45,36 @@ def clip_grad_value(gradients: Sequence[ad.Node], clip_value: float) -> list[ad.
 
 
 def clip_grad_norm_(
-    parameters: Any, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
-) -> float:
+    parameters: Any,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> np.float64:
     """The gradients that `backward` left in the parameters, one or several, scaled in place by
-    min(1, max_norm / (norm + 1e-6)); returns their norm before.
+    min(1, max_norm / (norm + 1e-6)); returns their norm before, a float that has `item()` too.
 
-    norm_type: the norm of all together is (sum |g|^p)^(1/p), or the largest |g| for infinity. Raises GraphError for
-    other arguments, and with `error_if_nonfinite` for a norm that is no number; then nothing is changed.
+    max_norm: infinity only measures. norm_type: the norm of all together is (sum |g|^p)^(1/p), or the largest |g| for
+    infinity. `foreach` changes nothing. Raises GraphError for other arguments, and with `error_if_nonfinite` for a norm
+    that is no number; then nothing is changed.
     """
-    limit = checked_number("clip_grad_norm_", "max_norm", max_norm)
+    limit = math.inf if max_norm == math.inf else checked_number("clip_grad_norm_", "max_norm", max_norm)
     if isinstance(norm_type, bool) or not isinstance(norm_type, (int, float)) or not norm_type > 0:
         raise GraphError(f"clip_grad_norm_: norm_type must be a number > 0, not {norm_type!r}")
     left = _with_gradients("clip_grad_norm_", parameters)
     if not left:
-        return 0.0
+        return np.float64(0.0)
     gradients = [parameter.grad for parameter in left]
     norm = _norm(gradients, float(norm_type))
-    scale = limit / (ad.relu_op(norm + (1e-6 - limit)) + limit)
-    found, *values = evaluate([norm, *(gradient * scale for gradient in gradients)])
-    number = float(np.asarray(found))
+    scaled = []
+    if limit < math.inf:
+        scale = limit / (ad.relu_op(norm + (1e-6 - limit)) + limit)
+        scaled = [gradient * scale for gradient in gradients]
+    found, *values = evaluate([norm, *scaled])
+    number = np.float64(np.asarray(found))
     if error_if_nonfinite and not math.isfinite(number):
         raise GraphError(f"clip_grad_norm_: the gradients' norm is {number}")
-    for parameter, value in zip(left, values, strict=True):
+    for parameter, value in zip(left, values, strict=bool(scaled)):
         parameter.grad = ad.Parameter.sharing(value, parameter.grad.name)
     return number
 
@@ -82,8 +90,9 @@ def _norm(gradients: Sequence[ad.Node], p: float) -> ad.Node:
     return total if p == 1 else ad.power_byconst_op(total, 1 / p)
 
 
-def clip_grad_value_(parameters: Any, clip_value: float) -> None:
-    """`clip_grad_value` of the gradients that `backward` left in the parameters, one or several, in place."""
+def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
+    """`clip_grad_value` of the gradients that `backward` left in the parameters, one or several, in place; `foreach`
+    changes nothing."""
     left = _with_gradients("clip_grad_value_", parameters)
     clipped = clip_grad_value([parameter.grad * 1.0 for parameter in left], clip_value)
     for parameter, value in zip(left, evaluate(clipped), strict=True):

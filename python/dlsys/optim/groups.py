@@ -96,6 +96,13 @@ class ParameterGroup(MutableMapping[str, Any]):
             for scalar in self._varied[name].values():
                 scalar.value = value
 
+    def load(self, options: dict[str, Any]) -> None:
+        """Set all options, checked ones, and what of them varies from step to step."""
+        for name in self._varied:
+            self.vary(name, options["momentum"] if name == "momentum" else options["betas"][0])
+        self.options = options
+        self._owner._make_state(self)
+
     def read(self, dtype: str) -> dict[str, Any]:
         """The options for parameters of a dtype, with nodes for what varies."""
         found: dict[str, Any] = {name: scalars[dtype] for name, scalars in self._varied.items()}

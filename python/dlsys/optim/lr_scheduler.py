@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .cycles import ChainedScheduler, CyclicLR, MultiplicativeLR
 from .plateau import ReduceLROnPlateau
 from .schedule import (
     ConstantLR,
@@ -19,14 +20,17 @@ from .schedule import (
 )
 
 __all__ = [
+    "ChainedScheduler",
     "ConstantLR",
     "CosineAnnealingLR",
     "CosineAnnealingWarmRestarts",
+    "CyclicLR",
     "ExponentialLR",
     "LRScheduler",
     "LambdaLR",
     "LinearLR",
     "MultiStepLR",
+    "MultiplicativeLR",
     "OneCycleLR",
     "PolynomialLR",
     "ReduceLROnPlateau",

@@ -13,8 +13,9 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..eager import evaluate
-from ..errors import DTypeError, GraphError, ShapeError
-from .groups import ParameterGroup, as_groups, as_parameters, checked_number, described
+from ..errors import GraphError, ShapeError
+from .groups import ParameterGroup, as_groups, as_parameters, described
+from .saved import IDLE, loaded
 
 Nodes = dict[str, ad.Node]
 
@@ -29,15 +30,21 @@ class Optimizer:
             shape, as "exp_avg", or of shape (), as the number of its own steps.
     """
 
-    def __init__(self, params: Iterable[Any], lr: Any, options: dict[str, Any]) -> None:
+    def __init__(
+        self, params: Iterable[Any], lr: Any, options: dict[str, Any], idle: Mapping[str, Any] | None = None
+    ) -> None:
         """Args:
             params: Parameters, or dicts {"params": Parameters, "lr": ..., and any other of the constructor's
                 arguments} for groups with settings of their own.
             lr, options: the settings of a group that does not say otherwise.
+            idle: what PyTorch's constructors take to say how a step is computed, `foreach`, `fused`, `capturable` and
+                `differentiable`, which change nothing: every step is compiled.
 
         Raises GraphError for what is none of these, an empty list, a parameter given twice, a setting that is
-        unknown or out of range.
+        unknown or out of range, TypeError for another keyword.
         """
+        if unknown := sorted((idle or {}).keys() - IDLE):
+            raise TypeError(f"{type(self).__name__}: unexpected keyword argument {unknown[0]!r}")
         self.defaults = {"lr": lr, **options}
         self.groups: list[ParameterGroup] = []
         self.state: dict[ad.Parameter, dict[str, ad.Parameter]] = {}
@@ -66,12 +73,9 @@ class Optimizer:
     def _make_state(self, group: ParameterGroup) -> None:
         for parameter in group.parameters:
             kept = self.state.setdefault(parameter, {})
-            shapes = dict.fromkeys(self._buffers(group.options), parameter.shape)
-            shapes |= dict.fromkeys(self._scalars(group.options), ())
-            starts = {**self._buffers(group.options), **self._scalars(group.options)}
-            for key in [key for key in shapes if key not in kept]:
-                value = np.full(shapes[key], starts[key], parameter.dtype)
-                kept[key] = ad.Parameter(value, f"{parameter.name}.{key}", requires_grad=False)
+            for key, value in self._starts(group.options, parameter).items():
+                if key not in kept:
+                    kept[key] = ad.Parameter(value, f"{parameter.name}.{key}", requires_grad=False)
 
     @property
     def param_groups(self) -> list[ParameterGroup]:
@@ -196,55 +200,38 @@ class Optimizer:
         return ad.group(assigns)
 
     def state_dict(self) -> dict[str, Any]:
-        """The learning rates, as numbers, and copies of the state, as arrays; the parameters' values and the options
-        are not part of it. Groups and parameters are named by their position: "groups.0.lr", "state.2.exp_avg"."""
-        rates: dict[str, Any] = {}
-        for i, group in enumerate(self.groups):
-            rates |= {f"groups.{i}.lr": group.lr, f"groups.{i}.initial_lr": group.initial_lr}
-        return rates | {key: parameter.value for key, parameter in self._named_state().items()}
+        """As PyTorch's: {"state": {0: {"exp_avg": array, ...}, ...}, "param_groups": [{"lr": ..., "params": [0, ...]},
+        ...]}. State are copies; parameters are their numbers, in the order of `parameters`, without their values."""
+        number = {parameter: i for i, parameter in enumerate(self.parameters)}
+        state = {
+            number[parameter]: {key: self.state[parameter][key].value for key in self._starts(group.options, parameter)}
+            for group in self.groups
+            for parameter in group.parameters
+        }
+        groups = [{**group, "params": [number[parameter] for parameter in group.parameters]} for group in self.groups]
+        return {"state": {i: values for i, values in state.items() if values}, "param_groups": groups}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Set learning rates and state to what `state_dict` returned for an optimizer of the same kind and options.
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Set the groups' settings and the state to what `state_dict`, or PyTorch's, returned for an optimizer of the
+        same kind and as many parameters. Settings that are not given stay as they are, a parameter without state
+        begins anew. Options, all settings but the rates, are compiled into a step: load before `minimize` or `update`.
 
         Raises GraphError that names the missing and the unexpected keys, ShapeError and DTypeError for a value that
         does not fit; nothing is changed then.
         """
-        name = f"{type(self).__name__}.load_state_dict"
-        if not isinstance(state, Mapping):
-            raise GraphError(f"{name}: needs a dictionary, not {type(state).__name__}")
-        known = self._named_state()
-        numbers_of_groups = [
-            f"groups.{i}.{key}" for i in range(len(self.groups)) for key in ("lr", "initial_lr")
-        ]
-        expected = [*numbers_of_groups, *known]
-        missing = [key for key in expected if key not in state]
-        unexpected = sorted(str(key) for key in state if key not in set(expected))
-        if missing or unexpected:
-            parts = [("missing", missing), ("unexpected", unexpected)]
-            raise GraphError(
-                f"{name}: " + "; ".join(f"{kind} keys: {', '.join(keys)}" for kind, keys in parts if keys)
-            )
-        rates = [checked_number(name, key, state[key]) for key in numbers_of_groups]
-        values = {}
-        for key, parameter in known.items():
-            values[key] = value = np.asarray(state[key])
-            if value.dtype.kind not in "fiub":
-                raise DTypeError(f"{name}: {key} is {value.dtype}, not an array of numbers")
-            if value.shape != parameter.shape:
-                raise ShapeError(f"{name}: {key} has shape {parameter.shape}, the value {value.shape}")
-        for group, lr, initial_lr in zip(self.groups, rates[::2], rates[1::2], strict=True):
-            group.lr = lr
-            group.initial_lr = initial_lr
-        for key, parameter in known.items():
-            parameter.value = values[key]
+        settings, values = loaded(self, f"{type(self).__name__}.load_state_dict", state_dict)
+        for group, (lr, initial_lr, options) in zip(self.groups, settings, strict=True):
+            group.lr = initial_lr
+            group.schedule_lr(lr)
+            group.load(options)
+        for parameter, found in zip(self.parameters, values, strict=True):
+            for key, value in found.items():
+                self.state[parameter][key].value = value
 
-    def _named_state(self) -> dict[str, ad.Parameter]:
-        """The optimizer's own Parameters, learning rates excepted, by their names in `state_dict`."""
-        return {
-            f"state.{i}.{key}": kept
-            for i, parameter in enumerate(self.parameters)
-            for key, kept in self.state[parameter].items()
-        }
+    def _starts(self, options: dict[str, Any], parameter: ad.Parameter) -> dict[str, np.ndarray]:
+        """The state that a parameter has, as it starts."""
+        shapes = [(parameter.shape, self._buffers(options)), ((), self._scalars(options))]
+        return {k: np.full(shape, v, parameter.dtype) for shape, starts in shapes for k, v in starts.items()}
 
     def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
         """A group's options, checked. Raises GraphError."""

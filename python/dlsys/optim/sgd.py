@@ -29,12 +29,14 @@ class SGD(Optimizer):
         nesterov: bool = False,
         *,
         maximize: bool = False,
+        **idle: Any,
     ) -> None:
         """Args:
             params: Parameters, or parameter groups; see `Optimizer`.
             lr: the learning rate; changed by `lr = ...` or a schedule.
             momentum, dampening, weight_decay: >= 0; nesterov needs a momentum and no dampening.
             maximize: step up the gradient.
+            idle: see `Optimizer`.
 
         Raises GraphError.
         """
@@ -45,7 +47,7 @@ class SGD(Optimizer):
             "nesterov": nesterov,
             "maximize": maximize,
         }
-        super().__init__(params, lr, options)
+        super().__init__(params, lr, options, idle)
 
     def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
         checked: dict[str, Any] = {

@@ -247,7 +247,8 @@ class _Run:
             raise DataError(f"fit: {self.directory} cannot be made: {error}") from None
         arrays: dict[str, Any] = {f"model.{key}": value for key, value in self.model.state_dict().items()}
         optimizer = self.optimizer.state_dict()
-        arrays |= {f"optimizer.{k}": v for k, v in optimizer.items() if isinstance(v, np.ndarray)}
+        for number, kept in optimizer["state"].items():
+            arrays |= {f"optimizer.state.{number}.{key}": value for key, value in kept.items()}
         arrays["losses"] = np.asarray(self.history.losses, np.float64)
         state = self.generator.state_dict()
         arrays["random"] = state["state"]
@@ -262,7 +263,11 @@ class _Run:
             "history": self.history.epochs,
             "first_stream": self.first_stream,
             "streams": state["streams"],
-            "optimizer": {k: v for k, v in optimizer.items() if not isinstance(v, np.ndarray)},
+            "optimizer": {
+                f"groups.{i}.{key}": group[key]
+                for i, group in enumerate(optimizer["param_groups"])
+                for key in ("lr", "initial_lr")
+            },
             "schedule": None if self.schedule is None else self.schedule.state_dict(),
             "data": self.data.state_dict() if hasattr(self.data, "state_dict") else None,
         }
@@ -284,7 +289,15 @@ class _Run:
 
         try:
             self.model.load_state_dict(part("model."))
-            self.optimizer.load_state_dict({**part("optimizer."), **meta["optimizer"]})
+            kept: dict[int, dict[str, Any]] = {}
+            for name, value in part("optimizer.state.").items():
+                number, _, key = name.partition(".")
+                kept.setdefault(int(number), {})[key] = value
+            rates = meta["optimizer"]
+            groups = [
+                {key: rates[f"groups.{i}.{key}"] for key in ("lr", "initial_lr")} for i in range(len(rates) // 2)
+            ]
+            self.optimizer.load_state_dict({"state": kept, "param_groups": groups})
         except (GraphError, ShapeError, DTypeError) as error:
             raise DataError(
                 f"{self.path(LAST)} is of another model or optimizer: {error}; give another directory, or resume=False"

@@ -23,7 +23,7 @@ def as_batch(given: Any) -> Batch:
     """What a loader handed out as arrays of dtypes that operators take: labels of bytes become int64, halves float32.
 
     Raises GraphError for a batch that is no tuple of arrays."""
-    if isinstance(given, np.ndarray):
+    if isinstance(given, (np.ndarray, ad.Node)):
         given = (given,)
     if not isinstance(given, (tuple, list)) or not given:
         raise GraphError(f"fit: a batch must be a tuple of arrays (input, target, ...), not {type(given).__name__}")

@@ -1,4 +1,5 @@
-"""Gradient clipping under the names of torch.nn.utils, and Parameters as one vector."""
+"""Under the names of torch.nn.utils: gradient clipping, Parameters as one vector, weights of a norm of their own;
+sequences of several lengths in `rnn`."""
 
 from __future__ import annotations
 
@@ -8,13 +9,23 @@ from typing import Any
 
 import numpy as np
 
-from .. import autodiff as ad
-from ..autodiff import Node, Parameter
-from ..eager import tensor
-from ..errors import GraphError, ShapeError
-from ..optim.clip import clip_grad_norm_, clip_grad_value_
+from ... import autodiff as ad
+from ...autodiff import Node, Parameter
+from ...eager import tensor
+from ...errors import GraphError, ShapeError
+from ...optim.clip import clip_grad_norm_, clip_grad_value_
+from . import rnn
+from .weights import remove_weight_norm, weight_norm
 
-__all__ = ["clip_grad_norm_", "clip_grad_value_", "parameters_to_vector", "vector_to_parameters"]
+__all__ = [
+    "clip_grad_norm_",
+    "clip_grad_value_",
+    "parameters_to_vector",
+    "remove_weight_norm",
+    "rnn",
+    "vector_to_parameters",
+    "weight_norm",
+]
 
 
 def parameters_to_vector(parameters: Iterable[Parameter]) -> Node:

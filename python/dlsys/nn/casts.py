@@ -1,0 +1,48 @@
+"""Modules whose numbers are of another dtype."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import numpy as np
+
+from ..autodiff import Node, Parameter
+from ..device import context
+from ..eager import dtype_of
+from ..errors import DTypeError, GraphError
+from ..graph import FLOATS
+
+
+def move(module: Any, value: Any) -> None:
+    """`module.to(value)` for one argument. Raises GraphError, DTypeError."""
+    wanted = float_dtype(dtype_of(value) if isinstance(value, Node) else value)
+    if wanted is not None:
+        _cast(module, wanted)
+    elif context(value).kind == "cuda":
+        told = "values move to a device when they are used there: Executor(nodes, ctx=dl.cuda(0))"
+        raise GraphError(f"{type(module).__name__}.to: only the CPU can be named: {told}")
+
+
+def _cast(module: Any, dtype: str) -> None:
+    made: dict[Parameter, Parameter] = {}
+    for part in module.modules():
+        for table in (part._parameters, part._buffers):
+            for name, old in table.items():
+                if old.dtype in FLOATS and old.dtype != dtype:
+                    if old not in made:
+                        made[old] = Parameter(old.value.astype(dtype), old.name, old.requires_grad)
+                    table[name] = made[old]
+
+
+def float_dtype(value: Any) -> str | None:
+    """The name of a dtype of floats; None for what is no dtype. Raises DTypeError for other dtypes."""
+    name = str(value).removeprefix("torch.")
+    if not isinstance(value, str):
+        with contextlib.suppress(TypeError):
+            name = str(np.dtype(value))
+    if name in FLOATS:
+        return name
+    if name in ("float16", "bfloat16", "half") or name.startswith(("int", "uint", "bool")):
+        raise DTypeError(f"to: Parameters are {' or '.join(FLOATS)}, not {name}")
+    return None
