@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
+from . import depthwise
 from .base import Shape, constant, full, shape_of
-
-Pair = tuple[int, int]
+from .images import Pair, pad_images, spread_images
 
 
 def matmul(a: te.Tensor, b: te.Tensor, trans_a: bool = False, trans_b: bool = False) -> te.Tensor:
@@ -146,39 +146,6 @@ def _ungrouped(x: te.Tensor, axis: int, groups: int) -> te.Tensor:
     return te.compute((*extents[:axis], groups * own, *extents[axis + 2 :]), at, name="ungrouped")
 
 
-def _pad_images(x: te.Tensor, padding: Pair) -> te.Tensor:
-    """Images, rows and columns last, with `padding` rows and columns of zeros on each side."""
-    if padding == (0, 0):
-        return x
-    (*lead, height, width), (top, left) = shape_of(x), padding
-
-    def at(*index: Any) -> tirx.PrimExpr:
-        *outer, y, z = index
-        inside = tirx.all(y >= top, y < top + height, z >= left, z < left + width)
-        return tirx.if_then_else(inside, x(*outer, y - top, z - left), constant(0, x.dtype))
-
-    return te.compute((*lead, height + 2 * top, width + 2 * left), at, name="padded")
-
-
-def _spread(grad: te.Tensor, spatial: Pair, first: Pair, stride: Pair) -> te.Tensor:
-    """Images of `spatial` rows and columns: grad's set apart by the stride, from row and column `first` on; elsewhere
-    zeros."""
-    (*lead, gy, gz), (top, left), (sy, sz) = shape_of(grad), first, stride
-    if spatial == (gy, gz) and stride == (1, 1) and first == (0, 0):
-        return grad
-
-    def at(*index: Any) -> tirx.PrimExpr:
-        *outer, y, z = index
-        v, w = y - top, z - left
-        inside = [v >= 0, v < (gy - 1) * sy + 1, w >= 0, w < (gz - 1) * sz + 1]
-        inside += [tirx.floormod(v, sy) == 0] if sy > 1 else []
-        inside += [tirx.floormod(w, sz) == 0] if sz > 1 else []
-        value = grad(*outer, tirx.floordiv(v, sy), tirx.floordiv(w, sz))
-        return tirx.if_then_else(tirx.all(*inside), value, constant(0, grad.dtype))
-
-    return te.compute((*lead, *spatial), at, name="spread")
-
-
 def conv2d(
     x: te.Tensor,
     f: te.Tensor,
@@ -194,7 +161,9 @@ def conv2d(
     space = (height + 2 * py - (fy - 1) * dy - 1) // sy + 1, (width + 2 * pz - (fz - 1) * dz - 1) // sz + 1
     if channels == 0 or batch == 0:
         return full((batch, filters, *space), 0.0, str(x.dtype))
-    padded, own = _pad_images(_grouped(x, 1, groups), padding), _grouped(f, 0, groups)
+    if depthwise.applies(shape_of(f), groups):
+        return depthwise.conv2d(x, f, space, stride, padding, dilation)
+    padded, own = pad_images(_grouped(x, 1, groups), padding), _grouped(f, 0, groups)
     c, i, j = _axes(c=channels, i=fy, j=fz)
 
     def at(n: Any, *index: Any) -> tirx.PrimExpr:
@@ -224,9 +193,11 @@ def conv2d_input_gradient(
         return full(shape, 0.0, str(grad.dtype))
     if stride != (1, 1) and dilation == (1, 1) and groups == 1 and not (shape[2] % stride[0] or shape[3] % stride[1]):
         return _input_gradient_by_phases(f, grad, shape, stride, padding)
+    if depthwise.applies(shape_of(f), groups):
+        return depthwise.conv2d_input_gradient(f, grad, shape, stride, padding, dilation)
     h, w = (fy - 1) * dy, (fz - 1) * dz
     first = (h - padding[0], w - padding[1])  # zeros before the first gradient
-    spread = _spread(_grouped(grad, 1, groups), (shape[2] + h, shape[3] + w), first, stride)
+    spread = spread_images(_grouped(grad, 1, groups), (shape[2] + h, shape[3] + w), first, stride)
     own = _grouped(f, 0, groups)
     o, i, j = _axes(o=filters // groups, i=fy, j=fz)
 
@@ -297,7 +268,9 @@ def conv2d_filter_gradient(
     (batch, _, gy, gz), (sy, sz), (dy, dz) = shape_of(grad), stride, dilation
     if batch == 0 or gy == 0 or gz == 0:
         return full(shape, 0.0, str(x.dtype))
-    padded, grads = _pad_images(_grouped(x, 1, groups), padding), _grouped(grad, 1, groups)
+    if depthwise.applies(shape, groups):
+        return depthwise.conv2d_filter_gradient(x, grad, shape, stride, padding, dilation)
+    padded, grads = pad_images(_grouped(x, 1, groups), padding), _grouped(grad, 1, groups)
     n, y, z = _axes(n=batch, y=gy, z=gz)
 
     def at(*index: Any) -> tirx.PrimExpr:

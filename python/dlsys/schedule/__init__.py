@@ -13,7 +13,7 @@ from tvm.error import InternalError
 from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
-from . import borders, common, contraction, elementwise, fallback, matvec, prefetch, reduction
+from . import borders, common, contraction, elementwise, fallback, matvec, prefetch, reduction, windows
 from .target import Machine, host_target, machine_of, resolve_target
 
 __all__ = ["RULES", "Machine", "Rule", "apply", "host_target", "machine_of", "resolve_target"]
@@ -23,6 +23,7 @@ Rule = Callable[[tirx.PrimFunc, Machine], "s_tir.Schedule | None"]
 RULES: tuple[Rule, ...] = (
     contraction.schedule,
     matvec.schedule,
+    windows.schedule,
     reduction.schedule,
     elementwise.schedule,
     fallback.schedule,
@@ -30,7 +31,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def apply(func: tirx.PrimFunc, target: Target) -> tuple[tirx.PrimFunc, str]:
-    """The function scheduled for the target, and the name of the rule that did it: "contraction", "matvec",
+    """The function scheduled for the target, and the name of the rule that did it: "contraction", "matvec", "windows",
     "reduction", "elementwise", "fallback", or "empty" for one without anything to compute."""
     if _is_empty(func):
         return func, "empty"

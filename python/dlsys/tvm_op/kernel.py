@@ -22,7 +22,7 @@ Shape = tuple[int, ...]
 ArrayType = tuple[Shape, str]
 """The shape and dtype of an array."""
 
-OVERWRITING = ("contraction", "matvec", "reduction")
+OVERWRITING = ("contraction", "matvec", "windows", "reduction")
 """Rules whose kernels write results before they have read all inputs."""
 
 SOURCES = ("asm", "ll", "cuda")

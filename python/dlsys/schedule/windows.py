@@ -1,0 +1,149 @@
+"""Convolutions without a sum over channels: each plane of images by itself, with few multiply-adds an element.
+
+A plane with its border of zeros is made where it is used, and stays in L1. A row of the result, or of the gradient that
+meets the images, is a few vectors; a window's elements are unrolled, so that sums stay in registers.
+"""
+
+from __future__ import annotations
+
+from tvm import s_tir
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.tirx import PrimFunc
+
+from . import common
+from .common import PARALLEL_WORK
+from .roles import Roles, roles
+from .target import Machine
+
+TAPS = 64  # elements of a window that are unrolled: 7 x 7 and less
+VECTORS = 4  # in a row that is taken at once
+
+
+def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
+    """The schedule of a convolution of planes, of its gradient, or of its filters' gradient; None for others."""
+    if machine.kind != "llvm":
+        return None
+    sch = common.start(func)
+    blocks = common.stages(sch)
+    sums = [block for block in blocks if common.is_reduction(sch, block)]
+    if len(sums) != 1 or len(sch.get_output_blocks(sch.get_sblock("root"))) != 1:
+        return None
+    c = sums[0]
+    r = roles(sch.get(c))
+    if r is None or 0 in r.extents or r.size(r.m) != 1 or not r.windows[1 - r.a] or list(r.batch) != _first(r):
+        return None
+    lanes = common.bits_lanes(sch, c, machine)
+    parallel = common.work(sch, c) >= PARALLEL_WORK
+    if r.size(r.k) <= TAPS:
+        return sch if _planes(sch, c, r, lanes, parallel) else None
+    return sch if r.size(r.n) <= TAPS and _taps(sch, c, r, lanes, parallel) else None
+
+
+def _first(r: Roles) -> list[int]:
+    """The axes of results before those of n."""
+    return [i for i in range(len(r.extents)) if i not in r.k and i < r.n[0]]
+
+
+def _planes(sch: s_tir.Schedule, c: SBlockRV, r: Roles, lanes: int, parallel: bool) -> bool:
+    """Row by row of a plane of results, all elements of the windows at once."""
+    vector = _vector(r.extents[r.n[-1]], lanes, VECTORS)
+    if vector is None:
+        return False
+    images = _inlined(sch, c, r)
+    after = _downstream(sch, c)
+    store = sch.cache_write(c, 0, "local")
+    for block in after[:-1]:
+        sch.compute_inline(block)
+    for block in after[-1:]:
+        sch.reverse_compute_inline(block)
+    loops = sch.get_loops(c)
+    spatial = len(loops) - len(r.k)
+    plane = _fused(sch, loops[: len(r.batch)])
+    across, vectors = sch.split(loops[spatial - 1], [None, vector])
+    terms = loops[spatial:]
+    sch.reorder(across, *terms, vectors)
+    sch.reverse_compute_at(store, across)
+    if images is not None:
+        sch.compute_at(images, plane)
+        _lay(sch, images, lanes)
+    if parallel:
+        sch.parallel(plane)
+    for term in terms:
+        sch.unroll(term)
+    sch.vectorize(vectors)
+    sch.vectorize(sch.get_loops(store)[-1])
+    sch.vectorize(sch.get_loops(sch.decompose_reduction(c, terms[0]))[-1])
+    return True
+
+
+def _taps(sch: s_tir.Schedule, c: SBlockRV, r: Roles, lanes: int, parallel: bool) -> bool:
+    """A sum for each element of the windows and each place in a row of vectors, down all rows of all planes; then those
+    are added up."""
+    vector = _vector(r.extents[r.k[-1]], lanes, 1) or _vector(r.extents[r.k[-1]], lanes, VECTORS)
+    if vector is None or len(r.k) < 2:
+        return False
+    images = _inlined(sch, c, r)
+    for block in _downstream(sch, c):
+        sch.compute_inline(block) if sch.get_consumers(block) else sch.reverse_compute_inline(block)
+    _, place = sch.split(sch.get_loops(c)[r.k[-1]], [None, vector])
+    partial = sch.rfactor(place, len(r.extents) - len(r.k))
+    loops = sch.get_loops(partial)
+    spatial = len(r.extents) - len(r.k)
+    results, (*terms, across), place = loops[:spatial], loops[spatial:-1], loops[-1]
+    channel, taps = results[: len(r.batch)], results[len(r.batch) :]
+    sch.reorder(*channel, terms[0], *taps[:-1], *terms[1:], across, taps[-1], place)
+    outer = _fused(sch, channel)
+    if images is not None:
+        sch.compute_at(images, terms[0])
+        _lay(sch, images, lanes)
+    if parallel:
+        sch.parallel(outer)
+        sch.parallel(_fused(sch, sch.get_loops(c)[: len(r.batch)]))
+    sch.unroll(taps[-1])
+    sch.vectorize(place)
+    sch.vectorize(sch.get_loops(sch.decompose_reduction(partial, terms[0]))[-1])
+    return True
+
+
+def _vector(extent: int, lanes: int, most: int) -> int | None:
+    """Elements of a row of so many that are taken at once, at most so many vectors: all, or a part that divides them;
+    None where that is not about a vector long."""
+    if extent <= most * lanes:
+        return extent
+    part = common.divisor(extent, lanes, most * lanes) or common.divisor(extent, 1, most * lanes) or 1
+    return part if 2 * part > lanes else None
+
+
+def _inlined(sch: s_tir.Schedule, c: SBlockRV, r: Roles) -> SBlockRV | None:
+    """What the windows are read from, if that is made on the way; all else before the sums is computed in place."""
+    source = sch.get(c).reads[1 - r.a].source
+    images = None
+    for block in common.stages(sch):
+        if sch.get(block).name_hint == sch.get(c).name_hint:
+            break
+        if sch.get(block).writes[0].source.same_as(source):
+            images = block
+        else:
+            sch.compute_inline(block)
+    return images
+
+
+def _downstream(sch: s_tir.Schedule, c: SBlockRV) -> list[SBlockRV]:
+    """What comes after the sums."""
+    names = [sch.get(block).name_hint for block in common.stages(sch)]
+    return common.stages(sch)[names.index(sch.get(c).name_hint) + 1 :]
+
+
+def _fused(sch: s_tir.Schedule, loops: list[LoopRV]) -> LoopRV:
+    return sch.fuse(*loops) if len(loops) > 1 else loops[0]
+
+
+def _lay(sch: s_tir.Schedule, images: SBlockRV, lanes: int) -> None:
+    """A plane with its border: zeros, then a copy without conditions."""
+    rows = sch.get_loops(images)[-2]
+    if sch.can_decompose_padding(images, rows):
+        sch.decompose_padding(images, rows)
+    if not any(name.endswith("if_then_else") for name in common.calls(sch, images)):
+        row = sch.get_loops(images)[-1]
+        width = common.divisor(common.extent_of(sch, row), 1, VECTORS * lanes) or 1
+        sch.vectorize(sch.split(row, [None, width])[1])
