@@ -78,7 +78,7 @@ os.environ.setdefault("TVM_BIND_THREADS", "0")
 _DTYPES = {name: name for name in ("bool", "float32", "float64", "int32", "int64", "uint32")}  # `dl.int64`
 _DTYPES |= {"double": "float64", "float": "float32", "int": "int32", "long": "int64"}  # PyTorch's other names
 _NUMBERS = {"e": math.e, "inf": math.inf, "nan": math.nan, "newaxis": None, "pi": math.pi}
-_MODULES = ("autodiff", "data", "nn", "optim", "random", "serialization", "training", "tvm_op")
+_MODULES = ("autodiff", "data", "device", "nn", "optim", "random", "serialization", "training", "tvm_op")
 _FROM = {
     "eager": (
         *("Tensor", "as_tensor", "enable_grad", "from_dlpack", "from_numpy", "grad", "inference_mode"),

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+from typing import Any
+
 from .array import (
     Array,
     allocate,
@@ -38,3 +42,13 @@ __all__ = [
     "view_of",
     "zeros",
 ]
+
+
+class _Package(ModuleType):
+    """This package, which one may call: `dlsys.device("cpu")` is a context, as those write it who come from PyTorch."""
+
+    def __call__(self, value: Any = None) -> Context:
+        return context(value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import re
 from dataclasses import dataclass
@@ -65,12 +66,22 @@ def cpu(index: int = 0) -> Context:
     return _context_of("cpu", index)
 
 
-def cuda(index: int = 0) -> Context:
-    """A CUDA device. That it exists is checked where arrays or executors are made on it."""
-    return _context_of("cuda", index)
+class Cuda:
+    """`cuda(index)` is a CUDA device. That it exists is checked where arrays or executors are made on it."""
+
+    def __call__(self, index: int = 0) -> Context:
+        return _context_of("cuda", index)
+
+    def is_available(self) -> bool:
+        """Whether this machine has a CUDA device and its runtime."""
+        return self.device_count() > 0
+
+    def device_count(self) -> int:
+        """How many CUDA devices this machine has."""
+        return next(i for i in itertools.count() if not tvm.cuda(i).exist) if runtime.enabled("cuda") else 0
 
 
-gpu = cuda
+cuda = gpu = Cuda()
 
 
 def numpy() -> Context:
