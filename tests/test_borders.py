@@ -99,6 +99,9 @@ def test_gradients_over_borders_equal_the_numpy_rules():
         ((6, 5), (3, 3), 1, (1, 0), 1),
         ((6, 5), (3, 2), 1, (0, 1), 1),
         ((9, 9), (3, 3), 1, 2, 2),
+        ((4, 1), (3, 3), 3, (3, 1), 1),  # one column, of which one tap is left
+        ((1, 4), (3, 3), 3, (1, 3), 1),
+        ((3, 1), (3, 2), 2, 3, (1, 2)),  # no tap meets the one column
     )
     for number, (size, taps, *geometry) in enumerate(cases):
         dlsys.set_num_threads(1 + number % 2)

@@ -20,6 +20,7 @@ import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 from tvm.s_tir.schedule import LoopRV
 
+from .common import rewritten
 from .roles import Roles
 
 MARK = "borders"
@@ -127,13 +128,13 @@ def mark(
 
 def insert(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with bounds in the loops that were marked."""
-    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, _bounded)))
+    return func.with_body(rewritten(func.body, tirx.For, _bounded))
 
 
 def _bounded(loop: tirx.For) -> tirx.Stmt:
     if INSIDE in loop.annotations:
         rest = {name: value for name, value in loop.annotations.items() if name != INSIDE}
-        body = tvm_ffi.structural_map(loop.body, (ir.Call, _without_zeros))
+        body = rewritten(loop.body, ir.Call, _without_zeros)
         loop = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=rest)
     if MARK not in loop.annotations:
         return loop
@@ -141,7 +142,10 @@ def _bounded(loop: tirx.For) -> tirx.Stmt:
     if not rows:
         return _by_tap(loop, scale, step, start, stop)
     width, height = rows
-    row = tirx.floormod(tirx.floordiv(_first_row(loop.body), width), height)
+    first_row = _first_row(loop.body)
+    if first_row is None:
+        return loop.body
+    row = tirx.floormod(tirx.floordiv(first_row, width), height)
     first = tirx.max(tirx.floordiv(start - scale * row + step - 1, step), 0)
     last = tirx.min(tirx.floordiv(stop - scale * row + step - 1, step), loop.extent)
     return tirx.For(loop.loop_var, first, tirx.max(last - first, 0), loop.kind, loop.body)
@@ -185,11 +189,13 @@ def _anew(nest: tirx.Stmt) -> dict[Any, Any]:
 
 
 def _first_row(nest: tirx.Stmt) -> Any:
-    """The index, among the rows of the product, of a tile's first."""
+    """The index, among the rows of the product, of a tile's first; None where no tap meets the image."""
     zero: dict[Any, Any] = {}
     while not isinstance(nest, s_tir.SBlockRealize):
         if isinstance(nest, tirx.SeqStmt):  # by taps: their tiles are the same
             nest = nest.seq[0]
+        if isinstance(nest, tirx.Evaluate):
+            return None
         if nest.kind == tirx.ForKind.UNROLLED:
             zero[nest.loop_var] = tirx.IntImm("int32", 0)
         nest = nest.body

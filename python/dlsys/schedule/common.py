@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,28 @@ class Group:
     loop: LoopRV
     extent: int
     strides: tuple[int | None, ...]  # one an access
+
+
+def rewritten(code: Any, kind: type, function: Callable[[Any], Any]) -> Any:
+    """The code with each node of a kind replaced by the function's result, inner ones first.
+
+    An exception of the function is raised when all is done: passing through TVM 0.27 it corrupts the process's memory.
+    """
+    failed: list[Exception] = []
+
+    def guarded(node: Any) -> Any:
+        if failed:
+            return node
+        try:
+            return function(node)
+        except Exception as error:  # noqa: BLE001 - raised below
+            failed.append(error)
+            return node
+
+    found = tvm_ffi.structural_map(code, (kind, guarded))
+    if failed:
+        raise failed[0]
+    return found
 
 
 def start(func: tirx.PrimFunc) -> s_tir.Schedule:

@@ -214,7 +214,7 @@ def _place(sch: s_tir.Schedule, block: SBlockRV, batch: list[LoopRV], tile: Tile
     """A stage of images: for one batch at a time, or all before where batches do not run one after another."""
     together = len(batch) if batch and (tile.by_batch or not tile.parallel) else 0
     if together:
-        sch.compute_at(block, batch[-1])
+        sch.compute_at(block, batch[-1], preserve_unit_loops=True)  # its last two loops are looked at below
     loops = sch.get_loops(block)
     if tile.parallel and not together:
         loops = [sch.fuse(*loops[:-2]), *loops[-2:]]

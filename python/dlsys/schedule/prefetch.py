@@ -14,6 +14,8 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.s_tir.schedule import LoopRV
 
+from .common import rewritten
+
 MARK = "prefetch"
 STEPS = 40  # of k ahead: some 250 ns, the latency of memory, at 6 ns a step
 INTO_L2 = 2  # LLVM's locality; into L1 was 4 % slower, where the panel of B lies
@@ -31,7 +33,7 @@ def mark(sch: s_tir.Schedule, loop: LoopRV, operand: int, rows: int) -> None:
 
 def insert(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with prefetches in the loops that were marked."""
-    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, _with_prefetch)))
+    return func.with_body(rewritten(func.body, tirx.For, _with_prefetch))
 
 
 def _with_prefetch(loop: tirx.For) -> tirx.For:

@@ -35,8 +35,6 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     lanes = common.bits_lanes(sch, c, machine)
     parallel = common.work(sch, c) >= PARALLEL_WORK
     if r.size(r.k) <= TAPS:
-        if len(r.n) < 2:  # a plane of one row: TVM 0.27 loses the sums' block as it lays the images out
-            return None
         return sch if _planes(sch, c, r, lanes, parallel) else None
     return sch if r.size(r.n) <= TAPS and _taps(sch, c, r, lanes, parallel) else None
 
@@ -66,7 +64,7 @@ def _planes(sch: s_tir.Schedule, c: SBlockRV, r: Roles, lanes: int, parallel: bo
     sch.reorder(across, *terms, vectors)
     sch.reverse_compute_at(store, across)
     if images is not None:
-        sch.compute_at(images, plane)
+        sch.compute_at(images, plane, preserve_unit_loops=True)
         _lay(sch, images, lanes)
     if parallel:
         sch.parallel(plane)
@@ -96,7 +94,7 @@ def _taps(sch: s_tir.Schedule, c: SBlockRV, r: Roles, lanes: int, parallel: bool
     sch.reorder(*channel, terms[0], *taps[:-1], *terms[1:], across, taps[-1], place)
     outer = _fused(sch, channel)
     if images is not None:
-        sch.compute_at(images, terms[0])
+        sch.compute_at(images, terms[0], preserve_unit_loops=True)
         _lay(sch, images, lanes)
     if parallel:
         sch.parallel(outer)
@@ -141,7 +139,8 @@ def _fused(sch: s_tir.Schedule, loops: list[LoopRV]) -> LoopRV:
 
 
 def _lay(sch: s_tir.Schedule, images: SBlockRV, lanes: int) -> None:
-    """A plane with its border: zeros, then a copy without conditions."""
+    """A plane with its border: zeros, then a copy without conditions. Its last two loops are rows and columns, which
+    `compute_at` would drop where there is one of them, if not told to keep them."""
     rows = sch.get_loops(images)[-2]
     if sch.can_decompose_padding(images, rows):
         sch.decompose_padding(images, rows)
