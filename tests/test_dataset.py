@@ -116,7 +116,7 @@ def test_default_collate():
     assert "(3, 28), (3, 32)" in message and "collate" in message
     assert "2 and 3 parts" in error_of(ShapeError, default_collate, [(1, 2), (1, 2, 3)])
     assert "'b'" in error_of(ShapeError, default_collate, [{"a": 1, "b": 2}, {"a": 1}])
-    assert "str" in error_of(DTypeError, default_collate, ["a", "b"])
+    assert "int, str" in error_of(DTypeError, default_collate, ["a", 1])
     assert "int, tuple" in error_of(DTypeError, default_collate, [(1,), 1])
     assert "no samples" in error_of(DataArgumentError, default_collate, [])
 

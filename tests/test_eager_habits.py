@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+from typing import Any
+
 import dlsys as dl
 import numpy as np
+import torch
 from dlsys import autodiff as ad
-from dlsys import nn, optim
-from dlsys.errors import GraphError, ShapeError
+from dlsys import data, nn, optim
+from dlsys.errors import DeviceError, DTypeError, GraphError, ShapeError
 from helpers import error_of
 
 
@@ -91,3 +95,111 @@ def test_optimizers_pass_over_what_takes_no_part_and_check_shapes() -> None:
 def test_losses_promote() -> None:
     assert nn.MSELoss()(dl.ones(4), dl.ones(4).double() * 3).item() == 4
     assert nn.MSELoss()(dl.ones(4), dl.zeros(4, dtype=dl.int64)).item() == 1
+
+
+def test_what_was_computed_can_require_a_gradient() -> None:
+    def fooled(m: Any, start: np.ndarray) -> list[Any]:
+        x = m.tensor(start) * 2
+        x.requires_grad_()
+        (x**3).sum().backward()
+        image = (m.tensor(start) + 1).clamp(0, 2).requires_grad_(True)
+        step = m.optim.SGD([image], lr=0.1, momentum=0.9)
+        for _ in range(3):
+            step.zero_grad()
+            (image * image).sum().backward()
+            step.step()
+        joined = m.cat([x.detach(), image.detach()])
+        joined.requires_grad = True
+        (first,) = m.autograd.grad((joined**3).sum(), joined, create_graph=True, only_inputs=True)
+        (second,) = m.autograd.grad(first.sum(), joined)
+        with m.no_grad():
+            made = image * 2
+        made.requires_grad_()
+        image.grad = None
+        (made * image).sum().backward()
+        return [x.grad, image, image.is_leaf, joined.requires_grad, first, second, made.grad, image.grad]
+
+    start = np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)
+    for mine, theirs in zip(fooled(dl, start), fooled(torch, start), strict=True):
+        if isinstance(theirs, bool):
+            assert mine == theirs
+        else:
+            np.testing.assert_allclose(mine.numpy(), theirs.detach().numpy(), rtol=1e-5, atol=1e-6)
+    w = dl.ones(2, requires_grad=True)
+    computed = w * 2
+    assert computed.requires_grad_() is computed  # it does already
+    assert "has a history of gradients" in error_of(GraphError, computed.requires_grad_, False)
+    assert "only floats" in error_of(DTypeError, (dl.ones(2) > 0).requires_grad_)
+    assert "without a value" in error_of(GraphError, (ad.Variable("x", (2,), "float32") * 2).requires_grad_)
+
+
+def test_devices_are_named_where_tensors_are_made() -> None:
+    for device in (None, "cpu", dl.cpu(), torch.device("cpu")):
+        for make in (dl.zeros, dl.ones, dl.rand, dl.randn):
+            assert make(2, 3, device=device).shape == (2, 3)
+        x = dl.tensor([1.0, 2.0], device=device, requires_grad=True)
+        for like in (dl.zeros_like, dl.ones_like, dl.rand_like, dl.randn_like):
+            assert like(x, device=device).shape == (2,)
+        made = (dl.arange(3, device=device), dl.eye(2, device=device), dl.linspace(0, 1, 3, device=device))
+        made += (dl.full((2,), 1.0, device=device), dl.randperm(3, device=device), dl.as_tensor([1], device=device))
+        assert x.requires_grad and [m.shape[0] for m in made] == [3, 2, 3, 2, 3, 1]
+    for device in ("cuda", dl.cuda(0), torch.device("cuda:0")):
+        assert "tensors are on the CPU, not on cuda" in error_of(DeviceError, dl.zeros, 2, device=device)
+    assert "not on" in error_of(DeviceError, dl.tensor, [1.0], device="abc")
+
+
+def test_modules_in_plain_lists_are_told() -> None:
+    class Hidden(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = [nn.Linear(2, 2)]
+            self.by_name = {"w": nn.Parameter(np.ones(2))}
+            self.sizes, self.tensors = [2, 2], [dl.ones(2)]
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        assert not list(Hidden().parameters())
+    assert [str(w.message).split(": ")[1] for w in told] == ["use nn.ModuleList", "use nn.ParameterDict"]
+    assert "Hidden.layers is a list" in str(told[0].message) and told[0].filename == __file__
+
+
+def test_errors_name_tensors_and_do_not_print_them() -> None:
+    x, layer = dl.tensor(np.ones((3, 2)), name="x"), nn.Linear(2, 2)
+    told = error_of(DTypeError, lambda: layer(x).numpy())
+    assert "dtypes differ: x is float64, weight is float32" in told and len(told) < 200, told
+    mixed = ad.where_op(x > 0, x, dl.ones(3, 2))
+    assert "dtypes differ: x is float64" in error_of(DTypeError, mixed.numpy)
+    assert "indices x are float64" in error_of(DTypeError, ad.take_op(x, x, 0).numpy)
+
+
+def test_batches_of_pytorchs_tensors_and_texts() -> None:
+    samples = [(torch.ones(2) * i, torch.tensor(i), f"{i}.png") for i in range(5)]
+    assert "arrays of <U1" in error_of(DTypeError, data.default_collate, [np.array(["a"])] * 2)
+    for images, labels, names in data.DataLoader(samples, batch_size=3):
+        assert dl.is_tensor(images) and images.dtype == "float32" and labels.dtype == "int64"
+        assert images[:, 0].tolist() == labels.tolist() and names == [f"{i}.png" for i in labels.tolist()]
+
+
+def test_ranges_index() -> None:
+    x = dl.arange(12).reshape(3, 4)
+    assert x[range(2)].tolist() == x[[0, 1]].tolist()
+    assert x[:, range(1, 4, 2)].tolist() == [[1, 3], [5, 7], [9, 11]]
+
+
+def test_tensors_and_modules_are_made_as_in_needle_and_torch() -> None:
+    x = dl.Tensor([[1, 2], [3, 4]], requires_grad=True)
+    assert x.dtype == "float32" and isinstance(x, dl.Tensor) and isinstance(x * 2, dl.Tensor)
+    assert dl.Tensor(np.arange(3), dtype="int64").dtype == "int64" and not isinstance(np.zeros(2), dl.Tensor)
+    (x * x).sum().backward()
+    assert x.grad.tolist() == [[2, 4], [6, 8]]
+    layer = nn.Linear(3, 4, device=None, dtype="float64")
+    assert layer.weight.dtype == "float64" and nn.Linear(3, 4, device="cpu").weight.dtype == "float32"
+    assert nn.LSTM(3, 4, device=None, dtype="float32")(dl.ones(2, 1, 3))[0].shape == (2, 1, 4)
+    assert "CPU" in error_of(dl.DeviceError, lambda: nn.Linear(3, 4, device="cuda"))
+
+    class Own(nn.Module):
+        def __init__(self, device: str = "none") -> None:
+            self.place = device
+
+    assert Own(device="here").place == "here"
+    assert "dtype" in error_of(TypeError, lambda: Own(dtype="float32"))

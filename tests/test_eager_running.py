@@ -172,6 +172,47 @@ def test_numbers_that_change_become_inputs() -> None:
     assert compiled(slope, *places) == 2
 
 
+def test_a_loop_that_asks_for_a_part_goes_on_from_where_it_was() -> None:
+    w, v = dl.tensor(random(3, 3) / 2, requires_grad=True), dl.tensor(random(3))
+    for mode in (dl.no_grad, dl.enable_grad):
+        with mode():
+            state, found = dl.tensor(random(2, 3)), []
+            forms._forms.clear()
+            for _ in range(12):
+                state = (state @ w).tanh()
+                found.append((state * v).sum().item())  # the state itself is never asked for
+        assert len(forms._forms) <= 4, len(forms._forms)  # not one for each round
+    want = random(2, 3)
+    for value in found:
+        want = np.tanh(want @ w.numpy())
+        np.testing.assert_allclose(value, (want * v.numpy()).sum())
+    (state * v).sum().backward()  # the history is there
+    t, s = torch.tensor(w.numpy(), requires_grad=True), torch.tensor(random(2, 3))
+    for _ in range(12):
+        s = (s @ t).tanh()
+    (s * torch.tensor(v.numpy())).sum().backward()
+    np.testing.assert_allclose(w.grad.numpy(), t.grad.numpy())
+
+
+def test_what_is_wanted_before_a_narrow_place_is_computed_with_it() -> None:
+    w = dl.tensor(random(3, 3), requires_grad=True)
+    early = []
+    chain = w
+    for _ in range(3 * running.LONG):
+        chain = (chain * 1.0).tanh()
+        early.append(chain.sum())
+    wanted = early[::50]
+    pieces = running._narrow(running.data_order([*wanted, chain]), [*wanted, chain])
+    placed = [node for piece in pieces for node in piece]
+    assert len(placed) == len(set(placed)) and len(set(wanted) & set(placed)) > 4
+    running.evaluate([*wanted, chain])
+    x = w.numpy()
+    for i in range(3 * running.LONG):
+        x = np.tanh(x)
+        if early[i] in set(wanted):
+            np.testing.assert_allclose(float(early[i]), x.sum())
+
+
 def test_long_sums_are_computed_in_pieces() -> None:
     w = dl.tensor(random(3, 3), requires_grad=True)
     inputs = random(300, 2, 3)

@@ -307,10 +307,10 @@ class Op:
         for i, dtype in zip(read, found, strict=True):
             if dtype not in self.dtypes:
                 known = ", ".join(self.dtypes)
-                raise error_at(node, DTypeError, f"input {node.inputs[i]} is {dtype}, not one of {known}")
+                raise error_at(node, DTypeError, f"input {node.inputs[i].name} is {dtype}, not one of {known}")
             if dtype != found[0]:
                 first, other = node.inputs[read[0]], node.inputs[i]
-                raise error_at(node, DTypeError, f"dtypes differ: {first} is {found[0]}, {other} is {dtype}")
+                raise error_at(node, DTypeError, f"dtypes differ: {first.name} is {found[0]}, {other.name} is {dtype}")
         return found[0]
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:

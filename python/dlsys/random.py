@@ -106,35 +106,35 @@ def manual_seed(seed: int) -> Generator:
     return default_generator.manual_seed(seed)
 
 
-def _drawn(operation: Any, shape: Any, dtype: Any, requires_grad: bool) -> ad.Parameter:
+def _drawn(operation: Any, shape: Any, dtype: Any, requires_grad: bool, device: Any) -> ad.Parameter:
     """Numbers drawn here and now, as in PyTorch; a graph draws by `random_uniform_op` and its like."""
     name = dtype_name("random", dtype or "float32")
     node = default_generator.drawing(operation(default_generator.key(), size_of(shape), 0.0, 1.0, name))
     (value,) = evaluate([node])
-    return leaf(value, requires_grad)
+    return leaf(value, requires_grad, device=device)
 
 
-def rand(*size: Any, dtype: Any = None, requires_grad: bool = False) -> ad.Parameter:
+def rand(*size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> ad.Parameter:
     """Uniform numbers of [0, 1); float32 for None."""
-    return _drawn(ad.random_uniform_op, size, dtype, requires_grad)
+    return _drawn(ad.random_uniform_op, size, dtype, requires_grad, device)
 
 
-def randn(*size: Any, dtype: Any = None, requires_grad: bool = False) -> ad.Parameter:
+def randn(*size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> ad.Parameter:
     """Numbers of the standard normal distribution; float32 for None."""
-    return _drawn(ad.random_normal_op, size, dtype, requires_grad)
+    return _drawn(ad.random_normal_op, size, dtype, requires_grad, device)
 
 
-def rand_like(x: ad.Node, *, dtype: Any = None, requires_grad: bool = False) -> ad.Parameter:
+def rand_like(x: ad.Node, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> ad.Parameter:
     """Uniform numbers of [0, 1) in x's shape, and its dtype for None."""
-    return rand(shape_of(x), dtype=dtype or dtype_of(x), requires_grad=requires_grad)
+    return rand(shape_of(x), dtype=dtype or dtype_of(x), requires_grad=requires_grad, device=device)
 
 
-def randn_like(x: ad.Node, *, dtype: Any = None, requires_grad: bool = False) -> ad.Parameter:
+def randn_like(x: ad.Node, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> ad.Parameter:
     """Numbers of the standard normal distribution in x's shape, and its dtype for None."""
-    return randn(shape_of(x), dtype=dtype or dtype_of(x), requires_grad=requires_grad)
+    return randn(shape_of(x), dtype=dtype or dtype_of(x), requires_grad=requires_grad, device=device)
 
 
-def randint(low: int, high: Any, size: Any = None, *, dtype: Any = None) -> ad.Parameter:
+def randint(low: int, high: Any, size: Any = None, *, dtype: Any = None, device: Any = None) -> ad.Parameter:
     """Integers of [low, high), of [0, low) in `randint(low, size)`; int64 for None.
 
     Raises GraphError for an empty range.
@@ -144,7 +144,7 @@ def randint(low: int, high: Any, size: Any = None, *, dtype: Any = None) -> ad.P
     if not low < high:
         raise GraphError(f"randint: there is no integer of [{low}, {high})")
     drawn = default_generator.numpy().integers(low, high, size_of((size,)), np.int64)
-    return leaf(np.asarray(drawn, dtype_name("randint", dtype or "int64")))
+    return leaf(np.asarray(drawn, dtype_name("randint", dtype or "int64")), device=device)
 
 
 def _set_drawn(self: Any, draw: Any) -> Any:
@@ -222,7 +222,7 @@ def randint_like(x: ad.Node, low: int, high: Any = None, *, dtype: Any = None) -
     return randint(low, high, shape_of(x), dtype=dtype or dtype_of(x))
 
 
-def randperm(n: int) -> ad.Parameter:
+def randperm(n: int, *, device: Any = None) -> ad.Parameter:
     """The integers below n in a random order, int64."""
     (count,) = size_of((n,))
-    return leaf(default_generator.numpy().permutation(count))
+    return leaf(default_generator.numpy().permutation(count), device=device)

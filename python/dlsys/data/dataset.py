@@ -168,11 +168,11 @@ def fetch_batch(dataset: Any, indices: np.ndarray) -> Any:
 
 
 def default_collate(samples: Sequence[Any]) -> Any:
-    """A list of samples as one batch: arrays and numbers stacked, tuples and dictionaries part by part.
+    """A list of samples as one batch: arrays and numbers stacked, tuples and dictionaries part by part, texts listed.
 
-    n arrays of shape s give one of (n, *s); Python's int, float and bool give int64, float64 and bool; tuples
-    and lists give a tuple, dictionaries a dictionary. Arrays of NumPy; tensors of dlsys, all of them, where a sample
-    holds one. Raises ShapeError for samples that do not fit each other, DTypeError for anything else.
+    n arrays of shape s, also of PyTorch, give one of (n, *s); Python's int, float and bool give int64, float64 and
+    bool; tuples and lists give a tuple, dictionaries a dictionary. Arrays of NumPy; tensors of dlsys, all of them,
+    where a sample holds one. Raises ShapeError for samples that do not fit each other, DTypeError for anything else.
     """
     if len(samples) == 0:
         raise DataArgumentError("default_collate: no samples to stack")
@@ -218,6 +218,9 @@ def _stacked(samples: Sequence[Any]) -> Any:
     for kind, dtype in ((bool, np.bool_), (int, np.int64), (float, np.float64)):
         if all(type(sample) is kind for sample in samples):
             return np.array(samples, dtype)
+    if all(isinstance(sample, (str, bytes)) for sample in samples):
+        return list(samples)
+    samples = [np.from_dlpack(s) if _is_foreign(s) else s for s in samples]
     _same_kind(samples, (np.ndarray, np.generic, Node, int, float))
     arrays = [np.asarray(sample) for sample in samples]
     if any(array.dtype.kind in "OSUV" for array in arrays):
@@ -230,6 +233,11 @@ def _stacked(samples: Sequence[Any]) -> Any:
             "give the loader a `collate` that can"
         )
     return np.stack(arrays)
+
+
+def _is_foreign(sample: Any) -> bool:
+    """Whether the sample is another library's array, as PyTorch's tensors are."""
+    return hasattr(sample, "__dlpack__") and not isinstance(sample, (np.ndarray, Node))
 
 
 def checked_seed(owner: str, seed: Any) -> int:

@@ -69,6 +69,7 @@ def grad(
     grad_outputs: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    only_inputs: bool = True,
     allow_unused: bool | None = None,
     materialize_grads: bool = False,
 ) -> tuple[Node | None, ...]:
@@ -80,6 +81,7 @@ def grad(
         grad_outputs: a weight in each output's shape, or None.
         retain_graph: graphs are always retained.
         create_graph: whether the results can be differentiated again; those of graphs with variables always can.
+        only_inputs: PyTorch's; nothing is left in other leaves, whatever it is.
         allow_unused: whether an input on which no output depends has None for its gradient.
         materialize_grads: whether it has zeros.
 

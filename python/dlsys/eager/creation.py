@@ -1,4 +1,7 @@
-"""Tensors made from sizes and numbers, with PyTorch's arguments."""
+"""Tensors made from sizes and numbers, with PyTorch's arguments.
+
+`device` is the CPU, or None; DeviceError else.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import device
+from .. import device as devices
 from ..autodiff import Node, Parameter
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import FLOATS, INTEGERS, Shape
 from ..ops import dtype_name, dtype_of, known_shape, zeroslike_op
-from .leaves import Leaf, tensor
+from .leaves import Leaf, require_cpu, tensor
 
 
 def size_of(sizes: tuple[Any, ...]) -> Shape:
@@ -28,8 +31,10 @@ def size_of(sizes: tuple[Any, ...]) -> Shape:
     return shape
 
 
-def leaf(value: Any, requires_grad: bool = False, name: str | None = None) -> Parameter:
-    """A leaf in the memory of a new array. Raises DTypeError where it shall have a gradient and is of no floats."""
+def leaf(value: Any, requires_grad: bool = False, name: str | None = None, device: Any = None) -> Parameter:
+    """A leaf in the memory of a new array. Raises DTypeError where it shall have a gradient and is of no floats,
+    DeviceError for a device that is not the CPU."""
+    require_cpu(device)
     if requires_grad and str(value.dtype) not in FLOATS:
         raise DTypeError(f"only floats have gradients, not {value.dtype}")
     made = Leaf.of(value, name)
@@ -41,7 +46,7 @@ def _is_dtype(value: Any) -> bool:
     return isinstance(value, (str, type, np.dtype))
 
 
-def zeros(*size: Any, dtype: Any = None, requires_grad: bool = False, ctx: Any = None) -> Any:
+def zeros(*size: Any, dtype: Any = None, requires_grad: bool = False, ctx: Any = None, device: Any = None) -> Any:
     """A tensor of zeros; float32 for None. With a context, as in `zeros(shape, dtype, ctx)`, an array on that device,
     see `dlsys.device.zeros`. Raises ShapeError, DTypeError."""
     given = list(size)
@@ -51,16 +56,18 @@ def zeros(*size: Any, dtype: Any = None, requires_grad: bool = False, ctx: Any =
         dtype = given.pop()
     shape = size_of(tuple(given))
     if ctx is not None:
-        return device.zeros(shape, dtype or "float32", ctx)
-    return full(shape, 0, dtype=dtype or "float32", requires_grad=requires_grad)
+        return devices.zeros(shape, dtype or "float32", ctx)
+    return full(shape, 0, dtype=dtype or "float32", requires_grad=requires_grad, device=device)
 
 
-def ones(*size: Any, dtype: Any = None, requires_grad: bool = False) -> Parameter:
+def ones(*size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Parameter:
     """A tensor of ones; float32 for None. Raises ShapeError, DTypeError."""
-    return full(size_of(size), 1, dtype=dtype or "float32", requires_grad=requires_grad)
+    return full(size_of(size), 1, dtype=dtype or "float32", requires_grad=requires_grad, device=device)
 
 
-def full(size: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False) -> Parameter:
+def full(
+    size: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None
+) -> Parameter:
     """A tensor of one number, in the dtype that `tensor` gives it for None. Raises ShapeError, DTypeError."""
     number = np.asarray(fill_value)
     if number.ndim or number.dtype.kind not in "biuf":
@@ -73,36 +80,36 @@ def full(size: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool =
             limits = np.iinfo(known)
             if not limits.min <= int(number) <= limits.max:
                 raise DTypeError(f"full: {fill_value} is no {known}")
-        made = device.empty(size_of((size,)), known)
+        made = devices.empty(size_of((size,)), known)
         made[...] = number.astype(known)
-    return leaf(made, requires_grad)
+    return leaf(made, requires_grad, device=device)
 
 
-def _like(x: Any, fill: Any, dtype: Any, requires_grad: bool) -> Any:
+def _like(x: Any, fill: Any, dtype: Any, requires_grad: bool, device: Any) -> Any:
     node = x if isinstance(x, Node) else tensor(x)
     shape = known_shape(node)
     if shape is None:  # of a variable: when it is fed
         return zeroslike_op(node) + fill if dtype is None else (zeroslike_op(node) + fill).to(dtype)
-    return full(shape, fill, dtype=dtype or dtype_of(node), requires_grad=requires_grad)
+    return full(shape, fill, dtype=dtype or dtype_of(node), requires_grad=requires_grad, device=device)
 
 
-def zeros_like(x: Any, *, dtype: Any = None, requires_grad: bool = False) -> Any:
+def zeros_like(x: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Any:
     """Zeros of x's shape, and its dtype for None."""
-    return _like(x, 0, dtype, requires_grad)
+    return _like(x, 0, dtype, requires_grad, device)
 
 
-def ones_like(x: Any, *, dtype: Any = None, requires_grad: bool = False) -> Any:
+def ones_like(x: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Any:
     """Ones of x's shape, and its dtype for None."""
-    return _like(x, 1, dtype, requires_grad)
+    return _like(x, 1, dtype, requires_grad, device)
 
 
-def full_like(x: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False) -> Any:
+def full_like(x: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Any:
     """One number in x's shape, and its dtype for None."""
-    return _like(x, fill_value, dtype, requires_grad)
+    return _like(x, fill_value, dtype, requires_grad, device)
 
 
 def arange(
-    start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None, requires_grad: bool = False
+    start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None, requires_grad: bool = False, device: Any = None
 ) -> Parameter:
     """start, start + step, ... below `end`; from 0 below `start` for None. int64 of integers, else float32.
 
@@ -117,35 +124,44 @@ def arange(
     places = np.arange(count, dtype=np.int64 if whole else np.float64)
     made = start + step * places
     return leaf(
-        np.asarray(made, dtype_name("arange", dtype or ("int64" if whole else "float32"))), requires_grad
+        np.asarray(made, dtype_name("arange", dtype or ("int64" if whole else "float32"))), requires_grad, device=device
     )
 
 
 def linspace(
-    start: float, end: float, steps: int, *, dtype: Any = None, requires_grad: bool = False
+    start: float, end: float, steps: int, *, dtype: Any = None, requires_grad: bool = False, device: Any = None
 ) -> Parameter:
     """`steps` numbers from start to end, evenly spaced; float32 for None. Raises ShapeError for a negative number."""
     (count,) = size_of((steps,))
     return leaf(
-        np.linspace(start, end, count).astype(dtype_name("linspace", dtype or "float32")), requires_grad
+        np.linspace(start, end, count).astype(dtype_name("linspace", dtype or "float32")), requires_grad, device=device
     )
 
 
-def eye(n: int, m: int | None = None, *, dtype: Any = None, requires_grad: bool = False) -> Parameter:
+def eye(
+    n: int, m: int | None = None, *, dtype: Any = None, requires_grad: bool = False, device: Any = None
+) -> Parameter:
     """Ones on the diagonal of (n, m), m = n for None; float32 for None. Raises ShapeError for no extents."""
     rows, columns = size_of((n, n if m is None else m))
-    return leaf(np.eye(rows, columns, dtype=dtype_name("eye", dtype or "float32")), requires_grad)
+    return leaf(np.eye(rows, columns, dtype=dtype_name("eye", dtype or "float32")), requires_grad, device=device)
 
 
 def logspace(
-    start: float, end: float, steps: int, base: float = 10.0, *, dtype: Any = None, requires_grad: bool = False
+    start: float,
+    end: float,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: Any = None,
+    requires_grad: bool = False,
+    device: Any = None,
 ) -> Parameter:
     """`base` to the powers of `linspace`; float32 for None. Raises ShapeError for a negative number."""
     (count,) = size_of((steps,))
     made = np.power(float(base), np.linspace(start, end, count))
-    return leaf(made.astype(dtype_name("logspace", dtype or "float32")), requires_grad)
+    return leaf(made.astype(dtype_name("logspace", dtype or "float32")), requires_grad, device=device)
 
 
-def empty_like(x: Any, *, dtype: Any = None, requires_grad: bool = False) -> Any:
+def empty_like(x: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Any:
     """As `zeros_like`: what a new tensor holds is 0."""
-    return zeros_like(x, dtype=dtype, requires_grad=requires_grad)
+    return zeros_like(x, dtype=dtype, requires_grad=requires_grad, device=device)

@@ -34,7 +34,7 @@ def getitem(x: Node, key: Any) -> Node:
     that is no index, and where an index needs values or a shape that are not known; ShapeError for a mask that does
     not fit. Integers that are computed later are clamped into range.
     """
-    items = list(key) if isinstance(key, tuple) else [key]
+    items = [list(item) if isinstance(item, range) else item for item in (key if isinstance(key, tuple) else (key,))]
     if sum(item is Ellipsis for item in items) > 1:
         raise IndexRangeError(f"an index has one ellipsis at most [{x.name}]")
     items = [_as_bool_array(item) for item in items]

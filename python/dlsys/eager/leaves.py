@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..autodiff import Parameter
-from ..device import host_array
-from ..errors import DTypeError
+from ..device import Context, host_array
+from ..errors import DeviceError, DTypeError
 from ..graph import DTYPES, FLOATS, INTEGERS, Node
 from ..ops import cast_op, dtype_name, known_dtype
 
@@ -39,12 +39,21 @@ class Leaf(Parameter):
         return self.owner is None or self.owner.version == self._seen
 
 
+def require_cpu(device: Any) -> None:
+    """Raises DeviceError for a device that is named and is not the CPU, where tensors are."""
+    name = device if isinstance(device, str) else device.kind if isinstance(device, Context) else str(device or "cpu")
+    if name.split(":")[0] != "cpu":
+        raise DeviceError(f"tensors are on the CPU, not on {device}: an Executor runs a graph on another device")
+
+
 def is_tensor(value: Any) -> bool:
     """Whether the value is a tensor: a node of any kind."""
     return isinstance(value, Node)
 
 
-def tensor(value: Any, dtype: Any = None, requires_grad: bool = False, name: str | None = None) -> Parameter:
+def tensor(
+    value: Any, dtype: Any = None, requires_grad: bool = False, name: str | None = None, device: Any = None
+) -> Parameter:
     """A leaf that holds a copy of `value`.
 
     Args:
@@ -52,9 +61,11 @@ def tensor(value: Any, dtype: Any = None, requires_grad: bool = False, name: str
             value. Python's floats become float32, its integers int64.
         dtype: to cast to; None keeps the array's.
         requires_grad: whether `backward` fills its `grad`; a float dtype is needed.
+        device: the CPU, or None.
 
-    Raises DTypeError for what is no array of numbers or of a dtype that operators do not know.
+    Raises DTypeError for what is no array of numbers or of a dtype that operators do not know, DeviceError.
     """
+    require_cpu(device)
     given = np.asarray(host_array(value, None))
     if dtype is None and given.dtype == np.float64 and not hasattr(value, "dtype"):
         dtype = np.float32
@@ -74,8 +85,10 @@ def tensor(value: Any, dtype: Any = None, requires_grad: bool = False, name: str
     return made
 
 
-def as_tensor(value: Any, dtype: Any = None) -> Any:
-    """A tensor as it is, anything else by `tensor`; in another dtype where one is given. Raises DTypeError."""
+def as_tensor(value: Any, dtype: Any = None, device: Any = None) -> Any:
+    """A tensor as it is, anything else by `tensor`; in another dtype where one is given. Raises DTypeError,
+    DeviceError."""
+    require_cpu(device)
     if not isinstance(value, Node):
         return tensor(value, dtype)
     known = None if dtype is None else dtype_name("as_tensor", dtype)
@@ -83,15 +96,17 @@ def as_tensor(value: Any, dtype: Any = None) -> Any:
 
 
 def from_numpy(value: Any) -> Parameter:
-    """A leaf that shares the memory of a NumPy array, see `from_dlpack`. Raises DTypeError for anything else."""
+    """A leaf that shares the memory of a NumPy array until the leaf is written, see `from_dlpack`. Raises DTypeError
+    for anything else."""
     if not isinstance(value, np.ndarray):
         raise DTypeError(f"from_numpy: takes a NumPy array, not {type(value).__name__}")
     return from_dlpack(value)
 
 
 def from_dlpack(value: Any) -> Parameter:
-    """A leaf that shares the memory of an array of PyTorch, JAX, NumPy or TVM; copied where it is not contiguous or
-    lies on another device, or is read-only. Raises DTypeError for what cannot be shared."""
+    """A leaf that shares the memory of an array of PyTorch, JAX, NumPy or TVM until the leaf is written, which gives it
+    memory of its own; copied where it is not contiguous or lies on another device, or is read-only. Raises DTypeError
+    for what cannot be shared."""
     if not hasattr(value, "__dlpack__"):
         raise DTypeError(f"from_dlpack: {type(value).__name__} has no __dlpack__")
     host = host_array(value)

@@ -32,6 +32,7 @@ from . import (
 )
 from .about import About
 from .differentiate import backward
+from .hooks import retain_grad
 from .inplace import InPlace, changed_in_place, require_writable, write
 from .interop import Interop
 from .leaves import Leaf
@@ -60,9 +61,13 @@ class Values:
 
     @property
     def requires_grad(self: Any) -> bool:
-        """Whether `backward` leaves a gradient somewhere."""
+        """Whether `backward` leaves a gradient somewhere. Set it, see `requires_grad_`."""
         known_dtype(self)
         return bool(leaves_that_require_grad(self))
+
+    @requires_grad.setter
+    def requires_grad(self: Any, requires_grad: bool) -> None:
+        self.requires_grad_(requires_grad)
 
     @property
     def is_leaf(self: Any) -> bool:
@@ -199,11 +204,22 @@ class Operators:
         write(self, value)
 
     def requires_grad_(self: Any, requires_grad: bool = True) -> Any:
-        """Set whether `backward` leaves a gradient in a leaf; itself."""
-        require_writable(self)
+        """Set whether `backward` leaves a gradient in a tensor; itself, but of what was computed a leaf of its value,
+        from which it then is, so that both get the gradient. Raises DTypeError for what is of no floats, GraphError for
+        a history of gradients that would have to end, and for graphs with variables."""
         if requires_grad and self.dtype not in FLOATS:
             raise DTypeError(f"requires_grad_: only floats have gradients, not {self.dtype}")
-        self.requires_grad = bool(requires_grad)
+        if isinstance(self, Parameter):
+            self.requires_grad = bool(requires_grad)
+        elif requires_grad and not leaves_that_require_grad(self):
+            own = self.detach()
+            own.requires_grad, own.id = True, self.id  # no greater than that of what reads it
+            made = ad.copy_op(own)
+            self.op, self.inputs, self.attrs, self.no_grad = made.op, made.inputs, made.attrs, False
+            retain_grad(self)
+            return own
+        elif bool(requires_grad) != self.requires_grad:
+            raise GraphError(f"{self.name} has a history of gradients: {self.name}.detach() has none")
         return self
 
     def view_as(self: Any, other: Node) -> Node:

@@ -17,7 +17,11 @@ LONG = 128  # nodes: more are computed in pieces, which compile in less time tha
 PIECE = 32
 _WITHOUT_GRADIENT = frozenset(DTYPES) - frozenset(FLOATS)
 
+FEW = 64  # values that one evaluation keeps for those that follow
+
 _updated: weakref.WeakValueDictionary[int, Node] = weakref.WeakValueDictionary()  # `with_updates` that were made, by id
+_passed: weakref.WeakValueDictionary[int, Node] = weakref.WeakValueDictionary()  # computed on the way, not kept
+_STATE = ("assign", "latest", "with_updates", "group")
 
 
 def data_order(nodes: Iterable[Node]) -> list[Node]:
@@ -56,17 +60,23 @@ def inputs_of(node: Node) -> Sequence[Node]:
     return node.inputs[:1] if made else node.inputs
 
 
-def evaluate(nodes: Sequence[Node]) -> list[Array | None]:
+def evaluate(nodes: Sequence[Node], keep: bool = True) -> list[Array | None]:
     """The values of the nodes, each computed at most once; assignments among them, and those that come with them, are
     made after all have read the old values. None for a group.
+
+    What an earlier evaluation computed on its way and this one reads again is kept from now on, unless `keep` is
+    False, as for a gradient, which reads all of it.
 
     Raises GraphError for a graph with variables, and what the operators raise.
     """
     order = data_order(nodes)
     made = [node for node in order if node.op.name == "assign" and not is_leaf(node)]
-    if len(order) > LONG and not made and (ends := _narrow(order)):
-        for node in ends:
-            evaluate([node])
+    if keep and not made and (again := _passed_before(order)):
+        evaluate(again)
+        order = data_order(nodes)
+    if len(order) > LONG and not made and (pieces := _narrow(order, nodes)):
+        for piece in pieces:
+            evaluate(piece, keep)
         order = data_order(nodes)
     assigns = {node.inputs[0]: node for node in made}
     if len(assigns) < len(made):  # some follow each other
@@ -90,6 +100,7 @@ def evaluate(nodes: Sequence[Node]) -> list[Array | None]:
         for parameter, value in assigns.items():
             parameter.value = values[value]  # type: ignore[attr-defined]  # only Parameters are assigned
         _updated.update((node.id, node) for node in order if node.op.name == "with_updates")
+        _passed.update((node.id, node) for node in order if not is_leaf(node) and node.op.name not in _STATE)
     return [value_of(node) for node in nodes]
 
 
@@ -101,16 +112,26 @@ def array_of(node: Node) -> Array:
     return value
 
 
-def _narrow(order: Sequence[Node]) -> list[Node]:
-    """Where a long graph comes apart: nodes, inputs first, each of which is all that what follows needs of what is
-    before, with at least `PIECE` nodes in between. A sum to which a loop adds is one after every round."""
+def _passed_before(order: Sequence[Node]) -> list[Node]:
+    """What earlier evaluations have computed and not kept, and what is new reads: the state of a loop that asks for
+    something else in each round, which would begin anew each time. None of it where it is a lot."""
+    new = [node for node in order if not is_leaf(node) and node.id not in _passed]
+    found = {value for node in new for value in inputs_of(node) if value.id in _passed and not is_leaf(value)}
+    return sorted(found, key=lambda node: node.id) if len(found) <= FEW else []
+
+
+def _narrow(order: Sequence[Node], wanted: Sequence[Node]) -> list[list[Node]]:
+    """Pieces of a long graph, inputs first, of `PIECE` nodes or more: each a node that is all that what follows needs
+    of what is before, as a sum is to which a loop adds, and what is wanted before it."""
+    asked = set(wanted)
     for candidate in (order, sorted(order, key=lambda node: node.id)):  # inputs have smaller ids
         last: dict[Node, int] = {}
         for i, node in enumerate(candidate):
             for value in inputs_of(node):
                 if not is_leaf(value):
                     last[value] = i
-        ends: list[Node] = []
+        pieces: list[list[Node]] = []
+        before: list[Node] = []  # that is wanted
         open_, begun = 0, 0  # nodes that are needed later, and how many nodes the piece has
         closing: dict[int, int] = {}
         for i, node in enumerate(candidate):
@@ -122,10 +143,12 @@ def _narrow(order: Sequence[Node]) -> list[Node]:
                 open_ += 1
                 closing[last[node]] = closing.get(last[node], 0) + 1
                 if open_ == 1 and begun >= PIECE:
-                    ends.append(node)
-                    begun = 0
-        if ends:
-            return ends
+                    pieces.append([node, *before])
+                    before, begun = [], 0
+            if node in asked and (not pieces or node is not pieces[-1][0]):
+                before.append(node)
+        if pieces:
+            return pieces
     return []
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 import operator
+import warnings
 from typing import Any
 
+import numpy as np
+
 from .. import eager
-from ..autodiff import Node
+from ..autodiff import Node, Parameter
 from ..errors import GraphError
 from ..graph import Shape
 
@@ -17,6 +20,23 @@ def known_shape(x: Any) -> Shape | None:
     if not isinstance(x, Node):
         raise GraphError(f"a module takes tensors and arrays, not {type(x).__name__}")
     return eager.known_shape(x)
+
+
+def as_node(value: Any) -> Any:
+    """An argument of a module; arrays (of NumPy, PyTorch, dlsys) as tensors."""
+    is_array = isinstance(value, np.ndarray) or (hasattr(value, "__dlpack__") and not isinstance(value, Node))
+    return eager.tensor(value) if is_array else value
+
+
+def warn_of_hidden(name: str, value: Any) -> None:
+    """Warn of modules and parameters in an attribute that is a plain list or dictionary: nothing finds them there."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    hidden = [part for part in parts if type(part) is Parameter or hasattr(part, "named_parameters")]
+    if hidden:
+        kind = "Parameter" if isinstance(hidden[0], Parameter) else "Module"
+        home = f"nn.{kind}{'Dict' if isinstance(value, dict) else 'List'}"
+        told = f"{name} is a {type(value).__name__}, in which parameters() and state_dict() find no {kind}: use {home}"
+        warnings.warn(told, stacklevel=3)
 
 
 def checked_extent(owner: str, name: str, value: Any, least: int = 1) -> int:

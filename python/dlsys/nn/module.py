@@ -10,12 +10,14 @@ import numpy as np
 
 from ..autodiff import Node, Parameter
 from ..device import host_array
-from ..eager import Leaf, known_shape, tensor
+from ..eager import Leaf, known_shape
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import scope
 from . import hooks
 from .casts import move
+from .checks import as_node, warn_of_hidden
 from .hooks import RemovableHandle
+from .made import Made
 from .printing import tree
 
 ModuleType = TypeVar("ModuleType", bound="Module")
@@ -47,7 +49,7 @@ class Parameters(list[Parameter]):
         return self.pop(0)
 
 
-class Module:
+class Module(metaclass=Made):
     """A part of a network: a subclass sets Parameters and Modules as attributes and defines `forward`.
 
     Calling a module makes the nodes of `forward`; nothing is computed yet. Attributes: `training`, see `train`.
@@ -73,8 +75,8 @@ class Module:
         _calls.stack.append((self, path))
         try:
             with scope(f"{path}: {self._label()}" if path else self._label()):
-                args = tuple(map(_as_node, args))
-                kwargs = {name: _as_node(value) for name, value in kwargs.items()}
+                args = tuple(map(as_node, args))
+                kwargs = {name: as_node(value) for name, value in kwargs.items()}
                 if self._forward_pre_hooks:
                     args, kwargs = hooks.before(self, args, kwargs)
                 output = self.forward(*args, **kwargs)
@@ -142,6 +144,7 @@ class Module:
         elif isinstance(value, Module):
             tables["_modules"][name] = value
         else:
+            warn_of_hidden(f"{type(self).__name__}.{name}", value)
             object.__setattr__(self, name, value)
             return
         self.__dict__.pop(name, None)
@@ -283,8 +286,7 @@ class Module:
     # State ---------------------------------------------------------------------------------------------------
 
     def train(self: ModuleType, mode: bool = True) -> ModuleType:
-        """Set `training` here and below, which dropout and batch norm obey in graphs made from now on. Raises
-        GraphError."""
+        """Set `training` here and below; dropout and batch norm obey it in new graphs. Raises GraphError."""
         if not isinstance(mode, (bool, np.bool_)):
             raise GraphError(f"{type(self).__name__}.train: mode must be True or False, not {mode!r}")
         for module in self.modules():
@@ -397,8 +399,3 @@ class Module:
     def __repr__(self) -> str:
         """The tree: settings, each module's own Parameters with shapes, and how many numbers are below."""
         return tree(self)
-
-
-def _as_node(value: Any) -> Any:
-    is_array = isinstance(value, np.ndarray) or (hasattr(value, "__dlpack__") and not isinstance(value, Node))
-    return tensor(value) if is_array else value

@@ -115,7 +115,7 @@ def require_constant(node: Node, const: float, dtype: str) -> None:
         return
     limits = np.iinfo(dtype)
     if not (const.is_integer() and int(limits.min) <= const <= int(limits.max)):
-        raise error_at(node, DTypeError, f"the constant {const:g} is no {dtype}, which {node.inputs[0]} is")
+        raise error_at(node, DTypeError, f"the constant {const:g} is no {dtype}, which {node.inputs[0].name} is")
 
 
 class _NumberByConst(_ByConst):

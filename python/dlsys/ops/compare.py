@@ -162,10 +162,10 @@ class Where(Op):
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
         condition, *values = input_dtypes
         if condition != "bool":
-            raise error_at(node, DTypeError, f"the condition {node.inputs[0]} is {condition}, not bool")
+            raise error_at(node, DTypeError, f"the condition {node.inputs[0].name} is {condition}, not bool")
         if values[0] != values[1]:
             _, a, b = node.inputs
-            raise error_at(node, DTypeError, f"dtypes differ: {a} is {values[0]}, {b} is {values[1]}")
+            raise error_at(node, DTypeError, f"dtypes differ: {a.name} is {values[0]}, {b.name} is {values[1]}")
         return str(values[0])
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:

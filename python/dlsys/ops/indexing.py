@@ -42,12 +42,12 @@ class _Indexed(Op):
         given = str(input_dtypes[self._indices])
         if given not in INTEGERS:
             raise error_at(
-                node, DTypeError, f"the indices {node.inputs[self._indices]} are {given}, not of integers"
+                node, DTypeError, f"the indices {node.inputs[self._indices].name} are {given}, not of integers"
             )
         found = str(input_dtypes[0])
         if found not in self.dtypes:
             known = ", ".join(self.dtypes)
-            raise error_at(node, DTypeError, f"input {node.inputs[0]} is {found}, not one of {known}")
+            raise error_at(node, DTypeError, f"input {node.inputs[0].name} is {found}, not one of {known}")
         return found
 
 
