@@ -15,7 +15,8 @@ class Made(type):
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if not cls.__module__.startswith("dlsys."):
             return super().__call__(*args, **kwargs)
-        own = inspect.signature(cls).parameters if {"device", "dtype"} & kwargs.keys() else {}
+        make = cls.__init__  # type: ignore[misc]  # of `cls`, whose signature would be this function's
+        own = inspect.signature(make).parameters if {"device", "dtype"} & kwargs.keys() else {}
         given = {name: kwargs.pop(name) for name in ("device", "dtype") if name in kwargs and name not in own}
         module = super().__call__(*args, **kwargs)
         require_cpu(given.get("device"))
