@@ -6,13 +6,15 @@ that loops over it covers every operator, also those added later (test_ops.py fa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import cases_basic
 import cases_layers
 import cases_math
 import cases_moves
+import dlsys as dl
 import numpy as np
 from cases import Case
 from dlsys.graph import Node, find_topo_sort
@@ -72,3 +74,14 @@ def error_of(kind: type[Exception], function: Callable[..., Any], *args: Any, **
     except kind as error:
         return str(error)
     raise AssertionError(f"no {kind.__name__} was raised")
+
+
+@contextmanager
+def on_threads(count: int) -> Iterator[None]:
+    """Kernels made within it are for so many threads, or for as many as there are."""
+    before = dl.get_num_threads()
+    dl.set_num_threads(min(count, before))
+    try:
+        yield
+    finally:
+        dl.set_num_threads(before)

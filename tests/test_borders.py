@@ -9,6 +9,7 @@ import numpy as np
 from dlsys import autodiff as ad
 from dlsys import compute, schedule, tvm_op
 from dlsys.schedule.target import resolve_target
+from helpers import on_threads
 from tvm import te
 
 SKYLAKE = {"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 1}
@@ -22,30 +23,26 @@ def _reference(x: np.ndarray, f: np.ndarray, stride: tuple[int, int], padding: t
 
 def test_convolutions_of_any_border_equal_numpy():
     random = np.random.default_rng(0)
-    before = dlsys.get_num_threads()
     skipped = 0
-    try:
-        for number in range(16):
-            dlsys.set_num_threads(1 + number % 2)
-            size, taps = random.integers(1, 15, 2), random.integers(1, 5, 2)
-            least = np.maximum(0, -(-(taps - size) // 2))  # for filters to fit into the images
-            padding = tuple(int(v) for v in random.integers(least, taps + 1))
-            stride = tuple(int(v) for v in random.integers(1, 3, 2))
-            dtype = "float64" if number % 4 == 3 else "float32"
-            x = random.standard_normal((2, int(random.choice([3, 16, 20])), *size)).astype(dtype)
-            f = random.standard_normal((int(random.choice([7, 16, 40])), x.shape[1], *taps)).astype(dtype)
-            want = _reference(x, f, stride, padding)
+    for number in range(16):
+        size, taps = random.integers(1, 15, 2), random.integers(1, 5, 2)
+        least = np.maximum(0, -(-(taps - size) // 2))  # for filters to fit into the images
+        padding = tuple(int(v) for v in random.integers(least, taps + 1))
+        stride = tuple(int(v) for v in random.integers(1, 3, 2))
+        dtype = "float64" if number % 4 == 3 else "float32"
+        x = random.standard_normal((2, int(random.choice([3, 16, 20])), *size)).astype(dtype)
+        f = random.standard_normal((int(random.choice([7, 16, 40])), x.shape[1], *taps)).astype(dtype)
+        want = _reference(x, f, stride, padding)
+        with on_threads(1 + number % 2):
             kernel = tvm_op.make_conv2d(
                 x.shape, f.shape, "llvm", "llvm", "conv", dtype, stride=stride, padding=padding
             )
-            out = np.full(want.shape, np.nan, dtype)
-            kernel(x, f, out)
-            np.testing.assert_allclose(
-                out, want, rtol=0, atol=np.abs(want).max() * (2e-6 if dtype == "float32" else 1e-14)
-            )
-            skipped += len(_bounds(kernel.script())) > 0
-    finally:
-        dlsys.set_num_threads(before)
+        out = np.full(want.shape, np.nan, dtype)
+        kernel(x, f, out)
+        np.testing.assert_allclose(
+            out, want, rtol=0, atol=np.abs(want).max() * (2e-6 if dtype == "float32" else 1e-14)
+        )
+        skipped += len(_bounds(kernel.script())) > 0
     assert skipped >= 4  # of the draws, those whose loops have bounds
 
 
@@ -87,7 +84,7 @@ def test_what_is_computed_on_the_way_is_computed_once():
 
 
 def test_gradients_over_borders_equal_the_numpy_rules():
-    random, before = np.random.default_rng(2), dlsys.get_num_threads()
+    random = np.random.default_rng(2)
     cases = (  # height and width of images, of filters, stride, padding, dilation
         ((6, 6), (3, 3), 1, 1, 1),
         ((2, 2), (3, 3), 1, 1, 1),
@@ -104,7 +101,6 @@ def test_gradients_over_borders_equal_the_numpy_rules():
         ((3, 1), (3, 2), 2, 3, (1, 2)),  # no tap meets the one column
     )
     for number, (size, taps, *geometry) in enumerate(cases):
-        dlsys.set_num_threads(1 + number % 2)
         x, f, g = ad.Variable("x"), ad.Variable("f"), ad.Variable("g")
         y = ad.conv2d_op(x, f, *geometry)
         values = {
@@ -114,8 +110,8 @@ def test_gradients_over_borders_equal_the_numpy_rules():
         (out,) = ad.Executor([y], ctx=dlsys.numpy()).run(values, convert_to_numpy_ret_vals=True)
         values[g] = random.standard_normal(out.shape).astype(np.float32)
         outputs = [y, *ad.gradients(y * g, [x, f])]
-        ours = ad.Executor(outputs).run(values, convert_to_numpy_ret_vals=True)
+        with on_threads(1 + number % 2):
+            ours = ad.Executor(outputs).run(values, convert_to_numpy_ret_vals=True)
         plain = ad.Executor(outputs, ctx=dlsys.numpy()).run(values, convert_to_numpy_ret_vals=True)
         for a, b in zip(ours, plain, strict=True):
             np.testing.assert_allclose(a, b, rtol=0, atol=3e-6 * np.abs(b).max(), err_msg=str(cases[number]))
-    dlsys.set_num_threads(before)

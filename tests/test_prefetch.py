@@ -5,9 +5,9 @@ from __future__ import annotations
 import platform
 import re
 
-import dlsys
 import numpy as np
 from dlsys import tvm_op
+from helpers import on_threads
 
 
 def _inner_loops(asm: str) -> list[list[str]]:
@@ -43,17 +43,13 @@ def _check(shape_a: tuple[int, int], shape_b: tuple[int, int], trans_a: bool, tr
 def test_products_fetch_ahead_and_keep_their_sums_in_registers() -> None:
     if platform.machine() != "x86_64" or "vfmadd" not in _any_product():
         return  # other processors have other names for it
-    before = dlsys.get_num_threads()
-    try:
-        for threads in (1, 2):
-            dlsys.set_num_threads(threads)
+    for threads in (1, 2):
+        with on_threads(threads):
             _check((160, 128), (128, 64), False, False)
             _check((160, 128), (64, 128), False, True)
             _check((128, 160), (128, 64), True, False)
             _check((640, 256), (256, 512), False, False)
             _check((256, 640), (256, 512), True, False)
-    finally:
-        dlsys.set_num_threads(before)
 
 
 def _any_product() -> str:

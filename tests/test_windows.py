@@ -7,6 +7,7 @@ import numpy as np
 from dlsys import autodiff as ad
 from dlsys import compute, schedule
 from dlsys.schedule.target import resolve_target
+from helpers import on_threads
 from tvm import te
 
 # batch, channels, height, width, filters' height and width, stride, padding, dilation
@@ -27,9 +28,8 @@ CASES = (
 
 
 def test_depthwise_convolutions_and_gradients_equal_the_numpy_rules() -> None:
-    rng, before = np.random.default_rng(0), dlsys.get_num_threads()
+    rng = np.random.default_rng(0)
     for number, (n, c, h, w, fy, fz, *geometry) in enumerate(CASES):
-        dlsys.set_num_threads(1 + number % 2)
         dtype, tolerance = (("float32", 3e-6), ("float64", 1e-14))[number % 3 == 2]
         x, f, g = ad.Variable("x"), ad.Variable("f"), ad.Variable("g")
         y = ad.conv2d_op(ad.relu_op(x) if number % 2 else x, f, *geometry, groups=c)
@@ -40,11 +40,11 @@ def test_depthwise_convolutions_and_gradients_equal_the_numpy_rules() -> None:
         (out,) = ad.Executor([y], ctx=dlsys.numpy()).run(feed, convert_to_numpy_ret_vals=True)
         feed[g] = rng.standard_normal(out.shape).astype(dtype)
         outputs = [y, ad.relu_op(y) + 1.0, *ad.gradients(y * g, [x, f])]
-        ours = ad.Executor(outputs).run(feed, convert_to_numpy_ret_vals=True)
+        with on_threads(1 + number % 2):
+            ours = ad.Executor(outputs).run(feed, convert_to_numpy_ret_vals=True)
         plain = ad.Executor(outputs, ctx=dlsys.numpy()).run(feed, convert_to_numpy_ret_vals=True)
         for a, b in zip(ours, plain, strict=True):
             np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * np.abs(b).max(), err_msg=str(CASES[number]))
-    dlsys.set_num_threads(before)
 
 
 def test_planes_are_scheduled_by_the_rule_for_windows() -> None:

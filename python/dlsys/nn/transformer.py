@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,13 +25,16 @@ from .norm import LayerNorm
 ACTIVATIONS: dict[str, Callable[[Node], Node]] = {"relu": ad.relu_op, "gelu": ad.gelu_op}
 
 
-class TransformerEncoderLayer(Module):
-    """Self-attention and two linear layers, each with a residual around it and a LayerNorm, behind the sum or, with
-    `norm_first`, before the branch.
+class Layer(Module):
+    """What encoders' and decoders' layers are made of: attentions, two linear layers, and a LayerNorm and a Dropout for
+    each branch."""
 
-    Parts: self_attn, linear1, linear2, norm1, norm2. `dropout` is of the attention weights, between the linear layers
-    and of both branches.
-    """
+    _attentions: ClassVar[tuple[str, ...]] = ("self_attn",)
+    self_attn: MultiheadAttention
+    norm1: LayerNorm
+    norm2: LayerNorm
+    dropout1: Dropout
+    dropout2: Dropout
 
     def __init__(
         self,
@@ -48,23 +51,35 @@ class TransformerEncoderLayer(Module):
     ) -> None:
         """`activation`: "relu", "gelu" or a function of a node. Raises GraphError for another name."""
         if isinstance(activation, str) and activation not in ACTIVATIONS:
-            raise GraphError(f'TransformerEncoderLayer: activation must be "relu" or "gelu", not {activation!r}')
+            raise GraphError(f'{type(self).__name__}: activation must be "relu" or "gelu", not {activation!r}')
         self._settings = (
             d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias, dtype
         )  # fmt: skip
         self.activation = ACTIVATIONS[activation] if isinstance(activation, str) else activation
         self.norm_first = norm_first
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, dtype=dtype)
+        for name in self._attentions:
+            setattr(self, name, MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, dtype=dtype))
         self.linear1 = Linear(d_model, dim_feedforward, bias, dtype)
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias, dtype)
-        self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype)
-        self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype)
-        self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
+        branches = range(1, len(self._attentions) + 2)
+        for i in branches:
+            setattr(self, f"norm{i}", LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype))
+        for i in branches:
+            setattr(self, f"dropout{i}", Dropout(dropout))
 
-    def another(self) -> TransformerEncoderLayer:
+    def another(self) -> Layer:
         """A layer of the same settings, with initial values of its own."""
         return type(self)(*self._settings)
+
+
+class TransformerEncoderLayer(Layer):
+    """Self-attention and two linear layers, each with a residual around it and a LayerNorm, behind the sum or, with
+    `norm_first`, before the branch.
+
+    Parts: self_attn, linear1, linear2, norm1, norm2. `dropout` is of the attention weights, between the linear layers
+    and of both branches.
+    """
 
     def forward(
         self, src: Node, src_mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool = False

@@ -10,18 +10,16 @@ import numpy as np
 
 from ..autodiff import Node
 from ..eager import tensor
-from ..errors import GraphError
 from . import init
 from .attention import MultiheadAttention
 from .containers import ModuleList
 from .dropout import Dropout
-from .linear import Linear
 from .module import Module
 from .norm import LayerNorm
-from .transformer import ACTIVATIONS, TransformerEncoder, TransformerEncoderLayer, stacked
+from .transformer import Layer, TransformerEncoder, TransformerEncoderLayer, stacked
 
 
-class TransformerDecoderLayer(Module):
+class TransformerDecoderLayer(Layer):
     """Self-attention, attention to an encoder's output, and two linear layers, each with a residual around it and a
     LayerNorm, behind the sum or, with `norm_first`, before the branch.
 
@@ -29,40 +27,10 @@ class TransformerDecoderLayer(Module):
     between the linear layers and of all branches.
     """
 
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: str | Callable[[Node], Node] = "relu",
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-        dtype: str = "float32",
-    ) -> None:
-        """`activation`: "relu", "gelu" or a function of a node. Raises GraphError for another name."""
-        if isinstance(activation, str) and activation not in ACTIVATIONS:
-            raise GraphError(f'TransformerDecoderLayer: activation must be "relu" or "gelu", not {activation!r}')
-        self._settings = (
-            d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias, dtype
-        )  # fmt: skip
-        self.activation = ACTIVATIONS[activation] if isinstance(activation, str) else activation
-        self.norm_first = norm_first
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, dtype=dtype)
-        self.multihead_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, dtype=dtype)
-        self.linear1 = Linear(d_model, dim_feedforward, bias, dtype)
-        self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, bias, dtype)
-        self.norm1, self.norm2, self.norm3 = (
-            LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype) for _ in range(3)
-        )
-        self.dropout1, self.dropout2, self.dropout3 = (Dropout(dropout) for _ in range(3))
-
-    def another(self) -> TransformerDecoderLayer:
-        """A layer of the same settings, with initial values of its own."""
-        return type(self)(*self._settings)
+    _attentions = ("self_attn", "multihead_attn")
+    multihead_attn: MultiheadAttention
+    norm3: LayerNorm
+    dropout3: Dropout
 
     def forward(
         self,

@@ -16,11 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 from tvm.s_tir.schedule import LoopRV
 
-from .common import rewritten
+from .common import renamed, rewritten
 from .roles import Roles
 
 MARK = "borders"
@@ -162,7 +161,7 @@ def _by_tap(loop: tirx.For, scale: int, step: int, start: int, stop: int) -> tir
     for tap in range(int(loop.extent)):
         first, last = -((step * tap - start) // scale), -((step * tap - stop) // scale)
         body = _over_rows(loop.body, first, last)
-        copies += [] if body is None else [_renamed(body, {loop.loop_var: tirx.IntImm("int32", tap), **_anew(body)})]
+        copies += [] if body is None else [renamed(body, {loop.loop_var: tirx.IntImm("int32", tap), **_anew(body)})]
     return tirx.SeqStmt(copies) if len(copies) > 1 else copies[0] if copies else tirx.Evaluate(0)
 
 
@@ -199,7 +198,7 @@ def _first_row(nest: tirx.Stmt) -> Any:
         if nest.kind == tirx.ForKind.UNROLLED:
             zero[nest.loop_var] = tirx.IntImm("int32", 0)
         nest = nest.body
-    return _renamed(nest.iter_values[-3], zero)  # (batch..., m, n, k)
+    return renamed(nest.iter_values[-3], zero)  # (batch..., m, n, k)
 
 
 def _conjuncts(condition: Any) -> list[Any]:
@@ -220,7 +219,7 @@ def _inside(parts: Sequence[Any], iterator: tirx.IterVar) -> list[int]:
     own = [part for part in parts if len(tirx.analysis.undefined_vars(part)) == 1]
 
     def holds(part: Any, value: int) -> bool:
-        return bool(analyzer.simplify(_renamed(part, {iterator.var: tirx.IntImm("int32", value)})))
+        return bool(analyzer.simplify(renamed(part, {iterator.var: tirx.IntImm("int32", value)})))
 
     return [value for value in range(int(iterator.dom.extent)) if all(holds(part, value) for part in own)]
 
@@ -231,7 +230,3 @@ def _is_set_into_zeros(call: ir.Call) -> bool:
 
 def _is_zero(value: Any) -> bool:
     return isinstance(value, (tirx.IntImm, tirx.FloatImm)) and float(value.value) == 0
-
-
-def _renamed(value: Any, names: Mapping[Any, Any]) -> Any:
-    return tvm_ffi.structural_map(value, (ir.Var, lambda v: names.get(v, v)))

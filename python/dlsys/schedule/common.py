@@ -65,6 +65,11 @@ def rewritten(code: Any, kind: type, function: Callable[[Any], Any]) -> Any:
     return found
 
 
+def renamed(code: Any, names: Mapping[Any, Any]) -> Any:
+    """The code with other names, or values, for the variables that `names` has."""
+    return tvm_ffi.structural_map(code, (tvm.ir.Var, lambda v: names.get(v, v))) if names else code
+
+
 def start(func: tirx.PrimFunc) -> s_tir.Schedule:
     """A schedule of the function, whose errors leave out the whole program."""
     return s_tir.Schedule(func, error_render_level="none")
@@ -217,6 +222,11 @@ def fuse_contiguous(
         strides = tuple(None if a.strides is None else a.strides[last] for a in found)
         groups.append(Group(loop, math.prod(extents[x] for x in part), strides))
     return groups
+
+
+def fused(sch: s_tir.Schedule, loops: Sequence[LoopRV]) -> LoopRV:
+    """The loops, which lie directly within each other, as one."""
+    return sch.fuse(*loops) if len(loops) > 1 else loops[0]
 
 
 def bits_lanes(sch: s_tir.Schedule, block: SBlockRV, machine: Machine) -> int:

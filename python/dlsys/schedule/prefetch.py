@@ -7,14 +7,12 @@ since a prefetch never faults.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-import tvm_ffi
-from tvm import ir, s_tir, tirx
+from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV
 
-from .common import rewritten
+from .common import renamed, rewritten
 
 MARK = "prefetch"
 STEPS = 40  # of k ahead: some 250 ns, the latency of memory, at 6 ns a step
@@ -51,11 +49,7 @@ def _with_prefetch(loop: tirx.For) -> tirx.For:
     load = (product.a, product.b)[operand]
     k = loop.loop_var
     first[k] = k * rows if rows else k + STEPS
-    at = tirx.address_of(load.source[tuple(_renamed(_renamed(i, values), first) for i in load.indices)])
+    at = tirx.address_of(load.source[tuple(renamed(renamed(i, values), first) for i in load.indices)])
     numbers = [tirx.IntImm("int32", number) for number in (0, INTO_L2, DATA_CACHE)]  # 0: to be read
     fetch = tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", at, *numbers))
     return tirx.For(k, loop.min, loop.extent, loop.kind, tirx.SeqStmt([fetch, loop.body]), annotations=rest)
-
-
-def _renamed(value: Any, names: Mapping[Any, Any]) -> Any:
-    return tvm_ffi.structural_map(value, (ir.Var, lambda v: names.get(v, v)))

@@ -81,7 +81,7 @@ def _reduce(sch: s_tir.Schedule, block: SBlockRV, machine: Machine, parallel: bo
     if along and not vectors and terms[-1].extent >= 2 * lanes:
         _ragged_rows(sch, block, lanes, parallel and bool(outer))
         return
-    row = _fused(sch, outer) if outer else sch.add_unit_loop(sch.get_loops(block)[0])
+    row = common.fused(sch, outer) if outer else sch.add_unit_loop(sch.get_loops(block)[0])
     for partial in reversed(vectors):
         sch.compute_at(partial, row, preserve_unit_loops=True)
     if parallel and outer:
@@ -96,10 +96,6 @@ def _axes(sch: s_tir.Schedule, block: SBlockRV, kind: int) -> list[int]:
 
 def _is_term(v: tirx.IterVar) -> bool:
     return v.iter_type == tirx.IterVar.CommReduce
-
-
-def _fused(sch: s_tir.Schedule, loops: list[LoopRV]) -> LoopRV:
-    return sch.fuse(*loops) if len(loops) > 1 else loops[0]
 
 
 def _part(sch: s_tir.Schedule, block: SBlockRV, term: Group, results: int) -> tuple[SBlockRV, list[LoopRV]]:

@@ -10,6 +10,8 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
+from .common import renamed
+
 Expr = Any  # of tvm.ir: a number at run time
 
 
@@ -113,7 +115,7 @@ def share(func: tirx.PrimFunc) -> tirx.PrimFunc:
     known: dict[Any, list[tuple[Any, Any]]] = {}
     nests = []
     for stage in stages:
-        nest = _renamed(stage.loops, same)
+        nest = renamed(stage.loops, same)
         form = _canonical(stage, same)
         forms = known.setdefault((extents(stage.spatial), extents(stage.reduced)), [])
         twin = next((buffer for other, buffer in forms if tvm_ffi.structural_equal(other, form)), None)
@@ -124,10 +126,6 @@ def share(func: tirx.PrimFunc) -> tirx.PrimFunc:
             continue
         nests.append(nest)
     return with_nests(func, nests) if same else func
-
-
-def _renamed(value: Any, names: dict[Any, Any]) -> Any:
-    return tvm_ffi.structural_map(value, (ir.Var, lambda v: names.get(v, v))) if names else value
 
 
 _AXES = [tirx.Var(f"axis{i}", "int32") for i in range(16)]
@@ -144,7 +142,7 @@ def _canonical(stage: Stage, same: dict[Any, Any]) -> Any:
     kinds = [int(v.iter_type) for v in stage.iters]
     parts = [*stage.indices, stage.value, *([] if stage.init is None else [stage.init])]
     loads = {load.source: names.get(load.source, load.source) for load in stage.loads()}
-    return tvm_ffi.convert([kinds, [_renamed(part, {**names, **loads}) for part in parts]])
+    return tvm_ffi.convert([kinds, [renamed(part, {**names, **loads}) for part in parts]])
 
 
 def size(iters: Iterable[tirx.IterVar]) -> int:

@@ -169,8 +169,8 @@ def _by_batch(r: Roles, machine: Machine) -> bool:
 
 
 def _rows(m: int, n: int, most: int) -> int:
-    """Rows of a tile: fewest steps over m. A shorter tile hides the latency of its additions worse, and one
-    that does not divide m has A copied and padded, which weighs the more the fewer columns use the copy."""
+    """Rows of a tile: least time over m. A shorter tile has more steps, and one that does not divide m has A copied and
+    padded, which weighs the more the fewer columns use the copy."""
     if m <= most:
         return m
 

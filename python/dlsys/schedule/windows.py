@@ -7,7 +7,7 @@ meets the images, is a few vectors; a window's elements are unrolled, so that su
 from __future__ import annotations
 
 from tvm import s_tir
-from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.s_tir.schedule import SBlockRV
 from tvm.tirx import PrimFunc
 
 from . import common
@@ -58,7 +58,7 @@ def _planes(sch: s_tir.Schedule, c: SBlockRV, r: Roles, lanes: int, parallel: bo
         sch.reverse_compute_inline(block)
     loops = sch.get_loops(c)
     spatial = len(loops) - len(r.k)
-    plane = _fused(sch, loops[: len(r.batch)])
+    plane = common.fused(sch, loops[: len(r.batch)])
     across, vectors = sch.split(loops[spatial - 1], [None, vector])
     terms = loops[spatial:]
     sch.reorder(across, *terms, vectors)
@@ -92,13 +92,13 @@ def _taps(sch: s_tir.Schedule, c: SBlockRV, r: Roles, lanes: int, parallel: bool
     results, (*terms, across), place = loops[:spatial], loops[spatial:-1], loops[-1]
     channel, taps = results[: len(r.batch)], results[len(r.batch) :]
     sch.reorder(*channel, terms[0], *taps[:-1], *terms[1:], across, taps[-1], place)
-    outer = _fused(sch, channel)
+    outer = common.fused(sch, channel)
     if images is not None:
         sch.compute_at(images, terms[0], preserve_unit_loops=True)
         _lay(sch, images, lanes)
     if parallel:
         sch.parallel(outer)
-        sch.parallel(_fused(sch, sch.get_loops(c)[: len(r.batch)]))
+        sch.parallel(common.fused(sch, sch.get_loops(c)[: len(r.batch)]))
     sch.unroll(taps[-1])
     sch.vectorize(place)
     sch.vectorize(sch.get_loops(sch.decompose_reduction(partial, terms[0]))[-1])
@@ -132,10 +132,6 @@ def _downstream(sch: s_tir.Schedule, c: SBlockRV) -> list[SBlockRV]:
     """What comes after the sums."""
     names = [sch.get(block).name_hint for block in common.stages(sch)]
     return common.stages(sch)[names.index(sch.get(c).name_hint) + 1 :]
-
-
-def _fused(sch: s_tir.Schedule, loops: list[LoopRV]) -> LoopRV:
-    return sch.fuse(*loops) if len(loops) > 1 else loops[0]
 
 
 def _lay(sch: s_tir.Schedule, images: SBlockRV, lanes: int) -> None:
