@@ -136,8 +136,8 @@ def call_cost() -> list[dict[str, Any]]:
         x, y, executor = contenders.dlsys_trainer(sizes)
         feeds = {x: given(image), y: given(label)}
         executor.run(feeds)
-        plan = executor._latest()
-        step, inside = plan._run, 0.0
+        runner = executor._latest()._runner
+        step, inside = runner._function, 0.0
 
         def timed(*arguments: Any, step: Any = step) -> None:
             nonlocal inside
@@ -145,7 +145,7 @@ def call_cost() -> list[dict[str, Any]]:
             step(*arguments)
             inside += time.perf_counter() - start
 
-        plan._run = timed
+        runner._function = timed
         outside, compiled = [], []
         for _ in range(CALL_ROUNDS):
             inside = 0.0

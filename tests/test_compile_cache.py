@@ -15,7 +15,7 @@ from unittest import mock
 import numpy as np
 from dlsys import autodiff as ad
 from dlsys import tvm_op
-from dlsys.executor import cache, plan
+from dlsys.executor import cache, runner
 from dlsys.executor.cache import CacheWarning
 
 
@@ -36,6 +36,11 @@ def result(constant: float = 3.0) -> list[float]:
     return np.asarray(executor.run({x: np.float32([[0.0, 0.0]])})[0]).ravel().tolist()
 
 
+def files(path: Path) -> list[Path]:
+    """All that the directory holds, but what runs the calls of every plan, made once a process."""
+    return [file for file in path.iterdir() if file.name != runner.RUN]
+
+
 def compiled(function: object) -> int:
     """How many kernels are lowered while the function runs."""
     with mock.patch.object(tvm_op.library, "lower", wraps=tvm_op.library.lower) as lower:
@@ -50,14 +55,31 @@ def test_a_plan_is_compiled_once_and_loaded_afterwards() -> None:
         assert cache.cache_size(path) == (1, file.stat().st_size)
         assert compiled(result) == 0 and result() == [0.5, 0.5]
         assert compiled(lambda: result(4.0)) > 0  # another formula is another plan
-        assert len(list(path.iterdir())) == 2  # nothing else is left behind
+        assert len(files(path)) == 2  # nothing else is left behind
 
 
-def test_a_plan_of_too_many_calls_for_one_function_keeps_its_kernels() -> None:
-    with directory() as path, mock.patch.object(plan, "STEP_CALLS", 0):
-        assert compiled(lambda: result() == [0.5, 0.5]) > 0
-        assert compiled(result) == 0 and result() == [0.5, 0.5]
-        assert len(list(path.iterdir())) == 1
+def test_what_runs_the_calls_is_kept_beside_the_plans() -> None:
+    with directory() as path:
+        runner.runner.cache_clear()
+        for _ in range(2):
+            assert result() == [0.5, 0.5]
+            (file,) = (path / runner.RUN).iterdir()
+            assert cache.cache_size(path)[0] == 1
+            before = file.stat().st_mtime_ns
+            os.utime(file, (1000, 1000))
+            runner.runner.cache_clear()
+        assert result(4.0) and file.stat().st_mtime_ns > 1000 * 10**9 and before > 0
+        file.unlink()
+        file.write_bytes(b"")
+        runner.runner.cache_clear()
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            assert result() == [0.5, 0.5]
+        assert len(found) == 1 and file.stat().st_size > 0
+        runner.runner.cache_clear()
+    with directory("0"):
+        assert result() == [0.5, 0.5]
+    runner.runner.cache_clear()
 
 
 def test_another_process_uses_it() -> None:
@@ -78,7 +100,9 @@ def test_a_damaged_file_is_ignored_with_one_warning_and_made_anew() -> None:
         result()
         (file,) = path.glob("*.so")
         whole = file.read_bytes()
-        for content in (whole[:100], whole[: len(whole) // 2], b"", whole[:5000] + b"\0" * 8 + whole[5008:]):
+        half = len(whole) // 2
+        wrong = whole[:half] + bytes([255 - whole[half]]) + whole[half + 1 :]
+        for content in (whole[:100], whole[:half], b"", wrong):
             file.unlink()  # this process has mapped it
             file.write_bytes(content)
             with mock.patch.object(cache, "_said", set()), warnings.catch_warnings(record=True) as found:

@@ -255,7 +255,7 @@ def test_wrong_arguments_are_named() -> None:
         ("MultiheadAttention: num_heads must be an integer >= 1", nn.MultiheadAttention, (4, 0)),
         ("LSTM: hidden_size must be an integer >= 1, not 0", nn.LSTM, (3, 0)),
         ("GRUCell: input_size must be an integer >= 1", nn.GRUCell, ("a", 2)),
-        ("dilation and return_indices are not supported", nn.MaxPool2d, (2, 2, 0, 2)),
+        ("MaxPool2d: dilation must be", nn.MaxPool2d, (2, 2, 0, 0)),
         ("InstanceNorm2d: momentum must be in [0, 1], not 2", nn.InstanceNorm2d, (3, 1e-5, 2)),
         ("padding_mode must be one of", nn.Conv2d, (3, 4, 3, 1, 1, 1, 1, True, "mirror")),
         ("min_val must be less than max_val", nn.Hardtanh, (1.0, 1.0)),

@@ -130,6 +130,6 @@ def cast(x: te.Tensor, dtype: str) -> te.Tensor:
         return copy(x)
     if dtype == "bool":
         return not_equal(x, full((), 0, source))
-    if dtype == "uint32" and is_float(x):  # by way of int64, so that negative numbers wrap around
+    if dtype.startswith("uint") and is_float(x):  # by way of int64, so that negative numbers wrap around
         return pointwise("cast", lambda v: v.astype("int64").astype(dtype), x)
     return pointwise("cast", lambda v: v.astype(dtype), x)

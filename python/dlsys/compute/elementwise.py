@@ -43,8 +43,9 @@ def div(a: te.Tensor, b: te.Tensor) -> te.Tensor:
 
 def neg(x: te.Tensor) -> te.Tensor:
     """-x; of unsigned integers modulo 2 ** bits."""
-    if str(x.dtype) == "uint32":  # TVM's simplifier holds 0 - v for 0
-        return pointwise("neg", lambda v: v * constant(2**32 - 1, x.dtype), x)
+    if str(x.dtype).startswith("uint"):  # TVM's simplifier holds 0 - v for 0
+        most = int(np.iinfo(str(x.dtype)).max)
+        return pointwise("neg", lambda v: v * constant(most, x.dtype), x)
     return pointwise("neg", lambda v: -v, x)
 
 

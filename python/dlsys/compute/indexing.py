@@ -34,6 +34,15 @@ def strided_slice(
     return te.compute(shape, at, name="slice")
 
 
+def strided(x: te.Tensor, strides: Sequence[int], shape: Shape) -> te.Tensor:
+    """y[j_0, j_1, ...] = x[strides[0] * j_0 + strides[1] * j_1 + ...], x of one axis."""
+
+    def at(*index: Any) -> Expr:
+        return x(sum((stride * j for stride, j in zip(strides, index, strict=True)), tirx.const(0, "int32")))
+
+    return te.compute(shape, at, name="strided")
+
+
 def strided_place(
     x: te.Tensor, shape: Shape, counts: Shape, starts: Sequence[int], steps: Sequence[int], fill: float = 0.0
 ) -> te.Tensor:
@@ -84,6 +93,8 @@ def stack(tensors: Sequence[te.Tensor], axis: int) -> te.Tensor:
 
 def _inside(index: Expr, extent: int) -> Expr:
     """The index, negative from the end, clamped into [0, extent), as an int32."""
+    if str(index.ty) == "uint8":  # which holds no large extent
+        index = index.astype("int32")
     dtype = str(index.ty)
     zero, last = tirx.const(0, dtype), tirx.const(extent - 1, dtype)
     if dtype != "uint32":

@@ -22,7 +22,7 @@ Expr = Any  # of tvm.ir
 def _safe(b: Expr, dtype: str) -> tuple[Expr, Expr, Expr]:
     """A divisor that does not fault, whether b is 0, and whether it is -1."""
     is_zero = tirx.EQ(b, constant(0, dtype))
-    is_minus = tirx.EQ(b, constant(-1, dtype)) if dtype != "uint32" else tirx.const(False, "bool")
+    is_minus = tirx.EQ(b, constant(-1, dtype)) if not dtype.startswith("uint") else tirx.const(False, "bool")
     return tirx.Select(tirx.any(is_zero, is_minus), constant(1, dtype), b), is_zero, is_minus
 
 
@@ -44,7 +44,7 @@ def floor_divide(a: te.Tensor, b: te.Tensor) -> te.Tensor:
     def of_integers(u: Expr, v: Expr, dtype: str) -> Expr:
         divisor, is_zero, is_minus = _safe(v, dtype)
         quotient = tirx.floordiv(u, divisor)
-        if dtype != "uint32":
+        if not dtype.startswith("uint"):
             quotient = tirx.Select(is_minus, constant(0, dtype) - u, quotient)
         return tirx.Select(is_zero, constant(0, dtype), quotient)
 
@@ -81,7 +81,7 @@ def integer_power(a: te.Tensor, b: te.Tensor) -> te.Tensor:
     if 0 in shape:
         return full(shape, 0, dtype)
     zero, one = constant(0, dtype), constant(1, dtype)
-    bits = {"int32": 31, "int64": 63, "uint32": 32}[dtype]
+    bits = {"int32": 31, "int64": 63, "uint8": 8, "uint32": 32}[dtype]
 
     def body(sources: list[Source], out: Buffer) -> tirx.Stmt:
         def at(index: list[Expr]) -> tirx.Stmt:
@@ -94,7 +94,7 @@ def integer_power(a: te.Tensor, b: te.Tensor) -> te.Tensor:
                 return tirx.BufferStore(out, power * power * factor, index)
 
             steps = [tirx.BufferStore(out, one, index), loop(bits, step)]
-            if dtype != "uint32":
+            if not dtype.startswith("uint"):
                 minus = constant(-1, dtype)
                 of_minus = tirx.Select(tirx.NE(tirx.bitwise_and(v, one), zero), minus, one)
                 inverse = tirx.Select(tirx.EQ(u, one), one, tirx.Select(tirx.EQ(u, minus), of_minus, zero))

@@ -73,6 +73,12 @@ class Array:
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.tensor.__dlpack_device__()
 
+    def __deepcopy__(self, memo: Any) -> Array:
+        return array(self, self.context)  # a copy of TVM's tensor by `copy` ends the process when its pointer is asked
+
+    def __reduce__(self) -> Any:
+        return array, (self.numpy(), self.context)
+
     @property
     def device(self) -> tvm.runtime.Device:
         """TVM's device."""

@@ -1,8 +1,8 @@
 """Compiled plans on disk, so that a graph compiled once starts at once in the next process.
 
-A plan is one shared library in `cache_directory()`, named by the hash of all that it was made of: the kernels'
-formulas, shapes and dtypes, the arena's offsets, the target with its CPU's features and the number of threads, the
-versions of TVM and the sources of dlsys. A trailer holds that hash and the hash of the library; a file whose trailer
+A plan's kernels are one shared library in `cache_directory()`, named by the hash of all that it was made of: the
+kernels' formulas, shapes and dtypes, the target with its CPU's features and the number of threads, the versions of TVM
+and the sources of dlsys. A trailer holds that hash and the hash of the library; a file whose trailer
 does not fit is ignored. Files are written aside and renamed, so processes may share the directory.
 """
 
@@ -57,12 +57,13 @@ def program_key(*parts: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def find(key: str) -> Path | None:
-    """The library kept under a key, its use noted; None where there is none. Warns once of a file that is damaged."""
+def find(key: str, folder: str = "") -> Path | None:
+    """The library kept under a key, its use noted; None where there is none. Warns once of a file that is damaged.
+    `folder`: one in the cache, for what is no plan."""
     directory = cache_directory()
     if directory is None:
         return None
-    path = directory / (key + SUFFIX)
+    path = directory / folder / (key + SUFFIX)
     try:
         content = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -78,7 +79,7 @@ def find(key: str) -> Path | None:
     return path
 
 
-def keep(key: str, write: Callable[[Path], None]) -> Path | None:
+def keep(key: str, write: Callable[[Path], None], folder: str = "") -> Path | None:
     """The library that `write(path)` makes, kept under a key; None, said once, where it cannot be kept."""
     directory = cache_directory()
     if directory is None:
@@ -86,6 +87,7 @@ def keep(key: str, write: Callable[[Path], None]) -> Path | None:
     if linker() is None:
         say("compiled plans are not kept: no linker or C compiler was found")
         return None
+    directory /= folder
     path = directory / (key + SUFFIX)
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)

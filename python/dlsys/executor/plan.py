@@ -1,23 +1,24 @@
-"""A program made ready to run on a device: arena, kernels, and the one function that calls them."""
+"""A program made ready to run on a device: arena, kernels, and the list of their calls."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from .. import tvm_op
 from ..device import Array, Context, allocate, view_of
+from ..errors import GraphError
 from ..graph import Node, Shape
 from ..passes import Group
 from ..planner import MemoryPlan
 from . import cache
-from .kernels import kernel_spec
+from .kernels import kernel_spec, read_from
 from .program import Program
-from .step import SYMBOL, Call, Place, build_step, linked_names, step_function
-
-STEP_CALLS = 400  # beyond, compiling one function takes longer than its calls from Python save
+from .runner import Runner
+from .step import Call, Place, step_function
 
 
 class Plan:
@@ -80,63 +81,26 @@ class Plan:
         """What kernel each group needs, by the group's position; values without elements need none."""
         program = self.program
         return {
-            position: kernel_spec(group, program.graph, self._in_place(group))
+            position: kernel_spec(group, program.graph, self._in_place(group), self.ctx.kind == "cpu")
             for position, group in enumerate(program.groups)
             if any(program.nbytes(node) for node in group.outputs)
         }
 
     @cached_property
-    def _compiled(self) -> tuple[dict[int, Any], Any]:
-        """The kernel of each group, and the function that calls them all, where there is one: from the cache on
-        disk, or compiled and kept there, or compiled for this process alone."""
+    def kernel_of(self) -> dict[int, Any]:
+        """The kernel of each group, by the group's position; values without elements have none. From the cache on disk,
+        or compiled and kept there, or compiled for this process alone."""
         specs = self._specs
         self.is_compiled = True
         if not specs:
-            return {}, None
+            return {}
         unique = {tvm_op.symbol_of(spec): spec for spec in specs.values()}
         target = tvm_op.runnable_target("llvm" if self.ctx.kind == "cpu" else self.ctx.kind)
-        whole = self.ctx.kind == "cpu" and len(specs) <= STEP_CALLS
-        kept = self._kept(list(unique.values()), target, whole) if self.ctx.kind == "cpu" else None
-        if kept is not None:
-            run, kernels = kept
-        else:
+        kernels = _kept(list(unique.values()), target) if self.ctx.kind == "cpu" else None
+        if kernels is None:
             kernels = tvm_op.build(list(unique.values()), target)
-            run = build_step(self.step, kernels) if whole else None
         built = dict(zip(unique, kernels, strict=True))
-        return {position: built[tvm_op.symbol_of(spec)] for position, spec in specs.items()}, run
-
-    def _kept(self, specs: list[Any], target: Any, whole: bool) -> tuple[Any, list[Any]] | None:
-        """The step, if the plan is `whole`, and its kernels in a library of the cache, made if it is not there; None
-        where it cannot be kept."""
-        if cache.cache_directory() is None:
-            return None
-        ours = tvm_op.uses_own_schedules()
-        types, calls, nbytes = (self._types, self._calls, self.memory.bytes_planned) if whole else ([], [], 0)
-        symbols = [tvm_op.symbol_of(spec) for spec in specs]
-        key = cache.program_key(symbols, types, calls, nbytes, str(target), ours)
-        lowered: dict[str, Any] = {}
-
-        def write(path: Path) -> None:
-            step = {SYMBOL: self._step(linked=True)} if whole else {}
-            own = [f"__tvm_ffi_{call.symbol}" for call in calls]
-            aliases = {a: b for a, b in zip(linked_names(calls), own, strict=True) if a != b}
-            lowered.update(tvm_op.write_library(specs, target, ours, step, aliases, path))
-
-        for attempt in (cache.find, lambda key: cache.keep(key, write)):
-            path = attempt(key)
-            if path is None:
-                continue
-            try:
-                module, kernels = tvm_op.load_library(path, specs, target, ours, lowered)
-                return module[SYMBOL] if whole else None, kernels
-            except (RuntimeError, AttributeError, OSError) as error:
-                cache.say(f"a compiled plan cannot be loaded and is made anew: {error}")
-        return None
-
-    @property
-    def kernel_of(self) -> dict[int, Any]:
-        """The kernel of each group, by the group's position; values without elements have none."""
-        return self._compiled[0]
+        return {position: built[tvm_op.symbol_of(spec)] for position, spec in specs.items()}
 
     def _in_place(self, group: Group) -> bool:
         """Whether the compiler must be told that an output is the memory of an input. Of one output every element is
@@ -171,9 +135,8 @@ class Plan:
         read = [program.source(value) for group in program.groups for value in group.inputs]
         return list(dict.fromkeys([*(n for n in read if n in program.graph.fed), *program.parameters]))
 
-    def _place(self, node: Node) -> Place:
-        """Where the step function finds a value."""
-        shape, dtype = self.program.graph.shapes[node], self.program.graph.dtypes[node]
+    def _place(self, node: Node, shape: Shape, dtype: str) -> Place:
+        """Where a kernel finds a value, which it takes for one of this type."""
         if node in self.memory.buffer_of:
             return Place(None, self.memory.offset(node), shape, dtype)
         return Place(self._number[self.program.source(node)], self.program.offset(node), shape, dtype)
@@ -193,28 +156,44 @@ class Plan:
         calls = []
         for position, spec in self._specs.items():
             group = self.program.groups[position]
-            places = [self._place(node) for node in [*group.inputs, *group.outputs]]
+            types = zip([*group.inputs, *group.outputs], [*spec.inputs, *spec.outputs], strict=True)
+            places = [self._place(node, *of) for node, of in types]
+            if skipped := read_from(group, self.program.graph):
+                places[0] = replace(places[0], offset=places[0].offset + skipped)
             calls.append(Call(tvm_op.symbol_of(spec), tuple(places)))
         return calls
 
     @cached_property
     def step(self) -> Any:
-        """The program as one TIR function, `step(*given, arena)`."""
-        return self._step(linked=False)
-
-    def _step(self, linked: bool) -> Any:
+        """The program as one TIR function, `step(*given, arena)`, to read."""
         names = [node.name for node in self.given]
-        return step_function(self._types, self.memory.bytes_planned, self._calls, names, linked)
+        return step_function(self._types, self.memory.bytes_planned, self._calls, names)
+
+    @cached_property
+    def _runner(self) -> Runner:
+        arena = next(iter(self._storage.values()))[0] if self._storage else self._allocate(1)
+        kernels = list(self.kernel_of.values())
+        functions = [kernel.function for kernel in kernels]
+        return Runner(self._calls, functions, len(self.given), arena, kernels[0].target)
 
     def _bind(self) -> Any:
         """A function of the given tensors, in order, that runs the program."""
-        kernels, run = self._compiled
-        if not kernels:
-            return lambda *given: None
-        if run is None:
+        if not self.kernel_of:
+            return lambda given: None
+        if self.ctx.kind != "cpu":
             return self._loop()
-        arena = next(iter(self._storage.values()))[0] if self._storage else self._allocate(1)
-        return lambda *given: run(*given, arena)
+        runner = self._runner
+
+        before: list[Any] = [None] * len(self.given)
+
+        def run(given: list[Any]) -> None:
+            for i, tensor in enumerate(given):
+                if tensor is not before[i]:  # parameters seldom are
+                    before[i] = tensor
+                    runner.given[i] = tensor.data_ptr()
+            runner.run()
+
+        return run
 
     def _loop(self) -> Any:
         """The calls one by one, from Python."""
@@ -233,7 +212,7 @@ class Plan:
             calls.append((kernel.function, arguments))
         shapes, dtypes = program.graph.shapes, program.graph.dtypes
 
-        def run(*given: Any) -> None:
+        def run(given: list[Any]) -> None:
             for arguments, place, source, node in slots:
                 memory, whole = given[source], node in number or node in program.placed
                 if not whole:
@@ -258,13 +237,23 @@ class Plan:
             if array is None:
                 array = node.on(self.ctx)  # type: ignore[attr-defined]  # what is given and not fed is a Parameter
                 if self._parameters.get(node) is not array:
-                    self._parameters[node] = array
+                    self._parameters[node] = self._fitting(node, array)
                     moved = True
             arguments.append(array.tensor)
-        self._run(*arguments)
+        self._run(arguments)
         if moved or self._results is None:
             self._results = [self._result(node) for node in self.program.results]
         return self._results
+
+    def _fitting(self, node: Node, array: Array) -> Array:
+        """A parameter's array. Raises GraphError where it became one of another type since: kernels trust it."""
+        shape, dtype = self.program.graph.shapes[node], self.program.graph.dtypes[node]
+        if array.shape != shape or array.dtype != dtype:
+            raise GraphError(
+                f"{node.name} was {dtype} {shape} when this was compiled, and is {array.dtype} {array.shape}: "
+                f"make a new Executor"
+            )
+        return array
 
     def _result(self, node: Node | None) -> Array | None:
         if node is None:
@@ -272,3 +261,25 @@ class Plan:
         if node in self._storage:
             return self.arrays[node]
         return self._view(node, self._parameters[self.program.source(node)].tensor, self.program.offset(node))
+
+
+def _kept(specs: list[Any], target: Any) -> list[Any] | None:
+    """The kernels in a library of the cache, made if it is not there; None where it cannot be kept."""
+    if cache.cache_directory() is None:
+        return None
+    ours = tvm_op.uses_own_schedules()
+    key = cache.program_key(sorted(tvm_op.symbol_of(spec) for spec in specs), str(target), ours)
+    lowered: dict[str, Any] = {}
+
+    def write(path: Path) -> None:
+        lowered.update(tvm_op.write_library(specs, target, ours, path))
+
+    for attempt in (cache.find, lambda key: cache.keep(key, write)):
+        path = attempt(key)
+        if path is None:
+            continue
+        try:
+            return tvm_op.load_library(path, specs, target, ours, lowered)
+        except (RuntimeError, AttributeError, OSError) as error:
+            cache.say(f"a compiled plan cannot be loaded and is made anew: {error}")
+    return None

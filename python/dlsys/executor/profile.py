@@ -17,6 +17,7 @@ from ..errors import GraphError
 from ..graph import Node
 from ..passes import Group, TypedGraph
 from ..schedule.peak import fma_peak, memory_bandwidth
+from .kernels import read_from
 from .plan import Plan
 from .text import kernels_of, table
 
@@ -169,7 +170,7 @@ def measure(prepare: Prepare, runs: int) -> Profile:
         raise GraphError(f"profile: the number of runs must be a positive integer, not {runs!r}")
     plan, feeds = prepare()
     twin = Plan(plan.program, plan.ctx)
-    twin.memory, twin._compiled = plan.memory, plan._compiled
+    twin.memory, twin.kernel_of = plan.memory, plan.kernel_of
     written = set(plan.program.placed.values())
     copies = {node: _copy(node, plan, feeds) for node in plan.given if node not in feeds or node in written}
     twin._parameters.update(copies)
@@ -216,15 +217,16 @@ def _copy(node: Node, plan: Plan, feeds: Mapping[Node, Array]) -> Array:
 
 def _arguments(plan: Plan, position: int, given: dict[Node, Array]) -> list[Any]:
     """The tensors that a group's kernel is called with."""
-    program = plan.program
-    graph, group = program.graph, program.groups[position]
+    program, kernel = plan.program, plan.kernel_of[position]
+    group = program.groups[position]
     found = []
-    for node in [*group.inputs, *group.outputs]:
-        if node in plan.arrays:
-            found.append(plan.arrays[node].tensor)
-        else:
-            tensor = given[program.source(node)].tensor
-            found.append(view_of(tensor, graph.shapes[node], graph.dtypes[node], program.offset(node)))
+    types = [*kernel.inputs, *kernel.outputs]
+    skipped = read_from(group, program.graph) if plan.ctx.kind == "cpu" else 0
+    for node, (shape, dtype) in zip([*group.inputs, *group.outputs], types, strict=True):
+        stored = node in plan.arrays
+        tensor = plan.arrays[node].tensor if stored else given[program.source(node)].tensor
+        found.append(view_of(tensor, shape, dtype, skipped + (0 if stored else program.offset(node))))
+        skipped = 0
     return found
 
 
@@ -244,7 +246,8 @@ def _idle(plan: Plan) -> dict[int, Any]:
             functions[name] = tirx.PrimFunc(buffers, tirx.Evaluate(0)).with_attr("global_symbol", name)
         name_of[position] = names[types]
     target = next(iter(plan.kernel_of.values())).target
-    module = tvm.compile(tvm.IRModule(functions), target=target).mod
+    with tvm.transform.PassContext(config={"tirx.disable_assert": True}):  # as kernels in a library
+        module = tvm.compile(tvm.IRModule(functions), target=target).mod
     return {position: module[name] for position, name in name_of.items()}
 
 

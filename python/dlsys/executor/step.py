@@ -1,22 +1,19 @@
-"""One function for a whole program: a TIR function that calls every kernel in order, each on its place in the arena.
+"""A whole program as one TIR function, to read: it calls every kernel in order, each on its place in the arena.
 
-It takes the given arrays, feeds and parameters, and the arena; it allocates nothing. `print(step.script())` shows the
-program with every offset.
+It takes the given arrays, feeds and parameters, and the arena. `print(step.script())` shows the program with every
+offset. What runs is the same list of calls as a table, see `runner`.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import tirx
 
-from .. import tvm_op
 from ..graph import Shape
 
 SYMBOL = "step"
@@ -47,13 +44,8 @@ def step_function(
     arena_bytes: int,
     calls: Sequence[Call],
     names: Sequence[str],
-    linked: bool = False,
 ) -> tirx.PrimFunc:
-    """`step(*given, arena)`, which makes the calls. `names` are those of the given arrays, for reading.
-
-    With `linked` the kernels are C symbols of the same library, under the names of `linked_names`; else they are looked
-    up by name, once, among the modules that the step's module imports.
-    """
+    """`step(*given, arena)`, which makes the calls. `names` are those of the given arrays."""
     arrays = [
         tirx.decl_buffer(shape, dtype, name=_identifier(label, i), data_alignment=4)
         for i, ((shape, dtype), label) in enumerate(zip(given, names, strict=True))
@@ -69,36 +61,12 @@ def step_function(
             views[place] = _view(arena if place.base is None else arrays[place.base], place, statements)
         return views[place]
 
-    for call, linked_name in zip(calls, linked_names(calls), strict=True):
+    for call in calls:
         arguments = [view(place) for place in call.places]
-        if linked:
-            made = tirx.call_cpacked(linked_name, *arguments)
-        else:
-            made = tirx.call_packed(call.symbol, *arguments)
-        statements.append(tirx.Evaluate(made))
+        statements.append(tirx.Evaluate(tirx.call_packed(call.symbol, *arguments)))
     body = tirx.SeqStmt(statements) if len(statements) > 1 else statements[0]
     function = tirx.PrimFunc([*arrays, arena], body)
     return function.with_attr("global_symbol", SYMBOL)
-
-
-def linked_names(calls: Sequence[Call]) -> list[str]:
-    """The C symbol that each call calls: another for every call, because LLVM renames a symbol that is declared twice.
-    The first of a kernel is its own, the others are to be made aliases of it."""
-    count: Counter[str] = Counter()
-    names = []
-    for call in calls:
-        count[call.symbol] += 1
-        suffix = f"__{count[call.symbol]}" if count[call.symbol] > 1 else ""
-        names.append(f"__tvm_ffi_{call.symbol}{suffix}")
-    return names
-
-
-def build_step(function: tirx.PrimFunc, kernels: Sequence[tvm_op.Kernel]) -> tvm.runtime.Function:
-    """The step compiled, its calls bound to the kernels."""
-    module = tvm.compile(tvm.IRModule({SYMBOL: function}), target=kernels[0].target).mod
-    for kernel in {id(kernel.module): kernel for kernel in kernels}.values():
-        module.import_module(kernel.module)
-    return module[SYMBOL]
 
 
 def _view(memory: Any, place: Place, statements: list[Any]) -> Any:

@@ -9,8 +9,10 @@ from typing import Any
 from ..errors import GraphError
 from ..graph import Node, Shape
 from ..passes import Group, TypedGraph
-from .plan import STEP_CALLS, Plan
+from .plan import Plan
 from .program import Program
+
+MOST_CALLS = 400  # of a step that is shown whole
 
 Which = int | str | None
 """A kernel by the number of its group or by its name; None for all."""
@@ -143,7 +145,7 @@ def format_script(plan: Plan, which: Which = None) -> str:
     Raises GraphError for an unknown kernel.
     """
     parts = []
-    if which is None and plan.ctx.kind == "cpu" and 0 < len(plan.kernel_of) <= STEP_CALLS:
+    if which is None and plan.ctx.kind == "cpu" and 0 < len(plan.kernel_of) <= MOST_CALLS:
         parts.append(f"# the step: every kernel on its place in the arena\n{plan.step.script()}")
     for kernel, positions in _chosen(plan, which):
         parts.append(f"# kernel {_numbers(positions)}: {kernel!r}\n{kernel.script()}")

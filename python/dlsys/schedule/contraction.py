@@ -27,7 +27,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import PrimFunc
 
 from . import borders, prefetch
-from .common import calls, divisor, extent_of, is_reduction
+from .common import calls, divisor, extent_of, is_costly, is_reduction
 from .roles import CONFLICT, Roles, axes_of, index_map, roles
 from .target import Machine
 from .tiles import Tile, choose, group
@@ -130,6 +130,12 @@ def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile, images: Images
 
     # The accumulators are the tile's own; the whole tile is unrolled, so they stay in registers.
     sch.set_scope(c, 0, "local")
+    spilled = None
+    if is_costly(sch, store):
+        spilled = _spilled(sch, c, store)
+        sch.reverse_compute_at(spilled, m0)
+        rows, columns = sch.get_loops(spilled)[-2:]
+        _unroll(sch, rows, columns, tile)
     sch.reverse_compute_at(store, m0)
     for block in stages:
         _place(sch, block, batch, tile)
@@ -147,10 +153,21 @@ def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile, images: Images
     last = max(i for i in range(len(r.extents)) if i not in r.k and r.extents[i] > 1)
     if tile.direct or last in r.m:  # C is contiguous along the rows
         sch.reorder(columns, rows)
-        sch.unroll(columns)
+        if spilled is None:
+            sch.unroll(columns)
         sch.vectorize(rows)
+    elif spilled is not None:
+        sch.vectorize(sch.split(columns, [None, tile.lanes])[1])
     else:
         _unroll(sch, rows, columns, tile)
+
+
+def _spilled(sch: s_tir.Schedule, c: SBlockRV, store: SBlockRV) -> SBlockRV:
+    """The block that copies the accumulators to the stack, for an epilogue whose code is too long for one copy of it a
+    vector: the store then is a loop."""
+    sums = sch.get(c).writes[0].source
+    read = next(i for i, region in enumerate(sch.get(store).reads) if region.source.same_as(sums))
+    return sch.cache_read(store, read, "local")
 
 
 def _inline_others(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import tvm
-from tvm import te, tirx
+import tvm_ffi
+from tvm import s_tir, te, tirx
 from tvm.target import Target
 
 from .. import compute, schedule
 from ..errors import TargetError
 from ..schedule import tiles
-from ..schedule.machine_code import compiled
+from ..schedule.common import renamed
+from ..schedule.machine_code import UNROLLED, compiled
 from ..schedule.target import resolve_target
 from ..system import available_cores
 from .kernel import ArrayType, Kernel, Lowered
@@ -36,6 +38,7 @@ class KernelSpec:
         te: the formula, from one `te.Tensor` per input to the output's, or to a tuple of outputs'.
         in_place: whether an output may lie on an input, which the compiler is then told.
         outputs: shape and dtype of each output, where they are known without the formula.
+        flat: whether the one axis of each array stands for all that its owner has.
     """
 
     name: str
@@ -44,6 +47,7 @@ class KernelSpec:
     te: Callable[..., te.Tensor | tuple[te.Tensor, ...]]
     in_place: bool = False
     outputs: tuple[ArrayType, ...] | None = None
+    flat: bool = False
 
 
 _cache: dict[Hashable, Kernel] = {}
@@ -134,10 +138,23 @@ def shared(items: Iterable[Item], parts: int, spec_of: Callable[[Item], KernelSp
 def _compile(
     items: Sequence[tuple[Hashable, KernelSpec]], target: Target, ours: bool
 ) -> dict[Hashable, Kernel]:
-    lowered = {key: lower(spec, target, ours) for key, spec in items}
-    functions = {symbol_of(spec): lowered[key].function for key, spec in items}
-    module = compiled(functions, target)
-    return {key: kernel_in(module, spec, target, ours, lowered[key]) for key, spec in items}
+    lowered = {symbol_of(spec): lower(spec, target, ours) for _, spec in items}
+    module_of = {}
+    for functions, superwords in by_rule(lowered):
+        module = compiled(functions, target, superwords)
+        module_of.update(dict.fromkeys(functions, module))
+    return {
+        key: kernel_in(module_of[symbol], spec, target, ours, lowered[symbol])
+        for (key, spec), symbol in zip(items, lowered, strict=True)
+    }
+
+
+def by_rule(lowered: Mapping[str, Lowered]) -> Iterator[tuple[dict[str, tirx.PrimFunc], bool]]:
+    """The functions, by symbol, that may share a module, and whether LLVM is to look for superwords there."""
+    for superwords in (True, False):
+        functions = {s: made.function for s, made in lowered.items() if (made.rule not in UNROLLED) is superwords}
+        if functions:
+            yield functions, superwords
 
 
 def lower(spec: KernelSpec, target: Target, ours: bool = True) -> Lowered:
@@ -149,11 +166,18 @@ def lower(spec: KernelSpec, target: Target, ours: bool = True) -> Lowered:
 
 
 def kernel_in(
-    module: tvm.runtime.Module, spec: KernelSpec, target: Target, ours: bool, lowered: Lowered | None = None
+    module: tvm.runtime.Module,
+    spec: KernelSpec,
+    target: Target,
+    ours: bool,
+    lowered: Lowered | None = None,
+    checked: bool = True,
 ) -> Kernel:
-    """The kernel of a spec that `module` holds. Its loops, unless given, are made when somebody asks for them."""
+    """The kernel of a spec that `module` holds. Its loops, unless given, are made when somebody asks for them.
+    `checked`: see `Kernel`."""
     later = (lambda: lower(spec, target, ours)) if lowered is None else (lambda: lowered)
-    return Kernel(spec.name, spec.inputs, output_types(spec), target, symbol_of(spec), module, later)
+    symbol, outputs = symbol_of(spec), output_types(spec)
+    return Kernel(spec.name, spec.inputs, outputs, target, symbol, module, later, checked, spec.flat)
 
 
 def _formula(spec: KernelSpec) -> tuple[list[te.Tensor], list[te.Tensor]]:
@@ -185,11 +209,18 @@ def any_alignment(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with its arrays assumed aligned to no more than a float32.
 
     TVM assumes 64 bytes and does not check: on NumPy's memory such a kernel can end the process. Unaligned
-    vector loads cost nothing on aligned data. The alignment is part of a buffer's type, which has no setter
-    from Python; in the function's JSON it is one field.
+    vector loads cost nothing on aligned data. The alignment is part of a buffer's type, so each gets another buffer.
     """
-    text = tvm.ir.save_json(function)
-    return tvm.ir.load_json(text.replace('"data_alignment":64', '"data_alignment":4'))
+    blocks: list[s_tir.SBlock] = []
+    tvm_ffi.structural_walk(function.body, (s_tir.SBlock, blocks.append))
+    made = [*function.params, *(buffer for block in blocks for buffer in block.alloc_buffers)]
+    others = {
+        buffer: tirx.decl_buffer(
+            buffer.shape, str(buffer.dtype), buffer.name, scope=buffer.scope(), data_alignment=4, layout=None
+        )
+        for buffer in made
+    }
+    return renamed(function, others)
 
 
 def symbol_of(spec: KernelSpec) -> str:

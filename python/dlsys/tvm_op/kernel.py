@@ -14,7 +14,7 @@ from tvm import tirx
 from tvm.runtime import Module
 from tvm.target import Target
 
-from ..device import Array, empty, to_tensor
+from ..device import Array, empty, to_tensor, view_of
 from ..errors import DeviceError, DTypeError, KernelArgumentError, ShapeError
 from ..schedule.machine_code import compiled
 
@@ -46,7 +46,9 @@ class Kernel:
         target: what it is compiled for.
         symbol: the function's name in its module.
         module: the module that holds this kernel, among others that were compiled with it.
-        function: the bare TVM function, for TVM tensors; it checks less and costs a fraction of a microsecond.
+        function: the bare TVM function, for TVM tensors, which costs a fraction of a microsecond.
+        checked: whether `function` checks its arguments; if not, it takes whatever it is given for right.
+        flat: whether its arrays, of one axis, may also be given with others.
     """
 
     def __init__(
@@ -58,6 +60,8 @@ class Kernel:
         symbol: str,
         module: Module,
         lower: Callable[[], Lowered],
+        checked: bool = True,
+        flat: bool = False,
     ) -> None:
         """`lower` makes the scheduled loops, for who asks: a kernel that was loaded has not made them."""
         self.name = name
@@ -67,6 +71,7 @@ class Kernel:
         self.symbol = symbol
         self.module = module
         self.function = module[symbol]
+        self.checked, self.flat = checked, flat
         self._lower = cache(lower)
 
     @property
@@ -86,7 +91,7 @@ class Kernel:
             raise KernelArgumentError(f"{self.name}: the output is also an input, which is read after it is written")
         arrays = tuple(_lent(array, i >= count) for i, array in enumerate(arrays))
         plain = [array.tensor if type(array) is Array else array for array in arrays]
-        if all(not isinstance(array, np.ndarray) or array.flags.carray for array in plain):
+        if self.checked and all(not isinstance(array, np.ndarray) or array.flags.carray for array in plain):
             try:  # the usual case: TVM checks count, shape, dtype and device by itself, in a microsecond
                 self.function(*plain)
                 return
@@ -114,7 +119,7 @@ class Kernel:
                 f"{self.name}: {what} must be a dlsys, TVM or NumPy array, not {type(value).__name__}"
             )
         given = tuple(int(extent) for extent in value.shape)
-        if given != shape:
+        if given != shape and not (self.flat and (math.prod(given),) == shape):
             raise ShapeError(f"{self.name}: {what} must have shape {shape}, not {given}")
         found = str(value.dtype).removeprefix("torch.")
         if found != dtype:
@@ -138,7 +143,7 @@ class Kernel:
             raise DeviceError(
                 f"{self.name}: {what} lies on {tensor.device}, the kernel runs on {self.target.kind.name}"
             )
-        return tensor
+        return tensor if given == shape else view_of(tensor, shape, dtype)
 
     def named(self, name: str) -> Kernel:
         """This kernel under another name."""

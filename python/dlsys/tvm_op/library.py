@@ -17,10 +17,11 @@ from tvm.target import Target
 
 from ..schedule.machine_code import compiled
 from ..system import available_cores
-from .build import KernelSpec, kernel_in, lower, shared, symbol_of
+from .build import KernelSpec, by_rule, kernel_in, lower, shared, symbol_of
 from .kernel import Kernel, Lowered
 
 LINK_SECONDS = 60  # a linker that takes longer hangs
+UNCHECKED = {"tirx.disable_assert": True}  # TVM's setting for functions that take their arguments for right
 
 
 @cache
@@ -35,27 +36,17 @@ def linker() -> tuple[str, ...] | None:
     return None
 
 
-def _alias(name: str, symbol: str) -> str:
-    """The linker's option that makes `name` another name of `symbol`."""
-    if sys.platform == "darwin":
-        return f"-Wl,-alias,_{symbol},_{name}"
-    option = f"--defsym={name}={symbol}"
-    return option if Path((linker() or ("",))[0]).name == "ld" else f"-Wl,{option}"
-
-
 def write_library(
     specs: Sequence[KernelSpec],
     target: Target,
     ours: bool,
-    more: Mapping[str, tirx.PrimFunc],
-    aliases: Mapping[str, str],
     path: Path,
+    more: Mapping[str, tirx.PrimFunc] | None = None,
 ) -> dict[str, Lowered]:
-    """Compile the kernels of `specs`, of which there is one, and the functions `more`, by symbol, into a library, on
-    all cores.
+    """Compile the kernels of `specs`, and the functions `more`, by symbol, into a library, on all cores. None checks
+    its arguments, which takes a third to a half of the time to compile a small kernel.
 
-    Functions of `more` call kernels as C symbols, `__tvm_ffi_<symbol>`, or by further names: `aliases` holds what each
-    of those means. Returns what was lowered, by symbol. Raises OSError where linking fails.
+    Returns what was lowered, by symbol. Raises OSError where linking fails.
     """
     command = linker()
     if command is None:
@@ -63,23 +54,24 @@ def write_library(
     lowered: dict[str, Lowered] = {}
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
 
-        def write(number: int, share: Sequence[KernelSpec]) -> str:
-            functions = {} if share else dict(more)  # apart: LLVM renames what a module both calls and defines
-            for spec in share:
-                made = lowered[symbol_of(spec)] = lower(spec, target, ours)
-                functions[symbol_of(spec)] = made.function
-            name = f"{folder}/{number}.o"
-            compiled(functions, target).write_to_file(name)
-            return name
+        def write(number: int, share: Sequence[KernelSpec]) -> list[str]:
+            made = {symbol_of(spec): lower(spec, target, ours) for spec in share}
+            lowered.update(made)
+            names = []
+            for functions, superwords in by_rule(made) if share else [(dict(more or {}), True)]:
+                names.append(f"{folder}/{number}_{superwords}.o")
+                with tvm.transform.PassContext(config=UNCHECKED):
+                    compiled(functions, target, superwords).write_to_file(names[-1])
+            return names
 
         cores = available_cores()
         # A module costs some 20 ms beside its kernels; with two a core, one that takes long leaves no other idle.
         shares = [*shared(specs, 2 * cores if cores > 1 else 1, lambda spec: spec), *([[]] if more else [])]
         with ThreadPoolExecutor(cores) as pool:
-            objects = list(pool.map(write, range(len(shares)), shares))
+            objects = [name for names in pool.map(write, range(len(shares)), shares) for name in names]
         try:
             subprocess.run(
-                [*command, "-o", str(path), *objects, *(_alias(*names) for names in aliases.items())],
+                [*command, "-o", str(path), *objects],
                 check=True,
                 capture_output=True,
                 timeout=LINK_SECONDS,
@@ -95,9 +87,9 @@ def load_library(
     target: Target,
     ours: bool,
     lowered: Mapping[str, Lowered] | None = None,
-) -> tuple[tvm.runtime.Module, list[Kernel]]:
-    """The library and its kernels of `specs`. Raises RuntimeError, AttributeError or OSError for a file that is none or
+) -> list[Kernel]:
+    """The kernels of `specs` in a library. Raises RuntimeError, AttributeError or OSError for a file that is none or
     lacks one."""
     module = tvm.runtime.load_module(str(path))
     found = lowered or {}
-    return module, [kernel_in(module, spec, target, ours, found.get(symbol_of(spec))) for spec in specs]
+    return [kernel_in(module, spec, target, ours, found.get(symbol_of(spec)), False) for spec in specs]
