@@ -10,6 +10,31 @@ from dlsys.errors import DTypeError, GraphError, ShapeError
 from helpers import error_of
 
 
+def test_axes_and_extents_by_name() -> None:
+    functions = [
+        lambda m, x: [m.flip(x, dims=(0, 2)), x.flip(dims=[1])],
+        lambda m, x: [m.permute(x, dims=(2, 0, 1)), x.permute(dims=(0, 2, 1))],
+        lambda m, x: [m.transpose(x, dim0=0, dim1=2), x.transpose(0, dim1=-1)],
+        lambda m, x: [m.reshape(x, shape=(4, -1)), x.reshape(shape=(24,))],
+        lambda m, x: [m.broadcast_to(x, size=(2, 2, 3, 4))],
+    ]
+    agree(functions, random(2, 3, 4), gradients=True)
+
+
+def test_a_number_has_one_axis_to_go_along() -> None:
+    def along(m: object, x: dl.Tensor) -> list[dl.Tensor]:
+        names = ("sum", "mean", "prod", "logsumexp", "softmax", "log_softmax", "cumsum", "cumprod", "logcumsumexp")
+        found = [getattr(x, name)(d) for name in (*names, "amax", "amin", "squeeze") for d in (0, -1)]
+        return [*found, x.flip(0), x.max(0).values, x.min(-1).values, x.sum(0, keepdim=True), x.norm(2, 0)]
+
+    def without(m: object, x: dl.Tensor) -> list[dl.Tensor]:
+        return [x.argmax(0), x.argmin(-1), x.max(0).indices, (x > 0).any(0), (x > 0).all(-1), x.var(0, unbiased=False)]
+
+    agree([along], np.array(1.5), gradients=True)
+    agree([without], np.array(1.5))
+    assert "axis 1 is out of range" in error_of(ShapeError, dl.tensor(1.5).sum(1).numpy)
+
+
 def test_shapes_and_parts() -> None:
     functions = [
         lambda m, x: [

@@ -121,6 +121,15 @@ def test_probabilities_of_zero_and_one_have_finite_losses() -> None:
         close(grad, b.grad, "float32", ctx)
 
 
+def test_probabilities_are_between_zero_and_one() -> None:
+    y = dl.tensor([0.0, 1.0])
+    for values in ([0.5, 1.5], [-0.1, 0.5], [np.nan, 0.5]):
+        for function in (F.binary_cross_entropy, nn.BCELoss()):
+            assert "between 0 and 1" in error_of(GraphError, function, dl.tensor(values, "float32"), y)
+            computed = dl.tensor(values, "float32") * 1
+            assert np.isnan(function(computed, y).item())
+
+
 def test_normalize_one_hot_and_cross_entropy_of_declared_variables() -> None:
     x = rng.standard_normal((3, 4, 2))
     x[0, :, 0] = 0

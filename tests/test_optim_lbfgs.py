@@ -47,6 +47,9 @@ def test_steps_are_those_of_pytorch() -> None:
         {"lr": 0.2, "max_iter": 9, "max_eval": 4},
         {"lr": 0.1, "tolerance_grad": 1.0},
         {"lr": 0.1, "tolerance_change": 0.05},
+        {"line_search_fn": "strong_wolfe"},
+        {"lr": 0.1, "max_iter": 7, "line_search_fn": "strong_wolfe"},
+        {"lr": 30.0, "max_iter": 6, "max_eval": 9, "history_size": 2, "line_search_fn": "strong_wolfe"},
     ):
         mine, theirs = made(dl, **options), made(torch, **options)
         for _ in range(4):
@@ -58,8 +61,32 @@ def test_steps_are_those_of_pytorch() -> None:
             np.testing.assert_allclose(a.numpy(), b.detach().numpy(), rtol=1e-8)
 
 
+def test_line_search_crosses_a_curved_valley() -> None:
+    """Rosenbrock's function, on which steps of fixed length go wrong."""
+    found = []
+    for home in (dl, torch):
+        x = home.tensor(np.array([-1.2, 1.0]), requires_grad=True)
+        optimizer = home.optim.LBFGS([x], max_iter=60, line_search_fn="strong_wolfe")
+        losses: list[float] = []
+
+        def closure(x: Any = x, optimizer: Any = optimizer, losses: list[float] = losses) -> Any:
+            optimizer.zero_grad()
+            loss = 100 * (x[1] - x[0] ** 2) ** 2 + (1 - x[0]) ** 2
+            loss.backward()
+            losses.append(loss.item())
+            return loss
+
+        optimizer.step(closure)
+        found.append((losses, x.detach().numpy()))
+    (mine, at), (theirs, expected) = found
+    assert len(mine) == len(theirs) and min(mine) < 1e-8
+    np.testing.assert_allclose(mine[:20], theirs[:20], rtol=1e-6)
+    np.testing.assert_allclose(at, [1, 1], rtol=1e-4)
+    np.testing.assert_allclose(at, expected, rtol=1e-6)
+
+
 def test_a_state_goes_on_from_a_file() -> None:
-    optimizer, parameters, losses, closure = made(dl, lr=0.2, max_iter=4)
+    optimizer, parameters, losses, closure = made(dl, lr=0.2, max_iter=4, line_search_fn="strong_wolfe")
     optimizer.step(closure)
     again, others, later, other = made(dl)
     with tempfile.TemporaryDirectory() as folder:
@@ -83,7 +110,7 @@ def test_what_it_is_not() -> None:
         ("use step(closure)", optimizer.minimize, (loss,)),
         ("use step(closure)", optimizer.update, ([None, None],)),
         ("needs a closure", optimizer.step, ()),
-        ("line_search_fn is not supported", lambda: optim.LBFGS(parameters, line_search_fn="strong_wolfe"), ()),
+        ('None or "strong_wolfe", not', lambda: optim.LBFGS(parameters, line_search_fn="armijo"), ()),
         ("one group", lambda: optim.LBFGS([{"params": [p]} for p in parameters]), ()),
         ("as state_dict gives it", optimizer.load_state_dict, ({"state": {}, "param_groups": []},)),
     ):

@@ -34,13 +34,12 @@ if TYPE_CHECKING:
         context,
         cpu,
         cuda,
-        empty,
         get_num_threads,
         gpu,
         numpy,
         set_num_threads,
     )
-    from .eager.creation import zeros
+    from .eager.creation import empty, zeros
 
 __version__ = "0.1.0"
 
@@ -75,10 +74,14 @@ os.environ.setdefault("TVM_NUM_THREADS", str(available_cores()))
 os.environ.setdefault("TVM_BIND_THREADS", "0")
 
 
-_DTYPES = {name: name for name in ("bool", "float32", "float64", "int32", "int64", "uint32")}  # `dl.int64`
+_DTYPES = {name: name for name in ("bool", "float32", "float64", "int32", "int64", "uint8", "uint32")}  # `dl.int64`
 _DTYPES |= {"double": "float64", "float": "float32", "int": "int32", "long": "int64"}  # PyTorch's other names
 _NUMBERS = {"e": math.e, "inf": math.inf, "nan": math.nan, "newaxis": None, "pi": math.pi}
-_MODULES = ("autodiff", "data", "device", "nn", "optim", "random", "serialization", "training", "tvm_op")
+_MODULES = (
+    *("autodiff", "data", "device", "distributions", "nn", "ops", "optim", "random", "serialization", "training"),
+    "tvm_op",
+)
+_ELSEWHERE = {"autograd": ".eager.autograd", "func": ".eager.func", "init": ".nn.init", "linalg": ".eager.linalg"}
 _FROM = {
     "eager": (
         *("Tensor", "as_tensor", "enable_grad", "from_dlpack", "from_numpy", "grad", "inference_mode"),
@@ -86,12 +89,14 @@ _FROM = {
     ),
     "eager.about": ("finfo", "iinfo", "is_floating_point", "numel", "promote_types", "result_type"),
     "eager.creation": (
-        *("arange", "empty_like", "eye", "full", "full_like", "linspace", "logspace", "ones", "ones_like"),
+        *("arange", "empty", "empty_like", "eye", "full", "full_like", "linspace", "logspace", "ones", "ones_like"),
         *("zeros", "zeros_like"),
     ),
     "eager.diagonals": ("block_diag", "tril_indices", "triu_indices"),
     "eager.einsum": ("einsum",),
+    "eager.linalg": ("corrcoef", "cov"),
     "eager.logic": ("isin", "where"),
+    "eager.needle": ("all_devices", "cpu_numpy", "default_device"),
     "eager.products": ("cdist", "tensordot"),
     "eager.reductions": ("std_mean", "var_mean"),
     "eager.shapes": (
@@ -99,6 +104,10 @@ _FROM = {
         *("concatenate", "dstack", "hstack", "meshgrid", "one_hot", "row_stack", "stack", "vstack"),
     ),
     "eager.sorting": ("bucketize", "searchsorted"),
+    "ops.needle": (
+        *("add_scalar", "conv", "dilate", "divide_scalar", "logsoftmax", "make_tuple", "mul_scalar", "negate"),
+        *("power", "power_scalar", "summation", "tuple_get_item", "undilate"),
+    ),
     "random": (
         *("bernoulli", "manual_seed", "multinomial", "normal", "rand", "rand_like", "randint", "randint_like"),
         *("randn", "randn_like", "randperm"),
@@ -118,8 +127,8 @@ def __getattr__(name: str) -> Any:
     """Names of other modules, and these, at first use: importing TVM takes a second that `dlsys.data` need not pay."""
     if name == "autodiff" or _HOME.get(name, "").startswith("eager"):  # nodes are tensors, for whoever meets them
         importlib.import_module(".random", __name__)
-    if name == "autograd":
-        return importlib.import_module(".eager.autograd", __name__)
+    if name in _ELSEWHERE:
+        return importlib.import_module(_ELSEWHERE[name], __name__)
     if name in _HOME:
         return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
     if name in _MODULES:

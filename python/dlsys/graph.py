@@ -7,15 +7,19 @@ recurses, so the depth of a graph is bounded by memory only. Pure Python, no TVM
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from .errors import DlsysError, DTypeError, GraphError, ShapeError
+from .scopes import grad_mode as grad_mode
+from .scopes import is_grad_enabled as is_grad_enabled
+from .scopes import scope as scope
+from .scopes import scopes
+from .scopes import set_grad_enabled as set_grad_enabled
 
 if TYPE_CHECKING:  # for annotations only
     import numpy as np
@@ -23,54 +27,14 @@ if TYPE_CHECKING:  # for annotations only
 Shape = tuple[int, ...]
 
 FLOATS = ("float32", "float64")
-INTEGERS = ("int32", "int64", "uint32")
+UNSIGNED = ("uint8", "uint32")
+INTEGERS = ("int32", "int64", *UNSIGNED)
 NUMBERS = (*FLOATS, *INTEGERS)
 DTYPES = (*NUMBERS, "bool")
 """The dtypes of values; gradients are of FLOATS."""
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _ids = itertools.count(1)
-
-
-class _Scopes(threading.local):
-    """What the nodes of a thread are made for at the moment, innermost last."""
-
-    def __init__(self) -> None:
-        self.labels: list[str] = []
-        self.no_grad = False
-
-
-_scopes = _Scopes()
-
-
-@contextlib.contextmanager
-def scope(label: str) -> Iterator[None]:
-    """Nodes made inside say `label` behind their source line: the part of a network that they belong to."""
-    _scopes.labels.append(label)
-    try:
-        yield
-    finally:
-        _scopes.labels.pop()
-
-
-@contextlib.contextmanager
-def grad_mode(enabled: bool) -> Iterator[None]:
-    """Whether gradients go through the nodes made inside."""
-    before, _scopes.no_grad = _scopes.no_grad, not enabled
-    try:
-        yield
-    finally:
-        _scopes.no_grad = before
-
-
-def is_grad_enabled() -> bool:
-    """Whether gradients go through the nodes that are made now."""
-    return not _scopes.no_grad
-
-
-def set_grad_enabled(enabled: bool) -> None:
-    """From now on, in this thread, gradients go through the nodes that are made, or not."""
-    _scopes.no_grad = not enabled
 
 
 def stamp() -> int:
@@ -83,8 +47,26 @@ def _user_location() -> str:
     frame = sys._getframe(2)
     while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
         frame = frame.f_back
-    label = f" in {_scopes.labels[-1]}" if _scopes.labels else ""
+    label = f" in {scopes.labels[-1]}" if scopes.labels else ""
     return f"{frame.f_code.co_filename.rpartition(os.sep)[2]}:{frame.f_lineno}{label}"
+
+
+class Readers(list["weakref.ref[Node]"]):
+    """The nodes that have a node for an input, which must not change when it comes to mean something else. A copy of
+    that node has none."""
+
+    most = 64
+
+    def drop_dead(self) -> None:
+        """Forget those that are gone."""
+        self[:] = [reader for reader in self if reader() is not None]
+        self.most = max(64, 2 * len(self))
+
+    def __reduce__(self) -> Any:
+        return Readers, ()
+
+    def __deepcopy__(self, memo: Any) -> Readers:
+        return Readers()
 
 
 class Node:
@@ -130,15 +112,29 @@ class Node:
         self.name = name if name is not None else f"{op.name}_{self.id}"
         self.location = _user_location()
         self.grad: Any = None
-        self.no_grad = _scopes.no_grad
+        self.no_grad = scopes.no_grad
         self._shape: Any = None  # kept by `dlsys.ops.types` once they are known, as is
         self._dtype: Any = None
         self._value: Any = None  # by `dlsys.eager`, as are
         self._hooks: dict[int, Callable[[Node], Node | None]] | None = None  # on the gradient, see `gradients`
-        self._readers: Any = None  # the nodes with this input, of a node that may come to mean another
+        self._readers: Any = None  # the nodes with this input, see `Readers`
         for value in inputs:
-            if value._readers is not None:
-                value._readers[self.id] = self
+            if value.inputs:
+                value.read_by(self)
+
+    def read_by(self, reader: Node) -> None:
+        """Note a node that has this one, which is computed, for an input."""
+        readers = self._readers
+        if readers is None:
+            readers = self._readers = Readers()
+        elif len(readers) > readers.most:
+            readers.drop_dead()
+        readers.append(weakref.ref(reader))
+
+    def readers(self) -> list[Node]:
+        """The nodes that have this one, which is computed, for an input, each once."""
+        found = (reader() for reader in self._readers or ())
+        return list(dict.fromkeys(node for node in found if node is not None and self in set(node.inputs)))
 
     @property
     def const_attr(self) -> float | None:

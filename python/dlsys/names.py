@@ -13,7 +13,8 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
     ),
     "elementary": (
         *("acos", "acosh", "addcdiv", "addcmul", "arccos", "arccosh", "arcsin", "arcsinh", "arctan"),
-        *("arctan2", "arctanh", "asin", "asinh", "atan", "atan2", "atanh", "cosh", "deg2rad", "erfc", "exp2"),
+        *("arctan2", "arctanh", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_left_shift"),
+        *("bitwise_right_shift", "cosh", "deg2rad", "erfc", "exp2"),
         *("fix", "fmod", "frac", "hypot", "lerp", "logaddexp", "logit", "nan_to_num", "rad2deg", "sinh"),
         *("tan", "trunc", "xlogy"),
     ),

@@ -21,6 +21,7 @@ from .files import Collection, UnavailableError, fetch, find, verify
 from .idx import parse_idx, read_idx
 from .loader import DataLoader
 from .mnist import MNIST, mnist, one_hot
+from .needle import CIFAR10Dataset, Corpus, MNISTDataset, NDArrayDataset, RandomFlipHorizontal
 from .samplers import (
     BatchSampler,
     RandomSampler,
@@ -30,21 +31,25 @@ from .samplers import (
     WeightedRandomSampler,
 )
 from .text import CharacterText, Dictionary, SequenceDataset, WordText, batchify, get_batch
-from .transforms import Compose, Normalize, RandomCrop, RandomFlipHorizontal, RandomHorizontalFlip
+from .transforms import Compose, Normalize, RandomCrop, RandomHorizontalFlip
 
 __all__ = [
     "CIFAR10",
     "MNIST",
     "BatchSampler",
+    "CIFAR10Dataset",
     "CharacterText",
     "Collection",
     "Compose",
     "ConcatDataset",
+    "Corpus",
     "DataArgumentError",
     "DataLoader",
     "Dataset",
     "Dictionary",
     "IterableDataset",
+    "MNISTDataset",
+    "NDArrayDataset",
     "Normalize",
     "RandomCrop",
     "RandomFlipHorizontal",

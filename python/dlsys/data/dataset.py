@@ -187,8 +187,8 @@ def _holds_tensor(sample: Any) -> bool:
 
 
 def as_tensors(batch: Any) -> Any:
-    """A batch with tensors in place of arrays, of the dtypes that operators take: int64 for other integers, as bytes,
-    and float32 for halves."""
+    """A batch with tensors in place of arrays, of the dtypes that operators take: int64 for other integers, and
+    float32 for halves."""
     from ..eager import tensor  # imports TVM, which data sets of arrays need not pay for
 
     if isinstance(batch, (tuple, list)):

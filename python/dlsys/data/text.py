@@ -260,8 +260,9 @@ class WordText:
         return "".join(text + separator for text, separator in zip(texts, [*separators, ""], strict=True))
 
 
-def batchify(tokens: Any, batch_size: int) -> np.ndarray:
-    """int64 (n, batch_size): the tokens in `batch_size` columns, one after another; what remains is left out.
+def batchify(tokens: Any, batch_size: int, device: Any = None, dtype: Any = "int64") -> np.ndarray:
+    """int64 (n, batch_size): the tokens in `batch_size` columns, one after another; what remains is left out. `dtype`
+    is another for the numbers; `device`, needle's argument, changes nothing.
 
     Raises ShapeError for fewer tokens than columns.
     """
@@ -270,20 +271,24 @@ def batchify(tokens: Any, batch_size: int) -> np.ndarray:
     if tokens.ndim != 1 or rows == 0:
         raise ShapeError(f"batchify: tokens of shape {tokens.shape} in {batch_size} columns")
     columns = tokens[: rows * batch_size].reshape(batch_size, rows)
-    return np.ascontiguousarray(columns.T, dtype=np.int64)
+    return np.ascontiguousarray(columns.T, dtype=dtype or "int64")
 
 
-def get_batch(data: np.ndarray, i: int, bptt: int) -> tuple[np.ndarray, np.ndarray]:
+def get_batch(
+    data: np.ndarray, i: int, bptt: int, device: Any = None, dtype: Any = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Rows i to i + bptt of what `batchify` gave, and the row after each of them, flat.
 
-    Returns int64 (m, batch_size) and (m * batch_size,); m is `bptt`, or less at the end of the data. Raises
+    Returns (m, batch_size) and (m * batch_size,), of the data's dtype for None; m is `bptt`, or less at the end of the
+    data. `device`, needle's argument, changes nothing. Raises
     DataArgumentError if no row follows row i.
     """
     _positive("get_batch", "bptt", bptt)
     if not 0 <= i < len(data) - 1:
         raise DataArgumentError(f"get_batch: i must be between 0 and {len(data) - 2}, not {i}")
     end = min(i + bptt, len(data) - 1)
-    return data[i:end].copy(), data[i + 1 : end + 1].reshape(-1).copy()
+    wanted = data.dtype if dtype is None else dtype
+    return data[i:end].astype(wanted), data[i + 1 : end + 1].reshape(-1).astype(wanted)
 
 
 def _two_parts(root: str | os.PathLike[str] | None, **options: Any) -> tuple[list[str], list[str], str]:

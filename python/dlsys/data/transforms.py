@@ -117,10 +117,6 @@ class RandomHorizontalFlip:
         return f"RandomHorizontalFlip(p={self.p})"
 
 
-RandomFlipHorizontal = RandomHorizontalFlip
-"""Needle's name."""
-
-
 def _checked(owner: str, images: Any) -> np.ndarray:
     if not isinstance(images, np.ndarray) or images.ndim not in (3, 4):
         given = f"shape {images.shape}" if isinstance(images, np.ndarray) else type(images).__name__

@@ -40,6 +40,10 @@ class Context:
                 )
         return self
 
+    def enabled(self) -> bool:
+        """Whether this machine has it, needle's question."""
+        return self.kind != "cuda" or (runtime.enabled("cuda") and bool(tvm.cuda(self.index).exist))
+
     @property
     def type(self) -> str:
         """PyTorch's word for `kind`."""

@@ -7,6 +7,7 @@ or `backward` run it. Nothing else distinguishes it from a graph made of variabl
 from __future__ import annotations
 
 from ..ops import dtype_of, known_dtype, known_shape, shape_of
+from . import needle
 from .differentiate import backward, grad, value_and_grad
 from .kind import Tensor
 from .leaves import Leaf, as_tensor, from_dlpack, from_numpy, is_tensor, tensor
@@ -38,3 +39,4 @@ __all__ = [
 ]
 
 install()
+needle.install()

@@ -7,11 +7,16 @@ from typing import Any
 
 from ..autodiff import Node, gradients, mul_op, sum_op, zeroslike_op
 from ..errors import GraphError, ShapeError
-from ..graph import FLOATS
+from ..graph import FLOATS, Op, find_topo_sort
 from ..ops import dtype_of, known_dtype, shape_of
+from . import function, functional
 from .differentiate import backward as _backward
+from .function import Function
+from .gradcheck import GradcheckError, gradcheck, gradgradcheck
+from .kind import Tensor
 from .leaves import Leaf, tensor
 from .mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from .needle import compute_gradient_of_variables
 from .running import evaluate, is_data, require_unchanged
 
 
@@ -130,4 +135,24 @@ def backward(
         _backward(output, weight, create_graph)
 
 
-__all__ = ["backward", "enable_grad", "grad", "is_grad_enabled", "no_grad", "set_grad_enabled"]
+Value = Tensor  # needle's
+
+__all__ = [
+    "Function",
+    "GradcheckError",
+    "Op",
+    "Tensor",
+    "Value",
+    "backward",
+    "compute_gradient_of_variables",
+    "enable_grad",
+    "find_topo_sort",
+    "function",
+    "functional",
+    "grad",
+    "gradcheck",
+    "gradgradcheck",
+    "is_grad_enabled",
+    "no_grad",
+    "set_grad_enabled",
+]

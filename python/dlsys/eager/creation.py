@@ -25,7 +25,7 @@ def size_of(sizes: tuple[Any, ...]) -> Shape:
     try:
         shape = tuple(operator.index(extent) for extent in given)
     except TypeError:
-        raise ShapeError(f"a shape must be of integers, not {given!r}") from None
+        raise ShapeError(f"a shape must be a tuple of integers, not {given!r}") from None
     if min(shape, default=0) < 0:
         raise ShapeError(f"a shape has no negative extent: {shape}")
     return shape
@@ -46,18 +46,32 @@ def _is_dtype(value: Any) -> bool:
     return isinstance(value, (str, type, np.dtype))
 
 
-def zeros(*size: Any, dtype: Any = None, requires_grad: bool = False, ctx: Any = None, device: Any = None) -> Any:
-    """A tensor of zeros; float32 for None. With a context, as in `zeros(shape, dtype, ctx)`, an array on that device,
-    see `dlsys.device.zeros`. Raises ShapeError, DTypeError."""
+def _of_array(size: tuple[Any, ...], dtype: Any, ctx: Any) -> tuple[Shape, Any, Any]:
+    """The arguments of a function of arrays, (shape, dtype, context), however they are given. Raises ShapeError."""
     given = list(size)
     if len(given) == 3 and _is_dtype(given[1]):
         ctx = given.pop()
     if len(given) == 2 and _is_dtype(given[1]):
         dtype = given.pop()
-    shape = size_of(tuple(given))
+    return size_of(tuple(given)), "float32" if dtype is None else dtype, ctx
+
+
+def zeros(*size: Any, dtype: Any = None, requires_grad: bool = False, ctx: Any = None, device: Any = None) -> Any:
+    """A tensor of zeros; float32 for None. With a context, as in `zeros(shape, dtype, ctx)`, an array on that device,
+    see `dlsys.device.zeros`. Raises ShapeError, DTypeError."""
+    shape, dtype, ctx = _of_array(size, dtype, ctx)
     if ctx is not None:
-        return devices.zeros(shape, dtype or "float32", ctx)
-    return full(shape, 0, dtype=dtype or "float32", requires_grad=requires_grad, device=device)
+        return devices.zeros(shape, dtype, ctx)
+    return full(shape, 0, dtype=dtype, requires_grad=requires_grad, device=device)
+
+
+def empty(*size: Any, dtype: Any = None, requires_grad: bool = False, ctx: Any = None, device: Any = None) -> Any:
+    """A tensor of undefined values; float32 for None. With a context, as in `empty(shape, dtype, ctx)`, an array on
+    that device, see `dlsys.device.empty`. Raises ShapeError, DTypeError."""
+    shape, dtype, ctx = _of_array(size, dtype, ctx)
+    if ctx is not None:
+        return devices.empty(shape, dtype, ctx)
+    return leaf(devices.empty(shape, dtype_name("empty", dtype)), requires_grad, device=device)
 
 
 def ones(*size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Parameter:

@@ -46,6 +46,7 @@ def _backward(output: Node, gradient: Any, leaves: Sequence[Node], create_graph:
     require_unchanged(output)
     found = gradients(weighted, leaves)
     totals = [g if leaf.grad is None else add_op(leaf.grad, g) for leaf, g in zip(leaves, found, strict=True)]
+    del found  # else they are held, and computed each
     _, *values = evaluate([output, *totals], keep=False)
     for leaf, total, value in zip(leaves, totals, values, strict=True):
         leaf.grad = total if create_graph else Parameter.sharing(value, f"{leaf.name}.grad")

@@ -9,7 +9,8 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node
-from ..graph import INTEGERS
+from ..errors import DTypeError
+from ..graph import INTEGERS, UNSIGNED
 from ..ops import dtype_of, known_dtype
 from .functions import abs, exp, float_of, maximum, node_of, pair_of
 from .logic import isnan, where
@@ -136,7 +137,7 @@ arctan2 = atan2
 def fmod(a: Any, b: Any) -> Node:
     """The remainder of the quotient cut off, of a's sign; `remainder` has b's. Of integers by 0 it is 0."""
     first, second = pair_of(a, b)
-    if known_dtype(first) == "uint32":
+    if known_dtype(first) in UNSIGNED:
         return ad.remainder_op(first, second)
     is_negative = first < 0
     rest = ad.remainder_op(ad.where_op(is_negative, -first, first), ad.abs_op(second))
@@ -184,3 +185,46 @@ def addcdiv(x: Any, a: Any, b: Any, *, value: Any = 1) -> Node:
     """x + value a / b."""
     quotient = node_of(a) / b
     return node_of(x) + (quotient if value == 1 else value * quotient)
+
+
+# Of two tensors of integers --------------------------------------------------------------------------------------
+
+
+def _bits(name: str, a: Any, b: Any) -> tuple[Node, Node]:
+    """Two operands of one integer dtype. Raises DTypeError for others."""
+    first, second = pair_of(a, b)
+    for node in (first, second):
+        if dtype_of(node) not in INTEGERS:
+            raise DTypeError(f"{name}: takes integers, and {node.name} is {dtype_of(node)}")
+    return first, second
+
+
+def bitwise_left_shift(a: Any, b: Any) -> Node:
+    """a * 2**b, of which the lowest bits are kept: `a << b`. Raises DTypeError for what are no integers."""
+    first, second = _bits("bitwise_left_shift", a, b)
+    return first * ad.integer_power_op(ad.full_op((), 2, dtype_of(second)), second)
+
+
+def bitwise_right_shift(a: Any, b: Any) -> Node:
+    """floor(a / 2**b): `a >> b`. Raises DTypeError for what are no integers."""
+    first, second = _bits("bitwise_right_shift", a, b)
+    dtype = dtype_of(first)
+    two = ad.full_op((), 2, dtype)
+    if dtype.startswith("u"):
+        return ad.floor_divide_op(first, ad.integer_power_op(two, second))  # by 2**bits, which is 0, it is 0
+    most = np.iinfo(dtype).bits - 1
+    within = ad.floor_divide_op(first, ad.integer_power_op(two, ad.minimum_op(second, most - 1)))
+    sign = ad.cast_op(first < 0, dtype)
+    return ad.where_op(second >= most, -sign, within)
+
+
+def _reversed(shift: Any) -> Any:
+    def method(self: Node, other: Any) -> Node:
+        return shift(other, self)
+
+    return method
+
+
+for _name, _shift in (("lshift", bitwise_left_shift), ("rshift", bitwise_right_shift)):
+    setattr(Node, f"__{_name}__", _shift)
+    setattr(Node, f"__r{_name}__", _reversed(_shift))

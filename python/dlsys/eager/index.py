@@ -21,7 +21,6 @@ from ..graph import INTEGERS, Shape, set_arithmetic
 from ..ops import dtype_of, known_dtype, known_shape, shape_of
 from .creation import leaf
 from .functions import node_of
-from .inplace import written_with
 from .running import array_of
 
 WHOLE = slice(None)
@@ -40,7 +39,7 @@ def getitem(x: Node, key: Any) -> Node:
     items = [_as_bool_array(item) for item in items]
     if not any(_is_array(item) for item in items):
         _require_in_range(x, items)
-        return written_with(ad.slice_op(x, key), x)
+        return ad.slice_op(x, key)
     items = [_as_index(item) if _is_array(item) else item for item in items]
     (at, *others) = (i for i, item in enumerate(items) if isinstance(item, (Node, np.ndarray)))
     rest = items[:at] + items[at + 1 :]
@@ -78,11 +77,11 @@ def _is_mask(item: Any) -> bool:
 
 
 def _as_index(item: Any) -> Any:
-    """An index array as int64 on the host, or as a node of integers; a mask as an array of booleans."""
+    """An index array as int64 on the host, or as a node of integers; a mask, of booleans or bytes, as booleans."""
     if isinstance(item, Node):
         dtype = known_dtype(item)
-        if dtype == "bool":
-            return array_of(item).numpy()
+        if dtype in ("bool", "uint8"):
+            return array_of(item).numpy().astype(bool)
         if dtype is not None and dtype not in INTEGERS:
             raise GraphError(
                 f"slice: an index array must be of integers or booleans, not {dtype} [{item.name}]"

@@ -1,17 +1,15 @@
-"""Tensors written in place: leaves, whose values change, clones, which come to mean another computation, and slices,
-`x[0]`, of both.
+"""Tensors written in place: leaves, whose values change, and computed tensors, which come to mean another computation.
 
-A clone, `x.clone()`, may be written as its like in PyTorch: `y[0] = v` makes of y the node that has v there and goes to
-both, y's old meaning and v, with gradients; what has read y before keeps the old meaning. A slice that is written, as
-in `x[0].zero_()`, writes to what it is of; what is written there later does not show in it. Any other tensor that is
-computed is not written, for nobody knows who has read it.
+`y[0] = v` makes of a computed y the node that has v there, with gradients to both, y's old meaning and v; what has read
+y before keeps the old meaning. Views of y, as `y[0]`, `y.T` and `y.view(-1)`, mean elements of y whatever y means, and
+what is written to them is written to y. A view of a leaf is written so too, but does not show what is written to the
+leaf later.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-import weakref
 from typing import Any
 
 import numpy as np
@@ -20,36 +18,44 @@ from .. import autodiff as ad
 from ..autodiff import Node, Parameter
 from ..device import host_array
 from ..errors import DTypeError, GraphError, IndexRangeError, ShapeError
-from ..graph import FLOATS, OPS, is_grad_enabled, stamp
-from ..ops import dtype_of, known_shape, shape_of
+from ..graph import FLOATS, is_grad_enabled, stamp
+from ..ops import dtype_of, known_dtype, known_shape, shape_of
 from .creation import leaf
 from .functions import node_of
-from .running import array_of, is_data, leaves_that_require_grad
+from .running import array_of, is_data, leaves_that_require_grad, renamed
+from .views import base_of, is_view, key_of, require_no_copy, restored
 
-
-class Readers(weakref.WeakValueDictionary[int, Node]):
-    """The nodes that have a clone for an input, by their ids. A copy of the clone has none yet."""
-
-    def __reduce__(self) -> Any:
-        return Readers, ()
-
-    def __deepcopy__(self, memo: Any) -> Readers:
-        return Readers()
+_STATE = ("assign", "group", "latest")
 
 
 def clone(x: Any) -> Node:
-    """The values in memory of their own; it may be written in place, see `dlsys.eager.inplace`."""
-    made = ad.copy_op(node_of(x))
-    made._readers = Readers()
-    return made
+    """The values in memory of their own."""
+    return ad.copy_op(node_of(x))
 
 
 def require_writable(node: Node) -> None:
     """Raises GraphError for what is no leaf."""
     if not isinstance(node, Parameter):
+        where = f"(made at {node.location})"
+        raise GraphError(f"{node.name} is computed, and only leaves have memory to be written {where}")
+
+
+def _is_writable(node: Node) -> bool:
+    """Whether a node that is no leaf may come to mean something else: it is computed from others, and no state."""
+    return bool(node.inputs) and node.op.name not in _STATE
+
+
+def _require_in_place(node: Node) -> None:
+    """Raises GraphError for a node that is neither a leaf nor computed, and for one with a history that a change
+    without gradients would cut off."""
+    if not _is_writable(node):
         raise GraphError(
-            f"{node.name} is computed, and only leaves and clones are written: "
-            f"write to {node.name}.clone() (made at {node.location})"
+            f"{node.name} is no leaf and not computed: write to {node.name}.clone() (made at {node.location})"
+        )
+    if not is_grad_enabled() and is_data(node) and leaves_that_require_grad(node):
+        raise GraphError(
+            f"{node.name} has a history of gradients, and within no_grad() what is written has none: "
+            f"write to {node.name}.detach() (made at {node.location})"
         )
 
 
@@ -71,16 +77,6 @@ def write(node: Parameter, value: Any) -> None:
         node.follow(owner)  # type: ignore[attr-defined]
 
 
-_SHAPES = ("expand_dims", "reshape", "squeeze", "swapaxes", "transpose")
-
-
-def _whole(node: Node) -> Node:
-    """What the node is another shape of."""
-    while node.op.name in _SHAPES:
-        node = node.inputs[0]
-    return node
-
-
 def _gets_history(node: Parameter, changed: Node) -> bool:
     """Whether a leaf with this value would have a history, or none that can be computed."""
     if not is_grad_enabled():
@@ -89,9 +85,9 @@ def _gets_history(node: Parameter, changed: Node) -> bool:
 
 
 def augmented(node: Any, changed: Any) -> Any:
-    """What stands for the node behind `+=` and its like: a leaf that has no history takes the value and stays, a clone
-    comes to mean it; else the new node. Raises GraphError for a leaf in another shape, as `x.T`, whose values would
-    have to change with it; of `x[0] += 1` the second half, `x[0] = ...`, writes."""
+    """What stands for the node behind `+=` and its like: a leaf that has no history takes the value and stays, as does
+    a view of one; a computed node comes to mean it; else it is the new node, as where shapes are not known. Of
+    `x[0] += 1` the second half, `x[0] = ...`, is then nothing."""
     if not isinstance(changed, Node):
         return changed
     if isinstance(node, Parameter):
@@ -99,30 +95,28 @@ def augmented(node: Any, changed: Any) -> Any:
         if not _gets_history(node, changed):
             write(node, array_of(changed))
             return node
-    elif node._readers is not None:
-        base = _written(node)
-        if not isinstance(base, Parameter) or not _gets_history(base, changed):
-            return _assign(node, changed)
-    elif node.op.name in _SHAPES and isinstance(_whole(node), Parameter):
-        raise GraphError(
-            f"{node.name} is a leaf in another shape: write to the leaf (made at {node.location})"
-        )
-    return changed
+        return changed
+    base = base_of(node)
+    if isinstance(base, Parameter):
+        return changed if _gets_history(base, changed) else _assign(node, changed)
+    if not _is_writable(base) or known_shape(node) is None or known_shape(changed) is None:
+        return changed
+    return _assign(node, changed)
 
 
 def changed_in_place(node: Any, changed: Node) -> Any:
-    """What a method as `add_` makes of the node: a leaf takes the value, a clone comes to mean it. Raises GraphError
-    for any other, for a shape that changes, and for a leaf that would get a history."""
+    """What a method as `add_` makes of the node: a leaf takes the value, a computed node comes to mean it. Raises
+    GraphError for any other, for a shape that changes, and for a leaf that would get a history."""
     if shape_of(changed) != shape_of(node):
         raise ShapeError(
             f"{node.name} has shape {shape_of(node)}, and in place it would become {shape_of(changed)}"
         )
-    found = augmented(node, _as_dtype_of(node, changed))
-    if found is not node:
-        base = _written(node)
+    if augmented(node, _as_dtype_of(node, changed)) is not node:
+        base = base_of(node)
         if isinstance(base, Parameter):
+            require_no_history(base)
             _refuse_history(base)
-        require_writable(node)
+        _require_in_place(base)
     return node
 
 
@@ -143,55 +137,77 @@ def _as_dtype_of(node: Node, changed: Node) -> Node:
     return ad.cast_op(changed, before)
 
 
-def _become(node: Node, changed: Node) -> Node:
-    """Let the clone mean what `changed` does. What read it before, `changed` too, reads its old meaning."""
+def _become(node: Node, changed: Node, as_view: bool = False) -> Node:
+    """Let a computed node mean what `changed` does. What read it before, `changed` too, reads its old meaning; views of
+    it follow. `as_view`: whether the node is then a view, if `changed` is."""
     changed = _as_dtype_of(node, changed)
     if shape_of(changed) != shape_of(node):
         raise ShapeError(
             f"{node.name} has shape {shape_of(node)}, and in place it would become {shape_of(changed)}"
         )
-    before = Node(node.op, node.inputs, node.attrs, node.name)
-    for kept in ("id", "location", "no_grad", "_value", "_shape", "_dtype", "_hooks"):
-        setattr(before, kept, getattr(node, kept))
-    for reader in list(node._readers.values()):
-        reader.inputs = [before if value is node else value for value in reader.inputs]
-    node._readers.clear()
-    if changed is node or changed.op.name == "parameter" or (changed.op.name == "slice" != node.op.name):
-        changed = ad.copy_op(changed if changed is not node else before)
+    if changed is node or isinstance(changed, Parameter) or (is_view(changed) and not as_view):
+        changed = ad.copy_op(changed)
+    following = _leave(node)
     node.op, node.inputs, node.attrs = changed.op, changed.inputs, changed.attrs
     node.location, node.no_grad, node.id = changed.location, changed.no_grad, stamp()
     node._value, node._hooks = changed._value, None
     for value in node.inputs:
-        if value._readers is not None:
-            value._readers[node.id] = node
+        value.read_by(node)
+    for view in following:  # each behind what it is of
+        view.id, view._value, view._hooks = stamp(), None, None
     return node
 
 
-def written_with(node: Node, base: Node) -> Node:
-    """The slice of a tensor, which is written when the slice is; not of a leaf that requires a gradient."""
-    is_free = isinstance(base, Parameter) and not (base.requires_grad and is_grad_enabled())
-    if is_free or base._readers is not None:
-        node._readers = Readers()
-    return node
-
-
-def _written(node: Node) -> Node:
-    """What a slice is of, and that of, down to what is no slice that is written."""
-    while node.op.name == "slice" and node._readers is not None:
-        (node,) = node.inputs
-    return node
+def _leave(node: Node) -> list[Node]:
+    """Give what has read the node another that means what it did so far; but views of it, and what they are of: the
+    views follow, inputs first."""
+    following: list[Node] = []
+    earlier: dict[Node, Node] = {}
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        inputs = [earlier.get(value, value) for value in current.inputs]
+        before = earlier[current] = Node(current.op, inputs, current.attrs, current.name)
+        for kept in ("id", "location", "no_grad", "_value", "_shape", "_dtype", "_hooks"):
+            setattr(before, kept, getattr(current, kept))
+        renamed(current, before)
+        readers, current._readers = current.readers(), None
+        for reader in readers:
+            if is_view(reader) and reader.inputs[0] is current:
+                current.read_by(reader)
+                following.append(reader)
+                stack.append(reader)
+            elif reader is not before:
+                reader.inputs = [before if value is current else value for value in reader.inputs]
+                before.read_by(reader)
+    return following
 
 
 def _assign(node: Node, changed: Node) -> Node:
-    """Let a clone, or a slice of what may be written, be `changed`."""
-    if node.op.name != "slice":
+    """Let a computed node or a view be `changed`, and so what the view is of."""
+    if not is_view(node):
+        _require_in_place(node)
         return _become(node, changed)
-    (base,), attrs = node.inputs, node.attrs
-    if isinstance(base, Parameter) and base.seen_by(node) is not base._array:
-        raise GraphError(f"{base.name} was changed since its slice {node.name} was taken: take it again")
-    key = tuple(slice(*item) if isinstance(item, tuple) else item for item in attrs["key"])
-    setitem(base, key, _as_dtype_of(node, changed))
-    return _become(node, OPS["slice"].make([base], attrs))
+    base, rest, attrs = node.inputs[0], node.inputs[1:], node.attrs
+    require_no_copy(node)
+    if isinstance(base, Parameter):
+        require_no_history(base)
+        if base.seen_by(node) is not base._array:
+            raise GraphError(f"{base.name} was changed since its view {node.name} was taken: take it again")
+    changed = _as_dtype_of(node, changed)
+    if shape_of(changed) != shape_of(node):
+        raise ShapeError(
+            f"{node.name} has shape {shape_of(node)}, and in place it would become {shape_of(changed)}"
+        )
+    if node.op.name == "slice":
+        setitem(base, key_of(node), changed)
+    elif isinstance(base, Parameter):
+        setitem(base, ..., restored(node, changed))
+    else:
+        _assign(base, restored(node, changed))
+    if isinstance(base, Parameter):  # views of others follow
+        return _become(node, node.op.make([base, *rest], attrs), as_view=True)
+    return node
 
 
 def _key(key: Any) -> tuple[Any, ...]:
@@ -220,18 +236,18 @@ def _is_of(part: Any, node: Node, key: Any) -> bool:
     """Whether the value is the node's slice with this key."""
     if not isinstance(part, Node) or part.op.name != "slice" or part.inputs[0] is not node:
         return False
-    items = key if isinstance(key, tuple) else (key,)
-    own = tuple(slice(*item) if isinstance(item, tuple) else item for item in part.attrs["key"])
+    items, own = key if isinstance(key, tuple) else (key,), key_of(part)
     plain = all(item is None or item is Ellipsis or isinstance(item, (int, slice)) for item in items)
     return plain and len(own) == len(items) and all(map(operator.eq, own, items))
 
 
 def setitem(node: Node, key: Any, value: Any) -> None:
-    """Set indexed values, by NumPy's rules, cast to the tensor's dtype: of a leaf or a clone. Gradients go through the
-    clone to the value and to what was not overwritten.
+    """Set indexed values, by NumPy's rules, cast to the tensor's dtype: of a leaf or a computed tensor. Gradients go
+    through the latter to the value and to what was not overwritten.
 
-    Raises GraphError for any other tensor, for a leaf that requires a gradient and for a value that has a history where
-    the tensor is a leaf; IndexRangeError and ShapeError for what does not fit.
+    Raises GraphError for a variable, for a leaf that requires a gradient, for a value that has a history where the
+    tensor is a leaf or a view of one, and for a view that is a copy in PyTorch; IndexRangeError and ShapeError for what
+    does not fit.
     """
     with_history = isinstance(value, Node) and is_grad_enabled() and bool(leaves_that_require_grad(value))
     if isinstance(node, Parameter):
@@ -244,11 +260,14 @@ def setitem(node: Node, key: Any, value: Any) -> None:
         _place(node, values, _key(key), host_array(value, None))
         write(node, values)
         return
-    if node._readers is None:
-        require_writable(node)
+    base = base_of(node)
+    if isinstance(base, Parameter):
+        require_no_history(base)
+    else:
+        _require_in_place(base)
     if _is_of(value, node, key):
         return
-    if node.op.name == "slice":
+    if is_view(node):
         part = clone(node)
         setitem(part, key, value)
         _assign(node, part)
@@ -265,6 +284,9 @@ def setitem(node: Node, key: Any, value: Any) -> None:
     if dtype_of(given) != dtype_of(node):
         given = ad.cast_op(given, dtype_of(node))
     own = shape_of(given)
+    if isinstance(key, Node) and known_dtype(key) == "bool" and known_shape(key) == shape and math.prod(own) == 1:
+        _become(node, ad.where_op(key, ad.reshape_op(given, ()), node))  # the mask need not be computed now
+        return
     numbers = np.full(shape, -1, np.int64)  # of each element the one of the value that it takes
     _place(node, numbers, _key(key), np.arange(math.prod(own)).reshape(own))
     taken = leaf(numbers >= 0)

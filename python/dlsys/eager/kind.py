@@ -23,3 +23,8 @@ else:
 
         def __new__(cls, data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Node:
             return tensor(data, dtype or "float32", requires_grad, device=device)
+
+        @staticmethod
+        def make_const(data: Any, requires_grad: bool = False) -> Node:
+            """needle's `tensor` of an array or a tensor, in its dtype."""
+            return tensor(data, None, requires_grad)

@@ -259,7 +259,7 @@ IN_PLACE = {  # `x.abs_()` and its like
     scattering: ("index_add", "index_copy", "index_fill", "scatter", "scatter_add"),
     diagonals: ("tril", "triu"),
 }
-CASTS = {"float": "float32", "double": "float64", "long": "int64", "int": "int32", "bool": "bool"}
+CASTS = {"float": "float32", "double": "float64", "long": "int64", "int": "int32", "bool": "bool", "byte": "uint8"}
 
 
 def _cast(name: str, dtype: str) -> Any:

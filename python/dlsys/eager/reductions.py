@@ -12,7 +12,7 @@ import numpy as np
 from .. import autodiff as ad
 from ..autodiff import Node
 from ..errors import GraphError
-from ..graph import FLOATS
+from ..graph import FLOATS, UNSIGNED
 from ..ops import dtype_name, known_dtype
 from .functions import float_of, maximum, minimum, node_of, require_float
 from .logic import as_bool, isnan
@@ -41,12 +41,14 @@ def sum(
     dtype: Any = None,
     axis: Any = NO_AXIS,
     keepdims: bool = False,
+    axes: Any = NO_AXIS,
 ) -> Node:
-    """The sum; int64 of integers and booleans."""
+    """The sum; int64 of integers and booleans. `axes` is needle's word for `axis`."""
     node = node_of(x)
+    axis = axis if axes is NO_AXIS else axes
     if dtype is not None:
         node = ad.cast_op(node, dtype_name("sum", dtype))
-    elif known_dtype(node) in ("bool", "int32", "uint32"):
+    elif known_dtype(node) in ("bool", "int32", *UNSIGNED):
         node = ad.cast_op(node, "int64")
     return ad.reducesum_op(node, *_axes(dim, axis, keepdim, keepdims))
 
@@ -197,9 +199,16 @@ def all(
 
 
 def logsumexp(
-    x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = NO_AXIS, keepdims: bool = False
+    x: Any,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    axis: Any = NO_AXIS,
+    keepdims: bool = False,
+    axes: Any = NO_AXIS,
 ) -> Node:
-    """log(sum(exp(x))), without overflow."""
+    """log(sum(exp(x))), without overflow; `axes` is needle's word for `axis`."""
+    axis = axis if axes is NO_AXIS else axes
     return ad.logsumexp_op(float_of(x), *_axes(dim, axis, keepdim, keepdims))
 
 
@@ -266,7 +275,7 @@ def prod(
 ) -> Node:
     """The product; int64 of integers and booleans."""
     node = node_of(x)
-    if known_dtype(node) in ("bool", "int32", "uint32"):
+    if known_dtype(node) in ("bool", "int32", *UNSIGNED):
         node = ad.cast_op(node, "int64")
     return ad.prod_op(node, *_axes(dim, axis, keepdim, keepdims))
 

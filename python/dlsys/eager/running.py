@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from ..autodiff import Node, Parameter
@@ -60,24 +62,28 @@ def inputs_of(node: Node) -> Sequence[Node]:
     return node.inputs[:1] if made else node.inputs
 
 
-def evaluate(nodes: Sequence[Node], keep: bool = True) -> list[Array | None]:
+def evaluate(nodes: Sequence[Node], keep: bool = True, piece: bool = False) -> list[Array | None]:
     """The values of the nodes, each computed at most once; assignments among them, and those that come with them, are
     made after all have read the old values. None for a group.
 
     What an earlier evaluation computed on its way and this one reads again is kept from now on, unless `keep` is
-    False, as for a gradient, which reads all of it.
+    False, as for a gradient, which reads all of it: then what the program holds is kept, as the outputs of a network
+    are, of which the accuracy is asked when its parameters have changed. `piece`: it is part of another evaluation.
 
     Raises GraphError for a graph with variables, and what the operators raise.
     """
     order = data_order(nodes)
+    held = [] if keep or piece else _held(order, set(nodes))
     made = [node for node in order if node.op.name == "assign" and not is_leaf(node)]
     if keep and not made and (again := _passed_before(order)):
         evaluate(again)
         order = data_order(nodes)
-    if len(order) > LONG and not made and (pieces := _narrow(order, nodes)):
-        for piece in pieces:
-            evaluate(piece, keep)
+    if len(order) > LONG and not made and (pieces := _narrow(order, [*nodes, *held])):
+        for part in pieces:
+            evaluate(part, keep, piece=True)
         order = data_order(nodes)
+        needed = set(order)
+        held = [node for node in held if node in needed]
     assigns = {node.inputs[0]: node for node in made}
     if len(assigns) < len(made):  # some follow each other
         order.sort(key=lambda node: node.id)  # inputs have smaller ids, so it is an order too
@@ -91,7 +97,7 @@ def evaluate(nodes: Sequence[Node], keep: bool = True) -> list[Array | None]:
     state = ("assign", "latest")
     read = [n for n in order if n not in new and n.op.name not in state and any(v in assigns for v in inputs_of(n))]
     keys = [n for n in read if dtype_of(n) not in FLOATS]
-    wanted = [n for n in dict.fromkeys([*nodes, *keys]) if not is_leaf(n) and n.op.name != "group"]
+    wanted = [n for n in dict.fromkeys([*nodes, *keys, *held]) if not is_leaf(n) and n.op.name != "group"]
     outputs = list(dict.fromkeys([*wanted, *assigns.values()]))
     if outputs:
         values = dict(zip(outputs, forms.run(*_as_made(order), outputs), strict=True))
@@ -102,6 +108,30 @@ def evaluate(nodes: Sequence[Node], keep: bool = True) -> list[Array | None]:
         _updated.update((node.id, node) for node in order if node.op.name == "with_updates")
         _passed.update((node.id, node) for node in order if not is_leaf(node) and node.op.name not in _STATE)
     return [value_of(node) for node in nodes]
+
+
+def _held(order: list[Node], asked: set[Node]) -> list[Node]:
+    """The nodes, the last FEW of them, that something else refers to than the nodes of the order: a variable or a list
+    of the program, as far as CPython's counts tell. But for those asked for."""
+    count = getattr(sys, "getrefcount", None)
+    if count is None:
+        return []
+    inner = Counter(value for node in order for value in node.inputs)
+    # Besides: the order, the key of the counter, the loop's variable, and the argument of the call.
+    found = [
+        node
+        for node in order
+        if count(node) > inner[node] + (4 if node in inner else 3)
+        and not (node in asked or is_leaf(node) or node.op.name in _STATE)
+    ]
+    return found[-FEW:]
+
+
+def renamed(node: Node, other: Node) -> None:
+    """What is noted of a node is from now on noted of another, of the same id."""
+    for noted in (_updated, _passed):
+        if noted.get(node.id) is node:
+            noted[node.id] = other
 
 
 def array_of(node: Node) -> Array:

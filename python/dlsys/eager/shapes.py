@@ -15,14 +15,15 @@ from .functions import dims_of, node_of
 from .running import array_of
 
 
-def given(numbers: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Arguments given one by one, or as one tuple."""
+def given(numbers: tuple[Any, ...], *named: Any) -> tuple[Any, ...]:
+    """Arguments given one by one, as one tuple, or by a name, of which those left out are None."""
+    numbers = next(((value,) for value in named if value is not None), numbers)
     return tuple(numbers[0]) if len(numbers) == 1 and isinstance(numbers[0], (tuple, list)) else numbers
 
 
-def reshape(x: Any, *shape: Any) -> Node:
+def reshape(x: Any, *sizes: Any, shape: Any = None) -> Node:
     """x's elements in row-major order in another shape, of which one extent may be -1."""
-    return ad.reshape_op(node_of(x), given(shape))
+    return ad.reshape_op(node_of(x), given(sizes, shape))
 
 
 view = reshape
@@ -38,15 +39,16 @@ def ravel(x: Any) -> Node:
     return ad.flatten_op(node_of(x))
 
 
-def permute(x: Any, *dims: Any) -> Node:
+def permute(x: Any, *order: Any, dims: Any = None) -> Node:
     """The axes in another order."""
-    return ad.transpose_op(node_of(x), given(dims))
+    return ad.transpose_op(node_of(x), given(order, dims))
 
 
-def transpose(x: Any, *dims: Any) -> Node:
-    """Two axes change places, as in PyTorch; of more all in that order, as in NumPy, of none reversed."""
-    axes = given(dims)
-    return ad.swapaxes_op(node_of(x), *axes) if len(axes) == 2 else ad.transpose_op(node_of(x), axes or None)
+def transpose(x: Any, *dims: Any, dim0: Any = None, dim1: Any = None, axes: Any = None) -> Node:
+    """Two axes change places, as in PyTorch; of more all in that order, as in NumPy, of none reversed. `axes` is what
+    needle and NumPy call them."""
+    pair = given((*dims, *(axis for axis in (dim0, dim1) if axis is not None)), axes)
+    return ad.swapaxes_op(node_of(x), *pair) if len(pair) == 2 else ad.transpose_op(node_of(x), pair or None)
 
 
 def swapaxes(x: Any, a: int, b: int) -> Node:
@@ -76,7 +78,7 @@ moveaxis, swapdims = movedim, swapaxes
 def squeeze(x: Any, dim: Any = None, *, axis: Any = None) -> Node:
     """Without axes of extent 1: all of them for None, else those named that have it."""
     node, dim = node_of(x), axis if dim is None else dim
-    if dim is None or known_shape(node) is None:
+    if dim is None or not known_shape(node):
         return ad.squeeze_op(node, dim)
     ones = tuple(a for a in dims_of(node, dim) if shape_of(node)[a] == 1)  # PyTorch leaves the others
     return ad.squeeze_op(node, ones) if ones else node
@@ -87,9 +89,9 @@ def unsqueeze(x: Any, dim: Any = None, *, axis: Any = None) -> Node:
     return ad.expand_dims_op(node_of(x), axis if dim is None else dim)
 
 
-def broadcast_to(x: Any, *shape: Any) -> Node:
-    """x repeated to a shape, by NumPy's rules."""
-    return ad.broadcast_shape_op(node_of(x), given(shape))
+def broadcast_to(x: Any, *sizes: Any, size: Any = None, shape: Any = None) -> Node:
+    """x repeated to a shape, by NumPy's rules; `size` is PyTorch's word for it, `shape` NumPy's and needle's."""
+    return ad.broadcast_shape_op(node_of(x), given(sizes, size, shape))
 
 
 def cat(tensors: Any, dim: int = 0, *, axis: int | None = None) -> Node:
@@ -139,9 +141,9 @@ def unbind(x: Any, dim: int = 0) -> list[Node]:
     return [ad.slice_op(node, (*(slice(None),) * axis, i)) for i in range(shape_of(node)[axis])]
 
 
-def flip(x: Any, *dims: Any) -> Node:
-    """x turned round along the axes."""
-    return ad.flip_op(node_of(x), given(dims))
+def flip(x: Any, *along: Any, dims: Any = None, axes: Any = None) -> Node:
+    """x turned round along the axes; `axes` is needle's word for `dims`."""
+    return ad.flip_op(node_of(x), given(along, dims, axes))
 
 
 def roll(x: Any, shifts: Any, dims: Any = None) -> Node:

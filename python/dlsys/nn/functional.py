@@ -13,7 +13,9 @@ import numpy as np
 from .. import autodiff as ad
 from ..autodiff import Node
 from ..eager import dtype_of, known_shape, tensor
+from ..eager.running import is_data
 from ..errors import DlsysError, GraphError, ShapeError
+from ..ops.function import function_op
 from ..random import default_generator
 from . import functional_activation as activations
 from . import functional_loss as losses
@@ -29,6 +31,7 @@ celu = activations.celu
 elu = activations.elu
 gelu = activations.gelu
 glu = activations.glu
+gumbel_softmax = activations.gumbel_softmax
 hardshrink = activations.hardshrink
 hardsigmoid = activations.hardsigmoid
 hardswish = activations.hardswish
@@ -66,6 +69,8 @@ conv_transpose1d = windows.conv_transpose1d
 conv_transpose2d = windows.conv_transpose2d
 max_pool1d = windows.max_pool1d
 max_pool2d = windows.max_pool2d
+max_unpool1d = windows.max_unpool1d
+max_unpool2d = windows.max_unpool2d
 
 channel_shuffle = space.channel_shuffle
 fold = space.fold
@@ -174,16 +179,49 @@ def embedding(
     """The rows of `weight`, (entries, width), with the numbers `input`: (*input.shape, width); zeros for the number
     `padding_idx`, from the end where it is negative, so that its row gets no gradient.
 
-    `sparse` changes nothing. Raises GraphError; also for `max_norm` and `scale_grad_by_freq`, which are not supported.
+    max_norm: rows among them of a larger norm, the sum of |w|^norm_type to the power of 1 / norm_type, are scaled to
+    it, in `weight` itself, a leaf, when this is called; the numbers must be data then. scale_grad_by_freq: gradients of
+    rows are divided by how often they are among them. `sparse` changes nothing. Raises GraphError.
     """
-    if max_norm is not None or scale_grad_by_freq:
-        raise GraphError("embedding: max_norm and scale_grad_by_freq are not supported")
+    if max_norm is not None:
+        _renorm_rows(weight, input, max_norm, norm_type)
     rows = ad.embedding_op(weight, input)
+    if scale_grad_by_freq:
+        shares = _shares(input, rows)
+        rows = function_op(rows, [rows], lambda grad: [grad * shares])
     if padding_idx is None:
         return rows
     if padding_idx < 0:
         padding_idx += shape_of("embedding", weight)[0]
     return ad.where_op(ad.expand_dims_op(ad.equal_op(input, padding_idx), -1), 0.0, rows)
+
+
+def _renorm_rows(weight: Node, indices: Node, max_norm: float, p: float) -> None:
+    """See `embedding`."""
+    for key, value in (("max_norm", max_norm), ("norm_type", p)):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+            raise GraphError(f"embedding: {key} must be a number > 0, not {value!r}")
+    if not isinstance(weight, ad.Parameter) or not is_data(indices):
+        raise GraphError("embedding: max_norm changes the weight at the call: it must be a leaf, the indices data")
+    table = weight.value
+    used = np.unique(np.asarray(indices).astype(np.int64))
+    used = used[(used >= 0) & (used < len(table))]
+    norms = np.linalg.norm(table[used], p, axis=-1)
+    if (norms > max_norm).any():
+        long, length = used[norms > max_norm], norms[norms > max_norm]
+        table[long] *= (max_norm / (length + 1e-7)).astype(table.dtype)[:, None]
+        weight.value = table
+
+
+def _shares(indices: Node, rows: Node) -> Node:
+    """1 / how often each of the numbers is among them, along a last axis of its own."""
+    flat = ad.reshape_op(indices, (-1,))
+    if is_data(indices):
+        _, inverse, counts = np.unique(np.asarray(flat), return_inverse=True, return_counts=True)
+        found: Node = tensor(counts[inverse.reshape(-1)].astype(np.float32))
+    else:
+        found = ad.reducesum_op(ad.cast_op(ad.equal_op(ad.expand_dims_op(flat, 1), flat), "float32"), 1)
+    return ad.cast_like_op(ad.reciprocal_op(ad.expand_dims_op(ad.reshape_like_op(found, indices), -1)), rows)
 
 
 def one_hot(indices: Node, num_classes: int = -1, dtype: Any = "int64") -> Node:

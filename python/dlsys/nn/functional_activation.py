@@ -8,9 +8,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from .. import autodiff as ad
 from ..autodiff import Node
-from ..eager import dtype_of, known_shape
+from ..eager import dtype_of, known_shape, no_grad
 from ..errors import GraphError, ShapeError
 from ..random import default_generator
 from .checks import checked_share
@@ -209,3 +211,25 @@ def alpha_dropout(input: Node, p: float = 0.5, training: bool = False, inplace: 
     lowest = -1.7580993408473766
     scale = 1 / math.sqrt((1 - p) * (1 + p * lowest * lowest))
     return ad.where_op(_uniform("alpha_dropout", input) < p, lowest, input) * scale - scale * p * lowest
+
+
+def gumbel_softmax(logits: Node, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Node:
+    """softmax((x + g) / tau) along an axis, g drawn from Gumbel's distribution, anew in each run: Jang et al. (2017).
+
+    `hard`: 1 where it is largest, 0 elsewhere, with the gradients of the softmax. The shape and dtype must be known;
+    `eps` changes nothing. Raises GraphError for a tau that is not greater than 0, ShapeError for an axis out of range.
+    """
+    if isinstance(tau, bool) or not isinstance(tau, (int, float)) or not tau > 0:
+        raise GraphError(f"gumbel_softmax: tau must be a number > 0, not {tau!r}")
+    shape, dtype = shape_of("gumbel_softmax", logits), dtype_of(logits)
+    if not -len(shape) <= dim < len(shape):
+        raise ShapeError(f"gumbel_softmax: axis {dim} of {shape}")
+    drawn = default_generator.drawing(ad.random_uniform_op(default_generator.key(), shape, 0.0, 1.0, dtype))
+    tiny = float(np.finfo(dtype).tiny)
+    noise = -ad.log_op(-ad.log_op(ad.clip_op(drawn, tiny, None)))
+    soft = ad.softmax_op(ad.swapaxes_op((logits + noise) / float(tau), dim, -1))
+    if hard:
+        with no_grad():
+            shift = ad.one_hot_op(ad.argmax_op(soft, -1), shape[dim], dtype) - soft
+        soft = shift + soft
+    return ad.swapaxes_op(soft, dim, -1)

@@ -13,6 +13,7 @@ import numpy as np
 from .. import autodiff as ad
 from ..autodiff import Node
 from ..eager import dtype_of, known_dtype, known_shape, tensor
+from ..eager.running import array_of, is_leaf
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import INTEGERS
 
@@ -34,8 +35,13 @@ _CASTS = {"float32": "float", "float64": "double"}
 
 def binary_cross_entropy(input: Node, target: Node, weight: Any = None, *, reduction: str = "mean") -> Node:
     """The binary cross-entropy of probabilities x with probabilities y, times `weight`, a node that broadcasts;
-    logarithms are -100 at least. Raises DTypeError for a target that is not of x's dtype."""
+    logarithms are -100 at least. Raises DTypeError for a target that is not of x's dtype, GraphError for x outside
+    [0, 1] where it is data; of what is yet to be computed such numbers make the loss NaN."""
     _require_same_dtype("binary_cross_entropy", input, target)
+    if is_leaf(input):
+        values = array_of(input).numpy()
+        if not ((values >= 0) & (values <= 1)).all():
+            raise GraphError("binary_cross_entropy: all elements of input should be between 0 and 1")
     return ad.binary_cross_entropy_op(input, target, weight, reduction)
 
 

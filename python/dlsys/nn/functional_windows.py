@@ -14,6 +14,7 @@ from ..autodiff import Node
 from ..eager import known_shape
 from ..errors import GraphError
 from .checks import extents, pair
+from .functional_unpool import max_pool_with_indices, max_unpool
 
 Pair = tuple[int, int]
 
@@ -136,19 +137,26 @@ def conv_transpose2d(
     return batched(input, 2, of_batch)
 
 
-def _one_dilation(op: str, dilation: Any) -> None:
-    """Raises GraphError for windows with holes."""
-    if dilation not in (1, (1,), (1, 1), [1, 1]):
-        raise GraphError(f"{op}: windows with a dilation are not supported: it must be 1, not {dilation!r}")
+def _is_plain(dilation: Any, return_indices: bool) -> bool:
+    return not return_indices and dilation in (1, (1,), (1, 1), [1, 1])
 
 
 def max_pool2d(
-    input: Node, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
-) -> Node:
-    """The maxima of windows of images (N, C, H, W); with `ceil_mode` the last window may reach beyond. Raises
-    GraphError."""
-    _one_dilation("max_pool2d", dilation)
-    return batched(input, 2, lambda x: ad.max_pool2d_op(x, kernel_size, stride, padding, ceil_mode))
+    input: Node,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """The maxima of windows of images (N, C, H, W); with `ceil_mode` the last window may reach beyond, with
+    `return_indices` (maxima, places), int64, the numbers of the elements within (H, W). For places and for windows with
+    holes the shape must be known. Raises GraphError, ShapeError."""
+    if _is_plain(dilation, return_indices):
+        return batched(input, 2, lambda x: ad.max_pool2d_op(x, kernel_size, stride, padding, ceil_mode))
+    found = max_pool_with_indices("max_pool2d", input, 2, kernel_size, stride, padding, dilation, ceil_mode)
+    return found if return_indices else found[0]
 
 
 def avg_pool2d(
@@ -170,11 +178,35 @@ def _windows(op: str, kernel_size: Any, stride: Any, padding: Any) -> tuple[Pair
 
 
 def max_pool1d(
-    input: Node, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
-) -> Node:
-    """The maxima of windows of sequences (N, C, L), as `max_pool2d`. Raises GraphError."""
+    input: Node,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """The maxima of windows of sequences (N, C, L), as `max_pool2d`. Raises GraphError, ShapeError."""
+    if not _is_plain(dilation, return_indices):
+        found = max_pool_with_indices("max_pool1d", input, 1, kernel_size, stride, padding, dilation, ceil_mode)
+        return found if return_indices else found[0]
     kernel, step, before = _windows("max_pool1d", kernel_size, stride, padding)
-    return as_row(input, lambda x: max_pool2d(x, kernel, step, before, dilation, ceil_mode))
+    return as_row(input, lambda x: max_pool2d(x, kernel, step, before, 1, ceil_mode))
+
+
+def max_unpool1d(
+    input: Node, indices: Node, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
+) -> Node:
+    """`max_pool1d` undone: zeros (N, C, L), with the input at the places `indices`. L is (L' - 1) stride - 2 padding +
+    kernel_size, or that of `output_size`. Raises GraphError, ShapeError."""
+    return max_unpool("max_unpool1d", input, indices, 1, kernel_size, stride, padding, output_size)
+
+
+def max_unpool2d(
+    input: Node, indices: Node, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
+) -> Node:
+    """`max_pool2d` undone, see `max_unpool1d`. Raises GraphError, ShapeError."""
+    return max_unpool("max_unpool2d", input, indices, 2, kernel_size, stride, padding, output_size)
 
 
 def avg_pool1d(

@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import random
 from ..autodiff import Parameter
-from ..eager import Leaf, no_grad, tensor
+from ..eager import Leaf, dtype_of, no_grad, shape_of, tensor
 from ..errors import DTypeError, GraphError
 from ..graph import FLOATS
 from .checks import checked_extent, checked_share
@@ -180,55 +180,79 @@ def eye_(parameter: Parameter) -> Parameter:
 # needle's: tensors that are made -----------------------------------------------------------------------------
 
 
-def _tensor(name: str, shape: tuple[Any, ...], dtype: Any, requires_grad: bool) -> Parameter:
+def _tensor(name: str, shape: tuple[Any, ...], device: Any, dtype: Any, requires_grad: bool) -> Parameter:
     extents = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
     if any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0 for n in extents):
         raise GraphError(f"init: {name} takes extents, integers >= 0, not {tuple(extents)}")
-    return tensor(np.zeros(tuple(extents)), dtype, requires_grad, name)
+    return tensor(np.zeros(tuple(extents)), dtype, requires_grad, name, device)
 
 
-def constant(*shape: Any, c: float = 1.0, dtype: Any = "float32", requires_grad: bool = False) -> Parameter:
-    """A tensor of `c`."""
-    return constant_(_tensor("constant", shape, dtype, requires_grad), c)
+def constant(
+    *shape: Any, c: float = 1.0, device: Any = None, dtype: Any = "float32", requires_grad: bool = False
+) -> Parameter:
+    """A tensor of `c`. Here and below `device` is the CPU, or None; DeviceError else."""
+    return constant_(_tensor("constant", shape, device, dtype, requires_grad), c)
 
 
-def zeros(*shape: Any, dtype: Any = "float32", requires_grad: bool = False) -> Parameter:
+def zeros(*shape: Any, device: Any = None, dtype: Any = "float32", requires_grad: bool = False) -> Parameter:
     """A tensor of zeros."""
-    return _tensor("zeros", shape, dtype, requires_grad)
+    return _tensor("zeros", shape, device, dtype, requires_grad)
 
 
-def ones(*shape: Any, dtype: Any = "float32", requires_grad: bool = False) -> Parameter:
+def ones(*shape: Any, device: Any = None, dtype: Any = "float32", requires_grad: bool = False) -> Parameter:
     """A tensor of ones."""
-    return constant_(_tensor("ones", shape, dtype, requires_grad), 1.0)
+    return constant_(_tensor("ones", shape, device, dtype, requires_grad), 1.0)
+
+
+def zeros_like(array: Any, *, device: Any = None, requires_grad: bool = False) -> Parameter:
+    """A tensor of zeros of another's shape and dtype."""
+    return zeros(shape_of(array), device=device, dtype=dtype_of(array), requires_grad=requires_grad)
+
+
+def ones_like(array: Any, *, device: Any = None, requires_grad: bool = False) -> Parameter:
+    """A tensor of ones of another's shape and dtype."""
+    return ones(shape_of(array), device=device, dtype=dtype_of(array), requires_grad=requires_grad)
 
 
 def rand(
-    *shape: Any, low: float = 0.0, high: float = 1.0, dtype: Any = "float32", requires_grad: bool = False
+    *shape: Any,
+    low: float = 0.0,
+    high: float = 1.0,
+    device: Any = None,
+    dtype: Any = "float32",
+    requires_grad: bool = False,
 ) -> Parameter:
     """A tensor of uniform numbers of [low, high)."""
-    return uniform_(_tensor("rand", shape, dtype, requires_grad), low, high)
+    return uniform_(_tensor("rand", shape, device, dtype, requires_grad), low, high)
 
 
 def randn(
-    *shape: Any, mean: float = 0.0, std: float = 1.0, dtype: Any = "float32", requires_grad: bool = False
+    *shape: Any,
+    mean: float = 0.0,
+    std: float = 1.0,
+    device: Any = None,
+    dtype: Any = "float32",
+    requires_grad: bool = False,
 ) -> Parameter:
     """A tensor of normal numbers."""
-    return normal_(_tensor("randn", shape, dtype, requires_grad), mean, std)
+    return normal_(_tensor("randn", shape, device, dtype, requires_grad), mean, std)
 
 
-def randb(*shape: Any, p: float = 0.5, dtype: Any = "bool", requires_grad: bool = False) -> Parameter:
+def randb(
+    *shape: Any, p: float = 0.5, device: Any = None, dtype: Any = "bool", requires_grad: bool = False
+) -> Parameter:
     """A tensor that is true, or 1, with probability p."""
     drawn = rand(*shape, dtype="float64")
-    return tensor(drawn.value < checked_share("randb", "p", p), dtype, requires_grad, "randb")
+    return tensor(drawn.value < checked_share("randb", "p", p), dtype, requires_grad, "randb", device)
 
 
-def one_hot(n: int, i: Any, dtype: Any = "float32", requires_grad: bool = False) -> Parameter:
+def one_hot(n: int, i: Any, device: Any = None, dtype: Any = "float32", requires_grad: bool = False) -> Parameter:
     """Ones at the numbers `i`, data, along a new last axis of extent n, zeros elsewhere. Raises GraphError for numbers
     out of range."""
     numbers = np.asarray(i.value if isinstance(i, Parameter) else i)
     if numbers.size and not (numbers.min() >= 0 and numbers.max() < n):
         raise GraphError(f"init: one_hot numbers must be from 0 to {n - 1}")
-    return tensor(np.eye(n)[numbers.astype(np.int64)], dtype, requires_grad, "one_hot")
+    return tensor(np.eye(n)[numbers.astype(np.int64)], dtype, requires_grad, "one_hot", device)
 
 
 def _shape_of_fans(name: str, fan_in: Any, fan_out: Any, shape: Any) -> tuple[int, ...]:

@@ -37,15 +37,17 @@ class _BatchNorm(Module):
 
     def __init__(
         self,
-        num_features: int,
+        num_features: int | None = None,
         eps: float = 1e-5,
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
         *,
+        dim: int | None = None,
         dtype: str = "float32",
     ) -> None:
-        """Raises GraphError for a number of features that is none."""
+        """dim: needle's word for num_features. Raises GraphError for a number of features that is none."""
+        num_features = dim if num_features is None else num_features
         self.num_features = num_features = checked_extent(type(self).__name__, "num_features", num_features)
         self.eps = checked_eps(type(self).__name__, eps)
         self.momentum = None if momentum is None else checked_share(type(self).__name__, "momentum", momentum)

@@ -16,6 +16,8 @@ from .compare import clip_op, greater_op, where_op
 from .elementary import Unary, erf_op, exp_op, one_minus, tanh_op
 from .reduction import reducesum_op
 from .rules import axes_attribute, real_constant, require_same, resolve_axes
+from .shape import reshape_op
+from .types import is_scalar
 
 
 def softmax_func(x: np.ndarray, axis: int = -1) -> np.ndarray:
@@ -294,10 +296,14 @@ def _axis(op: str, axis: Any) -> int:
 def softmax_op(node: Node, axis: int = -1) -> Node:
     """exp(x) / sum(exp(x)) over an axis, without overflow. Raises GraphError for an axis that is no integer."""
     along = _axis("softmax", axis)
+    if is_scalar(node, along):
+        return reshape_op(Softmax.make([reshape_op(node, (1,))]), ())
     return Softmax.make([node]) if along == -1 else SoftmaxAlong.make([node], {"axis": along})
 
 
 def log_softmax_op(node: Node, axis: int = -1) -> Node:
     """The logarithm of softmax over an axis. Raises GraphError for an axis that is no integer."""
     along = _axis("log_softmax", axis)
+    if is_scalar(node, along):
+        return reshape_op(LogSoftmax.make([reshape_op(node, (1,))]), ())
     return LogSoftmax.make([node]) if along == -1 else LogSoftmaxAlong.make([node], {"axis": along})

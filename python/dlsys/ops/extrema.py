@@ -15,7 +15,8 @@ from .arithmetic import div_op, mul_op
 from .cast import cast_like_op
 from .compare import equal_op
 from .reduction import broadcast_axes_op, reducesum_op
-from .rules import axes_attribute, reduced_shape, resolve_axes
+from .rules import reduced_shape, resolve_axes
+from .types import over_axes
 
 
 class _Extremum(Op):
@@ -110,12 +111,12 @@ class ArgMin(_Place):
         return self._numpy(node, inputs[0], np.argmin)
 
 
-def _attributes(op: str, axes: Any, keepdims: bool) -> dict[str, Any]:
-    return {"axes": axes_attribute(op, axes), "keepdims": bool(keepdims)}
+def _attributes(op: str, x: Node, axes: Any, keepdims: bool) -> dict[str, Any]:
+    return {"axes": over_axes(op, x, axes), "keepdims": bool(keepdims)}
 
 
-def _along(op: str, axis: Any, keepdims: bool) -> dict[str, Any]:
-    found = _attributes(op, axis, keepdims)
+def _along(op: str, x: Node, axis: Any, keepdims: bool) -> dict[str, Any]:
+    found = _attributes(op, x, axis, keepdims)
     if found["axes"] is not None and len(found["axes"]) != 1:
         raise GraphError(f"{op}: axis must be None or an integer, not {axis!r}")
     return found
@@ -126,7 +127,7 @@ def max_op(x: Node, axes: Any = None, keepdims: bool = False) -> Node:
 
     Raises GraphError for axes that are no integers.
     """
-    return ReduceMax.make([x], _attributes("reducemax", axes, keepdims))
+    return ReduceMax.make([x], _attributes("reducemax", x, axes, keepdims))
 
 
 def min_op(x: Node, axes: Any = None, keepdims: bool = False) -> Node:
@@ -134,7 +135,7 @@ def min_op(x: Node, axes: Any = None, keepdims: bool = False) -> Node:
 
     Raises GraphError for axes that are no integers.
     """
-    return ReduceMin.make([x], _attributes("reducemin", axes, keepdims))
+    return ReduceMin.make([x], _attributes("reducemin", x, axes, keepdims))
 
 
 def argmax_op(x: Node, axis: int | None = None, keepdims: bool = False) -> Node:
@@ -142,7 +143,7 @@ def argmax_op(x: Node, axis: int | None = None, keepdims: bool = False) -> Node:
 
     NaN counts as the maximum. Raises GraphError for an axis that is no integer.
     """
-    return ArgMax.make([x], _along("argmax", axis, keepdims))
+    return ArgMax.make([x], _along("argmax", x, axis, keepdims))
 
 
 def argmin_op(x: Node, axis: int | None = None, keepdims: bool = False) -> Node:
@@ -150,4 +151,4 @@ def argmin_op(x: Node, axis: int | None = None, keepdims: bool = False) -> Node:
 
     NaN counts as the minimum. Raises GraphError for an axis that is no integer.
     """
-    return ArgMin.make([x], _along("argmin", axis, keepdims))
+    return ArgMin.make([x], _along("argmin", x, axis, keepdims))

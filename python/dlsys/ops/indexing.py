@@ -18,7 +18,7 @@ from ..errors import DTypeError, GraphError, IndexRangeError
 from ..graph import DTYPES, FLOATS, INTEGERS, Node, Op, Shape, error_at, register, shape_error
 from .rules import resolve_axes
 from .state import Parameter
-from .types import known_shape
+from .types import is_scalar, known_shape
 
 
 def _axis(node: Node, rank: int) -> int:
@@ -245,6 +245,8 @@ def take_op(x: Node, indices: Node, axis: int = 0) -> Node:
 def take_along_axis_op(x: Node, indices: Node, axis: int) -> Node:
     """x at `indices` along `axis`: the indices have x's extents but along that axis; see `take_op` for their range."""
     along = _integer("take_along_axis", "the axis", axis)
+    if is_scalar(x, along) and is_scalar(indices, along):
+        return x
     if isinstance(x, Node) and isinstance(indices, Node):
         _require_in_range("take_along_axis", x, indices, along)
     return TakeAlongAxis.make([x, indices], {"axis": along})

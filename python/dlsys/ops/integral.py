@@ -69,7 +69,7 @@ class IntegerPower(BroadcastBinary):
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         a, b = inputs
         power = np.power(a, np.maximum(b, b.dtype.type(0)))
-        if str(a.dtype) == "uint32":
+        if a.dtype.kind == "u":
             return np.asarray(power)
         inverse = np.where(a == 1, 1, np.where(a == -1, np.where(b & 1, -1, 1), 0))
         return np.where(b < 0, inverse.astype(a.dtype), power)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DTypeError, GraphError
-from ..graph import INTEGERS, Node, set_arithmetic
+from ..graph import INTEGERS, UNSIGNED, Node, set_arithmetic
 from .arithmetic import (
     add_byconst_op,
     add_op,
@@ -144,7 +144,7 @@ def _compared(function: Binary, of_booleans: Binary | None = None) -> Callable[[
 
     def wide(node: Any, number: Any) -> Any:
         dtype = known_dtype(node) if isinstance(node, Node) and is_number(number) else None
-        beyond = dtype in ("int32", "uint32") and not _holds(dtype, number) and _holds("int64", number)
+        beyond = dtype in INTEGERS and dtype != "int64" and not _holds(dtype, number) and _holds("int64", number)
         return cast_op(node, "int64") if beyond else node
 
     return lambda a, b: general(wide(a, b), wide(b, a))
@@ -173,7 +173,7 @@ def _with_numbers(
         node, number = (a, b) if isinstance(a, Node) else (b, a)
         node = beside_number(node, number)
         dtype = known_dtype(node)
-        if dtype == "bool" or dtype == "uint32" or (dtype in INTEGERS and abs(number) > 2**31 - 1):
+        if dtype == "bool" or dtype in UNSIGNED or (dtype in INTEGERS and abs(number) > 2**31 - 1):
             return general(node, number) if isinstance(a, Node) else general(number, node)
         return right(node, number) if isinstance(a, Node) else left(number, node)
 
@@ -233,7 +233,7 @@ def _whole_power(node: Node, exponent: int) -> Node:
 def _invert(node: Node) -> Node:
     dtype = known_dtype(node)
     if dtype in INTEGERS:
-        return bitwise_xor_op(node, constant_beside(2**32 - 1 if dtype == "uint32" else -1, node))
+        return bitwise_xor_op(node, constant_beside(int(np.iinfo(dtype).max) if dtype in UNSIGNED else -1, node))
     return logical_not_op(node)
 
 

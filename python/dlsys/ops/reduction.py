@@ -13,7 +13,8 @@ from ..graph import DTYPES, NUMBERS, Node, Op, Shape, register, shape_error
 from .arithmetic import const_div_op, mul_byconst_op, mul_op, sub_op
 from .compare import equal_op, where_op
 from .elementary import exp_op
-from .rules import axes_attribute, real_constant, reduced_shape, resolve_axes
+from .rules import real_constant, reduced_shape, resolve_axes
+from .types import over_axes
 
 
 @register
@@ -216,7 +217,7 @@ def reducesum_op(node: Node, axes: Any = None, keepdims: bool = False) -> Node:
 
     Raises GraphError for axes that are no integers.
     """
-    return ReduceSum.make([node], {"axes": axes_attribute("reducesum", axes), "keepdims": bool(keepdims)})
+    return ReduceSum.make([node], {"axes": over_axes("reducesum", node, axes), "keepdims": bool(keepdims)})
 
 
 sum_op = reducesum_op
@@ -230,14 +231,14 @@ def reducesumaxiszero_op(node: Node) -> Node:
 def broadcast_axes_op(a: Node, like: Node, axes: Any = None, keepdims: bool = False) -> Node:
     """a repeated to like's shape along `axes`, which it lacks, or has with extent 1 if `keepdims`."""
     return BroadcastAxes.make(
-        [a, like], {"axes": axes_attribute("broadcast_axes", axes), "keepdims": bool(keepdims)}
+        [a, like], {"axes": over_axes("broadcast_axes", like, axes), "keepdims": bool(keepdims)}
     )
 
 
 def div_by_extent_op(x: Node, like: Node, axes: Any = None) -> Node:
     """x divided by the product of like's extents along `axes` (None: all; "rows": all but the last)."""
     return DivByExtent.make(
-        [x, like], {"axes": axes if axes == "rows" else axes_attribute("div_by_extent", axes)}
+        [x, like], {"axes": axes if axes == "rows" else over_axes("div_by_extent", like, axes)}
     )
 
 
@@ -245,12 +246,12 @@ def div_by_terms_op(x: Node, like: Node, axes: Any = None, correction: float = 1
     """x divided by the product of like's extents along `axes` (None: all) less `correction`, 0 if that is negative."""
     return DivByTerms.make(
         [x, like],
-        {"axes": axes_attribute("div_by_terms", axes), "correction": real_constant("div_by_terms", correction)},
+        {"axes": over_axes("div_by_terms", like, axes), "correction": real_constant("div_by_terms", correction)},
     )
 
 
-def _attributes(op: str, axes: Any, keepdims: bool) -> dict[str, Any]:
-    return {"axes": axes_attribute(op, axes), "keepdims": bool(keepdims)}
+def _attributes(op: str, x: Node, axes: Any, keepdims: bool) -> dict[str, Any]:
+    return {"axes": over_axes(op, x, axes), "keepdims": bool(keepdims)}
 
 
 def mean_op(x: Node, axes: Any = None, keepdims: bool = False) -> Node:
@@ -263,14 +264,14 @@ def var_op(x: Node, axes: Any = None, keepdims: bool = False, correction: float 
 
     Raises GraphError for axes that are no integers, and a correction that is no real number.
     """
-    return Var.make([x], {**_attributes("var", axes, keepdims), "correction": real_constant("var", correction)})
+    return Var.make([x], {**_attributes("var", x, axes, keepdims), "correction": real_constant("var", correction)})
 
 
 def std_op(x: Node, axes: Any = None, keepdims: bool = False, correction: float = 1) -> Node:
     """The square root of `var_op`'s variance."""
-    return Std.make([x], {**_attributes("std", axes, keepdims), "correction": real_constant("std", correction)})
+    return Std.make([x], {**_attributes("std", x, axes, keepdims), "correction": real_constant("std", correction)})
 
 
 def logsumexp_op(x: Node, axes: Any = None, keepdims: bool = False) -> Node:
     """log(sum(exp(x))) over `axes`: None (all), an int or a tuple; without overflow, -inf of nothing."""
-    return LogSumExp.make([x], _attributes("logsumexp", axes, keepdims))
+    return LogSumExp.make([x], _attributes("logsumexp", x, axes, keepdims))

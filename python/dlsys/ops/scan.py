@@ -18,8 +18,9 @@ from .compare import equal_op, greater_op, logical_and_op, where_op
 from .elementary import exp_op, log_op
 from .inputs import oneslike_op, zeroslike_op
 from .reduction import broadcast_axes_op, reducesum_op
-from .rules import axes_attribute, reduced_shape, resolve_axes
+from .rules import reduced_shape, resolve_axes
 from .slicing import flip_op
+from .types import is_scalar, over_axes
 
 
 class _Scan(Op):
@@ -175,18 +176,18 @@ def _along(op: str, axis: Any) -> dict[str, Any]:
 
 def cumprod_op(x: Node, axis: int) -> Node:
     """The products of all elements up to each index along `axis`. Raises GraphError for an axis that is no integer."""
-    return CumProd.make([x], _along("cumprod", axis))
+    return x if is_scalar(x, axis) else CumProd.make([x], _along("cumprod", axis))
 
 
 def cumsum_op(x: Node, axis: int) -> Node:
     """The sums of all elements up to each index along `axis`. Raises GraphError for an axis that is no integer."""
-    return CumSum.make([x], _along("cumsum", axis))
+    return x if is_scalar(x, axis) else CumSum.make([x], _along("cumsum", axis))
 
 
 def logcumsumexp_op(x: Node, axis: int) -> Node:
     """The logarithms of the sums of exp of all elements up to each index along `axis`. Raises GraphError for an axis
     that is no integer."""
-    return LogCumSumExp.make([x], _along("logcumsumexp", axis))
+    return x if is_scalar(x, axis) else LogCumSumExp.make([x], _along("logcumsumexp", axis))
 
 
 def prod_op(x: Node, axes: Any = None, keepdims: bool = False) -> Node:
@@ -194,4 +195,4 @@ def prod_op(x: Node, axes: Any = None, keepdims: bool = False) -> Node:
 
     Raises GraphError for axes that are no integers.
     """
-    return ReduceProd.make([x], {"axes": axes_attribute("reduceprod", axes), "keepdims": bool(keepdims)})
+    return ReduceProd.make([x], {"axes": over_axes("reduceprod", x, axes), "keepdims": bool(keepdims)})

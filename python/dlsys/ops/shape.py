@@ -13,6 +13,7 @@ from ..compute import Tensor
 from ..errors import GraphError
 from ..graph import DTYPES, Node, Op, Shape, register, shape_error
 from .rules import axes_attribute, reduced_shape, require_broadcast, reshaped, resolve_axes, shape_attribute
+from .types import over_axes
 
 
 def _sum_to(x: np.ndarray, shape: Shape) -> np.ndarray:
@@ -298,7 +299,7 @@ def expand_dims_op(node: Node, axes: Any) -> Node:
 
 def squeeze_op(node: Node, axes: Any = None) -> Node:
     """The node without `axes`, an int or a tuple, of extent 1; for None without all such axes."""
-    return Squeeze.make([node], {"axes": axes_attribute("squeeze", axes)})
+    return Squeeze.make([node], {"axes": over_axes("squeeze", node, axes)})
 
 
 def flatten_op(node: Node, start_axis: int = 0, end_axis: int = -1) -> Node:

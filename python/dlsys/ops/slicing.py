@@ -15,6 +15,7 @@ from ..graph import DTYPES, Node, Op, Shape, register, set_arithmetic, shape_err
 from .indexing import take_op
 from .rules import axes_attribute, real_constant, resolve_axes
 from .state import Parameter
+from .types import over_axes
 
 Key = tuple[Any, ...]
 """A basic index as a hashable attribute: integers, None for a new axis, Ellipsis, (start, stop, step) for a slice and
@@ -310,7 +311,7 @@ def _getitem(x: Node, key: Any) -> Node:
 
 def flip_op(x: Node, axes: Any = None) -> Node:
     """x turned round along `axes`: None (all), an int or a tuple. Raises GraphError for axes that are no integers."""
-    return Flip.make([x], {"axes": axes_attribute("flip", axes)})
+    return Flip.make([x], {"axes": over_axes("flip", x, axes)})
 
 
 def pad_op(x: Node, padding: Any, value: float = 0.0) -> Node:

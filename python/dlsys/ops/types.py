@@ -14,6 +14,7 @@ import numpy as np
 from ..errors import DlsysError, DTypeError
 from ..graph import DTYPES, FLOATS, Node, Shape
 from .cast import cast_op
+from .rules import axes_attribute
 
 _UNKNOWN: Any = ...  # stays itself when nodes are copied
 
@@ -86,6 +87,17 @@ def known_dtype(node: Node) -> str | None:
     if found is None:
         found = _inferred(node, "_dtype", _dtype)
     return None if found is _UNKNOWN else found
+
+
+def is_scalar(node: Any, axes: Any) -> bool:
+    """Whether the axes, 0 or -1, are those of a node without any: as in PyTorch a number has one axis to go along."""
+    return axes in (0, -1, (0,), (-1,)) and isinstance(node, Node) and known_shape(node) == ()
+
+
+def over_axes(op: str, node: Any, axes: Any) -> tuple[int, ...] | None:
+    """`axes_attribute`; of a node without axes 0 and -1 are all that it has. Raises GraphError."""
+    found = axes_attribute(op, axes)
+    return None if is_scalar(node, found) else found
 
 
 def category(dtype: str) -> int:

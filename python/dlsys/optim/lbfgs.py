@@ -11,6 +11,7 @@ import numpy as np
 from .. import autodiff as ad
 from ..errors import GraphError
 from .groups import checked_number
+from .line_search import Point, strong_wolfe
 from .optimizer import Optimizer
 
 
@@ -18,8 +19,9 @@ class LBFGS(Optimizer):
     """Steps along -H g, where H, the inverse of the curvature, is what the changes of parameters and gradients in the
     last `history_size` iterations say (torch.optim.LBFGS; J. Nocedal, S. Wright: Numerical Optimization, 7.5).
 
-    `step(closure)` takes up to `max_iter` iterations, each of the length `lr`; the first is shorter where the gradient
-    is large. It ends early where the largest gradient is at most `tolerance_grad`, or the parameters or the loss change
+    `step(closure)` takes up to `max_iter` iterations, each of the length `lr`, with `line_search_fn="strong_wolfe"` of
+    one at which the loss and its slope are low enough, see `line_search`; the first is shorter where the gradient is
+    large. It ends early where the largest gradient is at most `tolerance_grad`, or the parameters or the loss change
     by less than `tolerance_change`. It computes in NumPy, and is no node: there is no `minimize` or `update`.
     """
 
@@ -35,15 +37,14 @@ class LBFGS(Optimizer):
         line_search_fn: str | None = None,
     ) -> None:
         """max_eval: how often a step calls the closure, None: 1.25 max_iter. Raises GraphError; also for several
-        groups, and for a `line_search_fn`, which is not supported."""
-        if line_search_fn is not None:
-            raise GraphError("LBFGS: line_search_fn is not supported: it must be None")
+        groups."""
         options = {
             "max_iter": max_iter,
             "max_eval": max_iter * 5 // 4 if max_eval is None else max_eval,
             "tolerance_grad": tolerance_grad,
             "tolerance_change": tolerance_change,
             "history_size": history_size,
+            "line_search_fn": line_search_fn,
         }
         self._memory: dict[str, Any] = {"n_iter": 0, "func_evals": 0}
         super().__init__(params, lr, options)
@@ -51,7 +52,12 @@ class LBFGS(Optimizer):
             raise GraphError("LBFGS: takes one group of parameters")
 
     def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
-        checked: dict[str, Any] = {key: checked_number("LBFGS", key, value) for key, value in options.items()}
+        search = options["line_search_fn"]
+        if search not in (None, "strong_wolfe"):
+            raise GraphError(f'LBFGS: line_search_fn must be None or "strong_wolfe", not {search!r}')
+        numbers = {key: value for key, value in options.items() if key != "line_search_fn"}
+        checked: dict[str, Any] = {key: checked_number("LBFGS", key, value) for key, value in numbers.items()}
+        checked["line_search_fn"] = search
         return checked | {key: int(checked[key]) for key in ("max_iter", "max_eval", "history_size")}
 
     def minimize(self, loss: ad.Node) -> ad.Node:
@@ -84,12 +90,19 @@ class LBFGS(Optimizer):
             kept["d"] = direction
             if float(gradient @ direction) > -options["tolerance_change"]:
                 break
-            self._move(direction * kept["t"])
+            if options["line_search_fn"] is not None:
+                most = options["max_eval"] - evaluations
+                loss, gradient, count = self._search(closure, direction, loss, gradient, most)
+            else:
+                self._move(direction * kept["t"])
+                count = 0
+                if iteration < options["max_iter"]:
+                    loss, count = float(closure()), 1
+                    gradient = self._gradient()
+            evaluations += count
+            kept["func_evals"] += count
             if iteration == options["max_iter"]:
                 break
-            loss, evaluations = float(closure()), evaluations + 1
-            kept["func_evals"] += 1
-            gradient = self._gradient()
             if (
                 evaluations >= options["max_eval"]
                 or np.abs(gradient).max(initial=0) <= options["tolerance_grad"]
@@ -99,6 +112,26 @@ class LBFGS(Optimizer):
             ):
                 break
         return first
+
+    def _search(
+        self, closure: Callable[[], Any], direction: np.ndarray, loss: float, gradient: np.ndarray, most: int
+    ) -> tuple[float, np.ndarray, int]:
+        """Step along the direction as far as `strong_wolfe` says; the loss and the gradient there, and how often the
+        closure was called."""
+        start = [parameter.value for parameter in self.parameters]
+
+        def at(t: float) -> Point:
+            self._move(direction * t, start)
+            value = float(closure())
+            found = self._gradient()
+            return Point(t, value, found, float(found @ direction))
+
+        first = Point(0.0, loss, gradient, float(gradient @ direction))
+        length = float(np.abs(direction).max(initial=0))
+        found, count = strong_wolfe(at, first, self._memory["t"], length, most=most)
+        self._memory["t"] = found.t
+        self._move(direction * found.t, start)
+        return found.loss, found.gradient, count
 
     def _direction(self, gradient: np.ndarray) -> np.ndarray:
         """-H g, where the changes since the last iteration are part of H."""
@@ -134,11 +167,13 @@ class LBFGS(Optimizer):
         ]
         return np.concatenate([part.ravel() for part in parts])
 
-    def _move(self, step: np.ndarray) -> None:
+    def _move(self, step: np.ndarray, start: list[np.ndarray] | None = None) -> None:
+        """Go a step from where the parameters are, or from other values of theirs."""
         begin = 0
-        for parameter in self.parameters:
+        for i, parameter in enumerate(self.parameters):
             size = math.prod(parameter.shape)
-            parameter.value = parameter.value + step[begin : begin + size].reshape(parameter.shape)
+            before = parameter.value if start is None else start[i]
+            parameter.value = before + step[begin : begin + size].reshape(parameter.shape)
             begin += size
 
     def state_dict(self) -> dict[str, Any]:

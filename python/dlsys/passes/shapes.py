@@ -41,6 +41,10 @@ def _broadcast_to(node: Node, graph: TypedGraph) -> Node:
     return value if graph.shapes[value] == shape else broadcast_shape_op(value, shape)
 
 
+def _function(node: Node, graph: TypedGraph) -> Node:
+    return node.inputs[0]
+
+
 def _reshape_like(node: Node, graph: TypedGraph) -> Node:
     return reshape_op(node.inputs[0], graph.shapes[node])
 
@@ -115,6 +119,7 @@ _RULES: dict[str, Callable[[Node, TypedGraph], Node | None]] = {
     "oneslike": _ones,
     "zeroslike": _zeros,
     "broadcastto": _broadcast_to,
+    "function": _function,
     "reshape_like": _reshape_like,
     "broadcast_axes": _broadcast_axes,
     "sum_to_like": _sum_to_like,

@@ -1,5 +1,5 @@
-"""Under the names of torch.nn.utils: gradient clipping, Parameters as one vector, weights of a norm of their own;
-sequences of several lengths in `rnn`."""
+"""Under the names of torch.nn.utils: gradient clipping, Parameters as one vector, weights of a norm of their own, or
+divided by their largest singular value; sequences of several lengths in `rnn`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from ...eager import tensor
 from ...errors import GraphError, ShapeError
 from ...optim.clip import clip_grad_norm_, clip_grad_value_
 from . import rnn
+from .spectral import remove_spectral_norm, spectral_norm
 from .weights import remove_weight_norm, weight_norm
 
 __all__ = [
     "clip_grad_norm_",
     "clip_grad_value_",
     "parameters_to_vector",
+    "remove_spectral_norm",
     "remove_weight_norm",
     "rnn",
+    "spectral_norm",
     "vector_to_parameters",
     "weight_norm",
 ]

@@ -1,0 +1,48 @@
+"""What nodes are made for now, in each thread: the part of a network, and whether gradients go through them."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+
+class _Scopes(threading.local):
+    """What the nodes of a thread are made for at the moment, innermost last."""
+
+    def __init__(self) -> None:
+        self.labels: list[str] = []
+        self.no_grad = False
+
+
+scopes = _Scopes()
+
+
+@contextlib.contextmanager
+def scope(label: str) -> Iterator[None]:
+    """Nodes made inside say `label` behind their source line: the part of a network that they belong to."""
+    scopes.labels.append(label)
+    try:
+        yield
+    finally:
+        scopes.labels.pop()
+
+
+@contextlib.contextmanager
+def grad_mode(enabled: bool) -> Iterator[None]:
+    """Whether gradients go through the nodes made inside."""
+    before, scopes.no_grad = scopes.no_grad, not enabled
+    try:
+        yield
+    finally:
+        scopes.no_grad = before
+
+
+def is_grad_enabled() -> bool:
+    """Whether gradients go through the nodes that are made now."""
+    return not scopes.no_grad
+
+
+def set_grad_enabled(enabled: bool) -> None:
+    """From now on, in this thread, gradients go through the nodes that are made, or not."""
+    scopes.no_grad = not enabled

@@ -1,0 +1,336 @@
+"""Programs of needle's course, hw1 to hw4, as they call dlsys: `import dlsys as ndl`."""
+
+from __future__ import annotations
+
+import gzip
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dlsys as ndl
+import numpy as np
+import torch
+from dlsys import nn, ops
+from dlsys.data.needle import RandomCrop
+from dlsys.errors import DataError, GraphError, ShapeError
+from helpers import error_of
+
+
+def gradient_check(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """hw1's: `cached_data` is written in place, and gradients come from `op.gradient_as_tuple` or `backward`."""
+    eps = 1e-4
+    numerical = [np.zeros(a.shape) for a in args]
+    for i, a in enumerate(args):
+        for j in range(a.realize_cached_data().size):
+            a.realize_cached_data().flat[j] += eps
+            above = float(function(*args, **kwargs).numpy().sum())
+            a.realize_cached_data().flat[j] -= 2 * eps
+            below = float(function(*args, **kwargs).numpy().sum())
+            a.realize_cached_data().flat[j] += eps
+            numerical[i].flat[j] = (above - below) / (2 * eps)
+    out = function(*args, **kwargs)
+    if len(out.op.gradient_as_tuple(ndl.init.ones(*out.shape, dtype=out.dtype), out)) == len(args):
+        found = out.op.gradient_as_tuple(ndl.init.ones(*out.shape, dtype=out.dtype), out)
+    out.sum().backward()
+    for i, a in enumerate(args):
+        np.testing.assert_allclose(a.grad.cached_data, numerical[i], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(found[i].numpy(), numerical[i], rtol=1e-5, atol=1e-6)
+
+
+def drawn(*shape: int, seed: int = 0, low: float = 0.5) -> Any:
+    return ndl.Tensor(np.random.default_rng(seed).uniform(low, 2, shape), dtype="float64", requires_grad=True)
+
+
+def test_operators_have_needles_arguments() -> None:
+    x, y = np.arange(1.0, 13).reshape(3, 4), np.arange(12.0, 0, -1).reshape(3, 4)
+    a, b = ndl.Tensor(x), ndl.Tensor(y)
+    big = np.array([[1e10, 1e9, -10.0]])
+    expected = {
+        "add": ((a, b), x + y),
+        "add_scalar": ((a, 2), x + 2),
+        "multiply": ((a, b), x * y),
+        "mul_scalar": ((a, np.array([3.0])), x * 3),
+        "divide": ((a, b), x / y),
+        "divide_scalar": ((a, 12), x / 12),
+        "power": ((a, ndl.Tensor(np.full((4,), 2.0))), x**2),
+        "power_scalar": ((a, -1.5), x**-1.5),
+        "negate": ((a,), -x),
+        "matmul": ((a, ops.transpose(b)), x @ y.T),
+        "summation": ((a,), x.sum()),
+        "logsumexp": ((ndl.Tensor(big), (1,)), [1e10]),
+        "logsoftmax": ((a,), x - np.log(np.exp(x).sum(1, keepdims=True))),
+        "log": ((a,), np.log(x)),
+        "exp": ((a,), np.exp(x)),
+        "relu": ((-a,), 0 * x),
+        "tanh": ((a,), np.tanh(x)),
+    }
+    for name, (args, value) in expected.items():
+        for home in (ops, ndl):  # where PyTorch has another meaning for the name, its own is `dl.<name>`
+            if home is ops or name not in ("logsumexp",):
+                found = getattr(home, name)(*args)
+                np.testing.assert_allclose(found.numpy(), value, rtol=1e-5, atol=1e-6, err_msg=name)
+    z = np.random.default_rng(0).standard_normal((2, 3, 4)).astype("float32")
+    c = ndl.Tensor(z)
+    moved: list[tuple[Any, np.ndarray]] = [
+        (ops.transpose(c), z.swapaxes(1, 2)),
+        (ops.transpose(c, axes=(0, 2)), z.swapaxes(0, 2)),
+        (ops.reshape(c, shape=(4, 6)), z.reshape(4, 6)),
+        (ops.broadcast_to(c, shape=(5, 2, 3, 4)), np.broadcast_to(z, (5, 2, 3, 4))),
+        (ndl.summation(c, axes=(0, 2)), z.sum((0, 2))),
+        (ndl.summation(c, axes=1), z.sum(1)),
+        (ops.stack([c, c], axis=1), np.stack([z, z], 1)),
+        (ops.flip(c, axes=(0, 1)), np.flip(z, (0, 1))),
+        (ndl.undilate(ndl.dilate(c, axes=(1,), dilation=2), axes=(1,), dilation=2), z),
+        (ndl.tuple_get_item(ops.split(c, axis=1), 2), z[:, 2]),
+        (ndl.make_tuple(a, c)[1], z),
+    ]
+    moved += [  # PyTorch's functions and methods take needle's words
+        (ndl.transpose(c, axes=(1, 2)), z.swapaxes(1, 2)),
+        (c.transpose(axes=(0, 2)), z.swapaxes(0, 2)),
+        (c.transpose((0, 1)), z.swapaxes(0, 1)),
+        (ndl.reshape(c, shape=(4, 6)), z.reshape(4, 6)),
+        (c.reshape((4, 6)), z.reshape(4, 6)),
+        (ndl.broadcast_to(c, shape=(5, 2, 3, 4)), np.broadcast_to(z, (5, 2, 3, 4))),
+        (ndl.logsumexp(c, axes=(0, 2)), np.log(np.exp(z).sum((0, 2)))),
+        (ndl.stack([c, c], axis=2), np.stack([z, z], 2)),
+        (ndl.flip(c, axes=(0, 1)), np.flip(z, (0, 1))),
+        (c.sum(axes=(1,)), z.sum(1)),
+        (c.sum((1, 2)), z.sum((1, 2))),
+    ]
+    for number, (node, value) in enumerate(moved):
+        np.testing.assert_allclose(node.numpy(), value, rtol=1e-5, atol=1e-6, err_msg=str(number))
+    wide = ndl.dilate(ndl.Tensor([[1.0, 2.0]]), axes=(0, 1), dilation=1)
+    assert wide.tolist() == [[1, 0, 2, 0], [0, 0, 0, 0]]
+    assert len(ops.split(c, -1)) == 4 and ops.split(ndl.Tensor(np.zeros((2, 0))), 1) == ()
+
+
+def test_operators_say_what_they_do_not_take() -> None:
+    a = ndl.Tensor(np.ones((2, 3)))
+    assert "scalar must be a number, not str" in error_of(GraphError, ndl.add_scalar, a, "2")
+    assert "scalar must be a number" in error_of(GraphError, ndl.power_scalar, a, a)
+    assert "axes must be two" in error_of(GraphError, ops.transpose, a, (0, 1, 2))
+    assert "axis 2" in error_of(GraphError, ops.split, a, 2)
+    assert "item 2 of a tuple of 2" in error_of(GraphError, ndl.tuple_get_item, (a, a), 2)
+    wrong = ndl.conv(ndl.init.ones(1, 4, 4, 2), ndl.init.ones(3, 3, 3, 1))
+    assert "conv2d" in error_of(ShapeError, wrong.numpy)
+
+
+def test_gradients_are_those_of_differences() -> None:
+    gradient_check(ndl.power_scalar, drawn(3, 2), scalar=3)
+    gradient_check(ndl.divide, drawn(3, 2), drawn(3, 2, seed=1))
+    gradient_check(ndl.divide_scalar, drawn(3, 2), scalar=np.array([1.7]))
+    gradient_check(ndl.power, drawn(3, 2), drawn(3, 2, seed=1))
+    gradient_check(ndl.matmul, drawn(2, 3, 2), drawn(2, 3, seed=1))
+    gradient_check(ops.reshape, drawn(3, 2), shape=(2, 3))
+    gradient_check(ops.transpose, drawn(2, 3, 2), axes=(1, 2))
+    gradient_check(ops.broadcast_to, drawn(3, 1), shape=(2, 3, 3))
+    gradient_check(ndl.summation, drawn(3, 2, 1), axes=(0, 1))
+    gradient_check(ops.logsumexp, drawn(2, 3, 2), axes=(0, 2))
+    gradient_check(ndl.logsoftmax, drawn(2, 3))
+    gradient_check(ops.flip, drawn(2, 3), axes=(1,))
+    gradient_check(ndl.dilate, drawn(2, 2), dilation=2, axes=(0, 1))
+
+
+def test_conv_is_pytorchs_with_channels_last() -> None:
+    draw = np.random.default_rng(0)
+    for stride, padding in ((1, 0), (2, 1)):
+        z, w = draw.standard_normal((2, 7, 6, 3)), draw.standard_normal((3, 3, 3, 4))
+        mine = [ndl.Tensor(v, dtype="float64", requires_grad=True) for v in (z, w)]
+        theirs = [torch.tensor(v, requires_grad=True) for v in (z, w)]
+        y = ndl.conv(*mine, stride=stride, padding=padding)
+        out = torch.nn.functional.conv2d(
+            theirs[0].permute(0, 3, 1, 2), theirs[1].permute(3, 2, 0, 1), stride=stride, padding=padding
+        ).permute(0, 2, 3, 1)
+        (y * y).sum().backward()
+        (out * out).sum().backward()
+        np.testing.assert_allclose(y.numpy(), out.detach().numpy(), rtol=1e-10)
+        for a, b in zip(mine, theirs, strict=True):
+            np.testing.assert_allclose(a.grad.cached_data, b.grad.numpy(), rtol=1e-10)
+
+
+def test_autograd_has_needles_names() -> None:
+    a1, b1 = (ndl.Tensor([[v]], requires_grad=True) for v in (0.88282157, 0.90170084))
+    c1 = 3 * a1 * a1 + 4 * b1 * a1 - a1
+    order = ndl.autograd.find_topo_sort([c1])
+    place = {node: i for i, node in enumerate(order)}
+    assert order[-1] is c1 and all(place[v] < place[node] for node in order for v in node.inputs)
+    assert all(isinstance(node, ndl.autograd.Value) and isinstance(node.op, ndl.autograd.Op) for node in order)
+    x2, x3 = ndl.Tensor([6], requires_grad=True), ndl.Tensor([0], requires_grad=True)
+    y = x2 * x2 + x2 * x3
+    ndl.autograd.compute_gradient_of_variables(y, ndl.init.ones(1))
+    first, other = x2.grad, x3.grad
+    assert first.numpy() == 12 and other.numpy() == 6
+    ndl.autograd.compute_gradient_of_variables(first)
+    assert x2.grad.numpy() == 2 and x3.grad.numpy() == 1
+    const = ndl.Tensor.make_const(np.arange(3), requires_grad=False)
+    assert const.dtype == "int64" and const.cached_data.numpy().tolist() == [0, 1, 2]
+    const.cached_data = np.array([4, 5, 6])
+    assert const.tolist() == [4, 5, 6]
+    assert "only leaves" in error_of(GraphError, setattr, y, "cached_data", np.zeros(1))
+
+
+def test_devices() -> None:
+    assert ndl.cpu().enabled() and ndl.cpu_numpy().enabled()
+    assert ndl.cuda().enabled() == ndl.cuda.is_available()
+    devices = ndl.all_devices()
+    assert ndl.default_device() == ndl.cpu() == devices[0] and all(device.enabled() for device in devices)
+    assert ndl.Tensor([1.0], device=ndl.default_device()).device == ndl.cpu()
+
+
+def test_initial_values() -> None:
+    given = {"device": ndl.cpu(), "dtype": "float32", "requires_grad": True}
+    bounds = {
+        "xavier_uniform": (1.5 * np.sqrt(6 / 300), {"gain": 1.5}),
+        "kaiming_uniform": (np.sqrt(6 / 100), {"nonlinearity": "relu"}),
+    }
+    for name, (bound, more) in bounds.items():
+        w = getattr(ndl.init, name)(100, 200, **more, **given)
+        assert w.shape == (100, 200) and w.requires_grad and 0.97 * bound < abs(w.numpy()).max() <= bound
+    for name, std in (("xavier_normal", np.sqrt(2 / 300)), ("kaiming_normal", np.sqrt(2 / 100))):
+        w = getattr(ndl.init, name)(100, 200, **given)
+        assert abs(w.numpy().std() / std - 1) < 0.03
+    assert ndl.init.kaiming_uniform(16 * 9, 8 * 9, shape=(3, 3, 16, 8)).shape == (3, 3, 16, 8)
+    w = ndl.init.rand(50, 50, low=-1, high=3, device=ndl.cpu())
+    assert -1 <= w.numpy().min() < -0.9 and 2.9 < w.numpy().max() < 3 and not w.requires_grad
+    w = ndl.init.randn(100, 100, mean=2, std=3)
+    assert abs(w.numpy().mean() - 2) < 0.1 and abs(w.numpy().std() - 3) < 0.1
+    assert ndl.init.constant(2, 3, c=4.0).tolist() == [[4.0] * 3] * 2
+    assert ndl.init.one_hot(3, ndl.Tensor([2, 0]), device=ndl.cpu()).tolist() == [[0, 0, 1], [1, 0, 0]]
+    assert 0.2 < ndl.init.randb(40, 40, p=0.3).numpy().mean() < 0.4
+    like = ndl.init.zeros(2, dtype="float64")
+    assert ndl.init.ones_like(like).dtype == "float64" and ndl.init.zeros_like(like).tolist() == [0, 0]
+
+
+class ResidualBlock(nn.Module):
+    """hw2's."""
+
+    def __init__(self, dim: int, hidden_dim: int, norm: Any = nn.BatchNorm1d, drop_prob: float = 0.1) -> None:
+        super().__init__()
+        inner = nn.Sequential(
+            nn.Linear(dim, hidden_dim),
+            norm(dim=hidden_dim),
+            nn.ReLU(),
+            nn.Dropout(drop_prob),
+            nn.Linear(hidden_dim, dim),
+            norm(dim=dim),
+        )
+        self.block = nn.Sequential(nn.Residual(inner), nn.ReLU())
+
+    def forward(self, x: Any) -> Any:
+        return self.block(x)
+
+
+def test_mlp_resnet_trains() -> None:
+    ndl.manual_seed(0)
+    draw = np.random.default_rng(0)
+    centres = 2 * draw.standard_normal((4, 12))
+    y = draw.integers(0, 4, 128)
+    x = (centres[y] + draw.standard_normal((128, 12))).astype("float32")
+    loader = ndl.data.DataLoader(dataset=ndl.data.NDArrayDataset(x, y), batch_size=32, shuffle=True)
+    for norm, make in (
+        (nn.BatchNorm1d, lambda p: ndl.optim.Adam(p, lr=0.01, beta1=0.9, beta2=0.99, weight_decay=1e-4)),
+        (nn.LayerNorm1d, lambda p: ndl.optim.SGD(p, lr=0.05, momentum=0.9, weight_decay=1e-4)),
+    ):
+        block = ResidualBlock(16, 8, norm)
+        model = nn.Sequential(nn.Flatten(), nn.Linear(12, 16), nn.ReLU(), block, nn.Linear(16, 4))
+        opt, loss_fn = make(model.parameters()), nn.SoftmaxLoss()
+        losses = []
+        for _ in range(5):
+            for batch in loader:
+                opt.reset_grad()
+                loss = loss_fn(model(batch[0]), batch[1])
+                loss.backward()
+                opt.step()
+                losses.append(float(loss.numpy()))
+        model.eval()
+        right = model(ndl.Tensor(x)).numpy().argmax(1) == y
+        assert losses[-1] < losses[0] / 2 and right.mean() > 0.9, (norm, losses, right.mean())
+
+
+class LanguageModel(nn.Module):
+    """hw4's, with whole numbers as tokens."""
+
+    def __init__(self, embedding_size: int, output_size: int, hidden_size: int, device: Any = None) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(output_size, embedding_size, device=device, dtype="float32")
+        self.model = nn.LSTM(embedding_size, hidden_size, num_layers=1, device=device, dtype="float32")
+        self.linear = nn.Linear(hidden_size, output_size, device=device, dtype="float32")
+
+    def forward(self, x: Any, h: Any = None) -> Any:
+        seq_len, batch = x.shape
+        out, h = self.model(self.embedding(x), h)
+        return self.linear(out.reshape((seq_len * batch, out.shape[2]))), h
+
+
+def test_language_model_trains() -> None:
+    ndl.manual_seed(0)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("train.txt", "test.txt"):
+            (Path(folder) / name).write_text("the cat sat on the mat\nthe dog sat on the log\n" * 20)
+        corpus = ndl.data.Corpus(folder, max_lines=40)
+    assert len(corpus.dictionary) == 8
+    data = ndl.data.batchify(corpus.train, batch_size=4, device=ndl.cpu(), dtype="float32")
+    assert data.dtype == np.float32 and data.shape == (70, 4)
+    assert ndl.data.get_batch(data, 0, 5, device=ndl.cpu(), dtype="int64")[1].dtype == np.int64
+    data = ndl.data.batchify(corpus.train, 4)
+    model = LanguageModel(8, len(corpus.dictionary), 16, device=ndl.cpu())
+    opt, loss_fn = ndl.optim.SGD(model.parameters(), lr=4.0), nn.SoftmaxLoss()
+    losses = []
+    for _ in range(4):
+        h = tuple(ndl.init.zeros(1, 4, 16) for _ in range(2))
+        for i in range(0, data.shape[0] - 5, 5):
+            x, y = ndl.data.get_batch(data, i, 5, device=ndl.cpu())
+            opt.reset_grad()
+            out, h = model(ndl.tensor(x), h)
+            h = tuple(part.detach() for part in h)
+            loss = loss_fn(out, ndl.tensor(y))
+            loss.backward()
+            norm = opt.clip_grad_norm(max_norm=0.25)
+            after = np.sqrt(sum((p.grad.numpy() ** 2).sum() for p in model.parameters()))
+            np.testing.assert_allclose(after, min(norm, 0.25), rtol=1e-3)
+            opt.step()
+            losses.append(float(loss.numpy()))
+    assert losses[-1] < 0.6 * losses[0], losses
+    assert all(p.grad is not None for p in model.parameters())
+
+
+def test_conv_module_keeps_extents() -> None:
+    f = nn.Conv(3, 4, 3, stride=2, bias=True, device=ndl.cpu())
+    x = ndl.init.rand(2, 3, 9, 9, requires_grad=True)
+    g = torch.nn.Conv2d(3, 4, 3, stride=2, padding=1)
+    g.weight.data, g.bias.data = torch.tensor(f.weight.numpy()), torch.tensor(f.bias.numpy())
+    np.testing.assert_allclose(f(x).cached_data, g(torch.tensor(x.numpy())).detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def _idx(values: np.ndarray) -> bytes:
+    return bytes((0, 0, 8, values.ndim)) + b"".join(n.to_bytes(4, "big") for n in values.shape) + values.tobytes()
+
+
+def test_data_sets() -> None:
+    draw = np.random.default_rng(0)
+    pixels, labels = draw.integers(0, 256, (6, 5, 4), np.uint8), draw.integers(0, 10, 6).astype(np.uint8)
+    with tempfile.TemporaryDirectory() as folder:
+        images, numbers = Path(folder) / "images.gz", Path(folder) / "labels"
+        images.write_bytes(gzip.compress(_idx(pixels)))
+        numbers.write_bytes(_idx(labels))
+        plain = ndl.data.MNISTDataset(images, numbers)
+        np.random.seed(0)
+        tforms = [ndl.data.RandomFlipHorizontal(p=1.0), RandomCrop(padding=1)]
+        changed = ndl.data.MNISTDataset(images, numbers, transforms=tforms)[2][0]
+        assert "images of shape (6,)" in error_of(DataError, ndl.data.MNISTDataset, numbers, numbers)
+        records = Path(folder) / "test_batch.bin"
+        records.write_bytes(draw.integers(0, 10, 3 * 3073, np.uint8).tobytes())
+        cifar = ndl.data.CIFAR10Dataset(folder, train=False, p=0.5, transforms=[ndl.data.RandomFlipHorizontal(1)])
+        unchanged = ndl.data.CIFAR10(folder, train=False)
+    assert len(plain) == 6 and plain[1][0].shape == (5, 4, 1) and plain[1:3][1].tolist() == labels[1:3].tolist()
+    np.testing.assert_allclose(plain[:][0][..., 0], pixels / np.float32(255), rtol=1e-6)
+    np.random.seed(0)
+    np.random.rand()
+    down, right = np.random.randint(-1, 2, size=2)
+    flipped = np.pad(plain[2][0][:, ::-1], ((1, 1), (1, 1), (0, 0)))
+    np.testing.assert_array_equal(changed, flipped[1 + down : 6 + down, 1 + right : 5 + right])
+    np.testing.assert_array_equal(cifar[1][0], unchanged[1][0][:, :, ::-1])
+    batch = next(iter(ndl.data.DataLoader(cifar, 2)))
+    np.testing.assert_array_equal(batch[0].numpy(), unchanged.images[:2, :, :, ::-1])
+    assert "(H, W, C)" in error_of(ShapeError, ndl.data.RandomFlipHorizontal(), np.zeros((2, 3)))
