@@ -231,11 +231,11 @@ class Plan:
         if self._run is None:
             self._run = self._bind()
         arguments = []
-        moved = False
+        moved, ctx = False, self.ctx
         for node in self.given:
             array: Any = feeds.get(node)
-            if array is None:
-                array = node.on(self.ctx)  # type: ignore[attr-defined]  # what is given and not fed is a Parameter
+            if array is None:  # what is given and not fed is a Parameter
+                array = node._array if node._ctx is ctx else node.on(ctx)  # type: ignore[attr-defined]
                 if self._parameters.get(node) is not array:
                     self._parameters[node] = self._fitting(node, array)
                     moved = True

@@ -20,6 +20,7 @@ from ..system import available_cores
 from .build import KernelSpec, by_rule, kernel_in, lower, shared, symbol_of
 from .kernel import Kernel, Lowered
 
+MANY = 32  # kernels of a library
 LINK_SECONDS = 60  # a linker that takes longer hangs
 UNCHECKED = {"tirx.disable_assert": True}  # TVM's setting for functions that take their arguments for right
 
@@ -65,8 +66,9 @@ def write_library(
             return names
 
         cores = available_cores()
-        # A module costs some 20 ms beside its kernels; with two a core, one that takes long leaves no other idle.
-        shares = [*shared(specs, 2 * cores if cores > 1 else 1, lambda spec: spec), *([[]] if more else [])]
+        # A module costs some 20 ms beside its kernels; of many kernels two a core, so that a long one leaves none idle.
+        parts = cores * (2 if len(specs) > MANY and cores > 1 else 1)
+        shares = [*shared(specs, parts, lambda spec: spec), *([[]] if more else [])]
         with ThreadPoolExecutor(cores) as pool:
             objects = [name for names in pool.map(write, range(len(shares)), shares) for name in names]
         try:
