@@ -122,11 +122,16 @@ def test_a_call_that_fails_is_an_error() -> None:
     arena = dl.zeros((64,), "float32", dl.cpu()).tensor
     for dtype, fails in (("float32", False), ("float64", True)):
         places = (Place(0, 0, (4,), "float32"), Place(None, 64, (4,), dtype))
-        runner = Runner([Call(kernel.symbol, places)], [kernel.function], 1, arena, kernel.target)
+        after = (places[0], Place(None, 128, (4,), "float32"))  # as an update of parameters would be
+        calls = [Call(kernel.symbol, places), Call(kernel.symbol, after)]
+        runner = Runner(calls, [kernel.function] * 2, 1, arena, kernel.target)
         given = dl.array(np.float32([-1, 2, -3, 4]))
         runner.given[0] = given.tensor.data_ptr()
+        memory = np.array(np.from_dlpack(arena))
         if fails:
-            assert "1 of 1" in error_of(DeviceError, runner.run)
+            assert "one of 2" in error_of(DeviceError, runner.run)
+            np.testing.assert_array_equal(np.from_dlpack(arena), memory)
         else:
             runner.run()
-            assert np.from_dlpack(arena)[16:20].tolist() == [0, 2, 0, 4]
+            assert np.from_dlpack(arena)[16:20].tolist() == np.from_dlpack(arena)[32:36].tolist() == [0, 2, 0, 4]
+            np.from_dlpack(arena)[:] = 0

@@ -2,8 +2,8 @@
 
 A plan's kernels are one shared library in `cache_directory()`, named by the hash of all that it was made of: the
 kernels' formulas, shapes and dtypes, the target with its CPU's features and the number of threads, the versions of TVM
-and the sources of dlsys. A trailer holds that hash and the hash of the library; a file whose trailer
-does not fit is ignored. Files are written aside and renamed, so processes may share the directory.
+and the sources of dlsys. A trailer holds that hash and the hash of the library; a file whose trailer does not fit is
+ignored. Files are written aside and renamed, so processes may share the directory.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 import tvm
 import tvm_ffi
@@ -31,6 +32,8 @@ _MAGIC = b"dlsys plan 1\n"
 _TRAILER = len(_MAGIC) + 2 * hashlib.sha256().digest_size
 _SOURCES = ("compute", "device", "executor", "ops", "passes", "schedule", "tvm_op")
 _said: set[str] = set()
+
+Loaded = TypeVar("Loaded")
 
 
 class CacheWarning(UserWarning):
@@ -79,6 +82,22 @@ def find(key: str, folder: str = "") -> Path | None:
     return path
 
 
+def loaded(
+    key: str, write: Callable[[Path], None], load: Callable[[Path], Loaded], folder: str = ""
+) -> Loaded | None:
+    """What `load` makes of the library kept under a key, which `write` makes where it is not there or cannot be loaded;
+    None where it cannot be kept."""
+    for attempt in (lambda: find(key, folder), lambda: keep(key, write, folder)):
+        path = attempt()
+        if path is None:
+            continue
+        try:
+            return load(path)
+        except (RuntimeError, AttributeError, OSError) as error:
+            say(f"a compiled plan cannot be loaded and is made anew: {error}")
+    return None
+
+
 def keep(key: str, write: Callable[[Path], None], folder: str = "") -> Path | None:
     """The library that `write(path)` makes, kept under a key; None, said once, where it cannot be kept."""
     directory = cache_directory()
@@ -91,8 +110,8 @@ def keep(key: str, write: Callable[[Path], None], folder: str = "") -> Path | No
     path = directory / (key + SUFFIX)
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.TemporaryDirectory(prefix="tmp-", dir=directory) as folder:
-            made = Path(folder) / path.name
+        with tempfile.TemporaryDirectory(prefix="tmp-", dir=directory) as temporary:
+            made = Path(temporary) / path.name
             write(made)
             with made.open("rb") as file:
                 trailer = _trailer(key, file.read())

@@ -235,7 +235,7 @@ class Plan:
         for node in self.given:
             array: Any = feeds.get(node)
             if array is None:  # what is given and not fed is a Parameter
-                array = node._array if node._ctx is ctx else node.on(ctx)  # type: ignore[attr-defined]
+                array = node.on(ctx)  # type: ignore[attr-defined]
                 if self._parameters.get(node) is not array:
                     self._parameters[node] = self._fitting(node, array)
                     moved = True
@@ -274,12 +274,4 @@ def _kept(specs: list[Any], target: Any) -> list[Any] | None:
     def write(path: Path) -> None:
         lowered.update(tvm_op.write_library(specs, target, ours, path))
 
-    for attempt in (cache.find, lambda key: cache.keep(key, write)):
-        path = attempt(key)
-        if path is None:
-            continue
-        try:
-            return tvm_op.load_library(path, specs, target, ours, lowered)
-        except (RuntimeError, AttributeError, OSError) as error:
-            cache.say(f"a compiled plan cannot be loaded and is made anew: {error}")
-    return None
+    return cache.loaded(key, write, lambda path: tvm_op.load_library(path, specs, target, ours, lowered))

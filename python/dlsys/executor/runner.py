@@ -47,8 +47,8 @@ def run_function() -> tirx.PrimFunc:
     """`run_calls(given, moves, tensors, calls, result)`, all arrays of int64.
 
     A move is three numbers: of a tensor, of what is given, and the byte there from which the tensor begins. A call is
-    three: the address of a function, that of its arguments, and their number. Leaves how many calls failed in
-    `result[2]`; what is before is for what a function returns.
+    three: the address of a function, that of its arguments, and their number. After one that fails none is made, so
+    that no parameter takes what came of it; `result[2]` is then 1, else 0. What is before is for what a function returns.
     """
 
     def array(name: str) -> Any:
@@ -71,9 +71,10 @@ def run_function() -> tirx.PrimFunc:
         [
             tirx.BufferStore(result, tirx.const(0, "int64"), [0]),
             tirx.BufferStore(result, tirx.const(0, "int64"), [1]),
-            tirx.BufferStore(result, result[2] + tirx.Cast("int64", made != 0), [2]),
+            tirx.BufferStore(result, tirx.Cast("int64", made != 0), [2]),
         ]
     )
+    calling = tirx.IfThenElse(result[2] == 0, calling, None)
     body = tirx.SeqStmt(
         [
             tirx.For(move, tirx.const(0, "int64"), tirx.floordiv(moves.shape[0], 3), tirx.ForKind.SERIAL, moving),
@@ -93,14 +94,8 @@ def runner(target: Target) -> tvm.runtime.Function:
     def write(path: Path) -> None:
         tvm_op.write_library((), target, True, path, {RUN: run_function()})
 
-    for attempt in (cache.find, lambda key, folder: cache.keep(key, write, folder)):
-        path = attempt(key, RUN)
-        if path is not None:
-            try:
-                return tvm.runtime.load_module(str(path))[RUN]
-            except (RuntimeError, AttributeError, OSError) as error:
-                cache.say(f"a compiled plan cannot be loaded and is made anew: {error}")
-    return tvm.compile(tvm.IRModule({RUN: run_function()}), target=target).mod[RUN]
+    found = cache.loaded(key, write, lambda path: tvm.runtime.load_module(str(path))[RUN], RUN)
+    return found or tvm.compile(tvm.IRModule({RUN: run_function()}), target=target).mod[RUN]
 
 
 class Runner:
@@ -150,10 +145,10 @@ class Runner:
         self._function = runner(target)
 
     def run(self) -> None:
-        """Make all calls. Raises DeviceError for one that failed: its kernel got no memory to work in."""
+        """Make all calls. Raises DeviceError where one failed, as its kernel got no memory to work in."""
         self._function(*self._arguments)
         if self._result[2]:
-            raise DeviceError(f"{self._result[2]} of {len(self._kept[0])} kernels failed: is memory left?")
+            raise DeviceError(f"one of {len(self._kept[0])} kernels failed, the rest was not run: is memory left?")
 
 
 def _strides(shape: tuple[int, ...]) -> list[int]:

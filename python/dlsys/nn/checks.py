@@ -22,6 +22,14 @@ def known_shape(x: Any) -> Shape | None:
     return eager.known_shape(x)
 
 
+def shape_of(function: str, x: Node) -> Shape:
+    """The shape of a function's argument. Raises GraphError where only the run tells it."""
+    shape = eager.known_shape(x)
+    if shape is None:
+        raise GraphError(f"{function}: the shape of {x.name} must be known here: declare that of its variables")
+    return shape
+
+
 def as_node(value: Any) -> Any:
     """An argument of a module; arrays (of NumPy, PyTorch, dlsys) as tensors."""
     is_array = isinstance(value, np.ndarray) or (hasattr(value, "__dlpack__") and not isinstance(value, Node))

@@ -23,8 +23,7 @@ from . import functional_norm as norms
 from . import functional_ranking as ranking
 from . import functional_space as space
 from . import functional_windows as windows
-from .checks import checked_share
-from .functional_space import shape_of
+from .checks import checked_share, shape_of
 
 alpha_dropout = activations.alpha_dropout
 celu = activations.celu

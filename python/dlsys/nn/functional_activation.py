@@ -15,8 +15,7 @@ from ..autodiff import Node
 from ..eager import dtype_of, known_shape, no_grad
 from ..errors import GraphError, ShapeError
 from ..random import default_generator
-from .checks import checked_share
-from .functional_space import shape_of
+from .checks import checked_share, shape_of
 from .functional_windows import per_channel
 
 

@@ -11,8 +11,7 @@ from .. import autodiff as ad
 from ..autodiff import Node
 from ..eager import dtype_of
 from ..errors import GraphError, ShapeError
-from .checks import checked_extent
-from .functional_space import shape_of
+from .checks import checked_extent, shape_of
 from .functional_windows import per_channel
 
 

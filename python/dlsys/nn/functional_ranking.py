@@ -12,9 +12,9 @@ from .. import autodiff as ad
 from ..autodiff import Node
 from ..eager import dtype_of, tensor
 from ..errors import GraphError, ShapeError
+from .checks import shape_of
 from .functional_activation import norm_along
 from .functional_loss import number_of, reduced
-from .functional_space import shape_of
 
 
 def cosine_similarity(x1: Node, x2: Node, dim: int = 1, eps: float = 1e-8) -> Node:

@@ -11,21 +11,13 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node
-from ..eager import dtype_of, known_shape, tensor
+from ..eager import dtype_of, tensor
 from ..errors import GraphError, ShapeError
 from ..graph import Shape
-from .checks import checked_extent, extents
+from .checks import checked_extent, extents, shape_of
 from .functional_windows import adaptive_avg_pool1d, adaptive_avg_pool2d, batched, pair
 
 PAD_MODES = ("constant", "reflect", "replicate", "circular")
-
-
-def shape_of(function: str, x: Node) -> Shape:
-    """The shape. Raises GraphError where only the run tells it."""
-    shape = known_shape(x)
-    if shape is None:
-        raise GraphError(f"{function}: the shape of {x.name} must be known here: declare that of its variables")
-    return shape
 
 
 def pad(input: Node, pad: Sequence[int], mode: str = "constant", value: float | None = 0.0) -> Node:

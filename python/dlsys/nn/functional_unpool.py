@@ -11,19 +11,12 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import OPS, Node
-from ..eager import dtype_of, known_shape, no_grad, tensor
+from ..eager import dtype_of, no_grad, tensor
 from ..eager.running import is_data
 from ..errors import GraphError, IndexRangeError, ShapeError
-from ..graph import FLOATS, Shape
+from ..graph import FLOATS
 from ..ops.function import function_op
-from .checks import extents
-
-
-def _known(op: str, x: Node) -> Shape:
-    shape = known_shape(x)
-    if shape is None:
-        raise GraphError(f"{op}: the shape of {x.name} must be known here: declare that of its variables")
-    return shape
+from .checks import extents, shape_of
 
 
 def max_pool_with_indices(
@@ -38,7 +31,7 @@ def max_pool_with_indices(
 ) -> tuple[Node, Node]:
     """The maxima of windows along the last `axes` axes, of known shape, and their places, int64: the number of the
     element, in row-major order, within these axes. Of equal ones the first counts. Raises GraphError, ShapeError."""
-    shape = _known(op, input)
+    shape = shape_of(op, input)
     kernel = extents(op, "kernel_size", kernel_size, 1, axes)
     step = kernel if stride is None else extents(op, "stride", stride, 1, axes)
     before, holes = extents(op, "padding", padding, 0, axes), extents(op, "dilation", dilation, 1, axes)
@@ -91,9 +84,9 @@ def max_unpool(
 ) -> Node:
     """Zeros, with the input at the places `indices`, as `max_pool_with_indices` gives them; of equal places the mean of
     their numbers. Raises GraphError, ShapeError, IndexRangeError for places beyond the output, where they are data."""
-    shape = _known(op, input)
-    if _known(op, indices) != shape:
-        raise ShapeError(f"{op}: indices of shape {_known(op, indices)} for an input of {shape}")
+    shape = shape_of(op, input)
+    if shape_of(op, indices) != shape:
+        raise ShapeError(f"{op}: indices of shape {shape_of(op, indices)} for an input of {shape}")
     if dtype_of(indices) in FLOATS:
         raise GraphError(f"{op}: indices must be integers, not {dtype_of(indices)}")
     kernel = extents(op, "kernel_size", kernel_size, 1, axes)

@@ -138,6 +138,7 @@ def conv_transpose2d(
 
 
 def _is_plain(dilation: Any, return_indices: bool) -> bool:
+    """Whether maxima alone are asked for, of windows without holes: what has an operator of its own."""
     return not return_indices and dilation in (1, (1,), (1, 1), [1, 1])
 
 

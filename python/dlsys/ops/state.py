@@ -101,7 +101,7 @@ class Parameter(Node):
     def on(self, ctx: Context) -> Any:
         """The value's memory on `ctx`, to read and write: an Array, or for the `numpy` context an `np.ndarray`.
         It moves there if it lies elsewhere."""
-        if ctx != self._ctx:
+        if ctx is not self._ctx and ctx != self._ctx:  # comparing them takes longer than all else here
             value = self.value
             self._array = value if ctx.kind == "numpy" else array(value, ctx)
             self._ctx = ctx

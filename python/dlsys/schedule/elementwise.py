@@ -16,7 +16,7 @@ from .stages import Expr, Stage, extents, read_stages, size, with_nests
 from .straight import Straight, block_of, sequence, steps, unravelled
 from .target import Machine
 
-UNROLLED = 32  # rows of some vectors; LLVM unrolls somewhat more too, and takes a second for it
+UNROLLED_ROWS = 32  # rows of some vectors; LLVM unrolls somewhat more too, and takes a second for it
 TILE = 16  # rows and columns of a transposed tile: a cache line of float32 each way
 CHUNK = 16  # steps of a thread's share when a ragged loop is cut: some 2 KiB of float32
 
@@ -164,7 +164,7 @@ def stage(sch: s_tir.Schedule, block: SBlockRV, machine: Machine, parallel: bool
             sch.parallel(outer)
         sch.vectorize(vector)
         return
-    few = len(groups) > 2 and inner.extent <= lanes * VECTORS and UNROLLED < groups[-2].extent <= 4 * UNROLLED
+    few = len(groups) > 2 and inner.extent <= lanes * VECTORS and UNROLLED_ROWS < groups[-2].extent <= 4 * UNROLLED_ROWS
     if parallel or few:
         rows = sch.fuse(*(g.loop for g in groups[:-1]))
         if parallel:
