@@ -48,7 +48,7 @@ def run_function() -> tirx.PrimFunc:
 
     A move is three numbers: of a tensor, of what is given, and the byte there from which the tensor begins. A call is
     three: the address of a function, that of its arguments, and their number. After one that fails none is made, so
-    that no parameter takes what came of it; `result[2]` is then 1, else 0. What is before is for what a function returns.
+    that no parameter takes what came of it; `result[2]` is then 1, else 0. The rest of it is for what a function gives.
     """
 
     def array(name: str) -> Any:
