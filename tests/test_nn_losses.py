@@ -174,3 +174,14 @@ def test_no_classes_make_no_error() -> None:
                 {logits: np.zeros((2, 0), "float32"), numbers: np.zeros(2, "int64")}, convert_to_numpy_ret_vals=True
             )
             assert np.isnan(found[0]).all() and found[1].shape == (2, 0)
+
+
+def test_class_numbers_of_8_bits_and_more_classes_than_those_count() -> None:
+    x, y = rng.standard_normal((6, 300)), np.array([0, 3, 44, 255, 43, 7], "uint8")
+    for smoothing in (0.0, 0.1):
+        a, b = dl.tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
+        mine = F.cross_entropy(a, dl.tensor(y), label_smoothing=smoothing)
+        theirs = t.functional.cross_entropy(b, torch.tensor(y.astype("int64")), label_smoothing=smoothing)
+        mine.backward(), theirs.backward()
+        close(mine.numpy(), theirs, "float64", smoothing)
+        close(a.grad.numpy(), b.grad, "float64", smoothing)

@@ -127,6 +127,36 @@ def test_softmax_rows_short_long_and_odd():
         )
 
 
+def test_a_log_of_each_row_is_computed_along_vectors():
+    shapes, dtypes = [(200, 65), (200,)], ["float32", "int64"]
+    function = _function("loss", shapes, dtypes, compute.cross_entropy)
+    scheduled, rule = schedule.apply(function, schedule.host_target())
+    rows, _, behind = scheduled.script().partition('T.sblock("cross_entropy")')
+    assert rule == "reduction" and "1060439283" in behind and "1060439283" not in rows  # a number of log's formula
+    random = np.random.default_rng(4)
+    x, y = random.standard_normal(shapes[0]).astype("float32"), random.integers(0, 65, 200)
+    y[3], x[5, 7], y[5], y[6] = -100, -np.inf, 7, 99
+    got = _call(_compile({"loss": function})["loss"], [x, y], (200,), "float32")
+    wide = x.astype("float64")
+    want = np.log(np.exp(wide).sum(1)) - wide[np.arange(200), np.where((y < 0) | (y > 64), 0, y)]
+    want[3], want[6] = 0, np.nan
+    assert np.isposinf(got[5])
+    np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)
+
+
+def test_columns_a_large_power_of_two_apart_are_turned_by_squares():
+    random = np.random.default_rng(5)
+    for threads in (1, 3):
+        target = schedule.resolve_target({"kind": "llvm", "num-cores": threads})
+        for m, n, k in ((100, 96, 512), (130, 32, 1024), (100, 96, 500), (100, 90, 512)):
+            function = _function("k", [(m, k), (n, k)], "float64", lambda a, b: compute.matmul(a, b, False, True))
+            scheduled, rule = schedule.apply(function, target)
+            assert rule == "contraction" and ("x1_local" in scheduled.script()) == (n % 16 == k % 512 == 0), (m, n, k)
+            a, b = random.standard_normal((m, k)), random.standard_normal((n, k))
+            kernel = tvm.compile(tvm.IRModule({"k": scheduled}), target=target)["k"]
+            np.testing.assert_allclose(_call(kernel, [a, b], (m, n), "float64"), a @ b.T, rtol=1e-10, atol=1e-10)
+
+
 def test_nan_and_infinity_survive_scheduling():
     x = np.linspace(-2, 2, 70, dtype="float32").reshape(2, 35)
     x[0, 3], x[1, 7], x[1, 34] = np.nan, np.inf, -np.inf

@@ -10,12 +10,12 @@ from unittest import mock
 import test_schedule as base
 from cases import Case
 from dlsys.compute import loops
-from dlsys.schedule import contraction, elementwise, fallback, matvec, reduction, rows, tiles
+from dlsys.schedule import contraction, elementwise, fallback, long_rows, matvec, reduction, rows, tiles
 from dlsys.system import available_cores
 from helpers import CASES
 
 FEWEST = [
-    *((module, "PARALLEL_WORK") for module in (elementwise, fallback, loops, reduction, rows)),
+    *((module, "PARALLEL_WORK") for module in (elementwise, fallback, long_rows, loops, reduction)),
     (rows, "PARALLEL_SHORT"),
     (tiles, "PARALLEL_FLOP"),
     (matvec, "PARALLEL_BYTES"),

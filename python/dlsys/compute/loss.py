@@ -30,7 +30,15 @@ def _is_ignored(targets: te.Tensor, index: Any, ignore_index: int) -> tirx.PrimE
 
 def _is_class(targets: te.Tensor, index: Any, classes: int) -> tirx.PrimExpr:
     number, dtype = targets(*index), str(targets.dtype)
-    return tirx.all(number >= tirx.const(0, dtype), number < tirx.const(classes, dtype))
+    first = number >= tirx.const(0, dtype)
+    if classes > np.iinfo(dtype).max:
+        return first
+    return tirx.all(first, number < tirx.const(classes, dtype))
+
+
+def _is_target(targets: te.Tensor, j: Any, *index: Any) -> tirx.PrimExpr:
+    """Whether class j is the target, if that is a class: as 32 bits, of which a vector holds as many as of logits."""
+    return j == tirx.Cast("int32", targets(*index))
 
 
 def _weight(logits: te.Tensor, targets: te.Tensor, smoothing: float, index: Any) -> tirx.PrimExpr:
@@ -43,7 +51,7 @@ def _weight(logits: te.Tensor, targets: te.Tensor, smoothing: float, index: Any)
         return value * constant(1 - smoothing, dtype) + constant(smoothing / classes, dtype)
     n, j, *rest = index
     low, high = constant(smoothing / classes, dtype), constant(1 - smoothing + smoothing / classes, dtype)
-    return tirx.Select(tirx.Cast(str(targets.dtype), j) == targets(n, *rest), high, low)
+    return tirx.Select(_is_target(targets, j, n, *rest), high, low)
 
 
 def _exponential(x: te.Tensor) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
@@ -64,14 +72,14 @@ def cross_entropy(
     largest, _, total = _exponential(logits)
     log_sum = pointwise("log_sum", elementary.log, total)
     numbers, zero, nan = _has_numbers(logits, targets), constant(0, dtype), constant(np.nan, dtype)
+    one_term = numbers and smoothing == 0  # weights of zero are no factors: 0 * -inf is not 0
 
     def term(n: Any, j: Any, *place: Any) -> tirx.PrimExpr:
         row = (n, 0, *place)
-        value = (logits(n, j, *place) - largest(*row)) - log_sum(*row)
-        if numbers and smoothing == 0:  # weights of zero are no factors: 0 * -inf is not 0
-            chosen = tirx.Cast(str(targets.dtype), j) == targets(n, *place)
-            return tirx.Select(chosen, value, zero)
-        return _weight(logits, targets, smoothing, (n, j, *place)) * value
+        value = logits(n, j, *place) - largest(*row)
+        if one_term:
+            return tirx.Select(_is_target(targets, j, n, *place), value, zero)
+        return _weight(logits, targets, smoothing, (n, j, *place)) * (value - log_sum(*row))
 
     terms = te.compute(shape_of(logits), term, name="terms")
     sums = reduce_axes("row_loss", terms, (1,), False, te.sum, 0.0)
@@ -79,7 +87,8 @@ def cross_entropy(
     def at(*index: Any) -> tirx.PrimExpr:
         if not numbers:
             return -sums(*index)
-        loss = tirx.Select(_is_class(targets, index, classes), -sums(*index), nan)
+        value = sums(*index) - log_sum(index[0], 0, *index[1:]) if one_term else sums(*index)
+        loss = tirx.Select(_is_class(targets, index, classes), -value, nan)
         return tirx.Select(_is_ignored(targets, index, ignore_index), zero, loss)
 
     return te.compute((batch, *rest), at, name="cross_entropy")

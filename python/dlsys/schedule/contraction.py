@@ -33,6 +33,7 @@ from .target import Machine
 from .tiles import Tile, choose, group
 
 PARALLEL_PACK = 32_768  # elements of B; below, a parallel region costs more than packing them
+SQUARE = 16  # rows and columns that are turned at a time: a cache line of float32 each way
 PARTITION = "pragma_loop_partition_hint"  # the steps of a loop where a condition fails get loops of their own
 
 
@@ -293,7 +294,11 @@ def _pack_b(sch: s_tir.Schedule, b: SBlockRV, tile: Tile, at: LoopRV | None, r: 
     sch.transform_layout(b, ("write", 0), layout, assume_injective_transform=True)
     if at is not None:
         sch.compute_at(b, at)
+    alone = at is None and tile.parallel and r.size(r.batch) * r.size(r.n) * r.size(r.k) >= PARALLEL_PACK
     n, k = sch.get_loops(b)[-2:]
+    if _is_turned(sch, b, r, n):
+        _pack_turned(sch, b, n, k, alone)
+        return
     n0, n1 = sch.split(n, [None, columns])
     sch.reorder(n0, k, n1)
     # Lanes of a group lie in one row of C, so B's addresses run on: one vector, and divisions once a group.
@@ -308,7 +313,30 @@ def _pack_b(sch: s_tir.Schedule, b: SBlockRV, tile: Tile, at: LoopRV | None, r: 
         sch.unroll(n1)
     if width > 1:
         sch.vectorize(lanes)
-    if at is None and tile.parallel and r.size(r.batch) * r.size(r.n) * r.size(r.k) >= PARALLEL_PACK:
+    if alone:
+        sch.parallel(n0)
+
+
+def _is_turned(sch: s_tir.Schedule, b: SBlockRV, r: Roles, n: LoopRV) -> bool:
+    """Whether B's columns are rows of memory that would drive each other out of L1 when they are read side by side."""
+    if len(r.k) > 1 or len(r.n) > 1 or r.contiguous[1 - r.a] != r.k[0] or "tirx.if_then_else" in calls(sch, b):
+        return False
+    if r.size(r.k) % CONFLICT or r.size(r.n) <= SQUARE:
+        return False
+    return r.size(r.n) % SQUARE == extent_of(sch, n) % SQUARE == 0  # nothing lies beyond the last column
+
+
+def _pack_turned(sch: s_tir.Schedule, b: SBlockRV, n: LoopRV, k: LoopRV, parallel: bool) -> None:
+    """B by squares: each is copied to the stack row by row of memory, and turned in registers."""
+    n0, n1 = sch.split(n, [None, SQUARE])
+    k0, k1 = sch.split(k, [None, SQUARE])
+    sch.reorder(n0, k0, k1, n1)
+    square = sch.cache_read(b, 0, "local")
+    sch.compute_at(square, k0)
+    sch.vectorize(sch.get_loops(square)[-1])
+    sch.unroll(k1)
+    sch.vectorize(n1)
+    if parallel:
         sch.parallel(n0)
 
 

@@ -13,7 +13,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from . import common, elementwise, rows
 from .common import MAX_VECTORS, PARALLEL_WORK, Group
-from .rows import ACCUMULATORS
+from .long_rows import ACCUMULATORS
 from .target import Machine
 
 PARTS = 8  # parts of a long sum that has few results, for threads to share

@@ -1,0 +1,236 @@
+"""Long rows, that share stages: along vectors, with what is in between in the first cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import s_tir, tirx
+from tvm.s_tir.schedule import SBlockRV
+
+from . import common
+from .common import COSTLY_VECTORS, PARALLEL_WORK
+from .row_stages import Rows, find_rows, is_plain, kept_buffers, work
+from .stages import Expr, Stage, size, with_nests
+from .straight import Straight, block_of, sequence, steps, unravelled, vectors
+from .target import Machine
+
+ACCUMULATORS = 4  # vectors in which a row is summed: an add waits four cycles for the one before it
+SHARES = 64  # of the rows for threads: each allocates its arrays once
+
+
+def schedule(func: tirx.PrimFunc, machine: Machine) -> tuple[s_tir.Schedule, list[SBlockRV]] | None:
+    """A row at a time, in as few passes along it as its reductions allow, each along vectors."""
+    sch = common.start(func)
+    common.inline_spatial(sch)
+    func = next(iter(sch.mod.functions.values()))
+    rows = find_rows(func)
+    if rows is None or rows.length < 2:
+        return None
+    rows = _without_last(rows)
+    plan = _passes(rows)
+    if plan is None:
+        return None
+    nest = block_of("rows", _LongRows(rows, plan, kept_buffers(func, rows), machine).nest())
+    sch = common.start(with_nests(func, [nest, *(stage.loops for stage in rows.rest)]))
+    return sch, common.stages(sch)[1:]
+
+
+def _without_last(rows: Rows) -> Rows:
+    """The rows without the numbers that no other stage of a row reads, where a log or its like is among them: those
+    of all rows are computed at the end, along vectors."""
+    stages, last = list(rows.stages), list[Stage]()
+    for stage in reversed(rows.stages):
+        read = {load.source for other in stages for load in other.loads()}
+        if not stage.reduced and size(stage.iters) == rows.count and stage.buffer not in read:
+            stages.remove(stage)
+            last.insert(0, stage)
+    if not any(common.is_costly_code(stage.value) for stage in last):
+        return rows
+    return Rows(rows.shape, tuple(stages), (*last, *rows.rest))
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """Once along the row.
+
+    Attributes:
+        before: stages of one number a row, which it may need.
+        along: pointwise stages and reductions along the row.
+    """
+
+    before: list[Stage]
+    along: list[Stage]
+
+
+def _passes(rows: Rows) -> list[_Pass] | None:
+    """The stages in passes: what needs a reduction's result is in a later one. None for stages of other lengths."""
+    rank, ready = len(rows.shape), dict[Any, int]()  # the pass in which a buffer can be read
+    found: list[_Pass] = []
+    for stage in rows.stages:
+        columns = [v for v in (*stage.spatial[rank:], *stage.reduced) if int(v.dom.extent) > 1]
+        numbers = size(stage.spatial[rank:])
+        if stage.reduced:
+            fits = numbers == 1 and size(stage.reduced) == rows.length and is_plain(stage)
+        else:
+            fits = numbers in (1, rows.length)
+        if (
+            not fits
+            or len(columns) > 1
+            or not all(_in_row(load, rank, columns, ready) for load in stage.loads())
+        ):
+            return None
+        number = max((ready[load.source] for load in stage.loads() if load.source in ready), default=0)
+        while len(found) <= number:
+            found.append(_Pass([], []))
+        ready[stage.buffer] = number + 1 if stage.reduced else number
+        (found[number].along if columns else found[number].before).append(stage)
+    return found
+
+
+def _in_row(load: Expr, rank: int, columns: list[tirx.IterVar], inside: Any) -> bool:
+    """Whether what is loaded from another stage lies at the column being computed, or is one number a row."""
+    if load.source not in inside:
+        return True
+    return all(
+        int(extent) == 1 or (columns and index.same_as(columns[0].var))
+        for index, extent in zip(load.indices[rank:], list(load.source.shape)[rank:], strict=True)
+    )
+
+
+class _LongRows:
+    """The code of long rows."""
+
+    def __init__(self, rows: Rows, passes: list[_Pass], kept: set[Any], machine: Machine) -> None:
+        self.rows = rows
+        self.passes = passes
+        self.kept = kept
+        lanes = machine.lanes(rows.stages[0].buffer.dtype)
+        self.lanes = min(lanes, rows.length)
+        self.parallel = work(rows) >= PARALLEL_WORK and rows.count > 1
+        self.arrays: dict[Any, Any] = {}  # where a stage's row lies, by the stage's buffer
+
+    def nest(self) -> tirx.Stmt:
+        """Shares of the rows, each with its arrays, and the rows of a share in turn."""
+        count = self.rows.count
+        share = -(-count // SHARES) if self.parallel else count
+        number, row = tirx.Var("share", "int32"), tirx.Var("row", "int32")
+        allocated = self._allocate()
+        code = sequence(self._row(unravelled(number * share + row, self.rows.shape)))
+        extent = share if count % share == 0 else tirx.min(share, count - number * share)
+        body = sequence([*allocated, tirx.For(row, 0, extent, tirx.ForKind.SERIAL, code)])
+        kind = tirx.ForKind.PARALLEL if self.parallel else tirx.ForKind.SERIAL
+        return tirx.For(number, 0, -(-count // share), kind, body)
+
+    def _allocate(self) -> list[tirx.Stmt]:
+        """Arrays for what a later pass reads: one number, or a row where it is no result."""
+        found: list[tirx.Stmt] = []
+        for one in self.passes:
+            for stage in (*one.before, *one.along):
+                row = stage in one.along and not stage.reduced
+                if row and (stage.buffer in self.kept or stage.buffer not in self._later(stage)):
+                    continue
+                shape = (self.rows.length if row else 1,)
+                self.arrays[stage.buffer] = tirx.decl_buffer(shape, str(stage.buffer.dtype), stage.name)
+                found.append(tirx.AllocBuffer(self.arrays[stage.buffer]))
+        return found
+
+    def _later(self, stage: Stage) -> set[Any]:
+        """What the passes behind that of a stage read."""
+        number = next(i for i, one in enumerate(self.passes) if stage in one.along)
+        return {
+            x.source
+            for one in self.passes[number + 1 :]
+            for s in (*one.before, *one.along)
+            for x in s.loads()
+        }
+
+    def _row(self, row: list[Expr]) -> list[tirx.Stmt]:
+        code: list[tirx.Stmt] = []
+        for one in self.passes:
+            for stage in one.before:
+                straight = Straight(1)
+                value = straight.value(
+                    straight.evaluate(stage.value, self._names(stage, row, 0), self._number)
+                )
+                self._keep_number(stage, value, row, straight)
+                code.append(straight.loop())
+            if one.along:
+                code += self._along(one, row)
+        return code
+
+    def _names(self, stage: Stage, row: list[Expr], column: Expr) -> dict[Any, Expr]:
+        names = {v.var: index for v, index in zip(stage.spatial, row, strict=False)}
+        for v in (*stage.spatial[len(row) :], *stage.reduced):
+            names[v.var] = column if int(v.dom.extent) > 1 else tirx.const(0, "int32")
+        return names
+
+    def _number(self, load: Expr) -> Expr | None:
+        """What is read of another stage's number."""
+        array = self.arrays.get(load.source)
+        return None if array is None else tirx.BufferLoad(array, [0])
+
+    def _keep_number(self, stage: Stage, value: Expr, row: list[Expr], straight: Straight) -> None:
+        straight.store(self.arrays[stage.buffer], value, [0])
+        if stage.buffer in self.kept:
+            straight.store(stage.buffer, value, [*row, *[0] * len(stage.spatial[len(row) :])])
+
+    def _along(self, one: _Pass, row: list[Expr]) -> list[tirx.Stmt]:
+        """One pass: sums in vectors, which are added up behind it."""
+        costly = any(common.is_costly_code(stage.value) for stage in one.along)
+        most = COSTLY_VECTORS if costly else ACCUMULATORS
+        width = self.lanes * min(most, self.rows.length // self.lanes)
+        sums = {
+            s.buffer: tirx.decl_buffer((width,), str(s.buffer.dtype), s.name) for s in one.along if s.reduced
+        }
+        code: list[tirx.Stmt] = []
+        for stage in one.along:
+            if stage.reduced:
+                lane = tirx.Var("lane", "int32")
+                clear = tirx.BufferStore(sums[stage.buffer], stage.init, [lane])
+                code += [tirx.AllocBuffer(sums[stage.buffer]), vectors(lane, width, clear)]
+
+        def step(column: Expr, straight: Straight) -> None:
+            values: dict[Any, Expr] = {}
+
+            def known(load: Expr) -> Expr | None:
+                if load.source in values:
+                    return values[load.source]
+                array = self.arrays.get(load.source)
+                if array is None:
+                    return None
+                return tirx.BufferLoad(array, [column if int(array.shape[0]) > 1 else 0])
+
+            for stage in one.along:
+                names = self._names(stage, row, column)
+                if stage.reduced:
+                    term = straight.value(straight.evaluate(stage.value.b, names, known))
+                    straight.add_to(sums[stage.buffer], type(stage.value), term)
+                    continue
+                value = straight.value(straight.evaluate(stage.value, names, known))
+                values[stage.buffer] = value
+                if stage.buffer in self.kept:
+                    straight.store(stage.buffer, value, [names[v.var] for v in stage.spatial])
+                elif stage.buffer in self.arrays:
+                    straight.store(self.arrays[stage.buffer], value, [column])
+
+        code += steps(0, self.rows.length, width, False, step)
+        for stage in one.along:
+            if stage.reduced:
+                code += self._total(stage, sums[stage.buffer], row)
+        return code
+
+    def _total(self, stage: Stage, sums: Any, row: list[Expr]) -> list[tirx.Stmt]:
+        """Adds up a vector's sums, by halves."""
+        code: list[tirx.Stmt] = []
+        width = int(sums.shape[0])
+        while width > 1:
+            half = width - self.lanes if width > self.lanes else (width + 1) // 2
+            half = max(half, width - half)
+            lane = tirx.Var("lane", "int32")
+            pair = type(stage.value)(tirx.BufferLoad(sums, [lane]), tirx.BufferLoad(sums, [lane + half]))
+            code.append(vectors(lane, width - half, tirx.BufferStore(sums, pair, [lane])))
+            width = half
+        straight = Straight(1)
+        self._keep_number(stage, tirx.BufferLoad(sums, [0]), row, straight)
+        return [*code, straight.loop()]
