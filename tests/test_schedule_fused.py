@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -311,17 +312,23 @@ def _ulps(got: np.ndarray, want: Any) -> float:
     return float(np.max(np.abs(got[finite] - want[finite]) / step))
 
 
+def _erf(x: np.ndarray) -> np.ndarray:
+    return np.array([math.erf(value) for value in x.tolist()])
+
+
 def test_elementary_functions_are_accurate_over_the_whole_range():
     random, count = np.random.default_rng(6), 1 << 16
     near = {  # where results are neither 0 nor infinite
         "exp": {"float32": random.uniform(-105, 90, count), "float64": random.uniform(-750, 712, count)},
         "log": {"float32": random.uniform(0.4, 2.5, count), "float64": random.uniform(0.4, 2.5, count)},
         "tanh": {"float32": random.uniform(-20, 20, count), "float64": random.uniform(-20, 20, count)},
+        "erf": {"float32": random.uniform(-4.5, 4.5, count), "float64": random.uniform(-6.5, 6.5, count)},
     }
     for name, (formula, reference, most) in {
         "exp": (compute.exp, np.exp, {"float32": 1.1, "float64": 1.6}),
         "log": (compute.log, np.log, {"float32": 1.0, "float64": 1.1}),
         "tanh": (compute.tanh, np.tanh, {"float32": 1.5, "float64": 1.5}),
+        "erf": (compute.erf, _erf, {"float32": 1.5, "float64": 3.5}),
     }.items():
         for dtype in TOLERANCE:
             for x in (near[name][dtype].astype(dtype), _spread(dtype, count)):
