@@ -31,11 +31,13 @@ class _Format:
     root_half: int  # the bits of sqrt(1/2)
     log2: tuple[float, float]  # log 2 in two parts, the first of few bits
     exp_range: tuple[float, float]  # beyond it exp is 0 and infinity
+    normal_range: tuple[float, float]  # below it exp is no normal number, and above infinity
+    one_from: float  # where tanh is 1
 
 
 _FORMATS = {
     "float32": _Format(
-        "int32", 127, 23, 2.0**-126, 0x3F3504F3, (0.693359375, -2.12194440e-4), (-104.0, 89.0)
+        "int32", 127, 23, 2.0**-126, 0x3F3504F3, (0.693359375, -2.12194440e-4), (-104.0, 89.0), (-87.0, 89.0), 9.1
     ),
     "float64": _Format(
         "int64",
@@ -45,6 +47,8 @@ _FORMATS = {
         0x3FE6A09E667F3BCD,
         (6.93145751953125e-1, 1.42860682030941723212e-6),
         (-746.0, 710.0),
+        (-708.0, 710.0),
+        19.1,
     ),
 }
 
@@ -86,7 +90,15 @@ _LOG_Q = (
 # log's two parts of log 2: their multiples by an exponent of 11 bits are exact
 _LOG_LOG2 = (0.693359375, -2.121944400546905827679e-4)
 
-# tanh(x) = x + x z P(z) / Q(z), z = x^2, for |x| < 0.625, to double's rounding
+# tanh(x) = x + x z P(z), z = x^2, for |x| < 0.625 in float32, P fitted with the least relative error of tanh,
+_TANHF = (
+    -5.591015331447125e-3,
+    2.053881995379925e-2,
+    -5.370965600013733e-2,
+    1.333109289407730e-1,
+    -3.333326876163483e-1,
+)
+# and x + x z P(z) / Q(z) in float64
 _TANH_P = (-9.64399179425052238628e-1, -9.92877231001918586564e1, -1.61468768441708447952e3)
 _TANH_Q = (1.0, 1.12811678491632931402e2, 2.23548839060100448583e3, 4.84406305325125486048e3)
 _TANH_SMALL = 0.625
@@ -171,24 +183,39 @@ def _horner(coefficients: tuple[float, ...], x: tirx.PrimExpr, dtype: str) -> ti
 def exp(x: tirx.PrimExpr) -> tirx.PrimExpr:
     """e ** x: 2 ** n * exp(r), n the integer nearest to x / log 2."""
     dtype = str(x.ty)
-    low, high = (constant(limit, dtype) for limit in _FORMATS[dtype].exp_range)
 
     def scaled(value: tirx.PrimExpr, n: tirx.PrimExpr) -> tirx.PrimExpr:
         # by two factors: 2 ** n itself may be out of range, where the result is not or is rounded
         half = n >> tirx.const(1, "int32")
         return value * _power_of_two(half, dtype) * _power_of_two(n - half, dtype)
 
+    return _within(x, _FORMATS[dtype].exp_range, lambda v: _exp_of_finite(v, scaled))
+
+
+def _exp_moderate(x: tirx.PrimExpr) -> tirx.PrimExpr:
+    """e ** x of a finite x, where the result is a normal number, or infinite for 2 ** n so."""
+    dtype = str(x.ty)
+    return bound(x, lambda v: _exp_of_finite(v, lambda value, n: value * _power_of_two(n, dtype)))
+
+
+def _within(
+    x: tirx.PrimExpr, limits: tuple[float, float], function: Callable[[tirx.PrimExpr], tirx.PrimExpr]
+) -> tirx.PrimExpr:
+    """function(x), or that of the limit beyond one, or NaN."""
+    low, high = (constant(limit, str(x.ty)) for limit in limits)
+
     def at(v: tirx.PrimExpr) -> tirx.PrimExpr:
         inside = tirx.Select(v < high, tirx.Select(v > low, v, low), high)
-        return tirx.Select(tirx.isnan(v), v, bound(inside, lambda x: _exp_of_finite(x, scaled)))
+        return tirx.Select(tirx.isnan(v), v, bound(inside, function))
 
     return bound(x, at)
 
 
-def _exp_moderate(x: tirx.PrimExpr) -> tirx.PrimExpr:
-    """e ** x where neither x nor the result is far from 1: a third less to compute."""
+def sigmoid(x: tirx.PrimExpr) -> tirx.PrimExpr:
+    """1 / (1 + exp(-x)). What would be no normal number is 0."""
     dtype = str(x.ty)
-    return bound(x, lambda v: _exp_of_finite(v, lambda value, n: value * _power_of_two(n, dtype)))
+    one = constant(1, dtype)
+    return _within(-x, _FORMATS[dtype].normal_range, lambda v: one / (one + _exp_moderate(v)))
 
 
 def _power_of_two(n: tirx.PrimExpr, dtype: str) -> tirx.PrimExpr:
@@ -269,28 +296,33 @@ def log(x: tirx.PrimExpr) -> tirx.PrimExpr:
 def _tanh_near_zero(v: tirx.PrimExpr) -> tirx.PrimExpr:
     """tanh for |v| < 0.625."""
     dtype = str(v.ty)
-    return bound(
-        v * v,
-        lambda z: v + v * (z * (_horner(_TANH_P, z, dtype) / _horner(_TANH_Q, z, dtype))),
-    )
+
+    def series(z: tirx.PrimExpr) -> tirx.PrimExpr:
+        if dtype == "float32":
+            return _horner(_TANHF, z, dtype)
+        return _horner(_TANH_P, z, dtype) / _horner(_TANH_Q, z, dtype)
+
+    return bound(v * v, lambda z: v + v * (z * series(z)))
 
 
 def tanh(x: tirx.PrimExpr) -> tirx.PrimExpr:
     """The hyperbolic tangent. TVM's own loses all digits near 0."""
     dtype = str(x.ty)
     one, two = constant(1, dtype), constant(2, dtype)
+    limit = _FORMATS[dtype].one_from
 
     def at(v: tirx.PrimExpr) -> tirx.PrimExpr:
         small = _tanh_near_zero(v)
+        size = tirx.Select(tirx.abs(v) < constant(limit, dtype), tirx.abs(v), constant(limit, dtype))
 
         def by_size(size: tirx.PrimExpr) -> tirx.PrimExpr:
             large = bound(
-                one - two / (exp(size + size) + one),
+                one - two / (_exp_moderate(size + size) + one),
                 lambda t: tirx.Select(v < constant(0, dtype), -t, t),
             )
             return tirx.Select(size < constant(_TANH_SMALL, dtype), small, large)
 
-        return bound(tirx.abs(v), by_size)
+        return tirx.Select(tirx.isnan(v), v, bound(size, by_size))
 
     return bound(x, at)
 

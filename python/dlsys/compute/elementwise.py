@@ -186,9 +186,8 @@ def tanh(x: te.Tensor) -> te.Tensor:
 
 
 def sigmoid(x: te.Tensor) -> te.Tensor:
-    """1 / (1 + exp(-x)); an overflowing exp gives the right limit, 0."""
-    one = constant(1, x.dtype)
-    return pointwise("sigmoid", lambda v: one / (one + elementary.exp(-v)), x)
+    """1 / (1 + exp(-x))."""
+    return pointwise("sigmoid", elementary.sigmoid, x)
 
 
 def relu(x: te.Tensor) -> te.Tensor:
