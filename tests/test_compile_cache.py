@@ -1,4 +1,4 @@
-"""Compiled plans on disk: used again, shared, bounded, and never trusted blindly."""
+"""Compiled kernels on disk: used again, shared, bounded, and never trusted blindly."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
@@ -36,9 +37,25 @@ def result(constant: float = 3.0) -> list[float]:
     return np.asarray(executor.run({x: np.float32([[0.0, 0.0]])})[0]).ravel().tolist()
 
 
+def results(*names: str) -> list[list[float]]:
+    """Values of some of three small graphs, a kernel each, computed by an executor of its own."""
+    executor, x = executor_of(*names)
+    found = executor.run({x: np.float32([[0, 1], [2, 3]])})
+    return [np.asarray(value, np.float64).ravel().round(3).tolist() for value in found]
+
+
+def executor_of(*names: str) -> tuple[ad.Executor, ad.Node]:
+    x = ad.Variable("x")
+    graphs = {"softmax": ad.softmax_op(x), "matmul": ad.matmul_op(x, x), "transpose": ad.transpose_op(x)}
+    return ad.Executor([graphs[name] for name in names]), x
+
+
+SOFTMAX, MATMUL, TRANSPOSE = [0.269, 0.731, 0.269, 0.731], [2.0, 3.0, 6.0, 11.0], [0.0, 2.0, 1.0, 3.0]
+
+
 def files(path: Path) -> list[Path]:
-    """All that the directory holds, but what runs the calls of every plan, made once a process."""
-    return [file for file in path.iterdir() if file.name != runner.RUN]
+    """All that the directory holds, but what runs the calls of every plan, made once a process, and the links."""
+    return [file for file in path.iterdir() if file.name not in (runner.RUN, cache.KERNELS)]
 
 
 def compiled(function: object) -> int:
@@ -82,17 +99,17 @@ def test_what_runs_the_calls_is_kept_beside_the_plans() -> None:
     runner.runner.cache_clear()
 
 
-def test_another_process_uses_it() -> None:
-    program = "import sys; sys.path[:0] = sys.argv[1:]; import test_compile_cache as t; "
-    program += "print(t.compiled(t.result), t.result())"
-    paths = [str(Path(__file__).parent), str(Path(tvm_op.__file__).parents[2])]
+def test_another_process_compiles_only_what_is_missing() -> None:
+    program = "import sys; sys.path[:0] = sys.argv[1:]; import test_compile_cache as t\n"
+    program += "for names in (['softmax'], ['softmax', 'matmul']): print(t.compiled(lambda: t.results(*names)))\n"
+    program += "print(t.results('softmax', 'matmul'))"
+    command = [sys.executable, "-c", program, str(Path(__file__).parent), str(Path(tvm_op.__file__).parents[2])]
     with directory() as path:
-        outputs = []
-        for _ in range(2):
-            command = [sys.executable, "-c", program, *paths]
-            outputs.append(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
-        assert outputs == ["1 [0.5, 0.5]", "0 [0.5, 0.5]"]
-        assert len(list(path.glob("*.so"))) == 1
+        assert compiled(lambda: results("softmax")) == 1
+        outputs = [subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(2)]
+        assert outputs == [f"{zero}\n{one}\n{[SOFTMAX, MATMUL]}\n" for zero, one in ((0, 1), (0, 0))]
+        assert compiled(lambda: results("matmul", "softmax")) == 0
+        assert len(list(path.glob("*.so"))) == 2
 
 
 def test_a_damaged_file_is_ignored_with_one_warning_and_made_anew() -> None:
@@ -177,3 +194,121 @@ def test_threads_and_schedules_are_part_of_the_key() -> None:
             finally:
                 dl.set_num_threads(before)
         assert compiled(result) == 0
+
+
+def test_a_plan_compiles_only_the_kernels_that_no_plan_had() -> None:
+    with directory() as path:
+        assert compiled(lambda: results("softmax")) == 1
+        (first,) = path.glob("*.so")
+        assert compiled(lambda: results("matmul", "softmax")) == 1
+        (second,) = set(path.glob("*.so")) - {first}
+        assert second.stat().st_size < 1.9 * first.stat().st_size  # not both once more
+        for names in (("matmul",), ("softmax", "matmul"), ("softmax",)):
+            assert compiled(lambda names=names: results(*names)) == 0
+        assert compiled(lambda: results("transpose", "softmax", "matmul")) == 1
+        assert results("transpose", "softmax", "matmul") == [TRANSPOSE, SOFTMAX, MATMUL]
+        assert len(list(path.glob("*.so"))) == 3 == len(files(path))
+
+
+def test_a_shared_library_that_is_gone_or_damaged_is_made_anew() -> None:
+    with directory() as path:
+        results("softmax")
+        (first,) = path.glob("*.so")
+        results("softmax", "matmul")
+        for content, warned in ((None, 0), (b"not a library", 1), (first.read_bytes()[:-9], 1)):
+            first.unlink()
+            if content is not None:
+                first.write_bytes(content)
+            with mock.patch.object(cache, "_said", set()), warnings.catch_warnings(record=True) as found:
+                warnings.simplefilter("always")
+                assert compiled(lambda: results("softmax", "matmul")) == 1
+                assert compiled(lambda: results("matmul", "softmax")) == 0
+            assert [w.category for w in found] == [CacheWarning] * warned
+            assert results("softmax", "matmul") == [SOFTMAX, MATMUL]
+
+
+def test_a_library_that_lacks_its_kernel_is_not_used() -> None:
+    with directory() as path:
+        results("softmax")
+        (wrong,) = path.glob("*.so")
+        (link,) = (path / cache.KERNELS).iterdir()
+        results("matmul")
+        (other,) = set((path / cache.KERNELS).iterdir()) - {link}
+        other.unlink()
+        other.symlink_to(f"../{wrong.name}")
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            assert results("matmul", "softmax") == [MATMUL, SOFTMAX]
+        assert [w.category for w in found] == [CacheWarning] and "cannot be loaded" in str(found[0].message)
+        assert other.resolve() != wrong.resolve()  # the next process does not meet it again
+
+
+def test_links_go_with_their_library() -> None:
+    with directory() as path:
+        results("softmax")
+        (first,) = path.glob("*.so")
+        (link,) = (path / cache.KERNELS).iterdir()
+        os.utime(first, (1000, 1000))
+        results("transpose")
+        with mock.patch.object(cache, "MOST_BYTES", sum(file.stat().st_size for file in path.glob("*.so"))):
+            results("matmul")
+        assert not first.exists() and not link.is_symlink()
+        assert [other.exists() for other in (path / cache.KERNELS).iterdir()] == [True, True]
+
+
+def test_a_kernel_that_is_used_keeps_its_library() -> None:
+    with directory() as path:
+        results("softmax")
+        (first,) = path.glob("*.so")
+        os.utime(first, (1000, 1000))
+        results("softmax", "matmul")
+        assert first.stat().st_mtime > 1000
+
+
+def test_each_directory_is_whole() -> None:
+    with directory() as one:
+        assert compiled(lambda: results("softmax")) == 1
+        with directory() as two:
+            assert compiled(lambda: results("softmax", "matmul")) == 2
+            assert results("matmul", "softmax") == [MATMUL, SOFTMAX]
+            assert len(list((two / cache.KERNELS).iterdir())) == 2
+        assert compiled(lambda: results("softmax", "matmul")) == 1
+        assert len(list(one.glob("*.so"))) == 2
+
+
+def test_what_a_directory_holds_is_used_where_nothing_can_be_added() -> None:
+    with directory() as path:
+        results("softmax")
+        before = sorted(path.rglob("*"))
+        with mock.patch.object(cache, "linker", lambda: None), warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            with mock.patch.object(tvm_op, "build", wraps=tvm_op.build) as build:
+                assert results("softmax", "matmul") == [SOFTMAX, MATMUL]
+        ((specs, _), _) = build.call_args
+        assert [spec.name for spec in specs] == ["matmul"] and len(found) == 1
+        assert sorted(path.rglob("*")) == before
+
+
+def test_without_links_a_plan_is_still_compiled_once() -> None:
+    with directory() as path:
+        path.mkdir()
+        (path / cache.KERNELS).write_text("no folder")
+        assert compiled(lambda: results("softmax", "matmul")) == 2
+        assert compiled(lambda: results("softmax", "matmul")) == 0
+        assert results("softmax", "matmul") == [SOFTMAX, MATMUL]
+
+
+def test_kernels_of_another_plan_print_themselves() -> None:
+    with directory():
+        results("softmax")
+        executor, x = executor_of("softmax", "matmul")
+        executor.run({x: np.float32([[0, 1], [2, 3]])})
+        for number, name in enumerate(("softmax", "matmul")):
+            assert f"k_{name}" in executor.script(number) and f"k_{name}" in executor.source(kernel=number)
+
+
+def test_threads_of_a_process_may_compile_the_same_at_once() -> None:
+    with directory(), ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: results("softmax", "matmul"), range(8)))
+        assert found == [[SOFTMAX, MATMUL]] * 8
+        assert compiled(lambda: results("matmul", "softmax")) == 0

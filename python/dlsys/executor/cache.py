@@ -1,9 +1,10 @@
-"""Compiled plans on disk, so that a graph compiled once starts at once in the next process.
+"""Compiled kernels on disk, so that what was compiled once starts at once in the next plan and the next process.
 
-A plan's kernels are one shared library in `cache_directory()`, named by the hash of all that it was made of: the
-kernels' formulas, shapes and dtypes, the target with its CPU's features and the number of threads, the versions of TVM
-and the sources of dlsys. A trailer holds that hash and the hash of the library; a file whose trailer does not fit is
-ignored. Files are written aside and renamed, so processes may share the directory.
+Kernels that were compiled together are one shared library in `cache_directory()`, named by the hash of all that it was
+made of: the kernels' formulas, shapes and dtypes, the target with its CPU's features and the number of threads, the
+versions of TVM and the sources of dlsys. A trailer holds that hash and the hash of the library; a file whose trailer
+does not fit is ignored. In the folder `kernels` a link for each kernel, named by its own such hash, tells which library
+holds it. Files are written aside and renamed, so processes may share the directory.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import platform
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -28,8 +29,10 @@ from ..tvm_op import linker
 VARIABLE = "DLSYS_COMPILE_CACHE"
 MOST_BYTES = 512 * 1024 * 1024  # some 1,500 plans; the least recently used go first
 SUFFIX = ".so"
-_MAGIC = b"dlsys plan 1\n"
-_TRAILER = len(_MAGIC) + 2 * hashlib.sha256().digest_size
+KERNELS = "kernels"  # the folder of links
+_MAGIC = b"dlsys plan 2\n"
+_DIGITS = 40  # of a key: a link to a library takes no block of the disk then
+_TRAILER = len(_MAGIC) + _DIGITS + hashlib.sha256().digest_size
 _SOURCES = ("compute", "device", "executor", "ops", "passes", "schedule", "tvm_op")
 _said: set[str] = set()
 
@@ -37,7 +40,7 @@ Loaded = TypeVar("Loaded")
 
 
 class CacheWarning(UserWarning):
-    """Compiled plans cannot be kept, or one that was kept cannot be used; programs run all the same."""
+    """Compiled kernels cannot be kept, or a library that was kept cannot be used; programs run all the same."""
 
 
 def cache_directory() -> Path | None:
@@ -49,15 +52,39 @@ def cache_directory() -> Path | None:
 
 
 def cache_size(directory: Path) -> tuple[int, int]:
-    """How many plans a directory holds, and their bytes."""
+    """How many libraries a directory holds, and their bytes."""
     sizes = [size for _, _, size in _entries(directory)]
     return len(sizes), sum(sizes)
 
 
 def program_key(*parts: object) -> str:
-    """The name under which a program made of `parts`, which print themselves wholly, is kept."""
+    """The key under which what is made of `parts`, which print themselves wholly, is kept."""
     text = repr((parts, _versions(), _source_digest()))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+
+
+def library_of(kernel: str) -> str | None:
+    """The key of the library in which a kernel of this key was last kept; None where none is known."""
+    directory = cache_directory()
+    try:
+        return Path(os.readlink(directory / KERNELS / kernel)).stem if directory else None
+    except OSError:
+        return None
+
+
+def note(kernels: Iterable[str], library: str) -> None:
+    """Keep that the library of this key holds the kernels of those keys."""
+    directory = cache_directory()
+    if directory is None:
+        return
+    folder = directory / KERNELS
+    with contextlib.suppress(OSError):  # without links a plan still finds what was compiled for all of it
+        folder.mkdir(exist_ok=True, mode=0o700)
+        with tempfile.TemporaryDirectory(prefix="tmp-", dir=folder) as temporary:
+            for kernel in kernels:
+                link = Path(temporary) / kernel
+                link.symlink_to(Path("..", library + SUFFIX))
+                os.replace(link, folder / kernel)
 
 
 def find(key: str, folder: str = "") -> Path | None:
@@ -83,11 +110,11 @@ def find(key: str, folder: str = "") -> Path | None:
 
 
 def loaded(
-    key: str, write: Callable[[Path], None], load: Callable[[Path], Loaded], folder: str = ""
+    key: str, write: Callable[[Path], None] | None, load: Callable[[Path], Loaded], folder: str = ""
 ) -> Loaded | None:
-    """What `load` makes of the library kept under a key, which `write` makes where it is not there or cannot be loaded;
-    None where it cannot be kept."""
-    for attempt in (lambda: find(key, folder), lambda: keep(key, write, folder)):
+    """What `load` makes of the library kept under a key, which `write`, if given, makes where it is not there or cannot
+    be loaded; None where it cannot be kept."""
+    for attempt in (lambda: find(key, folder), lambda: write and keep(key, write, folder)):
         path = attempt()
         if path is None:
             continue
@@ -134,11 +161,11 @@ def say(text: str) -> None:
 
 
 def _trailer(key: str, library: bytes) -> bytes:
-    return _MAGIC + bytes.fromhex(key) + hashlib.sha256(library).digest()
+    return _MAGIC + key.encode() + hashlib.sha256(library).digest()
 
 
 def _entries(directory: Path) -> list[tuple[float, Path, int]]:
-    """When each plan was last used, its file, its size; the oldest first."""
+    """When each library was last used, its file, its size; the oldest first."""
     found = []
     try:
         with os.scandir(directory) as files:
@@ -155,15 +182,18 @@ def _entries(directory: Path) -> list[tuple[float, Path, int]]:
 
 
 def _evict(directory: Path, latest: Path) -> None:
-    """Removes what was used longest ago until the rest is below the bound."""
+    """Removes what was used longest ago until the rest is below the bound, and the links to it."""
     entries = _entries(directory)
     total = sum(size for _, _, size in entries)
+    if total <= MOST_BYTES:
+        return
     for _, path, size in entries:
-        if total <= MOST_BYTES:
-            return
-        if path != latest:
+        if total > MOST_BYTES and path != latest:
             path.unlink(missing_ok=True)
             total -= size
+    for link in (directory / KERNELS).glob("*"):
+        if not link.exists():
+            link.unlink(missing_ok=True)
 
 
 @cache

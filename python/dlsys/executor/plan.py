@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from .. import tvm_op
@@ -14,7 +13,7 @@ from ..errors import GraphError
 from ..graph import Node, Shape
 from ..passes import Group
 from ..planner import MemoryPlan
-from . import cache
+from .kept import kernels_of
 from .kernels import kernel_spec, read_from
 from .program import Program
 from .runner import Runner
@@ -88,18 +87,14 @@ class Plan:
 
     @cached_property
     def kernel_of(self) -> dict[int, Any]:
-        """The kernel of each group, by the group's position; values without elements have none. From the cache on disk,
-        or compiled and kept there, or compiled for this process alone."""
+        """The kernel of each group, by the group's position; values without elements have none."""
         specs = self._specs
         self.is_compiled = True
         if not specs:
             return {}
         unique = {tvm_op.symbol_of(spec): spec for spec in specs.values()}
         target = tvm_op.runnable_target("llvm" if self.ctx.kind == "cpu" else self.ctx.kind)
-        kernels = _kept(list(unique.values()), target) if self.ctx.kind == "cpu" else None
-        if kernels is None:
-            kernels = tvm_op.build(list(unique.values()), target)
-        built = dict(zip(unique, kernels, strict=True))
+        built = kernels_of(unique, target)
         return {position: built[tvm_op.symbol_of(spec)] for position, spec in specs.items()}
 
     def _in_place(self, group: Group) -> bool:
@@ -261,17 +256,3 @@ class Plan:
         if node in self._storage:
             return self.arrays[node]
         return self._view(node, self._parameters[self.program.source(node)].tensor, self.program.offset(node))
-
-
-def _kept(specs: list[Any], target: Any) -> list[Any] | None:
-    """The kernels in a library of the cache, made if it is not there; None where it cannot be kept."""
-    if cache.cache_directory() is None:
-        return None
-    ours = tvm_op.uses_own_schedules()
-    key = cache.program_key(sorted(tvm_op.symbol_of(spec) for spec in specs), str(target), ours)
-    lowered: dict[str, Any] = {}
-
-    def write(path: Path) -> None:
-        lowered.update(tvm_op.write_library(specs, target, ours, path))
-
-    return cache.loaded(key, write, lambda path: tvm_op.load_library(path, specs, target, ours, lowered))

@@ -36,12 +36,13 @@ from .factories import (
     make_relu_gradient,
     make_sgd_update,
 )
-from .kernel import Kernel
+from .kernel import Kernel, Lowered
 from .library import linker, load_library, write_library
 
 __all__ = [
     "Kernel",
     "KernelSpec",
+    "Lowered",
     "build",
     "cache_size",
     "default_schedules",
