@@ -35,7 +35,8 @@ def renamed(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def ours(model: Model, state: dict[str, Any], x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
-    """Runners of dlsys, its losses, its memory report, and the seconds from graph to first result."""
+    """Runners of dlsys, compiled and as a loop in PyTorch's style, its losses, its memory report, and the seconds from
+    graph to first result."""
     import dlsys as dl
     from dlsys import autodiff as ad
     from dlsys import optim
@@ -53,8 +54,24 @@ def ours(model: Model, state: dict[str, Any], x: np.ndarray, y: np.ndarray) -> d
     losses += [float(step.run(feed)[0].numpy().item()) for _ in range(CHECKED - 1)]
     predict = ad.Executor([network.eval()(X)])
     inputs = {X: feed[X]}
+    tensors = dl.tensor(x), dl.tensor(y)
+    other = model.ours()
+    other.load_state_dict(renamed(state))
+    its_optimizer = getattr(optim, model.optimizer)(other.parameters(), lr=model.lr)
+
+    def loop() -> Any:
+        its_optimizer.zero_grad()
+        loss = ad.cross_entropy_op(other(tensors[0]), tensors[1])
+        loss.backward()
+        its_optimizer.step()
+        return loss
+
+    looped = [loop().item() for _ in range(CHECKED)]
+    if not np.allclose(looped, losses, rtol=TOLERANCE):
+        sys.exit(f"the compiled step and the loop differ: {losses} and {looped}")
     return {
         "train": common.repeat(lambda: step.run(feed)),
+        "loop": common.repeat(loop),
         "infer": common.repeat(lambda: predict.run(inputs)),
         "losses": losses,
         "first": first,
@@ -91,6 +108,17 @@ def theirs(model: Model, network: Any, x: np.ndarray, y: np.ndarray) -> dict[str
     return {"train": common.repeat(step), "infer": infer, "losses": losses}
 
 
+def split(profile: Any) -> dict[str, float]:
+    """Seconds of a profile's kernels by what they do, the products' operations, and the machine's peak for them."""
+    products = [row for row in profile.rows if row.kind == "contraction"]
+    return {
+        "products": sum(row.seconds for row in products),
+        "others": sum(row.seconds for row in profile.rows if row.kind != "contraction"),
+        "flop": sum(row.flop for row in products),
+        "peak": 1e9 * profile.peak_gflops,
+    }
+
+
 def child(arguments: argparse.Namespace) -> None:
     """Times the models with the threads that the environment gives; leaves the figures as JSON."""
     import json
@@ -111,15 +139,21 @@ def child(arguments: argparse.Namespace) -> None:
         figures: dict[str, Any] = {"first": mine["first"], "losses": mine["losses"]}
         for kind in ("train", "infer"):
             runners: dict[str, Callable[[int], object]] = {"dlsys": mine[kind], "PyTorch": other[kind]}
+            if kind == "train":
+                runners["loop"] = mine["loop"]
             timings = common.alternate(runners, arguments.rounds, MIN_TIME)
             figures[kind] = {who: timing.median for who, timing in timings.items()}
+        profile = mine["profile"]()
+        figures["time"] = split(profile)
+        if figures["train"]["dlsys"] > model.bar * figures["train"]["PyTorch"]:
+            figures["profile"] = str(profile)
         plan = mine["plan"]
         figures["arena"] = [plan.bytes_unplanned, plan.bytes_planned, plan.lower_bound]
         figures["kernels"] = str(mine["kernels"]).count("\n")
         if arguments.profiles:
             arguments.profiles.mkdir(parents=True, exist_ok=True)
             place = arguments.profiles / f"{name}_{os.environ['TVM_NUM_THREADS']}.txt"
-            place.write_text(str(mine["profile"]()), encoding="utf-8")
+            place.write_text(str(profile), encoding="utf-8")
         found[name] = figures
         ratio = figures["train"]["dlsys"] / figures["train"]["PyTorch"]
         print(f"  {os.environ['TVM_NUM_THREADS']} thread(s), {name}: a step {ratio:.2f}x PyTorch", flush=True)
@@ -128,14 +162,18 @@ def child(arguments: argparse.Namespace) -> None:
 
 def sections(runs: dict[int, dict[str, Any]]) -> list[str]:
     """The tables and the bars."""
-    steps, memory, lines = [], [], []
+    steps, memory, lines, times = [], [], [], []
     for threads, found in runs.items():
         for name, figures in found.items():
             model, row = MODELS[name], [MODELS[name].title, threads]
             for kind in ("train", "infer"):
                 mine, other = figures[kind]["dlsys"], figures[kind]["PyTorch"]
                 row += [1e3 * mine, 1e3 * other, mine / other]
+                if kind == "train":
+                    loop = figures[kind]["loop"]
+                    row += [1e3 * loop, loop / other]
             steps.append(row)
+            times.append([model.title, threads, *_time_row(figures)])
             count = f"{threads} thread{'s' * (threads > 1)}"
             ratio = figures["train"]["dlsys"] / figures["train"]["PyTorch"]
             lines.append((f"{model.title}: a training step over PyTorch's, {count}", ratio, model.bar))
@@ -143,15 +181,48 @@ def sections(runs: dict[int, dict[str, Any]]) -> list[str]:
                 unplanned, planned, bound = figures["arena"]
                 memory.append([model.title, figures["kernels"], unplanned / 2**20, planned / 2**20, planned / bound])
                 lines.append((f"{model.title}: arena over the lower bound", planned / bound, ARENA_BAR))
-    header = ["model", "threads", "step", "PyTorch", "ratio", "inference", "PyTorch", "ratio"]
+    header = ["model", "threads", "step", "PyTorch", "ratio", "loop", "ratio", "inference", "PyTorch", "ratio"]
     return [
         "## Milliseconds of a training step and of inference",
         common.table(header, steps),
-        "Medians, both in turn in one process. PyTorch runs eagerly.",
+        "Medians, in turn in one process. PyTorch runs eagerly. A step is one run of a compiled graph; a loop is "
+        "written as in PyTorch: `zero_grad`, the loss, `backward` and the optimizer's `step`.",
+        "## Where a training step's time goes",
+        common.table(TIMES, times),
+        "Milliseconds of kernels timed one by one, products and convolutions with what is fused to them. The limit is "
+        "the time of their operations at the measured peak of multiply-adds; a bar below the last column cannot be "
+        "met, and near it nothing else may take time.",
+        *_missed(runs),
         "## Memory of a training step",
         common.table(["model", "kernels", "MiB, a buffer a value", "MiB, arena", "over the lower bound"], memory),
         common.bars(lines),
     ]
+
+
+TIMES = ["model", "threads", "products", "GFLOP/s", "of peak", "other kernels", "limit", "limit over PyTorch's step"]
+
+
+def _time_row(figures: dict[str, Any]) -> list[float]:
+    time, limit = figures["time"], figures["time"]["flop"] / figures["time"]["peak"]
+    return [
+        1e3 * time["products"],
+        time["flop"] / time["products"] / 1e9,
+        limit / time["products"],
+        1e3 * time["others"],
+        1e3 * limit,
+        limit / figures["train"]["PyTorch"],
+    ]
+
+
+def _missed(runs: dict[int, dict[str, Any]]) -> list[str]:
+    """The profiles of the steps that miss their bar."""
+    found = []
+    for threads, models in runs.items():
+        for name, figures in models.items():
+            if "profile" in figures:
+                found.append(f"### {MODELS[name].title}, {threads} thread{'s' * (threads > 1)}: misses its bar")
+                found.append(f"```text\n{figures['profile']}\n```")
+    return found
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -215,9 +215,11 @@ def test_values_are_those_of_the_time_when_a_node_was_made() -> None:
     kept.numpy()
     for value in (3.0, 4.0):
         w.value = [value, value]
-    told = error_of(GraphError, late.numpy)
-    assert "was changed since" in told and "test_eager.py:" in told and repr(late).startswith("mul_byconst")
-    assert float(kept) == 40.0
+    assert late.tolist() == [20.0, 20.0] and float(kept) == 40.0  # computed when w changed for the second time
+    lost = w * 2.0
+    dl.autodiff.Executor([dl.autodiff.assign_op(w, w + 1.0)]).run({})  # which writes w's own memory
+    told = error_of(GraphError, lost.numpy)
+    assert "was changed since" in told and "test_eager.py:" in told and repr(lost).startswith("mul_byconst")
     assert "was changed after this was computed" in error_of(GraphError, kept.backward)
 
 

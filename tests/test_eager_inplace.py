@@ -118,8 +118,8 @@ def test_slices_are_written_with_what_they_are_of() -> None:
 
 def test_what_cannot_be_written_says_so() -> None:
     x, w = dl.zeros(2, 3), dl.tensor([1.0, 2.0, 3.0], requires_grad=True)
-    assert "has a history" in error_of(GraphError, x.__setitem__, 0, w * 2)
-    assert "has a history" in error_of(GraphError, x.add_, w)
+    assert "has a history" in error_of(GraphError, x[:1].copy_, w * 2)
+    assert "has a history" in error_of(GraphError, x.T.add_, w.sum())
     assert "no_grad" in error_of(GraphError, w.__setitem__, 0, 1.0)
     x[0] = w.detach()
     with dl.no_grad():

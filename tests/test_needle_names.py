@@ -272,7 +272,7 @@ def test_language_model_trains() -> None:
     assert len(corpus.dictionary) == 8
     data = ndl.data.batchify(corpus.train, batch_size=4, device=ndl.cpu(), dtype="float32")
     assert data.dtype == np.float32 and data.shape == (70, 4)
-    assert ndl.data.get_batch(data, 0, 5, device=ndl.cpu(), dtype="int64")[1].dtype == np.int64
+    assert ndl.data.get_batch(data, 0, 5, device=ndl.cpu(), dtype="int64")[1].dtype == "int64"
     data = ndl.data.batchify(corpus.train, 4)
     model = LanguageModel(8, len(corpus.dictionary), 16, device=ndl.cpu())
     opt, loss_fn = ndl.optim.SGD(model.parameters(), lr=4.0), nn.SoftmaxLoss()
@@ -282,9 +282,9 @@ def test_language_model_trains() -> None:
         for i in range(0, data.shape[0] - 5, 5):
             x, y = ndl.data.get_batch(data, i, 5, device=ndl.cpu())
             opt.reset_grad()
-            out, h = model(ndl.tensor(x), h)
+            out, h = model(x, h)
             h = tuple(part.detach() for part in h)
-            loss = loss_fn(out, ndl.tensor(y))
+            loss = loss_fn(out, y)
             loss.backward()
             norm = opt.clip_grad_norm(max_norm=0.25)
             after = np.sqrt(sum((p.grad.numpy() ** 2).sum() for p in model.parameters()))

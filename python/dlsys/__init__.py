@@ -82,6 +82,7 @@ _MODULES = (
     "tvm_op",
 )
 _ELSEWHERE = {"autograd": ".eager.autograd", "func": ".eager.func", "init": ".nn.init", "linalg": ".eager.linalg"}
+_ELSEWHERE |= dict.fromkeys(("backend_ndarray", "backend_selection"), ".eager.backend")  # needle's
 _FROM = {
     "eager": (
         *("Tensor", "as_tensor", "enable_grad", "from_dlpack", "from_numpy", "grad", "inference_mode"),
@@ -96,18 +97,22 @@ _FROM = {
     "eager.einsum": ("einsum",),
     "eager.linalg": ("corrcoef", "cov"),
     "eager.logic": ("isin", "where"),
-    "eager.needle": ("all_devices", "cpu_numpy", "default_device"),
+    "eager.backend": ("NDArray", "all_devices", "cpu_numpy", "default_device"),
+    "eager.needle": ("TensorTuple",),
     "eager.products": ("cdist", "tensordot"),
     "eager.reductions": ("std_mean", "var_mean"),
     "eager.shapes": (
         *("atleast_1d", "atleast_2d", "atleast_3d", "broadcast_tensors", "cat", "column_stack", "concat"),
         *("concatenate", "dstack", "hstack", "meshgrid", "one_hot", "row_stack", "stack", "vstack"),
     ),
+    "eager.solving": ("cholesky", "det", "inverse", "logdet", "slogdet"),
     "eager.sorting": ("bucketize", "searchsorted"),
     "ops.needle": (
         *("add_scalar", "conv", "dilate", "divide_scalar", "logsoftmax", "make_tuple", "mul_scalar", "negate"),
         *("power", "power_scalar", "summation", "tuple_get_item", "undilate"),
     ),
+    "eager.vmap": ("vmap",),
+    "graph": ("Op",),
     "random": (
         *("bernoulli", "manual_seed", "multinomial", "normal", "rand", "rand_like", "randint", "randint_like"),
         *("randn", "randn_like", "randperm"),

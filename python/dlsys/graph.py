@@ -34,6 +34,7 @@ DTYPES = (*NUMBERS, "bool")
 """The dtypes of values; gradients are of FLOATS."""
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_files: dict[str, str | None] = {}  # the last name of a file, None of one of this package
 _ids = itertools.count(1)
 
 
@@ -45,10 +46,17 @@ def stamp() -> int:
 def _user_location() -> str:
     """`file.py:line` of the first caller outside this package, and the innermost scope: `train.py:31 in encoder.ff`."""
     frame = sys._getframe(2)
-    while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
+    while True:
+        path = frame.f_code.co_filename
+        try:
+            name = _files[path]
+        except KeyError:
+            name = _files[path] = None if path.startswith(_PACKAGE) else path.rpartition(os.sep)[2]
+        if name is not None or frame.f_back is None:
+            break
         frame = frame.f_back
     label = f" in {scopes.labels[-1]}" if scopes.labels else ""
-    return f"{frame.f_code.co_filename.rpartition(os.sep)[2]}:{frame.f_lineno}{label}"
+    return f"{name}:{frame.f_lineno}{label}"
 
 
 class Readers(list["weakref.ref[Node]"]):
@@ -87,20 +95,9 @@ class Node:
     """
 
     __slots__ = (
-        "__weakref__",
-        "_dtype",
-        "_hooks",
-        "_readers",
-        "_shape",
-        "_value",
-        "attrs",
-        "grad",
-        "id",
-        "inputs",
-        "location",
-        "name",
-        "no_grad",
-        "op",
+        *("__weakref__", "_dtype", "_hooks", "_passed", "_readers", "_shape", "_value"),
+        *("attrs", "grad", "id", "inputs", "location", "name", "no_grad", "op"),
+        *("_array", "_before", "_changed", "_ctx", "_owner", "_requires_grad", "_seen"),  # of leaves, which may lose it
     )
     __array_ufunc__ = None  # NumPy scalars and arrays on the left leave arithmetic to us
 
@@ -117,13 +114,14 @@ class Node:
         self._dtype: Any = None
         self._value: Any = None  # by `dlsys.eager`, as are
         self._hooks: dict[int, Callable[[Node], Node | None]] | None = None  # on the gradient, see `gradients`
+        self._passed = False
         self._readers: Any = None  # the nodes with this input, see `Readers`
         for value in inputs:
-            if value.inputs:
+            if value.inputs or value._readers is not None:  # that of a leaf whose values may change
                 value.read_by(self)
 
     def read_by(self, reader: Node) -> None:
-        """Note a node that has this one, which is computed, for an input."""
+        """Note a node that has this one for an input, which is computed or may change."""
         readers = self._readers
         if readers is None:
             readers = self._readers = Readers()
@@ -132,7 +130,7 @@ class Node:
         readers.append(weakref.ref(reader))
 
     def readers(self) -> list[Node]:
-        """The nodes that have this one, which is computed, for an input, each once."""
+        """The nodes that have this one, which is computed or may change, for an input, each once."""
         found = (reader() for reader in self._readers or ())
         return list(dict.fromkeys(node for node in found if node is not None and self in set(node.inputs)))
 
@@ -298,6 +296,9 @@ class Op:
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
         """The output's dtype: the one on which all inputs read for values agree. Raises DTypeError."""
+        dtype = input_dtypes[0] if input_dtypes and not self.shape_only else ""
+        if dtype in self.dtypes and input_dtypes.count(dtype) == len(input_dtypes):
+            return dtype  # as nearly always
         read = [i for i in range(len(input_dtypes)) if i not in self.shape_only] or list(self.shape_only)
         found = [str(input_dtypes[i]) for i in read]
         for i, dtype in zip(read, found, strict=True):

@@ -21,7 +21,14 @@ from .files import Collection, UnavailableError, fetch, find, verify
 from .idx import parse_idx, read_idx
 from .loader import DataLoader
 from .mnist import MNIST, mnist, one_hot
-from .needle import CIFAR10Dataset, Corpus, MNISTDataset, NDArrayDataset, RandomFlipHorizontal
+from .needle import (
+    CIFAR10Dataset,
+    Corpus,
+    MNISTDataset,
+    NDArrayDataset,
+    RandomFlipHorizontal,
+    collate_ndarray,
+)
 from .samplers import (
     BatchSampler,
     RandomSampler,
@@ -66,6 +73,7 @@ __all__ = [
     "WordText",
     "batchify",
     "cache_folder",
+    "collate_ndarray",
     "default_collate",
     "fetch",
     "find",

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import DataError, ShapeError
 from .cifar10 import CIFAR10
-from .dataset import DataArgumentError, Dataset, TensorDataset
+from .dataset import DataArgumentError, Dataset, TensorDataset, as_tensors, default_collate
 from .idx import read_idx
 from .text import WordText
 
@@ -142,6 +142,11 @@ class Corpus(WordText):
     def __init__(self, base_dir: str | os.PathLike[str] | None, max_lines: int | None = None) -> None:
         """Raises DataError as `WordText` does."""
         super().__init__(base_dir, max_lines=max_lines)
+
+
+def collate_ndarray(samples: list[Any]) -> Any:
+    """`default_collate`, of whose arrays tensors are made."""
+    return as_tensors(default_collate(samples))
 
 
 NDArrayDataset = TensorDataset

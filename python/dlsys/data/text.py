@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError, DTypeError, ShapeError
-from .dataset import DataArgumentError, Dataset
+from .dataset import DataArgumentError, Dataset, as_tensors
 from .download import TIMEOUT
 from .files import Collection, UnavailableError, load, named_directory, read
 from .loader import DataLoader
@@ -276,19 +276,20 @@ def batchify(tokens: Any, batch_size: int, device: Any = None, dtype: Any = "int
 
 def get_batch(
     data: np.ndarray, i: int, bptt: int, device: Any = None, dtype: Any = None
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[Any, Any]:
     """Rows i to i + bptt of what `batchify` gave, and the row after each of them, flat.
 
     Returns (m, batch_size) and (m * batch_size,), of the data's dtype for None; m is `bptt`, or less at the end of the
-    data. `device`, needle's argument, changes nothing. Raises
-    DataArgumentError if no row follows row i.
+    data. Arrays, or tensors where needle's argument `device` says where they are to be. Raises DataArgumentError if no
+    row follows row i, DeviceError for another device than the CPU.
     """
     _positive("get_batch", "bptt", bptt)
     if not 0 <= i < len(data) - 1:
         raise DataArgumentError(f"get_batch: i must be between 0 and {len(data) - 2}, not {i}")
     end = min(i + bptt, len(data) - 1)
     wanted = data.dtype if dtype is None else dtype
-    return data[i:end].astype(wanted), data[i + 1 : end + 1].reshape(-1).astype(wanted)
+    found = data[i:end].astype(wanted), data[i + 1 : end + 1].reshape(-1).astype(wanted)
+    return found if device is None else as_tensors(found, device)
 
 
 def _two_parts(root: str | os.PathLike[str] | None, **options: Any) -> tuple[list[str], list[str], str]:

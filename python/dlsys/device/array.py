@@ -225,6 +225,15 @@ def _wrap(value: np.ndarray) -> tvm.runtime.Tensor:
     return tvm_ffi.from_dlpack(value, require_alignment=value.itemsize, require_contiguous=True)
 
 
+def copied(value: Array) -> Array:
+    """A copy on the same context."""
+    copy = Array(allocate(value.shape, value.dtype, value.context), value.context, value.shape, value.dtype)
+    if value.context.kind != "cpu":
+        return copy.copyfrom(value)
+    copy._view()[...] = value._view()
+    return copy
+
+
 def _copy(value: np.ndarray, ctx: Context) -> Array:
     return Array(allocate(value.shape, str(value.dtype), ctx), ctx).copyfrom(value)
 

@@ -7,7 +7,8 @@ or `backward` run it. Nothing else distinguishes it from a graph made of variabl
 from __future__ import annotations
 
 from ..ops import dtype_of, known_dtype, known_shape, shape_of
-from . import needle
+from . import needle, pending
+from .arrays import StateArray
 from .differentiate import backward, grad, value_and_grad
 from .kind import Tensor
 from .leaves import Leaf, as_tensor, from_dlpack, from_numpy, is_tensor, tensor
@@ -17,6 +18,7 @@ from .running import evaluate
 
 __all__ = [
     "Leaf",
+    "StateArray",
     "Tensor",
     "as_tensor",
     "backward",
@@ -40,3 +42,4 @@ __all__ = [
 
 install()
 needle.install()
+pending.install()

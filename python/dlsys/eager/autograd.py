@@ -16,8 +16,8 @@ from .gradcheck import GradcheckError, gradcheck, gradgradcheck
 from .kind import Tensor
 from .leaves import Leaf, tensor
 from .mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
-from .needle import compute_gradient_of_variables
-from .running import evaluate, is_data, require_unchanged
+from .needle import TensorTuple, compute_gradient_of_variables, live_tensors
+from .running import differentiated, evaluate, is_data, require_unchanged
 
 
 def _listed(what: str, values: Any) -> list[Node]:
@@ -61,8 +61,7 @@ def _reached(outputs: Sequence[Node]) -> set[Node]:
         node = stack.pop()
         if node.no_grad or known_dtype(node) not in (None, *FLOATS):
             continue
-        read = node.inputs[:1] if node.op.name == "with_updates" else node.inputs
-        new = [value for value in read if value not in found]
+        new = [value for value in differentiated(node) if value not in found]
         found.update(new)
         stack += new
     return found
@@ -137,11 +136,19 @@ def backward(
 
 Value = Tensor  # needle's
 
+
+def __getattr__(name: str) -> Any:
+    if name == "TENSOR_COUNTER":  # needle's, counted when it is asked for
+        return live_tensors()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 __all__ = [
     "Function",
     "GradcheckError",
     "Op",
     "Tensor",
+    "TensorTuple",
     "Value",
     "backward",
     "compute_gradient_of_variables",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,12 +30,25 @@ def backward(output: Node, gradient: Any = None, create_graph: bool = False, inp
     if not leaves:
         where = f"(made at {output.location})"
         raise GraphError(f"backward: {output.name} depends on no tensor with requires_grad=True {where}")
-    with enable_grad():
+    with enable_grad(), _without_collections():
         if inputs is not None:
             chosen = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
         else:
             chosen = [*leaves, *retaining_below(output)]
         _backward(output, gradient, chosen, create_graph)
+
+
+@contextlib.contextmanager
+def _without_collections() -> Iterator[None]:
+    """Python's garbage collector pauses: it would go through all that the program holds, once and again, as the graph
+    of the gradients is made, which has no cycles and is gone at the end."""
+    paused = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if paused:
+            gc.enable()
 
 
 def _backward(output: Node, gradient: Any, leaves: Sequence[Node], create_graph: bool) -> None:

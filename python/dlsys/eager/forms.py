@@ -31,12 +31,6 @@ from ..graph import OPS, Shape
 from ..ops import dtype_of, shape_of
 
 MOST_FORMS = 512  # compiled forms that are kept; those used last
-_forms: OrderedDict[Any, tuple[Executor, list[Node]]] = OrderedDict()
-_numbers: OrderedDict[Any, tuple[tuple[Any, ...], frozenset[int]]] = (
-    OrderedDict()
-)  # of each form first, and which vary
-_lock = threading.Lock()
-
 _WITH_NUMBER = {
     "add_byconst": add_op,
     "mul_byconst": mul_op,
@@ -48,14 +42,37 @@ _NUMBERED = frozenset({*_WITH_NUMBER, "full", "slice", "slice_gradient"})
 _WHOLE = (None, None, None)
 
 
+class _Structure:
+    """A form without its numbers. Its hash, which takes as long as all else that is done with it, is computed once."""
+
+    __slots__ = ("form", "hash")
+
+    def __init__(self, form: tuple[Any, ...]) -> None:
+        self.form, self.hash = form, hash(form)
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Structure) and self.form == other.form
+
+
+_forms: OrderedDict[Any, tuple[Executor, list[Node]]] = OrderedDict()
+_numbers: OrderedDict[_Structure, tuple[_Structure, tuple[Any, ...], frozenset[int]]] = (
+    OrderedDict()
+)  # of each form itself, the numbers that it was met with first, and which vary
+_lock = threading.Lock()
+
+
 def is_leaf(node: Node) -> bool:
     """Whether the node's value is there: it holds data, or was computed."""
     return isinstance(node, Parameter) or node._value is not None
 
 
 def type_of(node: Node) -> tuple[Shape, str]:
-    """The node's shape and dtype."""
-    return shape_of(node), dtype_of(node)
+    """The node's shape and dtype; of what was computed those of its value, so that nothing before it is looked at."""
+    value = node._value
+    return (shape_of(node), dtype_of(node)) if value is None else (value.shape, value.dtype)
 
 
 def value_of(leaf: Node) -> Array | None:
@@ -65,28 +82,30 @@ def value_of(leaf: Node) -> Array | None:
 
 def run(order: Sequence[Node], inputs: dict[Node, list[Node]], outputs: Sequence[Node]) -> list[Array]:
     """Copies of the outputs' values, by a compiled form of the graph: its nodes, leaves too, inputs first."""
-    leaves = [node for node in order if is_leaf(node)]
+    leaves: list[Node] = []
     place = {node: i for i, node in enumerate(order)}
     form: list[Any] = []
     numbers: list[Any] = []
     held: list[tuple[Node, int]] = []  # of each number its node, and which of its numbers it is
     for node in order:
+        name = node.op.name
         if is_leaf(node):
+            leaves.append(node)
             form.append(type_of(node))
-        elif node.op.name != "group":
-            if node.op.name in _NUMBERED:
+        elif name != "group":
+            if name in _NUMBERED:
                 rest, own = _split(node)
                 held += [(node, i) for i in range(len(own))]
                 numbers += own
             else:
                 rest = tuple(node.attrs.items())
-            form.append((node.op.name, rest, tuple(place[value] for value in inputs[node])))
-    structure = (tuple(form), tuple(place[node] for node in outputs))
+            form.append((name, rest, tuple([place[value] for value in inputs[node]])))
+    structure = _Structure((tuple(form), tuple([place[node] for node in outputs])))
     told = tuple(number if number and number == number else repr(number) for number in numbers)  # -0.0 == 0.0
     with _lock:
-        first, varying = _numbers.get(structure, (told, frozenset()))
+        structure, first, varying = _numbers.get(structure, (structure, told, frozenset()))
         varying |= {i for i, (a, b) in enumerate(zip(first, told, strict=True)) if a != b}
-        _numbers[structure] = first, varying
+        _numbers[structure] = structure, first, varying
         _numbers.move_to_end(structure)
         if (structure, told) in _forms:  # these very numbers are compiled in
             varying = frozenset()

@@ -15,6 +15,7 @@ from ..ops import shape_of
 from . import functional
 from .functions import node_of
 from .mode import enable_grad
+from .vmap import vmap
 
 Argnums = int | Sequence[int]
 
@@ -141,4 +142,4 @@ def hessian(func: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any
     return jacrev(jacrev(func, argnums), argnums)
 
 
-__all__ = ["grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "vjp"]
+__all__ = ["grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "vjp", "vmap"]

@@ -199,7 +199,9 @@ def _joined(x: Node, arrays: list[Any], extents: Shape) -> Node:
 
 
 def index_select(x: Any, dim: int, index: Any) -> Node:
-    """The slices along `dim` with these numbers."""
+    """The slices along `dim` with these numbers; of a tensor of shape () itself, for [0]."""
+    if known_shape(node_of(x)) == ():
+        return ad.reshape_op(index_select(ad.reshape_op(node_of(x), (1,)), dim, index), ())
     return ad.take_op(node_of(x), _as_node(_as_index(index)), dim)
 
 
@@ -233,10 +235,10 @@ def masked_select(x: Any, mask: Any) -> Node:
 def nonzero(x: Any, as_tuple: bool = False) -> Any:
     """int64: the indices of what is not 0, a row for each; with `as_tuple` a tensor for each axis. Computes x."""
     values = array_of(node_of(x)).numpy()
-    found = np.nonzero(values)
-    if as_tuple:
-        return tuple(leaf(places) for places in found)
-    return leaf(np.stack(found, 1) if found else np.zeros((int(values != 0), 0), np.int64))
+    if not values.ndim and not as_tuple:
+        return leaf(np.zeros((int(values != 0), 0), np.int64))
+    found = np.nonzero(np.atleast_1d(values))
+    return tuple(leaf(places) for places in found) if as_tuple else leaf(np.stack(found, 1))
 
 
 def argwhere(x: Any) -> Node:

@@ -1,4 +1,5 @@
 """Tensors written in place: leaves, whose values change, and computed tensors, which come to mean another computation.
+A leaf that is written with what has a history becomes a computed tensor, as `out = zeros(n); out[0] = w.sum()`.
 
 `y[0] = v` makes of a computed y the node that has v there, with gradients to both, y's old meaning and v; what has read
 y before keeps the old meaning. Views of y, as `y[0]`, `y.T` and `y.view(-1)`, mean elements of y whatever y means, and
@@ -22,6 +23,7 @@ from ..graph import FLOATS, is_grad_enabled, stamp
 from ..ops import dtype_of, known_dtype, known_shape, shape_of
 from .creation import leaf
 from .functions import node_of
+from .leaves import Leaf
 from .running import array_of, is_data, leaves_that_require_grad, renamed
 from .views import base_of, is_view, key_of, require_no_copy, restored
 
@@ -105,8 +107,8 @@ def augmented(node: Any, changed: Any) -> Any:
 
 
 def changed_in_place(node: Any, changed: Node) -> Any:
-    """What a method as `add_` makes of the node: a leaf takes the value, a computed node comes to mean it. Raises
-    GraphError for any other, for a shape that changes, and for a leaf that would get a history."""
+    """What a method as `add_` makes of the node: a leaf takes the value, a computed node comes to mean it, and so a
+    leaf that gets a history. Raises GraphError for any other, and for a shape that changes."""
     if shape_of(changed) != shape_of(node):
         raise ShapeError(
             f"{node.name} has shape {shape_of(node)}, and in place it would become {shape_of(changed)}"
@@ -115,7 +117,10 @@ def changed_in_place(node: Any, changed: Node) -> Any:
         base = base_of(node)
         if isinstance(base, Parameter):
             require_no_history(base)
-            _refuse_history(base)
+            if base is not node:
+                _refuse_history(base)
+            _computed(node)
+            return _become(node, changed)
         _require_in_place(base)
     return node
 
@@ -183,6 +188,23 @@ def _leave(node: Node) -> list[Node]:
     return following
 
 
+def _computed(node: Parameter) -> None:
+    """Let a leaf that is to get a history be a computed node, of a leaf of its values, which what has read it reads
+    from now on. Raises GraphError for a Parameter of a module, and for what stands for another leaf."""
+    if type(node) is not Leaf or node.owner is not None:
+        _refuse_history(node)
+    before = Leaf.of(node._array, node.name)
+    before.id, before._changed, before._before = node.id, node._changed, node._before
+    for reader in node.readers():
+        reader.inputs = [before if value is node else value for value in reader.inputs]
+        before.read_by(reader)
+    made = ad.copy_op(before)
+    node.__class__ = Node  # type: ignore[assignment]
+    node.op, node.inputs, node.attrs, node.id = made.op, made.inputs, made.attrs, stamp()
+    node.location, node.no_grad, node._readers = made.location, made.no_grad, None
+    before.read_by(node)
+
+
 def _assign(node: Node, changed: Node) -> Node:
     """Let a computed node or a view be `changed`, and so what the view is of."""
     if not is_view(node):
@@ -194,6 +216,8 @@ def _assign(node: Node, changed: Node) -> Node:
         require_no_history(base)
         if base.seen_by(node) is not base._array:
             raise GraphError(f"{base.name} was changed since its view {node.name} was taken: take it again")
+        if _gets_history(base, changed):
+            _refuse_history(base)
     changed = _as_dtype_of(node, changed)
     if shape_of(changed) != shape_of(node):
         raise ShapeError(
@@ -246,20 +270,20 @@ def setitem(node: Node, key: Any, value: Any) -> None:
     through the latter to the value and to what was not overwritten.
 
     Raises GraphError for a variable, for a leaf that requires a gradient, for a value that has a history where the
-    tensor is a leaf or a view of one, and for a view that is a copy in PyTorch; IndexRangeError and ShapeError for what
-    does not fit.
+    tensor is a view of a leaf, and for a view that is a copy in PyTorch; IndexRangeError and ShapeError for what does
+    not fit.
     """
     with_history = isinstance(value, Node) and is_grad_enabled() and bool(leaves_that_require_grad(value))
     if isinstance(node, Parameter):
         require_no_history(node)
         if _is_of(value, node, key) and node.seen_by(value) is node._array:
             return  # the second half of `x[i] += v`, whose first has written
-        if with_history:
-            _refuse_history(node)
-        values = node.value
-        _place(node, values, _key(key), host_array(value, None))
-        write(node, values)
-        return
+        if not with_history:
+            values = node.value
+            _place(node, values, _key(key), host_array(value, None))
+            write(node, values)
+            return
+        _computed(node)
     base = base_of(node)
     if isinstance(base, Parameter):
         require_no_history(base)

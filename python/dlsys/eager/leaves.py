@@ -19,8 +19,7 @@ class Leaf(Parameter):
     `owner`: the leaf for whose values it stands, as `w.data` does for w's; None for one of its own.
     """
 
-    __slots__ = ("_seen", "owner")
-    owner: Parameter | None
+    __slots__ = ()
 
     @classmethod
     def of(cls, value: Any, name: str | None, owner: Parameter | None = None) -> Leaf:
@@ -30,9 +29,14 @@ class Leaf(Parameter):
         made.follow(owner)
         return made
 
+    @property
+    def owner(self) -> Parameter | None:
+        """See above."""
+        return self._owner
+
     def follow(self, owner: Parameter | None) -> None:
         """Stand for the owner's present values."""
-        self.owner, self._seen = owner, None if owner is None else owner.version
+        self._owner, self._seen = owner, None if owner is None else owner.version
 
     def is_current(self) -> bool:
         """Whether the owner has not changed since."""

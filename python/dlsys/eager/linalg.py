@@ -1,6 +1,6 @@
 """Norms and products of matrices, as `torch.linalg`: `dl.linalg`; and covariances.
 
-What needs a decomposition of matrices (`inv`, `solve`, `det`, `svd`, ...) does not exist here.
+Of decompositions there are those of `solving`; singular values and eigenvalues do not exist here.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from . import reductions
 from .creation import eye
 from .functions import dims_of, float_of, node_of, require_float
 from .products import cross
+from .solving import cholesky, det, inv, slogdet, solve
 
 
 def _as_float(name: str, x: Any, dtype: Any) -> Node:
@@ -209,14 +210,19 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "cholesky",
     "corrcoef",
     "cov",
     "cross",
+    "det",
+    "inv",
     "matmul",
     "matrix_norm",
     "matrix_power",
     "multi_dot",
     "norm",
+    "slogdet",
+    "solve",
     "vecdot",
     "vector_norm",
 ]

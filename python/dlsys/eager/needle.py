@@ -3,41 +3,36 @@ which are in `dlsys.ops.needle`."""
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
 
 from ..autodiff import Node, Op
-from ..device import Context, cpu, cuda
-from ..device import numpy as cpu_numpy
+from .backend import NDArray, all_devices, cpu_numpy, default_device
 from .differentiate import backward
 from .inplace import require_writable, write
 from .running import array_of, leaves_that_require_grad
 
-
-class CachedData(np.ndarray[Any, Any]):
-    """A tensor's values as an array, which has `numpy()` as needle's arrays have."""
-
-    def numpy(self) -> np.ndarray:
-        """A copy as an array of NumPy's own type."""
-        return np.array(self)
+TensorTuple = tuple
+"""What an operator with several outputs gives: Python's tuple."""
 
 
 class Needle:
     """Properties and methods of needle's tensors."""
 
     @property
-    def cached_data(self: Any) -> CachedData:
+    def cached_data(self: Any) -> NDArray:
         """The values in the tensor's own memory: what is written there, graphs read that are computed afterwards. Set
         it, of a leaf, from anything of the same shape. Raises GraphError for a graph with variables."""
-        return np.asarray(array_of(self)).view(CachedData)
+        return np.asarray(array_of(self)).view(NDArray)
 
     @cached_data.setter
     def cached_data(self: Any, value: Any) -> None:
         require_writable(self)
         write(self, value)
 
-    def realize_cached_data(self: Any) -> CachedData:
+    def realize_cached_data(self: Any) -> NDArray:
         """`cached_data`."""
         return self.cached_data
 
@@ -56,14 +51,9 @@ def compute_gradient_of_variables(output_tensor: Node, out_grad: Any = None) -> 
     backward(output_tensor, out_grad, create_graph=True)
 
 
-def default_device() -> Context:
-    """Where tensors are: the CPU."""
-    return cpu()
-
-
-def all_devices() -> list[Context]:
-    """The devices on which this machine can run a graph."""
-    return [cpu(), *(cuda(index) for index in range(cuda.device_count())), cpu_numpy()]
+def live_tensors() -> int:
+    """How many tensors there are: needle's `autograd.TENSOR_COUNTER`."""
+    return sum(issubclass(type(found), Node) for found in gc.get_objects())
 
 
 def install() -> None:
@@ -73,4 +63,13 @@ def install() -> None:
     Op.gradient_as_tuple = gradient_as_tuple  # type: ignore[attr-defined]
 
 
-__all__ = ["CachedData", "all_devices", "compute_gradient_of_variables", "cpu_numpy", "default_device", "install"]
+__all__ = [
+    "NDArray",
+    "TensorTuple",
+    "all_devices",
+    "compute_gradient_of_variables",
+    "cpu_numpy",
+    "default_device",
+    "install",
+    "live_tensors",
+]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from ..autodiff import Node, Parameter
 from ..device import Array
 from ..errors import DlsysError, GraphError
 from ..graph import DTYPES, FLOATS, error_at
-from ..ops import dtype_of
+from ..ops import dtype_of, will_change
 from . import forms
 from .forms import is_leaf, value_of
 
@@ -22,8 +23,8 @@ _WITHOUT_GRADIENT = frozenset(DTYPES) - frozenset(FLOATS)
 FEW = 64  # values that one evaluation keeps for those that follow
 
 _updated: weakref.WeakValueDictionary[int, Node] = weakref.WeakValueDictionary()  # `with_updates` that were made, by id
-_passed: weakref.WeakValueDictionary[int, Node] = weakref.WeakValueDictionary()  # computed on the way, not kept
 _STATE = ("assign", "latest", "with_updates", "group")
+_cuts: OrderedDict[Any, list[list[int]]] = OrderedDict()  # of long graphs, see `_pieces`
 
 
 def data_order(nodes: Iterable[Node]) -> list[Node]:
@@ -32,23 +33,25 @@ def data_order(nodes: Iterable[Node]) -> list[Node]:
     Raises GraphError for a variable, which has no value of its own.
     """
     order: list[Node] = []
+    opened: set[Node] = set()  # those whose inputs are in the order, or above them on the stack
     seen: set[Node] = set()
     for root in nodes:
         stack = [root]
         while stack:
             node = stack[-1]
-            if node in seen:
-                stack.pop()
-                continue
-            if node.op.name == "placeholder":
-                raise error_at(node, GraphError, f"{node.name} is a variable without a value: feed it to an Executor")
-            waiting = [value for value in inputs_of(node) if value not in seen]
-            if waiting:
-                stack += reversed(waiting)
-            else:
+            if node not in opened:
+                opened.add(node)
+                if node.op.name == "placeholder":
+                    told = f"{node.name} is a variable without a value: feed it to an Executor"
+                    raise error_at(node, GraphError, told)
+                before = len(stack)
+                stack += [value for value in reversed(inputs_of(node)) if value not in seen]
+                if len(stack) > before:
+                    continue
+            stack.pop()
+            if node not in seen:
                 seen.add(node)
                 order.append(node)
-                stack.pop()
     return order
 
 
@@ -73,12 +76,16 @@ def evaluate(nodes: Sequence[Node], keep: bool = True, piece: bool = False) -> l
     Raises GraphError for a graph with variables, and what the operators raise.
     """
     order = data_order(nodes)
+    made = _assignments(order)
+    if made:
+        will_change([assign.inputs[0] for assign in made])  # type: ignore[misc]  # only Parameters are assigned
+        order = data_order(nodes)  # some of it may have been computed now
+        made = _assignments(order)
     held = [] if keep or piece else _held(order, set(nodes))
-    made = [node for node in order if node.op.name == "assign" and not is_leaf(node)]
     if keep and not made and (again := _passed_before(order)):
         evaluate(again)
         order = data_order(nodes)
-    if len(order) > LONG and not made and (pieces := _narrow(order, [*nodes, *held])):
+    if len(order) > LONG and not made and (pieces := _pieces(order, [*nodes, *held])):
         for part in pieces:
             evaluate(part, keep, piece=True)
         order = data_order(nodes)
@@ -95,7 +102,10 @@ def evaluate(nodes: Sequence[Node], keep: bool = True, piece: bool = False) -> l
     # Keys of random numbers are kept: computing something else from the same draw must find the same draw.
     new = {assign.inputs[1] for assign in assigns.values()}  # what state becomes is another value each time
     state = ("assign", "latest")
-    read = [n for n in order if n not in new and n.op.name not in state and any(v in assigns for v in inputs_of(n))]
+    read: list[Node] = []
+    if assigns:
+        others = [n for n in order if n not in new and n.op.name not in state]
+        read = [n for n in others if any(value in assigns for value in inputs_of(n))]
     keys = [n for n in read if dtype_of(n) not in FLOATS]
     wanted = [n for n in dict.fromkeys([*nodes, *keys, *held]) if not is_leaf(n) and n.op.name != "group"]
     outputs = list(dict.fromkeys([*wanted, *assigns.values()]))
@@ -106,8 +116,14 @@ def evaluate(nodes: Sequence[Node], keep: bool = True, piece: bool = False) -> l
         for parameter, value in assigns.items():
             parameter.value = values[value]  # type: ignore[attr-defined]  # only Parameters are assigned
         _updated.update((node.id, node) for node in order if node.op.name == "with_updates")
-        _passed.update((node.id, node) for node in order if not is_leaf(node) and node.op.name not in _STATE)
+        for node in order:  # computed on the way, and not kept
+            node._passed = not (node._value is not None or isinstance(node, Parameter) or node.op.name in _STATE)
     return [value_of(node) for node in nodes]
+
+
+def _assignments(order: Sequence[Node]) -> list[Node]:
+    """The assignments that are to be made."""
+    return [node for node in order if node.op.name == "assign" and not is_leaf(node)]
 
 
 def _held(order: list[Node], asked: set[Node]) -> list[Node]:
@@ -129,9 +145,9 @@ def _held(order: list[Node], asked: set[Node]) -> list[Node]:
 
 def renamed(node: Node, other: Node) -> None:
     """What is noted of a node is from now on noted of another, of the same id."""
-    for noted in (_updated, _passed):
-        if noted.get(node.id) is node:
-            noted[node.id] = other
+    other._passed = node._passed
+    if _updated.get(node.id) is node:
+        _updated[node.id] = other
 
 
 def array_of(node: Node) -> Array:
@@ -145,9 +161,23 @@ def array_of(node: Node) -> Array:
 def _passed_before(order: Sequence[Node]) -> list[Node]:
     """What earlier evaluations have computed and not kept, and what is new reads: the state of a loop that asks for
     something else in each round, which would begin anew each time. None of it where it is a lot."""
-    new = [node for node in order if not is_leaf(node) and node.id not in _passed]
-    found = {value for node in new for value in inputs_of(node) if value.id in _passed and not is_leaf(value)}
+    new = [node for node in order if not node._passed and not is_leaf(node)]
+    found = {value for node in new for value in inputs_of(node) if value._passed and not is_leaf(value)}
     return sorted(found, key=lambda node: node.id) if len(found) <= FEW else []
+
+
+def _pieces(order: Sequence[Node], wanted: Sequence[Node]) -> list[list[Node]]:
+    """`_narrow`, which takes as long as running the graph may; of graphs of the same operators in the same order it is
+    the same, and where it were not, it were no worse a place to cut than any other."""
+    place = {node: i for i, node in enumerate(order)}
+    key = (tuple([node.op.name for node in order]), tuple([place[node] for node in wanted]))
+    found = _cuts.get(key)
+    if found is None:
+        found = [[place[node] for node in piece] for piece in _narrow(order, wanted)]
+        _cuts[key] = found
+        if len(_cuts) > forms.MOST_FORMS:
+            _cuts.popitem(last=False)
+    return [[order[i] for i in piece] for piece in found]
 
 
 def _narrow(order: Sequence[Node], wanted: Sequence[Node]) -> list[list[Node]]:
@@ -227,6 +257,15 @@ def require_unchanged(output: Node) -> None:
                 stack.append(value)
 
 
+def differentiated(node: Node) -> Sequence[Node]:
+    """The inputs that gradients may go to: not those that are read for their shape alone."""
+    if node.op.name == "with_updates":
+        return node.inputs[:1]
+    if not node.op.shape_only or node.op.name == "function":  # whose backward gives gradients to all
+        return node.inputs
+    return [value for i, value in enumerate(node.inputs) if i not in node.op.shape_only]
+
+
 def leaves_that_require_grad(node: Node) -> list[Parameter]:
     """The Parameters with `requires_grad` that the node depends on, also through values that were computed; not through
     integers and booleans, as far as dtypes have been asked for."""
@@ -239,8 +278,7 @@ def leaves_that_require_grad(node: Node) -> list[Parameter]:
             found.append(current)
         if current.no_grad or current._dtype in _WITHOUT_GRADIENT:
             continue
-        inputs = current.inputs[:1] if current.op.name == "with_updates" else current.inputs
-        new = [value for value in inputs if value not in seen]
+        new = [value for value in differentiated(current) if value not in seen]
         seen.update(new)
         stack += new
     return sorted(found, key=lambda parameter: parameter.id)

@@ -107,11 +107,16 @@ def stack(tensors: Any, dim: int = 0, *, axis: int | None = None) -> Node:
     return ad.stack_op(promoted(*map(node_of, tensors)), dim if axis is None else axis)
 
 
-def split(x: Any, split_size_or_sections: Any, dim: int = 0) -> list[Node]:
+def split(x: Any, split_size_or_sections: Any = None, dim: int = 0, *, axis: int | None = None) -> Any:
     """Parts of so many elements along `dim`, the last one smaller; or of the sizes in a list. The shape must be known.
+    With `axis` alone it is needle's `unbind`.
 
     Raises ShapeError for sizes that do not add up, GraphError for a size that is not positive."""
-    node = node_of(x)
+    if split_size_or_sections is None:
+        if axis is None:
+            raise GraphError("split: needs the size of a part, or a list of sizes")
+        return tuple(unbind(x, axis))
+    node, dim = node_of(x), dim if axis is None else axis
     (axis,) = dims_of(node, dim)
     extent, sizes = shape_of(node)[axis], split_size_or_sections
     if isinstance(sizes, (tuple, list)):

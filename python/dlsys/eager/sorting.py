@@ -6,6 +6,8 @@ are equal the first comes first, and NaN counts as the largest.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,37 +16,54 @@ from .. import autodiff as ad
 from ..autodiff import Node
 from ..errors import GraphError, ShapeError
 from ..graph import FLOATS
-from ..ops import dtype_of, shape_of
+from ..ops import dtype_of, known_shape, shape_of
 from .creation import leaf
 from .functions import dims_of, node_of, require_float
 from .reductions import Extremum
 from .running import array_of
 
 
-def _order(op: str, x: Node, dim: int, descending: bool) -> np.ndarray:
+def _with_scalars(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which takes a tensor of shape () for one of one element, with the axis 0."""
+
+    @functools.wraps(function)
+    def wrapped(x: Any, *args: Any, **kwargs: Any) -> Any:
+        node = node_of(x)
+        if known_shape(node) != ():
+            return function(node, *args, **kwargs)
+        found = function(ad.reshape_op(node, (1,)), *args, **kwargs)
+        if isinstance(found, Extremum):
+            return Extremum(*(ad.reshape_op(part, ()) for part in found))
+        return ad.reshape_op(found, ())
+
+    return wrapped
+
+
+def _order(x: Node, dim: int, descending: bool) -> np.ndarray:
     """Where the elements in order are, along an axis; equal ones as they stand, NaN counts as the largest."""
     values = array_of(x).numpy()
-    if not values.ndim:
-        raise ShapeError(f"{op}: a tensor of shape () has no axis")
     if not descending:
         return np.argsort(values, axis=dim, kind="stable")
     back = np.flip(values, dim)
     return values.shape[dim] - 1 - np.flip(np.argsort(back, axis=dim, kind="stable"), dim)
 
 
+@_with_scalars
 def argsort(x: Any, dim: int = -1, descending: bool = False, stable: bool = True) -> Node:
     """int64: where the elements in order are, along an axis. Computes x; raises GraphError for a graph of variables."""
-    return leaf(_order("argsort", node_of(x), dims_of(node_of(x), dim)[0], descending))
+    return leaf(_order(node_of(x), dims_of(node_of(x), dim)[0], descending))
 
 
+@_with_scalars
 def sort(x: Any, dim: int = -1, descending: bool = False, stable: bool = True) -> Extremum:
     """The elements in order along an axis, equal ones as they stand, and where they were; see `argsort`."""
     node = node_of(x)
     (axis,) = dims_of(node, dim)
-    places = leaf(_order("sort", node, axis, descending))
+    places = leaf(_order(node, axis, descending))
     return Extremum(ad.take_along_axis_op(node, places, axis), places)
 
 
+@_with_scalars
 def topk(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Extremum:
     """The k largest elements along an axis, or smallest, in order, and where they were; see `argsort`.
 
@@ -53,10 +72,11 @@ def topk(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = Tru
     (axis,) = dims_of(node, dim)
     if not 0 <= k <= shape_of(node)[axis]:
         raise ShapeError(f"topk: there are no {k} elements along axis {dim} of {shape_of(node)}")
-    places = leaf(np.take(_order("topk", node, axis, largest), np.arange(k), axis))
+    places = leaf(np.take(_order(node, axis, largest), np.arange(k), axis))
     return Extremum(ad.take_along_axis_op(node, places, axis), places)
 
 
+@_with_scalars
 def msort(x: Any) -> Node:
     """The elements in order along the first axis."""
     return sort(x, 0).values
@@ -71,15 +91,17 @@ def _chosen(node: Node, places: np.ndarray, axis: int, keepdim: bool) -> Extremu
     return Extremum(ad.squeeze_op(found, axis), ad.squeeze_op(where, axis))
 
 
+@_with_scalars
 def kthvalue(x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Extremum:
     """The k-th smallest element along an axis, counted from 1, and where it is. Raises ShapeError for none such."""
     node = node_of(x)
     (axis,) = dims_of(node, dim)
     if not 1 <= k <= shape_of(node)[axis]:
         raise ShapeError(f"kthvalue: there is no element number {k} along axis {dim} of {shape_of(node)}")
-    return _chosen(node, np.take(_order("kthvalue", node, axis, False), [k - 1], axis), axis, keepdim)
+    return _chosen(node, np.take(_order(node, axis, False), [k - 1], axis), axis, keepdim)
 
 
+@_with_scalars
 def median(x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
     """The element in the middle, of two the smaller: of all, or along `dim` a pair of `values` and `indices`. NaN where
     there is one. Raises ShapeError where there are no elements."""
@@ -90,7 +112,7 @@ def median(x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
     count = shape_of(node)[axis]
     if not count:
         raise ShapeError(f"median: there is nothing along axis {dim} of {shape_of(node)}")
-    places = np.take(_order("median", node, axis, False), [(count - 1) // 2], axis)
+    places = np.take(_order(node, axis, False), [(count - 1) // 2], axis)
     if dtype_of(node) in FLOATS:
         is_nan = np.isnan(array_of(node).numpy())
         first = np.argmax(is_nan, axis, keepdims=True)
@@ -182,11 +204,13 @@ def _cumulative(x: Any, dim: int, better: Any) -> Extremum:
     return Extremum(ad.take_along_axis_op(node, where, axis), where)
 
 
+@_with_scalars
 def cummax(x: Any, dim: int) -> Extremum:
     """The largest element up to each index along an axis, of equal ones the last, and where it is."""
     return _cumulative(x, dim, np.greater_equal)
 
 
+@_with_scalars
 def cummin(x: Any, dim: int) -> Extremum:
     """The smallest element up to each index along an axis, of equal ones the last, and where it is."""
     return _cumulative(x, dim, np.less_equal)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import tvm_op
-from ..device import Array, array, context, host_array, to_array
+from ..device import Array, context, copied, host_array, to_array
 from ..errors import DeviceError, DTypeError, FeedError, GraphError, ShapeError
 from ..graph import Node, Shape, find_topo_sort, format_graph
 from ..ops import Parameter, overwritten
@@ -116,7 +116,7 @@ class Executor:
         if self.ctx.kind == "numpy":
             return self._run_numpy(feed_dict)
         with self._lock:
-            return [None if value is None else array(value, self.ctx) for value in self._run(feed_dict)]
+            return [None if value is None else copied(value) for value in self._run(feed_dict)]
 
     def _run(self, feed_dict: Mapping[Node, Any]) -> list[Array | None]:
         plan, feeds = self._prepare(feed_dict)

@@ -6,7 +6,7 @@ A module makes nodes of the graph, and nothing else: `model(x)` is a graph, whet
 from __future__ import annotations
 
 from ..autodiff import Parameter
-from . import functional, init, utils
+from . import functional, init, needle, utils
 from .activation import (
     ELU,
     GELU,
@@ -50,6 +50,7 @@ from .loss import (
     SoftmaxLoss,
 )
 from .module import Module
+from .needle import AttentionLayer, MultiHeadAttention, TransformerLayer
 from .norm import BatchNorm1d, BatchNorm2d, GroupNorm, LayerNorm, LayerNorm1d, RMSNorm
 from .norm_instance import InstanceNorm1d, InstanceNorm2d, LocalResponseNorm
 from .padding import (
@@ -102,6 +103,7 @@ from .resize import (
 from .shrink import CELU, GLU, Hardshrink, RReLU, Softmax2d, Softmin, Softshrink, Tanhshrink, Threshold
 from .transformer import GPTBlock, PositionalEncoding, TransformerEncoder, TransformerEncoderLayer
 from .transformer_decoder import Transformer, TransformerDecoder, TransformerDecoderLayer
+from .volume import AdaptiveAvgPool3d, AvgPool3d, BatchNorm3d, Conv3d, MaxPool3d
 
 __all__ = [
     "CELU",
@@ -114,15 +116,19 @@ __all__ = [
     "SELU",
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
+    "AdaptiveAvgPool3d",
     "AdaptiveMaxPool1d",
     "AdaptiveMaxPool2d",
     "AlphaDropout",
+    "AttentionLayer",
     "AvgPool1d",
     "AvgPool2d",
+    "AvgPool3d",
     "BCELoss",
     "BCEWithLogitsLoss",
     "BatchNorm1d",
     "BatchNorm2d",
+    "BatchNorm3d",
     "Bilinear",
     "ChannelShuffle",
     "CircularPad1d",
@@ -133,6 +139,7 @@ __all__ = [
     "Conv",
     "Conv1d",
     "Conv2d",
+    "Conv3d",
     "ConvTranspose1d",
     "ConvTranspose2d",
     "CosineEmbeddingLoss",
@@ -171,12 +178,14 @@ __all__ = [
     "MarginRankingLoss",
     "MaxPool1d",
     "MaxPool2d",
+    "MaxPool3d",
     "MaxUnpool1d",
     "MaxUnpool2d",
     "Mish",
     "Module",
     "ModuleDict",
     "ModuleList",
+    "MultiHeadAttention",
     "MultiMarginLoss",
     "MultiheadAttention",
     "NLLLoss",
@@ -219,6 +228,7 @@ __all__ = [
     "TransformerDecoderLayer",
     "TransformerEncoder",
     "TransformerEncoderLayer",
+    "TransformerLayer",
     "TripletMarginLoss",
     "TripletMarginWithDistanceLoss",
     "Unflatten",
@@ -231,5 +241,6 @@ __all__ = [
     "ZeroPad3d",
     "functional",
     "init",
+    "needle",
     "utils",
 ]

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from .. import eager
-from ..autodiff import Node, Parameter
-from ..errors import GraphError
-from ..graph import Shape
+from ..autodiff import Node, Parameter, cast_op
+from ..errors import DTypeError, GraphError
+from ..graph import FLOATS, Shape
 
 
 def known_shape(x: Any) -> Shape | None:
@@ -34,6 +34,16 @@ def as_node(value: Any) -> Any:
     """An argument of a module; arrays (of NumPy, PyTorch, dlsys) as tensors."""
     is_array = isinstance(value, np.ndarray) or (hasattr(value, "__dlpack__") and not isinstance(value, Node))
     return eager.tensor(value) if is_array else value
+
+
+def whole_numbers(owner: str, x: Node) -> Node:
+    """Numbers of classes or rows as integers, also where they are floats, as needle's. Raises DTypeError for a leaf
+    with one that is not whole."""
+    if not isinstance(x, Node) or eager.known_dtype(x) not in FLOATS:
+        return x
+    if isinstance(x, Parameter) and not (np.trunc(x.value) == x.value).all():
+        raise DTypeError(f"{owner}: {x.name} has numbers that are not whole, and of floats these only are taken")
+    return cast_op(x, "int64")
 
 
 def warn_of_hidden(name: str, value: Any) -> None:

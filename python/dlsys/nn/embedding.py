@@ -11,12 +11,13 @@ from ..autodiff import Node
 from ..errors import GraphError, ShapeError
 from . import functional as F
 from . import init
-from .checks import checked_extent
+from .checks import checked_extent, whole_numbers
 from .module import Module
 
 
 class Embedding(Module):
-    """The rows of `weight` with the numbers `indices`, integers: (...) -> (..., embedding_dim).
+    """The rows of `weight` with the numbers `indices`, integers, or floats that are whole as in needle: (...) ->
+    (..., embedding_dim).
 
     Parameters: weight (num_embeddings, embedding_dim), drawn from the standard normal distribution. The number
     `padding_idx` has the vector 0 and its row no gradient. (PyTorch reads that row, which is 0 unless it was set.)
@@ -84,6 +85,7 @@ class Embedding(Module):
         return made
 
     def forward(self, indices: Node) -> Node:
+        indices = whole_numbers("Embedding", indices)
         return F.embedding(
             indices, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq
         )

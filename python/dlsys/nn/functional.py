@@ -22,6 +22,7 @@ from . import functional_loss as losses
 from . import functional_norm as norms
 from . import functional_ranking as ranking
 from . import functional_space as space
+from . import functional_volume as volume
 from . import functional_windows as windows
 from .checks import checked_share, shape_of
 
@@ -60,14 +61,18 @@ adaptive_avg_pool1d = windows.adaptive_avg_pool1d
 adaptive_avg_pool2d = windows.adaptive_avg_pool2d
 adaptive_max_pool1d = windows.adaptive_max_pool1d
 adaptive_max_pool2d = windows.adaptive_max_pool2d
+adaptive_avg_pool3d = volume.adaptive_avg_pool3d
 avg_pool1d = windows.avg_pool1d
 avg_pool2d = windows.avg_pool2d
+avg_pool3d = volume.avg_pool3d
 conv1d = windows.conv1d
 conv2d = windows.conv2d
+conv3d = volume.conv3d
 conv_transpose1d = windows.conv_transpose1d
 conv_transpose2d = windows.conv_transpose2d
 max_pool1d = windows.max_pool1d
 max_pool2d = windows.max_pool2d
+max_pool3d = volume.max_pool3d
 max_unpool1d = windows.max_unpool1d
 max_unpool2d = windows.max_unpool2d
 

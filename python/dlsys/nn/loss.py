@@ -8,7 +8,7 @@ from typing import Any
 from ..autodiff import Node
 from ..errors import GraphError, ShapeError
 from . import functional as F
-from .checks import checked_eps, checked_share, known_shape
+from .checks import checked_eps, checked_share, known_shape, whole_numbers
 from .module import Module
 
 
@@ -114,10 +114,12 @@ class NLLLoss(_ClassLoss):
 
 
 class SoftmaxLoss(Module):
-    """needle's name: the mean cross-entropy of logits (N, C) with class numbers (N,)."""
+    """needle's name: the mean cross-entropy of logits (N, C) with class numbers (N,), floats too."""
 
     def forward(self, input: Node, target: Node) -> Node:
-        return F.cross_entropy(input, target)
+        shape = known_shape(target)
+        numbered = shape is not None and len(shape) == 1
+        return F.cross_entropy(input, whole_numbers("SoftmaxLoss", target) if numbered else target)
 
 
 class MSELoss(Loss):

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..autodiff import Node, Parameter
 from ..device import host_array
-from ..eager import Leaf, known_shape
+from ..eager import Leaf, StateArray, known_shape
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import scope
 from . import hooks
@@ -361,9 +361,9 @@ class Module(metaclass=Made):
             stack += reversed([(f"{prefix}{key}.", child) for key, child in module._modules.items()])
         return found
 
-    def state_dict(self) -> dict[str, np.ndarray]:
+    def state_dict(self) -> dict[str, StateArray]:
         """Copies of Parameters and buffers by their dotted names, with PyTorch's names, order and layouts."""
-        return {name: parameter.value for name, parameter in self._saved().items()}
+        return {name: StateArray.of(parameter) for name, parameter in self._saved().items()}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
         """Set Parameters and buffers from arrays (of NumPy, PyTorch, dlsys) by name, cast to their dtypes.
@@ -393,8 +393,6 @@ class Module(metaclass=Made):
         for name, value in values.items():
             own[name].value = value
         return IncompatibleKeys(missing, unexpected)
-
-    # Printing ------------------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
         """The tree: settings, each module's own Parameters with shapes, and how many numbers are below."""

@@ -22,6 +22,7 @@ from . import functional, init
 from .checks import checked_extent, checked_share
 from .module import Module
 from .packed import PackedSequence
+from .recurrent_needle import NeedleWeights, cells_of, in_order
 
 State = tuple[Any, ...]
 """What a step hands to the next: (h,), of an LSTM (h, c); (batch, hidden_size) each, None before the first step for
@@ -121,7 +122,7 @@ def _given(owner: str, hx: Any, states: int) -> list[Any]:
     return found
 
 
-class _Cell(Module):
+class _Cell(NeedleWeights, Module):
     """One step: (batch, input_size) or (input_size,) and the state to the next state."""
 
     _gates: ClassVar[type[_Gates]] = _Gates
@@ -354,6 +355,7 @@ class RNN(_Recurrent):
         input_size: int,
         hidden_size: int,
         num_layers: int = 1,
+        *settings: Any,
         nonlinearity: str = "tanh",
         bias: bool = True,
         batch_first: bool = False,
@@ -361,10 +363,18 @@ class RNN(_Recurrent):
         bidirectional: bool = False,
         dtype: str = "float32",
     ) -> None:
-        self.nonlinearity = _known(nonlinearity)
-        super().__init__(
-            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, dtype
-        )
+        """settings: nonlinearity, bias, batch_first, dropout, bidirectional and dtype, as in PyTorch; or, where the
+        first is True or False, bias and nonlinearity, as in needle. Raises GraphError."""
+        named: dict[str, Any] = {"nonlinearity": nonlinearity, "bias": bias, "batch_first": batch_first}
+        named |= {"dropout": dropout, "bidirectional": bidirectional, "dtype": dtype}
+        named = in_order("RNN", settings, named)
+        self.nonlinearity = _known(named.pop("nonlinearity"))
+        super().__init__(input_size, hidden_size, num_layers, **named)
+
+    @property
+    def rnn_cells(self) -> list[Any]:
+        """needle's: the layers' weights, see `recurrent_needle.LayerCell`."""
+        return cells_of(self)
 
 
 class LSTM(_Recurrent):
@@ -374,6 +384,11 @@ class LSTM(_Recurrent):
     """
 
     _gates = _LSTMGates
+
+    @property
+    def lstm_cells(self) -> list[Any]:
+        """needle's: the layers' weights, see `recurrent_needle.LayerCell`."""
+        return cells_of(self)
 
 
 class GRU(_Recurrent):

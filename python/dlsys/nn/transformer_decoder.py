@@ -10,7 +10,7 @@ import numpy as np
 
 from ..autodiff import Node
 from ..eager import tensor
-from . import init
+from . import init, needle
 from .attention import MultiheadAttention
 from .containers import ModuleList
 from .dropout import Dropout
@@ -109,6 +109,12 @@ class Transformer(Module):
 
     encoder: Any
     decoder: Any
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """needle's Transformer where an argument is named that only needle's has."""
+        if cls is Transformer and kwargs.keys() & {"num_head", "dim_head", "causal", "sequence_len"}:
+            return needle.Transformer(*args, **kwargs)
+        return super().__new__(cls)
 
     def __init__(
         self,

@@ -152,7 +152,17 @@ from .shape import (
     transpose_op,
 )
 from .slicing import dilate_op, flip_op, pad_op, slice_op, undilate_op
-from .state import Parameter, advance_op, assign_op, copy_op, group_op, overwritten, with_updates_op
+from .state import (
+    Parameter,
+    advance_op,
+    assign_op,
+    before_change,
+    copy_op,
+    group_op,
+    overwritten,
+    will_change,
+    with_updates_op,
+)
 from .trigonometry import (
     acos_op,
     acosh_op,
@@ -202,6 +212,7 @@ __all__ = [
     "avg_pool2d_op",
     "batch_norm_op",
     "bce_with_logits_op",
+    "before_change",
     "beside_number",
     "binary_cross_entropy_op",
     "bitwise_and_op",
@@ -367,6 +378,7 @@ __all__ = [
     "unpack_panels_op",
     "var_op",
     "where_op",
+    "will_change",
     "with_updates_op",
     "zeroslike_op",
 ]

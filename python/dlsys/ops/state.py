@@ -11,7 +11,9 @@ from .. import compute
 from ..compute import Tensor
 from ..device import Context, array, context, host_array, to_array
 from ..errors import DTypeError, GraphError
-from ..graph import DTYPES, FLOATS, OPS, Node, Op, Shape, error_at, register, shape_error, stamp
+from ..graph import DTYPES, FLOATS, OPS, Node, Op, Readers, Shape, error_at, register, shape_error, stamp
+
+_settling: list[Callable[[Sequence[Parameter]], None]] = []
 
 
 class Parameter(Node):
@@ -21,7 +23,7 @@ class Parameter(Node):
     that share a parameter see each other's updates.
     """
 
-    __slots__ = ("_array", "_before", "_changed", "_ctx", "requires_grad")
+    __slots__ = ()  # a leaf that is written may become a plain node, whose memory has the same layout therefore
 
     def __init__(self, value: Any, name: str | None = None, requires_grad: bool | None = None) -> None:
         """Args:
@@ -40,6 +42,7 @@ class Parameter(Node):
         self._ctx: Context = context("numpy")
         self._changed = 0
         self._before: tuple[int, Any] | None = None
+        self._readers: Any = Readers()
         self.requires_grad = self.dtype in FLOATS if requires_grad is None else bool(requires_grad)
 
     @classmethod
@@ -52,8 +55,17 @@ class Parameter(Node):
         made = cls.__new__(cls)
         Node.__init__(made, OPS["parameter"], [], {"shape": shared.shape, "dtype": shared.dtype}, name)
         made._array, made._ctx, made.requires_grad = shared, context("cpu"), False
-        made._changed, made._before = 0, None
+        made._changed, made._before, made._readers = 0, None, Readers()
         return made
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether `backward` fills its `grad`."""
+        return self._requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, requires_grad: bool) -> None:
+        self._requires_grad = requires_grad
 
     @property
     def shape(self) -> Shape:
@@ -79,6 +91,11 @@ class Parameter(Node):
         copied = np.array(given, self.dtype, order="C")
         self.replace(copied if isinstance(self._array, np.ndarray) else array(copied, self._ctx))
 
+    def unwatched(self) -> Parameter:
+        """Itself, which no longer notes what reads it: for state that only its owner reads, see `before_change`."""
+        self._readers = None
+        return self
+
     @property
     def version(self) -> int:
         """Another number after every change of the value."""
@@ -86,6 +103,7 @@ class Parameter(Node):
 
     def replace(self, memory: Any) -> None:
         """Take other memory, of the same type and context, as the value; nodes made before still read the old one."""
+        will_change([self])
         self._before = (self._changed, self._array)
         self._array, self._changed = memory, stamp()
 
@@ -106,6 +124,19 @@ class Parameter(Node):
             self._array = value if ctx.kind == "numpy" else array(value, ctx)
             self._ctx = ctx
         return self._array
+
+
+def before_change(settle: Callable[[Sequence[Parameter]], None]) -> None:
+    """Call `settle` with Parameters that are about to take other memory: what has read the memory before the present
+    one, and has not been computed, can be computed for the last time."""
+    _settling.append(settle)
+
+
+def will_change(parameters: Sequence[Parameter]) -> None:
+    """Say that Parameters are about to take other memory, see `before_change`; several at once where what reads one may
+    read the others."""
+    for settle in _settling:
+        settle(parameters)
 
 
 def overwritten(parameters: Sequence[Parameter]) -> None:

@@ -146,7 +146,7 @@ class ParameterGroup(MutableMapping[str, Any]):
 
 
 def _scalar(name: str, value: float, dtype: str) -> ad.Parameter:
-    return ad.Parameter(np.asarray(value, dtype), name, requires_grad=False)
+    return ad.Parameter(np.asarray(value, dtype), name, requires_grad=False).unwatched()
 
 
 def as_groups(owner: str, params: Any) -> list[Mapping[str, Any]]:

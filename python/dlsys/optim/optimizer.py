@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from .. import autodiff as ad
-from ..eager import evaluate
 from ..errors import GraphError, ShapeError
 from .clip import clip_grad_norm_
 from .groups import ParameterGroup, as_groups, as_parameters, described
 from .saved import IDLE, loaded
+from .stepping import Stepping
 
 Nodes = dict[str, ad.Node]
 
@@ -49,6 +49,7 @@ class Optimizer:
         self.defaults = {"lr": lr, **options}
         self.groups: list[ParameterGroup] = []
         self.state: dict[ad.Parameter, dict[str, ad.Parameter]] = {}
+        self._stepping = Stepping()
         for given in as_groups(type(self).__name__, params):
             self.add_param_group(given)
 
@@ -76,7 +77,7 @@ class Optimizer:
             kept = self.state.setdefault(parameter, {})
             for key, value in self._starts(group.options, parameter).items():
                 if key not in kept:
-                    kept[key] = ad.Parameter(value, f"{parameter.name}.{key}", requires_grad=False)
+                    kept[key] = ad.Parameter(value, f"{parameter.name}.{key}", False).unwatched()
 
     @property
     def param_groups(self) -> list[ParameterGroup]:
@@ -136,7 +137,7 @@ class Optimizer:
             if parameter.grad is not None and tuple(parameter.grad.shape) != parameter.shape:
                 own = f"{parameter.name} has shape {parameter.shape}"
                 raise ShapeError(f"{type(self).__name__}.step: {own}, its grad {tuple(parameter.grad.shape)}")
-        evaluate([self._update({parameter: parameter.grad for parameter in parameters}, self._scalar_values)])
+        self._stepping.take(self.groups, self._scalar_state, self._update)
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -173,23 +174,25 @@ class Optimizer:
             group.is_compiled = True
         return self._update(dict(zip(parameters, gradients, strict=True)), lambda group, parameter: parameter)
 
-    def _scalar_values(self, group: ParameterGroup, parameter: ad.Parameter) -> tuple[float, ...]:
-        return tuple(float(self.state[parameter][key].value) for key in self._scalars(group.options))
+    def _scalar_state(self, group: ParameterGroup, parameter: ad.Parameter) -> list[ad.Parameter]:
+        return [self.state[parameter][key] for key in self._scalars(group.options)]
 
     def _update(
         self,
         gradient_of: Mapping[ad.Parameter, ad.Node | None],
         sort: Callable[[ParameterGroup, ad.Parameter], Any],
+        target_of: Mapping[ad.Parameter, ad.Parameter] | None = None,
     ) -> ad.Node:
         """See `update`. Parameters of a group and dtype that `sort` says to be of one sort, as their scalars are equal
-        whenever the node is evaluated, share what is made of these."""
+        whenever the node is evaluated, share what is made of these. New values are assigned to the parameters, or to
+        those that `target_of` has for them."""
         assigns: list[ad.Node] = []
         for group in self.groups:
             read = {dtype: group.read(dtype) for dtype in group.rates}
             shared = {dtype: self._shared(read[dtype], rate) for dtype, rate in group.rates.items()}
             own: dict[Any, tuple[Nodes, Nodes]] = {}
             for parameter in group.parameters:
-                gradient = gradient_of[parameter]
+                gradient = gradient_of.get(parameter)
                 if gradient is None:
                     continue
                 options, state = read[parameter.dtype], self.state[parameter]
@@ -201,7 +204,7 @@ class Optimizer:
                     gradient = ad.neg_op(gradient)
                 value, changed = self._step(options, parameter, gradient, state, factors)
                 assigns += [ad.assign(state[key], node) for key, node in (advanced | changed).items()]
-                assigns.append(ad.assign(parameter, value))
+                assigns.append(ad.assign(parameter if target_of is None else target_of[parameter], value))
         return ad.group(assigns)
 
     def state_dict(self) -> dict[str, Any]:
