@@ -49,7 +49,7 @@ def gradients(output_node: Node, node_list: Sequence[Node]) -> list[Node]:
     # Only what lies between node_list and the output is differentiated.
     dependent = set(node_list)
     for node in order:
-        if not node.no_grad and any(value in dependent for value in node.inputs):
+        if not node.no_grad and not dependent.isdisjoint(node.inputs):
             dependent.add(node)
 
     partials: dict[Node, list[Node]] = {}
@@ -60,7 +60,7 @@ def gradients(output_node: Node, node_list: Sequence[Node]) -> list[Node]:
         if node not in partials:
             continue
         grads[node] = grad = _hooked(node, sum_node_list(partials.pop(node)))
-        if node.no_grad or not any(value in dependent for value in node.inputs):
+        if node.no_grad or dependent.isdisjoint(node.inputs):
             continue
         for value, partial in zip(node.inputs, node.op.gradient(node, grad), strict=True):
             if partial is not None and value in dependent:

@@ -6,6 +6,7 @@ import sys
 import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 from ..autodiff import Node, Parameter
@@ -105,7 +106,7 @@ def evaluate(nodes: Sequence[Node], keep: bool = True, piece: bool = False) -> l
     read: list[Node] = []
     if assigns:
         others = [n for n in order if n not in new and n.op.name not in state]
-        read = [n for n in others if any(value in assigns for value in inputs_of(n))]
+        read = [n for n in others if not assigns.keys().isdisjoint(inputs_of(n))]
     keys = [n for n in read if dtype_of(n) not in FLOATS]
     wanted = [n for n in dict.fromkeys([*nodes, *keys, *held]) if not is_leaf(n) and n.op.name != "group"]
     outputs = list(dict.fromkeys([*wanted, *assigns.values()]))
@@ -132,7 +133,7 @@ def _held(order: list[Node], asked: set[Node]) -> list[Node]:
     count = getattr(sys, "getrefcount", None)
     if count is None:
         return []
-    inner = Counter(value for node in order for value in node.inputs)
+    inner = Counter(chain.from_iterable([node.inputs for node in order]))
     # Besides: the order, the key of the counter, the loop's variable, and the argument of the call.
     found = [
         node
