@@ -20,14 +20,15 @@ _NO_VALUE = ("assign", "group", "latest")
 _busy = threading.local()
 
 
-def settle(parameters: Sequence[Parameter]) -> None:
+def settle(parameters: Sequence[Parameter]) -> bool:
     """Compute what the program holds of that which reads the values before the present ones of Parameters that are
-    about to change. What cannot be computed, as it raises an error, raises it where its value is asked for."""
+    about to change; whether there was any. What cannot be computed, as it raises an error, raises it where its value
+    is asked for."""
     if getattr(_busy, "now", False):
-        return
+        return False
     late = _late(parameters)
     if not late:
-        return
+        return False
     _busy.now = True
     try:
         for node in late:  # one by one: of each the form is met again, of so many together it would not be
@@ -35,6 +36,7 @@ def settle(parameters: Sequence[Parameter]) -> None:
                 evaluate([node])
     finally:
         _busy.now = False
+    return True
 
 
 def _late(parameters: Sequence[Parameter]) -> list[Node]:

@@ -78,8 +78,7 @@ def evaluate(nodes: Sequence[Node], keep: bool = True, piece: bool = False) -> l
     """
     order = data_order(nodes)
     made = _assignments(order)
-    if made:
-        will_change([assign.inputs[0] for assign in made])  # type: ignore[misc]  # only Parameters are assigned
+    if made and will_change([assign.inputs[0] for assign in made]):  # type: ignore[misc]  # only Parameters
         order = data_order(nodes)  # some of it may have been computed now
         made = _assignments(order)
     held = [] if keep or piece else _held(order, set(nodes))
@@ -114,12 +113,21 @@ def evaluate(nodes: Sequence[Node], keep: bool = True, piece: bool = False) -> l
         values = dict(zip(outputs, forms.run(*_as_made(order), outputs), strict=True))
         for node in wanted:
             node._value = values[node]
-        for parameter, value in assigns.items():
-            parameter.value = values[value]  # type: ignore[attr-defined]  # only Parameters are assigned
+        for parameter, assign in assigns.items():
+            _give(parameter, values[assign], assign._value is None)  # type: ignore[arg-type]  # only Parameters
         _updated.update((node.id, node) for node in order if node.op.name == "with_updates")
         for node in order:  # computed on the way, and not kept
             node._passed = not (node._value is not None or isinstance(node, Parameter) or node.op.name in _STATE)
     return [value_of(node) for node in nodes]
+
+
+def _give(parameter: Parameter, value: Array, whole: bool) -> None:
+    """Let a Parameter have a value, in the same memory if that may be taken over."""
+    if whole and (value.shape, value.dtype) == (parameter.shape, parameter.dtype):
+        parameter.on(value.context)
+        parameter.replace(value)
+    else:
+        parameter.value = value
 
 
 def _assignments(order: Sequence[Node]) -> list[Node]:

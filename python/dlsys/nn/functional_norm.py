@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from .. import autodiff as ad
 from ..autodiff import Node
 from ..eager import dtype_of
 from ..errors import GraphError, ShapeError
-from .checks import checked_extent, shape_of
+from .checks import checked_extent, known_shape, shape_of
 from .functional_windows import per_channel
 
 
@@ -47,10 +48,19 @@ def batch_norm(
     if running_mean is not None:
         updates.append(ad.advance_op(running_mean, lambda before: _moved(before, mean, momentum)))
     if running_var is not None:
-        one = ad.oneslike_op(var)
-        unbiased = var * (ad.div_by_terms_op(one, input, axes) / ad.div_by_extent_op(one, input, axes))
+        unbiased = var * _unbiased(input, var, axes)
         updates.append(ad.advance_op(running_var, lambda before: _moved(before, unbiased, momentum)))
     return ad.with_updates_op(y, updates) if updates else y
+
+
+def _unbiased(input: Node, var: Node, axes: Sequence[int]) -> Any:
+    """n / (n - 1) for the n elements of a channel: a number, where the shape is known."""
+    shape = known_shape(input)
+    count = 0 if shape is None else math.prod(shape[axis] for axis in axes)
+    if count > 1:
+        return count / (count - 1)
+    one = ad.oneslike_op(var)
+    return ad.div_by_terms_op(one, input, axes) / ad.div_by_extent_op(one, input, axes)
 
 
 def _moved(running: Node, own: Node, momentum: Any) -> Node:

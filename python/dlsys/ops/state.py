@@ -13,7 +13,7 @@ from ..device import Context, array, context, host_array, to_array
 from ..errors import DTypeError, GraphError
 from ..graph import DTYPES, FLOATS, OPS, Node, Op, Readers, Shape, error_at, register, shape_error, stamp
 
-_settling: list[Callable[[Sequence[Parameter]], None]] = []
+_settling: list[Callable[[Sequence[Parameter]], bool]] = []
 
 
 class Parameter(Node):
@@ -126,17 +126,19 @@ class Parameter(Node):
         return self._array
 
 
-def before_change(settle: Callable[[Sequence[Parameter]], None]) -> None:
+def before_change(settle: Callable[[Sequence[Parameter]], bool]) -> None:
     """Call `settle` with Parameters that are about to take other memory: what has read the memory before the present
-    one, and has not been computed, can be computed for the last time."""
+    one, and has not been computed, can be computed for the last time. It returns whether there was any."""
     _settling.append(settle)
 
 
-def will_change(parameters: Sequence[Parameter]) -> None:
+def will_change(parameters: Sequence[Parameter]) -> bool:
     """Say that Parameters are about to take other memory, see `before_change`; several at once where what reads one may
-    read the others."""
+    read the others. Returns whether something was computed."""
+    computed = False
     for settle in _settling:
-        settle(parameters)
+        computed |= settle(parameters)
+    return computed
 
 
 def overwritten(parameters: Sequence[Parameter]) -> None:
