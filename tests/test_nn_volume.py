@@ -57,6 +57,7 @@ def test_pooling() -> None:
         compare(nn.AvgPool3d(**given), torch.nn.AvgPool3d(**given))
     for size in (1, (2, None, 3)):
         compare(nn.AdaptiveAvgPool3d(size), torch.nn.AdaptiveAvgPool3d(size))
+    assert repr(nn.AvgPool3d(2, count_include_pad=False)) == "AvgPool3d(kernel_size=2, count_include_pad=False)"
 
 
 def test_batch_norm() -> None:
@@ -76,3 +77,15 @@ def test_errors_name_the_layer() -> None:
     wide = dl.tensor(np.ones((6, 4, 3, 3), "float32"))
     assert "(O, C / groups, d, h, w)" in error_of(ShapeError, functional.conv3d, dl.tensor(X), wide)
     assert "must be known" in error_of(GraphError, functional.avg_pool3d, dl.autodiff.Variable("x"), 2)
+
+
+def test_words_of_padding() -> None:
+    filters = RNG.standard_normal((6, 4, 3, 3, 1)).astype("float32")
+    conv, theirs = nn.functional.conv3d, torch.nn.functional.conv3d
+    for word, stride, dilation in (("same", 1, (1, 2, 1)), ("valid", (1, 2, 1), 1)):
+        y = conv(dl.tensor(X), dl.tensor(filters), None, stride, word, dilation)
+        z = theirs(torch.tensor(X), torch.tensor(filters), None, stride, word, dilation)
+        np.testing.assert_allclose(y.numpy(), z.numpy(), rtol=1e-4, atol=1e-5)
+    given = dl.tensor(X), dl.tensor(filters), None
+    assert "needs a stride of 1, not 2" in error_of(GraphError, conv, *given, 2, "same")
+    assert 'conv3d: padding must be "same", "valid"' in error_of(GraphError, conv, *given, 1, "full")

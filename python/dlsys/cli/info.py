@@ -82,7 +82,7 @@ def _version(package: str) -> str | None:
 
 
 def _plans() -> dict[str, Any]:
-    """Where compiled plans are kept, how many, and their bytes."""
+    """Where the kernels of compiled plans are kept, in how many libraries, and their bytes."""
     folder = cache_directory()
     if folder is None:
         return {"directory": None, "entries": 0, "bytes": 0}

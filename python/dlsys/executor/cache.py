@@ -44,7 +44,7 @@ class CacheWarning(UserWarning):
 
 
 def cache_directory() -> Path | None:
-    """Where compiled plans are kept: `DLSYS_COMPILE_CACHE`, None if that is `0`; else in the cache of dlsys."""
+    """Where compiled kernels are kept: `DLSYS_COMPILE_CACHE`, None if that is `0`; else in the cache of dlsys."""
     given = os.environ.get(VARIABLE)
     if given is not None and given.strip().lower() in ("0", "off", "no", "false"):
         return None
@@ -99,10 +99,10 @@ def find(key: str, folder: str = "") -> Path | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        say(f"a compiled plan cannot be read: {error}")
+        say(f"compiled kernels cannot be read: {error}")
         return None
     if content[-_TRAILER:] != _trailer(key, content[:-_TRAILER]):
-        say(f"a compiled plan is damaged or foreign and is made anew: {path}")
+        say(f"a library of compiled kernels is damaged or foreign and is made anew: {path}")
         return None
     with contextlib.suppress(OSError):  # a directory that is only readable still serves
         os.utime(path)
@@ -121,7 +121,7 @@ def loaded(
         try:
             return load(path)
         except (RuntimeError, AttributeError, OSError) as error:
-            say(f"a compiled plan cannot be loaded and is made anew: {error}")
+            say(f"a library of compiled kernels cannot be loaded and is made anew: {error}")
     return None
 
 
@@ -131,7 +131,7 @@ def keep(key: str, write: Callable[[Path], None], folder: str = "") -> Path | No
     if directory is None:
         return None
     if linker() is None:
-        say("compiled plans are not kept: no linker or C compiler was found")
+        say("compiled kernels are not kept: no linker or C compiler was found")
         return None
     directory /= folder
     path = directory / (key + SUFFIX)
@@ -146,7 +146,7 @@ def keep(key: str, write: Callable[[Path], None], folder: str = "") -> Path | No
                 file.write(trailer)
             os.replace(made, path)
     except OSError as error:
-        say(f"compiled plans are not kept: {error}")
+        say(f"compiled kernels are not kept: {error}")
         return None
     _evict(directory, path)
     return path

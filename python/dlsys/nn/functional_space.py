@@ -14,8 +14,8 @@ from ..autodiff import Node
 from ..eager import dtype_of, tensor
 from ..errors import GraphError, ShapeError
 from ..graph import Shape
-from .checks import checked_extent, extents, shape_of
-from .functional_windows import adaptive_avg_pool1d, adaptive_avg_pool2d, batched, pair
+from .checks import checked_extent, extents, pair, shape_of
+from .functional_windows import adaptive_avg_pool1d, adaptive_avg_pool2d, batched
 
 PAD_MODES = ("constant", "reflect", "replicate", "circular")
 

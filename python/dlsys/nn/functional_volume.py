@@ -19,8 +19,9 @@ from .functional_windows import (
     batched,
     conv2d,
     max_pool2d,
+    padded,
     per_channel,
-    same_padding,
+    word_padding,
 )
 
 
@@ -42,18 +43,13 @@ def conv3d(
         extents("conv3d", name, value, 1, 3) for name, value in (("stride", stride), ("dilation", dilation))
     )
     if isinstance(padding, str):
-        if padding not in ("same", "valid"):
-            raise GraphError(f'conv3d: padding must be "same", "valid" or integers, not {padding!r}')
-        if padding == "same" and max(step, *steps) > 1:
-            raise GraphError(f'conv3d: padding="same" needs a stride of 1, not {stride!r}')
-        around = same_padding(filters[2:], (hole, *holes)) if padding == "same" else [(0, 0)] * 3
+        around = word_padding("conv3d", weight, padding, stride, dilation, 3)
     else:
         around = [(p, p) for p in extents("conv3d", "padding", padding, 0, 3)]
     depth = filters[2]
 
     def of_batch(x: Node) -> Node:
-        if any(map(any, around)):
-            x = ad.pad_op(x, [(0, 0), (0, 0), *around])
+        x = padded(x, around)
         shape = shape_of("conv3d", x)
         if len(shape) != 5:
             raise ShapeError(f"conv3d: takes volumes (N, C, D, H, W) or (C, D, H, W), not {shape}")

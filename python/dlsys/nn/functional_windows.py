@@ -13,7 +13,7 @@ from .. import autodiff as ad
 from ..autodiff import Node
 from ..eager import known_shape
 from ..errors import GraphError
-from .checks import extents, pair
+from .checks import extents
 from .functional_unpool import max_pool_with_indices, max_unpool
 
 Pair = tuple[int, int]
@@ -47,18 +47,22 @@ def same_padding(kernel: Sequence[int], dilation: Sequence[int]) -> list[Pair]:
     return [(total // 2, total - total // 2) for total in totals]
 
 
-def _padded(op: str, x: Node, weight: Node, padding: str, stride: Any, dilation: Any) -> Node:
-    """Images with the padding that a word says: "valid" is none. Raises GraphError."""
+def word_padding(op: str, weight: Node, padding: str, stride: Any, dilation: Any, axes: int = 2) -> list[Pair]:
+    """What a word says to put before and behind along each axis: "valid" is nothing. Raises GraphError."""
     if padding not in ("same", "valid"):
         raise GraphError(f'{op}: padding must be "same", "valid" or integers, not {padding!r}')
-    shape = known_shape(weight)
     if padding == "valid":
-        return x
+        return [(0, 0)] * axes
+    shape = known_shape(weight)
     if shape is None:
         raise GraphError(f"{op}: the shape of {weight.name} must be known here: declare that of its variables")
-    if max(pair(op, "stride", stride, 1)) > 1:
+    if max(extents(op, "stride", stride, 1, axes)) > 1:
         raise GraphError(f'{op}: padding="same" needs a stride of 1, not {stride!r}')
-    around = same_padding(shape[-2:], pair(op, "dilation", dilation, 1))
+    return same_padding(shape[-axes:], extents(op, "dilation", dilation, 1, axes))
+
+
+def padded(x: Node, around: Sequence[Pair]) -> Node:
+    """x (N, C, *space) with zeros around its space."""
     return ad.pad_op(x, [(0, 0), (0, 0), *around]) if any(map(any, around)) else x
 
 
@@ -93,7 +97,7 @@ def conv2d(
     def of_batch(x: Node) -> Node:
         around = padding
         if isinstance(padding, str):
-            x, around = _padded("conv2d", x, weight, padding, stride, dilation), 0
+            x, around = padded(x, word_padding("conv2d", weight, padding, stride, dilation)), 0
         y = ad.conv2d_op(x, weight, stride, around, dilation, groups)
         return y if bias is None else y + per_channel(bias)
 

@@ -10,7 +10,7 @@ from . import functional as F
 from .conv import _Forward
 from .module import Module
 from .norm import _BatchNorm
-from .pooling import _MaxPool, _Pool
+from .pooling import _AvgPool, _MaxPool
 
 
 class Conv3d(_Forward):
@@ -40,22 +40,10 @@ class MaxPool3d(_MaxPool):
         return F.max_pool3d(x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
 
 
-class AvgPool3d(_Pool):
+class AvgPool3d(_AvgPool):
     """The mean of each window: (N, C, D, H, W) -> (N, C, D', H', W'), extents as of `AvgPool2d`."""
 
     _axes = 3
-
-    def __init__(
-        self,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-    ) -> None:
-        """As of `AvgPool2d`. Raises GraphError."""
-        super().__init__(kernel_size, stride, padding, ceil_mode)
-        self.count_include_pad = bool(count_include_pad)
 
     def forward(self, x: Node) -> Node:
         self._require_fit(x)
