@@ -13,7 +13,7 @@ from tvm.error import InternalError
 from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
-from . import borders, common, contraction, elementwise, fallback, matvec, prefetch, reduction, windows
+from . import common, contraction, elementwise, fallback, matvec, reduction, windows
 from .target import Machine, host_target, machine_of, resolve_target
 
 __all__ = ["RULES", "Machine", "Rule", "apply", "host_target", "machine_of", "resolve_target"]
@@ -57,6 +57,6 @@ def _is_empty(func: tirx.PrimFunc) -> bool:
 
 def _function(sch: s_tir.Schedule, func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The schedule's one function, under the name that it had."""
-    scheduled = prefetch.insert(borders.insert(next(iter(sch.mod.functions.values()))))
+    scheduled = next(iter(sch.mod.functions.values()))
     name = func.attrs.get("global_symbol") if func.attrs else None
     return scheduled.with_attr("global_symbol", name) if name else scheduled

@@ -21,6 +21,8 @@ CALL_WORK = 4  # an exp or log, in simple operations with their memory
 VECTORS = 4  # vectors a step of a pointwise loop: loads enough in flight, code still small
 COSTLY_VECTORS = 2  # where exp, log or their like need registers of their own
 MAX_VECTORS = 8  # the longest unrolled vector that still leaves registers free
+ACCUMULATORS = 4  # vectors in which a row is summed: an add waits four cycles for the one before it
+SHORT, MANY = 4, 8  # fewest terms side by side that make a vector, and fewest of such vectors that are added up
 
 _CHEAP_CALLS = frozenset({"tirx.isnan", "tirx.isfinite", "tirx.likely", "tirx.if_then_else", "tirx.fabs"})
 
@@ -155,7 +157,11 @@ def inline_spatial(sch: s_tir.Schedule) -> None:
 
 def accesses(sch: s_tir.Schedule, block: SBlockRV) -> list[Access]:
     """The block's reads and writes of its body, each once."""
-    node = sch.get(block)
+    return accesses_of(sch.get(block))
+
+
+def accesses_of(node: s_tir.SBlock) -> list[Access]:
+    """A block's reads and writes of its body, each once."""
     found: list[Access] = []
 
     def add(buffer: Any, indices: Sequence[Any], is_write: bool) -> None:
@@ -237,6 +243,19 @@ def bits_lanes(sch: s_tir.Schedule, block: SBlockRV, machine: Machine) -> int:
 def divisor(extent: int, step: int, most: int) -> int | None:
     """The largest multiple of `step`, up to `most`, that divides `extent`."""
     return next((f for f in range(most - most % step, 0, -step) if extent % f == 0), None)
+
+
+def row_width(row: int, terms: int, lanes: int) -> int:
+    """The number of accumulators, side by side, of a sum of `terms` terms in rows of `row`: whole vectors where a row
+    has two, as many as divide it where any do; 1 where no vectors are made."""
+    if row >= 2 * lanes:
+        most = lanes * min(ACCUMULATORS, row // lanes)
+        return divisor(row, lanes, most) or lanes * ACCUMULATORS
+    if terms < MANY * row:
+        return 1
+    # rows of small images: short, but many are added up, so a part of a vector is better than none
+    width = divisor(row, lanes, lanes) or divisor(row, 1, lanes) or 1
+    return width if width >= SHORT else 1
 
 
 def split_vector(

@@ -26,7 +26,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import PrimFunc
 
-from . import borders, prefetch
+from . import borders, common, k_blocks, prefetch
 from .common import calls, divisor, extent_of, is_costly, is_reduction
 from .roles import CONFLICT, Roles, axes_of, index_map, roles
 from .target import Machine
@@ -54,7 +54,8 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     computed = [any(_feeds(sch, block, c, read) for block in sch.get_producers(c)) for read in (0, 1)]
     images = _images(sch, c, found)
     _tile(sch, c, *choose(found, machine, dtype, computed, images.borders), images)
-    return sch
+    func = next(iter(sch.mod.functions.values()))
+    return common.start(k_blocks.insert(prefetch.insert(borders.insert(func))))
 
 
 @dataclass(frozen=True)
@@ -149,6 +150,7 @@ def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile, images: Images
     sch.decompose_reduction(c, ks[0])
     if not tile.direct and not tile.pack_a and not any(r.windows[r.a]):
         prefetch.mark(sch, ks[-1], r.a, tile.rows if r.contiguous[r.a] == r.last(r.k) else 0)
+    k_blocks.mark(sch, r, dict(zip(r.k, ks, strict=False)))
     borders.mark(sch, skips, r, dict(zip(r.k, ks, strict=False)), staged or not tile.direct)
     rows, columns = sch.get_loops(store)[-2:]
     last = max(i for i in range(len(r.extents)) if i not in r.k and r.extents[i] > 1)

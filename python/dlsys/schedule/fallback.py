@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from . import common
+from . import blocked, common
 from .common import PARALLEL_WORK
 from .target import Machine
 
@@ -17,6 +17,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule:
     On CUDA an output element is a thread, its sums serial: every stage runs on the device."""
     sch = common.start(func)
     common.inline_spatial(sch)
+    sch = common.start(blocked.blocked(next(iter(sch.mod.functions.values())), None))
     for block in common.stages(sch):
         if machine.kind == "cuda":
             _bind(sch, block)

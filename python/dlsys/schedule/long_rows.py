@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import SBlockRV
 
-from . import common
-from .common import COSTLY_VECTORS, PARALLEL_WORK
+from . import blocked, common
+from .blocked import TERMS
+from .common import ACCUMULATORS, COSTLY_VECTORS, PARALLEL_WORK
 from .row_stages import Rows, find_rows, is_plain, kept_buffers, work
 from .stages import Expr, Stage, size, with_nests
 from .straight import Straight, block_of, sequence, steps, unravelled, vectors
 from .target import Machine
 
-ACCUMULATORS = 4  # vectors in which a row is summed: an add waits four cycles for the one before it
+STEPS = 64  # along a row to a block of a long sum (see `blocked`)
 SHARES = 64  # of the rows for threads: each allocates its arrays once
 
 
@@ -32,7 +34,8 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> tuple[s_tir.Schedule, lis
     if plan is None:
         return None
     nest = block_of("rows", _LongRows(rows, plan, kept_buffers(func, rows), machine).nest())
-    sch = common.start(with_nests(func, [nest, *(stage.loops for stage in rows.rest)]))
+    rest, arrays = blocked.nests(rows.rest, machine)
+    sch = common.start(with_nests(func, [nest, *rest], arrays))
     return sch, common.stages(sch)[1:]
 
 
@@ -180,15 +183,11 @@ class _LongRows:
         costly = any(common.is_costly_code(stage.value) for stage in one.along)
         most = COSTLY_VECTORS if costly else ACCUMULATORS
         width = self.lanes * min(most, self.rows.length // self.lanes)
-        sums = {
-            s.buffer: tirx.decl_buffer((width,), str(s.buffer.dtype), s.name) for s in one.along if s.reduced
-        }
+        sums = {s.buffer: self._accumulators(s, width) for s in one.along if s.reduced}
         code: list[tirx.Stmt] = []
         for stage in one.along:
-            if stage.reduced:
-                lane = tirx.Var("lane", "int32")
-                clear = tirx.BufferStore(sums[stage.buffer], stage.init, [lane])
-                code += [tirx.AllocBuffer(sums[stage.buffer]), vectors(lane, width, clear)]
+            for array in sums.get(stage.buffer, ()):
+                code += [tirx.AllocBuffer(array), _filled(array, stage.init)]
 
         def step(column: Expr, straight: Straight) -> None:
             values: dict[Any, Expr] = {}
@@ -205,7 +204,7 @@ class _LongRows:
                 names = self._names(stage, row, column)
                 if stage.reduced:
                     term = straight.value(straight.evaluate(stage.value.b, names, known))
-                    straight.add_to(sums[stage.buffer], type(stage.value), term)
+                    straight.add_to(sums[stage.buffer][0], type(stage.value), term)
                     continue
                 value = straight.value(straight.evaluate(stage.value, names, known))
                 values[stage.buffer] = value
@@ -214,11 +213,21 @@ class _LongRows:
                 elif stage.buffer in self.arrays:
                     straight.store(self.arrays[stage.buffer], value, [column])
 
-        code += steps(0, self.rows.length, width, False, step)
+        long = [(stage, sums[stage.buffer]) for stage in one.along if len(sums.get(stage.buffer, ())) > 1]
+        level = len(long[0][1]) - 1 if long else 0
+        code += _blocks(tirx.const(0, "int32"), self.rows.length, width, level, long, step)
         for stage in one.along:
             if stage.reduced:
-                code += self._total(stage, sums[stage.buffer], row)
+                code += self._total(stage, sums[stage.buffer][-1], row)
         return code
+
+    def _accumulators(self, stage: Stage, width: int) -> list[Any]:
+        """Arrays of partial results: one for the steps along the row, and, of a long sum, one for its blocks' sums, one
+        for the sums of so many blocks, and so on."""
+        levels, terms = 1, self.rows.length // width
+        while isinstance(stage.value, tirx.Add) and terms > TERMS:
+            levels, terms = levels + 1, terms // STEPS
+        return [tirx.decl_buffer((width,), str(stage.buffer.dtype), stage.name) for _ in range(levels)]
 
     def _total(self, stage: Stage, sums: Any, row: list[Expr]) -> list[tirx.Stmt]:
         """Adds up a vector's sums, by halves."""
@@ -234,3 +243,43 @@ class _LongRows:
         straight = Straight(1)
         self._keep_number(stage, tirx.BufferLoad(sums, [0]), row, straight)
         return [*code, straight.loop()]
+
+
+def _filled(array: Any, value: Expr) -> tirx.Stmt:
+    lane = tirx.Var("lane", "int32")
+    return vectors(lane, int(array.shape[0]), tirx.BufferStore(array, value, [lane]))
+
+
+def _blocks(
+    start: Expr,
+    extent: int,
+    width: int,
+    level: int,
+    long: Sequence[tuple[Stage, list[Any]]],
+    step: Callable[[Expr, Straight], None],
+) -> list[tirx.Stmt]:
+    """Steps along a part of a row. At a level above 0 it goes by blocks, whose sums are added to those of the level."""
+    if level == 0:
+        return steps(start, extent, width, False, step)
+    length = width * STEPS**level
+    whole, rest = divmod(extent, length)
+    code: list[tirx.Stmt] = []
+    if whole:
+        block = tirx.Var("block", "int32")
+        body = [*_blocks(start + block * length, length, width, level - 1, long, step), *_moved(level, long)]
+        code.append(tirx.For(block, 0, whole, tirx.ForKind.SERIAL, sequence(body)))
+    if rest:
+        begin = start + whole * length
+        code += [*_blocks(begin, rest, width, level - 1, long, step), *_moved(level, long)]
+    return code
+
+
+def _moved(level: int, long: Sequence[tuple[Stage, list[Any]]]) -> list[tirx.Stmt]:
+    """Adds the sums of the level below to those of this one, and clears them."""
+    code = []
+    for stage, sums in long:
+        below, own, lane = sums[level - 1], sums[level], tirx.Var("lane", "int32")
+        both = tirx.BufferLoad(own, [lane]) + tirx.BufferLoad(below, [lane])
+        code.append(vectors(lane, int(own.shape[0]), tirx.BufferStore(own, both, [lane])))
+        code.append(_filled(below, stage.init))
+    return code

@@ -11,7 +11,7 @@ from tvm import s_tir
 from tvm.s_tir.schedule import SBlockRV
 from tvm.tirx import PrimFunc
 
-from . import common
+from . import common, k_blocks
 from .roles import Roles, roles
 from .target import Machine
 
@@ -46,7 +46,9 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     parallel = found.extents[axis] * found.size(found.k) * (4 if dtype == "float32" else 8) >= PARALLEL_BYTES
     arrange = _along_the_sum if found.contiguous[matrix] == found.k[0] else _across_the_sum
     shares = machine.threads if parallel and machine.threads > 1 else 1
-    return sch if arrange(sch, blocks[0], found, axis, machine.lanes(dtype), shares) else None
+    if not arrange(sch, blocks[0], found, axis, machine.lanes(dtype), shares):
+        return None
+    return common.start(k_blocks.insert(next(iter(sch.mod.functions.values()))))
 
 
 def _along_the_sum(
@@ -75,6 +77,7 @@ def _along_the_sum(
     sch.unroll(vector)
     sch.vectorize(lane)
     sch.decompose_reduction(partial, k)
+    k_blocks.mark_loop(sch, k, r.extents[r.k[0]] // width, 1)
     for loop in sch.get_loops(block)[depth:]:
         sch.unroll(loop)  # the rows' last sums wait for each other no more
     return True
@@ -98,5 +101,6 @@ def _across_the_sum(
     sch.unroll(stream)
     sch.vectorize(vector)
     first = sch.decompose_reduction(block, steps)
+    k_blocks.mark_loop(sch, steps, common.extent_of(sch, steps), common.extent_of(sch, stream))
     sch.vectorize(sch.get_loops(first)[-1])
     return True

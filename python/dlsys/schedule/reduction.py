@@ -1,7 +1,6 @@
 """Sums and maxima, one or a chain of them (softmax and its loss), with what is pointwise around them.
 
-No result depends on the number of threads: where a sum is cut into parts, the cut is fixed by the shape
-and the vector width, and the parts are added in order.
+Long sums are cut into blocks (`blocked`), whose sums are independent results for vectors and threads.
 """
 
 from __future__ import annotations
@@ -11,14 +10,9 @@ import math
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from . import common, elementwise, rows
-from .common import MAX_VECTORS, PARALLEL_WORK, Group
-from .long_rows import ACCUMULATORS
+from . import blocked, common, elementwise, rows
+from .common import ACCUMULATORS, MAX_VECTORS, PARALLEL_WORK
 from .target import Machine
-
-PARTS = 8  # parts of a long sum that has few results, for threads to share
-SHORT, MANY = 4, 8  # fewest terms side by side that make a vector, and fewest of such vectors that are added up
-PART_TERMS = 64  # fewest terms of a part: against them its own result is cheap
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
@@ -34,10 +28,12 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
         sch, behind = found
     else:
         common.inline_spatial(sch)
+        sch = common.start(blocked.blocked(next(iter(sch.mod.functions.values())), machine))
         behind = common.stages(sch)
     for block in behind:
-        if not sch.get_loops(block):  # of a result of shape ()
+        if not sch.get_loops(block):  # of a result of shape (): rfactor of another block fails beside one without
             sch.add_unit_loop(block)
+    for block in behind:
         parallel = common.work(sch, block) >= PARALLEL_WORK
         if common.is_reduction(sch, block):
             _reduce(sch, block, machine, parallel)
@@ -59,13 +55,7 @@ def _reduce(sch: s_tir.Schedule, block: SBlockRV, machine: Machine, parallel: bo
     results = common.fuse_contiguous(sch, loops, found, _axes(sch, block, tirx.IterVar.DataPar))
     terms = common.fuse_contiguous(sch, loops, found, _axes(sch, block, tirx.IterVar.CommReduce))
     columns = bool(results) and results[-1].extent > 1 and all(s in (0, 1) for s in results[-1].strides)
-    independent = math.prod(g.extent for g in results)
-    if columns:
-        independent = -(-independent // (lanes * MAX_VECTORS))
     outer = [g.loop for g in results]
-    exact = any(terms[0].extent % count == 0 for count in range(PARTS, 2 * PARTS))
-    if parallel and independent < PARTS and terms[0].extent >= PARTS * PART_TERMS and (columns or exact):
-        block, outer = _part(sch, block, terms[0], len(results))
     inner = sch.get_loops(block)[len(outer) :]
     if columns:
         wide = [
@@ -96,16 +86,6 @@ def _axes(sch: s_tir.Schedule, block: SBlockRV, kind: int) -> list[int]:
 
 def _is_term(v: tirx.IterVar) -> bool:
     return v.iter_type == tirx.IterVar.CommReduce
-
-
-def _part(sch: s_tir.Schedule, block: SBlockRV, term: Group, results: int) -> tuple[SBlockRV, list[LoopRV]]:
-    """The block that sums each of some parts of the terms, and its loops over parts and results."""
-    count = next((p for p in range(PARTS, 2 * PARTS) if term.extent % p == 0), PARTS)
-    part, _ = sch.split(term.loop, [count, None])
-    partial = sch.rfactor(part, 0)
-    loops = sch.get_loops(partial)
-    sch.reorder(loops[results], *loops[:results])
-    return partial, sch.get_loops(partial)[: results + 1]
 
 
 def _columns(
@@ -142,15 +122,10 @@ def _row_vectors(sch: s_tir.Schedule, block: SBlockRV, lanes: int) -> list[SBloc
     that into the result. The new blocks; none for a loop that is short, or that no such width divides:
     `compute_at` would lose the condition of a partial vector."""
     term = sch.get_loops(block)[-1]
-    extent, least, most = common.extent_of(sch, term), lanes, lanes
-    if extent >= 2 * lanes:
-        most = lanes * min(ACCUMULATORS, extent // lanes)
-    elif math.prod(int(v.dom.extent) for v in sch.get(block).iter_vars if _is_term(v)) < MANY * extent:
-        return []
-    else:  # rows of small images: short, but many are added up, so a part of a vector is better than none
-        least = SHORT
-    width = common.divisor(extent, lanes, most) or common.divisor(extent, 1, most) or 1
-    if width < least:
+    extent = common.extent_of(sch, term)
+    terms = math.prod(int(v.dom.extent) for v in sch.get(block).iter_vars if _is_term(v))
+    width = common.row_width(extent, terms, lanes)
+    if width == 1 or extent % width:
         return []
     _, position = sch.split(term, [None, width])
     partials = [_rfactor(sch, block, position)]

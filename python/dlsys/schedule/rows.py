@@ -12,7 +12,7 @@ from typing import Any
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import SBlockRV
 
-from . import common, long_rows
+from . import blocked, common, long_rows
 from .common import PARALLEL_WORK
 from .row_stages import Rows, find_rows, is_plain, kept_buffers, work
 from .stages import Expr, extents, share, size, with_nests
@@ -52,7 +52,8 @@ def _short(func: tirx.PrimFunc, rows: Rows, machine: Machine) -> tuple[s_tir.Sch
     parallel = work(rows) >= PARALLEL_SHORT
     loops = steps(0, rows.count, _width(rows.count, lanes), parallel, code)
     nest = block_of("rows", sequence(loops))
-    sch = common.start(with_nests(func, [nest, *(stage.loops for stage in rows.rest)]))
+    rest, arrays = blocked.nests(rows.rest, machine)
+    sch = common.start(with_nests(func, [nest, *rest], arrays))
     return sch, common.stages(sch)[1:]
 
 

@@ -28,6 +28,14 @@ class Stage:
     loops: tirx.Stmt
 
     @property
+    def block(self) -> s_tir.SBlock:
+        """The block within the loops."""
+        inner = self.loops
+        while isinstance(inner, tirx.For):
+            inner = inner.body
+        return inner.block
+
+    @property
     def spatial(self) -> list[tirx.IterVar]:
         """The iterators that are an index of the output."""
         return [v for v in self.iters if v.iter_type == tirx.IterVar.DataPar]
@@ -77,8 +85,10 @@ def read_stages(func: tirx.PrimFunc) -> list[Stage] | None:
     return found
 
 
-def with_nests(func: tirx.PrimFunc, nests: Sequence[tirx.Stmt]) -> tirx.PrimFunc:
-    """The function with other loop nests, and those of its intermediate arrays that they use."""
+def with_nests(
+    func: tirx.PrimFunc, nests: Sequence[tirx.Stmt], arrays: Sequence[ir.Var] = ()
+) -> tirx.PrimFunc:
+    """The function with other loop nests, and those of its intermediate arrays, and of new ones, that they use."""
     root = func.body.block
     used = {buffer for nest in nests for buffer in buffers(nest)}
     block = s_tir.SBlock(
@@ -87,7 +97,7 @@ def with_nests(func: tirx.PrimFunc, nests: Sequence[tirx.Stmt]) -> tirx.PrimFunc
         [],
         root.name_hint,
         nests[0] if len(nests) == 1 else tirx.SeqStmt(list(nests)),
-        alloc_buffers=[buffer for buffer in root.alloc_buffers if buffer in used],
+        alloc_buffers=[buffer for buffer in [*root.alloc_buffers, *arrays] if buffer in used],
     )
     return func.with_body(s_tir.SBlockRealize([], True, block))
 

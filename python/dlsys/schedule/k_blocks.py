@@ -1,0 +1,126 @@
+"""Products over a long k, in blocks of it: each is summed in accumulators of its own, which are added to the tile.
+
+One accumulator for k = 100,000 terms loses four digits (see `blocked`, where other sums are cut). A schedule marks one
+of the loops over k (`mark`); `insert` cuts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from tvm import s_tir, tirx
+from tvm.s_tir.schedule import LoopRV
+
+from .common import renamed, rewritten
+from .roles import Roles
+
+MARK = "blocks"
+TERMS = (
+    512  # of k in a block: adding up a tile of 12 x 2 vectors takes some 40 cycles, so many steps of k 6,000
+)
+
+
+def mark(sch: s_tir.Schedule, r: Roles, loops: Mapping[int, LoopRV]) -> None:
+    """Has a long sum cut into blocks. `loops`: those over k, outermost first, by their axes; one for all is the first
+    axis's."""
+    if r.size(r.k) <= 2 * TERMS:
+        return
+    extents = {axis: r.extents[axis] for axis in loops} if len(loops) > 1 else {r.k[0]: r.size(r.k)}
+    inner = 1
+    for axis, extent in reversed(extents.items()):
+        if inner * extent > 2 * TERMS or axis == next(iter(extents)):
+            mark_loop(sch, loops[axis], extent, inner)
+            return
+        inner *= extent
+
+
+def mark_loop(sch: s_tir.Schedule, loop: LoopRV, extent: int, terms: int) -> None:
+    """Has a loop of this extent cut, each of whose steps adds so many terms to an accumulator."""
+    if extent * terms > 2 * TERMS:
+        sch.annotate(loop, MARK, _length(extent, max(TERMS // terms, 1)))
+
+
+def _length(extent: int, most: int) -> int:
+    """A divisor of the extent, if there is one of about `most`."""
+    near = [n for n in range(max(most // 2, 1), min(2 * most, extent) + 1) if extent % n == 0]
+    return min(near, key=lambda n: abs(n - most), default=most)
+
+
+def insert(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function with blocks in the loops that were marked."""
+    made: dict[Any, Any] = {}  # accumulators of a block, by those of the tile
+
+    def with_blocks(statements: tirx.SeqStmt) -> tirx.Stmt:
+        found = list(statements.seq)
+        for i in range(1, len(found)):
+            clear = _block(found[i - 1])
+            if clear is not None and clear.name_hint.endswith("_init"):
+                found[i] = rewritten(found[i], tirx.For, partial(_cut, found[i - 1], made))
+        return tirx.SeqStmt(found)
+
+    body = rewritten(func.body, tirx.SeqStmt, with_blocks)
+    if not made:
+        return func
+    root = body.block
+    block = s_tir.SBlock(
+        [], [], [], root.name_hint, root.body, alloc_buffers=[*root.alloc_buffers, *made.values()]
+    )
+    return func.with_body(s_tir.SBlockRealize([], True, block))
+
+
+def _block(nest: tirx.Stmt) -> s_tir.SBlock | None:
+    """The block within loops."""
+    while isinstance(nest, tirx.For):
+        nest = nest.body
+    return nest.block if isinstance(nest, s_tir.SBlockRealize) else None
+
+
+def _cut(clear: tirx.Stmt, made: dict[Any, Any], loop: tirx.For) -> tirx.Stmt:
+    """A loop over k in blocks, if it is marked; `clear` are the loops that set a tile's accumulators to zero."""
+    if MARK not in loop.annotations:
+        return loop
+    length, extent = int(loop.annotations[MARK]), int(loop.extent)
+    rest = {name: value for name, value in loop.annotations.items() if name != MARK}
+    if extent <= length:
+        return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, loop.body, annotations=rest)
+    tile = _block(clear).body.buffer  # type: ignore[union-attr]
+    if tile not in made:
+        made[tile] = tirx.decl_buffer(
+            tile.shape,
+            str(tile.dtype),
+            f"{tile.name}_block",
+            scope=tile.scope(),
+            data_alignment=4,
+            layout=None,
+        )
+    own = made[tile]
+    number, k = tirx.Var("block", "int32"), tirx.Var(loop.loop_var.name, "int32")
+    steps = length if extent % length == 0 else tirx.min(length, extent - number * length)
+    body = renamed(loop.body, {loop.loop_var: number * length + k, tile: own})
+    inner = tirx.For(k, 0, steps, loop.kind, body, annotations=rest)
+    parts = [renamed(clear, {tile: own, **_anew(clear)}), inner, _added(clear, tile, own)]
+    return tirx.For(number, 0, -(-extent // length), tirx.ForKind.SERIAL, tirx.SeqStmt(parts))
+
+
+def _added(clear: tirx.Stmt, tile: Any, own: Any) -> tirx.Stmt:
+    """The loops of `clear`, in which the block's accumulators are added to the tile's."""
+
+    def with_sum(block: s_tir.SBlock) -> s_tir.SBlock:
+        at, region = block.body.indices, block.writes[0].region
+        both = tirx.BufferLoad(tile, at) + tirx.BufferLoad(own, at)
+        reads = [tirx.BufferRegion(buffer, region) for buffer in (tile, own)]
+        name = block.name_hint.removesuffix("_init") + "_blocks"
+        return s_tir.SBlock(block.iter_vars, reads, block.writes, name, tirx.BufferStore(tile, both, at))
+
+    return rewritten(renamed(clear, _anew(clear)), s_tir.SBlock, with_sum)
+
+
+def _anew(nest: tirx.Stmt) -> dict[Any, Any]:
+    """A new name for each variable that a nest of loops defines: TVM takes those of two copies for one."""
+    names: dict[Any, Any] = {}
+    while isinstance(nest, tirx.For):
+        names[nest.loop_var] = tirx.Var(nest.loop_var.name, nest.loop_var.ty)
+        nest = nest.body
+    return {**names, **{v.var: tirx.Var(v.var.name, v.var.ty) for v in nest.block.iter_vars}}
