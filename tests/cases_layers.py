@@ -87,18 +87,6 @@ def _convolution(kind: str) -> list[Case]:
     return cases
 
 
-def _conv_transpose() -> list[Case]:
-    settings: list[tuple[Shape, Shape, Any, Any, Any, Any, int]] = [
-        ((2, 3, 4, 5), (3, 2, 3, 3), 1, 0, 0, 1, 1),
-        ((2, 3, 3, 4), (3, 2, 3, 2), 2, 1, (1, 0), 1, 1),
-        ((1, 4, 3, 3), (4, 2, 3, 3), (3, 2), 1, (2, 1), (1, 2), 2),
-        ((2, 3, 3, 2), (3, 1, 2, 2), 2, 0, 0, 1, 3),
-        ((1, 2, 4, 4), (2, 2, 1, 1), 1, 1, 0, 1, 1),
-        ((0, 2, 3, 3), (2, 2, 2, 2), 1, 0, 0, 1, 1),
-    ]
-    return [Case(lambda x, y, a=a: ops.conv_transpose2d_op(x, y, *a), (x, f)) for x, f, *a in settings]
-
-
 # logits, targets, smallest and past the largest class number, ignore_index, label_smoothing
 TARGETS: list[tuple[Shape, Shape, int, int, int, float]] = [
     ((5, 3), (5,), 0, 3, -100, 0.0),
@@ -164,7 +152,6 @@ def _max_pool(op: type[Op], of: Callable[[Shape, Shape], tuple[Shape, ...]]) -> 
         build = lambda *v, a=attrs: op.make(v, a)  # noqa: E731
         cases.append(Case(build, of(images, pooled(images, *window))))
     nodes = [(x, out, ops.max_pool2d_op(ops.Variable("x"), *window, True)) for x, *window, out in CEILED]
-    nodes += [(x, size, ops.adaptive_max_pool2d_op(ops.Variable("x"), size)) for x, size in ADAPTIVE]
     return cases + [Case(lambda *v, a=n.attrs: op.make(v, a), of(x, (*x[:2], *out))) for x, out, n in nodes]
 
 
@@ -191,7 +178,6 @@ CASES: dict[str, list[Case]] = {
     "conv2d": _convolution("conv2d"),
     "conv2d_filter_gradient": _convolution("filter"),
     "conv2d_input_gradient": _convolution("input"),
-    "conv_transpose2d": _conv_transpose(),
     "matmul": _matmul(),
     "matmul_gradient": _matmul_gradient(),
     "max_pool2d": _max_pool(MaxPool2d, lambda x, y: (x,)),

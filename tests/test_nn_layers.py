@@ -14,7 +14,7 @@ from dlsys.nn import functional as F
 from helpers import error_of
 
 TOLERANCE = {"float32": 1e-4, "float64": 1e-9}
-COMPILED = (nn.ConvTranspose2d, nn.BatchNorm1d, nn.RMSNorm, nn.GroupNorm, nn.Embedding)
+COMPILED = (nn.BatchNorm1d, nn.LayerNorm, nn.Embedding)
 rng = np.random.default_rng(0)
 
 
@@ -92,13 +92,6 @@ def layers(dtype: str, training: bool = True) -> list[Pair]:
         ((1, 2, 5, 5), (2, 2, 3), {"padding": "valid", "dilation": 2}),
     ):
         found.append(made(nn.Conv2d(*args, dtype=dtype, **kwargs), t.Conv2d(*args, **kwargs), *shape))
-    for shape, args, kwargs in (
-        ((2, 3, 4, 3), (3, 4, 3), {}),
-        ((2, 4, 3, 3), (4, 6, (3, 2), 2, 1, 1, 2), {"bias": False}),
-        ((1, 2, 3, 3), (2, 3, 2, 3, 0, (1, 2)), {"dilation": 2}),
-    ):
-        mine, theirs = nn.ConvTranspose2d(*args, dtype=dtype, **kwargs), t.ConvTranspose2d(*args, **kwargs)
-        found.append(made(mine, theirs, *shape))
     for shape, name, args, kwargs in (
         ((5, 3), "BatchNorm1d", (3,), {}),
         ((4, 3, 5), "BatchNorm1d", (3, 1e-3), {"affine": False}),
@@ -108,22 +101,15 @@ def layers(dtype: str, training: bool = True) -> list[Pair]:
         ((4, 7), "LayerNorm", (7,), {}),
         ((2, 3, 4), "LayerNorm", ((3, 4), 1e-3), {"bias": False}),
         ((2, 3, 4), "LayerNorm", (4,), {"elementwise_affine": False}),
-        ((3, 6, 2, 4), "GroupNorm", (3, 6), {}),
-        ((3, 4), "GroupNorm", (2, 4, 1e-2), {"affine": False}),
-        ((2, 3, 8), "RMSNorm", (8,), {}),
-        ((2, 3, 4), "RMSNorm", ((3, 4), 1e-3), {"elementwise_affine": False}),
     ):
         mine, theirs = getattr(nn, name)(*args, dtype=dtype, **kwargs), getattr(t, name)(*args, **kwargs)
         found.append(made(mine, theirs, *shape))
     for shape, name, args, kwargs in (
         ((3, 4), "ReLU", (), {"inplace": False}),
         ((3, 4), "LeakyReLU", (0.2,), {}),
-        ((3, 4), "ELU", (0.7,), {}),
         ((3, 4), "GELU", (), {}),
         ((3, 4), "GELU", ("tanh",), {}),
         ((3, 4), "SiLU", (), {}),
-        ((3, 4), "Softplus", (), {}),
-        ((3, 4), "Softplus", (2.0,), {}),
         ((3, 4), "Tanh", (), {}),
         ((3, 4), "Sigmoid", (), {}),
         ((3, 4, 2), "Softmax", (1,), {}),
@@ -158,7 +144,7 @@ def losses(dtype: str) -> list[Pair]:
     ):
         found.append(Pair(nn.CrossEntropyLoss(**kwargs), t.CrossEntropyLoss(**kwargs), [x, y], dtype))
     other, share = drawn(6, 4, dtype=dtype), rng.uniform(size=(6, 4)).astype(dtype)
-    for name in ("MSELoss", "L1Loss"):
+    for name in ("MSELoss",):
         for reduction in ("mean", "sum", "none"):
             mine, theirs = getattr(nn, name)(reduction=reduction), getattr(t, name)(reduction=reduction)
             found.append(Pair(mine, theirs, [logits, other], dtype))
@@ -292,12 +278,9 @@ def test_a_padding_index_has_no_gradient_and_the_vector_zero() -> None:
 
 def test_initial_values_are_pytorchs_distributions() -> None:
     dl.manual_seed(1)
-    for layer, fan_in in (
-        (nn.Conv2d(8, 32, (3, 5), groups=2), 4 * 15),
-        (nn.ConvTranspose2d(8, 32, 3, groups=2), 16 * 9),
-    ):
-        for value in (layer.weight.value, layer.bias.value):
-            assert 0.85 * fan_in**-0.5 < np.abs(value).max() <= fan_in**-0.5
+    layer, fan_in = nn.Conv2d(8, 32, (3, 5), groups=2), 4 * 15
+    for value in (layer.weight.value, layer.bias.value):
+        assert 0.85 * fan_in**-0.5 < np.abs(value).max() <= fan_in**-0.5
     weight = nn.Embedding(200, 50).weight.value
     assert abs(weight.std() - 1) < 0.05 and abs(weight.mean()) < 0.05
     dl.manual_seed(0)
@@ -316,14 +299,11 @@ def test_wrong_shapes_name_the_path() -> None:
         (nn.Conv2d(3, 8, 3, 2, 1), "Conv2d(3 → 8, kernel_size=3, stride=2, padding=1)", (2, 4, 8, 8)),
         (nn.Conv2d(3, 8, 1, bias=False), "Conv2d(3 → 8, kernel_size=1, bias=False)", (4, 8, 8)),
         (nn.Conv2d(3, 8, (3, 5), dilation=2), "Conv2d(3 → 8, kernel_size=(3, 5), dilation=2)", (2, 3, 5, 8)),
-        (nn.ConvTranspose2d(4, 2, 2, 2), "ConvTranspose2d(4 → 2, kernel_size=2, stride=2)", (8, 8)),
         (nn.BatchNorm2d(3, momentum=None), "BatchNorm2d(3, momentum=None)", (2, 4, 8, 8)),
         (nn.BatchNorm1d(3, affine=False), "BatchNorm1d(3, affine=False)", (2, 3, 4, 4)),
         (nn.BatchNorm1d(3), "BatchNorm1d(3)", (1, 3)),  # no variance of one value
         (nn.LayerNorm((4, 6)), "LayerNorm((4, 6))", (2, 6, 4)),
         (nn.LayerNorm1d(6), "LayerNorm1d(6)", (2, 4)),
-        (nn.RMSNorm(6, 1e-5), "RMSNorm(6, eps=1e-05)", (2, 4)),
-        (nn.GroupNorm(2, 6), "GroupNorm(2 of 6)", (2, 4, 3)),
         (nn.MaxPool2d(3, 2), "MaxPool2d(kernel_size=3, stride=2)", (1, 1, 2, 8)),
         (nn.AvgPool2d((2, 3)), "AvgPool2d(kernel_size=(2, 3))", (4, 4)),
         (nn.AdaptiveAvgPool2d(2), "AdaptiveAvgPool2d(output_size=2)", (4, 4)),
@@ -342,18 +322,15 @@ def test_wrong_settings_are_refused() -> None:
     for words, kind, args, kwargs in (
         ("kernel_size", nn.Conv2d, (3, 4, 0), {}),
         ("2 groups", nn.Conv2d, (3, 4, 3), {"groups": 2}),
-        ('padding="same"', nn.Conv2d, (3, 4, 3, 2), {"padding": "same"}),
-        ("output_padding (1, 1)", nn.ConvTranspose2d, (3, 4, 3), {"output_padding": 1}),
+        ('"same" with stride 1', nn.Conv2d, (3, 4, 3, 2), {"padding": "same"}),
         ("more than half", nn.MaxPool2d, (2,), {"padding": 2}),
         ("output_size", nn.AdaptiveAvgPool2d, (0,), {}),
         ("normalized_shape", nn.LayerNorm, ((),), {}),
-        ("4 groups", nn.GroupNorm, (4, 6), {}),
         ("weight must be (C,)", nn.CrossEntropyLoss, (np.ones((3, 1)),), {}),
         ("reduction", nn.MSELoss, ("average",), {}),
     ):
         assert words in error_of(GraphError, kind, *args, **kwargs), words
     x = ad.Variable("x")
-    assert "must be known" in error_of(GraphError, nn.GroupNorm(2, 4), x)
     assert "running_mean" in error_of(GraphError, F.batch_norm, x, None, None, axes=(0,))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from dlsys import autodiff as ad
 from dlsys import nn
-from dlsys.errors import DTypeError, GraphError, ShapeError
+from dlsys.errors import DTypeError, GraphError
 from helpers import error_of
 from test_nn_layers import Pair, close, compare, drawn
 
@@ -21,45 +21,18 @@ t = torch.nn
 def layers(dtype: str) -> list[Pair]:
     """Pairs of layers that test_nn_layers.py has not."""
     found = []
-    for shape, name, args, kwargs in (
-        ((2, 3, 8), "Conv1d", (3, 4, 3), {}),
-        ((2, 4, 9), "Conv1d", (4, 6, 2, 2, 1, 2, 2), {"bias": False}),
-        ((1, 2, 7), "Conv1d", (2, 3, 4), {"padding": "same", "dilation": 2}),
-        ((2, 3, 5, 4), "InstanceNorm2d", (3,), {}),
-        ((2, 3, 5), "InstanceNorm1d", (3, 1e-3), {"affine": True}),
-    ):
-        extra = {"dtype": dtype}
-        mine, theirs = getattr(nn, name)(*args, **kwargs, **extra), getattr(t, name)(*args, **kwargs)
-        found.append(Pair(mine, theirs, [drawn(*shape, dtype=dtype)], dtype))
     needles, usual = nn.Conv(3, 4, 3, 2, dtype=dtype), t.Conv2d(3, 4, 3, 2, 1)
     found.append(Pair(needles, usual, [drawn(2, 3, 6, 5, dtype=dtype)], dtype))
-    for args, shape in (((), (3, 4)), ((4,), (3, 4, 2)), ((4, 0.1), (3, 4))):
-        found.append(Pair(nn.PReLU(*args, dtype=dtype), t.PReLU(*args), [drawn(*shape, dtype=dtype)], dtype))
     edges = np.array([[-3, -1, 0, 1, 3, 6, 7, -0.5, 2.5, -4]], dtype)  # where pieces meet
-    for name, args in (
-        ("Hardtanh", ()), ("Hardtanh", (-0.5, 2.0)), ("ReLU6", ()), ("Hardswish", ()), ("Mish", ()),
-        ("LogSigmoid", ()), ("Softsign", ()), ("SELU", ()), *[("Hardsigmoid", ())] * (dtype == "float32"),
-    ):  # fmt: skip  # PyTorch's sixth is one of float32
-        found.append(Pair(getattr(nn, name)(*args), getattr(t, name)(*args), [edges], dtype))
+    found.append(Pair(nn.ReLU6(), t.ReLU6(), [edges], dtype))
     for shape, name, args, kwargs in (
-        ((2, 3, 7), "MaxPool1d", (3, 2, 1), {}),
-        ((2, 3, 8), "MaxPool1d", (3, 2), {"ceil_mode": True}),
-        ((2, 3, 7), "AvgPool1d", (2,), {"ceil_mode": True}),
-        ((2, 3, 7), "AvgPool1d", (3, 2, 1), {"count_include_pad": False}),
-        ((2, 3, 7), "AdaptiveAvgPool1d", (3,), {}),
-        ((2, 3, 7), "AdaptiveMaxPool1d", (3,), {}),
         ((1, 2, 7, 8), "MaxPool2d", (3, 2, 1), {"ceil_mode": True}),
         ((1, 2, 6, 5), "MaxPool2d", (2, 2), {"ceil_mode": True}),
         ((1, 2, 6, 5), "AvgPool2d", (2, 2), {"ceil_mode": True}),
         ((1, 2, 8, 7), "AvgPool2d", ((5, 3), (4, 2), (2, 1), True), {}),
         ((1, 2, 8, 7), "AvgPool2d", ((5, 3), (4, 2), (2, 1), True, False), {}),
-        ((1, 2, 7, 5), "AdaptiveMaxPool2d", ((3, 2),), {}),
-        ((1, 2, 6, 4), "AdaptiveMaxPool2d", (1,), {}),
         ((1, 2, 3, 4), "ZeroPad2d", ((1, 0, 2, 3),), {}),
         ((1, 2, 3, 4), "ConstantPad2d", (1, 0.5), {}),
-        ((1, 2, 3, 4), "Upsample", (), {"scale_factor": 2}),
-        ((1, 2, 3, 4), "Upsample", (), {"scale_factor": (3, 1)}),
-        ((2, 12), "Unflatten", (1, (3, -1)), {}),
         ((2, 3), "Identity", (7, "any"), {"thing": 1}),
     ):
         mine, theirs = getattr(nn, name)(*args, **kwargs), getattr(t, name)(*args, **kwargs)
@@ -74,7 +47,7 @@ def test_layers_compute_what_torch_nn_computes() -> None:
 
 def test_compiled_layers_do_too() -> None:
     one_each = {type(pair.mine): pair for pair in layers("float32")}
-    kinds = (nn.Conv1d, nn.InstanceNorm2d, nn.PReLU, nn.Hardtanh, nn.Upsample, nn.AvgPool1d, nn.AdaptiveMaxPool2d)
+    kinds = (nn.Conv, nn.ReLU6, nn.MaxPool2d, nn.AvgPool2d, nn.ConstantPad2d)
     compare([one_each[kind] for kind in kinds], dl.cpu(0))
 
 
@@ -101,20 +74,6 @@ def test_a_norm_called_several_times_in_one_run_moves_its_statistics_as_often() 
                 theirs(torch.tensor(x))
             for name, value in theirs.named_buffers():
                 close(mine.get_buffer(name).value, value, "float32", (momentum, way, name))
-
-
-def test_dropout_of_channels() -> None:
-    dl.manual_seed(4)
-    x = dl.tensor(np.ones((20, 30, 2, 3), "float32"), requires_grad=True)
-    y = nn.Dropout2d(0.4)(x)
-    y.backward()
-    found = y.numpy()
-    np.testing.assert_array_equal(found, x.grad.numpy())
-    assert (found == found[:, :, :1, :1]).all()
-    np.testing.assert_allclose(np.unique(found), [0, 1 / 0.6], rtol=1e-6)
-    assert abs((found == 0).mean() - 0.4) < 5 * (0.24 / 600) ** 0.5
-    assert nn.Dropout2d(0.4).eval()(x) is x
-    dl.manual_seed(0)
 
 
 def test_lists_and_dicts_of_modules() -> None:
@@ -146,14 +105,6 @@ def test_lists_and_dicts_of_modules() -> None:
     told = error_of(GraphError, nn.ModuleDict, {"keys": a})
     assert told == "add_module: ModuleDict has an attribute 'keys' already"
     assert "without dots, not 'a.b'" in error_of(GraphError, named.add_module, "a.b", c)
-
-    values = nn.ParameterList([np.ones(2), ad.Parameter([3.0])])
-    values.append(np.zeros(1))
-    holder = nn.ModuleDict({"list": values, "dict": nn.ParameterDict({"u": np.ones(2)})})
-    assert [name for name, _ in holder.named_parameters()] == ["list.0", "list.1", "list.2", "dict.u"]
-    assert len(values) == 3 and values[-1] is values[2] and [v.shape for v in values[:2]] == [(2,), (1,)]
-    assert "u" in holder["dict"] and holder["dict"]["u"].requires_grad
-    error_of(GraphError, holder["dict"], x)
 
 
 def test_what_a_module_can_do() -> None:
@@ -188,12 +139,6 @@ def test_what_a_module_can_do() -> None:
     (model(dl.tensor(x, "float32")) * 2.0).sum().backward()
     model.zero_grad(set_to_none=False)
     assert not model[0].weight.grad.numpy().any()
-    vector = nn.utils.parameters_to_vector(model.parameters())
-    assert vector.shape == (sum(p.value.size for p in model.parameters()),)
-    nn.utils.vector_to_parameters(vector.numpy() + 1, model.parameters())
-    np.testing.assert_allclose(nn.utils.parameters_to_vector(model.parameters()).numpy(), vector.numpy() + 1)
-    assert "the vector (2,)" in error_of(ShapeError, nn.utils.vector_to_parameters, np.ones(2), model.parameters())
-
 
 def test_clipping_in_place_is_pytorchs() -> None:
     values = [100 * rng.standard_normal(shape).astype("float32") for shape in ((3, 4), (5,))]
@@ -227,7 +172,6 @@ def test_needles_initial_values() -> None:
     assert abs(init.kaiming_normal(100, 200, shape=(30, 500)).value.std() / math.sqrt(2 / 100) - 1) < 0.03
     assert init.ones(2, 3).value.tolist() == [[1] * 3] * 2 and init.zeros((2,), dtype="int64").value.tolist() == [0, 0]
     assert init.constant(2, c=3.0).value.tolist() == [3, 3]
-    assert init.eye_(init.zeros(2, 2)).value.tolist() == [[1, 0], [0, 1]]
     drawn_ = init.rand(1000, low=-1.0, high=3.0, requires_grad=True)
     assert drawn_.requires_grad and -1 <= drawn_.value.min() < -0.9 and 2.9 < drawn_.value.max() < 3
     assert abs(init.randn(4000, mean=2.0, std=0.5).value.mean() - 2) < 0.05
@@ -246,8 +190,7 @@ def test_wrong_arguments_are_named() -> None:
         ("Linear: out_features must be an integer >= 1, not 2.0", nn.Linear, (2, 2.0)),
         ("Conv2d: groups must be an integer >= 1, not 0", nn.Conv2d, (2, 2, 3, 1, 0, 1, 0)),
         ("Conv2d: 3 and 4 channels do not divide into 2 groups", nn.Conv2d, (3, 4, 3, 1, 0, 1, 2)),
-        ('padding must be "same", "valid" or integers', nn.Conv2d, (3, 4, 3, 1, "full")),
-        ("Conv1d: kernel_size must be an integer >= 1, not (2, 3)", nn.Conv1d, (3, 4, (2, 3))),
+        ('padding must be integers, "valid", or "same" with stride 1', nn.Conv2d, (3, 4, 3, 1, "full")),
         ("Embedding: num_embeddings must be an integer >= 1", nn.Embedding, (0, 4)),
         ("Dropout: p must be in [0, 1], not 1.5", nn.Dropout, (1.5,)),
         ("Dropout: p must be in [0, 1], not 'half'", nn.Dropout, ("half",)),
@@ -256,9 +199,6 @@ def test_wrong_arguments_are_named() -> None:
         ("LSTM: hidden_size must be an integer >= 1, not 0", nn.LSTM, (3, 0)),
         ("GRUCell: input_size must be an integer >= 1", nn.GRUCell, ("a", 2)),
         ("MaxPool2d: dilation must be", nn.MaxPool2d, (2, 2, 0, 0)),
-        ("InstanceNorm2d: momentum must be in [0, 1], not 2", nn.InstanceNorm2d, (3, 1e-5, 2)),
-        ("padding_mode must be one of", nn.Conv2d, (3, 4, 3, 1, 1, 1, 1, True, "mirror")),
-        ("min_val must be less than max_val", nn.Hardtanh, (1.0, 1.0)),
         ('approximate must be "none" or "tanh"', nn.GELU, ("erf",)),
     ]
     parameter, model = ad.Parameter(np.ones(2)), nn.Sequential(nn.Linear(2, 2))
@@ -266,7 +206,6 @@ def test_wrong_arguments_are_named() -> None:
         ("BatchNorm1d: eps must be a number >= 0, not 'a'", nn.BatchNorm1d, (3, "a")),
         ("BatchNorm1d: momentum must be in [0, 1], not 2", nn.BatchNorm1d, (3, 1e-5, 2)),
         ("ModuleList: needs a list of modules, not int", nn.ModuleList, (3,)),
-        ("unflattened_size must be extents, not 3", nn.Unflatten, (1, 3)),
         ("uniform_ needs a <= b", nn.init.uniform_, (parameter, 1, -1)),
         ("normal_ needs std >= 0", nn.init.normal_, (parameter, 0, -1)),
         ("zeros_ sets a Parameter, not a list", nn.init.zeros_, ([1],)),
@@ -283,6 +222,3 @@ def test_wrong_arguments_are_named() -> None:
         assert f"float32 or float64, not '{dtype}'" in error_of(DTypeError, nn.Linear, 2, 2, dtype=dtype)
     assert model.load_state_dict({}, strict=False).missing_keys == ["0.weight", "0.bias"]
     assert len(dl.optim.SGD(model.named_parameters()).parameters) == 2
-    told = error_of(ShapeError, nn.Unflatten(1, (5, -1)), drawn(2, 12))
-    assert told.startswith("Unflatten(dim=1, unflattened_size=(5, -1)) got (2, 12)"), told
-    assert "PReLU(3) got (2, 4)" in error_of(ShapeError, nn.PReLU(3), drawn(2, 4))

@@ -74,29 +74,11 @@ def test_layer_and_root_mean_square_norm() -> None:
                 [shape, inner, inner],
                 dtype,
             )
-            compare(
-                lambda x, w, a=axes: ad.rms_norm_op(x, w, a, eps=1e-6),
-                lambda x, w, s=inner: torch.nn.functional.rms_norm(x, s, w, eps=1e-6),
-                [shape, inner],
-                dtype,
-            )
-
-
-def test_group_norm() -> None:
-    for dtype in TOLERANCE:
-        for shape, groups in (((2, 6, 4, 3), 3), ((3, 4), 2), ((2, 4, 5), 1)):
-            compare(
-                lambda x, w, b, s=shape, g=groups: ad.group_norm_op(x, g, w, b, s),
-                lambda x, w, b, g=groups: torch.nn.functional.group_norm(x, g, w, b),
-                [shape, (shape[1],), (shape[1],)],
-                dtype,
-            )
 
 
 def test_mistakes_are_named() -> None:
     x, w = ad.Variable("x"), ad.Variable("w")
     assert "both" in error_of(GraphError, ad.batch_norm_op, x, w)
-    assert "3 groups" in error_of(GraphError, ad.group_norm_op, x, 3, None, None, (2, 4))
     assert "axes" in error_of(GraphError, ad.layer_norm_op, x, None, None, (1.5,))
     executor = ad.Executor([ad.batch_norm_op(x, w, w)[0]])
     error_of(ShapeError, executor.run, {x: np.zeros((2, 3, 4, 4)), w: np.zeros(2)})

@@ -19,8 +19,6 @@ RULES: list[tuple[str, dict[str, Any]]] = [
     ("Adam", {"lr": 0.05, "amsgrad": True, "maximize": True, "weight_decay": 0.01}),
     ("AdamW", {"lr": 0.02, "amsgrad": True}),
     ("RMSprop", {"lr": 0.01, "momentum": 0.5, "centered": True, "maximize": True}),
-    ("Adagrad", {"lr": 0.1}),
-    ("Adagrad", {"lr": 0.2, "lr_decay": 0.1, "weight_decay": 0.05, "initial_accumulator_value": 0.3, "maximize": True}),
 ]
 SHAPES = ((3, 2), (4,), ())
 

@@ -104,8 +104,6 @@ def test_states_of_pytorch_load_and_training_goes_on_as_there() -> None:
         ("Adam", {"lr": 0.02, "weight_decay": 0.1, "amsgrad": True}),
         ("AdamW", {"lr": 0.02}),
         ("RMSprop", {"centered": True, "momentum": 0.5}),
-        ("Adagrad", {"lr": 0.1}),
-        ("Adagrad", {"lr": 0.1, "lr_decay": 0.1}),
     ):
         mine, theirs = nn.Linear(5, 3), torch.nn.Linear(5, 3)
         opt = getattr(optim, name)(mine.parameters())

@@ -36,24 +36,6 @@ def test_rows_are_written_into_zeros() -> None:
     compare(program)
 
 
-def test_by_index_mask_and_method() -> None:
-    def program(lib: Any) -> list[Any]:
-        w = lib.tensor([1.0, 2.0, 3.0], requires_grad=True)
-        chosen = lib.ones(3)
-        chosen[lib.tensor([0, 2])] = w[lib.tensor([0, 2])] * 3
-        chosen[chosen > 4] = 0.0
-        added, views = lib.zeros(3), lib.zeros(4)
-        added.add_(w).mul_(w)
-        views[1:3].add_(1.0)
-        views[1:] = w
-        table = lib.zeros(4, 3)
-        table.index_add_(0, lib.tensor([1, 1, 3]), lib.stack([w, w * w, -w]))
-        (chosen.sum() + added.sum() + views.pow(2).sum() + (table * table).sum()).backward()
-        return [chosen, added, views, table, w.grad, added.is_leaf]
-
-    compare(program)
-
-
 def test_a_loop_fills_a_tensor() -> None:
     def program(lib: Any) -> list[Any]:
         w = lib.tensor([0.5, -1.0], requires_grad=True)

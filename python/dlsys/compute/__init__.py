@@ -46,7 +46,6 @@ from .elementwise import (
     cos,
     div,
     div_by_const,
-    elu,
     erf,
     exp,
     expm1,
@@ -86,15 +85,7 @@ from .indexing import (
     take_along_axis_gradient,
     take_gradient,
 )
-from .integral import (
-    bitwise_and,
-    bitwise_or,
-    bitwise_xor,
-    floor_divide,
-    integer_power,
-    nearest,
-    remainder,
-)
+from .integral import floor_divide, integer_power, nearest, remainder
 from .layout import broadcast_axes, broadcast_to, reshape, transpose
 from .libm import acos, acosh, asin, asinh, atan, atan2, cosh, sinh
 from .loss import (
@@ -122,7 +113,7 @@ from .reduction import (
     sum_to,
     variance,
 )
-from .scan import cumprod, cumsum, logcumsumexp, reduce_prod
+from .scan import cumsum
 
 __all__ = [
     "Tensor",
@@ -139,9 +130,6 @@ __all__ = [
     "atan",
     "atan2",
     "binary_cross_entropy",
-    "bitwise_and",
-    "bitwise_or",
-    "bitwise_xor",
     "broadcast_axes",
     "broadcast_to",
     "cast",
@@ -158,12 +146,10 @@ __all__ = [
     "cross_entropy_count",
     "cross_entropy_gradient",
     "cross_entropy_total",
-    "cumprod",
     "cumsum",
     "div",
     "div_by_const",
     "dropout",
-    "elu",
     "equal",
     "erf",
     "exp",
@@ -181,7 +167,6 @@ __all__ = [
     "log",
     "log1p",
     "log_softmax",
-    "logcumsumexp",
     "logical_and",
     "logical_not",
     "logical_or",
@@ -211,7 +196,6 @@ __all__ = [
     "random_bits",
     "reduce_max",
     "reduce_min",
-    "reduce_prod",
     "reduce_sum",
     "relu",
     "relu_gradient",

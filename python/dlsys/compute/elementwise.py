@@ -208,12 +208,6 @@ def leaky_relu(x: te.Tensor, slope: float) -> te.Tensor:
     return pointwise("leaky_relu", lambda v: tirx.Select(v > zero, v, _scale(v, slope, x.dtype)), x)
 
 
-def elu(x: te.Tensor, alpha: float) -> te.Tensor:
-    """x where x > 0, else alpha * (e ** x - 1)."""
-    zero = constant(0, x.dtype)
-    return pointwise("elu", lambda v: tirx.Select(v > zero, v, _scale(elementary.expm1(v), alpha, x.dtype)), x)
-
-
 def softplus(x: te.Tensor) -> te.Tensor:
     """log(1 + e ** x) as max(x, 0) + log(1 + e ** -|x|), which does not overflow; NaN kept."""
     zero = constant(0, x.dtype)

@@ -109,20 +109,3 @@ def integer_power(a: te.Tensor, b: te.Tensor) -> te.Tensor:
 def nearest(x: te.Tensor) -> te.Tensor:
     """The nearest integer, of two the even one."""
     return pointwise("round", tirx.nearbyint, x)
-
-
-def bitwise_and(a: te.Tensor, b: te.Tensor) -> te.Tensor:
-    """a & b, of integers."""
-    return pointwise("bitwise_and", lambda u, v: tirx.bitwise_and(u, v), a, b)
-
-
-def bitwise_or(a: te.Tensor, b: te.Tensor) -> te.Tensor:
-    """a | b, of integers."""
-    return pointwise("bitwise_or", lambda u, v: tirx.bitwise_or(u, v), a, b)
-
-
-def bitwise_xor(a: te.Tensor, b: te.Tensor) -> te.Tensor:
-    """a ^ b, of integers."""
-    if a.same_as(b):
-        return full(shape_of(a), 0, str(a.dtype))
-    return pointwise("bitwise_xor", lambda u, v: tirx.bitwise_xor(u, v), a, b)

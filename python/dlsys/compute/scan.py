@@ -4,13 +4,12 @@ another."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from tvm import te, tirx
 
-from . import elementary
-from .base import Shape, constant, copy, full, shape_of
-from .loops import Buffer, Expr, Source, extents, loop, nest, program, sequence, store_flat, unravelled
+from .base import constant, copy, full, shape_of
+from .loops import Buffer, Expr, Source, extents, loop, program, sequence, store_flat, unravelled
 
 CHUNK = 512  # neighbouring sums of float32 that run together: their float64 totals stay in L1
 
@@ -48,26 +47,6 @@ def cumsum(x: te.Tensor, axis: int) -> te.Tensor:
     return program("cumsum", shape, "float32", [x], body)
 
 
-def cumprod(x: te.Tensor, axis: int) -> te.Tensor:
-    """The products of all elements up to each index along `axis` (non-negative)."""
-    return _scan("cumprod", lambda before, term: before * term, x, axis)
-
-
-def logcumsumexp(x: te.Tensor, axis: int) -> te.Tensor:
-    """The logarithms of the sums of exp of all elements up to each index along `axis` (non-negative)."""
-    dtype = str(x.dtype)
-
-    def joined(before: Expr, term: Expr) -> Expr:
-        def of_larger(larger: Expr) -> Expr:
-            apart = constant(0, dtype) - tirx.abs(before - term)
-            total = larger + elementary.log1p(elementary.exp(apart))
-            return tirx.Select(tirx.EQ(before, term), larger + constant(math.log(2), dtype), total)
-
-        return elementary.bound(tirx.Select(before > term, before, term), of_larger)
-
-    return _scan("logcumsumexp", joined, x, axis)
-
-
 def _scan(name: str, join: Callable[[Expr, Expr], Expr], x: te.Tensor, axis: int) -> te.Tensor:
     """At each index what `join` makes of the result one before along `axis`, and of x; at the first x."""
     shape = shape_of(x)
@@ -96,34 +75,3 @@ def _scan(name: str, join: Callable[[Expr, Expr], Expr], x: te.Tensor, axis: int
         return loop(outer, rows, math.prod(shape))
 
     return program(name, shape, str(x.dtype), [x], body)
-
-
-def reduce_prod(x: te.Tensor, axes: Sequence[int], shape: Shape) -> te.Tensor:
-    """The product over `axes` (non-negative), as `shape`, which drops them or keeps them with extent 1."""
-    own, dtype = shape_of(x), str(x.dtype)
-    if 0 in shape or 0 in own:
-        return full(shape, 1, dtype)
-    kept = [axis for axis in range(len(own)) if axis not in axes]
-    reduced = [axis for axis in range(len(own)) if axis in axes]
-
-    def body(sources: list[Source], out: Buffer) -> tirx.Stmt:
-        def one(index: list[Expr]) -> tirx.Stmt:
-            # `shape` has the kept extents in their order, among ones
-            place = iter(index)
-            target = [0] * len(shape)
-            for position in range(len(shape)):
-                axis = position if len(shape) == len(own) else kept[position]
-                target[position] = next(place) if axis in kept else 0
-
-            def term(rest: list[Expr]) -> tirx.Stmt:
-                at: list[Expr] = [0] * len(own)
-                for axis, i in zip([*kept, *reduced], [*index, *rest], strict=True):
-                    at[axis] = i
-                return tirx.BufferStore(out, tirx.BufferLoad(out, target) * sources[0].load(at), target)
-
-            first = tirx.BufferStore(out, constant(1, dtype), target)
-            return sequence([first, nest([own[axis] for axis in reduced], term)])
-
-        return nest([own[axis] for axis in kept], one, math.prod(own))
-
-    return program("prod", shape, dtype, [x], body)

@@ -10,10 +10,10 @@ import numpy as np
 
 from ..autodiff import Node, Parameter
 from ..device import Context, cpu
-from ..errors import DeviceError, DTypeError
-from ..graph import FLOATS, INTEGERS
-from ..ops import dtype_name, dtype_of, joint_dtype, promoted, shape_of
-from . import creation, hooks
+from ..errors import DeviceError
+from ..graph import FLOATS
+from ..ops import dtype_of, shape_of
+from . import creation
 from .functions import node_of
 from .leaves import tensor
 from .running import array_of, leaves_that_require_grad
@@ -27,32 +27,6 @@ def numel(x: Any) -> int:
 def is_floating_point(x: Any) -> bool:
     """Whether the elements are floats."""
     return dtype_of(node_of(x)) in FLOATS
-
-
-def finfo(dtype: Any = "float32") -> np.finfo:
-    """NumPy's limits of a float dtype: `eps`, `max`, `min`, `tiny`. Raises DTypeError for no such."""
-    known = dtype_name("finfo", dtype)
-    if known not in FLOATS:
-        raise DTypeError(f"finfo: {known} is no dtype of floats: see iinfo")
-    return np.finfo(known)
-
-
-def iinfo(dtype: Any) -> np.iinfo:
-    """NumPy's limits of an integer dtype: `max`, `min`. Raises DTypeError for no such."""
-    known = dtype_name("iinfo", dtype)
-    if known not in INTEGERS:
-        raise DTypeError(f"iinfo: {known} is no dtype of integers: see finfo")
-    return np.iinfo(known)
-
-
-def promote_types(a: Any, b: Any) -> str:
-    """The dtype of what two tensors of these dtypes, both with axes, give together."""
-    return joint_dtype(dtype_name("promote_types", a), dtype_name("promote_types", b))
-
-
-def result_type(a: Any, b: Any) -> str:
-    """The dtype of what two tensors give together."""
-    return dtype_of(promoted(node_of(a), node_of(b))[0])
 
 
 class About:
@@ -74,11 +48,6 @@ class About:
         return self.op if not isinstance(self, Parameter) and leaves_that_require_grad(self) else None
 
     @property
-    def retains_grad(self: Any) -> bool:
-        """Whether `backward` leaves the gradient here although this is no leaf."""
-        return hooks.retains_grad(self)
-
-    @property
     def itemsize(self: Any) -> int:
         """Bytes of an element."""
         return np.dtype(dtype_of(self)).itemsize
@@ -88,7 +57,6 @@ class About:
         """Bytes of all elements."""
         return numel(self) * np.dtype(dtype_of(self)).itemsize
 
-    register_hook, retain_grad = hooks.register_hook, hooks.retain_grad
     numel = nelement = numel
     is_floating_point = is_floating_point
 

@@ -9,10 +9,7 @@ from ..autodiff import Node, gradients, mul_op, sum_op, zeroslike_op
 from ..errors import GraphError, ShapeError
 from ..graph import FLOATS, Op, find_topo_sort
 from ..ops import dtype_of, known_dtype, shape_of
-from . import function, functional
 from .differentiate import backward as _backward
-from .function import Function
-from .gradcheck import GradcheckError, gradcheck, gradgradcheck
 from .kind import Tensor
 from .leaves import Leaf, tensor
 from .mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
@@ -144,8 +141,6 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Function",
-    "GradcheckError",
     "Op",
     "Tensor",
     "TensorTuple",
@@ -154,11 +149,7 @@ __all__ = [
     "compute_gradient_of_variables",
     "enable_grad",
     "find_topo_sort",
-    "function",
-    "functional",
     "grad",
-    "gradcheck",
-    "gradgradcheck",
     "is_grad_enabled",
     "no_grad",
     "set_grad_enabled",

@@ -160,22 +160,6 @@ def eye(
     return leaf(np.eye(rows, columns, dtype=dtype_name("eye", dtype or "float32")), requires_grad, device=device)
 
 
-def logspace(
-    start: float,
-    end: float,
-    steps: int,
-    base: float = 10.0,
-    *,
-    dtype: Any = None,
-    requires_grad: bool = False,
-    device: Any = None,
-) -> Parameter:
-    """`base` to the powers of `linspace`; float32 for None. Raises ShapeError for a negative number."""
-    (count,) = size_of((steps,))
-    made = np.power(float(base), np.linspace(start, end, count))
-    return leaf(made.astype(dtype_name("logspace", dtype or "float32")), requires_grad, device=device)
-
-
 def empty_like(x: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Any:
     """As `zeros_like`: what a new tensor holds is 0."""
     return zeros_like(x, dtype=dtype, requires_grad=requires_grad, device=device)

@@ -13,7 +13,6 @@ import numpy as np
 from ..autodiff import Node, Parameter, add_op, gradients, mul_op
 from ..errors import GraphError, ShapeError
 from ..ops import dtype_of, shape_of
-from .hooks import retaining_below
 from .leaves import tensor
 from .mode import enable_grad
 from .running import evaluate, leaves_that_require_grad, require_unchanged
@@ -34,7 +33,7 @@ def backward(output: Node, gradient: Any = None, create_graph: bool = False, inp
         if inputs is not None:
             chosen = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
         else:
-            chosen = [*leaves, *retaining_below(output)]
+            chosen = list(leaves)
         _backward(output, gradient, chosen, create_graph)
 
 

@@ -7,7 +7,6 @@ axis there are PyTorch's words `dim` and `keepdim`, and NumPy's `axis` and `keep
 from __future__ import annotations
 
 import builtins
-import math
 import operator
 from typing import Any
 
@@ -78,16 +77,6 @@ def log(x: Any) -> Node:
 def log1p(x: Any) -> Node:
     """log(1 + x), near 0 without loss of digits."""
     return ad.log1p_op(float_of(x))
-
-
-def log2(x: Any) -> Node:
-    """The logarithm of base 2."""
-    return log(x) * (1 / math.log(2))
-
-
-def log10(x: Any) -> Node:
-    """The logarithm of base 10."""
-    return log(x) * (1 / math.log(10))
 
 
 def sqrt(x: Any) -> Node:
@@ -198,21 +187,6 @@ def clamp(x: Any, min: Any = None, max: Any = None) -> Node:
 
 
 clip = clamp
-
-
-def clamp_min(x: Any, min: Any) -> Node:
-    """x, no less than `min`."""
-    return clamp(x, min)
-
-
-def clamp_max(x: Any, max: Any) -> Node:
-    """x, no more than `max`."""
-    return clamp(x, None, max)
-
-
-def positive(x: Any) -> Node:
-    """+x."""
-    return node_of(x)
 
 
 # Of two tensors, at each index ----------------------------------------------------------------------------------

@@ -210,9 +210,9 @@ def gather(x: Any, dim: int, index: Any) -> Node:
     return ad.take_along_axis_op(node_of(x), _as_node(_as_index(index)), dim)
 
 
-def take(x: Any, index: Any) -> Node:
-    """The elements with these numbers in row-major order, as PyTorch's `take`; `index_select` takes slices."""
-    return ad.take_op(ad.flatten_op(node_of(x)), _as_node(_as_index(index)))
+def scatter_add(x: Any, dim: int, index: Any, src: Any) -> Node:
+    """x with the elements of `src` added at the indices along `dim`, see `autodiff.scatter_add_op`."""
+    return ad.scatter_add_op(node_of(x), _as_node(_as_index(index)), node_of(src), dim)
 
 
 def masked_select(x: Any, mask: Any) -> Node:
@@ -239,25 +239,6 @@ def nonzero(x: Any, as_tuple: bool = False) -> Any:
         return leaf(np.zeros((int(values != 0), 0), np.int64))
     found = np.nonzero(np.atleast_1d(values))
     return tuple(leaf(places) for places in found) if as_tuple else leaf(np.stack(found, 1))
-
-
-def argwhere(x: Any) -> Node:
-    """int64: the indices of what is not 0, a row for each. Computes x."""
-    return nonzero(x)
-
-
-def take_along_dim(x: Any, indices: Any, dim: int | None = None) -> Node:
-    """x at the indices along `dim`, see `gather`; of all elements in row-major order for None."""
-    if dim is None:
-        return take(x, indices)
-    return gather(x, dim, indices)
-
-
-def repeat_interleave(x: Any, repeats: int, dim: int | None = None) -> Node:
-    """Each slice along `dim` so many times, one behind the other; of all elements in one axis for None."""
-    node = ad.flatten_op(node_of(x)) if dim is None else node_of(x)
-    axis = 0 if dim is None else dim
-    return ad.take_op(node, leaf(np.repeat(np.arange(shape_of(node)[axis]), repeats)), axis)
 
 
 set_arithmetic({"[]": getitem})

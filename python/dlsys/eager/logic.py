@@ -29,16 +29,6 @@ def isinf(x: Any) -> Node:
     return ad.equal_op(ad.abs_op(float_of(x)), math.inf)
 
 
-def isposinf(x: Any) -> Node:
-    """Whether it is infinity."""
-    return ad.equal_op(float_of(x), math.inf)
-
-
-def isneginf(x: Any) -> Node:
-    """Whether it is -infinity."""
-    return ad.equal_op(float_of(x), -math.inf)
-
-
 def isfinite(x: Any) -> Node:
     """Whether it is neither infinite nor NaN."""
     return ad.less_op(ad.abs_op(float_of(x)), math.inf)
@@ -101,31 +91,6 @@ def logical_or(a: Any, b: Any) -> Node:
 def logical_xor(a: Any, b: Any) -> Node:
     """Whether exactly one is not 0."""
     return ad.not_equal_op(as_bool(a), as_bool(b))
-
-
-def bitwise_and(a: Any, b: Any) -> Node:
-    """a & b, of integers or booleans."""
-    return node_of(a) & b
-
-
-def bitwise_or(a: Any, b: Any) -> Node:
-    """a | b, of integers or booleans."""
-    return node_of(a) | b
-
-
-def bitwise_xor(a: Any, b: Any) -> Node:
-    """a ^ b, of integers or booleans."""
-    return node_of(a) ^ b
-
-
-def bitwise_not(x: Any) -> Node:
-    """~x, of integers or booleans."""
-    return ~node_of(x)
-
-
-def isin(x: Any, values: Any) -> Node:
-    """Whether it is one of the values; both are computed at once."""
-    return leaf(np.isin(array_of(node_of(x)).numpy(), array_of(node_of(values)).numpy()))
 
 
 def where(condition: Any, a: Any = None, b: Any = None) -> Any:

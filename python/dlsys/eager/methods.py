@@ -17,24 +17,10 @@ from ..errors import DlsysError, DTypeError, GraphError
 from ..graph import FLOATS, Shape
 from ..names import FUNCTIONS
 from ..ops import dtype_of, known_dtype, overwritten, shape_of
-from . import (
-    diagonals,
-    elementary,
-    functions,
-    index,
-    inplace,
-    logic,
-    products,
-    reductions,
-    scattering,
-    shapes,
-    sorting,
-)
+from . import diagonals, functions, index, inplace, logic, products, reductions, shapes, sorting
 from .about import About
 from .differentiate import backward
-from .hooks import retain_grad
 from .inplace import InPlace, changed_in_place, require_writable, write
-from .interop import Interop
 from .leaves import Leaf
 from .running import array_of, evaluate, is_data, is_leaf, leaves_that_require_grad
 
@@ -212,12 +198,7 @@ class Operators:
         if isinstance(self, Parameter):
             self.requires_grad = bool(requires_grad)
         elif requires_grad and not leaves_that_require_grad(self):
-            own = self.detach()
-            own.requires_grad, own.id = True, self.id  # no greater than that of what reads it
-            made = ad.copy_op(own)
-            self.op, self.inputs, self.attrs, self.no_grad = made.op, made.inputs, made.attrs, False
-            retain_grad(self)
-            return own
+            raise GraphError(f"{self.name} is computed: {self.name}.detach().requires_grad_() is a leaf")
         elif bool(requires_grad) != self.requires_grad:
             raise GraphError(f"{self.name} has a history of gradients: {self.name}.detach() has none")
         return self
@@ -245,7 +226,7 @@ class Operators:
 
 
 MODULES = (
-    *(diagonals, elementary, functions, index, inplace, logic, products, reductions, scattering, shapes, sorting),
+    *(diagonals, functions, index, inplace, logic, products, reductions, shapes, sorting),
 )
 METHODS = {functions: ("to",), shapes: ("expand", "expand_as", "repeat", "view")}  # besides those of FUNCTIONS
 IN_PLACE = {  # `x.abs_()` and its like
@@ -253,10 +234,8 @@ IN_PLACE = {  # `x.abs_()` and its like
         *("abs", "ceil", "clamp", "clip", "cos", "erf", "exp", "expm1", "floor", "log", "log1p", "neg", "reciprocal"),
         *("relu", "remainder", "round", "rsqrt", "sigmoid", "sign", "sin", "sqrt", "square", "tanh"),
     ),
-    elementary: ("addcdiv", "addcmul", "fmod", "frac", "lerp", "nan_to_num", "trunc"),
     logic: ("masked_fill",),
-    reductions: ("cumprod", "cumsum"),
-    scattering: ("index_add", "index_copy", "index_fill", "scatter", "scatter_add"),
+    reductions: ("cumsum",),
     diagonals: ("tril", "triu"),
 }
 CASTS = {"float": "float32", "double": "float64", "long": "int64", "int": "int32", "bool": "bool", "byte": "uint8"}
@@ -280,7 +259,7 @@ def _in_place(function: Any) -> Any:
 
 def install() -> None:
     """Put the methods on `Node`."""
-    for table in (Values, Operators, InPlace, About, Interop):
+    for table in (Values, Operators, InPlace, About):
         for name, value in vars(table).items():
             if name not in ("__module__", "__doc__", "__dict__", "__weakref__", "__qualname__"):
                 setattr(Node, name, value)

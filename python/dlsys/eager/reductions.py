@@ -15,7 +15,7 @@ from ..errors import GraphError
 from ..graph import FLOATS, UNSIGNED
 from ..ops import dtype_name, known_dtype
 from .functions import float_of, maximum, minimum, node_of, require_float
-from .logic import as_bool, isnan
+from .logic import as_bool
 
 NO_AXIS: Any = object()
 
@@ -253,60 +253,3 @@ def cumsum(x: Any, dim: int, *, dtype: Any = None) -> Node:
     elif known_dtype(node) not in (None, *FLOATS, "int64"):
         node = ad.cast_op(node, "int64")
     return ad.cumsum_op(node, dim)
-
-
-def cumprod(x: Any, dim: int, *, dtype: Any = None) -> Node:
-    """The products of all up to each index along an axis; int64 of integers and booleans."""
-    node = node_of(x)
-    if dtype is not None:
-        node = ad.cast_op(node, dtype_name("cumprod", dtype))
-    elif known_dtype(node) not in (None, *FLOATS, "int64"):
-        node = ad.cast_op(node, "int64")
-    return ad.cumprod_op(node, dim)
-
-
-def logcumsumexp(x: Any, dim: int) -> Node:
-    """The logarithms of the sums of exp of all up to each index along an axis, without overflow."""
-    return ad.logcumsumexp_op(float_of(x), dim)
-
-
-def prod(
-    x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = NO_AXIS, keepdims: bool = False
-) -> Node:
-    """The product; int64 of integers and booleans."""
-    node = node_of(x)
-    if known_dtype(node) in ("bool", "int32", *UNSIGNED):
-        node = ad.cast_op(node, "int64")
-    return ad.prod_op(node, *_axes(dim, axis, keepdim, keepdims))
-
-
-def count_nonzero(x: Any, dim: Any = None) -> Node:
-    """How many are not 0; int64."""
-    return sum(as_bool(x), dim)
-
-
-def nansum(x: Any, dim: Any = None, keepdim: bool = False) -> Node:
-    """The sum of what is not NaN."""
-    node = node_of(x)
-    return sum(ad.where_op(isnan(node), 0, node), dim, keepdim)
-
-
-def nanmean(x: Any, dim: Any = None, keepdim: bool = False) -> Node:
-    """The mean of what is not NaN."""
-    node = require_float("nanmean", x)
-    return nansum(node, dim, keepdim) / sum(ad.logical_not_op(isnan(node)), dim, keepdim)
-
-
-def aminmax(x: Any, *, dim: Any = None, keepdim: bool = False) -> tuple[Node, Node]:
-    """`amin` and `amax`."""
-    return amin(x, dim, keepdim), amax(x, dim, keepdim)
-
-
-def std_mean(x: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False) -> tuple[Node, Node]:
-    """`std` and `mean`."""
-    return std(x, dim, unbiased, keepdim), mean(x, dim, keepdim)
-
-
-def var_mean(x: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False) -> tuple[Node, Node]:
-    """`var` and `mean`."""
-    return var(x, dim, unbiased, keepdim), mean(x, dim, keepdim)

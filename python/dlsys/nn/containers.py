@@ -1,4 +1,4 @@
-"""Modules made of modules, and collections of Parameters."""
+"""Modules made of modules."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import operator
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from typing import Any
 
-from ..autodiff import Node, Parameter
+from ..autodiff import Node
 from ..errors import GraphError
 from .module import Module
 
@@ -21,7 +21,7 @@ def _entry(owner: Any, index: Any, length: int) -> int:
 
 def _pairs(owner: Any, values: Any) -> Iterable[tuple[Any, Any]]:
     """A dict or pairs of names and values as pairs. Raises GraphError."""
-    if isinstance(values, (Mapping, ModuleDict, ParameterDict)):
+    if isinstance(values, (Mapping, ModuleDict)):
         return values.items()
     if not isinstance(values, Iterable) or isinstance(values, (str, Node)):
         raise GraphError(f"{type(owner).__name__}: needs a dict or pairs, not {type(values).__name__}")
@@ -182,93 +182,6 @@ class ModuleDict(Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         raise GraphError("ModuleDict: call its members, it has no forward of its own")
-
-
-class _Parameters(Module):
-    """Parameters by name; arrays become Parameters."""
-
-    def _set(self, name: str, value: Any) -> None:
-        self._check_name(type(self).__name__, name)
-        parameter = value if isinstance(value, Parameter) else Parameter(value, name)
-        if parameter.name == f"parameter_{parameter.id}":
-            parameter.name = name
-        self._parameters[name] = parameter
-
-    def __len__(self) -> int:
-        return len(self._parameters)
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        raise GraphError(f"{type(self).__name__}: it has no forward")
-
-
-class ParameterList(_Parameters):
-    """A list of Parameters that belong to the module that holds it."""
-
-    def __init__(self, values: Iterable[Any] = ()) -> None:
-        """values: Parameters, or arrays that become such."""
-        self.extend(values)
-
-    def append(self, value: Any) -> ParameterList:
-        """Add one at the end; returns the list."""
-        self._set(str(len(self)), value)
-        return self
-
-    def extend(self, values: Iterable[Any]) -> ParameterList:
-        """Add some at the end; returns the list."""
-        for value in values:
-            self.append(value)
-        return self
-
-    def __getitem__(self, index: Any) -> Any:
-        members = list(self._parameters.values())
-        return ParameterList(members[index]) if isinstance(index, slice) else members[_entry(self, index, len(self))]
-
-    def __setitem__(self, index: int, value: Any) -> None:
-        self._set(str(_entry(self, index, len(self))), value)
-
-    def __iter__(self) -> Iterator[Parameter]:
-        return iter(list(self._parameters.values()))
-
-
-class ParameterDict(_Parameters):
-    """A dict of Parameters that belong to the module that holds it."""
-
-    def __init__(self, values: Any = None) -> None:
-        """values: a dict, or pairs, of names and Parameters, or arrays that become such. Raises GraphError."""
-        if values is not None:
-            self.update(values)
-
-    def update(self, values: Any) -> None:
-        """Add those of a dict or of pairs."""
-        for name, value in _pairs(self, values):
-            self[name] = value
-
-    def __getitem__(self, name: str) -> Parameter:
-        return self._parameters[name]
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        self._set(name, value)
-
-    def __delitem__(self, name: str) -> None:
-        del self._parameters[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._parameters)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._parameters
-
-    def keys(self) -> KeysView[str]:
-        """The names."""
-        return self._parameters.keys()
-
-    def values(self) -> ValuesView[Parameter]:
-        """The Parameters."""
-        return self._parameters.values()
-
-    def items(self) -> ItemsView[str, Parameter]:
-        """Names and Parameters."""
-        return self._parameters.items()
 
 
 class Residual(Module):

@@ -28,16 +28,10 @@ class Embedding(Module):
         num_embeddings: int,
         embedding_dim: int,
         padding_idx: int | None = None,
-        max_norm: float | None = None,
-        norm_type: float = 2.0,
-        scale_grad_by_freq: bool = False,
-        sparse: bool = False,
         *,
         dtype: str = "float32",
     ) -> None:
-        """Negative numbers of padding_idx count from the end; for the others see `functional.embedding`; `sparse`
-        changes nothing. Raises GraphError where padding_idx is no row's."""
-        self.max_norm, self.norm_type, self.scale_grad_by_freq = max_norm, norm_type, scale_grad_by_freq
+        """Negative numbers of padding_idx count from the end. Raises GraphError where it is no row's."""
         self.num_embeddings = num_embeddings = checked_extent("Embedding", "num_embeddings", num_embeddings)
         self.embedding_dim = embedding_dim = checked_extent("Embedding", "embedding_dim", embedding_dim)
         self.padding_idx = None
@@ -61,37 +55,22 @@ class Embedding(Module):
             self.weight.value = value
 
     @classmethod
-    def from_pretrained(
-        cls,
-        embeddings: Any,
-        freeze: bool = True,
-        padding_idx: int | None = None,
-        max_norm: float | None = None,
-        norm_type: float = 2.0,
-        scale_grad_by_freq: bool = False,
-        sparse: bool = False,
-    ) -> Embedding:
+    def from_pretrained(cls, embeddings: Any, freeze: bool = True, padding_idx: int | None = None) -> Embedding:
         """An Embedding with the rows of an array or a tensor of data, which with `freeze` are not trained. Raises
         GraphError, ShapeError."""
         value = np.asarray(embeddings)
         if value.ndim != 2:
             raise ShapeError(f"Embedding.from_pretrained: needs (entries, width), not {value.shape}")
         entries, width = value.shape
-        made = cls(
-            entries, width, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, dtype=str(value.dtype)
-        )
+        made = cls(entries, width, padding_idx, dtype=str(value.dtype))
         made.weight.value = value
         made.weight.requires_grad = not freeze
         return made
 
     def forward(self, indices: Node) -> Node:
         indices = whole_numbers("Embedding", indices)
-        return F.embedding(
-            indices, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq
-        )
+        return F.embedding(indices, self.weight, self.padding_idx)
 
     def extra_repr(self) -> str:
         more = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
-        more += "" if self.max_norm is None else f", max_norm={self.max_norm}"
-        more += ", scale_grad_by_freq=True" if self.scale_grad_by_freq else ""
         return f"{self.num_embeddings} → {self.embedding_dim}{more}"

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ import numpy as np
 from .. import autodiff as ad
 from ..autodiff import Node
 from ..eager import dtype_of, known_dtype, known_shape, tensor
-from ..eager.running import array_of, is_leaf
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import INTEGERS
 
@@ -33,18 +31,6 @@ def _require_same_dtype(name: str, input: Node, target: Node) -> None:
 _CASTS = {"float32": "float", "float64": "double"}
 
 
-def binary_cross_entropy(input: Node, target: Node, weight: Any = None, *, reduction: str = "mean") -> Node:
-    """The binary cross-entropy of probabilities x with probabilities y, times `weight`, a node that broadcasts;
-    logarithms are -100 at least. Raises DTypeError for a target that is not of x's dtype, GraphError for x outside
-    [0, 1] where it is data; of what is yet to be computed such numbers make the loss NaN."""
-    _require_same_dtype("binary_cross_entropy", input, target)
-    if is_leaf(input):
-        values = array_of(input).numpy()
-        if not ((values >= 0) & (values <= 1)).all():
-            raise GraphError("binary_cross_entropy: all elements of input should be between 0 and 1")
-    return ad.binary_cross_entropy_op(input, target, weight, reduction)
-
-
 def binary_cross_entropy_with_logits(
     input: Node, target: Node, weight: Any = None, *, reduction: str = "mean", pos_weight: Any = None
 ) -> Node:
@@ -60,13 +46,6 @@ def reduced(name: str, losses: Node, reduction: str) -> Node:
     if reduction == "none":
         return losses
     return ad.mean_op(losses) if reduction == "mean" else ad.reducesum_op(losses)
-
-
-def number_of(name: str, key: str, value: Any) -> float:
-    """A number >= 0. Raises GraphError."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
-        raise GraphError(f"{name}: {key} must be a number >= 0, not {value!r}")
-    return float(value)
 
 
 def _not_ignored(targets: Node, ignore_index: int) -> Node | None:
@@ -174,81 +153,3 @@ def nll_loss(
     counts = _not_ignored(target, ignore_index)
     losses = losses if counts is None else ad.where_op(counts, losses, 0.0)
     return _weighted(losses, each, counts, reduction)
-
-
-def l1_loss(input: Node, target: Node, reduction: str = "mean") -> Node:
-    """|x - y|."""
-    return reduced("l1_loss", ad.abs_op(input - target), reduction)
-
-
-def smooth_l1_loss(input: Node, target: Node, reduction: str = "mean", beta: float = 1.0) -> Node:
-    """d^2 / (2 beta) where d = |x - y| is less than beta, else d - beta / 2."""
-    beta = number_of("smooth_l1_loss", "beta", beta)
-    if beta == 0:
-        return l1_loss(input, target, reduction)
-    d = ad.abs_op(input - target)
-    return reduced("smooth_l1_loss", ad.where_op(d < beta, d * d * (0.5 / beta), d - 0.5 * beta), reduction)
-
-
-def huber_loss(input: Node, target: Node, reduction: str = "mean", delta: float = 1.0) -> Node:
-    """d^2 / 2 where d = |x - y| is at most delta, else delta (d - delta / 2)."""
-    delta = number_of("huber_loss", "delta", delta)
-    if delta == 0:
-        raise GraphError("huber_loss: delta must be greater than 0")
-    d = ad.abs_op(input - target)
-    return reduced("huber_loss", ad.where_op(d <= delta, d * d * 0.5, (d - 0.5 * delta) * delta), reduction)
-
-
-def kl_div(input: Node, target: Node, reduction: str = "mean", log_target: bool = False) -> Node:
-    """y (log y - x) of logarithms of probabilities x and probabilities y, or exp(y) (y - x) with `log_target`: the
-    divergence of x from y. "mean" is over all elements; "batchmean" divides the sum by the first extent, which is the
-    divergence as it is defined."""
-    if log_target:
-        losses = ad.exp_op(target) * (target - input)
-    else:
-        none = ad.equal_op(target, 0.0)
-        losses = target * ad.log_op(ad.where_op(none, 1.0, target)) - target * input
-    if reduction == "batchmean":
-        return ad.reducesum_op(losses) / _shape("kl_div", input)[0]
-    return reduced("kl_div", losses, reduction)
-
-
-def poisson_nll_loss(
-    input: Node,
-    target: Node,
-    log_input: bool = True,
-    full: bool = False,
-    *,
-    eps: float = 1e-8,
-    reduction: str = "mean",
-) -> Node:
-    """exp(x) - y x of logarithms x of expected counts and counts y, or x - y log(x + eps) of expected counts; `full`
-    adds Stirling's y log(y) - y + log(2 pi y) / 2 where y > 1."""
-    losses = ad.exp_op(input) - target * input if log_input else input - target * ad.log_op(input + eps)
-    if full:
-        large = ad.where_op(target > 1, target, 2.0)
-        more = large * ad.log_op(large) - large + 0.5 * ad.log_op(large * (2 * math.pi))
-        losses = losses + ad.where_op(target > 1, more, 0.0)
-    return reduced("poisson_nll_loss", losses, reduction)
-
-
-def gaussian_nll_loss(
-    input: Node, target: Node, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
-) -> Node:
-    """(log(v) + (x - y)^2 / v) / 2, v the variance `var`, a number or a node of x's shape, without its last axis or
-    with an extent of 1 there, `eps` at least: where it is less it gets no gradient. `full` adds log(2 pi) / 2."""
-    if isinstance(var, Node):
-        shape, own = known_shape(input), known_shape(var)
-        if shape is not None and own == shape[:-1] and own != shape:
-            var = ad.expand_dims_op(var, -1)
-        var = ad.clip_op(var, eps)
-    else:
-        var = ad.zeroslike_op(input) + max(float(var), eps)
-    d = input - target
-    losses = (ad.log_op(var) + d * d / var) * 0.5
-    return reduced("gaussian_nll_loss", losses + 0.5 * math.log(2 * math.pi) if full else losses, reduction)
-
-
-def soft_margin_loss(input: Node, target: Node, reduction: str = "mean") -> Node:
-    """log(1 + exp(-y x)) of targets y of 1 and -1."""
-    return reduced("soft_margin_loss", ad.softplus_op(-target * input), reduction)

@@ -6,13 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from .. import autodiff as ad
 from ..autodiff import Node
-from ..eager import dtype_of
-from ..errors import GraphError, ShapeError
-from .checks import checked_extent, known_shape, shape_of
+from ..errors import GraphError
+from .checks import known_shape, shape_of
 from .functional_windows import per_channel
 
 
@@ -79,64 +76,3 @@ def layer_norm(
 ) -> Node:
     """x normalised over its last axes, of extents `normalized_shape`, times weight plus bias of that shape."""
     return ad.layer_norm_op(input, weight, bias, tuple(range(-len(normalized_shape), 0)), eps)
-
-
-def rms_norm(
-    input: Node, normalized_shape: Sequence[int], weight: Node | None = None, eps: float | None = None
-) -> Node:
-    """x / sqrt(mean(x^2) + eps) over its last axes, of extents `normalized_shape`, times weight; eps is by default the
-    machine's for x's dtype, which must be known here then."""
-    if eps is None:
-        eps = float(np.finfo(dtype_of(input)).eps)
-    return ad.rms_norm_op(input, weight, tuple(range(-len(normalized_shape), 0)), eps)
-
-
-def instance_norm(
-    input: Node,
-    running_mean: Node | None = None,
-    running_var: Node | None = None,
-    weight: Node | None = None,
-    bias: Node | None = None,
-    use_input_stats: bool = True,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Node:
-    """x (N, C, *space), of known shape, normalised over the space of each channel of each example, times weight plus
-    bias (C,): Ulyanov et al. (2016).
-
-    Without `use_input_stats` by the running statistics, as `batch_norm`. With it, whoever evaluates the result then
-    moves those by `momentum` towards the means over the examples, of the unbiased variance. Raises GraphError.
-    """
-    shape = shape_of("instance_norm", input)
-    if not use_input_stats:
-        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
-    y = ad.group_norm_op(input, shape[1], weight, bias, shape, eps)
-    space, updates = tuple(range(2, len(shape))), []
-    if running_mean is not None:
-        mean = ad.mean_op(input, (0, *space))
-        updates.append(ad.advance_op(running_mean, lambda before: _moved(before, mean, momentum)))
-    if running_var is not None:
-        var = ad.mean_op(ad.var_op(input, space), 0)
-        updates.append(ad.advance_op(running_var, lambda before: _moved(before, var, momentum)))
-    return ad.with_updates_op(y, updates) if updates else y
-
-
-def group_norm(
-    input: Node, num_groups: int, weight: Node | None = None, bias: Node | None = None, eps: float = 1e-5
-) -> Node:
-    """x (N, C, *space), of known shape, normalised over each of `num_groups` parts of its channels, times weight plus
-    bias (C,). Raises GraphError."""
-    return ad.group_norm_op(input, num_groups, weight, bias, shape_of("group_norm", input), eps)
-
-
-def local_response_norm(input: Node, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Node:
-    """x / (k + alpha mean(x^2))^beta of (N, C, *space), of known shape, the mean over `size` channels around each,
-    those beyond the ends being 0: Krizhevsky et al. (2012). Raises GraphError, ShapeError."""
-    size = checked_extent("local_response_norm", "size", size)
-    shape = shape_of("local_response_norm", input)
-    if len(shape) < 3:
-        raise ShapeError(f"local_response_norm: needs (N, C, ...), not {shape}")
-    around = [(0, 0), (size // 2, (size - 1) // 2), *[(0, 0)] * (len(shape) - 2)]
-    squares = ad.pad_op(input * input, around)
-    parts = [ad.slice_op(squares, (slice(None), slice(first, first + shape[1]))) for first in range(size)]
-    return input / ad.power_byconst_op(ad.sum_node_list(parts) * (alpha / size) + k, beta)

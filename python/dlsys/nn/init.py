@@ -19,10 +19,9 @@ from ..graph import FLOATS
 from .checks import checked_extent, checked_share
 
 _GAINS = {
-    **dict.fromkeys(("linear", "conv1d", "conv2d", "conv3d", "conv_transpose2d", "sigmoid"), 1.0),
+    **dict.fromkeys(("linear", "conv2d", "sigmoid"), 1.0),
     "tanh": 5.0 / 3.0,
     "relu": math.sqrt(2.0),
-    "selu": 0.75,
 }
 
 
@@ -153,28 +152,6 @@ def kaiming_normal_(
 ) -> Parameter:
     """Normal of std gain / sqrt(fan): He et al. (2015); `a` is leaky_relu's slope."""
     return normal_(parameter, 0.0, calculate_gain(nonlinearity, a) / math.sqrt(_fan(parameter, mode)))
-
-
-def orthogonal_(parameter: Parameter, gain: float = 1.0) -> Parameter:
-    """Rows, or columns where they are fewer, that are orthogonal and of length gain: Saxe et al. (2013).
-
-    Raises GraphError below two axes."""
-    if len(_shape("orthogonal_", parameter)) < 2:
-        raise GraphError(f"init: orthogonal_ needs two axes or more, not shape {parameter.shape}")
-    rows, columns = parameter.shape[0], math.prod(parameter.shape[1:])
-    drawn = random.default_generator.numpy().normal(size=(max(rows, columns), min(rows, columns)))
-    q, r = np.linalg.qr(drawn)
-    q *= np.sign(np.diag(r))  # makes the distribution uniform
-    _set(parameter, gain * (q if rows >= columns else q.T).reshape(parameter.shape))
-    return parameter
-
-
-def eye_(parameter: Parameter) -> Parameter:
-    """The identity matrix. Raises GraphError for other than two axes."""
-    if len(_shape("eye_", parameter)) != 2:
-        raise GraphError(f"init: eye_ needs two axes, not shape {parameter.shape}")
-    _set(parameter, np.eye(parameter.shape[0], parameter.shape[1]))
-    return parameter
 
 
 # needle's: tensors that are made -----------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 from ..autodiff import Node
 from ..errors import GraphError, ShapeError
 from . import functional as F
-from .checks import checked_eps, checked_share, known_shape, whole_numbers
+from .checks import checked_share, known_shape, whole_numbers
 from .module import Module
 
 
@@ -130,68 +130,6 @@ class MSELoss(Loss):
         return F.mse_loss(input, target, self.reduction)
 
 
-class L1Loss(Loss):
-    """|x - y|."""
-
-    def forward(self, input: Node, target: Node) -> Node:
-        self.require_same(input, target)
-        return F.l1_loss(input, target, self.reduction)
-
-
-class SmoothL1Loss(Loss):
-    """d^2 / (2 beta) where d = |x - y| is less than beta, else d - beta / 2."""
-
-    def __init__(self, reduction: str = "mean", beta: float = 1.0) -> None:
-        super().__init__(reduction)
-        self.beta = beta
-
-    def forward(self, input: Node, target: Node) -> Node:
-        self.require_same(input, target)
-        return F.smooth_l1_loss(input, target, self.reduction, self.beta)
-
-
-class HuberLoss(Loss):
-    """d^2 / 2 where d = |x - y| is at most delta, else delta (d - delta / 2)."""
-
-    def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
-        super().__init__(reduction)
-        self.delta = delta
-
-    def forward(self, input: Node, target: Node) -> Node:
-        self.require_same(input, target)
-        return F.huber_loss(input, target, self.reduction, self.delta)
-
-
-class KLDivLoss(Loss):
-    """y (log y - x) of logarithms of probabilities x and probabilities y, or their logarithms with `log_target`;
-    `reduction` may also be "batchmean", the sum divided by the number of examples."""
-
-    _reductions = ("mean", "sum", "none", "batchmean")
-
-    def __init__(self, reduction: str = "mean", log_target: bool = False) -> None:
-        super().__init__(reduction)
-        self.log_target = bool(log_target)
-
-    def forward(self, input: Node, target: Node) -> Node:
-        self.require_same(input, target)
-        return F.kl_div(input, target, self.reduction, self.log_target)
-
-
-class BCELoss(Loss):
-    """The binary cross-entropy of probabilities x with probabilities y, times `weight`, an array that broadcasts, kept
-    as a buffer. Logarithms are -100 at least."""
-
-    weight: Any
-
-    def __init__(self, weight: Any = None, *, reduction: str = "mean") -> None:
-        super().__init__(reduction)
-        self.register_buffer("weight", weight)
-
-    def forward(self, input: Node, target: Node) -> Node:
-        self.require_same(input, target)
-        return F.binary_cross_entropy(input, target, self.weight, reduction=self.reduction)
-
-
 class BCEWithLogitsLoss(Loss):
     """The binary cross-entropy of logits x with probabilities y, times `weight`; the part of y times `pos_weight`. Both
     are arrays that broadcast, kept as buffers."""
@@ -205,40 +143,3 @@ class BCEWithLogitsLoss(Loss):
         self.require_same(input, target)
         settings: dict[str, Any] = {"reduction": self.reduction, "pos_weight": self.pos_weight}
         return F.binary_cross_entropy_with_logits(input, target, self.weight, **settings)
-
-
-class PoissonNLLLoss(Loss):
-    """exp(x) - y x of logarithms x of expected counts and counts y, or without `log_input` x - y log(x + eps) of
-    expected counts; `full` adds Stirling's formula."""
-
-    def __init__(
-        self, log_input: bool = True, full: bool = False, *, eps: float = 1e-8, reduction: str = "mean"
-    ) -> None:
-        super().__init__(reduction)
-        self.log_input, self.full, self.eps = bool(log_input), bool(full), checked_eps("PoissonNLLLoss", eps)
-
-    def forward(self, input: Node, target: Node) -> Node:
-        self.require_same(input, target)
-        return F.poisson_nll_loss(
-            input, target, self.log_input, self.full, eps=self.eps, reduction=self.reduction
-        )
-
-
-class GaussianNLLLoss(Loss):
-    """(log(v) + (x - y)^2 / v) / 2 of predicted means x and variances v, `eps` at least; see `F.gaussian_nll_loss`."""
-
-    def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
-        super().__init__(reduction)
-        self.full, self.eps = bool(full), checked_eps("GaussianNLLLoss", eps)
-
-    def forward(self, input: Node, target: Node, var: Any) -> Node:
-        self.require_same(input, target)
-        return F.gaussian_nll_loss(input, target, var, self.full, self.eps, self.reduction)
-
-
-class SoftMarginLoss(Loss):
-    """log(1 + exp(-y x)) of targets y of 1 and -1."""
-
-    def forward(self, input: Node, target: Node) -> Node:
-        self.require_same(input, target)
-        return F.soft_margin_loss(input, target, self.reduction)

@@ -13,10 +13,8 @@ from ..device import host_array
 from ..eager import Leaf, StateArray, known_shape
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import scope
-from . import hooks
 from .casts import move
 from .checks import as_node, warn_of_hidden
-from .hooks import RemovableHandle
 from .made import Made
 from .printing import tree
 
@@ -59,7 +57,7 @@ class Module(metaclass=Made):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         self = super().__new__(cls)
-        for name in ("_parameters", "_buffers", "_modules", "_forward_pre_hooks", "_forward_hooks"):
+        for name in ("_parameters", "_buffers", "_modules"):
             object.__setattr__(self, name, {})
         object.__setattr__(self, "_not_saved", set())
         object.__setattr__(self, "training", True)
@@ -77,27 +75,9 @@ class Module(metaclass=Made):
             with scope(f"{path}: {self._label()}" if path else self._label()):
                 args = tuple(map(as_node, args))
                 kwargs = {name: as_node(value) for name, value in kwargs.items()}
-                if self._forward_pre_hooks:
-                    args, kwargs = hooks.before(self, args, kwargs)
-                output = self.forward(*args, **kwargs)
-                return hooks.after(self, args, kwargs, output) if self._forward_hooks else output
+                return self.forward(*args, **kwargs)
         finally:
             _calls.stack.pop()
-
-    def register_forward_pre_hook(
-        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
-    ) -> RemovableHandle:
-        """Call hook(module, args), or `with_kwargs` hook(module, args, kwargs), before `forward`; what it returns, if
-        not None, takes the place of the arguments: (args, kwargs), or args, a tuple or one value. Raises GraphError."""
-        return hooks.register("register_forward_pre_hook", self._forward_pre_hooks, hook, prepend, with_kwargs)
-
-    def register_forward_hook(
-        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
-    ) -> RemovableHandle:
-        """Call hook(module, args, output), or `with_kwargs` hook(module, args, kwargs, output), after `forward`; what
-        it returns, if not None, takes the place of the output. So once for each graph, not for each run of a compiled
-        one. Raises GraphError."""
-        return hooks.register("register_forward_hook", self._forward_hooks, hook, prepend, with_kwargs)
 
     def _path(self) -> str:
         """The name by which the outermost module that is being called knows this one."""

@@ -21,7 +21,6 @@ from ..errors import GraphError, ShapeError
 from . import functional, init
 from .checks import checked_extent, checked_share
 from .module import Module
-from .packed import PackedSequence
 from .recurrent_needle import NeedleWeights, cells_of, in_order
 
 State = tuple[Any, ...]
@@ -252,8 +251,6 @@ class _Recurrent(Module):
         return self._gates(found, self.nonlinearity)
 
     def forward(self, x: Any, hx: Any = None) -> tuple[Any, Any]:
-        if isinstance(x, PackedSequence):
-            return self._packed(x, hx)
         shape = known_shape(x)
         if shape is None:
             raise ShapeError(
@@ -275,16 +272,6 @@ class _Recurrent(Module):
             output = ad.swapaxes_op(output, 0, 1)
         return output, finals[0] if len(finals) == 1 else tuple(finals)
 
-    def _packed(self, x: PackedSequence, hx: Any) -> tuple[PackedSequence, Any]:
-        """Of sequences of several lengths: the state is held from each one's end on."""
-        shape = known_shape(x.padded)
-        assert shape is not None  # that of a PackedSequence is
-        self.require(len(shape) == 3 and shape[-1] == self.input_size, x.padded)
-        inside = x.inside(3)
-        ends = None if (x.lengths == shape[0]).all() else [inside[i] for i in range(shape[0])]
-        output, finals = self._unrolled(x.padded, shape[0], self._start(hx, True, shape[1]), ends)
-        return PackedSequence(output, x.lengths), finals[0] if len(finals) == 1 else tuple(finals)
-
     def _start(self, hx: Any, batched: bool, batch: int) -> list[State]:
         """The initial state of each layer and direction."""
         count = self.num_layers * len(self._suffixes)
@@ -301,11 +288,8 @@ class _Recurrent(Module):
             given = [ad.expand_dims_op(state, 1) for state in given]
         return [tuple(state[k] for state in given) for k in range(count)]
 
-    def _unrolled(
-        self, x: Node, length: int, start: list[State], inside: Sequence[Any] | None = None
-    ) -> tuple[Node, list[Node]]:
-        """The last layer's outputs of all steps, and the final states of all layers and directions. `inside`: of each
-        step booleans (batch, 1), whether it is one of the sequence, or else holds the state."""
+    def _unrolled(self, x: Node, length: int, start: list[State]) -> tuple[Node, list[Node]]:
+        """The last layer's outputs of all steps, and the final states of all layers and directions."""
         last: list[State] = []
         for layer in range(self.num_layers):
             if layer:
@@ -316,12 +300,7 @@ class _Recurrent(Module):
                 parts = list(zip(*([part[i] for i in range(length)] for part in gates.of_input(x)), strict=True))
                 state, steps = start[len(last)], []
                 for i in reversed(range(length)) if suffix else range(length):
-                    before, state = state, gates.step(parts[i], state)
-                    if inside is not None:
-                        state = tuple(
-                            ad.where_op(inside[i], new, 0.0 if old is None else old)
-                            for old, new in zip(before, state, strict=True)
-                        )
+                    state = gates.step(parts[i], state)
                     steps.append(state[0])
                 last.append(state)
                 directions.append(ad.stack_op(steps[::-1] if suffix else steps))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from ..graph import OPS, Op, register
 from .activation import (
-    elu_op,
     gelu_op,
     leaky_relu_op,
     log_softmax_op,
@@ -50,7 +49,6 @@ from .compare import (
     where_op,
 )
 from .conv import conv2d_filter_gradient_op, conv2d_input_gradient_op, conv2d_op
-from .conv_transpose import conv_transpose2d_op
 from .cross_entropy import cross_entropy_op
 from .elementary import (
     abs_op,
@@ -69,27 +67,12 @@ from .elementary import (
     tanh_op,
 )
 from .extrema import argmax_op, argmin_op, max_op, min_op
-from .function import function_op
-from .indexing import embedding_op, one_hot_op, take_along_axis_op, take_op
+from .indexing import embedding_op, one_hot_op, scatter_add_op, take_along_axis_op, take_op
 from .inputs import Variable, full_op, oneslike_op, placeholder_op, zeroslike_op
-from .integral import (
-    bitwise_and_op,
-    bitwise_or_op,
-    bitwise_xor_op,
-    floor_divide_op,
-    integer_power_op,
-    remainder_op,
-    round_op,
-)
+from .integral import floor_divide_op, integer_power_op, remainder_op, round_op
 from .joining import concatenate_op, split_op, stack_op
 from .linalg import matmul_gradient_op, matmul_op
-from .loss import (
-    bce_with_logits_op,
-    binary_cross_entropy_op,
-    mse_loss_op,
-    sgd_update_op,
-    softmaxcrossentropy_op,
-)
+from .loss import bce_with_logits_op, mse_loss_op, sgd_update_op, softmaxcrossentropy_op
 from .needle import (
     add,
     add_scalar,
@@ -120,10 +103,10 @@ from .needle import (
     tuple_get_item,
     undilate,
 )
-from .norm import batch_norm_op, group_norm_op, layer_norm_op, rms_norm_op, statistics_op
+from .norm import batch_norm_op, layer_norm_op, statistics_op
 from .operators import operand, pair
 from .panels import matmul_panels_op, pack_panels_op, unpack_panels_op
-from .pooling import adaptive_avg_pool2d_op, adaptive_max_pool2d_op, avg_pool2d_op, max_pool2d_op
+from .pooling import adaptive_avg_pool2d_op, avg_pool2d_op, max_pool2d_op
 from .random import dropout_op, random_bits_like_op, random_bits_op, random_normal_op, random_uniform_op
 from .reduction import (
     broadcast_axes_op,
@@ -138,7 +121,7 @@ from .reduction import (
     var_op,
 )
 from .rules import broadcast_rule
-from .scan import cumprod_op, cumsum_op, logcumsumexp_op, prod_op
+from .scan import cumsum_op
 from .shape import (
     broadcast_shape_op,
     broadcastto_op,
@@ -163,18 +146,6 @@ from .state import (
     will_change,
     with_updates_op,
 )
-from .trigonometry import (
-    acos_op,
-    acosh_op,
-    asin_op,
-    asinh_op,
-    atan2_op,
-    atan_op,
-    atanh_op,
-    cosh_op,
-    sinh_op,
-    tan_op,
-)
 from .types import (
     beside_number,
     dtype_name,
@@ -192,10 +163,7 @@ __all__ = [
     "Parameter",
     "Variable",
     "abs_op",
-    "acos_op",
-    "acosh_op",
     "adaptive_avg_pool2d_op",
-    "adaptive_max_pool2d_op",
     "add",
     "add_byconst_op",
     "add_op",
@@ -203,21 +171,12 @@ __all__ = [
     "advance_op",
     "argmax_op",
     "argmin_op",
-    "asin_op",
-    "asinh_op",
     "assign_op",
-    "atan2_op",
-    "atan_op",
-    "atanh_op",
     "avg_pool2d_op",
     "batch_norm_op",
     "bce_with_logits_op",
     "before_change",
     "beside_number",
-    "binary_cross_entropy_op",
-    "bitwise_and_op",
-    "bitwise_or_op",
-    "bitwise_xor_op",
     "broadcast_axes_op",
     "broadcast_rule",
     "broadcast_shape_op",
@@ -232,12 +191,9 @@ __all__ = [
     "conv2d_filter_gradient_op",
     "conv2d_input_gradient_op",
     "conv2d_op",
-    "conv_transpose2d_op",
     "copy_op",
     "cos_op",
-    "cosh_op",
     "cross_entropy_op",
-    "cumprod_op",
     "cumsum_op",
     "dilate",
     "dilate_op",
@@ -250,7 +206,6 @@ __all__ = [
     "dropout_op",
     "dtype_name",
     "dtype_of",
-    "elu_op",
     "embedding_op",
     "equal_op",
     "erf_op",
@@ -264,11 +219,9 @@ __all__ = [
     "floor_divide_op",
     "floor_op",
     "full_op",
-    "function_op",
     "gelu_op",
     "greater_equal_op",
     "greater_op",
-    "group_norm_op",
     "group_op",
     "integer_power_op",
     "joint_dtype",
@@ -282,7 +235,6 @@ __all__ = [
     "log1p_op",
     "log_op",
     "log_softmax_op",
-    "logcumsumexp_op",
     "logical_and_op",
     "logical_not_op",
     "logical_or_op",
@@ -320,7 +272,6 @@ __all__ = [
     "power_byconst_op",
     "power_op",
     "power_scalar",
-    "prod_op",
     "promoted",
     "random_bits_like_op",
     "random_bits_op",
@@ -337,16 +288,15 @@ __all__ = [
     "reshape",
     "reshape_like_op",
     "reshape_op",
-    "rms_norm_op",
     "round_op",
     "rsqrt_op",
+    "scatter_add_op",
     "sgd_update_op",
     "shape_of",
     "sigmoid_op",
     "sign_op",
     "silu_op",
     "sin_op",
-    "sinh_op",
     "slice_op",
     "softmax_func",
     "softmax_op",
@@ -367,7 +317,6 @@ __all__ = [
     "swapaxes_op",
     "take_along_axis_op",
     "take_op",
-    "tan_op",
     "tanh",
     "tanh_op",
     "transpose",

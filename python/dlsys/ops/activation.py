@@ -12,8 +12,8 @@ from ..compute import Tensor
 from ..errors import GraphError
 from ..graph import Node, Op, Shape, register, shape_error
 from .arithmetic import add_byconst_op, mul_byconst_op, mul_op, sub_op
-from .compare import clip_op, greater_op, where_op
-from .elementary import Unary, erf_op, exp_op, one_minus, tanh_op
+from .compare import greater_op, where_op
+from .elementary import Unary, erf_op, one_minus, tanh_op
 from .reduction import reducesum_op
 from .rules import axes_attribute, real_constant, require_same, resolve_axes
 from .shape import reshape_op
@@ -105,27 +105,6 @@ class LeakyRelu(Unary):
         (x,) = inputs
         with np.errstate(invalid="ignore"):  # of what is not taken
             return np.where(x > 0, x, x * x.dtype.type(node.attrs["slope"]))
-
-
-@register
-class Elu(Unary):
-    """x where x > 0, else alpha (exp(x) - 1); d/dx = 1 and alpha exp(x)."""
-
-    name = "elu"
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        x = node.inputs[0]
-        # exp of x below 0 alone: beyond it may be infinite, and the derivative of what is not taken would be NaN
-        below = mul_byconst_op(exp_op(clip_op(x, high=0.0)), node.attrs["alpha"])
-        return [where_op(greater_op(x, 0.0), output_grad, mul_op(output_grad, below))]
-
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.elu(inputs[0], node.attrs["alpha"])
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        (x,) = inputs
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.where(x > 0, x, np.expm1(x) * x.dtype.type(node.attrs["alpha"]))
 
 
 @register
@@ -253,11 +232,6 @@ def relu_gradient_op(node: Node, grad: Node) -> Node:
 def leaky_relu_op(x: Node, negative_slope: float = 0.01) -> Node:
     """x where x > 0, else negative_slope * x. Raises GraphError for a slope that is no real number."""
     return LeakyRelu.make([x], {"slope": real_constant("leaky_relu", negative_slope)})
-
-
-def elu_op(x: Node, alpha: float = 1.0) -> Node:
-    """x where x > 0, else alpha * (exp(x) - 1). Raises GraphError for an alpha that is no real number."""
-    return Elu.make([x], {"alpha": real_constant("elu", alpha)})
 
 
 def softplus_op(x: Node) -> Node:

@@ -16,6 +16,7 @@ from .. import compute
 from ..compute import Tensor
 from ..errors import DTypeError, GraphError, IndexRangeError
 from ..graph import DTYPES, FLOATS, INTEGERS, Node, Op, Shape, error_at, register, shape_error
+from .arithmetic import add_op
 from .rules import resolve_axes
 from .state import Parameter
 from .types import is_scalar, known_shape
@@ -250,6 +251,17 @@ def take_along_axis_op(x: Node, indices: Node, axis: int) -> Node:
     if isinstance(x, Node) and isinstance(indices, Node):
         _require_in_range("take_along_axis", x, indices, along)
     return TakeAlongAxis.make([x, indices], {"axis": along})
+
+
+def scatter_add_op(x: Node, indices: Node, values: Node, axis: int) -> Node:
+    """x with `values` added at `indices` along `axis`, where `take_along_axis_op` reads.
+
+    Values have the indices' shape, which is x's but along the axis; where an index occurs several times all its values
+    are added. See `take_op` for the range of indices."""
+    along = _integer("scatter_add", "the axis", axis)
+    if isinstance(x, Node) and isinstance(indices, Node):
+        _require_in_range("scatter_add", x, indices, along)
+    return add_op(x, TakeAlongAxisGradient.make([values, indices, x], {"axis": along}))
 
 
 def embedding_op(weight: Node, indices: Node) -> Node:

@@ -75,34 +75,6 @@ class IntegerPower(BroadcastBinary):
         return np.where(b < 0, inverse.astype(a.dtype), power)
 
 
-class _Bitwise(BroadcastBinary):
-    dtypes = INTEGERS
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [None, None]
-
-
-@register
-class BitwiseAnd(_Bitwise):
-    """The bits that both integers have."""
-
-    name, _te, _numpy = "bitwise_and", compute.bitwise_and, np.bitwise_and
-
-
-@register
-class BitwiseOr(_Bitwise):
-    """The bits that either integer has."""
-
-    name, _te, _numpy = "bitwise_or", compute.bitwise_or, np.bitwise_or
-
-
-@register
-class BitwiseXor(_Bitwise):
-    """The bits in which the integers differ."""
-
-    name, _te, _numpy = "bitwise_xor", compute.bitwise_xor, np.bitwise_xor
-
-
 def floor_divide_op(a: Node, b: Node) -> Node:
     """floor(a / b), broadcast; of integers by 0 it is 0."""
     return FloorDivide.make([a, b])
@@ -121,18 +93,3 @@ def round_op(node: Node) -> Node:
 def integer_power_op(a: Node, b: Node) -> Node:
     """a ** b of integers, broadcast, modulo 2 ** bits; a negative power is 0, but 1 of 1, and 1 or -1 of -1."""
     return IntegerPower.make([a, b])
-
-
-def bitwise_and_op(a: Node, b: Node) -> Node:
-    """The bits that both integers have, broadcast."""
-    return BitwiseAnd.make([a, b])
-
-
-def bitwise_or_op(a: Node, b: Node) -> Node:
-    """The bits that either integer has, broadcast."""
-    return BitwiseOr.make([a, b])
-
-
-def bitwise_xor_op(a: Node, b: Node) -> Node:
-    """The bits in which the integers differ, broadcast."""
-    return BitwiseXor.make([a, b])

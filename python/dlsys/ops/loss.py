@@ -11,9 +11,7 @@ from ..compute import Tensor
 from ..errors import GraphError
 from ..graph import Node, Op, Shape, register, shape_error
 from .activation import log_softmax_func, log_softmax_op, softmax_op, softplus_op
-from .arithmetic import add_byconst_op, add_op, div_op, mul_byconst_op, mul_op, neg_op, sub_op
-from .compare import clip_op
-from .elementary import log1p_op, log_op
+from .arithmetic import add_byconst_op, add_op, mul_byconst_op, mul_op, neg_op, sub_op
 from .reduction import div_by_extent_op, mean_op, reducesum_op
 from .rules import real_constant, require_same
 
@@ -74,37 +72,6 @@ class SgdUpdate(Op):
         return np.asarray(x - grad.dtype.type(node.attrs["learning_rate"]) * grad)
 
 
-@register
-class BinaryCrossEntropy(Op):
-    """-(y max(log x, -100) + (1 - y) max(log(1 - x), -100)) of probabilities x, labels y, log x and log(1 - x).
-
-    With respect to x the derivative is (x - y) / max(x (1 - x), 1e-12), which holds what x does through the logarithms;
-    they get no gradient of their own (torch.nn.BCELoss).
-    """
-
-    name = "binary_cross_entropy"
-    elementwise = True
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        for shape in input_shapes[1:]:
-            require_same(node, input_shapes[0], shape)
-        return input_shapes[0]
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        x, y, log_x, log_rest = node.inputs
-        spread = clip_op(mul_op(x, add_byconst_op(neg_op(x), 1.0)), 1e-12)
-        by_x = mul_op(output_grad, div_op(sub_op(x, y), spread))
-        return [by_x, mul_op(output_grad, sub_op(clip_op(log_rest, -100.0), clip_op(log_x, -100.0))), None, None]
-
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.binary_cross_entropy(*inputs[1:])
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        _, y, log_x, log_rest = inputs
-        least = y.dtype.type(-100)
-        return np.asarray((y - 1) * np.maximum(log_rest, least) - y * np.maximum(log_x, least))
-
-
 def softmaxcrossentropy_op(logits: Node, labels: Node) -> Node:
     """The mean softmax cross-entropy, shape (1,), of logits and labels of one shape."""
     return SoftmaxCrossEntropy.make([logits, labels])
@@ -133,16 +100,6 @@ def mse_loss_op(x: Node, y: Node, reduction: str = "mean") -> Node:
     `reduction`."""
     difference = x - y
     return _reduced("mse_loss", mul_op(difference, difference), reduction)
-
-
-def binary_cross_entropy_op(x: Node, y: Node, weight: Node | None = None, reduction: str = "mean") -> Node:
-    """The binary cross-entropy of probabilities x with probabilities y: -(y log x + (1 - y) log(1 - x)), where
-    logarithms are -100 at least. Times `weight`, which broadcasts. "mean" divides by the number of elements.
-
-    Raises GraphError for any other `reduction`.
-    """
-    losses = BinaryCrossEntropy.make([x, y, log_op(x), log1p_op(neg_op(x))])
-    return _reduced("binary_cross_entropy", losses if weight is None else mul_op(losses, weight), reduction)
 
 
 def bce_with_logits_op(

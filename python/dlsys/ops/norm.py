@@ -14,7 +14,7 @@ from .arithmetic import add_byconst_op, add_op, mul_op, sub_op
 from .elementary import rsqrt_op
 from .reduction import div_by_extent_op, mean_op, reducesum_op
 from .rules import broadcast_rule
-from .shape import reshape_like_op, reshape_op
+from .shape import reshape_like_op
 
 
 @register
@@ -103,29 +103,3 @@ def layer_norm_op(
     axes = _axes("layer_norm", axes)
     mean, var = statistics_op(x, axes)
     return _scaled(Normalize.make([x, mean, var], {"axes": axes, "eps": float(eps)}), weight, bias)
-
-
-def rms_norm_op(x: Node, weight: Node | None = None, axes: Sequence[int] = (-1,), eps: float = 1e-6) -> Node:
-    """x / sqrt(mean(x^2) + eps) along its last axes `axes`, times weight: Zhang and Sennrich (2019)."""
-    axes = _axes("rms_norm", axes)
-    r = rsqrt_op(add_byconst_op(mean_op(mul_op(x, x), axes, keepdims=True), float(eps)))
-    return _scaled(mul_op(x, r), weight, None)
-
-
-def group_norm_op(
-    x: Node, groups: int, weight: Node | None = None, bias: Node | None = None, shape: Shape = (), eps: float = 1e-5
-) -> Node:
-    """x (N, C, *space) normalised over each of `groups` parts of its channels, times weight plus bias (C,): Wu and He
-    (2018). `shape` is x's, of which the number of rows may be -1. Raises GraphError for channels that do not divide."""
-    channels, space = shape[1], shape[2:]
-    if channels % groups:
-        raise GraphError(f"group_norm: {channels} channels do not divide into {groups} groups")
-    parts = reshape_op(x, (-1, groups, channels // groups * int(np.prod(space, dtype=np.int64))))
-    mean, var = statistics_op(parts, (2,))
-    n = reshape_like_op(Normalize.make([parts, mean, var], {"axes": (2,), "eps": float(eps)}), x)
-    wide = (channels,) + (1,) * len(space)
-    return _scaled(
-        n,
-        None if weight is None else reshape_op(weight, wide),
-        None if bias is None else reshape_op(bias, wide),
-    )

@@ -41,9 +41,6 @@ from .compare import (
 )
 from .elementary import power_op
 from .integral import (
-    bitwise_and_op,
-    bitwise_or_op,
-    bitwise_xor_op,
     floor_divide_op,
     integer_power_op,
     remainder_op,
@@ -230,13 +227,6 @@ def _whole_power(node: Node, exponent: int) -> Node:
     return result
 
 
-def _invert(node: Node) -> Node:
-    dtype = known_dtype(node)
-    if dtype in INTEGERS:
-        return bitwise_xor_op(node, constant_beside(int(np.iinfo(dtype).max) if dtype in UNSIGNED else -1, node))
-    return logical_not_op(node)
-
-
 _floor_of_pair = _of_pair(floor_divide_op)
 
 
@@ -267,10 +257,10 @@ set_arithmetic(
         "<=": _compared(less_equal_op, _as_integers(less_equal_op)),
         ">": _compared(greater_op, _as_integers(greater_op)),
         ">=": _compared(greater_equal_op, _as_integers(greater_equal_op)),
-        "&": _of_pair(bitwise_and_op, logical_and_op),
-        "|": _of_pair(bitwise_or_op, logical_or_op),
-        "^": _of_pair(bitwise_xor_op, not_equal_op),
-        "~": _invert,
+        "&": _of_pair(logical_and_op),
+        "|": _of_pair(logical_or_op),
+        "^": _of_pair(not_equal_op),
+        "~": logical_not_op,
         "neg": neg_op,
     }
 )

@@ -257,8 +257,3 @@ def adaptive_avg_pool2d_op(x: Node, output_size: Any) -> Node:
     of what lies from floor(o H / H') to ceil((o + 1) H / H'). Raises GraphError for any other size."""
     size = pair_attribute("adaptive_avg_pool2d", "output_size", output_size, 1)
     return mean_op(x, (2, 3), keepdims=True) if size == (1, 1) else AvgPool2d.make([x], {"output_size": size})
-
-
-def adaptive_max_pool2d_op(x: Node, output_size: Any) -> Node:
-    """The maxima of the windows of `adaptive_avg_pool2d_op`. Raises GraphError for any other size."""
-    return MaxPool2d.make([x], {"output_size": pair_attribute("adaptive_max_pool2d", "output_size", output_size, 1)})

@@ -105,20 +105,6 @@ class LambdaLR(LRScheduler):
         return [base_lr * function(epoch) for base_lr, function in zip(base_lrs, functions, strict=True)]
 
 
-class ConstantLR(LRScheduler):
-    """base_lr * factor for the first `total_iters` steps, then base_lr."""
-
-    def __init__(
-        self, optimizer: Optimizer, factor: float = 1 / 3, total_iters: int = 5, last_epoch: int = -1
-    ) -> None:
-        self.factor = _share("ConstantLR", "factor", factor)
-        self.total_iters = checked_whole("ConstantLR", "total_iters", total_iters, 0)
-        super().__init__(optimizer, last_epoch)
-
-    def lr_at(self, base_lr: float, epoch: float) -> float:
-        return base_lr * self.factor if epoch < self.total_iters else base_lr
-
-
 class LinearLR(LRScheduler):
     """From base_lr * start_factor in a straight line to base_lr * end_factor at step `total_iters`: a warm-up."""
 
@@ -166,22 +152,6 @@ class CosineAnnealingLR(LRScheduler):
         return _cosine(base_lr, self.eta_min, epoch / self.T_max)
 
 
-class MultiStepLR(LRScheduler):
-    """base_lr * gamma^k, where k counts the milestones, numbers of steps, that have been reached."""
-
-    def __init__(
-        self, optimizer: Optimizer, milestones: Sequence[int], gamma: float = 0.1, last_epoch: int = -1
-    ) -> None:
-        if isinstance(milestones, str) or not isinstance(milestones, Sequence):
-            raise GraphError(f"MultiStepLR: milestones must be a list of integers, not {milestones!r}")
-        self.milestones = sorted(checked_whole("MultiStepLR", "a milestone", step, 0) for step in milestones)
-        self.gamma = checked_number("MultiStepLR", "gamma", gamma)
-        super().__init__(optimizer, last_epoch)
-
-    def lr_at(self, base_lr: float, epoch: float) -> float:
-        return base_lr * self.gamma ** bisect_right(self.milestones, epoch)
-
-
 class ExponentialLR(LRScheduler):
     """base_lr * gamma^epoch."""
 
@@ -191,41 +161,6 @@ class ExponentialLR(LRScheduler):
 
     def lr_at(self, base_lr: float, epoch: float) -> float:
         return base_lr * self.gamma**epoch
-
-
-class PolynomialLR(LRScheduler):
-    """base_lr * (1 - epoch / total_iters)^power, 0 from step `total_iters` on."""
-
-    def __init__(
-        self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1
-    ) -> None:
-        self.total_iters = checked_whole("PolynomialLR", "total_iters", total_iters, 1)
-        self.power = checked_number("PolynomialLR", "power", power)
-        super().__init__(optimizer, last_epoch)
-
-    def lr_at(self, base_lr: float, epoch: float) -> float:
-        return base_lr * (1 - min(epoch, self.total_iters) / self.total_iters) ** self.power
-
-
-class CosineAnnealingWarmRestarts(LRScheduler):
-    """From base_lr by half a cosine to eta_min in T_0 steps, then anew in T_0 * T_mult steps, and so on (I. Loshchilov,
-    F. Hutter: SGDR, 2017)."""
-
-    def __init__(
-        self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1
-    ) -> None:
-        self.T_0 = checked_whole("CosineAnnealingWarmRestarts", "T_0", T_0, 1)
-        self.T_mult = checked_whole("CosineAnnealingWarmRestarts", "T_mult", T_mult, 1)
-        self.eta_min = checked_number("CosineAnnealingWarmRestarts", "eta_min", eta_min)
-        super().__init__(optimizer, last_epoch)
-
-    def lr_at(self, base_lr: float, epoch: float) -> float:
-        since, span = epoch, self.T_0
-        if self.T_mult == 1:
-            since %= span
-        while since >= span:
-            since, span = since - span, span * self.T_mult
-        return _cosine(base_lr, self.eta_min, since / span)
 
 
 class OneCycleLR(LRScheduler):

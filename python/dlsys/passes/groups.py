@@ -10,7 +10,7 @@ from functools import cached_property
 from ..graph import Node, Shape
 from .base import TypedGraph, value_inputs
 
-COSTLY = frozenset({"elu", "erf", "exp", "expm1", "floor_divide", "log", "log1p", "sigmoid", "softplus", "tanh"})
+COSTLY = frozenset({"erf", "exp", "expm1", "floor_divide", "log", "log1p", "sigmoid", "softplus", "tanh"})
 """Pointwise operators whose formula uses its argument many times (test_plan_time.py counts)."""
 
 READS = 16  # of its argument by a costly operator, counted low

@@ -246,11 +246,12 @@ def divisor(extent: int, step: int, most: int) -> int | None:
 
 
 def row_width(row: int, terms: int, lanes: int) -> int:
-    """The number of accumulators, side by side, of a sum of `terms` terms in rows of `row`: whole vectors where a row
+    """The number of accumulators, side by side, of a sum of `terms` terms in rows of `row`: some vectors where a row
     has two, as many as divide it where any do; 1 where no vectors are made."""
     if row >= 2 * lanes:
         most = lanes * min(ACCUMULATORS, row // lanes)
-        return divisor(row, lanes, most) or lanes * ACCUMULATORS
+        width = divisor(row, lanes, most) or divisor(row, 1, most) or 1
+        return width if width >= lanes else lanes * ACCUMULATORS
     if terms < MANY * row:
         return 1
     # rows of small images: short, but many are added up, so a part of a vector is better than none

@@ -16,7 +16,7 @@ import numpy as np
 from .. import random
 from ..errors import DataError, DTypeError, GraphError, ShapeError
 from ..nn import Module
-from ..optim import Optimizer, ReduceLROnPlateau
+from ..optim import Optimizer
 from ..serialization import load_checkpoint, save_checkpoint
 from .record import History, Progress, line_of
 from .steps import Batch, Function, Steps, accuracy, as_batch
@@ -53,8 +53,7 @@ def fit(
             its name, e.g. {"accuracy": dl.accuracy}. Means over an epoch are weighted by the batches' sizes.
         optimizer: of `dlsys.optim`, made with the model's parameters.
         data, validation: what iterates over batches of NumPy arrays, as a `DataLoader`, once an epoch.
-        schedule: of `dlsys.optim`, stepped after each "epoch" or "step" (`schedule_each`); ReduceLROnPlateau after each
-            epoch, by validation's `best`, or training's without validation.
+        schedule: of `dlsys.optim`, stepped after each "epoch" or "step" (`schedule_each`).
         clip_norm: the most that the gradients' global norm may be.
         directory: where to leave `last.safetensors` after each epoch (and every `save_every` steps, and at Ctrl-C),
             `best.safetensors` after the best epoch by validation's `best` ("loss" or a metric; training's without
@@ -72,8 +71,6 @@ def fit(
         raise GraphError(f'fit: schedule_each must be "epoch" or "step", not {schedule_each!r}')
     if best != "loss" and best not in (metrics or {}):
         raise GraphError(f"fit: best must be the loss or one of the metrics, not {best!r}")
-    if isinstance(schedule, ReduceLROnPlateau) and schedule_each == "step":
-        raise GraphError('fit: ReduceLROnPlateau looks at epochs: schedule_each must be "epoch"')
     if schedule is not None and not hasattr(schedule, "step"):
         raise GraphError(f"fit: schedule must be one of dlsys.optim, not {type(schedule).__name__}")
     if not isinstance(optimizer, Optimizer):
@@ -113,9 +110,7 @@ def fit(
                     "gone through more than once, and has one batch at least"
                 )
             row = run.end_epoch()
-            if isinstance(schedule, ReduceLROnPlateau):
-                schedule.step(row.get(f"validation_{best}", row[best]))
-            elif schedule is not None and schedule_each == "epoch":
+            if schedule is not None and schedule_each == "epoch":
                 schedule.step()
             if after_epoch is not None:
                 after_epoch(row)
