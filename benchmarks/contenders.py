@@ -102,9 +102,9 @@ def make_dlsys(sizes: tuple[int, ...], images: Any, labels: Any, batch: int) -> 
 
 def make_dlsys_default(sizes: tuple[int, ...], images: Any, labels: Any, batch: int) -> Steps:
     """Ours, with every kernel as TVM compiles it without a schedule."""
-    from dlsys import tvm_op
+    from dlsys import kernels
 
-    with tvm_op.default_schedules():
+    with kernels.default_schedules():
         return make_dlsys(sizes, images, labels, batch)
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 from dlsys import autodiff as ad
-from dlsys import schedule, tvm_op
-from dlsys.executor.kernels import kernel_spec
+from dlsys import kernels, schedule
+from dlsys.executor.specs import kernel_spec
 from dlsys.graph import Node, Shape
 from dlsys.passes import PASSES, run_passes, typed_graph
 from dlsys.passes.fuse import Group, fuse
@@ -86,7 +86,7 @@ def test_loops_are_packed() -> None:
         fed = {n: ((1000, 1000), "float32") for n in (a, b, x) if n in below([node])}
         found, graph = groups([node], fed)
         assert len(found) == 1
-        (kernel,) = tvm_op.build([kernel_spec(found[0], graph, False)])
+        (kernel,) = kernels.get([kernel_spec(found[0], graph, False)])
         assert kernel.rule == rule, node.op.name
         lines = [line for line in kernel.source("ll").splitlines() if instruction in line]
         widths = [

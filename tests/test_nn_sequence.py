@@ -11,7 +11,7 @@ import torch
 from dlsys import autodiff as ad
 from dlsys import nn
 from dlsys.errors import GraphError, ShapeError
-from dlsys.executor.kernels import kernel_spec
+from dlsys.executor.specs import kernel_spec
 from helpers import error_of
 
 RNG = np.random.default_rng(7)

@@ -8,15 +8,15 @@ from typing import Any
 
 import tvm_ffi
 from dlsys import autodiff as ad
-from dlsys.executor.kernels import kernel_spec
 from dlsys.executor.order import SHARING, thrifty
 from dlsys.executor.program import Program, make_program
+from dlsys.executor.specs import kernel_spec
 from dlsys.graph import Node, Shape
+from dlsys.kernels.spec import prim_func
 from dlsys.passes import PASSES, TypedGraph, run_passes, single_groups, typed_graph
 from dlsys.passes.fuse import Group, fuse
 from dlsys.passes.groups import COSTLY, MOST_LENGTH, READS, is_pointwise, longest, ordered
 from dlsys.schedule.stages import read_stages
-from dlsys.tvm_op.build import prim_func
 from helpers import CASES
 from tvm import ir, tirx
 

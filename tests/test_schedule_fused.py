@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import tvm
-from dlsys import compute, schedule, tvm_op
+from dlsys import compute, kernels, schedule
 from dlsys.compute.base import constant, pointwise
+from dlsys.kernels.spec import KernelSpec, prim_func
 from dlsys.schedule.stages import read_stages, share
-from dlsys.tvm_op.build import KernelSpec, prim_func
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import te
@@ -34,7 +34,7 @@ def _run(
 ) -> tuple[list[np.ndarray], Any]:
     """The outputs, each on the input that `on` gives it, and the kernel."""
     spec = _spec(formula, [x.shape for x in inputs], dtype, in_place=on is not None)
-    kernel = tvm_op.build([spec])[0]
+    kernel = kernels.get([spec])[0]
     given_ = [tvm.runtime.tensor(x) for x in inputs]
     results = [
         given_[on[i]] if on and i in on else tvm.runtime.empty(shape, kind)

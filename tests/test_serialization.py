@@ -43,7 +43,7 @@ def test_round_trip_of_every_dtype_and_shape():
         save(state, Path(folder) / "a.safetensors", {"made by": "a test"})
         loaded = load(os.path.join(folder, "a.safetensors"))
         assert os.listdir(folder) == ["a.safetensors"]
-        assert serialization.read(Path(folder) / "a.safetensors")[1] == {"made by": "a test"}
+        assert serialization.read(Path(folder) / "a.safetensors")[1]["made by"] == "a test"
         save({}, Path(folder) / "a.safetensors")
         assert load(Path(folder) / "a.safetensors") == {}
     assert loaded.keys() == state.keys()
@@ -386,3 +386,26 @@ def test_json_of_the_header_is_what_others_read():
         save_checkpoint(path, {"x": np.zeros(2)}, {"a": [1, "é"]})
         with safe_open(path, framework="np") as file:
             assert json.loads(file.metadata()[serialization.META]) == {"a": [1, "é"]}
+
+
+def test_every_flipped_bit_is_an_error_and_the_last_good_checkpoint_is_named():
+    random = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as folder:
+        path, good = Path(folder) / "last.safetensors", Path(folder) / "best.safetensors"
+        arrays = {"w": drawn("float32", (7, 9)), "n": np.arange(5)}
+        writers = {
+            load: lambda: save({"model": arrays, "epoch": 3}, path),
+            load_checkpoint: lambda: save_checkpoint(path, arrays, {"epoch": 3}),
+        }
+        for read, write in writers.items():
+            write()
+            content = path.read_bytes()
+            for bit in random.choice(8 * len(content), 400, replace=False):
+                flipped = bytearray(content)
+                flipped[bit // 8] ^= 1 << (bit % 8)
+                path.write_bytes(flipped)
+                assert str(path) in error_of(DataError, read, path), bit
+        save_checkpoint(good, arrays, {"epoch": 2})
+        assert serialization.last_good(Path(folder), path) == good
+        good.write_bytes(content[:-1])
+        assert serialization.last_good(Path(folder), path) is None

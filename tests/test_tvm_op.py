@@ -7,7 +7,7 @@ import itertools
 import dlsys as dl
 import numpy as np
 import tvm
-from dlsys import tvm_op
+from dlsys import kernels, tvm_op
 from dlsys.errors import DTypeError, KernelArgumentError, ShapeError, TargetError
 from helpers import error_of
 from hypothesis import given, settings
@@ -313,13 +313,13 @@ def test_wrong_factories_are_named():
 
 def test_a_kernel_is_built_once():
     first = tvm_op.make_relu((12, 34), TGT, TGT_HOST, "first")
-    count = tvm_op.cache_size()
+    count = kernels.built()
     again = tvm_op.make_relu((12, 34), TGT, TGT_HOST, "again")
-    assert tvm_op.cache_size() == count
+    assert kernels.built() == count
     assert again.function is first.function
     assert (first.name, again.name) == ("first", "again")
     tvm_op.make_relu((12, 34), TGT, TGT_HOST, "first", "float64")
-    assert tvm_op.cache_size() == count + 1
+    assert kernels.built() == count + 1
 
 
 def test_a_kernel_prints_itself():
@@ -331,3 +331,28 @@ def test_a_kernel_prints_itself():
     assert "fma" in kernel.source("asm") or "fmla" in kernel.source("asm")
     assert "define" in kernel.source("ll")
     assert "asm" in error_of(KernelArgumentError, kernel.source, "elf")
+
+
+def test_an_output_whose_elements_are_not_aligned_is_refused_and_inputs_are_copied():
+    unaligned = np.zeros(4 * 24 + 1, "u1")[1:].view("f4").reshape(4, 6)
+    packed = np.zeros(24, np.dtype([("flag", "u1"), ("value", "<f4")]))["value"]  # a field of packed records
+    shape, whole = (4, 6), np.arange(24, dtype="f4").reshape(4, 6)
+    unaligned[...] = whole
+    of_shape = (tvm_op.make_relu, tvm_op.make_matrix_softmax, tvm_op.make_elemwise_add, tvm_op.make_elemwise_mul)
+    kernels_ = [make(shape, TGT, TGT_HOST, "k") for make in (*of_shape, tvm_op.make_relu_gradient)]
+    kernels_ += [make(shape, 2.0, TGT, TGT_HOST, "k") for make in (
+        tvm_op.make_elemwise_add_by_const, tvm_op.make_elemwise_mul_by_const, tvm_op.make_sgd_update
+    )]  # fmt: skip
+    kernels_.append(tvm_op.make_broadcast_to((6,), shape, TGT, TGT_HOST, "k"))
+    kernels_.append(tvm_op.make_matrix_mul((4, 4), False, shape, False, TGT, TGT_HOST, "k"))
+    for kernel in kernels_:
+        given = [whole.ravel()[: np.prod(of)].reshape(of) for of, _ in kernel.inputs]
+        odd = [np.zeros(x.nbytes + 1, "u1")[1:].view("f4").reshape(x.shape) for x in given]
+        for value, same in zip(odd, given, strict=True):
+            value[...] = same
+        want, out = np.zeros(shape, "f4"), np.zeros(shape, "f4")
+        kernel(*given, want)
+        kernel(*odd, out)
+        np.testing.assert_array_equal(out, want)
+        assert "multiple of its element" in error_of(dl.KernelArgumentError, kernel, *given, unaligned)
+        error_of(dl.KernelArgumentError, kernel, *given, packed.reshape(shape))

@@ -68,6 +68,9 @@ __all__ = [
     "zeros",
 ]
 
+# TVM cannot be imported by a user without a home, as in a container; this one can hold nothing.
+if not os.path.isabs(os.path.expanduser("~")):
+    os.environ["HOME"] = os.devnull
 # TVM reads this once, when its thread pool starts; its own default is half of the logical cores.
 os.environ.setdefault("TVM_NUM_THREADS", str(available_cores()))
 # TVM would bind the calling thread, and so all that it starts, to one core: NumPy's and PyTorch's threads, and ours.
@@ -78,7 +81,7 @@ _DTYPES = {name: name for name in ("bool", "float32", "float64", "int32", "int64
 _DTYPES |= {"double": "float64", "float": "float32", "int": "int32", "long": "int64"}  # PyTorch's other names
 _NUMBERS = {"e": math.e, "inf": math.inf, "nan": math.nan, "newaxis": None, "pi": math.pi}
 _MODULES = (
-    *("autodiff", "data", "device", "nn", "ops", "optim", "random", "serialization", "training"),
+    *("autodiff", "data", "device", "kernels", "nn", "ops", "optim", "random", "serialization", "training"),
     "tvm_op",
 )
 _ELSEWHERE = {"autograd": ".eager.autograd", "init": ".nn.init"}

@@ -1,6 +1,8 @@
 """Files of parameters: safetensors, whole or not at all; what is no array, and how arrays are nested, is JSON in the
 header.
 
+Each file holds the SHA-256 of all its bytes, the digits of the checksum itself counted as zeros, and `load` compares it.
+
 Nothing here unpickles. A file is written to a temporary name beside its own, flushed to the disk, and renamed: a
 process killed at any moment leaves the old file or the new one (and perhaps a temporary ``.tmp`` beside it).
 """
@@ -8,9 +10,13 @@ process killed at any moment leaves the old file or the new one (and perhaps a t
 from __future__ import annotations
 
 import contextlib
+import glob
+import hashlib
 import json
 import os
+import re
 import secrets
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -39,8 +45,11 @@ META = "dlsys.checkpoint"
 """The header's entry that holds a checkpoint's JSON."""
 TREE = "dlsys.tree"
 """The header's entry that holds what `save` was given, as JSON, arrays by their names."""
+CHECKSUM = "dlsys.sha256"
+"""The header's entry that holds the checksum."""
 HEADER_LIMIT = 100_000_000
 """Bytes of header that safetensors reads."""
+STALE_SECONDS = 3600  # what is being written for longer was left by a process that was killed
 
 
 def save(obj: Any, path: str | os.PathLike[str], metadata: Mapping[str, str] | None = None) -> None:
@@ -69,14 +78,15 @@ def save(obj: Any, path: str | os.PathLike[str], metadata: Mapping[str, str] | N
     except RecursionError:
         raise DTypeError("save: the dictionaries and lists contain themselves, or are nested too deeply") from None
     header = dict(metadata or {})
-    if TREE in header:
-        raise DTypeError(f"save: the metadata {TREE!r} belong to the file format")
+    for key in {TREE, CHECKSUM} & header.keys():
+        raise DTypeError(f"save: the metadata {key!r} belong to the file format")
     if tree != {"dict": {name: {"array": name} for name in arrays}}:  # else any other reader's file
         header[TREE] = json.dumps(tree)
-    content = serialized(arrays, header or None)
+    header[CHECKSUM] = _ZEROS.decode()
+    content = serialized(arrays, header)
     if (length := int.from_bytes(content[:8], "little")) > HEADER_LIMIT:
         raise DataError(f"{path}: names and metadata take {length} bytes, the format allows {HEADER_LIMIT}")
-    write_atomically(Path(path), content)
+    write_atomically(Path(path), _with_checksum(content))
 
 
 def load(path: str | os.PathLike[str], map_location: Any = None, *, weights_only: bool = True) -> Any:
@@ -122,8 +132,9 @@ def save_checkpoint(path: str | os.PathLike[str], arrays: Mapping[str, Any], met
 def load_checkpoint(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """(arrays, meta) of a file that `save_checkpoint` wrote. Raises DataError as `load` does."""
     arrays, metadata = read(as_path("load_checkpoint", path))
-    if META not in metadata:
-        raise DataError(f"{path} is a safetensors file, but no checkpoint: its header lacks {META!r}")
+    for entry in (META, CHECKSUM):
+        if entry not in metadata:
+            raise DataError(f"{path} is a safetensors file, but no checkpoint: its header lacks {entry!r}")
     try:
         return arrays, json.loads(metadata[META])
     except (ValueError, RecursionError) as error:
@@ -224,8 +235,41 @@ def plain(value: Any, place: str) -> Any:
 # Files -----------------------------------------------------------------------------------------------------
 
 
+_ZEROS = b"0" * 64
+_STATED = re.compile(rb'"dlsys\.sha256":"([0-9a-f]{64})"')
+
+
+def _with_checksum(content: bytes) -> bytes:
+    """The file's bytes with their checksum in place of its zeros."""
+    stated = _STATED.search(content)
+    assert stated is not None
+    return content[: stated.start(1)] + hashlib.sha256(content).hexdigest().encode() + content[stated.end(1) :]
+
+
+def _require_checksum(path: object, content: bytes) -> bool:
+    """Whether the bytes state their checksum. Raises DataError where it is not theirs."""
+    stated = _STATED.search(content, 8, 8 + min(int.from_bytes(content[:8], "little"), HEADER_LIMIT))
+    if stated is None:
+        return False
+    whole = content[: stated.start(1)] + _ZEROS + content[stated.end(1) :]
+    if hashlib.sha256(whole).hexdigest().encode() != stated[1]:
+        told = diagnosis(content, ValueError())
+        raise DataError(f"{path} {told if 'truncated' in told else 'is damaged: its bytes are not those of its checksum'}")
+    return True
+
+
+def last_good(folder: Path, damaged: Path) -> Path | None:
+    """The latest other checkpoint of a folder that is whole; None where there is none."""
+    found = [path for path in folder.glob("*.safetensors") if path != damaged]
+    for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True):
+        with contextlib.suppress(DataError):
+            load_checkpoint(path)
+            return path
+    return None
+
+
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Arrays and metadata of a safetensors file; DataError if it is none."""
+    """Arrays and metadata of a safetensors file; DataError if it is none, or is not what its checksum says."""
     from safetensors import SafetensorError, deserialize
 
     try:
@@ -233,10 +277,15 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str,
         content = Path(path).read_bytes()
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+    is_checked = _require_checksum(path, content)
     try:
         tensors = deserialize(content)
-    except SafetensorError as error:
+        length = int.from_bytes(content[:8], "little")
+        metadata = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
+    except (SafetensorError, ValueError, RecursionError) as error:
         raise DataError(f"{path} {diagnosis(content, error)}") from None
+    if not is_checked and {META, TREE, CHECKSUM} & metadata.keys():
+        raise DataError(f"{path} is damaged: it has no checksum")
     arrays = {}
     for name, tensor in tensors:
         stored, shape, data = tensor["dtype"], tensor["shape"], tensor["data"]
@@ -248,8 +297,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str,
             arrays[name] = np.frombuffer(data, dtype.newbyteorder("<")).reshape(shape).astype(dtype)
         else:
             raise DataError(f"{path}: {name!r} is of dtype {stored}, which NumPy lacks")
-    length = int.from_bytes(content[:8], "little")
-    return arrays, json.loads(content[8 : 8 + length]).get("__metadata__") or {}
+    return arrays, metadata
 
 
 def diagnosis(content: bytes, error: Exception) -> str:
@@ -282,6 +330,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Writes `path` whole or not at all, with the permissions of a new file. Raises DataError."""
     target = Path(os.path.realpath(path))  # a link keeps pointing to the file
     temporary = target.with_name(f"{target.name}.{secrets.token_hex(4)}.tmp")
+    _remove_left(target)
     try:
         with open(temporary, "xb") as file:
             try:
@@ -296,6 +345,14 @@ def write_atomically(path: Path, content: bytes) -> None:
         sync_folder(target.parent)
     except OSError as error:
         raise DataError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def _remove_left(target: Path) -> None:
+    """Removes what processes that were killed left while they wrote the same file."""
+    with contextlib.suppress(OSError):
+        for left in target.parent.glob(f"{glob.escape(target.name)}.*.tmp"):
+            if left.stat().st_mtime < time.time() - STALE_SECONDS:
+                left.unlink()
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,9 +1,15 @@
-"""What the process finds around it: the cores that it may use, and the user's cache. Needs nothing but Python."""
+"""What the process finds around it: cores, the user's cache, the caller's line. Needs nothing but Python."""
 
 from __future__ import annotations
 
 import os
+import sys
+import warnings
+from collections.abc import Callable
 from pathlib import Path
+
+_LIBRARY = os.path.dirname(os.__file__) + os.sep
+_PACKAGE = str(Path(__file__).resolve().parent) + os.sep
 
 
 def available_cores() -> int:
@@ -11,10 +17,31 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def cache_folder() -> Path:
-    """dlsys' folder in the user's cache: ``DLSYS_CACHE``, or else ``$XDG_CACHE_HOME/dlsys``."""
+def cache_folder() -> Path | None:
+    """dlsys' folder in the user's cache: ``DLSYS_CACHE``, or else ``$XDG_CACHE_HOME/dlsys``; None for a user who has no
+    home, as in a container."""
     if own := os.environ.get("DLSYS_CACHE"):
-        return Path(own).expanduser()
+        return Path(os.path.expanduser(own))
     xdg = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    # The XDG specification: a relative path is invalid and to be ignored.
-    return (xdg if xdg.is_absolute() else Path("~/.cache").expanduser()) / "dlsys"
+    if xdg.is_absolute():  # the XDG specification: a relative path is invalid and to be ignored
+        return xdg / "dlsys"
+    home = os.path.expanduser("~")
+    return Path(home, ".cache", "dlsys") if os.path.isabs(home) and home != os.devnull else None
+
+
+def warn(text: str, category: type[Warning]) -> None:
+    """Warns, at the first line of the callers that is neither of this package nor of Python's library."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and _is_inner(frame.f_code.co_filename):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=level)
+
+
+def _is_inner(path: str) -> bool:
+    return path.startswith(_PACKAGE) or (path.startswith(_LIBRARY) and "site-packages" not in path)
+
+
+def at_fork(function: Callable[[], None]) -> None:
+    """Calls the function in each process that is forked from this one."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=function)

@@ -14,7 +14,7 @@ from typing import Any
 from .. import __version__
 from ..device import cuda, get_num_threads
 from ..errors import DeviceError
-from ..executor.cache import cache_directory, cache_size
+from ..kernels.disk import cache_directory, cache_size
 from ..schedule import host_target, machine_of
 from ..schedule.peak import cpu_features
 from ..system import available_cores, cache_folder
@@ -43,7 +43,7 @@ def facts() -> dict[str, Any]:
         },
         "threads": {"cores": available_cores(), "used": get_num_threads(), THREADS: os.environ.get(THREADS)},
         "cuda": cuda_facts(),
-        "caches": {"compiled plans": _plans(), "data": _files(cache_folder() / "data")},
+        "caches": {"compiled plans": _plans(), "data": _files(cache_folder())},
     }
 
 
@@ -90,8 +90,11 @@ def _plans() -> dict[str, Any]:
     return {"directory": str(folder), "entries": entries, "bytes": size}
 
 
-def _files(folder: Path) -> dict[str, Any]:
-    """A directory, how many files it holds, and their bytes."""
+def _files(cache: Path | None) -> dict[str, Any]:
+    """The directory of data sets, how many files it holds, and their bytes."""
+    if cache is None:
+        return {"directory": None, "entries": 0, "bytes": 0}
+    folder = cache / "data"
     sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
     return {"directory": str(folder), "entries": len(sizes), "bytes": sum(sizes)}
 

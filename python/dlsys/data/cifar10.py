@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import os
 import tarfile
-import warnings
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,11 +19,22 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError
-from ..system import cache_folder
+from ..system import warn
 from .dataset import Dataset
 from .digits import augmented_digits
 from .download import TIMEOUT, download
-from .files import Collection, UnavailableError, from_cache, named_directory, paths_in, read, store, verify
+from .files import (
+    Collection,
+    UnavailableError,
+    folder_of,
+    from_cache,
+    named_directory,
+    origin,
+    paths_in,
+    read,
+    store,
+    verify,
+)
 
 FILES = Collection(
     name="cifar-10-batches-bin",
@@ -164,15 +174,15 @@ def load_part(
         ]
         missing = tuple(name for name in names if name not in dict(paths))
         return joined(parts, str(paths[0][1].parent), missing)
-    folder = cache_folder() / "data" / FILES.name
+    folder = folder_of(FILES)
     cached = {}
     for name in names:
         if (content := from_cache(folder, name, FILES.files[name])) is None:
             fetched = fetch_archive(folder, mirrors=mirrors, timeout=timeout)
             parts = [parse_records(fetched[name], name) for name in names]
-            return joined(parts, f"downloaded to {folder}")
+            return joined(parts, origin(folder, True))
         cached[name] = content
-    return joined([parse_records(content, folder / name) for name, content in cached.items()], str(folder))
+    return joined([parse_records(content, name) for name, content in cached.items()], origin(folder, False))
 
 
 def find_some(names: Sequence[str], folder: Path, setting: str) -> list[tuple[str, Path]]:
@@ -220,7 +230,7 @@ def joined(
 
 
 def fetch_archive(
-    folder: Path, *, mirrors: Sequence[str] | None = None, timeout: float = TIMEOUT
+    folder: Path | None, *, mirrors: Sequence[str] | None = None, timeout: float = TIMEOUT
 ) -> dict[str, bytes]:
     """Downloads the archive and keeps its files in `folder`; returns file name -> content.
 
@@ -242,10 +252,11 @@ def fetch_archive(
             failures.append(str(error))
             continue
         try:
-            for name in FILES.files:
-                store(content[name], folder / name)
+            if folder is not None:
+                for name in FILES.files:
+                    store(content[name], folder / name)
         except OSError as error:
-            warnings.warn(f"{FILES.name} is not kept in the cache: {error}", RuntimeWarning, stacklevel=2)
+            warn(f"{FILES.name} is not kept in the cache: {error}", RuntimeWarning)
         return content
     raise UnavailableError("; ".join(failures) or f"{FILES.name} has no mirrors")
 

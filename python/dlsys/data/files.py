@@ -17,16 +17,17 @@ import gzip
 import hashlib
 import os
 import tempfile
-import warnings
+import time
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import DataError
-from ..system import cache_folder
+from ..system import cache_folder, warn
 from .download import TIMEOUT, download
 
+STALE_SECONDS = 3600  # what is being written for longer was left by a process that was killed
 GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -65,19 +66,31 @@ def load(
     """
     named = named_directory(directory)
     if named is not None:
-        folder, setting = named
-        paths = find(collection, folder, setting)
+        paths = find(collection, *named)
         content = {name: read(path) for name, path in paths.items()}
         if check:
             for name, path in paths.items():
                 verify(content[name], collection.files[name], path)
         return content, str(next(iter(paths.values())).parent)
-    folder = cache_folder() / "data" / collection.name
+    folder = folder_of(collection)
     cached = {name: from_cache(folder, name, md5) for name, md5 in collection.files.items()}
     missing = [name for name, content in cached.items() if content is None]
     fetched = fetch(collection, missing, folder, mirrors=mirrors, timeout=timeout) if missing else {}
     found = {name: content for name, content in cached.items() if content is not None}
-    return {**found, **fetched}, f"downloaded to {folder}" if fetched else str(folder)
+    return {**found, **fetched}, origin(folder, bool(fetched))
+
+
+def folder_of(collection: Collection) -> Path | None:
+    """Where a collection's files are kept in the user's cache; None for a user without one."""
+    cache = cache_folder()
+    return None if cache is None else cache / "data" / collection.name
+
+
+def origin(folder: Path | None, downloaded: bool) -> str:
+    """Where files came from, in words."""
+    if folder is None:
+        return "downloaded"
+    return f"downloaded to {folder}" if downloaded else str(folder)
 
 
 # A directory that the user names ---------------------------------------------------------------------------
@@ -151,16 +164,16 @@ def verify(content: bytes, md5: str, origin: object) -> None:
 # The cache -------------------------------------------------------------------------------------------------
 
 
-def from_cache(folder: Path, name: str, md5: str) -> bytes | None:
+def from_cache(folder: Path | None, name: str, md5: str) -> bytes | None:
     """A file's content, or None if the cache lacks it; a damaged file is removed with a warning."""
-    path = paths_in(folder, {name: md5}).get(name)
+    path = None if folder is None else paths_in(folder, {name: md5}).get(name)
     if path is None:
         return None
     try:
         content = read(path)
         verify(content, md5, path)
     except DataError as error:
-        warnings.warn(f"{error}; it is removed from the cache", RuntimeWarning, stacklevel=4)
+        warn(f"{error}; it is removed from the cache", RuntimeWarning)
         with contextlib.suppress(OSError):
             path.unlink()
         return None
@@ -168,8 +181,13 @@ def from_cache(folder: Path, name: str, md5: str) -> bytes | None:
 
 
 def store(raw: bytes, path: Path) -> None:
-    """Writes a file whole or not at all: to a temporary name beside it, then renamed. Raises OSError."""
+    """Writes a file whole or not at all: to a temporary name beside it, then renamed. What a killed process left of it
+    is removed. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(f".{path.name}.*"):
+        with contextlib.suppress(OSError):
+            if left.stat().st_mtime < time.time() - STALE_SECONDS:
+                left.unlink()
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -186,7 +204,7 @@ def store(raw: bytes, path: Path) -> None:
 def fetch(
     collection: Collection,
     names: Sequence[str],
-    folder: Path,
+    folder: Path | None,
     *,
     mirrors: Sequence[str] | None = None,
     timeout: float = TIMEOUT,
@@ -221,9 +239,10 @@ def fetch(
                 content.pop(name, None)
                 continue
             try:
-                store(raw, folder / f"{name}{collection.suffix}")
+                if folder is not None:
+                    store(raw, folder / f"{name}{collection.suffix}")
             except OSError as error:
-                warnings.warn(f"{name} is not kept in the cache: {error}", RuntimeWarning, stacklevel=3)
+                warn(f"{name} is not kept in the cache: {error}", RuntimeWarning)
             break
         if name not in content:
             raise UnavailableError("; ".join(failures.values()))

@@ -125,7 +125,7 @@ class Array:
         if self.context.kind == "cpu":
             self._view()[...] = value
         else:
-            self.tensor.copyfrom(np.ascontiguousarray(value, self.dtype))
+            self.tensor.copyfrom(np.asarray(value, self.dtype, order="C"))
         return self
 
     def copyto(self, other: Any) -> Any:

@@ -29,6 +29,8 @@ class Context:
 
     def require(self) -> Context:
         """Itself, if this machine has it. Raises DeviceError."""
+        if self.kind == "cpu" and self.index:
+            raise DeviceError(f"{self} is not available: all cores are one device, dlsys.cpu(0)")
         if self.kind == "cuda":
             if not runtime.enabled("cuda"):
                 raise DeviceError(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import tvm_op
+from .. import kernels
 from ..device import Array, context, copied, host_array, to_array
 from ..errors import DeviceError, DTypeError, FeedError, GraphError, ShapeError
 from ..graph import Node, Shape, find_topo_sort, format_graph
@@ -70,7 +70,7 @@ class Executor:
         self.node_to_dtype_map: dict[Node, str] = {}
         self.node_to_arr_map: dict[Node, Array] = {}
         self.node_to_compiled_func: dict[Node, Any] = {}
-        self._columns = tvm_op.panel_columns if self.ctx.kind == "cpu" else None
+        self._columns = kernels.panel_columns if self.ctx.kind == "cpu" else None
         self._position = {node: position for position, node in enumerate(self.topo_order)}
         self._plans: dict[Signature, Plan] = {}
         self._analysed: dict[Plan, TypedGraph] = {}  # as the user wrote it, before the passes

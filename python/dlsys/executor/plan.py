@@ -7,17 +7,16 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from .. import tvm_op
+from .. import kernels
 from ..device import Array, Context, allocate, view_of
 from ..errors import GraphError
 from ..graph import Node, Shape
+from ..kernels import Call, Place, Runner
 from ..passes import Group
 from ..planner import MemoryPlan
-from .kept import kernels_of
-from .kernels import kernel_spec, read_from
 from .program import Program
-from .runner import Runner
-from .step import Call, Place, step_function
+from .specs import kernel_spec, read_from
+from .step import step_function
 
 
 class Plan:
@@ -92,10 +91,8 @@ class Plan:
         self.is_compiled = True
         if not specs:
             return {}
-        unique = {tvm_op.symbol_of(spec): spec for spec in specs.values()}
-        target = tvm_op.runnable_target("llvm" if self.ctx.kind == "cpu" else self.ctx.kind)
-        built = kernels_of(unique, target)
-        return {position: built[tvm_op.symbol_of(spec)] for position, spec in specs.items()}
+        found = kernels.get(list(specs.values()), "llvm" if self.ctx.kind == "cpu" else self.ctx.kind)
+        return dict(zip(specs, found, strict=True))
 
     def _in_place(self, group: Group) -> bool:
         """Whether the compiler must be told that an output is the memory of an input. Of one output every element is
@@ -155,7 +152,7 @@ class Plan:
             places = [self._place(node, *of) for node, of in types]
             if skipped := read_from(group, self.program.graph):
                 places[0] = replace(places[0], offset=places[0].offset + skipped)
-            calls.append(Call(tvm_op.symbol_of(spec), tuple(places)))
+            calls.append(Call(kernels.symbol_of(spec), tuple(places)))
         return calls
 
     @cached_property
@@ -167,9 +164,9 @@ class Plan:
     @cached_property
     def _runner(self) -> Runner:
         arena = next(iter(self._storage.values()))[0] if self._storage else self._allocate(1)
-        kernels = list(self.kernel_of.values())
-        functions = [kernel.function for kernel in kernels]
-        return Runner(self._calls, functions, len(self.given), arena, kernels[0].target)
+        made = list(self.kernel_of.values())
+        functions = [kernel.function for kernel in made]
+        return Runner(self._calls, functions, len(self.given), arena, made[0].target)
 
     def _bind(self) -> Any:
         """A function of the given tensors, in order, that runs the program."""

@@ -17,8 +17,8 @@ from ..errors import GraphError
 from ..graph import Node
 from ..passes import Group, TypedGraph
 from ..schedule.peak import fma_peak, memory_bandwidth
-from .kernels import read_from
 from .plan import Plan
+from .specs import read_from
 from .text import kernels_of, table
 
 WARM_UP = 2  # runs that are not counted: pages are touched, the clock rises

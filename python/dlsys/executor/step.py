@@ -8,35 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from tvm import tirx
 
 from ..graph import Shape
+from ..kernels import Call, Place
 
 SYMBOL = "step"
 ARENA = "arena"
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a value lies: `base` is the number of a given array of its dtype, or None for the arena, from byte `offset`
-    on."""
-
-    base: int | None
-    offset: int
-    shape: Shape
-    dtype: str
-
-
-@dataclass(frozen=True)
-class Call:
-    """A kernel's symbol and the places of its arguments."""
-
-    symbol: str
-    places: tuple[Place, ...]
 
 
 def step_function(

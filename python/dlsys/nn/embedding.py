@@ -11,13 +11,13 @@ from ..autodiff import Node
 from ..errors import GraphError, ShapeError
 from . import functional as F
 from . import init
-from .checks import checked_extent, whole_numbers
+from .checks import checked_extent
 from .module import Module
 
 
 class Embedding(Module):
-    """The rows of `weight` with the numbers `indices`, integers, or floats that are whole as in needle: (...) ->
-    (..., embedding_dim).
+    """The rows of `weight` with the numbers `indices`, integers: (...) -> (..., embedding_dim). DTypeError for floats;
+    IndexRangeError for a number that is no row's, where its value is at hand.
 
     Parameters: weight (num_embeddings, embedding_dim), drawn from the standard normal distribution. The number
     `padding_idx` has the vector 0 and its row no gradient. (PyTorch reads that row, which is 0 unless it was set.)
@@ -68,7 +68,6 @@ class Embedding(Module):
         return made
 
     def forward(self, indices: Node) -> Node:
-        indices = whole_numbers("Embedding", indices)
         return F.embedding(indices, self.weight, self.padding_idx)
 
     def extra_repr(self) -> str:

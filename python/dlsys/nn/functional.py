@@ -12,8 +12,9 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node
-from ..eager import dtype_of, known_shape, tensor
-from ..errors import DlsysError
+from ..eager import dtype_of, known_dtype, known_shape, tensor
+from ..errors import DlsysError, DTypeError
+from ..graph import INTEGERS
 from ..random import default_generator
 from . import functional_activation as activations
 from . import functional_loss as losses
@@ -68,6 +69,8 @@ def dropout(
 def embedding(input: Node, weight: Node, padding_idx: int | None = None) -> Node:
     """The rows of `weight`, (entries, width), with the numbers `input`: (*input.shape, width); zeros for the number
     `padding_idx`, from the end where it is negative, so that its row gets no gradient."""
+    if known_dtype(input) not in (None, *INTEGERS):
+        raise DTypeError(f"embedding: {input.name} must be of integers, not {known_dtype(input)}: use .long()")
     rows = ad.embedding_op(weight, input)
     if padding_idx is None:
         return rows

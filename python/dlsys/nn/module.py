@@ -110,9 +110,12 @@ class Module(metaclass=Made):
             tables["_buffers"][name] = value if isinstance(value, Parameter) else value.detach()  # type: ignore[attr-defined]
             return
         owned = isinstance(value, Parameter) and not isinstance(value, Leaf)
-        if name in tables["_parameters"] and isinstance(value, Node) and not owned:
+        if name in tables["_parameters"] and value is not None and not owned:
+            own, kind = f"{type(self).__name__}.{name}", "tensor" if isinstance(value, Node) else type(value).__name__
+            raise GraphError(f"{own} is a parameter: assign an nn.Parameter or None, not a {kind}")
+        if name in tables["_modules"] and value is not None and not isinstance(value, Module):
             own = f"{type(self).__name__}.{name}"
-            raise GraphError(f"{own} is a parameter: assign an nn.Parameter or None, not a tensor")
+            raise GraphError(f"{own} is a module: assign a Module or None, not a {type(value).__name__}")
         home = "_parameters" if owned else "_modules" if isinstance(value, Module) else ""
         for key, table in tables.items():
             if key != home:

@@ -64,11 +64,11 @@ class CastAs(_Cast):
 
 def _dtype_attribute(dtype: Any) -> str:
     try:
-        known = str(np.dtype(dtype))
+        known = "" if dtype is None else str(np.dtype(dtype))
     except TypeError:
         raise GraphError(f"cast: unknown dtype {dtype!r}") from None
     if known not in DTYPES:
-        raise GraphError(f"cast: dtype {known} is not one of {', '.join(DTYPES)}")
+        raise GraphError(f"cast: dtype {dtype} is not one of {', '.join(DTYPES)}")
     return known
 
 

@@ -219,15 +219,23 @@ def _integer(op: str, what: str, value: Any, least: int | None = None) -> int:
     return found
 
 
-def _require_in_range(op: str, x: Node, indices: Node, axis: int) -> None:
-    """Raises IndexRangeError for an index beyond the axis, where the values and x's shape are known."""
+def _values_of(indices: Node) -> np.ndarray | None:
+    """The values of integer indices, where they are at hand: of a leaf, and of what was computed."""
     memory = indices._array if isinstance(indices, Parameter) else indices._value
-    shape = known_shape(x)
-    if memory is None or shape is None or not -len(shape) <= axis < len(shape):
+    values = None if memory is None else np.asarray(memory)
+    return values if values is not None and values.size and values.dtype.kind in "iu" else None
+
+
+def _require_in_range(op: str, x: Node, indices: Node, axis: int, negative: bool = True) -> None:
+    """Raises IndexRangeError for an index beyond the axis, where the values and x's shape are known; `negative`:
+    whether those from the end may be among them."""
+    values, shape = _values_of(indices), known_shape(x)
+    if values is None or shape is None or not -len(shape) <= axis < len(shape):
         return
-    values, extent = np.asarray(memory), shape[axis]
-    if values.size and values.dtype.kind in "iu" and not -extent <= values.min() <= values.max() < extent:
-        wrong = values[(values < -extent) | (values >= extent)][0]
+    extent = shape[axis]
+    least = -extent if negative else 0
+    if not least <= values.min() <= values.max() < extent:
+        wrong = values[(values < least) | (values >= extent)][0]
         raise IndexRangeError(f"{op}: index {wrong} is out of range for axis {axis} of {x.name} of shape {shape}")
 
 
@@ -265,14 +273,19 @@ def scatter_add_op(x: Node, indices: Node, values: Node, axis: int) -> Node:
 
 
 def embedding_op(weight: Node, indices: Node) -> Node:
-    """The rows of `weight`, (entries, width), with the numbers `indices`: (*indices.shape, width)."""
+    """The rows of `weight`, (entries, width), with the numbers `indices`: (*indices.shape, width).
+
+    Raises IndexRangeError for a number that is no row's, also a negative one, whose value is at hand."""
+    if isinstance(weight, Node) and isinstance(indices, Node):
+        _require_in_range("embedding", weight, indices, 0, negative=False)
     return take_op(weight, indices, 0)
 
 
 def one_hot_op(indices: Node, classes: int, dtype: Any = "float32") -> Node:
-    """Ones at the indices along a new last axis of extent `classes`, zeros elsewhere and where they are out of range.
+    """Ones at the indices along a new last axis of extent `classes`, zeros elsewhere.
 
-    Raises GraphError for a number of classes below 0 or an unknown dtype.
+    Raises GraphError for a number of classes below 0 or an unknown dtype, IndexRangeError for an index out of range
+    whose value is at hand; one that is not has a row of zeros.
     """
     count = _integer("one_hot", "the number of classes", classes, 0)
     try:
@@ -281,4 +294,8 @@ def one_hot_op(indices: Node, classes: int, dtype: Any = "float32") -> Node:
         known = str(dtype)
     if known not in DTYPES:
         raise GraphError(f"one_hot: dtype {known} is not one of {', '.join(DTYPES)}")
+    values = _values_of(indices) if isinstance(indices, Node) else None
+    if values is not None and not 0 <= values.min() <= values.max() < count:
+        wrong = values[(values < 0) | (values >= count)][0]
+        raise IndexRangeError(f"one_hot: index {wrong} of {indices.name} is out of range for {count} classes")
     return OneHot.make([indices], {"classes": count, "dtype": known})

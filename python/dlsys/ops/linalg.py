@@ -78,6 +78,7 @@ class MatMulGradient(Op):
 
     name = "matmul_gradient"
     contraction = True
+    dtypes = NUMBERS
     shape_only = (2,)
 
     def _flags(self, node: Node) -> tuple[bool, bool]:

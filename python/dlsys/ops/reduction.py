@@ -9,8 +9,8 @@ import numpy as np
 
 from .. import compute
 from ..compute import Tensor
-from ..graph import DTYPES, NUMBERS, Node, Op, Shape, register, shape_error
-from .arithmetic import const_div_op, mul_byconst_op, mul_op, sub_op
+from ..graph import DTYPES, NUMBERS, OPS, Node, Op, Shape, register, shape_error
+from .arithmetic import const_div_op, div_op, mul_byconst_op, mul_op, sub_op
 from .compare import equal_op, where_op
 from .elementary import exp_op
 from .rules import real_constant, reduced_shape, resolve_axes
@@ -190,13 +190,16 @@ class Std(Var):
 
 @register
 class LogSumExp(_Reduction):
-    """y = log(sum(exp(x))) over `axes`, shifted by the maximum; dx = g exp(x - y)."""
+    """y = log(sum(exp(x))) over `axes`, shifted by the maximum; dx = g exp(x - max) / sum(exp(x - max)), since of a
+    large y the last digits are lost."""
 
     name = "logsumexp"
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        share = exp_op(sub_op(node.inputs[0], self._spread(node, node)))
-        return [mul_op(self._spread(node, output_grad), share)]
+        (x,) = node.inputs
+        shifted = exp_op(sub_op(x, self._spread(node, OPS["reducemax"].make([x], node.attrs))))
+        total = reducesum_op(shifted, node.attrs["axes"], node.attrs["keepdims"])
+        return [mul_op(self._spread(node, output_grad), div_op(shifted, self._spread(node, total)))]
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
         axes = self._axes(node, compute.shape_of(inputs[0]))

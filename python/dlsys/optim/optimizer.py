@@ -108,13 +108,19 @@ class Optimizer:
         """A node whose evaluation takes one step down the gradient of `sum(loss)`; `run` returns None for it.
 
         A parameter on which the loss does not depend, or a frozen one, is passed over. Raises GraphError for a loss
-        that is no node.
+        that is no node, or depends on none of the parameters.
         """
         if not isinstance(loss, ad.Node):
             raise GraphError(
                 f"{type(self).__name__}.minimize: the loss must be a node, not {type(loss).__name__}"
             )
-        step = self.update(self.gradients(loss))
+        found = self.gradients(loss)
+        if all(gradient is None for gradient in found):
+            names = ", ".join(parameter.name for parameter in self.parameters[:3])
+            more = ", ..." if len(self.parameters) > 3 else ""
+            told = f"{loss.name} depends on none of the parameters {names}{more} that require a gradient"
+            raise GraphError(f"{type(self).__name__}.minimize: {told} (made at {loss.location})")
+        step = self.update(found)
         # What the loss changes as it is computed, as running means, is changed also where it is not evaluated itself.
         updates = [n for n in ad.find_topo_sort([loss]) if n.op.name == "with_updates"]
         assigns = dict.fromkeys(assign for node in updates for assign in node.inputs[1:])

@@ -17,7 +17,7 @@ from .. import random
 from ..errors import DataError, DTypeError, GraphError, ShapeError
 from ..nn import Module
 from ..optim import Optimizer
-from ..serialization import load_checkpoint, save_checkpoint
+from ..serialization import last_good, load_checkpoint, save_checkpoint
 from .record import History, Progress, line_of
 from .steps import Batch, Function, Steps, accuracy, as_batch
 
@@ -272,7 +272,12 @@ class _Run:
         """Go on from the last checkpoint; False if there is none."""
         if self.directory is None or not self.path(LAST).exists():
             return False
-        arrays, meta = load_checkpoint(self.path(LAST))
+        try:
+            arrays, meta = load_checkpoint(self.path(LAST))
+        except DataError as error:
+            good = last_good(self.directory, self.path(LAST))
+            told = "there is no other" if good is None else f"copy {good} over it to go on from there"
+            raise DataError(f"{error}; {told}, or give resume=False to begin anew") from None
         if meta.get("format") != FORMAT:
             raise DataError(f"{self.path(LAST)} is no checkpoint of fit")
         for kind, present in (("schedule", self.schedule is not None), ("data", hasattr(self.data, "state_dict"))):

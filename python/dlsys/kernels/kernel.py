@@ -15,6 +15,7 @@ from tvm.runtime import Module
 from tvm.target import Target
 
 from ..device import Array, empty, to_tensor, view_of
+from ..device.context import DLPACK_CPU
 from ..errors import DeviceError, DTypeError, KernelArgumentError, ShapeError
 from ..schedule.machine_code import compiled
 
@@ -135,6 +136,8 @@ class Kernel:
                 raise KernelArgumentError(f"{self.name}: {what} is not contiguous (strides {value.strides})")
         elif is_output and hasattr(value, "is_contiguous") and not value.is_contiguous():
             raise KernelArgumentError(f"{self.name}: {what} is not contiguous")
+        if is_output and not _is_aligned(value):
+            raise KernelArgumentError(f"{self.name}: {what} does not lie at a multiple of its element's {dtype} size")
         if 0 in shape:  # holds nothing, and NumPy's strides of such an array are not what TVM expects
             return empty(shape, dtype).tensor
         tensor = to_tensor(value)
@@ -191,6 +194,13 @@ def _lent(value: Any, writing: bool) -> Any:
     if type(value) in (Array, np.ndarray) or not hasattr(value, "__dlsys_array__"):
         return value
     return value.__dlsys_array__(writing)
+
+
+def _is_aligned(value: Any) -> bool:
+    """Whether the elements of an array in the CPU's memory are aligned: what is not would be copied to be written."""
+    if isinstance(value, (Array, np.ndarray)):
+        return isinstance(value, Array) or bool(value.flags.aligned)
+    return int(value.__dlpack_device__()[0]) != DLPACK_CPU or bool(np.from_dlpack(value).flags.aligned)
 
 
 def _format(shape: Shape, dtype: str) -> str:

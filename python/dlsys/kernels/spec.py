@@ -1,16 +1,14 @@
-"""From formulas to compiled kernels: TE -> PrimFunc -> schedule -> machine code, each kernel built once a process."""
+"""What a kernel is to compute, and its loops: TE -> PrimFunc -> the first schedule rule that takes it."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import tvm
 import tvm_ffi
@@ -21,10 +19,8 @@ from .. import compute, schedule
 from ..errors import TargetError
 from ..schedule import tiles
 from ..schedule.common import renamed
-from ..schedule.machine_code import UNROLLED, compiled
 from ..schedule.target import resolve_target
-from ..system import available_cores
-from .kernel import ArrayType, Kernel, Lowered
+from .kernel import ArrayType, Lowered
 
 
 @dataclass(frozen=True)
@@ -50,8 +46,6 @@ class KernelSpec:
     flat: bool = False
 
 
-_cache: dict[Hashable, Kernel] = {}
-_lock = threading.Lock()
 _scheduled: ContextVar[bool] = ContextVar("scheduled", default=True)
 
 
@@ -75,26 +69,6 @@ def panel_columns(m: int, n: int, dtype: str) -> int:
     return tiles.panel_columns(m, n, dtype, schedule.machine_of(schedule.host_target())) if _scheduled.get() else 0
 
 
-def cache_size() -> int:
-    """How many kernels this process has built."""
-    return len(_cache)
-
-
-def build(specs: Sequence[KernelSpec], target: Any = "llvm") -> list[Kernel]:
-    """The kernels of `specs`, in order. What was not built before is compiled together, on all cores.
-
-    `target` is "llvm" (this CPU), "cuda", a dict such as {"kind": "llvm", "mcpu": "znver3"}, or a TVM Target.
-    Raises TargetError for one that is unknown or that this machine cannot run.
-    """
-    resolved = runnable_target(target)
-    ours = _scheduled.get()
-    keys: list[Hashable] = [(spec.key, spec.inputs, spec.in_place, str(resolved), ours) for spec in specs]
-    with _lock:
-        missing = {key: spec for key, spec in zip(keys, specs, strict=True) if key not in _cache}
-        _cache.update(_compile_all(missing, resolved, ours))
-        return [_cache[key].named(spec.name) for key, spec in zip(keys, specs, strict=True)]
-
-
 def runnable_target(value: Any) -> Target:
     """The target that `value` means, if this machine can run its code. Raises TargetError."""
     target = resolve_target(value)
@@ -103,81 +77,12 @@ def runnable_target(value: Any) -> Target:
     return target
 
 
-def _compile_all(missing: dict[Hashable, KernelSpec], target: Target, ours: bool) -> dict[Hashable, Kernel]:
-    """One module per core, filled in turn, so that large kernels spread."""
-    if not missing:
-        return {}
-    shares = shared(missing.items(), available_cores(), lambda item: item[1])
-    if len(shares) == 1:
-        return _compile(shares[0], target, ours)
-    built: dict[Hashable, Kernel] = {}
-    with ThreadPoolExecutor(available_cores()) as pool:
-        for kernels in pool.map(lambda share: _compile(share, target, ours), shares):
-            built.update(kernels)
-    return built
-
-
-Item = TypeVar("Item")
-
-
-def shared(items: Iterable[Item], parts: int, spec_of: Callable[[Item], KernelSpec]) -> list[list[Item]]:
-    """The items in some `parts`, a module each, filled in turn, so that large kernels spread.
-
-    Kernels that work in place stand apart: where a module holds both kinds, TVM 0.27 may take it that the arrays of all
-    its functions share no memory (test_tvm_op.py has such a pair).
-    """
-    found: list[list[Item]] = []
-    items = list(items)
-    for in_place in (False, True):
-        kind = [item for item in items if bool(spec_of(item).in_place) == in_place]
-        count = min(parts, len(kind))
-        found += [kind[part::count] for part in range(count)]
-    return found
-
-
-def _compile(
-    items: Sequence[tuple[Hashable, KernelSpec]], target: Target, ours: bool
-) -> dict[Hashable, Kernel]:
-    lowered = {symbol_of(spec): lower(spec, target, ours) for _, spec in items}
-    module_of = {}
-    for functions, superwords in by_rule(lowered):
-        module = compiled(functions, target, superwords)
-        module_of.update(dict.fromkeys(functions, module))
-    return {
-        key: kernel_in(module_of[symbol], spec, target, ours, lowered[symbol])
-        for (key, spec), symbol in zip(items, lowered, strict=True)
-    }
-
-
-def by_rule(lowered: Mapping[str, Lowered]) -> Iterator[tuple[dict[str, tirx.PrimFunc], bool]]:
-    """The functions, by symbol, that may share a module, and whether LLVM is to look for superwords there."""
-    for superwords in (True, False):
-        functions = {s: made.function for s, made in lowered.items() if (made.rule not in UNROLLED) is superwords}
-        if functions:
-            yield functions, superwords
-
-
 def lower(spec: KernelSpec, target: Target, ours: bool = True) -> Lowered:
     """The formula's loops under the first schedule rule that takes them, or with `ours` false as TVM makes them."""
     function, rule = prim_func(spec), "default"
     if ours:
         function, rule = schedule.apply(function, target)
     return Lowered(function.with_attr("global_symbol", symbol_of(spec)), rule)
-
-
-def kernel_in(
-    module: tvm.runtime.Module,
-    spec: KernelSpec,
-    target: Target,
-    ours: bool,
-    lowered: Lowered | None = None,
-    checked: bool = True,
-) -> Kernel:
-    """The kernel of a spec that `module` holds. Its loops, unless given, are made when somebody asks for them.
-    `checked`: see `Kernel`."""
-    later = (lambda: lower(spec, target, ours)) if lowered is None else (lambda: lowered)
-    symbol, outputs = symbol_of(spec), output_types(spec)
-    return Kernel(spec.name, spec.inputs, outputs, target, symbol, module, later, checked, spec.flat)
 
 
 def _formula(spec: KernelSpec) -> tuple[list[te.Tensor], list[te.Tensor]]:

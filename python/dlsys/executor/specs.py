@@ -1,4 +1,4 @@
-"""From a group of nodes to the kernel that `tvm_op` builds for it."""
+"""From a group of nodes to what its kernel is to compute."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from .. import compute, tvm_op
+from .. import compute
 from ..graph import Node, Shape
+from ..kernels import KernelSpec
 from ..ops.slicing import region_of
 from ..passes import Group, TypedGraph
 
 
-def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, flat: bool = False) -> tvm_op.KernelSpec:
-    """What `tvm_op.build` must know to make the group's kernel, the same for all groups that compute the same.
+def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, flat: bool = False) -> KernelSpec:
+    """What `kernels.get` must know to make the group's kernel, the same for all groups that compute the same.
 
     The kernel takes `group.inputs`, then `group.outputs`; `in_place`: see `KernelSpec`. With `flat` it may take them
     with one axis in place of all, where it computes each element from those of its own index: then groups of other
@@ -51,7 +52,7 @@ def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, flat: bool = Fa
             values.append(node.op.te(node, inputs, shapes[node], dtypes[node]))
         return tuple(values[i] for i in outputs)
 
-    return tvm_op.KernelSpec(
+    return KernelSpec(
         name=group.name,
         key=(key, outputs),
         inputs=tuple((shapes[value], dtypes[value]) for value in group.inputs),
@@ -83,11 +84,11 @@ def _strides(group: Group, graph: TypedGraph) -> tuple[int, tuple[int, ...]] | N
     return first, tuple(0 if axis is None else region.steps[axis] * rows[axis] for axis in region.axes)
 
 
-def _strided_spec(group: Group, graph: TypedGraph, strides: tuple[int, ...]) -> tvm_op.KernelSpec:
+def _strided_spec(group: Group, graph: TypedGraph, strides: tuple[int, ...]) -> KernelSpec:
     (value,), (node,) = group.inputs, group.nodes
     shape, dtype = graph.shapes[node], graph.dtypes[node]
     read = 1 + sum(stride * (extent - 1) for stride, extent in zip(strides, shape, strict=True))
-    return tvm_op.KernelSpec(
+    return KernelSpec(
         name=group.name,
         key=("strided", strides, shape),
         inputs=(((read,), graph.dtypes[value]),),

@@ -1,4 +1,13 @@
-"""The thirteen kernels by name: each checks its shapes and names its formula."""
+"""Kernels that TVM generates: `make_*` gives a compiled function of arrays, called with inputs, then output.
+
+    matmul = make_matrix_mul((1000, 784), False, (784, 256), False, "llvm", "llvm", "matmul")
+    matmul(a, b, out)  # dlsys or TVM arrays, or NumPy arrays without a copy
+
+Every factory takes the shapes, then `tgt` ("llvm": this CPU; "cuda"; a dict; a TVM Target), `tgt_host` (the CPU
+side of a "cuda" kernel, otherwise not used), `func_name` and `dtype` ("float32" or "float64"). It raises
+ShapeError for shapes that do not fit, DTypeError for another dtype and TargetError for a target that is unknown
+or that this machine lacks. A kernel once built is not built again, by this process or the next.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import compute
-from ..errors import DTypeError, ShapeError
-from .build import KernelSpec, build
-from .kernel import Kernel, Shape
+from . import compute, kernels
+from .errors import DTypeError, ShapeError
+from .graph import Shape
+from .kernels import Kernel, KernelSpec
 
 DTYPES = ("float32", "float64")
 
@@ -170,7 +179,8 @@ def _make(
         raise DTypeError(f"{name}: dtype must be one of {', '.join(DTYPES)}, not {kind}")
     inputs = tuple((shape, kind) for shape in shapes)
     key = (formula.__name__, arguments)
-    return build([KernelSpec(str(name), key, inputs, lambda *x: formula(*x, *arguments))], tgt)[0]
+    spec = KernelSpec(str(name), key, inputs, lambda *x: formula(*x, *arguments))
+    return kernels.get([spec], tgt, checked=True)[0]
 
 
 def _shape(shape: Any, least: int = 0) -> Shape:

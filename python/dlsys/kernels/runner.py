@@ -8,6 +8,7 @@ is given the pointers are written anew in each run. So a plan needs no code of i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,12 @@ import tvm
 from tvm import tirx
 from tvm.target import Target
 
-from .. import tvm_op
 from ..device import to_tensor
 from ..errors import DeviceError
-from . import cache
-from .step import Call
+from ..graph import Shape
+from ..schedule.machine_code import compiled
+from . import disk
+from .library import link
 
 RUN = "run_calls"
 _CPU, _POINTER = 1, 7  # kDLCPU, kTVMFFIDLTensorPtr
@@ -86,16 +88,38 @@ def run_function() -> tirx.PrimFunc:
     return function.with_attr("global_symbol", RUN).with_attr("tirx.noalias", False)
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a value lies: `base` is the number of a given array of its dtype, or None for the arena, from byte `offset`
+    on."""
+
+    base: int | None
+    offset: int
+    shape: Shape
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Call:
+    """A kernel's symbol and the places of its arguments."""
+
+    symbol: str
+    places: tuple[Place, ...]
+
+
 @lru_cache
 def runner(target: Target) -> tvm.runtime.Function:
-    """`run_calls` compiled: from the cache on disk, kept there, or for this process alone."""
-    key = cache.program_key(RUN, str(target))
+    """`run_calls` compiled: from disk, kept there, or for this process alone."""
+    key = disk.key(RUN, str(target))
 
-    def write(path: Path) -> None:
-        tvm_op.write_library((), target, True, path, {RUN: run_function()})
+    def read(path: Path) -> tvm.runtime.Function:
+        return tvm.runtime.load_module(str(path))[RUN]
 
-    found = cache.loaded(key, write, lambda path: tvm.runtime.load_module(str(path))[RUN], RUN)
-    return found or tvm.compile(tvm.IRModule({RUN: run_function()}), target=target).mod[RUN]
+    found = disk.load(key, read)
+    if found is None:
+        module = compiled({RUN: run_function()}, target)
+        found = disk.keep(key, lambda path: link([module], path), read) or module[RUN]
+    return found
 
 
 class Runner:

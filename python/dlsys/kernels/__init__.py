@@ -1,0 +1,35 @@
+"""Kernels: compiled functions of arrays, from the process, the disk or the compiler: `get(specs, target)` is the door.
+
+    spec.py     what a kernel is: formula, types; its loops under the first schedule rule that takes them
+    build.py    loops -> machine code, on all cores
+    library.py  machine code -> a shared library, without writing more than that one file
+    disk.py     where libraries are kept: found, checked, bounded
+    cache.py    `get`: each kernel is compiled once
+    kernel.py   `Kernel`: checks what it is called with, and prints itself
+    runner.py   many calls as one table, worked through by one compiled function
+"""
+
+from __future__ import annotations
+
+from .cache import built, get
+from .disk import CacheWarning
+from .kernel import ArrayType, Kernel, Lowered
+from .runner import Call, Place, Runner
+from .spec import KernelSpec, default_schedules, panel_columns, runnable_target, symbol_of
+
+__all__ = [
+    "ArrayType",
+    "CacheWarning",
+    "Call",
+    "Kernel",
+    "KernelSpec",
+    "Lowered",
+    "Place",
+    "Runner",
+    "built",
+    "default_schedules",
+    "get",
+    "panel_columns",
+    "runnable_target",
+    "symbol_of",
+]

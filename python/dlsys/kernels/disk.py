@@ -1,0 +1,240 @@
+"""Libraries of compiled kernels on disk, so that what was compiled once starts at once in the next process.
+
+Kernels that were compiled together are one library in `cache_directory()`, named by the hash of all that it was made
+of: formulas, shapes and dtypes, the target with its CPU's features and the number of threads, the versions of TVM and
+the sources of dlsys. A trailer holds that hash and the hash of the library; a file whose trailer does not fit is not
+loaded. In the folder `kernels` a link for each kernel, named by its own such hash, tells which library holds it. Files
+are written aside and renamed, so processes may share the directory; it must belong to the user alone, since loading a
+library runs its code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+import tvm
+import tvm_ffi
+
+from ..system import cache_folder, warn
+from .library import linker
+
+VARIABLE = "DLSYS_COMPILE_CACHE"
+MOST_BYTES = 512 * 1024 * 1024  # of libraries and what killed processes left; the least recently used go first
+STALE_SECONDS = 3600  # what is being written for longer was left by a process that was killed
+SUFFIX = ".so"
+KERNELS = "kernels"  # the folder of links
+_TEMPORARY = "tmp-"
+_MAGIC = b"dlsys plan 2\n"
+_DIGITS = 40  # of a key: a link to a library takes no block of the disk then
+_TRAILER = len(_MAGIC) + _DIGITS + hashlib.sha256().digest_size
+_SOURCES = ("compute", "device", "executor", "kernels", "ops", "passes", "schedule")
+_said: set[str] = set()
+
+Loaded = TypeVar("Loaded")
+
+
+class CacheWarning(UserWarning):
+    """Compiled kernels cannot be kept, or a library that was kept cannot be used; programs run all the same."""
+
+
+def cache_directory() -> Path | None:
+    """Where compiled kernels are kept: `DLSYS_COMPILE_CACHE`, None if that is `0`; else in the cache of dlsys, None if
+    there is none."""
+    given = os.environ.get(VARIABLE)
+    if given is None or not given:
+        folder = cache_folder()
+        return None if folder is None else folder / "compiled"
+    return None if given.strip().lower() in ("0", "off", "no", "false") else Path(os.path.expanduser(given))
+
+
+def cache_size(directory: Path) -> tuple[int, int]:
+    """How many libraries a directory holds, and the bytes of all that it holds."""
+    entries = _entries(directory)
+    return sum(path.suffix == SUFFIX for _, path, _ in entries), sum(size for _, _, size in entries)
+
+
+def key(*parts: object) -> str:
+    """The key under which what is made of `parts`, which print themselves wholly, is kept."""
+    text = repr((parts, _versions(), _source_digest()))
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+
+
+def library_of(kernel: str) -> str | None:
+    """The key of the library in which a kernel of this key was last kept; None where none is known."""
+    directory = _trusted()
+    try:
+        return Path(os.readlink(directory / KERNELS / kernel)).stem if directory else None
+    except OSError:
+        return None
+
+
+def note(kernels: Iterable[str], library: str) -> None:
+    """Notes that the library of this key holds the kernels of those keys, if it was kept."""
+    directory = _trusted()
+    if directory is None or not (directory / (library + SUFFIX)).is_file():
+        return
+    folder = directory / KERNELS
+    with contextlib.suppress(OSError):  # without links a process still finds what it compiled itself
+        folder.mkdir(exist_ok=True, mode=0o700)
+        with tempfile.TemporaryDirectory(prefix=_TEMPORARY, dir=folder) as temporary:
+            for kernel in kernels:
+                made = Path(temporary) / kernel
+                made.symlink_to(Path("..", library + SUFFIX))
+                os.replace(made, folder / kernel)
+
+
+def load(library: str, read: Callable[[Path], Loaded]) -> Loaded | None:
+    """What `read` makes of the library kept under a key; None where there is none that can be used, which is said
+    once."""
+    directory = _trusted()
+    if directory is None:
+        return None
+    path = directory / (library + SUFFIX)
+    try:
+        content = _content(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        _say(f"compiled kernels cannot be read: {error}")
+        return None
+    if content[-_TRAILER:] != _trailer(library, content[:-_TRAILER]):
+        _say(f"a library of compiled kernels is damaged or foreign and is made anew: {path}")
+        return None
+    with contextlib.suppress(OSError):  # its last use; a directory that is only readable still serves
+        os.utime(path)
+    return _read(path, read)
+
+
+def keep(library: str, write: Callable[[Path], None], read: Callable[[Path], Loaded]) -> Loaded | None:
+    """What `read` makes of the library that `write(path)` makes, kept under a key; None, said once, where it cannot be
+    kept."""
+    directory = cache_directory()
+    if directory is None:
+        return None
+    if linker() is None:
+        _say("compiled kernels are not kept: no linker or C compiler was found")
+        return None
+    path = directory / (library + SUFFIX)
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if _trusted() is None:
+            return None
+        with tempfile.TemporaryDirectory(prefix=_TEMPORARY, dir=directory) as temporary:
+            made = Path(temporary) / path.name
+            write(made)
+            trailer = _trailer(library, made.read_bytes())
+            with made.open("ab") as file:
+                file.write(trailer)
+            os.replace(made, path)
+    except OSError as error:
+        _say(f"compiled kernels are not kept: {error}")
+        return None
+    _evict(directory, path)
+    return _read(path, read)
+
+
+def _read(path: Path, read: Callable[[Path], Loaded]) -> Loaded | None:
+    try:
+        return read(path)
+    except (RuntimeError, AttributeError, OSError) as error:
+        _say(f"a library of compiled kernels cannot be loaded and is made anew: {error}")
+        return None
+
+
+def _content(path: Path) -> bytes:
+    """The bytes of a file. Raises OSError for what is none, as a pipe, which would have a reader wait."""
+    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(f"{path} is no file")
+        return file.read()
+
+
+def _trusted() -> Path | None:
+    """The directory, if it is there and nobody but the user may write to it; what is wrong is said once."""
+    directory = cache_directory()
+    if directory is None:
+        return None
+    try:
+        found = directory.stat()
+    except OSError:
+        return None
+    if hasattr(os, "getuid") and (found.st_uid not in (os.getuid(), 0) or found.st_mode & 0o022):
+        _say(f"compiled kernels are not kept: others may write to {directory}, whose code would be run")
+        return None
+    return directory
+
+
+def _say(text: str) -> None:
+    """Warns of this kind of trouble, the first time in a process."""
+    kind = text.split(":")[0]
+    if kind not in _said:
+        _said.add(kind)
+        warn(text, CacheWarning)
+
+
+def _trailer(library: str, content: bytes) -> bytes:
+    return _MAGIC + library.encode() + hashlib.sha256(content).digest()
+
+
+def _entries(directory: Path) -> list[tuple[float, Path, int]]:
+    """When each library, or folder of one that was never finished, was last used; its path and size; oldest first."""
+    found = []
+    try:
+        for file in os.scandir(directory):
+            with contextlib.suppress(OSError):  # another process has just removed it
+                if file.name.endswith(SUFFIX):
+                    found.append((file.stat().st_mtime, Path(file.path), file.stat().st_size))
+                elif file.name.startswith(_TEMPORARY):
+                    size = sum(inner.stat().st_size for inner in os.scandir(file.path))
+                    found.append((file.stat().st_mtime, Path(file.path), size))
+    except OSError:
+        return []
+    return sorted(found)
+
+
+def _evict(directory: Path, latest: Path) -> None:
+    """Removes what killed processes left, what was used longest ago until the rest is below the bound, and the links to
+    it."""
+    entries = _entries(directory)
+    for folder in (directory, directory / KERNELS):
+        for path in folder.glob(f"{_TEMPORARY}*"):
+            with contextlib.suppress(OSError):
+                if path.stat().st_mtime < time.time() - STALE_SECONDS:
+                    shutil.rmtree(path, ignore_errors=True)
+    total = sum(size for _, path, size in entries if path.exists())
+    if total <= MOST_BYTES:
+        return
+    for _, path, size in entries:
+        if total > MOST_BYTES and path != latest and path.suffix == SUFFIX:
+            path.unlink(missing_ok=True)
+            total -= size
+    for link in (directory / KERNELS).glob("*"):
+        if not link.exists():
+            link.unlink(missing_ok=True)
+
+
+@cache
+def _versions() -> tuple[str, ...]:
+    return (tvm.__version__, tvm_ffi.__version__, platform.machine(), platform.system())
+
+
+@cache
+def _source_digest() -> str:
+    """The hash of the sources that decide what code is made: an edited dlsys does not take what an older one left."""
+    package = Path(__file__).resolve().parent.parent
+    digest = hashlib.sha256()
+    for path in sorted(path for folder in _SOURCES for path in (package / folder).rglob("*.py")):
+        digest.update(str(path.relative_to(package)).encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
