@@ -43,7 +43,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
 
 def main(options: argparse.Namespace) -> float:
     """Trains; returns the accuracy on the validation set."""
-    if options.threads:
+    if options.threads is not None:
         dl.set_num_threads(options.threads)
     dl.manual_seed(options.seed)
     data = mnist(options.data)
@@ -79,6 +79,7 @@ if __name__ == "__main__":
     try:
         main(arguments())
     except DlsysError as error:
-        sys.exit(f"{type(error).__name__}: {error}")
+        print(f"{sys.argv[0]}: {error}", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

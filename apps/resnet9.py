@@ -61,7 +61,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
 
 def main(options: argparse.Namespace) -> dict[str, float]:
     """Trains; returns the last epoch's numbers."""
-    if options.threads:
+    if options.threads is not None:
         dl.set_num_threads(options.threads)
     dl.manual_seed(options.seed)
     train, test = CIFAR10(options.data, train=True), CIFAR10(options.data, train=False)
@@ -107,6 +107,7 @@ if __name__ == "__main__":
     try:
         main(arguments())
     except DlsysError as error:
-        sys.exit(f"{type(error).__name__}: {error}")
+        print(f"{sys.argv[0]}: {error}", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -158,7 +158,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
 
 def main(options: argparse.Namespace) -> float:
     """Trains and samples; returns the nats a token on the held-out part."""
-    if options.threads:
+    if options.threads is not None:
         dl.set_num_threads(options.threads)
     dl.manual_seed(options.seed)
     model: Any
@@ -215,6 +215,7 @@ if __name__ == "__main__":
     try:
         main(arguments())
     except DlsysError as error:
-        sys.exit(f"{type(error).__name__}: {error}")
+        print(f"{sys.argv[0]}: {error}", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -57,6 +57,9 @@ def run_with_threads(script: str, threads: int, arguments: Sequence[str]) -> Any
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "result.json"
         command = [sys.executable, script, *arguments, "--child", str(path)]
+        if threads < 1:
+            print(f"--threads: counts of 1 or more, not {threads}", file=sys.stderr)
+            sys.exit(2)
         environment = {**os.environ, **thread_environment(threads)}
         if status := subprocess.run(command, env=environment, check=False).returncode:
             sys.exit(status if status > 0 else 128 - status)  # as a shell reports signals

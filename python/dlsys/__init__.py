@@ -120,6 +120,11 @@ _HOME = {
 }
 
 
+def __dir__() -> list[str]:
+    """Every public name, loaded or not."""
+    return sorted({*globals(), *__all__, *_HOME, *_ELSEWHERE, *_MODULES, *_DTYPES, *_NUMBERS})
+
+
 def __getattr__(name: str) -> Any:
     """Names of other modules, and these, at first use: importing TVM takes a second that `dlsys.data` need not pay."""
     if name == "autodiff" or _HOME.get(name, "").startswith("eager"):  # nodes are tensors, for whoever meets them

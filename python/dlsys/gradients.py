@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from .errors import GraphError
 from .graph import Node, find_topo_sort
@@ -39,8 +39,10 @@ def gradients(output_node: Node, node_list: Sequence[Node]) -> list[Node]:
     """
     if not isinstance(output_node, Node):
         raise GraphError(f"gradients: the output must be a node, not {type(output_node).__name__}")
-    if isinstance(node_list, Node):
-        raise GraphError("gradients: node_list must be a list of nodes, not one node")
+    if isinstance(node_list, Node) or not isinstance(node_list, Iterable):
+        kind = "one node" if isinstance(node_list, Node) else type(node_list).__name__
+        raise GraphError(f"gradients: node_list must be a list of nodes, not {kind}")
+    node_list = list(node_list)
     for node in node_list:
         if not isinstance(node, Node):
             raise GraphError(f"gradients: node_list must hold nodes, not {type(node).__name__}")

@@ -91,12 +91,13 @@ class Node:
         location: `train.py:31`, the user's line that made it.
         grad: what `backward` left here, see `dlsys.eager`; None before.
         no_grad: whether it was made where gradients are off, so that none goes through it.
+        module: the module in whose `forward` it was made, None outside.
         id: creation counter of the process; an input's is smaller than its user's.
     """
 
     __slots__ = (
         *("__weakref__", "_dtype", "_hooks", "_passed", "_readers", "_shape", "_value"),
-        *("attrs", "grad", "id", "inputs", "location", "name", "no_grad", "op"),
+        *("attrs", "grad", "id", "inputs", "location", "module", "name", "no_grad", "op"),
         *("_array", "_before", "_changed", "_ctx", "_owner", "_requires_grad", "_seen"),  # of leaves, which may lose it
     )
     __array_ufunc__ = None  # NumPy scalars and arrays on the left leave arithmetic to us
@@ -110,6 +111,7 @@ class Node:
         self.location = _user_location()
         self.grad: Any = None
         self.no_grad = scopes.no_grad
+        self.module: Any = scopes.module if inputs else None
         self._shape: Any = None  # kept by `dlsys.ops.types` once they are known, as is
         self._dtype: Any = None
         self._value: Any = None  # by `dlsys.eager`, as are
@@ -353,24 +355,31 @@ def shape_error(node: Node, message: str) -> ShapeError:
 def find_topo_sort(nodes: Iterable[Node]) -> list[Node]:
     """Every node that `nodes` depend on, and they themselves, each once, inputs before users.
 
-    Depth-first post-order by an explicit stack: linear in the graph, independent of its depth.
+    Depth-first post-order by an explicit stack: linear in the graph, independent of its depth. Raises GraphError for a
+    graph that is no order, since somebody has put a node among the inputs of what it depends on.
     """
     order: list[Node] = []
     seen: set[Node] = set()
+    above: set[Node] = set()  # those on the stack
     for root in nodes:
         if root in seen:
             continue
         seen.add(root)
+        above.add(root)
         stack = [(root, iter(root.inputs))]
         while stack:
             node, rest = stack[-1]
             for child in rest:
                 if child not in seen:
                     seen.add(child)
+                    above.add(child)
                     stack.append((child, iter(child.inputs)))
                     break
+                if child in above:
+                    raise error_at(node, GraphError, f"its input {child.name} depends on it: the graph has a circle")
             else:
                 order.append(node)
+                above.discard(node)
                 stack.pop()
     return order
 

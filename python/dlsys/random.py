@@ -1,8 +1,9 @@
 """The random state of a program: counter-based, so that numbers depend on the seed and on nothing else.
 
 A `Generator` has a seed, a step and streams. The state, the first two, is a Parameter that graphs read; every place in
-a graph that draws has a stream of its own, and each run that draws advances the step, so that a compiled step draws
-anew each time. The numbers come from Philox (`autodiff.random_bits_op`), the same on every target and thread count.
+a graph that draws has a stream of its own. Each run of an Executor that draws advances the step, so that a compiled step
+draws anew each time; what is computed on demand is the same whenever it is asked for. The numbers come from Philox
+(`autodiff.random_bits_op`), the same on every target and thread count.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Generator:
         """Raises GraphError for a seed that is no integer from 0 to 2**64 - 1."""
         self.state = ad.Parameter(np.zeros(4, np.uint32), "random_state", requires_grad=False)
         one = tensor(np.array([0, 0, 0, 1], np.uint32), name="one_step")
-        self._advance = ad.assign(self.state, self.state + one)
+        self._advance = ad.assign(self.state, self.state + one, each_run=True)
         self.manual_seed(seed)
 
     def manual_seed(self, seed: int) -> Generator:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 
 class _Scopes(threading.local):
@@ -13,19 +14,22 @@ class _Scopes(threading.local):
     def __init__(self) -> None:
         self.labels: list[str] = []
         self.no_grad = False
+        self.module: Any = None
 
 
 scopes = _Scopes()
 
 
 @contextlib.contextmanager
-def scope(label: str) -> Iterator[None]:
-    """Nodes made inside say `label` behind their source line: the part of a network that they belong to."""
+def scope(label: str, module: Any = None) -> Iterator[None]:
+    """Nodes made inside say `label` behind their source line: the part of a network that they belong to, `module`."""
     scopes.labels.append(label)
+    before, scopes.module = scopes.module, module
     try:
         yield
     finally:
         scopes.labels.pop()
+        scopes.module = before
 
 
 @contextlib.contextmanager

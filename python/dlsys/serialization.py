@@ -1,7 +1,7 @@
 """Files of parameters: safetensors, whole or not at all; what is no array, and how arrays are nested, is JSON in the
 header.
 
-Each file holds the SHA-256 of all its bytes, the digits of the checksum itself counted as zeros, and `load` compares it.
+Each file holds the SHA-256 of all its bytes, the digits of the checksum itself counted as zeros; `load` compares it.
 
 Nothing here unpickles. A file is written to a temporary name beside its own, flushed to the disk, and renamed: a
 process killed at any moment leaves the old file or the new one (and perhaps a temporary ``.tmp`` beside it).
@@ -110,6 +110,8 @@ def as_path(function: str, path: Any) -> Path:
     """The argument as a path. Raises DTypeError."""
     if not isinstance(path, (str, os.PathLike)):
         raise DTypeError(f"{function}: the path must be text or a pathlib.Path, not {type(path).__name__}")
+    if "\0" in os.fspath(path):
+        raise DataError(f"{function}: the path {os.fspath(path)!r} has a zero byte, which no file's name has")
     return Path(path)
 
 
@@ -120,8 +122,9 @@ def save_checkpoint(path: str | os.PathLike[str], arrays: Mapping[str, Any], met
     False and None; tuples come back as lists, NumPy's numbers as Python's. Raises DTypeError for anything else.
     """
     path = as_path("save_checkpoint", path)
-    if not isinstance(meta, Mapping):
-        raise DTypeError(f"save_checkpoint: meta is a dictionary, not {type(meta).__name__}")
+    for what, given in (("arrays", arrays), ("meta", meta)):
+        if not isinstance(given, Mapping):
+            raise DTypeError(f"save_checkpoint: {what} is a dictionary, not {type(given).__name__}")
     for name in arrays:
         if not isinstance(name, str):
             raise DTypeError(f"save_checkpoint: names are text, given {name!r}")
@@ -167,6 +170,8 @@ def packed(value: Any, place: str, arrays: dict[str, np.ndarray]) -> Any:
         raise DTypeError(f"save: {what}save {type(value).__name__}'s state_dict()")
     if place == "__metadata__":
         raise DTypeError("save: the name '__metadata__' belongs to the file format")
+    if "\0" in place:
+        raise DTypeError(f"save: the name {place!r} has a zero byte, which other readers take for its end")
     name = place or "tensor"
     array = as_array(name, value)
     while name in arrays:  # {"a": {"b": x}, "a.b": y}
@@ -254,7 +259,8 @@ def _require_checksum(path: object, content: bytes) -> bool:
     whole = content[: stated.start(1)] + _ZEROS + content[stated.end(1) :]
     if hashlib.sha256(whole).hexdigest().encode() != stated[1]:
         told = diagnosis(content, ValueError())
-        raise DataError(f"{path} {told if 'truncated' in told else 'is damaged: its bytes are not those of its checksum'}")
+        told = told if "truncated" in told else "is damaged: its bytes are not those of its checksum"
+        raise DataError(f"{path} {told}")
     return True
 
 

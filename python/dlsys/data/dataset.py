@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DlsysError, DTypeError, ShapeError
+from ..errors import DlsysError, DTypeError, IndexRangeError, ShapeError
 from ..graph import DTYPES, Node
 
 
@@ -71,6 +71,9 @@ class TensorDataset(Dataset):
         return as_tensors(found) if self._as_tensors else found
 
     def batch(self, indices: np.ndarray) -> Any:
+        if len(indices) and not -len(self) <= indices.min() <= indices.max() < len(self):
+            wrong = indices[(indices < -len(self)) | (indices >= len(self))][0]
+            raise IndexRangeError(f"TensorDataset: sample {wrong} is out of range for {len(self)}")
         if type(self).__getitem__ is not TensorDataset.__getitem__:  # a subclass makes samples of its own
             return super().batch(indices)
         found = tuple(array[indices] for array in self.arrays)  # copies, never views of the data
@@ -81,6 +84,8 @@ class Subset(Dataset):
     """The samples of `dataset` at `indices`, in that order. Raises DataArgumentError for one out of range."""
 
     def __init__(self, dataset: Any, indices: Sequence[int] | np.ndarray) -> None:
+        if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+            raise DataArgumentError(f"Subset: {type(dataset).__name__} has no length or samples by number")
         self.dataset = dataset
         self.indices = np.asarray(indices)
         if self.indices.size == 0:

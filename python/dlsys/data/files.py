@@ -99,9 +99,11 @@ def origin(folder: Path | None, downloaded: bool) -> str:
 def named_directory(directory: str | os.PathLike[str] | None) -> tuple[Path, str] | None:
     """The directory to search and who named it, for messages: the caller, or else ``DLSYS_DATA``."""
     if directory is not None:
-        return Path(directory).expanduser(), "data directory"
+        if not isinstance(directory, (str, os.PathLike)):
+            raise DataError(f"a data directory must be text or a pathlib.Path, not {type(directory).__name__}")
+        return Path(os.path.expanduser(directory)), "data directory"
     if variable := os.environ.get("DLSYS_DATA"):
-        return Path(variable).expanduser(), "DLSYS_DATA"
+        return Path(os.path.expanduser(variable)), "DLSYS_DATA"
     return None
 
 

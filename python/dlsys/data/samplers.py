@@ -39,11 +39,19 @@ class _Ordered(Sampler):
         return iter(order.tolist() if isinstance(order, np.ndarray) else order)
 
 
+def _sized(owner: str, data_source: Any) -> Any:
+    """The argument. Raises DataArgumentError for what has no length."""
+    if not hasattr(data_source, "__len__"):
+        raise DataArgumentError(f"{owner}: needs a data set with a length, not {type(data_source).__name__}")
+    return data_source
+
+
 class SequentialSampler(_Ordered):
     """0, 1, ..., the last."""
 
     def __init__(self, data_source: Any) -> None:
-        self.data_source = data_source
+        """Raises DataArgumentError for what has no length."""
+        self.data_source = _sized("SequentialSampler", data_source)
 
     def __len__(self) -> int:
         return len(self.data_source)
@@ -64,7 +72,7 @@ class RandomSampler(_Ordered):
         generator: Any = None,
     ) -> None:
         """generator: of `dlsys.random` or NumPy; None: the loader's. Raises DataArgumentError."""
-        self.data_source, self.replacement = data_source, bool(replacement)
+        self.data_source, self.replacement = _sized("RandomSampler", data_source), bool(replacement)
         self.num_samples = len(data_source) if num_samples is None else _count("RandomSampler", num_samples)
         self.generator = None if generator is None else numpy_generator("RandomSampler", generator)
 
@@ -126,6 +134,8 @@ class BatchSampler(_Ordered):
 
     def __init__(self, sampler: Iterable[Any], batch_size: int, drop_last: bool) -> None:
         """Raises DataArgumentError."""
+        if not isinstance(sampler, Iterable):
+            raise DataArgumentError(f"BatchSampler: needs a sampler, not {type(sampler).__name__}")
         self.sampler, self.batch_size, self.drop_last = sampler, _count("BatchSampler", batch_size), bool(drop_last)
 
     def __len__(self) -> int:

@@ -7,14 +7,14 @@ or `backward` run it. Nothing else distinguishes it from a graph made of variabl
 from __future__ import annotations
 
 from ..ops import dtype_of, known_dtype, known_shape, shape_of
-from . import needle, pending
+from . import needle, pending, waiting
 from .arrays import StateArray
 from .differentiate import backward, grad, value_and_grad
 from .kind import Tensor
 from .leaves import Leaf, as_tensor, from_dlpack, from_numpy, is_tensor, tensor
 from .methods import install
 from .mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
-from .running import evaluate
+from .running import evaluate, make_updates
 
 __all__ = [
     "Leaf",
@@ -43,3 +43,4 @@ __all__ = [
 install()
 needle.install()
 pending.install()
+waiting.install(make_updates)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 import operator
 from typing import Any
@@ -28,6 +29,8 @@ def size_of(sizes: tuple[Any, ...]) -> Shape:
         raise ShapeError(f"a shape must be a tuple of integers, not {given!r}") from None
     if min(shape, default=0) < 0:
         raise ShapeError(f"a shape has no negative extent: {shape}")
+    if math.prod(shape) >= 2**60:
+        raise ShapeError(f"an array of shape {shape} has more bytes than any memory")
     return shape
 
 
@@ -131,6 +134,9 @@ def arange(
     """
     if end is None:
         start, end = 0, start
+    for value in (start, end, step):
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            raise GraphError(f"arange: takes numbers, not {value!r}")
     whole = all(isinstance(n, numbers.Integral) for n in (start, end, step))
     if not step or (end - start) * step < 0:
         raise GraphError(f"arange: a step of {step} does not lead from {start} to {end}")

@@ -20,12 +20,14 @@ from .running import evaluate, leaves_that_require_grad, require_unchanged
 
 def backward(output: Node, gradient: Any = None, create_graph: bool = False, inputs: Any = None) -> None:
     """Add the gradient of sum(output * gradient) to the `grad` of every leaf that requires it, or of the tensors
-    `inputs` alone; ones for None. With `create_graph` what is left there can be differentiated again.
+    `inputs` alone; ones for None. A parameter of a module that took part has a gradient then, zeros where nothing
+    depends on it. With `create_graph` what is left there can be differentiated again.
 
     The value of `output` is computed in the same run. Raises GraphError where no leaf requires a gradient, ShapeError
     for a gradient of another shape, GraphError where a parameter was changed since the output was built.
     """
-    leaves = leaves_that_require_grad(output)
+    modules: set[Any] = set()
+    leaves = leaves_that_require_grad(output, modules)
     if not leaves:
         where = f"(made at {output.location})"
         raise GraphError(f"backward: {output.name} depends on no tensor with requires_grad=True {where}")
@@ -35,6 +37,10 @@ def backward(output: Node, gradient: Any = None, create_graph: bool = False, inp
         else:
             chosen = list(leaves)
         _backward(output, gradient, chosen, create_graph)
+    for module in modules if inputs is None else ():
+        for parameter in module.parameters(recurse=False):
+            if parameter.requires_grad and parameter.grad is None:
+                parameter.grad = Parameter(np.zeros(parameter.shape, parameter.dtype), f"{parameter.name}.grad", False)
 
 
 @contextlib.contextmanager

@@ -11,10 +11,11 @@ from typing import Any
 
 from ..autodiff import Node, Parameter
 from ..device import Array
+from ..device.array import copied
 from ..errors import DlsysError, GraphError
 from ..graph import DTYPES, FLOATS, error_at
 from ..ops import dtype_of, will_change
-from . import forms
+from . import forms, waiting
 from .forms import is_leaf, value_of
 
 LONG = 128  # nodes: more are computed in pieces, which compile in less time than they would together
@@ -62,8 +63,11 @@ def inputs_of(node: Node) -> Sequence[Node]:
         return ()
     if node.op.name == "assign":
         return node.inputs[1:]
-    made = node.op.name == "with_updates" and node.id in _updated
-    return node.inputs[:1] if made else node.inputs
+    if node.op.name != "with_updates":
+        return node.inputs
+    if node.id in _updated:
+        return node.inputs[:1]
+    return [value for value in node.inputs if not value.attrs.get("each_run")]
 
 
 def evaluate(nodes: Sequence[Node], keep: bool = True, piece: bool = False) -> list[Array | None]:
@@ -77,6 +81,8 @@ def evaluate(nodes: Sequence[Node], keep: bool = True, piece: bool = False) -> l
     Raises GraphError for a graph with variables, and what the operators raise.
     """
     order = data_order(nodes)
+    if waiting.before(order):
+        order = data_order(nodes)
     made = _assignments(order)
     if made and will_change([assign.inputs[0] for assign in made]):  # type: ignore[misc]  # only Parameters
         order = data_order(nodes)  # some of it may have been computed now
@@ -110,22 +116,40 @@ def evaluate(nodes: Sequence[Node], keep: bool = True, piece: bool = False) -> l
     wanted = [n for n in dict.fromkeys([*nodes, *keys, *held]) if not is_leaf(n) and n.op.name != "group"]
     outputs = list(dict.fromkeys([*wanted, *assigns.values()]))
     if outputs:
-        values = dict(zip(outputs, forms.run(*_as_made(order), outputs), strict=True))
-        for node in wanted:
-            node._value = values[node]
-        for parameter, assign in assigns.items():
-            _give(parameter, values[assign], assign._value is None)  # type: ignore[arg-type]  # only Parameters
-        _updated.update((node.id, node) for node in order if node.op.name == "with_updates")
+        with waiting.computing():
+            values = dict(zip(outputs, forms.run(*_as_made(order), outputs), strict=True))
+            for node in wanted:
+                node._value = values[node]
+            for parameter, assign in assigns.items():
+                at = assign.id if "follows" in assign.attrs else None
+                _give(parameter, values[assign], assign._value is None, at)  # type: ignore[arg-type]  # only Parameters
+        _note_made([node for node in order if node.op.name == "with_updates"])
         for node in order:  # computed on the way, and not kept
             node._passed = not (node._value is not None or isinstance(node, Parameter) or node.op.name in _STATE)
     return [value_of(node) for node in nodes]
 
 
-def _give(parameter: Parameter, value: Array, whole: bool) -> None:
-    """Let a Parameter have a value, in the same memory if that may be taken over."""
-    if whole and (value.shape, value.dtype) == (parameter.shape, parameter.dtype):
+def make_updates(nodes: Sequence[Node]) -> None:
+    """Make the updates that come with nodes, in their order; those of graphs with variables are left to an Executor."""
+    nodes = [node for node in nodes if is_data(node)]
+    if not nodes:
+        return
+    assigns = [assign for node in nodes for assign in node.inputs[1:] if not assign.attrs.get("each_run")]
+    evaluate(assigns)
+    _note_made(nodes)
+
+
+def _note_made(nodes: Sequence[Node]) -> None:
+    """Note that the updates of nodes were made."""
+    _updated.update((node.id, node) for node in nodes)
+    waiting.happened(nodes)
+
+
+def _give(parameter: Parameter, value: Array, whole: bool, at: int | None) -> None:
+    """Let a Parameter have a value, in the same memory if it is to be had `whole`, since the node number `at`."""
+    if (value.shape, value.dtype) == (parameter.shape, parameter.dtype):
         parameter.on(value.context)
-        parameter.replace(value)
+        parameter.replace(value if whole else copied(value), at)
     else:
         parameter.value = value
 
@@ -150,13 +174,6 @@ def _held(order: list[Node], asked: set[Node]) -> list[Node]:
         and not (node in asked or is_leaf(node) or node.op.name in _STATE)
     ]
     return found[-FEW:]
-
-
-def renamed(node: Node, other: Node) -> None:
-    """What is noted of a node is from now on noted of another, of the same id."""
-    other._passed = node._passed
-    if _updated.get(node.id) is node:
-        _updated[node.id] = other
 
 
 def array_of(node: Node) -> Array:
@@ -275,9 +292,9 @@ def differentiated(node: Node) -> Sequence[Node]:
     return [value for i, value in enumerate(node.inputs) if i not in node.op.shape_only]
 
 
-def leaves_that_require_grad(node: Node) -> list[Parameter]:
+def leaves_that_require_grad(node: Node, modules: set[Any] | None = None) -> list[Parameter]:
     """The Parameters with `requires_grad` that the node depends on, also through values that were computed; not through
-    integers and booleans, as far as dtypes have been asked for."""
+    integers and booleans, as far as dtypes have been asked for. Adds the modules to `modules` that the nodes are of."""
     found: list[Parameter] = []
     seen = {node}
     stack = [node]
@@ -287,6 +304,8 @@ def leaves_that_require_grad(node: Node) -> list[Parameter]:
             found.append(current)
         if current.no_grad or current._dtype in _WITHOUT_GRADIENT:
             continue
+        if modules is not None and current.module is not None:
+            modules.add(current.module)
         new = [value for value in differentiated(current) if value not in seen]
         seen.update(new)
         stack += new

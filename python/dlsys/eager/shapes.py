@@ -74,17 +74,24 @@ def broadcast_to(x: Any, *sizes: Any, size: Any = None, shape: Any = None) -> No
     return ad.broadcast_shape_op(node_of(x), given(sizes, size, shape))
 
 
+def _together(name: str, tensors: Any) -> list[Node]:
+    """Several tensors in one dtype. Raises GraphError for none, and for what is no list."""
+    if not isinstance(tensors, (list, tuple)) or not tensors:
+        raise GraphError(f"{name}: takes a list of one tensor or more, not {tensors!r}")
+    return promoted(*map(node_of, tensors))
+
+
 def cat(tensors: Any, dim: int = 0, *, axis: int | None = None) -> Node:
-    """The tensors one behind another along `dim`, in one dtype."""
-    return ad.concatenate_op(promoted(*map(node_of, tensors)), dim if axis is None else axis)
+    """The tensors one behind another along `dim`, in one dtype. Raises GraphError for none."""
+    return ad.concatenate_op(_together("cat", tensors), dim if axis is None else axis)
 
 
 concatenate = concat = cat
 
 
 def stack(tensors: Any, dim: int = 0, *, axis: int | None = None) -> Node:
-    """The tensors along a new axis number `dim`, in one dtype."""
-    return ad.stack_op(promoted(*map(node_of, tensors)), dim if axis is None else axis)
+    """The tensors along a new axis number `dim`, in one dtype. Raises GraphError for none."""
+    return ad.stack_op(_together("stack", tensors), dim if axis is None else axis)
 
 
 def split(x: Any, split_size_or_sections: Any = None, dim: int = 0, *, axis: int | None = None) -> Any:

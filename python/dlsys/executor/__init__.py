@@ -13,7 +13,7 @@ from .. import kernels
 from ..device import Array, context, copied, host_array, to_array
 from ..errors import DeviceError, DTypeError, FeedError, GraphError, ShapeError
 from ..graph import Node, Shape, find_topo_sort, format_graph
-from ..ops import Parameter, overwritten
+from ..ops import Parameter, claim_updates, overwritten
 from ..passes import TypedGraph, select
 from ..planner import MemoryPlan
 from . import text
@@ -66,6 +66,7 @@ class Executor:
         self.ctx = context(ctx)
         self.passes: tuple[str, ...] = select(passes)
         self.topo_order = find_topo_sort(self.eval_node_list)
+        claim_updates(self.topo_order)
         self.node_to_shape_map: dict[Node, Shape] = {}
         self.node_to_dtype_map: dict[Node, str] = {}
         self.node_to_arr_map: dict[Node, Array] = {}

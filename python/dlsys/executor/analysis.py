@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from ..errors import DTypeError, FeedError, GraphError
 from ..graph import Node, Shape, error_at, shape_error
 from ..ops import Parameter
 from ..passes import TypedGraph, value_inputs
+
+MOST_ELEMENTS = 2**60  # of 8 bytes each: beyond, an address does not fit into 64 bits
 
 
 def analyse(
@@ -40,6 +43,8 @@ def analyse(
                 )
             shapes[node] = node.op.infer_shape(node, [shapes[value] for value in node.inputs])
             dtypes[node] = node.op.infer_dtype(node, [dtypes[value] for value in node.inputs])
+        if node in known and math.prod(shapes[node]) >= MOST_ELEMENTS:
+            raise shape_error(node, f"an array of shape {shapes[node]} has more bytes than any memory")
 
     given = frozenset(node for node in known if node in fed or isinstance(node, Parameter))
     computed = [node for node in order if node in needed and node not in given]

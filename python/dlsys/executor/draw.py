@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import GraphError
+from ..errors import DataError, GraphError
 from ..graph import Node
 from ..passes import value_inputs
 from .layout import Box, Drawing, Edge, layered
@@ -195,6 +196,8 @@ def _detail(node: Node, shape: str) -> str:
 
 def checked_path(path: Any, what: str) -> Path:
     """The path, if its suffix is known. Raises GraphError."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise GraphError(f"{what}: the path must be text or a pathlib.Path, not {type(path).__name__}")
     file = Path(path)
     if file.suffix.lower() not in SUFFIXES:
         raise GraphError(f"{what}: a picture is {' or '.join(SUFFIXES)}, not {file.name!r}")
@@ -218,14 +221,18 @@ def sheet(width: float, height: float) -> tuple[Any, Any]:
 
 
 def save(figure: Any, file: Path) -> None:
-    """Write the figure; as SVG with its texts as text, and the same bytes for the same picture."""
+    """Write the figure; as SVG with its texts as text, and the same bytes for the same picture. Raises DataError where
+    it cannot be written."""
     import matplotlib
 
     side = max(figure.get_size_inches())
     with warnings.catch_warnings(), matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "dlsys"}):
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name in a script the font lacks
         metadata = {"Date": None} if file.suffix.lower() == ".svg" else None
-        figure.savefig(file, dpi=min(DPI, MOST_PIXELS / side), metadata=metadata)
+        try:
+            figure.savefig(file, dpi=min(DPI, MOST_PIXELS / side), metadata=metadata)
+        except OSError as error:
+            raise DataError(f"{file} cannot be written: {error.strerror or error}") from None
 
 
 def write(axes: Any, x: float, y: float, text: str, **options: Any) -> None:

@@ -43,10 +43,9 @@ def batch_norm(
     y, mean, var = ad.batch_norm_op(input, weight, bias, axes, eps)
     updates = []
     if running_mean is not None:
-        updates.append(ad.advance_op(running_mean, lambda before: _moved(before, mean, momentum)))
+        updates.append(_advanced(running_mean, mean, momentum))
     if running_var is not None:
-        unbiased = var * _unbiased(input, var, axes)
-        updates.append(ad.advance_op(running_var, lambda before: _moved(before, unbiased, momentum)))
+        updates.append(_advanced(running_var, var * _unbiased(input, var, axes), momentum))
     return ad.with_updates_op(y, updates) if updates else y
 
 
@@ -60,11 +59,12 @@ def _unbiased(input: Node, var: Node, axes: Sequence[int]) -> Any:
     return ad.div_by_terms_op(one, input, axes) / ad.div_by_extent_op(one, input, axes)
 
 
-def _moved(running: Node, own: Node, momentum: Any) -> Node:
-    own = ad.reshape_like_op(own, running)
+def _advanced(running: Node, own: Node, momentum: Any) -> Node:
+    """The assignment that moves a running statistic towards the batch's own."""
+    own = ad.reshape_op(own, shape_of("batch_norm", running))
     if isinstance(momentum, Node):
-        return running + (own - running) * momentum
-    return running * (1 - momentum) + own * momentum
+        return ad.advance_op(running, lambda before: before + (own - before) * momentum)
+    return ad.advance_op(running, lambda before: before * (1 - momentum) + own * momentum)
 
 
 def layer_norm(

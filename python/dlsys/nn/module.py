@@ -10,7 +10,7 @@ import numpy as np
 
 from ..autodiff import Node, Parameter
 from ..device import host_array
-from ..eager import Leaf, StateArray, known_shape
+from ..eager import Leaf, StateArray, known_shape, waiting
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import scope
 from .casts import move
@@ -70,9 +70,11 @@ class Module(metaclass=Made):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """`forward`; arrays (of NumPy, PyTorch, dlsys) among the arguments become tensors."""
         path = self._path()
+        if not _calls.stack:
+            waiting.another_call()
         _calls.stack.append((self, path))
         try:
-            with scope(f"{path}: {self._label()}" if path else self._label()):
+            with scope(f"{path}: {self._label()}" if path else self._label(), self):
                 args = tuple(map(as_node, args))
                 kwargs = {name: as_node(value) for name, value in kwargs.items()}
                 return self.forward(*args, **kwargs)

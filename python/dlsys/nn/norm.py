@@ -68,7 +68,7 @@ class _BatchNorm(Module):
     def forward(self, x: Node) -> Node:
         axes = self._axes(x)
         training = self.training or not self.track_running_stats
-        moves = self.training and self.track_running_stats
+        moves = self.training and self.track_running_stats and 0 not in (known_shape(x) or ())
         momentum: Any = self.momentum
         if moves:
             batches = ad.advance_op(self.num_batches_tracked, lambda before: before + 1)

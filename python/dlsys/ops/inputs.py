@@ -135,8 +135,10 @@ def Variable(name: str, shape: Any = None, dtype: Any = None) -> Node:
         shape: the shape it will be fed with, an int or a tuple; None where feeds may differ.
         dtype: one of `dlsys.graph.DTYPES`, as "float32" or "int64"; None for what is fed.
 
-    Raises GraphError for a shape or dtype that is none.
+    Raises GraphError for a name that is no text, and for a shape or dtype that is none.
     """
+    if not isinstance(name, str):
+        raise GraphError(f"Variable: the name must be text, not {type(name).__name__}")
     return placeholder_op(name, shape, dtype)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,9 @@ from ..errors import DTypeError, GraphError
 from ..graph import DTYPES, FLOATS, OPS, Node, Op, Readers, Shape, error_at, register, shape_error, stamp
 
 _settling: list[Callable[[Sequence[Parameter]], bool]] = []
+_waiting: list[Callable[[Node], None]] = []  # what is told of each node that comes with updates
+_claiming: list[Callable[[Sequence[Node]], None]] = []  # what is told of the nodes that an Executor runs
+_reading: list[Callable[[Parameter], None]] = []  # what is told before a parameter's value is read
 
 
 class Parameter(Node):
@@ -81,6 +84,8 @@ class Parameter(Node):
     def value(self) -> np.ndarray:
         """The value, a copy. Set it from anything that the constructor takes, of the same shape; it is cast to the
         parameter's dtype. Raises ShapeError for another shape."""
+        for tell in _reading:
+            tell(self)
         return np.array(self._array) if isinstance(self._array, np.ndarray) else self._array.numpy()
 
     @value.setter
@@ -101,11 +106,12 @@ class Parameter(Node):
         """Another number after every change of the value."""
         return self._changed
 
-    def replace(self, memory: Any) -> None:
-        """Take other memory, of the same type and context, as the value; nodes made before still read the old one."""
+    def replace(self, memory: Any, at: int | None = None) -> None:
+        """Take other memory, of the same type and context, as the value; nodes made before still read the old one.
+        `at`: the number of the node since which it counts, None for now."""
         will_change([self])
         self._before = (self._changed, self._array)
-        self._array, self._changed = memory, stamp()
+        self._array, self._changed = memory, stamp() if at is None else at
 
     def seen_by(self, node: Node) -> Any:
         """The memory of the value that was there when the node was made: the present one or the one before it; None
@@ -119,11 +125,30 @@ class Parameter(Node):
     def on(self, ctx: Context) -> Any:
         """The value's memory on `ctx`, to read and write: an Array, or for the `numpy` context an `np.ndarray`.
         It moves there if it lies elsewhere."""
+        for tell in _reading:
+            tell(self)
         if ctx is not self._ctx and ctx != self._ctx:  # comparing them takes longer than all else here
             value = self.value
             self._array = value if ctx.kind == "numpy" else array(value, ctx)
             self._ctx = ctx
         return self._array
+
+
+def of_updates(
+    note: Callable[[Node], None], read: Callable[[Parameter], None], claim: Callable[[Sequence[Node]], None]
+) -> None:
+    """Call `note` with every node that comes with updates, `read` before a Parameter's value is read, and `claim` with
+    the nodes that an Executor runs, whose updates are its own: values on demand are updated in the order of the calls,
+    whether or not anybody looks at the nodes."""
+    _waiting.append(note)
+    _reading.append(read)
+    _claiming.append(claim)
+
+
+def claim_updates(nodes: Sequence[Node]) -> None:
+    """Say that an Executor runs the nodes."""
+    for claim in _claiming:
+        claim(nodes)
 
 
 def before_change(settle: Callable[[Sequence[Parameter]], bool]) -> None:
@@ -247,16 +272,17 @@ class WithUpdates(Op):
         return inputs[0]
 
 
-def assign_op(parameter: Node, node: Node) -> Node:
+def assign_op(parameter: Node, node: Node, each_run: bool = False) -> Node:
     """A node that has `node`'s value, and gives it to the parameter at the end of a run that evaluates it.
 
     All reads in that run, also those of other assignments, see the old value. Raises GraphError for a first argument
     that is no Parameter; at the run, ShapeError and DTypeError where the value does not fit, and GraphError where
-    two assignments to one parameter meet.
+    two assignments to one parameter meet. `each_run`: whether it is for what runs again and again, an Executor, and not
+    for values on demand.
     """
     if not isinstance(parameter, Parameter):
         raise GraphError(f"assign: the first argument must be a Parameter, not {parameter!r}")
-    return Assign.make([parameter, node])
+    return Assign.make([parameter, node], {"each_run": True} if each_run else {})
 
 
 @register
@@ -297,11 +323,18 @@ def with_updates_op(node: Node, assigns: Sequence[Node]) -> Node:
     for assign in assigns:
         if not isinstance(assign, Node) or assign.op.name != "assign":
             raise GraphError(f"with_updates: {assign!r} is no assignment")
-    return WithUpdates.make([node, *assigns])
+    made = WithUpdates.make([node, *assigns])
+    if not all(assign.attrs.get("each_run") for assign in assigns):
+        for note in _waiting:
+            note(made)
+    return made
 
 
 def group_op(nodes: Sequence[Node]) -> Node:
-    """A node whose evaluation evaluates all of `nodes`, for their assignments; `run` returns None for it."""
+    """A node whose evaluation evaluates all of `nodes`, for their assignments; `run` returns None for it. Raises
+    GraphError for what is no list of nodes."""
+    if isinstance(nodes, Node) or not isinstance(nodes, Iterable):
+        raise GraphError(f"group: takes a list of nodes, not {type(nodes).__name__}")
     return Group.make(list(nodes))
 
 

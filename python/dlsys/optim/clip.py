@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -101,6 +101,8 @@ def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = 
 
 def _with_gradients(name: str, parameters: Any) -> list[ad.Parameter]:
     """Those of the parameters that have a gradient. Raises GraphError for what is none."""
+    if not isinstance(parameters, (ad.Parameter, Iterable)):
+        raise GraphError(f"{name}: takes parameters, not {type(parameters).__name__}")
     given = [parameters] if isinstance(parameters, ad.Parameter) else list(parameters)
     for parameter in given:
         if not isinstance(parameter, ad.Parameter):

@@ -102,7 +102,11 @@ class LambdaLR(LRScheduler):
 
     def lrs_at(self, base_lrs: Sequence[float], epoch: float) -> list[float]:
         functions = self.lr_lambdas or [self.lr_lambda] * len(base_lrs)
-        return [base_lr * function(epoch) for base_lr, function in zip(base_lrs, functions, strict=True)]
+        factors = [function(epoch) for function in functions]
+        for factor in factors:
+            if isinstance(factor, bool) or not isinstance(factor, numbers.Real):
+                raise GraphError(f"LambdaLR: lr_lambda({epoch}) must be a number, it is {factor!r}")
+        return [base_lr * factor for base_lr, factor in zip(base_lrs, factors, strict=True)]
 
 
 class LinearLR(LRScheduler):

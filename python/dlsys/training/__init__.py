@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import signal
 import threading
 import time
@@ -18,6 +19,7 @@ from ..errors import DataError, DTypeError, GraphError, ShapeError
 from ..nn import Module
 from ..optim import Optimizer
 from ..serialization import last_good, load_checkpoint, save_checkpoint
+from ..system import warn
 from .record import History, Progress, line_of
 from .steps import Batch, Function, Steps, accuracy, as_batch
 
@@ -69,6 +71,8 @@ def fit(
     """
     if schedule_each not in ("epoch", "step"):
         raise GraphError(f'fit: schedule_each must be "epoch" or "step", not {schedule_each!r}')
+    if metrics is not None and not (isinstance(metrics, Mapping) and all(map(callable, metrics.values()))):
+        raise GraphError(f"fit: metrics must be a dictionary of names and functions, not {metrics!r}")
     if best != "loss" and best not in (metrics or {}):
         raise GraphError(f"fit: best must be the loss or one of the metrics, not {best!r}")
     if schedule is not None and not hasattr(schedule, "step"):
@@ -83,6 +87,8 @@ def fit(
         raise GraphError(f"fit: needs a model, a Module, not {type(model).__name__}")
     if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 0:
         raise GraphError(f"fit: epochs must be an integer >= 0, not {epochs!r}")
+    if directory is not None and not isinstance(directory, (str, os.PathLike)):
+        raise GraphError(f"fit: directory must be text or a pathlib.Path, not {type(directory).__name__}")
     if not hasattr(data, "__iter__"):
         raise GraphError(f"fit: data must iterate over batches, as a DataLoader, not {type(data).__name__}")
     strangers = set(optimizer.parameters) - set(model.parameters())
@@ -231,7 +237,10 @@ class _Run:
         if better:
             self.save(BEST)
         self.history.write(self.path(LOG))
-        self.history.draw(self.path(CURVE))
+        try:
+            self.history.draw(self.path(CURVE))
+        except OSError as error:  # the run is worth more than its picture
+            warn(f"fit: {self.path(CURVE)} is not drawn: {error}", RuntimeWarning)
 
     def save(self, name: str) -> None:
         if self.directory is None:

@@ -1,0 +1,171 @@
+"""Mistakes of users, by the hundred: each is an exception of `dlsys.errors`, and none a crash or a silent result."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dlsys as dl
+import numpy as np
+from dlsys import autodiff as ad
+from dlsys import data as D
+from dlsys import nn, optim
+from dlsys.errors import DlsysError
+
+ONES = np.ones(2, "float32")
+
+
+def executed() -> ad.Executor:
+    x = ad.Variable("x")
+    executor = ad.Executor([x * 2.0])
+    executor.run({x: ONES})
+    return executor
+
+
+def circle() -> Any:
+    a = ad.Variable("a")
+    y = a * 2.0
+    z = y + 1.0
+    y.inputs.append(z)
+    return ad.Executor([z]).run({a: ONES})
+
+
+def mistakes(folder: Path) -> dict[str, Callable[[], Any]]:
+    """What to call, by a name; none may return."""
+    X, P, big = ad.Variable("X"), ad.Parameter(np.ones((2, 2), "float32"), "P"), ad.Variable("big")
+    lin, loss = nn.Linear(2, 2), nn.CrossEntropyLoss()
+    opt, batches = optim.SGD(lin.parameters(), 0.1), [(np.ones((4, 2), "float32"), np.zeros(4, "int64"))]
+    three = D.TensorDataset(np.ones((3, 1)))
+
+    def fit(*args: Any, **kwargs: Any) -> Any:
+        given = dict(zip(("model", "loss", "optimizer", "data"), args, strict=False))
+        settings = {
+            "model": lin,
+            "loss": loss,
+            "optimizer": opt,
+            "data": batches,
+            "epochs": 1,
+            "progress": False,
+        }
+        return dl.fit(**{**settings, **given, **kwargs})
+
+    def text_at_step_1() -> None:
+        optim.LambdaLR(opt, lambda epoch: 1.0 if epoch < 1 else "text").step()
+
+    return {
+        "cat": lambda: dl.cat([]),
+        "stack": lambda: dl.stack([]),
+        "concat_op": lambda: ad.concatenate_op([], 0),
+        "stack_op": lambda: ad.stack_op([], 0),
+        "gradients_none": lambda: ad.gradients(X, None),
+        "gradients_int": lambda: ad.gradients(X, [5]),
+        "gradients_of": lambda: ad.gradients(5, [X]),
+        "group_none": lambda: ad.group(None),
+        "executor_none": lambda: ad.Executor(None),
+        "executor_int": lambda: ad.Executor([5]),
+        "metrics": lambda: fit(metrics=5),
+        "metrics2": lambda: fit(metrics={"a": 5}),
+        "directory": lambda: fit(directory=5),
+        "epochs": lambda: fit(epochs="a"),
+        "mnist": lambda: D.mnist(5),
+        "cifar": lambda: D.CIFAR10(5),
+        "sampler": lambda: D.RandomSampler(5),
+        "sampler2": lambda: D.SequentialSampler(5),
+        "subset": lambda: D.Subset(5, [1]),
+        "batch": lambda: D.BatchSampler(5, 2, False),
+        "subset_range": lambda: D.Subset(three, [7])[0],
+        "subsetr": lambda: list(D.DataLoader(three, 1, sampler=[7])),
+        "sched": lambda: optim.LambdaLR(opt, lambda e: "text"),
+        "sched2": text_at_step_1,
+        "cyclic": circle,
+        "huge": lambda: ad.Executor([big * 2]).infer_shape({big: (2**40, 2**40)}),
+        "huge3": lambda: dl.zeros(2**40, 2**40),
+        "huge4": lambda: ad.Executor([big * 2]).memory_plan({big: (2**40, 2**40)}),
+        "huge5": lambda: ad.Executor([big * 2]).compile_funcs({big: (2**62, 4)}),
+        "zerobyte": lambda: dl.save({"a\x00b": np.ones(2)}, folder / "x"),
+        "zerobyte2": lambda: dl.save({"a": np.ones(2)}, str(folder) + "/x\x00y"),
+        "zb3": lambda: dl.load(str(folder) + "/x\x00y"),
+        "draw": lambda: executed().draw(folder / "no" / "g.svg"),
+        "drawm": lambda: executed().draw_memory(folder / "no" / "g.svg"),
+        "draw5": lambda: executed().draw(5),
+        "loss5": lambda: fit(lin, 5),
+        "data5": lambda: fit(data=5),
+        "sgd": lambda: optim.SGD(5, 0.1),
+        "sgd2": lambda: optim.SGD([], 0.1),
+        "sgd3": lambda: optim.SGD(lin.parameters(), "a"),
+        "adam": lambda: optim.Adam(lin.parameters(), betas=5),
+        "feed": lambda: ad.Executor([X * 2]).run(5),
+        "feed2": lambda: ad.Executor([X * 2]).run({X: "a"}),
+        "feed3": lambda: ad.Executor([X * 2]).run({}),
+        "feed4": lambda: ad.Executor([X * 2]).run({X: None}),
+        "feed5": lambda: ad.Executor([X * 2]).run({5: np.ones(2)}),
+        "ctx": lambda: ad.Executor([X * 2], ctx=dl.cpu(99)),
+        "ctx2": lambda: ad.Executor([X * 2], ctx=5),
+        "ctx3": lambda: ad.Executor([X], ctx="tpu"),
+        "passes": lambda: ad.Executor([X * 2], passes=5),
+        "passes2": lambda: ad.Executor([X * 2], passes=["nope"]),
+        "loader": lambda: D.DataLoader(5, 2),
+        "loader2": lambda: D.DataLoader(three, 0),
+        "loader3": lambda: D.DataLoader(three, "a"),
+        "td": lambda: D.TensorDataset(np.ones(3), np.ones(4)),
+        "td2": lambda: D.TensorDataset(5),
+        "split": lambda: D.random_split(D.TensorDataset(np.ones(3)), [5, 5]),
+        "onehot": lambda: dl.one_hot(5, 3),
+        "emb": lambda: nn.Embedding(4, 3)(dl.tensor([1.0])),
+        "emb2": lambda: nn.Embedding(4, 3)(dl.tensor([-1])),
+        "mini": lambda: opt.minimize(P.sum()),
+        "linw": lambda: setattr(lin, "weight", 5),
+        "castn": lambda: ad.cast_op(X, None),
+        "threads": lambda: dl.set_num_threads(0),
+        "var": lambda: ad.Variable(5),
+        "var2": lambda: ad.Variable("x", shape="a"),
+        "var3": lambda: ad.Variable("x", shape=(-1,)),
+        "par": lambda: ad.Parameter("a"),
+        "par2": lambda: ad.Parameter(None),
+        "assign": lambda: ad.assign(X, X),
+        "assign2": lambda: ad.assign(P, 5),
+        "seq": lambda: nn.Sequential(5),
+        "lin0": lambda: nn.Linear(0, 1),
+        "lin1": lambda: nn.Linear(2.5, 1),
+        "conv": lambda: nn.Conv2d(3, 4, 0),
+        "lsd": lambda: lin.load_state_dict(5),
+        "lsd2": lambda: lin.load_state_dict({"weight": np.ones(3)}),
+        "osd": lambda: opt.load_state_dict(5),
+        "saveck": lambda: dl.save_checkpoint(5, {}, {}),
+        "saveck2": lambda: dl.save_checkpoint(folder / "c", 5, {}),
+        "loadck": lambda: dl.load_checkpoint(folder),
+        "load5": lambda: dl.load(5),
+        "seed": lambda: dl.manual_seed("a"),
+        "arange": lambda: dl.arange("a"),
+        "tens": lambda: dl.tensor("a"),
+        "tens2": lambda: dl.tensor([[1, 2], [3]]),
+        "tens3": lambda: dl.tensor([1], dtype="foo"),
+        "zer": lambda: dl.zeros(-1),
+        "zer2": lambda: dl.zeros("a"),
+        "view": lambda: dl.ones(3).view(2, 2).numpy(),
+        "mm": lambda: (dl.ones(2, 3) @ dl.ones(2, 3)).numpy(),
+        "item": lambda: dl.ones(3).item(),
+        "bw": lambda: dl.ones(3).backward(),
+        "idx": lambda: dl.ones(3)[5],
+        "idx2": lambda: dl.ones(3)["a"],
+        "clip": lambda: nn.utils.clip_grad_norm_(5, 1.0),
+        "clip2": lambda: nn.utils.clip_grad_norm_(lin.parameters(), "a"),
+        "ev": lambda: dl.evaluate_on(5, 5, 5),
+        "acc": lambda: dl.accuracy(5, 5),
+        "prof": lambda: ad.Executor([X * 2]).profile({X: np.ones(2, "float32")}, runs=0),
+        "src": lambda: executed().source("foo"),
+        "scr": lambda: executed().script(99),
+    }
+
+
+def test_every_mistake_is_told_in_the_users_words() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for name, call in mistakes(Path(folder)).items():
+            try:
+                call()
+            except DlsysError as error:
+                assert str(error) and "0x" not in str(error), name
+            else:
+                raise AssertionError(f"{name}: no error")
