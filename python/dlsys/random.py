@@ -1,9 +1,9 @@
 """The random state of a program: counter-based, so that numbers depend on the seed and on nothing else.
 
-A `Generator` has a seed, a step and streams. The state, the first two, is a Parameter that graphs read; every place in
-a graph that draws has a stream of its own. Each run of an Executor that draws advances the step, so that a compiled step
-draws anew each time; what is computed on demand is the same whenever it is asked for. The numbers come from Philox
-(`autodiff.random_bits_op`), the same on every target and thread count.
+A `Generator` has a seed, a step and streams. The state, the first two, is a Parameter that graphs read; every place
+in a graph that draws has a stream of its own. Each run of an Executor that draws advances the step, so that a
+compiled step draws anew each time; what is computed on demand is the same whenever it is asked for. The numbers come
+from Philox (`autodiff.random_bits_op`), the same on every target and thread count.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Leaves written in place: `x[0] = 1`, `x += 1`, `x.zero_()`.
 
-Computed tensors are not written: `y += 1` is `y = y + 1`, and for the rest there are `where`, `masked_fill` and `clone`. A
-view of a leaf is a value.
+Computed tensors are not written: `y += 1` is `y = y + 1`, and for the rest there are `where`, `masked_fill` and
+`clone`. A view of a leaf is a value.
 """
 
 from __future__ import annotations

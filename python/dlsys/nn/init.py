@@ -14,7 +14,7 @@ import numpy as np
 from .. import random
 from ..autodiff import Parameter
 from ..eager import Leaf, dtype_of, no_grad, shape_of, tensor
-from ..errors import DTypeError, GraphError
+from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import FLOATS
 from .checks import checked_extent, checked_share
 
@@ -276,5 +276,6 @@ def made(shape: tuple[int, ...], dtype: Any, name: str) -> Parameter:
         name_of_dtype = ""
     if name_of_dtype not in FLOATS:
         raise DTypeError(f"{name}: the dtype must be {' or '.join(FLOATS)}, not {dtype!r}")
-    dtype = name_of_dtype
-    return Parameter(np.zeros(shape, dtype), name)
+    if math.prod(shape) >= 2**60:
+        raise ShapeError(f"{name}: an array of shape {shape} has more bytes than any memory")
+    return Parameter(np.zeros(shape, name_of_dtype), name)

@@ -125,8 +125,9 @@ class _OverLastAxes(Module):
     """What is normalised over the last axes, of extents `normalized_shape`."""
 
     def _set_shape(self, normalized_shape: int | Sequence[int]) -> Shape:
-        given = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-        if not given or not all(isinstance(extent, int) and extent > 0 for extent in given):
+        is_list = isinstance(normalized_shape, (tuple, list))
+        given: tuple[Any, ...] = tuple(normalized_shape) if is_list else (normalized_shape,)  # type: ignore[arg-type]
+        if not given or not all(type(extent) is int and extent > 0 for extent in given):
             raise GraphError(
                 f"{type(self).__name__}: normalized_shape must be positive integers, not {normalized_shape!r}"
             )

@@ -11,10 +11,11 @@ import numpy as np
 
 from .. import compute
 from ..compute import Tensor
-from ..errors import GraphError
+from ..errors import GraphError, ShapeError
 from ..graph import DTYPES, Node, Op, Shape, register, shape_error
 from .rules import axes_attribute, resolve_axes
 from .slicing import Key, Slice
+from .types import known_shape
 
 WHOLE = (None, None, None)  # the slice of a whole axis
 
@@ -212,5 +213,8 @@ def split_op(x: Node, sections: Any, axis: int = 0) -> list[Node]:
         limits = [None, *found, None]
         items: list[Any] = [(a, b, None) for a, b in itertools.pairwise(limits)]
     else:
+        shape = known_shape(x)
+        if shape is not None and -len(shape) <= axis < len(shape) and 0 < shape[axis] < found[0]:
+            raise ShapeError(f"split: there are no {found[0]} equal parts of axis {axis} of {shape}")
         items = [(part, found[0]) for part in range(found[0])]
     return [Slice.make([x], {"key": _key_at(axis, item)}) for item in items]

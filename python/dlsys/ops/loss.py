@@ -98,6 +98,8 @@ def _reduced(op: str, losses: Node, reduction: str) -> Node:
 def mse_loss_op(x: Node, y: Node, reduction: str = "mean") -> Node:
     """(x - y)^2, of each element for "none", else their "mean" or "sum", shape (). Raises GraphError for any other
     `reduction`."""
+    if not isinstance(x, Node):
+        raise GraphError(f"mse_loss: takes tensors and nodes, not {type(x).__name__}")
     difference = x - y
     return _reduced("mse_loss", mul_op(difference, difference), reduction)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DlsysError, DTypeError
+from ..errors import DlsysError, DTypeError, GraphError
 from ..graph import DTYPES, FLOATS, Node, Shape
 from .cast import cast_op
 from .rules import axes_attribute
@@ -45,7 +45,7 @@ def _attempt(infer: Callable[[Node, list[Any]], Any], node: Node, given: list[An
 
 def _known(node: Node, slot: str, infer: Callable[[Node, list[Any]], Any]) -> Any:
     """What is found. Raises the operator's error at the node where it begins not to be known."""
-    found = getattr(node, slot)
+    found = _kept(node, slot)
     if found is None:
         found = _inferred(node, slot, infer)
     if found is not _UNKNOWN:
@@ -53,6 +53,14 @@ def _known(node: Node, slot: str, infer: Callable[[Node, list[Any]], Any]) -> An
     while unknown := [value for value in node.inputs if getattr(value, slot) is _UNKNOWN]:
         node = unknown[0]
     return infer(node, [getattr(value, slot) for value in node.inputs])
+
+
+def _kept(node: Node, slot: str) -> Any:
+    """What is kept in the slot. Raises GraphError for what is no node."""
+    try:
+        return getattr(node, slot)
+    except AttributeError:
+        raise GraphError(f"takes tensors and nodes, not {type(node).__name__}") from None
 
 
 def _shape(node: Node, shapes: list[Any]) -> Shape:
@@ -75,7 +83,7 @@ def dtype_of(node: Node) -> str:
 
 def known_shape(node: Node) -> Shape | None:
     """The node's shape if it follows from data and declarations, else None."""
-    found = node._shape
+    found = _kept(node, "_shape")
     if found is None:
         found = _inferred(node, "_shape", _shape)
     return None if found is _UNKNOWN else found
@@ -83,7 +91,7 @@ def known_shape(node: Node) -> Shape | None:
 
 def known_dtype(node: Node) -> str | None:
     """The node's dtype if it follows from data and declarations, else None."""
-    found = node._dtype
+    found = _kept(node, "_dtype")
     if found is None:
         found = _inferred(node, "_dtype", _dtype)
     return None if found is _UNKNOWN else found

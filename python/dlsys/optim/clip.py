@@ -12,13 +12,13 @@ import numpy as np
 from .. import autodiff as ad
 from ..eager import evaluate
 from ..errors import GraphError
-from .groups import checked_number
+from .groups import checked_number, described
 
 
 def global_norm(gradients: Sequence[ad.Node]) -> ad.Node:
     """The Euclidean norm of all gradients together, of shape (). They must have one dtype. Raises GraphError for no
     gradients and what is no node."""
-    if isinstance(gradients, ad.Node) or not gradients:
+    if not isinstance(gradients, (list, tuple)) or not gradients:
         raise GraphError("global_norm: needs a list of one gradient or more")
     for gradient in gradients:
         if not isinstance(gradient, ad.Node):
@@ -111,6 +111,9 @@ def _with_gradients(name: str, parameters: Any) -> list[ad.Parameter]:
 
 
 def _no_parameters(name: str, gradients: Sequence[ad.Node]) -> None:
-    """PyTorch's functions of these names, with an underscore behind, take parameters: told apart, not taken for it."""
+    """PyTorch's functions of these names, with an underscore behind, take parameters: told apart, not taken for it.
+    Raises GraphError, for what is no list of nodes too."""
+    if not isinstance(gradients, (list, tuple)) or not all(isinstance(value, ad.Node) for value in gradients):
+        raise GraphError(f"{name}: needs a list of gradients, not {described(gradients)}")
     if any(isinstance(value, ad.Parameter) and value.requires_grad for value in gradients):
         raise GraphError(f"{name}: takes gradients, not parameters; {name}_ takes parameters with their grad")

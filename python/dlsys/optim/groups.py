@@ -153,7 +153,7 @@ def as_groups(owner: str, params: Any) -> list[Mapping[str, Any]]:
     """The constructor's first argument as groups. Raises GraphError."""
     if callable(getattr(params, "parameters", None)):
         raise GraphError(f"{owner}: give the model's parameters(), not the {type(params).__name__}")
-    if isinstance(params, (ad.Node, Mapping, str)) or not isinstance(params, Iterable):
+    if isinstance(params, (ad.Node, np.ndarray, Mapping, str)) or not isinstance(params, Iterable):
         raise GraphError(f"{owner}: parameters must be a list of Parameters or groups, not {described(params)}")
     given = list(params)
     if not given:
@@ -173,7 +173,7 @@ def as_parameters(owner: str, group: Mapping[str, Any]) -> list[ad.Parameter]:
     given = group["params"]
     if isinstance(given, ad.Parameter):
         given = [given]
-    if isinstance(given, (ad.Node, str)) or not isinstance(given, Iterable):
+    if isinstance(given, (ad.Node, np.ndarray, str)) or not isinstance(given, Iterable):
         raise GraphError(f'{owner}: a group\'s "params" must be a list of Parameters, not {described(given)}')
     members = [item[1] if _is_named(item) else item for item in given]
     if not members:

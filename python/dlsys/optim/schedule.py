@@ -265,6 +265,8 @@ class SequentialLR(LRScheduler):
         milestones: Sequence[int],
         last_epoch: int = -1,
     ) -> None:
+        if not isinstance(schedulers, (list, tuple)) or not isinstance(milestones, (list, tuple)):
+            raise GraphError("SequentialLR: schedulers and milestones must be lists")
         self.schedulers = list(schedulers)
         self.milestones = [checked_whole("SequentialLR", "a milestone", step, 0) for step in milestones]
         if len(self.milestones) != len(self.schedulers) - 1:

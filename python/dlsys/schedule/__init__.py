@@ -57,6 +57,6 @@ def _is_empty(func: tirx.PrimFunc) -> bool:
 
 def _function(sch: s_tir.Schedule, func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The schedule's one function, under the name that it had."""
-    scheduled = next(iter(sch.mod.functions.values()))
+    scheduled = common.function_of(sch)
     name = func.attrs.get("global_symbol") if func.attrs else None
     return scheduled.with_attr("global_symbol", name) if name else scheduled

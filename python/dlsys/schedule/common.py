@@ -77,6 +77,22 @@ def start(func: tirx.PrimFunc) -> s_tir.Schedule:
     return s_tir.Schedule(func, error_render_level="none")
 
 
+def function_of(sch: s_tir.Schedule) -> tirx.PrimFunc:
+    """The schedule's one function. Each `Let` in it has a variable of its own: what was computed in place at two
+    indices is a copy at each, and TVM takes neither two definitions of a variable nor two values of it."""
+    bound: set[Any] = set()
+
+    def let(item: tirx.Let, mutator: Any) -> Any:
+        value, body = mutator.mutate(item.value), mutator.mutate(item.body)
+        if item.var not in bound:
+            bound.add(item.var)
+            return tirx.Let(item.var, value, body)
+        own = tirx.Var(item.var.name, item.var.ty)
+        return tirx.Let(own, value, renamed(body, {item.var: own}))
+
+    return tvm_ffi.structural_mutate(next(iter(sch.mod.functions.values())), [(tirx.Let, let)])
+
+
 def stages(sch: s_tir.Schedule) -> list[SBlockRV]:
     """The blocks, producers first."""
     return list(sch.get_child_blocks(sch.get_sblock("root")))

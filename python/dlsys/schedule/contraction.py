@@ -54,7 +54,7 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     computed = [any(_feeds(sch, block, c, read) for block in sch.get_producers(c)) for read in (0, 1)]
     images = _images(sch, c, found)
     _tile(sch, c, *choose(found, machine, dtype, computed, images.borders), images)
-    func = next(iter(sch.mod.functions.values()))
+    func = common.function_of(sch)
     return common.start(k_blocks.insert(prefetch.insert(borders.insert(func))))
 
 

@@ -41,7 +41,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
 
 def _joined(sch: s_tir.Schedule, machine: Machine) -> tuple[s_tir.Schedule, list[SBlockRV]]:
     """The schedule with stages of one domain joined and done, where what they read allows it, and its other blocks."""
-    func = next(iter(sch.mod.functions.values()))
+    func = common.function_of(sch)
     stages = read_stages(func)
     if stages is None or any(size(stage.iters) == 0 for stage in stages):
         return sch, common.stages(sch)

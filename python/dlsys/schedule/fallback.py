@@ -17,7 +17,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule:
     On CUDA an output element is a thread, its sums serial: every stage runs on the device."""
     sch = common.start(func)
     common.inline_spatial(sch)
-    sch = common.start(blocked.blocked(next(iter(sch.mod.functions.values())), None))
+    sch = common.start(blocked.blocked(common.function_of(sch), None))
     for block in common.stages(sch):
         if machine.kind == "cuda":
             _bind(sch, block)

@@ -19,7 +19,7 @@ from tvm.target import Target
 
 from .. import compute
 from . import apply, machine_code
-from .common import start
+from .common import function_of, start
 from .target import Machine, host_target, machine_of
 from .tiles import ROWS, VECTORS
 
@@ -130,7 +130,7 @@ def rungs(m: int, n: int, k: int, dtype: str = "float32", threads: int = 1) -> l
         for taken in (*STEPS[:count], clear_before):
             taken(sch, tile)
         code = body(step) + (body(clear_before) if count == 1 else ())
-        function = next(iter(sch.mod.functions.values()))
+        function = function_of(sch)
         found.append(Rung(step.__name__.replace("_", " "), _reason(step), code, function, serial, 1))
     for count in dict.fromkeys((1, threads)):
         target = _target(count)

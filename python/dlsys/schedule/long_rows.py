@@ -25,7 +25,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> tuple[s_tir.Schedule, lis
     """A row at a time, in as few passes along it as its reductions allow, each along vectors."""
     sch = common.start(func)
     common.inline_spatial(sch)
-    func = next(iter(sch.mod.functions.values()))
+    func = common.function_of(sch)
     rows = find_rows(func)
     if rows is None or rows.length < 2:
         return None

@@ -48,7 +48,7 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     shares = machine.threads if parallel and machine.threads > 1 else 1
     if not arrange(sch, blocks[0], found, axis, machine.lanes(dtype), shares):
         return None
-    return common.start(k_blocks.insert(next(iter(sch.mod.functions.values()))))
+    return common.start(k_blocks.insert(common.function_of(sch)))
 
 
 def _along_the_sum(

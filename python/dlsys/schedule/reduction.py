@@ -28,7 +28,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
         sch, behind = found
     else:
         common.inline_spatial(sch)
-        sch = common.start(blocked.blocked(next(iter(sch.mod.functions.values())), machine))
+        sch = common.start(blocked.blocked(common.function_of(sch), machine))
         behind = common.stages(sch)
     for block in behind:
         if not sch.get_loops(block):  # of a result of shape (): rfactor of another block fails beside one without

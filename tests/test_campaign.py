@@ -1,0 +1,52 @@
+"""Small seeded parts of `tools/campaign.py`, and what it found."""
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from dlsys import autodiff as ad
+
+TOOLS = Path(__file__).parents[1] / "tools"
+sys.path.insert(0, str(TOOLS))
+import campaign_graphs  # noqa: E402 - lies beside the tests, not among them
+
+
+def test_seeded_rounds_find_nothing_wrong():
+    command = [sys.executable, "-W", "ignore", TOOLS / "campaign.py", "--seconds", "0", "--rounds", "3"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    table = re.findall(r"^(\w+) +(\d+) +(\d+) +(\d+) +(\d+) +(\d+)$", done.stdout, re.MULTILINE)
+    tried = {name: [int(count) for count in counts] for name, *counts in table}
+    assert sorted(tried) == sorted(["graphs", "operators", "modules", "optimizers", "files", "kills", "junk"])
+    for name, (every, right, clear, other, wrong) in tried.items():
+        assert every == right + clear + other + wrong > 0 == wrong, done.stdout
+        assert name == "junk" or other == 0, done.stdout
+
+
+def test_the_campaign_finds_a_planted_mistake_and_shrinks_its_graph(monkeypatch: pytest.MonkeyPatch):
+    table = campaign_graphs.operations()
+    table["tanh"] = campaign_graphs.Operation(lambda x, n: ad.tanh_op(x) * 1.001, table["tanh"].theirs)
+    monkeypatch.setattr(campaign_graphs, "operations", lambda: table)
+    monkeypatch.setattr(campaign_graphs, "drawn", lambda seed: [(n, 0, 0, 0) for n in ("neg", "tanh", "exp")])
+    count, told = Counter(), []
+    campaign_graphs.graphs(1, count, told.append)
+    assert count == {"wrong": 1}
+    assert len(told) == 1
+    assert "off by" in told[0] and told[0].endswith("[('tanh', 0, 0, 0)]")
+
+
+FOUND = [  # (seed, program), each wrong at its time
+    (  # a value with a `Let` computed in place at two indices: one variable was defined twice
+        7,
+        [("gram", 404, 666, 49), ("div", 840, 548, 96), ("unsqueeze", 219, 38, 88), ("sub", 428, 71, 246)]
+        + [("logsumexp", 508, 696, 544)],
+    ),
+]
+
+
+@pytest.mark.parametrize(("seed", "program"), FOUND)
+def test_graphs_that_it_found_are_right(seed: int, program: campaign_graphs.Program):
+    assert campaign_graphs.problem(program, seed) is None
