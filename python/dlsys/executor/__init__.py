@@ -17,7 +17,7 @@ from ..ops import Parameter, claim_updates, overwritten
 from ..passes import TypedGraph, select
 from ..planner import MemoryPlan
 from . import text
-from .analysis import analyse
+from .analysis import analyse, with_known_shapes
 from .draw import draw_graph
 from .draw_arena import draw_memory
 from .plan import Plan
@@ -73,6 +73,7 @@ class Executor:
         self.node_to_compiled_func: dict[Node, Any] = {}
         self._columns = kernels.panel_columns if self.ctx.kind == "cpu" else None
         self._position = {node: position for position, node in enumerate(self.topo_order)}
+        self._needed: dict[frozenset[Node], frozenset[Node]] = {}  # of the fed nodes, those that a run needs
         self._plans: dict[Signature, Plan] = {}
         self._analysed: dict[Plan, TypedGraph] = {}  # as the user wrote it, before the passes
         self._current: Plan | None = None
@@ -93,7 +94,7 @@ class Executor:
         """The values of `eval_node_list`.
 
         Args:
-            feed_dict: a value for every variable that is needed: NumPy, dlsys or TVM arrays, anything with
+            feed_dict: a value for every variable that is needed, others are left unread: NumPy, dlsys or TVM arrays, anything with
                 `__dlpack__` (memory is shared, not copied, where it is contiguous and on the device), Python
                 numbers and lists of them (float32 unless the variable declares its dtype).
             convert_to_numpy_ret_vals: return copies, as `np.ndarray`.
@@ -277,15 +278,18 @@ class Executor:
         self._shown = plan
 
     def _items(self, feeds: Any) -> list[tuple[Node, Any]]:
-        """The feeds' items. Raises FeedError for a key that is no node of the graph."""
+        """The feeds that the run needs, with their nodes; others are left unread, so that one dictionary may serve
+        training and prediction. Raises FeedError for a key that is no node."""
         if not isinstance(feeds, Mapping):
             raise FeedError(f"feeds must be a dictionary from nodes, not {type(feeds).__name__}")
         for node in feeds:
             if not isinstance(node, Node):
                 raise FeedError(f"feeds must be a dictionary from nodes; {node!r} is none")
-            if node not in self._position:
-                raise FeedError(f"{node.name} is fed, but not in the graph {_at(node)}")
-        return list(feeds.items())
+        fed = frozenset(node for node in feeds if node in self._position)
+        needed = self._needed.get(fed)
+        if needed is None:
+            needed = self._needed[fed] = fed & with_known_shapes(self.topo_order, self.eval_node_list, fed)
+        return [(node, value) for node, value in feeds.items() if node in needed]
 
     def _feed(self, node: Node, value: Any) -> Array:
         try:

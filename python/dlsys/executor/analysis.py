@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from ..errors import DTypeError, FeedError, GraphError
 from ..graph import Node, Shape, error_at, shape_error
@@ -11,6 +11,18 @@ from ..ops import Parameter
 from ..passes import TypedGraph, value_inputs
 
 MOST_ELEMENTS = 2**60  # of 8 bytes each: beyond, an address does not fit into 64 bits
+
+
+def with_known_shapes(
+    order: Sequence[Node], evaluated: Iterable[Node], fed: Container[Node]
+) -> frozenset[Node]:
+    """The nodes whose shape a run needs: those that `evaluated` depend on, behind fed nodes none. `order` is the
+    graph's topological order."""
+    known = set(evaluated)
+    for node in reversed(order):
+        if node in known and node not in fed:
+            known.update(node.inputs)
+    return frozenset(known)
 
 
 def analyse(
@@ -22,13 +34,11 @@ def analyse(
     variable that is needed and was not fed and for a parameter both fed and assigned, GraphError for two assignments
     to one parameter or a group that is computed with, ShapeError and DTypeError from the operators' rules.
     """
+    known = with_known_shapes(order, evaluated, fed)
     needed = set(evaluated)
-    known = set(evaluated)  # those whose shape is needed
     for node in reversed(order):
-        if node in known and node not in fed:
-            known.update(node.inputs)
-            if node in needed:
-                needed.update(value_inputs(node))
+        if node in needed and node not in fed:
+            needed.update(value_inputs(node))
 
     shapes: dict[Node, Shape] = {}
     dtypes: dict[Node, str] = {}
