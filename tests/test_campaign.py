@@ -41,8 +41,13 @@ def test_the_campaign_finds_a_planted_mistake_and_shrinks_its_graph(monkeypatch:
 FOUND = [  # (seed, program), each wrong at its time
     (  # a value with a `Let` computed in place at two indices: one variable was defined twice
         7,
-        [("gram", 404, 666, 49), ("div", 840, 548, 96), ("unsqueeze", 219, 38, 88), ("sub", 428, 71, 246)]
-        + [("logsumexp", 508, 696, 544)],
+        [
+            ("gram", 404, 666, 49),
+            ("div", 840, 548, 96),
+            ("unsqueeze", 219, 38, 88),
+            ("sub", 428, 71, 246),
+            ("logsumexp", 508, 696, 544),
+        ],
     ),
 ]
 

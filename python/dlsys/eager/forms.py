@@ -27,6 +27,7 @@ from ..autodiff import (
     take_op,
 )
 from ..device import Array, cpu
+from ..executor import Arena
 from ..graph import OPS, Shape
 from ..ops import dtype_of, shape_of
 
@@ -62,6 +63,7 @@ _numbers: OrderedDict[_Structure, tuple[_Structure, tuple[Any, ...], frozenset[i
     OrderedDict()
 )  # of each form itself, the numbers that it was met with first, and which vary
 _lock = threading.Lock()
+_arena = Arena(cpu())  # of all forms: they run in turn, and their results are copies
 
 
 def is_leaf(node: Node) -> bool:
@@ -154,7 +156,7 @@ def _compile(
             else:
                 now[node] = other = Node(node.op, own, node.attrs, node.name)
             other.location = node.location
-    return Executor([now[node] for node in outputs]), [*variables, *of_numbers.values()]
+    return Executor([now[node] for node in outputs], arena=_arena), [*variables, *of_numbers.values()]
 
 
 def _split(node: Node) -> tuple[Any, Sequence[Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,13 +17,14 @@ from ..passes import TypedGraph, select
 from ..planner import MemoryPlan
 from . import text
 from .analysis import analyse, with_known_shapes
+from .arena import Arena
 from .draw import draw_graph
 from .draw_arena import draw_memory
 from .plan import Plan
 from .profile import Profile, measure
 from .program import Program, make_program
 
-__all__ = ["Executor", "Plan", "Profile", "Program"]
+__all__ = ["Arena", "Executor", "Plan", "Profile", "Program"]
 
 Signature = tuple[tuple[int, Shape, str], ...]
 
@@ -45,15 +45,18 @@ class Executor:
         node_to_arr_map: the Array of each node that is computed, filled by `memory_plan`, `run`.
         node_to_compiled_func: the kernel of each node that has one, filled by `compile_funcs`, `run`.
         compilations: how many plans were compiled.
-        allocations: how many device buffers the plans own.
+        allocations: how many device buffers were allocated for the plans, which share one arena.
     """
 
-    def __init__(self, eval_node_list: Sequence[Node], ctx: Any = None, passes: Any = None) -> None:
+    def __init__(
+        self, eval_node_list: Sequence[Node], ctx: Any = None, passes: Any = None, *, arena: Arena | None = None
+    ) -> None:
         """Args:
             eval_node_list: what `run` returns.
             ctx: where to run: `dlsys.cpu()`, `dlsys.cuda(0)`, `dlsys.numpy()`, a TVM device, a string; None is the CPU.
             passes: names of the passes to use (`dlsys.passes.NAMES`), all for None; none of them changes a result by
                 more than rounding. The `numpy` context uses none.
+            arena: memory to share with other executors of this context, which then take turns; its own for None.
 
         Raises GraphError for what is no list of nodes or an unknown pass, DeviceError for a context that is not there.
         """
@@ -69,16 +72,14 @@ class Executor:
         claim_updates(self.topo_order)
         self.node_to_shape_map: dict[Node, Shape] = {}
         self.node_to_dtype_map: dict[Node, str] = {}
-        self.node_to_arr_map: dict[Node, Array] = {}
-        self.node_to_compiled_func: dict[Node, Any] = {}
         self._columns = kernels.panel_columns if self.ctx.kind == "cpu" else None
         self._position = {node: position for position, node in enumerate(self.topo_order)}
         self._needed: dict[frozenset[Node], frozenset[Node]] = {}  # of the fed nodes, those that a run needs
         self._plans: dict[Signature, Plan] = {}
         self._analysed: dict[Plan, TypedGraph] = {}  # as the user wrote it, before the passes
         self._current: Plan | None = None
-        self._shown: Plan | None = None  # whose arrays and kernels the maps hold
-        self._lock = threading.RLock()
+        self._arena = arena or Arena(self.ctx)
+        self._lock = self._arena.lock
 
     @property
     def compilations(self) -> int:
@@ -87,16 +88,28 @@ class Executor:
 
     @property
     def allocations(self) -> int:
-        """How many device buffers the plans own."""
-        return sum(plan.allocations for plan in list(self._plans.values()))
+        """How many device buffers were allocated for the plans: one, and one more each time that it grew."""
+        return self._arena.allocations
+
+    @property
+    def node_to_arr_map(self) -> dict[Node, Array]:
+        """The Array of each node that the latest signature computes; nothing before `memory_plan` or `run`."""
+        plan = self._current
+        return _by_user_node(plan, plan.arrays) if plan is not None and plan.is_placed else {}
+
+    @property
+    def node_to_compiled_func(self) -> dict[Node, Any]:
+        """The kernel of each node of the latest signature that has one; nothing before `compile_funcs` or `run`."""
+        plan = self._current
+        return _by_user_node(plan, plan.kernels) if plan is not None and plan.is_compiled else {}
 
     def run(self, feed_dict: Mapping[Node, Any], convert_to_numpy_ret_vals: bool = False) -> list[Any]:
         """The values of `eval_node_list`.
 
         Args:
-            feed_dict: a value for every variable that is needed, others are left unread: NumPy, dlsys or TVM arrays, anything with
-                `__dlpack__` (memory is shared, not copied, where it is contiguous and on the device), Python
-                numbers and lists of them (float32 unless the variable declares its dtype).
+            feed_dict: a value for every variable that is needed; others are left unread. NumPy, dlsys or TVM
+                arrays, anything with `__dlpack__` (memory is shared, not copied, where it is contiguous and on the
+                device), Python numbers and lists of them (float32 unless the variable declares its dtype).
             convert_to_numpy_ret_vals: return copies, as `np.ndarray`.
 
         Returns Arrays that are valid until the next run of this executor, which writes the same memory; two
@@ -124,8 +137,6 @@ class Executor:
         plan, feeds = self._prepare(feed_dict)
         results = plan.run(feeds)
         overwritten(plan.updated)
-        if plan is not self._shown:
-            self._show(plan)
         return results
 
     def infer_shape(self, feed_shapes: Mapping[Node, Any]) -> dict[Node, Shape]:
@@ -144,7 +155,7 @@ class Executor:
             self.infer_shape(feed_shapes)
             plan = self._latest()
             if self.ctx.kind != "numpy":
-                self.node_to_arr_map = _by_user_node(plan, plan.arrays)
+                plan.place()
             return plan.memory
 
     def compile_funcs(self, feed_shapes: Mapping[Node, Any]) -> dict[Node, Any]:
@@ -155,7 +166,7 @@ class Executor:
         with self._lock:
             self.infer_shape(feed_shapes)
             if self.ctx.kind != "numpy":
-                self.node_to_compiled_func = _by_user_node(self._latest(), self._latest().kernels)
+                self._latest().compile()
             return self.node_to_compiled_func
 
     def memory_report(self, feed_shapes: Mapping[Node, Any] | None = None) -> str:
@@ -261,21 +272,13 @@ class Executor:
         if plan is None:
             graph = analyse(self.topo_order, self.eval_node_list, fed)
             on_cpu = self.ctx.kind == "cpu"
-            plan = Plan(make_program(graph, self.passes, self._columns, on_cpu), self.ctx)
+            plan = Plan(make_program(graph, self.passes, self._columns, on_cpu), self.ctx, self._arena)
             self._plans[signature], self._analysed[plan] = plan, graph
         if plan is not self._current:
             self._current = plan
             self.node_to_shape_map = self._analysed[plan].shapes
             self.node_to_dtype_map = self._analysed[plan].dtypes
-            self._shown = None
-            self.node_to_arr_map = {}
-            self.node_to_compiled_func = {}
         return plan
-
-    def _show(self, plan: Plan) -> None:
-        self.node_to_arr_map = _by_user_node(plan, plan.arrays)
-        self.node_to_compiled_func = _by_user_node(plan, plan.kernels)
-        self._shown = plan
 
     def _items(self, feeds: Any) -> list[tuple[Node, Any]]:
         """The feeds that the run needs, with their nodes; others are left unread, so that one dictionary may serve

@@ -8,12 +8,13 @@ from functools import cached_property
 from typing import Any
 
 from .. import kernels
-from ..device import Array, Context, allocate, view_of
+from ..device import Array, Context, view_of
 from ..errors import GraphError
 from ..graph import Node, Shape
 from ..kernels import Call, Place, Runner
 from ..passes import Group
 from ..planner import MemoryPlan
+from .arena import Arena
 from .program import Program
 from .specs import kernel_spec, read_from
 from .step import step_function
@@ -24,15 +25,16 @@ class Plan:
 
     Attributes:
         program: what is computed.
-        allocations: how many device buffers the plan owns.
         is_compiled: whether the kernels are.
+        is_placed: whether it has memory in the arena.
     """
 
-    def __init__(self, program: Program, ctx: Context) -> None:
+    def __init__(self, program: Program, ctx: Context, arena: Arena | None = None) -> None:
+        """`arena`: memory shared with other plans of the context; its own for None."""
         self.program = program
         self.ctx = ctx
-        self.allocations = 0
         self.is_compiled = False
+        self._arena = arena or Arena(ctx)
         self._parameters: dict[Node, Array] = {}
         self._results: list[Array | None] | None = None
         self._run: Any = None
@@ -52,18 +54,32 @@ class Plan:
         """The memory of every value in the arena, and its offset there. Allocates it."""
         memory, found = self.memory, {}
         if self.ctx.kind == "cpu":
-            arena = self._allocate(memory.bytes_planned)
+            arena = self._arena.memory(memory.bytes_planned, self)
             place = {id(buffer): (arena, buffer.offset) for buffer in memory.buffers}
         else:  # kernels refuse a byte offset there, so each buffer is an allocation of its own
-            place = {id(buffer): (self._allocate(buffer.nbytes), 0) for buffer in memory.buffers}
+            place = {id(buffer): (self._arena.own(buffer.nbytes), 0) for buffer in memory.buffers}
         for node in self.program.stored():
             whole, offset = place[id(memory.buffer_of[node])]
             found[node] = (whole, offset + memory.within.get(node, 0))
         return found
 
-    def _allocate(self, nbytes: int) -> Any:
-        self.allocations += 1
-        return allocate((max(nbytes, 1),), "uint8", self.ctx)
+    @property
+    def is_placed(self) -> bool:
+        return "_storage" in self.__dict__
+
+    def place(self) -> None:
+        """Take memory in the arena, if it has none yet."""
+        self.arrays  # noqa: B018 - a stage is done where it is first asked for
+
+    def compile(self) -> None:
+        """Have the kernels, if it has none yet."""
+        self.kernel_of  # noqa: B018
+
+    def leave(self) -> None:
+        """Forget where the arena was: the next use asks for it again."""
+        for name in ("_storage", "arrays", "_runner"):
+            self.__dict__.pop(name, None)
+        self._run = self._results = None
 
     @cached_property
     def arrays(self) -> dict[Node, Array]:
@@ -163,7 +179,7 @@ class Plan:
 
     @cached_property
     def _runner(self) -> Runner:
-        arena = next(iter(self._storage.values()))[0] if self._storage else self._allocate(1)
+        arena = next(iter(self._storage.values()))[0] if self._storage else self._arena.memory(1, self)
         made = list(self.kernel_of.values())
         functions = [kernel.function for kernel in made]
         return Runner(self._calls, functions, len(self.given), arena, made[0].target)

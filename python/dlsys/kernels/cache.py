@@ -86,7 +86,8 @@ def _made(
     modules, lowered = build(list(specs.values()), target, ours, checked)
     if library is not None:
         parts = list({id(module): module for module in modules.values()}.values())
-        load = partial(_loaded, specs, target, ours, checked, lowered)
+        rules = {symbol: made.rule for symbol, made in lowered.items()}
+        load = partial(_loaded, specs, target, ours, checked, rules)  # the loops are made again for who asks
         if (kernels := disk.keep(library, partial(link, parts), load)) is not None:
             return kernels
     return {s: _kernel(modules[s], spec, target, ours, checked, lowered[s]) for s, spec in specs.items()}
@@ -97,18 +98,25 @@ def _loaded(
     target: Target,
     ours: bool,
     checked: bool,
-    lowered: Mapping[str, Lowered],
+    rules: Mapping[str, str],
     path: Path,
 ) -> dict[str, Kernel]:
-    """The kernels in a library. Raises RuntimeError, AttributeError or OSError for a file that is none or lacks one."""
+    """The kernels in a library; `rules` shaped them, by symbol, where that is known. Raises RuntimeError,
+    AttributeError or OSError for a file that is none or lacks one."""
     module = tvm.runtime.load_module(str(path))
-    return {s: _kernel(module, spec, target, ours, checked, lowered.get(s)) for s, spec in specs.items()}
+    return {s: _kernel(module, spec, target, ours, checked, rule=rules.get(s)) for s, spec in specs.items()}
 
 
 def _kernel(
-    module: Module, spec: KernelSpec, target: Target, ours: bool, checked: bool, lowered: Lowered | None
+    module: Module,
+    spec: KernelSpec,
+    target: Target,
+    ours: bool,
+    checked: bool,
+    lowered: Lowered | None = None,
+    rule: str | None = None,
 ) -> Kernel:
     """The kernel of a spec that `module` holds. Its loops, unless given, are made when somebody asks for them."""
     later = (lambda: lower(spec, target, ours)) if lowered is None else (lambda: lowered)
     symbol, outputs = symbol_of(spec), output_types(spec)
-    return Kernel(spec.name, spec.inputs, outputs, target, symbol, module, later, checked, spec.flat)
+    return Kernel(spec.name, spec.inputs, outputs, target, symbol, module, later, checked, spec.flat, rule)

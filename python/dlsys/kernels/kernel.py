@@ -63,8 +63,10 @@ class Kernel:
         lower: Callable[[], Lowered],
         checked: bool = True,
         flat: bool = False,
+        rule: str | None = None,
     ) -> None:
-        """`lower` makes the scheduled loops, for who asks: a kernel that was loaded has not made them."""
+        """`lower` makes the scheduled loops, for who asks: a kernel that was loaded has not made them. `rule`: which
+        schedule rule shaped them, where that is known."""
         self.name = name
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
@@ -74,11 +76,14 @@ class Kernel:
         self.function = module[symbol]
         self.checked, self.flat = checked, flat
         self._lower = cache(lower)
+        self._rule = rule
 
     @property
     def rule(self) -> str:
         """The schedule rule that shaped its loops."""
-        return self._lower().rule
+        if self._rule is None:
+            self._rule = self._lower().rule
+        return self._rule
 
     def __call__(self, *arrays: Any) -> None:
         """Run on the inputs, then the outputs: dlsys arrays, TVM tensors, or NumPy arrays of any alignment.
@@ -88,7 +93,7 @@ class Kernel:
         ShapeError, DTypeError and DeviceError for an argument of another shape, dtype or device.
         """
         count = len(self.inputs)
-        if self.rule in OVERWRITING and any(array is out for array in arrays[:count] for out in arrays[count:]):
+        if any(array is out for array in arrays[:count] for out in arrays[count:]) and self.rule in OVERWRITING:
             raise KernelArgumentError(f"{self.name}: the output is also an input, which is read after it is written")
         arrays = tuple(_lent(array, i >= count) for i, array in enumerate(arrays))
         plain = [array.tensor if type(array) is Array else array for array in arrays]
