@@ -109,7 +109,7 @@ def anatomy(model: str, batch: int) -> dict[str, Any]:
     kernels = [
         {
             "name": kernel.name,
-            "rule": kernel.rule,
+            "rule": kernel.rule.name,
             "inputs": [shape for shape, _ in kernel.inputs],
             "outputs": [shape for shape, _ in kernel.outputs],
         }

@@ -6,6 +6,7 @@ that loops over it covers every operator, also those added later (test_ops.py fa
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +20,9 @@ import numpy as np
 from cases import Case
 from dlsys.graph import Node, find_topo_sort
 from dlsys.passes import TypedGraph, value_inputs
+from dlsys.schedule import ScheduleWarning
+
+warnings.simplefilter("error", ScheduleWarning)  # a schedule rule that fails is no way to the fallback
 
 CASES: dict[str, list[Case]] = {}
 for _module in (cases_basic, cases_math, cases_moves, cases_layers):

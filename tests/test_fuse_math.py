@@ -87,7 +87,7 @@ def test_loops_are_packed() -> None:
         found, graph = groups([node], fed)
         assert len(found) == 1
         (kernel,) = kernels.get([kernel_spec(found[0], graph, False)])
-        assert kernel.rule == rule, node.op.name
+        assert kernel.rule.name == rule, node.op.name
         lines = [line for line in kernel.source("ll").splitlines() if instruction in line]
         widths = [
             int(part.split(" x ")[0]) for line in lines for part in line.split("<")[1:] if " x " in part

@@ -56,6 +56,12 @@ def mistakes(folder: Path) -> dict[str, Callable[[], Any]]:
 
     return {
         "cat": lambda: dl.cat([]),
+        "set_grad_enabled": lambda: dl.set_grad_enabled({}),
+        "a shape of bytes": lambda: nn.LayerNorm(b"bytes"),
+        "no node": lambda: nn.functional.relu6(np.ones(2)),
+        "gradients that are none": lambda: optim.clip_grad_norm(5, 1.0),
+        "parts without end": lambda: ad.split_op(ad.Variable("x", (3,)), 2**70),
+        "a shape beyond memory": lambda: nn.Linear(2**40, 2**40),
         "stack": lambda: dl.stack([]),
         "concat_op": lambda: ad.concatenate_op([], 0),
         "stack_op": lambda: ad.stack_op([], 0),

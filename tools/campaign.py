@@ -159,7 +159,7 @@ def junk(seed: int, count: Counter, tell: Callable[[str], None]) -> None:
     homes = [vars(nn), vars(optim), vars(nn.functional), {n: getattr(dl, n) for n in dir(dl)}, vars(ad)]
     home = draw.choice(homes)
     no_functions = {"Any", "Node", "Op", "TensorTuple", "annotations"}
-    dangerous = {"set_num_threads", "Executor", "save", "save_checkpoint", "fit"} | no_functions
+    dangerous = {"set_num_threads", "set_grad_enabled", "Executor", "save", "save_checkpoint", "fit"} | no_functions
     names = [n for n, v in home.items() if callable(v) and not n.startswith("_") and n not in dangerous]
     name = draw.choice(sorted(names))
     pool = [*NUMBERS, *OBJECTS, *ARRAYS, ad.Variable("x"), dl.ones(2, 3), nn.Linear(2, 2)]
@@ -212,7 +212,11 @@ def campaign(seconds: float, seed: int, only: list[str], rounds: int = 1) -> dic
             for inner in range(repeat):
                 if name == "kills" and number % 20:
                     continue
-                PARTS[name](number * repeat + inner, counts[name], tell)
+                try:
+                    PARTS[name](number * repeat + inner, counts[name], tell)
+                except Exception as error:  # noqa: BLE001 - the rest goes on
+                    counts[name]["other error"] += 1
+                    tell(f"{type(error).__name__}: {error}")
         number += 1
         if time.monotonic() >= end and number >= seed + rounds:
             return counts

@@ -190,6 +190,8 @@ def modules(seed: int, count: Counter, tell: Callable[[str], None]) -> None:
             count["clear error" if known else "other error"] += 1
             return
         sample = type("Sample", (), {})()
+        if not given.forward_input.args:
+            return
         sample.input, *sample.args = given.forward_input.args
         sample.kwargs = given.forward_input.kwargs
         _compare(label, theirs, mine, sample, True, count, tell)

@@ -6,7 +6,10 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from .. import graph
+from ..errors import GraphError
 from ..graph import grad_mode, is_grad_enabled
 
 
@@ -60,6 +63,9 @@ class set_grad_enabled(_Mode):
     """Gradients on or off from the call on; in a `with` block until its end, as a decorator within the function."""
 
     def __init__(self, mode: bool) -> None:
+        """Raises GraphError for what is neither True nor False."""
+        if not isinstance(mode, (bool, np.bool_)):
+            raise GraphError(f"set_grad_enabled: takes True or False, not {mode!r}")
         super().__init__()
         self._before: bool | None = is_grad_enabled()
         self._enabled = bool(mode)

@@ -10,7 +10,7 @@ from tvm import tirx
 from tvm.runtime import Module
 from tvm.target import Target
 
-from ..schedule.machine_code import UNROLLED, compiled
+from ..schedule.machine_code import compiled
 from ..system import available_cores
 from .kernel import Lowered
 from .spec import KernelSpec, lower, symbol_of
@@ -67,6 +67,6 @@ def shared(specs: Iterable[KernelSpec], parts: int) -> list[list[KernelSpec]]:
 def by_rule(lowered: Mapping[str, Lowered]) -> Iterator[tuple[dict[str, tirx.PrimFunc], bool]]:
     """The functions, by symbol, that may share a module, and whether LLVM's SLP vectorizer is to run there."""
     for vectorized in (True, False):
-        functions = {s: made.function for s, made in lowered.items() if (made.rule not in UNROLLED) is vectorized}
+        functions = {s: made.function for s, made in lowered.items() if made.rule.unrolled is not vectorized}
         if functions:
             yield functions, vectorized

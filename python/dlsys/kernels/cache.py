@@ -12,6 +12,7 @@ import tvm
 from tvm.runtime import Module
 from tvm.target import Target
 
+from ..schedule import Rule
 from ..system import at_fork
 from . import disk
 from .build import build
@@ -98,7 +99,7 @@ def _loaded(
     target: Target,
     ours: bool,
     checked: bool,
-    rules: Mapping[str, str],
+    rules: Mapping[str, Rule],
     path: Path,
 ) -> dict[str, Kernel]:
     """The kernels in a library; `rules` shaped them, by symbol, where that is known. Raises RuntimeError,
@@ -114,7 +115,7 @@ def _kernel(
     ours: bool,
     checked: bool,
     lowered: Lowered | None = None,
-    rule: str | None = None,
+    rule: Rule | None = None,
 ) -> Kernel:
     """The kernel of a spec that `module` holds. Its loops, unless given, are made when somebody asks for them."""
     later = (lambda: lower(spec, target, ours)) if lowered is None else (lambda: lowered)

@@ -17,24 +17,22 @@ from tvm.target import Target
 from ..device import Array, empty, to_tensor, view_of
 from ..device.context import DLPACK_CPU
 from ..errors import DeviceError, DTypeError, KernelArgumentError, ShapeError
+from ..schedule import Rule
 from ..schedule.machine_code import compiled
 
 Shape = tuple[int, ...]
 ArrayType = tuple[Shape, str]
 """The shape and dtype of an array."""
 
-OVERWRITING = ("contraction", "matvec", "windows", "reduction")
-"""Rules whose kernels write results before they have read all inputs."""
-
 SOURCES = ("asm", "ll", "cuda")
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """A kernel before machine code: its scheduled loops, and the name of the rule that shaped them."""
+    """A kernel before machine code: its scheduled loops, and the rule that shaped them."""
 
     function: tirx.PrimFunc
-    rule: str
+    rule: Rule
 
 
 class Kernel:
@@ -63,7 +61,7 @@ class Kernel:
         lower: Callable[[], Lowered],
         checked: bool = True,
         flat: bool = False,
-        rule: str | None = None,
+        rule: Rule | None = None,
     ) -> None:
         """`lower` makes the scheduled loops, for who asks: a kernel that was loaded has not made them. `rule`: which
         schedule rule shaped them, where that is known."""
@@ -79,7 +77,7 @@ class Kernel:
         self._rule = rule
 
     @property
-    def rule(self) -> str:
+    def rule(self) -> Rule:
         """The schedule rule that shaped its loops."""
         if self._rule is None:
             self._rule = self._lower().rule
@@ -93,7 +91,7 @@ class Kernel:
         ShapeError, DTypeError and DeviceError for an argument of another shape, dtype or device.
         """
         count = len(self.inputs)
-        if any(array is out for array in arrays[:count] for out in arrays[count:]) and self.rule in OVERWRITING:
+        if any(array is out for array in arrays[:count] for out in arrays[count:]) and self.rule.overwrites:
             raise KernelArgumentError(f"{self.name}: the output is also an input, which is read after it is written")
         arrays = tuple(_lent(array, i >= count) for i, array in enumerate(arrays))
         plain = [array.tensor if type(array) is Array else array for array in arrays]
@@ -191,7 +189,7 @@ class Kernel:
     def __repr__(self) -> str:
         arguments = ", ".join(_format(*kind) for kind in self.inputs)
         results = ", ".join(_format(*kind) for kind in self.outputs)
-        return f"<kernel {self.name}({arguments}) -> {results}, {self.rule}, {self.target.kind.name}>"
+        return f"<kernel {self.name}({arguments}) -> {results}, {self.rule.name}, {self.target.kind.name}>"
 
 
 def _lent(value: Any, writing: bool) -> Any:

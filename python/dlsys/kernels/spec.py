@@ -79,7 +79,7 @@ def runnable_target(value: Any) -> Target:
 
 def lower(spec: KernelSpec, target: Target, ours: bool = True) -> Lowered:
     """The formula's loops under the first schedule rule that takes them, or with `ours` false as TVM makes them."""
-    function, rule = prim_func(spec), "default"
+    function, rule = prim_func(spec), schedule.DEFAULT
     if ours:
         function, rule = schedule.apply(function, target)
     return Lowered(function.with_attr("global_symbol", symbol_of(spec)), rule)

@@ -1,52 +1,65 @@
 """How kernels run: rules that turn a function's plain loops into loops for one machine.
 
-A rule is a function of a PrimFunc and a Machine that returns a schedule, or None where it declines. The
-first that takes the function has it; the last always does.
+A target's rules are asked in turn; the first that takes the function has it. The last always does.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from tvm import s_tir, tirx
 from tvm.error import InternalError
 from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
+from ..system import warn
 from . import common, contraction, elementwise, fallback, matvec, reduction, windows
+from .rule import Rule, ScheduleWarning
 from .target import Machine, host_target, machine_of, resolve_target
 
-__all__ = ["RULES", "Machine", "Rule", "apply", "host_target", "machine_of", "resolve_target"]
-
-Rule = Callable[[tirx.PrimFunc, Machine], "s_tir.Schedule | None"]
+__all__ = [
+    "DEFAULT",
+    "RULES",
+    "Machine",
+    "Rule",
+    "ScheduleWarning",
+    "apply",
+    "host_target",
+    "machine_of",
+    "resolve_target",
+]
 
 RULES: tuple[Rule, ...] = (
-    contraction.schedule,
-    matvec.schedule,
-    windows.schedule,
-    reduction.schedule,
-    elementwise.schedule,
-    fallback.schedule,
+    contraction.RULE,
+    matvec.RULE,
+    windows.RULE,
+    reduction.RULE,
+    elementwise.RULE,
+    fallback.RULE,
 )
+EMPTY = Rule("empty", ("llvm", "cuda"), lambda func, machine: common.start(func))
+"""For functions without anything to compute."""
+DEFAULT = Rule("default", ("llvm", "cuda"), lambda func, machine: common.start(func))
+"""TVM's own loops, for those who ask for them."""
 
 
-def apply(func: tirx.PrimFunc, target: Target) -> tuple[tirx.PrimFunc, str]:
-    """The function scheduled for the target, and the name of the rule that did it: "contraction", "matvec", "windows",
-    "reduction", "elementwise", "fallback", or "empty" for one without anything to compute."""
+def apply(func: tirx.PrimFunc, target: Target) -> tuple[tirx.PrimFunc, Rule]:
+    """The function scheduled for the target, and the rule that did it. Warns of a rule that takes the function and
+    fails; a later one then has it."""
     if _is_empty(func):
-        return func, "empty"
+        return func, EMPTY
     machine = machine_of(target)
-    for rule in RULES:
-        name = rule.__module__.rpartition(".")[2]
+    *rules, last = (rule for rule in RULES if machine.kind in rule.targets)
+    for rule in rules:
         try:
-            sch = rule(func, machine)
-        except (ScheduleError, InternalError):
-            if rule is RULES[-1]:
-                raise
-            continue  # a primitive did not apply: the rule's structure was met only in part
+            sch = rule.schedule(func, machine)
+        except (ScheduleError, InternalError) as error:
+            reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
+            warn(f"the rule {rule.name} failed, a slower one has the kernel: {reason[0]}", ScheduleWarning)
+            continue
         if sch is not None:
-            return _function(sch, func), name
-    return func, "none"
+            return _function(sch, func), rule
+    sch = last.schedule(func, machine)
+    assert sch is not None, "the last rule takes all"
+    return _function(sch, func), last
 
 
 def _is_empty(func: tirx.PrimFunc) -> bool:

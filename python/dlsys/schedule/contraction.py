@@ -29,6 +29,7 @@ from tvm.tirx import PrimFunc
 from . import borders, common, k_blocks, prefetch
 from .common import calls, divisor, extent_of, is_costly, is_reduction
 from .roles import CONFLICT, Roles, axes_of, index_map, roles
+from .rule import Rule
 from .target import Machine
 from .tiles import Tile, choose, group
 
@@ -39,8 +40,6 @@ PARTITION = "pragma_loop_partition_hint"  # the steps of a loop where a conditio
 
 def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     """The schedule of a function with one contraction and elementwise stages around it; None for others."""
-    if machine.kind != "llvm":
-        return None
     sch = s_tir.Schedule(func, error_render_level="none")
     blocks = sch.get_child_blocks(sch.get_sblock("root"))
     reductions = [block for block in blocks if is_reduction(sch, block)]
@@ -344,3 +343,6 @@ def _pack_turned(sch: s_tir.Schedule, b: SBlockRV, n: LoopRV, k: LoopRV, paralle
 
 def _rank(sch: s_tir.Schedule, block: SBlockRV) -> int:
     return len(sch.get(block).writes[0].source.shape)
+
+
+RULE = Rule("contraction", ("llvm",), schedule, overwrites=True, unrolled=True)

@@ -12,6 +12,7 @@ from tvm.s_tir.schedule import SBlockRV
 
 from . import common
 from .common import COSTLY_VECTORS, PARALLEL_WORK, VECTORS, Access, Group
+from .rule import Rule
 from .stages import Expr, Stage, extents, read_stages, size, with_nests
 from .straight import Straight, block_of, sequence, steps, unravelled
 from .target import Machine
@@ -24,8 +25,6 @@ CHUNK = 16  # steps of a thread's share when a ragged loop is cut: some 2 KiB of
 def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     """Every result in one loop nest over its memory, vectorized, parallel where large; results of one shape in the same
     nest, which stores only what it has read all inputs for. Declines sums."""
-    if machine.kind != "llvm":
-        return None
     sch = common.start(func)
     if not all(common.is_spatial(sch, block) for block in common.stages(sch)):
         return None
@@ -35,7 +34,8 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     else:
         blocks = common.stages(sch)
     for block in blocks:
-        stage(sch, block, machine, common.work(sch, block) >= PARALLEL_WORK)
+        if common.domain(sch, block) > 0:
+            stage(sch, block, machine, common.work(sch, block) >= PARALLEL_WORK)
     return sch
 
 
@@ -229,3 +229,6 @@ def _crossing_reads(sch: s_tir.Schedule, block: SBlockRV, axis: int) -> list[int
         if strides is not None and strides[axis] == 1 and strides[-1] not in (0, 1):
             found.append(number)
     return found
+
+
+RULE = Rule("elementwise", ("llvm",), schedule)

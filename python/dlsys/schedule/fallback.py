@@ -7,6 +7,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from . import blocked, common
 from .common import PARALLEL_WORK
+from .rule import Rule
 from .target import Machine
 
 BLOCK = 256  # threads of a CUDA block: whole warps, several blocks to a multiprocessor
@@ -52,3 +53,6 @@ def _loops(sch: s_tir.Schedule, block: SBlockRV) -> tuple[list[LoopRV], list[Loo
     pairs = list(zip(loops, kinds, strict=True))
     spatial = [loop for loop, kind in pairs if kind == tirx.IterVar.DataPar]
     return spatial, [loop for loop, kind in pairs if kind != tirx.IterVar.DataPar]
+
+
+RULE = Rule("fallback", ("llvm", "cuda"), schedule)

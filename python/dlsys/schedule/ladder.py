@@ -18,7 +18,7 @@ from tvm import s_tir, te, tirx
 from tvm.target import Target
 
 from .. import compute
-from . import apply, machine_code
+from . import Rule, apply, machine_code
 from .common import function_of, start
 from .target import Machine, host_target, machine_of
 from .tiles import ROWS, VECTORS
@@ -108,7 +108,7 @@ def register_tile(sch: s_tir.Schedule, tile: Tile) -> None:
     sch.vectorize(lanes)
 
 
-def in_use(func: tirx.PrimFunc, target: Target) -> tuple[tirx.PrimFunc, str]:
+def in_use(func: tirx.PrimFunc, target: Target) -> tuple[tirx.PrimFunc, Rule]:
     """The schedule that every kernel gets: blocks for the caches, padded edges, other tiles for other shapes."""
     return apply(func, target)
 
@@ -135,7 +135,7 @@ def rungs(m: int, n: int, k: int, dtype: str = "float32", threads: int = 1) -> l
     for count in dict.fromkeys((1, threads)):
         target = _target(count)
         function, rule = in_use(plain, target)
-        title = f"in use: {rule} rule" if count == 1 else f"parallel, {count} threads"
+        title = f"in use: {rule.name} rule" if count == 1 else f"parallel, {count} threads"
         reason = _reason(in_use) if count == 1 else f"The same, compiled for {count} cores."
         found.append(Rung(title, reason, body(in_use), function, target, count))
     return found

@@ -1,7 +1,7 @@
 """From scheduled functions to machine code: TVM's own passes, and one of ours, which keeps accumulators on the stack.
 
 LLVM's superword vectorizer, which looks for scalars to put together, takes half of LLVM's time over an unrolled tile,
-and more of a convolution's, and finds nothing there: functions of such rules (`UNROLLED`) go without.
+and more of a convolution's, and finds nothing there: functions of rules that are `unrolled` go without.
 
 TVM takes the memory of a "local" array from a pool at run time. LLVM then holds the array in registers only where it
 can prove that nothing else touches that memory: not in a loop with a prefetch. An array on the stack becomes registers
@@ -19,7 +19,6 @@ from tvm import tirx
 from tvm.target import Target
 
 PIPELINE = "dlsys"
-UNROLLED = ("contraction",)
 NO_SUPERWORDS = "-vectorize-slp:bool=false"  # in TVM's notation for LLVM's options
 STACK_BYTES = 16 * 1024  # the largest array that is put on the stack
 _AS_IT_IS = {"disable_lower_builtin": tirx.IntImm("bool", 1)}  # TVM's: this allocation is left to LLVM

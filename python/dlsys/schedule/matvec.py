@@ -13,6 +13,7 @@ from tvm.tirx import PrimFunc
 
 from . import common, k_blocks
 from .roles import Roles, roles
+from .rule import Rule
 from .target import Machine
 
 ROWS = 4  # rows summed together: enough additions under way to hide their latency
@@ -25,8 +26,6 @@ PARALLEL_BYTES = 512 * 1024  # of the matrix: about 10 us at the speed of the la
 
 def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     """The schedule of a matrix times a vector, on either side and transposed or not; None for others."""
-    if machine.kind != "llvm":
-        return None
     sch = s_tir.Schedule(func, error_render_level="none")
     blocks = sch.get_child_blocks(sch.get_sblock("root"))
     if len(blocks) != 1:
@@ -104,3 +103,6 @@ def _across_the_sum(
     k_blocks.mark_loop(sch, steps, common.extent_of(sch, steps), common.extent_of(sch, stream))
     sch.vectorize(sch.get_loops(first)[-1])
     return True
+
+
+RULE = Rule("matvec", ("llvm",), schedule, overwrites=True)

@@ -12,14 +12,13 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from . import blocked, common, elementwise, rows
 from .common import ACCUMULATORS, MAX_VECTORS, PARALLEL_WORK
+from .rule import Rule
 from .target import Machine
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     """Each row through all its stages at once where the stages share rows; else a stage at a time.
     Declines what has no sum."""
-    if machine.kind != "llvm":
-        return None
     sch = common.start(func)
     if not any(common.is_reduction(sch, block) for block in common.stages(sch)):
         return None
@@ -168,3 +167,6 @@ def _vectorize(sch: s_tir.Schedule, partial: SBlockRV, row: LoopRV) -> None:
 
 def _same(sch: s_tir.Schedule, a: LoopRV, b: LoopRV) -> bool:
     return sch.get_sref(a).same_as(sch.get_sref(b))
+
+
+RULE = Rule("reduction", ("llvm",), schedule, overwrites=True)

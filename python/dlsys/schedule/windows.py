@@ -13,6 +13,7 @@ from tvm.tirx import PrimFunc
 from . import common
 from .common import PARALLEL_WORK
 from .roles import Roles, roles
+from .rule import Rule
 from .target import Machine
 
 TAPS = 64  # elements of a window that are unrolled: 7 x 7 and less
@@ -21,8 +22,6 @@ VECTORS = 4  # in a row that is taken at once
 
 def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     """The schedule of a convolution of planes, of its gradient, or of its filters' gradient; None for others."""
-    if machine.kind != "llvm":
-        return None
     sch = common.start(func)
     blocks = common.stages(sch)
     sums = [block for block in blocks if common.is_reduction(sch, block)]
@@ -144,3 +143,6 @@ def _lay(sch: s_tir.Schedule, images: SBlockRV, lanes: int) -> None:
         row = sch.get_loops(images)[-1]
         width = common.divisor(common.extent_of(sch, row), 1, VECTORS * lanes) or 1
         sch.vectorize(sch.split(row, [None, width])[1])
+
+
+RULE = Rule("windows", ("llvm",), schedule, overwrites=True)
