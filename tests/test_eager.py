@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from dlsys import autodiff as ad
 from dlsys import eager
-from dlsys.eager import forms as compiled_forms
+from dlsys.eager import trace_cache
 from dlsys.errors import DTypeError, GraphError, ShapeError
 from helpers import error_of
 
@@ -78,13 +78,13 @@ def test_values_are_computed_once_and_forms_compiled_once() -> None:
 
     first = form(0.5)
     first.numpy()
-    forms, executors = set(compiled_forms._forms), [executor for executor, _ in compiled_forms._forms.values()]
+    forms, executors = set(trace_cache._traces), [executor for executor, _ in trace_cache._traces.values()]
     compiled = sum(executor.compilations for executor in executors)
     for value in (0.25, 0.75):
         np.testing.assert_allclose(form(value).numpy(), np.exp(3 * np.array([value, 2])), rtol=1e-6)
     later = (first + 1.0).numpy()  # reads the kept value: a form without exp
     np.testing.assert_allclose(later, first.numpy() + 1)
-    assert len(set(compiled_forms._forms) - forms) == 1  # however many others there were, and are no longer kept
+    assert len(set(trace_cache._traces) - forms) == 1  # however many others there were, and are no longer kept
     assert sum(executor.compilations for executor in executors) == compiled
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from dlsys import autodiff as ad
 from dlsys import tvm_op
-from dlsys.eager import forms, running
+from dlsys.eager import running, trace_cache
 from dlsys.errors import DTypeError, GraphError, KernelArgumentError, ShapeError
 from helpers import error_of
 
@@ -127,11 +127,11 @@ def test_kernels_and_feeds_take_tensors() -> None:
 
 def compiled(function: Callable[[float], object], *values: float) -> int:
     """How many forms are compiled for the values, one behind the other."""
-    forms._forms.clear()
-    forms._numbers.clear()
+    trace_cache._traces.clear()
+    trace_cache._numbers.clear()
     for value in values:
         function(value)
-    return len(forms._forms)
+    return len(trace_cache._traces)
 
 
 def test_numbers_that_change_become_inputs() -> None:
@@ -177,11 +177,11 @@ def test_a_loop_that_asks_for_a_part_goes_on_from_where_it_was() -> None:
     for mode in (dl.no_grad, dl.enable_grad):
         with mode():
             state, found = dl.tensor(random(2, 3)), []
-            forms._forms.clear()
+            trace_cache._traces.clear()
             for _ in range(12):
                 state = (state @ w).tanh()
                 found.append((state * v).sum().item())  # the state itself is never asked for
-        assert len(forms._forms) <= 4, len(forms._forms)  # not one for each round
+        assert len(trace_cache._traces) <= 4, len(trace_cache._traces)  # not one for each round
     want = random(2, 3)
     for value in found:
         want = np.tanh(want @ w.numpy())
@@ -217,14 +217,14 @@ def test_long_sums_are_computed_in_pieces() -> None:
     w = dl.tensor(random(3, 3), requires_grad=True)
     inputs = random(300, 2, 3)
     start = time.perf_counter()
-    forms._forms.clear()
+    trace_cache._traces.clear()
     for swapped in (False, True):
         total = dl.tensor(0.0, "float64")
         for row in inputs:
             loss = (dl.tensor(row) @ w).sum()
             total = loss + total if swapped else total + loss
         np.testing.assert_allclose(float(total), (inputs @ w.numpy()).sum())
-    assert time.perf_counter() - start < 30 and len(forms._forms) <= 6  # 300 at once take minutes
+    assert time.perf_counter() - start < 30 and len(trace_cache._traces) <= 6  # 300 at once take minutes
     chain = w
     for _ in range(4 * running.LONG):
         chain = chain * 1.0

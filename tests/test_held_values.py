@@ -2,7 +2,7 @@
 
 import dlsys as dl
 import numpy as np
-from dlsys.eager.forms import is_leaf
+from dlsys.eager.trace_cache import is_leaf
 from dlsys.nn import functional
 
 

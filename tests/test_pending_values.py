@@ -9,7 +9,7 @@ import dlsys as dl
 import numpy as np
 import torch
 from dlsys import nn, optim
-from dlsys.eager.forms import is_leaf
+from dlsys.eager.trace_cache import is_leaf
 from dlsys.errors import GraphError, ShapeError
 from helpers import error_of
 

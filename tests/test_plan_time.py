@@ -8,7 +8,7 @@ from typing import Any
 
 import tvm_ffi
 from dlsys import autodiff as ad
-from dlsys.executor.order import SHARING, thrifty
+from dlsys.executor.order import SHARING, list_schedule
 from dlsys.executor.program import Program, make_program
 from dlsys.executor.specs import kernel_spec
 from dlsys.graph import Node, Shape
@@ -156,8 +156,8 @@ def test_groups_are_in_no_circle() -> None:
         assert len(groups) < len(graph.nodes)  # had there been a circle, every node would be alone
 
 
-def check_thrifty(program: Program) -> None:
-    """Each of the groups in thrifty order is the one of the ready that frees most, as found by asking them all."""
+def check_list_schedule(program: Program) -> None:
+    """Each of the groups in this order is the one of the ready that frees most, as found by asking them all."""
     owner = {node: group for group in program.groups for node in group.outputs}
     kept = {program.source(node) for node in program.results if node is not None}
 
@@ -173,7 +173,7 @@ def check_thrifty(program: Program) -> None:
         return takes - sum(program.nbytes(m) // n for m, n in readers.items() if n <= SHARING)
 
     left = list(program.groups)
-    for chosen in thrifty(left, before, lambda node: [program.source(node)], program.nbytes, kept):
+    for chosen in list_schedule(left, before, lambda node: [program.source(node)], program.nbytes, kept):
         ready = [group for group in left if not any(other in left for other in before(group))]
         assert chosen is min(ready, key=lambda group: min(growth(group), 0))
         left = [group for group in left if group is not chosen]
@@ -183,4 +183,4 @@ def check_thrifty(program: Program) -> None:
 def test_the_thrifty_order_takes_the_group_that_frees_most() -> None:
     rng = random.Random(6)
     for _ in range(30):
-        check_thrifty(make_program(drawn(rng, rng.randrange(5, 60)), ("views", "fuse")))
+        check_list_schedule(make_program(drawn(rng, rng.randrange(5, 60)), ("views", "fuse")))

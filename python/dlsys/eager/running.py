@@ -15,8 +15,8 @@ from ..device.array import copied
 from ..errors import DlsysError, GraphError
 from ..graph import DTYPES, FLOATS, error_at
 from ..ops import dtype_of, will_change
-from . import forms, waiting
-from .forms import is_leaf, value_of
+from . import trace_cache, waiting
+from .trace_cache import is_leaf, value_of
 
 LONG = 128  # nodes: more are computed in pieces, which compile in less time than they would together
 PIECE = 32
@@ -117,7 +117,7 @@ def evaluate(nodes: Sequence[Node], keep: bool = True, piece: bool = False) -> l
     outputs = list(dict.fromkeys([*wanted, *assigns.values()]))
     if outputs:
         with waiting.computing():
-            values = dict(zip(outputs, forms.run(*_as_made(order), outputs), strict=True))
+            values = dict(zip(outputs, trace_cache.run(*_as_made(order), outputs), strict=True))
             for node in wanted:
                 node._value = values[node]
             for parameter, assign in assigns.items():
@@ -201,7 +201,7 @@ def _pieces(order: Sequence[Node], wanted: Sequence[Node]) -> list[list[Node]]:
     if found is None:
         found = [[place[node] for node in piece] for piece in _narrow(order, wanted)]
         _cuts[key] = found
-        if len(_cuts) > forms.MOST_FORMS:
+        if len(_cuts) > trace_cache.MOST_TRACES:
             _cuts.popitem(last=False)
     return [[order[i] for i in piece] for piece in found]
 

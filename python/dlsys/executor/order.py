@@ -11,7 +11,7 @@ from ..passes import Group
 SHARING = 8  # readers: a matrix that many steps read is freed by none of them
 
 
-def thrifty(
+def list_schedule(
     groups: Sequence[Group],
     before: Callable[[Group], Iterable[Group]],
     memories_of: Callable[[Node], Iterable[Node]],

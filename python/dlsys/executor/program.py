@@ -12,7 +12,7 @@ from ..ops import copy_op
 from ..passes import Columns, Group, TypedGraph, fuse, ordered, pack, run_passes, single_groups
 from ..planner import MemoryPlan, Value, plan_memory
 from .memory import Aliases, find_aliases, nbytes_of, with_own_constants
-from .order import thrifty
+from .order import list_schedule
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Program:
             for value in group.overwritable(node, self.graph.shapes):
                 source = self.source(value)
                 if len(group.outputs) > 1 and self.graph.dtypes[value] == "bool":
-                    continue  # they are read where they are used, behind stores too: see `schedule.straight`
+                    continue  # they are read where they are used, behind stores too: see `schedule.codegen`
                 if value in known and self.nbytes(value) == size and read[source] == 1:
                     found.setdefault(node, []).append(value)
                     if self.nbytes(source) != size:
@@ -262,7 +262,7 @@ def _placed(graph: TypedGraph, groups: list[Group], aliases: Aliases, bytes_unpl
         return [placed.get(value, value) for value in aliases.computed(node)]
 
     kept = {memory for node in graph.outputs if node is not None for memory in memories(node)}
-    other = replace(program, groups=tuple(thrifty(order, before, memories, in_arena, kept)))
+    other = replace(program, groups=tuple(list_schedule(order, before, memories, in_arena, kept)))
     return min(other, program, key=lambda p: p.plan().bytes_planned)
 
 

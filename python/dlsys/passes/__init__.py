@@ -8,11 +8,11 @@ from typing import Any
 
 from ..errors import GraphError
 from .base import TypedGraph, typed_graph, value_inputs
+from .concat import share_concats
 from .cse import merge
 from .dead import drop_dead
 from .fold import fold
 from .fuse import Group, fuse, ordered, single_groups
-from .joins import share_joins
 from .pack import Columns, pack
 from .shapes import hold_shapes
 from .simplify import simplify
@@ -46,7 +46,7 @@ PASSES: dict[str, Pass] = {
     "taps": cut_taps,
     "slices": join_slices,
     "sums": join_sums,
-    "joins": share_joins,
+    "concat": share_concats,
     "cse": merge,
     "dead": drop_dead,
 }

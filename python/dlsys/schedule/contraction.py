@@ -26,7 +26,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import PrimFunc
 
-from . import borders, common, k_blocks, prefetch
+from . import common, k_blocks, padding, prefetch
 from .common import calls, divisor, extent_of, is_costly, is_reduction
 from .roles import CONFLICT, Roles, axes_of, index_map, roles
 from .rule import Rule
@@ -52,27 +52,27 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     dtype = str(sch.get(c).writes[0].source.dtype)
     computed = [any(_feeds(sch, block, c, read) for block in sch.get_producers(c)) for read in (0, 1)]
     images = _images(sch, c, found)
-    _tile(sch, c, *choose(found, machine, dtype, computed, images.borders), images)
+    _tile(sch, c, *choose(found, machine, dtype, computed, images.paddings), images)
     func = common.function_of(sch)
-    return common.start(k_blocks.insert(prefetch.insert(borders.insert(func))))
+    return common.start(k_blocks.insert(prefetch.insert(padding.insert(func))))
 
 
 @dataclass(frozen=True)
 class Images:
-    """What a convolution reads through windows: its borders, whether nothing else in it is zero, and whether it is made
+    """What a convolution reads through windows: its padding, whether nothing else in it is zero, and whether it is made
     from what is given to the function as it is."""
 
-    borders: list[borders.Border]
+    paddings: list[padding.Padding]
     whole: bool
     given: bool
 
 
 def _images(sch: s_tir.Schedule, c: SBlockRV, r: Roles) -> Images:
-    """The images of a contraction; without borders where it has none."""
+    """The images of a contraction; without padding where it has none."""
     for read in (0, 1):
         for block in sch.get_producers(c) if r.windows[read] else ():
             if _feeds(sch, block, c, read):
-                found, whole = borders.borders(sch.get(c), read, sch.get(block))
+                found, whole = padding.paddings(sch.get(c), read, sch.get(block))
                 return Images(found, whole, not sch.get_producers(block))
     return Images([], False, False)
 
@@ -99,9 +99,9 @@ def _producer(sch: s_tir.Schedule, block: SBlockRV, read: int) -> SBlockRV:
 
 
 def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile, images: Images) -> None:
-    skips = borders.skipped(images.borders, r, tile.rows) if tile.direct else []
-    r = borders.ordered(r, skips)
-    staged = not (images.whole and images.given and len(skips) == len(images.borders))
+    skips = padding.skipped(images.paddings, r, tile.rows) if tile.direct else []
+    r = padding.ordered(r, skips)
+    staged = not (images.whole and images.given and len(skips) == len(images.paddings))
     a_read = sch.reindex(c, ("read", r.a))
     b_read = sch.reindex(c, ("read", 1 - r.a))
     store = sch.reindex(c, ("write", 0))
@@ -150,7 +150,7 @@ def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile, images: Images
     if not tile.direct and not tile.pack_a and not any(r.windows[r.a]):
         prefetch.mark(sch, ks[-1], r.a, tile.rows if r.contiguous[r.a] == r.last(r.k) else 0)
     k_blocks.mark(sch, r, dict(zip(r.k, ks, strict=False)))
-    borders.mark(sch, skips, r, dict(zip(r.k, ks, strict=False)), staged or not tile.direct)
+    padding.mark(sch, skips, r, dict(zip(r.k, ks, strict=False)), staged or not tile.direct)
     rows, columns = sch.get_loops(store)[-2:]
     last = max(i for i in range(len(r.extents)) if i not in r.k and r.extents[i] > 1)
     if tile.direct or last in r.m:  # C is contiguous along the rows

@@ -11,10 +11,10 @@ from tvm import ir, s_tir, tirx
 from tvm.s_tir.schedule import SBlockRV
 
 from . import common
+from .codegen import VectorCode, block_of, sequence, steps, unravelled
 from .common import COSTLY_VECTORS, PARALLEL_WORK, VECTORS, Access, Group
 from .rule import Rule
 from .stages import Expr, Stage, extents, read_stages, size, with_nests
-from .straight import Straight, block_of, sequence, steps, unravelled
 from .target import Machine
 
 UNROLLED_ROWS = 32  # rows of some vectors; LLVM unrolls somewhat more too, and takes a second for it
@@ -106,7 +106,7 @@ def _nest(group: Sequence[Stage], kept: set[Any], accesses: list[Access], machin
     parallel = math.prod(shape) * sum(common.operations(stage.value) for stage in group) >= PARALLEL_WORK
     row = tirx.Var("row", "int32")
 
-    def code(index: Expr, straight: Straight) -> None:
+    def code(index: Expr, vector: VectorCode) -> None:
         parts = [*unravelled(row, outer), index]
         position = [
             i for part, at in zip(axes, parts, strict=False) for i in unravelled(at, [shape[x] for x in part])
@@ -118,11 +118,11 @@ def _nest(group: Sequence[Stage], kept: set[Any], accesses: list[Access], machin
 
         for stage in group:
             names = {v.var: at for v, at in zip(stage.iters, position, strict=True)}
-            value = straight.evaluate(stage.value, names, known)
-            value = straight.value(value)
+            value = vector.evaluate(stage.value, names, known)
+            value = vector.value(value)
             values[stage.buffer] = value
             if stage.buffer in kept:
-                straight.store(stage.buffer, value, position[: len(stage.indices)])
+                vector.store(stage.buffer, value, position[: len(stage.indices)])
 
     loops = sequence(steps(0, inner, min(width, inner), parallel and not outer, code))
     if not outer:

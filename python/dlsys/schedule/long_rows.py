@@ -11,10 +11,10 @@ from tvm.s_tir.schedule import SBlockRV
 
 from . import blocked, common
 from .blocked import TERMS
+from .codegen import VectorCode, block_of, sequence, steps, unravelled, vectors
 from .common import ACCUMULATORS, COSTLY_VECTORS, PARALLEL_WORK
 from .row_stages import Rows, find_rows, is_plain, kept_buffers, work
 from .stages import Expr, Stage, size, with_nests
-from .straight import Straight, block_of, sequence, steps, unravelled, vectors
 from .target import Machine
 
 STEPS = 64  # along a row to a block of a long sum (see `blocked`)
@@ -152,12 +152,12 @@ class _LongRows:
         code: list[tirx.Stmt] = []
         for one in self.passes:
             for stage in one.before:
-                straight = Straight(1)
-                value = straight.value(
-                    straight.evaluate(stage.value, self._names(stage, row, 0), self._number)
+                vector = VectorCode(1)
+                value = vector.value(
+                    vector.evaluate(stage.value, self._names(stage, row, 0), self._number)
                 )
-                self._keep_number(stage, value, row, straight)
-                code.append(straight.loop())
+                self._keep_number(stage, value, row, vector)
+                code.append(vector.loop())
             if one.along:
                 code += self._along(one, row)
         return code
@@ -173,10 +173,10 @@ class _LongRows:
         array = self.arrays.get(load.source)
         return None if array is None else tirx.BufferLoad(array, [0])
 
-    def _keep_number(self, stage: Stage, value: Expr, row: list[Expr], straight: Straight) -> None:
-        straight.store(self.arrays[stage.buffer], value, [0])
+    def _keep_number(self, stage: Stage, value: Expr, row: list[Expr], vector: VectorCode) -> None:
+        vector.store(self.arrays[stage.buffer], value, [0])
         if stage.buffer in self.kept:
-            straight.store(stage.buffer, value, [*row, *[0] * len(stage.spatial[len(row) :])])
+            vector.store(stage.buffer, value, [*row, *[0] * len(stage.spatial[len(row) :])])
 
     def _along(self, one: _Pass, row: list[Expr]) -> list[tirx.Stmt]:
         """One pass: sums in vectors, which are added up behind it."""
@@ -189,7 +189,7 @@ class _LongRows:
             for array in sums.get(stage.buffer, ()):
                 code += [tirx.AllocBuffer(array), _filled(array, stage.init)]
 
-        def step(column: Expr, straight: Straight) -> None:
+        def step(column: Expr, vector: VectorCode) -> None:
             values: dict[Any, Expr] = {}
 
             def known(load: Expr) -> Expr | None:
@@ -203,15 +203,15 @@ class _LongRows:
             for stage in one.along:
                 names = self._names(stage, row, column)
                 if stage.reduced:
-                    term = straight.value(straight.evaluate(stage.value.b, names, known))
-                    straight.add_to(sums[stage.buffer][0], type(stage.value), term)
+                    term = vector.value(vector.evaluate(stage.value.b, names, known))
+                    vector.add_to(sums[stage.buffer][0], type(stage.value), term)
                     continue
-                value = straight.value(straight.evaluate(stage.value, names, known))
+                value = vector.value(vector.evaluate(stage.value, names, known))
                 values[stage.buffer] = value
                 if stage.buffer in self.kept:
-                    straight.store(stage.buffer, value, [names[v.var] for v in stage.spatial])
+                    vector.store(stage.buffer, value, [names[v.var] for v in stage.spatial])
                 elif stage.buffer in self.arrays:
-                    straight.store(self.arrays[stage.buffer], value, [column])
+                    vector.store(self.arrays[stage.buffer], value, [column])
 
         long = [(stage, sums[stage.buffer]) for stage in one.along if len(sums.get(stage.buffer, ())) > 1]
         level = len(long[0][1]) - 1 if long else 0
@@ -240,9 +240,9 @@ class _LongRows:
             pair = type(stage.value)(tirx.BufferLoad(sums, [lane]), tirx.BufferLoad(sums, [lane + half]))
             code.append(vectors(lane, width - half, tirx.BufferStore(sums, pair, [lane])))
             width = half
-        straight = Straight(1)
-        self._keep_number(stage, tirx.BufferLoad(sums, [0]), row, straight)
-        return [*code, straight.loop()]
+        vector = VectorCode(1)
+        self._keep_number(stage, tirx.BufferLoad(sums, [0]), row, vector)
+        return [*code, vector.loop()]
 
 
 def _filled(array: Any, value: Expr) -> tirx.Stmt:
@@ -256,7 +256,7 @@ def _blocks(
     width: int,
     level: int,
     long: Sequence[tuple[Stage, list[Any]]],
-    step: Callable[[Expr, Straight], None],
+    step: Callable[[Expr, VectorCode], None],
 ) -> list[tirx.Stmt]:
     """Steps along a part of a row. At a level above 0 it goes by blocks, whose sums are added to those of the level."""
     if level == 0:

@@ -1,6 +1,6 @@
 """From scheduled functions to machine code: TVM's own passes, and one of ours, which keeps accumulators on the stack.
 
-LLVM's superword vectorizer, which looks for scalars to put together, takes half of LLVM's time over an unrolled tile,
+LLVM's SLP vectorizer, which looks for scalars to put together, takes half of LLVM's time over an unrolled tile,
 and more of a convolution's, and finds nothing there: functions of rules that are `unrolled` go without.
 
 TVM takes the memory of a "local" array from a pool at run time. LLVM then holds the array in registers only where it
@@ -19,15 +19,15 @@ from tvm import tirx
 from tvm.target import Target
 
 PIPELINE = "dlsys"
-NO_SUPERWORDS = "-vectorize-slp:bool=false"  # in TVM's notation for LLVM's options
+NO_SLP = "-vectorize-slp:bool=false"  # in TVM's notation for LLVM's options
 STACK_BYTES = 16 * 1024  # the largest array that is put on the stack
 _AS_IT_IS = {"disable_lower_builtin": tirx.IntImm("bool", 1)}  # TVM's: this allocation is left to LLVM
 
 
-def compiled(functions: Mapping[str, tirx.PrimFunc], target: Target, superwords: bool = True) -> tvm.runtime.Module:
-    """A module of the functions' machine code. `superwords`: whether LLVM looks for those."""
-    if not superwords and str(target.kind) == "llvm":
-        options = [*target.attrs.get("cl-opt", ()), NO_SUPERWORDS]
+def compiled(functions: Mapping[str, tirx.PrimFunc], target: Target, slp: bool = True) -> tvm.runtime.Module:
+    """A module of the functions' machine code. `slp`: whether LLVM's SLP vectorizer runs."""
+    if not slp and str(target.kind) == "llvm":
+        options = [*target.attrs.get("cl-opt", ()), NO_SLP]
         target = Target({**dict(target.export()), "cl-opt": options})
     return tvm.compile(tvm.IRModule(dict(functions)), target=target, tir_pipeline=PIPELINE).mod
 

@@ -13,10 +13,10 @@ from tvm import s_tir, tirx
 from tvm.s_tir.schedule import SBlockRV
 
 from . import blocked, common, long_rows
+from .codegen import VectorCode, block_of, sequence, steps, unravelled
 from .common import PARALLEL_WORK
 from .row_stages import Rows, find_rows, is_plain, kept_buffers, work
 from .stages import Expr, extents, share, size, with_nests
-from .straight import Straight, block_of, sequence, steps, unravelled
 from .target import Machine
 
 SHORT_ROW = 16  # elements of a row that runs as straight-line code: its registers spill, and code grows
@@ -46,8 +46,8 @@ def _short(func: tirx.PrimFunc, rows: Rows, machine: Machine) -> tuple[s_tir.Sch
     if any(stage.reduced and not is_plain(stage) for stage in rows.stages):
         return None
 
-    def code(index: Expr, straight: Straight) -> None:
-        _row(rows, kept, unravelled(index, rows.shape), straight)
+    def code(index: Expr, vector: VectorCode) -> None:
+        _row(rows, kept, unravelled(index, rows.shape), vector)
 
     parallel = work(rows) >= PARALLEL_SHORT
     loops = steps(0, rows.count, _width(rows.count, lanes), parallel, code)
@@ -63,7 +63,7 @@ def _width(count: int, lanes: int) -> int:
     return exact or min(lanes, count)
 
 
-def _row(rows: Rows, kept: set[Any], row: list[Expr], straight: Straight) -> None:
+def _row(rows: Rows, kept: set[Any], row: list[Expr], vector: VectorCode) -> None:
     """All stages of a row, without a loop."""
     rank = len(row)
     known: dict[tuple[Any, tuple[int, ...]], Expr] = {}
@@ -83,12 +83,12 @@ def _row(rows: Rows, kept: set[Any], row: list[Expr], straight: Straight) -> Non
                 for v, number in zip([*columns, *stage.reduced], [*position, *term], strict=True):
                     names[v.var] = tirx.const(number, "int32")
                 one = stage.value.b if stage.reduced else stage.value
-                terms.append(straight.value(straight.evaluate(one, names, of_row)))
+                terms.append(vector.value(vector.evaluate(one, names, of_row)))
             if stage.reduced and len(terms) == 1:
                 terms.insert(0, stage.init)
             while len(terms) > 1:  # by pairs: additions wait less for each other, and round less
                 pairs = zip(terms[::2], terms[1::2], strict=False)
-                terms = [straight.value(type(stage.value)(a, b)) for a, b in pairs] + terms[len(terms) & ~1 :]
+                terms = [vector.value(type(stage.value)(a, b)) for a, b in pairs] + terms[len(terms) & ~1 :]
             known[stage.buffer, position] = terms[0]
             if stage.buffer in kept:
-                straight.store(stage.buffer, terms[0], [*row, *position])
+                vector.store(stage.buffer, terms[0], [*row, *position])

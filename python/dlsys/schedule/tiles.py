@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import tvm
 
-from .borders import Border, share
+from .padding import Padding, share
 from .roles import Roles, over_windows, turned
 from .target import Machine
 
@@ -51,10 +51,10 @@ class Tile:
 
 
 def choose(
-    r: Roles, machine: Machine, dtype: str, computed: Sequence[bool], borders: Sequence[Border] = ()
+    r: Roles, machine: Machine, dtype: str, computed: Sequence[bool], paddings: Sequence[Padding] = ()
 ) -> tuple[Roles, Tile]:
     """Roles, tile sizes and packing by shape, vector width and number of registers. `computed` tells which
-    reads are of a value that is made on the way, and so has to be stored somewhere before it is read again; `borders`
+    reads are of a value that is made on the way, and so has to be stored somewhere before it is read again; `paddings`
     are those of a convolution's images."""
     lanes = machine.lanes(dtype)
     if any(r.panels):
@@ -63,8 +63,8 @@ def choose(
         r = turned(r, lanes)
         return r, _packed(r, machine, dtype, computed)
     packed, windows = _packed(r, machine, dtype, computed), over_windows(r)
-    direct = _direct(windows, machine, dtype, borders)
-    if direct is None or _direct_cost(windows, direct, machine, borders) > _packed_cost(r, packed, machine):
+    direct = _direct(windows, machine, dtype, paddings)
+    if direct is None or _direct_cost(windows, direct, machine, paddings) > _packed_cost(r, packed, machine):
         return r, packed
     return windows, direct
 
@@ -111,7 +111,7 @@ def _packed(r: Roles, machine: Machine, dtype: str, computed: Sequence[bool]) ->
     )
 
 
-def _direct(r: Roles, machine: Machine, dtype: str, borders: Sequence[Border]) -> Tile | None:
+def _direct(r: Roles, machine: Machine, dtype: str, paddings: Sequence[Padding]) -> Tile | None:
     """The cheapest tile whose rows are read from images where they lie: at addresses that differ by constants."""
     lanes, tiles = machine.lanes(dtype), []
     parallel, by_batch = _is_parallel(r, machine), _by_batch(r, machine)
@@ -123,7 +123,7 @@ def _direct(r: Roles, machine: Machine, dtype: str, borders: Sequence[Border]) -
             tiles.append(
                 Tile(rows, columns, columns, lanes, block, False, False, True, parallel, by_batch, direct=True)
             )
-    return min(tiles, key=lambda tile: (round(_direct_cost(r, tile, machine, borders)), -tile.rows), default=None)
+    return min(tiles, key=lambda tile: (round(_direct_cost(r, tile, machine, paddings)), -tile.rows), default=None)
 
 
 def _boxes(extents: Iterable[int]) -> set[int]:
@@ -143,9 +143,9 @@ def _step(tile: Tile, machine: Machine) -> float:
     return max(bounds) + OVERHEAD
 
 
-def _direct_cost(r: Roles, tile: Tile, machine: Machine, borders: Sequence[Border]) -> float:
+def _direct_cost(r: Roles, tile: Tile, machine: Machine, paddings: Sequence[Padding]) -> float:
     m, columns = r.size(r.m), -(-r.size(r.n) // tile.columns) * tile.columns
-    step = _step(tile, machine) * share(borders, r, tile.rows) / (tile.rows * tile.columns)
+    step = _step(tile, machine) * share(paddings, r, tile.rows) / (tile.rows * tile.columns)
     return m * columns * (step + TURN / r.size(r.k))
 
 

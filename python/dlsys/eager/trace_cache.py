@@ -1,7 +1,7 @@
-"""Compiled forms of graphs whose leaves hold data.
+"""Compiled traces of graphs whose leaves hold data.
 
 What is compiled is a copy in which every leaf is a variable, found again by operators, attributes, wiring, and the
-leaves' types. Python numbers, as in `x * 0.37` or `x[i]`, are compiled in when a form is met first. Where it is met
+leaves' types. Python numbers, as in `x * 0.37` or `x[i]`, are compiled in when a trace is met first. Where it is met
 again with other numbers, those that changed become inputs: a loop with a changing number compiles twice, not each time.
 """
 
@@ -31,7 +31,7 @@ from ..executor import Arena
 from ..graph import OPS, Shape
 from ..ops import dtype_of, shape_of
 
-MOST_FORMS = 512  # compiled forms that are kept; those used last
+MOST_TRACES = 512  # compiled traces that are kept; those used last
 _WITH_NUMBER = {
     "add_byconst": add_op,
     "mul_byconst": mul_op,
@@ -44,26 +44,26 @@ _WHOLE = (None, None, None)
 
 
 class _Structure:
-    """A form without its numbers. Its hash, which takes as long as all else that is done with it, is computed once."""
+    """A trace without its numbers. Its hash, which takes as long as all else that is done with it, is computed once."""
 
-    __slots__ = ("form", "hash")
+    __slots__ = ("hash", "trace")
 
-    def __init__(self, form: tuple[Any, ...]) -> None:
-        self.form, self.hash = form, hash(form)
+    def __init__(self, trace: tuple[Any, ...]) -> None:
+        self.trace, self.hash = trace, hash(trace)
 
     def __hash__(self) -> int:
         return self.hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Structure) and self.form == other.form
+        return isinstance(other, _Structure) and self.trace == other.trace
 
 
-_forms: OrderedDict[Any, tuple[Executor, list[Node]]] = OrderedDict()
+_traces: OrderedDict[Any, tuple[Executor, list[Node]]] = OrderedDict()
 _numbers: OrderedDict[_Structure, tuple[_Structure, tuple[Any, ...], frozenset[int]]] = (
     OrderedDict()
-)  # of each form itself, the numbers that it was met with first, and which vary
+)  # of each trace itself, the numbers that it was met with first, and which vary
 _lock = threading.Lock()
-_arena = Arena(cpu())  # of all forms: they run in turn, and their results are copies
+_arena = Arena(cpu())  # of all traces: they run in turn, and their results are copies
 
 
 def is_leaf(node: Node) -> bool:
@@ -83,17 +83,17 @@ def value_of(leaf: Node) -> Array | None:
 
 
 def run(order: Sequence[Node], inputs: dict[Node, list[Node]], outputs: Sequence[Node]) -> list[Array]:
-    """Copies of the outputs' values, by a compiled form of the graph: its nodes, leaves too, inputs first."""
+    """Copies of the outputs' values, by a compiled trace of the graph: its nodes, leaves too, inputs first."""
     leaves: list[Node] = []
     place = {node: i for i, node in enumerate(order)}
-    form: list[Any] = []
+    trace: list[Any] = []
     numbers: list[Any] = []
     held: list[tuple[Node, int]] = []  # of each number its node, and which of its numbers it is
     for node in order:
         name = node.op.name
         if is_leaf(node):
             leaves.append(node)
-            form.append(type_of(node))
+            trace.append(type_of(node))
         elif name != "group":
             if name in _NUMBERED:
                 rest, own = _split(node)
@@ -101,20 +101,20 @@ def run(order: Sequence[Node], inputs: dict[Node, list[Node]], outputs: Sequence
                 numbers += own
             else:
                 rest = tuple(node.attrs.items())
-            form.append((name, rest, tuple([place[value] for value in inputs[node]])))
-    structure = _Structure((tuple(form), tuple([place[node] for node in outputs])))
+            trace.append((name, rest, tuple([place[value] for value in inputs[node]])))
+    structure = _Structure((tuple(trace), tuple([place[node] for node in outputs])))
     told = tuple(number if number and number == number else repr(number) for number in numbers)  # -0.0 == 0.0
     with _lock:
         structure, first, varying = _numbers.get(structure, (structure, told, frozenset()))
         varying |= {i for i, (a, b) in enumerate(zip(first, told, strict=True)) if a != b}
         _numbers[structure] = structure, first, varying
         _numbers.move_to_end(structure)
-        if (structure, told) in _forms:  # these very numbers are compiled in
+        if (structure, told) in _traces:  # these very numbers are compiled in
             varying = frozenset()
         key = (structure, tuple(None if i in varying else number for i, number in enumerate(told)))
-        found = _forms.get(key)
+        found = _traces.get(key)
         if found is not None:
-            _forms.move_to_end(key)
+            _traces.move_to_end(key)
     lifted: dict[Node, list[int]] = {}
     for i in sorted(varying):
         node, which = held[i]
@@ -123,9 +123,9 @@ def run(order: Sequence[Node], inputs: dict[Node, list[Node]], outputs: Sequence
     if found is None:
         found = _compile(order, inputs, outputs, lifted)
         with _lock:
-            _forms[key] = found
-            for table in (_forms, _numbers):
-                while len(table) > MOST_FORMS:
+            _traces[key] = found
+            for table in (_traces, _numbers):
+                while len(table) > MOST_TRACES:
                     table.popitem(last=False)
     executor, variables = found
     given: list[Any] = [value_of(leaf) for leaf in leaves]

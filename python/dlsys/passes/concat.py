@@ -15,7 +15,7 @@ from .slices import JOINS, pieces, taken
 from .sums import bare
 
 
-def share_joins(graph: TypedGraph) -> TypedGraph:
+def share_concats(graph: TypedGraph) -> TypedGraph:
     """The graph in which no concatenation of neighbours in memory is part of another's, unless that depends on it."""
     found = {node: made for node in graph.nodes if node.op.name in JOINS and (made := pieces(node, graph))}
     within = _contained(graph, found)
@@ -27,29 +27,29 @@ def share_joins(graph: TypedGraph) -> TypedGraph:
     def rule(node: Node, typed: TypedGraph) -> Node | None:
         old = origins.get(node, node)
         if old in within:
-            join, first = within[old]
-            return taken(now[join], first, typed.shapes[node], typed)
+            concat, first = within[old]
+            return taken(now[concat], first, typed.shapes[node], typed)
         now[old] = node
         return None
 
-    wholes = [(join, node) for node, (join, _) in within.items()]
+    wholes = [(concat, node) for node, (concat, _) in within.items()]
     return rewrite(replace(graph, nodes=_sorted(graph, wholes)), rule, origins)
 
 
-def _contained(graph: TypedGraph, joins: dict[Node, list[tuple[Node, int]]]) -> dict[Node, tuple[Node, int]]:
-    """For a join that is part of another: that, and the number of its first element there."""
-    items = {node: [bare(value) for value, _ in made] for node, made in joins.items()}
+def _contained(graph: TypedGraph, concats: dict[Node, list[tuple[Node, int]]]) -> dict[Node, tuple[Node, int]]:
+    """For a concat that is part of another: that, and the number of its first element there."""
+    items = {node: [bare(value) for value, _ in made] for node, made in concats.items()}
     holders: dict[Node, list[tuple[Node, int]]] = {}
     within: dict[Node, tuple[Node, int]] = {}
-    consumers = graph.consumers() if len(joins) > 1 else {}
-    for node in sorted(joins, key=lambda join: -len(items[join])):  # the largest first, so holders stay
+    consumers = graph.consumers() if len(concats) > 1 else {}
+    for node in sorted(concats, key=lambda concat: -len(items[concat])):  # the largest first, so holders stay
         own = items[node]
-        for join, at in holders.get(own[0], ()):
-            run = items[join][at : at + len(own)]
+        for concat, at in holders.get(own[0], ()):
+            run = items[concat][at : at + len(own)]
             same = len(run) == len(own) and all(a is b for a, b in zip(run, own, strict=True))
-            if same and not _reaches(node, join, consumers):
-                within[node] = (join, joins[join][at][1])
-                consumers[join].append(node)
+            if same and not _reaches(node, concat, consumers):
+                within[node] = (concat, concats[concat][at][1])
+                consumers[concat].append(node)
                 break
         else:
             for at, item in enumerate(own):

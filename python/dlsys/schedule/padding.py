@@ -22,13 +22,13 @@ from tvm.s_tir.schedule import LoopRV
 from .common import renamed, rewritten
 from .roles import Roles
 
-MARK = "borders"
-INSIDE = "borders.inside"  # a nest of loops that reads no zeros around images
+MARK = "padding"
+INSIDE = "padding.inside"  # a nest of loops that reads no zeros around images
 CHANNELS = 16  # with fewer, the loop over them is too short to stand inside those over taps
 
 
 @dataclass(frozen=True)
-class Border:
+class Padding:
     """Where windows meet images: start <= scale * position + step * tap < stop."""
 
     position: int  # an axis of the contraction, as is `tap`
@@ -43,8 +43,8 @@ class Border:
         return self.start <= self.scale * position + self.step * tap < self.stop
 
 
-def borders(block: s_tir.SBlock, read: int, padded: s_tir.SBlock) -> tuple[list[Border], bool]:
-    """The borders of images that `padded` sets into zeros and a contraction reads through windows, as factor `read`;
+def paddings(block: s_tir.SBlock, read: int, padded: s_tir.SBlock) -> tuple[list[Padding], bool]:
+    """The padding of images that `padded` sets into zeros and a contraction reads through windows, as factor `read`;
     and whether nothing else in `padded` is zero."""
     value = padded.body.value
     if not (isinstance(value, ir.Call) and _is_set_into_zeros(value)):
@@ -62,18 +62,18 @@ def borders(block: s_tir.SBlock, read: int, padded: s_tir.SBlock) -> tuple[list[
         if len(inside) == int(iterator.dom.extent):
             continue
         terms = sym.detect_linear_equation(index, variables)
-        border = _border(inside, terms, summed)
-        if border is None:
+        one = _padding(inside, terms, summed)
+        if one is None:
             whole = False
         else:
-            found.append(border)
-            whole = whole and len(inside) == border.stop - border.start
+            found.append(one)
+            whole = whole and len(inside) == one.stop - one.start
     return found, whole
 
 
-def _border(inside: Sequence[int], terms: Sequence[Any], summed: Sequence[bool]) -> Border | None:
-    """The border of windows at an index that is the sum of `terms`, a factor for each axis and a constant; None where
-    that is not a position and a tap."""
+def _padding(inside: Sequence[int], terms: Sequence[Any], summed: Sequence[bool]) -> Padding | None:
+    """The padding that windows meet at an index that is the sum of `terms`, a factor for each axis and a constant;
+    None where that is not a position and a tap."""
     if not inside or len(terms) != len(summed) + 1 or not all(isinstance(term, tirx.IntImm) for term in terms):
         return None
     *factors, first = map(int, terms)
@@ -81,48 +81,48 @@ def _border(inside: Sequence[int], terms: Sequence[Any], summed: Sequence[bool])
     if [summed[i] for i in used] != [False, True] or min(factors[i] for i in used) < 0:
         return None
     position, tap = used
-    return Border(position, tap, factors[position], factors[tap], inside[0] - first, inside[-1] + 1 - first)
+    return Padding(position, tap, factors[position], factors[tap], inside[0] - first, inside[-1] + 1 - first)
 
 
-def skipped(found: Sequence[Border], r: Roles, rows: int) -> list[Border]:
-    """Those of the borders that tiles of so many rows leave out. None where rows of the product are more than positions
-    of windows: in a filter's gradient, whose positions are its taps."""
+def skipped(found: Sequence[Padding], r: Roles, rows: int) -> list[Padding]:
+    """Those of the paddings that tiles of so many rows leave out. None where rows of the product are more than
+    positions of windows: in a filter's gradient, whose positions are its taps."""
     if any(r.extents[i] > 1 and not any(i in window for window in r.windows[r.a]) for i in r.m):
         return []
     across, width = r.m[-1], r.extents[r.m[-1]]
-    channels = max((r.extents[i] for i in r.k if all(i != border.tap for border in found)), default=1)
-    in_row = [border for border in found if border.position in r.m[-2:-1] and width % rows == 0]
+    channels = max((r.extents[i] for i in r.k if all(i != one.tap for one in found)), default=1)
+    in_row = [one for one in found if one.position in r.m[-2:-1] and width % rows == 0]
     return [*in_row, *(b for b in found if b.position == across and rows == width and channels >= CHANNELS)]
 
 
-def ordered(r: Roles, skips: Sequence[Border]) -> Roles:
+def ordered(r: Roles, skips: Sequence[Padding]) -> Roles:
     """With the loops over taps outside of those over channels, where the former are unrolled."""
-    if all(border.position != r.m[-1] for border in skips):
+    if all(one.position != r.m[-1] for one in skips):
         return r
-    taps = [border.tap for border in skips]
+    taps = [one.tap for one in skips]
     return replace(r, k=(*taps, *(i for i in r.k if i not in taps)))
 
 
-def share(found: Sequence[Border], r: Roles, rows: int) -> float:
+def share(found: Sequence[Padding], r: Roles, rows: int) -> float:
     """The part of all products that tiles of so many rows do not leave out."""
     part = 1.0
-    for border in skipped(found, r, rows):
-        positions, taps = range(r.extents[border.position]), range(r.extents[border.tap])
-        part *= sum(border.meets(p, t) for p in positions for t in taps) / (len(positions) * len(taps))
+    for one in skipped(found, r, rows):
+        positions, taps = range(r.extents[one.position]), range(r.extents[one.tap])
+        part *= sum(one.meets(p, t) for p in positions for t in taps) / (len(positions) * len(taps))
     return part
 
 
 def mark(
-    sch: s_tir.Schedule, skips: Sequence[Border], r: Roles, taps: Mapping[int, LoopRV], staged: bool
+    sch: s_tir.Schedule, skips: Sequence[Padding], r: Roles, taps: Mapping[int, LoopRV], staged: bool
 ) -> None:
-    """Has the loops over taps, given by their axes, leave out the borders; all of them where no images are staged."""
+    """Has the loops over taps, given by their axes, leave out the padding; all of them where no images are staged."""
     if not staged:
         sch.annotate(taps[r.k[0]], INSIDE, 1)
-    for border in skips:
-        numbers = [border.scale, border.step, border.start, border.stop]
-        if border.position != r.m[-1]:
-            numbers += [r.extents[r.m[-1]], r.extents[border.position]]
-        sch.annotate(taps[border.tap], MARK, numbers)
+    for one in skips:
+        numbers = [one.scale, one.step, one.start, one.stop]
+        if one.position != r.m[-1]:
+            numbers += [r.extents[r.m[-1]], r.extents[one.position]]
+        sch.annotate(taps[one.tap], MARK, numbers)
 
 
 def insert(func: tirx.PrimFunc) -> tirx.PrimFunc:

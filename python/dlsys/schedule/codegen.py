@@ -22,7 +22,7 @@ Values = Callable[[Expr], "Expr | None"]
 """From a load to the value that stands for it, None where it is to be loaded."""
 
 
-class Straight:
+class VectorCode:
     """Code for some neighbouring indices at once, the lanes.
 
     Attributes:
@@ -107,21 +107,21 @@ def vectors(lane: ir.Var, width: int, body: tirx.Stmt) -> tirx.Stmt:
 
 
 def steps(
-    start: Expr, extent: int, width: int, parallel: bool, code: Callable[[Expr, Straight], None]
+    start: Expr, extent: int, width: int, parallel: bool, code: Callable[[Expr, VectorCode], None]
 ) -> list[tirx.Stmt]:
     """Loops over `extent` indices from `start` on, `width` at a time and the rest at once, so that no condition takes
-    vectors apart. `code` adds to a `Straight` what is done for an index."""
+    vectors apart. `code` adds to a `VectorCode` what is done for an index."""
     found: list[tirx.Stmt] = []
     whole = extent // width
     if whole:
-        step, straight = tirx.Var("step", "int32"), Straight(width)
-        code(start + step * width + straight.lane, straight)
+        step, vector = tirx.Var("step", "int32"), VectorCode(width)
+        code(start + step * width + vector.lane, vector)
         kind = tirx.ForKind.PARALLEL if parallel else tirx.ForKind.SERIAL
-        found.append(tirx.For(step, 0, whole, kind, straight.loop()))
+        found.append(tirx.For(step, 0, whole, kind, vector.loop()))
     if extent % width:
-        straight = Straight(extent % width)
-        code(start + whole * width + straight.lane, straight)
-        found.append(straight.loop())
+        vector = VectorCode(extent % width)
+        code(start + whole * width + vector.lane, vector)
+        found.append(vector.loop())
     return found
 
 
