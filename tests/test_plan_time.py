@@ -15,7 +15,7 @@ from dlsys.graph import Node, Shape
 from dlsys.kernels.spec import prim_func
 from dlsys.passes import PASSES, TypedGraph, run_passes, single_groups, typed_graph
 from dlsys.passes.fuse import Group, fuse
-from dlsys.passes.groups import COSTLY, MOST_LENGTH, READS, is_pointwise, longest, ordered
+from dlsys.passes.groups import COSTLY, MOST_LENGTH, READS, is_elementwise, longest, ordered
 from dlsys.schedule.stages import read_stages
 from helpers import CASES
 from tvm import ir, tirx
@@ -105,7 +105,7 @@ def test_the_costly_operators_are_those_that_read_their_argument_often() -> None
         case = cases[0]
         nodes = case.variables()
         node = case.build(*nodes)
-        if node in set(nodes) or not is_pointwise(node):
+        if node in set(nodes) or not is_elementwise(node):
             continue
         kinds = zip(case.shapes, case.dtypes("float32"), strict=True)
         graph = typed_graph([node], [], dict(zip(nodes, kinds, strict=True)))
@@ -119,7 +119,7 @@ def test_the_costly_operators_are_those_that_read_their_argument_often() -> None
 
 
 def drawn(rng: random.Random, steps: int) -> TypedGraph:
-    """A graph in which groups meet: products, sums, rows and pointwise nodes of few shapes, several updates."""
+    """A graph in which groups meet: products, sums, rows and elementwise nodes of few shapes, several updates."""
     fed: dict[Node, tuple[Shape, str]] = {}
     values = []
     for number in range(3):

@@ -32,7 +32,7 @@ COLOURS = {
     "contraction": ("#e3edf9", "#2f6db5"),
     "reduction": ("#efe7f7", "#7a56a5"),
     "rows": ("#ddf1ee", "#23857a"),
-    "pointwise": ("#fbf0dc", "#c0792a"),
+    "elementwise": ("#fbf0dc", "#c0792a"),
     "single": ("#ececec", "#666666"),
     "view": ("#ffffff", "#666666"),
     "feed": ("#cfe6c8", "#3b7d2f"),

@@ -244,7 +244,7 @@ def _placed(graph: TypedGraph, groups: list[Group], aliases: Aliases, bytes_unpl
             placed[value] = parameter
             continue
         copy = copies.add(value)
-        last = Group((copy,), (value,), (copy,), "pointwise")
+        last = Group((copy,), (value,), (copy,), "elementwise")
         put_behind(last, [group, *others])
         groups = [*groups, last]
         owner[copy] = last

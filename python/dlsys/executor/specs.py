@@ -101,7 +101,7 @@ def _flat_shapes(group: Group, graph: TypedGraph) -> dict[Node, Shape] | None:
     """The shapes of a group's values with one axis each, if all have as many elements or one alone; else None."""
     shape = graph.shapes[group.outputs[0]]
     values = dict.fromkeys([*group.inputs, *group.nodes])
-    if group.kind != "pointwise" or len(shape) < 2:
+    if group.kind != "elementwise" or len(shape) < 2:
         return None
     if any(graph.shapes[value] != shape and graph.size(value) != 1 for value in values if value.op.name != "full"):
         return None

@@ -3,10 +3,10 @@
 Fusing saves memory traffic: a value that only the same kernel reads is never stored. Four kinds of group are formed, in
 this order; the rules of `schedule` know how to run each:
 
-    contraction   a matrix product or convolution, then pointwise nodes of its shape while there is one result
-    reduction     pointwise nodes that only a sum reads, the sum, then pointwise nodes of the sum's shape
-    rows          sums and softmaxes along the last axis and pointwise nodes on the same rows, several results
-    pointwise     connected pointwise nodes of one shape, several results
+    contraction   a matrix product or convolution, then elementwise nodes of its shape while there is one result
+    reduction     elementwise nodes that only a sum reads, the sum, then elementwise nodes of the sum's shape
+    rows          sums and softmaxes along the last axis and elementwise nodes on the same rows, several results
+    elementwise     connected elementwise nodes of one shape, several results
 
 What a group stores is of one dtype. A value of booleans or integers that it computes for itself alone may be of
 another: `where(x > 0, a, b)` is one kernel.
@@ -15,7 +15,7 @@ What is not stored is computed where it is read, so a node joins only where its 
 they are computed: nothing is computed twice. A node of a smaller shape (a bias times two) stays outside, its value
 being read many times, except a constant, which costs nothing.
 
-Behind a small product whose readers are pointwise nothing is fused: they read it from the cache, in a row.
+Behind a small product whose readers are elementwise nothing is fused: they read it from the cache, in a row.
 What a kernel only computes for later ones, of one value that is stored anyway, it does not compute: they do. So the
 derivative of a gate is no array that is kept from the forward step to the backward one.
 
@@ -39,7 +39,7 @@ from .groups import (
     Group,
     Members,
     is_constant,
-    is_pointwise,
+    is_elementwise,
     is_row_wise,
     is_sum,
     length,
@@ -79,7 +79,7 @@ def fuse(graph: TypedGraph, views: frozenset[Node] = frozenset()) -> list[Group]
             fusion.grow_rows(node)
     # what is stored as numbers first, with the conditions it needs
     for node in sorted(graph.nodes, key=lambda node: graph.dtypes[node] not in FLOATS):
-        if is_pointwise(node):
+        if is_elementwise(node):
             fusion.grow_pointwise(node)
     return fusion.groups()
 
@@ -116,8 +116,8 @@ class _Fusion:
         return longest(sorted(members.nodes, key=self.index.__getitem__), stored) <= MOST_LENGTH
 
     def _epilogue(self, start: Members, anchor: Node, shape: Shape) -> Members:
-        """`start` and the pointwise nodes of `shape` behind it, as far as all of it leaves by one node of the anchor's
-        dtype, and no expression is too long.
+        """`start` and the elementwise nodes of `shape` behind it, as far as all of it leaves by one node of the
+        anchor's dtype, and no expression is too long.
 
         As nothing inside is read outside but that last node, no path can leave and come back.
         """
@@ -128,7 +128,7 @@ class _Fusion:
 
         def look_behind(node: Node) -> None:
             for user in self.consumers[node]:
-                if user in seen or user in members or not (self._free(user) and is_pointwise(user)):
+                if user in seen or user in members or not (self._free(user) and is_elementwise(user)):
                     continue
                 seen.add(user)
                 if self.graph.shapes[user] == shape and self._dtype_fits(user, dtype):
@@ -156,14 +156,14 @@ class _Fusion:
         return own == dtype or own not in FLOATS
 
     def grow_epilogue(self, anchor: Node, kind: str) -> None:
-        """The anchor, what is pointwise behind it, and what only that reads."""
+        """The anchor, what is elementwise behind it, and what only that reads."""
         if self._free(anchor):
             shape = self.graph.shapes[anchor]
             members = self._epilogue(self._members([anchor]), anchor, shape)
             self._make(self._with_producers(members, shape).nodes, kind)
 
     def leave_epilogue(self, anchor: Node) -> None:
-        """Takes what comes behind a product away from it, if it is better done by a pointwise kernel that reads it: the
+        """Takes what comes behind a product away from it, if an elementwise kernel that reads it does it better: the
         product is small and still in the cache then, and what else is read lies in a row for that kernel, as not for
         tiles."""
         kind = self.kinds[id(self.group_of[anchor])]
@@ -179,7 +179,7 @@ class _Fusion:
             self._make([anchor], kind)
 
     def grow_reduction(self, anchor: Node) -> None:
-        """What is pointwise before a sum and read by nothing else, the sum, and what is pointwise behind it."""
+        """What is elementwise before a sum and read by nothing else, the sum, and what is elementwise behind it."""
         if not self._free(anchor):
             return
         members = self._with_producers(self._members([anchor]), self.graph.shapes[anchor.inputs[0]])
@@ -187,8 +187,8 @@ class _Fusion:
         self._make(self._with_producers(self._epilogue(members, anchor, shape), shape).nodes, "reduction")
 
     def _with_producers(self, start: Members, shape: Shape) -> Members:
-        """`start` and the pointwise nodes of `shape` that only it reads; operands of a contraction are stored. A branch
-        in which an expression would be too long stays outside, to be a kernel of its own."""
+        """`start` and the elementwise nodes of `shape` that only it reads; operands of a contraction are stored. A
+        branch in which an expression would be too long stays outside, to be a kernel of its own."""
         barred: set[Node] = set()
         while True:
             members, refused = self._producers(start, shape, barred)
@@ -207,7 +207,7 @@ class _Fusion:
         stack = [value for node in members.nodes if not node.op.contraction for value in value_inputs(node)]
         while stack and len(members) < MOST_NODES:
             node = stack.pop()
-            if node in members or node in barred or not (self._free(node) and is_pointwise(node)):
+            if node in members or node in barred or not (self._free(node) and is_elementwise(node)):
                 continue
             if self.graph.shapes[node] != shape or any(user not in members for user in self.consumers[node]):
                 continue
@@ -237,16 +237,16 @@ class _Fusion:
             values = value_inputs(node)
             known = "bool" not in [self.graph.dtypes[value] for value in (node, *values)]
             known = known and all(self.graph.shapes[v] in (wide, (*rows, 1)) for v in values if is_constant(v))
-            return known and is_pointwise(node) and self.graph.shapes[node] in (wide, (*rows, 1))
+            return known and is_elementwise(node) and self.graph.shapes[node] in (wide, (*rows, 1))
 
         self._grow(anchor, fits, "rows")
 
     def grow_pointwise(self, anchor: Node) -> None:
-        """Pointwise nodes of one shape that read each other, or the same."""
+        """Elementwise nodes of one shape that read each other, or the same."""
         if not self._free(anchor):
             return
         shape = self.graph.shapes[anchor]
-        self._grow(anchor, lambda n: is_pointwise(n) and self.graph.shapes[n] == shape, "pointwise")
+        self._grow(anchor, lambda n: is_elementwise(n) and self.graph.shapes[n] == shape, "elementwise")
 
     def _grow(self, anchor: Node, fits: Callable[[Node], bool], kind: str) -> None:
         """A group from the anchor outwards: neighbours, and what reads an input together with a member."""
@@ -270,7 +270,7 @@ class _Fusion:
             joined = members.with_node(node)
             if joined.arrays > MOST_ARRAYS or (self.graph.dtypes[node] != dtype and node in joined.leaving):
                 return False
-            if kind == "pointwise" and not self._is_short(joined, joined.leaving):
+            if kind == "elementwise" and not self._is_short(joined, joined.leaving):
                 return False
             between = self._between(node, members.nodes)
             if between is not None:
@@ -286,13 +286,13 @@ class _Fusion:
                 near.remove(found)
                 members.add(found[1])
                 look_around(found[1])
-        needed = members.needed(anchor, self.index, self._takes) if kind == "pointwise" else members.nodes
+        needed = members.needed(anchor, self.index, self._takes) if kind == "elementwise" else members.nodes
         self._make(needed, kind)
 
     def _takes(self, user: Node, node: Node) -> bool:
         """Whether the user's kernel could compute the node as well."""
         shape = self.graph.shapes
-        return self._free(user) and is_pointwise(user) and shape[user] == shape[node]
+        return self._free(user) and is_elementwise(user) and shape[user] == shape[node]
 
     def _between(self, node: Node, members: set[Node]) -> Node | None:
         """A node on a path outside between the members and the node, in either direction; None if there is none, and
@@ -360,7 +360,7 @@ class _Fusion:
         for node in self.graph.nodes:
             stored = node in self.roots or any(user in self.views for user in self.consumers[node])
             if self._free(node) or (is_constant(node) and stored):
-                self._make([node], "pointwise" if is_pointwise(node) else "single")
+                self._make([node], "elementwise" if is_elementwise(node) else "single")
         made = {id(members): self._group(members) for members in self.group_of.values()}
         groups = sorted(made.values(), key=lambda group: self.index[group.nodes[-1]])
         owner = {node: group for group in groups for node in group.outputs}

@@ -11,7 +11,7 @@ from ..graph import Node, Shape
 from .base import TypedGraph, value_inputs
 
 COSTLY = frozenset({"erf", "exp", "expm1", "floor_divide", "log", "log1p", "sigmoid", "softplus", "tanh"})
-"""Pointwise operators whose formula uses its argument many times (test_plan_time.py counts)."""
+"""Elementwise operators whose formula uses its argument many times (test_plan_time.py counts)."""
 
 READS = 16  # of its argument by a costly operator, counted low
 MOST_LENGTH = READS**2  # of an expression, so that no costly operator's argument has another in it
@@ -25,7 +25,7 @@ class Group:
         nodes: inputs first.
         inputs: what it reads from memory, each once.
         outputs: what it stores.
-        kind: "contraction", "reduction", "rows", "pointwise" or "single".
+        kind: "contraction", "reduction", "rows", "elementwise" or "single".
         other: the inputs of a dtype that is not an output's.
     """
 
@@ -42,9 +42,9 @@ class Group:
         return "_".join(names) if len(names) <= 6 else "_".join([*names[:4], f"{len(names) - 5}more", names[-1]])
 
     def overwritable(self, output: Node, shapes: dict[Node, Shape]) -> list[Node]:
-        """The inputs on which `output` may lie: of its type, and read by pointwise nodes alone, at the very index that
-        is written. The compiler takes it that values of different dtypes share no memory. Where rows are summed they
-        are read more than once, so nothing is."""
+        """The inputs on which `output` may lie: of its type, and read by elementwise nodes alone, at the very index
+        that is written. The compiler takes it that values of different dtypes share no memory. Where rows are summed
+        they are read more than once, so nothing is."""
         if self.kind == "rows":
             return []
         return [value for value in self._read_at_the_end if shapes[value] == shapes[output]]
@@ -52,7 +52,7 @@ class Group:
     @cached_property
     def _read_at_the_end(self) -> list[Node]:
         """The inputs, not of `other`, that neither a contraction or sum reads nor what one depends on."""
-        before = {node for node in self.nodes if not is_pointwise(node)}
+        before = {node for node in self.nodes if not is_elementwise(node)}
         for node in reversed(self.nodes):
             if node in before:
                 before.update(value_inputs(node))
@@ -65,7 +65,7 @@ def single_groups(graph: TypedGraph, views: frozenset[Node] = frozenset()) -> li
     found = []
     for node in graph.nodes:
         if node not in views:
-            inputs, kind = tuple(value_inputs(node)), "pointwise" if is_pointwise(node) else "single"
+            inputs, kind = tuple(value_inputs(node)), "elementwise" if is_elementwise(node) else "single"
             found.append(Group((node,), inputs, (node,), kind, other_inputs(inputs, (node,), graph)))
     return found
 
@@ -99,7 +99,7 @@ def ordered(groups: Iterable[Group], after: Callable[[Group], Iterable[Group]]) 
     return found if len(found) == len(groups) else None
 
 
-def is_pointwise(node: Node) -> bool:
+def is_elementwise(node: Node) -> bool:
     return node.op.elementwise and not node.op.is_view and not is_constant(node)
 
 
@@ -133,7 +133,7 @@ def is_row_wise(node: Node, graph: TypedGraph) -> bool:
 
 
 def length(node: Node, written: dict[Node, int]) -> int:
-    """How long a pointwise node's value is, written as one expression in which each value that has a length in
+    """How long an elementwise node's value is, written as one expression in which each value that has a length in
     `written` is written wherever it is read; what was loaded or summed is one name."""
     shape_only = node.op.shape_only
     total = 0
@@ -144,13 +144,13 @@ def length(node: Node, written: dict[Node, int]) -> int:
 
 
 def longest(nodes: Iterable[Node], stored: Iterable[Node] = ()) -> int:
-    """The largest length of the pointwise nodes, which must come inputs first, where only what is `stored` is read and
-    all else is written out."""
+    """The largest length of the elementwise nodes, which must come inputs first, where only what is `stored` is read
+    and all else is written out."""
     written: dict[Node, int] = {}
     kept = set(stored)
     most = 0
     for node in nodes:
-        if is_pointwise(node):
+        if is_elementwise(node):
             own = length(node, written)
             most = max(most, own)
             if node not in kept:

@@ -102,7 +102,7 @@ def _broadcast_shape(node: Node, graph: TypedGraph) -> Node | None:
 
 
 def sink_broadcast(node: Node, graph: TypedGraph) -> Node | None:
-    """A pointwise operator of what is repeated: it broadcasts by itself, or is computed once and then repeated."""
+    """An elementwise operator of what is repeated: it broadcasts by itself, or is computed once and then repeated."""
     broadcasts = [_is(value, "broadcast_shape") for value in node.inputs]
     if _is(node, "broadcast_shape") or not node.op.elementwise or not any(broadcasts):
         return None

@@ -18,7 +18,7 @@ PARALLEL_WORK = (
     64 * 1024
 )  # simple operations, some 50 us with their memory: less does not repay a region's 5 us
 CALL_WORK = 4  # an exp or log, in simple operations with their memory
-VECTORS = 4  # vectors a step of a pointwise loop: loads enough in flight, code still small
+VECTORS = 4  # vectors a step of an elementwise loop: loads enough in flight, code still small
 COSTLY_VECTORS = 2  # where exp, log or their like need registers of their own
 MAX_VECTORS = 8  # the longest unrolled vector that still leaves registers free
 ACCUMULATORS = 4  # vectors in which a row is summed: an add waits four cycles for the one before it

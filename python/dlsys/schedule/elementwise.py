@@ -1,4 +1,4 @@
-"""Pointwise functions: no sum, every value from its index alone."""
+"""Elementwise functions: no sum, every value from its index alone."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class _Pass:
 
     Attributes:
         before: stages of one number a row, which it may need.
-        along: pointwise stages and reductions along the row.
+        along: elementwise stages and reductions along the row.
     """
 
     before: list[Stage]

@@ -1,4 +1,4 @@
-"""Sums and maxima, one or a chain of them (softmax and its loss), with what is pointwise around them.
+"""Sums and maxima, one or a chain of them (softmax and its loss), with what is elementwise around them.
 
 Long sums are cut into blocks (`blocked`), whose sums are independent results for vectors and threads.
 """
