@@ -279,6 +279,10 @@ class Op:
     """A sum of products over indices of two inputs: a matrix product, a convolution."""
     row_wise: ClassVar[bool] = False
     """Reads whole rows, which lie along the last axis of its first input; its results are rows or their sums."""
+    along: ClassVar[str] = ""
+    """The attribute, "axis" or "axes", that says along which axes of its input it reduces or normalises."""
+    costly: ClassVar[bool] = False
+    """Its formula reads its input many times over, as a polynomial does: better stored than written out twice."""
     dtypes: ClassVar[tuple[str, ...]] = FLOATS
     """What the inputs that are read for their values may be."""
 

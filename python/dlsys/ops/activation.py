@@ -39,6 +39,7 @@ class Sigmoid(Unary):
     """y = 1 / (1 + exp(-x)); d/dx = y (1 - y)."""
 
     name = "sigmoid"
+    costly = True
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [mul_op(output_grad, mul_op(node, one_minus(node)))]
@@ -112,6 +113,7 @@ class Softplus(Unary):
     """log(1 + exp(x)); the derivative is sigmoid(x)."""
 
     name = "softplus"
+    costly = True
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [mul_op(output_grad, sigmoid_op(node.inputs[0]))]
@@ -184,6 +186,7 @@ class SoftmaxAlong(_Along):
     """s = exp(x) / sum(exp(x)) over an axis; dx = s (g - sum(g s))."""
 
     name = "softmax_along"
+    along = "axis"
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         inner = reducesum_op(mul_op(output_grad, node), node.attrs["axis"], keepdims=True)
@@ -201,6 +204,7 @@ class LogSoftmaxAlong(_Along):
     """log(softmax(x)) over an axis; dx = g - softmax(x) sum(g)."""
 
     name = "log_softmax_along"
+    along = "axis"
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         axis = node.attrs["axis"]

@@ -37,6 +37,7 @@ class Exp(Unary):
     """exp(x); its derivative is itself."""
 
     name = "exp"
+    costly = True
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [mul_op(output_grad, node)]
@@ -53,6 +54,7 @@ class Log(Unary):
     """The natural logarithm; d/dx = 1 / x."""
 
     name = "log"
+    costly = True
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [div_op(output_grad, node.inputs[0])]
@@ -90,6 +92,7 @@ class Tanh(Unary):
     """The hyperbolic tangent y; d/dx = 1 - y^2."""
 
     name = "tanh"
+    costly = True
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [mul_op(output_grad, one_minus(mul_op(node, node)))]
@@ -122,6 +125,7 @@ class Expm1(Unary):
     """exp(x) - 1, near 0 without loss of digits; d/dx = y + 1."""
 
     name = "expm1"
+    costly = True
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [mul_op(output_grad, add_byconst_op(node, 1.0))]
@@ -138,6 +142,7 @@ class Log1p(Unary):
     """log(1 + x), near 0 without loss of digits; d/dx = 1 / (1 + x)."""
 
     name = "log1p"
+    costly = True
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [div_op(output_grad, add_byconst_op(node.inputs[0], 1.0))]
@@ -236,6 +241,7 @@ class Erf(Unary):
     """The error function, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x."""
 
     name = "erf"
+    costly = True
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         (x,) = node.inputs

@@ -58,6 +58,7 @@ class ReduceMax(_Value):
     """The maximum over `axes`; the gradient goes to all that are equal to it, in equal shares."""
 
     name, _te = "reducemax", compute.reduce_max
+    along = "axes"
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         return np.asarray(inputs[0].max(axis=node.attrs["axes"], keepdims=node.attrs["keepdims"]))
@@ -68,6 +69,7 @@ class ReduceMin(_Value):
     """The minimum over `axes`; the gradient goes to all that are equal to it, in equal shares."""
 
     name, _te = "reducemin", compute.reduce_min
+    along = "axes"
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         return np.asarray(inputs[0].min(axis=node.attrs["axes"], keepdims=node.attrs["keepdims"]))
@@ -96,6 +98,7 @@ class ArgMax(_Place):
     """The first place of the maximum along an axis, of all in row-major order for None; int64."""
 
     name, _te = "argmax", compute.argmax
+    along = "axes"
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         return self._numpy(node, inputs[0], np.argmax)
@@ -106,6 +109,7 @@ class ArgMin(_Place):
     """The first place of the minimum along an axis, of all in row-major order for None; int64."""
 
     name, _te = "argmin", compute.argmin
+    along = "axes"
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         return self._numpy(node, inputs[0], np.argmin)

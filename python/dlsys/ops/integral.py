@@ -24,6 +24,7 @@ class FloorDivide(_Quotient):
     """floor(a / b), of integers by 0 it is 0; the derivative is 0."""
 
     name, _te, _numpy = "floor_divide", compute.floor_divide, np.floor_divide
+    costly = True
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [None, None]

@@ -22,6 +22,7 @@ class ReduceSum(Op):
     """The sum over `axes`, of all for None, which are dropped or kept with extent 1."""
 
     name = "reducesum"
+    along = "axes"
     dtypes = NUMBERS
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
@@ -147,6 +148,7 @@ class Var(_Reduction):
     """sum((x - mean)^2) / (n - correction) over `axes`; dx = 2 g (x - mean) / (n - correction)."""
 
     name = "var"
+    along = "axes"
 
     def _partial(self, node: Node, g: Node) -> Node:
         (x,), axes = node.inputs, node.attrs["axes"]
@@ -176,6 +178,7 @@ class Std(Var):
     """The square root y of the variance; dy = dvar / (2 y), 0 where y is 0."""
 
     name = "std"
+    along = "axes"
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         half = mul_op(output_grad, const_div_op(0.5, where_op(equal_op(node, 0.0), float("inf"), node)))
@@ -194,6 +197,7 @@ class LogSumExp(_Reduction):
     large y the last digits are lost."""
 
     name = "logsumexp"
+    along = "axes"
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         (x,) = node.inputs

@@ -10,9 +10,6 @@ from functools import cached_property
 from ..graph import Node, Shape
 from .base import TypedGraph, value_inputs
 
-COSTLY = frozenset({"erf", "exp", "expm1", "floor_divide", "log", "log1p", "sigmoid", "softplus", "tanh"})
-"""Elementwise operators whose formula uses its argument many times (test_plan_time.py counts)."""
-
 READS = 16  # of its argument by a costly operator, counted low
 MOST_LENGTH = READS**2  # of an expression, so that no costly operator's argument has another in it
 
@@ -112,10 +109,6 @@ def is_sum(node: Node) -> bool:
     return node.op.name in ("reducesum", "sum_to", "sum_to_like", "reducemax", "reducemin")
 
 
-_ALONG = ("reducesum", "reducemax", "reducemin", "argmax", "argmin", "var", "std", "logsumexp")
-_ALONG_ONE = ("softmax_along", "log_softmax_along")
-
-
 def rows_of(node: Node, graph: TypedGraph) -> Shape:
     """The shape of what a row-wise node reads."""
     return graph.shapes[node.inputs[0]]
@@ -125,10 +118,12 @@ def is_row_wise(node: Node, graph: TypedGraph) -> bool:
     """Whether the node reduces or normalises along the last axis of its input."""
     if node.op.row_wise:
         return True
-    if node.op.name not in (*_ALONG, *_ALONG_ONE):
+    if not node.op.along:
         return False
     rank = len(graph.shapes[node.inputs[0]])
-    axes = (node.attrs["axis"],) if node.op.name in _ALONG_ONE else node.attrs["axes"]
+    axes = node.attrs[node.op.along]
+    if isinstance(axes, int):
+        axes = (axes,)
     return rank > 1 and axes is not None and tuple(axis % rank for axis in axes) == (rank - 1,)
 
 
@@ -140,7 +135,7 @@ def length(node: Node, written: dict[Node, int]) -> int:
     for i, value in enumerate(node.inputs):
         if i not in shape_only:
             total += written.get(value, 1)
-    return 1 + (READS if node.op.name in COSTLY else 1) * total
+    return 1 + (READS if node.op.costly else 1) * total
 
 
 def longest(nodes: Iterable[Node], stored: Iterable[Node] = ()) -> int:
