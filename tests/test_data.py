@@ -26,6 +26,7 @@ from dlsys.data import (
 from dlsys.data import files as data_files
 from dlsys.data.download import download
 from dlsys.errors import DataError
+from dlsys.storage import write_atomically
 from helpers import error_of
 
 CONTENT = {"a.txt": b"first file " * 100, "b.bin": bytes(range(256)) * 300}
@@ -223,7 +224,7 @@ def test_interrupted_write_leaves_nothing():
         before = os.replace
         setattr(os, "replace", interrupted)  # noqa: B010
         try:
-            data_files.store(b"x", folder / "sub" / "a.txt")
+            write_atomically(folder / "a.txt", b"x")
         except KeyboardInterrupt:
             pass
         else:
@@ -231,6 +232,17 @@ def test_interrupted_write_leaves_nothing():
         finally:
             os.replace = before
         assert listing(folder) == []
+
+
+def test_what_killed_processes_left_is_removed():
+    with sandbox() as folder:
+        old, new, other = (folder / name for name in ("a.txt.0000.tmp", "a.txt.1111.tmp", "b.txt.0000.tmp"))
+        for path in (old, new, other):
+            path.write_bytes(b"half")
+        for path in (old, other):
+            os.utime(path, (1000, 1000))
+        write_atomically(folder / "a.txt", b"whole")
+        assert sorted(path.name for path in folder.iterdir()) == ["a.txt", new.name, other.name]
 
 
 # Mirrors ---------------------------------------------------------------------------------------------------

@@ -19,21 +19,13 @@ def sum_node_list(node_list: Sequence[Node]) -> Node:
     return total
 
 
-def _hooked(node: Node, grad: Node) -> Node:
-    """What the node's hooks make of its gradient."""
-    for hook in tuple((node._hooks or {}).values()):
-        changed = hook(grad)
-        grad = grad if changed is None else changed
-    return grad
-
-
 def gradients(output_node: Node, node_list: Sequence[Node]) -> list[Node]:
     """The gradient of `sum(output_node)` with respect to each node of `node_list`, in that node's shape.
 
     Every node of the graph, variable or not, may be asked for, `output_node` itself and the same node twice
     included. A node on which the output does not depend, or only through nodes with `no_grad`, has gradient zeros. The
-    result is made of the same operators, so it can be differentiated again. A node's hooks are given its gradient, and
-    what they return goes on in its place. Takes time linear in the graph, of any depth.
+    result is made of the same operators, so it can be differentiated again. Takes time linear in
+    the graph, of any depth.
 
     Raises GraphError for an argument that is no node.
     """
@@ -61,7 +53,7 @@ def gradients(output_node: Node, node_list: Sequence[Node]) -> list[Node]:
     for node in reversed(order):
         if node not in partials:
             continue
-        grads[node] = grad = _hooked(node, sum_node_list(partials.pop(node)))
+        grads[node] = grad = sum_node_list(partials.pop(node))
         if node.no_grad or dependent.isdisjoint(node.inputs):
             continue
         for value, partial in zip(node.inputs, node.op.gradient(node, grad), strict=True):

@@ -96,7 +96,7 @@ class Node:
     """
 
     __slots__ = (
-        *("__weakref__", "_dtype", "_hooks", "_passed", "_readers", "_shape", "_value"),
+        *("__weakref__", "_dtype", "_passed", "_readers", "_shape", "_value"),
         *("attrs", "grad", "id", "inputs", "location", "module", "name", "no_grad", "op"),
         *("_array", "_before", "_changed", "_ctx", "_owner", "_requires_grad", "_seen"),  # of leaves, which may lose it
     )
@@ -115,7 +115,6 @@ class Node:
         self._shape: Any = None  # kept by `dlsys.ops.types` once they are known, as is
         self._dtype: Any = None
         self._value: Any = None  # by `dlsys.eager`, as are
-        self._hooks: dict[int, Callable[[Node], Node | None]] | None = None  # on the gradient, see `gradients`
         self._passed = False
         self._readers: Any = None  # the nodes with this input, see `Readers`
         for value in inputs:

@@ -10,13 +10,10 @@ process killed at any moment leaves the old file or the new one (and perhaps a t
 from __future__ import annotations
 
 import contextlib
-import glob
 import hashlib
 import json
 import os
 import re
-import secrets
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from .errors import DataError, DTypeError
+from .storage import write_atomically
 
 BFLOAT16 = "BF16"
 DTYPES = {
@@ -49,7 +47,6 @@ CHECKSUM = "dlsys.sha256"
 """The header's entry that holds the checksum."""
 HEADER_LIMIT = 100_000_000
 """Bytes of header that safetensors reads."""
-STALE_SECONDS = 3600  # what is being written for longer was left by a process that was killed
 
 
 def save(obj: Any, path: str | os.PathLike[str], metadata: Mapping[str, str] | None = None) -> None:
@@ -86,7 +83,7 @@ def save(obj: Any, path: str | os.PathLike[str], metadata: Mapping[str, str] | N
     content = serialized(arrays, header)
     if (length := int.from_bytes(content[:8], "little")) > HEADER_LIMIT:
         raise DataError(f"{path}: names and metadata take {length} bytes, the format allows {HEADER_LIMIT}")
-    write_atomically(Path(path), _with_checksum(content))
+    write(Path(path), _with_checksum(content))
 
 
 def load(path: str | os.PathLike[str], map_location: Any = None, *, weights_only: bool = True) -> Any:
@@ -332,42 +329,9 @@ def diagnosis(content: bytes, error: Exception) -> str:
     return f"is no safetensors file: {error}"
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Writes `path` whole or not at all, with the permissions of a new file. Raises DataError."""
-    target = Path(os.path.realpath(path))  # a link keeps pointing to the file
-    temporary = target.with_name(f"{target.name}.{secrets.token_hex(4)}.tmp")
-    _remove_left(target)
+def write(path: Path, content: bytes) -> None:
+    """Writes a file whole or not at all. Raises DataError."""
     try:
-        with open(temporary, "xb") as file:
-            try:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-                os.replace(temporary, target)
-            except BaseException:  # Ctrl-C too: nothing half-written may stay
-                with contextlib.suppress(OSError):
-                    os.unlink(temporary)
-                raise
-        sync_folder(target.parent)
+        write_atomically(path, content)
     except OSError as error:
         raise DataError(f"{path} cannot be written: {error.strerror or error}") from None
-
-
-def _remove_left(target: Path) -> None:
-    """Removes what processes that were killed left while they wrote the same file."""
-    with contextlib.suppress(OSError):
-        for left in target.parent.glob(f"{glob.escape(target.name)}.*.tmp"):
-            if left.stat().st_mtime < time.time() - STALE_SECONDS:
-                left.unlink()
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes a rename in `folder` last through a power failure, where the system can."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):  # some network file systems refuse
-            os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError
+from ..storage import write_atomically
 from ..system import warn
 from .dataset import Dataset
 from .digits import augmented_digits
@@ -32,7 +33,6 @@ from .files import (
     origin,
     paths_in,
     read,
-    store,
     verify,
 )
 
@@ -253,8 +253,9 @@ def fetch_archive(
             continue
         try:
             if folder is not None:
+                folder.mkdir(parents=True, exist_ok=True)
                 for name in FILES.files:
-                    store(content[name], folder / name)
+                    write_atomically(folder / name, content[name])
         except OSError as error:
             warn(f"{FILES.name} is not kept in the cache: {error}", RuntimeWarning)
         return content

@@ -16,18 +16,16 @@ import contextlib
 import gzip
 import hashlib
 import os
-import tempfile
-import time
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import DataError
+from ..storage import write_atomically
 from ..system import cache_folder, warn
 from .download import TIMEOUT, download
 
-STALE_SECONDS = 3600  # what is being written for longer was left by a process that was killed
 GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -182,24 +180,6 @@ def from_cache(folder: Path | None, name: str, md5: str) -> bytes | None:
     return content
 
 
-def store(raw: bytes, path: Path) -> None:
-    """Writes a file whole or not at all: to a temporary name beside it, then renamed. What a killed process left of it
-    is removed. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for left in path.parent.glob(f".{path.name}.*"):
-        with contextlib.suppress(OSError):
-            if left.stat().st_mtime < time.time() - STALE_SECONDS:
-                left.unlink()
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(raw)
-        os.replace(temporary, path)
-    except BaseException:  # Ctrl-C too: nothing half-written may stay
-        os.unlink(temporary)
-        raise
-
-
 # The mirrors -----------------------------------------------------------------------------------------------
 
 
@@ -242,7 +222,8 @@ def fetch(
                 continue
             try:
                 if folder is not None:
-                    store(raw, folder / f"{name}{collection.suffix}")
+                    folder.mkdir(parents=True, exist_ok=True)
+                    write_atomically(folder / f"{name}{collection.suffix}", raw)
             except OSError as error:
                 warn(f"{name} is not kept in the cache: {error}", RuntimeWarning)
             break

@@ -32,10 +32,10 @@ Signature = tuple[tuple[int, Shape, str], ...]
 class Executor:
     """Evaluates nodes of a graph, compiled for a context.
 
-    Plans (shapes, arena, kernels) are kept per signature, which is the set of fed nodes with their shapes and
-    dtypes; after the first run of a signature, `run` neither compiles nor allocates device memory. Any node
-    may be fed, not only a variable: what only led to it is then not computed. One executor may be used from
-    several threads, which take turns.
+    Plans (shapes, memory, kernels) are kept per signature, which is the set of fed nodes with their shapes and
+    dtypes, and share one arena. After the first run of a signature, `run` neither compiles nor allocates device
+    memory. Any node may be fed, not only a variable: what only led to it is then not computed. One executor may be
+    used from several threads, which take turns.
 
     Attributes:
         eval_node_list: the nodes, in the order of `run`'s results.

@@ -14,10 +14,8 @@ import contextlib
 import hashlib
 import os
 import platform
-import shutil
 import stat
 import tempfile
-import time
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
@@ -26,12 +24,12 @@ from typing import TypeVar
 import tvm
 import tvm_ffi
 
+from ..storage import remove_stale
 from ..system import cache_folder, warn
 from .library import linker
 
 VARIABLE = "DLSYS_COMPILE_CACHE"
 MOST_BYTES = 512 * 1024 * 1024  # of libraries and what killed processes left; the least recently used go first
-STALE_SECONDS = 3600  # what is being written for longer was left by a process that was killed
 SUFFIX = ".so"
 KERNELS = "kernels"  # the folder of links
 _TEMPORARY = "tmp-"
@@ -208,10 +206,7 @@ def _evict(directory: Path, latest: Path) -> None:
     it."""
     entries = _entries(directory)
     for folder in (directory, directory / KERNELS):
-        for path in folder.glob(f"{_TEMPORARY}*"):
-            with contextlib.suppress(OSError):
-                if path.stat().st_mtime < time.time() - STALE_SECONDS:
-                    shutil.rmtree(path, ignore_errors=True)
+        remove_stale(folder, f"{_TEMPORARY}*")
     total = sum(size for _, path, size in entries if path.exists())
     if total <= MOST_BYTES:
         return

@@ -17,9 +17,7 @@ from .common import renamed, rewritten
 from .roles import Roles
 
 MARK = "blocks"
-TERMS = (
-    512  # of k in a block: adding up a tile of 12 x 2 vectors takes some 40 cycles, so many steps of k 6,000
-)
+TERMS = 512  # of k in a block: to add up a tile of 12 x 2 vectors takes some 40 cycles, so many steps of k 6,000
 
 
 def mark(sch: s_tir.Schedule, r: Roles, loops: Mapping[int, LoopRV]) -> None:

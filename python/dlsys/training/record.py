@@ -14,7 +14,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ..serialization import write_atomically
+from ..serialization import write
 
 
 class History:
@@ -40,9 +40,9 @@ class History:
             writer = csv.DictWriter(text, names)
             writer.writeheader()
             writer.writerows(self.epochs)
-            write_atomically(path, text.getvalue().encode())
+            write(path, text.getvalue().encode())
         else:
-            write_atomically(path, "".join(json.dumps(_finite(row)) + "\n" for row in self.epochs).encode())
+            write(path, "".join(json.dumps(_finite(row)) + "\n" for row in self.epochs).encode())
 
     def draw(self, path: Path) -> None:
         """The losses of steps and epochs as a picture. Raises OSError."""
