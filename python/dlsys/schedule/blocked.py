@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.s_tir.analysis import get_sblock_access_region
 
@@ -98,9 +97,7 @@ class _Nests:
         results, terms = [v.var for v in stage.spatial], [v.var for v in stage.reduced]
 
         def copy(code: Expr, places: Sequence[Expr]) -> Expr:
-            return common.renamed(
-                code, {**_bound_anew(code), **dict(zip([*results, *terms], places, strict=False))}
-            )
+            return common.renamed(code, dict(zip([*results, *terms], places, strict=False)))
 
         whole = _Sum(
             stage.name,
@@ -191,14 +188,3 @@ def _nest(
     for variable, count in reversed(list(zip(loops, counts, strict=True))):
         nest = tirx.For(variable, 0, count, tirx.ForKind.SERIAL, nest)
     return nest, block
-
-
-def _bound_anew(code: Expr) -> dict[Any, Any]:
-    """A new name for each variable that the code binds: TVM takes those of two copies for one."""
-    names: dict[Any, Any] = {}
-
-    def let(item: tirx.Let) -> None:
-        names[item.var] = tirx.Var(item.var.name, item.var.ty)
-
-    tvm_ffi.structural_walk(code, (tirx.Let, let))
-    return names

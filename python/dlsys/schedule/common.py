@@ -78,8 +78,13 @@ def start(func: tirx.PrimFunc) -> s_tir.Schedule:
 
 
 def function_of(sch: s_tir.Schedule) -> tirx.PrimFunc:
-    """The schedule's one function. Each `Let` in it has a variable of its own: what was computed in place at two
-    indices is a copy at each, and TVM takes neither two definitions of a variable nor two values of it."""
+    """The schedule's one function."""
+    return bound_once(next(iter(sch.mod.functions.values())))
+
+
+def bound_once(code: Any) -> Any:
+    """The code with a variable of its own for each `Let`: what was computed in place at two indices is a copy at each,
+    and TVM takes neither two definitions of a variable nor two values of it."""
     bound: set[Any] = set()
 
     def let(item: tirx.Let, mutator: Any) -> Any:
@@ -90,7 +95,7 @@ def function_of(sch: s_tir.Schedule) -> tirx.PrimFunc:
         own = tirx.Var(item.var.name, item.var.ty)
         return tirx.Let(own, value, renamed(body, {item.var: own}))
 
-    return tvm_ffi.structural_mutate(next(iter(sch.mod.functions.values())), [(tirx.Let, let)])
+    return tvm_ffi.structural_mutate(code, [(tirx.Let, let)])
 
 
 def stages(sch: s_tir.Schedule) -> list[SBlockRV]:

@@ -10,7 +10,7 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
-from .common import renamed
+from .common import bound_once, renamed
 
 Expr = Any  # of tvm.ir: a number at run time
 
@@ -99,7 +99,7 @@ def with_nests(
         nests[0] if len(nests) == 1 else tirx.SeqStmt(list(nests)),
         alloc_buffers=[buffer for buffer in [*root.alloc_buffers, *arrays] if buffer in used],
     )
-    return func.with_body(s_tir.SBlockRealize([], True, block))
+    return bound_once(func.with_body(s_tir.SBlockRealize([], True, block)))
 
 
 def buffers(code: tirx.Stmt) -> set[Any]:
