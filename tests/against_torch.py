@@ -8,7 +8,7 @@ from typing import Any
 import dlsys as dl
 import numpy as np
 import torch
-from dlsys import eager
+from dlsys import tensors
 
 
 def random(*shape: int, seed: int = 0) -> np.ndarray:
@@ -32,7 +32,7 @@ def agree(functions: list[Callable[..., Any]], *arrays: np.ndarray, gradients: b
         [flat(f(library, *x)) for f in functions] for library, x in ((dl, mine), (torch, theirs))
     )
     assert [len(f) for f in found] == [len(e) for e in expected]
-    eager.evaluate([node for nodes in found for node in nodes])  # in one run
+    tensors.evaluate([node for nodes in found for node in nodes])  # in one run
     for number, (a, b) in enumerate(zip(flat(found), flat(expected), strict=True)):
         value, want = a.numpy(), b.detach().numpy()
         assert (value.shape, value.dtype) == (want.shape, want.dtype), (number, value, want)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from dlsys import ops
+from dlsys.autodiff import Parameter
 from dlsys.graph import FLOATS, Node, Shape
 
 
@@ -30,7 +31,7 @@ class Case:
     def variables(self) -> list[Node]:
         own = {position: dtype for position, dtype, *_ in self.fixed}
         return [
-            ops.Parameter(np.zeros(shape), f"p{i}")
+            Parameter(np.zeros(shape), f"p{i}")
             if i in self.parameters
             else ops.Variable(f"x{i}", shape, own.get(i))
             for i, shape in enumerate(self.shapes)

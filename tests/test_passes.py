@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from dlsys import ops
+from dlsys.autodiff import Parameter
 from dlsys.errors import GraphError
 from dlsys.gradients import gradients
 from dlsys.graph import Node, Shape
@@ -374,11 +375,11 @@ def test_long_chains_take_one_sweep() -> None:
 
 def test_the_mlps_training_step_is_what_one_would_write() -> None:
     sizes, batch = [784, 256, 100, 10], 1000
-    x, labels, rate = ops.Variable("X"), ops.Variable("y_"), ops.Parameter(0.1, "rate")
+    x, labels, rate = ops.Variable("X"), ops.Variable("y_"), Parameter(0.1, "rate")
     fed: Typed = {x: ((batch, 784), "float32"), labels: ((batch, 10), "float32"), rate: ((), "float32")}
     h, parameters = x, []
     for i, (m, n) in enumerate(pairwise(sizes)):
-        w, b = ops.Parameter(np.zeros((m, n), "f4"), f"W{i}"), ops.Parameter(np.zeros(n, "f4"), f"b{i}")
+        w, b = Parameter(np.zeros((m, n), "f4"), f"W{i}"), Parameter(np.zeros(n, "f4"), f"b{i}")
         parameters += [w, b]
         z = h @ w
         z = z + ops.broadcastto_op(b, z)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         numpy,
         set_num_threads,
     )
-    from .eager.creation import empty, zeros
+    from .tensors.creation import empty, zeros
 
 __version__ = "0.1.0"
 
@@ -84,22 +84,22 @@ _MODULES = (
     *("autodiff", "data", "device", "kernels", "nn", "ops", "optim", "random", "serialization", "training"),
     "tvm_op",
 )
-_ELSEWHERE = {"autograd": ".eager.autograd", "init": ".nn.init"}
-_ELSEWHERE |= dict.fromkeys(("backend_ndarray", "backend_selection"), ".eager.backend")  # needle's
+_ELSEWHERE = {"autograd": ".tensors.autograd", "init": ".nn.init"}
+_ELSEWHERE |= dict.fromkeys(("backend_ndarray", "backend_selection"), ".tensors.backend")  # needle's
 _FROM = {
-    "eager": (
+    "tensors": (
         *("Tensor", "as_tensor", "enable_grad", "from_dlpack", "from_numpy", "grad", "inference_mode"),
         *("is_grad_enabled", "is_tensor", "no_grad", "set_grad_enabled", "tensor", "value_and_grad"),
     ),
-    "eager.about": ("is_floating_point", "numel"),
-    "eager.creation": (
+    "tensors.about": ("is_floating_point", "numel"),
+    "tensors.creation": (
         *("arange", "empty", "empty_like", "eye", "full", "full_like", "linspace", "ones", "ones_like"),
         *("zeros", "zeros_like"),
     ),
-    "eager.logic": ("where",),
-    "eager.backend": ("NDArray", "all_devices", "cpu_numpy", "default_device"),
-    "eager.needle": ("TensorTuple",),
-    "eager.shapes": ("cat", "concat", "concatenate", "one_hot", "stack"),
+    "tensors.logic": ("where",),
+    "tensors.backend": ("NDArray", "all_devices", "cpu_numpy", "default_device"),
+    "tensors.needle": ("TensorTuple",),
+    "tensors.shapes": ("cat", "concat", "concatenate", "one_hot", "stack"),
     "ops.needle": (
         *("add_scalar", "conv", "dilate", "divide_scalar", "logsoftmax", "make_tuple", "mul_scalar", "negate"),
         *("power", "power_scalar", "summation", "tuple_get_item", "undilate"),
@@ -114,7 +114,7 @@ _FROM = {
 }
 _HOME = {
     name: module
-    for table in (_FROM, {f"eager.{part}": names for part, names in FUNCTIONS.items()})
+    for table in (_FROM, {f"tensors.{part}": names for part, names in FUNCTIONS.items()})
     for module, names in table.items()
     for name in names
 }
@@ -127,8 +127,6 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     """Names of other modules, and these, at first use: importing TVM takes a second that `dlsys.data` need not pay."""
-    if name == "autodiff" or _HOME.get(name, "").startswith("eager"):  # nodes are tensors, for whoever meets them
-        importlib.import_module(".random", __name__)
     if name in _ELSEWHERE:
         return importlib.import_module(_ELSEWHERE[name], __name__)
     if name in _HOME:

@@ -7,7 +7,6 @@ from .gradients import gradients, sum_node_list
 from .graph import Node, Op, find_topo_sort, format_graph
 from .ops import (
     OPS,
-    Parameter,
     Variable,
     abs_op,
     adaptive_avg_pool2d_op,
@@ -133,6 +132,7 @@ from .ops import (
     with_updates_op,
     zeroslike_op,
 )
+from .tensors import Parameter
 
 assign, group = assign_op, group_op
 

@@ -7,10 +7,10 @@ recurses, so the depth of a graph is bounded by memory only. Pure Python, no TVM
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 import sys
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -59,29 +59,12 @@ def _user_location() -> str:
     return f"{name}:{frame.f_lineno}{label}"
 
 
-class Readers(list["weakref.ref[Node]"]):
-    """The nodes that have a node for an input, which must not change when it comes to mean something else. A copy of
-    that node has none."""
-
-    most = 64
-
-    def drop_dead(self) -> None:
-        """Forget those that are gone."""
-        self[:] = [reader for reader in self if reader() is not None]
-        self.most = max(64, 2 * len(self))
-
-    def __reduce__(self) -> Any:
-        return Readers, ()
-
-    def __deepcopy__(self, memo: Any) -> Readers:
-        return Readers()
-
-
 class Node:
-    """An operator applied to nodes. Made by the functions of `dlsys.ops`.
+    """An operator applied to nodes. Made by the functions of `dlsys.ops`, as a tensor: see `new_node`.
 
-    `==` and `!=` are operators as `<` is; as a key of a dictionary or set a node is itself and no other. A node is
-    looked for in a set, or by `is`: a list compares by `==`.
+    A node never changes: not its operator, its inputs or attributes. `==` and `!=` are operators as `<` is; as a key of
+    a dictionary or set a node is itself and no other. A node is looked for in a set, or by `is`: a list compares by
+    `==`.
 
     Attributes:
         op: the operator, the one instance in `OPS`.
@@ -89,18 +72,25 @@ class Node:
         attrs: what else the operator needs; values are hashable.
         name: the user's, or `<op>_<id>`.
         location: `train.py:31`, the user's line that made it.
-        grad: what `backward` left here, see `dlsys.eager`; None before.
         no_grad: whether it was made where gradients are off, so that none goes through it.
         module: the module in whose `forward` it was made, None outside.
         id: creation counter of the process; an input's is smaller than its user's.
+        cell: of a leaf the place of its value (`dlsys.ops.state.Cell`), None of others.
     """
 
     __slots__ = (
-        *("__weakref__", "_dtype", "_passed", "_readers", "_shape", "_value"),
-        *("attrs", "grad", "id", "inputs", "location", "module", "name", "no_grad", "op"),
-        *("_array", "_before", "_changed", "_ctx", "_owner", "_requires_grad", "_seen"),  # of leaves, which may lose it
+        *("_dtype", "_shape", "attrs", "cell", "id", "inputs", "location", "module", "name", "no_grad", "op"),
     )
     __array_ufunc__ = None  # NumPy scalars and arrays on the left leave arithmetic to us
+
+    # What tensors have of their own, and nodes that a pass makes have not.
+    grad: Any = None
+    is_data: bool = False
+    keep: bool = False
+    kept: Any = None
+    passed: bool = False
+    wants_grad: bool = False
+    read: Sequence[Any] = ()
 
     def __init__(self, op: Op, inputs: list[Node], attrs: dict[str, Any], name: str | None = None) -> None:
         self.op = op
@@ -109,31 +99,11 @@ class Node:
         self.id = next(_ids)
         self.name = name if name is not None else f"{op.name}_{self.id}"
         self.location = _user_location()
-        self.grad: Any = None
         self.no_grad = scopes.no_grad
         self.module: Any = scopes.module if inputs else None
-        self._shape: Any = None  # kept by `dlsys.ops.types` once they are known, as is
+        self.cell: Any = None
+        self._shape: Any = None  # kept by `dlsys.ops.types` once they are known
         self._dtype: Any = None
-        self._value: Any = None  # by `dlsys.eager`, as are
-        self._passed = False
-        self._readers: Any = None  # the nodes with this input, see `Readers`
-        for value in inputs:
-            if value.inputs or value._readers is not None:  # that of a leaf whose values may change
-                value.read_by(self)
-
-    def read_by(self, reader: Node) -> None:
-        """Note a node that has this one for an input, which is computed or may change."""
-        readers = self._readers
-        if readers is None:
-            readers = self._readers = Readers()
-        elif len(readers) > readers.most:
-            readers.drop_dead()
-        readers.append(weakref.ref(reader))
-
-    def readers(self) -> list[Node]:
-        """The nodes that have this one, which is computed or may change, for an input, each once."""
-        found = (reader() for reader in self._readers or ())
-        return list(dict.fromkeys(node for node in found if node is not None and self in set(node.inputs)))
 
     @property
     def const_attr(self) -> float | None:
@@ -248,7 +218,7 @@ class Node:
     def __getitem__(self, key: Any) -> Node:
         return _arithmetic["[]"](self, key)
 
-    __iter__ = None  # with __getitem__ alone Python would count up without end: no index fails before the run
+    __iter__: Any = None  # with __getitem__ alone Python would count up without end: no index fails before the run
 
 
 _arithmetic: dict[str, Callable[..., Any]] = {}
@@ -262,6 +232,17 @@ def set_arithmetic(functions: dict[str, Callable[..., Any]]) -> None:
     NotImplemented for an operand it does not know, whereupon Python raises its TypeError.
     """
     _arithmetic.update(functions)
+
+
+def _load(*args: Any) -> Node:
+    global _new_node
+    _new_node = importlib.import_module("dlsys.tensors.base").new_tensor
+    return _new_node(*args)
+
+
+_new_node: Callable[..., Node] = _load
+"""How operators make nodes: as tensors. Their module lies above this one and is loaded with the first node, so that
+nodes are the same whatever a program imports."""
 
 
 class Op:
@@ -282,6 +263,8 @@ class Op:
     """The attribute, "axis" or "axes", that says along which axes of its input it reduces or normalises."""
     costly: ClassVar[bool] = False
     """Its formula reads its input many times over, as a polynomial does: better stored than written out twice."""
+    lifts: ClassVar[bool] = False
+    """Whether some of its Python numbers may become inputs: see `numbers`, `number` and `lifted`."""
     dtypes: ClassVar[tuple[str, ...]] = FLOATS
     """What the inputs that are read for their values may be."""
 
@@ -293,7 +276,7 @@ class Op:
         for position, value in enumerate(inputs):
             if not isinstance(value, Node):
                 raise GraphError(f"{cls.name}: input {position} must be a node, not {type(value).__name__}")
-        return Node(OPS[cls.name], list(inputs), attrs if attrs is not None else {}, name)
+        return _new_node(OPS[cls.name], list(inputs), attrs if attrs is not None else {}, name)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         """The output's shape. Raises ShapeError."""
@@ -317,6 +300,23 @@ class Op:
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         """The gradient with respect to each input, as new nodes; None where it is zero."""
+        raise NotImplementedError
+
+    def gradient_as_tuple(self, out_grad: Node, node: Node) -> tuple[Node | None, ...]:
+        """needle's: the gradient of sum(node * out_grad) with respect to each input of `node`; None where it is
+        zero."""
+        return tuple(self.gradient(node, out_grad))
+
+    def numbers(self, node: Node) -> tuple[Any, Sequence[Any]]:
+        """The attributes without the numbers that may become inputs, and those; for an operator that `lifts`."""
+        raise NotImplementedError
+
+    def number(self, node: Node, which: int) -> np.ndarray:
+        """One of these numbers as the array to feed."""
+        raise NotImplementedError
+
+    def lifted(self, node: Node, inputs: list[Node], numbers: dict[int, Node]) -> Node:
+        """The same of `inputs`, in which nodes stand for some of the numbers."""
         raise NotImplementedError
 
     def te(self, node: Node, inputs: list[Any], shape: Shape, dtype: str) -> Any:

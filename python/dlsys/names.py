@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# By module of `dlsys.eager`: functions `dl.<name>(x, ...)` that are methods `x.<name>(...)` too.
+# By module of `dlsys.tensors`: functions `dl.<name>(x, ...)` that are methods `x.<name>(...)` too.
 FUNCTIONS: dict[str, tuple[str, ...]] = {
     "functions": (
         *("abs", "absolute", "add", "ceil", "clamp", "clip", "cos", "div", "divide", "erf"),

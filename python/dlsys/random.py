@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from . import autodiff as ad
-from .eager import evaluate, tensor
-from .eager.creation import leaf, size_of
 from .errors import GraphError
 from .ops import dtype_name, dtype_of, shape_of
+from .tensors import evaluate, leaf, tensor
+from .tensors.creation import size_of
 
 _WORD = 0xFFFFFFFF
 
@@ -107,7 +107,7 @@ def manual_seed(seed: int) -> Generator:
     return default_generator.manual_seed(seed)
 
 
-def _drawn(operation: Any, shape: Any, dtype: Any, requires_grad: bool, device: Any) -> ad.Parameter:
+def _drawn(operation: Any, shape: Any, dtype: Any, requires_grad: bool, device: Any) -> Any:
     """Numbers drawn here and now, as in PyTorch; a graph draws by `random_uniform_op` and its like."""
     name = dtype_name("random", dtype or "float32")
     node = default_generator.drawing(operation(default_generator.key(), size_of(shape), 0.0, 1.0, name))
@@ -115,27 +115,27 @@ def _drawn(operation: Any, shape: Any, dtype: Any, requires_grad: bool, device: 
     return leaf(value, requires_grad, device=device)
 
 
-def rand(*size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> ad.Parameter:
+def rand(*size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Any:
     """Uniform numbers of [0, 1); float32 for None."""
     return _drawn(ad.random_uniform_op, size, dtype, requires_grad, device)
 
 
-def randn(*size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> ad.Parameter:
+def randn(*size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Any:
     """Numbers of the standard normal distribution; float32 for None."""
     return _drawn(ad.random_normal_op, size, dtype, requires_grad, device)
 
 
-def rand_like(x: ad.Node, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> ad.Parameter:
+def rand_like(x: ad.Node, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Any:
     """Uniform numbers of [0, 1) in x's shape, and its dtype for None."""
     return rand(shape_of(x), dtype=dtype or dtype_of(x), requires_grad=requires_grad, device=device)
 
 
-def randn_like(x: ad.Node, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> ad.Parameter:
+def randn_like(x: ad.Node, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Any:
     """Numbers of the standard normal distribution in x's shape, and its dtype for None."""
     return randn(shape_of(x), dtype=dtype or dtype_of(x), requires_grad=requires_grad, device=device)
 
 
-def randint(low: int, high: Any, size: Any = None, *, dtype: Any = None, device: Any = None) -> ad.Parameter:
+def randint(low: int, high: Any, size: Any = None, *, dtype: Any = None, device: Any = None) -> Any:
     """Integers of [low, high), of [0, low) in `randint(low, size)`; int64 for None.
 
     Raises GraphError for an empty range.
@@ -148,58 +148,14 @@ def randint(low: int, high: Any, size: Any = None, *, dtype: Any = None, device:
     return leaf(np.asarray(drawn, dtype_name("randint", dtype or "int64")), device=device)
 
 
-def _set_drawn(self: Any, draw: Any) -> Any:
-    """The tensor with the numbers that `draw(generator, shape)` gives."""
-    return self.copy_(draw(default_generator.numpy(), shape_of(self)))
-
-
-def normal_(self: Any, mean: float = 0.0, std: float = 1.0) -> Any:
-    """Set all values of a tensor to numbers of the normal distribution; itself. Raises GraphError for a negative
-    std."""
-    if std < 0:
-        raise GraphError(f"normal_: needs std >= 0, not {std!r}")
-    return _set_drawn(self, lambda generator, shape: generator.normal(mean, std, shape))
-
-
-def uniform_(self: Any, a: float = 0.0, b: float = 1.0) -> Any:
-    """Set all values of a tensor to uniform numbers of [a, b); itself. Raises GraphError for bounds in the wrong
-    order."""
-    if a > b:
-        raise GraphError(f"uniform_: needs a <= b, not {a!r} and {b!r}")
-    return _set_drawn(self, lambda generator, shape: generator.uniform(a, b, shape))
-
-
-def bernoulli_(self: Any, p: float = 0.5) -> Any:
-    """Set each value of a tensor to 1 with probability p, else 0; itself."""
-    return _set_drawn(self, lambda generator, shape: generator.random(shape) < p)
-
-
-def exponential_(self: Any, lambd: float = 1.0) -> Any:
-    """Set all values of a tensor to numbers of the exponential distribution of this rate; itself."""
-    return _set_drawn(self, lambda generator, shape: generator.exponential(1 / lambd, shape))
-
-
-def random_(self: Any, low: int = 0, high: int | None = None) -> Any:
-    """Set all values of a tensor to integers of [low, high), of [0, low) for one number; itself. Raises GraphError for
-    an empty range."""
-    low, high = (0, low) if high is None else (low, high)
-    if not low < high:
-        raise GraphError(f"random_: there is no integer of [{low}, {high})")
-    return _set_drawn(self, lambda generator, shape: generator.integers(low, high, shape))
-
-
-for _method in (bernoulli_, exponential_, normal_, random_, uniform_):
-    setattr(ad.Node, _method.__name__, _method)  # `eager` lies below the generator
-
-
-def bernoulli(p: Any) -> ad.Parameter:
+def bernoulli(p: Any) -> Any:
     """1 with the probability that the tensor has at each index, else 0, in its dtype."""
     shares = np.asarray(p if isinstance(p, ad.Node) else np.asarray(p, np.float32))
     drawn = default_generator.numpy().random(shares.shape) < shares
     return leaf(np.asarray(drawn, shares.dtype))
 
 
-def multinomial(weights: Any, num_samples: int, replacement: bool = False) -> ad.Parameter:
+def multinomial(weights: Any, num_samples: int, replacement: bool = False) -> Any:
     """int64: numbers drawn with these weights, a row of them for each row of weights; each once at most unless
     `replacement`. Raises GraphError for weights that are none, and for more than there are."""
     values = np.asarray(weights, np.float64)
@@ -212,18 +168,18 @@ def multinomial(weights: Any, num_samples: int, replacement: bool = False) -> ad
     return leaf(np.reshape(np.asarray(drawn, np.int64), (*values.shape[:-1], num_samples)))
 
 
-def normal(mean: float = 0.0, std: float = 1.0, size: Any = ()) -> ad.Parameter:
+def normal(mean: float = 0.0, std: float = 1.0, size: Any = ()) -> Any:
     """float32: numbers of the normal distribution in a shape."""
     return leaf(np.asarray(default_generator.numpy().normal(mean, std, size_of((size,))), np.float32))
 
 
-def randint_like(x: ad.Node, low: int, high: Any = None, *, dtype: Any = None) -> ad.Parameter:
+def randint_like(x: ad.Node, low: int, high: Any = None, *, dtype: Any = None) -> Any:
     """Integers of [low, high), of [0, low) for None, in x's shape, and its dtype for None."""
     low, high = (0, low) if high is None else (low, high)
     return randint(low, high, shape_of(x), dtype=dtype or dtype_of(x))
 
 
-def randperm(n: int, *, device: Any = None) -> ad.Parameter:
+def randperm(n: int, *, device: Any = None) -> Any:
     """The integers below n in a random order, int64."""
     (count,) = size_of((n,))
     return leaf(default_generator.numpy().permutation(count), device=device)

@@ -195,7 +195,7 @@ def as_tensors(batch: Any, device: Any = None, floats: Any = None) -> Any:
     """A batch with tensors in place of arrays, of the dtypes that operators take: int64 for other integers, and
     float32 for halves; floats of the dtype `floats`, if it is given. Raises DeviceError for another device than the
     CPU."""
-    from ..eager import tensor  # imports TVM, which data sets of arrays need not pay for
+    from ..tensors import tensor  # imports TVM, which data sets of arrays need not pay for
 
     if isinstance(batch, (tuple, list)):
         known = type(batch) in (tuple, list)  # not one with names

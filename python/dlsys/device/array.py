@@ -50,10 +50,12 @@ def allocate(shape: Shape, dtype: str, ctx: Context) -> tvm.runtime.Tensor:
 class Array:
     """A contiguous array on a device.
 
-    Attributes: `tensor` (TVM's), `shape`, `dtype` (a string), `context`. TVM functions accept it as it is.
+    Attributes: `tensor` (TVM's), `shape`, `dtype` (a string), `context`; `written`, the number (`graph.stamp`) of the
+    last time that a compiled step has overwritten it as the value of a Parameter, 0 for never. TVM functions accept it
+    as it is.
     """
 
-    __slots__ = ("__weakref__", "context", "dtype", "shape", "tensor")
+    __slots__ = ("context", "dtype", "shape", "tensor", "written")
 
     def __init__(
         self, tensor: tvm.runtime.Tensor, ctx: Context, shape: Shape | None = None, dtype: str | None = None
@@ -63,6 +65,7 @@ class Array:
         self.shape: Shape = tuple(tensor.shape) if shape is None else shape
         self.dtype = str(tensor.dtype) if dtype is None else dtype
         self.context = ctx
+        self.written = 0
 
     def __tvm_ffi_object__(self) -> tvm.runtime.Tensor:
         return self.tensor

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from ..device import Array, context, copied, host_array, to_array
+from ..device import Array, context, copied, cpu, host_array, to_array
 from ..errors import DeviceError, DTypeError, FeedError, GraphError, ShapeError
 from ..graph import Node, Shape, find_topo_sort, format_graph
-from ..ops import Parameter, claim_updates, overwritten
+from ..ops import unchanged
 from ..passes import TypedGraph, select
 from ..planner import MemoryPlan
 from . import text
@@ -69,7 +69,7 @@ class Executor:
         self.ctx = context(ctx)
         self.passes: tuple[str, ...] = select(passes)
         self.topo_order = find_topo_sort(self.eval_node_list)
-        claim_updates(self.topo_order)
+        unchanged(self.topo_order)
         self.node_to_shape_map: dict[Node, Shape] = {}
         self.node_to_dtype_map: dict[Node, str] = {}
         self._columns = kernels.panel_columns if self.ctx.kind == "cpu" else None
@@ -136,7 +136,8 @@ class Executor:
     def _run(self, feed_dict: Mapping[Node, Any]) -> list[Array | None]:
         plan, feeds = self._prepare(feed_dict)
         results = plan.run(feeds)
-        overwritten(plan.updated)
+        for parameter in plan.updated:
+            parameter.cell.overwritten()
         return results
 
     def infer_shape(self, feed_shapes: Mapping[Node, Any]) -> dict[Node, Shape]:
@@ -322,8 +323,8 @@ class Executor:
         with self._lock:
             graph = self._analysed[self._plan({n: (v.shape, str(v.dtype)) for n, v in values.items()})]
             for node in graph.fed - values.keys():
-                if isinstance(node, Parameter):
-                    values[node] = node.on(self.ctx)
+                if node.cell is not None:
+                    values[node] = node.cell.on(self.ctx)
             borrowed = list(values.values())
             with np.errstate(all="ignore"):
                 for node in graph.nodes:
@@ -339,7 +340,7 @@ class Executor:
             results = [None if node is None else own(values[node]) for node in graph.outputs]
             updates = [(parameter, np.array(values[value])) for parameter, value in graph.updates]
             for parameter, value in updates:  # after all have read the old values
-                parameter.value = value  # type: ignore[attr-defined]
+                parameter.cell.give(to_array(value, cpu()))
             return results
 
 

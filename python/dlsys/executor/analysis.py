@@ -7,7 +7,6 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 
 from ..errors import DTypeError, FeedError, GraphError
 from ..graph import Node, Shape, error_at, shape_error
-from ..ops import Parameter
 from ..passes import TypedGraph, value_inputs
 
 MOST_ELEMENTS = 2**60  # of 8 bytes each: beyond, an address does not fit into 64 bits
@@ -56,7 +55,7 @@ def analyse(
         if node in known and math.prod(shapes[node]) >= MOST_ELEMENTS:
             raise shape_error(node, f"an array of shape {shapes[node]} has more bytes than any memory")
 
-    given = frozenset(node for node in known if node in fed or isinstance(node, Parameter))
+    given = frozenset(node for node in known if node in fed or node.cell is not None)
     computed = [node for node in order if node in needed and node not in given]
     return _without_effects(computed, evaluated, fed, given, shapes, dtypes)
 

@@ -243,7 +243,7 @@ class Plan:
         for node in self.given:
             array: Any = feeds.get(node)
             if array is None:  # what is given and not fed is a Parameter
-                array = node.on(ctx)  # type: ignore[attr-defined]
+                array = node.cell.on(ctx)
                 if self._parameters.get(node) is not array:
                     self._parameters[node] = self._fitting(node, array)
                     moved = True

@@ -10,9 +10,9 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node, Parameter
-from ..eager import dtype_of, tensor
 from ..errors import DlsysError, GraphError, ShapeError
 from ..graph import Shape
+from ..tensors import dtype_of, tensor
 from . import functional as F
 from . import init
 from .checks import checked_extent, checked_share, known_shape

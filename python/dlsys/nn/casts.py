@@ -9,9 +9,9 @@ import numpy as np
 
 from ..autodiff import Node, Parameter
 from ..device import context
-from ..eager import dtype_of
 from ..errors import DTypeError, GraphError
 from ..graph import FLOATS
+from ..tensors import dtype_of
 
 
 def move(module: Any, value: Any) -> None:

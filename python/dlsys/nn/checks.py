@@ -9,22 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from .. import eager
+from .. import tensors
 from ..autodiff import Node, Parameter, cast_op
 from ..errors import DTypeError, GraphError
 from ..graph import FLOATS, Shape
 
 
 def known_shape(x: Any) -> Shape | None:
-    """`eager.known_shape` of an argument of `forward`. Raises GraphError for what is no tensor."""
+    """`tensors.known_shape` of an argument of `forward`. Raises GraphError for what is no tensor."""
     if not isinstance(x, Node):
         raise GraphError(f"a module takes tensors and arrays, not {type(x).__name__}")
-    return eager.known_shape(x)
+    return tensors.known_shape(x)
 
 
 def shape_of(function: str, x: Node) -> Shape:
     """The shape of a function's argument. Raises GraphError where only the run tells it."""
-    shape = eager.known_shape(x)
+    shape = tensors.known_shape(x)
     if shape is None:
         raise GraphError(f"{function}: the shape of {x.name} must be known here: declare that of its variables")
     return shape
@@ -33,15 +33,15 @@ def shape_of(function: str, x: Node) -> Shape:
 def as_node(value: Any) -> Any:
     """An argument of a module; arrays (of NumPy, PyTorch, dlsys) as tensors."""
     is_array = isinstance(value, np.ndarray) or (hasattr(value, "__dlpack__") and not isinstance(value, Node))
-    return eager.tensor(value) if is_array else value
+    return tensors.tensor(value) if is_array else value
 
 
 def whole_numbers(owner: str, x: Node) -> Node:
     """Numbers of classes or rows as integers, also where they are floats, as needle's. Raises DTypeError for a leaf
     with one that is not whole."""
-    if not isinstance(x, Node) or eager.known_dtype(x) not in FLOATS:
+    if not isinstance(x, Node) or tensors.known_dtype(x) not in FLOATS:
         return x
-    if isinstance(x, Parameter) and not (np.trunc(x.value) == x.value).all():
+    if tensors.is_leaf(x) and (np.asarray(x) % 1 != 0).any():
         raise DTypeError(f"{owner}: {x.name} has numbers that are not whole, and of floats these only are taken")
     return cast_op(x, "int64")
 

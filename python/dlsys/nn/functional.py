@@ -12,10 +12,10 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node
-from ..eager import dtype_of, known_dtype, known_shape, tensor
 from ..errors import DlsysError, DTypeError
 from ..graph import INTEGERS
 from ..random import default_generator
+from ..tensors import dtype_of, known_dtype, known_shape, tensor
 from . import functional_activation as activations
 from . import functional_loss as losses
 from . import functional_norm as norms

@@ -11,9 +11,9 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node
-from ..eager import dtype_of, known_dtype, known_shape, tensor
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import INTEGERS
+from ..tensors import dtype_of, known_dtype, known_shape, tensor
 
 
 def mse_loss(input: Node, target: Node, reduction: str = "mean") -> Node:

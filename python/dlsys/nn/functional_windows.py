@@ -10,8 +10,8 @@ from typing import Any
 
 from .. import autodiff as ad
 from ..autodiff import Node
-from ..eager import known_shape
 from ..errors import GraphError, ShapeError
+from ..tensors import known_shape
 from .checks import checked_extent, extents, shape_of
 
 Pair = tuple[int, int]

@@ -13,9 +13,9 @@ import numpy as np
 
 from .. import random
 from ..autodiff import Parameter
-from ..eager import Leaf, dtype_of, no_grad, shape_of, tensor
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import FLOATS
+from ..tensors import dtype_of, is_leaf, shape_of, tensor
 from .checks import checked_extent, checked_share
 
 _GAINS = {
@@ -38,18 +38,14 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def _shape(function: str, parameter: Any) -> tuple[int, ...]:
-    if not isinstance(parameter, Parameter):
+    if not is_leaf(parameter):
         raise GraphError(f"init: {function} sets a Parameter, not a {type(parameter).__name__}")
     return parameter.shape
 
 
 def _set(parameter: Parameter, value: np.ndarray) -> None:
     """Set all values, of `weight.data` those of the weight."""
-    if isinstance(parameter, Leaf):
-        with no_grad():
-            parameter.copy_(value)  # type: ignore[attr-defined]
-    else:
-        parameter.value = value
+    parameter.value = value
 
 
 def fans(parameter: Parameter, rule: str = "fans") -> tuple[int, int]:
@@ -226,7 +222,7 @@ def randb(
 def one_hot(n: int, i: Any, device: Any = None, dtype: Any = "float32", requires_grad: bool = False) -> Parameter:
     """Ones at the numbers `i`, data, along a new last axis of extent n, zeros elsewhere. Raises GraphError for numbers
     out of range."""
-    numbers = np.asarray(i.value if isinstance(i, Parameter) else i)
+    numbers = np.asarray(i.value if is_leaf(i) else i)
     if numbers.size and not (numbers.min() >= 0 and numbers.max() < n):
         raise GraphError(f"init: one_hot numbers must be from 0 to {n - 1}")
     return tensor(np.eye(n)[numbers.astype(np.int64)], dtype, requires_grad, "one_hot", device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from ..eager.leaves import require_cpu
+from ..tensors.leaves import require_cpu
 
 
 class Made(type):

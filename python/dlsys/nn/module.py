@@ -10,9 +10,9 @@ import numpy as np
 
 from ..autodiff import Node, Parameter
 from ..device import host_array
-from ..eager import Leaf, StateArray, known_shape, waiting
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import scope
+from ..tensors import StateArray, Tensor, is_leaf, known_shape
 from .casts import move
 from .checks import as_node, warn_of_hidden
 from .made import Made
@@ -47,6 +47,16 @@ class Parameters(list[Parameter]):
         return self.pop(0)
 
 
+def _keep(outputs: Any) -> None:
+    """Have the values of a network's outputs kept as soon as they are computed: of these a program asks the accuracy
+    when the parameters have changed."""
+    if isinstance(outputs, Tensor):
+        outputs.keep = outputs.cell is None
+    elif isinstance(outputs, (list, tuple, dict)):
+        for output in outputs.values() if isinstance(outputs, dict) else outputs:
+            _keep(output)
+
+
 class Module(metaclass=Made):
     """A part of a network: a subclass sets Parameters and Modules as attributes and defines `forward`.
 
@@ -70,16 +80,17 @@ class Module(metaclass=Made):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """`forward`; arrays (of NumPy, PyTorch, dlsys) among the arguments become tensors."""
         path = self._path()
-        if not _calls.stack:
-            waiting.another_call()
         _calls.stack.append((self, path))
         try:
             with scope(f"{path}: {self._label()}" if path else self._label(), self):
                 args = tuple(map(as_node, args))
                 kwargs = {name: as_node(value) for name, value in kwargs.items()}
-                return self.forward(*args, **kwargs)
+                found = self.forward(*args, **kwargs)
         finally:
             _calls.stack.pop()
+        if not _calls.stack:
+            _keep(found)
+        return found
 
     def _path(self) -> str:
         """The name by which the outermost module that is being called knows this one."""
@@ -109,9 +120,9 @@ class Module(metaclass=Made):
     def __setattr__(self, name: str, value: Any) -> None:
         tables: dict[str, dict[str, Any]] = {key: self.__dict__[key] for key in ("_parameters", "_buffers", "_modules")}
         if name in tables["_buffers"] and isinstance(value, Node):
-            tables["_buffers"][name] = value if isinstance(value, Parameter) else value.detach()  # type: ignore[attr-defined]
+            tables["_buffers"][name] = value if is_leaf(value) else value.detach()  # type: ignore[attr-defined]
             return
-        owned = isinstance(value, Parameter) and not isinstance(value, Leaf)
+        owned = isinstance(value, Parameter)
         if name in tables["_parameters"] and value is not None and not owned:
             own, kind = f"{type(self).__name__}.{name}", "tensor" if isinstance(value, Node) else type(value).__name__
             raise GraphError(f"{own} is a parameter: assign an nn.Parameter or None, not a {kind}")
@@ -166,7 +177,7 @@ class Module(metaclass=Made):
         if value is None:
             setattr(self, name, None)
             return
-        given = value if isinstance(value, Parameter) else Parameter(value, name, requires_grad=False)
+        given = value if is_leaf(value) else Parameter(value, name, requires_grad=False)
         given.requires_grad = False
         self.__dict__.pop(name, None)
         self._buffers[name] = given

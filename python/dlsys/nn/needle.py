@@ -14,8 +14,8 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node, Parameter
-from ..eager import dtype_of, tensor
 from ..errors import ShapeError
+from ..tensors import dtype_of, tensor
 from .activation import ReLU
 from .checks import checked_extent, shape_of
 from .containers import ModuleList, Sequential

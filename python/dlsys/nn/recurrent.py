@@ -16,8 +16,8 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node, Parameter
-from ..eager import known_shape, tensor
 from ..errors import GraphError, ShapeError
+from ..tensors import known_shape, tensor
 from . import functional, init
 from .checks import checked_extent, checked_share
 from .module import Module

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import eager
+from .. import tensors
 from ..autodiff import Node, Parameter
 from ..errors import GraphError
 
@@ -28,8 +28,8 @@ def weight_of(owner: Any, name: str, suffix: str = "") -> Any:
 def set_weight(owner: Any, name: str, value: Any, suffix: str = "") -> None:
     """Set the values of what `weight_of` gives. Raises GraphError for a bias that is not there, ShapeError."""
     own = MATRICES.get(name, name) + suffix
-    parameter = getattr(owner, own, None)
-    if not isinstance(parameter, Parameter):
+    parameter: Any = getattr(owner, own, None)
+    if not tensors.is_leaf(parameter):
         raise GraphError(f"{type(owner).__name__} has no {own}: it was made with bias=False")
     given = np.asarray(value)
     parameter.value = given.T if name in MATRICES else given
@@ -44,7 +44,7 @@ class NeedleWeights:
         return super().__getattr__(name)  # type: ignore[misc]
 
     def __setattr__(self, name: str, value: Any) -> None:
-        is_tensor = isinstance(value, Node) and (not isinstance(value, Parameter) or isinstance(value, eager.Leaf))
+        is_tensor = isinstance(value, Node) and not isinstance(value, Parameter)
         if name in MATRICES or (name in BIASES and is_tensor):
             set_weight(self, name, value)
         else:

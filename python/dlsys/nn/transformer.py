@@ -11,8 +11,8 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node
-from ..eager import dtype_of, tensor
 from ..errors import GraphError, ShapeError
+from ..tensors import dtype_of, tensor
 from .activation import GELU
 from .attention import MultiheadAttention
 from .checks import checked_extent, known_shape

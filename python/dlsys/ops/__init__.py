@@ -7,6 +7,7 @@ the registry, by name; `Node` arithmetic (`+ - * / @ **`) is installed by import
 from __future__ import annotations
 
 from ..graph import OPS, Op, register
+from . import pending
 from .activation import (
     gelu_op,
     leaky_relu_op,
@@ -33,6 +34,7 @@ from .arithmetic import (
     sub_op,
 )
 from .cast import cast_like_op, cast_op
+from .cell import Cell
 from .compare import (
     clip_op,
     equal_op,
@@ -136,16 +138,12 @@ from .shape import (
 )
 from .slicing import dilate_op, flip_op, pad_op, slice_op, undilate_op
 from .state import (
-    Parameter,
     advance_op,
     assign_op,
-    before_change,
-    claim_updates,
     copy_op,
     group_op,
-    of_updates,
-    overwritten,
-    will_change,
+    leaf,
+    unchanged,
     with_updates_op,
 )
 from .types import (
@@ -161,8 +159,8 @@ from .types import (
 
 __all__ = [
     "OPS",
+    "Cell",
     "Op",
-    "Parameter",
     "Variable",
     "abs_op",
     "adaptive_avg_pool2d_op",
@@ -177,7 +175,6 @@ __all__ = [
     "avg_pool2d_op",
     "batch_norm_op",
     "bce_with_logits_op",
-    "before_change",
     "beside_number",
     "broadcast_axes_op",
     "broadcast_rule",
@@ -186,7 +183,6 @@ __all__ = [
     "broadcastto_op",
     "cast_like_op",
     "cast_op",
-    "claim_updates",
     "clip_op",
     "concatenate_op",
     "const_div_op",
@@ -231,6 +227,7 @@ __all__ = [
     "known_dtype",
     "known_shape",
     "layer_norm_op",
+    "leaf",
     "leaky_relu_op",
     "less_equal_op",
     "less_op",
@@ -263,14 +260,13 @@ __all__ = [
     "neg_op",
     "negate",
     "not_equal_op",
-    "of_updates",
     "one_hot_op",
     "oneslike_op",
     "operand",
-    "overwritten",
     "pack_panels_op",
     "pad_op",
     "pair",
+    "pending",
     "placeholder_op",
     "power",
     "power_byconst_op",
@@ -326,12 +322,12 @@ __all__ = [
     "transpose",
     "transpose_op",
     "tuple_get_item",
+    "unchanged",
     "undilate",
     "undilate_op",
     "unpack_panels_op",
     "var_op",
     "where_op",
-    "will_change",
     "with_updates_op",
     "zeroslike_op",
 ]

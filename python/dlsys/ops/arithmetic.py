@@ -7,17 +7,18 @@ to their shapes by `sum_to_like`, which is the identity where nothing was broadc
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import compute
 from ..compute import Tensor
 from ..errors import DTypeError
-from ..graph import INTEGERS, NUMBERS, Node, Op, Shape, error_at, register
+from ..graph import INTEGERS, NUMBERS, OPS, Node, Op, Shape, error_at, register
 from .rules import broadcast_operands, real_constant
 from .shape import sum_to_like_op
+from .types import dtype_of
 
 
 class BroadcastBinary(Op):
@@ -94,6 +95,7 @@ class _ByConst(Op):
     """An operator of one node and the constant `attrs["const"]`."""
 
     elementwise = True
+    lifts = True
     _te: ClassVar[Callable[..., Tensor]]
     _numpy: ClassVar[Callable[..., np.ndarray]]
 
@@ -104,9 +106,26 @@ class _ByConst(Op):
         return type(self)._te(inputs[0], node.attrs["const"])
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        with np.errstate(over="ignore"):  # a constant beyond the dtype's range is infinite
-            const = np.asarray(node.attrs["const"], inputs[0].dtype)
-        return np.asarray(type(self)._numpy(inputs[0], const))
+        return np.asarray(type(self)._numpy(inputs[0], _rounded(node.attrs["const"], inputs[0].dtype)))
+
+    def numbers(self, node: Node) -> tuple[Any, Sequence[Any]]:
+        return None, (node.attrs["const"],)
+
+    def number(self, node: Node, which: int) -> np.ndarray:
+        return _rounded(node.attrs["const"], dtype_of(node.inputs[0]))
+
+    def lifted(self, node: Node, inputs: list[Node], numbers: dict[int, Node]) -> Node:
+        return self._of_nodes(inputs[0], numbers[0])
+
+    def _of_nodes(self, x: Node, const: Node) -> Node:
+        """The same with a node for the constant."""
+        raise NotImplementedError
+
+
+def _rounded(const: float, dtype: Any) -> np.ndarray:
+    """The constant in a dtype; beyond its range it is infinite."""
+    with np.errstate(over="ignore"):
+        return np.asarray(const, dtype)
 
 
 def require_constant(node: Node, const: float, dtype: str) -> None:
@@ -138,6 +157,9 @@ class AddByConst(_NumberByConst):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [output_grad]
 
+    def _of_nodes(self, x: Node, const: Node) -> Node:
+        return add_op(x, const)
+
 
 @register
 class MulByConst(_NumberByConst):
@@ -148,6 +170,9 @@ class MulByConst(_NumberByConst):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [mul_byconst_op(output_grad, node.attrs["const"])]
 
+    def _of_nodes(self, x: Node, const: Node) -> Node:
+        return mul_op(x, const)
+
 
 @register
 class DivByConst(_ByConst):
@@ -157,6 +182,9 @@ class DivByConst(_ByConst):
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [div_byconst_op(output_grad, node.attrs["const"])]
+
+    def _of_nodes(self, x: Node, const: Node) -> Node:
+        return div_op(x, const)
 
 
 @register
@@ -176,6 +204,9 @@ class ConstDiv(_ByConst):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [neg_op(mul_op(output_grad, div_op(node, node.inputs[0])))]
 
+    def _of_nodes(self, x: Node, const: Node) -> Node:
+        return div_op(const, x)
+
 
 @register
 class PowerByConst(_ByConst):
@@ -190,6 +221,9 @@ class PowerByConst(_ByConst):
         if const == 1:
             return [output_grad]
         return [mul_op(output_grad, mul_byconst_op(power_byconst_op(node.inputs[0], const - 1), const))]
+
+    def _of_nodes(self, x: Node, const: Node) -> Node:
+        return OPS["power"].make([x, const])
 
 
 @register

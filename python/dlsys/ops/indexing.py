@@ -18,7 +18,7 @@ from ..errors import DTypeError, GraphError, IndexRangeError
 from ..graph import DTYPES, FLOATS, INTEGERS, Node, Op, Shape, error_at, register, shape_error
 from .arithmetic import add_op
 from .rules import resolve_axes
-from .state import Parameter
+from .state import value_at_hand
 from .types import is_scalar, known_shape
 
 
@@ -221,7 +221,7 @@ def _integer(op: str, what: str, value: Any, least: int | None = None) -> int:
 
 def _values_of(indices: Node) -> np.ndarray | None:
     """The values of integer indices, where they are at hand: of a leaf, and of what was computed."""
-    memory = indices._array if isinstance(indices, Parameter) else indices._value
+    memory = value_at_hand(indices)
     values = None if memory is None else np.asarray(memory)
     return values if values is not None and values.size and values.dtype.kind in "iu" else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from ..compute import Tensor
 from ..errors import DTypeError, GraphError
 from ..graph import DTYPES, Node, Op, Shape, error_at, register, shape_error
 from .rules import real_constant, shape_attribute
+from .shape import broadcast_shape_op
 
 
 @register
@@ -82,6 +84,7 @@ class Full(Op):
 
     name = "full"
     elementwise = True
+    lifts = True
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return node.attrs["shape"]
@@ -97,6 +100,15 @@ class Full(Op):
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         return np.full(node.attrs["shape"], node.attrs["value"], node.attrs["dtype"])
+
+    def numbers(self, node: Node) -> tuple[Any, Sequence[Any]]:
+        return (node.attrs["shape"], node.attrs["dtype"]), (node.attrs["value"],)
+
+    def number(self, node: Node, which: int) -> np.ndarray:
+        return np.asarray(node.attrs["value"], node.attrs["dtype"])
+
+    def lifted(self, node: Node, inputs: list[Node], numbers: dict[int, Node]) -> Node:
+        return broadcast_shape_op(numbers[0], node.attrs["shape"])
 
 
 def _shape_of(op: str, shape: Any) -> Shape:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..device import host_array
 from ..errors import DTypeError, GraphError
 from ..graph import INTEGERS, UNSIGNED, Node, set_arithmetic
 from .arithmetic import (
@@ -46,7 +47,7 @@ from .integral import (
     remainder_op,
 )
 from .linalg import matmul_op
-from .state import Parameter
+from .state import leaf
 from .types import as_float, beside_number, known_dtype, promoted
 
 EXACT = 2**53  # beyond it not every integer is a float64, in which constants are held
@@ -69,7 +70,7 @@ def operand(value: Any) -> Any:
     if is_number(value):
         return bool(value) if getattr(value, "dtype", None) == np.bool_ else value
     if isinstance(value, np.ndarray) or hasattr(value, "__dlpack__"):
-        return Parameter(value, "constant", requires_grad=False)
+        return leaf(np.array(host_array(value)), "constant")
     return None
 
 
@@ -101,7 +102,7 @@ def constant_beside(value: Any, node: Node) -> Node:
     if dtype in INTEGERS and not _holds(dtype, value):
         raise DTypeError(f"the constant {value} is no {dtype}, which {node.name} is: cast it to another dtype")
     if dtype in INTEGERS and isinstance(value, numbers.Integral) and abs(int(value)) > EXACT:
-        return Parameter(np.asarray(value, dtype), "constant", requires_grad=False)
+        return leaf(np.asarray(value, dtype), "constant")
     return constant_like(value, node)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +13,10 @@ from .. import compute
 from ..compute import Tensor
 from ..errors import GraphError
 from ..graph import DTYPES, Node, Op, Shape, register, set_arithmetic, shape_error
+from . import slice_numbers
 from .indexing import take_op
 from .rules import axes_attribute, real_constant, resolve_axes
-from .state import Parameter
+from .state import leaf
 from .types import over_axes
 
 Key = tuple[Any, ...]
@@ -95,12 +97,27 @@ def _indices(region: Region) -> tuple[Any, ...]:
     )
 
 
+class _WithKey(Op):
+    """An operator with the key of a slice, whose integers may become inputs."""
+
+    lifts = True
+    dtypes = DTYPES
+
+    def numbers(self, node: Node) -> tuple[Any, Sequence[Any]]:
+        return slice_numbers.split(node)
+
+    def number(self, node: Node, which: int) -> np.ndarray:
+        return slice_numbers.indices(node, which)
+
+    def lifted(self, node: Node, inputs: list[Node], numbers: dict[int, Node]) -> Node:
+        return slice_numbers.lifted(node, inputs, numbers)
+
+
 @register
-class Slice(Op):
+class Slice(_WithKey):
     """x[key] by NumPy's basic indexing: integers, slices with any steps, new axes, an ellipsis."""
 
     name = "slice"
-    dtypes = DTYPES
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return region_of(node, input_shapes[0]).shape
@@ -118,11 +135,10 @@ class Slice(Op):
 
 
 @register
-class SliceGradient(Op):
+class SliceGradient(_WithKey):
     """Zeros of like's shape, with the gradient where a slice by the same key reads; like's values are not read."""
 
     name = "slice_gradient"
-    dtypes = DTYPES
     shape_only = (1,)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
@@ -305,7 +321,7 @@ def _getitem(x: Node, key: Any) -> Node:
         indices = np.asarray(key, np.int64) if isinstance(key, list) and not key else np.asarray(key)
         if indices.dtype.kind not in "iu":
             raise GraphError(f"slice: an index array must be of integers, not {indices.dtype}")
-        return take_op(x, Parameter(indices.astype(np.int64), "indices"))
+        return take_op(x, leaf(indices.astype(np.int64), "indices"))
     return slice_op(x, key)
 
 

@@ -1,4 +1,4 @@
-"""State that outlives a run: parameters, and the assignments that change them at the end of one."""
+"""State that outlives a run: the cells of parameters, and the assignments that change them at the end of one."""
 
 from __future__ import annotations
 
@@ -9,173 +9,35 @@ import numpy as np
 
 from .. import compute
 from ..compute import Tensor
-from ..device import Context, array, context, host_array, to_array
+from ..device import Array, cpu, to_array
 from ..errors import DTypeError, GraphError
-from ..graph import DTYPES, FLOATS, OPS, Node, Op, Readers, Shape, error_at, register, shape_error, stamp
-
-_settling: list[Callable[[Sequence[Parameter]], bool]] = []
-_waiting: list[Callable[[Node], None]] = []  # what is told of each node that comes with updates
-_claiming: list[Callable[[Sequence[Node]], None]] = []  # what is told of the nodes that an Executor runs
-_reading: list[Callable[[Parameter], None]] = []  # what is told before a parameter's value is read
+from ..graph import DTYPES, OPS, Node, Op, Shape, error_at, register, shape_error
+from . import pending
+from .cell import Cell
+from .types import dtype_of, shape_of
 
 
-class Parameter(Node):
-    """A variable that has a value of its own and need not be fed; `assign` changes it.
-
-    The value lies where it was used last: on the first executor's context it moves there, and stays. Executors
-    that share a parameter see each other's updates.
-    """
-
-    __slots__ = ()  # a leaf that is written may become a plain node, whose memory has the same layout therefore
-
-    def __init__(self, value: Any, name: str | None = None, requires_grad: bool | None = None) -> None:
-        """Args:
-            value: a NumPy, dlsys or TVM array, anything with `__dlpack__`, a number or nested lists (float32 then).
-                It is copied.
-            name: for printing and errors; need not be unique.
-            requires_grad: whether `backward` fills its `grad`; None: if it is of a float dtype.
-
-        Raises DTypeError for an array of a dtype that is none of `dlsys.graph.DTYPES`.
-        """
-        given = host_array(value, np.float32)
-        if str(given.dtype) not in DTYPES:
-            raise DTypeError(f"parameter: dtype {given.dtype} is not one of {', '.join(DTYPES)}")
-        super().__init__(OPS["parameter"], [], {"shape": given.shape, "dtype": str(given.dtype)}, name)
-        self._array: Any = np.array(given, order="C")
-        self._ctx: Context = context("numpy")
-        self._changed = 0
-        self._before: tuple[int, Any] | None = None
-        self._readers: Any = Readers()
-        self.requires_grad = self.dtype in FLOATS if requires_grad is None else bool(requires_grad)
-
-    @classmethod
-    def sharing(cls, value: Any, name: str | None = None) -> Parameter:
-        """A Parameter in the value's own memory where that can be, on the CPU; it requires no gradient. For what takes
-        a value over, as the result of a run. Raises DTypeError."""
-        shared = to_array(value, context("cpu"))
-        if shared.dtype not in DTYPES:
-            raise DTypeError(f"parameter: dtype {shared.dtype} is not one of {', '.join(DTYPES)}")
-        made = cls.__new__(cls)
-        Node.__init__(made, OPS["parameter"], [], {"shape": shared.shape, "dtype": shared.dtype}, name)
-        made._array, made._ctx, made.requires_grad = shared, context("cpu"), False
-        made._changed, made._before, made._readers = 0, None, Readers()
-        return made
-
-    @property
-    def requires_grad(self) -> bool:
-        """Whether `backward` fills its `grad`."""
-        return self._requires_grad
-
-    @requires_grad.setter
-    def requires_grad(self, requires_grad: bool) -> None:
-        self._requires_grad = requires_grad
-
-    @property
-    def shape(self) -> Shape:
-        """The value's shape."""
-        return self.attrs["shape"]
-
-    @property
-    def dtype(self) -> str:
-        """The value's dtype."""
-        return self.attrs["dtype"]
-
-    @property
-    def value(self) -> np.ndarray:
-        """The value, a copy. Set it from anything that the constructor takes, of the same shape; it is cast to the
-        parameter's dtype. Raises ShapeError for another shape."""
-        for tell in _reading:
-            tell(self)
-        return np.array(self._array) if isinstance(self._array, np.ndarray) else self._array.numpy()
-
-    @value.setter
-    def value(self, value: Any) -> None:
-        given = host_array(value, self.dtype)
-        if given.shape != self.shape:
-            raise shape_error(self, f"{self.name} has shape {self.shape}, the value {given.shape}")
-        copied = np.array(given, self.dtype, order="C")
-        self.replace(copied if isinstance(self._array, np.ndarray) else array(copied, self._ctx))
-
-    def unwatched(self) -> Parameter:
-        """Itself, which no longer notes what reads it: for state that only its owner reads, see `before_change`."""
-        self._readers = None
-        return self
-
-    @property
-    def version(self) -> int:
-        """Another number after every change of the value."""
-        return self._changed
-
-    def replace(self, memory: Any, at: int | None = None) -> None:
-        """Take other memory, of the same type and context, as the value; nodes made before still read the old one.
-        `at`: the number of the node since which it counts, None for now."""
-        will_change([self])
-        self._before = (self._changed, self._array)
-        self._array, self._changed = memory, stamp() if at is None else at
-
-    def seen_by(self, node: Node) -> Any:
-        """The memory of the value that was there when the node was made: the present one or the one before it; None
-        where it is gone. Counters and the like, which no gradient needs, are read as they are."""
-        if node.id > self._changed or self.dtype not in FLOATS:
-            return self._array
-        if self._before is not None and node.id > self._before[0]:
-            return self._before[1]
-        return None
-
-    def on(self, ctx: Context) -> Any:
-        """The value's memory on `ctx`, to read and write: an Array, or for the `numpy` context an `np.ndarray`.
-        It moves there if it lies elsewhere."""
-        for tell in _reading:
-            tell(self)
-        if ctx is not self._ctx and ctx != self._ctx:  # comparing them takes longer than all else here
-            value = self.value
-            self._array = value if ctx.kind == "numpy" else array(value, ctx)
-            self._ctx = ctx
-        return self._array
+def leaf(value: Any, name: str | None = None) -> Node:
+    """A node that holds data, in the value's own memory where that can be, on the CPU. Raises DTypeError for an array
+    of a dtype that is none of `dlsys.graph.DTYPES`."""
+    shared = to_array(value, cpu())
+    if shared.dtype not in DTYPES:
+        raise DTypeError(f"tensor: dtype {shared.dtype} is not one of {', '.join(DTYPES)}")
+    made = OPS["parameter"].make([], {"shape": shared.shape, "dtype": shared.dtype}, name)
+    made.cell = Cell(shared)
+    return made
 
 
-def of_updates(
-    note: Callable[[Node], None], read: Callable[[Parameter], None], claim: Callable[[Sequence[Node]], None]
-) -> None:
-    """Call `note` with every node that comes with updates, `read` before a Parameter's value is read, and `claim` with
-    the nodes that an Executor runs, whose updates are its own: values on demand are updated in the order of the calls,
-    whether or not anybody looks at the nodes."""
-    _waiting.append(note)
-    _reading.append(read)
-    _claiming.append(claim)
-
-
-def claim_updates(nodes: Sequence[Node]) -> None:
-    """Say that an Executor runs the nodes."""
-    for claim in _claiming:
-        claim(nodes)
-
-
-def before_change(settle: Callable[[Sequence[Parameter]], bool]) -> None:
-    """Call `settle` with Parameters that are about to take other memory: what has read the memory before the present
-    one, and has not been computed, can be computed for the last time. It returns whether there was any."""
-    _settling.append(settle)
-
-
-def will_change(parameters: Sequence[Parameter]) -> bool:
-    """Say that Parameters are about to take other memory, see `before_change`; several at once where what reads one may
-    read the others. Returns whether something was computed."""
-    computed = False
-    for settle in _settling:
-        computed |= settle(parameters)
-    return computed
-
-
-def overwritten(parameters: Sequence[Parameter]) -> None:
-    """Say that a run has written the values' memory, so that nodes made before cannot read the old ones."""
-    number = stamp()
-    for parameter in parameters:
-        parameter._before, parameter._changed = None, number
+def value_at_hand(node: Node) -> Array | None:
+    """The node's value where it is there already: of a leaf, and of what was computed and kept."""
+    if node.cell is None:
+        return node.kept
+    return node.cell.content if type(node.cell.content) is Array else None
 
 
 @register
 class ParameterOp(Op):
-    """A parameter's value."""
+    """A leaf's value, which lies in its cell."""
 
     name = "parameter"
 
@@ -280,7 +142,7 @@ def assign_op(parameter: Node, node: Node, each_run: bool = False) -> Node:
     two assignments to one parameter meet. `each_run`: whether it is for what runs again and again, an Executor, and not
     for values on demand.
     """
-    if not isinstance(parameter, Parameter):
+    if not isinstance(parameter, Node) or parameter.cell is None:
         raise GraphError(f"assign: the first argument must be a Parameter, not {parameter!r}")
     return Assign.make([parameter, node], {"each_run": True} if each_run else {})
 
@@ -308,26 +170,55 @@ class Latest(Op):
 
 def advance_op(parameter: Node, after: Callable[[Node], Node]) -> Node:
     """An assignment of `after(value)`, where several of one run follow each other in the order in which they were made:
-    each finds the value that the one before it left. For running means and counters.
+    each finds the value that the one before it left. For running means and counters. Of tensors that hold data the
+    state changes now: its cell holds the node of the new value.
 
     Raises GraphError for a first argument that is no Parameter.
     """
-    if not isinstance(parameter, Parameter):
+    if not isinstance(parameter, Node) or parameter.cell is None:
         raise GraphError(f"advance: the first argument must be a Parameter, not {parameter!r}")
-    return Assign.make([parameter, after(Latest.make([parameter]))], {"follows": True})
+    made = Assign.make([parameter, after(Latest.make([parameter]))], {"follows": True})
+    if made.is_data:
+        _change([made])
+    return made
 
 
 def with_updates_op(node: Node, assigns: Sequence[Node]) -> Node:
     """A node that has `node`'s value, and in whose evaluation the assignments are made, once a run however often it is
-    read. Raises GraphError for what is no assignment."""
+    read. Raises GraphError for what is no assignment.
+
+    Of tensors that hold data the state changes now: its cells hold the nodes of their new values."""
     for assign in assigns:
         if not isinstance(assign, Node) or assign.op.name != "assign":
             raise GraphError(f"with_updates: {assign!r} is no assignment")
     made = WithUpdates.make([node, *assigns])
-    if not all(assign.attrs.get("each_run") for assign in assigns):
-        for note in _waiting:
-            note(made)
+    if made.is_data:
+        _change([assign for assign in assigns if "follows" not in assign.attrs])
     return made
+
+
+def _change(assigns: Sequence[Node]) -> None:
+    """Let cells hold the nodes of the values that they are assigned, but for those of `each_run`."""
+    for assign in assigns:
+        parameter, value = assign.inputs
+        if not assign.attrs.get("each_run"):
+            _require_types(assign)
+            pending.add(parameter.cell, value)
+
+
+def unchanged(nodes: Sequence[Node]) -> None:
+    """Take back the changes of state that nobody has asked for: an Executor runs these nodes, and changes the
+    state in each run."""
+    for node in sorted((n for n in nodes if n.op.name == "assign"), key=lambda n: -n.id):  # the last one first
+        cell, value = node.inputs[0].cell, node.inputs[1]
+        if cell.content is value:
+            cell.content, cell.waiting = node.read[0], cell.waiting - 1
+
+
+def _require_types(assign: Node) -> None:
+    """Raises ShapeError, DTypeError where a value does not fit into the cell that it is assigned to."""
+    shape_of(assign)
+    dtype_of(assign)
 
 
 def group_op(nodes: Sequence[Node]) -> Node:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from .. import autodiff as ad
-from ..eager import evaluate
 from ..errors import GraphError
+from ..tensors import evaluate, is_leaf, leaf
 from .groups import checked_number, described
 
 
@@ -75,7 +75,7 @@ def clip_grad_norm_(
     if error_if_nonfinite and not math.isfinite(number):
         raise GraphError(f"clip_grad_norm_: the gradients' norm is {number}")
     for parameter, value in zip(left, values, strict=bool(scaled)):
-        parameter.grad = ad.Parameter.sharing(value, parameter.grad.name)
+        parameter.grad = leaf(value, name=parameter.grad.name)
     return number
 
 
@@ -96,16 +96,16 @@ def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = 
     left = _with_gradients("clip_grad_value_", parameters)
     clipped = clip_grad_value([parameter.grad * 1.0 for parameter in left], clip_value)
     for parameter, value in zip(left, evaluate(clipped), strict=True):
-        parameter.grad = ad.Parameter.sharing(value, parameter.grad.name)
+        parameter.grad = leaf(value, name=parameter.grad.name)
 
 
 def _with_gradients(name: str, parameters: Any) -> list[ad.Parameter]:
     """Those of the parameters that have a gradient. Raises GraphError for what is none."""
-    if not isinstance(parameters, (ad.Parameter, Iterable)):
+    if not isinstance(parameters, Iterable):
         raise GraphError(f"{name}: takes parameters, not {type(parameters).__name__}")
-    given = [parameters] if isinstance(parameters, ad.Parameter) else list(parameters)
+    given: list[Any] = [parameters] if is_leaf(parameters) else list(parameters)
     for parameter in given:
-        if not isinstance(parameter, ad.Parameter):
+        if not is_leaf(parameter):
             raise GraphError(f"{name}: takes parameters, not {type(parameter).__name__}")
     return [parameter for parameter in given if parameter.grad is not None]
 
@@ -115,5 +115,5 @@ def _no_parameters(name: str, gradients: Sequence[ad.Node]) -> None:
     Raises GraphError, for what is no list of nodes too."""
     if not isinstance(gradients, (list, tuple)) or not all(isinstance(value, ad.Node) for value in gradients):
         raise GraphError(f"{name}: needs a list of gradients, not {described(gradients)}")
-    if any(isinstance(value, ad.Parameter) and value.requires_grad for value in gradients):
+    if any(is_leaf(value) and value.requires_grad for value in gradients):
         raise GraphError(f"{name}: takes gradients, not parameters; {name}_ takes parameters with their grad")

@@ -11,6 +11,7 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..errors import GraphError
+from ..tensors import is_leaf
 
 
 def checked_number(owner: str, name: str, value: Any, below: float = math.inf) -> float:
@@ -146,7 +147,7 @@ class ParameterGroup(MutableMapping[str, Any]):
 
 
 def _scalar(name: str, value: float, dtype: str) -> ad.Parameter:
-    return ad.Parameter(np.asarray(value, dtype), name, requires_grad=False).unwatched()
+    return ad.Parameter(np.asarray(value, dtype), name, requires_grad=False)
 
 
 def as_groups(owner: str, params: Any) -> list[Mapping[str, Any]]:
@@ -171,7 +172,7 @@ def as_parameters(owner: str, group: Mapping[str, Any]) -> list[ad.Parameter]:
     if "params" not in group:
         raise GraphError(f'{owner}: a parameter group must have the key "params"')
     given = group["params"]
-    if isinstance(given, ad.Parameter):
+    if is_leaf(given):
         given = [given]
     if isinstance(given, (ad.Node, np.ndarray, str)) or not isinstance(given, Iterable):
         raise GraphError(f'{owner}: a group\'s "params" must be a list of Parameters, not {described(given)}')
@@ -179,7 +180,7 @@ def as_parameters(owner: str, group: Mapping[str, Any]) -> list[ad.Parameter]:
     if not members:
         raise GraphError(f"{owner}: a parameter group is empty")
     for parameter in members:
-        if not isinstance(parameter, ad.Parameter):
+        if not is_leaf(parameter):
             raise GraphError(f"{owner}: {described(parameter)} is not a Parameter")
     return members
 

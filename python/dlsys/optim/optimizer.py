@@ -77,7 +77,7 @@ class Optimizer:
             kept = self.state.setdefault(parameter, {})
             for key, value in self._starts(group.options, parameter).items():
                 if key not in kept:
-                    kept[key] = ad.Parameter(value, f"{parameter.name}.{key}", False).unwatched()
+                    kept[key] = ad.Parameter(value, f"{parameter.name}.{key}", False)
 
     @property
     def param_groups(self) -> list[ParameterGroup]:

@@ -14,8 +14,7 @@ from typing import Any
 
 from .. import autodiff as ad
 from ..device import empty
-from ..eager import evaluate
-from ..ops import will_change
+from ..tensors import evaluate, leaf
 from .groups import ParameterGroup
 
 MOST_FORMS = 8  # of an optimizer; those used last
@@ -35,11 +34,10 @@ class _Form:
 
     def run(self, gradients: Mapping[ad.Parameter, Any]) -> None:
         for target in self.targets.values():
-            target.replace(empty(target.shape, target.dtype))
+            target.cell.give(empty(target.shape, target.dtype))
         self.executor.run({variable: gradients[parameter] for parameter, variable in self.gradients.items()})
-        will_change(list(self.targets))
         for parameter, target in self.targets.items():
-            parameter.replace(target.on(self.executor.ctx))
+            parameter.cell.give(target.cell.content)
 
 
 class Stepping:
@@ -88,7 +86,7 @@ class Stepping:
 
 
 def _versions(given: Mapping[ad.Parameter, Sequence[ad.Parameter]]) -> tuple[Any, ...]:
-    return tuple((p.id, *(scalar.version for scalar in scalars)) for p, scalars in given.items())
+    return tuple((p.id, *(scalar.cell.version for scalar in scalars)) for p, scalars in given.items())
 
 
 def _described(option: Any) -> Any:
@@ -102,6 +100,6 @@ def _made(found: Mapping[ad.Parameter, Any], sort: Mapping[ad.Parameter, int], u
     gradients: dict[ad.Parameter, ad.Node] = {
         p: ad.Variable(f"{p.name}.grad", value.shape, value.dtype) for p, value in found.items()
     }
-    targets = {p: ad.Parameter.sharing(empty(p.shape, p.dtype), p.name).unwatched() for p in found}
+    targets = {p: leaf(empty(p.shape, p.dtype), name=p.name) for p in found}
     node = update(gradients, lambda group, parameter: sort[parameter], targets)
     return _Form(ad.Executor([node]), gradients, targets)

@@ -9,11 +9,11 @@ import numpy as np
 
 from .. import autodiff as ad
 from .. import random
-from ..eager import known_shape
 from ..errors import GraphError, ShapeError
 from ..graph import DTYPES
 from ..nn import Module
 from ..optim import Optimizer, clip_grad_norm
+from ..tensors import known_shape
 
 Function = Callable[..., ad.Node]
 Batch = tuple[np.ndarray, ...]

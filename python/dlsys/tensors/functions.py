@@ -10,11 +10,10 @@ import builtins
 import operator
 from typing import Any
 
-from .. import autodiff as ad
-from ..autodiff import Node
+from .. import ops
 from ..device import Context
 from ..errors import DeviceError, DTypeError, GraphError, ShapeError
-from ..graph import FLOATS, INTEGERS
+from ..graph import FLOATS, INTEGERS, Node
 from ..ops import beside_number, dtype_name, known_dtype, operand, pair, shape_of
 from ..ops.types import as_float
 from .leaves import tensor
@@ -61,68 +60,68 @@ def dims_of(x: Node, dim: Any) -> tuple[int, ...]:
 
 def exp(x: Any) -> Node:
     """e to the power of x."""
-    return ad.exp_op(float_of(x))
+    return ops.exp_op(float_of(x))
 
 
 def expm1(x: Any) -> Node:
     """exp(x) - 1, near 0 without loss of digits."""
-    return ad.expm1_op(float_of(x))
+    return ops.expm1_op(float_of(x))
 
 
 def log(x: Any) -> Node:
     """The natural logarithm."""
-    return ad.log_op(float_of(x))
+    return ops.log_op(float_of(x))
 
 
 def log1p(x: Any) -> Node:
     """log(1 + x), near 0 without loss of digits."""
-    return ad.log1p_op(float_of(x))
+    return ops.log1p_op(float_of(x))
 
 
 def sqrt(x: Any) -> Node:
     """The square root."""
-    return ad.sqrt_op(float_of(x))
+    return ops.sqrt_op(float_of(x))
 
 
 def rsqrt(x: Any) -> Node:
     """1 / sqrt(x)."""
-    return ad.rsqrt_op(float_of(x))
+    return ops.rsqrt_op(float_of(x))
 
 
 def sin(x: Any) -> Node:
     """The sine."""
-    return ad.sin_op(float_of(x))
+    return ops.sin_op(float_of(x))
 
 
 def cos(x: Any) -> Node:
     """The cosine."""
-    return ad.cos_op(float_of(x))
+    return ops.cos_op(float_of(x))
 
 
 def tanh(x: Any) -> Node:
     """The hyperbolic tangent."""
-    return ad.tanh_op(float_of(x))
+    return ops.tanh_op(float_of(x))
 
 
 def erf(x: Any) -> Node:
     """The error function."""
-    return ad.erf_op(float_of(x))
+    return ops.erf_op(float_of(x))
 
 
 def sigmoid(x: Any) -> Node:
     """1 / (1 + exp(-x))."""
-    return ad.sigmoid_op(float_of(x))
+    return ops.sigmoid_op(float_of(x))
 
 
 def relu(x: Any) -> Node:
     """max(x, 0)."""
     node = node_of(x)
-    return maximum(node, 0) if known_dtype(node) in INTEGERS else ad.relu_op(node)
+    return maximum(node, 0) if known_dtype(node) in INTEGERS else ops.relu_op(node)
 
 
 def reciprocal(x: Any) -> Node:
     """1 / x."""
-    return ad.reciprocal_op(float_of(x))
+    return ops.reciprocal_op(float_of(x))
 
 
 def square(x: Any) -> Node:
@@ -138,12 +137,12 @@ def neg(x: Any) -> Node:
 
 def abs(x: Any) -> Node:
     """|x|."""
-    return ad.abs_op(node_of(x))
+    return ops.abs_op(node_of(x))
 
 
 def sign(x: Any) -> Node:
     """-1, 0 or 1; NaN of NaN."""
-    return ad.sign_op(node_of(x))
+    return ops.sign_op(node_of(x))
 
 
 def _is_whole(node: Node) -> bool:
@@ -153,13 +152,13 @@ def _is_whole(node: Node) -> bool:
 def floor(x: Any) -> Node:
     """The largest integer that is no larger, in x's dtype."""
     node = node_of(x)
-    return node if _is_whole(node) else ad.floor_op(node)
+    return node if _is_whole(node) else ops.floor_op(node)
 
 
 def ceil(x: Any) -> Node:
     """The smallest integer that is no smaller, in x's dtype."""
     node = node_of(x)
-    return node if _is_whole(node) else -ad.floor_op(-node)
+    return node if _is_whole(node) else -ops.floor_op(-node)
 
 
 def round(x: Any, decimals: int = 0) -> Node:
@@ -168,9 +167,9 @@ def round(x: Any, decimals: int = 0) -> Node:
     if _is_whole(node):
         return node
     if decimals == 0:
-        return ad.round_op(node)
+        return ops.round_op(node)
     scale = 10.0 ** builtins.abs(decimals)
-    return ad.round_op(node * scale) / scale if decimals > 0 else ad.round_op(node / scale) * scale
+    return ops.round_op(node * scale) / scale if decimals > 0 else ops.round_op(node / scale) * scale
 
 
 def clamp(x: Any, min: Any = None, max: Any = None) -> Node:
@@ -181,7 +180,7 @@ def clamp(x: Any, min: Any = None, max: Any = None) -> Node:
     if operand(min) is min and operand(max) is max and not (isinstance(min, Node) or isinstance(max, Node)):
         for bound in (min, max):
             node = node if bound is None else beside_number(node, bound)
-        return ad.clip_op(node, min, max)
+        return ops.clip_op(node, min, max)
     node = node if min is None else maximum(node, min)
     return node if max is None else minimum(node, max)
 
@@ -217,8 +216,8 @@ def div(a: Any, b: Any, *, rounding_mode: str | None = None) -> Node:
     if rounding_mode == "floor":
         return down
     first, second = pair_of(a, b)
-    is_negative = ad.not_equal_op(first < 0, second < 0)
-    return ad.where_op(is_negative, -(-first // second), down)
+    is_negative = ops.not_equal_op(first < 0, second < 0)
+    return ops.where_op(is_negative, -(-first // second), down)
 
 
 multiply, divide, subtract, negative, absolute, true_divide = mul, div, sub, neg, abs, div
@@ -242,13 +241,13 @@ def pow(a: Any, b: Any) -> Node:
 def maximum(a: Any, b: Any) -> Node:
     """The larger; NaN if either is."""
     first, second = pair_of(a, b)
-    return (ad.logical_or_op if known_dtype(first) == "bool" else ad.maximum_op)(first, second)
+    return (ops.logical_or_op if known_dtype(first) == "bool" else ops.maximum_op)(first, second)
 
 
 def minimum(a: Any, b: Any) -> Node:
     """The smaller; NaN if either is."""
     first, second = pair_of(a, b)
-    return (ad.logical_and_op if known_dtype(first) == "bool" else ad.minimum_op)(first, second)
+    return (ops.logical_and_op if known_dtype(first) == "bool" else ops.minimum_op)(first, second)
 
 
 # Dtypes -------------------------------------------------------------------------------------------------------
@@ -264,11 +263,11 @@ def to(x: Any, *given: Any, dtype: Any = None, device: Any = None, copy: bool = 
     node = node_of(x)
     for value in (*given, device, dtype):
         if isinstance(value, Node):
-            node = ad.cast_like_op(node, value)
+            node = ops.cast_like_op(node, value)
         elif value is not None and not isinstance(value, bool) and not _is_cpu(value):
             found = dtype_name("to", value)
-            node = node if known_dtype(node) == found else ad.cast_op(node, found)
-    return ad.copy_op(node) if copy and node is x else node
+            node = node if known_dtype(node) == found else ops.cast_op(node, found)
+    return ops.copy_op(node) if copy and node is x else node
 
 
 def _is_cpu(value: Any) -> bool:

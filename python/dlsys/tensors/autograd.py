@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from ..autodiff import Node, gradients, mul_op, sum_op, zeroslike_op
 from ..errors import GraphError, ShapeError
-from ..graph import FLOATS, Op, find_topo_sort
-from ..ops import dtype_of, known_dtype, shape_of
+from ..gradients import gradients
+from ..graph import Node, Op, find_topo_sort
+from ..ops import add_op, dtype_of, mul_op, shape_of, sum_op, zeroslike_op
+from .base import Tensor
 from .differentiate import backward as _backward
-from .kind import Tensor
-from .leaves import Leaf, tensor
+from .differentiate import reached, require_unchanged
+from .leaves import leaf, tensor
 from .mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from .needle import TensorTuple, compute_gradient_of_variables, live_tensors
-from .running import differentiated, evaluate, is_data, require_unchanged
+from .values import evaluate
 
 
 def _listed(what: str, values: Any) -> list[Node]:
@@ -51,19 +51,6 @@ def _weights(outputs: list[Node], given: Any) -> list[Node | None]:
     return found
 
 
-def _reached(outputs: Sequence[Node]) -> set[Node]:
-    """The nodes to which gradients go from the outputs."""
-    found, stack = set(outputs), list(outputs)
-    while stack:
-        node = stack.pop()
-        if node.no_grad or known_dtype(node) not in (None, *FLOATS):
-            continue
-        new = [value for value in differentiated(node) if value not in found]
-        found.update(new)
-        stack += new
-    return found
-
-
 def grad(
     outputs: Any,
     inputs: Any,
@@ -90,8 +77,8 @@ def grad(
     """
     tensors, asked = _listed("outputs", outputs), _listed("inputs", inputs)
     weights = _weights(tensors, grad_outputs)
-    reached = _reached(tensors)
-    unused = [node for node in asked if node not in reached]
+    used = reached(tensors)
+    unused = [node for node in asked if node not in used]
     if unused and not (allow_unused or materialize_grads):
         raise GraphError(
             f"autograd.grad: no output depends on {unused[0].name} (made at {unused[0].location}): allow_unused=True"
@@ -104,22 +91,22 @@ def grad(
         if len(totals) > 1:
             total = sum_op(totals[0])
             for other in totals[1:]:
-                total = total + sum_op(other)
+                total = add_op(total, sum_op(other))
             totals = [total]
         for output in tensors:
             require_unchanged(output)
         found = gradients(totals[0], asked)
-    used = [node for node in found if is_data(node)] if not create_graph else []
-    values = dict(zip(used, evaluate(used), strict=True))
+    at_hand = [node for node in found if node.is_data] if not create_graph else []
+    values = dict(zip(at_hand, evaluate(at_hand), strict=True))
     made = [
-        Leaf.of(values[value], f"{node.name}.grad") if value in values else value
+        leaf(values[value], name=f"{node.name}.grad") if value in values else value
         for node, value in zip(asked, found, strict=True)
     ]
     if materialize_grads:
         return tuple(
-            zeroslike_op(node) if node not in reached else g for node, g in zip(asked, made, strict=True)
+            zeroslike_op(node) if node not in used else g for node, g in zip(asked, made, strict=True)
         )
-    return tuple(None if node not in reached else g for node, g in zip(asked, made, strict=True))
+    return tuple(None if node not in used else g for node, g in zip(asked, made, strict=True))
 
 
 def backward(

@@ -1,4 +1,4 @@
-"""Leaves: nodes that hold data."""
+"""Leaves: tensors that hold data."""
 
 from __future__ import annotations
 
@@ -6,41 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ..autodiff import Parameter
 from ..device import Context, host_array
 from ..errors import DeviceError, DTypeError
 from ..graph import DTYPES, FLOATS, INTEGERS, Node
 from ..ops import cast_op, dtype_name, known_dtype
-
-
-class Leaf(Parameter):
-    """A leaf that `tensor` and its like make: data, and no parameter of a module that it becomes an attribute of.
-
-    `owner`: the leaf for whose values it stands, as `w.data` does for w's; None for one of its own.
-    """
-
-    __slots__ = ()
-
-    @classmethod
-    def of(cls, value: Any, name: str | None, owner: Parameter | None = None) -> Leaf:
-        """See `Parameter.sharing`."""
-        made = cls.sharing(value, name)
-        assert isinstance(made, Leaf)
-        made.follow(owner)
-        return made
-
-    @property
-    def owner(self) -> Parameter | None:
-        """See above."""
-        return self._owner
-
-    def follow(self, owner: Parameter | None) -> None:
-        """Stand for the owner's present values."""
-        self._owner, self._seen = owner, None if owner is None else owner.version
-
-    def is_current(self) -> bool:
-        """Whether the owner has not changed since."""
-        return self.owner is None or self.owner.version == self._seen
+from ..ops import leaf as leaf_of
 
 
 def require_cpu(device: Any) -> None:
@@ -55,9 +25,42 @@ def is_tensor(value: Any) -> bool:
     return isinstance(value, Node)
 
 
+def is_leaf(value: Any) -> bool:
+    """Whether the value is a tensor that holds data."""
+    return isinstance(value, Node) and value.cell is not None
+
+
+def leaf(value: Any, requires_grad: bool = False, name: str | None = None, device: Any = None) -> Any:
+    """A leaf in the memory of a new array. Raises DTypeError where it shall have a gradient and is of no floats,
+    DeviceError for a device that is not the CPU."""
+    require_cpu(device)
+    if requires_grad and str(value.dtype) not in FLOATS:
+        raise DTypeError(f"tensor: only floats have gradients, not {value.dtype}")
+    made: Any = leaf_of(value, name)
+    made.requires_grad = bool(requires_grad)
+    return made
+
+
+def values_of(value: Any, dtype: Any = None) -> np.ndarray:
+    """A copy of what `tensor` takes, as a NumPy array of a dtype that operators know. Raises DTypeError."""
+    given = np.asarray(host_array(value, None))
+    if dtype is None and given.dtype == np.float64 and not hasattr(value, "dtype"):
+        dtype = np.float32
+    if dtype is not None:
+        known = dtype_name("tensor", dtype)
+        if given.dtype.kind in "iu" and known in INTEGERS and not hasattr(value, "dtype"):
+            limits = np.iinfo(known)
+            if given.size and not (limits.min <= given.min() and given.max() <= limits.max):
+                raise DTypeError(f"tensor: a number from {given.min()} to {given.max()} is no {known}")
+        given = given.astype(known, copy=False)
+    if str(given.dtype) not in DTYPES:
+        raise DTypeError(f"tensor: dtype {given.dtype} is not one of {', '.join(DTYPES)}: give dtype=")
+    return np.array(given, order="C")
+
+
 def tensor(
     value: Any, dtype: Any = None, requires_grad: bool = False, name: str | None = None, device: Any = None
-) -> Parameter:
+) -> Any:
     """A leaf that holds a copy of `value`.
 
     Args:
@@ -70,23 +73,7 @@ def tensor(
     Raises DTypeError for what is no array of numbers or of a dtype that operators do not know, DeviceError.
     """
     require_cpu(device)
-    given = np.asarray(host_array(value, None))
-    if dtype is None and given.dtype == np.float64 and not hasattr(value, "dtype"):
-        dtype = np.float32
-    if dtype is not None:
-        known = dtype_name("tensor", dtype)
-        if given.dtype.kind in "iu" and known in INTEGERS and not hasattr(value, "dtype"):
-            limits = np.iinfo(known)
-            if given.size and not (limits.min <= given.min() and given.max() <= limits.max):
-                raise DTypeError(f"tensor: a number from {given.min()} to {given.max()} is no {known}")
-        given = given.astype(known)
-    if str(given.dtype) not in DTYPES:
-        raise DTypeError(f"tensor: dtype {given.dtype} is not one of {', '.join(DTYPES)}: give dtype=")
-    if requires_grad and str(given.dtype) not in FLOATS:
-        raise DTypeError(f"tensor: only floats have gradients, not {given.dtype}")
-    made = Leaf(given, name, requires_grad)
-    made.follow(None)
-    return made
+    return leaf(values_of(value, dtype), requires_grad, name)
 
 
 def as_tensor(value: Any, dtype: Any = None, device: Any = None) -> Any:
@@ -99,7 +86,7 @@ def as_tensor(value: Any, dtype: Any = None, device: Any = None) -> Any:
     return value if known in (None, known_dtype(value)) else cast_op(value, known)
 
 
-def from_numpy(value: Any) -> Parameter:
+def from_numpy(value: Any) -> Any:
     """A leaf that shares the memory of a NumPy array until the leaf is written, see `from_dlpack`. Raises DTypeError
     for anything else."""
     if not isinstance(value, np.ndarray):
@@ -107,11 +94,11 @@ def from_numpy(value: Any) -> Parameter:
     return from_dlpack(value)
 
 
-def from_dlpack(value: Any) -> Parameter:
+def from_dlpack(value: Any) -> Any:
     """A leaf that shares the memory of an array of PyTorch, JAX, NumPy or TVM until the leaf is written, which gives it
     memory of its own; copied where it is not contiguous or lies on another device, or is read-only. Raises DTypeError
     for what cannot be shared."""
     if not hasattr(value, "__dlpack__"):
         raise DTypeError(f"from_dlpack: {type(value).__name__} has no __dlpack__")
     host = host_array(value)
-    return Leaf.of(value if host.flags.writeable else host.copy(), None)  # what is shared may be written
+    return leaf(value if host.flags.writeable else host.copy())  # what is shared may be written

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ..autodiff import Parameter
 from ..device import Context, cpu
 from ..errors import GraphError
+from ..graph import Node
 from ..ops import dtype_name
+from .inplace import write
 from .leaves import require_cpu
 
 
@@ -30,15 +31,15 @@ class StateArray(np.ndarray[Any, Any]):
     in PyTorch; `array[...] = value` and `array += value` write the copy alone. A pickled one is a plain array.
     """
 
-    _owner: Parameter | None = None
-    _seen = 0
+    _owner: Node | None = None
+    _seen: Any = None
 
     @classmethod
-    def of(cls, parameter: Parameter) -> StateArray:
+    def of(cls, parameter: Any) -> StateArray:
         """A copy of a Parameter's value."""
         made = cls(parameter.shape, parameter.dtype)
         made[...] = parameter.value
-        made._owner, made._seen = parameter, parameter.version
+        made._owner, made._seen = parameter, parameter.cell.version
         return made
 
     def __reduce__(self) -> Any:
@@ -117,12 +118,12 @@ class StateArray(np.ndarray[Any, Any]):
         changed since this one was taken."""
         whole = self if self._owner is not None or not isinstance(self.base, StateArray) else self.base
         owner = whole._owner
-        if owner is not None and owner.version != whole._seen:
+        if owner is not None and owner.cell.version != whole._seen:
             raise GraphError(f"{owner.name} was changed since this value was taken: ask for state_dict() again")
         self[...] = np.asarray(source)
         if owner is not None:
-            owner.value = whole
-            whole._seen = owner.version
+            write(owner, whole)
+            whole._seen = owner.cell.version
         return self
 
     fill_ = copy_

@@ -6,12 +6,12 @@ import itertools
 import operator
 from typing import Any
 
-from .. import autodiff as ad
-from ..autodiff import Node
+from .. import ops
 from ..errors import GraphError, ShapeError
+from ..graph import Node
 from ..ops import known_shape, promoted, shape_of
 from .functions import dims_of, node_of
-from .running import array_of
+from .values import array_of
 
 
 def given(numbers: tuple[Any, ...], *named: Any) -> tuple[Any, ...]:
@@ -22,7 +22,7 @@ def given(numbers: tuple[Any, ...], *named: Any) -> tuple[Any, ...]:
 
 def reshape(x: Any, *sizes: Any, shape: Any = None) -> Node:
     """x's elements in row-major order in another shape, of which one extent may be -1."""
-    return ad.reshape_op(node_of(x), given(sizes, shape))
+    return ops.reshape_op(node_of(x), given(sizes, shape))
 
 
 view = reshape
@@ -30,48 +30,48 @@ view = reshape
 
 def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Node:
     """The axes from one to another as one."""
-    return ad.flatten_op(node_of(x), start_dim, end_dim)
+    return ops.flatten_op(node_of(x), start_dim, end_dim)
 
 
 def permute(x: Any, *order: Any, dims: Any = None) -> Node:
     """The axes in another order."""
-    return ad.transpose_op(node_of(x), given(order, dims))
+    return ops.transpose_op(node_of(x), given(order, dims))
 
 
 def transpose(x: Any, *dims: Any, dim0: Any = None, dim1: Any = None, axes: Any = None) -> Node:
     """Two axes change places, as in PyTorch; of more all in that order, as in NumPy, of none reversed. `axes` is what
     needle and NumPy call them."""
     pair = given((*dims, *(axis for axis in (dim0, dim1) if axis is not None)), axes)
-    return ad.swapaxes_op(node_of(x), *pair) if len(pair) == 2 else ad.transpose_op(node_of(x), pair or None)
+    return ops.swapaxes_op(node_of(x), *pair) if len(pair) == 2 else ops.transpose_op(node_of(x), pair or None)
 
 
 def swapaxes(x: Any, a: int, b: int) -> Node:
     """Two axes change places."""
-    return ad.swapaxes_op(node_of(x), a, b)
+    return ops.swapaxes_op(node_of(x), a, b)
 
 
 def t(x: Any) -> Node:
     """A matrix transposed."""
-    return ad.transpose_op(node_of(x))
+    return ops.transpose_op(node_of(x))
 
 
 def squeeze(x: Any, dim: Any = None, *, axis: Any = None) -> Node:
     """Without axes of extent 1: all of them for None, else those named that have it."""
     node, dim = node_of(x), axis if dim is None else dim
     if dim is None or not known_shape(node):
-        return ad.squeeze_op(node, dim)
+        return ops.squeeze_op(node, dim)
     ones = tuple(a for a in dims_of(node, dim) if shape_of(node)[a] == 1)  # PyTorch leaves the others
-    return ad.squeeze_op(node, ones) if ones else node
+    return ops.squeeze_op(node, ones) if ones else node
 
 
 def unsqueeze(x: Any, dim: Any = None, *, axis: Any = None) -> Node:
     """With a new axis of extent 1 at `dim`."""
-    return ad.expand_dims_op(node_of(x), axis if dim is None else dim)
+    return ops.expand_dims_op(node_of(x), axis if dim is None else dim)
 
 
 def broadcast_to(x: Any, *sizes: Any, size: Any = None, shape: Any = None) -> Node:
     """x repeated to a shape, by NumPy's rules; `size` is PyTorch's word for it, `shape` NumPy's and needle's."""
-    return ad.broadcast_shape_op(node_of(x), given(sizes, size, shape))
+    return ops.broadcast_shape_op(node_of(x), given(sizes, size, shape))
 
 
 def _together(name: str, tensors: Any) -> list[Node]:
@@ -83,7 +83,7 @@ def _together(name: str, tensors: Any) -> list[Node]:
 
 def cat(tensors: Any, dim: int = 0, *, axis: int | None = None) -> Node:
     """The tensors one behind another along `dim`, in one dtype. Raises GraphError for none."""
-    return ad.concatenate_op(_together("cat", tensors), dim if axis is None else axis)
+    return ops.concatenate_op(_together("cat", tensors), dim if axis is None else axis)
 
 
 concatenate = concat = cat
@@ -91,7 +91,7 @@ concatenate = concat = cat
 
 def stack(tensors: Any, dim: int = 0, *, axis: int | None = None) -> Node:
     """The tensors along a new axis number `dim`, in one dtype. Raises GraphError for none."""
-    return ad.stack_op(_together("stack", tensors), dim if axis is None else axis)
+    return ops.stack_op(_together("stack", tensors), dim if axis is None else axis)
 
 
 def split(x: Any, split_size_or_sections: Any = None, dim: int = 0, *, axis: int | None = None) -> Any:
@@ -111,10 +111,10 @@ def split(x: Any, split_size_or_sections: Any = None, dim: int = 0, *, axis: int
             raise ShapeError(
                 f"split: sizes {list(sizes)} do not add up to {extent}, axis {dim} of {shape_of(node)}"
             )
-        return ad.split_op(node, list(itertools.accumulate(sizes))[:-1], axis)
+        return ops.split_op(node, list(itertools.accumulate(sizes))[:-1], axis)
     if not operator.index(sizes) > 0:
         raise GraphError(f"split: a part has one element or more, not {sizes}")
-    return ad.split_op(node, list(range(sizes, extent, sizes)), axis)
+    return ops.split_op(node, list(range(sizes, extent, sizes)), axis)
 
 
 def chunk(x: Any, chunks: int, dim: int = 0) -> list[Node]:
@@ -130,12 +130,12 @@ def unbind(x: Any, dim: int = 0) -> list[Node]:
     """The slices along `dim`, which they lack; the shape must be known."""
     node = node_of(x)
     (axis,) = dims_of(node, dim)
-    return [ad.slice_op(node, (*(slice(None),) * axis, i)) for i in range(shape_of(node)[axis])]
+    return [ops.slice_op(node, (*(slice(None),) * axis, i)) for i in range(shape_of(node)[axis])]
 
 
 def flip(x: Any, *along: Any, dims: Any = None, axes: Any = None) -> Node:
     """x turned round along the axes; `axes` is needle's word for `dims`."""
-    return ad.flip_op(node_of(x), given(along, dims, axes))
+    return ops.flip_op(node_of(x), given(along, dims, axes))
 
 
 def repeat(x: Any, *sizes: Any) -> Node:
@@ -150,8 +150,8 @@ def repeat(x: Any, *sizes: Any) -> Node:
     shape = (1,) * (len(times) - len(shape)) + shape
     apart = tuple(itertools.chain.from_iterable((1, extent) for extent in shape))
     wide = tuple(itertools.chain.from_iterable(zip(times, shape, strict=True)))
-    spread = ad.broadcast_shape_op(ad.reshape_op(node, apart), wide)
-    return ad.reshape_op(spread, tuple(n * extent for n, extent in zip(times, shape, strict=True)))
+    spread = ops.broadcast_shape_op(ops.reshape_op(node, apart), wide)
+    return ops.reshape_op(spread, tuple(n * extent for n, extent in zip(times, shape, strict=True)))
 
 
 def expand(x: Any, *sizes: Any) -> Node:
@@ -162,7 +162,7 @@ def expand(x: Any, *sizes: Any) -> Node:
         own = shape_of(node)
         lead = len(wide) - len(own)
         wide = tuple(own[i - lead] if n == -1 and i >= lead else n for i, n in enumerate(wide))
-    return ad.broadcast_shape_op(node, wide)
+    return ops.broadcast_shape_op(node, wide)
 
 
 def one_hot(indices: Any, num_classes: int = -1) -> Node:
@@ -173,7 +173,7 @@ def one_hot(indices: Any, num_classes: int = -1) -> Node:
     node = node_of(indices)
     if num_classes == -1:
         num_classes = int(array_of(node).numpy().max(initial=-1)) + 1
-    return ad.one_hot_op(node, num_classes, "int64")
+    return ops.one_hot_op(node, num_classes, "int64")
 
 
 # Put together and taken apart in other ways ---------------------------------------------------------------------
@@ -181,7 +181,7 @@ def one_hot(indices: Any, num_classes: int = -1) -> Node:
 
 def expand_as(x: Any, other: Any) -> Node:
     """x repeated to another's shape."""
-    return ad.broadcast_shape_op(node_of(x), shape_of(node_of(other)))
+    return ops.broadcast_shape_op(node_of(x), shape_of(node_of(other)))
 
 
 def narrow(x: Any, dim: int, start: int, length: int) -> Node:
@@ -192,7 +192,7 @@ def narrow(x: Any, dim: int, start: int, length: int) -> Node:
     first = start + extent if start < 0 else start
     if not 0 <= first <= first + length <= extent:
         raise ShapeError(f"narrow: there are no {length} elements from {start} on along axis {dim} of {shape_of(node)}")
-    return ad.slice_op(node, (*(slice(None),) * axis, slice(first, first + length)))
+    return ops.slice_op(node, (*(slice(None),) * axis, slice(first, first + length)))
 
 
 def select(x: Any, dim: int, index: int) -> Node:

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import autodiff as ad
-from ..autodiff import Node
+from .. import ops
 from ..errors import ShapeError
+from ..graph import Node
 from ..ops import known_shape
-from .creation import leaf
 from .functions import node_of
+from .leaves import leaf
 
 
 def _triangle(op: str, x: Any, diagonal: int, lower: bool) -> Node:
@@ -20,7 +20,7 @@ def _triangle(op: str, x: Any, diagonal: int, lower: bool) -> Node:
     if shape is None or len(shape) < 2:
         raise ShapeError(f"{op}: takes matrices, of a shape that is known, not {shape} [{node.name}]")
     kept = np.tri(shape[-2], shape[-1], k=diagonal if lower else diagonal - 1, dtype=bool)
-    return ad.where_op(leaf(kept if lower else ~kept), node, ad.zeroslike_op(node))
+    return ops.where_op(leaf(kept if lower else ~kept), node, ops.zeroslike_op(node))
 
 
 def tril(x: Any, diagonal: int = 0) -> Node:

@@ -18,7 +18,8 @@ def test_leaves_are_written_and_computed_tensors_are_not() -> None:
     x[dl.tensor([[True, False, False], [False, True, False]])] = 9
     assert x.tolist() == [[9, 1, 6], [0, 9, 5]]
     x[1, 1] *= 2
-    assert x.clamp_(max=7).tolist() == [[7, 1, 6], [0, 7, 5]] and x.masked_fill_(x > 6, 0).tolist()[0] == [0, 1, 6]
+    x.copy_(x.clamp(max=7))
+    assert x.tolist() == [[7, 1, 6], [0, 7, 5]] and x.copy_(x.masked_fill(x > 6, 0)).tolist()[0] == [0, 1, 6]
     before = y = x * 2.0
     y += 1
     assert y is not before and (y - before).tolist() == [[1] * 3] * 2
@@ -28,7 +29,6 @@ def test_leaves_are_written_and_computed_tensors_are_not() -> None:
         lambda: before.add_(1),
         lambda: x.T.copy_(1.0),
         lambda: x[0].fill_(3),
-        lambda: before.clamp_(0, 1),
     ):
         told = error_of(GraphError, call)
         assert "where() and masked_fill()" in told and ".clone()" in told, told
@@ -56,25 +56,7 @@ def test_what_is_written_has_no_history_and_keeps_shape_and_dtype() -> None:
     assert "out of bounds" in error_of(IndexRangeError, x.__setitem__, 7, 1.0)
 
 
-def test_random_numbers_in_place() -> None:
-    dl.manual_seed(3)
-    x = dl.zeros(200, 50)
-    x.normal_(2, 0.5)
-    values = x.numpy()
-    assert abs(values.mean() - 2) < 0.02 and abs(values.std() - 0.5) < 0.02 and x.dtype == "float32"
-    u = dl.zeros(10000).uniform_(-1, 3).numpy()
-    assert -1 <= u.min() < -0.9 and 2.9 < u.max() < 3 and abs(u.mean() - 1) < 0.1
-    assert abs(dl.zeros(10000).bernoulli_(0.3).numpy().mean() - 0.3) < 0.03
-    assert abs(dl.zeros(10000).exponential_(2).numpy().mean() - 0.5) < 0.03
-    assert set(dl.zeros(500, dtype=dl.int64).random_(2, 5).tolist()) == {2, 3, 4}
-    weight = nn.Parameter(dl.ones(3))
-    assert "no_grad" in error_of(GraphError, weight.normal_)
-    weight.data.normal_()
-    assert len(set(weight.tolist())) == 3
-    for call in (lambda: x.normal_(0, -1), lambda: x.uniform_(2, 1), lambda: x.random_(3, 3)):
-        error_of(GraphError, call)
-    dl.manual_seed(3)
-    np.testing.assert_array_equal(dl.zeros(200, 50).normal_(2, 0.5).numpy(), values)
+def test_random_numbers() -> None:
     p = dl.tensor([[0.1, 0.0, 0.9], [0.0, 1.0, 0.0]])
     drawn = dl.multinomial(p, 1000, replacement=True).numpy()
     assert drawn.shape == (2, 1000) and set(drawn[0]) == {0, 2} and (drawn[1] == 1).all()

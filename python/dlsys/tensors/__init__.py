@@ -1,23 +1,22 @@
 """Tensors: nodes whose leaves hold data, with values on demand and gradients by `backward`, in the manner of PyTorch.
 
-Every `Node` is a tensor: `dl.tensor(array)` makes a leaf, operators on it build graph, and `.numpy()`, `print`, `float`
-or `backward` run it. Nothing else distinguishes it from a graph made of variables; there is one engine.
+Every `Node` that a user meets is a `Tensor`: `dl.tensor(array)` makes a leaf, operators on it build graph, and
+`.numpy()`, `print`, `float` or `backward` run it. Nothing else distinguishes it from a graph made of variables: there
+is one engine.
 """
 
 from __future__ import annotations
 
 from ..ops import dtype_of, known_dtype, known_shape, shape_of
-from . import needle, pending, waiting
 from .arrays import StateArray
+from .base import Parameter, Tensor
 from .differentiate import backward, grad, value_and_grad
-from .kind import Tensor
-from .leaves import Leaf, as_tensor, from_dlpack, from_numpy, is_tensor, tensor
-from .methods import install
+from .leaves import as_tensor, from_dlpack, from_numpy, is_leaf, is_tensor, leaf, tensor
 from .mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
-from .running import evaluate, make_updates
+from .values import evaluate
 
 __all__ = [
-    "Leaf",
+    "Parameter",
     "StateArray",
     "Tensor",
     "as_tensor",
@@ -30,17 +29,14 @@ __all__ = [
     "grad",
     "inference_mode",
     "is_grad_enabled",
+    "is_leaf",
     "is_tensor",
     "known_dtype",
     "known_shape",
+    "leaf",
     "no_grad",
     "set_grad_enabled",
     "shape_of",
     "tensor",
     "value_and_grad",
 ]
-
-install()
-needle.install()
-pending.install()
-waiting.install(make_updates)

@@ -13,15 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from .. import autodiff as ad
-from ..autodiff import Node, Parameter
+from .. import ops
 from ..device import host_array
 from ..errors import DTypeError, GraphError, IndexRangeError, ShapeError
-from ..graph import INTEGERS, Shape, set_arithmetic
+from ..graph import INTEGERS, Node, Shape
 from ..ops import dtype_of, known_dtype, known_shape, shape_of
-from .creation import leaf
 from .functions import node_of
-from .running import array_of
+from .leaves import is_leaf, leaf
+from .values import array_of
 
 WHOLE = slice(None)
 
@@ -39,7 +38,7 @@ def getitem(x: Node, key: Any) -> Node:
     items = [_as_bool_array(item) for item in items]
     if not any(_is_array(item) for item in items):
         _require_in_range(x, items)
-        return ad.slice_op(x, key)
+        return ops.slice_op(x, key)
     items = [_as_index(item) if _is_array(item) else item for item in items]
     (at, *others) = (i for i, item in enumerate(items) if isinstance(item, (Node, np.ndarray)))
     rest = items[:at] + items[at + 1 :]
@@ -48,9 +47,9 @@ def getitem(x: Node, key: Any) -> Node:
         and not _is_mask(items[at])
         and all(isinstance(item, slice) and item == WHOLE for item in rest)
     ):
-        return ad.take_op(x, _as_node(items[at]), at)  # which needs no shape
+        return ops.take_op(x, _as_node(items[at]), at)  # which needs no shape
     if items[0] is Ellipsis and len(items) == 2 and not _is_mask(items[1]):
-        return ad.take_op(x, _as_node(items[1]), -1)
+        return ops.take_op(x, _as_node(items[1]), -1)
     return _gathered(x, items)
 
 
@@ -138,16 +137,16 @@ def _gathered(x: Node, items: list[Any]) -> Node:
     _require_in_range(x, list(basic))
     items = [item.indices if isinstance(item, _NewAxis) else item for item in items]
     places = [item for item in items if item is None or isinstance(item, (slice, Node, np.ndarray))]
-    y = x if all(isinstance(item, slice) and item == WHOLE for item in basic) else ad.slice_op(x, basic)
+    y = x if all(isinstance(item, slice) and item == WHOLE for item in basic) else ops.slice_op(x, basic)
     axes = [axis for axis, item in enumerate(places) if isinstance(item, (Node, np.ndarray))]
     arrays = [places[axis] for axis in axes]
     if axes != list(range(axes[0], axes[0] + len(axes))):  # apart: what they give comes first
         rest = [axis for axis in range(len(places)) if axis not in axes]
-        y, axes = ad.transpose_op(y, (*axes, *rest)), list(range(len(axes)))
+        y, axes = ops.transpose_op(y, (*axes, *rest)), list(range(len(axes)))
     extents = shape_of(y)
     first, own = axes[0], tuple(extents[axis] for axis in axes)
-    flat = ad.reshape_op(y, (*extents[:first], math.prod(own), *extents[first + len(axes) :]))
-    return ad.take_op(flat, _joined(x, arrays, own), first)
+    flat = ops.reshape_op(y, (*extents[:first], math.prod(own), *extents[first + len(axes) :]))
+    return ops.take_op(flat, _joined(x, arrays, own), first)
 
 
 def _expanded(items: list[Any], shape: Shape) -> list[Any]:
@@ -185,15 +184,15 @@ def _joined(x: Node, arrays: list[Any], extents: Shape) -> Node:
     except ValueError as error:
         raise ShapeError(f"slice: index arrays do not fit each other: {error}") from None
     for index, extent in zip(arrays, extents, strict=True):
-        if isinstance(index, (np.ndarray, Parameter)):
-            values = index if isinstance(index, np.ndarray) else index.value.astype(np.int64)
+        if isinstance(index, np.ndarray) or is_leaf(index):
+            values = np.asarray(index).astype(np.int64)
             wrong = values[(values < -extent) | (values >= extent)]
             if wrong.size:
                 raise IndexRangeError(f"index {wrong[0]} is out of range for an axis of {extent} of {x.name}")
             own: Any = np.where(values < 0, values + extent, values)
         else:
-            node = index if dtype_of(index) == "int64" else ad.cast_op(index, "int64")
-            own = ad.clip_op(ad.where_op(node < 0, node + extent, node), 0, max(extent - 1, 0))
+            node = index if dtype_of(index) == "int64" else ops.cast_op(index, "int64")
+            own = ops.clip_op(ops.where_op(node < 0, node + extent, node), 0, max(extent - 1, 0))
         total = own if isinstance(total, int) else total * extent + own
     return _as_node(total)
 
@@ -201,18 +200,18 @@ def _joined(x: Node, arrays: list[Any], extents: Shape) -> Node:
 def index_select(x: Any, dim: int, index: Any) -> Node:
     """The slices along `dim` with these numbers; of a tensor of shape () itself, for [0]."""
     if known_shape(node_of(x)) == ():
-        return ad.reshape_op(index_select(ad.reshape_op(node_of(x), (1,)), dim, index), ())
-    return ad.take_op(node_of(x), _as_node(_as_index(index)), dim)
+        return ops.reshape_op(index_select(ops.reshape_op(node_of(x), (1,)), dim, index), ())
+    return ops.take_op(node_of(x), _as_node(_as_index(index)), dim)
 
 
 def gather(x: Any, dim: int, index: Any) -> Node:
     """x at the indices along `dim`: y[..., i, ...] = x[..., index[..., i, ...], ...]; the other extents agree."""
-    return ad.take_along_axis_op(node_of(x), _as_node(_as_index(index)), dim)
+    return ops.take_along_axis_op(node_of(x), _as_node(_as_index(index)), dim)
 
 
 def scatter_add(x: Any, dim: int, index: Any, src: Any) -> Node:
     """x with the elements of `src` added at the indices along `dim`, see `autodiff.scatter_add_op`."""
-    return ad.scatter_add_op(node_of(x), _as_node(_as_index(index)), node_of(src), dim)
+    return ops.scatter_add_op(node_of(x), _as_node(_as_index(index)), node_of(src), dim)
 
 
 def masked_select(x: Any, mask: Any) -> Node:
@@ -223,13 +222,13 @@ def masked_select(x: Any, mask: Any) -> Node:
     if not _is_mask(given):
         raise GraphError(f"masked_select: takes a mask of booleans, not of {getattr(given, 'dtype', given)}")
     try:
-        shape = ad.broadcast_rule(shape_of(node), given.shape)
+        shape = ops.broadcast_rule(shape_of(node), given.shape)
     except ShapeError:
         both = f"a mask of shape {given.shape} does not fit a tensor of shape {shape_of(node)}"
         raise ShapeError(f"masked_select: {both} [{node.name}]") from None
-    wide = node if shape_of(node) == shape else ad.broadcast_shape_op(node, shape)
+    wide = node if shape_of(node) == shape else ops.broadcast_shape_op(node, shape)
     places = leaf(np.flatnonzero(np.broadcast_to(given, shape)))
-    return ad.take_op(ad.flatten_op(wide), places)
+    return ops.take_op(ops.flatten_op(wide), places)
 
 
 def nonzero(x: Any, as_tuple: bool = False) -> Any:
@@ -240,5 +239,3 @@ def nonzero(x: Any, as_tuple: bool = False) -> Any:
     found = np.nonzero(np.atleast_1d(values))
     return tuple(leaf(places) for places in found) if as_tuple else leaf(np.stack(found, 1))
 
-
-set_arithmetic({"[]": getitem})

@@ -7,36 +7,35 @@ from typing import Any
 
 import numpy as np
 
-from .. import autodiff as ad
-from ..autodiff import Node
+from .. import ops
 from ..errors import DTypeError
-from ..graph import INTEGERS
+from ..graph import INTEGERS, Node
 from ..ops import known_dtype
 from . import functions
-from .creation import leaf
 from .functions import float_of, node_of, pair_of
-from .running import array_of
+from .leaves import leaf
+from .values import array_of
 
 
 def isnan(x: Any) -> Node:
     """Whether it is NaN."""
     node = node_of(x)
-    return ad.not_equal_op(node, node)
+    return ops.not_equal_op(node, node)
 
 
 def isinf(x: Any) -> Node:
     """Whether it is infinite."""
-    return ad.equal_op(ad.abs_op(float_of(x)), math.inf)
+    return ops.equal_op(ops.abs_op(float_of(x)), math.inf)
 
 
 def isfinite(x: Any) -> Node:
     """Whether it is neither infinite nor NaN."""
-    return ad.less_op(ad.abs_op(float_of(x)), math.inf)
+    return ops.less_op(ops.abs_op(float_of(x)), math.inf)
 
 
 def logical_not(x: Any) -> Node:
     """Whether it is 0."""
-    return ad.logical_not_op(as_bool(x))
+    return ops.logical_not_op(as_bool(x))
 
 
 def eq(a: Any, b: Any) -> Node:
@@ -75,22 +74,22 @@ not_equal, less, less_equal, greater, greater_equal = ne, lt, le, gt, ge
 def as_bool(x: Any) -> Node:
     """Whether it is not 0."""
     node = node_of(x)
-    return node if known_dtype(node) == "bool" else ad.cast_op(node, "bool")
+    return node if known_dtype(node) == "bool" else ops.cast_op(node, "bool")
 
 
 def logical_and(a: Any, b: Any) -> Node:
     """Whether neither is 0."""
-    return ad.logical_and_op(as_bool(a), as_bool(b))
+    return ops.logical_and_op(as_bool(a), as_bool(b))
 
 
 def logical_or(a: Any, b: Any) -> Node:
     """Whether one at least is not 0."""
-    return ad.logical_or_op(as_bool(a), as_bool(b))
+    return ops.logical_or_op(as_bool(a), as_bool(b))
 
 
 def logical_xor(a: Any, b: Any) -> Node:
     """Whether exactly one is not 0."""
-    return ad.not_equal_op(as_bool(a), as_bool(b))
+    return ops.not_equal_op(as_bool(a), as_bool(b))
 
 
 def where(condition: Any, a: Any = None, b: Any = None) -> Any:
@@ -99,7 +98,7 @@ def where(condition: Any, a: Any = None, b: Any = None) -> Any:
         return tuple(
             leaf(places) for places in np.nonzero(np.atleast_1d(array_of(node_of(condition)).numpy()))
         )
-    return ad.where_op(node_of(condition), *pair_of(a, b))
+    return ops.where_op(node_of(condition), *pair_of(a, b))
 
 
 def masked_fill(x: Any, mask: Any, value: Any) -> Node:
@@ -109,7 +108,7 @@ def masked_fill(x: Any, mask: Any, value: Any) -> Node:
     """
     node = node_of(x)
     if isinstance(value, Node):
-        return ad.where_op(node_of(mask), ad.cast_like_op(value, node), node)
+        return ops.where_op(node_of(mask), ops.cast_like_op(value, node), node)
     dtype = known_dtype(node)
     if dtype == "bool":
         value = leaf(np.asarray(bool(value)))
@@ -118,15 +117,15 @@ def masked_fill(x: Any, mask: Any, value: Any) -> Node:
         if not limits.min <= value <= limits.max:
             raise DTypeError(f"masked_fill: {value!r} is no {dtype}, which {node.name} is")
         value = leaf(np.asarray(int(value), dtype))
-    return ad.where_op(node_of(mask), value, node)
+    return ops.where_op(node_of(mask), value, node)
 
 
 def isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Node:
     """Whether |a - b| <= atol + rtol |b|, or both are the same infinity; or both NaN with `equal_nan`."""
     first, second = pair_of(a, b)
     near = functions.abs(float_of(first - second)) <= atol + rtol * functions.abs(float_of(second))
-    found = ad.logical_or_op(ad.equal_op(first, second), ad.logical_and_op(near, isfinite(second)))
-    return ad.logical_or_op(found, ad.logical_and_op(isnan(first), isnan(second))) if equal_nan else found
+    found = ops.logical_or_op(ops.equal_op(first, second), ops.logical_and_op(near, isfinite(second)))
+    return ops.logical_or_op(found, ops.logical_and_op(isnan(first), isnan(second))) if equal_nan else found
 
 
 def allclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:

@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from ..autodiff import Node, Parameter
 from ..device import Context, cpu
 from ..errors import DeviceError
-from ..graph import FLOATS
+from ..graph import FLOATS, Node
 from ..ops import dtype_of, shape_of
 from . import creation
 from .functions import node_of
 from .leaves import tensor
-from .running import array_of, leaves_that_require_grad
+from .values import array_of, leaves_that_require_grad
 
 
 def numel(x: Any) -> int:
@@ -32,6 +31,8 @@ def is_floating_point(x: Any) -> bool:
 class About:
     """Questions to a tensor, and tensors like it, as methods."""
 
+    __slots__ = ()
+
     @property
     def device(self: Any) -> Context:
         """Where the values lie when Python reads them: the CPU; its `type` is "cpu"."""
@@ -45,7 +46,7 @@ class About:
     @property
     def grad_fn(self: Any) -> Any:
         """The operator that made it, None for what has no gradient and for leaves."""
-        return self.op if not isinstance(self, Parameter) and leaves_that_require_grad(self) else None
+        return self.op if self.cell is None and leaves_that_require_grad(self) else None
 
     @property
     def itemsize(self: Any) -> int:
@@ -83,19 +84,19 @@ class About:
     def __contains__(self: Any, value: Any) -> bool:
         return bool((array_of(self).numpy() == np.asarray(value)).any())
 
-    def new_tensor(self: Any, value: Any, dtype: Any = None, requires_grad: bool = False) -> Parameter:
+    def new_tensor(self: Any, value: Any, dtype: Any = None, requires_grad: bool = False) -> Any:
         """A leaf of the value, in this dtype for None; so `new_zeros`, `new_ones`, `new_empty` and `new_full`."""
         return tensor(value, dtype or dtype_of(self), requires_grad)
 
     def new_full(
         self: Any, size: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False
-    ) -> Parameter:
+    ) -> Any:
         return creation.full(size, fill_value, dtype=dtype or dtype_of(self), requires_grad=requires_grad)
 
-    def new_zeros(self: Any, *size: Any, dtype: Any = None, requires_grad: bool = False) -> Parameter:
+    def new_zeros(self: Any, *size: Any, dtype: Any = None, requires_grad: bool = False) -> Any:
         return creation.zeros(*size, dtype=dtype or dtype_of(self), requires_grad=requires_grad)
 
-    def new_ones(self: Any, *size: Any, dtype: Any = None, requires_grad: bool = False) -> Parameter:
+    def new_ones(self: Any, *size: Any, dtype: Any = None, requires_grad: bool = False) -> Any:
         return creation.ones(*size, dtype=dtype or dtype_of(self), requires_grad=requires_grad)
 
     new_empty = new_zeros

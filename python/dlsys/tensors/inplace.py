@@ -10,59 +10,55 @@ from typing import Any
 
 import numpy as np
 
-from .. import autodiff as ad
-from ..autodiff import Node, Parameter
-from ..device import host_array
+from .. import ops
+from ..device import cpu, host_array, to_array
 from ..errors import DTypeError, GraphError, IndexRangeError, ShapeError
-from ..graph import FLOATS, is_grad_enabled
+from ..graph import FLOATS, Node, is_grad_enabled, shape_error
 from ..ops import dtype_of, shape_of
 from .functions import node_of
-from .running import array_of, is_data, leaves_that_require_grad
+from .values import array_of, leaves_that_require_grad
 
 
 def clone(x: Any) -> Node:
     """The values in memory of their own."""
-    return ad.copy_op(node_of(x))
+    return ops.copy_op(node_of(x))
 
 
 def require_writable(node: Node) -> None:
     """Raises GraphError for what is no leaf."""
-    if not isinstance(node, Parameter):
+    if node.cell is None:
         raise GraphError(
             f"{node.name} is computed, and only leaves are written: where() and masked_fill() give another tensor, "
             f"{node.name}.clone().detach() is a leaf (made at {node.location})"
         )
 
 
-def require_no_history(node: Parameter) -> None:
+def require_no_history(node: Any) -> None:
     """Raises GraphError for a leaf whose change would have to be differentiated."""
     if node.requires_grad and is_grad_enabled():
         raise GraphError(f"{node.name} is a leaf that requires a gradient: change it within no_grad()")
 
 
-def write(node: Parameter, value: Any) -> None:
-    """Set the leaf's values, and those of the leaf for which it stands."""
-    owner = getattr(node, "owner", None)
-    if owner is not None:
-        if not node.is_current():  # type: ignore[attr-defined]
-            raise GraphError(f"{owner.name} was changed since its .data was taken: take it again")
-        write(owner, value)
-    node.value = value
-    if owner is not None:
-        node.follow(owner)  # type: ignore[attr-defined]
+def write(node: Node, value: Any) -> None:
+    """Give the leaf another array: a copy of the value, cast to its dtype. Raises ShapeError for another shape."""
+    cell = node.cell
+    given = host_array(value, cell.dtype)
+    if given.shape != cell.shape:
+        raise shape_error(node, f"{node.name} has shape {cell.shape}, the value {given.shape}")
+    cell.give(to_array(np.array(given, cell.dtype, order="C"), cpu()))
 
 
-def _gets_history(node: Parameter, changed: Node) -> bool:
+def _gets_history(node: Any, changed: Node) -> bool:
     """Whether a leaf with this value would have a history, or none that can be computed."""
     if not is_grad_enabled():
         return False
-    return node.requires_grad or not is_data(changed) or bool(leaves_that_require_grad(changed))
+    return node.requires_grad or not changed.is_data or bool(leaves_that_require_grad(changed))
 
 
 def augmented(node: Any, changed: Any) -> Any:
     """What stands for the node behind `+=` and its like: a leaf whose new value has no history takes it and stays; else
     it is the new node. Raises GraphError for a leaf that requires a gradient, outside of no_grad()."""
-    if not isinstance(changed, Node) or not isinstance(node, Parameter):
+    if not isinstance(changed, Node) or node.cell is None:
         return changed
     require_no_history(node)
     if _gets_history(node, changed):
@@ -84,7 +80,7 @@ def changed_in_place(node: Any, changed: Node) -> Any:
     return node
 
 
-def _refuse_history(node: Parameter) -> None:
+def _refuse_history(node: Node) -> None:
     raise GraphError(
         f"{node.name} is a leaf, and what is written has a history that gradients go through: "
         "where(), cat() and stack() make tensors of tensors; .detach() has no history"
@@ -98,7 +94,7 @@ def _as_dtype_of(node: Node, changed: Node) -> Node:
         return changed
     if after in FLOATS and before not in FLOATS:
         raise DTypeError(f"{node.name} is {before}, and in place it cannot become {after}")
-    return ad.cast_op(changed, before)
+    return ops.cast_op(changed, before)
 
 
 def _key(key: Any) -> tuple[Any, ...]:
@@ -130,17 +126,18 @@ def setitem(node: Node, key: Any, value: Any) -> None:
     that has a history; IndexRangeError and ShapeError for what does not fit.
     """
     require_writable(node)
-    assert isinstance(node, Parameter)
     require_no_history(node)
     if isinstance(value, Node) and is_grad_enabled() and leaves_that_require_grad(value):
         _refuse_history(node)
-    values = node.value
+    values = array_of(node).numpy()
     _place(node, values, _key(key), host_array(value, None))
     write(node, values)
 
 
 class InPlace:
-    """What changes tensors, as methods."""
+    """What changes leaves, as methods."""
+
+    __slots__ = ()
 
     __setitem__ = setitem
 

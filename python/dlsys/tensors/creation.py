@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from .. import device as devices
-from ..autodiff import Node, Parameter
 from ..errors import DTypeError, GraphError, ShapeError
-from ..graph import FLOATS, INTEGERS, Shape
+from ..graph import INTEGERS, Node, Shape
 from ..ops import dtype_name, dtype_of, known_shape, zeroslike_op
-from .leaves import Leaf, require_cpu, tensor
+from .leaves import leaf, tensor
 
 
 def size_of(sizes: tuple[Any, ...]) -> Shape:
@@ -32,17 +31,6 @@ def size_of(sizes: tuple[Any, ...]) -> Shape:
     if math.prod(shape) >= 2**60:
         raise ShapeError(f"an array of shape {shape} has more bytes than any memory")
     return shape
-
-
-def leaf(value: Any, requires_grad: bool = False, name: str | None = None, device: Any = None) -> Parameter:
-    """A leaf in the memory of a new array. Raises DTypeError where it shall have a gradient and is of no floats,
-    DeviceError for a device that is not the CPU."""
-    require_cpu(device)
-    if requires_grad and str(value.dtype) not in FLOATS:
-        raise DTypeError(f"only floats have gradients, not {value.dtype}")
-    made = Leaf.of(value, name)
-    made.requires_grad = bool(requires_grad)
-    return made
 
 
 def _is_dtype(value: Any) -> bool:
@@ -77,14 +65,14 @@ def empty(*size: Any, dtype: Any = None, requires_grad: bool = False, ctx: Any =
     return leaf(devices.empty(shape, dtype_name("empty", dtype)), requires_grad, device=device)
 
 
-def ones(*size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Parameter:
+def ones(*size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Any:
     """A tensor of ones; float32 for None. Raises ShapeError, DTypeError."""
     return full(size_of(size), 1, dtype=dtype or "float32", requires_grad=requires_grad, device=device)
 
 
 def full(
     size: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None
-) -> Parameter:
+) -> Any:
     """A tensor of one number, in the dtype that `tensor` gives it for None. Raises ShapeError, DTypeError."""
     number = np.asarray(fill_value)
     if number.ndim or number.dtype.kind not in "biuf":
@@ -127,7 +115,7 @@ def full_like(x: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool
 
 def arange(
     start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None, requires_grad: bool = False, device: Any = None
-) -> Parameter:
+) -> Any:
     """start, start + step, ... below `end`; from 0 below `start` for None. int64 of integers, else float32.
 
     Raises GraphError for a step that does not lead from start to end.
@@ -150,7 +138,7 @@ def arange(
 
 def linspace(
     start: float, end: float, steps: int, *, dtype: Any = None, requires_grad: bool = False, device: Any = None
-) -> Parameter:
+) -> Any:
     """`steps` numbers from start to end, evenly spaced; float32 for None. Raises ShapeError for a negative number."""
     (count,) = size_of((steps,))
     return leaf(
@@ -160,7 +148,7 @@ def linspace(
 
 def eye(
     n: int, m: int | None = None, *, dtype: Any = None, requires_grad: bool = False, device: Any = None
-) -> Parameter:
+) -> Any:
     """Ones on the diagonal of (n, m), m = n for None; float32 for None. Raises ShapeError for no extents."""
     rows, columns = size_of((n, n if m is None else m))
     return leaf(np.eye(rows, columns, dtype=dtype_name("eye", dtype or "float32")), requires_grad, device=device)

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from .. import autodiff as ad
-from ..autodiff import Node
+from .. import ops
 from ..errors import ShapeError
+from ..graph import Node
 from ..ops import shape_of
-from .creation import leaf
 from .functions import dims_of, node_of
+from .leaves import leaf
 from .reductions import Extremum
-from .running import array_of
+from .values import array_of
 
 
 def _order(x: Node, dim: int, descending: bool) -> np.ndarray:
@@ -39,7 +39,7 @@ def sort(x: Any, dim: int = -1, descending: bool = False, stable: bool = True) -
     node = node_of(x)
     (axis,) = dims_of(node, dim)
     places = leaf(_order(node, axis, descending))
-    return Extremum(ad.take_along_axis_op(node, places, axis), places)
+    return Extremum(ops.take_along_axis_op(node, places, axis), places)
 
 
 def topk(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Extremum:
@@ -51,4 +51,4 @@ def topk(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = Tru
     if not 0 <= k <= shape_of(node)[axis]:
         raise ShapeError(f"topk: there are no {k} elements along axis {dim} of {shape_of(node)}")
     places = leaf(np.take(_order(node, axis, largest), np.arange(k), axis))
-    return Extremum(ad.take_along_axis_op(node, places, axis), places)
+    return Extremum(ops.take_along_axis_op(node, places, axis), places)

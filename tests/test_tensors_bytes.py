@@ -24,7 +24,7 @@ def test_images_become_floats() -> None:
         [
             lambda m, x, y: [x / 255, x.float() / 255, x.permute(2, 0, 1), x.flatten(1), x[:, 1:3, ::2], x.double()],
             lambda m, x, y: [m.stack([y, y]), m.cat([x, x], 1), m.flip(x, (2,)), x.repeat(2, 1, 1), x.long()],
-            lambda m, x, y: [x.float().mean((1, 2)), (x.float() * 2).byte(), m.where(y > 100, y, 0 * y)],
+            lambda m, x, y: [x.float().mean((1, 2)), (x.float() * 2).to(m.uint8), m.where(y > 100, y, 0 * y)],
             lambda m, x, y: [x[m.tensor([2, 0])], m.nn.functional.pad(y.float(), (1, 1)), m.zeros_like(y), x.int()],
         ],
         PIXELS,

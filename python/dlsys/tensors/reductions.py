@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import autodiff as ad
-from ..autodiff import Node
+from .. import ops
 from ..errors import GraphError
-from ..graph import FLOATS, UNSIGNED
+from ..graph import FLOATS, UNSIGNED, Node
 from ..ops import dtype_name, known_dtype
 from .functions import float_of, maximum, minimum, node_of, require_float
 from .logic import as_bool
@@ -47,10 +46,10 @@ def sum(
     node = node_of(x)
     axis = axis if axes is NO_AXIS else axes
     if dtype is not None:
-        node = ad.cast_op(node, dtype_name("sum", dtype))
+        node = ops.cast_op(node, dtype_name("sum", dtype))
     elif known_dtype(node) in ("bool", "int32", *UNSIGNED):
-        node = ad.cast_op(node, "int64")
-    return ad.reducesum_op(node, *_axes(dim, axis, keepdim, keepdims))
+        node = ops.cast_op(node, "int64")
+    return ops.reducesum_op(node, *_axes(dim, axis, keepdim, keepdims))
 
 
 def mean(
@@ -65,10 +64,10 @@ def mean(
     """The mean, of booleans the share that holds. Raises DTypeError for integers, as PyTorch does."""
     node = node_of(x)
     if dtype is not None:
-        node = ad.cast_op(node, dtype_name("mean", dtype))
+        node = ops.cast_op(node, dtype_name("mean", dtype))
     elif known_dtype(node) == "bool":
-        node = ad.cast_op(node, "float32")
-    return ad.mean_op(require_float("mean", node), *_axes(dim, axis, keepdim, keepdims))
+        node = ops.cast_op(node, "float32")
+    return ops.mean_op(require_float("mean", node), *_axes(dim, axis, keepdim, keepdims))
 
 
 def _spread(
@@ -92,7 +91,7 @@ def var(
     keepdims: bool = False,
 ) -> Node:
     """The variance: squared distances from the mean over their number less `correction`, 1 for None, or `unbiased`."""
-    return _spread(ad.var_op, x, dim, unbiased, keepdim, correction, axis, keepdims)
+    return _spread(ops.var_op, x, dim, unbiased, keepdim, correction, axis, keepdims)
 
 
 def std(
@@ -106,22 +105,22 @@ def std(
     keepdims: bool = False,
 ) -> Node:
     """The square root of the variance."""
-    return _spread(ad.std_op, x, dim, unbiased, keepdim, correction, axis, keepdims)
+    return _spread(ops.std_op, x, dim, unbiased, keepdim, correction, axis, keepdims)
 
 
 def _largest(node: Node, axes: Any, keepdims: bool) -> Node:
     """The maximum; of booleans whether one holds."""
-    return any(node, axes, keepdims) if known_dtype(node) == "bool" else ad.max_op(node, axes, keepdims)
+    return any(node, axes, keepdims) if known_dtype(node) == "bool" else ops.max_op(node, axes, keepdims)
 
 
 def _least(node: Node, axes: Any, keepdims: bool) -> Node:
     """The minimum; of booleans whether all hold."""
-    return all(node, axes, keepdims) if known_dtype(node) == "bool" else ad.min_op(node, axes, keepdims)
+    return all(node, axes, keepdims) if known_dtype(node) == "bool" else ops.min_op(node, axes, keepdims)
 
 
 def _ordered(node: Node) -> Node:
     """The node in a dtype whose extrema have places: booleans as integers."""
-    return ad.cast_op(node, "int32") if known_dtype(node) == "bool" else node
+    return ops.cast_op(node, "int32") if known_dtype(node) == "bool" else node
 
 
 def amax(
@@ -147,10 +146,10 @@ def _extremum(
     if axis is not NO_AXIS or dim is None:
         return value(node, *_axes(dim, axis, keepdim, keepdims))
     where = place(_ordered(node), dim, True)
-    found = ad.take_along_axis_op(node, where, dim)
+    found = ops.take_along_axis_op(node, where, dim)
     if keepdim or keepdims:
         return Extremum(found, where)
-    return Extremum(ad.squeeze_op(found, dim), ad.squeeze_op(where, dim))
+    return Extremum(ops.squeeze_op(found, dim), ops.squeeze_op(where, dim))
 
 
 def max(
@@ -158,44 +157,44 @@ def max(
 ) -> Any:
     """The maximum of all. Along `dim`, as in PyTorch, a pair: `values`, to the first of which the gradient goes, and
     `indices`; along NumPy's `axis` the values alone. Of two tensors, the larger at each index."""
-    return _extremum(x, dim, keepdim, axis, keepdims, _largest, ad.argmax_op, maximum)
+    return _extremum(x, dim, keepdim, axis, keepdims, _largest, ops.argmax_op, maximum)
 
 
 def min(
     x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = NO_AXIS, keepdims: bool = False
 ) -> Any:
     """The minimum; see `max`."""
-    return _extremum(x, dim, keepdim, axis, keepdims, _least, ad.argmin_op, minimum)
+    return _extremum(x, dim, keepdim, axis, keepdims, _least, ops.argmin_op, minimum)
 
 
 def argmax(
     x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = NO_AXIS, keepdims: bool = False
 ) -> Node:
     """Where the first maximum is along an axis, of all in row-major order for None; int64."""
-    return ad.argmax_op(_ordered(node_of(x)), *_axes(dim, axis, keepdim, keepdims))
+    return ops.argmax_op(_ordered(node_of(x)), *_axes(dim, axis, keepdim, keepdims))
 
 
 def argmin(
     x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = NO_AXIS, keepdims: bool = False
 ) -> Node:
     """Where the first minimum is along an axis, of all in row-major order for None; int64."""
-    return ad.argmin_op(_ordered(node_of(x)), *_axes(dim, axis, keepdim, keepdims))
+    return ops.argmin_op(_ordered(node_of(x)), *_axes(dim, axis, keepdim, keepdims))
 
 
 def any(
     x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = NO_AXIS, keepdims: bool = False
 ) -> Node:
     """Whether one at least is not 0."""
-    count = ad.reducesum_op(ad.cast_op(as_bool(x), "int64"), *_axes(dim, axis, keepdim, keepdims))
-    return ad.not_equal_op(count, 0)
+    count = ops.reducesum_op(ops.cast_op(as_bool(x), "int64"), *_axes(dim, axis, keepdim, keepdims))
+    return ops.not_equal_op(count, 0)
 
 
 def all(
     x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = NO_AXIS, keepdims: bool = False
 ) -> Node:
     """Whether none is 0."""
-    missing = ad.cast_op(ad.logical_not_op(as_bool(x)), "int64")
-    return ad.equal_op(ad.reducesum_op(missing, *_axes(dim, axis, keepdim, keepdims)), 0)
+    missing = ops.cast_op(ops.logical_not_op(as_bool(x)), "int64")
+    return ops.equal_op(ops.reducesum_op(missing, *_axes(dim, axis, keepdim, keepdims)), 0)
 
 
 def logsumexp(
@@ -209,17 +208,17 @@ def logsumexp(
 ) -> Node:
     """log(sum(exp(x))), without overflow; `axes` is needle's word for `axis`."""
     axis = axis if axes is NO_AXIS else axes
-    return ad.logsumexp_op(float_of(x), *_axes(dim, axis, keepdim, keepdims))
+    return ops.logsumexp_op(float_of(x), *_axes(dim, axis, keepdim, keepdims))
 
 
 def softmax(x: Any, dim: Any = -1, *, axis: Any = NO_AXIS) -> Node:
     """exp(x) over its sum along an axis."""
-    return ad.softmax_op(require_float("softmax", x), dim if axis is NO_AXIS else axis)
+    return ops.softmax_op(require_float("softmax", x), dim if axis is NO_AXIS else axis)
 
 
 def log_softmax(x: Any, dim: Any = -1, *, axis: Any = NO_AXIS) -> Node:
     """The logarithm of softmax, without loss of digits."""
-    return ad.log_softmax_op(require_float("log_softmax", x), dim if axis is NO_AXIS else axis)
+    return ops.log_softmax_op(require_float("log_softmax", x), dim if axis is NO_AXIS else axis)
 
 
 def norm(
@@ -234,22 +233,22 @@ def norm(
     if isinstance(p, bool) or not isinstance(p, (int, float)):
         raise GraphError(f"norm: p must be a number, not {p!r}")
     if p in (np.inf, -np.inf):
-        return (ad.max_op if p > 0 else ad.min_op)(ad.abs_op(node), *over)
+        return (ops.max_op if p > 0 else ops.min_op)(ops.abs_op(node), *over)
     if p == 0:
-        return ad.reducesum_op(ad.cast_like_op(ad.not_equal_op(node, 0.0), node), *over)
+        return ops.reducesum_op(ops.cast_like_op(ops.not_equal_op(node, 0.0), node), *over)
     if p == 1:
-        return ad.reducesum_op(ad.abs_op(node), *over)
-    total = ad.reducesum_op(node * node if p == 2 else ad.abs_op(node) ** p, *over)
-    is_zero = ad.equal_op(total, 0.0)
-    safe = ad.where_op(is_zero, 1.0, total)  # at 0 the root has no slope
-    return ad.where_op(is_zero, 0.0, ad.sqrt_op(safe) if p == 2 else safe ** (1 / p))
+        return ops.reducesum_op(ops.abs_op(node), *over)
+    total = ops.reducesum_op(node * node if p == 2 else ops.abs_op(node) ** p, *over)
+    is_zero = ops.equal_op(total, 0.0)
+    safe = ops.where_op(is_zero, 1.0, total)  # at 0 the root has no slope
+    return ops.where_op(is_zero, 0.0, ops.sqrt_op(safe) if p == 2 else safe ** (1 / p))
 
 
 def cumsum(x: Any, dim: int, *, dtype: Any = None) -> Node:
     """The sums of all up to each index along an axis; int64 of integers and booleans."""
     node = node_of(x)
     if dtype is not None:
-        node = ad.cast_op(node, dtype_name("cumsum", dtype))
+        node = ops.cast_op(node, dtype_name("cumsum", dtype))
     elif known_dtype(node) not in (None, *FLOATS, "int64"):
-        node = ad.cast_op(node, "int64")
-    return ad.cumsum_op(node, dim)
+        node = ops.cast_op(node, "int64")
+    return ops.cumsum_op(node, dim)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import autodiff as ad
-from ..autodiff import Node
+from .. import ops
 from ..errors import ShapeError
+from ..graph import Node
 from ..ops import shape_of
 from .functions import node_of
 
 
 def matmul(a: Any, b: Any) -> Node:
     """The product of matrices, vectors and batches of them."""
-    return ad.matmul_op(node_of(a), node_of(b))
+    return ops.matmul_op(node_of(a), node_of(b))
 
 
 def _product(op: str, rank: int, a: Any, b: Any) -> Node:
@@ -23,7 +23,7 @@ def _product(op: str, rank: int, a: Any, b: Any) -> Node:
             raise ShapeError(
                 f"{op}: takes tensors of {rank} axes, not of shape {shape_of(node)} [{node.name}]"
             )
-    return ad.matmul_op(first, second)
+    return ops.matmul_op(first, second)
 
 
 def mm(a: Any, b: Any) -> Node:
@@ -43,4 +43,4 @@ def dot(a: Any, b: Any) -> Node:
 
 def outer(a: Any, b: Any) -> Node:
     """The products of all elements of one vector with all of another."""
-    return ad.expand_dims_op(node_of(a), 1) * node_of(b)
+    return ops.expand_dims_op(node_of(a), 1) * node_of(b)

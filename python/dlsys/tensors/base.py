@@ -1,0 +1,412 @@
+"""`Tensor`: every node that a user meets. Types, values, conversions, and operators as methods by PyTorch's names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from .. import ops
+from ..device import Array, cpu, host_array, to_array
+from ..errors import DlsysError, DTypeError, GraphError
+from ..graph import DTYPES, FLOATS, OPS, Node, Op, Shape
+from ..ops import Cell, dtype_of, known_dtype, shape_of
+from . import diagonals, functions, index, logic, products, reductions, shapes, sorting
+from .about import About
+from .backend import NDArray
+from .differentiate import backward
+from .inplace import InPlace, clone, require_writable, write
+from .leaves import leaf, require_cpu, tensor, values_of
+from .values import array_of, evaluate_change, leaves_that_require_grad
+
+SHOWN: dict[str, Any] = {"precision": 4, "threshold": 200, "edgeitems": 3}
+
+
+class Values:
+    """Types and values."""
+
+    __slots__ = ()
+
+    @property
+    def shape(self: Any) -> Shape:
+        """The shape, where it follows from data and declarations; ShapeError else."""
+        return shape_of(self)
+
+    @property
+    def dtype(self: Any) -> str:
+        """The dtype's name, where it follows from data and declarations; DTypeError else."""
+        return dtype_of(self)
+
+    @property
+    def ndim(self: Any) -> int:
+        """The number of axes."""
+        return len(shape_of(self))
+
+    @property
+    def requires_grad(self: Any) -> bool:
+        """Whether `backward` leaves a gradient somewhere. Set it, see `requires_grad_`."""
+        if self.cell is not None:
+            return self.wants_grad
+        known_dtype(self)
+        return bool(leaves_that_require_grad(self))
+
+    @requires_grad.setter
+    def requires_grad(self: Any, requires_grad: bool) -> None:
+        self.requires_grad_(requires_grad)
+
+    def requires_grad_(self: Any, requires_grad: bool = True) -> Any:
+        """Set whether `backward` leaves a gradient in a leaf; itself. Raises DTypeError for what is of no floats,
+        GraphError for what is computed, where that would change something."""
+        if requires_grad and self.dtype not in FLOATS:
+            raise DTypeError(f"requires_grad_: only floats have gradients, not {self.dtype}")
+        if self.cell is not None:
+            self.wants_grad = bool(requires_grad)
+        elif bool(requires_grad) != self.requires_grad:
+            if requires_grad:
+                raise GraphError(f"{self.name} is computed: {self.name}.detach().requires_grad_() is a leaf")
+            raise GraphError(f"{self.name} has a history of gradients: {self.name}.detach() has none")
+        return self
+
+    @property
+    def is_leaf(self: Any) -> bool:
+        """Whether the node holds data that no operator computed."""
+        return self.cell is not None
+
+    def size(self: Any, axis: int | None = None) -> Any:
+        """The shape, or its extent along an axis."""
+        return self.shape if axis is None else self.shape[axis]
+
+    def dim(self: Any) -> int:
+        """The number of axes."""
+        return len(shape_of(self))
+
+    def computed(self: Any) -> Array:
+        """The value of a change of state, see `dlsys.ops.pending`."""
+        return evaluate_change(self)
+
+    @property
+    def tensor(self: Any) -> Any:
+        """The value as a TVM tensor, in its own memory."""
+        return array_of(self).tensor
+
+    def numpy(self: Any) -> np.ndarray:
+        """The value, a copy. Computed at the first request, then kept. Raises GraphError for a graph with variables."""
+        return array_of(self).numpy()
+
+    @property
+    def value(self: Any) -> np.ndarray:
+        """The value, a copy. Set it, of a leaf, from anything that `tensor` takes, of the same shape; it is cast to the
+        leaf's dtype. Raises ShapeError for another shape."""
+        return array_of(self).numpy()
+
+    @value.setter
+    def value(self: Any, value: Any) -> None:
+        require_writable(self)
+        write(self, value)
+
+    def item(self: Any) -> Any:
+        """The value of the one element as a Python number. Raises GraphError where there are more or none."""
+        value = self.numpy()
+        if value.size != 1:
+            raise GraphError(f"{self.name} has shape {value.shape}: only one element makes a Python number")
+        return value.item()
+
+    def tolist(self: Any) -> Any:
+        """The value as nested lists."""
+        return self.numpy().tolist()
+
+    def detach(self: Any) -> Any:
+        """A leaf with this value and no history."""
+        return leaf(array_of(self), name=f"{self.name}.detach")
+
+    @property
+    def data(self: Any) -> Any:
+        """A leaf without history: of a leaf one with the same cell, so that what is written to either is written to
+        both; of what was computed `detach`. Set it, of a leaf, from anything of the same shape."""
+        if self.cell is None:
+            return self.detach()
+        made: Any = new_tensor(self.op, [], self.attrs, f"{self.name}.data")
+        made.cell = self.cell
+        return made
+
+    @data.setter
+    def data(self: Any, value: Any) -> None:
+        require_writable(self)
+        write(self, value)
+
+    @property
+    def cached_data(self: Any) -> NDArray:
+        """needle's: the values in the tensor's own memory. What is written there, graphs read that are computed
+        afterwards. Set it, of a leaf, from anything of the same shape. Raises GraphError for a graph with variables."""
+        return np.asarray(array_of(self)).view(NDArray)
+
+    @cached_data.setter
+    def cached_data(self: Any, value: Any) -> None:
+        require_writable(self)
+        write(self, value)
+
+    def realize_cached_data(self: Any) -> NDArray:
+        """needle's: `cached_data`."""
+        return self.cached_data
+
+    def backward(
+        self: Any,
+        gradient: Any = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: Any = None,
+    ) -> None:
+        """See `dlsys.tensors.backward`. Graphs are always retained."""
+        backward(self, gradient, create_graph, inputs)
+
+    def __float__(self: Any) -> float:
+        return float(self.item())
+
+    def __int__(self: Any) -> int:
+        return int(self.item())
+
+    def __bool__(self: Any) -> bool:
+        return bool(self.item())
+
+    def __index__(self: Any) -> int:
+        if self.dtype in FLOATS:
+            raise TypeError(f"{self.name} of {self.dtype} is no index")
+        return int(self.item())
+
+    def __len__(self: Any) -> int:
+        if not self.shape:
+            raise TypeError("a tensor of shape () has no length")
+        return self.shape[0]
+
+    def __iter__(self: Any) -> Iterator[Node]:
+        return (self[i] for i in range(len(self)))
+
+    def __array__(self: Any, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self.numpy().astype(dtype or self.dtype, copy=False)
+
+    def __dlpack__(self: Any, **kwargs: Any) -> Any:
+        return array_of(self).tensor.__dlpack__(**kwargs)
+
+    def __dlpack_device__(self: Any) -> Any:
+        return array_of(self).tensor.__dlpack_device__()
+
+    def __dlsys_array__(self: Any, writing: bool = False) -> Array:
+        """The value's memory, for kernels and feeds; to be written, only a leaf's. Raises GraphError."""
+        found = array_of(self)
+        if writing:
+            require_writable(self)
+            self.cell.overwritten()
+        return found
+
+    def copyfrom(self: Any, source: Any) -> Any:
+        """Set all values of a leaf, cast to its dtype; itself. Raises ShapeError for a source of another shape."""
+        self.__dlsys_array__(writing=True).copyfrom(source)
+        return self
+
+    def __repr__(self: Any) -> str:
+        try:
+            if not self.is_data:
+                return self.name
+            values = self.numpy()
+        except DlsysError:  # an error of its own would hide the one that is being told
+            return self.name
+        shown = np.array2string(values, separator=", ", prefix="tensor(", **SHOWN)
+        own = "" if self.dtype in ("float32", "int64", "bool") else f", dtype={self.dtype}"
+        return f"tensor({shown}{own}{', requires_grad=True' if self.requires_grad else ''})"
+
+    def __format__(self: Any, spec: str) -> str:
+        if not spec and not self.is_data:
+            return self.name
+        return format(self.item(), spec) if spec or self.numel() == 1 else repr(self)
+
+
+class Operators:
+    """Operators as methods. Those that are functions too are written as functions."""
+
+    __slots__ = ()
+
+    exp, expm1, log, log1p = functions.exp, functions.expm1, functions.log, functions.log1p
+    sqrt, rsqrt, square, reciprocal = functions.sqrt, functions.rsqrt, functions.square, functions.reciprocal
+    sin, cos, tanh, erf = functions.sin, functions.cos, functions.tanh, functions.erf
+    sigmoid, relu = functions.sigmoid, functions.relu
+    neg = negative = functions.neg
+    abs = absolute = __abs__ = functions.abs
+    sign, floor, ceil, round = functions.sign, functions.floor, functions.ceil, functions.round
+    clamp = clip = functions.clamp
+    add, maximum, minimum, pow = functions.add, functions.maximum, functions.minimum, functions.pow
+    sub = subtract = functions.sub
+    mul = multiply = functions.mul
+    div = divide = true_divide = functions.div
+    floor_divide, remainder, to = functions.floor_divide, functions.remainder, functions.to
+
+    isnan, isinf, isfinite = logic.isnan, logic.isinf, logic.isfinite
+    eq, lt = logic.eq, logic.lt
+    ne = not_equal = logic.ne
+    le = less_equal = logic.le
+    less = logic.lt
+    gt = greater = logic.gt
+    ge = greater_equal = logic.ge
+    logical_not, logical_and, logical_or = logic.logical_not, logic.logical_and, logic.logical_or
+    logical_xor, masked_fill = logic.logical_xor, logic.masked_fill
+    isclose, allclose, equal = logic.isclose, logic.allclose, logic.equal
+
+    bmm, dot, matmul, mm, outer = products.bmm, products.dot, products.matmul, products.mm, products.outer
+
+    gather, index_select, masked_select = index.gather, index.index_select, index.masked_select
+    nonzero, scatter_add = index.nonzero, index.scatter_add
+
+    sum, mean, var, std, norm = reductions.sum, reductions.mean, reductions.var, reductions.std, reductions.norm
+    max, min, amax, amin = reductions.max, reductions.min, reductions.amax, reductions.amin
+    argmax, argmin, any, all = reductions.argmax, reductions.argmin, reductions.any, reductions.all
+    softmax, log_softmax, logsumexp = reductions.softmax, reductions.log_softmax, reductions.logsumexp
+    cumsum = reductions.cumsum
+
+    argsort, sort, topk = sorting.argsort, sorting.sort, sorting.topk
+    tril, triu = diagonals.tril, diagonals.triu
+
+    broadcast_to, chunk, expand, expand_as = shapes.broadcast_to, shapes.chunk, shapes.expand, shapes.expand_as
+    flatten, flip, narrow, permute = shapes.flatten, shapes.flip, shapes.narrow, shapes.permute
+    repeat, reshape, select, split = shapes.repeat, shapes.reshape, shapes.select, shapes.split
+    squeeze, unsqueeze, unbind = shapes.squeeze, shapes.unsqueeze, shapes.unbind
+    swapaxes, t, transpose, view = shapes.swapaxes, shapes.t, shapes.transpose, shapes.reshape
+
+    clone = clone
+    __getitem__ = index.getitem
+
+    @property
+    def T(self: Any) -> Node:
+        """The axes reversed."""
+        return ops.transpose_op(self)
+
+    @property
+    def mT(self: Any) -> Node:
+        """The last two axes exchanged."""
+        return ops.swapaxes_op(self, -2, -1)
+
+    def where(self: Any, condition: Any, other: Any) -> Node:
+        """The values where the condition holds, the other's elsewhere."""
+        return logic.where(condition, self, other)
+
+    def view_as(self: Any, other: Node) -> Node:
+        """The values under the other's shape."""
+        return ops.reshape_like_op(self, other)
+
+    def type_as(self: Any, other: Node) -> Node:
+        """The values in the other's dtype."""
+        return ops.cast_like_op(self, other)
+
+    def contiguous(self: Any) -> Node:
+        """Itself: values lie in row-major order on the CPU."""
+        return self
+
+    cpu = contiguous
+
+    def type(self: Any, dtype: Any = None) -> Any:
+        """The values in another dtype; for None the dtype's name."""
+        return self.dtype if dtype is None else functions.to(self, dtype)
+
+    def float(self: Any) -> Node:
+        """The values as float32."""
+        return functions.to(self, "float32")
+
+    def double(self: Any) -> Node:
+        """The values as float64."""
+        return functions.to(self, "float64")
+
+    def long(self: Any) -> Node:
+        """The values as int64."""
+        return functions.to(self, "int64")
+
+    def int(self: Any) -> Node:
+        """The values as int32."""
+        return functions.to(self, "int32")
+
+    def bool(self: Any) -> Node:
+        """The values as booleans."""
+        return functions.to(self, "bool")
+
+
+class Tensor(Values, Operators, InPlace, About, Node):
+    """A node: a leaf, which holds data, or an operator applied to tensors, whose value is computed on demand.
+
+    `Tensor(data, dtype="float32", device=None, requires_grad=False)` is a leaf that holds a copy of the data. What
+    depends on variables has no value of its own: an `Executor` runs it.
+
+    Attributes, besides those of `Node`:
+        grad: what `backward` left here; None before.
+        is_data: whether all that the tensor depends on holds data.
+        kept: the Array of the value, once it was asked for; None of leaves, whose value lies in their cell.
+        keep: whether the value is kept as soon as it is computed: of the outputs of the outermost module call.
+        passed: whether the value was computed on the way to another, and not kept.
+        wants_grad: of a leaf, whether it requires a gradient.
+        read: what the cells of the inputs held when the tensor was made, None of inputs that are no leaves.
+    """
+
+    __slots__ = ("grad", "is_data", "keep", "kept", "passed", "read", "wants_grad")
+    __hash__ = Node.__hash__
+
+    def __init__(
+        self, data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, name: str | None = None
+    ) -> None:
+        """See above. Raises DTypeError for what is no array of numbers, DeviceError for another device than the
+        CPU."""
+        require_cpu(device)
+        self._hold(values_of(data, dtype or "float32"), name, requires_grad)
+
+    @staticmethod
+    def make_const(data: Any, requires_grad: bool = False) -> Any:
+        """needle's `tensor` of an array or a tensor, in its dtype."""
+        return tensor(data, None, requires_grad)
+
+    def _hold(self, values: np.ndarray, name: str | None, requires_grad: bool) -> None:
+        """Become a leaf of these values, in their memory."""
+        _fill(self, OPS["parameter"], [], {"shape": values.shape, "dtype": str(values.dtype)}, name)
+        self.cell = Cell(to_array(values, cpu()))
+        self.requires_grad_(requires_grad)
+
+
+class Parameter(Tensor):
+    """A leaf that need not be fed and that optimizers change; a module knows those that are its attributes.
+
+    The value lies where it was used last: on the first executor's context it moves there, and stays. Executors
+    that share a parameter see each other's updates.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, value: Any, name: str | None = None, requires_grad: bool | None = None) -> None:
+        """Args:
+            value: a NumPy, dlsys or TVM array, anything with `__dlpack__`, a number or nested lists (float32 then).
+                It is copied.
+            name: for printing and errors; need not be unique.
+            requires_grad: whether `backward` fills its `grad`; None: if it is of a float dtype.
+
+        Raises DTypeError for an array of a dtype that is none of `dlsys.graph.DTYPES`.
+        """
+        given = host_array(value, np.float32)
+        if str(given.dtype) not in DTYPES:
+            raise DTypeError(f"parameter: dtype {given.dtype} is not one of {', '.join(DTYPES)}")
+        wanted = str(given.dtype) in FLOATS if requires_grad is None else bool(requires_grad)
+        self._hold(np.array(given, order="C"), name, wanted)
+
+
+def _fill(node: Tensor, op: Op, inputs: list[Node], attrs: dict[str, Any], name: str | None) -> None:
+    Node.__init__(node, op, inputs, attrs, name)
+    read = []
+    is_data = op.name != "placeholder"
+    for value in inputs:
+        cell = value.cell
+        read.append(None if cell is None else cell.content)
+        is_data = is_data and value.is_data
+    node.read = read
+    node.is_data = is_data
+    node.grad = node.kept = None
+    node.keep = node.passed = node.wants_grad = False
+
+
+def new_tensor(op: Op, inputs: list[Node], attrs: dict[str, Any], name: str | None = None) -> Tensor:
+    """A tensor that applies an operator: what every operator's `make` returns."""
+    made = Tensor.__new__(Tensor)
+    _fill(made, op, inputs, attrs, name)
+    return made

@@ -1,0 +1,193 @@
+"""Gradients: left in the leaves by `backward`, or as functions of functions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import GraphError, ShapeError
+from ..gradients import gradients
+from ..graph import FLOATS, Node, error_at
+from ..ops import Variable, add_op, dtype_of, known_dtype, mul_op, shape_of
+from . import trace_cache
+from .leaves import leaf, tensor
+from .mode import enable_grad
+from .trace import Trace
+from .values import differentiated, evaluate, keep, leaves_that_require_grad
+
+
+class _Result(NamedTuple):
+    """What a compiled `backward` computes besides the outputs of its trace: the gradients of the leaves at `places`;
+    those in `added` come with what was there before."""
+
+    places: tuple[int, ...]
+    added: tuple[int, ...]
+
+
+def backward(output: Node, gradient: Any = None, create_graph: bool = False, inputs: Any = None) -> None:
+    """Add the gradient of sum(output * gradient) to the `grad` of every leaf that requires it, or of the tensors
+    `inputs` alone; ones for None. A parameter of a module that took part has a gradient then, zeros where nothing
+    depends on it. With `create_graph` what is left there can be differentiated again.
+
+    The value of `output` is computed in the same run. Raises GraphError where no leaf requires a gradient, ShapeError
+    for a gradient of another shape, GraphError where a parameter was changed since the output was built.
+    """
+    weight = None
+    if gradient is not None:
+        weight = gradient if isinstance(gradient, Node) else tensor(gradient, dtype_of(output))
+        if shape_of(weight) != shape_of(output):
+            raise ShapeError(f"backward: the gradient has shape {shape_of(weight)}, the output {shape_of(output)}")
+    if create_graph or inputs is not None:
+        return _backward_of_nodes(output, weight, create_graph, inputs)
+    found = Trace([output] if weight is None else [output, weight], differentiated=True)
+    _backward_of_trace(output, weight, found)
+    modules = {node.module: None for node in found.place}
+    for module in modules:
+        for parameter in () if module is None else module.parameters(recurse=False):
+            if parameter.requires_grad and parameter.grad is None:
+                parameter.grad = leaf(np.zeros(parameter.shape, parameter.dtype), name=f"{parameter.name}.grad")
+
+
+def _backward_of_trace(output: Node, weight: Node | None, found: Trace) -> None:
+    """The gradients are built once for each structure, of a copy of the graph."""
+    if output.cell is not None:  # a leaf is its own gradient's place
+        return _backward_of_nodes(output, weight, False, None)
+    places = tuple([found.place[node] for node in found.outputs])
+    of_weight = -1 if weight is None else found.place_of(weight)
+    before = tuple([at for at, _ in found.leaves if found.entries[at][2] and found.nodes[at].grad is not None])
+    root = found.place.get(output)
+    if root is None:
+        raise _without_leaves(output)
+
+    def build(copies: list[Node]) -> tuple[list[Node], list[Node], _Result]:
+        leaves = {copies[at]: at for at, _ in found.leaves if found.entries[at][2]}
+        between = reached([copies[root]])
+        asked = [copy for copy in leaves if copy in between]
+        if not asked:
+            raise _without_leaves(output)
+        with enable_grad():
+            weighted = copies[root] if weight is None else mul_op(copies[root], copies[of_weight])
+            totals = gradients(weighted, asked)
+        others: list[Node] = []
+        added = []
+        for i, copy in enumerate(asked):
+            if leaves[copy] in before:
+                others.append(Variable(f"{copy.name}.grad"))
+                added.append(leaves[copy])
+                totals[i] = add_op(others[-1], totals[i])
+        result = _Result(tuple([leaves[copy] for copy in asked]), tuple(added))
+        return [*(copies[at] for at in places), *totals], others, result
+
+    compiled, given = trace_cache.compiled(found, ("backward", root, places, of_weight, before), build)
+    result: _Result = compiled.result
+    for at in result.places:
+        if at in found.changed:
+            changed = f"{found.nodes[at].name} was changed after this was computed from it: build the graph anew"
+            raise error_at(found.changed[at], GraphError, changed)
+    held = [found.nodes[at].grad for at in result.added]
+    values = compiled.run([*given, *evaluate(held)])
+    keep(found, values)
+    for at, value in zip(result.places, values[len(places) :], strict=True):
+        parameter = found.nodes[at]
+        parameter.grad = leaf(value, name=f"{parameter.name}.grad")
+
+
+def _without_leaves(output: Node) -> GraphError:
+    where = f"(made at {output.location})"
+    return GraphError(f"backward: {output.name} depends on no tensor with requires_grad=True {where}")
+
+
+def reached(outputs: Sequence[Node]) -> set[Node]:
+    """The nodes to which gradients go from the outputs, as far as dtypes are known."""
+    found, stack = set(outputs), list(outputs)
+    while stack:
+        node = stack.pop()
+        if node.no_grad or known_dtype(node) not in (None, *FLOATS):
+            continue
+        new = [value for value in differentiated(node) if value not in found]
+        found.update(new)
+        stack += new
+    return found
+
+
+def _backward_of_nodes(output: Node, weight: Node | None, create_graph: bool, inputs: Any) -> None:
+    """The gradients as nodes of the graph itself."""
+    leaves = leaves_that_require_grad(output)
+    if not leaves:
+        raise _without_leaves(output)
+    if inputs is not None:
+        leaves = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
+    require_unchanged(output)
+    with enable_grad():
+        found = gradients(output if weight is None else mul_op(output, weight), leaves)
+        totals = [g if leaf.grad is None else add_op(leaf.grad, g) for leaf, g in zip(leaves, found, strict=True)]
+    _, *values = evaluate([output, *totals])
+    for of, total, value in zip(leaves, totals, values, strict=True):
+        of.grad = total if create_graph else leaf(value, name=f"{of.name}.grad")
+
+
+def require_unchanged(output: Node) -> None:
+    """Raises GraphError where a leaf that requires a gradient was changed after a node read it: the gradient would mix
+    two values."""
+    stack, seen = [output], {output}
+    while stack:
+        node = stack.pop()
+        if node.no_grad:
+            continue
+        for value, content in zip(differentiated(node), node.read, strict=False):
+            if value.wants_grad and content is not value.cell.content:
+                changed = f"{value.name} was changed after this was computed from it: build the graph anew"
+                raise error_at(node, GraphError, changed)
+            if value not in seen:
+                seen.add(value)
+                stack.append(value)
+
+
+def value_and_grad(function: Callable[..., Node], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+    """The function that returns (value, gradient) of sum(function(*args)): a node, or a tuple for several `argnums`.
+
+    Arguments may be nodes, of graphs with variables too, or arrays. The gradient is a node and can be differentiated
+    again. Raises GraphError for a position that has no argument, and where the function returns no node.
+    """
+    if isinstance(function, Node) or not callable(function):
+        raise GraphError(
+            "grad: takes a function, and gives its gradient; of a tensor that is there: "
+            "dl.autograd.grad(output, inputs), or output.backward()"
+        )
+    positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if any(not -len(args) <= position < len(args) for position in positions):
+            raise GraphError(f"grad: argnums {argnums} of {len(args)} arguments")
+        nodes = [a if isinstance(a, Node) or not _is_array(a) else tensor(a) for a in args]
+        chosen = [nodes[position] for position in positions]
+        for node in chosen:
+            if not isinstance(node, Node):
+                raise GraphError(f"grad: {type(node).__name__} is no tensor to differentiate by")
+        with enable_grad():
+            value = function(*nodes, **kwargs)
+        if not isinstance(value, Node):
+            raise GraphError(f"grad: the function must return a node, not {type(value).__name__}")
+        found = gradients(value, chosen)
+        return value, found[0] if isinstance(argnums, int) else tuple(found)
+
+    return wrapped
+
+
+def grad(function: Callable[..., Node], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+    """The gradient of sum(function(*args)), see `value_and_grad`."""
+    both = value_and_grad(function, argnums)
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return both(*args, **kwargs)[1]
+
+    return wrapped
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "__dlpack__") or isinstance(value, (np.ndarray, np.generic, float))

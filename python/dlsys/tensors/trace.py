@@ -1,0 +1,178 @@
+"""The graph below some nodes, found in one pass: what has to be computed, from which arrays, and a key that graphs of
+one structure share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ..device import Array
+from ..errors import GraphError
+from ..graph import FLOATS, Node, error_at, find_topo_sort
+
+Place = int  # of a leaf or a node: its position among the entries
+
+
+class Trace:
+    """What the nodes `roots` need.
+
+    Attributes:
+        entries: for each leaf its shape, dtype and whether it requires a gradient; for each node its operator, its
+            attributes without the numbers in `numbers`, the places of its inputs, and whether gradients stop there.
+        nodes: the node of each entry; of a leaf the tensor whose value it is.
+        leaves: the arrays, and the place of each.
+        numbers: the Python numbers of the nodes that may become inputs: (node, which of its numbers, number).
+        place: of every node that is computed.
+        outputs: the nodes that are computed and kept: the roots, the outputs of modules, changes of state.
+        assigns: assignments among them. updates: new values of state that cells hold.
+        again: nodes that an earlier evaluation has computed on its way, and that this one reads.
+        changed: the leaves that require a gradient and hold another array by now, with a node that read the one before.
+    """
+
+    def __init__(self, roots: Iterable[Node], differentiated: bool = False) -> None:
+        """`differentiated`: gradients are asked for, so values that are there are computed anew, from the leaves.
+
+        Raises GraphError for a variable, and for an array that a compiled step has overwritten."""
+        self.entries: list[tuple[Any, ...]] = []
+        self.nodes: list[Node] = []
+        self.leaves: list[tuple[Place, Array]] = []
+        self.numbers: list[tuple[Node, int, Any]] = []
+        self.place: dict[Node, Place] = {}
+        self.assigns: list[Node] = []
+        self.updates: list[Node] = []
+        self.again: list[Node] = []
+        self.changed: dict[Place, Node] = {}
+        self._differentiated = differentiated
+        self._read: dict[Any, tuple[Place, Array]] = {}  # of each leaf
+        self._keep: list[Node] = []
+        given = list(_without_groups(roots))
+        for root in given:
+            self._add(root)
+        for value in self.updates:  # grows as they are added
+            self._add(value)
+        computed = dict.fromkeys([*given, *self._keep, *self.updates, *self.assigns])
+        self.outputs = [node for node in computed if node in self.place]
+
+    def place_of(self, root: Node) -> Place:
+        """The place of a root, which may be a leaf."""
+        return self.place[root] if root in self.place else self._read[root][0]
+
+    def _add(self, root: Node) -> None:
+        """Add what a node needs, inputs first, and itself."""
+        if root.cell is not None:
+            self._leaf(root, root, root.cell.array())
+            return
+        if self._has_value(root):
+            self._leaf(root, root, root.kept)
+            return
+        place, stack = self.place, [root]
+        opened: dict[Node, list[Any]] = {}
+        while stack:
+            node = stack[-1]
+            if node in place:
+                stack.pop()
+                continue
+            parts = opened.get(node)
+            if parts is None:
+                parts = opened[node] = self._parts(node)
+                missing = [part for part in parts if type(part) is not int and part not in place]
+                if missing:
+                    missing.reverse()
+                    stack += missing
+                    continue
+            stack.pop()
+            try:
+                self._enter(node, tuple([part if type(part) is int else place[part] for part in parts]))
+            except KeyError:
+                find_topo_sort([root])  # says where the graph has a circle
+                raise
+            if not node.passed:
+                self.again += [part for part in parts if type(part) is not int and part.passed]
+
+    def _has_value(self, node: Node) -> bool:
+        """Whether the value that was kept is taken."""
+        kept = node.kept
+        if kept is None:
+            return False
+        if self._differentiated and not node.no_grad and kept.dtype in FLOATS:
+            return False
+        require_not_overwritten(node, node, kept)
+        return True
+
+    def _parts(self, node: Node) -> list[Any]:
+        """What a node is computed from: places of leaves, and nodes."""
+        name, inputs, read = node.op.name, node.inputs, node.read
+        if name == "assign":
+            if "follows" in node.attrs:
+                self._update([node])
+            else:
+                self.assigns.append(node)
+            inputs, read = inputs[1:], read[1:]
+        elif name == "with_updates":
+            self._update(inputs[1:])
+            inputs, read = inputs[:1], read[:1]
+        elif name == "placeholder":
+            raise error_at(node, GraphError, f"{node.name} is a variable without a value: feed it to an Executor")
+        if node.keep and node.kept is None:
+            self._keep.append(node)
+        return [self._part(value, content, node) for value, content in zip(inputs, read, strict=True)]
+
+    def _update(self, assigns: Sequence[Node]) -> None:
+        for assign in assigns:
+            value = assign.inputs[1]
+            if not assign.attrs.get("each_run") and value.cell is None and value.kept is None:
+                self.updates.append(value)
+
+    def _part(self, value: Node, content: Any, reader: Node) -> Any:
+        """The place of a leaf, or the node that has to be computed. `content` is what the reader read of a leaf."""
+        if value.cell is None:
+            return self._leaf(value, value, value.kept) if self._has_value(value) else value
+        while type(content) is not Array:  # the node of a change of state
+            if content.kept is None:
+                return content
+            content = content.kept
+        require_not_overwritten(reader, value, content)
+        known = self._read.get(value)
+        if known is None or known[1] is content:
+            at = self._leaf(value, value, content)
+        else:  # two nodes have read two values of it
+            at = self._leaf((value, id(content)), value, content)
+        if value.wants_grad and content is not value.cell.content:
+            self.changed[at] = reader
+        return at
+
+    def _leaf(self, key: Any, node: Node, array: Array) -> Place:
+        known = self._read.get(key)
+        if known is None:
+            known = self._read[key] = len(self.entries), array
+            self.leaves.append(known)
+            self.entries.append((array.shape, array.dtype, node.wants_grad))
+            self.nodes.append(node)
+        return known[0]
+
+    def _enter(self, node: Node, parts: tuple[Place, ...]) -> None:
+        op = node.op
+        if op.lifts:
+            rest, numbers = op.numbers(node)
+            self.numbers += [(node, which, number) for which, number in enumerate(numbers)]
+        else:
+            rest = tuple(node.attrs.items())
+        self.place[node] = len(self.entries)
+        self.entries.append((op, rest, parts, node.no_grad))
+        self.nodes.append(node)
+
+
+def require_not_overwritten(reader: Node, node: Node, array: Array) -> None:
+    """Raises GraphError where a compiled step has overwritten an array since the reader was made."""
+    if array.written > reader.id:
+        gone = f"the value that {node.name} had then was overwritten since: compute this before, or anew"
+        raise error_at(reader, GraphError, gone)
+
+
+def _without_groups(nodes: Iterable[Node]) -> Iterable[Node]:
+    """The nodes; for a group, its members."""
+    for node in nodes:
+        if node.op.name == "group":
+            yield from _without_groups(node.inputs)
+        else:
+            yield node

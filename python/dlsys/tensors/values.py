@@ -1,0 +1,113 @@
+"""Values on demand: a graph whose leaves hold data runs through an executor when somebody asks for a value.
+
+Kept are the values that were asked for, the roots of `backward`, and the outputs of the outermost module call;
+besides what an evaluation reads that an earlier one has computed on its way, so that a loop which asks for something in
+each round does not begin anew each time. Everything else is computed again when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..device import Array
+from ..errors import DlsysError, GraphError
+from ..graph import FLOATS, Node
+from ..ops import pending
+from . import trace_cache
+from .trace import Trace, require_not_overwritten
+
+FEW = 64  # values that one evaluation keeps for those that follow
+
+
+def evaluate(nodes: Sequence[Node]) -> list[Array | None]:
+    """The values of the nodes, each computed at most once; assignments among them, and changes of state that belong to
+    them, are made after all have read the old values. None for a group.
+
+    Raises GraphError for a graph with variables, and what the operators raise.
+    """
+    found = Trace(nodes)
+    if found.again and len(found.again) <= FEW and not found.assigns:
+        evaluate(found.again)
+        found = Trace(nodes)
+    if found.outputs:
+        places = tuple([found.place[node] for node in found.outputs])
+
+        def build(copies: list[Node]) -> tuple[list[Node], list[Node], None]:
+            return [copies[place] for place in places], [], None
+
+        compiled, given = trace_cache.compiled(found, places, build)
+        keep(found, compiled.run(given))
+        for node in found.place:
+            node.passed = node.kept is None  # computed on the way
+    return [value_of(node) for node in nodes]
+
+
+def keep(found: Trace, values: Sequence[Array]) -> None:
+    """Keep the values of a trace's outputs, and give cells theirs. Raises GraphError where two assignments meet."""
+    for node, value in zip(found.outputs, values, strict=False):
+        node.kept = value
+    given: dict[Node, Node] = {}
+    for assign in sorted(found.assigns, key=lambda node: node.id):
+        parameter = assign.inputs[0]
+        first = given.setdefault(parameter, assign)
+        if first is not assign:
+            raise GraphError(f"{parameter.name} is assigned twice in one evaluation, at {assign.location}")
+        parameter.cell.give(assign.kept)
+    if found.updates:
+        pending.settle()
+
+
+def value_of(node: Node) -> Array | None:
+    """The value of a leaf, or the one that was kept; None for a group. Raises GraphError for one that is gone."""
+    if node.cell is not None:
+        return node.cell.array()
+    if node.kept is not None:
+        require_not_overwritten(node, node, node.kept)
+    return node.kept
+
+
+def array_of(node: Node) -> Array:
+    """The node's value. Raises GraphError for a graph with variables, and for what has no value."""
+    (value,) = evaluate([node])
+    if value is None:
+        raise GraphError(f"{node.name} has no value (made at {node.location})")
+    return value
+
+
+def evaluate_change(node: Node) -> Array:
+    """The value of a change of state, computed with all others that wait."""
+    try:
+        evaluate([node, *pending.waiting()])
+    except DlsysError:  # of another one, maybe: it is raised where that one is asked for
+        pending.forget()
+    pending.settle()
+    return array_of(node)
+
+
+def differentiated(node: Node) -> Sequence[Node]:
+    """The inputs that gradients may go to: not those that are read for their shape alone."""
+    if node.op.name == "with_updates":
+        return node.inputs[:1]
+    if not node.op.shape_only:
+        return node.inputs
+    return [value for i, value in enumerate(node.inputs) if i not in node.op.shape_only]
+
+
+def leaves_that_require_grad(node: Node) -> list[Node]:
+    """The leaves with `requires_grad` that the node depends on; not through integers and booleans, as far as dtypes
+    have been asked for."""
+    found: list[Node] = []
+    seen = {node}
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        if current.cell is not None:
+            if current.wants_grad:
+                found.append(current)
+            continue
+        if current.no_grad or current._dtype not in (None, ..., *FLOATS):
+            continue
+        new = [value for value in differentiated(current) if value not in seen]
+        seen.update(new)
+        stack += new
+    return sorted(found, key=lambda leaf: leaf.id)
