@@ -28,6 +28,7 @@ LAYERS = [
     ("random",),
     ("optim",),
     ("data", "nn", "serialization"),
+    ("needle",),
     ("training",),
     ("apps",),
     ("__init__",),  # the names users see

@@ -135,7 +135,7 @@ def losses(dtype: str) -> list[Pair]:
     logits, image = drawn(6, 4, dtype=dtype), drawn(2, 4, 3, 2, dtype=dtype)
     classes, many = np.array([0, 3, 1, -1, 2, 3]), rng.integers(0, 4, (2, 3, 2))
     shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    found = [Pair(nn.SoftmaxLoss(), t.CrossEntropyLoss(), [logits, np.abs(classes)], dtype)]
+    found = []
     for x, y, kwargs in (
         (logits, classes, {"ignore_index": -1}),
         (logits, classes, {"ignore_index": -1, "label_smoothing": 0.1, "reduction": "sum"}),
@@ -303,7 +303,6 @@ def test_wrong_shapes_name_the_path() -> None:
         (nn.BatchNorm1d(3, affine=False), "BatchNorm1d(3, affine=False)", (2, 3, 4, 4)),
         (nn.BatchNorm1d(3), "BatchNorm1d(3)", (1, 3)),  # no variance of one value
         (nn.LayerNorm((4, 6)), "LayerNorm((4, 6))", (2, 6, 4)),
-        (nn.LayerNorm1d(6), "LayerNorm1d(6)", (2, 4)),
         (nn.MaxPool2d(3, 2), "MaxPool2d(kernel_size=3, stride=2)", (1, 1, 2, 8)),
         (nn.AvgPool2d((2, 3)), "AvgPool2d(kernel_size=(2, 3))", (4, 4)),
         (nn.AdaptiveAvgPool2d(2), "AdaptiveAvgPool2d(output_size=2)", (4, 4)),

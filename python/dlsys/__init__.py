@@ -81,11 +81,10 @@ _DTYPES = {name: name for name in ("bool", "float32", "float64", "int32", "int64
 _DTYPES |= {"double": "float64", "float": "float32", "int": "int32", "long": "int64"}  # PyTorch's other names
 _NUMBERS = {"e": math.e, "inf": math.inf, "nan": math.nan, "newaxis": None, "pi": math.pi}
 _MODULES = (
-    *("autodiff", "data", "device", "kernels", "nn", "ops", "optim", "random", "serialization", "training"),
+    *("autodiff", "data", "device", "kernels", "needle", "nn", "ops", "optim", "random", "serialization", "training"),
     "tvm_op",
 )
-_ELSEWHERE = {"autograd": ".tensors.autograd", "init": ".nn.init"}
-_ELSEWHERE |= dict.fromkeys(("backend_ndarray", "backend_selection"), ".tensors.backend")  # needle's
+_ELSEWHERE = {"autograd": ".tensors.autograd"}
 _FROM = {
     "tensors": (
         *("Tensor", "as_tensor", "enable_grad", "from_dlpack", "from_numpy", "grad", "inference_mode"),
@@ -97,14 +96,7 @@ _FROM = {
         *("zeros", "zeros_like"),
     ),
     "tensors.logic": ("where",),
-    "tensors.backend": ("NDArray", "all_devices", "cpu_numpy", "default_device"),
-    "tensors.needle": ("TensorTuple",),
     "tensors.shapes": ("cat", "concat", "concatenate", "one_hot", "stack"),
-    "ops.needle": (
-        *("add_scalar", "conv", "dilate", "divide_scalar", "logsoftmax", "make_tuple", "mul_scalar", "negate"),
-        *("power", "power_scalar", "summation", "tuple_get_item", "undilate"),
-    ),
-    "graph": ("Op",),
     "random": (
         *("bernoulli", "manual_seed", "multinomial", "normal", "rand", "rand_like", "randint", "randint_like"),
         *("randn", "randn_like", "randperm"),

@@ -89,6 +89,7 @@ class Node:
     keep: bool = False
     kept: Any = None
     passed: bool = False
+    results: ClassVar[Any] = None
     wants_grad: bool = False
     read: Sequence[Any] = ()
 
@@ -302,10 +303,10 @@ class Op:
         """The gradient with respect to each input, as new nodes; None where it is zero."""
         raise NotImplementedError
 
-    def gradient_as_tuple(self, out_grad: Node, node: Node) -> tuple[Node | None, ...]:
-        """needle's: the gradient of sum(node * out_grad) with respect to each input of `node`; None where it is
-        zero."""
-        return tuple(self.gradient(node, out_grad))
+    def gradient_as_tuple(self, out_grad: Node, node: Node) -> tuple[Node, ...]:
+        """needle's: the gradient of sum(node * out_grad) with respect to each input of `node`."""
+        found = zip(node.inputs, self.gradient(node, out_grad), strict=True)
+        return tuple(OPS["zeroslike"].make([value]) if grad is None else grad for value, grad in found)
 
     def numbers(self, node: Node) -> tuple[Any, Sequence[Any]]:
         """The attributes without the numbers that may become inputs, and those; for an operator that `lifts`."""

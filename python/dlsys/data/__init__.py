@@ -21,14 +21,6 @@ from .files import Collection, UnavailableError, fetch, find, verify
 from .idx import parse_idx, read_idx
 from .loader import DataLoader
 from .mnist import MNIST, mnist, one_hot
-from .needle import (
-    CIFAR10Dataset,
-    Corpus,
-    MNISTDataset,
-    NDArrayDataset,
-    RandomFlipHorizontal,
-    collate_ndarray,
-)
 from .samplers import (
     BatchSampler,
     RandomSampler,
@@ -44,22 +36,17 @@ __all__ = [
     "CIFAR10",
     "MNIST",
     "BatchSampler",
-    "CIFAR10Dataset",
     "CharacterText",
     "Collection",
     "Compose",
     "ConcatDataset",
-    "Corpus",
     "DataArgumentError",
     "DataLoader",
     "Dataset",
     "Dictionary",
     "IterableDataset",
-    "MNISTDataset",
-    "NDArrayDataset",
     "Normalize",
     "RandomCrop",
-    "RandomFlipHorizontal",
     "RandomHorizontalFlip",
     "RandomSampler",
     "Sampler",
@@ -73,7 +60,6 @@ __all__ = [
     "WordText",
     "batchify",
     "cache_folder",
-    "collate_ndarray",
     "default_collate",
     "fetch",
     "find",

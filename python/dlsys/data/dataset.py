@@ -191,21 +191,20 @@ def _holds_tensor(sample: Any) -> bool:
     return any(map(_holds_tensor, sample.values())) if isinstance(sample, Mapping) else isinstance(sample, Node)
 
 
-def as_tensors(batch: Any, device: Any = None, floats: Any = None) -> Any:
+def as_tensors(batch: Any) -> Any:
     """A batch with tensors in place of arrays, of the dtypes that operators take: int64 for other integers, and
-    float32 for halves; floats of the dtype `floats`, if it is given. Raises DeviceError for another device than the
-    CPU."""
+    float32 for halves."""
     from ..tensors import tensor  # imports TVM, which data sets of arrays need not pay for
 
     if isinstance(batch, (tuple, list)):
         known = type(batch) in (tuple, list)  # not one with names
-        return type(batch)(as_tensors(part, device, floats) for part in batch) if known else batch
+        return type(batch)(as_tensors(part) for part in batch) if known else batch
     if isinstance(batch, dict):
-        return {key: as_tensors(part, device, floats) for key, part in batch.items()}
+        return {key: as_tensors(part) for key, part in batch.items()}
     if not isinstance(batch, (np.ndarray, np.generic)) or batch.dtype.kind not in "biuf":
         return batch
     nearest = str(batch.dtype) if str(batch.dtype) in DTYPES else "float32" if batch.dtype.kind == "f" else "int64"
-    return tensor(batch, dtype=floats if floats and batch.dtype.kind == "f" else nearest, device=device)
+    return tensor(batch, dtype=nearest)
 
 
 def _stacked(samples: Sequence[Any]) -> Any:

@@ -42,7 +42,6 @@ class DataLoader:
         batch, in place of batch_size, shuffle and drop_last too. Those of `dlsys.data` draw by (seed, epoch), unless
         they have a generator; others are asked for an iterator in each epoch.
     generator: of `dlsys.random` or NumPy, draws the seed.
-    device, dtype: needle's: the CPU, and the dtype that tensors of floats get.
     collate_fn: PyTorch's name of `collate`. num_workers, pin_memory, timeout, worker_init_fn, prefetch_factor,
         persistent_workers: PyTorch's, change nothing, since one thread prepares the batches.
 
@@ -76,8 +75,6 @@ class DataLoader:
         worker_init_fn: Any = None,
         prefetch_factor: int | None = None,
         persistent_workers: bool = False,
-        device: Any = None,
-        dtype: Any = None,
     ) -> None:
         if collate_fn is not None:
             if collate is not None:
@@ -110,7 +107,6 @@ class DataLoader:
         self.collate = collate
         self.prefetch = _integer("prefetch", prefetch, 0)
         self.transform = transform
-        self.device, self.dtype = device, dtype
         self.epoch = 0
         self._handed_out = 0
         """Batches of this epoch that a loop has received."""
@@ -279,7 +275,7 @@ class DataLoader:
                 batch = (self.transform(batch[0], rng), *batch[1:])
             else:
                 batch = self.transform(batch, rng)
-        return as_tensors(batch, self.device, self.dtype) if self.collate is None else batch
+        return as_tensors(batch) if self.collate is None else batch
 
     def _random(self, epoch: int, *purpose: int) -> np.random.Generator:
         # A spawn key, as entropy (seed, 1) and (seed, 1, 0) are the same to SeedSequence, which pads with zeros.

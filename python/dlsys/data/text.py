@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError, DTypeError, ShapeError
-from .dataset import DataArgumentError, Dataset, as_tensors
+from .dataset import DataArgumentError, Dataset
 from .download import TIMEOUT
 from .files import Collection, UnavailableError, load, named_directory, read
 from .loader import DataLoader
@@ -209,7 +209,7 @@ class Dictionary:
 
 
 class WordText:
-    """A text as int64 numbers of its words, for word-level models: needle's Corpus.
+    """A text as int64 numbers of its words, for word-level models.
 
     Words are what stands between white space; every line ends in ``<eos>``. `root` is a directory with
     train.txt and test.txt (such as Penn Treebank's), or else what `read_text` takes, whose first 90 % of lines
@@ -260,9 +260,8 @@ class WordText:
         return "".join(text + separator for text, separator in zip(texts, [*separators, ""], strict=True))
 
 
-def batchify(tokens: Any, batch_size: int, device: Any = None, dtype: Any = "int64") -> np.ndarray:
-    """int64 (n, batch_size): the tokens in `batch_size` columns, one after another; what remains is left out. `dtype`
-    is another for the numbers; `device`, needle's argument, changes nothing.
+def batchify(tokens: Any, batch_size: int) -> np.ndarray:
+    """int64 (n, batch_size): the tokens in `batch_size` columns, one after another; what remains is left out.
 
     Raises ShapeError for fewer tokens than columns.
     """
@@ -271,25 +270,20 @@ def batchify(tokens: Any, batch_size: int, device: Any = None, dtype: Any = "int
     if tokens.ndim != 1 or rows == 0:
         raise ShapeError(f"batchify: tokens of shape {tokens.shape} in {batch_size} columns")
     columns = tokens[: rows * batch_size].reshape(batch_size, rows)
-    return np.ascontiguousarray(columns.T, dtype=dtype or "int64")
+    return np.ascontiguousarray(columns.T, dtype="int64")
 
 
-def get_batch(
-    data: np.ndarray, i: int, bptt: int, device: Any = None, dtype: Any = None
-) -> tuple[Any, Any]:
+def get_batch(data: np.ndarray, i: int, bptt: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows i to i + bptt of what `batchify` gave, and the row after each of them, flat.
 
-    Returns (m, batch_size) and (m * batch_size,), of the data's dtype for None; m is `bptt`, or less at the end of the
-    data. Arrays, or tensors where needle's argument `device` says where they are to be. Raises DataArgumentError if no
-    row follows row i, DeviceError for another device than the CPU.
+    Returns (m, batch_size) and (m * batch_size,); m is `bptt`, or less at the end of the data. Raises
+    DataArgumentError if no row follows row i.
     """
     _positive("get_batch", "bptt", bptt)
     if not 0 <= i < len(data) - 1:
         raise DataArgumentError(f"get_batch: i must be between 0 and {len(data) - 2}, not {i}")
     end = min(i + bptt, len(data) - 1)
-    wanted = data.dtype if dtype is None else dtype
-    found = data[i:end].astype(wanted), data[i + 1 : end + 1].reshape(-1).astype(wanted)
-    return found if device is None else as_tensors(found, device)
+    return data[i:end].copy(), data[i + 1 : end + 1].reshape(-1)
 
 
 def _two_parts(root: str | os.PathLike[str] | None, **options: Any) -> tuple[list[str], list[str], str]:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-from typing import Any
-
 from .array import (
     Array,
     allocate,
@@ -44,13 +40,3 @@ __all__ = [
     "view_of",
     "zeros",
 ]
-
-
-class _Package(ModuleType):
-    """This package, which one may call: `dlsys.device("cpu")` is a context, as those write it who come from PyTorch."""
-
-    def __call__(self, value: Any = None) -> Context:
-        return context(value)
-
-
-sys.modules[__name__].__class__ = _Package

@@ -6,18 +6,17 @@ A module makes nodes of the graph, and nothing else: `model(x)` is a graph, whet
 from __future__ import annotations
 
 from ..autodiff import Parameter
-from . import functional, init, needle, utils
+from . import functional, init, utils
 from .activation import GELU, LeakyReLU, LogSoftmax, ReLU, ReLU6, Sigmoid, SiLU, Softmax, Tanh
 from .attention import MultiheadAttention
 from .containers import ModuleDict, ModuleList, Residual, Sequential
-from .conv import Conv, Conv2d
+from .conv import Conv2d
 from .dropout import Dropout
 from .embedding import Embedding
 from .linear import Flatten, Identity, Linear
-from .loss import BCEWithLogitsLoss, CrossEntropyLoss, MSELoss, NLLLoss, SoftmaxLoss
+from .loss import BCEWithLogitsLoss, CrossEntropyLoss, MSELoss, NLLLoss
 from .module import Module
-from .needle import AttentionLayer, MultiHeadAttention, Transformer, TransformerLayer
-from .norm import BatchNorm1d, BatchNorm2d, LayerNorm, LayerNorm1d
+from .norm import BatchNorm1d, BatchNorm2d, LayerNorm
 from .padding import ConstantPad2d, ZeroPad2d
 from .pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
@@ -29,13 +28,11 @@ __all__ = [
     "LSTM",
     "RNN",
     "AdaptiveAvgPool2d",
-    "AttentionLayer",
     "AvgPool2d",
     "BCEWithLogitsLoss",
     "BatchNorm1d",
     "BatchNorm2d",
     "ConstantPad2d",
-    "Conv",
     "Conv2d",
     "CrossEntropyLoss",
     "Dropout",
@@ -46,7 +43,6 @@ __all__ = [
     "Identity",
     "LSTMCell",
     "LayerNorm",
-    "LayerNorm1d",
     "LeakyReLU",
     "Linear",
     "LogSoftmax",
@@ -55,7 +51,6 @@ __all__ = [
     "Module",
     "ModuleDict",
     "ModuleList",
-    "MultiHeadAttention",
     "MultiheadAttention",
     "NLLLoss",
     "Parameter",
@@ -68,15 +63,11 @@ __all__ = [
     "SiLU",
     "Sigmoid",
     "Softmax",
-    "SoftmaxLoss",
     "Tanh",
-    "Transformer",
     "TransformerEncoder",
     "TransformerEncoderLayer",
-    "TransformerLayer",
     "ZeroPad2d",
     "functional",
     "init",
-    "needle",
     "utils",
 ]

@@ -15,7 +15,7 @@ from ..graph import Shape
 from ..tensors import dtype_of, tensor
 from . import functional as F
 from . import init
-from .checks import checked_extent, checked_share, known_shape
+from .checks import checked_extent, checked_share, known_shape, placed
 from .linear import Linear
 from .module import Module
 
@@ -43,9 +43,11 @@ class MultiheadAttention(Module):
         bias: bool = True,
         *,
         batch_first: bool = False,
-        dtype: str = "float32",
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         """`dropout` is of the attention weights. Raises GraphError where the heads do not divide the width."""
+        dtype = placed(device, dtype)
         embed_dim = checked_extent("MultiheadAttention", "embed_dim", embed_dim)
         num_heads = checked_extent("MultiheadAttention", "num_heads", num_heads)
         if embed_dim % num_heads:
@@ -55,7 +57,7 @@ class MultiheadAttention(Module):
         made = init.made((3 * embed_dim, embed_dim), dtype, "in_proj_weight")
         self.in_proj_weight = init.xavier_uniform_(made)
         self.in_proj_bias = init.made((3 * embed_dim,), dtype, "in_proj_bias") if bias else None
-        self.out_proj = Linear(embed_dim, embed_dim, bias, dtype)
+        self.out_proj = Linear(embed_dim, embed_dim, bias, dtype=dtype)
         if self.out_proj.bias is not None:
             init.zeros_(self.out_proj.bias)
 

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from .. import tensors
-from ..autodiff import Node, Parameter, cast_op
-from ..errors import DTypeError, GraphError
-from ..graph import FLOATS, Shape
+from ..autodiff import Node, Parameter
+from ..errors import GraphError
+from ..graph import Shape
+from ..tensors.leaves import require_cpu
 
 
 def known_shape(x: Any) -> Shape | None:
@@ -36,16 +37,6 @@ def as_node(value: Any) -> Any:
     return tensors.tensor(value) if is_array else value
 
 
-def whole_numbers(owner: str, x: Node) -> Node:
-    """Numbers of classes or rows as integers, also where they are floats, as needle's. Raises DTypeError for a leaf
-    with one that is not whole."""
-    if not isinstance(x, Node) or tensors.known_dtype(x) not in FLOATS:
-        return x
-    if tensors.is_leaf(x) and (np.asarray(x) % 1 != 0).any():
-        raise DTypeError(f"{owner}: {x.name} has numbers that are not whole, and of floats these only are taken")
-    return cast_op(x, "int64")
-
-
 def warn_of_hidden(name: str, value: Any) -> None:
     """Warn of modules and parameters in an attribute that is a plain list or dictionary: nothing finds them there."""
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
@@ -56,6 +47,24 @@ def warn_of_hidden(name: str, value: Any) -> None:
         home = home if kind == "Module" else "an attribute for each"
         told = f"{name} is a {type(value).__name__}, in which parameters() and state_dict() find no {kind}: use {home}"
         warnings.warn(told, stacklevel=3)
+
+
+def placed(device: Any, dtype: Any) -> Any:
+    """The dtype of a module's parameters: float32 for None. Raises DeviceError for another device than the CPU: an
+    Executor runs graphs elsewhere."""
+    require_cpu(device)
+    return "float32" if dtype is None else dtype
+
+
+MOST_LAYERS = 10_000
+
+
+def checked_layers(owner: str, value: Any) -> int:
+    """A number of layers as an int from 1 to MOST_LAYERS: each is made, one by one. Raises GraphError."""
+    count = checked_extent(owner, "num_layers", value)
+    if count > MOST_LAYERS:
+        raise GraphError(f"{owner}: num_layers must be at most {MOST_LAYERS}, not {value!r}")
+    return count
 
 
 def checked_extent(owner: str, name: str, value: Any, least: int = 1) -> int:

@@ -10,7 +10,7 @@ from ..errors import GraphError
 from ..graph import Shape
 from . import functional as F
 from . import init
-from .checks import checked_extent, extents, known_shape, shown
+from .checks import checked_extent, extents, known_shape, placed, shown
 from .functional_windows import same_padding
 from .module import Module
 
@@ -35,11 +35,13 @@ class Conv2d(Module):
         bias: bool = True,
         padding_mode: str = "zeros",
         *,
-        dtype: str = "float32",
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         """Integers, or pairs (rows, columns). Group i of the filters sees group i of the channels. padding: "valid" is
         0, "same" as much as keeps H and W, which needs a stride of 1. Raises GraphError, also for a padding_mode other
         than "zeros"."""
+        dtype = placed(device, dtype)
         self.in_channels = in_channels = checked_extent("Conv2d", "in_channels", in_channels)
         self.out_channels = out_channels = checked_extent("Conv2d", "out_channels", out_channels)
         self.groups = groups = checked_extent("Conv2d", "groups", groups)
@@ -88,21 +90,3 @@ class Conv2d(Module):
             if value != plain:
                 words.append(f"{name}={shown(value) if isinstance(value, tuple) else repr(value)}")
         return ", ".join([*words, *([] if self.bias is not None else ["bias=False"])])
-
-
-class Conv(Conv2d):
-    """needle's name for Conv2d with (kernel_size - 1) // 2 of padding, which keeps H and W at a stride of 1."""
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int,
-        stride: int = 1,
-        bias: bool = True,
-        *,
-        dtype: str = "float32",
-    ) -> None:
-        """Raises GraphError."""
-        (size,) = extents("Conv", "kernel_size", kernel_size, 1, 1)
-        super().__init__(in_channels, out_channels, size, stride, (size - 1) // 2, bias=bias, dtype=dtype)

@@ -11,7 +11,7 @@ from ..autodiff import Node
 from ..errors import GraphError, ShapeError
 from . import functional as F
 from . import init
-from .checks import checked_extent
+from .checks import checked_extent, placed
 from .module import Module
 
 
@@ -29,9 +29,11 @@ class Embedding(Module):
         embedding_dim: int,
         padding_idx: int | None = None,
         *,
-        dtype: str = "float32",
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         """Negative numbers of padding_idx count from the end. Raises GraphError where it is no row's."""
+        dtype = placed(device, dtype)
         self.num_embeddings = num_embeddings = checked_extent("Embedding", "num_embeddings", num_embeddings)
         self.embedding_dim = embedding_dim = checked_extent("Embedding", "embedding_dim", embedding_dim)
         self.padding_idx = None

@@ -15,8 +15,7 @@ from .. import random
 from ..autodiff import Parameter
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import FLOATS
-from ..tensors import dtype_of, is_leaf, shape_of, tensor
-from .checks import checked_extent, checked_share
+from ..tensors import is_leaf
 
 _GAINS = {
     **dict.fromkeys(("linear", "conv2d", "sigmoid"), 1.0),
@@ -148,120 +147,6 @@ def kaiming_normal_(
 ) -> Parameter:
     """Normal of std gain / sqrt(fan): He et al. (2015); `a` is leaky_relu's slope."""
     return normal_(parameter, 0.0, calculate_gain(nonlinearity, a) / math.sqrt(_fan(parameter, mode)))
-
-
-# needle's: tensors that are made -----------------------------------------------------------------------------
-
-
-def _tensor(name: str, shape: tuple[Any, ...], device: Any, dtype: Any, requires_grad: bool) -> Parameter:
-    extents = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-    if any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0 for n in extents):
-        raise GraphError(f"init: {name} takes extents, integers >= 0, not {tuple(extents)}")
-    return tensor(np.zeros(tuple(extents)), dtype, requires_grad, name, device)
-
-
-def constant(
-    *shape: Any, c: float = 1.0, device: Any = None, dtype: Any = "float32", requires_grad: bool = False
-) -> Parameter:
-    """A tensor of `c`. Here and below `device` is the CPU, or None; DeviceError else."""
-    return constant_(_tensor("constant", shape, device, dtype, requires_grad), c)
-
-
-def zeros(*shape: Any, device: Any = None, dtype: Any = "float32", requires_grad: bool = False) -> Parameter:
-    """A tensor of zeros."""
-    return _tensor("zeros", shape, device, dtype, requires_grad)
-
-
-def ones(*shape: Any, device: Any = None, dtype: Any = "float32", requires_grad: bool = False) -> Parameter:
-    """A tensor of ones."""
-    return constant_(_tensor("ones", shape, device, dtype, requires_grad), 1.0)
-
-
-def zeros_like(array: Any, *, device: Any = None, requires_grad: bool = False) -> Parameter:
-    """A tensor of zeros of another's shape and dtype."""
-    return zeros(shape_of(array), device=device, dtype=dtype_of(array), requires_grad=requires_grad)
-
-
-def ones_like(array: Any, *, device: Any = None, requires_grad: bool = False) -> Parameter:
-    """A tensor of ones of another's shape and dtype."""
-    return ones(shape_of(array), device=device, dtype=dtype_of(array), requires_grad=requires_grad)
-
-
-def rand(
-    *shape: Any,
-    low: float = 0.0,
-    high: float = 1.0,
-    device: Any = None,
-    dtype: Any = "float32",
-    requires_grad: bool = False,
-) -> Parameter:
-    """A tensor of uniform numbers of [low, high)."""
-    return uniform_(_tensor("rand", shape, device, dtype, requires_grad), low, high)
-
-
-def randn(
-    *shape: Any,
-    mean: float = 0.0,
-    std: float = 1.0,
-    device: Any = None,
-    dtype: Any = "float32",
-    requires_grad: bool = False,
-) -> Parameter:
-    """A tensor of normal numbers."""
-    return normal_(_tensor("randn", shape, device, dtype, requires_grad), mean, std)
-
-
-def randb(
-    *shape: Any, p: float = 0.5, device: Any = None, dtype: Any = "bool", requires_grad: bool = False
-) -> Parameter:
-    """A tensor that is true, or 1, with probability p."""
-    drawn = rand(*shape, dtype="float64")
-    return tensor(drawn.value < checked_share("randb", "p", p), dtype, requires_grad, "randb", device)
-
-
-def one_hot(n: int, i: Any, device: Any = None, dtype: Any = "float32", requires_grad: bool = False) -> Parameter:
-    """Ones at the numbers `i`, data, along a new last axis of extent n, zeros elsewhere. Raises GraphError for numbers
-    out of range."""
-    numbers = np.asarray(i.value if is_leaf(i) else i)
-    if numbers.size and not (numbers.min() >= 0 and numbers.max() < n):
-        raise GraphError(f"init: one_hot numbers must be from 0 to {n - 1}")
-    return tensor(np.eye(n)[numbers.astype(np.int64)], dtype, requires_grad, "one_hot", device)
-
-
-def _shape_of_fans(name: str, fan_in: Any, fan_out: Any, shape: Any) -> tuple[int, ...]:
-    """(fan_in, fan_out), or the shape that is given. Raises GraphError."""
-    given = [checked_extent(name, key, value) for key, value in (("fan_in", fan_in), ("fan_out", fan_out))]
-    return tuple(given if shape is None else shape)
-
-
-def xavier_uniform(fan_in: int, fan_out: int, gain: float = 1.0, *, shape: Any = None, **kwargs: Any) -> Parameter:
-    """A tensor (fan_in, fan_out), or of `shape`, by the rule of `xavier_uniform_`."""
-    extents = _shape_of_fans("xavier_uniform", fan_in, fan_out, shape)
-    bound = _xavier_std(fan_in + fan_out, gain) * math.sqrt(3.0)
-    return rand(*extents, low=-bound, high=bound, **kwargs)
-
-
-def xavier_normal(fan_in: int, fan_out: int, gain: float = 1.0, *, shape: Any = None, **kwargs: Any) -> Parameter:
-    """A tensor (fan_in, fan_out), or of `shape`, by the rule of `xavier_normal_`."""
-    extents = _shape_of_fans("xavier_normal", fan_in, fan_out, shape)
-    return randn(*extents, std=_xavier_std(fan_in + fan_out, gain), **kwargs)
-
-
-def kaiming_uniform(
-    fan_in: int, fan_out: int, nonlinearity: str = "relu", *, shape: Any = None, **kwargs: Any
-) -> Parameter:
-    """A tensor (fan_in, fan_out), or of `shape`, by the rule of `kaiming_uniform_`."""
-    extents = _shape_of_fans("kaiming_uniform", fan_in, fan_out, shape)
-    bound = calculate_gain(nonlinearity) * math.sqrt(3.0 / fan_in)
-    return rand(*extents, low=-bound, high=bound, **kwargs)
-
-
-def kaiming_normal(
-    fan_in: int, fan_out: int, nonlinearity: str = "relu", *, shape: Any = None, **kwargs: Any
-) -> Parameter:
-    """A tensor (fan_in, fan_out), or of `shape`, by the rule of `kaiming_normal_`."""
-    extents = _shape_of_fans("kaiming_normal", fan_in, fan_out, shape)
-    return randn(*extents, std=calculate_gain(nonlinearity) / math.sqrt(fan_in), **kwargs)
 
 
 def made(shape: tuple[int, ...], dtype: Any, name: str) -> Parameter:

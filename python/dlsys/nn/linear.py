@@ -8,7 +8,7 @@ from typing import Any
 from .. import autodiff as ad
 from ..autodiff import Node
 from . import init
-from .checks import checked_extent, known_shape
+from .checks import checked_extent, known_shape, placed
 from .module import Module
 
 
@@ -20,9 +20,10 @@ class Linear(Module):
     """
 
     def __init__(
-        self, in_features: int, out_features: int, bias: bool = True, dtype: str = "float32"
+        self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None
     ) -> None:
         """Raises GraphError for what are no positive integers."""
+        dtype = placed(device, dtype)
         self.in_features = in_features = checked_extent("Linear", "in_features", in_features)
         self.out_features = out_features = checked_extent("Linear", "out_features", out_features)
         self.weight = init.made((out_features, in_features), dtype, "weight")

@@ -8,7 +8,7 @@ from typing import Any
 from ..autodiff import Node
 from ..errors import GraphError, ShapeError
 from . import functional as F
-from .checks import checked_share, known_shape, whole_numbers
+from .checks import checked_share, known_shape
 from .module import Module
 
 
@@ -111,15 +111,6 @@ class NLLLoss(_ClassLoss):
     def forward(self, input: Node, target: Node) -> Node:
         self._require_targets(input, target, False)
         return F.nll_loss(input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
-
-
-class SoftmaxLoss(Module):
-    """needle's name: the mean cross-entropy of logits (N, C) with class numbers (N,), floats too."""
-
-    def forward(self, input: Node, target: Node) -> Node:
-        shape = known_shape(target)
-        numbered = shape is not None and len(shape) == 1
-        return F.cross_entropy(input, whole_numbers("SoftmaxLoss", target) if numbered else target)
 
 
 class MSELoss(Loss):

@@ -15,7 +15,6 @@ from ..graph import scope
 from ..tensors import StateArray, Tensor, is_leaf, known_shape
 from .casts import move
 from .checks import as_node, warn_of_hidden
-from .made import Made
 from .printing import tree
 
 ModuleType = TypeVar("ModuleType", bound="Module")
@@ -57,7 +56,7 @@ def _keep(outputs: Any) -> None:
             _keep(output)
 
 
-class Module(metaclass=Made):
+class Module:
     """A part of a network: a subclass sets Parameters and Modules as attributes and defines `forward`.
 
     Calling a module makes the nodes of `forward`; nothing is computed yet. Attributes: `training`, see `train`.

@@ -14,7 +14,7 @@ from ..errors import GraphError
 from ..graph import Shape
 from . import functional as F
 from . import init
-from .checks import checked_eps, checked_extent, checked_share, known_shape
+from .checks import checked_eps, checked_extent, checked_share, known_shape, placed
 from .module import Module
 
 
@@ -37,17 +37,17 @@ class _BatchNorm(Module):
 
     def __init__(
         self,
-        num_features: int | None = None,
+        num_features: int,
         eps: float = 1e-5,
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
         *,
-        dim: int | None = None,
-        dtype: str = "float32",
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
-        """dim: needle's word for num_features. Raises GraphError for a number of features that is none."""
-        num_features = dim if num_features is None else num_features
+        """Raises GraphError for a number of features that is none."""
+        dtype = placed(device, dtype)
         self.num_features = num_features = checked_extent(type(self).__name__, "num_features", num_features)
         self.eps = checked_eps(type(self).__name__, eps)
         self.momentum = None if momentum is None else checked_share(type(self).__name__, "momentum", momentum)
@@ -160,9 +160,11 @@ class LayerNorm(_OverLastAxes):
         elementwise_affine: bool = True,
         bias: bool = True,
         *,
-        dtype: str = "float32",
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         """Raises GraphError for what is no shape."""
+        dtype = placed(device, dtype)
         shape = self._set_shape(normalized_shape)
         self.eps = checked_eps("LayerNorm", eps)
         self.weight = init.ones_(init.made(shape, dtype, "weight")) if elementwise_affine else None
@@ -177,10 +179,3 @@ class LayerNorm(_OverLastAxes):
         if self.weight is None:
             return f"{settings}, elementwise_affine=False"
         return settings if self.bias is not None else f"{settings}, bias=False"
-
-
-class LayerNorm1d(LayerNorm):
-    """needle's name for LayerNorm of (N, dim)."""
-
-    def __init__(self, dim: int, eps: float = 1e-5, *, dtype: str = "float32") -> None:
-        super().__init__(dim, eps, dtype=dtype)

@@ -19,9 +19,8 @@ from ..autodiff import Node, Parameter
 from ..errors import GraphError, ShapeError
 from ..tensors import known_shape, tensor
 from . import functional, init
-from .checks import checked_extent, checked_share
+from .checks import checked_extent, checked_layers, checked_share, placed
 from .module import Module
-from .recurrent_needle import NeedleWeights, cells_of, in_order
 
 State = tuple[Any, ...]
 """What a step hands to the next: (h,), of an LSTM (h, c); (batch, hidden_size) each, None before the first step for
@@ -121,7 +120,7 @@ def _given(owner: str, hx: Any, states: int) -> list[Any]:
     return found
 
 
-class _Cell(NeedleWeights, Module):
+class _Cell(Module):
     """One step: (batch, input_size) or (input_size,) and the state to the next state."""
 
     _gates: ClassVar[type[_Gates]] = _Gates
@@ -162,8 +161,15 @@ class RNNCell(_Cell):
     """
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh", dtype: str = "float32"
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
+        dtype = placed(device, dtype)
         self.nonlinearity = _known(nonlinearity)
         self._set(input_size, hidden_size, bias, dtype)
 
@@ -179,7 +185,10 @@ class LSTMCell(_Cell):
 
     _gates = _LSTMGates
 
-    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, dtype: str = "float32") -> None:
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
+    ) -> None:
+        dtype = placed(device, dtype)
         self._set(input_size, hidden_size, bias, dtype)
 
     def forward(self, x: Node, hx: tuple[Node, Node] | None = None) -> State:
@@ -194,7 +203,10 @@ class GRUCell(_Cell):
 
     _gates = _GRUGates
 
-    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, dtype: str = "float32") -> None:
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
+    ) -> None:
+        dtype = placed(device, dtype)
         self._set(input_size, hidden_size, bias, dtype)
 
     def forward(self, x: Node, hx: Node | None = None) -> Node:
@@ -222,12 +234,14 @@ class _Recurrent(Module):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
-        dtype: str = "float32",
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
+        dtype = placed(device, dtype)
         owner = type(self).__name__
         self.input_size = input_size = checked_extent(owner, "input_size", input_size)
         self.hidden_size = hidden_size = checked_extent(owner, "hidden_size", hidden_size)
-        self.num_layers = num_layers = checked_extent(owner, "num_layers", num_layers)
+        self.num_layers = num_layers = checked_layers(owner, num_layers)
         self.bias, self.batch_first, self.dropout = bias, batch_first, checked_share(owner, "dropout", dropout)
         self.bidirectional = bidirectional
         self._suffixes = ["", "_reverse"] if bidirectional else [""]
@@ -325,7 +339,7 @@ class RNN(_Recurrent):
     the last.
 
     Parameters, of each layer N: weight_ih_lN, weight_hh_lN, bias_ih_lN, bias_hh_lN, with `_reverse` behind those of the
-    other direction; layouts as of `RNNCell`. A `utils.rnn.PackedSequence` gives one. Raises ShapeError where the
+    other direction; layouts as of `RNNCell`. Raises ShapeError where the
     sequence length is not known.
     """
 
@@ -334,26 +348,18 @@ class RNN(_Recurrent):
         input_size: int,
         hidden_size: int,
         num_layers: int = 1,
-        *settings: Any,
         nonlinearity: str = "tanh",
         bias: bool = True,
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
-        dtype: str = "float32",
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
-        """settings: nonlinearity, bias, batch_first, dropout, bidirectional and dtype, as in PyTorch; or, where the
-        first is True or False, bias and nonlinearity, as in needle. Raises GraphError."""
-        named: dict[str, Any] = {"nonlinearity": nonlinearity, "bias": bias, "batch_first": batch_first}
-        named |= {"dropout": dropout, "bidirectional": bidirectional, "dtype": dtype}
-        named = in_order("RNN", settings, named)
-        self.nonlinearity = _known(named.pop("nonlinearity"))
-        super().__init__(input_size, hidden_size, num_layers, **named)
-
-    @property
-    def rnn_cells(self) -> list[Any]:
-        """needle's: the layers' weights, see `recurrent_needle.LayerCell`."""
-        return cells_of(self)
+        """Raises GraphError for a setting that is out of range."""
+        dtype = placed(device, dtype)
+        self.nonlinearity = _known(nonlinearity)
+        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device, dtype)
 
 
 class LSTM(_Recurrent):
@@ -363,11 +369,6 @@ class LSTM(_Recurrent):
     """
 
     _gates = _LSTMGates
-
-    @property
-    def lstm_cells(self) -> list[Any]:
-        """needle's: the layers' weights, see `recurrent_needle.LayerCell`."""
-        return cells_of(self)
 
 
 class GRU(_Recurrent):

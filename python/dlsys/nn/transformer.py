@@ -15,7 +15,7 @@ from ..errors import GraphError, ShapeError
 from ..tensors import dtype_of, tensor
 from .activation import GELU
 from .attention import MultiheadAttention
-from .checks import checked_extent, known_shape
+from .checks import checked_extent, checked_layers, known_shape, placed
 from .containers import ModuleList, Sequential
 from .dropout import Dropout
 from .linear import Linear
@@ -47,21 +47,24 @@ class Layer(Module):
         batch_first: bool = False,
         norm_first: bool = False,
         bias: bool = True,
-        dtype: str = "float32",
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         """`activation`: "relu", "gelu" or a function of a node. Raises GraphError for another name."""
+        dtype = placed(device, dtype)
         if isinstance(activation, str) and activation not in ACTIVATIONS:
             raise GraphError(f'{type(self).__name__}: activation must be "relu" or "gelu", not {activation!r}')
         self._settings = (
-            d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias, dtype
+            d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias,
+            device, dtype,
         )  # fmt: skip
         self.activation = ACTIVATIONS[activation] if isinstance(activation, str) else activation
         self.norm_first = norm_first
         for name in self._attentions:
             setattr(self, name, MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, dtype=dtype))
-        self.linear1 = Linear(d_model, dim_feedforward, bias, dtype)
+        self.linear1 = Linear(d_model, dim_feedforward, bias, dtype=dtype)
         self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, bias, dtype)
+        self.linear2 = Linear(dim_feedforward, d_model, bias, dtype=dtype)
         branches = range(1, len(self._attentions) + 2)
         for i in branches:
             setattr(self, f"norm{i}", LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype))
@@ -104,7 +107,7 @@ class TransformerEncoderLayer(Layer):
 
 def stacked(owner: str, layer: Any, num_layers: int) -> list[Any]:
     """Layers of one kind. Raises GraphError."""
-    num_layers = checked_extent(owner, "num_layers", num_layers)
+    num_layers = checked_layers(owner, num_layers)
     if hasattr(layer, "another"):
         return [layer, *(layer.another() for _ in range(num_layers - 1))]
     if isinstance(layer, Module):
@@ -153,18 +156,20 @@ class GPTBlock(Module):
         dropout: float = 0.0,
         bias: bool = True,
         approximate: str = "none",
-        dtype: str = "float32",
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         """`n_inner`: the width of the mlp, four times n_embd for None; `approximate`: see `GELU`, "tanh" in GPT-2."""
+        dtype = placed(device, dtype)
         inner = 4 * n_embd if n_inner is None else n_inner
         self.ln_1 = LayerNorm(n_embd, bias=bias, dtype=dtype)
         self.attn = MultiheadAttention(n_embd, n_head, dropout, bias, batch_first=True, dtype=dtype)
         self.ln_2 = LayerNorm(n_embd, bias=bias, dtype=dtype)
         self.mlp = Sequential(
             {
-                "c_fc": Linear(n_embd, inner, bias, dtype),
+                "c_fc": Linear(n_embd, inner, bias, dtype=dtype),
                 "gelu": GELU(approximate),
-                "c_proj": Linear(inner, n_embd, bias, dtype),
+                "c_proj": Linear(inner, n_embd, bias, dtype=dtype),
                 "dropout": Dropout(dropout),
             }
         )

@@ -33,8 +33,6 @@ class Adam(Optimizer):
         amsgrad: bool = False,
         *,
         maximize: bool = False,
-        beta1: float | None = None,
-        beta2: float | None = None,
         **idle: Any,
     ) -> None:
         """Args:
@@ -43,13 +41,10 @@ class Adam(Optimizer):
             betas: how much of the means of gradient and square a step keeps, in [0, 1).
             eps, weight_decay: >= 0.
             maximize: step up the gradient.
-            beta1, beta2: needle's words for `betas`, whose numbers they take the place of.
             idle: see `Optimizer`.
 
         Raises GraphError.
         """
-        if isinstance(betas, (tuple, list)) and len(betas) == 2:
-            betas = (betas[0] if beta1 is None else beta1, betas[1] if beta2 is None else beta2)
         options = {"betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad, "maximize": maximize}
         super().__init__(params, lr, options, idle)
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..errors import GraphError, ShapeError
-from .clip import clip_grad_norm_
 from .groups import ParameterGroup, as_groups, as_parameters, described
 from .saved import IDLE, loaded
 from .stepping import Stepping
@@ -153,12 +152,6 @@ class Optimizer:
                 parameter.grad = None
             else:
                 parameter.grad = ad.Parameter(np.zeros(parameter.shape, parameter.dtype), requires_grad=False)
-
-    reset_grad = zero_grad  # needle's name
-
-    def clip_grad_norm(self, max_norm: float = 0.25) -> np.float64:
-        """needle's: `clip_grad_norm_` of all parameters; returns the norm of their gradients before."""
-        return clip_grad_norm_(self.parameters, max_norm)
 
     def update(self, gradients: Iterable[ad.Node | None]) -> ad.Node:
         """A node whose evaluation takes one step down these gradients, given in the order of `parameters`; a parameter

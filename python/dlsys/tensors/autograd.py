@@ -6,14 +6,12 @@ from typing import Any
 
 from ..errors import GraphError, ShapeError
 from ..gradients import gradients
-from ..graph import Node, Op, find_topo_sort
+from ..graph import Node
 from ..ops import add_op, dtype_of, mul_op, shape_of, sum_op, zeroslike_op
-from .base import Tensor
 from .differentiate import backward as _backward
 from .differentiate import reached, require_unchanged
 from .leaves import leaf, tensor
 from .mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
-from .needle import TensorTuple, compute_gradient_of_variables, live_tensors
 from .values import evaluate
 
 
@@ -118,26 +116,4 @@ def backward(
         _backward(output, weight, create_graph)
 
 
-Value = Tensor  # needle's
-
-
-def __getattr__(name: str) -> Any:
-    if name == "TENSOR_COUNTER":  # needle's, counted when it is asked for
-        return live_tensors()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-__all__ = [
-    "Op",
-    "Tensor",
-    "TensorTuple",
-    "Value",
-    "backward",
-    "compute_gradient_of_variables",
-    "enable_grad",
-    "find_topo_sort",
-    "grad",
-    "is_grad_enabled",
-    "no_grad",
-    "set_grad_enabled",
-]
+__all__ = ["backward", "enable_grad", "grad", "is_grad_enabled", "no_grad", "set_grad_enabled"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,10 +14,9 @@ from ..graph import DTYPES, FLOATS, OPS, Node, Op, Shape
 from ..ops import Cell, dtype_of, known_dtype, shape_of
 from . import diagonals, functions, index, logic, products, reductions, shapes, sorting
 from .about import About
-from .backend import NDArray
 from .differentiate import backward
 from .inplace import InPlace, clone, require_writable, write
-from .leaves import leaf, require_cpu, tensor, values_of
+from .leaves import leaf, require_cpu, values_of
 from .values import array_of, evaluate_change, leaves_that_require_grad
 
 SHOWN: dict[str, Any] = {"precision": 4, "threshold": 200, "edgeitems": 3}
@@ -134,21 +133,6 @@ class Values:
     def data(self: Any, value: Any) -> None:
         require_writable(self)
         write(self, value)
-
-    @property
-    def cached_data(self: Any) -> NDArray:
-        """needle's: the values in the tensor's own memory. What is written there, graphs read that are computed
-        afterwards. Set it, of a leaf, from anything of the same shape. Raises GraphError for a graph with variables."""
-        return np.asarray(array_of(self)).view(NDArray)
-
-    @cached_data.setter
-    def cached_data(self: Any, value: Any) -> None:
-        require_writable(self)
-        write(self, value)
-
-    def realize_cached_data(self: Any) -> NDArray:
-        """needle's: `cached_data`."""
-        return self.cached_data
 
     def backward(
         self: Any,
@@ -345,6 +329,8 @@ class Tensor(Values, Operators, InPlace, About, Node):
 
     __slots__ = ("grad", "is_data", "keep", "kept", "passed", "read", "wants_grad")
     __hash__ = Node.__hash__
+    results: ClassVar[Any]
+    """The class of what operators make of tensors of this class."""
 
     def __init__(
         self, data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, name: str | None = None
@@ -354,14 +340,9 @@ class Tensor(Values, Operators, InPlace, About, Node):
         require_cpu(device)
         self._hold(values_of(data, dtype or "float32"), name, requires_grad)
 
-    @staticmethod
-    def make_const(data: Any, requires_grad: bool = False) -> Any:
-        """needle's `tensor` of an array or a tensor, in its dtype."""
-        return tensor(data, None, requires_grad)
-
-    def _hold(self, values: np.ndarray, name: str | None, requires_grad: bool) -> None:
-        """Become a leaf of these values, in their memory."""
-        _fill(self, OPS["parameter"], [], {"shape": values.shape, "dtype": str(values.dtype)}, name)
+    def _hold(self, values: Any, name: str | None, requires_grad: bool) -> None:
+        """Become a leaf of these values, an array of NumPy or of dlsys, in their memory."""
+        fill(self, OPS["parameter"], [], {"shape": values.shape, "dtype": str(values.dtype)}, name)
         self.cell = Cell(to_array(values, cpu()))
         self.requires_grad_(requires_grad)
 
@@ -391,7 +372,11 @@ class Parameter(Tensor):
         self._hold(np.array(given, order="C"), name, wanted)
 
 
-def _fill(node: Tensor, op: Op, inputs: list[Node], attrs: dict[str, Any], name: str | None) -> None:
+Tensor.results = Tensor
+
+
+def fill(node: Tensor, op: Op, inputs: list[Node], attrs: dict[str, Any], name: str | None) -> None:
+    """Make the node of a tensor without any yet."""
     Node.__init__(node, op, inputs, attrs, name)
     read = []
     is_data = op.name != "placeholder"
@@ -407,6 +392,10 @@ def _fill(node: Tensor, op: Op, inputs: list[Node], attrs: dict[str, Any], name:
 
 def new_tensor(op: Op, inputs: list[Node], attrs: dict[str, Any], name: str | None = None) -> Tensor:
     """A tensor that applies an operator: what every operator's `make` returns."""
-    made = Tensor.__new__(Tensor)
-    _fill(made, op, inputs, attrs, name)
+    kind = Tensor
+    for value in inputs:
+        if value.results not in (None, kind):
+            kind = value.results
+    made = kind.__new__(kind)
+    fill(made, op, inputs, attrs, name)
     return made

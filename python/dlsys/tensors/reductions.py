@@ -40,11 +40,9 @@ def sum(
     dtype: Any = None,
     axis: Any = NO_AXIS,
     keepdims: bool = False,
-    axes: Any = NO_AXIS,
 ) -> Node:
-    """The sum; int64 of integers and booleans. `axes` is needle's word for `axis`."""
+    """The sum; int64 of integers and booleans."""
     node = node_of(x)
-    axis = axis if axes is NO_AXIS else axes
     if dtype is not None:
         node = ops.cast_op(node, dtype_name("sum", dtype))
     elif known_dtype(node) in ("bool", "int32", *UNSIGNED):
@@ -204,10 +202,8 @@ def logsumexp(
     *,
     axis: Any = NO_AXIS,
     keepdims: bool = False,
-    axes: Any = NO_AXIS,
 ) -> Node:
-    """log(sum(exp(x))), without overflow; `axes` is needle's word for `axis`."""
-    axis = axis if axes is NO_AXIS else axes
+    """log(sum(exp(x))), without overflow."""
     return ops.logsumexp_op(float_of(x), *_axes(dim, axis, keepdim, keepdims))
 
 

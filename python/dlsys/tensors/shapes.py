@@ -38,10 +38,9 @@ def permute(x: Any, *order: Any, dims: Any = None) -> Node:
     return ops.transpose_op(node_of(x), given(order, dims))
 
 
-def transpose(x: Any, *dims: Any, dim0: Any = None, dim1: Any = None, axes: Any = None) -> Node:
-    """Two axes change places, as in PyTorch; of more all in that order, as in NumPy, of none reversed. `axes` is what
-    needle and NumPy call them."""
-    pair = given((*dims, *(axis for axis in (dim0, dim1) if axis is not None)), axes)
+def transpose(x: Any, *dims: Any, dim0: Any = None, dim1: Any = None) -> Node:
+    """Two axes change places, as in PyTorch; of more all in that order, as in NumPy, of none reversed."""
+    pair = given((*dims, *(axis for axis in (dim0, dim1) if axis is not None)))
     return ops.swapaxes_op(node_of(x), *pair) if len(pair) == 2 else ops.transpose_op(node_of(x), pair or None)
 
 
@@ -70,7 +69,7 @@ def unsqueeze(x: Any, dim: Any = None, *, axis: Any = None) -> Node:
 
 
 def broadcast_to(x: Any, *sizes: Any, size: Any = None, shape: Any = None) -> Node:
-    """x repeated to a shape, by NumPy's rules; `size` is PyTorch's word for it, `shape` NumPy's and needle's."""
+    """x repeated to a shape, by NumPy's rules; `size` is PyTorch's word for it, `shape` NumPy's."""
     return ops.broadcast_shape_op(node_of(x), given(sizes, size, shape))
 
 
@@ -94,15 +93,10 @@ def stack(tensors: Any, dim: int = 0, *, axis: int | None = None) -> Node:
     return ops.stack_op(_together("stack", tensors), dim if axis is None else axis)
 
 
-def split(x: Any, split_size_or_sections: Any = None, dim: int = 0, *, axis: int | None = None) -> Any:
+def split(x: Any, split_size_or_sections: Any, dim: int = 0, *, axis: int | None = None) -> Any:
     """Parts of so many elements along `dim`, the last one smaller; or of the sizes in a list. The shape must be known.
-    With `axis` alone it is needle's `unbind`.
 
     Raises ShapeError for sizes that do not add up, GraphError for a size that is not positive."""
-    if split_size_or_sections is None:
-        if axis is None:
-            raise GraphError("split: needs the size of a part, or a list of sizes")
-        return tuple(unbind(x, axis))
     node, dim = node_of(x), dim if axis is None else axis
     (axis,) = dims_of(node, dim)
     extent, sizes = shape_of(node)[axis], split_size_or_sections
@@ -133,9 +127,9 @@ def unbind(x: Any, dim: int = 0) -> list[Node]:
     return [ops.slice_op(node, (*(slice(None),) * axis, i)) for i in range(shape_of(node)[axis])]
 
 
-def flip(x: Any, *along: Any, dims: Any = None, axes: Any = None) -> Node:
-    """x turned round along the axes; `axes` is needle's word for `dims`."""
-    return ops.flip_op(node_of(x), given(along, dims, axes))
+def flip(x: Any, *along: Any, dims: Any = None) -> Node:
+    """x turned round along the axes."""
+    return ops.flip_op(node_of(x), given(along, dims))
 
 
 def repeat(x: Any, *sizes: Any) -> Node:

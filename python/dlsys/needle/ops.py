@@ -1,0 +1,111 @@
+"""needle's operators by its names and arguments; what it calls `axes` and `scalar` goes by these names."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from .. import ops
+from ..errors import GraphError
+from ..graph import Node
+from ..ops.operators import is_number
+from ..ops.rules import axes_attribute
+
+add, multiply, divide, power = operator.add, operator.mul, operator.truediv, operator.pow
+negate, matmul = operator.neg, operator.matmul
+exp, log, relu, tanh, sigmoid, logsoftmax = (
+    *(ops.exp_op, ops.log_op, ops.relu_op, ops.tanh_op, ops.sigmoid_op, ops.log_softmax_op),
+)
+
+
+def _with_scalar(name: str, function: Any) -> Any:
+    def apply(a: Node, scalar: Any) -> Node:
+        if getattr(scalar, "size", None) == 1 and not isinstance(scalar, Node):
+            scalar = scalar.item()
+        if not is_number(scalar):
+            raise GraphError(f"{name}: scalar must be a number, not {type(scalar).__name__}")
+        return function(a, scalar)
+
+    apply.__name__, apply.__doc__ = name, f"`{function.__name__}` of a tensor and a number, or an array of one."
+    return apply
+
+
+add_scalar, mul_scalar = _with_scalar("add_scalar", add), _with_scalar("mul_scalar", multiply)
+divide_scalar, power_scalar = _with_scalar("divide_scalar", divide), _with_scalar("power_scalar", power)
+
+
+def transpose(a: Node, axes: Any = None) -> Node:
+    """The two axes exchanged, the last two for None. Raises GraphError for axes that are not two integers."""
+    pair = axes_attribute("transpose", (-1, -2) if axes is None else axes)
+    if pair is None or len(pair) != 2:
+        raise GraphError(f"transpose: axes must be two, which change places, not {axes!r}")
+    return ops.swapaxes_op(a, *pair)
+
+
+def reshape(a: Node, shape: Any) -> Node:
+    """a under another shape."""
+    return ops.reshape_op(a, shape)
+
+
+def broadcast_to(a: Node, shape: Any) -> Node:
+    """a broadcast to a shape."""
+    return ops.broadcast_shape_op(a, shape)
+
+
+def summation(a: Node, axes: Any = None) -> Node:
+    """The sum over axes, all for None."""
+    return ops.reducesum_op(a, axes)
+
+
+def logsumexp(a: Node, axes: Any = None) -> Node:
+    """log(sum(exp(a))) over axes, all for None, without overflow."""
+    return ops.logsumexp_op(a, axes)
+
+
+def stack(args: Sequence[Node], axis: int) -> Node:
+    """Tensors of one shape along a new axis."""
+    return ops.stack_op(args, axis)
+
+
+def split(a: Node, axis: int) -> tuple[Node, ...]:
+    """The inverse of `stack`: what lies along an axis, which goes away. Raises GraphError for an axis that is not
+    there, ShapeError."""
+    (along,) = axes_attribute("split", axis) or (0,)
+    shape = ops.shape_of(a)
+    if not -len(shape) <= along < len(shape):
+        raise GraphError(f"split: axis {along} of {a.name}, whose shape is {shape}")
+    return tuple(ops.squeeze_op(part, along) for part in ops.split_op(a, shape[along], along)) if shape[along] else ()
+
+
+def flip(a: Node, axes: Any = None) -> Node:
+    """a turned round along axes."""
+    return ops.flip_op(a, axes)
+
+
+def dilate(a: Node, axes: Any, dilation: int) -> Node:
+    """a with `dilation` zeros behind every element along axes."""
+    return ops.dilate_op(a, axes, dilation)
+
+
+def undilate(a: Node, axes: Any, dilation: int) -> Node:
+    """Every (1 + dilation)th element of a along axes."""
+    return ops.undilate_op(a, axes, dilation)
+
+
+def conv(a: Node, b: Node, stride: int = 1, padding: int = 1) -> Node:
+    """Cross-correlation of images a (N, H, W, C) with filters b (h, w, C, O): (N, H', W', O)."""
+    images, filters = ops.transpose_op(a, (0, 3, 1, 2)), ops.transpose_op(b, (3, 2, 0, 1))
+    return ops.transpose_op(ops.conv2d_op(images, filters, stride, padding), (0, 2, 3, 1))
+
+
+def make_tuple(*args: Node) -> tuple[Node, ...]:
+    """The tensors as a tuple."""
+    return args
+
+
+def tuple_get_item(value: Sequence[Node], index: int) -> Node:
+    """Item number `index` of a tuple. Raises GraphError for one that is not there."""
+    if not -len(value) <= operator.index(index) < len(value):
+        raise GraphError(f"tuple_get_item: item {index} of a tuple of {len(value)}")
+    return value[index]
