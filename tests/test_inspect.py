@@ -279,7 +279,8 @@ def test_operations_of_a_convolution_and_its_gradients() -> None:
     executor = ad.Executor(nodes, passes=[])
     executor.infer_shape({x: (2, 3, 8, 6), f: (5, 3, 3, 3)})
     graph = executor._latest().program.graph
-    flop = {node.op.name: profile._flop(node, graph) for node in graph.nodes}
+    shapes = graph.shapes
+    flop = {n.op.name: n.op.flop(n, [shapes[value] for value in n.inputs], shapes[n]) for n in graph.nodes}
     convolution = 2 * (2 * 5 * 4 * 3) * (3 * 3 * 3)
     assert flop["conv2d"] == flop["conv2d_input_gradient"] == flop["conv2d_filter_gradient"] == convolution
     assert (

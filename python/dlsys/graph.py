@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -264,6 +265,22 @@ class Op:
     """The attribute, "axis" or "axes", that says along which axes of its input it reduces or normalises."""
     costly: ClassVar[bool] = False
     """Its formula reads its input many times over, as a polynomial does: better stored than written out twice."""
+    broadcasts: ClassVar[bool] = False
+    """Elementwise of several inputs, which are broadcast by NumPy's rules."""
+    picks: ClassVar[bool] = False
+    """Every element of the result is an element of the first input."""
+    joins: ClassVar[bool] = False
+    """The result is the inputs, side by side."""
+    reduces: ClassVar[bool] = False
+    """Elements of the first input are added, or the largest or least taken, into fewer."""
+    commutative: ClassVar[bool] = False
+    """The order of the two inputs changes nothing."""
+    same_at_equal_shapes: ClassVar[bool] = False
+    """The result is the first input where their shapes are equal."""
+    flops: ClassVar[int] = 1
+    """Operations per element of the result, a transcendental function being one; see `flop`."""
+    flops_of_input: ClassVar[int] = 0
+    """Operations per element of the first input."""
     lifts: ClassVar[bool] = False
     """Whether some of its Python numbers may become inputs: see `numbers`, `number` and `lifted`."""
     dtypes: ClassVar[tuple[str, ...]] = FLOATS
@@ -319,6 +336,11 @@ class Op:
     def lifted(self, node: Node, inputs: list[Node], numbers: dict[int, Node]) -> Node:
         """The same of `inputs`, in which nodes stand for some of the numbers."""
         raise NotImplementedError
+
+    def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
+        """How many operations it takes; a multiply-add is two."""
+        of_input = self.flops_of_input * math.prod(input_shapes[0]) if input_shapes else 0
+        return self.flops * math.prod(shape) + of_input
 
     def te(self, node: Node, inputs: list[Any], shape: Shape, dtype: str) -> Any:
         """The tensor expression, a `te.Tensor` of such; of inputs in `shape_only` only the shape is used."""

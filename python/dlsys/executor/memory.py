@@ -12,9 +12,8 @@ from ..graph import Node
 from ..ops.slicing import region_of
 from ..passes import TypedGraph, value_inputs
 from ..passes.base import rewrite
-from ..passes.slices import JOINS, pieces
+from ..passes.slices import pieces
 
-_IDENTITY_AT_EQUAL_SHAPES = ("sum_to_like", "broadcastto")
 BOUNDARY = 4  # bytes: kernels take it that their arrays begin at a multiple
 LEAST_PART = (
     4  # views that are together less than one part in so many of an array would keep it alive for little
@@ -92,7 +91,7 @@ def with_own_constants(graph: TypedGraph) -> TypedGraph:
 
     def rule(node: Node, typed: TypedGraph) -> Node | None:
         constants = [value.op.name == "full" for value in node.inputs]
-        if node.op.name not in JOINS or node in made or not any(constants):
+        if not node.op.joins or node in made or not any(constants):
             return None
         inputs = [
             Node(value.op, [], value.attrs) if own else value
@@ -117,7 +116,7 @@ def find_aliases(graph: TypedGraph, with_offsets: bool) -> Aliases:
 def _is_view(node: Node, graph: TypedGraph) -> bool:
     if node.op.is_view:
         return True
-    same = node.op.name in _IDENTITY_AT_EQUAL_SHAPES
+    same = node.op.same_at_equal_shapes
     return same and graph.shapes[node.inputs[0]] == graph.shapes[node]
 
 
@@ -145,7 +144,7 @@ def _place_parts(graph: TypedGraph, aliases: Aliases) -> None:
     """Concatenations of neighbours in memory whose inputs can all be computed there."""
     taken = {value for _, value in graph.updates}  # to be written into parameters
     for node in graph.nodes:
-        found = pieces(node, graph) if node.op.name in JOINS else None
+        found = pieces(node, graph) if node.op.joins else None
         if found is None or node in taken:
             continue
         size = np.dtype(graph.dtypes[node]).itemsize

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,28 +22,6 @@ from .text import kernels_of, table
 
 WARM_UP = 2  # runs that are not counted: pages are touched, the clock rises
 LEAST = 1e-8  # seconds; below, a kernel's time drowns in that of its call
-
-# Operations per element of the first input, of what is more than one operation there: the greatest of a row is taken,
-# subtracted, exponentials are taken and summed, and divided or logarithms subtracted; the loss multiplies and sums.
-PER_INPUT = {
-    "softmax": 5,
-    "log_softmax": 5,
-    "softmaxcrossentropy": 7,
-    "reducesum": 1,
-    "reducemax": 1,
-    "reducemin": 1,
-    "argmax": 1,
-    "argmin": 1,
-    "sum_to": 1,
-    "sum_to_like": 1,
-}
-PER_OUTPUT = {"sgd_update": 2}  # every other elementwise operator counts as one, transcendental functions too
-MOVES = (
-    *("full", "oneslike", "zeroslike", "copy", "transpose", "reshape", "reshape_like"),
-    *("broadcastto", "broadcast_shape", "broadcast_axes", "cast", "pack_panels", "unpack_panels"),
-    *("slice", "slice_gradient", "expand_dims", "squeeze", "flatten", "flip", "pad", "dilate", "undilate", "swapaxes"),
-    *("concatenate", "concat_part", "stack", "take", "take_along_axis", "one_hot"),
-)
 
 Prepare = Callable[[], "tuple[Plan, dict[Node, Array]]"]
 """What `run` does first: the plan and the feeds on its device."""
@@ -280,20 +257,5 @@ def _rows(plan: Plan, seconds: dict[int, float]) -> tuple[tuple[Row, ...], tuple
 
 def flop_of(group: Group, graph: TypedGraph) -> int:
     """The operations of a group's nodes (see `Row`)."""
-    return sum(_flop(node, graph) for node in group.nodes)
-
-
-def _flop(node: Node, graph: TypedGraph) -> int:
-    shapes, name = graph.shapes, node.op.name
-    if name == "matmul_panels":
-        return 2 * graph.size(node) * shapes[node.inputs[0]][1]
-    if name == "matmul":
-        inner = shapes[node.inputs[0]][-2 if node.matmul_attr_trans_A else -1]
-        return 2 * graph.size(node) * inner
-    if name.startswith("conv2d"):
-        output = node if name == "conv2d" else node.inputs[1]
-        filters = {"conv2d": node.inputs[1], "conv2d_input_gradient": node.inputs[0]}.get(name, node)
-        return 2 * graph.size(output) * math.prod(shapes[filters][1:])
-    if name in PER_INPUT:
-        return PER_INPUT[name] * graph.size(node.inputs[0])
-    return 0 if name in MOVES else PER_OUTPUT.get(name, 1) * graph.size(node)
+    shapes = graph.shapes
+    return sum(n.op.flop(n, [shapes[value] for value in n.inputs], shapes[n]) for n in group.nodes)

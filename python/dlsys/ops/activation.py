@@ -141,6 +141,7 @@ class Softmax(_RowWise):
     """s = exp(x) / sum(exp(x)) over the last axis; dx = s (g - sum(g s))."""
 
     name = "softmax"
+    flops, flops_of_input = 0, 5
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         inner = reducesum_op(mul_op(output_grad, node), -1, keepdims=True)
@@ -158,6 +159,7 @@ class LogSoftmax(_RowWise):
     """log(softmax(x)) over the last axis; dx = g - softmax(x) sum(g)."""
 
     name = "log_softmax"
+    flops, flops_of_input = 0, 5
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         total = reducesum_op(output_grad, -1, keepdims=True)

@@ -24,6 +24,7 @@ from .types import dtype_of
 class BroadcastBinary(Op):
     """An operator of two operands, broadcast."""
 
+    broadcasts = True
     elementwise = True
     _te: ClassVar[Callable[..., Tensor]]
     _numpy: ClassVar[Callable[..., np.ndarray]]
@@ -52,6 +53,7 @@ class Add(BroadcastBinary):
     """a + b."""
 
     name, _te, _numpy = "add", compute.add, np.add
+    commutative = True
     dtypes = NUMBERS
 
     def _partials(self, node: Node, a: Node, b: Node, g: Node) -> tuple[Node, Node]:
@@ -74,6 +76,7 @@ class Mul(BroadcastBinary):
     """a * b."""
 
     name, _te, _numpy = "mul", compute.mul, np.multiply
+    commutative = True
     dtypes = NUMBERS
 
     def _partials(self, node: Node, a: Node, b: Node, g: Node) -> tuple[Node, Node]:

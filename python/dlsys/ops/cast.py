@@ -30,6 +30,7 @@ class Cast(_Cast):
     """x as `attrs["dtype"]`; the gradient is cast back."""
 
     name = "cast"
+    flops = 0
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
         super().infer_dtype(node, input_dtypes)

@@ -44,6 +44,7 @@ def _is_number(value: Any) -> bool:
 class _Comparison(Op):
     """An operator of two operands, broadcast, whose result is bool."""
 
+    broadcasts = True
     elementwise = True
     dtypes: ClassVar[tuple[str, ...]] = NUMBERS
     _te: ClassVar[Callable[..., Tensor]]
@@ -152,6 +153,7 @@ class Where(Op):
     """a where the condition holds, else b, by selection: nothing leaks from the side that is not taken."""
 
     name = "where"
+    broadcasts = True
     dtypes = DTYPES
     elementwise = True
 

@@ -7,6 +7,7 @@ gradients of the three follow from each other.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,9 @@ class Conv2d(Op):
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return conv_output_shape(node, *input_shapes)
 
+    def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
+        return 2 * math.prod(shape) * math.prod(input_shapes[1][1:])
+
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         (x, f), geometry = node.inputs, geometry_of(node)
         return [
@@ -132,6 +136,9 @@ class Conv2dInputGradient(Op):
         _require_output(node, like, filters, grad)
         return like
 
+    def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
+        return 2 * math.prod(input_shapes[1]) * math.prod(input_shapes[0][1:])
+
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         (f, g, _), geometry = node.inputs, geometry_of(node)
         return [
@@ -160,6 +167,9 @@ class Conv2dFilterGradient(Op):
         images, grad, like = input_shapes
         _require_output(node, images, like, grad)
         return like
+
+    def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
+        return 2 * math.prod(input_shapes[1]) * math.prod(shape[1:])
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         (x, g, _), geometry = node.inputs, geometry_of(node)

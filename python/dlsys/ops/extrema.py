@@ -22,6 +22,7 @@ from .types import over_axes
 class _Extremum(Op):
     """An extremum over `axes`, of all for None, or its place."""
 
+    flops, flops_of_input = 0, 1
     dtypes = NUMBERS
     _te: ClassVar[Callable[..., Tensor]]
 
@@ -43,6 +44,7 @@ class _Extremum(Op):
 class _Value(_Extremum):
     """The extremum itself. Where several are equal to it the gradient is shared evenly."""
 
+    reduces = True
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         (x,), axes, keepdims = node.inputs, node.attrs["axes"], node.attrs["keepdims"]
 

@@ -65,6 +65,7 @@ class Take(_Indexed):
     """The slices of x along `axis` with the numbers `indices`, whose shape takes the axis's place, as `np.take`."""
 
     name = "take"
+    flops = 0
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return _taken(node, *input_shapes)
@@ -135,6 +136,7 @@ class TakeAlongAxis(_Indexed):
     """y[..., i, ...] = x[..., indices[..., i, ...], ...] along `axis`; the other extents agree."""
 
     name = "take_along_axis"
+    flops = 0
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         _require_along(node, *input_shapes)
@@ -188,6 +190,7 @@ class OneHot(_Indexed):
     """y[..., c] = 1 where indices[...] = c, else 0, for c below `classes`; an index out of range has a row of zeros."""
 
     name = "one_hot"
+    flops = 0
     _indices = 0
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:

@@ -44,6 +44,7 @@ class Placeholder(Op):
 class _Constant(Op):
     """A constant of its input's shape and dtype, whose values are not read."""
 
+    flops = 0
     shape_only = (0,)
     elementwise = True
     dtypes = DTYPES
@@ -83,6 +84,7 @@ class Full(Op):
     """`value` at every index of the shape; passes make it of constants whose shape is known."""
 
     name = "full"
+    flops = 0
     elementwise = True
     lifts = True
 

@@ -48,6 +48,8 @@ class Concatenate(Op):
     """The inputs one behind another along `axis`; their other extents agree."""
 
     name = "concatenate"
+    joins = True
+    flops = 0
     dtypes = DTYPES
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
@@ -99,6 +101,7 @@ class ConcatPart(Op):
     (whole, before, like), of which the last two are read for their shapes."""
 
     name = "concat_part"
+    flops = 0
     dtypes = DTYPES
     shape_only = (1, 2)
 
@@ -159,6 +162,8 @@ class Stack(Op):
     """The inputs, all of one shape, along a new axis number `axis` of the result."""
 
     name = "stack"
+    joins = True
+    flops = 0
     dtypes = DTYPES
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:

@@ -6,6 +6,8 @@ matmul is bilinear in a and b. With <,> the sum of products, its gradients are d
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from .. import compute
@@ -50,6 +52,9 @@ class MatMul(Op):
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return _product_shape(node, *input_shapes)
+
+    def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
+        return 2 * math.prod(shape) * input_shapes[0][-2 if node.matmul_attr_trans_A else -1]
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         (a, b), flags = node.inputs, (node.matmul_attr_trans_A, node.matmul_attr_trans_B)

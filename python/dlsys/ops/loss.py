@@ -25,6 +25,7 @@ class SoftmaxCrossEntropy(Op):
     """
 
     name = "softmaxcrossentropy"
+    flops, flops_of_input = 0, 7
     row_wise = True
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
@@ -55,6 +56,7 @@ class SgdUpdate(Op):
     """x - learning_rate * grad."""
 
     name = "sgd_update"
+    flops = 2
     elementwise = True
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:

@@ -6,6 +6,8 @@ inner loop reads it: P[j, i, c] = B[i, j width + c], zeros beyond the last colum
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from .. import compute
@@ -19,6 +21,7 @@ class PackPanels(Op):
     """(k, n), with trans (n, k) -> (ceil(n / width), k, width)."""
 
     name = "pack_panels"
+    flops = 0
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         if len(input_shapes[0]) != 2:
@@ -46,6 +49,7 @@ class UnpackPanels(Op):
     """(panels, k, width) -> (k, n), with trans (n, k): what `pack_panels` was given."""
 
     name = "unpack_panels"
+    flops = 0
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         _require_panels(node, input_shapes[0], node.attrs["n"])
@@ -76,6 +80,9 @@ class MatMulPanels(Op):
         if len(a) != 2 or a[1] != panels[1]:
             raise shape_error(node, f"inner dimensions differ: {a} x {panels}")
         return (a[0], node.attrs["n"])
+
+    def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
+        return 2 * math.prod(shape) * input_shapes[0][1]
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         (a, panels), n, width = node.inputs, node.attrs["n"], node.attrs["width"]

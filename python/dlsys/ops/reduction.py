@@ -22,6 +22,8 @@ class ReduceSum(Op):
     """The sum over `axes`, of all for None, which are dropped or kept with extent 1."""
 
     name = "reducesum"
+    reduces = True
+    flops, flops_of_input = 0, 1
     along = "axes"
     dtypes = NUMBERS
 
@@ -46,6 +48,8 @@ class BroadcastAxes(Op):
     """a, which lacks `axes` of like's shape or has extent 1 there, repeated along them; a sum's gradient."""
 
     name = "broadcast_axes"
+    picks = True
+    flops = 0
     dtypes = DTYPES
     shape_only = (1,)
 

@@ -29,6 +29,9 @@ class BroadcastTo(Op):
     """a repeated to the shape of b, by NumPy's rule; b's values are not read."""
 
     name = "broadcastto"
+    same_at_equal_shapes = True
+    picks = True
+    flops = 0
     dtypes = DTYPES
     shape_only = (1,)
     elementwise = True
@@ -51,6 +54,8 @@ class BroadcastShape(Op):
     """a repeated to the shape `attrs["shape"]`, by NumPy's rule; what passes make of `broadcastto`."""
 
     name = "broadcast_shape"
+    picks = True
+    flops = 0
     dtypes = DTYPES
     elementwise = True
 
@@ -75,6 +80,9 @@ class SumToLike(Op):
     """
 
     name = "sum_to_like"
+    same_at_equal_shapes = True
+    reduces = True
+    flops, flops_of_input = 0, 1
     shape_only = (1,)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
@@ -96,6 +104,8 @@ class Reshape(Op):
     """The same elements in row-major order under another shape, of which one extent may be -1."""
 
     name = "reshape"
+    picks = True
+    flops = 0
     dtypes = DTYPES
     is_view = True
 
@@ -117,6 +127,8 @@ class ReshapeLike(Op):
     """a under the shape of b, whose values are not read."""
 
     name = "reshape_like"
+    picks = True
+    flops = 0
     dtypes = DTYPES
     shape_only = (1,)
     is_view = True
@@ -139,6 +151,8 @@ class Transpose(Op):
     """The axes of x in another order, reversed for None; output axis i is x's axis axes[i], as NumPy's."""
 
     name = "transpose"
+    picks = True
+    flops = 0
     dtypes = DTYPES
 
     def _order(self, node: Node, rank: int) -> tuple[int, ...]:
@@ -169,6 +183,8 @@ class Transpose(Op):
 class _View(Op):
     """The same elements under a shape that follows from the input's."""
 
+    flops = 0
+    picks = True
     dtypes = DTYPES
     is_view = True
 
@@ -231,6 +247,8 @@ class SwapAxes(Op):
     """x with two of its axes exchanged."""
 
     name = "swapaxes"
+    picks = True
+    flops = 0
     dtypes = DTYPES
 
     def _order(self, node: Node, rank: int) -> tuple[int, ...]:

@@ -118,6 +118,8 @@ class Slice(_WithKey):
     """x[key] by NumPy's basic indexing: integers, slices with any steps, new axes, an ellipsis."""
 
     name = "slice"
+    picks = True
+    flops = 0
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return region_of(node, input_shapes[0]).shape
@@ -139,6 +141,7 @@ class SliceGradient(_WithKey):
     """Zeros of like's shape, with the gradient where a slice by the same key reads; like's values are not read."""
 
     name = "slice_gradient"
+    flops = 0
     shape_only = (1,)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
@@ -167,6 +170,8 @@ class Flip(Op):
     """x turned round along `axes`, of all for None."""
 
     name = "flip"
+    picks = True
+    flops = 0
     dtypes = DTYPES
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
@@ -188,6 +193,7 @@ class Pad(Op):
     """x with `padding` = ((before, after), ...), a pair an axis, elements of `value` around it."""
 
     name = "pad"
+    flops = 0
     dtypes = DTYPES
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
@@ -220,6 +226,7 @@ class Dilate(Op):
     """x with `dilation` zeros behind every element along `axes`, whose extents grow by 1 + dilation."""
 
     name = "dilate"
+    flops = 0
     dtypes = DTYPES
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
@@ -245,6 +252,7 @@ class Undilate(Op):
     """Every (1 + dilation)th element of x along `axes`, whose extents must be multiples of that: undoes `dilate`."""
 
     name = "undilate"
+    flops = 0
     dtypes = DTYPES
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:

@@ -234,6 +234,8 @@ class Copy(Op):
     """The input's value in memory of its own."""
 
     name = "copy"
+    picks = True
+    flops = 0
     dtypes = DTYPES
     elementwise = True
 

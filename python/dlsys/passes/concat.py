@@ -11,13 +11,13 @@ from dataclasses import replace
 
 from ..graph import Node
 from .base import TypedGraph, rewrite, value_inputs
-from .slices import JOINS, pieces, taken
+from .slices import pieces, taken
 from .sums import bare
 
 
 def share_concats(graph: TypedGraph) -> TypedGraph:
     """The graph in which no concatenation of neighbours in memory is part of another's, unless that depends on it."""
-    found = {node: made for node in graph.nodes if node.op.name in JOINS and (made := pieces(node, graph))}
+    found = {node: made for node in graph.nodes if node.op.joins and (made := pieces(node, graph))}
     within = _contained(graph, found)
     if not within:
         return graph

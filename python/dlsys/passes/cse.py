@@ -5,8 +5,6 @@ from __future__ import annotations
 from ..graph import Node
 from .base import TypedGraph, rewrite
 
-_COMMUTATIVE = ("add", "mul")
-
 
 def merge(graph: TypedGraph) -> TypedGraph:
     """Of the nodes with one operator, the same inputs (of sums and products in either order) and the same attributes,
@@ -15,7 +13,7 @@ def merge(graph: TypedGraph) -> TypedGraph:
 
     def rule(node: Node, typed: TypedGraph) -> Node:
         inputs = tuple(node.inputs)
-        if node.op.name in _COMMUTATIVE and inputs[1].id < inputs[0].id:
+        if node.op.commutative and inputs[1].id < inputs[0].id:
             inputs = inputs[::-1]
         attributes = (
             tuple(sorted((key, repr(value)) for key, value in node.attrs.items())) if node.attrs else ()

@@ -15,7 +15,6 @@ from .base import TypedGraph, rewrite, value_inputs
 
 MOST_ELEMENTS = 4096  # of an array that is made to fold an operator that reads more than one index
 
-_MOVES = ("broadcast_shape", "broadcastto", "broadcast_axes", "reshape", "reshape_like", "transpose")
 _SUMS = ("reducesum", "sum_to_like")
 
 
@@ -38,7 +37,7 @@ def _one_value(node: Node, graph: TypedGraph) -> float | None:
     first = node.inputs[0].attrs["value"]
     if 0 in shape:
         return 0.0  # there is no index
-    if name in _MOVES:
+    if node.op.picks:
         return first
     if name in _SUMS:
         return _times(graph.size(node.inputs[0]) // graph.size(node), first)

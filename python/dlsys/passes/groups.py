@@ -106,7 +106,7 @@ def is_constant(node: Node) -> bool:
 
 
 def is_sum(node: Node) -> bool:
-    return node.op.name in ("reducesum", "sum_to", "sum_to_like", "reducemax", "reducemin")
+    return node.op.reduces
 
 
 def rows_of(node: Node, graph: TypedGraph) -> Shape:

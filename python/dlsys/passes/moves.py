@@ -20,9 +20,6 @@ from ..ops import (
 )
 from .base import Rule, TypedGraph
 
-_COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
-_BROADCASTING = ("add", "sub", "mul", "div", "maximum", "minimum", "power", "where", *_COMPARISONS)
-
 
 def _is(node: Node, name: str) -> bool:
     return node.op.name == name
@@ -106,7 +103,7 @@ def sink_broadcast(node: Node, graph: TypedGraph) -> Node | None:
     broadcasts = [_is(value, "broadcast_shape") for value in node.inputs]
     if _is(node, "broadcast_shape") or not node.op.elementwise or not any(broadcasts):
         return None
-    if len(node.inputs) > 1 and node.op.name not in _BROADCASTING:
+    if len(node.inputs) > 1 and not node.op.broadcasts:
         return None
     operands = [value.inputs[0] if b else value for value, b in zip(node.inputs, broadcasts, strict=True)]
     reached = _together(operands, graph)

@@ -16,8 +16,6 @@ from ..ops.slicing import Region, region_of, slice_gradient_op
 from .base import TypedGraph, rewrite
 from .terms import Terms, total
 
-JOINS = ("concatenate", "stack")
-
 
 def join_slices(graph: TypedGraph) -> TypedGraph:
     """One sweep, inputs first. Slices of slices and of what is put together read their source; what is put together of
@@ -30,7 +28,7 @@ def join_slices(graph: TypedGraph) -> TypedGraph:
             return _slice(node, typed, terms)
         if name == "slice_gradient":
             return _slice_gradient(node, typed)
-        if name in JOINS:
+        if node.op.joins:
             return _join(node, typed)
         return _sum(node, typed, terms.of(node)) if name == "add" else None
 
@@ -52,13 +50,13 @@ def located(node: Node, graph: TypedGraph) -> tuple[Node, int]:
 
 
 def joined_axis(node: Node, graph: TypedGraph) -> int:
-    """The axis along which a node of JOINS puts its inputs together, not negative."""
+    """The axis along which a node that joins puts its inputs together, not negative."""
     return node.attrs["axis"] % len(graph.shapes[node])
 
 
 def pieces(node: Node, graph: TypedGraph) -> list[tuple[Node, int]] | None:
-    """Of a node of JOINS whose inputs lie one behind another in its memory: each, and the number of its first element;
-    None for others."""
+    """The inputs of a node that joins, each with the number of its first element, where they lie one behind another in
+    its memory; None where they do not."""
     shape = graph.shapes[node]
     if graph.size(node) == 0 or any(extent != 1 for extent in shape[: joined_axis(node, graph)]):
         return None
@@ -120,7 +118,7 @@ def _slice(node: Node, graph: TypedGraph, terms: Terms) -> Node | None:
                 steps[axis] *= region.steps[place]
                 counts[axis] = region.counts[place]
         return reshape_op(slice_op(source, _key(starts, counts, steps)), shape)
-    if x.op.name in JOINS and _is_plain(region):
+    if x.op.joins and _is_plain(region):
         return _slice_of_join(x, region, shape, graph)
     return None
 

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 from ..graph import Node
 from ..ops import concatenate_op, matmul_op, reducesum_op
 from .base import TypedGraph, rewrite
-from .slices import JOINS, located, pieces
+from .slices import located, pieces
 from .terms import Terms, total
 
 COPIES = 2  # how often what is copied, to put operands together, must go into the sums that are not stored
@@ -42,7 +42,7 @@ class _Together:
     def __init__(self, graph: TypedGraph) -> None:
         self._places: dict[Node, dict[Node, int]] = {}
         for node in graph.nodes:
-            if node.op.name in JOINS:
+            if node.op.joins:
                 for value, first in pieces(node, graph) or ():
                     self._places.setdefault(bare(value), {}).setdefault(node, first)
 
