@@ -18,8 +18,8 @@ import cases_moves
 import dlsys as dl
 import numpy as np
 from cases import Case
+from dlsys.compiler import TypedGraph, value_inputs
 from dlsys.graph import Node, find_topo_sort
-from dlsys.passes import TypedGraph, value_inputs
 from dlsys.schedule import ScheduleWarning
 
 warnings.simplefilter("error", ScheduleWarning)  # a schedule rule that fails is no way to the fallback

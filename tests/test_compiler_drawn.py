@@ -8,8 +8,8 @@ import random
 import numpy as np
 from cases import is_float
 from dlsys import autodiff as ad
+from dlsys.compiler import NAMES, typed_graph
 from dlsys.graph import Node, Op
-from dlsys.passes import NAMES, typed_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_passes_drawn import NOISE, Drawn, same, values_of

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from dlsys import autodiff as ad
 from dlsys import kernels, schedule
-from dlsys.executor.specs import kernel_spec
+from dlsys.compiler import PASSES, run_passes, typed_graph
+from dlsys.compiler.fuse import Group, fuse
+from dlsys.compiler.specs import kernel_spec
 from dlsys.graph import Node, Shape
-from dlsys.passes import PASSES, run_passes, typed_graph
-from dlsys.passes.fuse import Group, fuse
 from helpers import evaluate
 
 

@@ -11,8 +11,8 @@ from unittest import mock
 import numpy as np
 from dlsys import autodiff as ad
 from dlsys import errors
-from dlsys.executor import draw, draw_arena, profile
-from dlsys.executor.layout import Box, Edge, layered
+from dlsys.inspect import draw, draw_arena, profile
+from dlsys.inspect.layout import Box, Edge, layered
 from dlsys.planner import Value, plan_memory
 from helpers import error_of
 from hypothesis import given, settings

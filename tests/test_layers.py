@@ -21,7 +21,8 @@ LAYERS = [
     ("ops",),
     ("gradients",),
     ("planner",),
-    ("passes",),
+    ("compiler",),
+    ("inspect",),
     ("executor",),
     ("tensors",),
     ("autodiff",),
@@ -37,7 +38,7 @@ LAYERS = [
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 # TVM's API moves between minor versions: it is met at these doors only.
-TVM_DOORS = {"device", "compute", "schedule", "kernels", "executor"}
+TVM_DOORS = {"device", "compute", "schedule", "kernels"}
 
 
 def module_name(path: Path, package: Path) -> str:

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from dlsys import autodiff as ad
 from dlsys import nn
+from dlsys.compiler.specs import kernel_spec
 from dlsys.errors import GraphError, ShapeError
-from dlsys.executor.specs import kernel_spec
 from helpers import error_of
 
 RNG = np.random.default_rng(7)

@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from dlsys import autodiff as ad
 from dlsys import ops
+from dlsys.compiler import NAMES, run_passes, typed_graph
 from dlsys.errors import DTypeError, GraphError, ShapeError
 from dlsys.graph import Node
-from dlsys.passes import NAMES, run_passes, typed_graph
 from helpers import error_of
 from hypothesis import given, settings
 from hypothesis import strategies as st

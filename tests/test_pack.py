@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from dlsys import autodiff as ad
-from dlsys.passes import NAMES
+from dlsys.compiler import NAMES
 
 
 def chain(k: int, steps: int, trans: bool, rows: int) -> tuple[ad.Node, ad.Node, ad.Parameter, np.ndarray]:

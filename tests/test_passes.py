@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from dlsys import ops
 from dlsys.autodiff import Parameter
+from dlsys.compiler import NAMES, PASSES, run_passes, select, typed_graph
 from dlsys.errors import GraphError
 from dlsys.gradients import gradients
 from dlsys.graph import Node, Shape
-from dlsys.passes import NAMES, PASSES, run_passes, select, typed_graph
 from helpers import CASES, check_form, error_of, evaluate, expression
 
 SHAPES: dict[str, Shape] = {

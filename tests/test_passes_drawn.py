@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 from cases import Case, is_float
 from dlsys import ops
+from dlsys.compiler import PASSES, TypedGraph, run_passes, select, typed_graph
 from dlsys.errors import DlsysError
 from dlsys.gradients import gradients
 from dlsys.graph import Node, Op, Shape
-from dlsys.passes import PASSES, TypedGraph, run_passes, select, typed_graph
 from helpers import CASES, check_form, expression
 from hypothesis import given, settings
 from hypothesis import strategies as st

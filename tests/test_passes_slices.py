@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 from dlsys import autodiff as ad
 from dlsys import ops
+from dlsys.compiler import NAMES, PASSES, Group, fuse, run_passes, typed_graph
 from dlsys.graph import Node
-from dlsys.passes import NAMES, PASSES, Group, fuse, run_passes, typed_graph
 from helpers import check_form, evaluate, expression
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from dlsys import autodiff as ad
-from dlsys.passes import TypedGraph, run_passes, typed_graph
+from dlsys.compiler import TypedGraph, run_passes, typed_graph
 from helpers import check_form, evaluate
 
 # images, filters, stride, padding, dilation, and the filters' extents that are left

@@ -10,8 +10,7 @@ import numpy as np
 from dlsys import autodiff as ad
 from dlsys import tvm_op
 from dlsys.errors import DeviceError, GraphError, ShapeError
-from dlsys.executor.step import Call, Place
-from dlsys.kernels import Runner, disk
+from dlsys.kernels import Call, Place, Runner, disk
 from helpers import error_of
 
 RNG = np.random.default_rng(5)

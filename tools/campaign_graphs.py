@@ -11,7 +11,7 @@ from typing import Any
 import dlsys as dl
 import numpy as np
 from dlsys import autodiff as ad
-from dlsys.passes import NAMES
+from dlsys.compiler import NAMES
 
 Step = tuple[str, int, int, int]
 """An operation, two values by their numbers, and a number that decides the rest. One that does not fit is left out, so

@@ -7,10 +7,12 @@
     cache.py    `get`: each kernel is compiled once
     kernel.py   `Kernel`: checks what it is called with, and prints itself
     runner.py   many calls as one table, worked through by one compiled function
+    step.py     the same calls as one function, to read
 """
 
 from __future__ import annotations
 
+from .build import idle_functions
 from .cache import built, get
 from .disk import CacheWarning
 from .kernel import ArrayType, Kernel, Lowered
@@ -29,6 +31,7 @@ __all__ = [
     "built",
     "default_schedules",
     "get",
+    "idle_functions",
     "panel_columns",
     "runnable_target",
     "symbol_of",

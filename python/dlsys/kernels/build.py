@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import tvm
 from tvm import tirx
@@ -15,6 +16,7 @@ from ..system import available_cores
 from .kernel import Lowered
 from .spec import KernelSpec, lower, symbol_of
 
+Types = tuple[Any, ...]
 MANY = 32  # kernels: of more each core gets several modules, so that a long one leaves none idle
 UNCHECKED = {"tirx.disable_assert": True}  # TVM's setting for functions that take their arguments for right
 
@@ -70,3 +72,17 @@ def by_rule(lowered: Mapping[str, Lowered]) -> Iterator[tuple[dict[str, tirx.Pri
         functions = {s: made.function for s, made in lowered.items() if made.rule.unrolled is not vectorized}
         if functions:
             yield functions, vectorized
+
+
+def idle_functions(types: Iterable[Types], target: Target) -> dict[Types, Any]:
+    """For each list of arguments' shapes and dtypes a compiled function that does nothing: what a call costs."""
+    functions: dict[str, Any] = {}
+    names: dict[Types, str] = {}
+    for of in types:
+        if of not in names:
+            name = names[of] = f"idle_{len(names)}"
+            buffers = [tirx.decl_buffer(shape, dtype, data_alignment=4) for shape, dtype in of]
+            functions[name] = tirx.PrimFunc(buffers, tirx.Evaluate(0)).with_attr("global_symbol", name)
+    with tvm.transform.PassContext(config=UNCHECKED):
+        module = tvm.compile(tvm.IRModule(functions), target=target).mod
+    return {of: module[name] for of, name in names.items()}

@@ -12,8 +12,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..compiler import Arena
 from ..device import Array, cpu
-from ..executor import Arena, Executor
+from ..executor import Executor
 from ..graph import Node
 from ..ops import Variable, dtype_of
 from .trace import Trace

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..compiler import Plan, value_inputs
 from ..errors import DataError, GraphError
 from ..graph import Node
-from ..passes import value_inputs
 from .layout import Box, Drawing, Edge, layered
-from .plan import Plan
 from .text import extents, labels_of
 
 SUFFIXES = (".svg", ".png")

@@ -14,7 +14,7 @@ import numpy as np
 from tvm import tirx
 
 from ..graph import Shape
-from ..kernels import Call, Place
+from .runner import Call, Place
 
 SYMBOL = "step"
 ARENA = "arena"

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 
 from ..errors import DTypeError, FeedError, GraphError
 from ..graph import Node, Shape, error_at, shape_error
-from ..passes import TypedGraph, value_inputs
+from .base import TypedGraph, value_inputs
 
 MOST_ELEMENTS = 2**60  # of 8 bytes each: beyond, an address does not fit into 64 bits
 

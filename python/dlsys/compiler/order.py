@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable, Iterable, Sequence
 
 from ..graph import Node
-from ..passes import Group
+from .fuse import Group
 
 SHARING = 8  # readers: a matrix that many steps read is freed by none of them
 

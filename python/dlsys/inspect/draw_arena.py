@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..compiler import Plan
 from ..errors import GraphError
 from ..planner import MemoryPlan
 from .draw import COLOURS, MARGIN, checked_path, printable, save
-from .plan import Plan
 
 MOST_STEPS = 400  # beyond, nobody finds anything in the picture
 HEIGHT = 430.0  # of the arena, in points, as all lengths

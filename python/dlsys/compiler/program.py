@@ -9,10 +9,13 @@ from functools import cached_property
 
 from ..graph import Node
 from ..ops import copy_op
-from ..passes import Columns, Group, TypedGraph, fuse, ordered, pack, run_passes, single_groups
 from ..planner import MemoryPlan, Value, plan_memory
-from .memory import Aliases, find_aliases, nbytes_of, with_own_constants
+from .aliases import Aliases, find_aliases, nbytes_of, with_own_constants
+from .base import TypedGraph
+from .fuse import Group, fuse, ordered, single_groups
 from .order import list_schedule
+from .pack import Columns, pack
+from .passes import run_passes
 
 
 @dataclass(frozen=True)

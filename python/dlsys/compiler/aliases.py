@@ -10,9 +10,8 @@ import numpy as np
 
 from ..graph import Node
 from ..ops.slicing import region_of
-from ..passes import TypedGraph, value_inputs
-from ..passes.base import rewrite
-from ..passes.slices import pieces
+from .base import TypedGraph, rewrite, value_inputs
+from .slices import pieces
 
 BOUNDARY = 4  # bytes: kernels take it that their arrays begin at a multiple
 LEAST_PART = (

@@ -8,23 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from .. import kernels
-from ..device import Array, context, copied, cpu, host_array, to_array
-from ..errors import DeviceError, DTypeError, FeedError, GraphError, ShapeError
-from ..graph import Node, Shape, find_topo_sort, format_graph
-from ..ops import unchanged
-from ..passes import TypedGraph, select
-from ..planner import MemoryPlan
-from . import text
-from .analysis import analyse, with_known_shapes
-from .arena import Arena
-from .draw import draw_graph
-from .draw_arena import draw_memory
-from .plan import Plan
-from .profile import Profile, measure
-from .program import Program, make_program
-
-__all__ = ["Arena", "Executor", "Plan", "Profile", "Program"]
+from . import kernels
+from .compiler import Arena, Plan, TypedGraph, analyse, make_program, select, with_known_shapes
+from .device import Array, context, copied, cpu, host_array, to_array
+from .errors import DeviceError, DTypeError, FeedError, GraphError, ShapeError
+from .graph import Node, Shape, find_topo_sort, format_graph
+from .inspect import Profile, draw_graph, draw_memory, measure, text
+from .ops import unchanged
+from .planner import MemoryPlan
 
 Signature = tuple[tuple[int, Shape, str], ...]
 
@@ -54,7 +45,7 @@ class Executor:
         """Args:
             eval_node_list: what `run` returns.
             ctx: where to run: `dlsys.cpu()`, `dlsys.cuda(0)`, `dlsys.numpy()`, a TVM device, a string; None is the CPU.
-            passes: names of the passes to use (`dlsys.passes.NAMES`), all for None; none of them changes a result by
+            passes: names of the passes to use (`dlsys.compiler.NAMES`), all for None; none of them changes a result by
                 more than rounding. The `numpy` context uses none.
             arena: memory to share with other executors of this context, which then take turns; its own for None.
 

@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ..compiler import Group, Plan, Program, TypedGraph
 from ..errors import GraphError
 from ..graph import Node, Shape
-from ..passes import Group, TypedGraph
-from .plan import Plan
-from .program import Program
+from ..kernels.step import step_function
 
 MOST_CALLS = 400  # of a step that is shown whole
 
@@ -146,7 +145,9 @@ def format_script(plan: Plan, which: Which = None) -> str:
     """
     parts = []
     if which is None and plan.ctx.kind == "cpu" and 0 < len(plan.kernel_of) <= MOST_CALLS:
-        parts.append(f"# the step: every kernel on its place in the arena\n{plan.step.script()}")
+        names = [node.name for node in plan.given]
+        step = step_function(plan.types, plan.memory.bytes_planned, plan.calls, names)
+        parts.append(f"# the step: the calls that a run makes, each on its place in the arena\n{step.script()}")
     for kernel, positions in _chosen(plan, which):
         parts.append(f"# kernel {_numbers(positions)}: {kernel!r}\n{kernel.script()}")
     return "\n\n".join(parts)

@@ -12,12 +12,11 @@ from ..device import Array, Context, view_of
 from ..errors import GraphError
 from ..graph import Node, Shape
 from ..kernels import Call, Place, Runner
-from ..passes import Group
 from ..planner import MemoryPlan
 from .arena import Arena
+from .fuse import Group
 from .program import Program
 from .specs import kernel_spec, read_from
-from .step import step_function
 
 
 class Plan:
@@ -33,7 +32,7 @@ class Plan:
         """`arena`: memory shared with other plans of the context; its own for None."""
         self.program = program
         self.ctx = ctx
-        self.is_compiled = False
+        self.is_compiled = self.is_placed = False
         self._arena = arena or Arena(ctx)
         self._parameters: dict[Node, Array] = {}
         self._results: list[Array | None] | None = None
@@ -58,14 +57,11 @@ class Plan:
             place = {id(buffer): (arena, buffer.offset) for buffer in memory.buffers}
         else:  # kernels refuse a byte offset there, so each buffer is an allocation of its own
             place = {id(buffer): (self._arena.own(buffer.nbytes), 0) for buffer in memory.buffers}
+        self.is_placed = True
         for node in self.program.stored():
             whole, offset = place[id(memory.buffer_of[node])]
             found[node] = (whole, offset + memory.within.get(node, 0))
         return found
-
-    @property
-    def is_placed(self) -> bool:
-        return "_storage" in self.__dict__
 
     def place(self) -> None:
         """Take memory in the arena, if it has none yet."""
@@ -80,6 +76,7 @@ class Plan:
         for name in ("_storage", "arrays", "_runner"):
             self.__dict__.pop(name, None)
         self._run = self._results = None
+        self.is_placed = False
 
     @cached_property
     def arrays(self) -> dict[Node, Array]:
@@ -154,12 +151,13 @@ class Plan:
         return {node: number for number, node in enumerate(self.given)}
 
     @cached_property
-    def _types(self) -> list[tuple[Shape, str]]:
+    def types(self) -> list[tuple[Shape, str]]:
+        """The shape and dtype of each of `given`."""
         graph = self.program.graph
         return [(graph.shapes[node], graph.dtypes[node]) for node in self.given]
 
     @cached_property
-    def _calls(self) -> list[Call]:
+    def calls(self) -> list[Call]:
         """The step's calls in order."""
         calls = []
         for position, spec in self._specs.items():
@@ -172,17 +170,11 @@ class Plan:
         return calls
 
     @cached_property
-    def step(self) -> Any:
-        """The program as one TIR function, `step(*given, arena)`, to read."""
-        names = [node.name for node in self.given]
-        return step_function(self._types, self.memory.bytes_planned, self._calls, names)
-
-    @cached_property
     def _runner(self) -> Runner:
         arena = next(iter(self._storage.values()))[0] if self._storage else self._arena.memory(1, self)
         made = list(self.kernel_of.values())
         functions = [kernel.function for kernel in made]
-        return Runner(self._calls, functions, len(self.given), arena, made[0].target)
+        return Runner(self.calls, functions, len(self.given), arena, made[0].target)
 
     def _bind(self) -> Any:
         """A function of the given tensors, in order, that runs the program."""

@@ -8,16 +8,13 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-import tvm
-from tvm import tirx
-
+from .. import kernels
+from ..compiler import Group, Plan, TypedGraph
+from ..compiler.specs import read_from
 from ..device import Array, array, get_num_threads, view_of
 from ..errors import GraphError
 from ..graph import Node
-from ..passes import Group, TypedGraph
 from ..schedule.peak import fma_peak, memory_bandwidth
-from .plan import Plan
-from .specs import read_from
 from .text import kernels_of, table
 
 WARM_UP = 2  # runs that are not counted: pages are touched, the clock rises
@@ -212,20 +209,9 @@ def _idle(plan: Plan) -> dict[int, Any]:
     calls return before the work is done."""
     if plan.ctx.kind != "cpu" or not plan.kernel_of:
         return {}
-    names: dict[Any, str] = {}
-    functions = {}
-    name_of = {}
-    for position, kernel in plan.kernel_of.items():
-        types = (*kernel.inputs, *kernel.outputs)
-        if types not in names:
-            name = names[types] = f"idle_{len(names)}"
-            buffers = [tirx.decl_buffer(shape, dtype, data_alignment=4) for shape, dtype in types]
-            functions[name] = tirx.PrimFunc(buffers, tirx.Evaluate(0)).with_attr("global_symbol", name)
-        name_of[position] = names[types]
-    target = next(iter(plan.kernel_of.values())).target
-    with tvm.transform.PassContext(config={"tirx.disable_assert": True}):  # as kernels in a library
-        module = tvm.compile(tvm.IRModule(functions), target=target).mod
-    return {position: module[name] for position, name in name_of.items()}
+    types = {position: (*kernel.inputs, *kernel.outputs) for position, kernel in plan.kernel_of.items()}
+    idle = kernels.idle_functions(types.values(), next(iter(plan.kernel_of.values())).target)
+    return {position: idle[of] for position, of in types.items()}
 
 
 def _cost(idle: Any, arguments: list[Any]) -> float:

@@ -1,4 +1,4 @@
-"""Passes: from a graph to a simpler one, and from a graph to groups of nodes that share a kernel."""
+"""The passes in their order: from a graph to a simpler one of the same results."""
 
 from __future__ import annotations
 
@@ -7,35 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import GraphError
-from .base import TypedGraph, typed_graph, value_inputs
+from .base import TypedGraph
 from .concat import share_concats
 from .cse import merge
 from .dead import drop_dead
 from .fold import fold
-from .fuse import Group, fuse, ordered, single_groups
-from .pack import Columns, pack
 from .shapes import hold_shapes
 from .simplify import simplify
 from .slices import join_slices
 from .sums import join_sums
 from .taps import cut_taps
-
-__all__ = [
-    "NAMES",
-    "PASSES",
-    "Columns",
-    "Group",
-    "Pass",
-    "TypedGraph",
-    "fuse",
-    "ordered",
-    "pack",
-    "run_passes",
-    "select",
-    "single_groups",
-    "typed_graph",
-    "value_inputs",
-]
 
 Pass = Callable[[TypedGraph], TypedGraph]
 

@@ -11,7 +11,8 @@ from .. import compute
 from ..graph import Node, Shape
 from ..kernels import KernelSpec
 from ..ops.slicing import region_of
-from ..passes import Group, TypedGraph
+from .base import TypedGraph
+from .fuse import Group
 
 
 def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, flat: bool = False) -> KernelSpec:

@@ -1,0 +1,40 @@
+"""From a graph to a plan: types -> simplify -> fuse -> aliases -> order -> plan, each printable.
+
+`types` infers shapes and dtypes and finds what a run computes; `passes` make the graph simpler; `fuse` makes groups of
+nodes, one kernel each; `aliases` finds the values that need no memory of their own; `order` puts the kernels in order;
+`program` holds all of it, and `plan` gives it memory and compiled kernels.
+"""
+
+from __future__ import annotations
+
+from .arena import Arena
+from .base import TypedGraph, typed_graph, value_inputs
+from .fuse import Group, fuse, ordered, single_groups
+from .pack import Columns, pack
+from .passes import NAMES, PASSES, Pass, run_passes, select
+from .plan import Plan
+from .program import Program, make_program
+from .types import analyse, with_known_shapes
+
+__all__ = [
+    "NAMES",
+    "PASSES",
+    "Arena",
+    "Columns",
+    "Group",
+    "Pass",
+    "Plan",
+    "Program",
+    "TypedGraph",
+    "analyse",
+    "fuse",
+    "make_program",
+    "ordered",
+    "pack",
+    "run_passes",
+    "select",
+    "single_groups",
+    "typed_graph",
+    "value_inputs",
+    "with_known_shapes",
+]
