@@ -20,9 +20,9 @@ import tvm
 import tvm_ffi
 from dlsys import tvm_op
 from dlsys.cli import info, ladder, main
-from dlsys.schedule import ladder as schedules
-from dlsys.schedule import peak
 from dlsys.schedule.common import start
+from dlsys.schedule.cpu import ladder as schedules
+from dlsys.schedule.cpu import peak
 from dlsys.schedule.target import host_target
 from hypothesis import example, given, settings
 from hypothesis import strategies as st

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from dlsys import compute, schedule, tvm_op
-from dlsys.schedule import tiles
+from dlsys.schedule.cpu import tiles
 from dlsys.schedule.roles import roles
 from dlsys.schedule.target import machine_of
 from tvm import s_tir, te

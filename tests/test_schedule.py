@@ -390,7 +390,7 @@ def test_convolutions_of_any_geometry_on_any_machine():
             functions = {}
             for name, (inputs, formula) in formulas.items():
                 function = _function(name, [a.shape for a in inputs], "float64", formula)
-                scheduled = schedule.contraction.schedule(function, machine)
+                scheduled = schedule.cpu.contraction.schedule(function, machine)
                 assert scheduled is not None, (x_shape, name)
                 functions[name] = scheduled.mod["main"].with_attr("global_symbol", name)
             module = tvm.compile(tvm.IRModule(functions), target=schedule.host_target())
@@ -413,7 +413,7 @@ def test_wide_convolutions_need_no_im2col():
         ((1, 3, 28, 28), (10, 3, 5, 5), True),  # few filters would leave lanes empty
     ]:
         function = _function("k", [x, f], "float32", compute.conv2d)
-        scheduled = schedule.contraction.schedule(function, machine)
+        scheduled = schedule.cpu.contraction.schedule(function, machine)
         assert scheduled is not None
         block = scheduled.get(scheduled.get_sblock("root"))
         stored = sum(
@@ -462,9 +462,9 @@ def test_a_rule_that_takes_a_function_and_fails_is_told() -> None:
     def fail(func: tirx.PrimFunc, machine: schedule.Machine) -> None:
         s_tir.Schedule(func).get_sblock("no such block")
 
-    broken = schedule.Rule("broken", ("llvm",), fail)
+    broken = schedule.Rule("broken", "llvm", fail)
     function = _function("twice", [(3, 4)], "float32", lambda x: compute.add(x, x))
-    with mock.patch.object(schedule, "RULES", (broken, *schedule.RULES)):
+    with mock.patch.dict(schedule.RULES, llvm=(broken, *schedule.RULES["llvm"])):
         text = error_of(schedule.ScheduleWarning, schedule.apply, function, schedule.host_target())
         assert "the rule broken failed, a slower one has the kernel" in text
         with warnings.catch_warnings(record=True) as told:

@@ -10,7 +10,7 @@ from unittest import mock
 import test_schedule as base
 from cases import Case
 from dlsys.compute import loops
-from dlsys.schedule import contraction, elementwise, fallback, long_rows, matvec, reduction, rows, tiles
+from dlsys.schedule.cpu import contraction, elementwise, fallback, long_rows, matvec, reduction, rows, tiles
 from dlsys.system import available_cores
 from helpers import CASES
 

@@ -16,7 +16,7 @@ from ..device import cuda, get_num_threads
 from ..errors import DeviceError
 from ..kernels.disk import cache_directory, cache_size
 from ..schedule import host_target, machine_of
-from ..schedule.peak import cpu_features
+from ..schedule.cpu.peak import cpu_features
 from ..system import available_cores, cache_folder
 
 PACKAGES = {"TVM": "apache-tvm", "tvm-ffi": "apache-tvm-ffi", "NumPy": "numpy"}

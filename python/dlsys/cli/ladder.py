@@ -1,4 +1,4 @@
-"""`python -m dlsys ladder`: the rungs of `schedule.ladder`, checked, timed in turn, and set beside peak and NumPy."""
+"""`python -m dlsys ladder`: the rungs of `schedule.cpu.ladder`, checked, timed in turn, set beside peak and NumPy."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from threadpoolctl import ThreadpoolController
 
 from ..device import array, empty, get_num_threads, set_num_threads
 from ..errors import DlsysError
-from ..schedule import ladder as schedules
 from ..schedule import machine_of
-from ..schedule.peak import measure_fma
+from ..schedule.cpu import ladder as schedules
+from ..schedule.cpu.peak import measure_fma
 
 PAUSE = 0.04  # seconds before each turn; thread pools spin after their last task, OpenBLAS's for some 20 ms
 TURN = 0.05  # seconds of calls in a turn, at least

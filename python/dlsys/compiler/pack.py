@@ -1,6 +1,6 @@
 """Packing once: a matrix that several products read as their right operand is laid out for them by a kernel of its own.
 
-A product copies its right operand into panels of columns (see `schedule.contraction`). That is little work beside a
+A product copies its right operand into panels of columns (see `schedule.cpu.contraction`). That is little work beside a
 product of many rows, but a recurrent network multiplies few rows with one matrix at every time step.
 """
 

@@ -134,7 +134,7 @@ class Program:
             for value in group.overwritable(node, self.graph.shapes):
                 source = self.source(value)
                 if len(group.outputs) > 1 and self.graph.dtypes[value] == "bool":
-                    continue  # they are read where they are used, behind stores too: see `schedule.codegen`
+                    continue  # they are read where they are used, behind stores too: see `schedule.cpu.codegen`
                 if value in known and self.nbytes(value) == size and read[source] == 1:
                     found.setdefault(node, []).append(value)
                     if self.nbytes(source) != size:

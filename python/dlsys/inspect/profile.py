@@ -14,7 +14,7 @@ from ..compiler.specs import read_from
 from ..device import Array, array, get_num_threads, view_of
 from ..errors import GraphError
 from ..graph import Node
-from ..schedule.peak import fma_peak, memory_bandwidth
+from ..schedule.cpu.peak import fma_peak, memory_bandwidth
 from .text import kernels_of, table
 
 WARM_UP = 2  # runs that are not counted: pages are touched, the clock rises
@@ -82,7 +82,7 @@ class Profile:
             that differ far more than these tell of other work on the machine, which long calls meet more often.
         runs: how many were timed.
         threads: how many the kernels ran on.
-        peak_gflops, peak_gbytes: what the machine can do on these, by `dlsys.schedule.peak`; None on a GPU.
+        peak_gflops, peak_gbytes: what the machine can do on these, by `dlsys.schedule.cpu.peak`; None on a GPU.
     """
 
     rows: tuple[Row, ...]

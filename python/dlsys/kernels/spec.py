@@ -17,8 +17,8 @@ from tvm.target import Target
 
 from .. import compute, schedule
 from ..errors import TargetError
-from ..schedule import tiles
 from ..schedule.common import renamed
+from ..schedule.cpu import tiles
 from ..schedule.target import resolve_target
 from .kernel import ArrayType, Lowered
 

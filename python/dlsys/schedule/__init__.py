@@ -11,7 +11,7 @@ from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
 from ..system import warn
-from . import common, contraction, elementwise, fallback, matvec, reduction, windows
+from . import common, cpu, cuda
 from .rule import Rule, ScheduleWarning
 from .target import Machine, host_target, machine_of, resolve_target
 
@@ -27,17 +27,11 @@ __all__ = [
     "resolve_target",
 ]
 
-RULES: tuple[Rule, ...] = (
-    contraction.RULE,
-    matvec.RULE,
-    windows.RULE,
-    reduction.RULE,
-    elementwise.RULE,
-    fallback.RULE,
-)
-EMPTY = Rule("empty", ("llvm", "cuda"), lambda func, machine: common.start(func))
+RULES: dict[str, tuple[Rule, ...]] = {"llvm": cpu.RULES, "cuda": cuda.RULES}
+"""By the kind of target."""
+EMPTY = Rule("empty", "", lambda func, machine: common.start(func))
 """For functions without anything to compute."""
-DEFAULT = Rule("default", ("llvm", "cuda"), lambda func, machine: common.start(func))
+DEFAULT = Rule("default", "", lambda func, machine: common.start(func))
 """TVM's own loops, for those who ask for them."""
 
 
@@ -47,7 +41,7 @@ def apply(func: tirx.PrimFunc, target: Target) -> tuple[tirx.PrimFunc, Rule]:
     if _is_empty(func):
         return func, EMPTY
     machine = machine_of(target)
-    *rules, last = (rule for rule in RULES if machine.kind in rule.targets)
+    *rules, last = RULES[machine.kind]
     for rule in rules:
         try:
             sch = rule.schedule(func, machine)

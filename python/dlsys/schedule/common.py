@@ -292,3 +292,13 @@ def split_vector(
     if factor is None:
         sch.annotate(outer, "pragma_loop_partition_hint", 1)
     return outer, inner
+
+
+def loops_of(sch: s_tir.Schedule, block: SBlockRV) -> tuple[list[LoopRV], list[LoopRV]]:
+    """The block's loops over its results, and those over its terms."""
+    loops, kinds = sch.get_loops(block), [v.iter_type for v in sch.get(block).iter_vars]
+    if len(loops) != len(kinds):
+        return [], list(loops)
+    pairs = list(zip(loops, kinds, strict=True))
+    spatial = [loop for loop, kind in pairs if kind == tirx.IterVar.DataPar]
+    return spatial, [loop for loop, kind in pairs if kind != tirx.IterVar.DataPar]

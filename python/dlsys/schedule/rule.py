@@ -22,7 +22,7 @@ class Rule:
 
     Attributes:
         name: as a kernel tells it.
-        targets: the kinds of targets that it is for, of "llvm" and "cuda".
+        target: the kind of target that it is for, "llvm" or "cuda"; "" for every one.
         schedule: returns the schedule of a function for a machine, or None where it declines.
         overwrites: whether its kernels may write results before they have read all inputs, so that an output must
             not be an input.
@@ -31,7 +31,7 @@ class Rule:
     """
 
     name: str
-    targets: tuple[str, ...]
+    target: str
     schedule: Schedule
     overwrites: bool = False
     unrolled: bool = False

@@ -26,11 +26,12 @@ from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import PrimFunc
 
-from . import common, k_blocks, padding, prefetch
-from .common import calls, divisor, extent_of, is_costly, is_reduction
-from .roles import CONFLICT, Roles, axes_of, index_map, roles
-from .rule import Rule
-from .target import Machine
+from .. import common
+from ..common import calls, divisor, extent_of, is_costly, is_reduction
+from ..roles import CONFLICT, Roles, axes_of, index_map, roles
+from ..rule import Rule
+from ..target import Machine
+from . import k_blocks, padding, prefetch
 from .tiles import Tile, choose, group
 
 PARALLEL_PACK = 32_768  # elements of B; below, a parallel region costs more than packing them
@@ -345,4 +346,4 @@ def _rank(sch: s_tir.Schedule, block: SBlockRV) -> int:
     return len(sch.get(block).writes[0].source.shape)
 
 
-RULE = Rule("contraction", ("llvm",), schedule, overwrites=True, unrolled=True)
+RULE = Rule("contraction", "llvm", schedule, overwrites=True, unrolled=True)

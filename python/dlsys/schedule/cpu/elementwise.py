@@ -10,12 +10,12 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.s_tir.schedule import SBlockRV
 
-from . import common
+from .. import common
+from ..common import COSTLY_VECTORS, PARALLEL_WORK, VECTORS, Access, Group
+from ..rule import Rule
+from ..stages import Expr, Stage, extents, read_stages, size, with_nests
+from ..target import Machine
 from .codegen import VectorCode, block_of, sequence, steps, unravelled
-from .common import COSTLY_VECTORS, PARALLEL_WORK, VECTORS, Access, Group
-from .rule import Rule
-from .stages import Expr, Stage, extents, read_stages, size, with_nests
-from .target import Machine
 
 UNROLLED_ROWS = 32  # rows of some vectors; LLVM unrolls somewhat more too, and takes a second for it
 TILE = 16  # rows and columns of a transposed tile: a cache line of float32 each way
@@ -231,4 +231,4 @@ def _crossing_reads(sch: s_tir.Schedule, block: SBlockRV, axis: int) -> list[int
     return found
 
 
-RULE = Rule("elementwise", ("llvm",), schedule)
+RULE = Rule("elementwise", "llvm", schedule)

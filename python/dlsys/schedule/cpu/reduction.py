@@ -10,10 +10,11 @@ import math
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from . import blocked, common, elementwise, rows
-from .common import ACCUMULATORS, MAX_VECTORS, PARALLEL_WORK
-from .rule import Rule
-from .target import Machine
+from .. import blocked, common
+from ..common import ACCUMULATORS, MAX_VECTORS, PARALLEL_WORK
+from ..rule import Rule
+from ..target import Machine
+from . import elementwise, rows
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
@@ -169,4 +170,4 @@ def _same(sch: s_tir.Schedule, a: LoopRV, b: LoopRV) -> bool:
     return sch.get_sref(a).same_as(sch.get_sref(b))
 
 
-RULE = Rule("reduction", ("llvm",), schedule, overwrites=True)
+RULE = Rule("reduction", "llvm", schedule, overwrites=True)

@@ -17,10 +17,10 @@ from typing import Any
 from tvm import s_tir, te, tirx
 from tvm.target import Target
 
-from .. import compute
-from . import Rule, apply, machine_code
-from .common import function_of, start
-from .target import Machine, host_target, machine_of
+from ... import compute
+from .. import Rule, apply, machine_code
+from ..common import function_of, start
+from ..target import Machine, host_target, machine_of
 from .tiles import ROWS, VECTORS
 
 

@@ -19,8 +19,8 @@ from typing import Any
 from tvm import ir, s_tir, sym, tirx
 from tvm.s_tir.schedule import LoopRV
 
-from .common import renamed, rewritten
-from .roles import Roles
+from ..common import renamed, rewritten
+from ..roles import Roles
 
 MARK = "padding"
 INSIDE = "padding.inside"  # a nest of loops that reads no zeros around images

@@ -9,13 +9,13 @@ from typing import Any
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import SBlockRV
 
-from . import blocked, common
-from .blocked import TERMS
+from .. import blocked, common
+from ..blocked import TERMS
+from ..common import ACCUMULATORS, COSTLY_VECTORS, PARALLEL_WORK
+from ..stages import Expr, Stage, size, with_nests
+from ..target import Machine
 from .codegen import VectorCode, block_of, sequence, steps, unravelled, vectors
-from .common import ACCUMULATORS, COSTLY_VECTORS, PARALLEL_WORK
 from .row_stages import Rows, find_rows, is_plain, kept_buffers, work
-from .stages import Expr, Stage, size, with_nests
-from .target import Machine
 
 STEPS = 64  # along a row to a block of a long sum (see `blocked`)
 SHARES = 64  # of the rows for threads: each allocates its arrays once

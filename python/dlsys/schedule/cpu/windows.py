@@ -10,11 +10,11 @@ from tvm import s_tir
 from tvm.s_tir.schedule import SBlockRV
 from tvm.tirx import PrimFunc
 
-from . import common
-from .common import PARALLEL_WORK
-from .roles import Roles, roles
-from .rule import Rule
-from .target import Machine
+from .. import common
+from ..common import PARALLEL_WORK
+from ..roles import Roles, roles
+from ..rule import Rule
+from ..target import Machine
 
 TAPS = 64  # elements of a window that are unrolled: 7 x 7 and less
 VECTORS = 4  # in a row that is taken at once
@@ -145,4 +145,4 @@ def _lay(sch: s_tir.Schedule, images: SBlockRV, lanes: int) -> None:
         sch.vectorize(sch.split(row, [None, width])[1])
 
 
-RULE = Rule("windows", ("llvm",), schedule, overwrites=True)
+RULE = Rule("windows", "llvm", schedule, overwrites=True)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import tvm
 
+from ..roles import Roles, over_windows, turned
+from ..target import Machine
 from .padding import Padding, share
-from .roles import Roles, over_windows, turned
-from .target import Machine
 
 ROWS = {16: 6, 32: 12}  # rows of a tile by number of vector registers: 6 x 2 accumulators, 2 of B, 1 of A
 VECTORS = 2  # vectors in a row of the tile

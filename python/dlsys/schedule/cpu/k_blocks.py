@@ -13,8 +13,8 @@ from typing import Any
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV
 
-from .common import renamed, rewritten
-from .roles import Roles
+from ..common import renamed, rewritten
+from ..roles import Roles
 
 MARK = "blocks"
 TERMS = 512  # of k in a block: to add up a tile of 12 x 2 vectors takes some 40 cycles, so many steps of k 6,000

@@ -12,7 +12,7 @@ from typing import Any
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV
 
-from .common import renamed, rewritten
+from ..common import renamed, rewritten
 
 MARK = "prefetch"
 STEPS = 40  # of k ahead: some 250 ns, the latency of memory, at 6 ns a step

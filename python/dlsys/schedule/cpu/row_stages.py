@@ -8,8 +8,8 @@ from typing import Any
 
 from tvm import ir, tirx
 
-from . import common
-from .stages import Stage, extents, read_stages, size
+from .. import common
+from ..stages import Stage, extents, read_stages, size
 
 _COMBINING = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)  # any order gives the same, but for rounding
 

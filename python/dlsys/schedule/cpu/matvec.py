@@ -11,10 +11,11 @@ from tvm import s_tir
 from tvm.s_tir.schedule import SBlockRV
 from tvm.tirx import PrimFunc
 
-from . import common, k_blocks
-from .roles import Roles, roles
-from .rule import Rule
-from .target import Machine
+from .. import common
+from ..roles import Roles, roles
+from ..rule import Rule
+from ..target import Machine
+from . import k_blocks
 
 ROWS = 4  # rows summed together: enough additions under way to hide their latency
 ROW_BITS = 512  # accumulators of a row: with more in all than 16 AVX2 registers hold, LLVM keeps them in memory
@@ -105,4 +106,4 @@ def _across_the_sum(
     return True
 
 
-RULE = Rule("matvec", ("llvm",), schedule, overwrites=True)
+RULE = Rule("matvec", "llvm", schedule, overwrites=True)

@@ -1,0 +1,37 @@
+"""What always works on a GPU: an output element is a thread, its sums serial."""
+
+from __future__ import annotations
+
+from tvm import s_tir, tirx
+from tvm.s_tir.schedule import SBlockRV
+
+from .. import blocked, common
+from ..rule import Rule
+from ..target import Machine
+
+BLOCK = 256  # threads of a block: whole warps, several blocks to a multiprocessor
+
+
+def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule:
+    """Every stage by itself, on the device."""
+    sch = common.start(func)
+    common.inline_spatial(sch)
+    sch = common.start(blocked.blocked(common.function_of(sch), None))
+    for block in common.stages(sch):
+        _bind(sch, block)
+    return sch
+
+
+def _bind(sch: s_tir.Schedule, block: SBlockRV) -> None:
+    spatial, terms = common.loops_of(sch, block)
+    if not spatial:  # one number
+        spatial = [sch.add_unit_loop(terms[0] if terms else block)]
+    if terms:
+        sch.reorder(*spatial, *terms)
+    fused = sch.fuse(*spatial) if len(spatial) > 1 else spatial[0]
+    grid, thread = sch.split(fused, [None, min(BLOCK, max(1, common.extent_of(sch, fused)))])
+    sch.bind(grid, "blockIdx.x")
+    sch.bind(thread, "threadIdx.x")
+
+
+RULE = Rule("fallback", "cuda", schedule)
