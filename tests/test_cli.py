@@ -122,8 +122,8 @@ def test_ladder_prints_every_rung_and_draws_it():
         "default loops",
         "tiling",
         "vectorization",
-        "packing",
         "register tile",
+        "packing",
         "in use: contraction rule",
     ]
     assert titles[:6] == steps
@@ -159,7 +159,7 @@ def test_every_rung_is_right(sizes, dtype):
 def test_what_is_shown_is_what_ran():
     rungs = schedules.rungs(64, 64, 64)
     sch = start(rungs[0].function)
-    tile = schedules.tile_of(schedules.machine_of(rungs[0].target), 64, "float32")
+    tile = schedules.tile_of(schedules.machine_of(rungs[0].target), 64, 64, 64, "float32")
     for step, rung in zip(schedules.STEPS[1:], rungs[2:], strict=False):
         assert rung.code == schedules.body(step)
     exec("\n".join(rungs[1].code), {"sch": sch, "tile": tile})
@@ -192,7 +192,7 @@ def test_a_wrong_rung_is_an_error():
     with mock.patch.object(schedules, "compiled", broken):
         status, out, err = call(*QUICK)
     assert (status, out) == (1, "")
-    assert err == "python -m dlsys ladder: rung 4, packing, differs from NumPy at 64 x 48 x 80 in float32\n"
+    assert err == "python -m dlsys ladder: rung 5, packing, differs from NumPy at 64 x 48 x 80 in float32\n"
 
 
 # Peaks -----------------------------------------------------------------------------------------------------
@@ -276,3 +276,14 @@ def test_python_m_dlsys():
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["versions"]["dlsys"] == dl.__version__
+
+
+def test_the_ladders_tile_is_the_rules() -> None:
+    """The accumulators of the kernel that is used: rows x columns."""
+    machine = schedules.machine_of(schedules.host_target())
+    for m, n, k in ((1024, 1024, 1024), (1000, 256, 784), (64, 48, 32)):
+        tile = schedules.tile_of(machine, m, n, k, "float32")
+        function, rule = schedules.in_use(schedules.default_loops(m, n, k, "float32"), schedules.host_target())
+        script = function.script()
+        assert rule.name == "contraction" and f"in T.unroll({tile.rows})" in script
+        assert re.search(rf"alloc_buffer\(\(.*\b{tile.columns}\)\)", script), script  # a panel of B

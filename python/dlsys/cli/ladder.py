@@ -191,7 +191,7 @@ def _climb(sizes: tuple[int, int, int], dtype: str, threads: int, rounds: int) -
         ratios = speed / gflops[0], speed / peak[rung.threads], speed / numpy[rung.threads]
         rows.append(Row(rung.title, rung.reason, rung.code, rung.threads, speed, *ratios))
     machine, mcpu = machine_of(rungs[0].target), rungs[0].target.attrs["mcpu"]
-    tile = schedules.tile_of(machine, n, dtype)
+    tile = schedules.tile_of(machine, m, n, k, dtype)
     serial = [contender for contender, rung in zip(contenders, rungs, strict=False) if rung.threads == 1]
     return Report(
         sizes,

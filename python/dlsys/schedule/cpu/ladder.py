@@ -20,8 +20,9 @@ from tvm.target import Target
 from ... import compute
 from .. import Rule, apply, machine_code
 from ..common import function_of, start
+from ..roles import roles
 from ..target import Machine, host_target, machine_of
-from .tiles import ROWS, VECTORS
+from .tiles import ROWS, choose
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def in_use(func: tirx.PrimFunc, target: Target) -> tuple[tirx.PrimFunc, Rule]:
     return apply(func, target)
 
 
-STEPS = (tiling, vectorization, packing, register_tile)
+STEPS = (tiling, vectorization, register_tile, packing)
 
 # The rungs -------------------------------------------------------------------------------------------------
 
@@ -123,7 +124,7 @@ def rungs(m: int, n: int, k: int, dtype: str = "float32", threads: int = 1) -> l
     and is left out where they are one."""
     serial = _target(1)
     plain = default_loops(m, n, k, dtype).with_attr("global_symbol", "matmul")
-    tile = tile_of(machine_of(serial), n, dtype)
+    tile = tile_of(machine_of(serial), m, n, k, dtype)
     found = [Rung("default loops", _reason(default_loops), body(default_loops), plain, serial, 1)]
     for count, step in enumerate(STEPS, start=1):
         sch = start(plain)
@@ -141,10 +142,14 @@ def rungs(m: int, n: int, k: int, dtype: str = "float32", threads: int = 1) -> l
     return found
 
 
-def tile_of(machine: Machine, n: int, dtype: str) -> Tile:
-    """The contraction rule's tile for large matrices, not wider than n."""
-    lanes = machine.lanes(dtype)
-    return Tile(ROWS.get(machine.registers, 6), min(VECTORS, -(-n // lanes)) * lanes, lanes)
+def tile_of(machine: Machine, m: int, n: int, k: int, dtype: str) -> Tile:
+    """The tile that the contraction rule takes for this product."""
+    sch = start(default_loops(m, n, k, dtype))
+    found = roles(sch.get(sch.get_sblock("matmul")))
+    if found is None:  # an extent of 1, of which the rule makes no product
+        return Tile(min(ROWS[32], m), machine.lanes(dtype), machine.lanes(dtype))
+    _, chosen = choose(found, machine, dtype, (False, False))
+    return Tile(chosen.rows, chosen.columns, chosen.lanes)
 
 
 def compiled(rung: Rung) -> Callable[..., Any]:
