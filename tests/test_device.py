@@ -137,3 +137,30 @@ def test_threads() -> None:
     finally:
         dl.set_num_threads(at_start)
     assert dl.get_num_threads() == at_start
+
+
+def test_arrays_have_arithmetic_on_their_device() -> None:
+    """`W - lr * grad` of what `run` returned is the course's update."""
+    w, g = (np.random.default_rng(i).standard_normal((3, 4)).astype("float32") for i in range(2))
+    a, b = dl.array(w), dl.array(g)
+    for found, want in (
+        (a - 0.1 * b, w - np.float32(0.1) * g),
+        (a + g, w + g),
+        (2 - a, 2 - w),
+        (a / b[0], w / g[0]),
+        (-a * a, -w * w),
+        (a**2, w**2),
+        (a @ dl.array(g.T), w @ g.T),
+        (1 / (a * a + 1), 1 / (w * w + 1)),
+        (dl.array(np.arange(3)) + 1, np.arange(3) + 1),
+        (dl.array(np.arange(3)) * 0.5, np.arange(3, dtype="float32") / 2),
+        (a + np.float64(1.0), w + 1),
+        (a + dl.array(1.0), w + 1),
+    ):
+        assert isinstance(found, dl.Array) and found.context == dl.cpu() and found.dtype == str(want.dtype)
+        np.testing.assert_allclose(found.numpy(), want, rtol=1e-5, atol=1e-6)
+    assert a.numpy().tolist() == w.tolist()  # a new array each time
+    assert "(3, 4)" in error_of(dl.ShapeError, lambda: a + dl.array(np.zeros(3, "float32")))
+    assert "unsupported" in error_of(TypeError, lambda: a + "1")
+    assert "int8" in error_of(dl.DTypeError, lambda: a + np.zeros(4, "int8"))
+    assert isinstance(a + dl.tensor(g), dl.Tensor)

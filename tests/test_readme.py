@@ -6,15 +6,25 @@ import contextlib
 import io
 import re
 import shlex
+import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
+
+import module_table
+
+import docs
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "python" / "dlsys"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 NUMBER = re.compile(r"\d+\.\d+")
+LIMITS = re.compile(r"^\| `([\w./]+)` \| (\d+) \| (\d+) \|", re.MULTILINE)
 LINE_TOLERANCE = 0.2  # of a module's line count
+NUMBERED = re.compile(r"_\d+\b")  # of nodes, which a process counts
 DIGIT_TOLERANCE = 1.01e-4  # one unit in the last of the four digits that the example prints
 
 
@@ -41,24 +51,38 @@ def test_examples_print_what_is_shown():
     for code, shown in blocks:
         with contextlib.redirect_stdout(io.StringIO()) as out:
             exec(compile(code, "README.md", "exec"), names)
-        assert NUMBER.sub("#", out.getvalue()) == NUMBER.sub("#", shown)
+        found, want = (NUMBERED.sub("_#", text) for text in (out.getvalue(), shown))
+        assert " ".join(NUMBER.sub("#", found).split()) == " ".join(NUMBER.sub("#", want).split())
         printed, expected = ([float(n) for n in NUMBER.findall(text)] for text in (out.getvalue(), shown))
         assert np.allclose(printed, expected, rtol=0, atol=DIGIT_TOLERANCE), (printed, expected)
 
 
+def test_the_code_of_the_docs_prints_what_they_show():
+    assert len(list(docs.DOCS.glob("*.md"))) >= 6
+    for page in sorted(docs.DOCS.glob("*.md")):
+        with tempfile.TemporaryDirectory() as folder:
+            printed = docs.run(page, Path(folder))
+            made = {path.name for path in Path(folder).iterdir()}
+        assert not docs.wrong(page, printed), "\n".join(docs.wrong(page, printed))
+        text = page.read_text(encoding="utf-8")
+        for target in re.findall(r"\]\(([^)#]+)\)", text):
+            assert "://" in target or (docs.DOCS / target).is_file(), (page.name, target)
+        assert all(name in text for name in made if name.endswith((".svg", ".png"))), (page.name, made)
+
+
 def test_overview_counts_every_module():
-    """A row per file and folder of the package; a folder's lines are those of all its files."""
-    found = re.findall(r"^\| `([\w./]+)` \| (\d+) \|", README, re.MULTILINE)
-    rows = {name: int(lines) for name, lines in found}
+    """A row per file and folder of the package; a folder's lines are those of all its files, and within its limit."""
+    rows = {name: (int(lines), int(limit)) for name, lines, limit in LIMITS.findall(README)}
     true = {}
     for path in PACKAGE.iterdir():
-        files = [path] if path.suffix == ".py" else list(path.rglob("*.py"))
-        if files:
-            name = path.name if path.is_file() else f"{path.name}/"
-            true[name] = sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
+        if path.suffix == ".py" or any(path.rglob("*.py")):
+            true[path.name if path.is_file() else f"{path.name}/"] = module_table.lines_of(path)
     assert rows.keys() == true.keys(), rows.keys() ^ true.keys()
     for name, lines in true.items():
-        assert abs(rows[name] - lines) <= LINE_TOLERANCE * lines, (name, rows[name], lines)
+        assert abs(rows[name][0] - lines) <= LINE_TOLERANCE * lines, (name, rows[name], lines)
+        assert lines <= rows[name][1], f"{name} has {lines} lines: more than its limit, {rows[name][1]}"
+    told = module_table.CORE_LINES.search(README)
+    assert told and abs(int(told[1].replace(",", "")) - module_table.core_lines()) <= 200
 
 
 def test_links_and_picture_exist():

@@ -1,8 +1,8 @@
 """Runs the code of docs/*.md: `python tools/docs.py` checks what it prints, `--write` puts it into the pages.
 
-The `python` blocks of a page are one program, run in a folder of its own. A `text` block right behind one of them is what
-it prints; `...` in a line stands for anything, a line of `...` for any lines. Pictures that the program leaves in its
-folder are those of docs/images.
+The `python` blocks of a page are one program, run in a folder of its own. A `text` block right behind one of them is
+what it prints; `...` in a line stands for anything, a line of `...` for any lines. Pictures that the program leaves in
+its folder are those of docs/images.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Draws dl_stack.png, the picture of the stack in the README: `python tools/draw_stack.py [FILE.png]`."""
+"""Draws dl_stack.png, the picture of the rooms in the README: `python tools/draw_stack.py [FILE.png]`."""
 
 from __future__ import annotations
 
@@ -11,125 +11,121 @@ import matplotlib
 matplotlib.use("Agg")  # a file is written, no window is needed
 
 import matplotlib.pyplot as plt
-from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+from module_table import ROOT, lines_of
 
-# (title, module line, colour, boxes: (name, what it does)); from the user down to the machine.
-LAYERS = [
+# (title, colour, rooms: (files of the package, what is in it)); from the user down to the machine.
+FLOORS: list[tuple[str, str, list[tuple[str, str]]]] = [
     (
-        "Networks",
-        "nn · optim · data · training",
+        "Train",
         "#b0486b",
         [
-            ("Module", "Linear … Transformer"),
-            ("optimizers", "SGD … AdamW"),
-            ("DataLoader", "MNIST, CIFAR-10, text"),
-            ("fit", "loop, checkpoints, logs"),
+            ("training/", "fit, checkpoints"),
+            ("nn/", "modules"),
+            ("optim/", "SGD … AdamW"),
+            ("data/", "sets, loaders"),
+            ("needle/", "the course"),
         ],
     ),
     (
-        "User API",
-        "dlsys · dlsys.autodiff",
+        "Write",
         "#2f6db5",
         [
-            ("tensor", "values, backward()"),
-            ("Variable", "X @ W + b, a graph"),
-            ("gradients", "more of the same graph"),
-            ("Executor", "run(feed_dict)"),
+            ("autodiff.py", "Variable, gradients"),
+            ("tensors/", "values, backward()"),
+            ("random.py", "streams of numbers"),
         ],
     ),
     (
-        "Graph & execution",
-        "graph · ops · passes · executor",
+        "Compile",
         "#23857a",
         [
-            ("Node · Op", "one class per operator"),
-            ("passes", "simplify, then fuse"),
-            ("memory planner", "one arena, by liveness"),
-            ("step", "one call, kept on disk"),
+            ("executor.py", "run(feed_dict)"),
+            ("compiler/", "passes, fusion, plan"),
+            ("planner.py", "one arena"),
+            ("inspect/", "text, pictures"),
         ],
     ),
     (
         "Kernels",
-        "compute · schedule · tvm_op",
         "#c0792a",
         [
-            ("compute", "what: one TE formula each"),
-            ("schedule rules", "how: pack, tile, vectorize"),
-            ("make_matrix_mul, …", "thirteen kernel factories"),
+            ("tvm_op.py", "thirteen factories"),
+            ("kernels/", "build, keep, call"),
+            ("schedule/", "how: the loops"),
+            ("compute/", "what: formulas"),
         ],
     ),
     (
-        "Code generation",
-        "Apache TVM",
-        "#7a56a5",
+        "Ground",
+        "#56606b",
         [
-            ("TensorIR", "loops, lowered"),
-            ("LLVM", "host code"),
-            ("CUDA C", "device code"),
-        ],
-    ),
-    (
-        "Hardware",
-        "",
-        "#55606e",
-        [
-            ("CPU", "AVX2 · AVX-512 · NEON, threads"),
-            ("GPU", "CUDA"),
+            ("graph.py", "Node, Op"),
+            ("ops/", "a class per operator"),
+            ("gradients.py", "more graph"),
+            ("device/", "arrays"),
         ],
     ),
 ]
-INK = "#1d2733"
-WIDTH, HEIGHT = 1200, 930  # pixels; one unit of the axes is one pixel
-MARGIN, LABEL_WIDTH, GAP = 30, 250, 36
-LAYER_HEIGHT = (HEIGHT - 2 * MARGIN - (len(LAYERS) - 1) * GAP) / len(LAYERS)
+ONCE = [
+    "the graph",
+    "its gradients",
+    "types, passes",
+    "groups of nodes",
+    "a place in the arena",
+    "loops by a rule",
+    "machine code, on disk",
+]
+EACH = ["feeds, parameters", "a table of calls", "kernels, in order", "results in the arena"]
+WIDTH, HEIGHT, GAP = 82.0, 13.0, 2.5
 
 
-def draw_box(axes: Axes, x: float, y: float, width: float, height: float, **style: Any) -> None:
-    """A rounded rectangle with its lower left corner at (x, y)."""
-    axes.add_patch(FancyBboxPatch((x, y), width, height, boxstyle="round,pad=0,rounding_size=10", **style))
+def box(axes: Any, x: float, y: float, width: float, height: float, colour: str, fill: str) -> None:
+    """A rounded box whose lower left corner is (x, y)."""
+    style = "round,pad=0,rounding_size=0.8"
+    axes.add_patch(FancyBboxPatch((x, y), width, height, boxstyle=style, ec=colour, fc=fill, linewidth=1.4))
 
 
-def draw_layer(
-    axes: Axes, y: float, title: str, modules: str, colour: str, boxes: list[tuple[str, str]]
-) -> None:
-    """One band of the picture: its title at the left, its parts side by side at the right."""
-    draw_box(
-        axes, MARGIN, y, WIDTH - 2 * MARGIN, LAYER_HEIGHT, facecolor=colour + "22", edgecolor=colour, lw=1.6
-    )
-    middle = y + LAYER_HEIGHT / 2
-    title_y = middle + 13 if modules else middle
-    axes.text(MARGIN + 20, title_y, title, fontsize=15, weight="bold", color=colour, va="center")
-    axes.text(MARGIN + 20, middle - 15, modules, fontsize=10, color=INK, va="center")
-    left, pad, space = MARGIN + LABEL_WIDTH + 10, 16, 16
-    width = (WIDTH - MARGIN - pad - left - space * (len(boxes) - 1)) / len(boxes)
-    for index, (name, what) in enumerate(boxes):
-        x = left + index * (width + space)
-        draw_box(axes, x, y + pad, width, LAYER_HEIGHT - 2 * pad, facecolor="white", edgecolor=colour, lw=1.2)
-        centred: dict[str, Any] = {"color": INK, "ha": "center", "va": "center"}
-        axes.text(x + width / 2, middle + 13, name, fontsize=13, weight="bold", **centred)
-        axes.text(x + width / 2, middle - 14, what, fontsize=10.5, **centred)
+def way(axes: Any, x: float, title: str, steps: list[str], colour: str, top: float, bottom: float) -> None:
+    """Steps from top to bottom, joined by arrows."""
+    axes.text(x, top + 1.2, title, ha="center", va="bottom", fontsize=11.5, fontweight="bold", color=colour)
+    room = (top - bottom) / len(steps)
+    for i, step in enumerate(steps):
+        y = top - (i + 0.5) * room
+        box(axes, x - 9, y - 1.7, 18, 3.4, colour, "white")
+        axes.text(x, y, step, ha="center", va="center", fontsize=9.2)
+        if i:
+            ends = (x, y + room - 1.7), (x, y + 1.7)
+            axes.add_patch(FancyArrowPatch(*ends, arrowstyle="-|>", mutation_scale=11, color=colour))
 
 
-def main(path: Path) -> None:
-    # The font that comes with matplotlib: the picture is the same everywhere.
-    plt.rcParams["font.family"] = "DejaVu Sans"
-    figure = plt.figure(figsize=(WIDTH / 100, HEIGHT / 100), dpi=100)
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(0, WIDTH), ylim=(0, HEIGHT))
+def main() -> None:
+    total = len(FLOORS) * (HEIGHT + GAP)
+    figure, axes = plt.subplots(figsize=(14, 7.6))
+    for floor, (title, colour, rooms) in enumerate(FLOORS):
+        y = total - (floor + 1) * (HEIGHT + GAP)
+        box(axes, 0, y, WIDTH, HEIGHT, colour, colour + "1c")
+        axes.text(1.6, y + HEIGHT / 2, title, va="center", fontsize=13.5, fontweight="bold", color=colour)
+        width = (WIDTH - 14) / len(rooms)
+        for i, (name, what) in enumerate(rooms):
+            x = 13.5 + i * width
+            box(axes, x, y + 1.6, width - 1.2, HEIGHT - 3.2, colour, "white")
+            lines = lines_of(ROOT / "python" / "dlsys" / name)
+            middle = x + (width - 1.2) / 2
+            axes.text(middle, y + 8.9, name, ha="center", va="center", fontsize=10.5, fontweight="bold")
+            axes.text(middle, y + 6.1, what, ha="center", va="center", fontsize=8 if len(rooms) < 5 else 7.6)
+            axes.text(middle, y + 3.5, f"{lines:,} lines", ha="center", va="center", fontsize=7.6, color="#666666")
+    way(axes, WIDTH + 13, "once", ONCE, "#23857a", total - GAP - 5, 0)
+    way(axes, WIDTH + 35, "each step", EACH, "#b0486b", total - GAP - 5, 0)
+    axes.text(WIDTH + 13, -2, "for each signature of feeds", ha="center", va="top", fontsize=8.5, color="#555555")
+    told = "no Python between kernels,\nno memory allocated"
+    axes.text(WIDTH + 35, -2, told, ha="center", va="top", fontsize=8.5, color="#555555")
+    told = "A room imports only from rooms below it. Apache TVM generates the code."
+    axes.text(WIDTH / 2, -2, told, ha="center", va="top", fontsize=9.5)
+    axes.set(xlim=(-1, WIDTH + 46), ylim=(-7, total + 1))
     axes.axis("off")
-    for index, layer in enumerate(LAYERS):
-        y = HEIGHT - MARGIN - LAYER_HEIGHT - index * (LAYER_HEIGHT + GAP)
-        draw_layer(axes, y, *layer)
-        if index + 1 < len(LAYERS):
-            centre = (WIDTH + LABEL_WIDTH) / 2
-            arrow = FancyArrowPatch(
-                (centre, y - 3), (centre, y - GAP + 3), arrowstyle="-|>", mutation_scale=18
-            )
-            arrow.set(color=INK, lw=1.6)
-            axes.add_patch(arrow)
-    figure.savefig(path, facecolor="white")
+    figure.savefig(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "dl_stack.png", dpi=110, bbox_inches="tight")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent / "dl_stack.png")
+    main()

@@ -8,10 +8,12 @@ copy only what is not contiguous.
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import math
 import numbers
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -158,6 +160,45 @@ class Array:
         if self.context.kind != "cpu":
             self.tensor.copyfrom(view)
 
+    def __add__(self, other: Any) -> Any:
+        return _arithmetic("+", self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return _arithmetic("+", other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return _arithmetic("-", self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return _arithmetic("-", other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return _arithmetic("*", self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return _arithmetic("*", other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return _arithmetic("/", self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return _arithmetic("/", other, self)
+
+    def __matmul__(self, other: Any) -> Any:
+        return _arithmetic("@", self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return _arithmetic("@", other, self)
+
+    def __pow__(self, other: Any) -> Any:
+        return _arithmetic("**", self, other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return _arithmetic("**", other, self)
+
+    def __neg__(self) -> Any:
+        return _arithmetic("*", self, -1)
+
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("an array of shape () has no length")
@@ -170,6 +211,16 @@ class Array:
 
     def __repr__(self) -> str:
         return f"Array(shape={self.shape}, dtype={self.dtype}, {self.context})"
+
+
+def _load(*args: Any) -> Any:
+    global _arithmetic
+    _arithmetic = importlib.import_module("dlsys.tensors.array_arithmetic").apply
+    return _arithmetic(*args)
+
+
+_arithmetic: Callable[[str, Any, Any], Any] = _load
+"""Arithmetic runs kernels, which lie above this room: they are loaded by name at the first use."""
 
 
 def _is_numeric(dtype: np.dtype) -> bool:
