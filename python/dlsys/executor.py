@@ -336,7 +336,7 @@ class Executor:
 
 
 def _by_user_node(plan: Plan, found: Mapping[Node, Any]) -> dict[Node, Any]:
-    """What was found for the program's nodes, also for the user's nodes that they stand for."""
+    """The findings for the program's nodes, also for the user's nodes that they stand for."""
     current = plan.program.graph.current
     return {**found, **{node: found[now] for node, now in current.items() if now in found}}
 

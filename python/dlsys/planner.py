@@ -22,7 +22,7 @@ SEARCH_LIMIT = 1000
 
 @dataclass(frozen=True)
 class Value:
-    """What a step writes.
+    """A value that a step writes.
 
     Attributes:
         id: the caller's name for it, unique; printed by `str`.

@@ -9,7 +9,7 @@ from typing import Any
 
 
 class _Scopes(threading.local):
-    """What the nodes of a thread are made for at the moment, innermost last."""
+    """The part of a network for which a thread makes nodes, innermost last, and whether gradients are on."""
 
     def __init__(self) -> None:
         self.labels: list[str] = []

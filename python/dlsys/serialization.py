@@ -87,8 +87,8 @@ def save(obj: Any, path: str | os.PathLike[str], metadata: Mapping[str, str] | N
 
 
 def load(path: str | os.PathLike[str], map_location: Any = None, *, weights_only: bool = True) -> Any:
-    """What `save` was given, with arrays of NumPy, writable, of the dtypes stored (bfloat16, which NumPy lacks, as
-    float32: the same values); of other safetensors files a dictionary of name -> array.
+    """Loads what `save` was given, with arrays of NumPy, writable, of the dtypes stored (bfloat16, which NumPy lacks,
+    as float32: the same values); of other safetensors files a dictionary of name -> array.
 
     `map_location` and `weights_only` are PyTorch's and change nothing: values are NumPy's, and nothing is unpickled.
     Raises DataError, which names the file and the cause, for a file that is missing, damaged or no safetensors, and
@@ -182,7 +182,7 @@ def _below(place: str, key: Any) -> str:
 
 
 def unpacked(tree: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """What `packed` made `tree` of. Raises LookupError, TypeError or ValueError where it is damaged."""
+    """The values of which `packed` made `tree`. Raises LookupError, TypeError or ValueError where it is damaged."""
     if isinstance(tree, list):
         return [unpacked(item, arrays) for item in tree]
     if not isinstance(tree, dict):
@@ -304,7 +304,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str,
 
 
 def diagnosis(content: bytes, error: Exception) -> str:
-    """What a file is that safetensors refuses, as the rest of a sentence."""
+    """Says of a file that safetensors refuses what it is, as the rest of a sentence."""
     pickled = "never unpickled here: convert it with safetensors.torch.save_file"
     if not content:
         return "is empty"

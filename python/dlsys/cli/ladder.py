@@ -98,7 +98,7 @@ class Report:
 
     @property
     def title(self) -> str:
-        """What was computed."""
+        """The product and its dtype, as a heading."""
         m, n, k = self.sizes
         return f"matmul {m} x {k} by {k} x {n}, {self.dtype}"
 
@@ -238,6 +238,6 @@ def _contenders(
 
 
 def _status(text: str) -> None:
-    """What is being done, in one line of the terminal that the next replaces."""
+    """Shows a line of the terminal that says what is being done; the next one replaces it."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)

@@ -37,7 +37,7 @@ class Aliases:
 
     @property
     def uncomputed(self) -> frozenset[Node]:
-        """What no kernel computes."""
+        """The nodes that no kernel computes."""
         return frozenset((*self.viewed, *self.parts.values()))
 
     def source(self, node: Node) -> Node:

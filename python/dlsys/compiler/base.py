@@ -15,7 +15,7 @@ Rule = Callable[[Node, "TypedGraph"], "Node | None"]
 
 @dataclass(frozen=True, eq=False)
 class TypedGraph:
-    """What one run computes. Passes take one and return another; nodes are never changed.
+    """The graph that one run computes, with types. Passes take one and return another; nodes are never changed.
 
     Attributes:
         nodes: what is computed, inputs first. What is only read for its shape is not among them.
@@ -87,7 +87,7 @@ def rewrite(graph: TypedGraph, rule: Rule, origins: dict[Node, Node] | None = No
     nodes: dict[Node, None] = {}
 
     def settle(node: Node, origin: Node) -> Node:
-        """What stands for a node whose inputs are in place and whose type is known."""
+        """The node that stands for one whose inputs are in place and whose type is known."""
         found = rule(node, typed)
         if found is None or found is node:
             nodes[node] = None

@@ -179,7 +179,7 @@ class _Fusion:
             self._make([anchor], kind)
 
     def grow_reduction(self, anchor: Node) -> None:
-        """What is elementwise before a sum and read by nothing else, the sum, and what is elementwise behind it."""
+        """Makes one group of the elementwise nodes before a sum, the sum, and the elementwise nodes behind it."""
         if not self._free(anchor):
             return
         members = self._with_producers(self._members([anchor]), self.graph.shapes[anchor.inputs[0]])

@@ -48,7 +48,7 @@ def list_schedule(
             readers.setdefault(memory, set()).add(number)
 
     def freed(memory: Node, count: int) -> int:
-        """What of a memory each of its last `count` readers frees."""
+        """The share of a memory that each of its last `count` readers frees."""
         return size[memory] // count if 0 < count <= SHARING and memory not in kept else 0
 
     for memory, numbers in readers.items():

@@ -89,7 +89,7 @@ class Plan:
 
     @cached_property
     def _specs(self) -> dict[int, Any]:
-        """What kernel each group needs, by the group's position; values without elements need none."""
+        """The kernel that each group needs, by the group's position; values without elements need none."""
         program = self.program
         return {
             position: kernel_spec(group, program.graph, self._in_place(group), self.ctx.kind == "cpu")
@@ -118,7 +118,7 @@ class Plan:
         return any(a == b and low < end and start < high for a, start, end in read for b, low, high in written)
 
     def _range(self, node: Node) -> tuple[int, int, int]:
-        """What memory a value lies in, a buffer of the arena or a given array, and from which byte to which."""
+        """The memory in which a value lies, a buffer of the arena or a given array, and from which byte to which."""
         buffers, size = self.memory.buffer_of, self.program.nbytes(node)
         if node in buffers:
             start = self.memory.within.get(node, 0)

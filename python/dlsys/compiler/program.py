@@ -20,7 +20,7 @@ from .passes import run_passes
 
 @dataclass(frozen=True)
 class Program:
-    """What a plan compiles.
+    """The kernels of one run and the memory of its values, before they are placed.
 
     Attributes:
         graph: after the passes, and with the copies that results and parameters need.

@@ -171,7 +171,7 @@ def _join(node: Node, graph: TypedGraph) -> Node | None:
 
 @dataclass(frozen=True, eq=False)
 class _Box:
-    """What the gradient of a slice holds: `value`, of shape `counts`, at `starts`; zeros around it."""
+    """The gradient of a slice: `value`, of shape `counts`, at `starts`; zeros around it."""
 
     starts: tuple[int, ...]
     counts: tuple[int, ...]

@@ -16,7 +16,7 @@ from .fuse import Group
 
 
 def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, flat: bool = False) -> KernelSpec:
-    """What `kernels.get` must know to make the group's kernel, the same for all groups that compute the same.
+    """The specification by which `kernels.get` makes the group's kernel, the same for all groups that compute the same.
 
     The kernel takes `group.inputs`, then `group.outputs`; `in_place`: see `KernelSpec`. With `flat` it may take them
     with one axis in place of all, where it computes each element from those of its own index: then groups of other

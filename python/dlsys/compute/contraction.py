@@ -133,7 +133,7 @@ def _grouped(x: te.Tensor, axis: int, groups: int) -> te.Tensor:
 
 
 def _ungrouped(x: te.Tensor, axis: int, groups: int) -> te.Tensor:
-    """What `_grouped` did undone."""
+    """Undoes `_grouped`."""
     if groups == 1:
         return x
     extents = shape_of(x)

@@ -42,7 +42,7 @@ def _is_target(targets: te.Tensor, j: Any, *index: Any) -> tirx.PrimExpr:
 
 
 def _weight(logits: te.Tensor, targets: te.Tensor, smoothing: float, index: Any) -> tirx.PrimExpr:
-    """What a class counts for in its target, at an index of the logits."""
+    """The weight of a class in its target, at an index of the logits."""
     classes, dtype = shape_of(logits)[1], logits.dtype
     if not _has_numbers(logits, targets):
         value = targets(*index)

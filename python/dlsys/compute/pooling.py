@@ -81,7 +81,7 @@ def _floor(a: Any, b: int) -> Any:
 
 
 def _inside(w: Spans, o: Sequence[Any], place: Sequence[Any]) -> list[Expr]:
-    """What must hold for `place` to lie inside the image and in the windows o."""
+    """The condition under which `place` lies inside the image and in the windows o."""
     found = []
     for windows, a, at in zip(w, o, place, strict=True):
         if not windows.is_inside():

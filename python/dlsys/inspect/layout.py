@@ -61,7 +61,7 @@ class Line:
 
 @dataclass
 class Drawing:
-    """What `layered` found: the boxes are placed, from (0, 0) on."""
+    """The result of `layered`: boxes in their places, from (0, 0) on."""
 
     lines: list[Line] = field(default_factory=list)
     width: float = 0.0

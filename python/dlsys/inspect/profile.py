@@ -185,7 +185,7 @@ def _timed(function: Any, arguments: list[Any], wait: Callable[[], None] | None 
 
 
 def _copy(node: Node, plan: Plan, feeds: Mapping[Node, Array]) -> Array:
-    """What is given for a parameter, in memory of its own."""
+    """A copy of a parameter's array."""
     return array(feeds[node].numpy() if node in feeds else node.value, plan.ctx)  # type: ignore[attr-defined]
 
 

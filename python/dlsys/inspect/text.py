@@ -18,14 +18,14 @@ Which = int | str | None
 
 
 def labels(nodes: Iterable[Node]) -> dict[Node, str]:
-    """What each node is called in a listing: its name, with its id where another has the same, as `X#3`."""
+    """The name of each node in a listing: its name, with its id where another has the same, as `X#3`."""
     distinct = list(dict.fromkeys(nodes))
     owners = Counter(node.name for node in distinct)
     return {node: node.name if owners[node.name] == 1 else f"{node.name}#{node.id}" for node in distinct}
 
 
 def labels_of(graph: TypedGraph) -> dict[Node, str]:
-    """What the nodes of a graph are called, also those that are read for their shape alone."""
+    """The names of a graph's nodes in a listing, also those that are read for their shape alone."""
     nodes = [*graph.fed, *(value for node in graph.nodes for value in node.inputs), *graph.nodes]
     return labels(sorted(nodes, key=lambda node: node.id))
 

@@ -93,8 +93,8 @@ def note(kernels: Iterable[str], library: str) -> None:
 
 
 def load(library: str, read: Callable[[Path], Loaded]) -> Loaded | None:
-    """What `read` makes of the library kept under a key; None where there is none that can be used, which is said
-    once."""
+    """Loads the library kept under a key by `read`, and returns its result; None where there is none that can be used,
+    which is said once."""
     directory = _trusted()
     if directory is None:
         return None
@@ -115,8 +115,8 @@ def load(library: str, read: Callable[[Path], Loaded]) -> Loaded | None:
 
 
 def keep(library: str, write: Callable[[Path], None], read: Callable[[Path], Loaded]) -> Loaded | None:
-    """What `read` makes of the library that `write(path)` makes, kept under a key; None, said once, where it cannot be
-    kept."""
+    """Keeps the library that `write(path)` makes under a key, and returns what `read` loads of it; None, said once,
+    where it cannot be kept."""
     directory = cache_directory()
     if directory is None:
         return None

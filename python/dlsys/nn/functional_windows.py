@@ -36,7 +36,7 @@ def same_padding(kernel: Sequence[int], dilation: Sequence[int]) -> list[Pair]:
 
 
 def word_padding(op: str, weight: Node, padding: str, stride: Any, dilation: Any, axes: int = 2) -> list[Pair]:
-    """What a word says to put before and behind along each axis: "valid" is nothing. Raises GraphError."""
+    """The padding before and behind each axis that a word means: "valid" is nothing. Raises GraphError."""
     if padding not in ("same", "valid"):
         raise GraphError(f'{op}: padding must be "same", "valid" or integers, not {padding!r}')
     if padding == "valid":

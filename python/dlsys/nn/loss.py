@@ -13,7 +13,7 @@ from .module import Module
 
 
 class Loss(Module):
-    """What all share."""
+    """Base of the losses: the reduction, and the check of two shapes."""
 
     _reductions: tuple[str, ...] = ("mean", "sum", "none")
 

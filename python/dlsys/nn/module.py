@@ -31,7 +31,7 @@ _calls = _Calls()
 
 
 class IncompatibleKeys(NamedTuple):
-    """What `load_state_dict` did not find, and what it had no place for."""
+    """The names that `load_state_dict` did not find, and those for which it had no place."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]
@@ -73,7 +73,7 @@ class Module:
         return self
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module computes."""
+        """Computes the module's result; a subclass defines it."""
         raise NotImplementedError(f"{type(self).__name__} does not define forward")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -346,7 +346,7 @@ class Module:
         return self.to(f"cuda:{device or 0}")
 
     def _saved(self) -> dict[str, Parameter]:
-        """What `state_dict` holds, in PyTorch's order; a Parameter under each of its names."""
+        """The Parameters and buffers of `state_dict`, in PyTorch's order; a Parameter under each of its names."""
         found: dict[str, Parameter] = {}
         stack: list[tuple[str, Module]] = [("", self)]
         while stack:

@@ -122,7 +122,7 @@ class BatchNorm2d(_BatchNorm):
 
 
 class _OverLastAxes(Module):
-    """What is normalised over the last axes, of extents `normalized_shape`."""
+    """Base of norms over the last axes, of extents `normalized_shape`."""
 
     def _set_shape(self, normalized_shape: int | Sequence[int]) -> Shape:
         is_list = isinstance(normalized_shape, (tuple, list))

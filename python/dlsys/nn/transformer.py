@@ -26,7 +26,7 @@ ACTIVATIONS: dict[str, Callable[[Node], Node]] = {"relu": ad.relu_op, "gelu": ad
 
 
 class Layer(Module):
-    """What encoders' and decoders' layers are made of: attentions, two linear layers, and a LayerNorm and a Dropout for
+    """Base of encoders' layers: attentions, two linear layers, and a LayerNorm and a Dropout for
     each branch."""
 
     _attentions: ClassVar[tuple[str, ...]] = ("self_attn",)

@@ -188,7 +188,7 @@ class Conv2dFilterGradient(Op):
 
 
 def conv_attributes(op: str, stride: Any, padding: Any, dilation: Any, groups: Any) -> dict[str, Any]:
-    """What the operators of convolution need to know. Raises GraphError."""
+    """The attributes of the operators of convolution. Raises GraphError."""
     if isinstance(groups, bool) or not isinstance(groups, (int, np.integer)) or groups < 1:
         raise GraphError(f"{op}: groups must be an integer >= 1, not {groups!r}")
     return {

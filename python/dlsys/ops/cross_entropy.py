@@ -71,7 +71,7 @@ class _CrossEntropy(Op):
         return str(dtypes[0])
 
     def _weights(self, node: Node, logits: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What each class counts for, and the targets that are ignored; NaN for numbers that are no class."""
+        """The weight of each class, and the targets that are ignored; NaN for numbers that are no class."""
         self._require_kind(node, logits.ndim, targets.ndim, str(targets.dtype))
         (ignore_index, smoothing), classes, kind = self._attributes(node), logits.shape[1], logits.dtype.type
         if targets.ndim == logits.ndim:

@@ -26,8 +26,8 @@ Key = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Region:
-    """What a key reads of an array: of each axis `counts` elements at starts + steps * i, and the result's shape, whose
-    axis k is the array's axis `axes[k]`, or new where that is None."""
+    """The part of an array that a key reads: of each axis `counts` elements at starts + steps * i, and the result's
+    shape, whose axis k is the array's axis `axes[k]`, or new where that is None."""
 
     counts: Shape
     starts: tuple[int, ...]

@@ -23,7 +23,7 @@ DEFAULT = ("bool", "int64", "float32")
 
 
 def _inferred(node: Node, slot: str, infer: Callable[[Node, list[Any]], Any]) -> Any:
-    """What `infer` says of the node, given what it said of its inputs, or `_UNKNOWN`; kept in a slot of each."""
+    """The node's shape or dtype, by `infer` from those of its inputs, or `_UNKNOWN`; kept in a slot of each."""
     stack = [node]
     while stack:
         current = stack[-1]
@@ -44,7 +44,7 @@ def _attempt(infer: Callable[[Node, list[Any]], Any], node: Node, given: list[An
 
 
 def _known(node: Node, slot: str, infer: Callable[[Node, list[Any]], Any]) -> Any:
-    """What is found. Raises the operator's error at the node where it begins not to be known."""
+    """The shape or dtype of a node. Raises the operator's error at the node where it begins not to be known."""
     found = _kept(node, slot)
     if found is None:
         found = _inferred(node, slot, infer)
@@ -56,7 +56,7 @@ def _known(node: Node, slot: str, infer: Callable[[Node, list[Any]], Any]) -> An
 
 
 def _kept(node: Node, slot: str) -> Any:
-    """What is kept in the slot. Raises GraphError for what is no node."""
+    """The content of the slot. Raises GraphError for what is no node."""
     try:
         return getattr(node, slot)
     except AttributeError:

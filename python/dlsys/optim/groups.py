@@ -31,7 +31,7 @@ def checked_number(owner: str, name: str, value: Any, below: float = math.inf) -
 
 
 class Owner(Protocol):
-    """What a group asks of its optimizer."""
+    """The methods of an optimizer that a group calls."""
 
     def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
         """The options, checked."""

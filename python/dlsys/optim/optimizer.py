@@ -253,12 +253,12 @@ class Optimizer:
         return {}
 
     def _shared(self, options: dict[str, Any], lr: ad.Parameter) -> Nodes:
-        """What is computed once for all parameters of a group and dtype, of shape ()."""
+        """The nodes that are computed once for all parameters of a group and dtype, of shape ()."""
         return {"lr": lr}
 
     def _own(self, options: dict[str, Any], shared: Nodes, state: dict[str, ad.Parameter]) -> tuple[Nodes, Nodes]:
-        """What is computed once for a parameter: the new values of its scalars, and the factors that `_step` reads, all
-        of shape ()."""
+        """The nodes that are computed once for a parameter: the new values of its scalars, and the factors that
+        `_step` reads, all of shape ()."""
         return {}, shared
 
     def _step(

@@ -18,7 +18,7 @@ Settings = tuple[float, float, dict[str, Any]]
 
 
 class Owner(Protocol):
-    """What is asked of an optimizer."""
+    """The attributes of an optimizer that are read here."""
 
     groups: list[ParameterGroup]
 

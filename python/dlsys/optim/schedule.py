@@ -240,7 +240,7 @@ class OneCycleLR(LRScheduler):
                 group.vary("beta1" if self._varied == "betas" else "momentum", least + (most - least) * share)
 
     def _shares(self, epoch: float) -> tuple[float, float]:
-        """What the rate is of max_lr, and where the momentum is between its least, at 0, and its most."""
+        """The rate as a share of max_lr, and where the momentum is between its least, at 0, and its most."""
         at = next((i for i, phase in enumerate(self._phases) if epoch <= phase[0]), len(self._phases) - 1)
         end, start, stop, *momentum = self._phases[at]
         begin = self._phases[at - 1][0] if at else 0.0

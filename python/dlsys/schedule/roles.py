@@ -37,7 +37,7 @@ class Roles:
 
 
 def roles(block: s_tir.SBlock) -> Roles | None:
-    """What each iterator of `C[...] += A[...] * B[...]` is for; None where the block is something else.
+    """The role of each iterator of `C[...] += A[...] * B[...]`; None where the block is something else.
 
     n is the run of C's last axes that one operand reads and the other does not, so that vectors of C are
     contiguous; further axes of that operand alone, and axes that both read, are batches.

@@ -143,7 +143,7 @@ _TOTAL = tirx.Var("total", "handle")
 
 
 def _canonical(stage: Stage, same: dict[Any, Any]) -> Any:
-    """What the stage computes, without its own names."""
+    """The stage's expression with common names, so that equal stages are equal."""
     names = {
         **same,
         **{v.var: axis for v, axis in zip(stage.iters, _AXES, strict=False)},

@@ -28,7 +28,7 @@ _WARP_BITS = 32 * 32  # a warp of float32
 
 @dataclass(frozen=True)
 class Machine:
-    """What a schedule needs to know of a target."""
+    """The facts of a target that schedules read."""
 
     kind: str  # "llvm" or "cuda"
     vector_bits: int

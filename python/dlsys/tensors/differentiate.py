@@ -20,7 +20,7 @@ from .values import differentiated, evaluate, keep, leaves_that_require_grad
 
 
 class _Result(NamedTuple):
-    """What a compiled `backward` computes besides the outputs of its trace: the gradients of the leaves at `places`;
+    """The results of a compiled `backward` behind the outputs of its trace: the gradients of the leaves at `places`;
     those in `added` come with what was there before."""
 
     places: tuple[int, ...]

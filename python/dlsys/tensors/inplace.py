@@ -56,8 +56,8 @@ def _gets_history(node: Any, changed: Node) -> bool:
 
 
 def augmented(node: Any, changed: Any) -> Any:
-    """What stands for the node behind `+=` and its like: a leaf whose new value has no history takes it and stays; else
-    it is the new node. Raises GraphError for a leaf that requires a gradient, outside of no_grad()."""
+    """The tensor that stands for the node behind `+=` and its like: a leaf whose new value has no history takes it and
+    stays; else it is the new node. Raises GraphError for a leaf that requires a gradient, outside of no_grad()."""
     if not isinstance(changed, Node) or node.cell is None:
         return changed
     require_no_history(node)
@@ -135,7 +135,7 @@ def setitem(node: Node, key: Any, value: Any) -> None:
 
 
 class InPlace:
-    """What changes leaves, as methods."""
+    """Methods that change leaves."""
 
     __slots__ = ()
 

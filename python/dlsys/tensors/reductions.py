@@ -20,7 +20,7 @@ NO_AXIS: Any = object()
 
 
 class Extremum(NamedTuple):
-    """What `max` and `min` along an axis, `sort` and `topk` return."""
+    """Values and indices, as `max` and `min` along an axis, `sort` and `topk` return."""
 
     values: Node
     indices: Node

@@ -14,7 +14,7 @@ Place = int  # of a leaf or a node: its position among the entries
 
 
 class Trace:
-    """What the nodes `roots` need.
+    """The graph that the nodes `roots` need.
 
     Attributes:
         entries: for each leaf its shape, dtype and whether it requires a gradient; for each node its operator, its
@@ -100,7 +100,7 @@ class Trace:
         return True
 
     def _parts(self, node: Node) -> list[Any]:
-        """What a node is computed from: places of leaves, and nodes."""
+        """The leaves, by their places, and the nodes from which a node is computed."""
         name, inputs, read = node.op.name, node.inputs, node.read
         if name == "assign":
             if "follows" in node.attrs:

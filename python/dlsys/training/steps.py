@@ -20,7 +20,7 @@ Batch = tuple[np.ndarray, ...]
 
 
 def as_batch(given: Any) -> Batch:
-    """What a loader handed out as arrays of dtypes that operators take: labels of bytes become int64, halves float32.
+    """The batch of a loader as arrays of dtypes that operators take: labels of bytes become int64, halves float32.
 
     Raises GraphError for a batch that is no tuple of arrays."""
     if isinstance(given, (np.ndarray, ad.Node)):

@@ -60,8 +60,8 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
 
 @dataclass(frozen=True)
 class Images:
-    """What a convolution reads through windows: its padding, whether nothing else in it is zero, and whether it is made
-    from what is given to the function as it is."""
+    """The images that a convolution reads through windows: its padding, whether nothing else in it is zero, and
+    whether it is made from what is given to the function as it is."""
 
     paddings: list[padding.Padding]
     whole: bool

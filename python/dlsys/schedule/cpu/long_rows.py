@@ -139,7 +139,7 @@ class _LongRows:
         return found
 
     def _later(self, stage: Stage) -> set[Any]:
-        """What the passes behind that of a stage read."""
+        """The stages that passes behind that of a stage read."""
         number = next(i for i, one in enumerate(self.passes) if stage in one.along)
         return {
             x.source
@@ -169,7 +169,7 @@ class _LongRows:
         return names
 
     def _number(self, load: Expr) -> Expr | None:
-        """What is read of another stage's number."""
+        """The expression that reads another stage's number."""
         array = self.arrays.get(load.source)
         return None if array is None else tirx.BufferLoad(array, [0])
 

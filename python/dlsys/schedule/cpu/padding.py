@@ -151,7 +151,7 @@ def _bounded(loop: tirx.For) -> tirx.Stmt:
 
 
 def _without_zeros(call: ir.Call) -> Any:
-    """What is read of an image, where it need not be asked whether the place lies within."""
+    """The read of an image without the condition that the place lies within."""
     return call.args[1] if _is_set_into_zeros(call) else call
 
 

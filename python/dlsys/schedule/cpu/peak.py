@@ -34,7 +34,7 @@ INTERESTING = (
 
 
 def cpu_features(target: Target) -> list[str]:
-    """What a CPU target has of the features that matter to numerical kernels, in LLVM's names."""
+    """The features of a CPU target that matter to numerical kernels, in LLVM's names."""
     features = {str(feature) for feature in codegen.llvm_get_cpu_features(target)}
     return [name for name in INTERESTING if name in features]
 

@@ -114,7 +114,8 @@ def _vector(extent: int, lanes: int, most: int) -> int | None:
 
 
 def _inlined(sch: s_tir.Schedule, c: SBlockRV, r: Roles) -> SBlockRV | None:
-    """What the windows are read from, if that is made on the way; all else before the sums is computed in place."""
+    """The block that the windows are read from, if it is made on the way; all else before the sums is computed in
+    place."""
     source = sch.get(c).reads[1 - r.a].source
     images = None
     for block in common.stages(sch):
@@ -128,7 +129,7 @@ def _inlined(sch: s_tir.Schedule, c: SBlockRV, r: Roles) -> SBlockRV | None:
 
 
 def _downstream(sch: s_tir.Schedule, c: SBlockRV) -> list[SBlockRV]:
-    """What comes after the sums."""
+    """The blocks after the sums."""
     names = [sch.get(block).name_hint for block in common.stages(sch)]
     return common.stages(sch)[names.index(sch.get(c).name_hint) + 1 :]
 
