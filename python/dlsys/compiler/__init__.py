@@ -2,7 +2,7 @@
 
 `types` infers shapes and dtypes and finds what a run computes; `passes` make the graph simpler; `fuse` makes groups of
 nodes, one kernel each; `aliases` finds the values that need no memory of their own; `order` puts the kernels in order;
-`program` holds all of it, and `plan` gives it memory and compiled kernels.
+`liveness` says where values lie; `program` holds all of it, and `plan` gives it memory and compiled kernels.
 """
 
 from __future__ import annotations

@@ -43,10 +43,11 @@ class Plan:
         """The Parameters whose memory a run writes."""
         return tuple(parameter for parameter, _ in self.program.graph.updates)
 
-    @cached_property
+    @property
     def memory(self) -> MemoryPlan:
         """Who lives where in the arena, when."""
-        return self.program.plan()
+        assert self.program.memory is not None
+        return self.program.memory
 
     @cached_property
     def _storage(self) -> dict[Node, tuple[Any, int]]:

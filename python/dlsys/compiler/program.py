@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from ..graph import Node
 from ..ops import copy_op
-from ..planner import MemoryPlan, Value, plan_memory
+from ..planner import MemoryPlan
 from .aliases import Aliases, find_aliases, nbytes_of, with_own_constants
 from .base import TypedGraph
 from .fuse import Group, fuse, ordered, single_groups
+from .liveness import planned
 from .order import list_schedule
 from .pack import Columns, pack
 from .passes import run_passes
@@ -28,6 +27,7 @@ class Program:
         aliases: the values that lie in others' memory.
         results: the evaluated nodes, in order; None for a group of updates.
         bytes_unplanned: what a buffer for every node of the graph would take, before the passes.
+        memory: where each value lies in the arena.
     """
 
     graph: TypedGraph
@@ -35,6 +35,7 @@ class Program:
     aliases: Aliases
     results: tuple[Node | None, ...]
     bytes_unplanned: int = 0
+    memory: MemoryPlan | None = None
 
     def nbytes(self, node: Node) -> int:
         """The size of a node's value."""
@@ -88,62 +89,6 @@ class Program:
                         found[node] = None
                         stack += reversed(views.get(node, []))
         return list(found)
-
-    def plan(self) -> MemoryPlan:
-        """Liveness and offsets of every value in the arena."""
-        return self._plan
-
-    @cached_property
-    def _plan(self) -> MemoryPlan:
-        first = {node: step for step, group in enumerate(self.groups) for node in group.outputs}
-        last: dict[Node, int] = {}
-        stored = self.stored()
-        for part in [node for node in stored if node in self.parts and node in first]:
-            while part in self.parts:
-                whole = self.parts[part]
-                first[whole] = min(first.get(whole, first[part]), first[part])
-                part = whole
-        for node in stored:
-            if node in self.viewed:
-                first[node] = first[self.viewed[node]]
-            last[node] = first[node]
-        for step, group in enumerate(self.groups):
-            for value in group.inputs:
-                if value in last:
-                    last[value] = step
-        last.update((node, len(self.groups)) for node in self.results if node in last)
-        values = []
-        over = self._overwritable(stored, last)
-        for node in stored:
-            alias, offset = self.viewed.get(node, self.parts.get(node)), self.aliases.offsets.get(node, 0)
-            size, in_place = self.nbytes(node), tuple(over.get(node, ()))
-            values.append(Value(node, size, first[node], last[node], alias, in_place, offset))
-        return replace(plan_memory(values), bytes_unplanned=self.bytes_unplanned)
-
-    def _overwritable(self, stored: list[Node], known: Container[Node]) -> dict[Node, list[Node]]:
-        """For each value that a kernel computes those `known` on which it may lie. A piece of an array is one only
-        where most of the array is overwritten so, as it stays alive."""
-        group_of = {node: group for group in self.groups for node in group.outputs}
-        found: dict[Node, list[Node]] = {}
-        pieces: dict[Node, dict[Node, int]] = {}
-        for node in stored:
-            if node not in group_of or node in self.parts:
-                continue
-            group, size = group_of[node], self.nbytes(node)
-            read = Counter(self.source(value) for value in group.inputs)  # a view may be read elsewhere
-            for value in group.overwritable(node, self.graph.shapes):
-                source = self.source(value)
-                if len(group.outputs) > 1 and self.graph.dtypes[value] == "bool":
-                    continue  # they are read where they are used, behind stores too: see `schedule.cpu.codegen`
-                if value in known and self.nbytes(value) == size and read[source] == 1:
-                    found.setdefault(node, []).append(value)
-                    if self.nbytes(source) != size:
-                        pieces.setdefault(source, {})[value] = size
-        few = {source for source, own in pieces.items() if 2 * sum(own.values()) < self.nbytes(source)}
-        for node, values in found.items():  # pieces first: what is whole serves elsewhere
-            chosen = [value for value in values if self.source(value) not in few]
-            found[node] = sorted(chosen, key=lambda value: self.source(value) not in pieces)
-        return found
 
 
 def make_program(
@@ -266,7 +211,10 @@ def _placed(graph: TypedGraph, groups: list[Group], aliases: Aliases, bytes_unpl
 
     kept = {memory for node in graph.outputs if node is not None for memory in memories(node)}
     other = replace(program, groups=tuple(list_schedule(order, before, memories, in_arena, kept)))
-    return min(other, program, key=lambda p: p.plan().bytes_planned)
+    memory, of_other = planned(program), planned(other)
+    if of_other.bytes_planned <= memory.bytes_planned:
+        return replace(other, memory=of_other)
+    return replace(program, memory=memory)
 
 
 def _leads_to(group: Group, others: list[Group], followers: dict[int, list[Group]]) -> bool:

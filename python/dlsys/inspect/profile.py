@@ -144,7 +144,7 @@ def measure(prepare: Prepare, runs: int) -> Profile:
         raise GraphError(f"profile: the number of runs must be a positive integer, not {runs!r}")
     plan, feeds = prepare()
     twin = Plan(plan.program, plan.ctx)
-    twin.memory, twin.kernel_of = plan.memory, plan.kernel_of
+    twin.kernel_of = plan.kernel_of
     written = set(plan.program.placed.values())
     copies = {node: _copy(node, plan, feeds) for node in plan.given if node not in feeds or node in written}
     twin._parameters.update(copies)
