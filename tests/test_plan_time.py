@@ -8,11 +8,10 @@ from typing import Any
 
 import tvm_ffi
 from dlsys import autodiff as ad
-from dlsys.compiler import PASSES, TypedGraph, run_passes, single_groups, typed_graph
+from dlsys.compiler import PASSES, Program, TypedGraph, make_program, run_passes, single_groups, typed_graph
 from dlsys.compiler.fuse import Group, fuse
 from dlsys.compiler.groups import MOST_LENGTH, READS, is_elementwise, longest, ordered
 from dlsys.compiler.order import SHARING, list_schedule
-from dlsys.compiler.program import Program, make_program
 from dlsys.compiler.specs import kernel_spec
 from dlsys.graph import OPS, Node, Shape
 from dlsys.kernels.spec import prim_func

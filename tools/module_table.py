@@ -13,7 +13,7 @@ CORE = (
     *(f"ops/{name}.py" for name in ("reduction", "activation", "loss", "cell", "state")),
     *("compute/elementwise.py", "compute/contraction.py"),
     *(f"compiler/{name}.py" for name in ("__init__", "types", "base", "passes", "groups", "fuse", "aliases", "order")),
-    *(f"compiler/{name}.py" for name in ("program", "specs", "plan", "arena")),
+    *(f"compiler/{name}.py" for name in ("lower", "liveness", "program", "specs", "plan", "arena")),
     *(f"kernels/{name}.py" for name in ("spec", "build", "cache", "kernel", "runner")),
     *(f"schedule/{name}.py" for name in ("__init__", "rule", "target", "common", "stages", "roles")),
     *(f"schedule/cpu/{name}.py" for name in ("__init__", "contraction", "tiles", "elementwise", "codegen")),

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ..graph import Node
 from ..planner import MemoryPlan, Value, plan_memory
-
-if TYPE_CHECKING:
-    from .program import Program
+from .program import Program
 
 
 def planned(program: Program) -> MemoryPlan:

@@ -1,0 +1,171 @@
+"""From a typed graph to a program: passes, groups, aliases, order, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ..graph import Node
+from ..ops import copy_op
+from .aliases import Aliases, find_aliases, nbytes_of, with_own_constants
+from .base import TypedGraph
+from .fuse import Group, fuse, ordered, single_groups
+from .liveness import planned
+from .order import list_schedule
+from .pack import Columns, pack
+from .passes import run_passes
+from .program import Program
+
+
+def make_program(
+    graph: TypedGraph, passes: Iterable[str], columns: Columns | None = None, offsets: bool = True
+) -> Program:
+    """The graph through the passes named, grouped into kernels, and put in order. `columns`: how wide the panels of the
+    machine's products are; None where its products pack nothing. `offsets`: whether kernels take arrays that begin
+    within others."""
+    names = frozenset(passes)
+    unplanned = sum(nbytes_of(node, graph) for node in graph.nodes)
+    graph = run_passes(graph, names)
+    if "pack" in names and columns is not None:
+        graph = pack(graph, columns)
+    aliases = Aliases()
+    if "views" in names:
+        graph = with_own_constants(graph) if offsets else graph
+        aliases = find_aliases(graph, offsets)
+    graph = _copied(graph, aliases)
+    fusion = fuse if "fuse" in names else single_groups
+    groups = fusion(graph, aliases.uncomputed)
+    return _placed(graph, groups, aliases, unplanned)
+
+
+class _Copies:
+    """Copies added to a graph."""
+
+    def __init__(self, graph: TypedGraph) -> None:
+        self.nodes = list(graph.nodes)
+        self.shapes, self.dtypes = graph.shapes, graph.dtypes
+
+    def add(self, node: Node) -> Node:
+        """A copy of the node."""
+        copy = copy_op(node)
+        copy.location = node.location
+        self.shapes[copy], self.dtypes[copy] = self.shapes[node], self.dtypes[node]
+        self.nodes.append(copy)
+        return copy
+
+
+def _copied(graph: TypedGraph, aliases: Aliases) -> TypedGraph:
+    """The graph with a copy for every result that is somebody's else: a feed, a parameter, a view of one; and for every
+    updated value that is not a computation's own."""
+    uncomputed = aliases.uncomputed
+    copies = _Copies(replace(graph, shapes=dict(graph.shapes), dtypes=dict(graph.dtypes)))
+    made: dict[Node, Node] = {}
+    outputs = []
+    for node in graph.outputs:
+        if node is not None and aliases.source(node) in graph.fed:
+            if node not in made:
+                made[node] = copies.add(node)
+            node = made[node]
+        outputs.append(node)
+    updates = []
+    taken: set[Node] = set()
+    for parameter, value in graph.updates:
+        if value in graph.fed or value in uncomputed or value in taken:
+            value = copies.add(value)
+        taken.add(value)
+        updates.append((parameter, value))
+    return replace(
+        graph,
+        nodes=tuple(copies.nodes),
+        outputs=tuple(outputs),
+        updates=tuple(updates),
+        shapes=copies.shapes,
+        dtypes=copies.dtypes,
+    )
+
+
+def _placed(graph: TypedGraph, groups: list[Group], aliases: Aliases, bytes_unplanned: int) -> Program:
+    """The groups in an order in which updates can be written straight into their parameters, where there is one; other
+    updates are computed in the arena and copied at the end, behind the last that reads the old value. Of two such
+    orders, as written and with memory in mind, the one whose arena is smaller."""
+    placed: dict[Node, Node] = {}
+    owner = {node: group for group in groups for node in group.outputs}
+    readers: dict[Node, list[Group]] = {}
+    followers: dict[int, list[Group]] = {}
+    behind: dict[int, list[Group]] = {}
+
+    def put_behind(group: Group, earlier: Iterable[Group]) -> None:
+        for other in earlier:
+            if other is not group:
+                behind.setdefault(id(group), []).append(other)
+                followers.setdefault(id(other), []).append(group)
+
+    def before(group: Group) -> list[Group]:
+        return behind.get(id(group), [])
+
+    for group in groups:
+        sources = [source for value in group.inputs for source in aliases.computed(value)]
+        put_behind(group, (owner[source] for source in sources if source in owner))
+        for source in sources:
+            readers.setdefault(source, []).append(group)
+
+    copies = _Copies(graph)
+    for parameter, value in graph.updates:
+        group, others = owner[value], readers.get(parameter, [])
+        fits = _may_lie_on(group, value, parameter, graph, aliases)
+        if fits and not _leads_to(group, others, followers):
+            put_behind(group, others)
+            placed[value] = parameter
+            continue
+        copy = copies.add(value)
+        last = Group((copy,), (value,), (copy,), "elementwise")
+        put_behind(last, [group, *others])
+        groups = [*groups, last]
+        owner[copy] = last
+        placed[copy] = parameter
+    order = ordered(groups, before)
+    assert order is not None  # copies have no readers, and the groups were in no circle before
+    graph = replace(graph, nodes=tuple(copies.nodes))
+    program = Program(graph, tuple(order), replace(aliases, placed=placed), graph.outputs, bytes_unplanned)
+    elsewhere = {*graph.fed, *placed.values()}
+
+    def in_arena(node: Node) -> int:
+        return 0 if node in elsewhere else nbytes_of(node, graph)
+
+    def memories(node: Node) -> list[Node]:
+        return [placed.get(value, value) for value in aliases.computed(node)]
+
+    kept = {memory for node in graph.outputs if node is not None for memory in memories(node)}
+    other = replace(program, groups=tuple(list_schedule(order, before, memories, in_arena, kept)))
+    memory, of_other = planned(program), planned(other)
+    if of_other.bytes_planned <= memory.bytes_planned:
+        return replace(other, memory=of_other)
+    return replace(program, memory=memory)
+
+
+def _leads_to(group: Group, others: list[Group], followers: dict[int, list[Group]]) -> bool:
+    """Whether one of the others, but the group itself, must come behind the group."""
+    targets = {id(other) for other in others} - {id(group)}
+    if not targets:
+        return False
+    seen = {id(group)}
+    stack = [group]
+    while stack:
+        for follower in followers.get(id(stack.pop()), []):
+            if id(follower) in targets:
+                return True
+            if id(follower) not in seen:
+                seen.add(id(follower))
+                stack.append(follower)
+    return False
+
+
+def _may_lie_on(
+    group: Group, value: Node, parameter: Node, graph: TypedGraph, aliases: Aliases
+) -> bool:
+    """Whether the kernel that writes `value` may write it over the parameter."""
+    if graph.dtypes[value] != graph.dtypes[parameter]:
+        return False
+    own = [v for v in group.inputs if aliases.source(v) is parameter]
+    alone = len(own) == 1 and own[0] is parameter
+    return not own or (alone and parameter in set(group.overwritable(value, graph.shapes)))
