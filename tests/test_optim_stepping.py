@@ -37,13 +37,13 @@ def test_a_step_is_compiled_once_for_the_same_gradients_and_options() -> None:
             a.step(), b.step()
             [rate.step() for rate in rates]
             _close(mine, theirs)
-        assert len(a._stepping._forms) == 1, name
+        assert len(a._stepping._compiled) == 1, name
         for group in (a.param_groups[0], b.param_groups[0]):
             group["weight_decay"] = 0.3
         for _ in range(2):
             a.step(), b.step()
             _close(mine, theirs)
-        assert len(a._stepping._forms) == 2, name
+        assert len(a._stepping._compiled) == 2, name
 
 
 def test_parameters_that_sit_out_have_counts_of_their_own() -> None:
@@ -58,11 +58,11 @@ def test_parameters_that_sit_out_have_counts_of_their_own() -> None:
         _close(mine, theirs)
     state = a.state_dict()["state"]
     assert [float(state[i]["step"]) for i in range(2)] == [5, 5]
-    counts = len(a._stepping._forms)
+    counts = len(a._stepping._compiled)
     _backward(mine, 1.0), _backward(theirs, 1.0)
     a.step(), b.step()
     _close(mine, theirs)
-    assert len(a._stepping._forms) == counts  # both have five steps behind them again
+    assert len(a._stepping._compiled) == counts  # both have five steps behind them again
 
 
 def test_what_was_made_before_the_step_reads_the_old_values() -> None:

@@ -72,7 +72,7 @@ def test_backward_says_what_is_wrong() -> None:
     assert "one element" in error_of(GraphError, dl.tensor([1.0, 2.0]).item)
 
 
-def test_values_are_computed_once_and_forms_compiled_once() -> None:
+def test_values_are_computed_once_and_traces_compiled_once() -> None:
     def form(value: float) -> ad.Node:
         return ad.exp_op(dl.tensor([value, 2.0]) * 3.0)
 

@@ -1,8 +1,8 @@
-"""The step that is taken at once: a compiled form of an optimizer's update, fed with the gradients that are there.
+"""The step that is taken at once: a compiled program of an optimizer's update, fed with the gradients that are there.
 
-The form is made when an optimizer first meets gradients of some types, and used again as long as its options stay. It
-writes each parameter's new value to memory of its own, since what was made before may still read the old one; state,
-which nothing else reads, is written in place.
+The program is made when an optimizer first meets gradients of some types, and used again as long as its options stay.
+It writes each parameter's new value to memory of its own, since what was made before may still read the old one;
+state, which nothing else reads, is written in place.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..device import empty
 from ..tensors import evaluate, leaf
 from .groups import ParameterGroup
 
-MOST_FORMS = 8  # of an optimizer; those used last
+MOST_COMPILED = 8  # of an optimizer; those used last
 
 Scalars = Callable[[ParameterGroup, ad.Parameter], Sequence[ad.Parameter]]
 Sort = Callable[[ParameterGroup, ad.Parameter], Any]
@@ -25,7 +25,7 @@ Update = Callable[[Mapping[ad.Parameter, ad.Node], Sort, Mapping[ad.Parameter, a
 
 
 @dataclass(frozen=True)
-class _Form:
+class _Compiled:
     """A compiled update: the variables of the gradients, and where each parameter's new value is written."""
 
     executor: ad.Executor
@@ -44,7 +44,7 @@ class Stepping:
     """An optimizer's compiled updates. A copy has none."""
 
     def __init__(self) -> None:
-        self._forms: OrderedDict[Any, _Form] = OrderedDict()
+        self._compiled: OrderedDict[Any, _Compiled] = OrderedDict()
         self._seen: tuple[Any, tuple[int, ...]] = ((), ())  # the scalars' versions, and their parameters' sorts
 
     def __reduce__(self) -> Any:
@@ -67,13 +67,13 @@ class Stepping:
         types = tuple((p.id, value.shape, value.dtype) for p, value in found.items())
         options = tuple(_described(tuple(group.read(next(iter(group.rates))).items())) for group in groups)
         key = (types, sorts, options)
-        form = self._forms.get(key)
-        if form is None:
-            form = self._forms[key] = _made(found, dict(zip(given, sorts, strict=True)), update)
-            if len(self._forms) > MOST_FORMS:
-                self._forms.popitem(last=False)
-        self._forms.move_to_end(key)
-        form.run(found)
+        compiled = self._compiled.get(key)
+        if compiled is None:
+            compiled = self._compiled[key] = _made(found, dict(zip(given, sorts, strict=True)), update)
+            if len(self._compiled) > MOST_COMPILED:
+                self._compiled.popitem(last=False)
+        self._compiled.move_to_end(key)
+        compiled.run(found)
         self._seen = (_versions(given), sorts)
 
     def _sorts(self, given: Mapping[ad.Parameter, Sequence[ad.Parameter]]) -> tuple[int, ...]:
@@ -96,10 +96,10 @@ def _described(option: Any) -> Any:
     return ("node", option.id) if isinstance(option, ad.Node) else option
 
 
-def _made(found: Mapping[ad.Parameter, Any], sort: Mapping[ad.Parameter, int], update: Update) -> _Form:
+def _made(found: Mapping[ad.Parameter, Any], sort: Mapping[ad.Parameter, int], update: Update) -> _Compiled:
     gradients: dict[ad.Parameter, ad.Node] = {
         p: ad.Variable(f"{p.name}.grad", value.shape, value.dtype) for p, value in found.items()
     }
     targets = {p: leaf(empty(p.shape, p.dtype), name=p.name) for p in found}
     node = update(gradients, lambda group, parameter: sort[parameter], targets)
-    return _Form(ad.Executor([node]), gradients, targets)
+    return _Compiled(ad.Executor([node]), gradients, targets)

@@ -37,7 +37,7 @@ class Access:
 
 
 @dataclass
-class Group:
+class LoopGroup:
     """Adjacent loops that step through memory as one."""
 
     loop: LoopRV
@@ -238,16 +238,16 @@ def contiguous(extents: Mapping[int, int], found: Sequence[Access]) -> list[list
 
 def fuse_contiguous(
     sch: s_tir.Schedule, loops: Sequence[LoopRV], found: Sequence[Access], axes: Iterable[int]
-) -> list[Group]:
+) -> list[LoopGroup]:
     """The adjacent loops number `axes` of a block with accesses `found`, fused wherever every access goes
     on from one row to the next."""
     extents = {axis: extent_of(sch, loops[axis]) for axis in axes}
-    groups: list[Group] = []
+    groups: list[LoopGroup] = []
     for part in contiguous(extents, found):
         loop = sch.fuse(*(loops[x] for x in part)) if len(part) > 1 else loops[part[0]]
         last = next((x for x in reversed(part) if extents[x] > 1), part[-1])
         strides = tuple(None if a.strides is None else a.strides[last] for a in found)
-        groups.append(Group(loop, math.prod(extents[x] for x in part), strides))
+        groups.append(LoopGroup(loop, math.prod(extents[x] for x in part), strides))
     return groups
 
 

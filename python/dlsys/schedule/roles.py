@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import tvm
 from tvm import s_tir, sym, tirx
@@ -136,7 +137,7 @@ def _fuse(r: Roles, axes: tuple[int, ...], variables: dict) -> tirx.PrimExpr:
 def index_map(r: Roles, axes: list[int], last: list[tuple[int, ...]]) -> tirx.IndexMap:
     """From iterators `axes` of the contraction to (those of the batch..., one fused index per group of `last`)."""
 
-    def fused(*given):
+    def fused(*given: Any) -> list[Any]:
         variables = dict(zip(axes, given, strict=True))
         return [variables[i] for i in axes if i in r.batch] + [_fuse(r, group, variables) for group in last]
 

@@ -11,7 +11,7 @@ from tvm import ir, s_tir, tirx
 from tvm.s_tir.schedule import SBlockRV
 
 from .. import common
-from ..common import COSTLY_VECTORS, PARALLEL_WORK, VECTORS, Access, Group
+from ..common import COSTLY_VECTORS, PARALLEL_WORK, VECTORS, Access, LoopGroup
 from ..rule import Rule
 from ..stages import Expr, Stage, extents, read_stages, size, with_nests
 from ..target import Machine
@@ -185,13 +185,13 @@ def _lanes(code: Any, machine: Machine) -> int:
     return min((machine.lanes(dtype) for dtype in found), default=machine.lanes("bool"))
 
 
-def _crosses(group: Group, inner: Group) -> bool:
+def _crosses(group: LoopGroup, inner: LoopGroup) -> bool:
     """Whether some access runs along `group` where the output runs along `inner`."""
     return any(g == 1 and i not in (0, 1, None) for g, i in zip(group.strides, inner.strides, strict=True))
 
 
 def _transpose(
-    sch: s_tir.Schedule, block: SBlockRV, groups: list[Group], crossing: Group, parallel: bool, staged: bool
+    sch: s_tir.Schedule, block: SBlockRV, groups: list[LoopGroup], crossing: LoopGroup, parallel: bool, staged: bool
 ) -> None:
     """Goes by square tiles, whose lines of both arrays stay in cache until they are used up.
 

@@ -26,7 +26,7 @@ from .tiles import ROWS, choose
 
 
 @dataclass(frozen=True)
-class Tile:
+class RegisterTile:
     """The part of C that the accumulators hold: rows x columns, in vectors of some lanes."""
 
     rows: int
@@ -64,7 +64,7 @@ def default_loops(m: int, n: int, k: int, dtype: str) -> tirx.PrimFunc:
     return te.create_prim_func([a, b, compute.matmul(a, b)])
 
 
-def tiling(sch: s_tir.Schedule, tile: Tile) -> None:
+def tiling(sch: s_tir.Schedule, tile: RegisterTile) -> None:
     """C tile by tile, down one panel of columns after the other: that panel of B stays in cache."""
     i, j, k = sch.get_loops("matmul")
     i, rows = sch.split(i, [None, tile.rows])
@@ -74,20 +74,20 @@ def tiling(sch: s_tir.Schedule, tile: Tile) -> None:
         sch.annotate(loop, "pragma_loop_partition_hint", 1)
 
 
-def clear_before(sch: s_tir.Schedule, tile: Tile) -> None:
+def clear_before(sch: s_tir.Schedule, tile: RegisterTile) -> None:
     """The zeros that sums start from, before the loop over k instead of within. Always last."""
     _, _, k, *_ = sch.get_loops("matmul")
     sch.decompose_reduction("matmul", k)
 
 
-def vectorization(sch: s_tir.Schedule, tile: Tile) -> None:
+def vectorization(sch: s_tir.Schedule, tile: RegisterTile) -> None:
     """The columns of a tile a vector at a time."""
     *_, columns = sch.get_loops("matmul")
     _, lanes = sch.split(columns, [None, tile.lanes])
     sch.vectorize(lanes)
 
 
-def packing(sch: s_tir.Schedule, tile: Tile) -> None:
+def packing(sch: s_tir.Schedule, tile: RegisterTile) -> None:
     """The panel of B copied together, once for all rows: it is then read in a stream, not a row of B apart."""
     panel, width = sch.cache_read("matmul", 1, "global"), tile.columns
     sch.transform_layout(panel, ("write", 0), lambda k, j: (j // width, k, j % width), pad_value=0.0)
@@ -97,7 +97,7 @@ def packing(sch: s_tir.Schedule, tile: Tile) -> None:
     sch.vectorize(columns)
 
 
-def register_tile(sch: s_tir.Schedule, tile: Tile) -> None:
+def register_tile(sch: s_tir.Schedule, tile: RegisterTile) -> None:
     """The tile of C in registers while k runs: a load of B serves all rows, and nothing is stored till the end."""
     _, i, _, rows, vectors, _ = sch.get_loops("matmul")
     store = sch.cache_write("matmul", 0, "local")
@@ -142,14 +142,14 @@ def rungs(m: int, n: int, k: int, dtype: str = "float32", threads: int = 1) -> l
     return found
 
 
-def tile_of(machine: Machine, m: int, n: int, k: int, dtype: str) -> Tile:
+def tile_of(machine: Machine, m: int, n: int, k: int, dtype: str) -> RegisterTile:
     """The tile that the contraction rule takes for this product."""
     sch = start(default_loops(m, n, k, dtype))
     found = roles(sch.get(sch.get_sblock("matmul")))
     if found is None:  # an extent of 1, of which the rule makes no product
-        return Tile(min(ROWS[32], m), machine.lanes(dtype), machine.lanes(dtype))
+        return RegisterTile(min(ROWS[32], m), machine.lanes(dtype), machine.lanes(dtype))
     _, chosen = choose(found, machine, dtype, (False, False))
-    return Tile(chosen.rows, chosen.columns, chosen.lanes)
+    return RegisterTile(chosen.rows, chosen.columns, chosen.lanes)
 
 
 def compiled(rung: Rung) -> Callable[..., Any]:

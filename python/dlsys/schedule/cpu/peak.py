@@ -48,7 +48,7 @@ def fma_kernel(accumulators: int, lanes: int, threads: int, dtype: str = "float3
     width = accumulators * lanes
 
     @T.prim_func(s_tir=True)
-    def fma(x_handle: T.handle, out_handle: T.handle):
+    def fma(x_handle: T.handle, out_handle: T.handle):  # type: ignore[no-untyped-def]  # TVM reads the annotations
         T.func_attr({"global_symbol": "fma", "tirx.noalias": True})
         x = T.match_buffer(x_handle, (2, lanes), dtype)
         out = T.match_buffer(out_handle, (threads, width), dtype)
@@ -72,7 +72,7 @@ def triad_kernel(threads: int, rows: int, lanes: int) -> tirx.PrimFunc:
     """k(a, b, c): a = 0.5 * b + c in float32, all of shape (threads, rows, lanes)."""
 
     @T.prim_func(s_tir=True)
-    def triad(a_handle: T.handle, b_handle: T.handle, c_handle: T.handle):
+    def triad(a_handle: T.handle, b_handle: T.handle, c_handle: T.handle):  # type: ignore[no-untyped-def]
         T.func_attr({"global_symbol": "triad", "tirx.noalias": True})
         a = T.match_buffer(a_handle, (threads, rows, lanes), "float32")
         b = T.match_buffer(b_handle, (threads, rows, lanes), "float32")
