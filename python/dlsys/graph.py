@@ -286,6 +286,9 @@ class Op:
     dtypes: ClassVar[tuple[str, ...]] = FLOATS
     """What the inputs that are read for their values may be."""
 
+    def __reduce__(self) -> Any:
+        return _operator, (self.name,)  # of each there is one instance
+
     @classmethod
     def make(
         cls, inputs: Sequence[Node], attrs: dict[str, Any] | None = None, name: str | None = None
@@ -353,6 +356,10 @@ class Op:
 
 OPS: dict[str, Op] = {}
 """Every operator by its name, one instance each."""
+
+def _operator(name: str) -> Op:
+    return OPS[name]
+
 
 OpClass = TypeVar("OpClass", bound=type[Op])
 

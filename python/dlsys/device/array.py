@@ -57,7 +57,7 @@ class Array:
     as it is.
     """
 
-    __slots__ = ("context", "dtype", "shape", "tensor", "written")
+    __slots__ = ("__weakref__", "context", "dtype", "shape", "tensor", "written")
 
     def __init__(
         self, tensor: tvm.runtime.Tensor, ctx: Context, shape: Shape | None = None, dtype: str | None = None

@@ -1,13 +1,26 @@
-"""Cells: the places of leaves' values."""
+"""Cells: the places of leaves' values.
+
+A loop that keeps its losses keeps their graphs, and with them the parameters' arrays of every step. Of the arrays that
+cells have given up, the last MOST_BYTES are there for such nodes; of an older one only its name is left, and who asks
+for a value that needs it gets an error.
+"""
 
 from __future__ import annotations
 
+import threading
+import weakref
 from typing import Any
 
 import numpy as np
 
-from ..device import Array, Context, array
+from ..device import Array, Context, array, copied
 from ..graph import stamp
+
+MOST_BYTES = 2**30
+
+_given_up: dict[int, tuple[weakref.ref[Array], int]] = {}  # by id, the oldest first, with their bytes
+_held = 0  # bytes of all of these
+_lock = threading.RLock()
 
 
 class Cell:
@@ -25,7 +38,7 @@ class Cell:
     __slots__ = ("content", "dtype", "shape", "waiting")
 
     def __init__(self, value: Array) -> None:
-        self.content: Any = value
+        self.content: Any = Array(value.tensor, value.context, value.shape, value.dtype)  # nobody else's
         self.shape, self.dtype = value.shape, value.dtype
         self.waiting = 0
 
@@ -37,7 +50,15 @@ class Cell:
 
     def give(self, value: Array) -> None:
         """Hold another array; nodes made before keep the one before."""
-        self.content, self.waiting = value, 0
+        before, self.content, self.waiting = self.content, value, 0
+        if type(before) is Array and before is not value:
+            _give_up(before)
+
+    def __deepcopy__(self, memo: Any) -> Cell:
+        return Cell(copied(self.array()))
+
+    def __reduce__(self) -> Any:
+        return Cell, (self.array(),)
 
     def on(self, ctx: Context) -> Any:
         """The array on `ctx`, to read and write: it moves there if it lies elsewhere. For the `numpy` context an
@@ -58,3 +79,31 @@ class Cell:
         """Another value after every change."""
         found = self.array()
         return found, found.written
+
+
+def _give_up(before: Array) -> None:
+    """Let an array go that no cell holds any more: it stays as long as nodes refer to it and it is not too old."""
+    global _held
+    size, key = before.nbytes, id(before)
+
+    def gone(_: Any) -> None:
+        _forget(key)
+
+    with _lock:
+        _given_up[key] = weakref.ref(before, gone), size
+        _held += size
+        while _held > MOST_BYTES:
+            oldest = _forget(next(iter(_given_up)))
+            if oldest is not None:
+                oldest.tensor = None
+
+
+def _forget(key: int) -> Array | None:
+    """Take an array off the list, and return it if somebody refers to it."""
+    global _held
+    with _lock:
+        found = _given_up.pop(key, None)
+        if found is None:
+            return None
+        _held -= found[1]
+        return found[0]()

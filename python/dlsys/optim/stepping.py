@@ -34,7 +34,7 @@ class _Compiled:
 
     def run(self, gradients: Mapping[ad.Parameter, Any]) -> None:
         for target in self.targets.values():
-            target.cell.give(empty(target.shape, target.dtype))
+            target.cell.content = empty(target.shape, target.dtype)  # the one before is the parameter's
         self.executor.run({variable: gradients[parameter] for parameter, variable in self.gradients.items()})
         for parameter, target in self.targets.items():
             parameter.cell.give(target.cell.content)

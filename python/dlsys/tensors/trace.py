@@ -163,9 +163,13 @@ class Trace:
 
 
 def require_not_overwritten(reader: Node, node: Node, array: Array) -> None:
-    """Raises GraphError where a compiled step has overwritten an array since the reader was made."""
+    """Raises GraphError where a compiled step has overwritten an array since the reader was made, or where it was given
+    up long ago."""
     if array.written > reader.id:
         gone = f"the value that {node.name} had then was overwritten since: compute this before, or anew"
+        raise error_at(reader, GraphError, gone)
+    if array.tensor is None:
+        gone = f"the value that {node.name} had then is gone, as many others followed: compute this before, or anew"
         raise error_at(reader, GraphError, gone)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..device import Array
+from ..device import Array, copied
 from ..errors import DlsysError, GraphError
 from ..graph import FLOATS, Node
 from ..ops import pending
@@ -52,7 +52,7 @@ def keep(found: Trace, values: Sequence[Array]) -> None:
         first = given.setdefault(parameter, assign)
         if first is not assign:
             raise GraphError(f"{parameter.name} is assigned twice in one evaluation, at {assign.location}")
-        parameter.cell.give(assign.kept)
+        parameter.cell.give(copied(assign.kept))
     if found.updates:
         pending.settle()
 
