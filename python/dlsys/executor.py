@@ -12,11 +12,12 @@ from . import kernels
 from .compiler import Arena, Plan, TypedGraph, analyse, make_program, select, with_known_shapes
 from .device import Array, context, copied, cpu, host_array, to_array
 from .errors import DeviceError, DTypeError, FeedError, GraphError, ShapeError
-from .graph import Node, Shape, find_topo_sort, format_graph
+from .graph import Node, Shape, find_topo_sort, format_graph, stamp
 from .inspect import Profile, draw_graph, draw_memory, measure, text
 from .ops import unchanged
 from .planner import MemoryPlan
 
+MOST_KEYS = 64  # sets of fed nodes that are remembered
 Signature = tuple[tuple[int, Shape, str], ...]
 
 
@@ -65,7 +66,8 @@ class Executor:
         self.node_to_dtype_map: dict[Node, str] = {}
         self._columns = kernels.panel_columns if self.ctx.kind == "cpu" else None
         self._position = {node: position for position, node in enumerate(self.topo_order)}
-        self._needed: dict[frozenset[Node], frozenset[Node]] = {}  # of the fed nodes, those that a run needs
+        self._needed: dict[tuple[int, ...], tuple[Node, ...]] = {}  # of the fed nodes, by their ids, those needed
+        self._known: list[Node] = []  # the nodes of these ids
         self._plans: dict[Signature, Plan] = {}
         self._analysed: dict[Plan, TypedGraph] = {}  # as the user wrote it, before the passes
         self._current: Plan | None = None
@@ -127,8 +129,9 @@ class Executor:
     def _run(self, feed_dict: Mapping[Node, Any]) -> list[Array | None]:
         plan, feeds = self._prepare(feed_dict)
         results = plan.run(feeds)
-        for parameter in plan.updated:
-            parameter.cell.overwritten()
+        number = stamp()
+        for cell in plan.updated:
+            cell.content.written = number
         return results
 
     def infer_shape(self, feed_shapes: Mapping[Node, Any]) -> dict[Node, Shape]:
@@ -259,7 +262,7 @@ class Executor:
     def _plan(self, fed: Mapping[Node, tuple[Shape, str]]) -> Plan:
         """The signature's plan, from the cache or new; it becomes the latest."""
         position = self._position
-        signature = tuple(sorted((position[node], shape, dtype) for node, (shape, dtype) in fed.items()))
+        signature = tuple([(position[node], *of) for node, of in fed.items()])  # in topological order
         plan = self._plans.get(signature)
         if plan is None:
             graph = analyse(self.topo_order, self.eval_node_list, fed)
@@ -273,18 +276,26 @@ class Executor:
         return plan
 
     def _items(self, feeds: Any) -> list[tuple[Node, Any]]:
-        """The feeds that the run needs, with their nodes; others are left unread, so that one dictionary may serve
-        training and prediction. Raises FeedError for a key that is no node."""
-        if not isinstance(feeds, Mapping):
+        """The feeds that the run needs, with their nodes, in topological order; others are left unread, so that one
+        dictionary may serve training and prediction. Raises FeedError for a key that is no node."""
+        if not isinstance(feeds, dict) and not isinstance(feeds, Mapping):
             raise FeedError(f"feeds must be a dictionary from nodes, not {type(feeds).__name__}")
+        given = tuple(map(id, feeds))
+        needed = self._needed.get(given)
+        if needed is None:
+            needed = self._needed_of(feeds)
+            if len(self._needed) < MOST_KEYS:
+                self._needed[given] = needed
+                self._known += feeds  # while they are here no other node has their ids
+        return [(node, feeds[node]) for node in needed]
+
+    def _needed_of(self, feeds: Mapping[Any, Any]) -> tuple[Node, ...]:
         for node in feeds:
             if not isinstance(node, Node):
                 raise FeedError(f"feeds must be a dictionary from nodes; {node!r} is none")
         fed = frozenset(node for node in feeds if node in self._position)
-        needed = self._needed.get(fed)
-        if needed is None:
-            needed = self._needed[fed] = fed & with_known_shapes(self.topo_order, self.eval_node_list, fed)
-        return [(node, value) for node, value in feeds.items() if node in needed]
+        known = fed & with_known_shapes(self.topo_order, self.eval_node_list, fed)
+        return tuple(sorted(known, key=self._position.__getitem__))
 
     def _feed(self, node: Node, value: Any) -> Array:
         try:

@@ -40,8 +40,8 @@ class Plan:
 
     @cached_property
     def updated(self) -> tuple[Any, ...]:
-        """The Parameters whose memory a run writes."""
-        return tuple(parameter for parameter, _ in self.program.graph.updates)
+        """The cells of the Parameters whose memory a run writes."""
+        return tuple(parameter.cell for parameter, _ in self.program.graph.updates)
 
     @property
     def memory(self) -> MemoryPlan:
@@ -236,7 +236,9 @@ class Plan:
         for node in self.given:
             array: Any = feeds.get(node)
             if array is None:  # what is given and not fed is a Parameter
-                array = node.cell.on(ctx)
+                array = node.cell.content
+                if type(array) is not Array or array.context is not ctx:
+                    array = node.cell.on(ctx)
                 if self._parameters.get(node) is not array:
                     self._parameters[node] = self._fitting(node, array)
                     moved = True

@@ -66,8 +66,10 @@ class Cell:
         found = self.array()
         if ctx.kind == "numpy":
             return np.asarray(found)
-        if found.context is not ctx and found.context != ctx:  # comparing them takes longer than all else here
-            self.content = found = array(found, ctx)
+        if found.context is not ctx:
+            if found.context != ctx:
+                self.content = found = array(found, ctx)
+            found.context = ctx  # the same object next time: comparing two takes longer than all else here
         return found
 
     def overwritten(self) -> None:
