@@ -282,3 +282,11 @@ def test_methods_are_pytorchs() -> None:
         found, expected = a.numpy(), b.numpy()
         assert (found.shape, found.dtype) == (expected.shape, expected.dtype), number
         np.testing.assert_allclose(found, expected, rtol=1e-6, err_msg=str(number))
+
+
+def test_arange_of_integers_counts_in_integers() -> None:
+    for given in ((3.1,), (-0.9, 2.1, 2.0), (2.9, 10.1, 2.5), (10, 2, -2.5), (0.1, 5)):
+        want = torch.arange(*given, dtype=torch.int64)
+        np.testing.assert_array_equal(dl.arange(*given, dtype="int64").numpy(), want.numpy())
+    assert "a step of 0" in error_of(GraphError, dl.arange, 0, 2, 0.5, dtype="int64")
+    assert "finite" in error_of(GraphError, dl.arange, 0, float("inf"), dtype="int64")

@@ -12,7 +12,7 @@ from ..autodiff import Node, Parameter
 from ..device import host_array
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import scope
-from ..tensors import StateArray, Tensor, is_leaf, known_shape
+from ..tensors import Tensor, is_leaf, known_shape
 from .casts import move
 from .checks import as_node, warn_of_hidden
 from .printing import tree
@@ -356,9 +356,9 @@ class Module:
             stack += reversed([(f"{prefix}{key}.", child) for key, child in module._modules.items()])
         return found
 
-    def state_dict(self) -> dict[str, StateArray]:
+    def state_dict(self) -> dict[str, np.ndarray]:
         """Copies of Parameters and buffers by their dotted names, with PyTorch's names, order and layouts."""
-        return {name: StateArray.of(parameter) for name, parameter in self._saved().items()}
+        return {name: parameter.value for name, parameter in self._saved().items()}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
         """Set Parameters and buffers from arrays (of NumPy, PyTorch, dlsys) by name, cast to their dtypes.

@@ -134,6 +134,8 @@ def _dtype_name(op: str, dtype: Any) -> str:
 
 def placeholder_op(name: str | None = None, shape: Any = None, dtype: Any = None) -> Node:
     """A variable; see `Variable`."""
+    if name is not None and not isinstance(name, str):
+        raise GraphError(f"placeholder: the name must be text, not {type(name).__name__}")
     if shape is not None:
         shape = _shape_of("placeholder", shape)
     if dtype is not None:

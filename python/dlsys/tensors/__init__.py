@@ -8,7 +8,6 @@ is one engine.
 from __future__ import annotations
 
 from ..ops import dtype_of, known_dtype, known_shape, shape_of
-from .arrays import StateArray
 from .base import Parameter, Tensor
 from .differentiate import backward, grad, value_and_grad
 from .leaves import as_tensor, from_dlpack, from_numpy, is_leaf, is_tensor, leaf, tensor
@@ -17,7 +16,6 @@ from .values import evaluate
 
 __all__ = [
     "Parameter",
-    "StateArray",
     "Tensor",
     "as_tensor",
     "backward",

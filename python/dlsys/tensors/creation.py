@@ -123,8 +123,11 @@ def arange(
     if end is None:
         start, end = 0, start
     for value in (start, end, step):
-        if isinstance(value, bool) or not isinstance(value, numbers.Real):
-            raise GraphError(f"arange: takes numbers, not {value!r}")
+        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not -math.inf < value < math.inf:
+            raise GraphError(f"arange: takes finite numbers, not {value!r}")
+    known = None if dtype is None else dtype_name("arange", dtype)
+    if known in INTEGERS:  # PyTorch counts in integers then
+        start, end, step = int(start), int(end), int(step)
     whole = all(isinstance(n, numbers.Integral) for n in (start, end, step))
     if not step or (end - start) * step < 0:
         raise GraphError(f"arange: a step of {step} does not lead from {start} to {end}")
@@ -132,7 +135,7 @@ def arange(
     places = np.arange(count, dtype=np.int64 if whole else np.float64)
     made = start + step * places
     return leaf(
-        np.asarray(made, dtype_name("arange", dtype or ("int64" if whole else "float32"))), requires_grad, device=device
+        np.asarray(made, known or ("int64" if whole else "float32")), requires_grad, device=device
     )
 
 
