@@ -123,7 +123,7 @@ def arange(
     if end is None:
         start, end = 0, start
     for value in (start, end, step):
-        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not -math.inf < value < math.inf:
+        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
             raise GraphError(f"arange: takes finite numbers, not {value!r}")
     known = None if dtype is None else dtype_name("arange", dtype)
     if known in INTEGERS:  # PyTorch counts in integers then
