@@ -49,6 +49,8 @@ def _overwritable(program: Program, stored: list[Node], known: Container[Node]) 
         if node not in group_of or node in program.parts:
             continue
         group, size = group_of[node], program.nbytes(node)
+        if program.launches and len(group.outputs) > 1:
+            continue
         read = Counter(program.source(value) for value in group.inputs)  # a view may be read elsewhere
         for value in group.overwritable(node, program.graph.shapes):
             source = program.source(value)

@@ -22,7 +22,7 @@ def make_program(
 ) -> Program:
     """The graph through the passes named, grouped into kernels, and put in order. `columns`: how wide the panels of the
     machine's products are; None where its products pack nothing. `offsets`: whether kernels take arrays that begin
-    within others."""
+    within others, as on the CPU; else a kernel of several results is several launches, too."""
     names = frozenset(passes)
     unplanned = sum(nbytes_of(node, graph) for node in graph.nodes)
     graph = run_passes(graph, names)
@@ -35,7 +35,7 @@ def make_program(
     graph = _copied(graph, aliases)
     fusion = fuse if "fuse" in names else single_groups
     groups = fusion(graph, aliases.uncomputed)
-    return _placed(graph, groups, aliases, unplanned)
+    return _placed(graph, groups, aliases, unplanned, launches=not offsets)
 
 
 class _Copies:
@@ -84,7 +84,9 @@ def _copied(graph: TypedGraph, aliases: Aliases) -> TypedGraph:
     )
 
 
-def _placed(graph: TypedGraph, groups: list[Group], aliases: Aliases, bytes_unplanned: int) -> Program:
+def _placed(
+    graph: TypedGraph, groups: list[Group], aliases: Aliases, bytes_unplanned: int, launches: bool
+) -> Program:
     """The groups in an order in which updates can be written straight into their parameters, where there is one; other
     updates are computed in the arena and copied at the end, behind the last that reads the old value. Of two such
     orders, as written and with memory in mind, the one whose arena is smaller."""
@@ -112,7 +114,7 @@ def _placed(graph: TypedGraph, groups: list[Group], aliases: Aliases, bytes_unpl
     copies = _Copies(graph)
     for parameter, value in graph.updates:
         group, others = owner[value], readers.get(parameter, [])
-        fits = _may_lie_on(group, value, parameter, graph, aliases)
+        fits = _may_lie_on(group, value, parameter, graph, aliases, launches)
         if fits and not _leads_to(group, others, followers):
             put_behind(group, others)
             placed[value] = parameter
@@ -126,7 +128,9 @@ def _placed(graph: TypedGraph, groups: list[Group], aliases: Aliases, bytes_unpl
     order = ordered(groups, before)
     assert order is not None  # copies have no readers, and the groups were in no circle before
     graph = replace(graph, nodes=tuple(copies.nodes))
-    program = Program(graph, tuple(order), replace(aliases, placed=placed), graph.outputs, bytes_unplanned)
+    program = Program(
+        graph, tuple(order), replace(aliases, placed=placed), graph.outputs, bytes_unplanned, launches=launches
+    )
     elsewhere = {*graph.fed, *placed.values()}
 
     def in_arena(node: Node) -> int:
@@ -161,11 +165,13 @@ def _leads_to(group: Group, others: list[Group], followers: dict[int, list[Group
 
 
 def _may_lie_on(
-    group: Group, value: Node, parameter: Node, graph: TypedGraph, aliases: Aliases
+    group: Group, value: Node, parameter: Node, graph: TypedGraph, aliases: Aliases, launches: bool
 ) -> bool:
     """Whether the kernel that writes `value` may write it over the parameter."""
     if graph.dtypes[value] != graph.dtypes[parameter]:
         return False
     own = [v for v in group.inputs if aliases.source(v) is parameter]
+    if own and launches and len(group.outputs) > 1:
+        return False
     alone = len(own) == 1 and own[0] is parameter
     return not own or (alone and parameter in set(group.overwritable(value, graph.shapes)))

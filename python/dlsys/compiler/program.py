@@ -22,6 +22,8 @@ class Program:
         results: the evaluated nodes, in order; None for a group of updates.
         bytes_unplanned: what a buffer for every node of the graph would take, before the passes.
         memory: where each value lies in the arena.
+        launches: whether a kernel of several results is several launches, as on a GPU: the first may not overwrite what
+            the next one reads.
     """
 
     graph: TypedGraph
@@ -30,6 +32,7 @@ class Program:
     results: tuple[Node | None, ...]
     bytes_unplanned: int = 0
     memory: MemoryPlan | None = None
+    launches: bool = False
 
     def nbytes(self, node: Node) -> int:
         """The size of a node's value."""
