@@ -224,6 +224,13 @@ def test_values_are_those_of_the_time_when_a_node_was_made() -> None:
     assert "was changed after this was computed" in error_of(GraphError, kept.backward)
 
 
+def test_gradients_go_through_an_assignment_to_its_value_alone() -> None:
+    parameter, value = dl.autodiff.Parameter(np.zeros(2, "f4")), dl.tensor([1.0, 2.0], requires_grad=True)
+    given = dl.autodiff.assign(parameter, value)
+    (found,) = dl.autograd.grad((given * value).sum(), value)  # the parameter's old content has nothing to do with it
+    assert found.tolist() == [2.0, 4.0]
+
+
 def test_outputs_read_after_a_step_are_those_before_it() -> None:
     model = dl.nn.Linear(3, 3)
     optimizer = dl.optim.SGD(model.parameters(), lr=5.0)

@@ -76,11 +76,12 @@ class Node:
         no_grad: whether it was made where gradients are off, so that none goes through it.
         module: the module in whose `forward` it was made, None outside.
         id: creation counter of the process; an input's is smaller than its user's.
-        cell: of a leaf the place of its value (`dlsys.ops.state.Cell`), None of others.
+        cell: of a leaf the place of its value (`dlsys.ops.cell.Cell`), None of others.
+        types: its shape and its dtype, kept by `dlsys.ops.types` once they are known.
     """
 
     __slots__ = (
-        *("_dtype", "_shape", "attrs", "cell", "id", "inputs", "location", "module", "name", "no_grad", "op"),
+        *("attrs", "cell", "id", "inputs", "location", "module", "name", "no_grad", "op", "types"),
     )
     __array_ufunc__ = None  # NumPy scalars and arrays on the left leave arithmetic to us
 
@@ -104,8 +105,7 @@ class Node:
         self.no_grad = scopes.no_grad
         self.module: Any = scopes.module if inputs else None
         self.cell: Any = None
-        self._shape: Any = None  # kept by `dlsys.ops.types` once they are known
-        self._dtype: Any = None
+        self.types: list[Any] = [None, None]
 
     @property
     def const_attr(self) -> float | None:

@@ -30,7 +30,8 @@ class Optimizer:
     def clip_grad_norm(self, max_norm: float = 0.25) -> np.float64:
         """Scale the gradients so that the norm of all of them is at most `max_norm`; the norm before."""
         given = [parameter for parameter in self.params if parameter.grad is not None]
-        norm = np.float64(np.sqrt(sum(float((p.grad.numpy().astype("float64") ** 2).sum()) for p in given)))
+        gradients: Any = evaluate([parameter.grad for parameter in given])
+        norm = np.float64(np.sqrt(sum(float((g.numpy().astype("float64") ** 2).sum()) for g in gradients)))
         scale = min(1.0, max_norm / (norm + 1e-6))
         for parameter in given:
             parameter.grad = parameter.grad.detach() * scale

@@ -17,23 +17,24 @@ from .cast import cast_op
 from .rules import axes_attribute
 
 _UNKNOWN: Any = ...  # stays itself when nodes are copied
+_SHAPE, _DTYPE = 0, 1  # the slots of `Node.types`
 
 DEFAULT = ("bool", "int64", "float32")
 """What Python's booleans, integers and floats become beside a tensor of a lower category."""
 
 
-def _inferred(node: Node, slot: str, infer: Callable[[Node, list[Any]], Any]) -> Any:
+def _inferred(node: Node, slot: int, infer: Callable[[Node, list[Any]], Any]) -> Any:
     """The node's shape or dtype, by `infer` from those of its inputs, or `_UNKNOWN`; kept in a slot of each."""
     stack = [node]
     while stack:
         current = stack[-1]
-        given = [getattr(value, slot) for value in current.inputs]
+        given = [value.types[slot] for value in current.inputs]
         if None in given:
             stack += [value for value, found in zip(current.inputs, given, strict=True) if found is None]
             continue
-        setattr(current, slot, _UNKNOWN if _UNKNOWN in given else _attempt(infer, current, given))
+        current.types[slot] = _UNKNOWN if _UNKNOWN in given else _attempt(infer, current, given)
         stack.pop()
-    return getattr(node, slot)
+    return node.types[slot]
 
 
 def _attempt(infer: Callable[[Node, list[Any]], Any], node: Node, given: list[Any]) -> Any:
@@ -43,22 +44,22 @@ def _attempt(infer: Callable[[Node, list[Any]], Any], node: Node, given: list[An
         return _UNKNOWN
 
 
-def _known(node: Node, slot: str, infer: Callable[[Node, list[Any]], Any]) -> Any:
+def _known(node: Node, slot: int, infer: Callable[[Node, list[Any]], Any]) -> Any:
     """The shape or dtype of a node. Raises the operator's error at the node where it begins not to be known."""
     found = _kept(node, slot)
     if found is None:
         found = _inferred(node, slot, infer)
     if found is not _UNKNOWN:
         return found
-    while unknown := [value for value in node.inputs if getattr(value, slot) is _UNKNOWN]:
+    while unknown := [value for value in node.inputs if value.types[slot] is _UNKNOWN]:
         node = unknown[0]
-    return infer(node, [getattr(value, slot) for value in node.inputs])
+    return infer(node, [value.types[slot] for value in node.inputs])
 
 
-def _kept(node: Node, slot: str) -> Any:
+def _kept(node: Node, slot: int) -> Any:
     """The content of the slot. Raises GraphError for what is no node."""
     try:
-        return getattr(node, slot)
+        return node.types[slot]
     except AttributeError:
         raise GraphError(f"takes tensors and nodes, not {type(node).__name__}") from None
 
@@ -73,27 +74,27 @@ def _dtype(node: Node, dtypes: list[Any]) -> str:
 
 def shape_of(node: Node) -> Shape:
     """The node's shape, where it follows from data and declarations; ShapeError else, and where shapes do not fit."""
-    return _known(node, "_shape", _shape)
+    return _known(node, _SHAPE, _shape)
 
 
 def dtype_of(node: Node) -> str:
     """The node's dtype, where it follows from data and declarations; DTypeError else, and where dtypes do not fit."""
-    return _known(node, "_dtype", _dtype)
+    return _known(node, _DTYPE, _dtype)
 
 
 def known_shape(node: Node) -> Shape | None:
     """The node's shape if it follows from data and declarations, else None."""
-    found = _kept(node, "_shape")
+    found = _kept(node, _SHAPE)
     if found is None:
-        found = _inferred(node, "_shape", _shape)
+        found = _inferred(node, _SHAPE, _shape)
     return None if found is _UNKNOWN else found
 
 
 def known_dtype(node: Node) -> str | None:
     """The node's dtype if it follows from data and declarations, else None."""
-    found = _kept(node, "_dtype")
+    found = _kept(node, _DTYPE)
     if found is None:
-        found = _inferred(node, "_dtype", _dtype)
+        found = _inferred(node, _DTYPE, _dtype)
     return None if found is _UNKNOWN else found
 
 

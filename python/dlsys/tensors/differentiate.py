@@ -10,13 +10,13 @@ import numpy as np
 
 from ..errors import GraphError, ShapeError
 from ..gradients import gradients
-from ..graph import FLOATS, Node, error_at
-from ..ops import Variable, add_op, dtype_of, known_dtype, mul_op, shape_of
+from ..graph import Node, error_at
+from ..ops import Variable, add_op, dtype_of, mul_op, shape_of
 from . import trace_cache
 from .leaves import leaf, tensor
 from .mode import enable_grad
 from .trace import Trace
-from .values import differentiated, evaluate, keep, leaves_that_require_grad
+from .values import differentiated, evaluate, keep, leaves_that_require_grad, reached
 
 
 class _Result(NamedTuple):
@@ -100,19 +100,6 @@ def _without_leaves(output: Node) -> GraphError:
     return GraphError(f"backward: {output.name} depends on no tensor with requires_grad=True {where}")
 
 
-def reached(outputs: Sequence[Node]) -> set[Node]:
-    """The nodes to which gradients go from the outputs, as far as dtypes are known."""
-    found, stack = set(outputs), list(outputs)
-    while stack:
-        node = stack.pop()
-        if node.no_grad or known_dtype(node) not in (None, *FLOATS):
-            continue
-        new = [value for value in differentiated(node) if value not in found]
-        found.update(new)
-        stack += new
-    return found
-
-
 def _backward_of_nodes(output: Node, weight: Node | None, create_graph: bool, inputs: Any) -> None:
     """The gradients as nodes of the graph itself."""
     leaves = leaves_that_require_grad(output)
@@ -132,18 +119,11 @@ def _backward_of_nodes(output: Node, weight: Node | None, create_graph: bool, in
 def require_unchanged(output: Node) -> None:
     """Raises GraphError where a leaf that requires a gradient was changed after a node read it: the gradient would mix
     two values."""
-    stack, seen = [output], {output}
-    while stack:
-        node = stack.pop()
-        if node.no_grad:
-            continue
-        for value, content in zip(differentiated(node), node.read, strict=False):
-            if value.wants_grad and content is not value.cell.content:
+    for node in reached([output]):
+        for value, content in zip(node.inputs, node.read, strict=False):
+            if value.wants_grad and content is not value.cell.content and value in set(differentiated(node)):
                 changed = f"{value.name} was changed after this was computed from it: build the graph anew"
                 raise error_at(node, GraphError, changed)
-            if value not in seen:
-                seen.add(value)
-                stack.append(value)
 
 
 def value_and_grad(function: Callable[..., Node], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:

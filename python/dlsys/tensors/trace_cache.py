@@ -25,9 +25,6 @@ ALIASES = ("assign", "latest", "with_updates")  # operators whose value is that 
 Numbers = dict[Node, list[int]]
 """Of nodes, which of their numbers are inputs."""
 
-Build = Callable[[list[Node]], Sequence[Node]]
-"""What is computed of the copies of a trace's entries."""
-
 
 class _Structure:
     """A key without its numbers. Its hash, which takes as long as all else that is done with it, is computed once."""

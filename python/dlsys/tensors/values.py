@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ..device import Array, copied
 from ..errors import DlsysError, GraphError
 from ..graph import FLOATS, Node
-from ..ops import pending
+from ..ops import known_dtype, pending
 from . import trace_cache
 from .trace import Trace, require_not_overwritten
 
@@ -93,21 +93,20 @@ def differentiated(node: Node) -> Sequence[Node]:
     return [value for i, value in enumerate(node.inputs) if i not in node.op.shape_only]
 
 
-def leaves_that_require_grad(node: Node) -> list[Node]:
-    """The leaves with `requires_grad` that the node depends on; not through integers and booleans, as far as dtypes
-    have been asked for."""
-    found: list[Node] = []
-    seen = {node}
-    stack = [node]
+def reached(outputs: Sequence[Node]) -> set[Node]:
+    """The nodes to which gradients go from the outputs: none goes through integers and booleans, as far as dtypes are
+    known."""
+    found, stack = set(outputs), list(outputs)
     while stack:
-        current = stack.pop()
-        if current.cell is not None:
-            if current.wants_grad:
-                found.append(current)
+        node = stack.pop()
+        if node.no_grad or known_dtype(node) not in (None, *FLOATS):
             continue
-        if current.no_grad or current._dtype not in (None, ..., *FLOATS):
-            continue
-        new = [value for value in differentiated(current) if value not in seen]
-        seen.update(new)
+        new = [value for value in differentiated(node) if value not in found]
+        found.update(new)
         stack += new
-    return sorted(found, key=lambda leaf: leaf.id)
+    return found
+
+
+def leaves_that_require_grad(node: Node) -> list[Node]:
+    """The leaves with `requires_grad` to which gradients go from the node, in the order in which they were made."""
+    return sorted([leaf for leaf in reached([node]) if leaf.wants_grad], key=lambda leaf: leaf.id)

@@ -92,7 +92,7 @@ def _passes(rows: Rows) -> list[_Pass] | None:
 
 
 def _in_row(load: Expr, rank: int, columns: list[tirx.IterVar], inside: Any) -> bool:
-    """Whether what is loaded from another stage lies at the column being computed, or is one number a row."""
+    """Whether a load from another stage reads the column being computed, or one number a row."""
     if load.source not in inside:
         return True
     return all(
