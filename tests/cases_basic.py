@@ -143,7 +143,6 @@ def _broadcast_shape() -> list[Case]:
 
 
 NO_CASES = {
-    "binary_cross_entropy": "two of its inputs must be logarithms of the first: test_nn_losses.py",
     "parameter": "its value is given, as a placeholder's, of which it is one more kind",
     "function": "its gradient is a Python function that the node holds: test_autograd_function.py",
     "group": "it has no value",

@@ -9,12 +9,7 @@ import numpy as np
 from cases import Case
 from dlsys import ops
 from dlsys.graph import Op, Shape
-from dlsys.ops.cross_entropy import (
-    CrossEntropy,
-    CrossEntropyCount,
-    CrossEntropyGradient,
-    CrossEntropyTotal,
-)
+from dlsys.ops.cross_entropy import CrossEntropy, CrossEntropyGradient
 from dlsys.ops.pooling import AvgPool2d, AvgPool2dGradient, MaxPool2d, MaxPool2dGradient, MaxPool2dSelect
 
 # a, b, trans_A, trans_B
@@ -87,31 +82,24 @@ def _convolution(kind: str) -> list[Case]:
     return cases
 
 
-# logits, targets, smallest and past the largest class number, ignore_index, label_smoothing
-TARGETS: list[tuple[Shape, Shape, int, int, int, float]] = [
-    ((5, 3), (5,), 0, 3, -100, 0.0),
-    ((4, 31), (4,), 0, 31, 2, 0.1),
-    ((6, 2), (6,), 0, 2, 1, 0.0),
-    ((1, 1), (1,), 0, 1, -100, 0.3),
-    ((2, 4, 3, 2), (2, 3, 2), 0, 4, 3, 0.2),
-    ((0, 4), (0,), 0, 4, -100, 0.0),
+# logits, targets, past the largest class number, ignore_index
+TARGETS: list[tuple[Shape, Shape, int, int]] = [
+    ((5, 3), (5,), 3, -100),
+    ((4, 31), (4,), 31, 2),
+    ((6, 2), (6,), 2, 1),
+    ((1, 1), (1,), 1, -100),
+    ((2, 4, 3, 2), (2, 3, 2), 4, 3),
+    ((0, 4), (0,), 4, -100),
 ]
-PROBABILITIES: list[tuple[Shape, float]] = [((5, 3), 0.0), ((3, 17), 0.2), ((2, 3, 4), 0.1)]
 
 
-def _of_targets(op: type[Op], inputs: Callable[[Shape, Shape, Shape], tuple[Shape, ...]]) -> list[Case]:
-    """Cases of an operator whose inputs' shapes are made of those of logits, targets and losses."""
+def _of_targets(op: type[Op], more: Callable[[Shape], tuple[Shape, ...]]) -> list[Case]:
+    """Cases of an operator of logits, targets and `more`, made of the targets' shape."""
     cases = []
-    for logits, targets, low, high, ignored, smoothing in TARGETS:
-        attrs = {"ignore_index": ignored, "label_smoothing": smoothing}
-        shapes = inputs(logits, targets, targets)
-        at = inputs((0,), (1,), (2,)).index((1,))
-        fixed = ((at, "int32" if smoothing else "int64", low, high),)
-        cases.append(Case(lambda *v, a=attrs: op.make(v, a), shapes, fixed=fixed))
-    for logits, smoothing in PROBABILITIES:
-        attrs = {"ignore_index": -100, "label_smoothing": smoothing}
-        shapes = inputs(logits, logits, (logits[0], *logits[2:]))
-        cases.append(Case(lambda *v, a=attrs: op.make(v, a), shapes))
+    for number, (logits, targets, classes, ignored) in enumerate(TARGETS):
+        fixed = ((1, ("int32", "int64", "uint8")[number % 3], 0, classes),)
+        attrs = {"ignore_index": ignored}
+        cases.append(Case(lambda *v, a=attrs: op.make(v, a), (logits, targets, *more(targets)), fixed=fixed))
     return cases
 
 
@@ -171,10 +159,8 @@ def _avg_pool(op: type[Op], of: Callable[[Shape, Shape], tuple[Shape, ...]]) -> 
 CASES: dict[str, list[Case]] = {
     "avg_pool2d": _avg_pool(AvgPool2d, lambda x, y: (x,)),
     "avg_pool2d_gradient": _avg_pool(AvgPool2dGradient, lambda x, y: (y, x)),
-    "cross_entropy": _of_targets(CrossEntropy, lambda x, y, g: (x, y)),
-    "cross_entropy_count": _of_targets(CrossEntropyCount, lambda x, y, g: (y, x)),
-    "cross_entropy_gradient": _of_targets(CrossEntropyGradient, lambda x, y, g: (x, y, g)),
-    "cross_entropy_total": _of_targets(CrossEntropyTotal, lambda x, y, g: (y, x)),
+    "cross_entropy": _of_targets(CrossEntropy, lambda y: ()),
+    "cross_entropy_gradient": _of_targets(CrossEntropyGradient, lambda y: (y,)),
     "conv2d": _convolution("conv2d"),
     "conv2d_filter_gradient": _convolution("filter"),
     "conv2d_input_gradient": _convolution("input"),

@@ -10,10 +10,7 @@ import numpy as np
 import torch
 from against_torch import random
 from dlsys import autodiff as ad
-from dlsys import nn
-from dlsys.errors import DTypeError, ShapeError
 from dlsys.nn import functional as F
-from helpers import error_of
 
 Function = Callable[..., Any]
 
@@ -60,19 +57,8 @@ def test_attention_takes_the_arguments_of_pytorch() -> None:
 
 def test_losses_of_classes_of_a_batch_and_of_one_example() -> None:
     scores, classes = random(4, 3), np.array([2, 0, 1, 1])
-    weight = np.array([0.5, 2.0, 1.0])
-
-    def pairs(function: Function, **kwargs: Any) -> Function:
-        return lambda library, x: function(library, x, library.tensor(classes), **kwargs)
-
-    def weighted(name: str, **kwargs: Any) -> Function:
-        return lambda library, x: getattr(library.nn.functional, name)(
-            x, library.tensor(classes), weight=library.tensor(weight), **kwargs
-        )
-
     agree(
         [
-            weighted("cross_entropy", label_smoothing=0.1),
             lambda library, x: library.nn.functional.cross_entropy(input=x, target=library.tensor(classes)),
             lambda library, x: library.nn.CrossEntropyLoss()(input=x, target=library.tensor(classes)),
         ],
@@ -87,29 +73,14 @@ def test_losses_of_classes_of_a_batch_and_of_one_example() -> None:
         [
             one("CrossEntropyLoss"),
             one("CrossEntropyLoss", reduction="none", label_smoothing=0.1),
-            one("NLLLoss"),
-            one("NLLLoss", reduction="none"),
             lambda library, x: library.nn.functional.cross_entropy(x[0], library.tensor([0.2, 0.3, 0.5]).to(x.dtype)),
         ],
         scores,
         gradients=True,
     )
-    y = dl.tensor(np.array([0, 1]))
-    x = dl.tensor(np.array([0.5, 0.25], "float32"))
-    for function in (F.binary_cross_entropy_with_logits, nn.BCEWithLogitsLoss()):
-        told = error_of(DTypeError, function, x, y)
-        assert "target is int64, it must be float32 as the input: target.float()" in told
-        assert function(input=x, target=y.float()).numpy().shape == ()
 
 
-def test_embeddings_from_rows_and_with_padding_at_the_end() -> None:
-    rows = random(5, 3)
-    layer = nn.Embedding.from_pretrained(rows)
-    theirs = torch.nn.Embedding.from_pretrained(torch.tensor(rows))
-    numbers = np.array([[0, 4], [2, 2]])
-    np.testing.assert_array_equal(layer(numbers).numpy(), theirs(torch.tensor(numbers)).numpy())
-    assert not layer.weight.requires_grad and nn.Embedding.from_pretrained(rows, freeze=False).weight.requires_grad
-    weight = dl.tensor(rows, requires_grad=True)
+def test_embeddings_with_padding_at_the_end() -> None:
+    weight, numbers = dl.tensor(random(5, 3), requires_grad=True), np.array([[0, 4], [2, 2]])
     F.embedding(dl.tensor(numbers), weight, padding_idx=-1).sum().backward()
     assert weight.grad.numpy().tolist() == [[1, 1, 1], [0, 0, 0], [2, 2, 2], [0, 0, 0], [0, 0, 0]]
-    assert "needs (entries, width)" in error_of(ShapeError, nn.Embedding.from_pretrained, rows[0])

@@ -88,8 +88,7 @@ def layers(dtype: str, training: bool = True) -> list[Pair]:
     for shape, args, kwargs in (
         ((2, 3, 7, 6), (3, 4, 3), {}),
         ((2, 4, 8, 7), (4, 6, (3, 2), 2, 1), {"groups": 2, "bias": False}),
-        ((1, 2, 6, 6), (2, 3, (3, 5)), {"padding": "same", "dilation": (1, 2)}),
-        ((1, 2, 5, 5), (2, 2, 3), {"padding": "valid", "dilation": 2}),
+        ((1, 2, 6, 6), (2, 3, (3, 5)), {"padding": (1, 4), "dilation": (1, 2)}),
     ):
         found.append(made(nn.Conv2d(*args, dtype=dtype, **kwargs), t.Conv2d(*args, **kwargs), *shape))
     for shape, name, args, kwargs in (
@@ -106,10 +105,8 @@ def layers(dtype: str, training: bool = True) -> list[Pair]:
         found.append(made(mine, theirs, *shape))
     for shape, name, args, kwargs in (
         ((3, 4), "ReLU", (), {"inplace": False}),
-        ((3, 4), "LeakyReLU", (0.2,), {}),
         ((3, 4), "GELU", (), {}),
         ((3, 4), "GELU", ("tanh",), {}),
-        ((3, 4), "SiLU", (), {}),
         ((3, 4), "Tanh", (), {}),
         ((3, 4), "Sigmoid", (), {}),
         ((3, 4, 2), "Softmax", (1,), {}),
@@ -143,17 +140,9 @@ def losses(dtype: str) -> list[Pair]:
         (logits, shares, {}),
     ):
         found.append(Pair(nn.CrossEntropyLoss(**kwargs), t.CrossEntropyLoss(**kwargs), [x, y], dtype))
-    other, share = drawn(6, 4, dtype=dtype), rng.uniform(size=(6, 4)).astype(dtype)
-    for name in ("MSELoss",):
-        for reduction in ("mean", "sum", "none"):
-            mine, theirs = getattr(nn, name)(reduction=reduction), getattr(t, name)(reduction=reduction)
-            found.append(Pair(mine, theirs, [logits, other], dtype))
-    found.append(Pair(nn.BCEWithLogitsLoss(), t.BCEWithLogitsLoss(), [logits, share], dtype))
-    weight, more = rng.uniform(size=(6, 1)).astype(dtype), rng.uniform(size=4).astype(dtype)
-    theirs = t.BCEWithLogitsLoss(torch.tensor(weight), pos_weight=torch.tensor(more), reduction="sum")
-    found.append(
-        Pair(nn.BCEWithLogitsLoss(weight, pos_weight=more, reduction="sum"), theirs, [logits, share], dtype)
-    )
+    for reduction in ("mean", "sum", "none"):
+        pair = nn.MSELoss(reduction=reduction), t.MSELoss(reduction=reduction)
+        found.append(Pair(*pair, [logits, drawn(6, 4, dtype=dtype)], dtype))
     return found
 
 
@@ -168,14 +157,6 @@ def test_compiled_layers_do_too() -> None:
     one_each = {type(pair.mine): pair for pair in layers("float32") if type(pair.mine) in COMPILED}
     compare(list(one_each.values()), dl.cpu(0))
 
-
-def test_padding_same_of_windows_of_even_extents_pads_more_at_the_end() -> None:
-    layer, x = nn.Conv2d(2, 3, (2, 4), padding="same"), drawn(1, 2, 5, 6)
-    padded = torch.nn.functional.pad(torch.tensor(x), (1, 2, 0, 1))
-    wanted = torch.nn.functional.conv2d(
-        padded, torch.tensor(layer.weight.value), torch.tensor(layer.bias.value)
-    )
-    close(layer(x).numpy(), wanted, "float32", layer)
 
 
 def networks() -> tuple[nn.Module, torch.nn.Module]:
@@ -321,11 +302,11 @@ def test_wrong_settings_are_refused() -> None:
     for words, kind, args, kwargs in (
         ("kernel_size", nn.Conv2d, (3, 4, 0), {}),
         ("2 groups", nn.Conv2d, (3, 4, 3), {"groups": 2}),
-        ('"same" with stride 1', nn.Conv2d, (3, 4, 3, 2), {"padding": "same"}),
+        ("padding", nn.Conv2d, (3, 4, 3), {"padding": "same"}),
         ("more than half", nn.MaxPool2d, (2,), {"padding": 2}),
         ("output_size", nn.AdaptiveAvgPool2d, (0,), {}),
         ("normalized_shape", nn.LayerNorm, ((),), {}),
-        ("weight must be (C,)", nn.CrossEntropyLoss, (np.ones((3, 1)),), {}),
+        ("ignore_index", nn.CrossEntropyLoss, (), {"ignore_index": 0.5}),
         ("reduction", nn.MSELoss, ("average",), {}),
     ):
         assert words in error_of(GraphError, kind, *args, **kwargs), words

@@ -236,7 +236,7 @@ def test_encoders() -> None:
 
     compare(mine, theirs, [drawn(3, 4, 8)], call)
     first, second = mine.layers
-    made = nn.TransformerEncoder(lambda: nn.TransformerEncoderLayer(8, 2, 12), 2)
+    made = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 12), 2)
     assert first.linear1.weight is not second.linear1.weight and len(made.layers) == 2
     error_of(GraphError, nn.TransformerEncoder, 3, 2)
     error_of(GraphError, nn.TransformerEncoderLayer, 8, 2, 12, 0.0, "swoosh")
@@ -272,19 +272,3 @@ def test_a_causal_block() -> None:
     (before,), (after,) = (ad.Executor([block(a)], ctx=dl.numpy()).run({}) for a in (x, changed))
     np.testing.assert_array_equal(before[0, :3], after[0, :3])
     assert np.abs(before[0, 3:] - after[0, 3:]).min() > 0
-
-
-def test_positions() -> None:
-    x = np.zeros((4, 2, 6), "float32")
-    encoding = nn.PositionalEncoding(6, dropout=0.0, max_len=10)
-    (found,) = ad.Executor([encoding(x)], ctx=dl.numpy()).run({})
-    for position in range(4):
-        for i in range(3):
-            angle = position / 10000 ** (2 * i / 6)
-            np.testing.assert_allclose(found[position, :, 2 * i], np.sin(angle), atol=1e-6)
-            np.testing.assert_allclose(found[position, :, 2 * i + 1], np.cos(angle), atol=1e-6)
-    first = nn.PositionalEncoding(6, dropout=0.0, max_len=10, batch_first=True)
-    (other,) = ad.Executor([first(x.swapaxes(0, 1))], ctx=dl.numpy()).run({})
-    np.testing.assert_array_equal(other.swapaxes(0, 1), found)
-    assert nn.PositionalEncoding(5).pe.shape == (5000, 5)
-    assert "max_len is 10" in error_of(ShapeError, encoding, np.zeros((11, 2, 6), "float32"))

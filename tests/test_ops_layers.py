@@ -44,7 +44,7 @@ class Comparison:
         values = [
             self.rng.standard_normal(a).astype(self.dtype) if isinstance(a, tuple) else a for a in arrays
         ]
-        nodes = [ad.Variable(f"x{i}") for i in range(len(values))]
+        nodes = [ad.Variable(f"x{i}", dtype=value.dtype) for i, value in enumerate(values)]
         tensors = [torch.from_numpy(np.array(v)) for v in values]
         floats = [i for i, v in enumerate(values) if v.dtype.kind == "f" and i not in fixed]
         for i in floats:
@@ -195,41 +195,22 @@ def test_losses(seed: int, dtype: str) -> None:
             lambda x, y, r=reduction: ops.mse_loss_op(x, y, r),
             lambda x, y, r=reduction: F.mse_loss(x, y, reduction=r),
         )
-        weight, positive = rng.uniform(0, 1, logits).astype(dtype), rng.uniform(0, 3, logits).astype(dtype)
-        both.add(
-            "bce_with_logits",
-            [logits, probabilities, weight, positive],
-            lambda x, y, w, p, r=reduction: ops.bce_with_logits_op(x, y, w, p, r),
-            lambda x, y, w, p, r=reduction: F.binary_cross_entropy_with_logits(
-                x, y, w, reduction=r, pos_weight=p
-            ),
-            fixed=(2, 3),
-        )
     both.check()
 
 
 def test_special_values_are_pytorchs() -> None:
     logits = np.array([[1e4, -1e4, 0], [-np.inf, 0, 1], [np.nan, 0, 1], [0, 1, 2]], "float32")
     numbers = np.array([1, 0, 2, 2], "int64")
-    x, t, b, y = ad.Variable("x"), ad.Variable("t"), ad.Variable("b"), ad.Variable("y")
-    bce = np.array([1e4, -1e4, 0.0, 100.0, -100.0], "float32")
-    truth = np.array([1, 0, 1, 1, 0], "float32")
+    x, t, p = ad.Variable("x"), ad.Variable("t"), ad.Variable("p")
     images = np.full((1, 1, 4, 4), -np.inf, "float32")
     images[0, 0, 1, 2], images[0, 0, 3, 3] = np.nan, np.inf
-    p = ad.Variable("p")
-    losses = ops.cross_entropy_op(x, t, reduction="none")
-    stable = ops.bce_with_logits_op(b, y, reduction="none")
-    mean, pooled = ops.cross_entropy_op(x, t, 2), ops.max_pool2d_op(p, 3, 2, 1)
-    executor = ad.Executor([losses, mean, stable, *ad.gradients(stable, [b]), pooled])
-    found = executor.run({x: logits, t: numbers, b: bce, y: truth, p: images}, convert_to_numpy_ret_vals=True)
-    tx, tt, ty = torch.from_numpy(logits), torch.from_numpy(numbers), torch.from_numpy(truth)
-    tb = torch.from_numpy(bce).requires_grad_(True)
-    theirs = F.binary_cross_entropy_with_logits(tb, ty, reduction="none")
+    losses, mean = ops.cross_entropy_op(x, t, reduction="none"), ops.cross_entropy_op(x, t, 2)
+    executor = ad.Executor([losses, mean, ops.max_pool2d_op(p, 3, 2, 1)])
+    found = executor.run({x: logits, t: numbers, p: images}, convert_to_numpy_ret_vals=True)
+    tx, tt = torch.from_numpy(logits), torch.from_numpy(numbers)
     expected = [
         F.cross_entropy(tx, tt, reduction="none"),
         F.cross_entropy(tx, tt, ignore_index=2),
-        theirs,
-        torch.autograd.grad(theirs.sum(), tb)[0],
         F.max_pool2d(torch.from_numpy(images), 3, 2, 1),
     ]
     for ours, want in zip(found, expected, strict=True):
@@ -280,7 +261,7 @@ def test_shapes_that_do_not_fit_are_named() -> None:
         (ops.max_pool2d_op(x, 5, padding=1), [(1, 2, 2, 9)], "windows of (5, 5) do not fit"),
         (ops.avg_pool2d_op(x, 2), [(2, 4, 4)], "four dimensions"),
         (ops.adaptive_avg_pool2d_op(x, 2), [(1, 2, 0, 4)], "no elements"),
-        (ops.cross_entropy_op(x, y, reduction="none"), [(4, 3), (3,)], "neither class numbers (4,)"),
+        (ops.cross_entropy_op(x, y, reduction="none"), [(4, 3), (3,)], "not class numbers (4,)"),
         (ops.cross_entropy_op(x, y, reduction="none"), [(4,), ()], "must be (N, C)"),
     ]
     for node, shapes, words in wrong:
@@ -296,7 +277,7 @@ def test_arguments_and_dtypes_that_no_operator_takes() -> None:
     assert "kernel" in error_of(GraphError, ops.avg_pool2d_op, x, 0)
     assert "output_size" in error_of(GraphError, ops.adaptive_avg_pool2d_op, x, 0)
     assert "operand" in error_of(GraphError, ops.matmul_gradient_op, x, y, x, "C")
-    for call in (ops.cross_entropy_op, ops.mse_loss_op, ops.bce_with_logits_op):
+    for call in (ops.cross_entropy_op, ops.mse_loss_op):
         assert "reduction" in error_of(GraphError, call, x, y, reduction="average")
     assert "ignore_index" in error_of(GraphError, ops.cross_entropy_op, x, y, 1.5)
     assert "label_smoothing" in error_of(GraphError, ops.cross_entropy_op, x, y, label_smoothing=2)
@@ -304,7 +285,7 @@ def test_arguments_and_dtypes_that_no_operator_takes() -> None:
     logits, floats = np.zeros((4, 3), "float32"), np.zeros(4, "float32")
     assert "must be integers" in error_of(DTypeError, ad.Executor([node]).run, {x: logits, y: floats})
     one_hot = np.zeros((4, 3), "int64")
-    assert "probabilities" in error_of(DTypeError, ad.Executor([node]).run, {x: logits, y: one_hot})
+    assert "probabilities" in error_of(ShapeError, ad.Executor([node]).run, {x: logits, y: one_hot})
 
 
 def test_strided_gradients_do_not_depend_on_threads():

@@ -28,14 +28,9 @@ UNARY: dict[str, tuple[Function, Function]] = {
     "erf": (ad.erf_op, torch.erf),
     "sin": (ad.sin_op, torch.sin),
     "cos": (ad.cos_op, torch.cos),
-    "expm1": (ad.expm1_op, torch.expm1),
-    "log1p": (lambda x: ad.log1p_op(x * x), lambda x: torch.log1p(x * x)),
     "floor": (ad.floor_op, torch.floor),
-    "leaky_relu": (lambda x: ad.leaky_relu_op(x, 0.2), lambda x: F.leaky_relu(x, 0.2)),
     "gelu": (ad.gelu_op, F.gelu),
     "gelu_tanh": (lambda x: ad.gelu_op(x, "tanh"), lambda x: F.gelu(x, approximate="tanh")),
-    "silu": (ad.silu_op, F.silu),
-    "softplus": (ad.softplus_op, F.softplus),
     "clip": (lambda x: ad.clip_op(x, -1.0, 0.5), lambda x: torch.clamp(x, -1.0, 0.5)),
     "clip_low": (lambda x: ad.clip_op(x, low=-0.5), lambda x: torch.clamp(x, min=-0.5)),
     "where": (
@@ -141,7 +136,7 @@ def test_ties_share_the_gradient() -> None:
 
 def test_gradients_at_edges_are_pytorchs() -> None:
     x = np.array([-1.0, 0.5, 0.0, -0.5, 2.0])
-    names = ("abs", "sign", "clip", "clip_low", "leaky_relu", "where")
+    names = ("abs", "sign", "clip", "clip_low", "where")
     check({name: UNARY[name] for name in names}, [x], "float64")
     powers = {"power": (ad.power_op, torch.pow)}
     check(powers, [np.array([0.0, 0.0, 2.0, -2.0, 1.0]), np.array([0.0, 2.0, 0.0, 2.0, -1.0])], "float64")
@@ -194,14 +189,10 @@ def test_special_values_are_numpys() -> None:
         (ad.sign_op(x), lambda a, b: np.sign(a)),
         (ad.floor_op(x), lambda a, b: np.floor(a)),
         (ad.rsqrt_op(x), lambda a, b: 1 / np.sqrt(a)),
-        (ad.expm1_op(x), lambda a, b: np.expm1(a)),
-        (ad.log1p_op(x), lambda a, b: np.log1p(a)),
         (ad.erf_op(x), lambda a, b: np.vectorize(math.erf)(a)),
         (ad.sin_op(x * 1e-20), lambda a, b: np.sin(a * np.float32(1e-20))),
         (ad.clip_op(x, -1, 2), lambda a, b: np.clip(a, -1, 2)),
         (ad.clip_op(x, 2, -1), lambda a, b: np.clip(a, 2, -1)),
-        (ad.leaky_relu_op(x), lambda a, b: np.where(a > 0, a, a * np.float32(0.01))),
-        (ad.softplus_op(x), lambda a, b: np.logaddexp(a, np.float32(0))),
         (ad.where_op(ad.logical_or_op(x > y, ad.logical_not_op(ad.equal_op(x, x))), x, y),
          lambda a, b: np.where((a > b) | (a != a), a, b)),
         (ad.cast_op(x, "bool"), lambda a, b: a.astype("bool")),
@@ -301,10 +292,10 @@ def test_functions_are_accurate() -> None:
     grid = np.concatenate(
         [np.linspace(-7, 7, 20001), np.geomspace(1e-30, 1, 2000), -np.geomspace(1e-30, 0.9, 2000)]
     )
-    references: dict[str, Function] = {"erf": np.vectorize(math.erf), "expm1": np.expm1, "log1p": np.log1p}
+    references: dict[str, Function] = {"erf": np.vectorize(math.erf)}
     for name, reference in references.items():
         for dtype, limit in (("float32", 3e-7), ("float64", 1e-14)):
-            x = grid[grid > -1].astype(dtype) if name == "log1p" else grid.astype(dtype)
+            x = grid.astype(dtype)
             spec = kernels.KernelSpec(name, (name,), ((x.shape, dtype),), getattr(compute, name))
             result = np.empty_like(x)
             kernels.get([spec])[0](x, result)

@@ -293,7 +293,7 @@ def test_arguments_that_are_refused() -> None:
         (">= 0", lambda: ops.one_hot_op(i, -1)),
         ("dtype float16", lambda: ops.one_hot_op(i, 3, "float16")),
         ("integers, not None", lambda: ops.expand_dims_op(x, None)),
-        ("integers", lambda: ops.swapaxes_op(x, 0, "b")),
+        ("an integer, not 'b'", lambda: ops.swapaxes_op(x, 0, "b")),
     ]
     for words, function in graph_errors:
         text = error_of(GraphError, function)

@@ -21,7 +21,8 @@ def pair(momentum: float | None = 0.1) -> tuple[Any, Any]:
 
 def same(mine: Any, theirs: Any) -> None:
     for name, value in theirs.named_buffers():
-        np.testing.assert_allclose(mine.get_buffer(name).numpy(), value.numpy(), rtol=1e-5, atol=1e-6, err_msg=name)
+        own = dict(mine.named_buffers())[name].numpy()
+        np.testing.assert_allclose(own, value.numpy(), rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 def test_statistics_move_though_nobody_looks() -> None:

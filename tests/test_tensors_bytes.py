@@ -42,7 +42,7 @@ def test_arithmetic_and_comparisons_of_bytes() -> None:
             lambda m, x, y: [x + y, x - y, x * y, -x, x + 1, x - 1, x * 3, 7 - x, x // 3, x % 3, x**2],
             lambda m, x, y: [x == y, x < y, x >= 100, x != 7],
             lambda m, x, y: [x.sum(), x.sum(0), x.max(), x.min(), x.argmax(), m.maximum(x, y), x.clamp(10, 200)],
-            lambda m, x, y: [x.max(1), x.cumsum(0), (x > 9).sum(), x.sort(1)[0], m.abs(x)],
+            lambda m, x, y: [x.max(1), (x > 9).sum(), x.sort(1)[0], m.abs(x)],
             lambda m, x, y: [x + y.long(), x * y.float(), x + y.int(), (x > y) + x, x + 0.5, x * True],
             lambda m, x, y: [x.nonzero(), x.masked_fill(x > 99, 5)],
         ],
@@ -52,7 +52,7 @@ def test_arithmetic_and_comparisons_of_bytes() -> None:
     x = dl.tensor(SMALL)
     assert (x < 300).numpy().all() and (x > -1).numpy().all()  # of these numbers PyTorch takes the lowest bits
     assert (x // 0).tolist() == [[0] * 3] * 2 and (x % 0).tolist() == [[0] * 3] * 2
-    assert (x ** dl.tensor([3], dtype=dl.uint8)).tolist() == (SMALL**3).tolist()
+    assert (x**3).tolist() == (SMALL**3).tolist()
     assert "no uint8" in error_of(DTypeError, lambda: x + 300)
     assert "only floats" in error_of(DTypeError, dl.tensor, SMALL, requires_grad=True)
     assert "from 0 to 256 is no uint8" in error_of(DTypeError, dl.tensor, [0, 256], "uint8")

@@ -79,7 +79,6 @@ def operations() -> dict[str, Operation]:
         "log": _unary(lambda x: ad.log_op(x * x + 1.0), lambda x: torch.log(x * x + 1)),
         "sqrt": _unary(lambda x: ad.sqrt_op(x * x + 0.5), lambda x: torch.sqrt(x * x + 0.5)),
         "gelu": _unary(ad.gelu_op, part.gelu),
-        "silu": _unary(ad.silu_op, part.silu),
         "neg": _unary(lambda x: -x, lambda x: -x),
         "half": _unary(lambda x: x * 0.5, lambda x: x * 0.5),
         "shift": _unary(lambda x: 1.5 - x, lambda x: 1.5 - x),
@@ -108,7 +107,6 @@ def operations() -> dict[str, Operation]:
         "logsumexp": _reduced("logsumexp"),
         "softmax": _along(ad.softmax_op, torch.softmax),
         "log_softmax": _along(ad.log_softmax_op, torch.log_softmax),
-        "cumsum": _along(ad.cumsum_op, torch.cumsum),
         "flip": _along(lambda x, a: ad.flip_op(x, a), lambda x, a: torch.flip(x, (a,))),
         "total": _unary(ad.reducesum_op, torch.sum),
         "transpose": Operation(

@@ -261,8 +261,8 @@ class Op:
     """A sum of products over indices of two inputs: a matrix product, a convolution."""
     row_wise: ClassVar[bool] = False
     """Reads whole rows, which lie along the last axis of its first input; its results are rows or their sums."""
-    along: ClassVar[str] = ""
-    """The attribute, "axis" or "axes", that says along which axes of its input it reduces or normalises."""
+    along_axes: ClassVar[bool] = False
+    """Reduces along `attrs["axes"]` of its input."""
     costly: ClassVar[bool] = False
     """Its formula reads its input many times over, as a polynomial does: better stored than written out twice."""
     broadcasts: ClassVar[bool] = False

@@ -6,7 +6,7 @@ from __future__ import annotations
 FUNCTIONS: dict[str, tuple[str, ...]] = {
     "functions": (
         *("abs", "absolute", "add", "ceil", "clamp", "clip", "cos", "div", "divide", "erf"),
-        *("exp", "expm1", "floor", "floor_divide", "log", "log1p", "maximum", "minimum", "mul"),
+        *("exp", "floor", "floor_divide", "log", "maximum", "minimum", "mul"),
         *("multiply", "neg", "negative", "pow", "reciprocal", "relu", "remainder", "round"),
         *("rsqrt", "sigmoid", "sign", "sin", "sqrt", "square", "sub", "subtract", "tanh"),
         "true_divide",
@@ -19,7 +19,7 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
     "products": ("bmm", "dot", "matmul", "mm", "outer"),
     "index": ("gather", "index_select", "masked_select", "nonzero", "scatter_add"),
     "reductions": (
-        *("all", "amax", "amin", "any", "argmax", "argmin", "cumsum", "log_softmax"),
+        *("all", "amax", "amin", "any", "argmax", "argmin", "log_softmax"),
         *("logsumexp", "max", "mean", "min", "norm", "softmax", "std", "sum", "var"),
     ),
     "sorting": ("argsort", "sort", "topk"),

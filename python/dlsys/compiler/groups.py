@@ -118,12 +118,9 @@ def is_row_wise(node: Node, graph: TypedGraph) -> bool:
     """Whether the node reduces or normalises along the last axis of its input."""
     if node.op.row_wise:
         return True
-    if not node.op.along:
+    if not node.op.along_axes:
         return False
-    rank = len(graph.shapes[node.inputs[0]])
-    axes = node.attrs[node.op.along]
-    if isinstance(axes, int):
-        axes = (axes,)
+    rank, axes = len(graph.shapes[node.inputs[0]]), node.attrs["axes"]
     return rank > 1 and axes is not None and tuple(axis % rank for axis in axes) == (rank - 1,)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from ..graph import Node
 from ..ops import broadcast_shape_op, div_byconst_op, full_op, reducesum_op, reshape_op, slice_op
 from ..ops.joining import part_start
+from ..ops.reduction import extent_divisor
 from ..ops.slicing import slice_gradient_op
 from .base import TypedGraph, rewrite
 from .products import product_of_gradient
@@ -41,10 +42,6 @@ def _broadcast_to(node: Node, graph: TypedGraph) -> Node:
     return value if graph.shapes[value] == shape else broadcast_shape_op(value, shape)
 
 
-def _function(node: Node, graph: TypedGraph) -> Node:
-    return node.inputs[0]
-
-
 def _reshape_like(node: Node, graph: TypedGraph) -> Node:
     return reshape_op(node.inputs[0], graph.shapes[node])
 
@@ -72,15 +69,7 @@ def _sum_to_like(node: Node, graph: TypedGraph) -> Node:
 
 def _div_by_extent(node: Node, graph: TypedGraph) -> Node:
     value, like = node.inputs
-    shape, axes = graph.shapes[like], node.attrs["axes"]
-    if axes == "rows":
-        shape = shape[:-1]
-    elif axes is not None:
-        shape = tuple(shape[axis] for axis in axes)
-    count = 1
-    for extent in shape:
-        count *= extent
-    return div_byconst_op(value, count)
+    return div_byconst_op(value, extent_divisor(node, graph.shapes[like]))
 
 
 def _part_key(axis: int, start: int, extent: int) -> tuple[slice, ...]:
@@ -119,7 +108,6 @@ _RULES: dict[str, Callable[[Node, TypedGraph], Node | None]] = {
     "oneslike": _ones,
     "zeroslike": _zeros,
     "broadcastto": _broadcast_to,
-    "function": _function,
     "reshape_like": _reshape_like,
     "broadcast_axes": _broadcast_axes,
     "sum_to_like": _sum_to_like,

@@ -4,7 +4,7 @@ The method is Cephes' (S. L. Moshier, exp.c, expf.c, log.c, logf.c, ndtr.c, ndtr
 by multiples of log 2, held in two parts so that the first subtraction is exact; the rest goes through a polynomial or a
 quotient of two; powers of two are put together from their bits. Limits, infinities, NaN and denormal numbers are as
 NumPy's. Largest error found over the whole range, in units in the last place (tests/test_schedule_fused.py): exp 1.0 in
-float32 and 1.5 in float64, log 0.8 and 0.9, tanh 1.2 in both; of erf, expm1 and log1p see tests/test_ops_math.py.
+float32 and 1.5 in float64, log 0.8 and 0.9, tanh 1.2 in both; of erf see tests/test_ops_math.py.
 """
 
 from __future__ import annotations
@@ -323,32 +323,6 @@ def tanh(x: tirx.PrimExpr) -> tirx.PrimExpr:
             return tirx.Select(size < constant(_TANH_SMALL, dtype), small, large)
 
         return tirx.Select(tirx.isnan(v), v, bound(size, by_size))
-
-    return bound(x, at)
-
-
-def expm1(x: tirx.PrimExpr) -> tirx.PrimExpr:
-    """e ** x - 1, near 0 as 2 t / (1 - t) with t = tanh(x / 2), which loses no digits."""
-    dtype = str(x.ty)
-    one, two, half = (constant(c, dtype) for c in (1.0, 2.0, 0.5))
-
-    def at(v: tirx.PrimExpr) -> tirx.PrimExpr:
-        small = bound(_tanh_near_zero(v * half), lambda t: two * t / (one - t))
-        return tirx.Select(tirx.abs(v) < one, small, exp(v) - one)
-
-    return bound(x, at)
-
-
-def log1p(x: tirx.PrimExpr) -> tirx.PrimExpr:
-    """log(1 + x) as log(u) x / (u - 1) with u = 1 + x rounded, whose error cancels (W. Kahan)."""
-    dtype = str(x.ty)
-    one, infinity = constant(1, dtype), constant(np.inf, dtype)
-
-    def at(v: tirx.PrimExpr) -> tirx.PrimExpr:
-        def of_sum(u: tirx.PrimExpr) -> tirx.PrimExpr:
-            return tirx.Select(tirx.any(u == one, v == infinity), v, log(u) * (v / (u - one)))
-
-        return bound(v + one, of_sum)
 
     return bound(x, at)
 

@@ -121,16 +121,6 @@ def log(x: te.Tensor) -> te.Tensor:
     return pointwise("log", elementary.log, x)
 
 
-def expm1(x: te.Tensor) -> te.Tensor:
-    """e ** x - 1."""
-    return pointwise("expm1", elementary.expm1, x)
-
-
-def log1p(x: te.Tensor) -> te.Tensor:
-    """log(1 + x)."""
-    return pointwise("log1p", elementary.log1p, x)
-
-
 def sqrt(x: te.Tensor) -> te.Tensor:
     """The square root."""
     return pointwise("sqrt", tirx.sqrt, x)
@@ -200,22 +190,6 @@ def relu_gradient(x: te.Tensor, grad: te.Tensor) -> te.Tensor:
     """grad where x > 0, else 0: by selection, so that nothing leaks through a closed gate."""
     zero = constant(0, x.dtype)
     return pointwise("relu_gradient", lambda v, g: tirx.Select(v > zero, g, zero), x, grad)
-
-
-def leaky_relu(x: te.Tensor, slope: float) -> te.Tensor:
-    """x where x > 0, else slope * x."""
-    zero = constant(0, x.dtype)
-    return pointwise("leaky_relu", lambda v: tirx.Select(v > zero, v, _scale(v, slope, x.dtype)), x)
-
-
-def softplus(x: te.Tensor) -> te.Tensor:
-    """log(1 + e ** x) as max(x, 0) + log(1 + e ** -|x|), which does not overflow; NaN kept."""
-    zero = constant(0, x.dtype)
-
-    def at(v: tirx.PrimExpr) -> tirx.PrimExpr:
-        return tirx.Select(v <= zero, zero, v) + elementary.log1p(elementary.exp(zero - tirx.abs(v)))
-
-    return pointwise("softplus", at, x)
 
 
 def normalize(tensors: list[te.Tensor], eps: float) -> te.Tensor:

@@ -1,20 +1,17 @@
-"""Quotients rounded down and their remainders, numbers rounded, and operators on the bits of integers.
+"""Quotients rounded down and their remainders, and numbers rounded.
 
 Processors fault on an integer divided by 0, and on the least one divided by -1: both are computed otherwise.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from tvm import te, tirx
 
-from .base import broadcast_index, constant, full, pointwise, shape_of
+from .base import constant, pointwise
 from .compare import is_float
-from .loops import Buffer, Source, loop, nest, program, sequence
 
 Expr = Any  # of tvm.ir
 
@@ -73,37 +70,6 @@ def remainder(a: te.Tensor, b: te.Tensor) -> te.Tensor:
         return tirx.Select(crossed, rest + v, rest)
 
     return _of_two("remainder", of_floats if is_float(a) else of_integers, a, b)
-
-
-def integer_power(a: te.Tensor, b: te.Tensor) -> te.Tensor:
-    """a ** b of integers, modulo 2 ** bits; a negative power is 0, but 1 of 1 and 1 or -1 of -1."""
-    dtype, shape = str(a.dtype), np.broadcast_shapes(shape_of(a), shape_of(b))
-    if 0 in shape:
-        return full(shape, 0, dtype)
-    zero, one = constant(0, dtype), constant(1, dtype)
-    bits = {"int32": 31, "int64": 63, "uint8": 8, "uint32": 32}[dtype]
-
-    def body(sources: list[Source], out: Buffer) -> tirx.Stmt:
-        def at(index: list[Expr]) -> tirx.Stmt:
-            u, v = (source.load(broadcast_index(source.shape, index)) for source in sources)
-            power = tirx.BufferLoad(out, index)
-
-            def step(k: Expr) -> tirx.Stmt:  # from the highest bit on, so that the result is all that is kept
-                bit = tirx.bitwise_and(tirx.shift_right(v, tirx.Cast(dtype, bits - 1 - k)), one)
-                factor = tirx.Select(tirx.NE(bit, zero), u, one)
-                return tirx.BufferStore(out, power * power * factor, index)
-
-            steps = [tirx.BufferStore(out, one, index), loop(bits, step)]
-            if not dtype.startswith("uint"):
-                minus = constant(-1, dtype)
-                of_minus = tirx.Select(tirx.NE(tirx.bitwise_and(v, one), zero), minus, one)
-                inverse = tirx.Select(tirx.EQ(u, one), one, tirx.Select(tirx.EQ(u, minus), of_minus, zero))
-                steps.append(tirx.BufferStore(out, tirx.Select(v < zero, inverse, power), index))
-            return sequence(steps)
-
-        return nest(list(shape), at, math.prod(shape))
-
-    return program("integer_power", shape, dtype, [a, b], body)
 
 
 def nearest(x: te.Tensor) -> te.Tensor:

@@ -1,4 +1,4 @@
-"""Sums over axes, variance, softmax and its loss. Maxima and their places: `extrema`."""
+"""Sums over axes, softmax and its loss. Maxima and their places: `extrema`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from tvm import te, tirx
 
 from . import elementary
 from .base import constant, copy, full, pointwise, shape_of
-from .elementwise import div_by_const
 
 
 def reduce_axes(
@@ -66,14 +65,6 @@ def sum_to(x: te.Tensor, shape: Sequence[int]) -> te.Tensor:
     return te.compute(tuple(shape), at, name="sum_to")
 
 
-def variance(x: te.Tensor, axes: Sequence[int], keepdims: bool, correction: float) -> te.Tensor:
-    """sum((x - mean)^2) / (n - correction) over `axes`, in two passes; NaN where nothing is left to divide by."""
-    count = int(np.prod([shape_of(x)[axis] for axis in axes], dtype=np.int64))
-    mean = div_by_const(reduce_sum(x, axes, True), count)
-    square = pointwise("square", lambda v, m: (v - m) * (v - m), x, mean)
-    return div_by_const(reduce_sum(square, axes, keepdims), max(count - correction, 0.0))
-
-
 def _largest(x: te.Tensor, axes: Sequence[int]) -> te.Tensor:
     # te.max drops a NaN, depending on its place; exp(x - max) below brings it back into the sum.
     return reduce_axes("row_max", x, tuple(axes), True, te.max, -np.inf)
@@ -83,38 +74,35 @@ def _total(x: te.Tensor, axes: Sequence[int]) -> te.Tensor:
     return reduce_axes("row_sum", x, tuple(axes), True, te.sum, 0.0)
 
 
-def _last(x: te.Tensor) -> int:
-    return len(x.shape) - 1
-
-
-def _shifted_exponential(x: te.Tensor, axis: int) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
-    """Over an axis, kept: the maximum, exp(x - maximum) and its sum. Every formula below begins with these same
+def _shifted_exponential(x: te.Tensor) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
+    """Over the last axis, kept: the maximum, exp(x - maximum) and its sum. Every formula below begins with these same
     stages, so that a kernel of several of them computes them once."""
-    largest = _largest(x, (axis,))
+    axes = (len(x.shape) - 1,)
+    largest = _largest(x, axes)
     exponential = pointwise("exponential", lambda v, m: elementary.exp(v - m), x, largest)
-    return largest, exponential, _total(exponential, (axis,))
+    return largest, exponential, _total(exponential, axes)
 
 
-def softmax(x: te.Tensor, axis: int | None = None) -> te.Tensor:
-    """exp(x) / sum(exp(x)) over a non-negative axis, None for the last, shifted by its maximum."""
+def softmax(x: te.Tensor) -> te.Tensor:
+    """exp(x) / sum(exp(x)) over the last axis, shifted by its maximum."""
     if 0 in shape_of(x):
         return copy(x)
-    _, exponential, total = _shifted_exponential(x, _last(x) if axis is None else axis)
+    _, exponential, total = _shifted_exponential(x)
     return pointwise("softmax", lambda e, s: e / s, exponential, total)
 
 
-def _shifted_and_log_sum(x: te.Tensor, axis: int) -> tuple[te.Tensor, te.Tensor]:
-    """x - max(x) and log(sum(exp(x - max(x)))) over an axis, the second with that axis kept."""
-    largest, _, total = _shifted_exponential(x, axis)
+def _shifted_and_log_sum(x: te.Tensor) -> tuple[te.Tensor, te.Tensor]:
+    """x - max(x) and log(sum(exp(x - max(x)))) over the last axis, the second with that axis kept."""
+    largest, _, total = _shifted_exponential(x)
     shifted = pointwise("shifted", lambda v, m: v - m, x, largest)
     return shifted, pointwise("log_sum", elementary.log, total)
 
 
-def log_softmax(x: te.Tensor, axis: int | None = None) -> te.Tensor:
-    """log(softmax(x)) over a non-negative axis, None for the last, by log-sum-exp."""
+def log_softmax(x: te.Tensor) -> te.Tensor:
+    """log(softmax(x)) over the last axis, by log-sum-exp."""
     if 0 in shape_of(x):
         return copy(x)
-    parts = _shifted_and_log_sum(x, _last(x) if axis is None else axis)
+    parts = _shifted_and_log_sum(x)
     return pointwise("log_softmax", lambda v, s: v - s, *parts)
 
 
@@ -148,7 +136,7 @@ def softmax_cross_entropy(logits: te.Tensor, labels: te.Tensor) -> te.Tensor:
     if 0 in extents:
         return full((1,), np.nan if rows == 0 else 0.0, dtype)
     terms = pointwise(
-        "terms", lambda y, v, s: y * (v - s), labels, *_shifted_and_log_sum(logits, _last(logits))
+        "terms", lambda y, v, s: y * (v - s), labels, *_shifted_and_log_sum(logits)
     )
     # Row by row, then the rows: one long sum would lose terms that are small beside it.
     losses = reduce_axes("row_loss", terms, (len(extents) - 1,), False, te.sum, 0.0)

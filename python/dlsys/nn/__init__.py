@@ -7,67 +7,25 @@ from __future__ import annotations
 
 from ..autodiff import Parameter
 from . import functional, init, utils
-from .activation import GELU, LeakyReLU, LogSoftmax, ReLU, ReLU6, Sigmoid, SiLU, Softmax, Tanh
+from .activation import GELU, LogSoftmax, ReLU, ReLU6, Sigmoid, Softmax, Tanh
 from .attention import MultiheadAttention
 from .containers import ModuleDict, ModuleList, Residual, Sequential
 from .conv import Conv2d
 from .dropout import Dropout
 from .embedding import Embedding
 from .linear import Flatten, Identity, Linear
-from .loss import BCEWithLogitsLoss, CrossEntropyLoss, MSELoss, NLLLoss
+from .loss import CrossEntropyLoss, MSELoss
 from .module import Module
 from .norm import BatchNorm1d, BatchNorm2d, LayerNorm
 from .padding import ConstantPad2d, ZeroPad2d
 from .pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
-from .transformer import GPTBlock, PositionalEncoding, TransformerEncoder, TransformerEncoderLayer
+from .transformer import GPTBlock, TransformerEncoder, TransformerEncoderLayer
 
 __all__ = [
-    "GELU",
-    "GRU",
-    "LSTM",
-    "RNN",
-    "AdaptiveAvgPool2d",
-    "AvgPool2d",
-    "BCEWithLogitsLoss",
-    "BatchNorm1d",
-    "BatchNorm2d",
-    "ConstantPad2d",
-    "Conv2d",
-    "CrossEntropyLoss",
-    "Dropout",
-    "Embedding",
-    "Flatten",
-    "GPTBlock",
-    "GRUCell",
-    "Identity",
-    "LSTMCell",
-    "LayerNorm",
-    "LeakyReLU",
-    "Linear",
-    "LogSoftmax",
-    "MSELoss",
-    "MaxPool2d",
-    "Module",
-    "ModuleDict",
-    "ModuleList",
-    "MultiheadAttention",
-    "NLLLoss",
-    "Parameter",
-    "PositionalEncoding",
-    "RNNCell",
-    "ReLU",
-    "ReLU6",
-    "Residual",
-    "Sequential",
-    "SiLU",
-    "Sigmoid",
-    "Softmax",
-    "Tanh",
-    "TransformerEncoder",
-    "TransformerEncoderLayer",
-    "ZeroPad2d",
-    "functional",
-    "init",
-    "utils",
+    "GELU", "GRU", "LSTM", "RNN", "AdaptiveAvgPool2d", "AvgPool2d", "BatchNorm1d", "BatchNorm2d", "ConstantPad2d",
+    "Conv2d", "CrossEntropyLoss", "Dropout", "Embedding", "Flatten", "GPTBlock", "GRUCell", "Identity", "LSTMCell",
+    "LayerNorm", "Linear", "LogSoftmax", "MSELoss", "MaxPool2d", "Module", "ModuleDict", "ModuleList",
+    "MultiheadAttention", "Parameter", "RNNCell", "ReLU", "ReLU6", "Residual", "Sequential", "Sigmoid", "Softmax",
+    "Tanh", "TransformerEncoder", "TransformerEncoderLayer", "ZeroPad2d", "functional", "init", "utils",
 ]

@@ -18,19 +18,6 @@ class ReLU(Module):
         return F.relu(x)
 
 
-class LeakyReLU(Module):
-    """x where x > 0, else negative_slope * x."""
-
-    def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
-        self.negative_slope = negative_slope
-
-    def forward(self, x: Node) -> Node:
-        return F.leaky_relu(x, self.negative_slope)
-
-    def extra_repr(self) -> str:
-        return f"{self.negative_slope}"
-
-
 class ReLU6(Module):
     """x within [0, 6]."""
 
@@ -55,16 +42,6 @@ class GELU(Module):
 
     def extra_repr(self) -> str:
         return "" if self.approximate == "none" else f"approximate={self.approximate!r}"
-
-
-class SiLU(Module):
-    """x * sigmoid(x)."""
-
-    def __init__(self, inplace: bool = False) -> None:
-        pass
-
-    def forward(self, x: Node) -> Node:
-        return F.silu(x)
 
 
 class Tanh(Module):

@@ -38,10 +38,6 @@ class _Numbered(Module):
                 number += 1
             self.add_module(str(number), module)
 
-    def _renumber(self, modules: list[Module]) -> None:
-        self._modules.clear()
-        self._add(modules)
-
     def _name(self, index: Any) -> str:
         return list(self._modules)[_entry(self, index, len(self._modules))]
 
@@ -62,33 +58,11 @@ class _Numbered(Module):
     def __setitem__(self, index: int, module: Module) -> None:
         self.add_module(self._name(index), module)
 
-    def __delitem__(self, index: Any) -> None:
-        modules = list(self)
-        del modules[index]
-        self._renumber(modules)
-
     def append(self, module: Module) -> Any:
         """Add a module at the end; returns the container."""
         self._add([module])
         return self
 
-    def extend(self, modules: Iterable[Module]) -> Any:
-        """Add modules at the end; returns the container."""
-        self._add(list(modules))
-        return self
-
-    def insert(self, index: int, module: Module) -> Any:
-        """Put a module before that with the index; all are numbered anew. Returns the container."""
-        modules = list(self)
-        modules.insert(index, module)
-        self._renumber(modules)
-        return self
-
-    def pop(self, index: int = -1) -> Module:
-        """Take a module out; the others are numbered anew."""
-        found = self[index]
-        del self[index]
-        return found
 
 
 class Sequential(_Numbered):
@@ -103,9 +77,6 @@ class Sequential(_Numbered):
 
     def _part(self, entries: dict[str, Module]) -> Any:
         return Sequential(entries)
-
-    def __add__(self, other: Any) -> Sequential:
-        return Sequential(*self, *other) if isinstance(other, Sequential) else NotImplemented
 
     def forward(self, x: Any) -> Any:
         for module in self:
@@ -134,12 +105,7 @@ class ModuleDict(Module):
 
     def __init__(self, modules: Any = None) -> None:
         """modules: a dict, or pairs of names and modules. Raises GraphError."""
-        if modules is not None:
-            self.update(modules)
-
-    def update(self, modules: Any) -> None:
-        """Add modules of a dict or of pairs."""
-        for name, module in _pairs(self, modules):
+        for name, module in () if modules is None else _pairs(self, modules):
             self[name] = module
 
     def __getitem__(self, name: str) -> Module:
@@ -171,14 +137,6 @@ class ModuleDict(Module):
     def items(self) -> ItemsView[str, Module]:
         """Names and modules."""
         return self._modules.items()
-
-    def pop(self, name: str) -> Module:
-        """Take a module out."""
-        return self._modules.pop(name)
-
-    def clear(self) -> None:
-        """Take all modules out."""
-        self._modules.clear()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         raise GraphError("ModuleDict: call its members, it has no forward of its own")

@@ -10,8 +10,7 @@ from ..errors import GraphError
 from ..graph import Shape
 from . import functional as F
 from . import init
-from .checks import checked_extent, extents, known_shape, placed, shown
-from .functional_windows import same_padding
+from .checks import checked_extent, known_shape, pair, placed, shown
 from .module import Module
 
 
@@ -38,9 +37,8 @@ class Conv2d(Module):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        """Integers, or pairs (rows, columns). Group i of the filters sees group i of the channels. padding: "valid" is
-        0, "same" as much as keeps H and W, which needs a stride of 1. Raises GraphError, also for a padding_mode other
-        than "zeros"."""
+        """Integers, or pairs (rows, columns). Group i of the filters sees group i of the channels. Raises GraphError,
+        also for a padding_mode other than "zeros"."""
         dtype = placed(device, dtype)
         self.in_channels = in_channels = checked_extent("Conv2d", "in_channels", in_channels)
         self.out_channels = out_channels = checked_extent("Conv2d", "out_channels", out_channels)
@@ -49,13 +47,10 @@ class Conv2d(Module):
             raise GraphError(f"Conv2d: {in_channels} and {out_channels} channels do not divide into {groups} groups")
         if padding_mode != "zeros":
             raise GraphError(f'Conv2d: padding_mode must be "zeros", not {padding_mode!r}')
-        self.kernel_size = extents("Conv2d", "kernel_size", kernel_size, 1)
-        self.stride = extents("Conv2d", "stride", stride, 1)
-        self.dilation = extents("Conv2d", "dilation", dilation, 1)
-        self.padding = padding if isinstance(padding, str) else extents("Conv2d", "padding", padding, 0)
-        words = ("valid", "same") if max(self.stride) == 1 else ("valid",)
-        if isinstance(padding, str) and padding not in words:
-            raise GraphError(f'Conv2d: padding must be integers, "valid", or "same" with stride 1, not {padding!r}')
+        self.kernel_size = pair("Conv2d", "kernel_size", kernel_size, 1)
+        self.stride = pair("Conv2d", "stride", stride, 1)
+        self.dilation = pair("Conv2d", "dilation", dilation, 1)
+        self.padding = pair("Conv2d", "padding", padding, 0)
         self.weight = init.made((out_channels, in_channels // groups, *self.kernel_size), dtype, "weight")
         self.bias = init.made((out_channels,), dtype, "bias") if bias else None
         self.reset_parameters()
@@ -77,11 +72,8 @@ class Conv2d(Module):
             return True
         if len(shape) not in (3, 4) or shape[-3] != self.in_channels:
             return False
-        around = [(0, 0)] * 2 if self.padding == "valid" else [(p, p) for p in self.padding if not isinstance(p, str)]
-        if self.padding == "same":
-            around = same_padding(self.kernel_size, self.dilation)
-        spans = zip(shape[-2:], around, self.kernel_size, self.dilation, strict=True)
-        return all(n + sum(both) >= d * (k - 1) + 1 for n, both, k, d in spans)
+        spans = zip(shape[-2:], self.padding, self.kernel_size, self.dilation, strict=True)
+        return all(n + 2 * p >= d * (k - 1) + 1 for n, p, k, d in spans)
 
     def extra_repr(self) -> str:
         words = [f"{self.in_channels} → {self.out_channels}", f"kernel_size={shown(self.kernel_size)}"]

@@ -5,10 +5,8 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-import numpy as np
-
 from ..autodiff import Node
-from ..errors import GraphError, ShapeError
+from ..errors import GraphError
 from . import functional as F
 from . import init
 from .checks import checked_extent, placed
@@ -55,19 +53,6 @@ class Embedding(Module):
             value = self.weight.value
             value[self.padding_idx] = 0
             self.weight.value = value
-
-    @classmethod
-    def from_pretrained(cls, embeddings: Any, freeze: bool = True, padding_idx: int | None = None) -> Embedding:
-        """An Embedding with the rows of an array or a tensor of data, which with `freeze` are not trained. Raises
-        GraphError, ShapeError."""
-        value = np.asarray(embeddings)
-        if value.ndim != 2:
-            raise ShapeError(f"Embedding.from_pretrained: needs (entries, width), not {value.shape}")
-        entries, width = value.shape
-        made = cls(entries, width, padding_idx, dtype=str(value.dtype))
-        made.weight.value = value
-        made.weight.requires_grad = not freeze
-        return made
 
     def forward(self, indices: Node) -> Node:
         return F.embedding(indices, self.weight, self.padding_idx)

@@ -1,47 +1,67 @@
 """Layers as functions, by the names and in the argument order of torch.nn.functional; all return nodes.
 
-Some need a shape when they are called: of tensors it is known, of a `Variable` where it is declared.
+Some need a shape when they are called: of tensors it is known, of a `Variable` where it is declared. `inplace` changes
+nothing: the memory plan decides what is written where.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node
-from ..errors import DlsysError, DTypeError
+from ..errors import DlsysError, DTypeError, GraphError
 from ..graph import INTEGERS
 from ..random import default_generator
 from ..tensors import dtype_of, known_dtype, known_shape, tensor
-from . import functional_activation as activations
-from . import functional_loss as losses
-from . import functional_norm as norms
-from . import functional_windows as windows
 from .checks import checked_share, shape_of
+from .functional_windows import adaptive_avg_pool2d as adaptive_avg_pool2d
+from .functional_windows import avg_pool2d as avg_pool2d
+from .functional_windows import conv2d as conv2d
+from .functional_windows import max_pool2d as max_pool2d
+from .functional_windows import pad as pad
+from .functional_windows import per_channel
 
-gelu = activations.gelu
-leaky_relu = activations.leaky_relu
-log_softmax = activations.log_softmax
-relu = activations.relu
-relu6 = activations.relu6
-sigmoid = activations.sigmoid
-silu = activations.silu
-softmax = activations.softmax
-tanh = activations.tanh
-adaptive_avg_pool2d = windows.adaptive_avg_pool2d
-avg_pool2d = windows.avg_pool2d
-conv2d = windows.conv2d
-max_pool2d = windows.max_pool2d
-pad = windows.pad
-batch_norm = norms.batch_norm
-layer_norm = norms.layer_norm
-binary_cross_entropy_with_logits = losses.binary_cross_entropy_with_logits
-cross_entropy = losses.cross_entropy
-mse_loss = losses.mse_loss
-nll_loss = losses.nll_loss
+
+def relu(input: Node, inplace: bool = False) -> Node:
+    """max(x, 0)."""
+    return ad.relu_op(input)
+
+
+def relu6(input: Node, inplace: bool = False) -> Node:
+    """x within [0, 6]; the derivative is 0 at 0 and at 6."""
+    return ad.where_op(input >= 6.0, 6.0, ad.relu_op(input))
+
+
+def gelu(input: Node, approximate: str = "none") -> Node:
+    """x times the normal distribution's function; approximate="tanh" takes a formula with tanh for it."""
+    return ad.gelu_op(input, approximate)
+
+
+def sigmoid(input: Node) -> Node:
+    """1 / (1 + exp(-x))."""
+    return ad.sigmoid_op(input)
+
+
+def tanh(input: Node) -> Node:
+    """tanh(x)."""
+    return ad.tanh_op(input)
+
+
+def softmax(input: Node, dim: int = -1, *, dtype: Any = None) -> Node:
+    """exp(x) / sum(exp(x)) along `dim`; computed in `dtype`, if given."""
+    return ad.softmax_op(input if dtype is None else ad.cast_op(input, dtype), dim)
+
+
+def log_softmax(input: Node, dim: int = -1, *, dtype: Any = None) -> Node:
+    """The logarithm of softmax along `dim`."""
+    return ad.log_softmax_op(input if dtype is None else ad.cast_op(input, dtype), dim)
+
+
 def linear(input: Node, weight: Node, bias: Node | None = None) -> Node:
     """x W^T + b: (..., in), (out, in), (out,) -> (..., out)."""
     product = ad.matmul_op(input, weight, trans_B=True)
@@ -85,6 +105,88 @@ def one_hot(indices: Node, num_classes: int = -1, dtype: Any = "int64") -> Node:
     if num_classes == -1:
         num_classes = int(np.asarray(indices).max(initial=-1)) + 1
     return ad.one_hot_op(indices, num_classes, dtype)
+
+
+def mse_loss(input: Node, target: Node, reduction: str = "mean") -> Node:
+    """(x - y)^2, "none", or their "mean" or "sum", shape (). Raises GraphError for another reduction."""
+    return ad.mse_loss_op(input, target, reduction)
+
+
+def cross_entropy(
+    input: Node, target: Node, *, ignore_index: int = -100, reduction: str = "mean", label_smoothing: float = 0.0
+) -> Node:
+    """The cross-entropy of logits (N, C) or (N, C, d1, ...) with class numbers (N, d1, ...) or probabilities of the
+    logits' shape; see `autodiff.cross_entropy_op`. Logits (C,), whose shape is known, are one example."""
+    if len(known_shape(input) or ()) != 1:
+        return ad.cross_entropy_op(input, target, ignore_index, label_smoothing, reduction)
+    one, of = ad.expand_dims_op(input, 0), ad.expand_dims_op(target, 0)
+    loss = ad.cross_entropy_op(one, of, ignore_index, label_smoothing, reduction)
+    return ad.squeeze_op(loss, 0) if reduction == "none" else loss
+
+
+def batch_norm(
+    input: Node,
+    running_mean: Node | None,
+    running_var: Node | None,
+    weight: Node | None = None,
+    bias: Node | None = None,
+    training: bool = False,
+    momentum: Any = 0.1,
+    eps: float = 1e-5,
+    axes: Sequence[int] | None = None,
+) -> Node:
+    """x (N, C, *space) normalised for each channel, times weight plus bias (C,): Ioffe and Szegedy (2015).
+
+    With `training` by x's own mean and variance; whoever evaluates the result then moves the running ones, Parameters,
+    by `momentum`, a number or a node: running = (1 - momentum) running + momentum own, with the unbiased variance.
+    Else by the running ones. `axes` are all but that of the channels; None: of x's shape. Raises GraphError.
+    """
+    if axes is None:
+        axes = tuple(axis for axis in range(len(shape_of("batch_norm", input))) if axis != 1)
+    if not training:
+        if running_mean is None or running_var is None:
+            raise GraphError("batch_norm: without training it needs running_mean and running_var")
+        scale = ad.rsqrt_op(running_var + eps)
+        scale = scale if weight is None else scale * weight
+        shift = -running_mean * scale if bias is None else bias - running_mean * scale
+        space = len(axes) - 1
+        return input * per_channel(scale, space) + per_channel(shift, space)
+    y, mean, var = ad.batch_norm_op(input, weight, bias, axes, eps)
+    updates = []
+    if running_mean is not None:
+        updates.append(_advanced(running_mean, mean, momentum))
+    if running_var is not None:
+        updates.append(_advanced(running_var, var * _unbiased(input, var, axes), momentum))
+    return ad.with_updates_op(y, updates) if updates else y
+
+
+def _unbiased(input: Node, var: Node, axes: Sequence[int]) -> Any:
+    """n / (n - 1) for the n elements of a channel: a number, where the shape is known."""
+    shape = known_shape(input)
+    count = 0 if shape is None else math.prod(shape[axis] for axis in axes)
+    if count > 1:
+        return count / (count - 1)
+    one = ad.oneslike_op(var)
+    return ad.div_by_extent_op(one, input, axes, 1) / ad.div_by_extent_op(one, input, axes)
+
+
+def _advanced(running: Node, own: Node, momentum: Any) -> Node:
+    """The assignment that moves a running statistic towards the batch's own."""
+    own = ad.reshape_op(own, shape_of("batch_norm", running))
+    if isinstance(momentum, Node):
+        return ad.advance_op(running, lambda before: before + (own - before) * momentum)
+    return ad.advance_op(running, lambda before: before * (1 - momentum) + own * momentum)
+
+
+def layer_norm(
+    input: Node,
+    normalized_shape: Sequence[int],
+    weight: Node | None = None,
+    bias: Node | None = None,
+    eps: float = 1e-5,
+) -> Node:
+    """x normalised over its last axes, of extents `normalized_shape`, times weight plus bias of that shape."""
+    return ad.layer_norm_op(input, weight, bias, tuple(range(-len(normalized_shape), 0)), eps)
 
 
 def scaled_dot_product_attention(

@@ -206,21 +206,6 @@ class Module:
             module = module._modules[part]
         return module
 
-    def get_parameter(self, target: str) -> Parameter:
-        """The Parameter of a dotted name, as `named_parameters` says them. Raises GraphError."""
-        return self._get("get_parameter", "_parameters", target)
-
-    def get_buffer(self, target: str) -> Parameter:
-        """The buffer of a dotted name, as `named_buffers` says them. Raises GraphError."""
-        return self._get("get_buffer", "_buffers", target)
-
-    def _get(self, function: str, table: str, target: str) -> Parameter:
-        path, _, name = target.rpartition(".")
-        owner = self.get_submodule(path)
-        if name not in getattr(owner, table):
-            raise GraphError(f"{function}: {type(owner).__name__} has no {table[1:-1]} {name!r} (of {target!r})")
-        return getattr(owner, table)[name]
-
     # Walking -------------------------------------------------------------------------------------------------
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
@@ -319,8 +304,6 @@ class Module:
                 move(self, value)
         return self
 
-    type = to
-
     def float(self: ModuleType) -> ModuleType:
         """`to("float32")`."""
         return self.to("float32")
@@ -328,14 +311,6 @@ class Module:
     def double(self: ModuleType) -> ModuleType:
         """`to("float64")`."""
         return self.to("float64")
-
-    def half(self: ModuleType) -> ModuleType:
-        """Raises DTypeError: Parameters are float32 or float64."""
-        return self.to("float16")
-
-    def bfloat16(self: ModuleType) -> ModuleType:
-        """Raises DTypeError: Parameters are float32 or float64."""
-        return self.to("bfloat16")
 
     def cpu(self: ModuleType) -> ModuleType:
         """The module itself."""

@@ -1,4 +1,4 @@
-"""Normalisation: batch, layer, group and root mean square."""
+"""Batch and layer normalisation."""
 
 from __future__ import annotations
 
@@ -121,33 +121,7 @@ class BatchNorm2d(_BatchNorm):
     _ranks = (4,)
 
 
-class _OverLastAxes(Module):
-    """Base of norms over the last axes, of extents `normalized_shape`."""
-
-    def _set_shape(self, normalized_shape: int | Sequence[int]) -> Shape:
-        is_list = isinstance(normalized_shape, (tuple, list))
-        given: tuple[Any, ...] = tuple(normalized_shape) if is_list else (normalized_shape,)  # type: ignore[arg-type]
-        if not given or not all(type(extent) is int and extent > 0 for extent in given):
-            raise GraphError(
-                f"{type(self).__name__}: normalized_shape must be positive integers, not {normalized_shape!r}"
-            )
-        self.normalized_shape = given
-        return given
-
-    def reset_parameters(self) -> None:
-        """Set the initial values anew."""
-        init.reset_affine(self)
-
-    def _require_shape(self, x: Node) -> None:
-        shape = known_shape(x)
-        self.require(shape is None or shape[-len(self.normalized_shape) :] == self.normalized_shape, x)
-
-    def _repr(self) -> str:
-        shape = self.normalized_shape
-        return f"{shape[0] if len(shape) == 1 else shape}"
-
-
-class LayerNorm(_OverLastAxes):
+class LayerNorm(Module):
     """y = (x - mean) / sqrt(var + eps) * weight + bias over the last axes: Ba et al. (2016).
 
     Parameters: weight, bias of `normalized_shape`, ones and zeros.
@@ -165,17 +139,27 @@ class LayerNorm(_OverLastAxes):
     ) -> None:
         """Raises GraphError for what is no shape."""
         dtype = placed(device, dtype)
-        shape = self._set_shape(normalized_shape)
+        is_list = isinstance(normalized_shape, (tuple, list))
+        shape: Shape = tuple(normalized_shape) if is_list else (normalized_shape,)  # type: ignore[arg-type, assignment]
+        if not shape or not all(type(extent) is int and extent > 0 for extent in shape):
+            raise GraphError(f"LayerNorm: normalized_shape must be positive integers, not {normalized_shape!r}")
+        self.normalized_shape = shape
         self.eps = checked_eps("LayerNorm", eps)
         self.weight = init.ones_(init.made(shape, dtype, "weight")) if elementwise_affine else None
         self.bias = init.made(shape, dtype, "bias") if elementwise_affine and bias else None
 
+    def reset_parameters(self) -> None:
+        """Set the initial values anew."""
+        init.reset_affine(self)
+
     def forward(self, x: Node) -> Node:
-        self._require_shape(x)
+        shape = known_shape(x)
+        self.require(shape is None or shape[-len(self.normalized_shape) :] == self.normalized_shape, x)
         return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        settings = self._repr() + (f", eps={self.eps:g}" if self.eps != 1e-5 else "")
+        shape = self.normalized_shape
+        settings = f"{shape[0] if len(shape) == 1 else shape}" + (f", eps={self.eps:g}" if self.eps != 1e-5 else "")
         if self.weight is None:
             return f"{settings}, elementwise_affine=False"
         return settings if self.bias is not None else f"{settings}, bias=False"

@@ -10,34 +10,25 @@ from .checks import extents, known_shape, shown
 from .module import Module
 
 
-class _Pad(Module):
-    """(..., *space) with more around its last `_axes` axes. padding: an integer, or (before, after) of the last axis,
-    then of the one before, ...; less than 0 takes away."""
+class ConstantPad2d(Module):
+    """(..., H, W) with `value` around it. padding: an integer or (left, right, top, bottom)."""
 
-    _axes = 2
-    value = 0.0
-
-    def __init__(self, padding: Any) -> None:
+    def __init__(self, padding: Any, value: float) -> None:
         """Raises GraphError."""
-        self.padding = extents(type(self).__name__, "padding", padding, -(2**31), 2 * self._axes)
+        self.padding, self.value = extents(type(self).__name__, "padding", padding, 0, 4), value
 
     def forward(self, x: Node) -> Node:
         shape = known_shape(x)
-        self.require(shape is None or len(shape) >= self._axes, x)
+        self.require(shape is None or len(shape) >= 2, x)
         return F.pad(x, self.padding, value=self.value)
 
     def extra_repr(self) -> str:
         return f"padding={shown(self.padding)}" + (f", value={self.value}" if self.value else "")
 
 
-class ConstantPad2d(_Pad):
-    """(..., H, W) with `value` around it. padding: an integer or (left, right, top, bottom)."""
-
-    def __init__(self, padding: Any, value: float) -> None:
-        """Raises GraphError."""
-        super().__init__(padding)
-        self.value = value
-
-
-class ZeroPad2d(_Pad):
+class ZeroPad2d(ConstantPad2d):
     """(..., H, W) with zeros around it. padding: an integer or (left, right, top, bottom)."""
+
+    def __init__(self, padding: Any) -> None:
+        """Raises GraphError."""
+        super().__init__(padding, 0.0)

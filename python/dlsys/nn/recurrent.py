@@ -126,7 +126,11 @@ class _Cell(Module):
     _gates: ClassVar[type[_Gates]] = _Gates
     nonlinearity = "tanh"
 
-    def _set(self, input_size: int, hidden_size: int, bias: bool, dtype: str) -> None:
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
+    ) -> None:
+        """Raises GraphError for a setting that is out of range."""
+        dtype = placed(device, dtype)
         owner = type(self).__name__
         self.input_size = input_size = checked_extent(owner, "input_size", input_size)
         self.hidden_size = hidden_size = checked_extent(owner, "hidden_size", hidden_size)
@@ -169,9 +173,8 @@ class RNNCell(_Cell):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        dtype = placed(device, dtype)
         self.nonlinearity = _known(nonlinearity)
-        self._set(input_size, hidden_size, bias, dtype)
+        super().__init__(input_size, hidden_size, bias, device, dtype)
 
     def forward(self, x: Node, hx: Node | None = None) -> Node:
         return self._next(x, hx)[0]
@@ -185,12 +188,6 @@ class LSTMCell(_Cell):
 
     _gates = _LSTMGates
 
-    def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
-    ) -> None:
-        dtype = placed(device, dtype)
-        self._set(input_size, hidden_size, bias, dtype)
-
     def forward(self, x: Node, hx: tuple[Node, Node] | None = None) -> State:
         return self._next(x, hx)
 
@@ -202,12 +199,6 @@ class GRUCell(_Cell):
     """
 
     _gates = _GRUGates
-
-    def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
-    ) -> None:
-        dtype = placed(device, dtype)
-        self._set(input_size, hidden_size, bias, dtype)
 
     def forward(self, x: Node, hx: Node | None = None) -> Node:
         return self._next(x, hx)[0]
@@ -357,7 +348,6 @@ class RNN(_Recurrent):
         dtype: Any = None,
     ) -> None:
         """Raises GraphError for a setting that is out of range."""
-        dtype = placed(device, dtype)
         self.nonlinearity = _known(nonlinearity)
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device, dtype)
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable
-from typing import Any, ClassVar
-
-import numpy as np
+from typing import Any
 
 from .. import autodiff as ad
 from ..autodiff import Node
-from ..errors import GraphError, ShapeError
-from ..tensors import dtype_of, tensor
+from ..errors import GraphError
 from .activation import GELU
 from .attention import MultiheadAttention
-from .checks import checked_extent, checked_layers, known_shape, placed
+from .checks import checked_layers, placed
 from .containers import ModuleList, Sequential
 from .dropout import Dropout
 from .linear import Linear
@@ -25,16 +21,13 @@ from .norm import LayerNorm
 ACTIVATIONS: dict[str, Callable[[Node], Node]] = {"relu": ad.relu_op, "gelu": ad.gelu_op}
 
 
-class Layer(Module):
-    """Base of encoders' layers: attentions, two linear layers, and a LayerNorm and a Dropout for
-    each branch."""
+class TransformerEncoderLayer(Module):
+    """Self-attention and two linear layers, each with a residual around it and a LayerNorm, behind the sum or, with
+    `norm_first`, before the branch.
 
-    _attentions: ClassVar[tuple[str, ...]] = ("self_attn",)
-    self_attn: MultiheadAttention
-    norm1: LayerNorm
-    norm2: LayerNorm
-    dropout1: Dropout
-    dropout2: Dropout
+    Parts: self_attn, linear1, linear2, norm1, norm2. `dropout` is of the attention weights, between the linear layers
+    and of both branches.
+    """
 
     def __init__(
         self,
@@ -53,36 +46,23 @@ class Layer(Module):
         """`activation`: "relu", "gelu" or a function of a node. Raises GraphError for another name."""
         dtype = placed(device, dtype)
         if isinstance(activation, str) and activation not in ACTIVATIONS:
-            raise GraphError(f'{type(self).__name__}: activation must be "relu" or "gelu", not {activation!r}')
+            raise GraphError(f'TransformerEncoderLayer: activation must be "relu" or "gelu", not {activation!r}')
         self._settings = (
             d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias,
             device, dtype,
         )  # fmt: skip
         self.activation = ACTIVATIONS[activation] if isinstance(activation, str) else activation
         self.norm_first = norm_first
-        for name in self._attentions:
-            setattr(self, name, MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, dtype=dtype))
+        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, dtype=dtype)
         self.linear1 = Linear(d_model, dim_feedforward, bias, dtype=dtype)
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias, dtype=dtype)
-        branches = range(1, len(self._attentions) + 2)
-        for i in branches:
-            setattr(self, f"norm{i}", LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype))
-        for i in branches:
-            setattr(self, f"dropout{i}", Dropout(dropout))
+        self.norm1, self.norm2 = (LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype) for _ in range(2))
+        self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
 
-    def another(self) -> Layer:
+    def another(self) -> TransformerEncoderLayer:
         """A layer of the same settings, with initial values of its own."""
-        return type(self)(*self._settings)
-
-
-class TransformerEncoderLayer(Layer):
-    """Self-attention and two linear layers, each with a residual around it and a LayerNorm, behind the sum or, with
-    `norm_first`, before the branch.
-
-    Parts: self_attn, linear1, linear2, norm1, norm2. `dropout` is of the attention weights, between the linear layers
-    and of both branches.
-    """
+        return TransformerEncoderLayer(*self._settings)
 
     def forward(
         self, src: Node, src_mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool = False
@@ -105,18 +85,6 @@ class TransformerEncoderLayer(Layer):
         return self.norm2(x + fed_forward(x))
 
 
-def stacked(owner: str, layer: Any, num_layers: int) -> list[Any]:
-    """Layers of one kind. Raises GraphError."""
-    num_layers = checked_layers(owner, num_layers)
-    if hasattr(layer, "another"):
-        return [layer, *(layer.another() for _ in range(num_layers - 1))]
-    if isinstance(layer, Module):
-        return [copy.deepcopy(layer) for _ in range(num_layers)]
-    if not callable(layer):
-        raise GraphError(f"{owner}: takes a {owner}Layer, another module, or a function that makes a layer")
-    return [layer() for _ in range(num_layers)]
-
-
 class TransformerEncoder(Module):
     """`num_layers` layers, one after another, as `layers.0`, `layers.1`, ...; then `norm`, if given."""
 
@@ -129,9 +97,15 @@ class TransformerEncoder(Module):
         mask_check: bool = True,
     ) -> None:
         """`encoder_layer`: a TransformerEncoderLayer, which is the first, the others having its settings and initial
-        values of their own; another module, of which all are copies; or a function that makes a layer. The last two
-        change nothing. Raises GraphError for anything else."""
-        self.layers = ModuleList(stacked("TransformerEncoder", encoder_layer, num_layers))
+        values of their own, or another module, of which all are copies. The last two arguments change nothing. Raises
+        GraphError for anything else."""
+        if not isinstance(encoder_layer, Module):
+            raise GraphError(f"TransformerEncoder: takes a TransformerEncoderLayer, not {type(encoder_layer).__name__}")
+        more = range(checked_layers("TransformerEncoder", num_layers) - 1)
+        if isinstance(encoder_layer, TransformerEncoderLayer):
+            self.layers = ModuleList([encoder_layer, *(encoder_layer.another() for _ in more)])
+        else:
+            self.layers = ModuleList([encoder_layer, *(copy.deepcopy(encoder_layer) for _ in more)])
         self.norm = norm
 
     def forward(
@@ -179,39 +153,3 @@ class GPTBlock(Module):
         y = self.ln_1(x)
         x = x + self.dropout(self.attn(y, y, y, need_weights=False, is_causal=True)[0])
         return x + self.mlp(self.ln_2(x))
-
-
-class PositionalEncoding(Module):
-    """x plus sin(p / 10000^(2i / d_model)) in column 2i and the cosine in column 2i + 1 of position p, then dropout.
-
-    x: (L, N, d_model), with `batch_first` (N, L, d_model), or (L, d_model); its shape must be known. `pe` holds the
-    first max_len positions, an array.
-    """
-
-    def __init__(
-        self, d_model: int, dropout: float = 0.1, max_len: int = 5000, batch_first: bool = False
-    ) -> None:
-        """Raises GraphError."""
-        self.d_model = d_model = checked_extent("PositionalEncoding", "d_model", d_model)
-        max_len = checked_extent("PositionalEncoding", "max_len", max_len)
-        self.batch_first = batch_first
-        self.dropout = Dropout(dropout)
-        rate = np.exp(-math.log(10000.0) / d_model * np.arange(0, d_model, 2))
-        angles = np.arange(max_len)[:, None] * rate
-        self.pe = np.zeros((max_len, d_model), "float32")
-        self.pe[:, 0::2] = np.sin(angles)
-        self.pe[:, 1::2] = np.cos(angles[:, : d_model // 2])
-
-    def forward(self, x: Node) -> Node:
-        shape = known_shape(x)
-        if shape is None:
-            raise ShapeError(f"PositionalEncoding: declare the shape of {x.name} (made at {x.location})")
-        self.require(len(shape) in (2, 3) and shape[-1] == self.d_model, x)
-        length = shape[-2] if self.batch_first or len(shape) == 2 else shape[0]
-        if length > len(self.pe):
-            raise ShapeError(f"PositionalEncoding: {length} positions, max_len is {len(self.pe)}")
-        between = self.pe[:length] if self.batch_first or len(shape) == 2 else self.pe[:length, None]
-        return self.dropout(x + tensor(between, dtype_of(x), name="positions"))
-
-    def extra_repr(self) -> str:
-        return f"{self.d_model}, max_len={len(self.pe)}"

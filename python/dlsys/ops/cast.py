@@ -8,8 +8,8 @@ import numpy as np
 
 from .. import compute
 from ..compute import Tensor
-from ..errors import GraphError
 from ..graph import DTYPES, FLOATS, Node, Op, Shape, register
+from .rules import dtype_attribute
 
 
 class _Cast(Op):
@@ -63,22 +63,12 @@ class CastAs(_Cast):
             return np.array(inputs[0], inputs[1].dtype, order="C")
 
 
-def _dtype_attribute(dtype: Any) -> str:
-    try:
-        known = "" if dtype is None else str(np.dtype(dtype))
-    except TypeError:
-        raise GraphError(f"cast: unknown dtype {dtype!r}") from None
-    if known not in DTYPES:
-        raise GraphError(f"cast: dtype {dtype} is not one of {', '.join(DTYPES)}")
-    return known
-
-
 def cast_op(x: Node, dtype: Any) -> Node:
     """x as dtype, one of `dlsys.graph.DTYPES`, as NumPy's `astype`: fractions are cut off, a number is True unless 0.
 
     Raises GraphError for any other dtype.
     """
-    return Cast.make([x], {"dtype": _dtype_attribute(dtype)})
+    return Cast.make([x], {"dtype": dtype_attribute("cast", dtype)})
 
 
 def cast_like_op(x: Node, like: Node) -> Node:

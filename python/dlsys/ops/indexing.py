@@ -7,24 +7,18 @@ cannot raise an error, and never reads or writes beyond its arrays.
 
 from __future__ import annotations
 
-import operator
 from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import compute
 from ..compute import Tensor
-from ..errors import DTypeError, GraphError, IndexRangeError
+from ..errors import DTypeError, IndexRangeError
 from ..graph import DTYPES, FLOATS, INTEGERS, Node, Op, Shape, error_at, register, shape_error
 from .arithmetic import add_op
-from .rules import resolve_axes
+from .rules import dtype_attribute, integer_attribute, own_axis
 from .state import value_at_hand
 from .types import is_scalar, known_shape
-
-
-def _axis(node: Node, rank: int) -> int:
-    """The node's axis as a non-negative number. Raises ShapeError."""
-    return resolve_axes(node, (node.attrs["axis"],), rank)[0]
 
 
 def _inside(indices: np.ndarray, extent: int) -> np.ndarray:
@@ -54,7 +48,7 @@ class _Indexed(Op):
 
 def _taken(node: Node, shape: Shape, indices: Shape) -> Shape:
     """The shape of what `take` makes. Raises ShapeError."""
-    axis = _axis(node, len(shape))
+    axis = own_axis(node, len(shape))
     if shape[axis] == 0 and 0 not in indices:
         raise shape_error(node, f"axis {axis} of {shape} has no element to take")
     return (*shape[:axis], *indices, *shape[axis + 1 :])
@@ -75,11 +69,11 @@ class Take(_Indexed):
         return [TakeGradient.make([output_grad, indices, x], node.attrs), None]
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.take(inputs[0], inputs[1], _axis(node, len(inputs[0].shape)))
+        return compute.take(inputs[0], inputs[1], own_axis(node, len(inputs[0].shape)))
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         x, indices = inputs
-        axis = _axis(node, x.ndim)
+        axis = own_axis(node, x.ndim)
         return np.asarray(np.take(x, _inside(indices, x.shape[axis]), axis))
 
 
@@ -103,11 +97,11 @@ class TakeGradient(_Indexed):
         return [Take.make([output_grad, node.inputs[1]], node.attrs), None, None]
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.take_gradient(inputs[0], inputs[1], _axis(node, len(shape)), shape)
+        return compute.take_gradient(inputs[0], inputs[1], own_axis(node, len(shape)), shape)
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         grad, indices, like = inputs
-        axis = _axis(node, like.ndim)
+        axis = own_axis(node, like.ndim)
         result = np.zeros(like.shape, grad.dtype)
         lead: tuple[Any, ...] = (slice(None),) * axis
         np.add.at(result, (*lead, _inside(indices, like.shape[axis])), grad)
@@ -116,7 +110,7 @@ class TakeGradient(_Indexed):
 
 def _require_along(node: Node, shape: Shape, indices: Shape) -> int:
     """The axis of `take_along_axis`, which indices and values agree on but for. Raises ShapeError."""
-    axis = _axis(node, len(shape))
+    axis = own_axis(node, len(shape))
     if len(shape) != len(indices) or shape[:axis] + shape[axis + 1 :] != indices[:axis] + indices[axis + 1 :]:
         raise shape_error(node, f"indices of {indices} do not fit {shape} along axis {node.attrs['axis']}")
     if shape[axis] == 0 and 0 not in indices:
@@ -147,11 +141,11 @@ class TakeAlongAxis(_Indexed):
         return [TakeAlongAxisGradient.make([output_grad, indices, x], node.attrs), None]
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.take_along_axis(inputs[0], inputs[1], _axis(node, len(shape)))
+        return compute.take_along_axis(inputs[0], inputs[1], own_axis(node, len(shape)))
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         x, indices = inputs
-        axis = _axis(node, x.ndim)
+        axis = own_axis(node, x.ndim)
         return np.array(x[_along(indices, axis, x.shape[axis])], order="C")
 
 
@@ -175,11 +169,11 @@ class TakeAlongAxisGradient(_Indexed):
         return [TakeAlongAxis.make([output_grad, node.inputs[1]], node.attrs), None, None]
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.take_along_axis_gradient(inputs[0], inputs[1], _axis(node, len(shape)), shape)
+        return compute.take_along_axis_gradient(inputs[0], inputs[1], own_axis(node, len(shape)), shape)
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         grad, indices, like = inputs
-        axis = _axis(node, like.ndim)
+        axis = own_axis(node, like.ndim)
         result = np.zeros(like.shape, grad.dtype)
         np.add.at(result, _along(indices, axis, like.shape[axis]), grad)
         return result
@@ -211,17 +205,6 @@ class OneHot(_Indexed):
         return np.asarray(inputs[0][..., None] == numbers, node.attrs["dtype"])
 
 
-def _integer(op: str, what: str, value: Any, least: int | None = None) -> int:
-    try:
-        found = operator.index(value)
-    except TypeError:
-        found = None
-    if found is None or (least is not None and found < least):
-        bound = "" if least is None else f" >= {least}"
-        raise GraphError(f"{op}: {what} must be an integer{bound}, not {value!r}")
-    return found
-
-
 def _values_of(indices: Node) -> np.ndarray | None:
     """The values of integer indices, where they are at hand: of a leaf, and of what was computed."""
     memory = value_at_hand(indices)
@@ -248,7 +231,7 @@ def take_op(x: Node, indices: Node, axis: int = 0) -> Node:
     Negative indices count from the end. Raises GraphError for no axis, IndexRangeError for an index out of range whose
     value is at hand; one that is not is clamped into range.
     """
-    along = _integer("take", "the axis", axis)
+    along = integer_attribute("take", "the axis", axis)
     if isinstance(x, Node) and isinstance(indices, Node):
         _require_in_range("take", x, indices, along)
     return Take.make([x, indices], {"axis": along})
@@ -256,7 +239,7 @@ def take_op(x: Node, indices: Node, axis: int = 0) -> Node:
 
 def take_along_axis_op(x: Node, indices: Node, axis: int) -> Node:
     """x at `indices` along `axis`: the indices have x's extents but along that axis; see `take_op` for their range."""
-    along = _integer("take_along_axis", "the axis", axis)
+    along = integer_attribute("take_along_axis", "the axis", axis)
     if is_scalar(x, along) and is_scalar(indices, along):
         return x
     if isinstance(x, Node) and isinstance(indices, Node):
@@ -269,7 +252,7 @@ def scatter_add_op(x: Node, indices: Node, values: Node, axis: int) -> Node:
 
     Values have the indices' shape, which is x's but along the axis; where an index occurs several times all its values
     are added. See `take_op` for the range of indices."""
-    along = _integer("scatter_add", "the axis", axis)
+    along = integer_attribute("scatter_add", "the axis", axis)
     if isinstance(x, Node) and isinstance(indices, Node):
         _require_in_range("scatter_add", x, indices, along)
     return add_op(x, TakeAlongAxisGradient.make([values, indices, x], {"axis": along}))
@@ -290,13 +273,8 @@ def one_hot_op(indices: Node, classes: int, dtype: Any = "float32") -> Node:
     Raises GraphError for a number of classes below 0 or an unknown dtype, IndexRangeError for an index out of range
     whose value is at hand; one that is not has a row of zeros.
     """
-    count = _integer("one_hot", "the number of classes", classes, 0)
-    try:
-        known = str(np.dtype(dtype))
-    except TypeError:
-        known = str(dtype)
-    if known not in DTYPES:
-        raise GraphError(f"one_hot: dtype {known} is not one of {', '.join(DTYPES)}")
+    count = integer_attribute("one_hot", "the number of classes", classes, 0)
+    known = dtype_attribute("one_hot", dtype)
     values = _values_of(indices) if isinstance(indices, Node) else None
     if values is not None and not 0 <= values.min() <= values.max() < count:
         wrong = values[(values < 0) | (values >= count)][0]

@@ -11,7 +11,7 @@ from .. import compute
 from ..compute import Tensor
 from ..errors import DTypeError, GraphError
 from ..graph import DTYPES, Node, Op, Shape, error_at, register, shape_error
-from .rules import real_constant, shape_attribute
+from .rules import dtype_attribute, real_constant, shape_attribute
 from .shape import broadcast_shape_op
 
 
@@ -113,33 +113,14 @@ class Full(Op):
         return broadcast_shape_op(numbers[0], node.attrs["shape"])
 
 
-def _shape_of(op: str, shape: Any) -> Shape:
-    """A shape that some value has. Raises GraphError."""
-    shape = shape_attribute(op, shape)
-    if min(shape, default=0) < 0:
-        raise GraphError(f"{op}: a shape has no negative extent: {shape}")
-    return shape
-
-
-def _dtype_name(op: str, dtype: Any) -> str:
-    """The name of a dtype that operators take. Raises GraphError."""
-    try:
-        known = str(np.dtype(dtype))
-    except TypeError:
-        raise GraphError(f"{op}: unknown dtype {dtype!r}") from None
-    if known not in DTYPES:
-        raise GraphError(f"{op}: dtype {known} is not one of {', '.join(DTYPES)}")
-    return known
-
-
 def placeholder_op(name: str | None = None, shape: Any = None, dtype: Any = None) -> Node:
     """A variable; see `Variable`."""
     if name is not None and not isinstance(name, str):
         raise GraphError(f"placeholder: the name must be text, not {type(name).__name__}")
     if shape is not None:
-        shape = _shape_of("placeholder", shape)
+        shape = shape_attribute("placeholder", shape)
     if dtype is not None:
-        dtype = _dtype_name("placeholder", dtype)
+        dtype = dtype_attribute("placeholder", dtype)
     return Placeholder.make([], {"shape": shape, "dtype": dtype}, name)
 
 
@@ -173,7 +154,7 @@ def full_op(shape: Any, value: float, dtype: Any = "float32") -> Node:
 
     Raises GraphError for a shape or dtype that is none, and a value that is no real number.
     """
-    known = _dtype_name("full", dtype)
+    known = dtype_attribute("full", dtype)
     with np.errstate(over="ignore"):  # a value beyond the dtype's range is infinite
         rounded = float(np.asarray(real_constant("full", value), known))
-    return Full.make([], {"shape": _shape_of("full", shape), "value": rounded, "dtype": known})
+    return Full.make([], {"shape": shape_attribute("full", shape), "value": rounded, "dtype": known})

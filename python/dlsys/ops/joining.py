@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,24 +12,11 @@ from .. import compute
 from ..compute import Tensor
 from ..errors import GraphError, ShapeError
 from ..graph import DTYPES, Node, Op, Shape, register, shape_error
-from .rules import axes_attribute, resolve_axes
+from .rules import axes_attribute, integer_attribute, own_axis
 from .slicing import Key, Slice
 from .types import known_shape
 
 WHOLE = (None, None, None)  # the slice of a whole axis
-
-
-def _axis_attribute(op: str, axis: Any) -> int:
-    """An integer as an attribute. Raises GraphError."""
-    try:
-        return operator.index(axis)
-    except TypeError:
-        raise GraphError(f"{op}: the axis must be an integer, not {axis!r}") from None
-
-
-def _axis(node: Node, rank: int) -> int:
-    """The node's axis as a non-negative number. Raises ShapeError."""
-    return resolve_axes(node, (node.attrs["axis"],), rank)[0]
 
 
 def _key_at(axis: int, item: Any) -> Key:
@@ -54,7 +40,7 @@ class Concatenate(Op):
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         first = input_shapes[0]
-        axis = _axis(node, len(first))
+        axis = own_axis(node, len(first))
         for shape in input_shapes:
             if shape[:axis] + shape[axis + 1 :] != first[:axis] + first[axis + 1 :] or len(shape) != len(
                 first
@@ -73,7 +59,7 @@ class Concatenate(Op):
         return grads
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.concatenate(inputs, _axis(node, len(shape)))
+        return compute.concatenate(inputs, own_axis(node, len(shape)))
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         return np.concatenate(inputs, axis=node.attrs["axis"])
@@ -81,7 +67,7 @@ class Concatenate(Op):
 
 def part_start(node: Node, whole: Shape, before: Shape, part: Shape) -> tuple[int, int]:
     """The axis of a part of a concatenation, and where along it the part begins. Raises ShapeError."""
-    axis = _axis(node, len(whole))
+    axis = own_axis(node, len(whole))
     if (
         not len(whole) == len(before) == len(part)
         or before[axis] + part[axis] > whole[axis]
@@ -171,7 +157,7 @@ class Stack(Op):
         for shape in input_shapes:
             if shape != first:
                 raise shape_error(node, f"shapes differ: {first} and {shape}")
-        axis = _axis(node, len(first) + 1)
+        axis = own_axis(node, len(first) + 1)
         return (*first[:axis], len(input_shapes), *first[axis:])
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
@@ -179,7 +165,7 @@ class Stack(Op):
         return [Slice.make([output_grad], {"key": key}) for key in keys]
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.stack(inputs, _axis(node, len(shape)))
+        return compute.stack(inputs, own_axis(node, len(shape)))
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         return np.stack(inputs, axis=node.attrs["axis"])
@@ -193,7 +179,8 @@ def _several(op: str, nodes: Any) -> list[Node]:
 
 def concatenate_op(nodes: Sequence[Node], axis: int = 0) -> Node:
     """The nodes one behind another along `axis`. Raises GraphError for what is no list of nodes or no axis."""
-    return Concatenate.make(_several("concatenate", nodes), {"axis": _axis_attribute("concatenate", axis)})
+    along = integer_attribute("concatenate", "the axis", axis)
+    return Concatenate.make(_several("concatenate", nodes), {"axis": along})
 
 
 def stack_op(nodes: Sequence[Node], axis: int = 0) -> Node:
@@ -201,7 +188,7 @@ def stack_op(nodes: Sequence[Node], axis: int = 0) -> Node:
 
     Raises GraphError for what is no list of nodes or no axis.
     """
-    return Stack.make(_several("stack", nodes), {"axis": _axis_attribute("stack", axis)})
+    return Stack.make(_several("stack", nodes), {"axis": integer_attribute("stack", "the axis", axis)})
 
 
 def split_op(x: Node, sections: Any, axis: int = 0) -> list[Node]:
@@ -209,7 +196,7 @@ def split_op(x: Node, sections: Any, axis: int = 0) -> list[Node]:
 
     Raises GraphError for sections that are neither; at the run ShapeError where equal parts do not come out even.
     """
-    axis = _axis_attribute("split", axis)
+    axis = integer_attribute("split", "the axis", axis)
     several = isinstance(sections, (list, tuple))
     found = axes_attribute("split", sections)
     if found is None or not (several or found[0] >= 1):

@@ -10,8 +10,8 @@ from .. import compute
 from ..compute import Tensor
 from ..errors import GraphError
 from ..graph import Node, Op, Shape, register, shape_error
-from .activation import log_softmax_func, log_softmax_op, softmax_op, softplus_op
-from .arithmetic import add_byconst_op, add_op, mul_byconst_op, mul_op, neg_op, sub_op
+from .activation import log_softmax_func, log_softmax_op, softmax_op
+from .arithmetic import mul_byconst_op, mul_op, neg_op, sub_op
 from .reduction import div_by_extent_op, mean_op, reducesum_op
 from .rules import real_constant, require_same
 
@@ -104,21 +104,3 @@ def mse_loss_op(x: Node, y: Node, reduction: str = "mean") -> Node:
         raise GraphError(f"mse_loss: takes tensors and nodes, not {type(x).__name__}")
     difference = x - y
     return _reduced("mse_loss", mul_op(difference, difference), reduction)
-
-
-def bce_with_logits_op(
-    x: Node, y: Node, weight: Node | None = None, pos_weight: Node | None = None, reduction: str = "mean"
-) -> Node:
-    """The binary cross-entropy of logits x with probabilities y, without overflow:
-    -(p y log s(x) + (1 - y) log(1 - s(x))) = (1 - y) x + (1 + (p - 1) y) log(1 + exp(-x)).
-
-    s is the sigmoid, p `pos_weight`. Times `weight`; both weights broadcast. "mean" divides by the number of elements.
-    Raises GraphError for any other `reduction`.
-    """
-    rest = softplus_op(neg_op(x))
-    if pos_weight is not None:
-        rest = mul_op(add_byconst_op(mul_op(add_byconst_op(pos_weight, -1.0), y), 1.0), rest)
-    losses = add_op(mul_op(add_byconst_op(neg_op(y), 1.0), x), rest)
-    if weight is not None:
-        losses = mul_op(losses, weight)
-    return _reduced("bce_with_logits", losses, reduction)

@@ -21,10 +21,12 @@ from .arithmetic import (
     const_div_op,
     div_byconst_op,
     div_op,
+    floor_divide_op,
     mul_byconst_op,
     mul_op,
     neg_op,
     power_byconst_op,
+    remainder_op,
     sub_op,
 )
 from .cast import cast_like_op, cast_op
@@ -41,17 +43,11 @@ from .compare import (
     not_equal_op,
 )
 from .elementary import power_op
-from .integral import (
-    floor_divide_op,
-    integer_power_op,
-    remainder_op,
-)
 from .linalg import matmul_op
 from .state import leaf
 from .types import as_float, beside_number, known_dtype, promoted
 
 EXACT = 2**53  # beyond it not every integer is a float64, in which constants are held
-MOST_PRODUCTS = 64  # the highest power that is multiplied out
 
 Binary = Callable[[Node, Node], Node]
 
@@ -199,24 +195,18 @@ def _power(a: Any, b: Any) -> Any:
     if a is None:
         return NotImplemented
     if isinstance(a, Node) and isinstance(b, Node):
-        return _power_of_nodes(*promoted(a, b))
+        return power_op(*promoted(a, b))
     if isinstance(a, Node):
         a = beside_number(a, b)
         return _whole_power(a, int(b)) if known_dtype(a) in INTEGERS else power_byconst_op(a, b)
     b = beside_number(b, a)
-    return _power_of_nodes(constant_beside(a, b), b)
-
-
-def _power_of_nodes(a: Node, b: Node) -> Node:
-    return integer_power_op(a, b) if known_dtype(a) in INTEGERS else power_op(a, b)
+    return power_op(constant_beside(a, b), b)
 
 
 def _whole_power(node: Node, exponent: int) -> Node:
     """The product of `exponent` times the node, of integers."""
     if exponent < 0:
         raise GraphError(f"integers are not raised to negative powers, as {exponent}: cast to a float")
-    if exponent > MOST_PRODUCTS:
-        return integer_power_op(node, constant_beside(exponent, node))
     result = constant_like(1, node) if exponent == 0 else None
     square = node
     while exponent:

@@ -18,7 +18,7 @@ from ..compute import Tensor
 from ..errors import DTypeError, GraphError
 from ..graph import FLOATS, Node, Op, Shape, error_at, register, shape_error
 from .inputs import full_op
-from .rules import real_constant, require_same, shape_attribute
+from .rules import dtype_attribute, real_constant, require_same, shape_attribute
 
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
@@ -183,29 +183,12 @@ class Dropout(Op):
             return np.asarray(x * factor.astype(x.dtype))
 
 
-def _shape(op: str, shape: Any) -> Shape:
-    found = shape_attribute(op, shape)
-    if min(found, default=0) < 0:
-        raise GraphError(f"{op}: a shape has no negative extent: {found}")
-    return found
-
-
-def _float_dtype(op: str, dtype: Any) -> str:
-    try:
-        known = str(np.dtype(dtype))
-    except TypeError:
-        known = str(dtype)
-    if known not in FLOATS:
-        raise GraphError(f"{op}: dtype {known} is not one of {', '.join(FLOATS)}")
-    return known
-
-
 def random_bits_op(key: Node, shape: Any) -> Node:
     """Uniform words of uint32 of a shape, by a key of uint32, (4,): (seed low, seed high, stream, step).
 
     Raises GraphError for a shape that is none.
     """
-    return RandomBits.make([key, full_op(_shape("random_bits", shape), 0.0, "uint32")])
+    return RandomBits.make([key, full_op(shape_attribute("random_bits", shape), 0.0, "uint32")])
 
 
 def random_bits_like_op(key: Node, like: Node) -> Node:
@@ -220,7 +203,7 @@ def random_uniform_op(
 
     Raises GraphError for a shape or dtype that is none, or limits that are not finite and in order.
     """
-    known = _float_dtype("random_uniform", dtype)
+    known = dtype_attribute("random_uniform", dtype, FLOATS)
     start, end = real_constant("random_uniform", low), real_constant("random_uniform", high)
     with np.errstate(over="ignore", invalid="ignore"):
         span = np.subtract(np.asarray(end, known), np.asarray(start, known))
@@ -229,7 +212,7 @@ def random_uniform_op(
             f"random_uniform: the limits must be finite and low < high, not {low!r} and {high!r}"
         )
     words = RandomUniform().words(known)
-    bits = random_bits_op(key, (words, *_shape("random_uniform", shape)))
+    bits = random_bits_op(key, (words, *shape_attribute("random_uniform", shape)))
     return RandomUniform.make([bits], {"low": start, "high": end, "dtype": known})
 
 
@@ -237,11 +220,11 @@ def random_normal_op(
     key: Node, shape: Any, mean: float = 0.0, std: float = 1.0, dtype: Any = "float32"
 ) -> Node:
     """Numbers of the normal distribution. Raises GraphError for a shape or dtype that is none, or a negative std."""
-    known = _float_dtype("random_normal", dtype)
+    known = dtype_attribute("random_normal", dtype, FLOATS)
     centre, spread = real_constant("random_normal", mean), real_constant("random_normal", std)
     if not (math.isfinite(centre) and 0 <= spread < math.inf):
         raise GraphError(f"random_normal: mean and std must be finite and std >= 0, not {mean!r} and {std!r}")
-    bits = random_bits_op(key, (RandomNormal().words(known), *_shape("random_normal", shape)))
+    bits = random_bits_op(key, (RandomNormal().words(known), *shape_attribute("random_normal", shape)))
     return RandomNormal.make([bits], {"mean": centre, "std": spread, "dtype": known})
 
 

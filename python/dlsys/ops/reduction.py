@@ -1,42 +1,61 @@
-"""Sums over axes, their gradients, means and variances, and log-sum-exp."""
+"""Reductions over axes: sums, their gradients, means and variances, and log-sum-exp. Maxima: `extrema`."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import compute
 from ..compute import Tensor
 from ..graph import DTYPES, NUMBERS, OPS, Node, Op, Shape, register, shape_error
-from .arithmetic import const_div_op, div_op, mul_byconst_op, mul_op, sub_op
+from .arithmetic import div_op, mul_op, sub_op
 from .compare import equal_op, where_op
-from .elementary import exp_op
+from .elementary import exp_op, sqrt_op
 from .rules import real_constant, reduced_shape, resolve_axes
 from .types import over_axes
 
 
+class Reduction(Op):
+    """An operator over `axes`, of all for None, which are dropped or kept with extent 1."""
+
+    along_axes = True
+    formula: ClassVar[Callable[..., Tensor]]
+
+    def axes(self, node: Node, shape: Shape) -> tuple[int, ...]:
+        """The axes of an input of that shape, ascending. Raises ShapeError."""
+        return resolve_axes(node, node.attrs["axes"], len(shape))
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        return reduced_shape(input_shapes[0], self.axes(node, input_shapes[0]), node.attrs["keepdims"])
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return type(self).formula(inputs[0], self.axes(node, compute.shape_of(inputs[0])), node.attrs["keepdims"])
+
+    def spread(self, node: Node, value: Node) -> Node:
+        """A value of the result's shape, repeated to the input's."""
+        return broadcast_axes_op(value, node.inputs[0], node.attrs["axes"], node.attrs["keepdims"])
+
+
+def reduction_attributes(op: str, x: Node, axes: Any, keepdims: bool) -> dict[str, Any]:
+    """The attributes of a reduction. Raises GraphError for axes that are no integers."""
+    return {"axes": over_axes(op, x, axes), "keepdims": bool(keepdims)}
+
+
 @register
-class ReduceSum(Op):
-    """The sum over `axes`, of all for None, which are dropped or kept with extent 1."""
+class ReduceSum(Reduction):
+    """The sum over `axes`."""
 
     name = "reducesum"
     reduces = True
     flops, flops_of_input = 0, 1
-    along = "axes"
     dtypes = NUMBERS
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        axes = resolve_axes(node, node.attrs["axes"], len(input_shapes[0]))
-        return reduced_shape(input_shapes[0], axes, node.attrs["keepdims"])
+    formula = compute.reduce_sum
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [broadcast_axes_op(output_grad, node.inputs[0], node.attrs["axes"], node.attrs["keepdims"])]
-
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        axes = resolve_axes(node, node.attrs["axes"], len(inputs[0].shape))
-        return compute.reduce_sum(inputs[0], axes, node.attrs["keepdims"])
+        return [self.spread(node, output_grad)]
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         x = inputs[0]
@@ -74,148 +93,57 @@ class BroadcastAxes(Op):
         return np.broadcast_to(inputs[0].reshape(reduced_shape(shape, axes, True)), shape).copy()
 
 
+def extent_divisor(node: Node, like: Shape) -> float:
+    """The number by which a `div_by_extent` divides, for a second input of that shape."""
+    axes = node.attrs["axes"]
+    axes = range(len(like) - 1) if axes == "rows" else resolve_axes(node, axes, len(like))
+    return max(math.prod(like[axis] for axis in axes) - node.attrs.get("correction", 0.0), 0.0)
+
+
 @register
 class DivByExtent(Op):
-    """x / (the product of like's extents along `axes`); `axes` may also be "rows", every axis but the last.
+    """x / (the product of like's extents along `axes`, less `correction`); `axes` may also be "rows", every axis but
+    the last.
 
-    The divisor is known when shapes are. By an extent of zero NumPy's rule: NaN or infinity.
+    The divisor is known when shapes are. By zero NumPy's rule: NaN or infinity; a negative divisor counts as zero.
     """
 
     name = "div_by_extent"
     shape_only = (1,)
     elementwise = True
 
-    def _divisor(self, node: Node, like: Shape) -> int:
-        axes = node.attrs["axes"]
-        if axes == "rows":
-            return math.prod(like[:-1])
-        return math.prod(like[axis] for axis in resolve_axes(node, axes, len(like)))
-
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        self._divisor(node, input_shapes[1])
+        extent_divisor(node, input_shapes[1])
         return input_shapes[0]
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [div_by_extent_op(output_grad, node.inputs[1], node.attrs["axes"]), None]
+        return [DivByExtent.make([output_grad, node.inputs[1]], node.attrs), None]
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.div_by_const(inputs[0], self._divisor(node, compute.shape_of(inputs[1])))
+        return compute.div_by_const(inputs[0], extent_divisor(node, compute.shape_of(inputs[1])))
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.asarray(inputs[0] / inputs[0].dtype.type(self._divisor(node, inputs[1].shape)))
+            return np.asarray(inputs[0] / inputs[0].dtype.type(extent_divisor(node, inputs[1].shape)))
 
 
 @register
-class DivByTerms(Op):
-    """x / (n - correction), n the product of like's extents along `axes`; by 0 where that is negative."""
-
-    name = "div_by_terms"
-    shape_only = (1,)
-    elementwise = True
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        resolve_axes(node, node.attrs["axes"], len(input_shapes[1]))
-        return input_shapes[0]
-
-    def _divisor(self, node: Node, like: Shape) -> float:
-        axes = resolve_axes(node, node.attrs["axes"], len(like))
-        return max(math.prod(like[axis] for axis in axes) - node.attrs["correction"], 0.0)
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [div_by_terms_op(output_grad, node.inputs[1], node.attrs["axes"], node.attrs["correction"]), None]
-
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.div_by_const(inputs[0], self._divisor(node, compute.shape_of(inputs[1])))
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.asarray(inputs[0] / inputs[0].dtype.type(self._divisor(node, inputs[1].shape)))
-
-
-class _Reduction(Op):
-    """An operator over `axes`, of all for None, which are dropped or kept with extent 1."""
-
-    def _axes(self, node: Node, shape: Shape) -> tuple[int, ...]:
-        return resolve_axes(node, node.attrs["axes"], len(shape))
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        return reduced_shape(input_shapes[0], self._axes(node, input_shapes[0]), node.attrs["keepdims"])
-
-    def _spread(self, node: Node, value: Node) -> Node:
-        """A value of the result's shape, repeated to the input's."""
-        return broadcast_axes_op(value, node.inputs[0], node.attrs["axes"], node.attrs["keepdims"])
-
-
-@register
-class Var(_Reduction):
-    """sum((x - mean)^2) / (n - correction) over `axes`; dx = 2 g (x - mean) / (n - correction)."""
-
-    name = "var"
-    along = "axes"
-
-    def _partial(self, node: Node, g: Node) -> Node:
-        (x,), axes = node.inputs, node.attrs["axes"]
-        share = div_by_terms_op(mul_byconst_op(g, 2.0), x, axes, node.attrs["correction"])
-        mean = broadcast_axes_op(mean_op(x, axes, keepdims=True), x, axes, keepdims=True)
-        return mul_op(self._spread(node, share), sub_op(x, mean))
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [self._partial(node, output_grad)]
-
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        axes = self._axes(node, compute.shape_of(inputs[0]))
-        return compute.variance(inputs[0], axes, node.attrs["keepdims"], node.attrs["correction"])
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        (x,) = inputs
-        axes, number = self._axes(node, x.shape), x.dtype.type
-        count = math.prod(x.shape[axis] for axis in axes)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            square = (x - x.sum(axis=axes, keepdims=True) / number(count)) ** 2
-            total = square.sum(axis=axes, keepdims=node.attrs["keepdims"])
-            return np.asarray(total / number(max(count - node.attrs["correction"], 0.0)))
-
-
-@register
-class Std(Var):
-    """The square root y of the variance; dy = dvar / (2 y), 0 where y is 0."""
-
-    name = "std"
-    along = "axes"
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        half = mul_op(output_grad, const_div_op(0.5, where_op(equal_op(node, 0.0), float("inf"), node)))
-        return [self._partial(node, half)]
-
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.sqrt(super().te(node, inputs, shape, dtype))
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        return np.asarray(np.sqrt(super().numpy(node, inputs)))
-
-
-@register
-class LogSumExp(_Reduction):
+class LogSumExp(Reduction):
     """y = log(sum(exp(x))) over `axes`, shifted by the maximum; dx = g exp(x - max) / sum(exp(x - max)), since of a
     large y the last digits are lost."""
 
     name = "logsumexp"
-    along = "axes"
+    formula = compute.logsumexp
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         (x,) = node.inputs
-        shifted = exp_op(sub_op(x, self._spread(node, OPS["reducemax"].make([x], node.attrs))))
+        shifted = exp_op(sub_op(x, self.spread(node, OPS["reducemax"].make([x], node.attrs))))
         total = reducesum_op(shifted, node.attrs["axes"], node.attrs["keepdims"])
-        return [mul_op(self._spread(node, output_grad), div_op(shifted, self._spread(node, total)))]
-
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        axes = self._axes(node, compute.shape_of(inputs[0]))
-        return compute.logsumexp(inputs[0], axes, node.attrs["keepdims"])
+        return [mul_op(self.spread(node, output_grad), div_op(shifted, self.spread(node, total)))]
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         (x,) = inputs
-        axes = self._axes(node, x.shape)
+        axes = self.axes(node, x.shape)
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             largest = x.max(axis=axes, keepdims=True, initial=-np.inf)
             shift = np.where(np.isfinite(largest), largest, x.dtype.type(0))
@@ -228,7 +156,7 @@ def reducesum_op(node: Node, axes: Any = None, keepdims: bool = False) -> Node:
 
     Raises GraphError for axes that are no integers.
     """
-    return ReduceSum.make([node], {"axes": over_axes("reducesum", node, axes), "keepdims": bool(keepdims)})
+    return ReduceSum.make([node], reduction_attributes("reducesum", node, axes, keepdims))
 
 
 sum_op = reducesum_op
@@ -246,23 +174,12 @@ def broadcast_axes_op(a: Node, like: Node, axes: Any = None, keepdims: bool = Fa
     )
 
 
-def div_by_extent_op(x: Node, like: Node, axes: Any = None) -> Node:
-    """x divided by the product of like's extents along `axes` (None: all; "rows": all but the last)."""
-    return DivByExtent.make(
-        [x, like], {"axes": axes if axes == "rows" else over_axes("div_by_extent", like, axes)}
-    )
-
-
-def div_by_terms_op(x: Node, like: Node, axes: Any = None, correction: float = 1) -> Node:
-    """x divided by the product of like's extents along `axes` (None: all) less `correction`, 0 if that is negative."""
-    return DivByTerms.make(
-        [x, like],
-        {"axes": over_axes("div_by_terms", like, axes), "correction": real_constant("div_by_terms", correction)},
-    )
-
-
-def _attributes(op: str, x: Node, axes: Any, keepdims: bool) -> dict[str, Any]:
-    return {"axes": over_axes(op, x, axes), "keepdims": bool(keepdims)}
+def div_by_extent_op(x: Node, like: Node, axes: Any = None, correction: float = 0) -> Node:
+    """x divided by the product of like's extents along `axes` (None: all; "rows": all but the last) less `correction`,
+    by 0 if that is negative. Raises GraphError for a correction that is no real number."""
+    along = axes if axes == "rows" else over_axes("div_by_extent", like, axes)
+    less = real_constant("div_by_extent", correction)
+    return DivByExtent.make([x, like], {"axes": along, "correction": less} if less else {"axes": along})
 
 
 def mean_op(x: Node, axes: Any = None, keepdims: bool = False) -> Node:
@@ -275,14 +192,17 @@ def var_op(x: Node, axes: Any = None, keepdims: bool = False, correction: float 
 
     Raises GraphError for axes that are no integers, and a correction that is no real number.
     """
-    return Var.make([x], {**_attributes("var", x, axes, keepdims), "correction": real_constant("var", correction)})
+    distance = sub_op(x, mean_op(x, axes, keepdims=True))
+    return div_by_extent_op(reducesum_op(mul_op(distance, distance), axes, keepdims), x, axes, correction)
 
 
 def std_op(x: Node, axes: Any = None, keepdims: bool = False, correction: float = 1) -> Node:
-    """The square root of `var_op`'s variance."""
-    return Std.make([x], {**_attributes("std", x, axes, keepdims), "correction": real_constant("std", correction)})
+    """The square root of `var_op`'s variance; the gradient is 0 where that is 0."""
+    variance = var_op(x, axes, keepdims, correction)
+    is_zero = equal_op(variance, 0.0)
+    return where_op(is_zero, 0.0, sqrt_op(where_op(is_zero, 1.0, variance)))
 
 
 def logsumexp_op(x: Node, axes: Any = None, keepdims: bool = False) -> Node:
     """log(sum(exp(x))) over `axes`: None (all), an int or a tuple; without overflow, -inf of nothing."""
-    return LogSumExp.make([x], _attributes("logsumexp", x, axes, keepdims))
+    return LogSumExp.make([x], reduction_attributes("logsumexp", x, axes, keepdims))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import numbers
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ..errors import GraphError, ShapeError
-from ..graph import Node, Shape, shape_error
+from ..graph import DTYPES, Node, Shape, shape_error
 
 
 def broadcast_rule(shape_a: Shape, shape_b: Shape) -> Shape:
@@ -63,6 +64,11 @@ def axes_attribute(op: str, axes: Any) -> tuple[int, ...] | None:
         raise GraphError(f"{op}: axes must be None, an integer or integers, not {axes!r}") from None
 
 
+def own_axis(node: Node, rank: int) -> int:
+    """`attrs["axis"]` as a non-negative number. Raises ShapeError."""
+    return resolve_axes(node, (node.attrs["axis"],), rank)[0]
+
+
 def resolve_axes(node: Node, axes: tuple[int, ...] | None, rank: int) -> tuple[int, ...]:
     """The axes as non-negative numbers, ascending; all for None. Raises ShapeError."""
     if axes is None:
@@ -83,12 +89,38 @@ def reduced_shape(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
     )
 
 
-def shape_attribute(op: str, shape: Any) -> Shape:
-    """An int or a sequence of ints as a shape. Raises GraphError."""
+def shape_attribute(op: str, shape: Any, signed: bool = False) -> Shape:
+    """An int or a sequence of ints as a shape, without negative extents unless `signed`. Raises GraphError."""
     try:
-        return _integers(shape)
+        found = _integers(shape)
     except TypeError:
         raise GraphError(f"{op}: a shape must be a tuple of integers, not {shape!r}") from None
+    if not signed and min(found, default=0) < 0:
+        raise GraphError(f"{op}: a shape has no negative extent: {found}")
+    return found
+
+
+def integer_attribute(op: str, what: str, value: Any, least: int | None = None) -> int:
+    """An integer, no less than `least`. Raises GraphError."""
+    try:
+        found = operator.index(value)
+    except TypeError:
+        found = None
+    if found is None or (least is not None and found < least):
+        bound = "" if least is None else f" >= {least}"
+        raise GraphError(f"{op}: {what} must be an integer{bound}, not {value!r}")
+    return found
+
+
+def dtype_attribute(op: str, dtype: Any, known: Sequence[str] = DTYPES) -> str:
+    """The name of one of the known dtypes. Raises GraphError."""
+    try:
+        found = "" if dtype is None else str(np.dtype(dtype))
+    except TypeError:
+        found = ""
+    if found not in known:
+        raise GraphError(f"{op}: dtype {dtype} is not one of {', '.join(known)}")
+    return found
 
 
 def reshaped(node: Node, shape: Shape, to_shape: Shape) -> Shape:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,15 @@ from .. import compute
 from ..compute import Tensor
 from ..errors import GraphError
 from ..graph import DTYPES, Node, Op, Shape, register, shape_error
-from .rules import axes_attribute, reduced_shape, require_broadcast, reshaped, resolve_axes, shape_attribute
+from .rules import (
+    axes_attribute,
+    integer_attribute,
+    reduced_shape,
+    require_broadcast,
+    reshaped,
+    resolve_axes,
+    shape_attribute,
+)
 from .types import over_axes
 
 
@@ -24,52 +31,44 @@ def _sum_to(x: np.ndarray, shape: Shape) -> np.ndarray:
     return np.asarray(x.sum(axis=(*range(lead), *inner), keepdims=True)).reshape(shape)
 
 
-@register
-class BroadcastTo(Op):
-    """a repeated to the shape of b, by NumPy's rule; b's values are not read."""
+class _Broadcast(Op):
+    """The first input repeated to another shape, by NumPy's rule."""
 
-    name = "broadcastto"
-    same_at_equal_shapes = True
     picks = True
     flops = 0
     dtypes = DTYPES
-    shape_only = (1,)
     elementwise = True
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [sum_to_like_op(output_grad, node.inputs[0]), *[None] * (len(node.inputs) - 1)]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return compute.broadcast_to(inputs[0], shape)
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        return np.broadcast_to(inputs[0], self.infer_shape(node, [x.shape for x in inputs])).copy()
+
+
+@register
+class BroadcastTo(_Broadcast):
+    """a repeated to the shape of b; b's values are not read."""
+
+    name = "broadcastto"
+    same_at_equal_shapes = True
+    shape_only = (1,)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return require_broadcast(node, *input_shapes)
 
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [sum_to_like_op(output_grad, node.inputs[0]), None]
-
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.broadcast_to(inputs[0], shape)
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        return np.broadcast_to(inputs[0], inputs[1].shape).copy()
-
 
 @register
-class BroadcastShape(Op):
-    """a repeated to the shape `attrs["shape"]`, by NumPy's rule; what passes make of `broadcastto`."""
+class BroadcastShape(_Broadcast):
+    """a repeated to the shape `attrs["shape"]`; what passes make of `broadcastto`."""
 
     name = "broadcast_shape"
-    picks = True
-    flops = 0
-    dtypes = DTYPES
-    elementwise = True
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return require_broadcast(node, input_shapes[0], node.attrs["shape"])
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [sum_to_like_op(output_grad, node.inputs[0])]
-
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.broadcast_to(inputs[0], shape)
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        return np.broadcast_to(inputs[0], node.attrs["shape"]).copy()
 
 
 @register
@@ -99,51 +98,43 @@ class SumToLike(Op):
         return _sum_to(inputs[0], inputs[1].shape)
 
 
+class _View(Op):
+    """The same elements under a shape that follows from the input's."""
+
+    flops = 0
+    picks = True
+    dtypes = DTYPES
+    is_view = True
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [reshape_like_op(output_grad, node.inputs[0]), *[None] * (len(node.inputs) - 1)]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return compute.reshape(inputs[0], shape)
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        return inputs[0].reshape(self.infer_shape(node, [x.shape for x in inputs]))
+
+
 @register
-class Reshape(Op):
+class Reshape(_View):
     """The same elements in row-major order under another shape, of which one extent may be -1."""
 
     name = "reshape"
-    picks = True
-    flops = 0
-    dtypes = DTYPES
-    is_view = True
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return reshaped(node, input_shapes[0], node.attrs["shape"])
 
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [reshape_like_op(output_grad, node.inputs[0])]
-
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.reshape(inputs[0], shape)
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        return inputs[0].reshape(reshaped(node, inputs[0].shape, node.attrs["shape"]))
-
 
 @register
-class ReshapeLike(Op):
+class ReshapeLike(_View):
     """a under the shape of b, whose values are not read."""
 
     name = "reshape_like"
-    picks = True
-    flops = 0
-    dtypes = DTYPES
     shape_only = (1,)
-    is_view = True
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return reshaped(node, *input_shapes)
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [reshape_like_op(output_grad, node.inputs[0]), None]
-
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.reshape(inputs[0], shape)
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        return inputs[0].reshape(inputs[1].shape)
 
 
 @register
@@ -177,25 +168,7 @@ class Transpose(Op):
         return compute.transpose(inputs[0], self._order(node, len(shape)))
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        return np.array(np.transpose(inputs[0], node.attrs["axes"]), order="C")
-
-
-class _View(Op):
-    """The same elements under a shape that follows from the input's."""
-
-    flops = 0
-    picks = True
-    dtypes = DTYPES
-    is_view = True
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [reshape_like_op(output_grad, node.inputs[0])]
-
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.reshape(inputs[0], shape)
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        return inputs[0].reshape(self.infer_shape(node, [inputs[0].shape]))
+        return np.array(np.transpose(inputs[0], self._order(node, inputs[0].ndim)), order="C")
 
 
 @register
@@ -243,13 +216,10 @@ class Flatten(_View):
 
 
 @register
-class SwapAxes(Op):
+class SwapAxes(Transpose):
     """x with two of its axes exchanged."""
 
     name = "swapaxes"
-    picks = True
-    flops = 0
-    dtypes = DTYPES
 
     def _order(self, node: Node, rank: int) -> tuple[int, ...]:
         a, b = (resolve_axes(node, (axis,), rank)[0] for axis in node.attrs["axes"])
@@ -257,18 +227,8 @@ class SwapAxes(Op):
         order[a], order[b] = b, a
         return tuple(order)
 
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        shape = input_shapes[0]
-        return tuple(shape[axis] for axis in self._order(node, len(shape)))
-
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [swapaxes_op(output_grad, *node.attrs["axes"])]
-
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.transpose(inputs[0], self._order(node, len(shape)))
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        return np.array(np.swapaxes(inputs[0], *node.attrs["axes"]), order="C")
 
 
 def broadcastto_op(a: Node, b: Node) -> Node:
@@ -278,7 +238,7 @@ def broadcastto_op(a: Node, b: Node) -> Node:
 
 def broadcast_shape_op(node: Node, shape: Any) -> Node:
     """The node broadcast to `shape`, an int or a tuple. Raises GraphError for anything else."""
-    return BroadcastShape.make([node], {"shape": shape_attribute("broadcast_shape", shape)})
+    return BroadcastShape.make([node], {"shape": shape_attribute("broadcast_shape", shape, signed=True)})
 
 
 def sum_to_like_op(a: Node, b: Node) -> Node:
@@ -288,7 +248,7 @@ def sum_to_like_op(a: Node, b: Node) -> Node:
 
 def reshape_op(node: Node, shape: Any) -> Node:
     """The node under `shape`, an int or a tuple with at most one -1. Raises GraphError for anything else."""
-    return Reshape.make([node], {"shape": shape_attribute("reshape", shape)})
+    return Reshape.make([node], {"shape": shape_attribute("reshape", shape, signed=True)})
 
 
 def reshape_like_op(a: Node, b: Node) -> Node:
@@ -325,17 +285,10 @@ def flatten_op(node: Node, start_axis: int = 0, end_axis: int = -1) -> Node:
 
     Raises GraphError for an axis that is no integer.
     """
-    start, end = _axis_pair("flatten", start_axis, end_axis)
+    start, end = (integer_attribute("flatten", "an axis", axis) for axis in (start_axis, end_axis))
     return Flatten.make([node], {"start": start, "end": end})
 
 
 def swapaxes_op(node: Node, a: int, b: int) -> Node:
     """The node with the axes a and b exchanged. Raises GraphError for an axis that is no integer."""
-    return SwapAxes.make([node], {"axes": _axis_pair("swapaxes", a, b)})
-
-
-def _axis_pair(op: str, a: Any, b: Any) -> tuple[int, int]:
-    try:
-        return operator.index(a), operator.index(b)
-    except TypeError:
-        raise GraphError(f"{op}: axes must be integers, not {a!r} and {b!r}") from None
+    return SwapAxes.make([node], {"axes": tuple(integer_attribute("swapaxes", "an axis", axis) for axis in (a, b))})

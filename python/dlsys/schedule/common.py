@@ -168,7 +168,7 @@ def inline_spatial(sch: s_tir.Schedule) -> None:
     """Computes the intermediate values in place, but for those whose exp or log would be taken again."""
     results = outputs(sch)
     for block in stages(sch):
-        if not is_spatial(sch, block) or sch.get(block).name_hint in results:
+        if not is_spatial(sch, block) or sch.get(block).name_hint in results or domain(sch, block) == 0:
             continue
         consumers = list(sch.get_consumers(block))
         repeated = len(consumers) > 1 or any(domain(sch, c) > domain(sch, block) for c in consumers)

@@ -210,7 +210,7 @@ class Operators:
 
     __slots__ = ()
 
-    exp, expm1, log, log1p = functions.exp, functions.expm1, functions.log, functions.log1p
+    exp, log = functions.exp, functions.log
     sqrt, rsqrt, square, reciprocal = functions.sqrt, functions.rsqrt, functions.square, functions.reciprocal
     sin, cos, tanh, erf = functions.sin, functions.cos, functions.tanh, functions.erf
     sigmoid, relu = functions.sigmoid, functions.relu
@@ -244,7 +244,6 @@ class Operators:
     max, min, amax, amin = reductions.max, reductions.min, reductions.amax, reductions.amin
     argmax, argmin, any, all = reductions.argmax, reductions.argmin, reductions.any, reductions.all
     softmax, log_softmax, logsumexp = reductions.softmax, reductions.log_softmax, reductions.logsumexp
-    cumsum = reductions.cumsum
 
     argsort, sort, topk = sorting.argsort, sorting.sort, sorting.topk
     tril, triu = diagonals.tril, diagonals.triu

@@ -63,19 +63,9 @@ def exp(x: Any) -> Node:
     return ops.exp_op(float_of(x))
 
 
-def expm1(x: Any) -> Node:
-    """exp(x) - 1, near 0 without loss of digits."""
-    return ops.expm1_op(float_of(x))
-
-
 def log(x: Any) -> Node:
     """The natural logarithm."""
     return ops.log_op(float_of(x))
-
-
-def log1p(x: Any) -> Node:
-    """log(1 + x), near 0 without loss of digits."""
-    return ops.log1p_op(float_of(x))
 
 
 def sqrt(x: Any) -> Node:

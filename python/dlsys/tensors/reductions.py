@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import ops
 from ..errors import GraphError
-from ..graph import FLOATS, UNSIGNED, Node
+from ..graph import UNSIGNED, Node
 from ..ops import dtype_name, known_dtype
 from .functions import float_of, maximum, minimum, node_of, require_float
 from .logic import as_bool
@@ -238,13 +238,3 @@ def norm(
     is_zero = ops.equal_op(total, 0.0)
     safe = ops.where_op(is_zero, 1.0, total)  # at 0 the root has no slope
     return ops.where_op(is_zero, 0.0, ops.sqrt_op(safe) if p == 2 else safe ** (1 / p))
-
-
-def cumsum(x: Any, dim: int, *, dtype: Any = None) -> Node:
-    """The sums of all up to each index along an axis; int64 of integers and booleans."""
-    node = node_of(x)
-    if dtype is not None:
-        node = ops.cast_op(node, dtype_name("cumsum", dtype))
-    elif known_dtype(node) not in (None, *FLOATS, "int64"):
-        node = ops.cast_op(node, "int64")
-    return ops.cumsum_op(node, dim)

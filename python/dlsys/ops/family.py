@@ -1,0 +1,179 @@
+"""Families of operators that differ in their formulas alone: of each member a table holds the name, the tensor
+expression, the NumPy reference and the derivative. `unary` and its like register an operator and return the function
+of the graph that users call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..compute import Tensor
+from ..errors import DTypeError
+from ..graph import DTYPES, INTEGERS, Node, Op, Shape, error_at, register
+from .rules import broadcast_operands, real_constant
+from .shape import sum_to_like_op
+from .types import dtype_of
+
+OfNode = Callable[[Node], Node]
+OfNodes = Callable[[Any, Any], Node]
+OfConst = Callable[[Node, float], Node]
+
+
+class Pointwise(Op):
+    """output[i] = formula(inputs[i], ...), where several inputs are broadcast by NumPy's rules."""
+
+    elementwise = True
+    formula: ClassVar[Callable[..., Tensor]]
+    reference: ClassVar[Callable[..., Any]]
+    derivative: ClassVar[Callable[..., Any] | None] = None
+    """(gradient, node, *inputs) -> the gradient of each input in the output's shape, of one input without a tuple; None
+    where all are zero."""
+    result: ClassVar[str] = ""
+    """The result's dtype, where it is not that of the inputs."""
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        shape = input_shapes[-1]
+        for other in reversed(input_shapes[:-1]):
+            shape = broadcast_operands(node, other, shape)
+        return shape
+
+    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
+        dtype = super().infer_dtype(node, input_dtypes)
+        return self.result or dtype
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        if self.derivative is None:
+            return [None] * len(node.inputs)
+        found = type(self).derivative(output_grad, node, *node.inputs)  # type: ignore[misc]
+        if len(node.inputs) == 1:
+            return [found]
+        return [sum_to_like_op(grad, x) for grad, x in zip(found, node.inputs, strict=True)]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return type(self).formula(*inputs)
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        with np.errstate(all="ignore"):  # infinities and NaN are results like others
+            return np.asarray(type(self).reference(*inputs))
+
+
+class ByConst(Pointwise):
+    """Of one node and the constant `attrs["const"]`, which takes the node's dtype, and may become an input."""
+
+    lifts = True
+    of_nodes: ClassVar[Callable[[Node, Node], Node]]
+    """The same with a node for the constant."""
+
+    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
+        dtype = super().infer_dtype(node, input_dtypes)
+        require_constant(node, node.attrs["const"], dtype)
+        return dtype
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [type(self).derivative(output_grad, node, node.inputs[0], node.attrs["const"])]  # type: ignore[misc]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return type(self).formula(inputs[0], node.attrs["const"])
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        return super().numpy(node, [inputs[0], _rounded(node.attrs["const"], inputs[0].dtype)])
+
+    def numbers(self, node: Node) -> tuple[Any, Sequence[Any]]:
+        return None, (node.attrs["const"],)
+
+    def number(self, node: Node, which: int) -> np.ndarray:
+        return _rounded(node.attrs["const"], dtype_of(node.inputs[0]))
+
+    def lifted(self, node: Node, inputs: list[Node], numbers: dict[int, Node]) -> Node:
+        return type(self).of_nodes(inputs[0], numbers[0])
+
+
+def _rounded(const: float, dtype: Any) -> np.ndarray:
+    """The constant in a dtype; beyond its range it is infinite."""
+    with np.errstate(over="ignore"):
+        return np.asarray(const, dtype)
+
+
+def require_constant(node: Node, const: float, dtype: str) -> None:
+    """Raises DTypeError for a constant that an integer dtype does not hold."""
+    if dtype not in INTEGERS:
+        return
+    limits = np.iinfo(dtype)
+    if not (const.is_integer() and int(limits.min) <= const <= int(limits.max)):
+        raise error_at(node, DTypeError, f"the constant {const:g} is no {dtype}, which {node.inputs[0].name} is")
+
+
+def _member(base: type[Op], name: str, doc: str, facts: dict[str, Any]) -> type[Op]:
+    return register(type(name, (base,), {"name": name, "__doc__": doc, "__module__": __name__, **facts}))
+
+
+def _named(function: Callable[..., Node], name: str, doc: str) -> Callable[..., Node]:
+    function.__name__ = function.__qualname__ = f"{name}_op"
+    function.__doc__ = doc
+    return function
+
+
+def unary(
+    name: str,
+    doc: str,
+    formula: Callable[..., Tensor],
+    reference: Callable[..., Any],
+    derivative: Callable[..., Node | None] | None = None,
+    **facts: Any,
+) -> OfNode:
+    """The function of a new operator of one node; see `Pointwise` for its parts. `facts`: attributes of its class."""
+    parts: dict[str, Any] = {"formula": formula, "reference": reference, "derivative": derivative}
+    operator = _member(Pointwise, name, doc, {**parts, **facts})
+
+    def function(node: Node) -> Node:
+        return operator.make([node])
+
+    return _named(function, name, doc)
+
+
+def binary(
+    name: str,
+    doc: str,
+    formula: Callable[..., Tensor],
+    reference: Callable[..., Any],
+    derivative: Callable[..., tuple[Node, Node]] | None = None,
+    operands: Callable[[Any, Any], Sequence[Any]] = lambda a, b: (a, b),
+    **facts: Any,
+) -> OfNodes:
+    """The function of a new operator of two nodes, broadcast; `operands` makes them of what users pass."""
+    parts: dict[str, Any] = {"formula": formula, "reference": reference, "derivative": derivative, "broadcasts": True}
+    operator = _member(Pointwise, name, doc, {**parts, **facts})
+
+    def function(a: Any, b: Any) -> Node:
+        return operator.make(operands(a, b))
+
+    return _named(function, name, doc)
+
+
+def comparison(
+    name: str, doc: str, formula: Callable[..., Tensor], reference: Callable[..., Any], **facts: Any
+) -> OfNodes:
+    """The function of a new operator of two nodes whose result is bool."""
+    return binary(name, doc, formula, reference, **{"result": "bool", "dtypes": DTYPES, **facts})
+
+
+def by_const(
+    name: str,
+    doc: str,
+    formula: Callable[..., Tensor],
+    reference: Callable[..., Any],
+    derivative: Callable[..., Node | None],
+    of_nodes: Callable[[Node, Node], Node],
+    **facts: Any,
+) -> OfConst:
+    """The function of a new operator of a node and a constant. It raises GraphError for one that is no real number."""
+    parts: dict[str, Any] = {"formula": formula, "reference": reference, "derivative": derivative, "of_nodes": of_nodes}
+    operator = _member(ByConst, name, doc, {**parts, **facts})
+
+    def function(node: Node, const: float) -> Node:
+        return operator.make([node], {"const": real_constant(name, const)})
+
+    return _named(function, name, f"{doc} Raises GraphError for a constant that is no real number.")
