@@ -136,21 +136,22 @@ def test_what_a_module_can_do() -> None:
 
 def test_clipping_in_place_is_pytorchs() -> None:
     values = [100 * rng.standard_normal(shape).astype("float32") for shape in ((3, 4), (5,))]
-    for norm_type in (2.0, 1, 3.0, math.inf):
+    for max_norm in (2.0, 1e3):
         mine = [ad.Parameter(value) for value in values]
         theirs = [torch.tensor(value, requires_grad=True) for value in values]
         for a, b, value in zip(mine, theirs, values, strict=True):
             a.grad, b.grad = dl.tensor(value), torch.tensor(value)
-        found = nn.utils.clip_grad_norm_(iter(mine), 2.0, norm_type)
-        np.testing.assert_allclose(found, float(t.utils.clip_grad_norm_(theirs, 2.0, norm_type)), rtol=1e-5)
+        found = nn.utils.clip_grad_norm_(iter(mine), max_norm)
+        np.testing.assert_allclose(found, float(t.utils.clip_grad_norm_(theirs, max_norm)), rtol=1e-5)
         assert isinstance(found, float) and found.item() == float(found)
         before = [parameter.grad.numpy() for parameter in mine]
-        assert nn.utils.clip_grad_norm_(mine, math.inf, norm_type, foreach=True) <= 2.0 + 1e-5  # only measures
+        assert nn.utils.clip_grad_norm_(mine, math.inf) <= max_norm * (1 + 1e-5)  # only measures
         assert all((parameter.grad.numpy() == value).all() for parameter, value in zip(mine, before, strict=True))
         for a, b in zip(mine, theirs, strict=True):
             np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), rtol=1e-4)
     mine[0].grad = dl.tensor(values[0] * np.inf)
     assert "norm is inf" in error_of(GraphError, nn.utils.clip_grad_norm_, mine, 1.0, error_if_nonfinite=True)
+    assert "norm_type must be 2" in error_of(GraphError, nn.utils.clip_grad_norm_, mine, 1.0, 1.0)
     nn.utils.clip_grad_value_(mine[1], 0.1)
     assert np.abs(mine[1].grad.numpy()).max() <= np.float32(0.1)
 

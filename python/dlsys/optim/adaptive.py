@@ -1,4 +1,4 @@
-"""Optimizers that divide each gradient by the root of its mean square so far: Adam, AdamW, RMSprop, Adagrad."""
+"""Optimizers that divide each gradient by the root of its mean square so far: Adam, AdamW, RMSprop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from .. import autodiff as ad
 from ..errors import GraphError
 from .groups import checked_number
-from .optimizer import Nodes, Optimizer, is_off, with_decay
+from .optimizer import Nodes, Optimizer, with_decay
 
 
 class Adam(Optimizer):
@@ -17,7 +17,7 @@ class Adam(Optimizer):
 
     m = beta1 * m + (1 - beta1) * d; v = beta2 * v + (1 - beta2) * d^2;
     p -= lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)
-    `amsgrad` takes the largest v so far (torch.optim.Adam; D. P. Kingma, J. Ba: Adam, ICLR 2015).
+    (torch.optim.Adam; D. P. Kingma, J. Ba: Adam, ICLR 2015).
     """
 
     decoupled = False
@@ -30,9 +30,6 @@ class Adam(Optimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
-        amsgrad: bool = False,
-        *,
-        maximize: bool = False,
         **idle: Any,
     ) -> None:
         """Args:
@@ -40,13 +37,11 @@ class Adam(Optimizer):
             lr: the learning rate; changed by `lr = ...` or a schedule.
             betas: how much of the means of gradient and square a step keeps, in [0, 1).
             eps, weight_decay: >= 0.
-            maximize: step up the gradient.
             idle: see `Optimizer`.
 
         Raises GraphError.
         """
-        options = {"betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad, "maximize": maximize}
-        super().__init__(params, lr, options, idle)
+        super().__init__(params, lr, {"betas": betas, "eps": eps, "weight_decay": weight_decay}, idle)
 
     def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
         name, betas = type(self).__name__, options["betas"]
@@ -55,11 +50,10 @@ class Adam(Optimizer):
         checked: dict[str, Any] = {
             key: checked_number(name, key, options[key]) for key in ("eps", "weight_decay")
         }
-        checked["betas"] = tuple(checked_number(name, "betas", beta, below=1.0) for beta in betas)
-        return checked | {key: bool(options[key]) for key in ("amsgrad", "maximize")}
+        return checked | {"betas": tuple(checked_number(name, "betas", beta, below=1.0) for beta in betas)}
 
     def _buffers(self, options: dict[str, Any]) -> dict[str, float]:
-        return dict.fromkeys(("exp_avg", "exp_avg_sq", *["max_exp_avg_sq"] * options["amsgrad"]), 0.0)
+        return {"exp_avg": 0.0, "exp_avg_sq": 0.0}
 
     def _scalars(self, options: dict[str, Any]) -> dict[str, float]:
         return {"step": 0.0}
@@ -92,8 +86,6 @@ class Adam(Optimizer):
         mean = state["exp_avg"] * beta1 + gradient * (1 - beta1)
         square = state["exp_avg_sq"] * beta2 + gradient * gradient * (1 - beta2)
         changed = {"exp_avg": mean, "exp_avg_sq": square}
-        if options["amsgrad"]:
-            changed["max_exp_avg_sq"] = square = ad.maximum_op(state["max_exp_avg_sq"], square)
         kept = parameter * factors["kept"] if "kept" in factors else parameter
         return kept - mean * factors["step_size"] / (ad.sqrt_op(square) + factors["eps"]), changed
 
@@ -111,21 +103,18 @@ class AdamW(Adam):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
-        amsgrad: bool = False,
-        *,
-        maximize: bool = False,
         **idle: Any,
     ) -> None:
         """As `Adam`. Raises GraphError."""
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, **idle)
+        super().__init__(params, lr, betas, eps, weight_decay, **idle)
 
 
 class RMSprop(Optimizer):
     """With d = g + weight_decay * p:
 
     v = alpha * v + (1 - alpha) * d^2; p -= lr * d / (sqrt(v) + eps), or with momentum
-    buf = momentum * buf + d / (sqrt(v) + eps); p -= lr * buf. `centered` takes the gradient's variance for v:
-    a = alpha * a + (1 - alpha) * d; sqrt(v - a^2) (torch.optim.RMSprop; T. Tieleman, G. Hinton: lecture 6.5, 2012).
+    buf = momentum * buf + d / (sqrt(v) + eps); p -= lr * buf (torch.optim.RMSprop; T. Tieleman, G. Hinton: lecture 6.5,
+    2012).
     """
 
     def __init__(
@@ -136,9 +125,6 @@ class RMSprop(Optimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         momentum: float = 0.0,
-        centered: bool = False,
-        *,
-        maximize: bool = False,
         **idle: Any,
     ) -> None:
         """Args:
@@ -146,29 +132,18 @@ class RMSprop(Optimizer):
             lr: the learning rate; changed by `lr = ...` or a schedule.
             alpha: how much of the mean square a step keeps.
             eps, weight_decay, momentum: >= 0.
-            maximize: step up the gradient.
             idle: see `Optimizer`.
 
         Raises GraphError.
         """
-        options = {
-            "alpha": alpha,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "momentum": momentum,
-            "centered": centered,
-            "maximize": maximize,
-        }
+        options = {"alpha": alpha, "eps": eps, "weight_decay": weight_decay, "momentum": momentum}
         super().__init__(params, lr, options, idle)
 
     def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
-        keys = ("alpha", "eps", "weight_decay", "momentum")
-        checked: dict[str, Any] = {key: checked_number("RMSprop", key, options[key]) for key in keys}
-        return checked | {key: bool(options[key]) for key in ("centered", "maximize")}
+        return {key: checked_number("RMSprop", key, value) for key, value in options.items()}
 
     def _buffers(self, options: dict[str, Any]) -> dict[str, float]:
-        optional = {"momentum_buffer": options["momentum"], "grad_avg": options["centered"]}
-        return dict.fromkeys(["square_avg", *(name for name, used in optional.items() if used)], 0.0)
+        return {"square_avg": 0.0, **({"momentum_buffer": 0.0} if options["momentum"] else {})}
 
     def _step(
         self,
@@ -182,22 +157,15 @@ class RMSprop(Optimizer):
         gradient = with_decay(parameter, gradient, options["weight_decay"])
         square = state["square_avg"] * alpha + gradient * gradient * (1 - alpha)
         changed = {"square_avg": square}
-        variance = square
-        if options["centered"]:
-            changed["grad_avg"] = mean = state["grad_avg"] * alpha + gradient * (1 - alpha)
-            variance = ad.relu_op(square - mean * mean)  # rounding can take it below 0, where the root is NaN
-        direction = gradient / (ad.sqrt_op(variance) + options["eps"])
-        if not is_off(options["momentum"]):
+        direction = gradient / (ad.sqrt_op(square) + options["eps"])
+        if options["momentum"]:
             direction = state["momentum_buffer"] * options["momentum"] + direction
             changed["momentum_buffer"] = direction
         return parameter - direction * factors["lr"], changed
 
 
-def one_minus_power(beta: float | ad.Node, step: ad.Node) -> ad.Node:
+def one_minus_power(beta: float, step: ad.Node) -> ad.Node:
     """1 - beta^step, to the rounding of step's dtype: subtracted from 1 as it stands, 0.999^1 would lose five of
     float32's seven digits. By 1 - exp(-2 x) = 2 tanh(x) / (1 + tanh(x)), for x = -log(beta) / 2 * step."""
-    if isinstance(beta, ad.Node):
-        tanh = ad.tanh_op(step * (ad.log_op(beta) * -0.5))
-    else:
-        tanh = ad.tanh_op(step * (-0.5 * math.log(beta) if beta else 400.0))
+    tanh = ad.tanh_op(step * (-0.5 * math.log(beta) if beta else 400.0))
     return tanh * 2.0 / (tanh + 1.0)

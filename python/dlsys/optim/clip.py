@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -45,32 +44,23 @@ def clip_grad_value(gradients: Sequence[ad.Node], clip_value: float) -> list[ad.
 
 
 def clip_grad_norm_(
-    parameters: Any,
-    max_norm: float,
-    norm_type: float = 2.0,
-    error_if_nonfinite: bool = False,
-    foreach: bool | None = None,
+    parameters: Any, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
 ) -> np.float64:
     """The gradients that `backward` left in the parameters, one or several, scaled in place by
     min(1, max_norm / (norm + 1e-6)); returns their norm before, a float that has `item()` too.
 
-    max_norm: infinity only measures. norm_type: the norm of all together is (sum |g|^p)^(1/p), or the largest |g| for
-    infinity. `foreach` changes nothing. Raises GraphError for other arguments, and with `error_if_nonfinite` for a norm
-    that is no number; then nothing is changed.
+    max_norm: infinity only measures. norm_type: the Euclidean norm, 2. Raises GraphError for other arguments, and with
+    `error_if_nonfinite` for a norm that is no number; then nothing is changed.
     """
     limit = math.inf if max_norm == math.inf else checked_number("clip_grad_norm_", "max_norm", max_norm)
-    if isinstance(norm_type, bool) or not isinstance(norm_type, (int, float)) or not norm_type > 0:
-        raise GraphError(f"clip_grad_norm_: norm_type must be a number > 0, not {norm_type!r}")
+    if norm_type != 2:
+        raise GraphError(f"clip_grad_norm_: norm_type must be 2, not {norm_type!r}: other norms are not built")
     left = _with_gradients("clip_grad_norm_", parameters)
     if not left:
         return np.float64(0.0)
-    gradients = [parameter.grad for parameter in left]
-    norm = _norm(gradients, float(norm_type))
-    scaled = []
-    if limit < math.inf:
-        scale = limit / (ad.relu_op(norm + (1e-6 - limit)) + limit)
-        scaled = [gradient * scale for gradient in gradients]
-    found, *values = evaluate([norm, *scaled])
+    gradients = [parameter.grad * 1.0 for parameter in left]
+    scaled = clip_grad_norm(gradients, limit) if limit < math.inf else []
+    found, *values = evaluate([global_norm(gradients), *scaled])
     number = np.float64(np.asarray(found))
     if error_if_nonfinite and not math.isfinite(number):
         raise GraphError(f"clip_grad_norm_: the gradients' norm is {number}")
@@ -79,20 +69,8 @@ def clip_grad_norm_(
     return number
 
 
-def _norm(gradients: Sequence[ad.Node], p: float) -> ad.Node:
-    if p == 2:
-        return global_norm(gradients)
-    if p == math.inf:
-        largest = [ad.max_op(ad.abs_op(gradient)) for gradient in gradients]
-        return functools.reduce(ad.maximum_op, largest)
-    powers = [ad.abs_op(g) if p == 1 else ad.power_byconst_op(ad.abs_op(g), p) for g in gradients]
-    total = ad.sum_node_list([ad.reducesum_op(power) for power in powers])
-    return total if p == 1 else ad.power_byconst_op(total, 1 / p)
-
-
-def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
-    """`clip_grad_value` of the gradients that `backward` left in the parameters, one or several, in place; `foreach`
-    changes nothing."""
+def clip_grad_value_(parameters: Any, clip_value: float) -> None:
+    """`clip_grad_value` of the gradients that `backward` left in the parameters, one or several, in place."""
     left = _with_gradients("clip_grad_value_", parameters)
     clipped = clip_grad_value([parameter.grad * 1.0 for parameter in left], clip_value)
     for parameter, value in zip(left, evaluate(clipped), strict=True):

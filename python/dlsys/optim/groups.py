@@ -51,15 +51,12 @@ class ParameterGroup(MutableMapping[str, Any]):
         options: the optimizer's other settings, by its constructor's names.
         initial_lr: the learning rate that was last set by hand; schedules start from it.
         rates: the learning rate as the graph reads it: for each dtype of the parameters a Parameter of shape ().
-        is_compiled: whether `update` or `minimize` made a graph with the options in it.
     """
 
     def __init__(self, owner: Owner, parameters: list[ad.Parameter], lr: Any, options: dict[str, Any]) -> None:
         self.parameters = parameters
         self.options = options
         self._owner = owner
-        self.is_compiled = False
-        self._varied: dict[str, dict[str, ad.Parameter]] = {}
         self.initial_lr = self._lr = checked_number(type(owner).__name__, "lr", lr)
         dtypes = dict.fromkeys(parameter.dtype for parameter in parameters)
         self.rates = {dtype: _scalar("lr", self._lr, dtype) for dtype in dtypes}
@@ -81,35 +78,6 @@ class ParameterGroup(MutableMapping[str, Any]):
             self._lr = lr
             for rate in self.rates.values():
                 rate.value = lr
-
-    def vary(self, name: str, value: float) -> None:
-        """Set the momentum, or the first of the betas ("beta1"), to what the next run reads, as `schedule_lr` does the
-        rate. Raises GraphError where a graph has been made with the number in it."""
-        if name not in self._varied:
-            if self.is_compiled:
-                owner = type(self._owner).__name__
-                told = "make the schedule before update or minimize, which compile it into the step"
-                raise GraphError(f"{owner}: {name} is to change from step to step: {told}")
-            self._varied[name] = {dtype: _scalar(name, value, dtype) for dtype in self.rates}
-        key, new = (name, value) if name == "momentum" else ("betas", (value, *self.options["betas"][1:]))
-        if self.options[key] != new:
-            self[key] = new
-            for scalar in self._varied[name].values():
-                scalar.value = value
-
-    def load(self, options: dict[str, Any]) -> None:
-        """Set all options, checked ones, and what of them varies from step to step."""
-        for name in self._varied:
-            self.vary(name, options["momentum"] if name == "momentum" else options["betas"][0])
-        self.options = options
-        self._owner._make_state(self)
-
-    def read(self, dtype: str) -> dict[str, Any]:
-        """The options for parameters of a dtype, with nodes for what varies."""
-        found: dict[str, Any] = {name: scalars[dtype] for name, scalars in self._varied.items()}
-        if "beta1" in found:
-            found["betas"] = (found.pop("beta1"), *self.options["betas"][1:])
-        return {**self.options, **found}
 
     def __getitem__(self, key: str) -> Any:
         if key == "params":

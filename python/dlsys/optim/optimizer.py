@@ -14,7 +14,7 @@ import numpy as np
 from .. import autodiff as ad
 from ..errors import GraphError, ShapeError
 from .groups import ParameterGroup, as_groups, as_parameters, described
-from .saved import IDLE, loaded
+from .saved import IDLE, loaded, require_idle
 from .stepping import Stepping
 
 Nodes = dict[str, ad.Node]
@@ -37,14 +37,15 @@ class Optimizer:
             params: Parameters, or dicts {"params": Parameters, "lr": ..., and any other of the constructor's
                 arguments} for groups with settings of their own.
             lr, options: the settings of a group that does not say otherwise.
-            idle: what PyTorch's constructors take to say how a step is computed, `foreach`, `fused`, `capturable` and
-                `differentiable`, which change nothing: every step is compiled.
+            idle: `foreach`, `fused` and other arguments of PyTorch's constructors which change nothing here, and those
+                that are not built, of which only PyTorch's default is taken; see `IDLE`.
 
         Raises GraphError for what is none of these, an empty list, a parameter given twice, a setting that is
         unknown or out of range, TypeError for another keyword.
         """
-        if unknown := sorted((idle or {}).keys() - IDLE):
+        if unknown := sorted((idle or {}).keys() - IDLE.keys()):
             raise TypeError(f"{type(self).__name__}: unexpected keyword argument {unknown[0]!r}")
+        require_idle(type(self).__name__, idle or {})
         self.defaults = {"lr": lr, **options}
         self.groups: list[ParameterGroup] = []
         self.state: dict[ad.Parameter, dict[str, ad.Parameter]] = {}
@@ -169,8 +170,6 @@ class Optimizer:
         for gradient in gradients:
             if gradient is not None and not isinstance(gradient, ad.Node):
                 raise GraphError(f"{name}: gradients must be nodes, not {type(gradient).__name__}")
-        for group in self.groups:
-            group.is_compiled = True
         return self._update(dict(zip(parameters, gradients, strict=True)), lambda group, parameter: parameter)
 
     def _scalar_state(self, group: ParameterGroup, parameter: ad.Parameter) -> list[ad.Parameter]:
@@ -187,20 +186,18 @@ class Optimizer:
         those that `target_of` has for them."""
         assigns: list[ad.Node] = []
         for group in self.groups:
-            read = {dtype: group.read(dtype) for dtype in group.rates}
-            shared = {dtype: self._shared(read[dtype], rate) for dtype, rate in group.rates.items()}
+            options = group.options
+            shared = {dtype: self._shared(options, rate) for dtype, rate in group.rates.items()}
             own: dict[Any, tuple[Nodes, Nodes]] = {}
             for parameter in group.parameters:
                 gradient = gradient_of.get(parameter)
                 if gradient is None:
                     continue
-                options, state = read[parameter.dtype], self.state[parameter]
+                state = self.state[parameter]
                 kind = (parameter.dtype, sort(group, parameter))
                 if kind not in own:
                     own[kind] = self._own(options, shared[parameter.dtype], state)
                 advanced, factors = own[kind]
-                if options["maximize"]:
-                    gradient = ad.neg_op(gradient)
                 value, changed = self._step(options, parameter, gradient, state, factors)
                 assigns += [ad.assign(state[key], node) for key, node in (advanced | changed).items()]
                 assigns.append(ad.assign(parameter if target_of is None else target_of[parameter], value))
@@ -230,7 +227,8 @@ class Optimizer:
         for group, (lr, initial_lr, options) in zip(self.groups, settings, strict=True):
             group.lr = initial_lr
             group.schedule_lr(lr)
-            group.load(options)
+            group.options = options
+            self._make_state(group)
         for parameter, found in zip(self.parameters, values, strict=True):
             for key, value in found.items():
                 self.state[parameter][key].value = value
@@ -271,16 +269,11 @@ class Optimizer:
     ) -> tuple[ad.Node, Nodes]:
         """The parameter's new value and those of its buffers; `state` holds the old ones.
 
-        A momentum and the first of betas may be nodes. Elementwise in the gradient, with factors of shape (): so the
+        Elementwise in the gradient, with factors of shape (): so the
         compiler can make it part of the kernel that computes the gradient. What an option of zero switches off adds no
         node.
         """
         raise NotImplementedError
-
-
-def is_off(value: Any) -> bool:
-    """Whether a setting, a number or the node of one that varies, is the number 0."""
-    return not isinstance(value, ad.Node) and not value
 
 
 def with_decay(parameter: ad.Parameter, gradient: ad.Node, weight_decay: float) -> ad.Node:

@@ -11,10 +11,21 @@ from .. import autodiff as ad
 from ..errors import DTypeError, GraphError, ShapeError
 from .groups import ParameterGroup, checked_number
 
-IDLE = {"params", "param_names", "foreach", "fused", "capturable", "differentiable", "decoupled_weight_decay"}
-"""What PyTorch's groups hold that sets nothing here."""
+IDLE = {
+    **dict.fromkeys(("params", "param_names", "foreach", "fused", "capturable", "differentiable"), None),
+    **dict.fromkeys(("amsgrad", "maximize", "centered"), False),
+    "decoupled_weight_decay": None, "dampening": 0,
+}
+"""What PyTorch's groups hold that sets nothing here: the one value that is taken, any for None."""
 Settings = tuple[float, float, dict[str, Any]]
 """Of a group: lr, initial_lr, options."""
+
+
+def require_idle(owner: str, given: Mapping[str, Any]) -> None:
+    """Raises GraphError for a setting of PyTorch's that is not built."""
+    for key, default in IDLE.items():
+        if default is not None and given.get(key, default) != default:
+            raise GraphError(f"{owner}: {key} must be {default}, not {given[key]!r}: other values are not built")
 
 
 class Owner(Protocol):
@@ -70,7 +81,8 @@ def _same_counts(owner: Owner, name: str, groups: Any) -> None:
 
 def _settings(owner: Owner, name: str, group: ParameterGroup, given: Mapping[str, Any]) -> Settings:
     """All settings of a group: those that are given, its own for the others. Raises GraphError."""
-    if unexpected := sorted(set(given) - set(group) - IDLE):
+    require_idle(name, given)
+    if unexpected := sorted(set(given) - set(group) - IDLE.keys()):
         raise GraphError(f"{name}: a parameter group has unexpected settings: {', '.join(unexpected)}")
     lr = checked_number(name, "lr", given.get("lr", group.lr))
     initial_lr = given.get("initial_lr", lr if "lr" in given else group.initial_lr)

@@ -65,7 +65,7 @@ class Stepping:
         found = dict(zip(given, values, strict=True))
         sorts = self._sorts(given)
         types = tuple((p.id, value.shape, value.dtype) for p, value in found.items())
-        options = tuple(_described(tuple(group.read(next(iter(group.rates))).items())) for group in groups)
+        options = tuple(tuple(group.options.items()) for group in groups)
         key = (types, sorts, options)
         compiled = self._compiled.get(key)
         if compiled is None:
@@ -87,13 +87,6 @@ class Stepping:
 
 def _versions(given: Mapping[ad.Parameter, Sequence[ad.Parameter]]) -> tuple[Any, ...]:
     return tuple((p.id, *(scalar.cell.version for scalar in scalars)) for p, scalars in given.items())
-
-
-def _described(option: Any) -> Any:
-    """An option, with the ids of nodes: these do not compare to be equal or not."""
-    if isinstance(option, tuple):
-        return tuple(map(_described, option))
-    return ("node", option.id) if isinstance(option, ad.Node) else option
 
 
 def _made(found: Mapping[ad.Parameter, Any], sort: Mapping[ad.Parameter, int], update: Update) -> _Compiled:
