@@ -14,12 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from dlsys.data import CIFAR10, DataLoader, UnavailableError, cifar10
+from dlsys.data import CIFAR10, DataLoader, UnavailableError, cifar10, fetch
 from dlsys.errors import DataError
 from helpers import error_of
 from test_data import listing, sandbox, server, write
 
-FOLDER = "cifar-10-batches-bin"
+FOLDER, ARCHIVE = "cifar-10-batches-bin", "cifar-10-binary.tar.gz"
 REAL = os.environ.get("DLSYS_DATA")
 
 
@@ -49,14 +49,13 @@ def tar(content: dict[str, bytes], folder: str = FOLDER, link: str | None = None
 @contextlib.contextmanager
 def published(content: dict[str, bytes], archive: bytes) -> Iterator[None]:
     """CIFAR-10 as if these were its files and this its archive."""
-    before = cifar10.FILES, cifar10.ARCHIVE_MD5
+    before = cifar10.FILES
     sums = {name: hashlib.md5(value).hexdigest() for name, value in content.items()}
-    cifar10.FILES = replace(cifar10.FILES, files=sums)
-    cifar10.ARCHIVE_MD5 = hashlib.md5(archive).hexdigest()
+    cifar10.FILES = replace(before, files=sums, archive=(ARCHIVE, hashlib.md5(archive).hexdigest()))
     try:
         yield
     finally:
-        cifar10.FILES, cifar10.ARCHIVE_MD5 = before
+        cifar10.FILES = before
 
 
 def quiet(*args: object, **kwargs: object) -> tuple[CIFAR10, str]:
@@ -137,11 +136,11 @@ def test_real_images():
 def test_archive_is_fetched_once_and_kept_as_single_files():
     content = small()
     archive = tar(content)
-    with published(content, archive), sandbox() as folder, server({cifar10.ARCHIVE: archive}) as (url, asked):
+    with published(content, archive), sandbox() as folder, server({ARCHIVE: archive}) as (url, asked):
         train, _ = quiet(mirrors=[url])
         test, _ = quiet(train=False, mirrors=[url])
         assert len(train) == 30 and len(test) == 9 and "downloaded" in train.source
-        assert asked == [f"/mirror/{cifar10.ARCHIVE}"]
+        assert asked == [f"/mirror/{ARCHIVE}"]
         assert listing(folder) == sorted(content)  # nothing else of the archive, nowhere
         cache = folder / "cache" / "data" / FOLDER
         assert str(cache) == test.source
@@ -165,22 +164,22 @@ def test_bad_archives_are_told_mirror_by_mirror():
         (b"<html>not here</html>", "damaged tar.gz"),
         (tar(swapped), "test_batch.bin"),
     ):
-        with published(content, archive), sandbox() as folder, server({cifar10.ARCHIVE: archive}) as (url, _):
-            message = error_of(UnavailableError, cifar10.fetch_archive, folder, mirrors=[url])
+        with published(content, archive), sandbox() as folder, server({ARCHIVE: archive}) as (url, _):
+            message = error_of(UnavailableError, fetch, cifar10.FILES, [], folder, mirrors=[url])
             assert cause in message and listing(folder) == []
     good = tar(content)
     with (
         published(content, good),
         sandbox() as folder,
-        server({cifar10.ARCHIVE: good[:-1] + b"!"}) as (bad, _),
-        server({cifar10.ARCHIVE: good}) as (url, _),
+        server({ARCHIVE: good[:-1] + b"!"}) as (bad, _),
+        server({ARCHIVE: good}) as (url, _),
     ):
-        assert "MD5" in error_of(UnavailableError, cifar10.fetch_archive, folder, mirrors=[bad])
-        assert cifar10.fetch_archive(folder, mirrors=[bad, url]) == content
+        assert "MD5" in error_of(UnavailableError, fetch, cifar10.FILES, [], folder, mirrors=[bad])
+        assert fetch(cifar10.FILES, [], folder, mirrors=[bad, url]) == content
 
 
 def test_the_published_checksums():
-    assert cifar10.ARCHIVE_MD5 == "c32a1d4ab5d03f1284b67883e8d87530"
+    assert cifar10.FILES.archive == (ARCHIVE, "c32a1d4ab5d03f1284b67883e8d87530")
     assert cifar10.FILES.files["data_batch_1.bin"] == "5dd7e06a14cb22eb9f671a540d1b7c25"
 
 

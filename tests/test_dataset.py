@@ -8,7 +8,9 @@ import threading
 import time
 from typing import Any
 
+import dlsys as dl
 import numpy as np
+from dlsys import nn
 from dlsys.data import (
     Compose,
     DataArgumentError,
@@ -23,6 +25,7 @@ from dlsys.data import (
     random_split,
 )
 from dlsys.errors import DTypeError, ShapeError
+from dlsys.graph import Node
 from helpers import error_of
 
 COUNT = 23
@@ -397,3 +400,38 @@ def test_batches_are_tensors_unless_the_caller_collates() -> None:
     seen = []
     next(iter(DataLoader(TensorDataset(images), 2, transform=lambda batch, rng: seen.append(type(batch)) or batch)))
     assert seen == [np.ndarray]
+
+
+def test_tensors_in_tensors_out() -> None:
+    x = np.random.default_rng(0).standard_normal((10, 3)).astype("float32")
+    data = TensorDataset(dl.tensor(x), np.arange(10) % 2)
+    assert data.tensors[0].shape == (10, 3) and data.tensors[1] is not None
+    for loader in (DataLoader(data, 4), DataLoader(Subset(data, range(10)), 4)):
+        images, labels = next(iter(loader))
+        assert isinstance(images, Node) and isinstance(labels, Node)
+        assert images.to("cpu").dtype == "float32" and labels.dtype == "int64" and labels.size(0) == 4
+        np.testing.assert_array_equal(images.numpy(), x[:4])
+
+    class Mixed(Dataset):
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, index: int) -> Any:
+            return {"image": dl.tensor(x[index]) * 2.0, "label": index, "pair": (x[index], 0.5)}
+
+    batch = next(iter(DataLoader(Mixed(), 3)))
+    assert all(isinstance(value, Node) for value in (batch["image"], batch["label"], *batch["pair"]))
+    np.testing.assert_allclose(batch["image"].numpy(), 2 * x[:3])
+    assert isinstance(default_collate([x[0], x[1]]), np.ndarray)
+
+
+def test_fit_takes_batches_of_tensors() -> None:
+    x = np.random.default_rng(0).standard_normal((10, 3)).astype("float32")
+    losses = []
+    for data in (TensorDataset(x, np.arange(10) % 2), TensorDataset(dl.tensor(x), dl.tensor(np.arange(10) % 2))):
+        dl.manual_seed(0)
+        model = nn.Linear(3, 2)
+        optimizer = dl.optim.SGD(model.parameters(), 0.5)
+        history = dl.fit(model, nn.CrossEntropyLoss(), optimizer, DataLoader(data, 5), epochs=2, progress=False)
+        losses.append(history.losses)
+    assert losses[0] == losses[1] and losses[0][-1] < losses[0][0]

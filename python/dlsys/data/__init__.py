@@ -8,10 +8,8 @@ from __future__ import annotations
 from ..system import cache_folder
 from .cifar10 import CIFAR10
 from .dataset import (
-    ConcatDataset,
     DataArgumentError,
     Dataset,
-    IterableDataset,
     Subset,
     TensorDataset,
     default_collate,
@@ -21,53 +19,12 @@ from .files import Collection, UnavailableError, fetch, find, verify
 from .idx import parse_idx, read_idx
 from .loader import DataLoader
 from .mnist import MNIST, mnist, one_hot
-from .samplers import (
-    BatchSampler,
-    RandomSampler,
-    Sampler,
-    SequentialSampler,
-    SubsetRandomSampler,
-    WeightedRandomSampler,
-)
 from .text import CharacterText, Dictionary, SequenceDataset, WordText, batchify, get_batch
 from .transforms import Compose, Normalize, RandomCrop, RandomHorizontalFlip
 
 __all__ = [
-    "CIFAR10",
-    "MNIST",
-    "BatchSampler",
-    "CharacterText",
-    "Collection",
-    "Compose",
-    "ConcatDataset",
-    "DataArgumentError",
-    "DataLoader",
-    "Dataset",
-    "Dictionary",
-    "IterableDataset",
-    "Normalize",
-    "RandomCrop",
-    "RandomHorizontalFlip",
-    "RandomSampler",
-    "Sampler",
-    "SequenceDataset",
-    "SequentialSampler",
-    "Subset",
-    "SubsetRandomSampler",
-    "TensorDataset",
-    "UnavailableError",
-    "WeightedRandomSampler",
-    "WordText",
-    "batchify",
-    "cache_folder",
-    "default_collate",
-    "fetch",
-    "find",
-    "get_batch",
-    "mnist",
-    "one_hot",
-    "parse_idx",
-    "random_split",
-    "read_idx",
-    "verify",
+    "CIFAR10", "MNIST", "CharacterText", "Collection", "Compose", "DataArgumentError", "DataLoader", "Dataset",
+    "Dictionary", "Normalize", "RandomCrop", "RandomHorizontalFlip", "SequenceDataset", "Subset", "TensorDataset",
+    "UnavailableError", "WordText", "batchify", "cache_folder", "default_collate", "fetch", "find", "get_batch",
+    "mnist", "one_hot", "parse_idx", "random_split", "read_idx", "verify",
 ]

@@ -6,32 +6,27 @@ A file is a row of records of 3,073 bytes: the label, then the red, green and bl
 
 from __future__ import annotations
 
-import io
 import os
-import tarfile
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..errors import DataError
-from ..storage import write_atomically
-from ..system import warn
 from .dataset import Dataset
 from .digits import augmented_digits
-from .download import TIMEOUT, download
+from .download import TIMEOUT
 from .files import (
     Collection,
     UnavailableError,
+    fetch,
+    find,
     folder_of,
     from_cache,
     named_directory,
     origin,
-    paths_in,
     read,
     verify,
 )
@@ -47,26 +42,13 @@ FILES = Collection(
         "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
     },
     mirrors=("https://www.cs.toronto.edu/~kriz/",),
+    archive=("cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530"),
 )
-ARCHIVE = "cifar-10-binary.tar.gz"
-"""What the mirrors hold: all files, in a folder of the collection's name."""
-ARCHIVE_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"
 TEST = "test_batch.bin"
 SHAPE = (3, 32, 32)
 RECORD = 1 + 3 * 32 * 32
 PER_FILE = 10_000
-CLASSES: tuple[str, ...] = (
-    "airplane",
-    "automobile",
-    "bird",
-    "cat",
-    "deer",
-    "dog",
-    "frog",
-    "horse",
-    "ship",
-    "truck",
-)
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 DIGITS = tuple("0123456789")
 STAND_IN = (5_000, 1_000)
 """Images for training and for testing in the embedded default."""
@@ -110,7 +92,7 @@ class CIFAR10(Dataset):
     ) -> None:
         self.train = bool(train)
         names = [name for name in FILES.files if (name != TEST) == self.train]
-        self.classes = CLASSES
+        self.classes: tuple[str, ...] = CLASSES
         try:
             part = load_part(names, root, mirrors=mirrors, timeout=timeout, check=check)
         except UnavailableError as error:
@@ -168,38 +150,16 @@ def load_part(
     """The images of the named files, in their order. Raises DataError, UnavailableError as `files.load` does."""
     named = named_directory(directory)
     if named is not None:
-        paths = find_some(names, *named)
-        parts = [
-            parse_records(read(path), path, FILES.files[name] if check else None) for name, path in paths
-        ]
-        missing = tuple(name for name in names if name not in dict(paths))
-        return joined(parts, str(paths[0][1].parent), missing)
+        paths = find(FILES, *named, some=names)
+        md5s = FILES.files if check else {}
+        parts = [parse_records(read(path), path, md5s.get(name)) for name, path in paths.items()]
+        missing = tuple(name for name in names if name not in paths)
+        return joined(parts, str(next(iter(paths.values())).parent), missing)
     folder = folder_of(FILES)
-    cached = {}
-    for name in names:
-        if (content := from_cache(folder, name, FILES.files[name])) is None:
-            fetched = fetch_archive(folder, mirrors=mirrors, timeout=timeout)
-            parts = [parse_records(fetched[name], name) for name in names]
-            return joined(parts, origin(folder, True))
-        cached[name] = content
-    return joined([parse_records(content, name) for name, content in cached.items()], origin(folder, False))
-
-
-def find_some(names: Sequence[str], folder: Path, setting: str) -> list[tuple[str, Path]]:
-    """(name, path) of those files that are in `folder`, or in its subfolder of the collection's name.
-
-    Raises DataError if none is in either.
-    """
-    if not folder.is_dir():
-        raise DataError(f"{setting} {str(folder)!r} is not a directory")
-    places = [folder, folder / FILES.name]
-    best = max((paths_in(place, dict.fromkeys(names, "")) for place in places), key=len)
-    if not best:
-        raise DataError(
-            f"{setting} {str(folder)!r} lacks {', '.join(names)} "
-            f"(looked for each, plain and .gz, there and in its subfolder {FILES.name}/)"
-        )
-    return list(best.items())
+    content = {name: from_cache(folder, name, FILES.files[name]) for name in names}
+    downloaded = None in content.values()
+    found: Any = fetch(FILES, names, folder, mirrors=mirrors, timeout=timeout) if downloaded else content
+    return joined([parse_records(found[name], name) for name in names], origin(folder, downloaded))
 
 
 def parse_records(content: bytes, origin: object, md5: str | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -227,60 +187,6 @@ def joined(
 ) -> Part:
     pixels, labels = zip(*parts, strict=True)
     return Part(np.concatenate(pixels), np.concatenate(labels), source, missing)
-
-
-def fetch_archive(
-    folder: Path | None, *, mirrors: Sequence[str] | None = None, timeout: float = TIMEOUT
-) -> dict[str, bytes]:
-    """Downloads the archive and keeps its files in `folder`; returns file name -> content.
-
-    The mirrors are tried in turn. Raises UnavailableError if none delivers it intact. A folder that cannot be
-    written costs a warning, not the data.
-    """
-    if os.environ.get("DLSYS_OFFLINE", "0") not in ("", "0"):
-        raise UnavailableError("DLSYS_OFFLINE is set")
-    failures = []
-    for mirror in FILES.mirrors if mirrors is None else mirrors:
-        url = f"{mirror.rstrip('/')}/{ARCHIVE}"
-        try:
-            raw = download(url, ARCHIVE, timeout)
-            verify(raw, ARCHIVE_MD5, url)
-            content = members(raw, url)
-            for name, md5 in FILES.files.items():
-                verify(content[name], md5, f"{name} of {url}")
-        except (OSError, DataError) as error:
-            failures.append(str(error))
-            continue
-        try:
-            if folder is not None:
-                folder.mkdir(parents=True, exist_ok=True)
-                for name in FILES.files:
-                    write_atomically(folder / name, content[name])
-        except OSError as error:
-            warn(f"{FILES.name} is not kept in the cache: {error}", RuntimeWarning)
-        return content
-    raise UnavailableError("; ".join(failures) or f"{FILES.name} has no mirrors")
-
-
-def members(raw: bytes, origin: object) -> dict[str, bytes]:
-    """File name -> content of the collection's files in a tar.gz, read by their names: nothing is extracted.
-
-    Raises DataError for a damaged archive or one that lacks a file.
-    """
-    content = {}
-    try:
-        with tarfile.open(fileobj=io.BytesIO(raw), mode="r:gz") as archive:
-            for name in FILES.files:
-                member = archive.getmember(f"{FILES.name}/{name}")
-                file = archive.extractfile(member) if member.isreg() else None
-                if file is None:
-                    raise DataError(f"{origin}: {member.name} is no regular file")
-                content[name] = file.read()
-    except KeyError:
-        raise DataError(f"{origin} lacks {FILES.name}/{name}") from None
-    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
-        raise DataError(f"{origin} is a damaged tar.gz file: {error}") from None
-    return content
 
 
 # The embedded default --------------------------------------------------------------------------------------

@@ -1,10 +1,9 @@
-"""Data sets: something of a length, indexed, or a stream; whole arrays, parts and sums of data sets, random splits."""
+"""Data sets: something of a length, indexed; whole arrays, parts of data sets, random splits, batches."""
 
 from __future__ import annotations
 
 import numbers
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,15 +32,6 @@ class Dataset:
         """The samples of these numbers, stacked. A subclass that can fetch many at once says here how."""
         return default_collate([self[int(index)] for index in indices])
 
-    def __add__(self, other: Any) -> ConcatDataset:
-        return ConcatDataset([self, other])
-
-
-class IterableDataset:
-    """A stream of samples: a subclass gives an iterator of them, `__iter__`, anew for each epoch."""
-
-    def __iter__(self) -> Iterator[Any]:
-        raise NotImplementedError(f"{type(self).__name__} has no __iter__")
 
 
 class TensorDataset(Dataset):
@@ -111,34 +101,8 @@ class Subset(Dataset):
         return fetch_batch(self.dataset, self.indices[indices])
 
 
-class ConcatDataset(Dataset):
-    """The samples of several data sets, one behind the other. Raises DataArgumentError for none."""
-
-    def __init__(self, datasets: Iterable[Any]) -> None:
-        self.datasets = list(datasets)
-        if not self.datasets:
-            raise DataArgumentError("ConcatDataset: needs at least one data set")
-        for dataset in self.datasets:
-            if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
-                raise DataArgumentError(f"ConcatDataset: {type(dataset).__name__} has no length or samples by number")
-        self.cumulative_sizes = np.cumsum([len(dataset) for dataset in self.datasets]).tolist()
-
-    def __len__(self) -> int:
-        return self.cumulative_sizes[-1]
-
-    def __getitem__(self, index: Any) -> Any:
-        at = int(index) + (len(self) if index < 0 else 0)
-        if not 0 <= at < len(self):
-            raise IndexError(f"ConcatDataset: index {index} is out of range for {len(self)} samples")
-        number = bisect_right(self.cumulative_sizes, at)
-        return self.datasets[number][at - (self.cumulative_sizes[number - 1] if number else 0)]
-
-
-def random_split(
-    dataset: Any, lengths: Sequence[float], seed: int = 0, *, generator: Any = None
-) -> list[Subset]:
-    """`dataset` dealt at random, the same for the same seed, to parts of `lengths`; or as a generator, of
-    `dlsys.random` or NumPy, draws.
+def random_split(dataset: Any, lengths: Sequence[float], seed: int = 0) -> list[Subset]:
+    """`dataset` dealt at random, the same for the same seed, to parts of `lengths`.
 
     `lengths` are integers whose sum is len(dataset), or fractions whose sum is 1 (as in PyTorch: rounded down,
     what remains goes one by one to the first parts). Raises DataArgumentError for others.
@@ -158,7 +122,7 @@ def random_split(
             f"random_split: lengths {values} give {sum(values)}; the data set has {size} samples "
             "(or give fractions of sum 1)"
         )
-    order = numpy_generator("random_split", generator, seed).permutation(size)
+    order = np.random.default_rng(checked_seed("random_split", seed)).permutation(size)
     return [Subset(dataset, part) for part in np.split(order, np.cumsum(counts)[:-1])]
 
 
@@ -251,18 +215,6 @@ def checked_seed(owner: str, seed: Any) -> int:
     if not isinstance(seed, numbers.Integral) or seed < 0:
         raise DataArgumentError(f"{owner}: seed must be an integer >= 0, not {seed!r}")
     return int(seed)
-
-
-def numpy_generator(owner: str, generator: Any, seed: int = 0) -> np.random.Generator:
-    """A generator of `dlsys.random`, of which this is a stream, or of NumPy, as NumPy's; None: of the seed. Raises
-    DataArgumentError."""
-    if generator is None:
-        return np.random.default_rng(checked_seed(owner, seed))
-    if isinstance(generator, np.random.Generator):
-        return generator
-    if not callable(getattr(generator, "numpy", None)):
-        raise DataArgumentError(f"{owner}: generator must be of dlsys.random or NumPy, not {type(generator).__name__}")
-    return generator.numpy()
 
 
 def _same_kind(samples: Sequence[Any], kinds: tuple[type, ...]) -> None:

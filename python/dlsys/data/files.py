@@ -15,9 +15,11 @@ from __future__ import annotations
 import contextlib
 import gzip
 import hashlib
+import io
 import os
+import tarfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,12 +43,15 @@ class Collection:
     files: file name (without ``.gz``) -> MD5 of the uncompressed content, in hexadecimal.
     mirrors: URLs of folders that hold the files.
     suffix: what the mirrors append to a file's name.
+    archive: the file of the mirrors, a tar.gz, that holds all of them in a folder of the collection's name, and its
+        MD5; None where each is a file of its own.
     """
 
     name: str
     files: Mapping[str, str]
     mirrors: tuple[str, ...] = ()
     suffix: str = ".gz"
+    archive: tuple[str, str] | None = None
 
 
 def load(
@@ -105,17 +110,21 @@ def named_directory(directory: str | os.PathLike[str] | None) -> tuple[Path, str
     return None
 
 
-def find(collection: Collection, folder: Path, setting: str = "data directory") -> dict[str, Path]:
-    """File name -> path (plain or ``.gz``), all in `folder` or all in the subfolder of the collection's name.
+def find(
+    collection: Collection, folder: Path, setting: str = "data directory", some: Sequence[str] | None = None
+) -> dict[str, Path]:
+    """File name -> path (plain or ``.gz``), all in `folder` or all in the subfolder of the collection's name; with
+    `some`, of those names, as many as there are, but one.
 
-    Raises DataError that lists the missing names if neither has them all.
+    Raises DataError that lists the missing names if neither place has them all.
     """
     if not folder.is_dir():
         raise DataError(f"{setting} {str(folder)!r} is not a directory")
     places = [folder, folder / collection.name]
-    found = [paths_in(place, collection.files) for place in places]
-    best = max(found, key=len)
-    if missing := [name for name in collection.files if name not in best]:
+    names = list(collection.files) if some is None else some
+    best = max((paths_in(place, names) for place in places), key=len)
+    missing = [name for name in names if name not in best]
+    if missing and (some is None or not best):
         raise DataError(
             f"{setting} {str(folder)!r} lacks {', '.join(missing)} "
             f"(looked for each, plain and .gz, there and in its subfolder {collection.name}/)"
@@ -123,7 +132,7 @@ def find(collection: Collection, folder: Path, setting: str = "data directory") 
     return best
 
 
-def paths_in(folder: Path, names: Mapping[str, str]) -> dict[str, Path]:
+def paths_in(folder: Path, names: Iterable[str]) -> dict[str, Path]:
     """File name -> its path in `folder`, for those that are there; a plain file goes before its ``.gz``."""
     paths = {}
     for name in names:
@@ -166,7 +175,7 @@ def verify(content: bytes, md5: str, origin: object) -> None:
 
 def from_cache(folder: Path | None, name: str, md5: str) -> bytes | None:
     """A file's content, or None if the cache lacks it; a damaged file is removed with a warning."""
-    path = None if folder is None else paths_in(folder, {name: md5}).get(name)
+    path = None if folder is None else paths_in(folder, [name]).get(name)
     if path is None:
         return None
     try:
@@ -191,42 +200,68 @@ def fetch(
     mirrors: Sequence[str] | None = None,
     timeout: float = TIMEOUT,
 ) -> dict[str, bytes]:
-    """Downloads the named files into `folder`; returns file name -> uncompressed content.
+    """Downloads the named files into `folder`, or all of an archive; returns file name -> uncompressed content.
 
-    Each file is taken from the first of `mirrors` (default: the collection's) that delivers it intact; a
-    mirror that cannot be reached is not asked again. Raises UnavailableError if none is left. A folder that
-    cannot be written costs a warning, not the data.
+    They are taken from the first of `mirrors` (default: the collection's) that delivers them intact. Raises
+    UnavailableError if none does. A folder that cannot be written costs a warning, not the data.
     """
     if os.environ.get("DLSYS_OFFLINE", "0") not in ("", "0"):
         raise UnavailableError("DLSYS_OFFLINE is set")
-    alive = list(collection.mirrors if mirrors is None else mirrors)
-    if not alive:
-        raise UnavailableError(f"{collection.name} has no mirrors")
-    failures: dict[str, str] = {}
+    failures = []
+    for mirror in collection.mirrors if mirrors is None else mirrors:
+        try:
+            stored, content = _fetched(collection, names, mirror.rstrip("/"), timeout)
+        except (OSError, DataError) as error:
+            failures.append(str(error))
+            continue
+        try:
+            if folder is not None:
+                folder.mkdir(parents=True, exist_ok=True)
+                for name, raw in stored.items():
+                    write_atomically(folder / name, raw)
+        except OSError as error:
+            warn(f"{collection.name} is not kept in the cache: {error}", RuntimeWarning)
+        return content
+    raise UnavailableError("; ".join(failures) or f"{collection.name} has no mirrors")
+
+
+def _fetched(
+    collection: Collection, names: Sequence[str], mirror: str, timeout: float
+) -> tuple[dict[str, bytes], dict[str, bytes]]:
+    """What one mirror delivers: the files to store, by their names there, and the content of each of the collection's.
+    Raises OSError, DataError."""
+    if collection.archive is not None:
+        name, md5 = collection.archive
+        raw = download(f"{mirror}/{name}", name, timeout)
+        verify(raw, md5, f"{mirror}/{name}")
+        content = members(raw, collection, f"{mirror}/{name}")
+        stored = content
+    else:
+        stored = {}
+        for name in names:
+            stored[name + collection.suffix] = download(f"{mirror}/{name}{collection.suffix}", name, timeout)
+        content = {name: uncompressed(stored[name + collection.suffix], f"{mirror}/{name}") for name in names}
+    for name, value in content.items():
+        verify(value, collection.files[name], f"{mirror}/{name}")
+    return stored, content
+
+
+def members(raw: bytes, collection: Collection, origin: object) -> dict[str, bytes]:
+    """File name -> content of the collection's files in a tar.gz, read by their names: nothing is extracted.
+
+    Raises DataError for a damaged archive or one that lacks a file.
+    """
     content = {}
-    for name in names:
-        for mirror in tuple(alive):
-            url = f"{mirror.rstrip('/')}/{name}{collection.suffix}"
-            try:
-                raw = download(url, name, timeout)
-            except OSError as error:
-                failures[mirror] = str(error)
-                alive.remove(mirror)
-                continue
-            try:
-                content[name] = uncompressed(raw, url)
-                verify(content[name], collection.files[name], url)
-            except DataError as error:
-                failures[mirror] = str(error)
-                content.pop(name, None)
-                continue
-            try:
-                if folder is not None:
-                    folder.mkdir(parents=True, exist_ok=True)
-                    write_atomically(folder / f"{name}{collection.suffix}", raw)
-            except OSError as error:
-                warn(f"{name} is not kept in the cache: {error}", RuntimeWarning)
-            break
-        if name not in content:
-            raise UnavailableError("; ".join(failures.values()))
+    try:
+        with tarfile.open(fileobj=io.BytesIO(raw), mode="r:gz") as archive:
+            for name in collection.files:
+                member = archive.getmember(f"{collection.name}/{name}")
+                file = archive.extractfile(member) if member.isreg() else None
+                if file is None:
+                    raise DataError(f"{origin}: {member.name} is no regular file")
+                content[name] = file.read()
+    except KeyError:
+        raise DataError(f"{origin} lacks {collection.name}/{name}") from None
+    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+        raise DataError(f"{origin} is a damaged tar.gz file: {error}") from None
     return content

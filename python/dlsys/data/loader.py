@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import numbers
 import queue
 import threading
@@ -15,11 +14,8 @@ from .dataset import (
     DataArgumentError,
     as_tensors,
     checked_seed,
-    default_collate,
     fetch_batch,
-    numpy_generator,
 )
-from .samplers import order_of
 
 ORDER, TRANSFORM = 0, 1
 """What a random stream is for; with the seed, the epoch and the batch's number it names the stream."""
@@ -28,22 +24,15 @@ ORDER, TRANSFORM = 0, 1
 class DataLoader:
     """Iterates over `dataset` in batches: one loop is one epoch.
 
-    dataset: anything with `__len__` and `__getitem__`; a `Dataset` may fetch whole batches. Or a stream, with
-        `__iter__` alone, as an `IterableDataset`, which cannot be shuffled; it has no length.
-    batch_size: None hands out the samples as they are, one by one.
+    dataset: anything with `__len__` and `__getitem__`; a `Dataset` may fetch whole batches.
     shuffle: the order of epoch e depends on (seed, e) only; else the samples' own order.
     drop_last: leaves out a last batch of less than `batch_size` samples.
     collate: list of samples -> batch, handed out as it is; default `default_collate`, whose stacked arrays are handed
-        out as tensors.
+        out as tensors. collate_fn: PyTorch's name of it.
     prefetch: how many batches a background thread prepares ahead; 0: none, the loop prepares its own.
     transform: called as ``transform(x, rng)`` with a np.random.Generator that depends on (seed, epoch, number
         of the batch) only; x is the first NumPy array of a batch that is a tuple, else the batch.
-    sampler: the samples' numbers in the order of an epoch, in place of `shuffle`; batch_sampler: lists of them, each a
-        batch, in place of batch_size, shuffle and drop_last too. Those of `dlsys.data` draw by (seed, epoch), unless
-        they have a generator; others are asked for an iterator in each epoch.
-    generator: of `dlsys.random` or NumPy, draws the seed.
-    collate_fn: PyTorch's name of `collate`. num_workers, pin_memory, timeout, worker_init_fn, prefetch_factor,
-        persistent_workers: PyTorch's, change nothing, since one thread prepares the batches.
+    num_workers, pin_memory: PyTorch's, change nothing, since one thread prepares the batches.
 
     `epoch` advances by one when a loop has run to its end; a loop that was broken off is begun anew by the
     next one. `state_dict` taken at any moment, in a loop too, goes to `load_state_dict` of a loader made the
@@ -57,52 +46,32 @@ class DataLoader:
     def __init__(
         self,
         dataset: Any,
-        batch_size: int | None = 1,
-        shuffle: bool | None = False,
+        batch_size: int = 1,
+        shuffle: bool = False,
         seed: int = 0,
         drop_last: bool = False,
         collate: Callable[[list[Any]], Any] | None = None,
         prefetch: int = 1,
         transform: Callable[[Any, np.random.Generator], Any] | None = None,
         *,
-        sampler: Any = None,
-        batch_sampler: Any = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
-        generator: Any = None,
         num_workers: int = 0,
         pin_memory: bool = False,
-        timeout: float = 0,
-        worker_init_fn: Any = None,
-        prefetch_factor: int | None = None,
-        persistent_workers: bool = False,
     ) -> None:
         if collate_fn is not None:
             if collate is not None:
                 raise DataArgumentError("DataLoader: collate and collate_fn are two names of one argument")
             collate = collate_fn
-        _integer("num_workers", num_workers, 0)
-        self._is_stream = hasattr(dataset, "__iter__") and not hasattr(dataset, "__getitem__")
-        for name in () if self._is_stream else ("__len__", "__getitem__"):
+        for name in ("__len__", "__getitem__"):
             if not hasattr(dataset, name):
                 raise DataArgumentError(f"DataLoader: dataset has no {name}: {type(dataset).__name__}")
-        if (sampler is not None or batch_sampler is not None) and (shuffle or self._is_stream):
-            raise DataArgumentError("DataLoader: a sampler says the order: neither shuffle nor a stream goes with it")
-        if self._is_stream and shuffle:
-            raise DataArgumentError("DataLoader: a stream cannot be shuffled")
-        if batch_sampler is not None and (sampler is not None or drop_last or batch_size != 1):
-            raise DataArgumentError("DataLoader: batch_sampler says batch_size, sampler and drop_last")
-        if batch_size is None and drop_last:
-            raise DataArgumentError("DataLoader: drop_last needs a batch_size")
         for name, function in (("collate", collate), ("transform", transform)):
             if function is not None and not callable(function):
                 raise DataArgumentError(f"DataLoader: {name} must be a function, not {function!r}")
         self.dataset = dataset
-        self.batch_size = None if batch_size is None else _integer("batch_size", batch_size, 1)
-        self.sampler, self.batch_sampler = sampler, batch_sampler
+        self.batch_size = _integer("batch_size", batch_size, 1)
         self.shuffle = bool(shuffle)
         self.seed = checked_seed("DataLoader", seed)
-        if generator is not None:
-            self.seed = int(numpy_generator("DataLoader", generator).integers(2**32))
         self.drop_last = bool(drop_last)
         self.collate = collate
         self.prefetch = _integer("prefetch", prefetch, 0)
@@ -114,24 +83,13 @@ class DataLoader:
         """The batch with which the next loop begins."""
 
     def __len__(self) -> int:
-        """The number of batches of an epoch. Raises TypeError for a stream, which has none."""
-        if self._is_stream:
-            raise TypeError(f"DataLoader: a stream has no length: {type(self.dataset).__name__}")
-        if self.batch_sampler is not None:
-            return len(self.batch_sampler)
-        size = len(self.dataset if self.sampler is None else self.sampler)
-        if self.batch_size is None:
-            return size
+        """The number of batches of an epoch."""
+        size = len(self.dataset)
         return size // self.batch_size if self.drop_last else -(-size // self.batch_size)
 
     def __repr__(self) -> str:
-        if self._is_stream:
-            return f"DataLoader(stream {type(self.dataset).__name__}, batches of {self.batch_size})"
         order = f"shuffled by seed {self.seed}" if self.shuffle else "in order"
-        given = self.sampler if self.batch_sampler is None else self.batch_sampler
-        order = order if given is None else f"by a {type(given).__name__}"
-        size = "" if self.batch_sampler is not None else f" of {self.batch_size or 1}"
-        return f"DataLoader({len(self.dataset)} samples, {len(self)} batches{size}, {order})"
+        return f"DataLoader({len(self.dataset)} samples, {len(self)} batches of {self.batch_size}, {order})"
 
     def __iter__(self) -> Iterator[Any]:
         first, self._resume = self._resume, 0
@@ -161,26 +119,19 @@ class DataLoader:
                     f"DataLoader: the state is of a loader with {name}={state[name]!r}, this one has {value!r}"
                 )
         batch = _integer("batch", state["batch"], 0)
-        if not self._is_stream and batch > len(self):
+        if batch > len(self):
             raise DataArgumentError(f"DataLoader: the state stands at batch {batch} of {len(self)}")
         self.epoch = _integer("epoch", state["epoch"], 0)
         self._handed_out = self._resume = batch
 
     def _identity(self) -> dict[str, Any]:
-        given = {"sampler": self.sampler, "batch_sampler": self.batch_sampler}
-        return {
-            "seed": self.seed,
-            "samples": None if self._is_stream else len(self.dataset),
-            "batch_size": self.batch_size,
-            "shuffle": self.shuffle,
-            "drop_last": self.drop_last,
-            **{name: type(value).__name__ for name, value in given.items() if value is not None},
-        }
+        settings = {"batch_size": self.batch_size, "shuffle": self.shuffle, "drop_last": self.drop_last}
+        return {"seed": self.seed, "samples": len(self.dataset), **settings}
 
     # One epoch ---------------------------------------------------------------------------------------------
 
     def _loop(self, epoch: int, first: int) -> Iterator[Any]:
-        made = self._of_stream(epoch, first) if self._is_stream else self._of_numbers(epoch, first)
+        made = self._made(epoch, first)
         batches = self._ahead(made) if self.prefetch else made
         # Closed by hand: closing this generator leaves the inner one, and its thread, to the garbage collector.
         try:
@@ -191,26 +142,13 @@ class DataLoader:
             batches.close()
         self.epoch, self._handed_out = epoch + 1, 0
 
-    def _of_numbers(self, epoch: int, first: int) -> Generator[Any, None, None]:
-        rng = self._random(epoch, ORDER)
-        if self.batch_sampler is not None:
-            for number, indices in enumerate(order_of(self.batch_sampler, rng)):
-                if number >= first:
-                    yield self._prepare(epoch, np.asarray(indices, np.int64), number)
-            return
-        order = self._order(rng)
-        size = self.batch_size or 1
+    def _made(self, epoch: int, first: int) -> Generator[Any, None, None]:
+        """The batches of an epoch from number `first` on."""
+        size = len(self.dataset)
+        order = self._random(epoch, ORDER).permutation(size) if self.shuffle else np.arange(size)
         for number in range(first, len(self)):
-            yield self._prepare(epoch, order[number * size : (number + 1) * size], number)
-
-    def _of_stream(self, epoch: int, first: int) -> Generator[Any, None, None]:
-        samples = iter(self.dataset)
-        for number in itertools.count():
-            chosen = list(itertools.islice(samples, self.batch_size or 1))
-            if not chosen or (self.drop_last and len(chosen) < (self.batch_size or 1)):
-                return
-            if number >= first:
-                yield self._transformed(epoch, self._collated(chosen), number)
+            indices = order[number * self.batch_size : (number + 1) * self.batch_size]
+            yield self._prepare(epoch, indices, number)
 
     def _ahead(self, batches: Generator[Any, None, None]) -> Generator[Any, None, None]:
         """The batches from a thread that is at most `prefetch` ahead and ends when this generator does."""
@@ -249,26 +187,11 @@ class DataLoader:
             room.release()
             thread.join()
 
-    def _order(self, rng: np.random.Generator) -> np.ndarray:
-        """int64 (n,): the numbers of the samples in the order of this epoch."""
-        if self.sampler is not None:
-            return np.asarray(order_of(self.sampler, rng), np.int64)
-        size = len(self.dataset)
-        return rng.permutation(size) if self.shuffle else np.arange(size)
-
     def _prepare(self, epoch: int, indices: np.ndarray, number: int) -> Any:
-        if self.collate is None and self.batch_size is not None:
+        if self.collate is None:
             batch = fetch_batch(self.dataset, indices)
         else:
-            batch = self._collated([self.dataset[int(index)] for index in indices])
-        return self._transformed(epoch, batch, number)
-
-    def _collated(self, samples: list[Any]) -> Any:
-        if self.batch_size is None and self.batch_sampler is None:
-            return samples[0] if self.collate is None else self.collate(samples[0])
-        return (self.collate or default_collate)(samples)
-
-    def _transformed(self, epoch: int, batch: Any, number: int) -> Any:
+            batch = self.collate([self.dataset[int(index)] for index in indices])
         if self.transform is not None:
             rng = self._random(epoch, TRANSFORM, number)
             if isinstance(batch, tuple):
