@@ -100,22 +100,6 @@ def test_results_are_not_overwritten_by_later_runs() -> None:
     assert [float(node) for node in kept] == [0, 1, 4, 9, 16]
 
 
-def test_gradients_of_functions() -> None:
-    def cube(a: ad.Node) -> ad.Node:
-        return (a * a * a).sum()
-
-    x = random(3)
-    slope = dl.grad(cube)
-    np.testing.assert_allclose(slope(x).numpy(), 3 * x**2)
-    np.testing.assert_allclose(dl.grad(lambda a: slope(a).sum())(x).numpy(), 6 * x)
-    value, (ga, gb) = dl.value_and_grad(lambda a, b: (a * b).sum(), argnums=(0, 1))(x, 2 * x)
-    np.testing.assert_allclose([value.numpy(), ga.numpy()[0], gb.numpy()[0]], [(2 * x * x).sum(), 2 * x[0], x[0]])
-    v = ad.Variable("v")  # the same for graphs of variables
-    (found,) = ad.Executor([slope(v)]).run({v: x}, convert_to_numpy_ret_vals=True)
-    np.testing.assert_allclose(found, 3 * x**2)
-    assert "argnums 3" in error_of(GraphError, dl.grad(cube, 3), x)
-
-
 def test_arrays_come_and_go_without_a_copy() -> None:
     source = torch.arange(6.0).reshape(2, 3)
     shared = dl.from_dlpack(source)
@@ -267,8 +251,8 @@ def test_methods_are_pytorchs() -> None:
     index = np.array([[2, 0], [1, 1], [0, 3], [5, 5]])
     i, j = torch.tensor(index), dl.tensor(index)
     mine = [
-        *(x.std(), x.std(dim=1), x.argmin(dim=1), x.square(), x.t(), x.swapaxes(0, 1), x.flip(1)),
-        *(*x.split(4, dim=1), *x.chunk(3, dim=1), x.gather(1, j), x.index_select(1, j[0])),
+        *(x.std(), x.std(dim=1), x.argmin(dim=1), x.t(), x.swapaxes(0, 1), x.flip(1)),
+        *(*x.split(4, dim=1), *x.chunk(3, dim=1), x.gather(1, j)),
         *(x.masked_fill(x > 0.0, 7.0), x.clone(), x.float(), (x * 3.0).long(), (x > 0.0).int(), x.exp().log()),
         *(x.add(2.0), x.sub(x), x.mul(x), x.div(2.0), x.mm(x.t()), abs(x), x.floor(), x.clamp(-0.5, 0.5)),
         *(x.eq(x), x.ne(x), x.lt(0.0), x.le(0.0), x.gt(0.0), x.ge(0.0), x.maximum(x * 2.0), x.minimum(x * 2.0)),
@@ -276,8 +260,8 @@ def test_methods_are_pytorchs() -> None:
         *(x.T, x.max(), x.min()),
     ]
     theirs = [
-        *(t.std(), t.std(dim=1), t.argmin(dim=1), t.square(), t.t(), t.swapaxes(0, 1), t.flip(1)),
-        *(*t.split(4, dim=1), *t.chunk(3, dim=1), t.gather(1, i), t.index_select(1, i[0])),
+        *(t.std(), t.std(dim=1), t.argmin(dim=1), t.t(), t.swapaxes(0, 1), t.flip(1)),
+        *(*t.split(4, dim=1), *t.chunk(3, dim=1), t.gather(1, i)),
         *(t.masked_fill(t > 0.0, 7.0), t.clone(), t.float(), (t * 3.0).long(), (t > 0.0).int(), t.exp().log()),
         *(t.add(2.0), t.sub(t), t.mul(t), t.div(2.0), t.mm(t.t()), abs(t), t.floor(), t.clamp(-0.5, 0.5)),
         *(t.eq(t), t.ne(t), t.lt(0.0), t.le(0.0), t.gt(0.0), t.ge(0.0), t.maximum(t * 2.0), t.minimum(t * 2.0)),
@@ -297,3 +281,4 @@ def test_arange_of_integers_counts_in_integers() -> None:
         np.testing.assert_array_equal(dl.arange(*given, dtype="int64").numpy(), want.numpy())
     assert "a step of 0" in error_of(GraphError, dl.arange, 0, 2, 0.5, dtype="int64")
     assert "finite" in error_of(GraphError, dl.arange, 0, float("inf"), dtype="int64")
+    assert "finite" in error_of(GraphError, dl.arange, 0, 10**400)

@@ -33,12 +33,10 @@ def test_autograd_grad() -> None:
     loss = (x * x).sum()
     assert "no output depends" in error_of(GraphError, dl.autograd.grad, loss, [x, unused])
     assert dl.autograd.grad(loss, [x, unused], allow_unused=True)[1] is None
-    assert dl.autograd.grad(loss, [unused], materialize_grads=True)[0].tolist() == [0, 0]
     assert "shape (3,)" in error_of(ShapeError, dl.autograd.grad, x, x, np.ones(3))
     assert "2 gradients for 1" in error_of(GraphError, dl.autograd.grad, x, x, [None, None])
     assert "must be tensors" in error_of(GraphError, dl.autograd.grad, 1.0, x)
     assert "there are no inputs" in error_of(GraphError, dl.autograd.grad, loss, [])
-    assert "dl.autograd.grad" in error_of(GraphError, dl.grad, loss, [x])
     with dl.no_grad():
         hidden = x * 2
     assert "no output depends" in error_of(GraphError, dl.autograd.grad, hidden.sum(), x)
@@ -92,8 +90,6 @@ def test_modes() -> None:
         with dl.enable_grad():
             assert (x * 2).requires_grad and switched() is False and dl.is_grad_enabled()
         assert not dl.is_grad_enabled()
-        with dl.inference_mode(mode=False):
-            assert not dl.is_grad_enabled()
     assert dl.is_grad_enabled()
     dl.set_grad_enabled(False)
     try:
@@ -102,5 +98,3 @@ def test_modes() -> None:
         assert (x * 2).requires_grad
     finally:
         dl.set_grad_enabled(True)
-    with dl.inference_mode(False):
-        assert (x * 2).requires_grad

@@ -28,7 +28,6 @@ def test_no_grad() -> None:
             again = w * 5.0
         leaf = dl.ones(2, requires_grad=True)
         before.backward(np.ones(2))  # its graph was made outside
-        assert dl.grad(lambda a: (a * a).sum())(w).tolist() == [2.0, 4.0]
     assert dl.is_grad_enabled() and before.requires_grad and again.requires_grad
     assert "requires_grad=True" in error_of(GraphError, inside.sum().backward)
     (leaf * w).sum().backward()

@@ -87,19 +87,17 @@ _MODULES = (
 _ELSEWHERE = {"autograd": ".tensors.autograd"}
 _FROM = {
     "tensors": (
-        *("Tensor", "as_tensor", "enable_grad", "from_dlpack", "from_numpy", "grad", "inference_mode"),
-        *("is_grad_enabled", "is_tensor", "no_grad", "set_grad_enabled", "tensor", "value_and_grad"),
+        *("Tensor", "as_tensor", "enable_grad", "from_dlpack", "from_numpy", "inference_mode", "is_grad_enabled"),
+        *("is_tensor", "no_grad", "set_grad_enabled", "tensor"),
     ),
     "tensors.about": ("is_floating_point", "numel"),
     "tensors.creation": (
-        *("arange", "empty", "empty_like", "eye", "full", "full_like", "linspace", "ones", "ones_like"),
-        *("zeros", "zeros_like"),
+        *("arange", "empty", "eye", "full", "ones", "ones_like", "zeros", "zeros_like"),
     ),
     "tensors.logic": ("where",),
-    "tensors.shapes": ("cat", "concat", "concatenate", "one_hot", "stack"),
+    "tensors.shapes": ("cat", "stack"),
     "random": (
-        *("bernoulli", "manual_seed", "multinomial", "normal", "rand", "rand_like", "randint", "randint_like"),
-        *("randn", "randn_like", "randperm"),
+        *("manual_seed", "multinomial", "rand", "randint", "randn", "randperm"),
     ),
     "serialization": ("load", "load_checkpoint", "save", "save_checkpoint"),
     "training": ("accuracy", "evaluate_on", "fit"),

@@ -17,7 +17,7 @@ import numpy as np
 
 from . import autodiff as ad
 from .errors import GraphError
-from .ops import dtype_name, dtype_of, shape_of
+from .ops import dtype_name
 from .tensors import evaluate, leaf, tensor
 from .tensors.creation import size_of
 
@@ -125,16 +125,6 @@ def randn(*size: Any, dtype: Any = None, requires_grad: bool = False, device: An
     return _drawn(ad.random_normal_op, size, dtype, requires_grad, device)
 
 
-def rand_like(x: ad.Node, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Any:
-    """Uniform numbers of [0, 1) in x's shape, and its dtype for None."""
-    return rand(shape_of(x), dtype=dtype or dtype_of(x), requires_grad=requires_grad, device=device)
-
-
-def randn_like(x: ad.Node, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Any:
-    """Numbers of the standard normal distribution in x's shape, and its dtype for None."""
-    return randn(shape_of(x), dtype=dtype or dtype_of(x), requires_grad=requires_grad, device=device)
-
-
 def randint(low: int, high: Any, size: Any = None, *, dtype: Any = None, device: Any = None) -> Any:
     """Integers of [low, high), of [0, low) in `randint(low, size)`; int64 for None.
 
@@ -148,13 +138,6 @@ def randint(low: int, high: Any, size: Any = None, *, dtype: Any = None, device:
     return leaf(np.asarray(drawn, dtype_name("randint", dtype or "int64")), device=device)
 
 
-def bernoulli(p: Any) -> Any:
-    """1 with the probability that the tensor has at each index, else 0, in its dtype."""
-    shares = np.asarray(p if isinstance(p, ad.Node) else np.asarray(p, np.float32))
-    drawn = default_generator.numpy().random(shares.shape) < shares
-    return leaf(np.asarray(drawn, shares.dtype))
-
-
 def multinomial(weights: Any, num_samples: int, replacement: bool = False) -> Any:
     """int64: numbers drawn with these weights, a row of them for each row of weights; each once at most unless
     `replacement`. Raises GraphError for weights that are none, and for more than there are."""
@@ -166,17 +149,6 @@ def multinomial(weights: Any, num_samples: int, replacement: bool = False) -> An
     generator = default_generator.numpy()
     drawn = [generator.choice(len(row), num_samples, replacement, row / row.sum()) for row in rows]
     return leaf(np.reshape(np.asarray(drawn, np.int64), (*values.shape[:-1], num_samples)))
-
-
-def normal(mean: float = 0.0, std: float = 1.0, size: Any = ()) -> Any:
-    """float32: numbers of the normal distribution in a shape."""
-    return leaf(np.asarray(default_generator.numpy().normal(mean, std, size_of((size,))), np.float32))
-
-
-def randint_like(x: ad.Node, low: int, high: Any = None, *, dtype: Any = None) -> Any:
-    """Integers of [low, high), of [0, low) for None, in x's shape, and its dtype for None."""
-    low, high = (0, low) if high is None else (low, high)
-    return randint(low, high, shape_of(x), dtype=dtype or dtype_of(x))
 
 
 def randperm(n: int, *, device: Any = None) -> Any:

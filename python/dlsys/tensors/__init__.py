@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ..ops import dtype_of, known_dtype, known_shape, shape_of
 from .base import Parameter, Tensor
-from .differentiate import backward, grad, value_and_grad
+from .differentiate import backward
 from .leaves import as_tensor, from_dlpack, from_numpy, is_leaf, is_tensor, leaf, tensor
 from .mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .values import evaluate
@@ -24,7 +24,6 @@ __all__ = [
     "evaluate",
     "from_dlpack",
     "from_numpy",
-    "grad",
     "inference_mode",
     "is_grad_enabled",
     "is_leaf",
@@ -36,5 +35,4 @@ __all__ = [
     "set_grad_enabled",
     "shape_of",
     "tensor",
-    "value_and_grad",
 ]

@@ -7,7 +7,7 @@ from typing import Any
 from ..errors import GraphError, ShapeError
 from ..gradients import gradients
 from ..graph import Node
-from ..ops import add_op, dtype_of, mul_op, shape_of, sum_op, zeroslike_op
+from ..ops import add_op, dtype_of, mul_op, shape_of, sum_op
 from .differentiate import backward as _backward
 from .differentiate import require_unchanged
 from .leaves import leaf, tensor
@@ -28,13 +28,8 @@ def _listed(what: str, values: Any) -> list[Node]:
 def _weights(outputs: list[Node], given: Any) -> list[Node | None]:
     """A weight for every output, None for ones. Raises ShapeError for one of another shape, GraphError for another
     number."""
-    weights = (
-        list(given)
-        if isinstance(given, (tuple, list))
-        else [given] * len(outputs)
-        if given is None
-        else [given]
-    )
+    several = isinstance(given, (tuple, list))
+    weights = list(given) if several else [given] * (len(outputs) if given is None else 1)
     if len(weights) != len(outputs):
         raise GraphError(f"autograd: {len(weights)} gradients for {len(outputs)} outputs")
     found: list[Node | None] = []
@@ -55,9 +50,7 @@ def grad(
     grad_outputs: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
-    only_inputs: bool = True,
     allow_unused: bool | None = None,
-    materialize_grads: bool = False,
 ) -> tuple[Node | None, ...]:
     """The gradients of sum(output * grad_output), over all outputs, with respect to each input; ones for None. Nothing
     is left in `grad`.
@@ -67,9 +60,7 @@ def grad(
         grad_outputs: a weight in each output's shape, or None.
         retain_graph: graphs are always retained.
         create_graph: whether the results can be differentiated again; those of graphs with variables always can.
-        only_inputs: PyTorch's; nothing is left in other leaves, whatever it is.
         allow_unused: whether an input on which no output depends has None for its gradient.
-        materialize_grads: whether it has zeros.
 
     Raises GraphError for such an input otherwise, and for what is no tensor; ShapeError for a weight of another shape.
     """
@@ -77,7 +68,7 @@ def grad(
     weights = _weights(tensors, grad_outputs)
     used = reached(tensors)
     unused = [node for node in asked if node not in used]
-    if unused and not (allow_unused or materialize_grads):
+    if unused and not allow_unused:
         raise GraphError(
             f"autograd.grad: no output depends on {unused[0].name} (made at {unused[0].location}): allow_unused=True"
         )
@@ -100,10 +91,6 @@ def grad(
         leaf(values[value], name=f"{node.name}.grad") if value in values else value
         for node, value in zip(asked, found, strict=True)
     ]
-    if materialize_grads:
-        return tuple(
-            zeroslike_op(node) if node not in used else g for node, g in zip(asked, made, strict=True)
-        )
     return tuple(None if node not in used else g for node, g in zip(asked, made, strict=True))
 
 

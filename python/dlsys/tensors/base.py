@@ -210,35 +210,23 @@ class Operators:
 
     __slots__ = ()
 
-    exp, log = functions.exp, functions.log
-    sqrt, rsqrt, square, reciprocal = functions.sqrt, functions.rsqrt, functions.square, functions.reciprocal
-    sin, cos, tanh, erf = functions.sin, functions.cos, functions.tanh, functions.erf
-    sigmoid, relu = functions.sigmoid, functions.relu
-    neg = negative = functions.neg
-    abs = absolute = __abs__ = functions.abs
-    sign, floor, ceil, round = functions.sign, functions.floor, functions.ceil, functions.round
-    clamp = clip = functions.clamp
-    add, maximum, minimum, pow = functions.add, functions.maximum, functions.minimum, functions.pow
-    sub = subtract = functions.sub
-    mul = multiply = functions.mul
-    div = divide = true_divide = functions.div
-    floor_divide, remainder, to = functions.floor_divide, functions.remainder, functions.to
+    exp, log, sqrt, rsqrt = functions.exp, functions.log, functions.sqrt, functions.rsqrt
+    sin, cos, tanh, sigmoid = functions.sin, functions.cos, functions.tanh, functions.sigmoid
+    relu, neg, floor, ceil = functions.relu, functions.neg, functions.floor, functions.ceil
+    round, clamp, clip, to = functions.round, functions.clamp, functions.clip, functions.to
+    abs = __abs__ = functions.abs
+    maximum, minimum, matmul = functions.maximum, functions.minimum, functions.matmul
+
+    add, sub, mul, div = functions.add, functions.sub, functions.mul, functions.div
+    pow, eq, ne = functions.pow, functions.eq, functions.ne
+    lt, le, gt, ge = functions.lt, functions.le, functions.gt, functions.ge
 
     isnan, isinf, isfinite = logic.isnan, logic.isinf, logic.isfinite
-    eq, lt = logic.eq, logic.lt
-    ne = not_equal = logic.ne
-    le = less_equal = logic.le
-    less = logic.lt
-    gt = greater = logic.gt
-    ge = greater_equal = logic.ge
     logical_not, logical_and, logical_or = logic.logical_not, logic.logical_and, logic.logical_or
-    logical_xor, masked_fill = logic.logical_xor, logic.masked_fill
-    isclose, allclose, equal = logic.isclose, logic.allclose, logic.equal
+    masked_fill, allclose, equal = logic.masked_fill, logic.allclose, logic.equal
 
-    bmm, dot, matmul, mm, outer = products.bmm, products.dot, products.matmul, products.mm, products.outer
-
-    gather, index_select, masked_select = index.gather, index.index_select, index.masked_select
-    nonzero, scatter_add = index.nonzero, index.scatter_add
+    bmm, mm = products.bmm, products.mm
+    gather, nonzero, scatter_add = index.gather, index.nonzero, index.scatter_add
 
     sum, mean, var, std, norm = reductions.sum, reductions.mean, reductions.var, reductions.std, reductions.norm
     max, min, amax, amin = reductions.max, reductions.min, reductions.amax, reductions.amin
@@ -248,10 +236,9 @@ class Operators:
     argsort, sort, topk = sorting.argsort, sorting.sort, sorting.topk
     tril, triu = diagonals.tril, diagonals.triu
 
-    broadcast_to, chunk, expand, expand_as = shapes.broadcast_to, shapes.chunk, shapes.expand, shapes.expand_as
-    flatten, flip, narrow, permute = shapes.flatten, shapes.flip, shapes.narrow, shapes.permute
-    repeat, reshape, select, split = shapes.repeat, shapes.reshape, shapes.select, shapes.split
-    squeeze, unsqueeze, unbind = shapes.squeeze, shapes.unsqueeze, shapes.unbind
+    broadcast_to, chunk, expand, flatten = shapes.broadcast_to, shapes.chunk, shapes.expand, shapes.flatten
+    flip, permute, repeat, reshape = shapes.flip, shapes.permute, shapes.repeat, shapes.reshape
+    split, squeeze, unsqueeze, unbind = shapes.split, shapes.squeeze, shapes.unsqueeze, shapes.unbind
     swapaxes, t, transpose, view = shapes.swapaxes, shapes.t, shapes.transpose, shapes.reshape
 
     clone = clone
@@ -262,32 +249,15 @@ class Operators:
         """The axes reversed."""
         return ops.transpose_op(self)
 
-    @property
-    def mT(self: Any) -> Node:
-        """The last two axes exchanged."""
-        return ops.swapaxes_op(self, -2, -1)
-
     def where(self: Any, condition: Any, other: Any) -> Node:
         """The values where the condition holds, the other's elsewhere."""
         return logic.where(condition, self, other)
-
-    def view_as(self: Any, other: Node) -> Node:
-        """The values under the other's shape."""
-        return ops.reshape_like_op(self, other)
-
-    def type_as(self: Any, other: Node) -> Node:
-        """The values in the other's dtype."""
-        return ops.cast_like_op(self, other)
 
     def contiguous(self: Any) -> Node:
         """Itself: values lie in row-major order on the CPU."""
         return self
 
     cpu = contiguous
-
-    def type(self: Any, dtype: Any = None) -> Any:
-        """The values in another dtype; for None the dtype's name."""
-        return self.dtype if dtype is None else functions.to(self, dtype)
 
     def float(self: Any) -> Node:
         """The values as float32."""

@@ -108,11 +108,6 @@ def ones_like(x: Any, *, dtype: Any = None, requires_grad: bool = False, device:
     return _like(x, 1, dtype, requires_grad, device)
 
 
-def full_like(x: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Any:
-    """One number in x's shape, and its dtype for None."""
-    return _like(x, fill_value, dtype, requires_grad, device)
-
-
 def arange(
     start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None, requires_grad: bool = False, device: Any = None
 ) -> Any:
@@ -122,8 +117,9 @@ def arange(
     """
     if end is None:
         start, end = 0, start
-    for value in (start, end, step):
-        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
+    for value in (start, end, step):  # of any size: not by math.isfinite
+        is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+        if not (is_number and abs(value) < 2.0**1023):
             raise GraphError(f"arange: takes finite numbers, not {value!r}")
     known = None if dtype is None else dtype_name("arange", dtype)
     if known in INTEGERS:  # PyTorch counts in integers then
@@ -139,24 +135,9 @@ def arange(
     )
 
 
-def linspace(
-    start: float, end: float, steps: int, *, dtype: Any = None, requires_grad: bool = False, device: Any = None
-) -> Any:
-    """`steps` numbers from start to end, evenly spaced; float32 for None. Raises ShapeError for a negative number."""
-    (count,) = size_of((steps,))
-    return leaf(
-        np.linspace(start, end, count).astype(dtype_name("linspace", dtype or "float32")), requires_grad, device=device
-    )
-
-
 def eye(
     n: int, m: int | None = None, *, dtype: Any = None, requires_grad: bool = False, device: Any = None
 ) -> Any:
     """Ones on the diagonal of (n, m), m = n for None; float32 for None. Raises ShapeError for no extents."""
     rows, columns = size_of((n, n if m is None else m))
     return leaf(np.eye(rows, columns, dtype=dtype_name("eye", dtype or "float32")), requires_grad, device=device)
-
-
-def empty_like(x: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Any:
-    """As `zeros_like`: what a new tensor holds is 0."""
-    return zeros_like(x, dtype=dtype, requires_grad=requires_grad, device=device)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -124,50 +122,3 @@ def require_unchanged(output: Node) -> None:
             if value.wants_grad and content is not value.cell.content and value in set(differentiated(node)):
                 changed = f"{value.name} was changed after this was computed from it: build the graph anew"
                 raise error_at(node, GraphError, changed)
-
-
-def value_and_grad(function: Callable[..., Node], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
-    """The function that returns (value, gradient) of sum(function(*args)): a node, or a tuple for several `argnums`.
-
-    Arguments may be nodes, of graphs with variables too, or arrays. The gradient is a node and can be differentiated
-    again. Raises GraphError for a position that has no argument, and where the function returns no node.
-    """
-    if isinstance(function, Node) or not callable(function):
-        raise GraphError(
-            "grad: takes a function, and gives its gradient; of a tensor that is there: "
-            "dl.autograd.grad(output, inputs), or output.backward()"
-        )
-    positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
-
-    @functools.wraps(function)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        if any(not -len(args) <= position < len(args) for position in positions):
-            raise GraphError(f"grad: argnums {argnums} of {len(args)} arguments")
-        nodes = [a if isinstance(a, Node) or not _is_array(a) else tensor(a) for a in args]
-        chosen = [nodes[position] for position in positions]
-        for node in chosen:
-            if not isinstance(node, Node):
-                raise GraphError(f"grad: {type(node).__name__} is no tensor to differentiate by")
-        with enable_grad():
-            value = function(*nodes, **kwargs)
-        if not isinstance(value, Node):
-            raise GraphError(f"grad: the function must return a node, not {type(value).__name__}")
-        found = gradients(value, chosen)
-        return value, found[0] if isinstance(argnums, int) else tuple(found)
-
-    return wrapped
-
-
-def grad(function: Callable[..., Node], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
-    """The gradient of sum(function(*args)), see `value_and_grad`."""
-    both = value_and_grad(function, argnums)
-
-    @functools.wraps(function)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        return both(*args, **kwargs)[1]
-
-    return wrapped
-
-
-def _is_array(value: Any) -> bool:
-    return hasattr(value, "__dlpack__") or isinstance(value, (np.ndarray, np.generic, float))

@@ -6,8 +6,8 @@ axis there are PyTorch's words `dim` and `keepdim`, and NumPy's `axis` and `keep
 
 from __future__ import annotations
 
-import builtins
 import operator
+from collections.abc import Callable
 from typing import Any
 
 from .. import ops
@@ -58,66 +58,26 @@ def dims_of(x: Node, dim: Any) -> tuple[int, ...]:
 # Of one tensor, at each index -----------------------------------------------------------------------------------
 
 
-def exp(x: Any) -> Node:
-    """e to the power of x."""
-    return ops.exp_op(float_of(x))
+def _of_floats(function: Callable[[Node], Node]) -> Callable[[Any], Node]:
+    """A function of nodes as one of tensors, arrays and numbers; integers and booleans become float32."""
+
+    def apply(x: Any) -> Node:
+        return function(float_of(x))
+
+    apply.__doc__, apply.__name__ = function.__doc__, function.__name__.removesuffix("_op")
+    return apply
 
 
-def log(x: Any) -> Node:
-    """The natural logarithm."""
-    return ops.log_op(float_of(x))
-
-
-def sqrt(x: Any) -> Node:
-    """The square root."""
-    return ops.sqrt_op(float_of(x))
-
-
-def rsqrt(x: Any) -> Node:
-    """1 / sqrt(x)."""
-    return ops.rsqrt_op(float_of(x))
-
-
-def sin(x: Any) -> Node:
-    """The sine."""
-    return ops.sin_op(float_of(x))
-
-
-def cos(x: Any) -> Node:
-    """The cosine."""
-    return ops.cos_op(float_of(x))
-
-
-def tanh(x: Any) -> Node:
-    """The hyperbolic tangent."""
-    return ops.tanh_op(float_of(x))
-
-
-def erf(x: Any) -> Node:
-    """The error function."""
-    return ops.erf_op(float_of(x))
-
-
-def sigmoid(x: Any) -> Node:
-    """1 / (1 + exp(-x))."""
-    return ops.sigmoid_op(float_of(x))
+exp, log = _of_floats(ops.exp_op), _of_floats(ops.log_op)
+sqrt, rsqrt = _of_floats(ops.sqrt_op), _of_floats(ops.rsqrt_op)
+sin, cos = _of_floats(ops.sin_op), _of_floats(ops.cos_op)
+tanh, sigmoid = _of_floats(ops.tanh_op), _of_floats(ops.sigmoid_op)
 
 
 def relu(x: Any) -> Node:
     """max(x, 0)."""
     node = node_of(x)
     return maximum(node, 0) if known_dtype(node) in INTEGERS else ops.relu_op(node)
-
-
-def reciprocal(x: Any) -> Node:
-    """1 / x."""
-    return ops.reciprocal_op(float_of(x))
-
-
-def square(x: Any) -> Node:
-    """x * x."""
-    node = node_of(x)
-    return node * node
 
 
 def neg(x: Any) -> Node:
@@ -128,11 +88,6 @@ def neg(x: Any) -> Node:
 def abs(x: Any) -> Node:
     """|x|."""
     return ops.abs_op(node_of(x))
-
-
-def sign(x: Any) -> Node:
-    """-1, 0 or 1; NaN of NaN."""
-    return ops.sign_op(node_of(x))
 
 
 def _is_whole(node: Node) -> bool:
@@ -151,15 +106,10 @@ def ceil(x: Any) -> Node:
     return node if _is_whole(node) else -ops.floor_op(-node)
 
 
-def round(x: Any, decimals: int = 0) -> Node:
-    """The nearest integer, of two the even one, in x's dtype; or the nearest number of so many decimals."""
+def round(x: Any) -> Node:
+    """The nearest integer, of two the even one, in x's dtype."""
     node = node_of(x)
-    if _is_whole(node):
-        return node
-    if decimals == 0:
-        return ops.round_op(node)
-    scale = 10.0 ** builtins.abs(decimals)
-    return ops.round_op(node * scale) / scale if decimals > 0 else ops.round_op(node / scale) * scale
+    return node if _is_whole(node) else ops.round_op(node)
 
 
 def clamp(x: Any, min: Any = None, max: Any = None) -> Node:
@@ -181,51 +131,22 @@ clip = clamp
 # Of two tensors, at each index ----------------------------------------------------------------------------------
 
 
-def add(a: Any, b: Any, *, alpha: Any = 1) -> Node:
-    """a + alpha b."""
-    return node_of(a) + (b if alpha == 1 else alpha * b)
+def _between(symbol: str, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Node]:
+    """One of Python's operators as a function of tensors, arrays and numbers."""
+
+    def apply(a: Any, b: Any) -> Node:
+        return function(a if isinstance(b, Node) else node_of(a), b)
+
+    apply.__doc__ = f"a {symbol} b, at each index."
+    return apply
 
 
-def sub(a: Any, b: Any, *, alpha: Any = 1) -> Node:
-    """a - alpha b."""
-    return node_of(a) - (b if alpha == 1 else alpha * b)
-
-
-def mul(a: Any, b: Any) -> Node:
-    """a * b."""
-    return node_of(a) * b
-
-
-def div(a: Any, b: Any, *, rounding_mode: str | None = None) -> Node:
-    """a / b; rounded towards 0 with "trunc", down with "floor". Raises GraphError for another mode."""
-    if rounding_mode is None:
-        return node_of(a) / b
-    if rounding_mode not in ("floor", "trunc"):
-        raise GraphError(f'div: rounding_mode must be None, "trunc" or "floor", not {rounding_mode!r}')
-    down = node_of(a) // b
-    if rounding_mode == "floor":
-        return down
-    first, second = pair_of(a, b)
-    is_negative = ops.not_equal_op(first < 0, second < 0)
-    return ops.where_op(is_negative, -(-first // second), down)
-
-
-multiply, divide, subtract, negative, absolute, true_divide = mul, div, sub, neg, abs, div
-
-
-def floor_divide(a: Any, b: Any) -> Node:
-    """floor(a / b)."""
-    return node_of(a) // b
-
-
-def remainder(a: Any, b: Any) -> Node:
-    """a % b, of b's sign."""
-    return node_of(a) % b
-
-
-def pow(a: Any, b: Any) -> Node:
-    """a ** b."""
-    return a**b if isinstance(a, Node) or isinstance(b, Node) else node_of(a) ** b
+add, sub = _between("+", operator.add), _between("-", operator.sub)
+mul, div = _between("*", operator.mul), _between("/", operator.truediv)
+pow, matmul = _between("**", operator.pow), _between("@", operator.matmul)
+eq, ne = _between("==", operator.eq), _between("!=", operator.ne)
+lt, le = _between("<", operator.lt), _between("<=", operator.le)
+gt, ge = _between(">", operator.gt), _between(">=", operator.ge)
 
 
 def maximum(a: Any, b: Any) -> Node:

@@ -197,13 +197,6 @@ def _joined(x: Node, arrays: list[Any], extents: Shape) -> Node:
     return _as_node(total)
 
 
-def index_select(x: Any, dim: int, index: Any) -> Node:
-    """The slices along `dim` with these numbers; of a tensor of shape () itself, for [0]."""
-    if known_shape(node_of(x)) == ():
-        return ops.reshape_op(index_select(ops.reshape_op(node_of(x), (1,)), dim, index), ())
-    return ops.take_op(node_of(x), _as_node(_as_index(index)), dim)
-
-
 def gather(x: Any, dim: int, index: Any) -> Node:
     """x at the indices along `dim`: y[..., i, ...] = x[..., index[..., i, ...], ...]; the other extents agree."""
     return ops.take_along_axis_op(node_of(x), _as_node(_as_index(index)), dim)
@@ -214,28 +207,6 @@ def scatter_add(x: Any, dim: int, index: Any, src: Any) -> Node:
     return ops.scatter_add_op(node_of(x), _as_node(_as_index(index)), node_of(src), dim)
 
 
-def masked_select(x: Any, mask: Any) -> Node:
-    """The elements where the mask holds, in one axis; both are broadcast, and the mask is computed at once.
-
-    Raises GraphError for a mask that is none, ShapeError for one that does not fit."""
-    node, given = node_of(x), _as_index(mask if isinstance(mask, (Node, np.ndarray, list)) else np.asarray(mask))
-    if not _is_mask(given):
-        raise GraphError(f"masked_select: takes a mask of booleans, not of {getattr(given, 'dtype', given)}")
-    try:
-        shape = ops.broadcast_rule(shape_of(node), given.shape)
-    except ShapeError:
-        both = f"a mask of shape {given.shape} does not fit a tensor of shape {shape_of(node)}"
-        raise ShapeError(f"masked_select: {both} [{node.name}]") from None
-    wide = node if shape_of(node) == shape else ops.broadcast_shape_op(node, shape)
-    places = leaf(np.flatnonzero(np.broadcast_to(given, shape)))
-    return ops.take_op(ops.flatten_op(wide), places)
-
-
-def nonzero(x: Any, as_tuple: bool = False) -> Any:
-    """int64: the indices of what is not 0, a row for each; with `as_tuple` a tensor for each axis. Computes x."""
-    values = array_of(node_of(x)).numpy()
-    if not values.ndim and not as_tuple:
-        return leaf(np.zeros((int(values != 0), 0), np.int64))
-    found = np.nonzero(np.atleast_1d(values))
-    return tuple(leaf(places) for places in found) if as_tuple else leaf(np.stack(found, 1))
-
+def nonzero(x: Any) -> Any:
+    """int64: the indices of what is not 0, a row for each. Computes x."""
+    return leaf(np.argwhere(array_of(node_of(x)).numpy()).astype(np.int64))

@@ -6,6 +6,8 @@ Computed tensors are not written: `y += 1` is `y = y + 1`, and for the rest ther
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -134,42 +136,29 @@ def setitem(node: Node, key: Any, value: Any) -> None:
     write(node, values)
 
 
+def _augmenting(function: Callable[[Any, Any], Any]) -> Any:
+    """`+=` and its like."""
+    return lambda self, other: augmented(self, function(self, other))
+
+
+def _changing(function: Callable[[Any, Any], Any]) -> Any:
+    """`add_` and its like."""
+    return lambda self, other: changed_in_place(self, function(self, other))
+
+
 class InPlace:
     """Methods that change leaves."""
 
     __slots__ = ()
 
     __setitem__ = setitem
-
-    def __iadd__(self: Any, other: Any) -> Any:
-        return augmented(self, self + other)
-
-    def __isub__(self: Any, other: Any) -> Any:
-        return augmented(self, self - other)
-
-    def __imul__(self: Any, other: Any) -> Any:
-        return augmented(self, self * other)
-
-    def __itruediv__(self: Any, other: Any) -> Any:
-        return augmented(self, self / other)
-
-    def __ifloordiv__(self: Any, other: Any) -> Any:
-        return augmented(self, self // other)
-
-    def __imod__(self: Any, other: Any) -> Any:
-        return augmented(self, self % other)
-
-    def __ipow__(self: Any, other: Any) -> Any:
-        return augmented(self, self**other)
-
-    def __iand__(self: Any, other: Any) -> Any:
-        return augmented(self, self & other)
-
-    def __ior__(self: Any, other: Any) -> Any:
-        return augmented(self, self | other)
-
-    def __ixor__(self: Any, other: Any) -> Any:
-        return augmented(self, self ^ other)
+    __iadd__, __isub__ = _augmenting(operator.add), _augmenting(operator.sub)
+    __imul__, __itruediv__ = _augmenting(operator.mul), _augmenting(operator.truediv)
+    __ifloordiv__, __imod__ = _augmenting(operator.floordiv), _augmenting(operator.mod)
+    __ipow__, __iand__ = _augmenting(operator.pow), _augmenting(operator.and_)
+    __ior__, __ixor__ = _augmenting(operator.or_), _augmenting(operator.xor)
+    add_, sub_ = _changing(operator.add), _changing(operator.sub)
+    mul_, div_ = _changing(operator.mul), _changing(operator.truediv)
 
     def copy_(self: Any, source: Any) -> Any:
         """Set all values, broadcast and cast to the shape and dtype; itself. So do `fill_` and `zero_`."""
@@ -179,20 +168,5 @@ class InPlace:
     fill_ = copy_
 
     def zero_(self: Any) -> Any:
+        """Set all values to 0; itself."""
         return self.copy_(0)
-
-    def add_(self: Any, other: Any, *, alpha: Any = 1) -> Any:
-        """`+=`, alpha times the other; so `sub_`, `mul_`, `div_`, `pow_`."""
-        return changed_in_place(self, self + (other if alpha == 1 else alpha * other))
-
-    def sub_(self: Any, other: Any, *, alpha: Any = 1) -> Any:
-        return changed_in_place(self, self - (other if alpha == 1 else alpha * other))
-
-    def mul_(self: Any, other: Any) -> Any:
-        return changed_in_place(self, self * other)
-
-    def div_(self: Any, other: Any) -> Any:
-        return changed_in_place(self, self / other)
-
-    def pow_(self: Any, other: Any) -> Any:
-        return changed_in_place(self, self**other)

@@ -1,4 +1,4 @@
-"""What holds and what is chosen: comparisons, logic and selections of tensors, by PyTorch's names; see `functions`."""
+"""What holds and what is chosen: logic and selections of tensors, by PyTorch's names; see `functions`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from .. import ops
 from ..errors import DTypeError
 from ..graph import INTEGERS, Node
 from ..ops import known_dtype
-from . import functions
 from .functions import float_of, node_of, pair_of
 from .leaves import leaf
 from .values import array_of
@@ -38,39 +37,6 @@ def logical_not(x: Any) -> Node:
     return ops.logical_not_op(as_bool(x))
 
 
-def eq(a: Any, b: Any) -> Node:
-    """Whether a == b, at each index."""
-    return node_of(a) == b
-
-
-def ne(a: Any, b: Any) -> Node:
-    """Whether a != b."""
-    return node_of(a) != b
-
-
-def lt(a: Any, b: Any) -> Node:
-    """Whether a < b."""
-    return node_of(a) < b
-
-
-def le(a: Any, b: Any) -> Node:
-    """Whether a <= b."""
-    return node_of(a) <= b
-
-
-def gt(a: Any, b: Any) -> Node:
-    """Whether a > b."""
-    return node_of(a) > b
-
-
-def ge(a: Any, b: Any) -> Node:
-    """Whether a >= b."""
-    return node_of(a) >= b
-
-
-not_equal, less, less_equal, greater, greater_equal = ne, lt, le, gt, ge
-
-
 def as_bool(x: Any) -> Node:
     """Whether it is not 0."""
     node = node_of(x)
@@ -87,17 +53,8 @@ def logical_or(a: Any, b: Any) -> Node:
     return ops.logical_or_op(as_bool(a), as_bool(b))
 
 
-def logical_xor(a: Any, b: Any) -> Node:
-    """Whether exactly one is not 0."""
-    return ops.not_equal_op(as_bool(a), as_bool(b))
-
-
-def where(condition: Any, a: Any = None, b: Any = None) -> Any:
-    """a where the condition holds, else b; of the condition alone the indices at which it holds, see `nonzero`."""
-    if a is None and b is None:
-        return tuple(
-            leaf(places) for places in np.nonzero(np.atleast_1d(array_of(node_of(condition)).numpy()))
-        )
+def where(condition: Any, a: Any, b: Any) -> Node:
+    """a where the condition holds, else b."""
     return ops.where_op(node_of(condition), *pair_of(a, b))
 
 
@@ -120,20 +77,12 @@ def masked_fill(x: Any, mask: Any, value: Any) -> Node:
     return ops.where_op(node_of(mask), value, node)
 
 
-def isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Node:
-    """Whether |a - b| <= atol + rtol |b|, or both are the same infinity; or both NaN with `equal_nan`."""
-    first, second = pair_of(a, b)
-    near = functions.abs(float_of(first - second)) <= atol + rtol * functions.abs(float_of(second))
-    found = ops.logical_or_op(ops.equal_op(first, second), ops.logical_and_op(near, isfinite(second)))
-    return ops.logical_or_op(found, ops.logical_and_op(isnan(first), isnan(second))) if equal_nan else found
-
-
 def allclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
-    """Whether `isclose` holds everywhere."""
-    return bool(array_of(isclose(a, b, rtol, atol, equal_nan)).numpy().all())
+    """Whether |a - b| <= atol + rtol |b| everywhere, or both are the same infinity; or both NaN with `equal_nan`."""
+    first, second = pair_of(a, b)
+    return bool(np.allclose(array_of(first).numpy(), array_of(second).numpy(), rtol, atol, equal_nan))
 
 
 def equal(a: Any, b: Any) -> bool:
     """Whether both have one shape and the same values: a Python bool, unlike `eq`."""
-    first, second = node_of(a), node_of(b)
-    return bool(np.array_equal(array_of(first).numpy(), array_of(second).numpy()))
+    return bool(np.array_equal(array_of(node_of(a)).numpy(), array_of(node_of(b)).numpy()))

@@ -10,7 +10,8 @@ import numpy as np
 
 from .. import graph
 from ..errors import GraphError
-from ..graph import grad_mode, is_grad_enabled
+from ..graph import grad_mode
+from ..graph import is_grad_enabled as is_grad_enabled
 
 
 class _Mode(contextlib.ContextDecorator):
@@ -49,14 +50,7 @@ class enable_grad(_Mode):
     _enabled = True
 
 
-class inference_mode(_Mode):
-    """As `no_grad`; within `inference_mode(False)` nothing changes."""
-
-    _enabled = False
-
-    def __init__(self, mode: bool = True) -> None:
-        super().__init__()
-        self._enabled = not mode and is_grad_enabled()
+inference_mode = no_grad
 
 
 class set_grad_enabled(_Mode):
@@ -84,6 +78,3 @@ class set_grad_enabled(_Mode):
         if self._before is not None:
             graph.set_grad_enabled(self._before)
             self._before = None
-
-
-__all__ = ["enable_grad", "inference_mode", "is_grad_enabled", "no_grad", "set_grad_enabled"]

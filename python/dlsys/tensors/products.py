@@ -11,11 +11,6 @@ from ..ops import shape_of
 from .functions import node_of
 
 
-def matmul(a: Any, b: Any) -> Node:
-    """The product of matrices, vectors and batches of them."""
-    return ops.matmul_op(node_of(a), node_of(b))
-
-
 def _product(op: str, rank: int, a: Any, b: Any) -> Node:
     first, second = node_of(a), node_of(b)
     for node in (first, second):
@@ -34,13 +29,3 @@ def mm(a: Any, b: Any) -> Node:
 def bmm(a: Any, b: Any) -> Node:
     """The products of two batches of matrices. Raises ShapeError for others."""
     return _product("bmm", 3, a, b)
-
-
-def dot(a: Any, b: Any) -> Node:
-    """The product of two vectors. Raises ShapeError for others."""
-    return _product("dot", 1, a, b)
-
-
-def outer(a: Any, b: Any) -> Node:
-    """The products of all elements of one vector with all of another."""
-    return ops.expand_dims_op(node_of(a), 1) * node_of(b)

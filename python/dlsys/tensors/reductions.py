@@ -5,7 +5,9 @@ NumPy's words `axis` and `keepdims` are taken as well.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -16,7 +18,7 @@ from ..ops import dtype_name, known_dtype
 from .functions import float_of, maximum, minimum, node_of, require_float
 from .logic import as_bool
 
-NO_AXIS: Any = object()
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Extremum(NamedTuple):
@@ -26,215 +28,162 @@ class Extremum(NamedTuple):
     indices: Node
 
 
-def _axes(dim: Any, axis: Any, keepdim: bool, keepdims: bool) -> tuple[Any, bool]:
-    """Axes and whether they are kept, in either's words; PyTorch's empty tuple is all axes."""
-    found = dim if axis is NO_AXIS else axis
-    return None if isinstance(found, (tuple, list)) and not found else found, bool(keepdim or keepdims)
+def _either_word(function: Function) -> Function:
+    """The function, which takes NumPy's words `axis` and `keepdims` for `dim` and `keepdim` too."""
+
+    @functools.wraps(function)
+    def apply(*args: Any, **kwargs: Any) -> Any:
+        for word, own in (("axis", "dim"), ("keepdims", "keepdim")):
+            if word in kwargs:
+                kwargs[own] = kwargs.pop(word)
+        return function(*args, **kwargs)
+
+    return apply  # type: ignore[return-value]
 
 
-def sum(
-    x: Any,
-    dim: Any = None,
-    keepdim: bool = False,
-    *,
-    dtype: Any = None,
-    axis: Any = NO_AXIS,
-    keepdims: bool = False,
-) -> Node:
+def _over(dim: Any) -> Any:
+    """PyTorch's empty tuple is all axes."""
+    return None if isinstance(dim, (tuple, list)) and not dim else dim
+
+
+@_either_word
+def sum(x: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Node:
     """The sum; int64 of integers and booleans."""
     node = node_of(x)
     if dtype is not None:
         node = ops.cast_op(node, dtype_name("sum", dtype))
     elif known_dtype(node) in ("bool", "int32", *UNSIGNED):
         node = ops.cast_op(node, "int64")
-    return ops.reducesum_op(node, *_axes(dim, axis, keepdim, keepdims))
+    return ops.reducesum_op(node, _over(dim), keepdim)
 
 
-def mean(
-    x: Any,
-    dim: Any = None,
-    keepdim: bool = False,
-    *,
-    dtype: Any = None,
-    axis: Any = NO_AXIS,
-    keepdims: bool = False,
-) -> Node:
+@_either_word
+def mean(x: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Node:
     """The mean, of booleans the share that holds. Raises DTypeError for integers, as PyTorch does."""
     node = node_of(x)
     if dtype is not None:
         node = ops.cast_op(node, dtype_name("mean", dtype))
     elif known_dtype(node) == "bool":
         node = ops.cast_op(node, "float32")
-    return ops.mean_op(require_float("mean", node), *_axes(dim, axis, keepdim, keepdims))
+    return ops.mean_op(require_float("mean", node), _over(dim), keepdim)
 
 
-def _spread(
-    function: Any, x: Any, dim: Any, unbiased: Any, keepdim: bool, correction: Any, axis: Any, keepdims: bool
-) -> Node:
+def _spread(function: Any, x: Any, dim: Any, unbiased: Any, keepdim: bool, correction: Any) -> Node:
     """Variance or deviation, whose second argument by position is `unbiased`, or the first where it is a bool."""
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     terms = correction if correction is not None else 1 if unbiased is None else int(unbiased)
-    return function(require_float("var", x), *_axes(dim, axis, keepdim, keepdims), terms)
+    return function(require_float("var", x), _over(dim), keepdim, terms)
 
 
+@_either_word
 def var(
-    x: Any,
-    dim: Any = None,
-    unbiased: bool | None = None,
-    keepdim: bool = False,
-    *,
-    correction: float | None = None,
-    axis: Any = NO_AXIS,
-    keepdims: bool = False,
+    x: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: float | None = None
 ) -> Node:
     """The variance: squared distances from the mean over their number less `correction`, 1 for None, or `unbiased`."""
-    return _spread(ops.var_op, x, dim, unbiased, keepdim, correction, axis, keepdims)
+    return _spread(ops.var_op, x, dim, unbiased, keepdim, correction)
 
 
+@_either_word
 def std(
-    x: Any,
-    dim: Any = None,
-    unbiased: bool | None = None,
-    keepdim: bool = False,
-    *,
-    correction: float | None = None,
-    axis: Any = NO_AXIS,
-    keepdims: bool = False,
+    x: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: float | None = None
 ) -> Node:
     """The square root of the variance."""
-    return _spread(ops.std_op, x, dim, unbiased, keepdim, correction, axis, keepdims)
+    return _spread(ops.std_op, x, dim, unbiased, keepdim, correction)
 
 
-def _largest(node: Node, axes: Any, keepdims: bool) -> Node:
-    """The maximum; of booleans whether one holds."""
-    return any(node, axes, keepdims) if known_dtype(node) == "bool" else ops.max_op(node, axes, keepdims)
+@_either_word
+def amax(x: Any, dim: Any = None, keepdim: bool = False) -> Node:
+    """The maximum; the gradient goes to all that are equal to it, in equal shares. Of booleans whether one holds."""
+    node = node_of(x)
+    return any(node, dim, keepdim) if known_dtype(node) == "bool" else ops.max_op(node, _over(dim), keepdim)
 
 
-def _least(node: Node, axes: Any, keepdims: bool) -> Node:
-    """The minimum; of booleans whether all hold."""
-    return all(node, axes, keepdims) if known_dtype(node) == "bool" else ops.min_op(node, axes, keepdims)
+@_either_word
+def amin(x: Any, dim: Any = None, keepdim: bool = False) -> Node:
+    """The minimum; the gradient goes to all that are equal to it, in equal shares. Of booleans whether all hold."""
+    node = node_of(x)
+    return all(node, dim, keepdim) if known_dtype(node) == "bool" else ops.min_op(node, _over(dim), keepdim)
 
 
-def _ordered(node: Node) -> Node:
+def _ordered(x: Any) -> Node:
     """The node in a dtype whose extrema have places: booleans as integers."""
+    node = node_of(x)
     return ops.cast_op(node, "int32") if known_dtype(node) == "bool" else node
 
 
-def amax(
-    x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = NO_AXIS, keepdims: bool = False
-) -> Node:
-    """The maximum; the gradient goes to all that are equal to it, in equal shares."""
-    return _largest(node_of(x), *_axes(dim, axis, keepdim, keepdims))
+def _extremum(x: Any, dim: Any, keepdim: bool, place: Any) -> Extremum:
+    where = place(_ordered(x), dim, True)
+    found = ops.take_along_axis_op(node_of(x), where, dim)
+    return Extremum(found, where) if keepdim else Extremum(ops.squeeze_op(found, dim), ops.squeeze_op(where, dim))
 
 
-def amin(
-    x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = NO_AXIS, keepdims: bool = False
-) -> Node:
-    """The minimum; the gradient goes to all that are equal to it, in equal shares."""
-    return _least(node_of(x), *_axes(dim, axis, keepdim, keepdims))
-
-
-def _extremum(
-    x: Any, dim: Any, keepdim: bool, axis: Any, keepdims: bool, value: Any, place: Any, of_two: Any
-) -> Any:
-    node = node_of(x)
-    if isinstance(dim, Node) or (isinstance(dim, np.ndarray) and dim.ndim):
-        return of_two(node, dim)
-    if axis is not NO_AXIS or dim is None:
-        return value(node, *_axes(dim, axis, keepdim, keepdims))
-    where = place(_ordered(node), dim, True)
-    found = ops.take_along_axis_op(node, where, dim)
-    if keepdim or keepdims:
-        return Extremum(found, where)
-    return Extremum(ops.squeeze_op(found, dim), ops.squeeze_op(where, dim))
-
-
-def max(
-    x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = NO_AXIS, keepdims: bool = False
-) -> Any:
+def max(x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Any:
     """The maximum of all. Along `dim`, as in PyTorch, a pair: `values`, to the first of which the gradient goes, and
     `indices`; along NumPy's `axis` the values alone. Of two tensors, the larger at each index."""
-    return _extremum(x, dim, keepdim, axis, keepdims, _largest, ops.argmax_op, maximum)
+    if isinstance(dim, Node) or (isinstance(dim, np.ndarray) and dim.ndim):
+        return maximum(x, dim)
+    keep = keepdim or keepdims
+    return amax(x, axis, keep) if dim is None else _extremum(x, dim, keep, ops.argmax_op)
 
 
-def min(
-    x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = NO_AXIS, keepdims: bool = False
-) -> Any:
+def min(x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool = False) -> Any:
     """The minimum; see `max`."""
-    return _extremum(x, dim, keepdim, axis, keepdims, _least, ops.argmin_op, minimum)
+    if isinstance(dim, Node) or (isinstance(dim, np.ndarray) and dim.ndim):
+        return minimum(x, dim)
+    keep = keepdim or keepdims
+    return amin(x, axis, keep) if dim is None else _extremum(x, dim, keep, ops.argmin_op)
 
 
-def argmax(
-    x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = NO_AXIS, keepdims: bool = False
-) -> Node:
+@_either_word
+def argmax(x: Any, dim: Any = None, keepdim: bool = False) -> Node:
     """Where the first maximum is along an axis, of all in row-major order for None; int64."""
-    return ops.argmax_op(_ordered(node_of(x)), *_axes(dim, axis, keepdim, keepdims))
+    return ops.argmax_op(_ordered(x), dim, keepdim)
 
 
-def argmin(
-    x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = NO_AXIS, keepdims: bool = False
-) -> Node:
+@_either_word
+def argmin(x: Any, dim: Any = None, keepdim: bool = False) -> Node:
     """Where the first minimum is along an axis, of all in row-major order for None; int64."""
-    return ops.argmin_op(_ordered(node_of(x)), *_axes(dim, axis, keepdim, keepdims))
+    return ops.argmin_op(_ordered(x), dim, keepdim)
 
 
-def any(
-    x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = NO_AXIS, keepdims: bool = False
-) -> Node:
+@_either_word
+def any(x: Any, dim: Any = None, keepdim: bool = False) -> Node:
     """Whether one at least is not 0."""
-    count = ops.reducesum_op(ops.cast_op(as_bool(x), "int64"), *_axes(dim, axis, keepdim, keepdims))
-    return ops.not_equal_op(count, 0)
+    return ops.not_equal_op(ops.reducesum_op(ops.cast_op(as_bool(x), "int64"), _over(dim), keepdim), 0)
 
 
-def all(
-    x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = NO_AXIS, keepdims: bool = False
-) -> Node:
+@_either_word
+def all(x: Any, dim: Any = None, keepdim: bool = False) -> Node:
     """Whether none is 0."""
     missing = ops.cast_op(ops.logical_not_op(as_bool(x)), "int64")
-    return ops.equal_op(ops.reducesum_op(missing, *_axes(dim, axis, keepdim, keepdims)), 0)
+    return ops.equal_op(ops.reducesum_op(missing, _over(dim), keepdim), 0)
 
 
-def logsumexp(
-    x: Any,
-    dim: Any = None,
-    keepdim: bool = False,
-    *,
-    axis: Any = NO_AXIS,
-    keepdims: bool = False,
-) -> Node:
+@_either_word
+def logsumexp(x: Any, dim: Any = None, keepdim: bool = False) -> Node:
     """log(sum(exp(x))), without overflow."""
-    return ops.logsumexp_op(float_of(x), *_axes(dim, axis, keepdim, keepdims))
+    return ops.logsumexp_op(float_of(x), _over(dim), keepdim)
 
 
-def softmax(x: Any, dim: Any = -1, *, axis: Any = NO_AXIS) -> Node:
+@_either_word
+def softmax(x: Any, dim: Any = -1) -> Node:
     """exp(x) over its sum along an axis."""
-    return ops.softmax_op(require_float("softmax", x), dim if axis is NO_AXIS else axis)
+    return ops.softmax_op(require_float("softmax", x), dim)
 
 
-def log_softmax(x: Any, dim: Any = -1, *, axis: Any = NO_AXIS) -> Node:
+@_either_word
+def log_softmax(x: Any, dim: Any = -1) -> Node:
     """The logarithm of softmax, without loss of digits."""
-    return ops.log_softmax_op(require_float("log_softmax", x), dim if axis is NO_AXIS else axis)
+    return ops.log_softmax_op(require_float("log_softmax", x), dim)
 
 
-def norm(
-    x: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, *, axis: Any = NO_AXIS, keepdims: bool = False
-) -> Node:
-    """The sum of |x|^p to the power of 1 / p; the largest |x| for infinity, the number of nonzeros for 0.
-
-    The gradient of the Euclidean norm is 0 where the norm is. Raises GraphError for another p than a number or "fro".
-    """
-    node, over = require_float("norm", x), _axes(dim, axis, keepdim, keepdims)
-    p = 2 if p == "fro" else p
-    if isinstance(p, bool) or not isinstance(p, (int, float)):
-        raise GraphError(f"norm: p must be a number, not {p!r}")
-    if p in (np.inf, -np.inf):
-        return (ops.max_op if p > 0 else ops.min_op)(ops.abs_op(node), *over)
-    if p == 0:
-        return ops.reducesum_op(ops.cast_like_op(ops.not_equal_op(node, 0.0), node), *over)
-    if p == 1:
-        return ops.reducesum_op(ops.abs_op(node), *over)
-    total = ops.reducesum_op(node * node if p == 2 else ops.abs_op(node) ** p, *over)
-    is_zero = ops.equal_op(total, 0.0)
-    safe = ops.where_op(is_zero, 1.0, total)  # at 0 the root has no slope
-    return ops.where_op(is_zero, 0.0, ops.sqrt_op(safe) if p == 2 else safe ** (1 / p))
+@_either_word
+def norm(x: Any, p: float = 2, dim: Any = None, keepdim: bool = False) -> Node:
+    """The Euclidean norm; its gradient is 0 where it is. Raises GraphError for another p than 2."""
+    if p != 2:
+        raise GraphError(f"norm: p must be 2, not {p!r}: other norms are not built")
+    node = require_float("norm", x)
+    total = ops.reducesum_op(node * node, _over(dim), keepdim)
+    is_zero = ops.equal_op(total, 0.0)  # at 0 the root has no slope
+    return ops.where_op(is_zero, 0.0, ops.sqrt_op(ops.where_op(is_zero, 1.0, total)))

@@ -11,7 +11,6 @@ from ..errors import GraphError, ShapeError
 from ..graph import Node
 from ..ops import known_shape, promoted, shape_of
 from .functions import dims_of, node_of
-from .values import array_of
 
 
 def given(numbers: tuple[Any, ...], *named: Any) -> tuple[Any, ...]:
@@ -85,9 +84,6 @@ def cat(tensors: Any, dim: int = 0, *, axis: int | None = None) -> Node:
     return ops.concatenate_op(_together("cat", tensors), dim if axis is None else axis)
 
 
-concatenate = concat = cat
-
-
 def stack(tensors: Any, dim: int = 0, *, axis: int | None = None) -> Node:
     """The tensors along a new axis number `dim`, in one dtype. Raises GraphError for none."""
     return ops.stack_op(_together("stack", tensors), dim if axis is None else axis)
@@ -157,40 +153,3 @@ def expand(x: Any, *sizes: Any) -> Node:
         lead = len(wide) - len(own)
         wide = tuple(own[i - lead] if n == -1 and i >= lead else n for i, n in enumerate(wide))
     return ops.broadcast_shape_op(node, wide)
-
-
-def one_hot(indices: Any, num_classes: int = -1) -> Node:
-    """int64: 1 at the indices along a new last axis, 0 elsewhere; as many classes as are there for -1.
-
-    Raises GraphError for an index out of range whose value is at hand.
-    """
-    node = node_of(indices)
-    if num_classes == -1:
-        num_classes = int(array_of(node).numpy().max(initial=-1)) + 1
-    return ops.one_hot_op(node, num_classes, "int64")
-
-
-# Put together and taken apart in other ways ---------------------------------------------------------------------
-
-
-def expand_as(x: Any, other: Any) -> Node:
-    """x repeated to another's shape."""
-    return ops.broadcast_shape_op(node_of(x), shape_of(node_of(other)))
-
-
-def narrow(x: Any, dim: int, start: int, length: int) -> Node:
-    """`length` elements from `start` on along an axis. Raises ShapeError where there are not as many."""
-    node = node_of(x)
-    (axis,) = dims_of(node, dim)
-    extent = shape_of(node)[axis]
-    first = start + extent if start < 0 else start
-    if not 0 <= first <= first + length <= extent:
-        raise ShapeError(f"narrow: there are no {length} elements from {start} on along axis {dim} of {shape_of(node)}")
-    return ops.slice_op(node, (*(slice(None),) * axis, slice(first, first + length)))
-
-
-def select(x: Any, dim: int, index: int) -> Node:
-    """The slice number `index` along an axis, which it lacks."""
-    node = node_of(x)
-    (axis,) = dims_of(node, dim)
-    return node[(slice(None),) * axis + (index,)]
