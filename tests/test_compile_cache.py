@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
+import dlsys
 import numpy as np
 from dlsys import autodiff as ad
 from dlsys import kernels
@@ -314,3 +315,10 @@ def test_threads_of_a_process_may_compile_the_same_at_once() -> None:
         found = list(pool.map(lambda _: results("softmax", "matmul"), range(8)))
         assert found == [[SOFTMAX, MATMUL]] * 8
         assert compiled(lambda: results("matmul", "softmax")) == 0
+
+
+def test_the_sources_that_make_a_kernel_are_part_of_its_key() -> None:
+    package = Path(dlsys.__file__).parent
+    for name in disk.SOURCES:
+        part = package / name
+        assert part.is_file() if part.suffix else list(part.glob("*.py")), name

@@ -36,7 +36,8 @@ _TEMPORARY = "tmp-"
 _MAGIC = b"dlsys plan 2\n"
 _DIGITS = 40  # of a key: a link to a library takes no block of the disk then
 _TRAILER = len(_MAGIC) + _DIGITS + hashlib.sha256().digest_size
-_SOURCES = ("compute", "device", "executor", "kernels", "ops", "passes", "schedule")
+SOURCES = ("compiler/specs.py", "compute", "device", "kernels", "ops", "schedule")
+"""The parts of the package that decide what code a kernel's key stands for."""
 _said: set[str] = set()
 
 Loaded = TypeVar("Loaded")
@@ -229,7 +230,8 @@ def _source_digest() -> str:
     """The hash of the sources that decide what code is made: an edited dlsys does not take what an older one left."""
     package = Path(__file__).resolve().parent.parent
     digest = hashlib.sha256()
-    for path in sorted(path for folder in _SOURCES for path in (package / folder).rglob("*.py")):
+    named = [package / name for name in SOURCES]
+    for path in sorted(path for part in named for path in ([part] if part.suffix else part.rglob("*.py"))):
         digest.update(str(path.relative_to(package)).encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()
