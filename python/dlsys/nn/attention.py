@@ -69,17 +69,15 @@ class MultiheadAttention(Module):
         key_padding_mask: Any = None,
         need_weights: bool = True,
         attn_mask: Any = None,
-        average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Node, Node | None]:
         """The output, of query's shape, and the attention weights.
 
         Args:
-            query, key, value: (L, N, embed_dim) and twice (S, N, embed_dim), with `batch_first` (N, L, embed_dim), or
-                without the batch N. Their shapes must be known.
-            key_padding_mask: (N, S) or (S,), booleans: True for keys that no query sees; or floats to be added.
-            need_weights: whether to return the weights, (N, L, S), the mean over heads, or with `average_attn_weights`
-                False (N, num_heads, L, S); else None.
+            query, key, value: (L, N, embed_dim) and twice (S, N, embed_dim), with `batch_first` (N, L, embed_dim).
+                Their shapes must be known.
+            key_padding_mask: (N, S), booleans: True for keys that no query sees; or floats to be added.
+            need_weights: whether to return the weights, (N, L, S), the mean over heads; else None.
             attn_mask: (L, S) or (N num_heads, L, S), booleans: True where a query does not see a key; or floats that
                 are added to the scores.
             is_causal: query i sees the keys up to i alone; no `attn_mask` is needed for it.
@@ -87,11 +85,7 @@ class MultiheadAttention(Module):
         Raises ShapeError, GraphError.
         """
         shapes = [self._shape(x) for x in (query, key, value)]
-        batched = len(shapes[0]) == 3
-        if not batched:
-            query, key, value = (ad.expand_dims_op(x, 0) for x in (query, key, value))
-            shapes = [(1, *shape) for shape in shapes]
-        elif not self.batch_first:
+        if not self.batch_first:
             moved = {x: ad.swapaxes_op(x, 0, 1) for x in (query, key, value)}
             query, key, value = moved[query], moved[key], moved[value]
             shapes = [(shape[1], shape[0], shape[2]) for shape in shapes]
@@ -118,11 +112,7 @@ class MultiheadAttention(Module):
         heads = ad.transpose_op(ad.matmul_op(weights, v), (0, 2, 1, 3))
         output = self.out_proj(ad.reshape_op(heads, (batch, length, self.embed_dim)))
 
-        returned = None
-        if need_weights:
-            returned = ad.mean_op(weights, 1) if average_attn_weights else weights
-        if not batched:
-            return ad.squeeze_op(output, 0), None if returned is None else ad.squeeze_op(returned, 0)
+        returned = ad.mean_op(weights, 1) if need_weights else None
         return output if self.batch_first else ad.swapaxes_op(output, 0, 1), returned
 
     def _shape(self, x: Node) -> Shape:
@@ -132,7 +122,7 @@ class MultiheadAttention(Module):
                 "MultiheadAttention: shapes must be known when the graph is made: declare those of variables, "
                 f'Variable("x", shape) ({x.name}, made at {x.location})'
             )
-        self.require(len(shape) in (2, 3) and shape[-1] == self.embed_dim, x)
+        self.require(len(shape) == 3 and shape[-1] == self.embed_dim, x)
         return shape
 
     def _projected(self, query: Node, key: Node, value: Node) -> list[Node]:

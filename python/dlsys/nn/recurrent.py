@@ -30,7 +30,7 @@ _NONLINEARITIES = {"tanh": ad.tanh_op, "relu": ad.relu_op}
 
 
 class _Gates:
-    """The weights of one direction of one layer, a part for each gate, and what a step does with them."""
+    """The weights of one layer, a part for each gate, and what a step does with them."""
 
     count: ClassVar[int] = 1
     states: ClassVar[int] = 1
@@ -211,7 +211,7 @@ def _known(nonlinearity: str) -> str:
 
 
 class _Recurrent(Module):
-    """Layers of one cell, each over all steps of the layer below."""
+    """Layers of one cell, each over all steps of the layer below, from the first on."""
 
     _gates: ClassVar[type[_Gates]] = _Gates
     nonlinearity = "tanh"
@@ -224,7 +224,6 @@ class _Recurrent(Module):
         bias: bool = True,
         batch_first: bool = False,
         dropout: float = 0.0,
-        bidirectional: bool = False,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
@@ -234,15 +233,12 @@ class _Recurrent(Module):
         self.hidden_size = hidden_size = checked_extent(owner, "hidden_size", hidden_size)
         self.num_layers = num_layers = checked_layers(owner, num_layers)
         self.bias, self.batch_first, self.dropout = bias, batch_first, checked_share(owner, "dropout", dropout)
-        self.bidirectional = bidirectional
-        self._suffixes = ["", "_reverse"] if bidirectional else [""]
         for layer in range(num_layers):
-            inputs = hidden_size * len(self._suffixes) if layer else input_size
-            for suffix in self._suffixes:
-                for name, value in _weights(self._gates.count, inputs, hidden_size, bias, dtype).items():
-                    if value is not None:
-                        value.name = f"{name}_l{layer}{suffix}"
-                        setattr(self, value.name, value)
+            inputs = hidden_size if layer else input_size
+            for name, value in _weights(self._gates.count, inputs, hidden_size, bias, dtype).items():
+                if value is not None:
+                    value.name = f"{name}_l{layer}"
+                    setattr(self, value.name, value)
 
     def reset_parameters(self) -> None:
         """Set the initial values anew."""
@@ -250,9 +246,9 @@ class _Recurrent(Module):
         for parameter in self.parameters():
             init.uniform_(parameter, -bound, bound)
 
-    def _layer(self, layer: int, suffix: str) -> _Gates:
+    def _layer(self, layer: int) -> _Gates:
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        found = [getattr(self, f"{n}_l{layer}{suffix}") if self.bias or n[0] == "w" else None for n in names]
+        found = [getattr(self, f"{n}_l{layer}") if self.bias or n[0] == "w" else None for n in names]
         return self._gates(found, self.nonlinearity)
 
     def forward(self, x: Any, hx: Any = None) -> tuple[Any, Any]:
@@ -262,76 +258,58 @@ class _Recurrent(Module):
                 f"{type(self).__name__}: the sequence length must be known when the graph is made: declare the shapes "
                 f'of variables, Variable("x", shape) ({x.name}, made at {x.location})'
             )
-        self.require(len(shape) in (2, 3) and shape[-1] == self.input_size, x)
-        batched = len(shape) == 3
-        if not batched:
-            x, shape = ad.expand_dims_op(x, 1), (shape[0], 1, shape[1])
-        elif self.batch_first:
+        self.require(len(shape) == 3 and shape[-1] == self.input_size, x)
+        if self.batch_first:
             x, shape = ad.swapaxes_op(x, 0, 1), (shape[1], shape[0], shape[2])
         if shape[0] < 1:
             raise ShapeError(f"{type(self).__name__}: a sequence needs one step or more, {x.name} is {shape}")
-        output, finals = self._unrolled(x, shape[0], self._start(hx, batched, shape[1]))
-        if not batched:
-            output, finals = ad.squeeze_op(output, 1), [ad.squeeze_op(final, 1) for final in finals]
-        elif self.batch_first:
-            output = ad.swapaxes_op(output, 0, 1)
+        output, finals = self._unrolled(x, shape[0], self._start(hx, shape[1]))
+        output = ad.swapaxes_op(output, 0, 1) if self.batch_first else output
         return output, finals[0] if len(finals) == 1 else tuple(finals)
 
-    def _start(self, hx: Any, batched: bool, batch: int) -> list[State]:
-        """The initial state of each layer and direction."""
-        count = self.num_layers * len(self._suffixes)
+    def _start(self, hx: Any, batch: int) -> list[State]:
+        """The initial state of each layer."""
         if hx is None:
-            return [(None,) * self._gates.states] * count
-        given = _given(type(self).__name__, hx, self._gates.states)
-        needed = (count, batch, self.hidden_size) if batched else (count, self.hidden_size)
+            return [(None,) * self._gates.states] * self.num_layers
+        owner = type(self).__name__
+        given, needed = _given(owner, hx, self._gates.states), (self.num_layers, batch, self.hidden_size)
         for state in given:
             found = known_shape(state)
             if found not in (None, needed):
-                owner = type(self).__name__
                 raise ShapeError(f"{owner}: the initial state {state.name} has shape {found}, not {needed}")
-        if not batched:
-            given = [ad.expand_dims_op(state, 1) for state in given]
-        return [tuple(state[k] for state in given) for k in range(count)]
+        return [tuple(state[k] for state in given) for k in range(self.num_layers)]
 
     def _unrolled(self, x: Node, length: int, start: list[State]) -> tuple[Node, list[Node]]:
-        """The last layer's outputs of all steps, and the final states of all layers and directions."""
+        """The last layer's outputs of all steps, and the final states of all layers."""
         last: list[State] = []
         for layer in range(self.num_layers):
             if layer:
                 x = functional.dropout(x, self.dropout, self.training)
-            directions = []
-            for suffix in self._suffixes:
-                gates = self._layer(layer, suffix)
-                parts = list(zip(*([part[i] for i in range(length)] for part in gates.of_input(x)), strict=True))
-                state, steps = start[len(last)], []
-                for i in reversed(range(length)) if suffix else range(length):
-                    state = gates.step(parts[i], state)
-                    steps.append(state[0])
-                last.append(state)
-                directions.append(ad.stack_op(steps[::-1] if suffix else steps))
-            x = directions[0] if len(directions) == 1 else ad.concatenate_op(directions, 2)
+            gates, state, steps = self._layer(layer), start[layer], []
+            for parts in zip(*([part[i] for i in range(length)] for part in gates.of_input(x)), strict=True):
+                state = gates.step(parts, state)
+                steps.append(state[0])
+            last.append(state)
+            x = ad.stack_op(steps)
         return x, [ad.stack_op(list(states)) for states in zip(*last, strict=True)]
 
     def extra_repr(self) -> str:
         told = [f"{self.input_size}, {self.hidden_size}"]
         told += [f"num_layers={self.num_layers}"] if self.num_layers != 1 else []
         told += [f"dropout={self.dropout:g}"] if self.dropout else []
-        told += [f"{name}=True" for name in ("batch_first", "bidirectional") if getattr(self, name)]
+        told += ["batch_first=True"] if self.batch_first else []
         return ", ".join(told if self.bias else [*told, "bias=False"])
 
 
 class RNN(_Recurrent):
     """h_t = tanh(x_t W_ih^T + b_ih + h_(t-1) W_hh^T + b_hh), or relu, over the steps of sequences.
 
-    x: (length, batch, input_size), with `batch_first` (batch, length, input_size), or (length, input_size) of one
-    sequence; hx: the initial state (num_layers, batch, hidden_size), zeros for None; there are twice as many with
-    `bidirectional`. Returns (output, h_n): the last layer's states of all steps, (length, batch, hidden_size), twice as
-    wide with `bidirectional`, and the final state of each layer. `dropout` is applied to the output of each layer but
-    the last.
+    x: (length, batch, input_size), with `batch_first` (batch, length, input_size); hx: the initial state (num_layers,
+    batch, hidden_size), zeros for None. Returns (output, h_n): the last layer's states of all steps, (length, batch,
+    hidden_size), and the final state of each layer. `dropout` is applied to the output of each layer but the last.
 
-    Parameters, of each layer N: weight_ih_lN, weight_hh_lN, bias_ih_lN, bias_hh_lN, with `_reverse` behind those of the
-    other direction; layouts as of `RNNCell`. Raises ShapeError where the
-    sequence length is not known.
+    Parameters, of each layer N: weight_ih_lN, weight_hh_lN, bias_ih_lN, bias_hh_lN; layouts as of `RNNCell`. Raises
+    ShapeError where the sequence length is not known.
     """
 
     def __init__(
@@ -343,13 +321,12 @@ class RNN(_Recurrent):
         bias: bool = True,
         batch_first: bool = False,
         dropout: float = 0.0,
-        bidirectional: bool = False,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
         """Raises GraphError for a setting that is out of range."""
         self.nonlinearity = _known(nonlinearity)
-        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device, dtype)
+        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, device, dtype)
 
 
 class LSTM(_Recurrent):
