@@ -14,15 +14,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from dlsys.data import (
-    Collection,
-    UnavailableError,
-    cache_folder,
-    fetch,
-    find,
-    mnist,
-    verify,
-)
+from dlsys.data import Collection, UnavailableError, cache_folder, fetch, find, mnist, verify
 from dlsys.data import files as data_files
 from dlsys.errors import DataError
 from dlsys.storage import write_atomically

@@ -304,6 +304,7 @@ class Executor:
             raise type(error)(f"feed of {node.name}: {error} {_at(node)}") from None
 
     def _feed_shape(self, node: Node, value: Any) -> tuple[Shape, str]:
+        """The shape of a feed, given as a shape or an array. Raises FeedError."""
         if hasattr(value, "shape") and hasattr(value, "dtype"):
             return tuple(value.shape), str(value.dtype)
         try:

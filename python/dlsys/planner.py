@@ -235,6 +235,7 @@ def _place_by_size(buffers: Sequence[Buffer]) -> None:
 
 
 def _most_alive(buffers: Sequence[Buffer]) -> int:
+    """The most bytes that are alive at one step: the lower bound of every arena."""
     changes: dict[int, int] = {}
     for buffer in buffers:
         changes[buffer.first] = changes.get(buffer.first, 0) + buffer.nbytes

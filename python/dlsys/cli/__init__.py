@@ -40,6 +40,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> Parser:
+    """The parser of the commands and their options."""
     parser = Parser(prog=PROGRAM, description="What dlsys finds on this machine, and what its schedules gain.",
                     allow_abbrev=False)  # fmt: skip
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
@@ -94,6 +95,7 @@ def _info(options: argparse.Namespace) -> int:
 
 
 def _ladder(options: argparse.Namespace) -> int:
+    """Print what `ladder` measures, and draw it; the exit status. Raises DlsysError for sizes that are none."""
     if len(options.sizes) not in (0, 3):
         raise DlsysError(f"takes three sizes, M N K, or none, not {len(options.sizes)}")
     m, n, k = options.sizes or (1024, 1024, 1024)

@@ -169,6 +169,7 @@ def require_memory(m: int, n: int, k: int, itemsize: int) -> None:
 
 
 def _climb(sizes: tuple[int, int, int], dtype: str, threads: int, rounds: int) -> Report:
+    """The report of all rungs, timed in turn; see `climb`."""
     m, n, k = sizes
     counts = list(dict.fromkeys((1, threads)))
     _status("peak")

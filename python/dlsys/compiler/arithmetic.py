@@ -86,6 +86,7 @@ def _div(node: Node, graph: TypedGraph) -> Node | None:
 
 
 def _neg(node: Node, graph: TypedGraph) -> Node | None:
+    """-(-a) is a, -(a - b) is b - a; of a product or quotient with a constant it is part of the constant."""
     (x,) = node.inputs
     if _is(x, "neg"):
         return x.inputs[0]

@@ -384,6 +384,7 @@ class _Fusion:
         return found
 
     def _group(self, members: list[Node]) -> Group:
+        """The members as a Group: what it reads and writes, with the constants among its inputs in it."""
         inside = set(members)
         read = dict.fromkeys(v for node in members for v in value_inputs(node) if v not in inside)
         constants = {v: None for v in read if is_constant(v) and v in self.index}

@@ -54,6 +54,8 @@ def _order(node: Node, rank: int) -> tuple[int, ...]:
 
 
 def _transpose(node: Node, graph: TypedGraph) -> Node | None:
+    """Two transposes are one; one that moves only extents of 1 is a reshape; one of a product is part of the
+    product."""
     (x,) = node.inputs
     shape = graph.shapes[x]
     order = _order(node, len(shape))
@@ -123,6 +125,7 @@ def _together(operands: list[Node], graph: TypedGraph) -> Shape:
 
 
 def _reducesum(node: Node, graph: TypedGraph) -> Node | None:
+    """A sum over extents of 1 is a reshape, a sum of a broadcast a product with the number of its terms."""
     (x,), keepdims, shape = node.inputs, node.attrs["keepdims"], graph.shapes[node]
     wide = graph.shapes[x]
     rank, axes = len(wide), node.attrs["axes"]

@@ -8,7 +8,6 @@ from typing import Any
 
 from ..errors import GraphError
 from .base import TypedGraph
-from .concat import share_concats
 from .cse import merge
 from .dead import drop_dead
 from .fold import fold
@@ -27,7 +26,6 @@ PASSES: dict[str, Pass] = {
     "taps": cut_taps,
     "slices": join_slices,
     "sums": join_sums,
-    "concat": share_concats,
     "cse": merge,
     "dead": drop_dead,
 }

@@ -57,6 +57,7 @@ def _broadcast_axes(node: Node, graph: TypedGraph) -> Node:
 
 
 def _sum_to_like(node: Node, graph: TypedGraph) -> Node:
+    """A sum over the axes that a broadcast repeated, and a reshape where the others keep an extent of 1."""
     value = node.inputs[0]
     wide, shape = graph.shapes[value], graph.shapes[node]
     lead = len(wide) - len(shape)

@@ -49,6 +49,7 @@ def simplify(graph: TypedGraph) -> TypedGraph:
 
 
 def _constant_gate(node: Node, graph: TypedGraph) -> Node | None:
+    """The gradient of relu where the gate is known: of a constant, for zeros, or through the same gate twice."""
     x, grad = node.inputs
     zeros = full_op(graph.shapes[node], 0.0, graph.dtypes[node])
     if x.op.name == "full":

@@ -97,6 +97,7 @@ def _is_plain(region: Region) -> bool:
 
 
 def _slice(node: Node, graph: TypedGraph, terms: Terms) -> Node | None:
+    """A slice of all is a reshape; of a slice one slice; of a concat, where one input is read, a slice of that."""
     (x,), shape = node.inputs, graph.shapes[node]
     wide = graph.shapes[x]
     region = region_of(node, wide)
@@ -180,6 +181,7 @@ class _Box:
 
 
 def _sum(node: Node, graph: TypedGraph, terms: list[Node]) -> Node | None:
+    """Of terms that are slices put among zeros: those at one place are added, neighbours become one."""
     shape = graph.shapes[node]
     boxes: list[_Box] = []
     like = None

@@ -86,6 +86,7 @@ def _strides(group: Group, graph: TypedGraph) -> tuple[int, tuple[int, ...]] | N
 
 
 def _strided_spec(group: Group, graph: TypedGraph, strides: tuple[int, ...]) -> KernelSpec:
+    """The kernel of a slice with steps: its input as one axis, read by strides."""
     (value,), (node,) = group.inputs, group.nodes
     shape, dtype = graph.shapes[node], graph.dtypes[node]
     read = 1 + sum(stride * (extent - 1) for stride, extent in zip(strides, shape, strict=True))

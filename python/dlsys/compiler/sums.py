@@ -57,6 +57,7 @@ class _Together:
 
 
 def _sum(terms: list[Node], graph: TypedGraph, found: Terms, known: _Together) -> Node | None:
+    """The sum with fewer terms, where several are products that one product over a longer axis gives; else None."""
     alike: dict[Hashable, list[int]] = {}
     for number, term in enumerate(terms):
         key = _kind(term, graph)

@@ -20,6 +20,7 @@ def cut_taps(graph: TypedGraph) -> TypedGraph:
 
 
 def _rule(node: Node, graph: TypedGraph) -> Node | None:
+    """A convolution without the rows and columns of its filters that lie in the padding at every place; else None."""
     if node.op.name not in ("conv2d", "conv2d_input_gradient", "conv2d_filter_gradient"):
         return None
     first, second, *third = (graph.shapes[value] for value in node.inputs)

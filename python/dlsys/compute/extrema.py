@@ -26,6 +26,7 @@ def _turned(bits: tirx.PrimExpr, integer: str) -> tirx.PrimExpr:
 
 
 def _reduced(x: te.Tensor, axes: Sequence[int], keepdims: bool, largest: bool) -> te.Tensor:
+    """The extremum over axes, NaN if there is one: of floats by their bits, whose order as integers is theirs."""
     reducer, name = (te.max, "reduce_max") if largest else (te.min, "reduce_min")
     if not axes or not is_float(x):
         return reduce_axes(name, x, tuple(axes), keepdims, reducer, 0.0)

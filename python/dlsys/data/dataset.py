@@ -172,6 +172,7 @@ def as_tensors(batch: Any) -> Any:
 
 
 def _stacked(samples: Sequence[Any]) -> Any:
+    """The samples as one batch; see `default_collate`."""
     first = samples[0]
     if isinstance(first, (tuple, list)):
         _same_kind(samples, (tuple, list))

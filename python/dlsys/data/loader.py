@@ -10,12 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .dataset import (
-    DataArgumentError,
-    as_tensors,
-    checked_seed,
-    fetch_batch,
-)
+from .dataset import DataArgumentError, as_tensors, checked_seed, fetch_batch
 
 ORDER, TRANSFORM = 0, 1
 """What a random stream is for; with the seed, the epoch and the batch's number it names the stream."""
@@ -131,6 +126,7 @@ class DataLoader:
     # One epoch ---------------------------------------------------------------------------------------------
 
     def _loop(self, epoch: int, first: int) -> Iterator[Any]:
+        """The batches of an epoch from number `first` on, counted; the epoch ends with the last."""
         made = self._made(epoch, first)
         batches = self._ahead(made) if self.prefetch else made
         # Closed by hand: closing this generator leaves the inner one, and its thread, to the garbage collector.
@@ -188,6 +184,7 @@ class DataLoader:
             thread.join()
 
     def _prepare(self, epoch: int, indices: np.ndarray, number: int) -> Any:
+        """The batch of these samples, transformed."""
         if self.collate is None:
             batch = fetch_batch(self.dataset, indices)
         else:

@@ -204,6 +204,7 @@ def _end(place: dict[int, float], piece: _Piece, upper: bool) -> float:
 
 
 def _crossings(rows: list[list[Box]], above: dict[int, list[_Piece]]) -> int:
+    """How many pairs of lines cross."""
     place = _places(rows)
     count = 0
     for row in rows[1:]:
@@ -219,6 +220,7 @@ def _crossings(rows: list[list[Box]], above: dict[int, list[_Piece]]) -> int:
 def _straighten(
     rows: list[list[Box]], above: dict[int, list[_Piece]], below: dict[int, list[_Piece]], gap: float
 ) -> None:
+    """Set the x of all boxes, in sweeps up and down, near the mean of what they are joined with."""
     for row in rows:
         _spread(row, [0.0] * len(row), [1.0] * len(row), gap)
     for sweep in range(STRAIGHTENINGS):

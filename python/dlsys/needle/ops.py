@@ -20,6 +20,7 @@ exp, log, relu, tanh, sigmoid, logsoftmax = (
 
 
 def _with_scalar(name: str, function: Any) -> Any:
+    """needle's operator of a tensor and a number, which is checked."""
     def apply(a: Node, scalar: Any) -> Node:
         if getattr(scalar, "size", None) == 1 and not isinstance(scalar, Node):
             scalar = scalar.item()

@@ -116,6 +116,7 @@ class MultiheadAttention(Module):
         return output if self.batch_first else ad.swapaxes_op(output, 0, 1), returned
 
     def _shape(self, x: Node) -> Shape:
+        """The shape of an argument, (L, N, embed_dim). Raises ShapeError for another, or one that is not known."""
         shape = known_shape(x)
         if shape is None:
             raise ShapeError(

@@ -25,6 +25,7 @@ def move(module: Any, value: Any) -> None:
 
 
 def _cast(module: Any, dtype: str) -> None:
+    """Put Parameters and buffers of another dtype in place of those of floats; shared ones stay shared."""
     made: dict[Parameter, Parameter] = {}
     for part in module.modules():
         for table in (part._parameters, part._buffers):

@@ -15,6 +15,7 @@ class _Pool(Module):
     """Windows of images: integers or pairs (rows, columns)."""
 
     def _set(self, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool) -> None:
+        """Keep the settings, checked. Raises GraphError."""
         owner = type(self).__name__
         self.kernel_size = pair(owner, "kernel_size", kernel_size, 1)
         self.stride = self.kernel_size if stride is None else pair(owner, "stride", stride, 1)

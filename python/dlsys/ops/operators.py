@@ -191,6 +191,7 @@ def _matmul(a: Any, b: Any) -> Any:
 
 
 def _power(a: Any, b: Any) -> Any:
+    """a ** b: a number as exponent has an operator of its own, integers are multiplied out."""
     a, b = _operands(a, b)
     if a is None:
         return NotImplemented

@@ -216,6 +216,7 @@ class AvgPool2dGradient(_MeanPooling):
 
 
 def _attributes(op: str, kernel: Any, stride: Any, padding: Any, ceil_mode: bool) -> dict[str, Any]:
+    """The attributes of windows, checked. Raises GraphError."""
     attrs = {
         "kernel": pair_attribute(op, "kernel", kernel, 1),
         "stride": pair_attribute(op, "stride", kernel if stride is None else stride, 1),

@@ -299,6 +299,7 @@ def slice_gradient_op(grad: Node, like: Node, key: Any) -> Node:
 
 
 def _key_item(item: Any) -> Any:
+    """An item of an index as it stands in a key. Raises GraphError for what is no basic index."""
     if item is None or item is Ellipsis:
         return item
     try:

@@ -33,6 +33,7 @@ def compiled(functions: Mapping[str, tirx.PrimFunc], target: Target, slp: bool =
 
 
 def _on_stack(allocation: tirx.AllocBuffer) -> tirx.AllocBuffer:
+    """A small local array, marked to lie on the stack."""
     buffer = allocation.buffer
     if buffer.scope() != "local" or not all(isinstance(extent, tirx.IntImm) for extent in buffer.shape):
         return allocation

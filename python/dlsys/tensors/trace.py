@@ -151,6 +151,7 @@ class Trace:
         return known[0]
 
     def _enter(self, node: Node, parts: tuple[Place, ...]) -> None:
+        """Enter a node whose inputs are entered: its key, and what is to be computed."""
         op = node.op
         if op.lifts:
             rest, numbers = op.numbers(node)

@@ -243,6 +243,7 @@ class _Run:
             warn(f"fit: {self.path(CURVE)} is not drawn: {error}", RuntimeWarning)
 
     def save(self, name: str) -> None:
+        """Write the checkpoint of that name, with all that a run goes on from. Raises DataError."""
         if self.directory is None:
             return
         try:

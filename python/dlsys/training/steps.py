@@ -77,6 +77,7 @@ class Steps:
         return {name: float(value.numpy().reshape(())) for name, value in zip(names, found, strict=False)}
 
     def _build(self, batch: Batch, training: bool) -> tuple[ad.Executor, Sequence[ad.Node]]:
+        """The executor of a step or a measurement for batches of these types."""
         names = ["input", *(f"target{i}" if i else "target" for i in range(len(batch) - 1))]
         variables = [ad.Variable(n, v.shape, str(v.dtype)) for n, v in zip(names, batch, strict=True)]
         before = self.model.training

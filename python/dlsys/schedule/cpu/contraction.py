@@ -100,6 +100,7 @@ def _producer(sch: s_tir.Schedule, block: SBlockRV, read: int) -> SBlockRV:
 
 
 def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile, images: Images) -> None:
+    """Loops over tiles of C and panels of A and B, each stage where its data is used again; the micro-kernel inside."""
     skips = padding.skipped(images.paddings, r, tile.rows) if tile.direct else []
     r = padding.ordered(r, skips)
     staged = not (images.whole and images.given and len(skips) == len(images.paddings))

@@ -149,6 +149,7 @@ class _LongRows:
         }
 
     def _row(self, row: list[Expr]) -> list[tirx.Stmt]:
+        """The code of one row: its passes, each behind the numbers that it needs."""
         code: list[tirx.Stmt] = []
         for one in self.passes:
             for stage in one.before:

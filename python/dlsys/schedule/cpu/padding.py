@@ -131,6 +131,7 @@ def insert(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _bounded(loop: tirx.For) -> tirx.Stmt:
+    """A marked loop with bounds that leave out its zeros."""
     if INSIDE in loop.annotations:
         rest = {name: value for name, value in loop.annotations.items() if name != INSIDE}
         body = rewritten(loop.body, ir.Call, _without_zeros)

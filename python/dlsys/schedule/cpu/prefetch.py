@@ -35,6 +35,7 @@ def insert(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _with_prefetch(loop: tirx.For) -> tirx.For:
+    """A marked loop that asks for what it reads some steps later."""
     if MARK not in loop.annotations:
         return loop
     operand, rows = map(int, loop.annotations[MARK])

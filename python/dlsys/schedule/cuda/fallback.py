@@ -23,6 +23,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule:
 
 
 def _bind(sch: s_tir.Schedule, block: SBlockRV) -> None:
+    """Bind a block's results to threads, BLOCK of them in a block of threads."""
     spatial, terms = common.loops_of(sch, block)
     if not spatial:  # one number
         spatial = [sch.add_unit_loop(terms[0] if terms else block)]
