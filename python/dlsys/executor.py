@@ -195,8 +195,8 @@ class Executor:
             return text.format_plan(self._with_kernels(feed_shapes))
 
     def script(self, kernel: int | str | None = None, feed_shapes: Mapping[Node, Any] | None = None) -> str:
-        """The generated loops as TVMScript: the step that calls the kernels, and all kernels; or one, by its number or
-        name in `groups`. Raises GraphError for one that is not there."""
+        """The calls of a run, and the loops of all kernels as TVMScript; or those of one, by its number or name in
+        `groups`. Raises GraphError for one that is not there."""
         with self._lock:
             return text.format_script(self._with_kernels(feed_shapes), kernel)
 

@@ -152,12 +152,6 @@ class Plan:
         return {node: number for number, node in enumerate(self.given)}
 
     @cached_property
-    def types(self) -> list[tuple[Shape, str]]:
-        """The shape and dtype of each of `given`."""
-        graph = self.program.graph
-        return [(graph.shapes[node], graph.dtypes[node]) for node in self.given]
-
-    @cached_property
     def calls(self) -> list[Call]:
         """The step's calls in order."""
         calls = []

@@ -9,7 +9,7 @@ from typing import Any
 from ..compiler import Group, Plan, Program, TypedGraph
 from ..errors import GraphError
 from ..graph import Node, Shape
-from ..kernels.step import step_function
+from ..kernels import Place
 
 MOST_CALLS = 400  # of a step that is shown whole
 
@@ -138,16 +138,27 @@ def kernels_of(plan: Plan) -> list[tuple[Any, list[int]]]:
     return list(found.values())
 
 
+def format_calls(plan: Plan) -> str:
+    """The calls that a run makes, a line each: the kernel and its arguments, arrays that are given by their names, with
+    the byte from which they are read where it is not the first, and places of the arena by theirs."""
+
+    def place(at: Place) -> str:
+        name = "arena" if at.base is None else plan.given[at.base].name
+        return f"{name} + {at.offset}" if at.offset or at.base is None else name
+
+    names = {kernel.symbol: kernel.name for kernel in plan.kernel_of.values()}
+    lines = [f"#   {names[call.symbol]}({', '.join(map(place, call.places))})" for call in plan.calls]
+    return "\n".join([f"# the calls of a run, on an arena of {plan.memory.bytes_planned} bytes", *lines])
+
+
 def format_script(plan: Plan, which: Which = None) -> str:
-    """The program as TVMScript: the function that calls every kernel, if all is asked for, then each kernel's loops.
+    """The calls of a run, if all is asked for, then each kernel's loops as TVMScript.
 
     Raises GraphError for an unknown kernel.
     """
     parts = []
     if which is None and plan.ctx.kind == "cpu" and 0 < len(plan.kernel_of) <= MOST_CALLS:
-        names = [node.name for node in plan.given]
-        step = step_function(plan.types, plan.memory.bytes_planned, plan.calls, names)
-        parts.append(f"# the step: the calls that a run makes, each on its place in the arena\n{step.script()}")
+        parts.append(format_calls(plan))
     for kernel, positions in _chosen(plan, which):
         parts.append(f"# kernel {_numbers(positions)}: {kernel!r}\n{kernel.script()}")
     return "\n\n".join(parts)

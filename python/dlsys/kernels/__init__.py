@@ -7,7 +7,6 @@
     cache.py    `get`: each kernel is compiled once
     kernel.py   `Kernel`: checks what it is called with, and prints itself
     runner.py   many calls as one table, worked through by one compiled function
-    step.py     the same calls as one function, to read
 """
 
 from __future__ import annotations
