@@ -19,7 +19,58 @@ CORE = (
     *(f"schedule/cpu/{name}.py" for name in ("__init__", "contraction", "tiles", "elementwise", "codegen")),
 )
 """The files to read in an afternoon: from a graph to the compiled loops of products and pointwise functions."""
-ROW = re.compile(r"^\| `([\w/.]+)` \| (\d+) \|", re.MULTILINE)
+BUDGETS = {
+    "__init__.py": 140,
+    "__main__.py": 10,
+    "cli/": 450,
+    "needle/": 1000,
+    "training/": 450,
+    "nn/": 1800,
+    "data/": 1200,
+    "serialization.py": 300,
+    "optim/": 900,
+    "random.py": 160,
+    "tensors/": 1760,
+    "autodiff.py": 50,
+    "executor.py": 370,
+    "inspect/": 1000,
+    "compiler/": 2400,
+    "planner.py": 250,
+    "gradients.py": 70,
+    "ops/": 3200,
+    "graph.py": 400,
+    "tvm_op.py": 220,
+    "kernels/": 910,
+    "schedule/": 2500,
+    "compute/": 1700,
+    "device/": 500,
+    "errors.py": 50,
+    "names.py": 30,
+    "scopes.py": 60,
+    "storage.py": 70,
+    "system.py": 50,
+}
+"""The lines that each room may have, 22,000 in all."""
+ABOVE = {
+    "cli/": 559,
+    "needle/": 1337,
+    "training/": 578,
+    "nn/": 2571,
+    "data/": 1702,
+    "serialization.py": 337,
+    "optim/": 1278,
+    "tensors/": 2617,
+    "inspect/": 1284,
+    "compiler/": 3274,
+    "ops/": 4957,
+    "graph.py": 439,
+    "kernels/": 1098,
+    "schedule/": 3835,
+    "compute/": 2479,
+    "device/": 607,
+}
+"""Of rooms above their budget the most lines that they may have until they are within it: to be lowered only."""
+ROW = re.compile(r"^\| `([\w/.]+)` \| (\d+) \| (\d+) \|", re.MULTILINE)
 CORE_LINES = re.compile(r"\*\*core path\*\*, ([\d,]+) lines")
 
 
@@ -38,7 +89,7 @@ def main() -> None:
     """Rewrites the second column of each row that names a module, and the lines of the core path."""
     readme = ROOT / "README.md"
     text = readme.read_text(encoding="utf-8")
-    text = ROW.sub(lambda match: f"| `{match[1]}` | {lines_of(PACKAGE / match[1])} |", text)
+    text = ROW.sub(lambda found: f"| `{found[1]}` | {lines_of(PACKAGE / found[1])} | {BUDGETS[found[1]]} |", text)
     text = CORE_LINES.sub(f"**core path**, {core_lines():,} lines", text)
     readme.write_text(text, encoding="utf-8")
 
