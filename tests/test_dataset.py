@@ -22,7 +22,6 @@ from dlsys.data import (
     Subset,
     TensorDataset,
     default_collate,
-    random_split,
 )
 from dlsys.errors import DTypeError, ShapeError
 from dlsys.graph import Node
@@ -84,22 +83,6 @@ def test_tensor_dataset_and_subset():
     assert "at least one" in error_of(DataArgumentError, TensorDataset)
     assert "23 in a data set of 23" in error_of(DataArgumentError, Subset, DATA, [0, 23])
     assert "integers" in error_of(ValueError, Subset, DATA, [0.5])
-
-
-def test_random_split_deals_every_sample_once():
-    for lengths, sizes in (((20, 3), [20, 3]), ((0.5, 0.5), [12, 11]), ((0.1, 0.2, 0.7), [3, 4, 16])):
-        parts = random_split(DATA, lengths, seed=4)
-        assert [len(part) for part in parts] == sizes, lengths
-        indices = np.concatenate([part.indices for part in parts])
-        assert sorted(indices.tolist()) == list(range(COUNT))
-        again = random_split(DATA, lengths, seed=4)
-        assert all(np.array_equal(a.indices, b.indices) for a, b in zip(parts, again, strict=True))
-        assert not np.array_equal(
-            indices, np.concatenate([p.indices for p in random_split(DATA, lengths, 5)])
-        )
-    assert "give 22; the data set has 23" in error_of(DataArgumentError, random_split, DATA, (20, 2))
-    assert "numbers >= 0" in error_of(DataArgumentError, random_split, DATA, (-1, 24))
-    assert "seed" in error_of(DataArgumentError, random_split, DATA, (20, 3), seed=-1)
 
 
 def test_default_collate():
@@ -169,10 +152,9 @@ def test_fast_path_and_items_agree():
     )
     squares = next(iter(DataLoader(Squares(), 3)))
     assert squares["square"].tolist() == [0.0, 1.0, 4.0] and squares["index"].numpy().dtype == np.int64
-    own = DataLoader(Squares(), 3, collate=lambda samples: [sample["index"] for sample in samples])
+    own = DataLoader(Squares(), 3, collate_fn=lambda samples: [sample["index"] for sample in samples])
     assert list(own) == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]
-    assert list(DataLoader(Squares(), 3, collate_fn=own.collate, num_workers=2, pin_memory=True)) == list(own)
-    assert "two names" in error_of(DataArgumentError, DataLoader, DATA, collate=len, collate_fn=len)
+    assert list(DataLoader(Squares(), 3, collate_fn=own.collate_fn, num_workers=2, pin_memory=True)) == list(own)
 
 
 def test_prefetch_stays_within_its_bound():
@@ -309,7 +291,7 @@ def test_bad_arguments_are_named():
         ({"seed": -3}, "seed must be an integer >= 0, not -3"),
         ({"seed": "a"}, "'a'"),
         ({"transform": 3}, "transform must be a function, not 3"),
-        ({"collate": "x"}, "collate must be a function"),
+        ({"collate_fn": "x"}, "collate_fn must be a function"),
         ({"dataset": 5}, "dataset has no __len__: int"),
     ):
         assert words in error_of(ValueError, DataLoader, **{"dataset": DATA, **arguments}), arguments
@@ -394,7 +376,7 @@ def test_batches_are_tensors_unless_the_caller_collates() -> None:
     x, y = next(iter(loader))
     assert x.view(-1, 6).size(0) == 3 and x.to("cpu").dtype == "uint8"
     assert (y.numpy() == np.arange(3)).all() and (x.float() / 2).tolist()[0][0] == [0.0, 0.5, 1.0]
-    for batch in DataLoader(TensorDataset(images, np.arange(4)), 3, collate=default_collate):
+    for batch in DataLoader(TensorDataset(images, np.arange(4)), 3, collate_fn=default_collate):
         assert isinstance(batch[0], np.ndarray) and batch[0].dtype == np.uint8
         break
     seen = []

@@ -113,7 +113,6 @@ def mistakes(folder: Path) -> dict[str, Callable[[], Any]]:
         "loader3": lambda: D.DataLoader(three, "a"),
         "td": lambda: D.TensorDataset(np.ones(3), np.ones(4)),
         "td2": lambda: D.TensorDataset(5),
-        "split": lambda: D.random_split(D.TensorDataset(np.ones(3)), [5, 5]),
         "onehot": lambda: dl.nn.functional.one_hot(5, 3),
         "emb": lambda: nn.Embedding(4, 3)(dl.tensor([1.0])),
         "emb2": lambda: nn.Embedding(4, 3)(dl.tensor([-1])),

@@ -7,15 +7,8 @@ from __future__ import annotations
 
 from ..system import cache_folder
 from .cifar10 import CIFAR10
-from .dataset import (
-    DataArgumentError,
-    Dataset,
-    Subset,
-    TensorDataset,
-    default_collate,
-    random_split,
-)
-from .files import Collection, UnavailableError, fetch, find, verify
+from .dataset import DataArgumentError, Dataset, Subset, TensorDataset, default_collate
+from .files import Collection, UnavailableError
 from .idx import parse_idx, read_idx
 from .loader import DataLoader
 from .mnist import MNIST, mnist, one_hot
@@ -25,6 +18,6 @@ from .transforms import Compose, Normalize, RandomCrop, RandomHorizontalFlip
 __all__ = [
     "CIFAR10", "MNIST", "CharacterText", "Collection", "Compose", "DataArgumentError", "DataLoader", "Dataset",
     "Dictionary", "Normalize", "RandomCrop", "RandomHorizontalFlip", "SequenceDataset", "Subset", "TensorDataset",
-    "UnavailableError", "WordText", "batchify", "cache_folder", "default_collate", "fetch", "find", "get_batch",
-    "mnist", "one_hot", "parse_idx", "random_split", "read_idx", "verify",
+    "UnavailableError", "WordText", "batchify", "cache_folder", "default_collate", "get_batch", "mnist", "one_hot",
+    "parse_idx", "read_idx",
 ]

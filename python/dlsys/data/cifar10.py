@@ -7,8 +7,6 @@ A file is a row of records of 3,073 bytes: the label, then the red, green and bl
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -17,20 +15,10 @@ import numpy as np
 from ..errors import DataError
 from .dataset import Dataset
 from .digits import augmented_digits
-from .download import TIMEOUT
-from .files import (
-    Collection,
-    UnavailableError,
-    fetch,
-    find,
-    folder_of,
-    from_cache,
-    named_directory,
-    origin,
-    read,
-    verify,
-)
+from .files import Collection, UnavailableError, load
 
+RECORD = 1 + 3 * 32 * 32
+PER_FILE = 10_000
 FILES = Collection(
     name="cifar-10-batches-bin",
     files={
@@ -43,37 +31,21 @@ FILES = Collection(
     },
     mirrors=("https://www.cs.toronto.edu/~kriz/",),
     archive=("cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530"),
+    whole=PER_FILE * RECORD,
 )
 TEST = "test_batch.bin"
-SHAPE = (3, 32, 32)
-RECORD = 1 + 3 * 32 * 32
-PER_FILE = 10_000
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 DIGITS = tuple("0123456789")
 STAND_IN = (5_000, 1_000)
 """Images for training and for testing in the embedded default."""
 
 
-@dataclass(frozen=True)
-class Part:
-    """Images as stored, uint8 (n, 3, 32, 32), labels, int64 (n,), and where they came from in words."""
-
-    pixels: np.ndarray
-    labels: np.ndarray
-    source: str
-    missing: tuple[str, ...] = ()
-
-
 class CIFAR10(Dataset):
     """Samples (image, label): float32 (3, 32, 32) in [0, 1], and int64, 0 to 9, whose name is `classes[label]`.
 
-    Looked for in `root` or else ``DLSYS_DATA``, then in the cache, then at `mirrors` (URLs of folders that
-    hold cifar-10-binary.tar.gz), each given up after `timeout` seconds of silence. A directory may hold some
-    of the five training files only, and shorter files, which one printed line says. If nobody has the data,
-    scikit-learn's digits, coloured, take its place (`classes` are the digits then), which one printed line
-    says.
-
-    `check=False` accepts other files of this format and these names in the directory.
+    Looked for in `root` or else ``DLSYS_DATA``, then in the cache, then at the mirror. A directory may hold some of the
+    five training files only, and shorter files, which one printed line says. If nobody has the data, scikit-learn's
+    digits, coloured, take its place (`classes` are the digits then), which one printed line says.
 
     pixels: uint8 (n, 3, 32, 32), as stored. images: float32, the same / 255, made at first use.
     labels: int64 (n,). source, description: where the images came from, and how many, in words.
@@ -81,35 +53,28 @@ class CIFAR10(Dataset):
     Raises DataError if the directory has no file for this part, or a file is damaged.
     """
 
-    def __init__(
-        self,
-        root: str | os.PathLike[str] | None = None,
-        train: bool = True,
-        *,
-        mirrors: Sequence[str] | None = None,
-        timeout: float = TIMEOUT,
-        check: bool = True,
-    ) -> None:
+    def __init__(self, root: str | os.PathLike[str] | None = None, train: bool = True) -> None:
         self.train = bool(train)
         names = [name for name in FILES.files if (name != TEST) == self.train]
-        self.classes: tuple[str, ...] = CLASSES
+        kind, full = ("training", 5 * PER_FILE) if self.train else ("test", PER_FILE)
         try:
-            part = load_part(names, root, mirrors=mirrors, timeout=timeout, check=check)
+            content, self.source = load(FILES, root, names)
         except UnavailableError as error:
             why = " ".join(str(error).split())  # one line, whatever the cause contains
             print(f"No CIFAR-10 at hand ({why}): using scikit-learn's digits in colour.", flush=True)
-            part = stand_in(self.train)
-            self.classes = DIGITS
-        self.pixels, self.labels, self.source = part.pixels, part.labels, part.source
-        kind, full = ("training", 5 * PER_FILE) if self.train else ("test", PER_FILE)
-        found = f"{len(self.labels):,} of {full:,}" if len(self.labels) < full else f"{full:,}"
-        lacking = f" without {', '.join(part.missing)}" if part.missing else ""
-        if self.classes is CLASSES:
-            self.description = f"CIFAR-10: {found} {kind} images{lacking} ({self.source})"
-            if len(self.labels) < full:
-                print(self.description, flush=True)
-        else:
+            self.pixels, self.labels = stand_in(self.train)
+            self.classes, self.source = DIGITS, "scikit-learn's digits in colour"
             self.description = f"{len(self.labels):,} {kind} images: {self.source}"
+            return
+        parts = [parse_records(records, f"{name} in {self.source}") for name, records in content.items()]
+        self.pixels, self.labels = (np.concatenate(part) for part in zip(*parts, strict=True))
+        self.classes = CLASSES
+        found = f"{len(self.labels):,} of {full:,}" if len(self.labels) < full else f"{full:,}"
+        missing = [name for name in names if name not in content]
+        lacking = f" without {', '.join(missing)}" if missing else ""
+        self.description = f"CIFAR-10: {found} {kind} images{lacking} ({self.source})"
+        if len(self.labels) < full:
+            print(self.description, flush=True)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -117,10 +82,7 @@ class CIFAR10(Dataset):
     def __getitem__(self, index: Any) -> tuple[np.ndarray, Any]:
         return scaled(self.pixels[index]), self.labels[index]
 
-    def batch(self, indices: np.ndarray) -> Any:
-        if type(self).__getitem__ is not CIFAR10.__getitem__:  # a subclass makes samples of its own
-            return super().batch(indices)
-        return scaled(self.pixels[indices]), self.labels[indices]
+    batch = __getitem__  # which takes many numbers as well as one
 
     @cached_property
     def images(self) -> np.ndarray:
@@ -136,68 +98,25 @@ def scaled(pixels: np.ndarray) -> np.ndarray:
     return pixels.astype(np.float32) / np.float32(255)
 
 
-# Files -----------------------------------------------------------------------------------------------------
-
-
-def load_part(
-    names: Sequence[str],
-    directory: str | os.PathLike[str] | None = None,
-    *,
-    mirrors: Sequence[str] | None = None,
-    timeout: float = TIMEOUT,
-    check: bool = True,
-) -> Part:
-    """The images of the named files, in their order. Raises DataError, UnavailableError as `files.load` does."""
-    named = named_directory(directory)
-    if named is not None:
-        paths = find(FILES, *named, some=names)
-        md5s = FILES.files if check else {}
-        parts = [parse_records(read(path), path, md5s.get(name)) for name, path in paths.items()]
-        missing = tuple(name for name in names if name not in paths)
-        return joined(parts, str(next(iter(paths.values())).parent), missing)
-    folder = folder_of(FILES)
-    content = {name: from_cache(folder, name, FILES.files[name]) for name in names}
-    downloaded = None in content.values()
-    found: Any = fetch(FILES, names, folder, mirrors=mirrors, timeout=timeout) if downloaded else content
-    return joined([parse_records(found[name], name) for name in names], origin(folder, downloaded))
-
-
-def parse_records(content: bytes, origin: object, md5: str | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """uint8 (n, 3, 32, 32) and int64 (n,) from the records of one file.
-
-    A file of 10,000 records must have the checksum `md5`, if given; a shorter one is a part of a file, of
-    which no checksum is known. Raises DataError for a content that is no row of records.
-    """
+def parse_records(content: bytes, origin: object) -> tuple[np.ndarray, np.ndarray]:
+    """uint8 (n, 3, 32, 32) and int64 (n,) from the records of one file. Raises DataError for what is no row of them."""
     if not content or len(content) % RECORD:
         raise DataError(
             f"{origin} is no CIFAR-10 file: {len(content)} bytes are no multiple of {RECORD}, its record"
         )
-    if md5 is not None and len(content) >= PER_FILE * RECORD:
-        verify(content, md5, origin)
     records = np.frombuffer(content, np.uint8).reshape(-1, RECORD)
     labels = records[:, 0].astype(np.int64)
     if labels.max() >= len(CLASSES):
         first = int(np.argmax(labels >= len(CLASSES)))
         raise DataError(f"{origin} holds the label {labels[first]} in record {first}, expected 0 to 9")
-    return records[:, 1:].reshape(-1, *SHAPE), labels
+    return records[:, 1:].reshape(-1, 3, 32, 32), labels
 
 
-def joined(
-    parts: Sequence[tuple[np.ndarray, np.ndarray]], source: str, missing: tuple[str, ...] = ()
-) -> Part:
-    pixels, labels = zip(*parts, strict=True)
-    return Part(np.concatenate(pixels), np.concatenate(labels), source, missing)
-
-
-# The embedded default --------------------------------------------------------------------------------------
-
-
-def stand_in(train: bool) -> Part:
+def stand_in(train: bool) -> tuple[np.ndarray, np.ndarray]:
     """scikit-learn's digits in CIFAR-10's form: each in a bright colour on a dark one, the same every time."""
     images, labels = augmented_digits(STAND_IN)[0 if train else 1]
     rng = np.random.default_rng(0 if train else 1)
     ink = np.pad(images, ((0, 0), (2, 2), (2, 2)))[:, None].astype(np.float32) / np.float32(255)
     bright = rng.uniform(128, 256, (len(labels), 3, 1, 1)).astype(np.float32)
     dark = rng.uniform(0, 96, (len(labels), 3, 1, 1)).astype(np.float32)
-    pixels = (dark + (bright - dark) * ink).astype(np.uint8)
-    return Part(pixels, labels, "scikit-learn's digits in colour")
+    return (dark + (bright - dark) * ink).astype(np.uint8), labels

@@ -1,4 +1,4 @@
-"""Data sets: something of a length, indexed; whole arrays, parts of data sets, random splits, batches."""
+"""Data sets: something of a length, indexed; whole arrays, parts of data sets, batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class DataArgumentError(DlsysError, ValueError):
 class Dataset:
     """A number of samples: a subclass says how many, `__len__`, and gives one by its number, `__getitem__`.
 
-    A sample is an array, a tensor, a number, or a tuple or dictionary of these.
+    A sample is an array, a tensor, a number, or a tuple or dictionary of these. A subclass that can fetch many at once
+    may have a method `batch` too: (n,) numbers of samples -> the samples, stacked.
     """
 
     def __len__(self) -> int:
@@ -27,11 +28,6 @@ class Dataset:
 
     def __getitem__(self, index: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} has no __getitem__")
-
-    def batch(self, indices: np.ndarray) -> Any:
-        """The samples of these numbers, stacked. A subclass that can fetch many at once says here how."""
-        return default_collate([self[int(index)] for index in indices])
-
 
 
 class TensorDataset(Dataset):
@@ -64,8 +60,6 @@ class TensorDataset(Dataset):
         if len(indices) and not -len(self) <= indices.min() <= indices.max() < len(self):
             wrong = indices[(indices < -len(self)) | (indices >= len(self))][0]
             raise IndexRangeError(f"TensorDataset: sample {wrong} is out of range for {len(self)}")
-        if type(self).__getitem__ is not TensorDataset.__getitem__:  # a subclass makes samples of its own
-            return super().batch(indices)
         found = tuple(array[indices] for array in self.arrays)  # copies, never views of the data
         return as_tensors(found) if self._as_tensors else found
 
@@ -101,47 +95,26 @@ class Subset(Dataset):
         return fetch_batch(self.dataset, self.indices[indices])
 
 
-def random_split(dataset: Any, lengths: Sequence[float], seed: int = 0) -> list[Subset]:
-    """`dataset` dealt at random, the same for the same seed, to parts of `lengths`.
-
-    `lengths` are integers whose sum is len(dataset), or fractions whose sum is 1 (as in PyTorch: rounded down,
-    what remains goes one by one to the first parts). Raises DataArgumentError for others.
-    """
-    size = len(dataset)
-    values = list(lengths)
-    if not values or not all(isinstance(value, numbers.Real) and value >= 0 for value in values):
-        raise DataArgumentError(f"random_split: lengths are numbers >= 0, given {values}")
-    if all(isinstance(value, numbers.Integral) for value in values) and sum(values) == size:
-        counts = [int(value) for value in values]
-    elif abs(sum(values) - 1) <= 1e-6:
-        counts = [int(size * value) for value in values]
-        for extra in range(size - sum(counts)):
-            counts[extra % len(counts)] += 1
-    else:
-        raise DataArgumentError(
-            f"random_split: lengths {values} give {sum(values)}; the data set has {size} samples "
-            "(or give fractions of sum 1)"
-        )
-    order = np.random.default_rng(checked_seed("random_split", seed)).permutation(size)
-    return [Subset(dataset, part) for part in np.split(order, np.cumsum(counts)[:-1])]
-
-
 # Batches ---------------------------------------------------------------------------------------------------
 
 
 def fetch_batch(dataset: Any, indices: np.ndarray) -> Any:
-    """The samples of any object with `__getitem__`, stacked; at once where it has a method `batch`."""
-    if isinstance(dataset, Dataset):
-        return dataset.batch(indices)
+    """The samples of any object with `__getitem__`, stacked; at once by its method `batch`, unless a subclass of the
+    class that has it makes samples of its own."""
+    for owner in type(dataset).__mro__:
+        if "batch" in vars(owner):
+            return dataset.batch(indices)
+        if "__getitem__" in vars(owner):
+            break
     return default_collate([dataset[int(index)] for index in indices])
 
 
 def default_collate(samples: Sequence[Any]) -> Any:
-    """A list of samples as one batch: arrays and numbers stacked, tuples and dictionaries part by part, texts listed.
+    """A list of samples as one batch: arrays and numbers stacked, tuples and dictionaries part by part.
 
-    n arrays of shape s, also of PyTorch, give one of (n, *s); Python's int, float and bool give int64, float64 and
-    bool; tuples and lists give a tuple, dictionaries a dictionary. Arrays of NumPy; tensors of dlsys, all of them,
-    where a sample holds one. Raises ShapeError for samples that do not fit each other, DTypeError for anything else.
+    n arrays of shape s give one of (n, *s); Python's int, float and bool give int64, float64 and bool; tuples and lists
+    give a tuple, dictionaries a dictionary. Arrays of NumPy; tensors of dlsys, all of them, where a sample holds one.
+    Raises ShapeError for samples that do not fit each other, DTypeError for anything else.
     """
     if len(samples) == 0:
         raise DataArgumentError("default_collate: no samples to stack")
@@ -189,26 +162,16 @@ def _stacked(samples: Sequence[Any]) -> Any:
     for kind, dtype in ((bool, np.bool_), (int, np.int64), (float, np.float64)):
         if all(type(sample) is kind for sample in samples):
             return np.array(samples, dtype)
-    if all(isinstance(sample, (str, bytes)) for sample in samples):
-        return list(samples)
-    samples = [np.from_dlpack(s) if _is_foreign(s) else s for s in samples]
     _same_kind(samples, (np.ndarray, np.generic, Node, int, float))
     arrays = [np.asarray(sample) for sample in samples]
     if any(array.dtype.kind in "OSUV" for array in arrays):
-        raise DTypeError(
-            f"default_collate: arrays of {arrays[0].dtype}; stack these with a `collate` of your own"
-        )
+        raise DTypeError(f"default_collate: arrays of {arrays[0].dtype}; give the loader a `collate_fn` for these")
     if len(shapes := {array.shape for array in arrays}) > 1:
         raise ShapeError(
             f"default_collate: samples of shapes {_listed(sorted(shapes))} cannot be stacked; "
-            "give the loader a `collate` that can"
+            "give the loader a `collate_fn` that can"
         )
     return np.stack(arrays)
-
-
-def _is_foreign(sample: Any) -> bool:
-    """Whether the sample is another library's array, as PyTorch's tensors are."""
-    return hasattr(sample, "__dlpack__") and not isinstance(sample, (np.ndarray, Node))
 
 
 def checked_seed(owner: str, seed: Any) -> int:
@@ -225,7 +188,7 @@ def _same_kind(samples: Sequence[Any], kinds: tuple[type, ...]) -> None:
             others = sorted({type(other).__name__ for other in samples})
             raise DTypeError(
                 f"default_collate: samples of {', '.join(others)}; it stacks arrays, numbers, and tuples and "
-                "dictionaries of these: give the loader a `collate` for others"
+                "dictionaries of these: give the loader a `collate_fn` for others"
             )
 
 

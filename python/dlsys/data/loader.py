@@ -22,8 +22,8 @@ class DataLoader:
     dataset: anything with `__len__` and `__getitem__`; a `Dataset` may fetch whole batches.
     shuffle: the order of epoch e depends on (seed, e) only; else the samples' own order.
     drop_last: leaves out a last batch of less than `batch_size` samples.
-    collate: list of samples -> batch, handed out as it is; default `default_collate`, whose stacked arrays are handed
-        out as tensors. collate_fn: PyTorch's name of it.
+    collate_fn: list of samples -> batch, handed out as it is; default `default_collate`, whose stacked arrays are
+        handed out as tensors.
     prefetch: how many batches a background thread prepares ahead; 0: none, the loop prepares its own.
     transform: called as ``transform(x, rng)`` with a np.random.Generator that depends on (seed, epoch, number
         of the batch) only; x is the first NumPy array of a batch that is a tuple, else the batch.
@@ -34,7 +34,7 @@ class DataLoader:
     same way: its next loop gives the batches that follow the last one handed out, to the end of that epoch
     (none, if that was the epoch's last).
 
-    Exceptions of the data set, `collate` and `transform` reach the loop as they are. Raises
+    Exceptions of the data set, `collate_fn` and `transform` reach the loop as they are. Raises
     DataArgumentError for arguments that it cannot work with.
     """
 
@@ -45,22 +45,17 @@ class DataLoader:
         shuffle: bool = False,
         seed: int = 0,
         drop_last: bool = False,
-        collate: Callable[[list[Any]], Any] | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
         prefetch: int = 1,
         transform: Callable[[Any, np.random.Generator], Any] | None = None,
         *,
-        collate_fn: Callable[[list[Any]], Any] | None = None,
         num_workers: int = 0,
         pin_memory: bool = False,
     ) -> None:
-        if collate_fn is not None:
-            if collate is not None:
-                raise DataArgumentError("DataLoader: collate and collate_fn are two names of one argument")
-            collate = collate_fn
         for name in ("__len__", "__getitem__"):
             if not hasattr(dataset, name):
                 raise DataArgumentError(f"DataLoader: dataset has no {name}: {type(dataset).__name__}")
-        for name, function in (("collate", collate), ("transform", transform)):
+        for name, function in (("collate_fn", collate_fn), ("transform", transform)):
             if function is not None and not callable(function):
                 raise DataArgumentError(f"DataLoader: {name} must be a function, not {function!r}")
         self.dataset = dataset
@@ -68,7 +63,7 @@ class DataLoader:
         self.shuffle = bool(shuffle)
         self.seed = checked_seed("DataLoader", seed)
         self.drop_last = bool(drop_last)
-        self.collate = collate
+        self.collate_fn = collate_fn
         self.prefetch = _integer("prefetch", prefetch, 0)
         self.transform = transform
         self.epoch = 0
@@ -185,17 +180,17 @@ class DataLoader:
 
     def _prepare(self, epoch: int, indices: np.ndarray, number: int) -> Any:
         """The batch of these samples, transformed."""
-        if self.collate is None:
+        if self.collate_fn is None:
             batch = fetch_batch(self.dataset, indices)
         else:
-            batch = self.collate([self.dataset[int(index)] for index in indices])
+            batch = self.collate_fn([self.dataset[int(index)] for index in indices])
         if self.transform is not None:
             rng = self._random(epoch, TRANSFORM, number)
             if isinstance(batch, tuple):
                 batch = (self.transform(batch[0], rng), *batch[1:])
             else:
                 batch = self.transform(batch, rng)
-        return as_tensors(batch) if self.collate is None else batch
+        return as_tensors(batch) if self.collate_fn is None else batch
 
     def _random(self, epoch: int, *purpose: int) -> np.random.Generator:
         # A spawn key, as entropy (seed, 1) and (seed, 1, 0) are the same to SeedSequence, which pads with zeros.

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..errors import DataError, DTypeError
 from .digits import augmented_digits
-from .download import TIMEOUT
 from .files import Collection, UnavailableError, load
 from .idx import parse_idx
 
@@ -47,41 +45,24 @@ class MNIST:
         return f"MNIST({sizes} images, source={self.source!r})"
 
 
-def mnist(
-    directory: str | os.PathLike[str] | None = None,
-    *,
-    mirrors: Sequence[str] | None = None,
-    timeout: float = TIMEOUT,
-    check: bool = True,
-) -> MNIST:
+def mnist(directory: str | os.PathLike[str] | None = None) -> MNIST:
     """MNIST, the last sixth of its training images (10,000 of 60,000) set apart for validation.
 
-    Looked for in `directory` or else ``DLSYS_DATA``, then in the cache, then at `mirrors` (default: those of
-    the data set), each mirror given up after `timeout` seconds of silence. If none has it, scikit-learn's
-    digits take its place, which one printed line says. `check=False` accepts other IDX files of the same
-    names in the directory, such as Fashion-MNIST's.
+    Looked for in `directory` or else ``DLSYS_DATA``, then in the cache, then at the mirrors. If none has it,
+    scikit-learn's digits take its place, which one printed line says.
 
     Raises DataError if the directory lacks a file, or a file there is damaged or does not fit the others.
     """
     try:
-        content, source = load(FILES, directory, mirrors=mirrors, timeout=timeout, check=check)
+        content, source = load(FILES, directory)
     except UnavailableError as error:
-        # one line, whatever the cause contains
-        why = " ".join(str(error).split())
+        why = " ".join(str(error).split())  # one line, whatever the cause contains
         print(f"No MNIST at hand ({why}): using scikit-learn's digits, augmented to its shape.", flush=True)
         return stand_in()
-    train_images, train_labels = labelled(content, "train", source)
-    test_images, test_labels = labelled(content, "t10k", source)
-    split = len(train_labels) - len(train_labels) // 6
-    return MNIST(
-        train_images[:split],
-        train_labels[:split],
-        train_images[split:],
-        train_labels[split:],
-        test_images,
-        test_labels,
-        source,
-    )
+    images, labels = labelled(content, "train", source)
+    split = len(labels) - len(labels) // 6
+    test = labelled(content, "t10k", source)
+    return MNIST(images[:split], labels[:split], images[split:], labels[split:], *test, source)
 
 
 def labelled(content: dict[str, bytes], part: str, source: str) -> tuple[np.ndarray, np.ndarray]:

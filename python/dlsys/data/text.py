@@ -19,7 +19,6 @@ import numpy as np
 
 from ..errors import DataError, DTypeError, ShapeError
 from .dataset import DataArgumentError, Dataset
-from .download import TIMEOUT
 from .files import Collection, UnavailableError, load, named_directory, read
 from .loader import DataLoader
 
@@ -35,24 +34,17 @@ TRAIN_SHARE = 0.9
 EOS, UNKNOWN = "<eos>", "<unk>"
 
 
-def read_text(
-    root: str | os.PathLike[str] | None = None,
-    *,
-    mirrors: Sequence[str] | None = None,
-    timeout: float = TIMEOUT,
-    check: bool = True,
-) -> tuple[str, str]:
+def read_text(root: str | os.PathLike[str] | None = None) -> tuple[str, str]:
     """The text of `root`, a file, or else tinyshakespeare; and where it came from in words.
 
-    tinyshakespeare is looked for in `root` as a directory or else ``DLSYS_DATA``, then in the cache, then at
-    `mirrors`; if none has it, the embedded text takes its place, which one printed line says. `check=False`
-    accepts another input.txt in the directory. Raises DataError as `files.load` does, and for a file that is
-    no UTF-8.
+    tinyshakespeare is looked for in `root` as a directory or else ``DLSYS_DATA``, then in the cache, then at the mirror;
+    if none has it, the embedded text takes its place, which one printed line says. Raises DataError as `files.load`
+    does, and for a file that is no UTF-8.
     """
     if root is not None and (path := Path(root).expanduser()).is_file():
         return decoded(read(path), path), str(path)
     try:
-        content, source = load(FILES, root, mirrors=mirrors, timeout=timeout, check=check)
+        content, source = load(FILES, root)
     except UnavailableError as error:
         why = " ".join(str(error).split())  # one line, whatever the cause contains
         print(f"No tinyshakespeare at hand ({why}): using a part of Newton's Opticks.", flush=True)
@@ -101,8 +93,6 @@ class SequenceDataset(Dataset):
         return self.tokens[start:end].copy(), self.tokens[start + 1 : end + 1].copy()
 
     def batch(self, indices: np.ndarray) -> Any:
-        if type(self).__getitem__ is not SequenceDataset.__getitem__:  # a subclass makes samples of its own
-            return super().batch(indices)
         windows = np.lib.stride_tricks.sliding_window_view(self.tokens, self.length + 1)
         chosen = windows[np.asarray(indices) * self.stride]
         return np.ascontiguousarray(chosen[:, :-1]), np.ascontiguousarray(chosen[:, 1:])
@@ -115,23 +105,15 @@ class CharacterText:
     """A text as int64 numbers of its characters: tinyshakespeare, or the file that `root` names.
 
     split: "train", the first 90 % of the characters; "test", the rest; or "all". The vocabulary, the sorted
-    characters of the whole text, is the same for each. For root, mirrors, timeout and check see `read_text`.
+    characters of the whole text, is the same for each. For root see `read_text`.
 
     text: the part's text. tokens: int64 (n,). vocabulary: character number i is `vocabulary[i]`.
     """
 
-    def __init__(
-        self,
-        root: str | os.PathLike[str] | None = None,
-        split: str = "train",
-        *,
-        mirrors: Sequence[str] | None = None,
-        timeout: float = TIMEOUT,
-        check: bool = True,
-    ) -> None:
+    def __init__(self, root: str | os.PathLike[str] | None = None, split: str = "train") -> None:
         if split not in SPLITS:
             raise DataArgumentError(f"CharacterText: split is one of {', '.join(SPLITS)}, not {split!r}")
-        whole, self.source = read_text(root, mirrors=mirrors, timeout=timeout, check=check)
+        whole, self.source = read_text(root)
         if not whole:
             raise DataError(f"{self.source} holds no text")
         self.split = split
@@ -227,14 +209,11 @@ class WordText:
         *,
         max_lines: int | None = None,
         max_words: int | None = None,
-        mirrors: Sequence[str] | None = None,
-        timeout: float = TIMEOUT,
-        check: bool = True,
     ) -> None:
         for name, value in (("max_lines", max_lines), ("max_words", max_words)):
             if value is not None:
                 _positive("WordText", name, value)
-        train, test, self.source = _two_parts(root, mirrors=mirrors, timeout=timeout, check=check)
+        train, test, self.source = _two_parts(root)
         parts = [[[*line.split(), EOS] for line in lines[:max_lines]] for lines in (train, test)]
         self._kept: set[str] | None = None
         if max_words is not None:
@@ -286,7 +265,7 @@ def get_batch(data: np.ndarray, i: int, bptt: int) -> tuple[np.ndarray, np.ndarr
     return data[i:end].copy(), data[i + 1 : end + 1].reshape(-1)
 
 
-def _two_parts(root: str | os.PathLike[str] | None, **options: Any) -> tuple[list[str], list[str], str]:
+def _two_parts(root: str | os.PathLike[str] | None) -> tuple[list[str], list[str], str]:
     """Lines for training, lines for testing, and where they came from."""
     named = named_directory(root)
     if root is not None and named is not None:
@@ -294,7 +273,7 @@ def _two_parts(root: str | os.PathLike[str] | None, **options: Any) -> tuple[lis
         if all(file.is_file() for file in files):
             train, test = (_lines(decoded(read(file), file)) for file in files)
             return train, test, str(named[0])
-    text, source = read_text(root, **options)
+    text, source = read_text(root)
     lines = _lines(text)
     if not lines:
         raise DataError(f"{source} holds no text")
