@@ -113,19 +113,6 @@ POOLS: list[tuple[Shape, Any, Any, Any]] = [
     ((1, 2, 1, 1), 1, 1, 0),
     ((0, 2, 4, 4), 2, 2, 0),
 ]
-# images, kernel, stride, padding, and the extents of what `ceil_mode` makes of them
-CEILED: list[tuple[Shape, Any, Any, Any, Shape]] = [
-    ((1, 2, 6, 5), 2, 2, 0, (3, 3)),
-    ((2, 1, 7, 6), 3, 2, 1, (4, 4)),
-    ((1, 1, 8, 8), (5, 4), (4, 3), (2, 1), (3, 3)),
-]
-ADAPTIVE: list[tuple[Shape, tuple[int, int]]] = [
-    ((2, 2, 6, 4), (3, 2)),
-    ((1, 2, 7, 5), (3, 4)),
-    ((1, 1, 2, 3), (5, 3)),
-    ((1, 1, 11, 9), (2, 2)),
-]
-
 
 def pooled(images: Shape, kernel: Any, stride: Any, padding: Any) -> Shape:
     """The shape of the pooled images."""
@@ -133,32 +120,17 @@ def pooled(images: Shape, kernel: Any, stride: Any, padding: Any) -> Shape:
     return (*images[:2], *conv_output(images, one, kernel if stride is None else stride, padding, 1)[2:])
 
 
-def _max_pool(op: type[Op], of: Callable[[Shape, Shape], tuple[Shape, ...]]) -> list[Case]:
+def _pool(op: type[Op], of: Callable[[Shape, Shape], tuple[Shape, ...]]) -> list[Case]:
     cases = []
     for images, *window in POOLS:
         attrs = ops.max_pool2d_op(ops.Variable("x"), *window).attrs
-        build = lambda *v, a=attrs: op.make(v, a)  # noqa: E731
-        cases.append(Case(build, of(images, pooled(images, *window))))
-    nodes = [(x, out, ops.max_pool2d_op(ops.Variable("x"), *window, True)) for x, *window, out in CEILED]
-    return cases + [Case(lambda *v, a=n.attrs: op.make(v, a), of(x, (*x[:2], *out))) for x, out, n in nodes]
-
-
-def _avg_pool(op: type[Op], of: Callable[[Shape, Shape], tuple[Shape, ...]]) -> list[Case]:
-    found = []
-    for images, *window in POOLS:
-        node = ops.avg_pool2d_op(ops.Variable("x"), *window, count_include_pad=len(found) % 2 == 0)
-        found.append((images, pooled(images, *window), node))
-    for images, *window, out in CEILED:
-        node = ops.avg_pool2d_op(ops.Variable("x"), *window, len(found) % 2 == 0, ceil_mode=True)
-        found.append((images, (*images[:2], *out), node))
-    for images, size in ADAPTIVE:
-        found.append((images, (*images[:2], *size), ops.adaptive_avg_pool2d_op(ops.Variable("x"), size)))
-    return [Case(lambda *v, a=n.attrs: op.make(v, a), of(images, out)) for images, out, n in found]
+        cases.append(Case(lambda *v, a=attrs: op.make(v, a), of(images, pooled(images, *window))))
+    return cases
 
 
 CASES: dict[str, list[Case]] = {
-    "avg_pool2d": _avg_pool(AvgPool2d, lambda x, y: (x,)),
-    "avg_pool2d_gradient": _avg_pool(AvgPool2dGradient, lambda x, y: (y, x)),
+    "avg_pool2d": _pool(AvgPool2d, lambda x, y: (x,)),
+    "avg_pool2d_gradient": _pool(AvgPool2dGradient, lambda x, y: (y, x)),
     "cross_entropy": _of_targets(CrossEntropy, lambda y: ()),
     "cross_entropy_gradient": _of_targets(CrossEntropyGradient, lambda y: (y,)),
     "conv2d": _convolution("conv2d"),
@@ -166,9 +138,9 @@ CASES: dict[str, list[Case]] = {
     "conv2d_input_gradient": _convolution("input"),
     "matmul": _matmul(),
     "matmul_gradient": _matmul_gradient(),
-    "max_pool2d": _max_pool(MaxPool2d, lambda x, y: (x,)),
-    "max_pool2d_gradient": _max_pool(MaxPool2dGradient, lambda x, y: (x, y)),
-    "max_pool2d_select": _max_pool(MaxPool2dSelect, lambda x, y: (x, x)),
+    "max_pool2d": _pool(MaxPool2d, lambda x, y: (x,)),
+    "max_pool2d_gradient": _pool(MaxPool2dGradient, lambda x, y: (x, y)),
+    "max_pool2d_select": _pool(MaxPool2dSelect, lambda x, y: (x, x)),
 }
 
 
@@ -179,16 +151,11 @@ def _panels() -> dict[str, list[Case]]:
         for _, k, n, width in sizes
         for trans in (False, True)
     ]
-    unpacks = [
-        Case(lambda p, w=width, c=n, t=trans: ops.unpack_panels_op(p, c, w, t), ((-(-n // width), k, width),))
-        for _, k, n, width in sizes
-        for trans in (False, True)
-    ]
     products = [
         Case(lambda a, p, w=width, c=n: ops.matmul_panels_op(a, p, c, w), ((m, k), (-(-n // width), k, width)))
         for m, k, n, width in sizes
     ]
-    return {"pack_panels": packs, "unpack_panels": unpacks, "matmul_panels": products}
+    return {"pack_panels": packs, "matmul_panels": products}
 
 
 CASES |= _panels()

@@ -31,11 +31,6 @@ def _comparison(function: Callable[..., Node]) -> list[Case]:
     ]
 
 
-def _quotient(function: Callable[..., Node]) -> list[Case]:
-    kinds = [INTEGER, ("int32", -9, 9), ("uint32", 0, 4)]
-    return [*cases_of(function, *PAIRS[:4]), *(_fixed(function, ((5, 7), (7,)), kind, kind) for kind in kinds)]
-
-
 def _logical(function: Callable[..., Node]) -> list[Case]:
     return [_fixed(function, pair, BOOL, BOOL) for pair in PAIRS[:4]]
 
@@ -143,8 +138,6 @@ CASES: dict[str, list[Case]] = {
     "maximum": [*cases_of(ops.maximum_op, *PAIRS), _fixed(ops.maximum_op, ((5, 7), (7,)), INTEGER, INTEGER)],
     "minimum": [*cases_of(ops.minimum_op, *PAIRS), _fixed(ops.minimum_op, ((5, 7), (7,)), INTEGER, INTEGER)],
     "clip": _clip(),
-    "floor_divide": _quotient(ops.floor_divide_op),
-    "remainder": _quotient(ops.remainder_op),
     "round": _few(ops.round_op),
     "equal": [*_comparison(ops.equal_op), *_logical(ops.equal_op)],
     "not_equal": [*_comparison(ops.not_equal_op), *_logical(ops.not_equal_op)],

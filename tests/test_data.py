@@ -270,7 +270,7 @@ def test_stalling_mirror_times_out():
 
 
 def test_failures_are_told_mirror_by_mirror():
-    with sandbox() as folder, server({}) as (empty, _):
+    with sandbox(), server({}) as (empty, _):
         host = empty.split("/")[2]
         mirrors = empty, "http://127.0.0.1:9/x", "no url"
         message = error_of(UnavailableError, data_files.load, at(*mirrors))

@@ -19,7 +19,6 @@ from dlsys.data import (
     Normalize,
     RandomCrop,
     RandomHorizontalFlip,
-    Subset,
     TensorDataset,
     default_collate,
 )
@@ -68,21 +67,14 @@ def loader_threads() -> list[threading.Thread]:
 # Data sets -------------------------------------------------------------------------------------------------
 
 
-def test_tensor_dataset_and_subset():
+def test_tensor_dataset():
     assert len(DATA) == COUNT and DATA[3][0].tolist() == [3.0] and DATA[3][1] == 3
-    part = Subset(DATA, [5, 2, -1])
-    assert len(part) == 3 and [part[i][1] for i in range(3)] == [5, 2, 22]
-    assert part.batch(np.array([2, 0]))[1].tolist() == [22, 5] and part[1:][1].tolist() == [2, 22]
-    assert Subset(part, [1])[0][1] == 2
-    assert len(Subset(DATA, [])) == 0
     batch = DATA.batch(np.arange(3))
     batch[0][:] = -1
     assert DATA[0][0].tolist() == [0.0]  # a batch is a copy
     assert "(3,), (4,)" in error_of(ShapeError, TensorDataset, np.zeros(3), np.zeros(4))
     assert "first axis" in error_of(ShapeError, TensorDataset, np.float32(1))
     assert "at least one" in error_of(DataArgumentError, TensorDataset)
-    assert "23 in a data set of 23" in error_of(DataArgumentError, Subset, DATA, [0, 23])
-    assert "integers" in error_of(ValueError, Subset, DATA, [0.5])
 
 
 def test_default_collate():
@@ -145,7 +137,6 @@ def test_fast_path_and_items_agree():
 
     plain = list(DataLoader(DATA, 4, shuffle=True))
     assert same(plain, list(DataLoader([DATA[i] for i in range(COUNT)], 4, shuffle=True)))
-    assert same(plain, list(DataLoader(Subset(DATA, range(COUNT)), 4, shuffle=True)))
     # a subclass that makes its own samples is not bypassed
     assert same(
         [(x + 1, label) for x, label in plain], list(DataLoader(Items(*DATA.arrays), 4, shuffle=True))
@@ -388,7 +379,7 @@ def test_tensors_in_tensors_out() -> None:
     x = np.random.default_rng(0).standard_normal((10, 3)).astype("float32")
     data = TensorDataset(dl.tensor(x), np.arange(10) % 2)
     assert data.tensors[0].shape == (10, 3) and data.tensors[1] is not None
-    for loader in (DataLoader(data, 4), DataLoader(Subset(data, range(10)), 4)):
+    for loader in (DataLoader(data, 4),):
         images, labels = next(iter(loader))
         assert isinstance(images, Node) and isinstance(labels, Node)
         assert images.to("cpu").dtype == "float32" and labels.dtype == "int64" and labels.size(0) == 4

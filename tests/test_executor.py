@@ -291,10 +291,10 @@ def test_a_deep_graph_runs() -> None:
 
 def test_booleans_are_not_overwritten_before_they_are_read() -> None:
     x, c = ad.Variable("x"), ad.Variable("c")
-    held = ad.flip_op(ad.equal_op(x, 0.0))  # computed, dead after the next kernel, and of its results' size
+    held = ad.flip_op(ad.equal_op(x, 0.0), 0)  # computed, dead after the next kernel, and of its results' size
     one = ad.equal_op(c, 1.0)
     nodes = [one, ad.logical_and_op(held, one), ad.logical_and_op(held, ad.equal_op(c, 2.0))]
-    parts = [ad.flip_op(node) for node in nodes]
+    parts = [ad.flip_op(node, 0) for node in nodes]
     feed = {x: np.array([0.0, 1, 0, 0, 1, 0]), c: np.array([1.0, 2, 1, 1, 0, 2])}
     assert any(len(line.split("->")[-1].split(",")) > 1 for line in _groups(parts, feed))
     for a, b in zip(ad.Executor(parts).run(feed, True), evaluate(parts, feed), strict=True):

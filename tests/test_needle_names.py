@@ -32,12 +32,14 @@ def gradient_check(function: Callable[..., Any], *args: Any, **kwargs: Any) -> N
             a.realize_cached_data().flat[j] += eps
             numerical[i].flat[j] = (above - below) / (2 * eps)
     out = function(*args, **kwargs)
-    if len(out.op.gradient_as_tuple(ndl.init.ones(*out.shape, dtype=out.dtype), out)) == len(args):
+    direct = all(any(a is given for given in out.inputs) for a in args)  # no other operators in between
+    if direct:
         found = out.op.gradient_as_tuple(ndl.init.ones(*out.shape, dtype=out.dtype), out)
     out.sum().backward()
     for i, a in enumerate(args):
         np.testing.assert_allclose(a.grad.cached_data, numerical[i], rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(found[i].numpy(), numerical[i], rtol=1e-5, atol=1e-6)
+        if direct:
+            np.testing.assert_allclose(found[i].numpy(), numerical[i], rtol=1e-5, atol=1e-6)
 
 
 def drawn(*shape: int, seed: int = 0, low: float = 0.5) -> Any:

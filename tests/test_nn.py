@@ -50,7 +50,7 @@ def test_names_and_walks() -> None:
     assert len(network.parameters()) == len(NAMES) - 2 and "layers.1.ff.bias" in network.state_dict()
     assert network.eval().head[0].training is False and network.train().head[0].training is True
     text = repr(network)
-    assert "(ff): Linear(8 → 32)  # weight [32, 8], bias [32]; 288 parameters" in text and "Network()" in text
+    assert "(ff): Linear(8, 32)  # weight [32, 8], bias [32]; 288 parameters" in text and "Network()" in text
 
 
 def test_a_state_dict_of_pytorch_loads_as_it_is() -> None:
@@ -83,12 +83,12 @@ def test_a_wrong_state_dict_says_all_that_is_wrong_and_changes_nothing() -> None
 def test_a_wrong_width_names_the_modules_path() -> None:
     network = Network()
     told = error_of(ShapeError, network, np.zeros((32, 64), "float32"))
-    assert told.startswith("layers.0.ff: Linear(8 → 32) got (32, 64)"), told
+    assert told.startswith("layers.0.ff: Linear(8, 32) got (32, 64)"), told
     x = ad.Variable("x")  # a shape that is known only at the run
     told = error_of(ShapeError, ad.Executor([network(x)]).run, {x: np.zeros((32, 64), "float32")})
-    assert "test_nn.py:" in told and "in layers.0.ff: Linear(8 → 32)" in told, told
+    assert "test_nn.py:" in told and "in layers.0.ff: Linear(8, 32)" in told, told
     declared = ad.Variable("d", (32, 9))
-    assert error_of(ShapeError, network, declared).startswith("layers.0.ff: Linear(8 → 32) got (32, 9)")
+    assert error_of(ShapeError, network, declared).startswith("layers.0.ff: Linear(8, 32) got (32, 9)")
     error_of(GraphError, nn.ModuleList([nn.Identity()]), x)
 
 

@@ -33,6 +33,9 @@ def losses(dtype: str) -> list[Pair]:
     ):
         mine, theirs = (m.CrossEntropyLoss(**kwargs) for m in (nn, t))
         found.append(Pair(mine, theirs, [x, y], dtype))
+    for reduction in ("mean", "sum", "none"):
+        mine, theirs = (m.MSELoss(reduction=reduction) for m in (nn, t))
+        found.append(Pair(mine, theirs, [logits, logits[::-1].copy()], dtype))
     return found
 
 

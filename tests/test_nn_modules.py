@@ -24,11 +24,6 @@ def layers(dtype: str) -> list[Pair]:
     edges = np.array([[-3, -1, 0, 1, 3, 6, 7, -0.5, 2.5, -4]], dtype)  # where pieces meet
     found.append(Pair(nn.ReLU6(), t.ReLU6(), [edges], dtype))
     for shape, name, args, kwargs in (
-        ((1, 2, 7, 8), "MaxPool2d", (3, 2, 1), {"ceil_mode": True}),
-        ((1, 2, 6, 5), "MaxPool2d", (2, 2), {"ceil_mode": True}),
-        ((1, 2, 6, 5), "AvgPool2d", (2, 2), {"ceil_mode": True}),
-        ((1, 2, 8, 7), "AvgPool2d", ((5, 3), (4, 2), (2, 1), True), {}),
-        ((1, 2, 8, 7), "AvgPool2d", ((5, 3), (4, 2), (2, 1), True, False), {}),
         ((1, 2, 3, 4), "ZeroPad2d", ((1, 0, 2, 3),), {}),
         ((1, 2, 3, 4), "ConstantPad2d", (1, 0.5), {}),
         ((2, 3), "Identity", (7, "any"), {"thing": 1}),
@@ -45,7 +40,7 @@ def test_layers_compute_what_torch_nn_computes() -> None:
 
 def test_compiled_layers_do_too() -> None:
     one_each = {type(pair.mine): pair for pair in layers("float32")}
-    kinds = (nn.ReLU6, nn.MaxPool2d, nn.AvgPool2d, nn.ConstantPad2d)
+    kinds = (nn.ReLU6, nn.ConstantPad2d)
     compare([one_each[kind] for kind in kinds], dl.cpu(0))
 
 
@@ -92,16 +87,6 @@ def test_lists_and_dicts_of_modules() -> None:
     members = nn.ModuleList([a]).append(c)
     assert list(members) == [a, c] and len(members[1:]) == 1
     assert "must be a Module, not int" in error_of(GraphError, nn.Sequential, 3)
-
-    named = nn.ModuleDict({"left": a, "right": b})
-    named["third"] = c
-    assert list(named) == list(named.keys()) == ["left", "right", "third"] and "left" in named and len(named) == 3
-    del named["third"]
-    assert list(named.items()) == [("left", a), ("right", b)]
-    assert [name for name, _ in named.named_parameters()][:2] == ["left.weight", "left.bias"]
-    told = error_of(GraphError, nn.ModuleDict, {"keys": a})
-    assert told == "add_module: ModuleDict has an attribute 'keys' already"
-    assert "without dots, not 'a.b'" in error_of(GraphError, named.add_module, "a.b", c)
 
 
 def test_what_a_module_can_do() -> None:
@@ -152,8 +137,6 @@ def test_clipping_in_place_is_pytorchs() -> None:
     mine[0].grad = dl.tensor(values[0] * np.inf)
     assert "norm is inf" in error_of(GraphError, nn.utils.clip_grad_norm_, mine, 1.0, error_if_nonfinite=True)
     assert "norm_type must be 2" in error_of(GraphError, nn.utils.clip_grad_norm_, mine, 1.0, 1.0)
-    nn.utils.clip_grad_value_(mine[1], 0.1)
-    assert np.abs(mine[1].grad.numpy()).max() <= np.float32(0.1)
 
 
 def test_wrong_arguments_are_named() -> None:
@@ -172,7 +155,7 @@ def test_wrong_arguments_are_named() -> None:
         ("MultiheadAttention: num_heads must be an integer >= 1", nn.MultiheadAttention, (4, 0)),
         ("LSTM: hidden_size must be an integer >= 1, not 0", nn.LSTM, (3, 0)),
         ("GRUCell: input_size must be an integer >= 1", nn.GRUCell, ("a", 2)),
-        ("MaxPool2d: dilation must be", nn.MaxPool2d, (2, 2, 0, 0)),
+        ("MaxPool2d: dilation=2 is not built", nn.MaxPool2d, (2, 2, 0, 2)),
         ('approximate must be "none" or "tanh"', nn.GELU, ("erf",)),
     ]
     parameter, model = ad.Parameter(np.ones(2)), nn.Sequential(nn.Linear(2, 2))

@@ -21,10 +21,8 @@ EPSILON = 1e-5  # central differences of float64: truncation and rounding both n
 TOLERANCE = 1e-6
 
 
-def each_case() -> Iterator[tuple[str, Case]]:
-    for name, cases in CASES.items():
-        for case in cases:
-            yield name, case
+def each_case(but: tuple[str, ...] = ()) -> Iterator[tuple[str, Case]]:
+    return ((name, case) for name, cases in CASES.items() if name not in but for case in cases)
 
 
 def value(node: Node, feed: dict[Node, np.ndarray]) -> np.ndarray:
@@ -73,8 +71,18 @@ def test_shape_rule_numpy_and_te_agree() -> None:
             assert str(tensor.dtype) == str(result.dtype) == dtype, (name, dtype)
 
 
-def test_gradients_are_central_differences() -> None:
+OF_PASSES = ("matmul_panels", "pack_panels")  # made when all gradients are there
+
+
+def test_operators_of_passes_have_no_gradients_and_say_so() -> None:
     for name, case in each_case():
+        if name in OF_PASSES:
+            node = case.build(*case.variables())
+            assert "gradients are there already" in error_of(GraphError, node.op.gradient, node, node)
+
+
+def test_gradients_are_central_differences() -> None:
+    for name, case in each_case(but=OF_PASSES):
         variables = case.variables()
         output = case.build(*variables)
         weights = ops.Variable("w")
@@ -87,7 +95,7 @@ def test_gradients_are_central_differences() -> None:
 
 
 def test_gradients_of_gradients_are_central_differences() -> None:
-    for name, case in each_case():
+    for name, case in each_case(but=OF_PASSES):
         variables = case.variables()
         weights = ops.Variable("w")
         output = case.build(*variables)
@@ -107,7 +115,7 @@ def test_gradients_of_gradients_are_central_differences() -> None:
 
 
 def test_shape_only_inputs_are_not_read_and_get_no_gradient() -> None:
-    for name, case in each_case():
+    for name, case in each_case(but=OF_PASSES):
         node = case.build(*case.variables())
         grads = node.op.gradient(node, node) if node.inputs else []
         for position in node.op.shape_only:

@@ -79,22 +79,22 @@ def test_distributions_have_their_moments_and_fill_16_bins_evenly() -> None:
 
 def test_uniform_numbers_never_reach_their_upper_limit() -> None:
     bits = ops.Variable("bits")
-    ones = np.full((2, 3), 2**32 - 1, "uint32")
-    for dtype, words in (("float32", ones[:1]), ("float64", ones)):
-        for low, high in ((0.0, 1.0), (-1.0, 1e-3), (1.0, float(np.nextafter(np.ones((), dtype), 2)))):
-            node = OPS["random_uniform"].make([bits], {"low": low, "high": high, "dtype": dtype})
-            (values,) = both([node], {bits: words})
-            assert (low <= values).all() and (values < np.asarray(high, dtype)).all(), (dtype, low, high)
+    ones = np.full(3, 2**32 - 1, "uint32")
+    (values,) = both([OPS["random_uniform"].make([bits])], {bits: ones})
+    assert (values == 1 - 2.0**-24).all()
+    key = ops.Variable("key")
+    feed = {key: np.array([7, 0, 1, 2], "uint32")}
+    for low, high in ((-1.0, 1e-3), (1.0, float(np.nextafter(np.float32(1), np.float32(2))))):
+        (values,) = both([ops.random_uniform_op(key, 10_000, low, high)], feed)
+        assert (low <= values).all() and (values < np.float32(high)).all(), (low, high)
 
 
 def test_extreme_bits_give_finite_normal_numbers() -> None:
     bits = ops.Variable("bits")
     words = np.array([0, 2**32 - 1, 2**31, 2**30, 2**29, 3 * 2**30], "uint32")
     grid = np.stack(np.meshgrid(words, words)).reshape(2, -1)
-    for dtype, given_bits in (("float32", grid), ("float64", grid.repeat(2, axis=0))):
-        node = OPS["random_normal"].make([bits], {"mean": 0.0, "std": 1.0, "dtype": dtype})
-        (values,) = both([node], {bits: given_bits})
-        assert np.isfinite(values).all() and 5.5 < np.abs(values).max() < 9
+    (values,) = both([OPS["random_normal"].make([bits])], {bits: grid})
+    assert np.isfinite(values).all() and 5.5 < np.abs(values).max() < 9
 
 
 def test_dropout_drops_by_the_key_and_its_gradient_drops_the_same() -> None:
@@ -133,11 +133,7 @@ def test_arguments_that_are_refused() -> None:
     shapes: list[tuple[Node, list[Shape], str]] = [
         (ops.random_bits_like_op(x, y), [(2,), (3,)], "the key must have shape (4,), not (2,)"),
         (OPS["dropout"].make([x, y], {"p": 0.5}), [(2,), (3,)], "shapes differ: (2,) and (3,)"),
-        (
-            OPS["random_normal"].make([x], {"dtype": "float32"}),
-            [(3, 2)],
-            "a first axis of 2, not shape (3, 2)",
-        ),
+        (OPS["random_normal"].make([x]), [(3, 2)], "a first axis of 2, not shape (3, 2)"),
     ]
     for node, given, words in shapes:
         text = error_of(ShapeError, node.op.infer_shape, node, given)

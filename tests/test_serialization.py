@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import pickle
 import signal
@@ -20,7 +18,7 @@ import numpy as np
 from dlsys import serialization
 from dlsys.errors import DataError, DTypeError
 from dlsys.graph import DTYPES
-from dlsys.serialization import load, load_checkpoint, save, save_checkpoint
+from dlsys.serialization import load, save
 from helpers import error_of
 
 
@@ -221,51 +219,6 @@ def test_header_that_looks_like_a_pickle_is_read():
         assert load(path)["x"].tolist() == [0.0, 0.0, 0.0]
 
 
-# Checkpoints -----------------------------------------------------------------------------------------------
-
-
-def test_checkpoint_returns_meta_exactly():
-    meta = {
-        "epoch": 3,
-        "big": 2**127 + 1,
-        "negative": -5,
-        "rate": 0.1,
-        "third": 1 / 3,
-        "tiny": 5e-324,
-        "infinite": [math.inf, -math.inf],
-        "minus zero": -0.0,
-        "none": None,
-        "flags": [True, False],
-        "nested": {"a": [{"b": []}, [1, [2.5, "x"]]], "": {}},
-        "text": 'quotes " and \\ , été, \u4e2d, \U0001f600, \ud800, \n\0',
-        "rng": np.random.default_rng(7).bit_generator.state,
-    }
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "checkpoint"
-        save_checkpoint(path, {"w": np.arange(4.0)}, meta)
-        arrays, loaded = load_checkpoint(path)
-        assert identical(arrays["w"], np.arange(4.0))
-        assert loaded == meta and repr(loaded) == repr(meta)  # types, signs and order too
-        rng = np.random.default_rng()
-        rng.bit_generator.state = loaded["rng"]
-        assert rng.random() == np.random.default_rng(7).random()
-        save_checkpoint(path, {}, {"nan": math.nan, "pair": (1, 2), "numpy": [np.int64(3), np.float32(0.5)]})
-        loaded = load_checkpoint(path)[1]
-        assert math.isnan(loaded["nan"]) and loaded["pair"] == [1, 2]
-        assert loaded["numpy"] == [3, 0.5] and type(loaded["numpy"][0]) is int
-        for bad, place in (
-            ({"a": {"b": [1, {2}]}}, "meta['a']['b'][1] is no number"),
-            ({"a": {1: 2}}, "keys are text, given 1 in meta['a']"),
-            ({"a": np.zeros(2)}, "meta['a']"),
-        ):
-            assert place in error_of(DTypeError, save_checkpoint, path, {}, bad)
-        assert load_checkpoint(path)[1]["pair"] == [1, 2]
-        save({"x": np.zeros(1)}, path)
-        assert "no checkpoint" in error_of(DataError, load_checkpoint, path)
-        save({"x": np.zeros(1)}, path, {serialization.META: "{not JSON"})
-        assert "damaged checkpoint" in error_of(DataError, load_checkpoint, path)
-
-
 def test_file_is_replaced_not_written_over():
     with tempfile.TemporaryDirectory() as folder:
         path, link = Path(folder) / "real", Path(folder) / "link"
@@ -302,10 +255,10 @@ def test_file_is_replaced_not_written_over():
 WRITER = """
 import itertools, sys
 import numpy as np
-from dlsys.serialization import save_checkpoint
+from dlsys.serialization import save
 for number in itertools.count():
     array = np.full((300, 1000), number, np.float32)
-    save_checkpoint(sys.argv[1], {"a": array, "b": -array}, {"number": number})
+    save({"arrays": {"a": array, "b": -array}, "number": number}, sys.argv[1])
     if number == 0:
         print("ready", flush=True)
 """
@@ -327,9 +280,9 @@ def test_killed_at_any_moment_the_file_is_whole():
                 deadline = time.monotonic() + 60
                 number = 0
                 while number < 2 and time.monotonic() < deadline:  # read while it writes
-                    arrays, meta = load_checkpoint(path)
-                    number = meta["number"]
-                    assert (arrays["a"] == number).all()
+                    found = load(path)
+                    number = found["number"]
+                    assert (found["arrays"]["a"] == number).all()
                 assert number >= 2
                 time.sleep(rng.random() * 0.03)
             finally:
@@ -337,8 +290,8 @@ def test_killed_at_any_moment_the_file_is_whole():
                 process.wait()
                 if process.stdout is not None:
                     process.stdout.close()
-            arrays, meta = load_checkpoint(path)
-            assert (arrays["a"] == meta["number"]).all() and (arrays["b"] == -meta["number"]).all()
+            found = load(path)
+            assert (found["arrays"]["a"] == found["number"]).all() and (found["arrays"]["b"] == -found["number"]).all()
             for name in os.listdir(folder):
                 assert name == "checkpoint" or name.endswith(".tmp")
 
@@ -355,11 +308,8 @@ def test_arguments_that_do_not_fit_are_named():
             (f"the first is the path '{path}'", save, (path, {"a": np.ones(2)})),
             ("save Model's state_dict()", save, (Model(), path)),
             ("'nets.0': save Model's state_dict()", save, ({"nets": [Model()]}, path)),
-            ("names are text, given 3", save_checkpoint, (path, {3: np.ones(2)}, {})),
             ("save: the path must be text or a pathlib.Path, not int", save, ({"a": np.ones(2)}, 3)),
             ("load: the path must be text", load, (np.ones(2),)),
-            ("save_checkpoint: the path must be text", save_checkpoint, ({}, path, {})),
-            ("load_checkpoint: the path must be text", load_checkpoint, (None,)),
         ):
             told = error_of(DTypeError, function, *args)
             assert words in told, told
@@ -372,20 +322,10 @@ def test_header_limit_is_told_before_anything_is_written():
     try:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "a"
-            message = error_of(DataError, save_checkpoint, path, {}, {"k": "v" * 300})
+            message = error_of(DataError, save, {"k": "v" * 300}, path)
             assert "the format allows 200" in message and os.listdir(folder) == []
     finally:
         serialization.HEADER_LIMIT = before
-
-
-def test_json_of_the_header_is_what_others_read():
-    from safetensors import safe_open
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "a")
-        save_checkpoint(path, {"x": np.zeros(2)}, {"a": [1, "é"]})
-        with safe_open(path, framework="np") as file:
-            assert json.loads(file.metadata()[serialization.META]) == {"a": [1, "é"]}
 
 
 def test_every_flipped_bit_is_an_error_and_the_last_good_checkpoint_is_named():
@@ -393,19 +333,14 @@ def test_every_flipped_bit_is_an_error_and_the_last_good_checkpoint_is_named():
     with tempfile.TemporaryDirectory() as folder:
         path, good = Path(folder) / "last.safetensors", Path(folder) / "best.safetensors"
         arrays = {"w": drawn("float32", (7, 9)), "n": np.arange(5)}
-        writers = {
-            load: lambda: save({"model": arrays, "epoch": 3}, path),
-            load_checkpoint: lambda: save_checkpoint(path, arrays, {"epoch": 3}),
-        }
-        for read, write in writers.items():
-            write()
-            content = path.read_bytes()
-            for bit in random.choice(8 * len(content), 400, replace=False):
-                flipped = bytearray(content)
-                flipped[bit // 8] ^= 1 << (bit % 8)
-                path.write_bytes(flipped)
-                assert str(path) in error_of(DataError, read, path), bit
-        save_checkpoint(good, arrays, {"epoch": 2})
+        save({"model": arrays, "epoch": 3}, path)
+        content = path.read_bytes()
+        for bit in random.choice(8 * len(content), 400, replace=False):
+            flipped = bytearray(content)
+            flipped[bit // 8] ^= 1 << (bit % 8)
+            path.write_bytes(flipped)
+            assert str(path) in error_of(DataError, load, path), bit
+        save({"model": arrays, "epoch": 2}, good)
         assert serialization.last_good(Path(folder), path) == good
         good.write_bytes(content[:-1])
         assert serialization.last_good(Path(folder), path) is None

@@ -41,7 +41,7 @@ def test_nested_dictionaries_come_back_as_they_were():
         {"text": "\u00e9 \ud800 \" {", "infinite": [math.inf, -math.inf, math.nan], "big": 2**80, "empty": {}},
         {"0": w, 0: b, -1: [{}]},
         {"dict": {"array": "w"}, "array": w, "tuple": ["x"]},
-        {"best": 0.5},
+        {"best": 0.5, "rng": np.random.default_rng(7).bit_generator.state, "minus zero": -0.0, "tiny": 5e-324},
         [w, {"x": b}],
         (w, 3),
         w,

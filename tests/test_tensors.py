@@ -237,8 +237,6 @@ def test_clipping_in_place_and_frozen_parameters() -> None:
     (a * a / 2.0 + b * b / 2.0).backward()
     assert dl.optim.clip_grad_norm_([a, b], 1.0) == 5.0
     np.testing.assert_allclose([a.grad.numpy()[0], b.grad.numpy()[0]], [0.6, 0.8], rtol=1e-5)
-    dl.optim.clip_grad_value_([a, b], 0.7)
-    np.testing.assert_allclose([a.grad.numpy()[0], b.grad.numpy()[0]], [0.6, 0.7], rtol=1e-5)
     b.requires_grad = False
     optimizer = dl.optim.SGD([a, b], lr=1.0)
     ad.Executor([optimizer.minimize((a * b).sum())]).run({})

@@ -39,7 +39,7 @@ def test_images_become_floats() -> None:
 def test_arithmetic_and_comparisons_of_bytes() -> None:
     agree(
         [
-            lambda m, x, y: [x + y, x - y, x * y, -x, x + 1, x - 1, x * 3, 7 - x, x // 3, x % 3, x**2],
+            lambda m, x, y: [x + y, x - y, x * y, -x, x + 1, x - 1, x * 3, 7 - x, x**2],
             lambda m, x, y: [x == y, x < y, x >= 100, x != 7],
             lambda m, x, y: [x.sum(), x.sum(0), x.max(), x.min(), x.argmax(), m.maximum(x, y), x.clamp(10, 200)],
             lambda m, x, y: [x.max(1), (x > 9).sum(), x.sort(1)[0], m.abs(x)],
@@ -51,7 +51,6 @@ def test_arithmetic_and_comparisons_of_bytes() -> None:
     )
     x = dl.tensor(SMALL)
     assert (x < 300).numpy().all() and (x > -1).numpy().all()  # of these numbers PyTorch takes the lowest bits
-    assert (x // 0).tolist() == [[0] * 3] * 2 and (x % 0).tolist() == [[0] * 3] * 2
     assert (x**3).tolist() == (SMALL**3).tolist()
     assert "no uint8" in error_of(DTypeError, lambda: x + 300)
     assert "only floats" in error_of(DTypeError, dl.tensor, SMALL, requires_grad=True)

@@ -71,7 +71,7 @@ def flipped(content: bytes, draw: random.Random) -> bytes:
 def files(seed: int, count: Counter, tell: Callable[[str], None]) -> None:
     """A damaged file of some kind: an error, or what was saved."""
     draw = random.Random(seed)
-    kind = ("tree", "checkpoint", "idx", "kernels")[seed % 4]
+    kind = ("tree", "idx", "kernels")[seed % 3]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "file")
         arrays = {"w": np.arange(12.0).reshape(3, 4), "n": np.arange(3)}
@@ -79,9 +79,6 @@ def files(seed: int, count: Counter, tell: Callable[[str], None]) -> None:
         if kind == "tree":
             dl.save({"model": arrays, "epoch": 3, "pair": (1, "a")}, path)
             read = lambda: dl.load(path)  # noqa: E731
-        elif kind == "checkpoint":
-            dl.save_checkpoint(path, arrays, {"epoch": 3})
-            read = lambda: dl.load_checkpoint(path)  # noqa: E731
         elif kind == "idx":
             import hashlib
 
@@ -159,7 +156,7 @@ def junk(seed: int, count: Counter, tell: Callable[[str], None]) -> None:
     homes = [vars(nn), vars(optim), vars(nn.functional), {n: getattr(dl, n) for n in dir(dl)}, vars(ad)]
     home = draw.choice(homes)
     no_functions = {"Any", "Node", "Op", "TensorTuple", "annotations"}
-    dangerous = {"set_num_threads", "set_grad_enabled", "Executor", "save", "save_checkpoint", "fit"} | no_functions
+    dangerous = {"set_num_threads", "set_grad_enabled", "Executor", "save", "fit"} | no_functions
     names = [n for n, v in home.items() if callable(v) and not n.startswith("_") and n not in dangerous]
     name = draw.choice(sorted(names))
     pool = [*NUMBERS, *OBJECTS, *ARRAYS, ad.Variable("x"), dl.ones(2, 3), nn.Linear(2, 2)]

@@ -97,9 +97,9 @@ _FROM = {
     "tensors.logic": ("where",),
     "tensors.shapes": ("cat", "stack"),
     "random": (
-        *("manual_seed", "multinomial", "rand", "randint", "randn", "randperm"),
+        *("manual_seed", "multinomial", "rand", "randint", "randn"),
     ),
-    "serialization": ("load", "load_checkpoint", "save", "save_checkpoint"),
+    "serialization": ("load", "save"),
     "training": ("accuracy", "evaluate_on", "fit"),
 }
 _HOME = {

@@ -60,6 +60,14 @@ def _user_location() -> str:
     return f"{name}:{frame.f_lineno}{label}"
 
 
+_arithmetic: dict[str, Callable[..., Any]] = {}
+
+
+def _both_ways(symbol: str) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]:
+    """The methods of an operator of two, for a node on its left and on its right."""
+    return lambda self, other: _arithmetic[symbol](self, other), lambda self, other: _arithmetic[symbol](other, self)
+
+
 class Node:
     """An operator applied to nodes. Made by the functions of `dlsys.ops`, as a tensor: see `new_node`.
 
@@ -125,42 +133,17 @@ class Node:
     def __repr__(self) -> str:
         return self.name
 
-    def __add__(self, other: Any) -> Node:
-        return _arithmetic["+"](self, other)
-
-    def __radd__(self, other: Any) -> Node:
-        return _arithmetic["+"](other, self)
-
-    def __sub__(self, other: Any) -> Node:
-        return _arithmetic["-"](self, other)
-
-    def __rsub__(self, other: Any) -> Node:
-        return _arithmetic["-"](other, self)
-
-    def __mul__(self, other: Any) -> Node:
-        return _arithmetic["*"](self, other)
-
-    def __rmul__(self, other: Any) -> Node:
-        return _arithmetic["*"](other, self)
-
-    def __truediv__(self, other: Any) -> Node:
-        return _arithmetic["/"](self, other)
-
-    def __rtruediv__(self, other: Any) -> Node:
-        return _arithmetic["/"](other, self)
-
-    def __matmul__(self, other: Any) -> Node:
-        return _arithmetic["@"](self, other)
-
-    def __rmatmul__(self, other: Any) -> Node:
-        return _arithmetic["@"](other, self)
-
-    def __pow__(self, other: Any) -> Node:
-        return _arithmetic["**"](self, other)
-
-    def __rpow__(self, other: Any) -> Node:
-        return _arithmetic["**"](other, self)
-
+    __add__, __radd__ = _both_ways("+")
+    __sub__, __rsub__ = _both_ways("-")
+    __mul__, __rmul__ = _both_ways("*")
+    __truediv__, __rtruediv__ = _both_ways("/")
+    __matmul__, __rmatmul__ = _both_ways("@")
+    __pow__, __rpow__ = _both_ways("**")
+    __and__, __rand__ = _both_ways("&")
+    __or__, __ror__ = _both_ways("|")
+    __xor__, __rxor__ = _both_ways("^")
+    __lt__, __gt__ = _both_ways("<")[0], _both_ways(">")[0]
+    __le__, __ge__ = _both_ways("<=")[0], _both_ways(">=")[0]
     __hash__ = object.__hash__  # dictionaries ask for identity first, and `==` only where two hashes are equal
 
     def __eq__(self, other: Any) -> Any:
@@ -169,50 +152,8 @@ class Node:
     def __ne__(self, other: Any) -> Any:
         return _arithmetic["!="](self, other)
 
-    def __lt__(self, other: Any) -> Node:
-        return _arithmetic["<"](self, other)
-
-    def __le__(self, other: Any) -> Node:
-        return _arithmetic["<="](self, other)
-
-    def __gt__(self, other: Any) -> Node:
-        return _arithmetic[">"](self, other)
-
-    def __ge__(self, other: Any) -> Node:
-        return _arithmetic[">="](self, other)
-
     def __neg__(self) -> Node:
         return _arithmetic["neg"](self)
-
-    def __floordiv__(self, other: Any) -> Node:
-        return _arithmetic["//"](self, other)
-
-    def __rfloordiv__(self, other: Any) -> Node:
-        return _arithmetic["//"](other, self)
-
-    def __mod__(self, other: Any) -> Node:
-        return _arithmetic["%"](self, other)
-
-    def __rmod__(self, other: Any) -> Node:
-        return _arithmetic["%"](other, self)
-
-    def __and__(self, other: Any) -> Node:
-        return _arithmetic["&"](self, other)
-
-    def __rand__(self, other: Any) -> Node:
-        return _arithmetic["&"](other, self)
-
-    def __or__(self, other: Any) -> Node:
-        return _arithmetic["|"](self, other)
-
-    def __ror__(self, other: Any) -> Node:
-        return _arithmetic["|"](other, self)
-
-    def __xor__(self, other: Any) -> Node:
-        return _arithmetic["^"](self, other)
-
-    def __rxor__(self, other: Any) -> Node:
-        return _arithmetic["^"](other, self)
 
     def __invert__(self) -> Node:
         return _arithmetic["~"](self)
@@ -223,11 +164,8 @@ class Node:
     __iter__: Any = None  # with __getitem__ alone Python would count up without end: no index fails before the run
 
 
-_arithmetic: dict[str, Callable[..., Any]] = {}
-
-
 def set_arithmetic(functions: dict[str, Callable[..., Any]]) -> None:
-    """Install what `+ - * / // % @ ** == != < <= > >= & | ^ ~ [] neg` of nodes mean; `dlsys.ops` does, so this module
+    """Install what `+ - * / @ ** == != < <= > >= & | ^ ~ [] neg` of nodes mean; `dlsys.ops` does, so this module
     needs no operators.
 
     A function of two operands gets them in the order written; one of them is a node. It returns
@@ -300,8 +238,8 @@ class Op:
         return _new_node(OPS[cls.name], list(inputs), attrs if attrs is not None else {}, name)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        """The output's shape. Raises ShapeError."""
-        raise NotImplementedError
+        """The output's shape: the first input's, unless an operator says otherwise. Raises ShapeError."""
+        return input_shapes[0]
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
         """The output's dtype: the one on which all inputs read for values agree. Raises DTypeError."""

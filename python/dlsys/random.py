@@ -149,9 +149,3 @@ def multinomial(weights: Any, num_samples: int, replacement: bool = False) -> An
     generator = default_generator.numpy()
     drawn = [generator.choice(len(row), num_samples, replacement, row / row.sum()) for row in rows]
     return leaf(np.reshape(np.asarray(drawn, np.int64), (*values.shape[:-1], num_samples)))
-
-
-def randperm(n: int, *, device: Any = None) -> Any:
-    """The integers below n in a random order, int64."""
-    (count,) = size_of((n,))
-    return leaf(default_generator.numpy().permutation(count), device=device)

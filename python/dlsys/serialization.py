@@ -39,8 +39,6 @@ DTYPES = {
     "F64": "float64",
 }
 """safetensors' name -> NumPy's."""
-META = "dlsys.checkpoint"
-"""The header's entry that holds a checkpoint's JSON."""
 TREE = "dlsys.tree"
 """The header's entry that holds what `save` was given, as JSON, arrays by their names."""
 CHECKSUM = "dlsys.sha256"
@@ -110,35 +108,6 @@ def as_path(function: str, path: Any) -> Path:
     if "\0" in os.fspath(path):
         raise DataError(f"{function}: the path {os.fspath(path)!r} has a zero byte, which no file's name has")
     return Path(path)
-
-
-def save_checkpoint(path: str | os.PathLike[str], arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
-    """Writes arrays, as `save`, and `meta` to one file, replacing `path` in one step.
-
-    `meta` is nested data of dictionaries with text as keys, lists, text, integers of any size, floats, True,
-    False and None; tuples come back as lists, NumPy's numbers as Python's. Raises DTypeError for anything else.
-    """
-    path = as_path("save_checkpoint", path)
-    for what, given in (("arrays", arrays), ("meta", meta)):
-        if not isinstance(given, Mapping):
-            raise DTypeError(f"save_checkpoint: {what} is a dictionary, not {type(given).__name__}")
-    for name in arrays:
-        if not isinstance(name, str):
-            raise DTypeError(f"save_checkpoint: names are text, given {name!r}")
-    values = {name: as_array(name, value) for name, value in arrays.items()}
-    save(values, path, {META: json.dumps(plain(meta, "meta"))})
-
-
-def load_checkpoint(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """(arrays, meta) of a file that `save_checkpoint` wrote. Raises DataError as `load` does."""
-    arrays, metadata = read(as_path("load_checkpoint", path))
-    for entry in (META, CHECKSUM):
-        if entry not in metadata:
-            raise DataError(f"{path} is a safetensors file, but no checkpoint: its header lacks {entry!r}")
-    try:
-        return arrays, json.loads(metadata[META])
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is a damaged checkpoint: {error}") from None
 
 
 # Values ----------------------------------------------------------------------------------------------------
@@ -212,28 +181,6 @@ def as_array(name: str, value: Any) -> np.ndarray:
     return array
 
 
-def plain(value: Any, place: str) -> Any:
-    """`value` as what JSON gives back unchanged; DTypeError, which names the place, if there is no such thing."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or isinstance(value, (bool, str)):
-        return value
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float):
-        return float(value)
-    if isinstance(value, (list, tuple)):
-        return [plain(item, f"{place}[{number}]") for number, item in enumerate(value)]
-    if isinstance(value, Mapping):
-        for key in value:
-            if not isinstance(key, str):
-                raise DTypeError(f"save_checkpoint: keys are text, given {key!r} in {place}")
-        return {key: plain(item, f"{place}[{key!r}]") for key, item in value.items()}
-    raise DTypeError(
-        f"save_checkpoint: {place} is no number, text, list or dictionary: {type(value).__name__}"
-    )
-
-
 # Files -----------------------------------------------------------------------------------------------------
 
 
@@ -266,7 +213,7 @@ def last_good(folder: Path, damaged: Path) -> Path | None:
     found = [path for path in folder.glob("*.safetensors") if path != damaged]
     for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True):
         with contextlib.suppress(DataError):
-            load_checkpoint(path)
+            load(path)
             return path
     return None
 
@@ -287,7 +234,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str,
         metadata = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
     except (SafetensorError, ValueError, RecursionError) as error:
         raise DataError(f"{path} {diagnosis(content, error)}") from None
-    if not is_checked and {META, TREE, CHECKSUM} & metadata.keys():
+    if not is_checked and {TREE, CHECKSUM} & metadata.keys():
         raise DataError(f"{path} is damaged: it has no checksum")
     arrays = {}
     for name, tensor in tensors:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from pathlib import Path
@@ -41,12 +42,11 @@ def main(argv: list[str] | None = None) -> int:
 
 def _parser() -> Parser:
     """The parser of the commands and their options."""
-    parser = Parser(prog=PROGRAM, description="What dlsys finds on this machine, and what its schedules gain.",
-                    allow_abbrev=False)  # fmt: skip
+    told = "What dlsys finds on this machine, and what its schedules gain."
+    parser = Parser(prog=PROGRAM, description=told, allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    info = commands.add_parser("info", allow_abbrev=False, help="versions, target, threads, CUDA, caches",
-                               description="What dlsys runs on: versions, the target and the features of its CPU, "
-                               "threads, CUDA or why there is none, caches and their sizes.")  # fmt: skip
+    told = "What dlsys runs on: versions, target, features of the CPU, threads, CUDA or why there is none, caches."
+    info = commands.add_parser("info", allow_abbrev=False, help="versions, target, threads, caches", description=told)
     info.add_argument("--json", action="store_true", help="as JSON")
     ladder = commands.add_parser(
         "ladder",
@@ -90,7 +90,7 @@ def _info(options: argparse.Namespace) -> int:
     from . import info
 
     facts = info.facts()
-    print(info.as_json(facts) if options.json else info.as_text(facts))
+    print(json.dumps(facts, indent=2) if options.json else info.as_text(facts))
     return 0
 
 

@@ -25,8 +25,9 @@ PAUSE = 0.04  # seconds before each turn; thread pools spin after their last tas
 TURN = 0.05  # seconds of calls in a turn, at least
 SLOW = 0.5  # seconds of a call from which a few rounds must do
 SLOW_ROUNDS = 2  # of those, besides the check
-QUIET = 0.95  # of the time that a measurement worth keeping has a core
 LARGEST = 4  # values are whole numbers up to this
+
+Setting = Callable[[], AbstractContextManager[object]]
 
 
 class WrongResult(DlsysError):
@@ -36,15 +37,9 @@ class WrongResult(DlsysError):
 class Contender:
     """Something to be timed, and the setting within which it runs."""
 
-    def __init__(
-        self,
-        call: Callable[[], object],
-        setting: Callable[[], AbstractContextManager[object]] = nullcontext,
-    ) -> None:
-        self.call = call
-        self.setting = setting
+    def __init__(self, call: Callable[[], object], setting: Setting = nullcontext) -> None:
+        self.call, self.setting = call, setting
         self.seconds: list[float] = []  # of a call, one a turn; the first turn is one call, cold
-        self.elapsed = self.worked = 0.0  # seconds of all turns, and those that this thread had a core
 
     def turn(self) -> None:
         """Times some calls, after a pause and a few that wake threads and caches; a slow one needs neither."""
@@ -55,12 +50,10 @@ class Contender:
                 calls = max(1, round(TURN / max(self.seconds[-1], 1e-9)))
                 for _ in range(1 + calls // 10):
                     self.call()
-            start, worked = time.perf_counter(), time.thread_time()
+            start = time.perf_counter()
             for _ in range(calls):
                 self.call()
-            elapsed, worked = time.perf_counter() - start, time.thread_time() - worked
-            self.seconds.append(elapsed / calls)
-            self.elapsed, self.worked = self.elapsed + elapsed, self.worked + worked
+            self.seconds.append((time.perf_counter() - start) / calls)
 
     def median(self) -> float:
         """Seconds of a call; of a slow one the first turn counts too."""
@@ -84,8 +77,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """The ladder of one product. Peak and NumPy in GFLOP/s by number of threads; `share` is the part of the time that
-    rungs on one thread had a core: what is missing, other processes took."""
+    """The ladder of one product. Peak and NumPy in GFLOP/s by number of threads."""
 
     sizes: tuple[int, int, int]
     dtype: str
@@ -94,7 +86,6 @@ class Report:
     rows: tuple[Row, ...]
     peak: dict[int, float]
     numpy: dict[int, float]
-    share: float
 
     @property
     def title(self) -> str:
@@ -119,10 +110,6 @@ class Report:
         for threads, peak in self.peak.items():
             on = "1 thread" if threads == 1 else f"{threads} threads"
             lines.append(f"{on}: peak {number(peak)} GFLOP/s, NumPy {number(self.numpy[threads])}")
-        if self.share < QUIET:
-            lines.append(
-                f"The machine was busy: rungs had a core for {self.share:.0%} of their time. Speeds are low."
-            )
         lines += ["", line(head)]
         shown: tuple[str, ...] = ()
         for row, values in zip(self.rows, cells, strict=True):
@@ -145,7 +132,10 @@ def climb(m: int, n: int, k: int, dtype: str, threads: int | None, rounds: int) 
     Raises WrongResult for a rung that is wrong, DlsysError for sizes that memory does not hold and for threads that
     TVM's pool does not have.
     """
-    require_memory(m, n, k, np.dtype(dtype).itemsize)
+    needed = np.dtype(dtype).itemsize * (3 * m * k + 3 * k * n + 4 * m * n)  # operands, results and copies
+    if needed > memory_bytes():
+        told = f"it needs {needed / 2**30:.1f} GiB, this machine has {memory_bytes() / 2**30:.1f} GiB"
+        raise DlsysError(f"{m} x {n} x {k} is too large: {told}")
     before = get_num_threads()
     try:
         if threads is not None:
@@ -156,16 +146,10 @@ def climb(m: int, n: int, k: int, dtype: str, threads: int | None, rounds: int) 
         _status("")
 
 
-def require_memory(m: int, n: int, k: int, itemsize: int) -> None:
-    """Raises DlsysError if the operands, results and copies exceed the machine's memory."""
-    needed = itemsize * (3 * m * k + 3 * k * n + 4 * m * n)
-    if "SC_PHYS_PAGES" in getattr(os, "sysconf_names", {}):
-        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        if needed > there:
-            raise DlsysError(
-                f"{m} x {n} x {k} is too large: it needs {needed / 2**30:.1f} GiB, this machine has "
-                f"{there / 2**30:.1f} GiB"
-            )
+def memory_bytes() -> float:
+    """The machine's memory, if the system tells it."""
+    known = "SC_PHYS_PAGES" in getattr(os, "sysconf_names", {})
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if known else math.inf
 
 
 def _climb(sizes: tuple[int, int, int], dtype: str, threads: int, rounds: int) -> Report:
@@ -192,18 +176,10 @@ def _climb(sizes: tuple[int, int, int], dtype: str, threads: int, rounds: int) -
         ratios = speed / gflops[0], speed / peak[rung.threads], speed / numpy[rung.threads]
         rows.append(Row(rung.title, rung.reason, rung.code, rung.threads, speed, *ratios))
     machine, mcpu = machine_of(rungs[0].target), rungs[0].target.attrs["mcpu"]
+    told = f"{mcpu}, vectors of {machine.vector_bits} bits, {machine.registers} registers"
     tile = schedules.tile_of(machine, m, n, k, dtype)
-    serial = [contender for contender, rung in zip(contenders, rungs, strict=False) if rung.threads == 1]
-    return Report(
-        sizes,
-        dtype,
-        f"{mcpu}, vectors of {machine.vector_bits} bits, {machine.registers} registers",
-        f"tile: {tile.rows} rows, {tile.columns} columns, {tile.lanes} lanes",
-        tuple(rows),
-        peak,
-        numpy,
-        sum(c.worked for c in serial) / sum(c.elapsed for c in serial),
-    )
+    shown = f"tile: {tile.rows} rows, {tile.columns} columns, {tile.lanes} lanes"
+    return Report(sizes, dtype, told, shown, tuple(rows), peak, numpy)
 
 
 def _contenders(
@@ -216,9 +192,7 @@ def _contenders(
     """
     m, n, k = sizes
     random = np.random.default_rng(0)
-    a, b = (
-        random.integers(-LARGEST, LARGEST + 1, shape, np.int8).astype(dtype) for shape in ((m, k), (k, n))
-    )
+    a, b = (random.integers(-LARGEST, LARGEST + 1, of, np.int8).astype(dtype) for of in ((m, k), (k, n)))
     expected = a @ b
     arguments = [given.tensor for given in (array(a), array(b), empty((m, n), dtype))]
     result = np.from_dlpack(arguments[-1])

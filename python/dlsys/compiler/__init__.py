@@ -17,26 +17,3 @@ from .passes import NAMES, PASSES, Pass, run_passes, select
 from .plan import Plan
 from .program import Program
 from .types import analyse, with_known_shapes
-
-__all__ = [
-    "NAMES",
-    "PASSES",
-    "Arena",
-    "Columns",
-    "Group",
-    "Pass",
-    "Plan",
-    "Program",
-    "TypedGraph",
-    "analyse",
-    "fuse",
-    "make_program",
-    "ordered",
-    "pack",
-    "run_passes",
-    "select",
-    "single_groups",
-    "typed_graph",
-    "value_inputs",
-    "with_known_shapes",
-]

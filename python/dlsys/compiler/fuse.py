@@ -50,8 +50,6 @@ from .groups import (
     single_groups,
 )
 
-__all__ = ["Group", "fuse", "ordered", "single_groups"]
-
 MOST_NODES = 48  # of a group: compile time grows with it, and what is saved does not
 MOST_ARRAYS = 24  # read and written by a group
 CACHED = range(1024, 16 * 1024)  # elements of a product that is read from a cache, and slower with tiles than in a row

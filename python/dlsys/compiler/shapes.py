@@ -83,9 +83,9 @@ def _concat_part(node: Node, graph: TypedGraph) -> Node:
 
 
 def _concat_part_gradient(node: Node, graph: TypedGraph) -> Node:
-    part, before, whole = (graph.shapes[value] for value in node.inputs)
+    part, before, _, whole = (graph.shapes[value] for value in node.inputs)
     axis, start = part_start(node, whole, before, part)
-    return slice_gradient_op(node.inputs[0], node.inputs[2], _part_key(axis, start, part[axis]))
+    return slice_gradient_op(node.inputs[0], node.inputs[3], _part_key(axis, start, part[axis]))
 
 
 def _matmul_gradient(node: Node, graph: TypedGraph) -> Node | None:

@@ -12,24 +12,20 @@ selections below, and `tirx.isnan` in place of `x != x`.
 from __future__ import annotations
 
 from .base import Tensor, copy, full, placeholder, shape_of
-from .compare import (
-    cast, clip, equal, greater, greater_equal, less, less_equal, logical_and, logical_not, logical_or, maximum,
-    minimum, not_equal, where,
-)
 from .contraction import (
     conv2d, conv2d_filter_gradient, conv2d_input_gradient, matmul, matmul_gradient, matmul_panels, pack_panels,
-    unpack_panels,
 )
 from .elementwise import (
-    absolute, add, add_by_const, const_div, cos, div, div_by_const, erf, exp, floor, log, mul, mul_by_const, neg,
-    normalize, power, power_by_const, relu, relu_gradient, rsqrt, sgd_update, sigmoid, sign, sin, sqrt, sub, tanh,
+    absolute, add, add_by_const, cast, clip, const_div, cos, div, div_by_const, equal, erf, exp, floor, greater,
+    greater_equal, less, less_equal, log, logical_and, logical_not, logical_or, maximum, minimum, mul, mul_by_const,
+    nearest, neg, normalize, not_equal, power, power_by_const, relu, relu_gradient, rsqrt, sgd_update, sigmoid, sign,
+    sin, sqrt, sub, tanh, where,
 )
 from .extrema import argmax, argmin, reduce_max, reduce_min
 from .indexing import (
-    concatenate, flip, one_hot, stack, strided, strided_place, strided_slice, take, take_along_axis,
+    concatenate, one_hot, stack, strided, strided_place, strided_slice, take, take_along_axis,
     take_along_axis_gradient, take_gradient,
 )
-from .integral import floor_divide, nearest, remainder
 from .layout import broadcast_axes, broadcast_to, reshape, transpose
 from .loss import cross_entropy, cross_entropy_gradient
 from .pooling import Windows, max_pool, max_pool_gradient, max_pool_select, mean_pool, mean_pool_gradient

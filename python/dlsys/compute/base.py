@@ -35,9 +35,29 @@ def broadcast_index(shape: Shape, index: Sequence[Any]) -> list[Any]:
 
 
 def pointwise(name: str, function: Callable[..., tirx.PrimExpr], *tensors: te.Tensor) -> te.Tensor:
-    """`function` applied at every index, operands broadcast as NumPy does."""
+    """`function` applied at every index, operands broadcast as NumPy does; of a tensor given twice it gets one element
+    twice."""
     shape = np.broadcast_shapes(*(shape_of(x) for x in tensors))
-    return te.compute(shape, lambda *index: function(*(read(x, index) for x in tensors)), name=name)
+    first = [next(i for i, x in enumerate(tensors) if x.same_as(y)) for y in tensors]
+
+    def at(*index: Any) -> tirx.PrimExpr:
+        elements = [read(x, index) for x in tensors]
+        return function(*(elements[i] for i in first))
+
+    return te.compute(shape, at, name=name)
+
+
+def elementwise(function: Callable[..., tirx.PrimExpr], name: str = "") -> Callable[..., te.Tensor]:
+    """A formula of elements as one of tensors, by `pointwise`; what stands behind the tensors, constants, it takes as
+    it is. Also a decorator."""
+
+    def formula(*operands: Any) -> te.Tensor:
+        tensors = [x for x in operands if isinstance(x, te.Tensor)]
+        rest = operands[len(tensors) :]
+        return pointwise(formula.__name__, lambda *elements: function(*elements, *rest), *tensors)
+
+    formula.__name__, formula.__doc__ = name or function.__name__, function.__doc__
+    return formula
 
 
 def placeholder(shape: Sequence[int], dtype: str, name: str) -> te.Tensor:

@@ -62,17 +62,6 @@ def pack_panels(b: te.Tensor, shape: Shape, trans: bool) -> te.Tensor:
     return te.compute(shape, at, name="pack_panels")
 
 
-def unpack_panels(panels: te.Tensor, shape: Shape, trans: bool) -> te.Tensor:
-    """The matrix that lies in panels."""
-    width = shape_of(panels)[2]
-
-    def at(*index: Any) -> tirx.PrimExpr:
-        row, column = index[::-1] if trans else index
-        return panels(tirx.floordiv(column, width), row, tirx.floormod(column, width))
-
-    return te.compute(shape, at, name="unpack_panels")
-
-
 def matrix(x: te.Tensor, batch: Sequence[Any], inner: Sequence[Any]) -> tirx.PrimExpr:
     """x at `inner` of the matrix, or vector, that broadcasting puts at `batch`."""
     extents = shape_of(x)[: -len(inner)]

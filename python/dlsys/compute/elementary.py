@@ -172,7 +172,7 @@ def bound(value: tirx.PrimExpr, function: Callable[[tirx.PrimExpr], tirx.PrimExp
     return tirx.Let(var, value, function(var))
 
 
-def _horner(coefficients: tuple[float, ...], x: tirx.PrimExpr, dtype: str) -> tirx.PrimExpr:
+def horner(coefficients: tuple[float, ...], x: tirx.PrimExpr, dtype: str) -> tirx.PrimExpr:
     """The polynomial at x, highest power first."""
     value = constant(coefficients[0], dtype)
     for coefficient in coefficients[1:]:
@@ -235,12 +235,12 @@ def _exp_of_finite(
 
     def of_rest(r: tirx.PrimExpr) -> tirx.PrimExpr:
         if dtype == "float32":
-            return _horner(_EXPF, r, dtype) * (r * r) + r + one
+            return horner(_EXPF, r, dtype) * (r * r) + r + one
 
         def quotient(z: tirx.PrimExpr) -> tirx.PrimExpr:
             return bound(
-                r * _horner(_EXP_P, z, dtype),
-                lambda w: one + constant(2, dtype) * (w / (_horner(_EXP_Q, z, dtype) - w)),
+                r * horner(_EXP_P, z, dtype),
+                lambda w: one + constant(2, dtype) * (w / (horner(_EXP_Q, z, dtype) - w)),
             )
 
         return bound(r * r, quotient)
@@ -265,9 +265,9 @@ def log(x: tirx.PrimExpr) -> tirx.PrimExpr:
         def near_one(z: tirx.PrimExpr) -> tirx.PrimExpr:
             cubic = f * z
             if dtype == "float32":
-                cubic = cubic * _horner(_LOGF, f, dtype)
+                cubic = cubic * horner(_LOGF, f, dtype)
             else:
-                cubic = cubic * _horner(_LOG_P, f, dtype) / _horner(_LOG_Q, f, dtype)
+                cubic = cubic * horner(_LOG_P, f, dtype) / horner(_LOG_Q, f, dtype)
             small = cubic + e * constant(_LOG_LOG2[1], dtype) - constant(0.5, dtype) * z
             return f + small + e * constant(_LOG_LOG2[0], dtype)
 
@@ -299,8 +299,8 @@ def _tanh_near_zero(v: tirx.PrimExpr) -> tirx.PrimExpr:
 
     def series(z: tirx.PrimExpr) -> tirx.PrimExpr:
         if dtype == "float32":
-            return _horner(_TANHF, z, dtype)
-        return _horner(_TANH_P, z, dtype) / _horner(_TANH_Q, z, dtype)
+            return horner(_TANHF, z, dtype)
+        return horner(_TANH_P, z, dtype) / horner(_TANH_Q, z, dtype)
 
     return bound(v * v, lambda z: v + v * (z * series(z)))
 
@@ -335,13 +335,13 @@ def erf(x: tirx.PrimExpr) -> tirx.PrimExpr:
 
     def near_zero(v: tirx.PrimExpr, z: tirx.PrimExpr) -> tirx.PrimExpr:
         if single:
-            return v + v * _horner(_ERFF, z, dtype)
-        return v * (_horner(_ERF_T, z, dtype) / _horner(_ERF_U, z, dtype))
+            return v + v * horner(_ERFF, z, dtype)
+        return v * (horner(_ERF_T, z, dtype) / horner(_ERF_U, z, dtype))
 
     def complement(size: tirx.PrimExpr) -> tirx.PrimExpr:
         if single:
-            return _exp_moderate(_horner(_ERFF_LOG, size, dtype))
-        return exp(zero - size * size) * (_horner(_ERF_P, size, dtype) / _horner(_ERF_Q, size, dtype))
+            return _exp_moderate(horner(_ERFF_LOG, size, dtype))
+        return exp(zero - size * size) * (horner(_ERF_P, size, dtype) / horner(_ERF_Q, size, dtype))
 
     def at(v: tirx.PrimExpr) -> tirx.PrimExpr:
         def by_size(size: tirx.PrimExpr) -> tirx.PrimExpr:

@@ -1,204 +1,204 @@
-"""Arithmetic and elementary functions, at each index."""
+"""Formulas of elements: arithmetic, elementary functions, comparisons, selections, changes of dtype.
+
+Each is written for one element, `u`, `v`, and taken for tensors (see `base.elementwise`). A comparison with NaN is
+false, but `!=`. TVM's simplifier holds `x - x` and `x == x` for constant, whatever x is: hence `u.same_as(v)`.
+"""
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
 from tvm import te, tirx
 
 from . import elementary
-from .base import constant, copy, pointwise
+from .base import constant, copy, elementwise, full, pointwise
+
+Expr = Any  # of tvm.ir
 
 
-def _scale(value: tirx.PrimExpr, factor: float, dtype: Any) -> tirx.PrimExpr:
-    """`value * factor`, where a factor of zero keeps NaN and makes NaN of infinity."""
-    weak = constant(factor, dtype)
-    if str(dtype).startswith("float") and float(weak.value) == 0:
-        return tirx.Select(tirx.isfinite(value), weak, constant(np.nan, dtype))
-    return value * weak
+def is_float(x: Any) -> bool:
+    """Whether a tensor, or an element, is of floating point numbers."""
+    return str(x.dtype if isinstance(x, te.Tensor) else x.ty).startswith("float")
 
 
-def add(a: te.Tensor, b: te.Tensor) -> te.Tensor:
-    """a + b."""
-    return pointwise("add", lambda u, v: u + v, a, b)
+def _const(value: float, like: Expr) -> Expr:
+    """A constant of an element's dtype."""
+    return constant(value, like.ty)
 
 
-def sub(a: te.Tensor, b: te.Tensor) -> te.Tensor:
-    """a - b."""
-    if a.same_as(b):
-        return mul_by_const(a, 0.0)
-    return pointwise("sub", lambda u, v: u - v, a, b)
+def _is_zero(value: float, like: Expr) -> bool:
+    """Whether the constant is zero in an element's dtype."""
+    return is_float(like) and float(np.asarray(value, str(like.ty))) == 0
 
 
-def mul(a: te.Tensor, b: te.Tensor) -> te.Tensor:
-    """a * b."""
-    return pointwise("mul", lambda u, v: u * v, a, b)
+def _scaled(u: Expr, factor: float) -> Expr:
+    """u times a constant; of zero, which TVM's simplifier would make zero, NaN and infinity give NaN."""
+    if _is_zero(factor, u):
+        return tirx.Select(tirx.isfinite(u), _const(factor, u), _const(np.nan, u))
+    return u * _const(factor, u)
 
 
-def div(a: te.Tensor, b: te.Tensor) -> te.Tensor:
-    """a / b."""
-    return pointwise("div", lambda u, v: u / v, a, b)
+# Arithmetic ------------------------------------------------------------------------------------------------
+
+add = elementwise(operator.add, "add")
+mul = elementwise(operator.mul, "mul")
+div = elementwise(operator.truediv, "div")
+add_by_const = elementwise(lambda u, const: u + _const(const, u), "add_by_const")
+mul_by_const = elementwise(_scaled, "mul_by_const")
+sgd_update = elementwise(lambda u, grad, rate: u - _scaled(grad, rate), "sgd_update")
 
 
-def neg(x: te.Tensor) -> te.Tensor:
-    """-x; of unsigned integers modulo 2 ** bits."""
-    if str(x.dtype).startswith("uint"):  # TVM's simplifier holds 0 - v for 0
-        most = int(np.iinfo(str(x.dtype)).max)
-        return pointwise("neg", lambda v: v * constant(most, x.dtype), x)
-    return pointwise("neg", lambda v: -v, x)
+@elementwise
+def sub(u: Expr, v: Expr) -> Expr:
+    """u - v."""
+    return _scaled(u, 0.0) if u.same_as(v) else u - v
 
 
-def add_by_const(x: te.Tensor, const: float) -> te.Tensor:
-    """x + const."""
-    return pointwise("add_by_const", lambda v: v + constant(const, x.dtype), x)
+@elementwise
+def neg(u: Expr) -> Expr:
+    """-u; of unsigned integers modulo 2 ** bits, for TVM's simplifier holds 0 - u for 0."""
+    unsigned = str(u.ty).startswith("uint")
+    return u * _const(int(np.iinfo(str(u.ty)).max), u) if unsigned else -u
 
 
-def mul_by_const(x: te.Tensor, const: float) -> te.Tensor:
-    """x * const."""
-    return pointwise("mul_by_const", lambda v: _scale(v, const, x.dtype), x)
+@elementwise
+def div_by_const(u: Expr, const: float) -> Expr:
+    """u / const; a const of zero, by which TE cannot divide, multiplies by its infinite reciprocal."""
+    if _is_zero(const, u):
+        return _scaled(u, float(np.copysign(np.inf, const)))
+    return u / _const(const, u)
 
 
-def div_by_const(x: te.Tensor, const: float) -> te.Tensor:
-    """x / const; a const of zero, by which TE cannot divide, multiplies by its infinite reciprocal."""
-    if float(np.asarray(const, str(x.dtype))) == 0:
-        return mul_by_const(x, float(np.copysign(np.inf, const)))
-    return pointwise("div_by_const", lambda v: v / constant(const, x.dtype), x)
-
-
-def const_div(const: float, x: te.Tensor) -> te.Tensor:
-    """const / x."""
-    dtype = x.dtype
-    zero = constant(0, dtype)
-    if float(np.asarray(const, str(dtype))) == 0:
-        nan = constant(np.nan, dtype)
-        return pointwise("const_div", lambda v: tirx.Select(tirx.any(tirx.isnan(v), v == zero), nan, zero), x)
-    return pointwise("const_div", lambda v: constant(const, dtype) / v, x)
+@elementwise
+def const_div(u: Expr, const: float) -> Expr:
+    """const / u."""
+    if _is_zero(const, u):
+        zero = _const(0, u)
+        return tirx.Select(tirx.any(tirx.isnan(u), u == zero), _const(np.nan, u), zero)
+    return _const(const, u) / u
 
 
 _MAX_FACTORS = 16  # beyond, pow is as fast as the product
 
 
-def power_by_const(x: te.Tensor, const: float) -> te.Tensor:
-    """x ** const; a small integer exponent by multiplication."""
+@elementwise
+def power_by_const(u: Expr, const: float) -> Expr:
+    """u ** const; a small integer exponent by multiplication, others by the C library's pow."""
 
-    def product(v: tirx.PrimExpr, count: int) -> tirx.PrimExpr:
+    def product(count: int) -> Expr:
         if count == 1:
-            return v
-        half = product(v, count // 2)
-        return half * half * v if count % 2 else half * half
+            return u
+        half = product(count // 2)
+        return half * half * u if count % 2 else half * half
 
-    def at(v: tirx.PrimExpr) -> tirx.PrimExpr:
-        one = constant(1, x.dtype)
-        if const == 0:
-            return one
-        if float(const).is_integer() and abs(const) <= _MAX_FACTORS:
-            power = product(v, abs(int(const)))
-            return power if const > 0 else one / power
-        # tirx.power is this call with a warning about exponents from 3 on
-        return tirx.call_intrin(str(x.dtype), "tirx.pow", v, constant(const, x.dtype))
-
-    return pointwise("power_by_const", at, x)
+    if const == 0:
+        return _const(1, u)
+    if float(const).is_integer() and abs(const) <= _MAX_FACTORS:
+        return product(int(const)) if const > 0 else _const(1, u) / product(-int(const))
+    # tirx.power is this call with a warning about exponents from 3 on
+    return tirx.call_intrin(str(u.ty), "tirx.pow", u, _const(const, u))
 
 
-def power(a: te.Tensor, b: te.Tensor) -> te.Tensor:
-    """a ** b, by the C library's pow."""
-    return pointwise("power", lambda u, v: tirx.call_intrin(str(a.dtype), "tirx.pow", u, v), a, b)
+@elementwise
+def normalize(u: Expr, mean: Expr, var: Expr, *rest: Any) -> Expr:
+    """(u - mean) / sqrt(var + eps), of u, mean, var and eps; times weight plus bias where they stand before eps."""
+    *affine, eps = rest
+    n = (u - mean) * (_const(1, u) / tirx.sqrt(var + _const(eps, u)))
+    return n * affine[0] + affine[1] if affine else n
 
 
-def sgd_update(x: te.Tensor, grad: te.Tensor, learning_rate: float) -> te.Tensor:
-    """x - learning_rate * grad."""
-    return pointwise("sgd_update", lambda v, g: v - _scale(g, learning_rate, x.dtype), x, grad)
+# Elementary functions --------------------------------------------------------------------------------------
+
+exp, log = elementwise(elementary.exp, "exp"), elementwise(elementary.log, "log")
+tanh, sigmoid = elementwise(elementary.tanh, "tanh"), elementwise(elementary.sigmoid, "sigmoid")
+erf = elementwise(elementary.erf, "erf")
+power = elementwise(lambda u, v: tirx.call_intrin(str(u.ty), "tirx.pow", u, v), "power")
+sqrt = elementwise(tirx.sqrt, "sqrt")
+rsqrt = elementwise(lambda u: _const(1, u) / tirx.sqrt(u), "rsqrt")
+sin, cos = elementwise(tirx.sin, "sin"), elementwise(tirx.cos, "cos")  # the C library's
+floor, nearest = elementwise(tirx.floor, "floor"), elementwise(tirx.nearbyint, "round")
+absolute = elementwise(lambda u: u if str(u.ty).startswith("u") else tirx.abs(u), "absolute")
+relu = elementwise(lambda u: tirx.Select(u <= _const(0, u), _const(0, u), u), "relu")  # NaN kept
+# by selection, so that nothing leaks through a closed gate
+relu_gradient = elementwise(lambda u, grad: tirx.Select(u > _const(0, u), grad, _const(0, u)), "relu_gradient")
 
 
-def exp(x: te.Tensor) -> te.Tensor:
-    """e ** x."""
-    return pointwise("exp", elementary.exp, x)
-
-
-def log(x: te.Tensor) -> te.Tensor:
-    """The natural logarithm."""
-    return pointwise("log", elementary.log, x)
-
-
-def sqrt(x: te.Tensor) -> te.Tensor:
-    """The square root."""
-    return pointwise("sqrt", tirx.sqrt, x)
-
-
-def rsqrt(x: te.Tensor) -> te.Tensor:
-    """1 / sqrt(x)."""
-    return pointwise("rsqrt", lambda v: constant(1, x.dtype) / tirx.sqrt(v), x)
-
-
-def sin(x: te.Tensor) -> te.Tensor:
-    """The sine, by the C library."""
-    return pointwise("sin", tirx.sin, x)
-
-
-def cos(x: te.Tensor) -> te.Tensor:
-    """The cosine, by the C library."""
-    return pointwise("cos", tirx.cos, x)
-
-
-def erf(x: te.Tensor) -> te.Tensor:
-    """The error function."""
-    return pointwise("erf", elementary.erf, x)
-
-
-def floor(x: te.Tensor) -> te.Tensor:
-    """The largest integer that is no larger."""
-    return pointwise("floor", tirx.floor, x)
-
-
-def absolute(x: te.Tensor) -> te.Tensor:
-    """|x|, NaN kept."""
-    if str(x.dtype).startswith("u"):
-        return copy(x)
-    return pointwise("absolute", tirx.abs, x)
-
-
-def sign(x: te.Tensor) -> te.Tensor:
+@elementwise
+def sign(u: Expr) -> Expr:
     """-1, 0 or 1; NaN kept."""
-    zero, one = constant(0, x.dtype), constant(1, x.dtype)
-
-    def at(v: tirx.PrimExpr) -> tirx.PrimExpr:
-        if str(x.dtype).startswith("u"):
-            return tirx.Select(v > zero, one, zero)
-        return tirx.Select(v > zero, one, tirx.Select(v < zero, constant(-1, x.dtype), v))
-
-    return pointwise("sign", at, x)
+    zero, one = _const(0, u), _const(1, u)
+    if str(u.ty).startswith("u"):
+        return tirx.Select(u > zero, one, zero)
+    return tirx.Select(u > zero, one, tirx.Select(u < zero, _const(-1, u), u))
 
 
-def tanh(x: te.Tensor) -> te.Tensor:
-    """The hyperbolic tangent."""
-    return pointwise("tanh", elementary.tanh, x)
+# Comparisons and selections --------------------------------------------------------------------------------
 
 
-def sigmoid(x: te.Tensor) -> te.Tensor:
-    """1 / (1 + exp(-x))."""
-    return pointwise("sigmoid", elementary.sigmoid, x)
+def _is_number(u: Expr) -> Expr:
+    return tirx.Not(tirx.isnan(u)) if is_float(u) else tirx.const(True, "bool")
 
 
-def relu(x: te.Tensor) -> te.Tensor:
-    """max(x, 0), NaN kept."""
-    zero = constant(0, x.dtype)
-    return pointwise("relu", lambda v: tirx.Select(v <= zero, zero, v), x)
+_never = tirx.const(False, "bool")
+less = elementwise(lambda u, v: _never if u.same_as(v) else u < v, "less")
+greater = elementwise(lambda u, v: _never if u.same_as(v) else u > v, "greater")
+less_equal = elementwise(lambda u, v: _is_number(u) if u.same_as(v) else u <= v, "less_equal")
+greater_equal = elementwise(lambda u, v: _is_number(u) if u.same_as(v) else u >= v, "greater_equal")
+logical_and, logical_or = elementwise(tirx.And, "logical_and"), elementwise(tirx.Or, "logical_or")
+logical_not = elementwise(tirx.Not, "logical_not")
+where = elementwise(tirx.Select, "where")
 
 
-def relu_gradient(x: te.Tensor, grad: te.Tensor) -> te.Tensor:
-    """grad where x > 0, else 0: by selection, so that nothing leaks through a closed gate."""
-    zero = constant(0, x.dtype)
-    return pointwise("relu_gradient", lambda v, g: tirx.Select(v > zero, g, zero), x, grad)
+@elementwise
+def equal(u: Expr, v: Expr) -> Expr:
+    """u == v."""
+    if u.same_as(v):
+        return _is_number(u)
+    if str(u.ty) == "bool":  # which TVM would compare as floating point numbers
+        return tirx.Select(u, v, tirx.Not(v))
+    return tirx.EQ(u, v)
 
 
-def normalize(tensors: list[te.Tensor], eps: float) -> te.Tensor:
-    """(x - mean) / sqrt(var + eps), of x, mean and var; times weight plus bias where they follow."""
-    x = tensors[0]
-    one, small = constant(1, x.dtype), constant(eps, x.dtype)
+@elementwise
+def not_equal(u: Expr, v: Expr) -> Expr:
+    """u != v."""
+    if u.same_as(v):
+        return tirx.isnan(u) if is_float(u) else _never
+    if str(u.ty) == "bool":
+        return tirx.Select(u, tirx.Not(v), v)
+    if is_float(u):  # TVM's own is false beside NaN
+        return tirx.any(tirx.isnan(u), tirx.isnan(v), tirx.NE(u, v))
+    return tirx.NE(u, v)
 
-    def at(v: tirx.PrimExpr, mean: tirx.PrimExpr, var: tirx.PrimExpr, *affine: tirx.PrimExpr) -> tirx.PrimExpr:
-        n = (v - mean) * (one / tirx.sqrt(var + small))
-        return n * affine[0] + affine[1] if affine else n
 
-    return pointwise("normalize", at, *tensors)
+def _chosen(u: Expr, v: Expr, better: Expr) -> Expr:
+    """u where it is the better or NaN, else v."""
+    if u.same_as(v):
+        return u
+    return tirx.Select(tirx.any(better, tirx.isnan(u)) if is_float(u) else better, u, v)
+
+
+maximum = elementwise(lambda u, v: _chosen(u, v, u > v), "maximum")
+minimum = elementwise(lambda u, v: _chosen(u, v, u < v), "minimum")
+
+
+@elementwise
+def clip(u: Expr, low: float | None, high: float | None) -> Expr:
+    """u within the bounds, NaN kept; `high` where low > high."""
+    if low is not None:
+        u = tirx.Select(u < _const(low, u), _const(low, u), u)
+    return u if high is None else tirx.Select(u > _const(high, u), _const(high, u), u)
+
+
+def cast(x: te.Tensor, dtype: str) -> te.Tensor:
+    """x in another dtype: of a fraction the part before the point, of a number whether it is not 0."""
+    source = str(x.dtype)
+    if source == dtype:
+        return copy(x)
+    if dtype == "bool":
+        return not_equal(x, full((), 0, source))
+    if dtype.startswith("uint") and is_float(x):  # by way of int64, so that negative numbers wrap around
+        return pointwise("cast", lambda u: u.astype("int64").astype(dtype), x)
+    return pointwise("cast", lambda u: u.astype(dtype), x)

@@ -14,8 +14,8 @@ from typing import Any
 from tvm import te, tirx
 
 from .base import constant, full, pointwise, shape_of
-from .compare import cast, is_float
 from .elementary import bound
+from .elementwise import cast, is_float
 from .reduction import reduce_axes
 
 

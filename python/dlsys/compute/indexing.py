@@ -54,16 +54,6 @@ def strided_place(
     return place("place", shape, None if whole else fill, [part])
 
 
-def flip(x: te.Tensor, axes: Sequence[int]) -> te.Tensor:
-    """x turned round along `axes` (non-negative)."""
-    shape = shape_of(x)
-
-    def at(*index: Any) -> Expr:
-        return x(*(shape[a] - 1 - i if a in axes else i for a, i in enumerate(index)))
-
-    return te.compute(shape, at, name="flip")
-
-
 def concatenate(tensors: Sequence[te.Tensor], axis: int) -> te.Tensor:
     """The tensors one behind another along `axis` (non-negative)."""
     shapes = [shape_of(x) for x in tensors]

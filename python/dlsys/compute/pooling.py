@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -20,8 +21,7 @@ UNROLLED = 16  # elements of a window up to which it is one expression, which ru
 
 @dataclass(frozen=True)
 class Windows:
-    """The windows along one axis of images: number o begins at o * stride - padding and has `size` elements; adaptive
-    ones, whose stride is 0, share the extent out.
+    """The windows along one axis of images: number o begins at o * stride - padding and has `size` elements.
 
     Attributes:
         extent: of the axis.
@@ -34,67 +34,33 @@ class Windows:
     stride: int
     padding: int
 
-    @classmethod
-    def adaptive(cls, extent: int, count: int) -> Windows:
-        """`count` windows that cover the axis; two of them overlap where the extent does not divide."""
-        return cls(extent, count, extent // count + (2 if extent % count else 0), 0, 0)
-
     def begin(self, o: Any) -> Any:
         """Where window o begins, which may be before the axis does."""
-        return o * self.stride - self.padding if self.stride else _floor(o * self.extent, self.count)
-
-    def end(self, o: Any) -> Any:
-        """Where window o ends, which may be behind the axis."""
-        if self.stride:
-            return o * self.stride - self.padding + self.size
-        return _floor((o + 1) * self.extent + self.count - 1, self.count)
-
-    def padded_end(self, o: Any) -> Any:
-        """Where window o ends, or the padding, where it reaches beyond."""
-        limit = self.extent + self.padding
-        if not self.stride or (self.count - 1) * self.stride - self.padding + self.size <= limit:
-            return self.end(o)
-        return min(self.end(o), limit) if isinstance(o, int) else tirx.min(self.end(o), limit)
-
-    def first_over(self, i: Any) -> Any:
-        """A window before which none covers element i; it may be negative."""
-        if self.stride:
-            return _floor(i + self.padding, self.stride) - (self.covering - 1)
-        return _floor(i * self.count, self.extent)
+        return o * self.stride - self.padding
 
     @property
     def covering(self) -> int:
-        """Windows that may cover one element, from `first_over` on."""
-        if self.stride:
-            return -(-self.size // self.stride)
-        return -(-self.count // self.extent) + 1
+        """The most windows that cover one element."""
+        return -(-self.size // self.stride)
 
-    def is_inside(self) -> bool:
-        """Whether every window lies within the axis, all of one size."""
-        if self.stride:
-            return not self.padding and (self.count - 1) * self.stride + self.size <= self.extent
-        return self.extent % self.count == 0
+    def first_over(self, i: Any) -> Any:
+        """A window before which none covers element i; it may be negative."""
+        return tirx.floordiv(i + self.padding, self.stride) - (self.covering - 1)
 
 
-def _floor(a: Any, b: int) -> Any:
-    return a // b if isinstance(a, int) else tirx.floordiv(a, b)
-
-
-def _inside(w: Spans, o: Sequence[Any], place: Sequence[Any]) -> list[Expr]:
-    """The condition under which `place` lies inside the image and in the windows o."""
+def _inside(w: Spans, place: Sequence[Any]) -> list[Expr]:
+    """The condition under which `place` lies inside the image; nothing where windows lie inside it."""
     found = []
-    for windows, a, at in zip(w, o, place, strict=True):
-        if not windows.is_inside():
-            found += [at >= 0, at < windows.extent] if windows.stride else [at < windows.end(a)]
+    for windows, at in zip(w, place, strict=True):
+        if windows.padding:
+            found += [at >= 0, at < windows.extent]
     return found
 
 
-def _read(
-    x: te.Tensor, lead: Sequence[Any], o: Sequence[Any], ij: Sequence[Any], w: Spans, fill: float
-) -> Expr:
+def _read(x: te.Tensor, lead: Sequence[Any], o: Sequence[Any], ij: Sequence[Any], w: Spans, fill: float) -> Expr:
     """Element (i, j) of the windows o; `fill` where that does not lie inside."""
     place = [windows.begin(a) + b for windows, a, b in zip(w, o, ij, strict=True)]
-    value, inside = x(*lead, *place), _inside(w, o, place)
+    value, inside = x(*lead, *place), _inside(w, place)
     return tirx.if_then_else(tirx.all(*inside), value, constant(fill, x.dtype)) if inside else value
 
 
@@ -177,7 +143,7 @@ def _by_windows(
                         tirx.BufferStore(place, at[0] * inner[1] + at[1], [0]),
                     ]
                     found = tirx.IfThenElse(better, sequence(take), None)
-                    inside = _inside(w, o, at)
+                    inside = _inside(w, at)
                     return tirx.IfThenElse(tirx.all(*inside), found, None) if inside else found
 
                 start = [tirx.AllocBuffer(best), tirx.AllocBuffer(place)]
@@ -197,74 +163,44 @@ def _by_windows(
     return program(name, shape, dtype, inputs, body)
 
 
-def _elements(windows: Windows, o: Any, padded: bool) -> Any:
-    """How many elements window o has, with those outside the axis if `padded`."""
-    if windows.is_inside():
-        return windows.size if windows.stride else windows.extent // windows.count
-    begin, end = windows.begin(o), windows.padded_end(o)
-    if windows.stride and padded:
-        return windows.size if windows.padded_end(windows.count - 1) == windows.end(windows.count - 1) else end - begin
-    return tirx.min(end, windows.extent) - tirx.max(begin, 0)
-
-
-def _divisor(w: Spans, o: Sequence[Any], padded: bool, dtype: Any) -> Expr:
-    count = _elements(w[0], o[0], padded) * _elements(w[1], o[1], padded)
-    return constant(count, dtype) if isinstance(count, int) else tirx.Cast(str(dtype), count)
-
-
-def mean_pool(x: te.Tensor, rows: Windows, columns: Windows, padded: bool = True) -> te.Tensor:
-    """The means of the windows, in which what lies outside the images counts as zeros if `padded`, else nothing."""
+def mean_pool(x: te.Tensor, rows: Windows, columns: Windows) -> te.Tensor:
+    """The means of the windows, in which what lies outside the images counts as zeros."""
     (batch, channels, *_), w, dtype = shape_of(x), (rows, columns), str(x.dtype)
-    shape = (batch, channels, rows.count, columns.count)
+    shape, share = (batch, channels, rows.count, columns.count), constant(1 / (rows.size * columns.size), x.dtype)
     if 0 in shape:
         return full(shape, 0.0, dtype)
-    if rows.size * columns.size > UNROLLED:
-        i, j = te.reduce_axis((0, rows.size), name="i"), te.reduce_axis((0, columns.size), name="j")
-        sums = te.compute(
-            shape,
-            lambda n, c, *o: te.sum(_read(x, (n, c), o, (i, j), w, 0.0), axis=[i, j]),
-            name="window_sum",
-        )
-        return te.compute(
-            shape, lambda n, c, *o: sums(n, c, *o) / _divisor(w, o, padded, dtype), name="mean_pool"
-        )
-
-    def at(n: Any, c: Any, *o: Any) -> Expr:
-        terms = [_read(x, (n, c), o, (i, j), w, 0.0) for i in range(rows.size) for j in range(columns.size)]
-        return sum(terms[1:], terms[0]) / _divisor(w, o, padded, dtype)
-
-    return te.compute(shape, at, name="mean_pool")
+    sums = _summed(shape, (rows.size, columns.size), lambda n, c, o, ij: _read(x, (n, c), o, ij, w, 0.0))
+    return te.compute(shape, lambda *index: sums(*index) * share, name="mean_pool")
 
 
-def mean_pool_gradient(
-    grad: te.Tensor, shape: Shape, rows: Windows, columns: Windows, padded: bool = True
-) -> te.Tensor:
+def mean_pool_gradient(grad: te.Tensor, shape: Shape, rows: Windows, columns: Windows) -> te.Tensor:
     """Of each element of images of `shape` the sum of the gradients of the windows over it, each divided as there."""
     w, dtype = (rows, columns), str(grad.dtype)
     if 0 in shape or 0 in shape_of(grad):
         return full(shape, 0.0, dtype)
+    share = constant(1 / (rows.size * columns.size), dtype)
 
-    def term(lead: Sequence[Any], at: Sequence[Any], o: Sequence[Any]) -> Expr:
+    def term(n: Any, c: Any, at: Sequence[Any], steps: Sequence[Any]) -> Expr:
+        o = [span.first_over(i) + k for span, i, k in zip(w, at, steps, strict=True)]
         over = []
-        for windows, i, a in zip(w, at, o, strict=True):
-            over += [a >= 0, a < windows.count, windows.begin(a) <= i, i < windows.end(a)]
-        value = grad(*lead, *o) / _divisor(w, o, padded, dtype)
-        return tirx.if_then_else(tirx.all(*over), value, constant(0, dtype))
+        for span, i, a in zip(w, at, o, strict=True):
+            over += [a >= 0, a < span.count, span.begin(a) <= i, i < span.begin(a) + span.size]
+        return tirx.if_then_else(tirx.all(*over), grad(n, c, *o), constant(0, dtype))
 
-    def sum_over(lead: Sequence[Any], at: Sequence[Any], steps: Sequence[Any]) -> Expr:
-        return term(lead, at, [span.first_over(i) + k for span, i, k in zip(w, at, steps, strict=True)])
+    sums = _summed(shape, (rows.covering, columns.covering), term)
+    return te.compute(shape, lambda *index: sums(*index) * share, name="mean_pool_gradient")
 
-    if rows.covering * columns.covering > UNROLLED:
-        i, j = te.reduce_axis((0, rows.covering), name="i"), te.reduce_axis((0, columns.covering), name="j")
-        return te.compute(
-            shape,
-            lambda n, c, *at: te.sum(sum_over((n, c), at, (i, j)), axis=[i, j]),
-            name="mean_pool_gradient",
-        )
+
+Term = Callable[[Any, Any, Sequence[Any], Sequence[Any]], Expr]
+
+
+def _summed(shape: Shape, counts: tuple[int, int], term: Term) -> te.Tensor:
+    """At each index (n, c, y, z) the sum of term(n, c, (y, z), (i, j)) over i and j below the counts."""
+    if counts[0] * counts[1] > UNROLLED:
+        i, j = te.reduce_axis((0, counts[0]), name="i"), te.reduce_axis((0, counts[1]), name="j")
+        return te.compute(shape, lambda n, c, *at: te.sum(term(n, c, at, (i, j)), axis=[i, j]), name="window_sum")
 
     def at(n: Any, c: Any, *place: Any) -> Expr:
-        steps = [(i, j) for i in range(rows.covering) for j in range(columns.covering)]
-        terms = [sum_over((n, c), place, step) for step in steps]
-        return sum(terms[1:], terms[0])
+        return reduce(operator.add, [term(n, c, place, ij) for ij in np.ndindex(counts)])
 
-    return te.compute(shape, at, name="mean_pool_gradient")
+    return te.compute(shape, at, name="window_sum")

@@ -7,17 +7,10 @@ from __future__ import annotations
 
 from ..system import cache_folder
 from .cifar10 import CIFAR10
-from .dataset import DataArgumentError, Dataset, Subset, TensorDataset, default_collate
+from .dataset import DataArgumentError, Dataset, TensorDataset, default_collate
 from .files import Collection, UnavailableError
 from .idx import parse_idx, read_idx
 from .loader import DataLoader
 from .mnist import MNIST, mnist, one_hot
 from .text import CharacterText, Dictionary, SequenceDataset, WordText, batchify, get_batch
 from .transforms import Compose, Normalize, RandomCrop, RandomHorizontalFlip
-
-__all__ = [
-    "CIFAR10", "MNIST", "CharacterText", "Collection", "Compose", "DataArgumentError", "DataLoader", "Dataset",
-    "Dictionary", "Normalize", "RandomCrop", "RandomHorizontalFlip", "SequenceDataset", "Subset", "TensorDataset",
-    "UnavailableError", "WordText", "batchify", "cache_folder", "default_collate", "get_batch", "mnist", "one_hot",
-    "parse_idx", "read_idx",
-]

@@ -64,37 +64,6 @@ class TensorDataset(Dataset):
         return as_tensors(found) if self._as_tensors else found
 
 
-class Subset(Dataset):
-    """The samples of `dataset` at `indices`, in that order. Raises DataArgumentError for one out of range."""
-
-    def __init__(self, dataset: Any, indices: Sequence[int] | np.ndarray) -> None:
-        if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
-            raise DataArgumentError(f"Subset: {type(dataset).__name__} has no length or samples by number")
-        self.dataset = dataset
-        self.indices = np.asarray(indices)
-        if self.indices.size == 0:
-            self.indices = self.indices.astype(np.int64)
-        if self.indices.ndim != 1 or not np.issubdtype(self.indices.dtype, np.integer):
-            raise DataArgumentError(
-                f"Subset: indices are a list of integers, given {self.indices.dtype} {self.indices.shape}"
-            )
-        if self.indices.size and not -len(dataset) <= self.indices.min() <= self.indices.max() < len(dataset):
-            raise DataArgumentError(
-                f"Subset: indices from {self.indices.min()} to {self.indices.max()} "
-                f"in a data set of {len(dataset)}"
-            )
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def __getitem__(self, index: Any) -> Any:
-        chosen = self.indices[index]
-        return self.dataset[int(chosen)] if np.ndim(chosen) == 0 else self.batch(np.arange(len(self))[index])
-
-    def batch(self, indices: np.ndarray) -> Any:
-        return fetch_batch(self.dataset, self.indices[indices])
-
-
 # Batches ---------------------------------------------------------------------------------------------------
 
 

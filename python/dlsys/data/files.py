@@ -64,7 +64,7 @@ def load(
     directory: str | os.PathLike[str] | None = None,
     names: Sequence[str] | None = None,
 ) -> tuple[dict[str, bytes], str]:
-    """The uncompressed content of the collection's files, or of those with these names, and where it came from in words.
+    """The uncompressed content of the collection's files, or of those with these names; where it came from in words.
 
     Raises DataError for a directory that lacks a file or holds a damaged one, UnavailableError if the mirrors were the
     last hope.
@@ -187,7 +187,8 @@ def _fetch(collection: Collection, names: Sequence[str], folder: Path | None) ->
 def _from_mirror(
     collection: Collection, names: Sequence[str], mirror: str
 ) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """The files to store, by their names there, and the content of each of the collection's. Raises OSError, DataError."""
+    """The files to store, by their names there, and the content of each of the collection's. Raises OSError,
+    DataError."""
     if collection.archive is not None:
         name, md5 = collection.archive
         raw = _download(f"{mirror}/{name}")

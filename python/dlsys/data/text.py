@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +37,9 @@ EOS, UNKNOWN = "<eos>", "<unk>"
 def read_text(root: str | os.PathLike[str] | None = None) -> tuple[str, str]:
     """The text of `root`, a file, or else tinyshakespeare; and where it came from in words.
 
-    tinyshakespeare is looked for in `root` as a directory or else ``DLSYS_DATA``, then in the cache, then at the mirror;
-    if none has it, the embedded text takes its place, which one printed line says. Raises DataError as `files.load`
-    does, and for a file that is no UTF-8.
+    tinyshakespeare is looked for in `root` as a directory or else ``DLSYS_DATA``, then in the cache, then at the
+    mirror; if none has it, the embedded text takes its place, which one printed line says. Raises DataError as
+    `files.load` does, and for a file that is no UTF-8.
     """
     if root is not None and (path := Path(root).expanduser()).is_file():
         return decoded(read(path), path), str(path)

@@ -3,40 +3,7 @@
 from __future__ import annotations
 
 from .array import (
-    Array,
-    allocate,
-    allocation_count,
-    array,
-    copied,
-    empty,
-    host_array,
-    to_array,
-    to_tensor,
-    view_of,
-    zeros,
+    Array, allocate, allocation_count, array, copied, empty, host_array, to_array, to_tensor, view_of, zeros,
 )
 from .context import Context, context, cpu, cuda, gpu, numpy
 from .threads import ThreadCountError, get_num_threads, set_num_threads
-
-__all__ = [
-    "Array",
-    "Context",
-    "ThreadCountError",
-    "allocate",
-    "allocation_count",
-    "array",
-    "context",
-    "copied",
-    "cpu",
-    "cuda",
-    "empty",
-    "get_num_threads",
-    "gpu",
-    "host_array",
-    "numpy",
-    "set_num_threads",
-    "to_array",
-    "to_tensor",
-    "view_of",
-    "zeros",
-]

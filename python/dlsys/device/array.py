@@ -49,6 +49,11 @@ def allocate(shape: Shape, dtype: str, ctx: Context) -> tvm.runtime.Tensor:
         raise DeviceError(f"{ctx} cannot allocate {nbytes} bytes for {shape} {dtype}") from error
 
 
+def _both_ways(symbol: str) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]:
+    """The methods of an operator of two, for an array on its left and on its right."""
+    return lambda self, other: _arithmetic(symbol, self, other), lambda self, other: _arithmetic(symbol, other, self)
+
+
 class Array:
     """A contiguous array on a device.
 
@@ -160,41 +165,12 @@ class Array:
         if self.context.kind != "cpu":
             self.tensor.copyfrom(view)
 
-    def __add__(self, other: Any) -> Any:
-        return _arithmetic("+", self, other)
-
-    def __radd__(self, other: Any) -> Any:
-        return _arithmetic("+", other, self)
-
-    def __sub__(self, other: Any) -> Any:
-        return _arithmetic("-", self, other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return _arithmetic("-", other, self)
-
-    def __mul__(self, other: Any) -> Any:
-        return _arithmetic("*", self, other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return _arithmetic("*", other, self)
-
-    def __truediv__(self, other: Any) -> Any:
-        return _arithmetic("/", self, other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return _arithmetic("/", other, self)
-
-    def __matmul__(self, other: Any) -> Any:
-        return _arithmetic("@", self, other)
-
-    def __rmatmul__(self, other: Any) -> Any:
-        return _arithmetic("@", other, self)
-
-    def __pow__(self, other: Any) -> Any:
-        return _arithmetic("**", self, other)
-
-    def __rpow__(self, other: Any) -> Any:
-        return _arithmetic("**", other, self)
+    __add__, __radd__ = _both_ways("+")
+    __sub__, __rsub__ = _both_ways("-")
+    __mul__, __rmul__ = _both_ways("*")
+    __truediv__, __rtruediv__ = _both_ways("/")
+    __matmul__, __rmatmul__ = _both_ways("@")
+    __pow__, __rpow__ = _both_ways("**")
 
     def __neg__(self) -> Any:
         return _arithmetic("*", self, -1)

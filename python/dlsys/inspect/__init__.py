@@ -6,5 +6,3 @@ from . import text
 from .draw import draw_graph
 from .draw_arena import draw_memory
 from .profile import Profile, measure
-
-__all__ = ["Profile", "draw_graph", "draw_memory", "measure", "text"]

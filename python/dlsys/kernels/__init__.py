@@ -17,21 +17,3 @@ from .disk import CacheWarning
 from .kernel import ArrayType, Kernel, Lowered
 from .runner import Call, Place, Runner
 from .spec import KernelSpec, default_schedules, panel_columns, runnable_target, symbol_of
-
-__all__ = [
-    "ArrayType",
-    "CacheWarning",
-    "Call",
-    "Kernel",
-    "KernelSpec",
-    "Lowered",
-    "Place",
-    "Runner",
-    "built",
-    "default_schedules",
-    "get",
-    "idle_functions",
-    "panel_columns",
-    "runnable_target",
-    "symbol_of",
-]

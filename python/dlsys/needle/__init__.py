@@ -15,23 +15,6 @@ from .backend_ndarray import all_devices, cpu, cpu_numpy, cuda, default_device
 
 backend_selection = backend_ndarray
 
-__all__ = [
-    "Tensor",
-    "all_devices",
-    "autograd",
-    "backend_ndarray",
-    "backend_selection",
-    "cpu",
-    "cpu_numpy",
-    "cuda",
-    "data",
-    "default_device",
-    "init",
-    "nn",
-    "ops",
-    "optim",
-]
-
 
 def __getattr__(name: str) -> Any:
     """The operators are names of the package too."""

@@ -150,6 +150,3 @@ def __getattr__(name: str) -> Any:
     if name == "TENSOR_COUNTER":  # the tensors that there are, counted when it is asked for
         return sum(issubclass(type(found), Node) for found in gc.get_objects())
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-__all__ = ["Op", "Tensor", "TensorTuple", "Value", "compute_gradient_of_variables", "find_topo_sort"]

@@ -10,7 +10,8 @@ from .. import ops
 from ..errors import GraphError
 from ..graph import Node
 from ..ops.operators import is_number
-from ..ops.rules import axes_attribute
+from ..ops.rules import axes_attribute, integer_attribute
+from ..ops.slicing import Slice, SliceGradient, strided_key
 
 add, multiply, divide, power = operator.add, operator.mul, operator.truediv, operator.pow
 negate, matmul = operator.neg, operator.matmul
@@ -85,13 +86,21 @@ def flip(a: Node, axes: Any = None) -> Node:
 
 
 def dilate(a: Node, axes: Any, dilation: int) -> Node:
-    """a with `dilation` zeros behind every element along axes."""
-    return ops.dilate_op(a, axes, dilation)
+    """a with `dilation` zeros behind every element along axes, all for None: what `undilate` reads put back. Raises
+    GraphError, ShapeError."""
+    step = 1 + integer_attribute("dilate", "dilation", dilation, 0)
+    key, shape = strided_key("dilate", a, axes, step), ops.shape_of(a)
+    steps = [item[2] or 1 for item in key if item is not Ellipsis]
+    rest = [1] * (len(shape) - len(steps))
+    steps = rest + steps if Ellipsis in key else steps + rest
+    wide = tuple(extent * step for extent, step in zip(shape, steps, strict=True))
+    return SliceGradient.make([a, ops.full_op(wide, 0.0, ops.dtype_of(a))], {"key": key})
 
 
 def undilate(a: Node, axes: Any, dilation: int) -> Node:
-    """Every (1 + dilation)th element of a along axes."""
-    return ops.undilate_op(a, axes, dilation)
+    """Every (1 + dilation)th element of a along axes, all for None. Raises GraphError."""
+    step = 1 + integer_attribute("undilate", "dilation", dilation, 0)
+    return Slice.make([a], {"key": strided_key("undilate", a, axes, step)})
 
 
 def conv(a: Node, b: Node, stride: int = 1, padding: int = 1) -> Node:

@@ -9,7 +9,7 @@ from ..autodiff import Parameter
 from . import functional, init, utils
 from .activation import GELU, LogSoftmax, ReLU, ReLU6, Sigmoid, Softmax, Tanh
 from .attention import MultiheadAttention
-from .containers import ModuleDict, ModuleList, Residual, Sequential
+from .containers import ModuleList, Residual, Sequential
 from .conv import Conv2d
 from .dropout import Dropout
 from .embedding import Embedding
@@ -21,11 +21,3 @@ from .padding import ConstantPad2d, ZeroPad2d
 from .pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from .transformer import GPTBlock, TransformerEncoder, TransformerEncoderLayer
-
-__all__ = [
-    "GELU", "GRU", "LSTM", "RNN", "AdaptiveAvgPool2d", "AvgPool2d", "BatchNorm1d", "BatchNorm2d", "ConstantPad2d",
-    "Conv2d", "CrossEntropyLoss", "Dropout", "Embedding", "Flatten", "GPTBlock", "GRUCell", "Identity", "LSTMCell",
-    "LayerNorm", "Linear", "LogSoftmax", "MSELoss", "MaxPool2d", "Module", "ModuleDict", "ModuleList",
-    "MultiheadAttention", "Parameter", "RNNCell", "ReLU", "ReLU6", "Residual", "Sequential", "Sigmoid", "Softmax",
-    "Tanh", "TransformerEncoder", "TransformerEncoderLayer", "ZeroPad2d", "functional", "init", "utils",
-]

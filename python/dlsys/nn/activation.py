@@ -40,9 +40,6 @@ class GELU(Module):
     def forward(self, x: Node) -> Node:
         return F.gelu(x, self.approximate)
 
-    def extra_repr(self) -> str:
-        return "" if self.approximate == "none" else f"approximate={self.approximate!r}"
-
 
 class Tanh(Module):
     """tanh(x)."""
@@ -67,9 +64,6 @@ class Softmax(Module):
     def forward(self, x: Node) -> Node:
         return F.softmax(x, self.dim)
 
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}"
-
 
 class LogSoftmax(Module):
     """The logarithm of softmax along `dim`."""
@@ -79,6 +73,3 @@ class LogSoftmax(Module):
 
     def forward(self, x: Node) -> Node:
         return F.log_softmax(x, self.dim)
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}"

@@ -138,9 +138,6 @@ class MultiheadAttention(Module):
         q, k, v = (F.linear(x, weight, bias) for x, weight, bias in zip(inputs, weights, biases, strict=True))
         return [q * (1 / math.sqrt(self.head_dim)), k, v]
 
-    def extra_repr(self) -> str:
-        return f"{self.embed_dim}, num_heads={self.num_heads}"
-
 
 def _masked(scores: Node, mask: Node) -> Node:
     """The scores with -inf where a mask of booleans is True, or plus a mask of floats."""

@@ -43,8 +43,7 @@ def warn_of_hidden(name: str, value: Any) -> None:
     hidden = [part for part in parts if type(part) is Parameter or hasattr(part, "named_parameters")]
     if hidden:
         kind = "Parameter" if isinstance(hidden[0], Parameter) else "Module"
-        home = f"nn.Module{'Dict' if isinstance(value, dict) else 'List'}"
-        home = home if kind == "Module" else "an attribute for each"
+        home = "nn.ModuleList" if kind == "Module" and not isinstance(value, dict) else "an attribute for each"
         told = f"{name} is a {type(value).__name__}, in which parameters() and state_dict() find no {kind}: use {home}"
         warnings.warn(told, stacklevel=3)
 
@@ -109,8 +108,3 @@ def pair(owner: str, what: str, value: Any, least: int) -> tuple[int, int]:
     """An int or a pair (rows, columns) of them, each at least `least`, as a pair. Raises GraphError."""
     rows, columns = extents(owner, what, value, least)
     return rows, columns
-
-
-def shown(value: tuple[Any, ...]) -> str:
-    """A tuple as short as it was given."""
-    return str(value[0]) if len(set(value)) == 1 else str(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ..autodiff import Node
@@ -17,15 +17,6 @@ def _entry(owner: Any, index: Any, length: int) -> int:
     if not -length <= at < length:
         raise IndexError(f"{type(owner).__name__}: index {at} is out of range for {length} entries")
     return at % length
-
-
-def _pairs(owner: Any, values: Any) -> Iterable[tuple[Any, Any]]:
-    """A dict or pairs of names and values as pairs. Raises GraphError."""
-    if isinstance(values, (Mapping, ModuleDict)):
-        return values.items()
-    if not isinstance(values, Iterable) or isinstance(values, (str, Node)):
-        raise GraphError(f"{type(owner).__name__}: needs a dict or pairs, not {type(values).__name__}")
-    return list(values)
 
 
 class _Numbered(Module):
@@ -98,48 +89,6 @@ class ModuleList(_Numbered):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         raise GraphError("ModuleList: call its members, it has no forward of its own")
-
-
-class ModuleDict(Module):
-    """A dict of modules whose Parameters belong to the module that holds it; in the order in which they were added."""
-
-    def __init__(self, modules: Any = None) -> None:
-        """modules: a dict, or pairs of names and modules. Raises GraphError."""
-        for name, module in () if modules is None else _pairs(self, modules):
-            self[name] = module
-
-    def __getitem__(self, name: str) -> Module:
-        return self._modules[name]
-
-    def __setitem__(self, name: str, module: Module) -> None:
-        self.add_module(name, module)
-
-    def __delitem__(self, name: str) -> None:
-        del self._modules[name]
-
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._modules)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._modules
-
-    def keys(self) -> KeysView[str]:
-        """The names."""
-        return self._modules.keys()
-
-    def values(self) -> ValuesView[Module]:
-        """The modules."""
-        return self._modules.values()
-
-    def items(self) -> ItemsView[str, Module]:
-        """Names and modules."""
-        return self._modules.items()
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        raise GraphError("ModuleDict: call its members, it has no forward of its own")
 
 
 class Residual(Module):

@@ -10,7 +10,7 @@ from ..errors import GraphError
 from ..graph import Shape
 from . import functional as F
 from . import init
-from .checks import checked_extent, known_shape, pair, placed, shown
+from .checks import checked_extent, known_shape, pair, placed
 from .module import Module
 
 
@@ -74,11 +74,3 @@ class Conv2d(Module):
             return False
         spans = zip(shape[-2:], self.padding, self.kernel_size, self.dilation, strict=True)
         return all(n + 2 * p >= d * (k - 1) + 1 for n, p, k, d in spans)
-
-    def extra_repr(self) -> str:
-        words = [f"{self.in_channels} → {self.out_channels}", f"kernel_size={shown(self.kernel_size)}"]
-        for name, plain in (("stride", (1, 1)), ("padding", (0, 0)), ("dilation", (1, 1)), ("groups", 1)):
-            value = getattr(self, name)
-            if value != plain:
-                words.append(f"{name}={shown(value) if isinstance(value, tuple) else repr(value)}")
-        return ", ".join([*words, *([] if self.bias is not None else ["bias=False"])])

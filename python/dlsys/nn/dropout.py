@@ -21,6 +21,3 @@ class Dropout(Module):
 
     def forward(self, x: Node) -> Node:
         return F.dropout(x, self.p, self.training)
-
-    def extra_repr(self) -> str:
-        return f"p={self.p}"

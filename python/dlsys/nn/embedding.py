@@ -56,7 +56,3 @@ class Embedding(Module):
 
     def forward(self, indices: Node) -> Node:
         return F.embedding(indices, self.weight, self.padding_idx)
-
-    def extra_repr(self) -> str:
-        more = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
-        return f"{self.num_embeddings} → {self.embedding_dim}{more}"

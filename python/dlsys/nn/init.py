@@ -1,5 +1,4 @@
-"""Initial values, by the formulas and names of torch.nn.init: each sets a Parameter in place and returns it. The names
-without an underscore behind are needle's: each makes a tensor of a shape, or of fans.
+"""Initial values, by the formulas and names of torch.nn.init: each sets a Parameter in place and returns it.
 
 Numbers come from `dlsys.random.default_generator` (see `dl.manual_seed`), so they are not PyTorch's.
 """
@@ -42,11 +41,6 @@ def _shape(function: str, parameter: Any) -> tuple[int, ...]:
     return parameter.shape
 
 
-def _set(parameter: Parameter, value: np.ndarray) -> None:
-    """Set all values, of `weight.data` those of the weight."""
-    parameter.value = value
-
-
 def fans(parameter: Parameter, rule: str = "fans") -> tuple[int, int]:
     """(fan_in, fan_out) of a weight (out, in, *window), as of Linear and Conv2d. Raises GraphError below two axes."""
     shape = _shape(rule, parameter)
@@ -64,7 +58,7 @@ def _fan(parameter: Parameter, mode: str) -> int:
 
 def constant_(parameter: Parameter, value: float) -> Parameter:
     """`value` everywhere."""
-    _set(parameter, np.full(_shape("constant_", parameter), value))
+    parameter.value = np.full(_shape("constant_", parameter), value)
     return parameter
 
 
@@ -84,7 +78,7 @@ def uniform_(parameter: Parameter, a: float = 0.0, b: float = 1.0) -> Parameter:
     """Uniform in [a, b). Raises GraphError for bounds in the wrong order."""
     if a > b:
         raise GraphError(f"init: uniform_ needs a <= b, not {a!r} and {b!r}")
-    _set(parameter, random.default_generator.numpy().uniform(a, b, _shape("uniform_", parameter)))
+    parameter.value = random.default_generator.numpy().uniform(a, b, _shape("uniform_", parameter))
     return parameter
 
 
@@ -92,17 +86,8 @@ def normal_(parameter: Parameter, mean: float = 0.0, std: float = 1.0) -> Parame
     """Normal with a mean and a standard deviation. Raises GraphError for a negative one."""
     if std < 0:
         raise GraphError(f"init: normal_ needs std >= 0, not {std!r}")
-    _set(parameter, random.default_generator.numpy().normal(mean, std, _shape("normal_", parameter)))
+    parameter.value = random.default_generator.numpy().normal(mean, std, _shape("normal_", parameter))
     return parameter
-
-
-def reset_affine(module: Any) -> None:
-    """Ones for a norm's weight, zeros for its bias; the running statistics as those of nothing yet."""
-    starts = {"weight": 1, "bias": 0, "running_mean": 0, "running_var": 1, "num_batches_tracked": 0}
-    for name, value in starts.items():
-        parameter = getattr(module, name, None)
-        if parameter is not None:
-            parameter.value = np.full(parameter.shape, value)
 
 
 def trunc_normal_(
@@ -115,7 +100,7 @@ def trunc_normal_(
     value = np.asarray(generator.normal(mean, std, _shape("trunc_normal_", parameter)))
     while (outside := (value < a) | (value > b)).any():
         value[outside] = generator.normal(mean, std, int(outside.sum()))
-    _set(parameter, value)
+    parameter.value = value
     return parameter
 
 

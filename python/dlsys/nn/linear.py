@@ -43,9 +43,6 @@ class Linear(Module):
         product = ad.matmul_op(x, self.weight, trans_B=True)
         return product if self.bias is None else product + self.bias
 
-    def extra_repr(self) -> str:
-        return f"{self.in_features} → {self.out_features}{'' if self.bias is not None else ', bias=False'}"
-
 
 class Identity(Module):
     """y = x. Takes any arguments and passes them over."""

@@ -19,9 +19,6 @@ class _Loss(Module):
             raise GraphError(f"{owner}: reduction must be 'mean', 'sum' or 'none', not {reduction!r}")
         self.reduction = reduction
 
-    def extra_repr(self) -> str:
-        return "" if self.reduction == "mean" else f"reduction={self.reduction!r}"
-
     def require_beside(self, fits: bool, x: Node, y: Node) -> None:
         """Raise a ShapeError that names both shapes where they do not fit."""
         try:
@@ -50,11 +47,6 @@ class CrossEntropyLoss(_Loss):
             self.require_beside(len(shape) > 0 and other in (None, each, shape), input, target)
         settings = {"ignore_index": self.ignore_index, "label_smoothing": self.label_smoothing}
         return F.cross_entropy(input, target, reduction=self.reduction, **settings)  # type: ignore[arg-type]
-
-    def extra_repr(self) -> str:
-        parts = ["" if self.ignore_index == -100 else f"ignore_index={self.ignore_index}", super().extra_repr()]
-        parts.append(f"label_smoothing={self.label_smoothing}" if self.label_smoothing else "")
-        return ", ".join(filter(None, parts))
 
 
 class MSELoss(_Loss):

@@ -15,7 +15,7 @@ from ..graph import scope
 from ..tensors import Tensor, is_leaf, known_shape
 from .casts import move
 from .checks import as_node, warn_of_hidden
-from .printing import tree
+from .printing import settings, tree
 
 ModuleType = TypeVar("ModuleType", bound="Module")
 
@@ -107,8 +107,8 @@ class Module:
             raise ShapeError(f"{where}{self._label()} got {known_shape(x)} [{x.name}, made at {x.location}]")
 
     def extra_repr(self) -> str:
-        """The module's settings, for `repr` and errors."""
-        return ""
+        """The module's settings, for `repr` and errors: the arguments that made it."""
+        return settings(self)
 
     def _label(self) -> str:
         """The module in one line."""

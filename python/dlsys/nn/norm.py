@@ -61,10 +61,6 @@ class _BatchNorm(Module):
         else:
             self.running_mean = self.running_var = self.num_batches_tracked = None
 
-    def reset_parameters(self) -> None:
-        """Set the initial values anew."""
-        init.reset_affine(self)
-
     def forward(self, x: Node) -> Node:
         axes = self._axes(x)
         training = self.training or not self.track_running_stats
@@ -101,13 +97,6 @@ class _BatchNorm(Module):
             self.require(fits and not alone, x)
         return tuple(axis for axis in range(rank) if axis != 1)
 
-    def extra_repr(self) -> str:
-        settings = f"{self.num_features}"
-        settings += f", eps={self.eps:g}" if self.eps != 1e-5 else ""
-        settings += f", momentum={self.momentum}" if self.momentum != 0.1 else ""
-        settings += "" if self.affine else ", affine=False"
-        return settings + ("" if self.track_running_stats else ", track_running_stats=False")
-
 
 class BatchNorm1d(_BatchNorm):
     """Batch normalisation of (N, num_features) or (N, num_features, L), see the base class."""
@@ -143,23 +132,12 @@ class LayerNorm(Module):
         shape: Shape = tuple(normalized_shape) if is_list else (normalized_shape,)  # type: ignore[arg-type, assignment]
         if not shape or not all(type(extent) is int and extent > 0 for extent in shape):
             raise GraphError(f"LayerNorm: normalized_shape must be positive integers, not {normalized_shape!r}")
-        self.normalized_shape = shape
+        self.normalized_shape, self.elementwise_affine = shape, elementwise_affine
         self.eps = checked_eps("LayerNorm", eps)
         self.weight = init.ones_(init.made(shape, dtype, "weight")) if elementwise_affine else None
         self.bias = init.made(shape, dtype, "bias") if elementwise_affine and bias else None
-
-    def reset_parameters(self) -> None:
-        """Set the initial values anew."""
-        init.reset_affine(self)
 
     def forward(self, x: Node) -> Node:
         shape = known_shape(x)
         self.require(shape is None or shape[-len(self.normalized_shape) :] == self.normalized_shape, x)
         return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
-
-    def extra_repr(self) -> str:
-        shape = self.normalized_shape
-        settings = f"{shape[0] if len(shape) == 1 else shape}" + (f", eps={self.eps:g}" if self.eps != 1e-5 else "")
-        if self.weight is None:
-            return f"{settings}, elementwise_affine=False"
-        return settings if self.bias is not None else f"{settings}, bias=False"

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..autodiff import Node
 from . import functional as F
-from .checks import extents, known_shape, shown
+from .checks import extents, known_shape
 from .module import Module
 
 
@@ -21,9 +21,6 @@ class ConstantPad2d(Module):
         shape = known_shape(x)
         self.require(shape is None or len(shape) >= 2, x)
         return F.pad(x, self.padding, value=self.value)
-
-    def extra_repr(self) -> str:
-        return f"padding={shown(self.padding)}" + (f", value={self.value}" if self.value else "")
 
 
 class ZeroPad2d(ConstantPad2d):

@@ -138,12 +138,6 @@ class _Cell(Module):
         for name, value in _weights(self._gates.count, input_size, hidden_size, bias, dtype).items():
             setattr(self, name, value)
 
-    def reset_parameters(self) -> None:
-        """Set the initial values anew."""
-        bound = 1 / math.sqrt(self.hidden_size)
-        for parameter in self.parameters():
-            init.uniform_(parameter, -bound, bound)
-
     def _next(self, x: Node, hx: Any) -> State:
         shape = known_shape(x)
         self.require(shape is None or (len(shape) in (1, 2) and shape[-1] == self.input_size), x)
@@ -152,9 +146,6 @@ class _Cell(Module):
         weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
         gates = self._gates(weights, self.nonlinearity)
         return gates.step(gates.of_input(x), tuple(states))
-
-    def extra_repr(self) -> str:
-        return f"{self.input_size}, {self.hidden_size}{'' if self.bias else ', bias=False'}"
 
 
 class RNNCell(_Cell):
@@ -240,12 +231,6 @@ class _Recurrent(Module):
                     value.name = f"{name}_l{layer}"
                     setattr(self, value.name, value)
 
-    def reset_parameters(self) -> None:
-        """Set the initial values anew."""
-        bound = 1 / math.sqrt(self.hidden_size)
-        for parameter in self.parameters():
-            init.uniform_(parameter, -bound, bound)
-
     def _layer(self, layer: int) -> _Gates:
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         found = [getattr(self, f"{n}_l{layer}") if self.bias or n[0] == "w" else None for n in names]
@@ -292,13 +277,6 @@ class _Recurrent(Module):
             last.append(state)
             x = ad.stack_op(steps)
         return x, [ad.stack_op(list(states)) for states in zip(*last, strict=True)]
-
-    def extra_repr(self) -> str:
-        told = [f"{self.input_size}, {self.hidden_size}"]
-        told += [f"num_layers={self.num_layers}"] if self.num_layers != 1 else []
-        told += [f"dropout={self.dropout:g}"] if self.dropout else []
-        told += ["batch_first=True"] if self.batch_first else []
-        return ", ".join(told if self.bias else [*told, "bias=False"])
 
 
 class RNN(_Recurrent):

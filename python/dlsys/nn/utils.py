@@ -2,6 +2,4 @@
 
 from __future__ import annotations
 
-from ..optim.clip import clip_grad_norm_, clip_grad_value_
-
-__all__ = ["clip_grad_norm_", "clip_grad_value_"]
+from ..optim.clip import clip_grad_norm_

@@ -10,8 +10,8 @@ from ..graph import OPS, Op, register
 from . import operators, pending
 from .activation import gelu_op, log_softmax_op, relu_gradient_op, relu_op, softmax_func, softmax_op
 from .arithmetic import (
-    add_byconst_op, add_op, const_div_op, div_byconst_op, div_op, floor_divide_op, mul_byconst_op, mul_op, neg_op,
-    power_byconst_op, reciprocal_op, remainder_op, sub_op,
+    add_byconst_op, add_op, const_div_op, div_byconst_op, div_op, mul_byconst_op, mul_op, neg_op,
+    power_byconst_op, reciprocal_op, sub_op,
 )
 from .cast import cast_like_op, cast_op
 from .cell import Cell
@@ -22,8 +22,8 @@ from .compare import (
 from .conv import conv2d_filter_gradient_op, conv2d_input_gradient_op, conv2d_op
 from .cross_entropy import cross_entropy_op
 from .elementary import (
-    abs_op, cos_op, erf_op, exp_op, floor_op, log_op, power_op, round_op, rsqrt_op, sigmoid_op, sign_op, sin_op,
-    sqrt_op, tanh_op,
+    abs_op, copy_op, cos_op, erf_op, exp_op, floor_op, log_op, power_op, round_op, rsqrt_op, sigmoid_op, sign_op,
+    sin_op, sqrt_op, tanh_op,
 )
 from .extrema import argmax_op, argmin_op, max_op, min_op
 from .indexing import embedding_op, one_hot_op, scatter_add_op, take_along_axis_op, take_op
@@ -33,7 +33,7 @@ from .linalg import matmul_gradient_op, matmul_op
 from .loss import mse_loss_op, sgd_update_op, softmaxcrossentropy_op
 from .norm import batch_norm_op, layer_norm_op, statistics_op
 from .operators import operand, pair
-from .panels import matmul_panels_op, pack_panels_op, unpack_panels_op
+from .panels import matmul_panels_op, pack_panels_op
 from .pooling import adaptive_avg_pool2d_op, avg_pool2d_op, max_pool2d_op
 from .random import dropout_op, random_bits_like_op, random_bits_op, random_normal_op, random_uniform_op
 from .reduction import (
@@ -45,8 +45,8 @@ from .shape import (
     broadcast_shape_op, broadcastto_op, expand_dims_op, flatten_op, reshape_like_op, reshape_op, squeeze_op,
     sum_to_like_op, swapaxes_op, transpose_op,
 )
-from .slicing import dilate_op, flip_op, pad_op, slice_op, undilate_op
-from .state import advance_op, assign_op, copy_op, group_op, leaf, unchanged, with_updates_op
+from .slicing import flip_op, pad_op, slice_op
+from .state import advance_op, assign_op, group_op, leaf, unchanged, with_updates_op
 from .types import (
     beside_number, dtype_name, dtype_of, joint_dtype, known_dtype, known_shape, promoted, shape_of,
 )

@@ -36,20 +36,6 @@ div_op: OfNodes = binary(
     "div", "a / b, broadcast; d/da = 1 / b, d/db = -(a / b) / b.", compute.div, np.divide,
     lambda g, y, a, b: (div_op(g, b), neg_op(mul_op(div_op(g, b), y))),
 )
-floor_divide_op = binary(
-    "floor_divide", "floor(a / b), broadcast; of integers by 0 it is 0; the derivative is 0.",
-    compute.floor_divide, np.floor_divide,
-    dtypes=NUMBERS,
-    costly=True,
-)
-remainder_op = binary(
-    "remainder", "a - b floor(a / b), broadcast: Python's `%`; of integers by 0 it is 0; d/db = -floor(a / b).",
-    compute.remainder, np.remainder,
-    lambda g, y, a, b: (g, neg_op(mul_op(g, floor_divide_op(a, b)))),
-    dtypes=NUMBERS,
-)
-
-
 add_byconst_op = by_const(
     "add_byconst", "node + const.", compute.add_by_const, np.add,
     lambda g, y, x, const: g, lambda x, const: add_op(x, const),
@@ -66,7 +52,7 @@ div_byconst_op: OfConst = by_const(
 )
 _const_div = by_const(
     "const_div", "const / node; d/dx = -(const / x) / x.",
-    lambda x, const: compute.const_div(const, x), lambda x, const: np.divide(const, x),
+    compute.const_div, lambda x, const: np.divide(const, x),
     lambda g, y, x, const: neg_op(mul_op(g, div_op(y, x))), lambda x, const: div_op(const, x),
 )
 

@@ -18,9 +18,6 @@ class _Cast(Op):
     dtypes = DTYPES
     elementwise = True
 
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        return input_shapes[0]
-
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
         return compute.cast(inputs[0], dtype)
 

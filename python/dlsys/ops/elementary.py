@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from .. import compute
-from ..graph import NUMBERS, Node
+from ..graph import DTYPES, NUMBERS, Node
 from .arithmetic import add_byconst_op, div_op, mul_byconst_op, mul_op, neg_op
 from .compare import equal_op, greater_equal_op, logical_and_op, where_op
 from .family import OfNode, binary, unary
@@ -85,4 +85,12 @@ power_op = binary(
     "power",
     "a ** b, broadcast; d/da = b a^(b - 1), 0 where b is 0; d/db = a^b log(a), 0 where a is 0 and b no less.",
     compute.power, np.power, _power_derivative,
+)
+
+copy_op = unary(
+    "copy", "The node's value in memory of its own, which nothing else writes.", compute.copy, np.array,
+    lambda g, y, x: g,
+    dtypes=DTYPES,
+    picks=True,
+    flops=0,
 )

@@ -15,6 +15,7 @@ from .. import compute
 from ..compute import Tensor
 from ..errors import DTypeError, IndexRangeError
 from ..graph import DTYPES, FLOATS, INTEGERS, Node, Op, Shape, error_at, register, shape_error
+from .adjoint import Adjoint
 from .arithmetic import add_op
 from .rules import dtype_attribute, integer_attribute, own_axis
 from .state import value_at_hand
@@ -46,14 +47,6 @@ class _Indexed(Op):
         return found
 
 
-def _taken(node: Node, shape: Shape, indices: Shape) -> Shape:
-    """The shape of what `take` makes. Raises ShapeError."""
-    axis = own_axis(node, len(shape))
-    if shape[axis] == 0 and 0 not in indices:
-        raise shape_error(node, f"axis {axis} of {shape} has no element to take")
-    return (*shape[:axis], *indices, *shape[axis + 1 :])
-
-
 @register
 class Take(_Indexed):
     """The slices of x along `axis` with the numbers `indices`, whose shape takes the axis's place, as `np.take`."""
@@ -62,11 +55,14 @@ class Take(_Indexed):
     flops = 0
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        return _taken(node, *input_shapes)
+        shape, indices = input_shapes
+        axis = own_axis(node, len(shape))
+        if shape[axis] == 0 and 0 not in indices:
+            raise shape_error(node, f"axis {axis} of {shape} has no element to take")
+        return (*shape[:axis], *indices, *shape[axis + 1 :])
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        x, indices = node.inputs
-        return [TakeGradient.make([output_grad, indices, x], node.attrs), None]
+        return TakeGradient.of(node, output_grad)
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
         return compute.take(inputs[0], inputs[1], own_axis(node, len(inputs[0].shape)))
@@ -78,23 +74,13 @@ class Take(_Indexed):
 
 
 @register
-class TakeGradient(_Indexed):
+class TakeGradient(Adjoint, _Indexed):
     """Zeros of like's shape, to whose slices along `axis` with the numbers `indices` the gradient's are added, in their
-    order: inputs (gradient, indices, like); like's values are not read."""
+    order: inputs (gradient, indices, like)."""
 
-    name = "take_gradient"
+    name, forward = "take_gradient", "take"
     dtypes = FLOATS
     shape_only = (2,)
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        grad, indices, like = input_shapes
-        taken = _taken(node, like, indices)
-        if grad != taken:
-            raise shape_error(node, f"the gradient has shape {grad}, what was taken from {like} {taken}")
-        return like
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [Take.make([output_grad, node.inputs[1]], node.attrs), None, None]
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
         return compute.take_gradient(inputs[0], inputs[1], own_axis(node, len(shape)), shape)
@@ -106,16 +92,6 @@ class TakeGradient(_Indexed):
         lead: tuple[Any, ...] = (slice(None),) * axis
         np.add.at(result, (*lead, _inside(indices, like.shape[axis])), grad)
         return result
-
-
-def _require_along(node: Node, shape: Shape, indices: Shape) -> int:
-    """The axis of `take_along_axis`, which indices and values agree on but for. Raises ShapeError."""
-    axis = own_axis(node, len(shape))
-    if len(shape) != len(indices) or shape[:axis] + shape[axis + 1 :] != indices[:axis] + indices[axis + 1 :]:
-        raise shape_error(node, f"indices of {indices} do not fit {shape} along axis {node.attrs['axis']}")
-    if shape[axis] == 0 and 0 not in indices:
-        raise shape_error(node, f"axis {axis} of {shape} has no element to take")
-    return axis
 
 
 def _along(indices: np.ndarray, axis: int, extent: int) -> tuple[np.ndarray, ...]:
@@ -133,12 +109,16 @@ class TakeAlongAxis(_Indexed):
     flops = 0
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        _require_along(node, *input_shapes)
-        return input_shapes[1]
+        shape, indices = input_shapes
+        axis = own_axis(node, len(shape))
+        if len(shape) != len(indices) or shape[:axis] + shape[axis + 1 :] != indices[:axis] + indices[axis + 1 :]:
+            raise shape_error(node, f"indices of {indices} do not fit {shape} along axis {node.attrs['axis']}")
+        if shape[axis] == 0 and 0 not in indices:
+            raise shape_error(node, f"axis {axis} of {shape} has no element to take")
+        return indices
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        x, indices = node.inputs
-        return [TakeAlongAxisGradient.make([output_grad, indices, x], node.attrs), None]
+        return TakeAlongAxisGradient.of(node, output_grad)
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
         return compute.take_along_axis(inputs[0], inputs[1], own_axis(node, len(shape)))
@@ -150,23 +130,13 @@ class TakeAlongAxis(_Indexed):
 
 
 @register
-class TakeAlongAxisGradient(_Indexed):
+class TakeAlongAxisGradient(Adjoint, _Indexed):
     """Zeros of like's shape, to which the gradient is added where `take_along_axis` reads: inputs (gradient, indices,
-    like); like's values are not read."""
+    like)."""
 
-    name = "take_along_axis_gradient"
+    name, forward = "take_along_axis_gradient", "take_along_axis"
     dtypes = FLOATS
     shape_only = (2,)
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        grad, indices, like = input_shapes
-        _require_along(node, like, indices)
-        if grad != indices:
-            raise shape_error(node, f"the gradient has shape {grad}, the indices {indices}")
-        return like
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [TakeAlongAxis.make([output_grad, node.inputs[1]], node.attrs), None, None]
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
         return compute.take_along_axis_gradient(inputs[0], inputs[1], own_axis(node, len(shape)), shape)

@@ -50,9 +50,6 @@ class _Constant(Op):
     dtypes = DTYPES
     value: float
 
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        return input_shapes[0]
-
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [None]
 

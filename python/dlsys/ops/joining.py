@@ -12,16 +12,10 @@ from .. import compute
 from ..compute import Tensor
 from ..errors import GraphError, ShapeError
 from ..graph import DTYPES, Node, Op, Shape, register, shape_error
+from .adjoint import Adjoint
 from .rules import axes_attribute, integer_attribute, own_axis
-from .slicing import Key, Slice
+from .slicing import Slice, key_at
 from .types import known_shape
-
-WHOLE = (None, None, None)  # the slice of a whole axis
-
-
-def _key_at(axis: int, item: Any) -> Key:
-    """The key of a slice that reads `item` along an axis, and the others whole."""
-    return (*(WHOLE,) * axis, item) if axis >= 0 else (Ellipsis, item, *(WHOLE,) * (-axis - 1))
 
 
 def _at(axis: int, start: int, extent: int) -> tuple[slice, ...]:
@@ -51,7 +45,7 @@ class Concatenate(Op):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         axis = node.attrs["axis"]
         # What stands before an input is read for its extent alone, so it is never joined.
-        before = Slice.make([node.inputs[0]], {"key": _key_at(axis, (0, 0, None))})
+        before = Slice.make([node.inputs[0]], {"key": key_at(axis, (0, 0, None))})
         grads: list[Node | None] = []
         for x in node.inputs:
             grads.append(ConcatPart.make([output_grad, before, x], node.attrs))
@@ -96,8 +90,7 @@ class ConcatPart(Op):
         return input_shapes[2]
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        whole, before, _ = node.inputs
-        return [ConcatPartGradient.make([output_grad, before, whole], node.attrs), None, None]
+        return ConcatPartGradient.of(node, output_grad)
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
         axis, start = part_start(node, *(compute.shape_of(x) for x in inputs))
@@ -112,22 +105,13 @@ class ConcatPart(Op):
 
 
 @register
-class ConcatPartGradient(Op):
-    """Zeros of like's shape, with the gradient where `concat_part` reads: inputs (gradient, before, like), of which the
-    last two are read for their shapes."""
+class ConcatPartGradient(Adjoint):
+    """Zeros of the whole's shape, with the gradient where `concat_part` reads: inputs (gradient, before, part, whole),
+    of which all but the first are read for their shapes."""
 
-    name = "concat_part_gradient"
+    name, forward = "concat_part_gradient", "concat_part"
     dtypes = DTYPES
-    shape_only = (1, 2)
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        part, before, whole = input_shapes
-        part_start(node, whole, before, part)
-        return whole
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        part, before, _ = node.inputs
-        return [ConcatPart.make([output_grad, before, part], node.attrs), None, None]
+    shape_only = (1, 2, 3)
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
         own = compute.shape_of(inputs[0])
@@ -136,7 +120,7 @@ class ConcatPartGradient(Op):
         return compute.strided_place(inputs[0], shape, own, starts, (1,) * len(shape))
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        part, before, like = inputs
+        part, before, _, like = inputs
         axis, start = part_start(node, like.shape, before.shape, part.shape)
         result = np.zeros(like.shape, part.dtype)
         result[_at(axis, start, part.shape[axis])] = part
@@ -161,7 +145,7 @@ class Stack(Op):
         return (*first[:axis], len(input_shapes), *first[axis:])
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        keys = [_key_at(node.attrs["axis"], i) for i in range(len(node.inputs))]
+        keys = [key_at(node.attrs["axis"], i) for i in range(len(node.inputs))]
         return [Slice.make([output_grad], {"key": key}) for key in keys]
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
@@ -209,4 +193,4 @@ def split_op(x: Node, sections: Any, axis: int = 0) -> list[Node]:
         if shape is not None and -len(shape) <= axis < len(shape) and 0 < shape[axis] < found[0]:
             raise ShapeError(f"split: there are no {found[0]} equal parts of axis {axis} of {shape}")
         items = [(part, found[0]) for part in range(found[0])]
-    return [Slice.make([x], {"key": _key_at(axis, item)}) for item in items]
+    return [Slice.make([x], {"key": key_at(axis, item)}) for item in items]

@@ -51,7 +51,7 @@ class Normalize(Op):
         return [mul_op(dx, mul_op(r, affine[0])), None, None, along, total]
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.normalize(inputs, node.attrs["eps"])
+        return compute.normalize(*inputs, node.attrs["eps"])
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         x, mean, var, *affine = inputs

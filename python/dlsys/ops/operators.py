@@ -21,12 +21,10 @@ from .arithmetic import (
     const_div_op,
     div_byconst_op,
     div_op,
-    floor_divide_op,
     mul_byconst_op,
     mul_op,
     neg_op,
     power_byconst_op,
-    remainder_op,
     sub_op,
 )
 from .cast import cast_like_op, cast_op
@@ -219,18 +217,6 @@ def _whole_power(node: Node, exponent: int) -> Node:
     return result
 
 
-_floor_of_pair = _of_pair(floor_divide_op)
-
-
-def _floor_divide(a: Any, b: Any) -> Any:
-    """By a zero that is a number: infinities and NaN for floats, for which TVM would divide the constants; for integers
-    0, as in NumPy."""
-    whole = isinstance(a, Node) and known_dtype(a) in (*INTEGERS, "bool") and not isinstance(b, (float, np.floating))
-    if isinstance(a, Node) and is_number(b) and b == 0 and not whole:
-        return _divide(a, float(b))
-    return _floor_of_pair(a, b)
-
-
 set_arithmetic(
     {
         "+": _with_numbers(add_op, add_byconst_op, lambda a, b: add_byconst_op(b, a), logical_or_op),
@@ -239,8 +225,6 @@ set_arithmetic(
         ),
         "*": _with_numbers(mul_op, mul_byconst_op, lambda a, b: mul_byconst_op(b, a), logical_and_op),
         "/": _divide,
-        "//": _floor_divide,
-        "%": _of_pair(remainder_op),
         "@": _matmul,
         "**": _power,
         "==": _compared(equal_op),

@@ -12,8 +12,8 @@ import numpy as np
 
 from .. import compute
 from ..compute import Tensor
-from ..graph import Node, Op, Shape, register, shape_error
-from .linalg import matmul_op
+from ..errors import GraphError
+from ..graph import Node, Op, Shape, error_at, register, shape_error
 
 
 @register
@@ -32,7 +32,7 @@ class PackPanels(Op):
         return (-(-n // node.attrs["width"]), k, node.attrs["width"])
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [unpack_panels_op(output_grad, node.attrs["n"], node.attrs["width"], node.attrs["trans"])]
+        raise _made_later(node)
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
         return compute.pack_panels(inputs[0], shape, node.attrs["trans"])
@@ -42,29 +42,6 @@ class PackPanels(Op):
         k, n = b.shape
         padded = np.pad(b, ((0, 0), (0, -n % width)))
         return np.ascontiguousarray(padded.reshape(k, -(-n // width), width).transpose(1, 0, 2))
-
-
-@register
-class UnpackPanels(Op):
-    """(panels, k, width) -> (k, n), with trans (n, k): what `pack_panels` was given."""
-
-    name = "unpack_panels"
-    flops = 0
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        _require_panels(node, input_shapes[0], node.attrs["n"])
-        k, n = input_shapes[0][1], node.attrs["n"]
-        return (n, k) if node.attrs["trans"] else (k, n)
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [pack_panels_op(output_grad, node.attrs["width"], node.attrs["n"], node.attrs["trans"])]
-
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.unpack_panels(inputs[0], shape, node.attrs["trans"])
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        b = _matrix(inputs[0], node.attrs["n"])
-        return np.ascontiguousarray(b.T if node.attrs["trans"] else b)
 
 
 @register
@@ -85,17 +62,17 @@ class MatMulPanels(Op):
         return 2 * math.prod(shape) * input_shapes[0][1]
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        (a, panels), n, width = node.inputs, node.attrs["n"], node.attrs["width"]
-        return [
-            matmul_op(output_grad, unpack_panels_op(panels, n, width), trans_B=True),
-            pack_panels_op(matmul_op(a, output_grad, trans_A=True), width, n),
-        ]
+        raise _made_later(node)
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
         return compute.matmul_panels(inputs[0], inputs[1], shape)
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         return inputs[0] @ _matrix(inputs[1], node.attrs["n"])
+
+
+def _made_later(node: Node) -> GraphError:
+    return error_at(node, GraphError, "a pass makes it of a product whose gradients are there already: it has none")
 
 
 def _require_panels(node: Node, shape: Shape, n: int) -> None:
@@ -112,11 +89,6 @@ def _matrix(panels: np.ndarray, n: int) -> np.ndarray:
 def pack_panels_op(node: Node, width: int, n: int, trans: bool = False) -> Node:
     """The matrix (k, n), or with trans (n, k), in panels of `width` columns."""
     return PackPanels.make([node], {"width": width, "n": n, "trans": trans})
-
-
-def unpack_panels_op(panels: Node, n: int, width: int, trans: bool = False) -> Node:
-    """The matrix (k, n), or with trans (n, k), that lies in panels of `width` columns."""
-    return UnpackPanels.make([panels], {"width": width, "n": n, "trans": trans})
 
 
 def matmul_panels_op(a: Node, panels: Node, n: int, width: int) -> Node:

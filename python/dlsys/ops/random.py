@@ -17,6 +17,9 @@ from .. import compute
 from ..compute import Tensor
 from ..errors import DTypeError, GraphError
 from ..graph import FLOATS, Node, Op, Shape, error_at, register, shape_error
+from .arithmetic import add_byconst_op, mul_byconst_op
+from .cast import cast_op
+from .compare import clip_op
 from .inputs import full_op
 from .rules import dtype_attribute, real_constant, require_same, shape_attribute
 
@@ -71,79 +74,52 @@ class RandomBits(Op):
         return philox(counter, key[:2]).ravel()[:size].reshape(shape)
 
 
-def _unit(words: np.ndarray, dtype: str, above: int = 0) -> np.ndarray:
-    """(n + above) / 2^b, where n is b random bits: 24 of one word along the first axis, or 53 of two."""
-    if dtype == "float32":
-        return ((words[0] >> np.uint32(8)).astype(np.int32) + above).astype(np.float32) * np.float32(2.0**-24)
-    high, low = (words[0] >> np.uint32(5)).astype(np.int64), (words[1] >> np.uint32(6)).astype(np.int64)
-    return ((high << 26) + low + above).astype(np.float64) * 2.0**-53
+def _unit(words: np.ndarray, above: int = 0) -> np.ndarray:
+    """(n + above) / 2^24, where n are the upper 24 bits of a word; float32."""
+    return ((words >> np.uint32(8)).astype(np.int32) + above).astype(np.float32) * np.float32(2.0**-24)
 
 
-class _Distribution(Op):
-    """Numbers of `attrs["dtype"]` made of bits, whose first axis holds the words of an element."""
+@register
+class RandomUniform(Op):
+    """Of each word of bits a number of [0, 1), a multiple of 2^-24, float32."""
 
+    name = "random_uniform"
+    elementwise = True
     dtypes = ("uint32",)
-    _words: int  # of float32; float64 takes twice as many
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        words = self.words(node.attrs["dtype"])
-        if not input_shapes[0] or input_shapes[0][0] != words:
-            raise shape_error(
-                node, f"the bits must have a first axis of {words}, not shape {input_shapes[0]}"
-            )
-        return input_shapes[0][1:]
-
-    def words(self, dtype: str) -> int:
-        """The words of bits that an element takes."""
-        return self._words * (2 if dtype == "float64" else 1)
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
         super().infer_dtype(node, input_dtypes)
-        return node.attrs["dtype"]
+        return "float32"
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [None]
 
-
-@register
-class RandomUniform(_Distribution):
-    """low + (high - low) u, u uniform in [0, 1): a number of [low, high), also where that rounds up."""
-
-    name = "random_uniform"
-    _words = 1
-
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.uniform(inputs[0], node.attrs["low"], node.attrs["high"], dtype)
+        return compute.uniform(inputs[0])
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        dtype = node.attrs["dtype"]
-        low, high = (np.asarray(node.attrs[name], dtype) for name in ("low", "high"))
-        unit = _unit(inputs[0], dtype)
-        if (low, high) == (0, 1):
-            return np.asarray(unit)
-        value = low + (high - low) * unit
-        return np.asarray(np.where(value < high, value, np.nextafter(high, low)), dtype)
+        return np.asarray(_unit(inputs[0]))
 
 
 @register
-class RandomNormal(_Distribution):
-    """mean + std sqrt(-2 log u) cos(2 pi v), u uniform in (0, 1], v in [0, 1): G. E. P. Box, M. E. Muller, "A note on
-    the generation of random normal deviates", 1958."""
+class RandomNormal(RandomUniform):
+    """sqrt(-2 log u) cos(2 pi v), u uniform in (0, 1], v in [0, 1), of the two words along the first axis, float32:
+    G. E. P. Box, M. E. Muller, "A note on the generation of random normal deviates", 1958."""
 
     name = "random_normal"
-    _words = 2
+    elementwise = False
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        if input_shapes[0][:1] != (2,):
+            raise shape_error(node, f"the bits must have a first axis of 2, not shape {input_shapes[0]}")
+        return input_shapes[0][1:]
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.normal(inputs[0], node.attrs["mean"], node.attrs["std"], dtype)
+        return compute.normal(inputs[0])
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        dtype = node.attrs["dtype"]
-        half = self.words(dtype) // 2
-        u = _unit(inputs[0][:half], dtype, above=1).astype(np.float64)
-        v = _unit(inputs[0][half:], dtype).astype(np.float64)
-        return np.asarray(
-            node.attrs["mean"] + node.attrs["std"] * np.sqrt(-2 * np.log(u)) * np.cos(2 * np.pi * v), dtype
-        )
+        u, v = _unit(inputs[0][0], above=1).astype(np.float64), _unit(inputs[0][1]).astype(np.float64)
+        return np.asarray(np.sqrt(-2 * np.log(u)) * np.cos(2 * np.pi * v), np.float32)
 
 
 @register
@@ -196,36 +172,35 @@ def random_bits_like_op(key: Node, like: Node) -> Node:
     return RandomBits.make([key, like])
 
 
-def random_uniform_op(
-    key: Node, shape: Any, low: float = 0.0, high: float = 1.0, dtype: Any = "float32"
-) -> Node:
-    """Numbers uniform in [low, high): multiples of (high - low) / 2^24 in float32, / 2^53 in float64.
+def random_uniform_op(key: Node, shape: Any, low: float = 0.0, high: float = 1.0, dtype: Any = "float32") -> Node:
+    """Numbers uniform in [low, high): multiples of (high - low) / 2^24, rounded to float32.
 
     Raises GraphError for a shape or dtype that is none, or limits that are not finite and in order.
     """
     known = dtype_attribute("random_uniform", dtype, FLOATS)
-    start, end = real_constant("random_uniform", low), real_constant("random_uniform", high)
+    start, end = (np.float32(real_constant("random_uniform", limit)) for limit in (low, high))
     with np.errstate(over="ignore", invalid="ignore"):
-        span = np.subtract(np.asarray(end, known), np.asarray(start, known))
+        span = end - start
     if not 0 < span < np.inf:
-        raise GraphError(
-            f"random_uniform: the limits must be finite and low < high, not {low!r} and {high!r}"
-        )
-    words = RandomUniform().words(known)
-    bits = random_bits_op(key, (words, *shape_attribute("random_uniform", shape)))
-    return RandomUniform.make([bits], {"low": start, "high": end, "dtype": known})
+        raise GraphError(f"random_uniform: the limits must be finite and low < high, not {low!r} and {high!r}")
+    unit = RandomUniform.make([random_bits_op(key, shape_attribute("random_uniform", shape))])
+    if (start, end) != (0, 1):  # below `high` also where a sum rounds up
+        unit = add_byconst_op(mul_byconst_op(unit, float(span)), float(start))
+        unit = clip_op(unit, high=float(np.nextafter(end, start)))
+    return unit if known == "float32" else cast_op(unit, known)
 
 
-def random_normal_op(
-    key: Node, shape: Any, mean: float = 0.0, std: float = 1.0, dtype: Any = "float32"
-) -> Node:
-    """Numbers of the normal distribution. Raises GraphError for a shape or dtype that is none, or a negative std."""
+def random_normal_op(key: Node, shape: Any, mean: float = 0.0, std: float = 1.0, dtype: Any = "float32") -> Node:
+    """Numbers of the normal distribution, rounded to float32. Raises GraphError for a shape or dtype that is none, or a
+    negative std."""
     known = dtype_attribute("random_normal", dtype, FLOATS)
     centre, spread = real_constant("random_normal", mean), real_constant("random_normal", std)
     if not (math.isfinite(centre) and 0 <= spread < math.inf):
         raise GraphError(f"random_normal: mean and std must be finite and std >= 0, not {mean!r} and {std!r}")
-    bits = random_bits_op(key, (RandomNormal().words(known), *shape_attribute("random_normal", shape)))
-    return RandomNormal.make([bits], {"mean": centre, "std": spread, "dtype": known})
+    unit = RandomNormal.make([random_bits_op(key, (2, *shape_attribute("random_normal", shape)))])
+    if (centre, spread) != (0, 1):
+        unit = add_byconst_op(mul_byconst_op(unit, spread), centre)
+    return unit if known == "float32" else cast_op(unit, known)
 
 
 def dropout_op(x: Node, key: Node, p: float) -> Node:

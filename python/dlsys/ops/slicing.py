@@ -1,4 +1,4 @@
-"""Slices with steps, and what puts them back: pad, dilate, flip."""
+"""Slices with steps, their gradients, and padding."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from ..compute import Tensor
 from ..errors import GraphError
 from ..graph import DTYPES, Node, Op, Shape, register, set_arithmetic, shape_error
 from . import slice_numbers
+from .adjoint import Adjoint
 from .indexing import take_op
-from .rules import axes_attribute, real_constant, resolve_axes
+from .rules import real_constant
 from .state import leaf
-from .types import over_axes
+from .types import over_axes, shape_of
 
 Key = tuple[Any, ...]
 """A basic index as a hashable attribute: integers, None for a new axis, Ellipsis, (start, stop, step) for a slice and
@@ -125,7 +126,7 @@ class Slice(_WithKey):
         return region_of(node, input_shapes[0]).shape
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [SliceGradient.make([output_grad, node.inputs[0]], node.attrs)]
+        return SliceGradient.of(node, output_grad)
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
         region = region_of(node, compute.shape_of(inputs[0]))
@@ -137,22 +138,13 @@ class Slice(_WithKey):
 
 
 @register
-class SliceGradient(_WithKey):
-    """Zeros of like's shape, with the gradient where a slice by the same key reads; like's values are not read."""
+class SliceGradient(Adjoint, _WithKey):
+    """Zeros of like's shape, with the gradient where a slice by the same key reads: inputs (gradient, like)."""
 
-    name = "slice_gradient"
+    name, forward = "slice_gradient", "slice"
     flops = 0
+    dtypes = DTYPES
     shape_only = (1,)
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        grad, like = input_shapes
-        sliced = region_of(node, like).shape
-        if grad != sliced:
-            raise shape_error(node, f"the gradient has shape {grad}, the slice of {like} {sliced}")
-        return like
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [Slice.make([output_grad], node.attrs), None]
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
         region = region_of(node, shape)
@@ -163,29 +155,6 @@ class SliceGradient(_WithKey):
         result = np.zeros(inputs[1].shape, inputs[0].dtype)
         result[_indices(region)] = inputs[0].reshape(region.counts)
         return result
-
-
-@register
-class Flip(Op):
-    """x turned round along `axes`, of all for None."""
-
-    name = "flip"
-    picks = True
-    flops = 0
-    dtypes = DTYPES
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        resolve_axes(node, node.attrs["axes"], len(input_shapes[0]))
-        return input_shapes[0]
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [flip_op(output_grad, node.attrs["axes"])]
-
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.flip(inputs[0], resolve_axes(node, node.attrs["axes"], len(shape)))
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        return np.array(np.flip(inputs[0], node.attrs["axes"]), order="C")
 
 
 @register
@@ -221,64 +190,10 @@ class Pad(Op):
         return result
 
 
-@register
-class Dilate(Op):
-    """x with `dilation` zeros behind every element along `axes`, whose extents grow by 1 + dilation."""
-
-    name = "dilate"
-    flops = 0
-    dtypes = DTYPES
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        steps = _dilation_steps(node, len(input_shapes[0]))
-        return tuple(extent * step for extent, step in zip(input_shapes[0], steps, strict=True))
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [Undilate.make([output_grad], node.attrs)]
-
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        steps = _dilation_steps(node, len(shape))
-        return compute.strided_place(inputs[0], shape, compute.shape_of(inputs[0]), (0,) * len(shape), steps)
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        x = inputs[0]
-        result = np.zeros(self.infer_shape(node, [x.shape]), x.dtype)
-        result[tuple(slice(None, None, step) for step in _dilation_steps(node, x.ndim))] = x
-        return result
-
-
-@register
-class Undilate(Op):
-    """Every (1 + dilation)th element of x along `axes`, whose extents must be multiples of that: undoes `dilate`."""
-
-    name = "undilate"
-    flops = 0
-    dtypes = DTYPES
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        shape = input_shapes[0]
-        steps = _dilation_steps(node, len(shape))
-        for axis, (extent, step) in enumerate(zip(shape, steps, strict=True)):
-            if extent % step:
-                raise shape_error(node, f"axis {axis} of {shape} is not a multiple of 1 + dilation = {step}")
-        return tuple(extent // step for extent, step in zip(shape, steps, strict=True))
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [Dilate.make([output_grad], node.attrs)]
-
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        rank = len(shape)
-        steps = _dilation_steps(node, rank)
-        return compute.strided_slice(inputs[0], (0,) * rank, steps, tuple(range(rank)), shape)
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        x = inputs[0]
-        return np.array(x[tuple(slice(None, None, s) for s in _dilation_steps(node, x.ndim))], order="C")
-
-
-def _dilation_steps(node: Node, rank: int) -> tuple[int, ...]:
-    axes, dilation = resolve_axes(node, node.attrs["axes"], rank), node.attrs["dilation"]
-    return tuple(1 + dilation if axis in axes else 1 for axis in range(rank))
+def key_at(axis: int, item: Any) -> Key:
+    """The key of a slice that reads `item` along an axis, and the others whole."""
+    whole = (None, None, None)
+    return (*(whole,) * axis, item) if axis >= 0 else (Ellipsis, item, *(whole,) * (-axis - 1))
 
 
 def slice_op(x: Node, key: Any) -> Node:
@@ -334,9 +249,23 @@ def _getitem(x: Node, key: Any) -> Node:
     return slice_op(x, key)
 
 
+def strided_key(op: str, x: Node, axes: Any, step: int) -> Key:
+    """The key of a slice that takes each `step`-th element along the axes, an int, integers or None for all.
+
+    Raises GraphError, and ShapeError where the shape has to be known and is not."""
+    found = over_axes(op, x, axes)
+    if found is None or (min(found, default=0) < 0 <= max(found, default=0)):
+        rank = len(shape_of(x))
+        found = tuple(range(rank)) if found is None else tuple(axis % max(rank, 1) for axis in found)
+    items: list[Any] = [(None, None, None)] * max((axis + 1 if axis >= 0 else -axis for axis in found), default=0)
+    for axis in found:
+        items[axis] = (None, None, step)
+    return (Ellipsis, *items) if min(found, default=0) < 0 else tuple(items)
+
+
 def flip_op(x: Node, axes: Any = None) -> Node:
     """x turned round along `axes`: None (all), an int or a tuple. Raises GraphError for axes that are no integers."""
-    return Flip.make([x], {"axes": over_axes("flip", x, axes)})
+    return Slice.make([x], {"key": strided_key("flip", x, axes, -1)})
 
 
 def pad_op(x: Node, padding: Any, value: float = 0.0) -> Node:
@@ -351,26 +280,6 @@ def pad_op(x: Node, padding: Any, value: float = 0.0) -> Node:
     if any(extent < 0 for pair in pairs for extent in pair):
         raise GraphError(f"pad: padding must not be negative: {padding!r}")
     return Pad.make([x], {"padding": pairs, "value": real_constant("pad", value)})
-
-
-def _dilation(op: str, axes: Any, dilation: Any) -> dict[str, Any]:
-    try:
-        zeros = operator.index(dilation)
-    except TypeError:
-        zeros = -1
-    if zeros < 0:
-        raise GraphError(f"{op}: dilation must be an integer >= 0, not {dilation!r}")
-    return {"axes": axes_attribute(op, axes), "dilation": zeros}
-
-
-def dilate_op(x: Node, axes: Any, dilation: int) -> Node:
-    """x with `dilation` zeros behind every element along `axes` (None: all). Raises GraphError."""
-    return Dilate.make([x], _dilation("dilate", axes, dilation))
-
-
-def undilate_op(x: Node, axes: Any, dilation: int) -> Node:
-    """Every (1 + dilation)th element of x along `axes` (None: all). Raises GraphError."""
-    return Undilate.make([x], _dilation("undilate", axes, dilation))
 
 
 set_arithmetic({"[]": _getitem})

@@ -118,9 +118,6 @@ class WithUpdates(Op):
 
     name = "with_updates"
 
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        return input_shapes[0]
-
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
         return input_dtypes[0]
 
@@ -154,9 +151,6 @@ class Latest(Op):
 
     name = "latest"
     dtypes = DTYPES
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        return input_shapes[0]
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [None]
@@ -227,31 +221,3 @@ def group_op(nodes: Sequence[Node]) -> Node:
     if isinstance(nodes, Node) or not isinstance(nodes, Iterable):
         raise GraphError(f"group: takes a list of nodes, not {type(nodes).__name__}")
     return Group.make(list(nodes))
-
-
-@register
-class Copy(Op):
-    """The input's value in memory of its own."""
-
-    name = "copy"
-    picks = True
-    flops = 0
-    dtypes = DTYPES
-    elementwise = True
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        return input_shapes[0]
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [output_grad]
-
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.copy(inputs[0])
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        return np.array(inputs[0])
-
-
-def copy_op(node: Node) -> Node:
-    """The node's value in memory of its own, which nothing else writes."""
-    return Copy.make([node])

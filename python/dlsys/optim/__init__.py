@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from . import lr_scheduler
 from .adaptive import Adam, AdamW, RMSprop
-from .clip import clip_grad_norm, clip_grad_norm_, clip_grad_value, clip_grad_value_, global_norm
+from .clip import clip_grad_norm, clip_grad_norm_, global_norm
 from .groups import ParameterGroup
-from .lr_scheduler import (
-    CosineAnnealingLR, ExponentialLR, LambdaLR, LinearLR, LRScheduler, OneCycleLR, SequentialLR, StepLR,
-)
+from .lr_scheduler import CosineAnnealingLR, ExponentialLR, LambdaLR, LinearLR, LRScheduler, OneCycleLR, StepLR
 from .optimizer import Optimizer
 from .sgd import SGD
-
-__all__ = [
-    "SGD", "Adam", "AdamW", "CosineAnnealingLR", "ExponentialLR", "LRScheduler", "LambdaLR", "LinearLR", "OneCycleLR",
-    "Optimizer", "ParameterGroup", "RMSprop", "SequentialLR", "StepLR", "clip_grad_norm", "clip_grad_norm_",
-    "clip_grad_value", "clip_grad_value_", "global_norm", "lr_scheduler",
-]

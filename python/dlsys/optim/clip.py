@@ -35,14 +35,6 @@ def clip_grad_norm(gradients: Sequence[ad.Node], max_norm: float) -> list[ad.Nod
     return [gradient * scale for gradient in gradients]
 
 
-def clip_grad_value(gradients: Sequence[ad.Node], clip_value: float) -> list[ad.Node]:
-    """The gradients with every element brought into [-clip_value, clip_value], as by
-    torch.nn.utils.clip_grad_value_. Raises GraphError for a clip_value that is no number >= 0."""
-    _no_parameters("clip_grad_value", gradients)
-    limit = checked_number("clip_grad_value", "clip_value", clip_value)
-    return [ad.clip_op(gradient, -limit, limit) for gradient in gradients]
-
-
 def clip_grad_norm_(
     parameters: Any, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
 ) -> np.float64:
@@ -67,14 +59,6 @@ def clip_grad_norm_(
     for parameter, value in zip(left, values, strict=bool(scaled)):
         parameter.grad = leaf(value, name=parameter.grad.name)
     return number
-
-
-def clip_grad_value_(parameters: Any, clip_value: float) -> None:
-    """`clip_grad_value` of the gradients that `backward` left in the parameters, one or several, in place."""
-    left = _with_gradients("clip_grad_value_", parameters)
-    clipped = clip_grad_value([parameter.grad * 1.0 for parameter in left], clip_value)
-    for parameter, value in zip(left, evaluate(clipped), strict=True):
-        parameter.grad = leaf(value, name=parameter.grad.name)
 
 
 def _with_gradients(name: str, parameters: Any) -> list[ad.Parameter]:

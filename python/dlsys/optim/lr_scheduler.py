@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import numbers
-from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -221,42 +220,6 @@ class OneCycleLR(LRScheduler):
 def _cosine(start: float, stop: float, way: float) -> float:
     """From start, at way 0, by half a cosine to stop, at way 1."""
     return stop + (start - stop) * (1 + math.cos(math.pi * way)) / 2
-
-
-class SequentialLR(LRScheduler):
-    """One schedule after the other: the next begins, at its step 0, at each of the milestones."""
-
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        schedulers: Sequence[LRScheduler],
-        milestones: Sequence[int],
-        last_epoch: int = -1,
-    ) -> None:
-        if not isinstance(schedulers, (list, tuple)) or not isinstance(milestones, (list, tuple)):
-            raise GraphError("SequentialLR: schedulers and milestones must be lists")
-        self.schedulers = list(schedulers)
-        self.milestones = [checked_whole("SequentialLR", "a milestone", step, 0) for step in milestones]
-        if len(self.milestones) != len(self.schedulers) - 1:
-            counts = f"{len(self.schedulers)} schedulers and {len(self.milestones)} milestones"
-            raise GraphError(f"SequentialLR: {counts}: there must be one milestone between two schedulers")
-        if self.milestones != sorted(set(self.milestones)):
-            raise GraphError(f"SequentialLR: milestones must increase: {self.milestones}")
-        for scheduler in self.schedulers:
-            if not isinstance(scheduler, LRScheduler):
-                raise GraphError(f"SequentialLR: a schedule of its own kind is needed, not {type(scheduler).__name__}")
-            if getattr(scheduler, "optimizer", None) is not optimizer:
-                raise GraphError("SequentialLR: every scheduler must be one of the same optimizer")
-        super().__init__(optimizer, last_epoch)
-
-    def lrs_at(self, base_lrs: Sequence[float], epoch: float) -> list[float]:
-        scheduler, since = self._at(epoch)
-        return scheduler.lrs_at(base_lrs, since)
-
-    def _at(self, epoch: float) -> tuple[LRScheduler, float]:
-        """The schedule of a step, and the step in it."""
-        index = bisect_right(self.milestones, epoch)
-        return self.schedulers[index], epoch - (self.milestones[index - 1] if index else 0)
 
 
 def checked_optimizer(owner: str, optimizer: Any) -> Optimizer:

@@ -15,18 +15,6 @@ from . import common, cpu, cuda
 from .rule import Rule, ScheduleWarning
 from .target import Machine, host_target, machine_of, resolve_target
 
-__all__ = [
-    "DEFAULT",
-    "RULES",
-    "Machine",
-    "Rule",
-    "ScheduleWarning",
-    "apply",
-    "host_target",
-    "machine_of",
-    "resolve_target",
-]
-
 RULES: dict[str, tuple[Rule, ...]] = {"llvm": cpu.RULES, "cuda": cuda.RULES}
 """By the kind of target."""
 EMPTY = Rule("empty", "", lambda func, machine: common.start(func))

@@ -13,26 +13,3 @@ from .differentiate import backward
 from .leaves import as_tensor, from_dlpack, from_numpy, is_leaf, is_tensor, leaf, tensor
 from .mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .values import evaluate
-
-__all__ = [
-    "Parameter",
-    "Tensor",
-    "as_tensor",
-    "backward",
-    "dtype_of",
-    "enable_grad",
-    "evaluate",
-    "from_dlpack",
-    "from_numpy",
-    "inference_mode",
-    "is_grad_enabled",
-    "is_leaf",
-    "is_tensor",
-    "known_dtype",
-    "known_shape",
-    "leaf",
-    "no_grad",
-    "set_grad_enabled",
-    "shape_of",
-    "tensor",
-]

@@ -101,6 +101,3 @@ def backward(
     given = _listed("tensors", tensors)
     for output, weight in zip(given, _weights(given, grad_tensors), strict=True):
         _backward(output, weight, create_graph)
-
-
-__all__ = ["backward", "enable_grad", "grad", "is_grad_enabled", "no_grad", "set_grad_enabled"]

@@ -363,7 +363,7 @@ def new_tensor(op: Op, inputs: list[Node], attrs: dict[str, Any], name: str | No
     """A tensor that applies an operator: what every operator's `make` returns."""
     kind = Tensor
     for value in inputs:
-        if value.results not in (None, kind):
+        if value.results not in (None, Tensor):
             kind = value.results
     made = kind.__new__(kind)
     fill(made, op, inputs, attrs, name)

@@ -154,7 +154,6 @@ class InPlace:
     __setitem__ = setitem
     __iadd__, __isub__ = _augmenting(operator.add), _augmenting(operator.sub)
     __imul__, __itruediv__ = _augmenting(operator.mul), _augmenting(operator.truediv)
-    __ifloordiv__, __imod__ = _augmenting(operator.floordiv), _augmenting(operator.mod)
     __ipow__, __iand__ = _augmenting(operator.pow), _augmenting(operator.and_)
     __ior__, __ixor__ = _augmenting(operator.or_), _augmenting(operator.xor)
     add_, sub_ = _changing(operator.add), _changing(operator.sub)

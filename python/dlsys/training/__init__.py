@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,13 @@ from .. import random
 from ..errors import DataError, DTypeError, GraphError, ShapeError
 from ..nn import Module
 from ..optim import Optimizer
-from ..serialization import last_good, load_checkpoint, save_checkpoint
+from ..serialization import last_good, load, save
 from ..system import warn
 from .record import History, Progress, line_of
 from .steps import Batch, Function, Steps, accuracy, as_batch
 
-__all__ = ["Batch", "History", "Steps", "accuracy", "as_batch", "evaluate_on", "fit"]
-
 LAST, BEST, LOG, CURVE = "last.safetensors", "best.safetensors", "log.jsonl", "loss.png"
-FORMAT = "dlsys training 1"
+FORMAT = "dlsys training 2"
 
 
 def fit(
@@ -69,32 +68,31 @@ def fit(
     Ctrl-C ends the run after the step under way, saves, and raises KeyboardInterrupt. Raises GraphError for arguments
     that do not fit, DataError for a checkpoint that is damaged or of another run; what the operators raise.
     """
+    whole = [(epochs, 0, "epochs"), (1 if save_every is None else save_every, 1, "save_every")]
+    for value, least, name in whole:
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise GraphError(f"fit: {name} must be an integer >= {least}, not {value!r}")
+    for fits, told, given in (
+        (isinstance(model, Module), "needs a model, a Module", model),
+        (callable(loss), "loss must be a function of output and targets", loss),
+        (isinstance(optimizer, Optimizer), "needs an optimizer of dlsys.optim", optimizer),
+        (hasattr(data, "__iter__"), "data must iterate over batches, as a DataLoader", data),
+        (_are_metrics(metrics), "metrics must be a dictionary of names and functions", metrics),
+        (schedule is None or hasattr(schedule, "step"), "schedule must be one of dlsys.optim", schedule),
+        (isinstance(directory, (str, os.PathLike, type(None))), "directory must be text or a path", directory),
+    ):
+        if not fits:
+            raise GraphError(f"fit: {told}, not {type(given).__name__}")
     if schedule_each not in ("epoch", "step"):
         raise GraphError(f'fit: schedule_each must be "epoch" or "step", not {schedule_each!r}')
-    if metrics is not None and not (isinstance(metrics, Mapping) and all(map(callable, metrics.values()))):
-        raise GraphError(f"fit: metrics must be a dictionary of names and functions, not {metrics!r}")
     if best != "loss" and best not in (metrics or {}):
         raise GraphError(f"fit: best must be the loss or one of the metrics, not {best!r}")
-    if schedule is not None and not hasattr(schedule, "step"):
-        raise GraphError(f"fit: schedule must be one of dlsys.optim, not {type(schedule).__name__}")
-    if not isinstance(optimizer, Optimizer):
-        raise GraphError(f"fit: needs an optimizer of dlsys.optim, not {type(optimizer).__name__}")
-    if not callable(loss):
-        raise GraphError(f"fit: loss must be a function of output and targets, not {type(loss).__name__}")
-    if save_every is not None and (isinstance(save_every, bool) or not isinstance(save_every, int) or save_every < 1):
-        raise GraphError(f"fit: save_every must be None or an integer >= 1, not {save_every!r}")
-    if not isinstance(model, Module):
-        raise GraphError(f"fit: needs a model, a Module, not {type(model).__name__}")
-    if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 0:
-        raise GraphError(f"fit: epochs must be an integer >= 0, not {epochs!r}")
-    if directory is not None and not isinstance(directory, (str, os.PathLike)):
-        raise GraphError(f"fit: directory must be text or a pathlib.Path, not {type(directory).__name__}")
-    if not hasattr(data, "__iter__"):
-        raise GraphError(f"fit: data must iterate over batches, as a DataLoader, not {type(data).__name__}")
     strangers = set(optimizer.parameters) - set(model.parameters())
     if strangers == set(optimizer.parameters):
         raise GraphError("fit: the optimizer has none of the model's parameters")
-    run = _Run(model, loss, optimizer, data, validation, metrics or {}, schedule, clip_norm, directory, best)
+    steps = Steps(model, loss, optimizer, metrics or {}, clip_norm, random.default_generator.streams)
+    place = None if directory is None else Path(directory)
+    run = _Run(model, steps, optimizer, data, validation, schedule, place, best)
     bar = Progress(progress)
     if resume and run.load():
         bar.say(f"goes on from {run.path(LAST)}: epoch {run.epoch + 1}, step {run.steps + 1}")
@@ -135,10 +133,12 @@ def evaluate_on(
 ) -> dict[str, float]:
     """The mean loss and metrics of a model in its `eval` mode over all batches of `data`. Raises GraphError for what is
     no model, and data of no batch."""
-    if not isinstance(model, Module):
-        raise GraphError(f"evaluate_on: needs a model, a Module, not {type(model).__name__}")
-    if not hasattr(data, "__iter__"):
-        raise GraphError(f"evaluate_on: data must iterate over batches, as a DataLoader, not {type(data).__name__}")
+    for fits, told, given in (
+        (isinstance(model, Module), "needs a model, a Module", model),
+        (hasattr(data, "__iter__"), "data must iterate over batches, as a DataLoader", data),
+    ):
+        if not fits:
+            raise GraphError(f"evaluate_on: {told}, not {type(given).__name__}")
     found = _measured(Steps(model, loss, None, metrics or {}, None, 0), data)
     if not found:
         raise GraphError("evaluate_on: the data gave no batch")
@@ -153,11 +153,12 @@ def _measured(steps: Steps, data: Any) -> dict[str, float]:
     return means.found()
 
 
+@dataclass
 class _Means:
     """Means weighted by the batches' sizes."""
 
-    def __init__(self, sums: Mapping[str, float] | None = None, weight: float = 0.0) -> None:
-        self.sums, self.weight = dict(sums or {}), weight
+    sums: dict[str, float] = field(default_factory=dict)
+    weight: float = 0.0
 
     def add(self, values: Mapping[str, float], weight: int) -> None:
         for name, value in values.items():
@@ -168,33 +169,26 @@ class _Means:
         return {name: total / self.weight if self.weight else math.nan for name, total in self.sums.items()}
 
 
+@dataclass
 class _Run:
     """A run's state, and how it is kept."""
 
-    def __init__(
-        self,
-        model: Module,
-        loss: Function,
-        optimizer: Optimizer,
-        data: Any,
-        validation: Any,
-        metrics: Mapping[str, Function],
-        schedule: Any,
-        clip_norm: float | None,
-        directory: str | Path | None,
-        best: str,
-    ) -> None:
-        self.model, self.optimizer, self.data, self.validation = model, optimizer, data, validation
-        self.schedule, self.best = schedule, best
-        self.directory = None if directory is None else Path(directory)
-        self.generator = random.default_generator
-        self.first_stream = self.generator.streams
-        self.compiled = Steps(model, loss, optimizer, metrics, clip_norm, self.first_stream)
-        self.history, self.means = History(), _Means()
-        self.epoch = self.steps = self.in_epoch = 0
-        self.best_value: float | None = None
-        self.seconds = 0.0
-        self._since = time.perf_counter()
+    model: Module
+    compiled: Steps
+    optimizer: Optimizer
+    data: Any
+    validation: Any
+    schedule: Any
+    directory: Path | None
+    best: str
+    history: History = field(default_factory=History)
+    means: _Means = field(default_factory=_Means)
+    epoch: int = 0
+    steps: int = 0
+    in_epoch: int = 0
+    best_value: float | None = None
+    seconds: float = 0.0
+    since: float = field(default_factory=time.perf_counter)
 
     def path(self, name: str) -> Path:
         assert self.directory is not None
@@ -214,12 +208,12 @@ class _Run:
     def end_epoch(self) -> dict[str, Any]:
         """The row of the epoch that was trained; validation included."""
         row: dict[str, Any] = {"epoch": self.epoch + 1, "steps": self.steps, **self.means.found()}
-        row |= {"lr": self.optimizer.lr, "seconds": self.seconds + time.perf_counter() - self._since}
+        row |= {"lr": self.optimizer.lr, "seconds": self.seconds + time.perf_counter() - self.since}
         if self.validation is not None:
             row |= {f"validation_{name}": v for name, v in _measured(self.compiled, self.validation).items()}
         self.history.epochs.append(row)
         self.epoch, self.in_epoch, self.means, self.seconds = self.epoch + 1, 0, _Means(), 0.0
-        self._since = time.perf_counter()
+        self.since = time.perf_counter()
         return row
 
     def save_epoch(self) -> None:
@@ -250,79 +244,62 @@ class _Run:
             self.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise DataError(f"fit: {self.directory} cannot be made: {error}") from None
-        arrays: dict[str, Any] = {f"model.{key}": value for key, value in self.model.state_dict().items()}
-        optimizer = self.optimizer.state_dict()
-        for number, kept in optimizer["state"].items():
-            arrays |= {f"optimizer.state.{number}.{key}": value for key, value in kept.items()}
-        arrays["losses"] = np.asarray(self.history.losses, np.float64)
-        state = self.generator.state_dict()
-        arrays["random"] = state["state"]
-        meta = {
+        state = {
             "format": FORMAT,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "schedule": None if self.schedule is None else self.schedule.state_dict(),
+            "data": self.data.state_dict() if hasattr(self.data, "state_dict") else None,
+            "random": random.default_generator.state_dict(),
+            "first_stream": self.compiled.first_stream,
             "epoch": self.epoch,
             "steps": self.steps,
             "in_epoch": self.in_epoch,
-            "means": {"sums": self.means.sums, "weight": self.means.weight},
-            "seconds": self.seconds + time.perf_counter() - self._since,
+            "means": asdict(self.means),
+            "seconds": self.seconds + time.perf_counter() - self.since,
             "best": self.best_value,
             "history": self.history.epochs,
-            "first_stream": self.first_stream,
-            "streams": state["streams"],
-            "optimizer": {
-                f"groups.{i}.{key}": group[key]
-                for i, group in enumerate(optimizer["param_groups"])
-                for key in ("lr", "initial_lr")
-            },
-            "schedule": None if self.schedule is None else self.schedule.state_dict(),
-            "data": self.data.state_dict() if hasattr(self.data, "state_dict") else None,
+            "losses": np.asarray(self.history.losses, np.float64),
         }
-        save_checkpoint(self.path(name), arrays, meta)
+        save(state, self.path(name))
 
     def load(self) -> bool:
         """Go on from the last checkpoint; False if there is none."""
         if self.directory is None or not self.path(LAST).exists():
             return False
         try:
-            arrays, meta = load_checkpoint(self.path(LAST))
+            state = load(self.path(LAST))
         except DataError as error:
             good = last_good(self.directory, self.path(LAST))
             told = "there is no other" if good is None else f"copy {good} over it to go on from there"
             raise DataError(f"{error}; {told}, or give resume=False to begin anew") from None
-        if meta.get("format") != FORMAT:
+        if not isinstance(state, dict) or state.get("format") != FORMAT:
             raise DataError(f"{self.path(LAST)} is no checkpoint of fit")
         for kind, present in (("schedule", self.schedule is not None), ("data", hasattr(self.data, "state_dict"))):
-            if (meta[kind] is not None) != present:
+            if (state[kind] is not None) != present:
                 raise DataError(f"{self.path(LAST)} is of a run {'without' if present else 'with'} {kind}'s state")
-
-        def part(prefix: str) -> dict[str, Any]:
-            return {key[len(prefix) :]: value for key, value in arrays.items() if key.startswith(prefix)}
-
         try:
-            self.model.load_state_dict(part("model."))
-            kept: dict[int, dict[str, Any]] = {}
-            for name, value in part("optimizer.state.").items():
-                number, _, key = name.partition(".")
-                kept.setdefault(int(number), {})[key] = value
-            rates = meta["optimizer"]
-            groups = [
-                {key: rates[f"groups.{i}.{key}"] for key in ("lr", "initial_lr")} for i in range(len(rates) // 2)
-            ]
-            self.optimizer.load_state_dict({"state": kept, "param_groups": groups})
+            self.model.load_state_dict(state["model"])
+            self.optimizer.load_state_dict(state["optimizer"])
         except (GraphError, ShapeError, DTypeError) as error:
             raise DataError(
                 f"{self.path(LAST)} is of another model or optimizer: {error}; give another directory, or resume=False"
             ) from None
         if self.schedule is not None:
-            self.schedule.load_state_dict(meta["schedule"])
-        if meta["data"] is not None:
-            self.data.load_state_dict(meta["data"])
-        self.generator.load_state_dict({"state": arrays["random"], "streams": meta["streams"]})
-        self.first_stream = self.compiled.first_stream = meta["first_stream"]
-        self.history = History(meta["history"], arrays["losses"].tolist())
-        self.means = _Means(**meta["means"])
-        self.epoch, self.steps, self.in_epoch = meta["epoch"], meta["steps"], meta["in_epoch"]
-        self.best_value, self.seconds = meta["best"], meta["seconds"]
+            self.schedule.load_state_dict(state["schedule"])
+        if state["data"] is not None:
+            self.data.load_state_dict(state["data"])
+        random.default_generator.load_state_dict(state["random"])
+        self.compiled.first_stream = state["first_stream"]
+        self.history = History(state["history"], state["losses"].tolist())
+        self.means = _Means(**state["means"])
+        self.epoch, self.steps, self.in_epoch = state["epoch"], state["steps"], state["in_epoch"]
+        self.best_value, self.seconds = state["best"], state["seconds"]
         return True
+
+
+def _are_metrics(metrics: Any) -> bool:
+    return metrics is None or (isinstance(metrics, Mapping) and all(map(callable, metrics.values())))
 
 
 def _length(data: Any) -> int | None:

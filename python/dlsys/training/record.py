@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
 import json
 import math
 import sys
@@ -33,16 +31,13 @@ class History:
         return "\n".join(map(line_of, self.epochs)) or "no epoch yet"
 
     def write(self, path: Path) -> None:
-        """The rows as JSON lines, or for `.csv` as a table. Replaces the file in one step. Raises DataError."""
-        if path.suffix == ".csv":
-            text = io.StringIO()
-            names = list(dict.fromkeys(name for row in self.epochs for name in row))
-            writer = csv.DictWriter(text, names)
-            writer.writeheader()
-            writer.writerows(self.epochs)
-            write(path, text.getvalue().encode())
-        else:
-            write(path, "".join(json.dumps(_finite(row)) + "\n" for row in self.epochs).encode())
+        """The rows as JSON lines, null for what JSON has no number for. Replaces the file in one step. Raises
+        DataError."""
+        rows = (
+            {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+            for row in self.epochs
+        )
+        write(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
 
     def draw(self, path: Path) -> None:
         """The losses of steps and epochs as a picture. Raises OSError."""
@@ -72,11 +67,6 @@ class History:
         axes.legend(frameon=False)
         figure.savefig(path, dpi=130)
         plt.close(figure)
-
-
-def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    """The row with null for what JSON has no number for."""
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
 
 
 def line_of(row: dict[str, Any]) -> str:
