@@ -56,7 +56,8 @@ def elementwise(function: Callable[..., tirx.PrimExpr], name: str = "") -> Calla
         rest = operands[len(tensors) :]
         return pointwise(formula.__name__, lambda *elements: function(*elements, *rest), *tensors)
 
-    formula.__name__, formula.__doc__ = name or function.__name__, function.__doc__
+    formula.__name__ = formula.__qualname__ = name or function.__name__
+    formula.__doc__ = function.__doc__
     return formula
 
 
