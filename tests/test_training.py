@@ -131,12 +131,15 @@ def test_interrupting_saves_and_says_so() -> None:
     with tempfile.TemporaryDirectory() as folder:
         seen: list[int] = []
 
-        def stop(row: dict[str, object]) -> None:
-            seen.append(1)
-            if len(seen) == 2:
-                os.kill(os.getpid(), signal.SIGINT)
+        class Stopping(list):
+            def __iter__(self):
+                seen.append(1)
+                if len(seen) == 2:  # while the second epoch is validated
+                    os.kill(os.getpid(), signal.SIGINT)
+                return super().__iter__()
 
-        error_of(KeyboardInterrupt, run, folder, 5, after_epoch=stop)
+        batch = np.ones((2, 6), "f4"), np.array([2, 2])
+        error_of(KeyboardInterrupt, run, folder, 5, validation=Stopping([batch]))
         assert dl.load(Path(folder) / "last.safetensors")["epoch"] == 2
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
         parts, _ = run(folder, epochs=5)

@@ -76,10 +76,8 @@ def _count(text: str) -> int:
 def _png(text: str) -> Path:
     """An argument that names a figure to be written."""
     path = Path(text)
-    if path.suffix.lower() != ".png" or path.is_dir():
-        raise argparse.ArgumentTypeError(f"takes the name of a .png file, not {text!r}")
-    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise argparse.ArgumentTypeError(f"cannot write to the folder {str(path.parent)!r}")
+    if path.suffix.lower() != ".png" or path.is_dir() or not os.access(path.parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"takes the name of a .png file in a folder that can be written, not {text!r}")
     return path
 
 

@@ -41,16 +41,13 @@ def facts() -> dict[str, str]:
 
 def _cuda() -> str:
     """The devices, by name and compute capability, or why there is none."""
-    names: list[str] = []
-    while (device := cuda(len(names)).device).exist:
-        names.append(f"{device.device_name} (compute {device.compute_version})")
-    if names:
-        return "; ".join([*names, f"cuda-bindings {_version('cuda-bindings')}"])
     try:
         cuda(0).require()
     except DeviceError as error:
         return f"none: {str(error).split(': ', 1)[1].split(';')[0]}"
-    return "none"
+    devices = [cuda(i).device for i in range(cuda.device_count())]
+    names = [f"{device.device_name} (compute {device.compute_version})" for device in devices]
+    return "; ".join([*names, f"cuda-bindings {_version('cuda-bindings')}"])
 
 
 def _version(package: str) -> str:

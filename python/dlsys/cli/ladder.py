@@ -133,8 +133,9 @@ def climb(m: int, n: int, k: int, dtype: str, threads: int | None, rounds: int) 
     TVM's pool does not have.
     """
     needed = np.dtype(dtype).itemsize * (3 * m * k + 3 * k * n + 4 * m * n)  # operands, results and copies
-    if needed > memory_bytes():
-        told = f"it needs {needed / 2**30:.1f} GiB, this machine has {memory_bytes() / 2**30:.1f} GiB"
+    held = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else math.inf
+    if needed > held:
+        told = f"it needs {needed / 2**30:.1f} GiB, this machine has {held / 2**30:.1f} GiB"
         raise DlsysError(f"{m} x {n} x {k} is too large: {told}")
     before = get_num_threads()
     try:
@@ -144,12 +145,6 @@ def climb(m: int, n: int, k: int, dtype: str, threads: int | None, rounds: int) 
     finally:
         set_num_threads(before)
         _status("")
-
-
-def memory_bytes() -> float:
-    """The machine's memory, if the system tells it."""
-    known = "SC_PHYS_PAGES" in getattr(os, "sysconf_names", {})
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if known else math.inf
 
 
 def _climb(sizes: tuple[int, int, int], dtype: str, threads: int, rounds: int) -> Report:

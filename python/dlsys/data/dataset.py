@@ -98,8 +98,7 @@ def _holds_tensor(sample: Any) -> bool:
 
 
 def as_tensors(batch: Any) -> Any:
-    """A batch with tensors in place of arrays, of the dtypes that operators take: int64 for other integers, and
-    float32 for halves."""
+    """A batch with tensors in place of arrays, of the dtypes that operators take."""
     from ..tensors import tensor  # imports TVM, which data sets of arrays need not pay for
 
     if isinstance(batch, (tuple, list)):
@@ -109,8 +108,12 @@ def as_tensors(batch: Any) -> Any:
         return {key: as_tensors(part) for key, part in batch.items()}
     if not isinstance(batch, (np.ndarray, np.generic)) or batch.dtype.kind not in "biuf":
         return batch
-    nearest = str(batch.dtype) if str(batch.dtype) in DTYPES else "float32" if batch.dtype.kind == "f" else "int64"
-    return tensor(batch, dtype=nearest)
+    return tensor(batch, dtype=nearest_dtype(batch.dtype))
+
+
+def nearest_dtype(dtype: np.dtype) -> str:
+    """The dtype that operators take numbers of this one in: float32 for halves, int64 for other integers."""
+    return str(dtype) if str(dtype) in DTYPES else "float32" if dtype.kind == "f" else "int64"
 
 
 def _stacked(samples: Sequence[Any]) -> Any:

@@ -22,7 +22,7 @@ import tvm_ffi
 from tvm import runtime
 
 from ..errors import DeviceError, DTypeError, ShapeError
-from .context import DLPACK_CPU, DLPACK_CUDA, Context, context, cpu
+from .context import DLPACK_CPU, KINDS, Context, context, cpu
 
 Shape = tuple[int, ...]
 
@@ -45,13 +45,17 @@ def allocate(shape: Shape, dtype: str, ctx: Context) -> tvm.runtime.Tensor:
     try:
         return runtime.empty(shape, dtype, ctx.device)
     except (MemoryError, RuntimeError) as error:
-        nbytes = math.prod(shape) * np.dtype(dtype).itemsize
-        raise DeviceError(f"{ctx} cannot allocate {nbytes} bytes for {shape} {dtype}") from error
+        raise DeviceError(f"{ctx} cannot allocate memory for {shape} {dtype}") from error
 
 
 def _both_ways(symbol: str) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]:
-    """The methods of an operator of two, for an array on its left and on its right."""
-    return lambda self, other: _arithmetic(symbol, self, other), lambda self, other: _arithmetic(symbol, other, self)
+    """The methods of an operator of two, for an array on its left and on its right. They run kernels, which lie above
+    this room and are loaded by name."""
+
+    def apply(left: Any, right: Any) -> Any:
+        return importlib.import_module("dlsys.tensors.array_arithmetic").apply(symbol, left, right)
+
+    return apply, lambda self, other: apply(other, self)
 
 
 class Array:
@@ -90,11 +94,6 @@ class Array:
         return array, (self.numpy(), self.context)
 
     @property
-    def device(self) -> tvm.runtime.Device:
-        """TVM's device."""
-        return self.context.device
-
-    @property
     def ndim(self) -> int:
         """The number of axes."""
         return len(self.shape)
@@ -121,15 +120,11 @@ class Array:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """The values for NumPy: on the CPU the same memory unless a copy is asked for."""
-        view = self._view()
-        wanted = np.dtype(dtype) if dtype is not None else view.dtype
-        if copy is False and (wanted != view.dtype or self.context.kind != "cpu"):
-            raise ValueError(f"an array of {wanted} cannot be had of {self!r} without a copy")
-        return np.array(view, wanted) if copy else view.astype(wanted, copy=False)
+        return np.array(self._view(), dtype, copy=copy)
 
     def copyfrom(self, source: Any) -> Array:
         """Set all values, cast to this dtype; itself. Raises ShapeError for a source of another shape."""
-        value = _as_numpy(source)
+        value = host_array(source, None)
         if value.shape != self.shape:
             raise ShapeError(f"an array of shape {self.shape} cannot be set from one of shape {value.shape}")
         if self.context.kind == "cpu":
@@ -140,19 +135,16 @@ class Array:
 
     def copyto(self, other: Any) -> Any:
         """Copy the values to an Array, a tensor, a NumPy array, or to a new one on a context; the target."""
-        if hasattr(other, "__dlsys_array__"):
-            other.__dlsys_array__(writing=True).copyfrom(self)
-            return other
-        if isinstance(other, Array):
-            return other.copyfrom(self)
-        if isinstance(other, np.ndarray):
-            if other.shape != self.shape:
-                raise ShapeError(
-                    f"an array of shape {self.shape} cannot be copied to one of shape {other.shape}"
-                )
-            other[...] = self._view()
-            return other
-        return array(self, context(other))
+        target = other.__dlsys_array__(writing=True) if hasattr(other, "__dlsys_array__") else other
+        if isinstance(target, np.ndarray):
+            if target.shape != self.shape:
+                raise ShapeError(f"an array of shape {self.shape} cannot be copied to one of shape {target.shape}")
+            target[...] = self._view()
+        elif isinstance(target, Array):
+            target.copyfrom(self)
+        else:
+            return array(self, context(other))
+        return other
 
     def __getitem__(self, index: Any) -> np.ndarray:
         """A copy of the indexed values, by NumPy's rules."""
@@ -161,7 +153,7 @@ class Array:
     def __setitem__(self, index: Any, value: Any) -> None:
         """Set the indexed values, by NumPy's rules."""
         view = self._view()
-        view[index] = _as_numpy(value)
+        view[index] = host_array(value, None)
         if self.context.kind != "cpu":
             self.tensor.copyfrom(view)
 
@@ -173,7 +165,7 @@ class Array:
     __pow__, __rpow__ = _both_ways("**")
 
     def __neg__(self) -> Any:
-        return _arithmetic("*", self, -1)
+        return self * -1
 
     def __len__(self) -> int:
         if not self.shape:
@@ -189,21 +181,7 @@ class Array:
         return f"Array(shape={self.shape}, dtype={self.dtype}, {self.context})"
 
 
-def _load(*args: Any) -> Any:
-    global _arithmetic
-    _arithmetic = importlib.import_module("dlsys.tensors.array_arithmetic").apply
-    return _arithmetic(*args)
-
-
-_arithmetic: Callable[[str, Any, Any], Any] = _load
-"""Arithmetic runs kernels, which lie above this room: they are loaded by name at the first use."""
-
-
-def _is_numeric(dtype: np.dtype) -> bool:
-    return dtype.kind in "fiub" and dtype.itemsize <= 8
-
-
-def _as_numpy(value: Any, python_dtype: Any = None) -> np.ndarray:
+def host_array(value: Any, python_dtype: Any = np.float32) -> np.ndarray:
     """Any array or number as a numeric NumPy array in native byte order, sharing memory where it can.
 
     Python numbers and lists of them become `python_dtype`; None leaves that to NumPy. Raises DTypeError.
@@ -212,9 +190,7 @@ def _as_numpy(value: Any, python_dtype: Any = None) -> np.ndarray:
         value = value.__dlsys_array__()
     if isinstance(value, Array):
         return value._view()
-    if isinstance(value, (np.ndarray, np.generic)):
-        found = np.asarray(value)
-    elif hasattr(value, "__dlpack__"):
+    if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray):
         if getattr(value, "requires_grad", False):
             raise DTypeError("a tensor that requires grad cannot be shared: pass tensor.detach()")
         on_cpu = value.__dlpack_device__()[0] == DLPACK_CPU
@@ -222,14 +198,12 @@ def _as_numpy(value: Any, python_dtype: Any = None) -> np.ndarray:
             found = np.from_dlpack(value) if on_cpu else value.numpy()
         except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
             raise DTypeError(f"{type(value).__name__} is not an array that can be read: {error}") from None
-    elif hasattr(value, "__array__"):
-        found = np.asarray(value)
     else:
         try:
             found = np.asarray(value)
         except ValueError:
             raise DTypeError("a list must be a rectangular array of numbers") from None
-        if python_dtype is not None and _is_numeric(found.dtype):
+        if python_dtype is not None and not hasattr(value, "__array__") and _is_numeric(found.dtype):
             found = found.astype(python_dtype)
     if not _is_numeric(found.dtype):
         raise DTypeError(f"{type(value).__name__} of dtype {found.dtype} is not an array of numbers")
@@ -257,15 +231,12 @@ def _wrap(value: np.ndarray) -> tvm.runtime.Tensor:
 
 def copied(value: Array) -> Array:
     """A copy on the same context."""
-    copy = Array(allocate(value.shape, value.dtype, value.context), value.context, value.shape, value.dtype)
-    if value.context.kind != "cpu":
-        return copy.copyfrom(value)
-    copy._view()[...] = value._view()
-    return copy
+    return _copy(value._view(), value.context, value.dtype)
 
 
-def _copy(value: np.ndarray, ctx: Context) -> Array:
-    return Array(allocate(value.shape, str(value.dtype), ctx), ctx).copyfrom(value)
+def _copy(value: np.ndarray, ctx: Context, dtype: str | None = None) -> Array:
+    dtype = str(value.dtype) if dtype is None else dtype
+    return Array(allocate(value.shape, dtype, ctx), ctx, value.shape, dtype).copyfrom(value)
 
 
 def to_array(value: Any, ctx: Context, python_dtype: Any = np.float32) -> Array:
@@ -288,9 +259,9 @@ def to_array(value: Any, ctx: Context, python_dtype: Any = np.float32) -> Array:
         found = cpu()
     else:
         kind, index = value.__dlpack_device__()
-        if int(kind) not in (DLPACK_CPU, DLPACK_CUDA):
+        if kind not in KINDS:
             raise DeviceError(f"{type(value).__name__} lives on a device that dlsys does not know")
-        found = Context("cpu" if int(kind) == DLPACK_CPU else "cuda", int(index))
+        found = Context(KINDS[kind], int(index))
     if found.kind == "cpu":
         host = host_array(value, python_dtype)
         return Array(_wrap(host), ctx) if ctx.kind == "cpu" else _copy(host, ctx)
@@ -304,11 +275,6 @@ def to_tensor(value: Any, ctx: Any = None) -> tvm.runtime.Tensor:
     return to_array(value, context(ctx)).tensor
 
 
-def host_array(value: Any, python_dtype: Any = np.float32) -> np.ndarray:
-    """The value as a NumPy array, to be read; Python numbers become `python_dtype`. Raises DTypeError."""
-    return _as_numpy(value, python_dtype)
-
-
 def view_of(tensor: tvm.runtime.Tensor, shape: Shape, dtype: str, offset: int = 0) -> tvm.runtime.Tensor:
     """The tensor's memory from byte `offset` on under another shape and dtype.
 
@@ -320,6 +286,10 @@ def view_of(tensor: tvm.runtime.Tensor, shape: Shape, dtype: str, offset: int = 
     nbytes = math.prod(shape) * np.dtype(dtype).itemsize
     memory = np.from_dlpack(tensor).reshape(-1).view(np.uint8)[offset : offset + nbytes]
     return _wrap(memory.view(dtype).reshape(shape))
+
+
+def _is_numeric(dtype: np.dtype) -> bool:
+    return dtype.kind in "fiub" and dtype.itemsize <= 8
 
 
 def _checked_dtype(dtype: Any) -> str:
@@ -348,7 +318,7 @@ def array(value: Any, ctx: Any = None, dtype: Any = None) -> Any:
     Arrays keep their dtype; Python's floats become float32. Raises DTypeError, DeviceError.
     """
     ctx = context(ctx)
-    host = _as_numpy(value)
+    host = host_array(value, None)
     is_python = isinstance(value, (list, tuple, numbers.Real)) and not isinstance(value, np.generic)
     if dtype is not None:
         host = host.astype(_checked_dtype(dtype))

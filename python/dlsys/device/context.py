@@ -13,8 +13,9 @@ from tvm import runtime
 
 from ..errors import DeviceError
 
-_KINDS = {"cpu": "cpu", "cuda": "cuda", "gpu": "cuda", "numpy": "numpy"}
-DLPACK_CPU, DLPACK_CUDA = 1, 2
+_NAMES = {"cpu": "cpu", "cuda": "cuda", "gpu": "cuda", "numpy": "numpy"}
+DLPACK_CPU = 1
+KINDS = {DLPACK_CPU: "cpu", 2: "cuda"}  # of DLPack
 
 
 @dataclass(frozen=True)
@@ -33,23 +34,14 @@ class Context:
             raise DeviceError(f"{self} is not available: all cores are one device, dlsys.cpu(0)")
         if self.kind == "cuda":
             if not runtime.enabled("cuda"):
-                raise DeviceError(
-                    f"{self} is not available: no CUDA driver or runtime was found; use dlsys.cpu()"
-                )
-            if not tvm.cuda(self.index).exist:
-                raise DeviceError(
-                    f"{self} is not available: this machine has no such device; use dlsys.cpu()"
-                )
+                raise DeviceError(f"{self} is not available: no CUDA driver or runtime was found; use dlsys.cpu()")
+            if not self.enabled():
+                raise DeviceError(f"{self} is not available: this machine has no such device; use dlsys.cpu()")
         return self
 
     def enabled(self) -> bool:
         """Whether this machine has it, needle's question."""
-        return self.kind != "cuda" or (runtime.enabled("cuda") and bool(tvm.cuda(self.index).exist))
-
-    @property
-    def type(self) -> str:
-        """PyTorch's word for `kind`."""
-        return self.kind
+        return self.kind != "cuda" or self.index < cuda.device_count()
 
     @property
     def device(self) -> tvm.runtime.Device:
@@ -104,12 +96,10 @@ def context(value: Any = None) -> Context:
         return cpu()
     if isinstance(value, Context):
         return value.require()
-    if isinstance(value, tvm.runtime.Device):
-        kind, index = value.dlpack_device_type(), value.index
-        if kind in (DLPACK_CPU, DLPACK_CUDA):
-            return Context("cpu" if kind == DLPACK_CPU else "cuda", index).require()
-    elif isinstance(value, str):
+    if isinstance(value, tvm.runtime.Device) and value.dlpack_device_type() in KINDS:
+        return Context(KINDS[value.dlpack_device_type()], value.index).require()
+    if isinstance(value, str):
         match = re.fullmatch(r"([a-z]+)(?:[:(](\d+)\)?)?", value.strip())
-        if match and match[1] in _KINDS:
-            return Context(_KINDS[match[1]], int(match[2] or 0)).require()
+        if match and match[1] in _NAMES:
+            return Context(_NAMES[match[1]], int(match[2] or 0)).require()
     raise DeviceError(f"unknown context {value!r}: use dlsys.cpu(0), dlsys.cuda(0) or dlsys.numpy()")

@@ -15,13 +15,10 @@ _setting = os.environ.get("TVM_NUM_THREADS", "")
 _thread_ceiling = int(_setting) if _setting.isdecimal() and int(_setting) > 0 else int(runtime.num_threads())
 
 
-_forked = False  # whether this process was forked from one that had TVM's threads, which it has not
-
-
 def _alone() -> None:
     """Has kernels run on the one thread that a forked process has: they would wait for the parent's others."""
-    global _forked
-    _forked = True
+    global _thread_ceiling
+    _thread_ceiling = 1
     tvm.get_global_func("runtime.config_threadpool")(1, 1)
 
 
@@ -38,15 +35,10 @@ def set_num_threads(count: int) -> None:
     The environment variable TVM_NUM_THREADS, read when dlsys is imported, is the ceiling; its default is the
     number of cores that the process may use; a forked process has one thread. Raises ThreadCountError beyond it.
     """
-    ceiling = 1 if _forked else _thread_ceiling
-    if isinstance(count, bool) or not isinstance(count, numbers.Integral) or not 1 <= count <= ceiling:
+    if isinstance(count, bool) or not isinstance(count, numbers.Integral) or not 1 <= count <= _thread_ceiling:
         raise ThreadCountError(
-            f"the number of threads must be an integer from 1 to {ceiling}, not {count!r} "
-            + (
-                "(a forked process has no more: start it by multiprocessing's spawn)"
-                if _forked
-                else "(set the environment variable TVM_NUM_THREADS before the start to allow more)"
-            )
+            f"the number of threads must be an integer from 1 to {_thread_ceiling}, not {count!r} (the environment "
+            "variable TVM_NUM_THREADS, set before the start, allows more; a forked process has one: use spawn)"
         )
     tvm.get_global_func("runtime.config_threadpool")(1, int(count))
 

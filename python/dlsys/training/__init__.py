@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tqdm import tqdm
 
 from .. import random
 from ..errors import DataError, DTypeError, GraphError, ShapeError
@@ -21,11 +22,12 @@ from ..nn import Module
 from ..optim import Optimizer
 from ..serialization import last_good, load, save
 from ..system import warn
-from .record import History, Progress, line_of
-from .steps import Batch, Function, Steps, accuracy, as_batch
+from .record import History, line_of
+from .steps import Function, Steps, accuracy
 
 LAST, BEST, LOG, CURVE = "last.safetensors", "best.safetensors", "log.jsonl", "loss.png"
-FORMAT = "dlsys training 2"
+PARTS = ("model", "optimizer", "schedule", "data", "random")
+FORMAT = "dlsys training 3"
 
 
 def fit(
@@ -44,8 +46,7 @@ def fit(
     resume: bool = True,
     save_every: int | None = None,
     best: str = "loss",
-    progress: bool | None = None,
-    after_epoch: Callable[[dict[str, Any]], Any] | None = None,
+    progress: bool = True,
 ) -> History:
     """Train `model` for `epochs` epochs of `data`; returns the numbers.
 
@@ -57,74 +58,75 @@ def fit(
         schedule: of `dlsys.optim`, stepped after each "epoch" or "step" (`schedule_each`).
         clip_norm: the most that the gradients' global norm may be.
         directory: where to leave `last.safetensors` after each epoch (and every `save_every` steps, and at Ctrl-C),
-            `best.safetensors` after the best epoch by validation's `best` ("loss" or a metric; training's without
-            validation), `log.jsonl` and `loss.png`.
+            `best.safetensors` after the epoch of the least loss (or the greatest metric of the name `best`; of
+            validation, if given), `log.jsonl`, `loss.png`.
         resume: go on from `last.safetensors` if it is there. A run that was killed at any moment and resumed gives the
             same numbers, to the bit, as one that was not: parameters, buffers, optimizer, schedule, random state and
             the place in the data are kept. `data` must then have `state_dict`, as DataLoader has.
-        progress: None: a bar in a terminal, a line an epoch elsewhere; True: lines; False: nothing.
-        after_epoch: called with the epoch's row, which it may add to.
+        progress: whether to show a bar in a terminal and a line an epoch.
 
     Ctrl-C ends the run after the step under way, saves, and raises KeyboardInterrupt. Raises GraphError for arguments
     that do not fit, DataError for a checkpoint that is damaged or of another run; what the operators raise.
     """
-    whole = [(epochs, 0, "epochs"), (1 if save_every is None else save_every, 1, "save_every")]
-    for value, least, name in whole:
+    for value, least, name in ((epochs, 0, "epochs"), (1 if save_every is None else save_every, 1, "save_every")):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise GraphError(f"fit: {name} must be an integer >= {least}, not {value!r}")
-    for fits, told, given in (
+    if best != "loss" and best not in (metrics or {}):
+        raise GraphError(f"fit: best must be the loss or one of the metrics, not {best!r}")
+    are_metrics = metrics is None or (isinstance(metrics, Mapping) and all(map(callable, metrics.values())))
+    _check(
+        "fit",
         (isinstance(model, Module), "needs a model, a Module", model),
         (callable(loss), "loss must be a function of output and targets", loss),
         (isinstance(optimizer, Optimizer), "needs an optimizer of dlsys.optim", optimizer),
         (hasattr(data, "__iter__"), "data must iterate over batches, as a DataLoader", data),
-        (_are_metrics(metrics), "metrics must be a dictionary of names and functions", metrics),
+        (are_metrics, "metrics must be a dictionary of names and functions", metrics),
         (schedule is None or hasattr(schedule, "step"), "schedule must be one of dlsys.optim", schedule),
-        (isinstance(directory, (str, os.PathLike, type(None))), "directory must be text or a path", directory),
-    ):
-        if not fits:
-            raise GraphError(f"fit: {told}, not {type(given).__name__}")
+        (isinstance(directory, (str, Path, type(None))), "directory must be text or a path", directory),
+    )
     if schedule_each not in ("epoch", "step"):
         raise GraphError(f'fit: schedule_each must be "epoch" or "step", not {schedule_each!r}')
-    if best != "loss" and best not in (metrics or {}):
-        raise GraphError(f"fit: best must be the loss or one of the metrics, not {best!r}")
-    strangers = set(optimizer.parameters) - set(model.parameters())
-    if strangers == set(optimizer.parameters):
+    if set(optimizer.parameters).isdisjoint(model.parameters()):
         raise GraphError("fit: the optimizer has none of the model's parameters")
     steps = Steps(model, loss, optimizer, metrics or {}, clip_norm, random.default_generator.streams)
     place = None if directory is None else Path(directory)
-    run = _Run(model, steps, optimizer, data, validation, schedule, place, best)
-    bar = Progress(progress)
+    run = _Run(steps, optimizer, data, validation, schedule, place, best)
+
+    def say(text: str) -> None:
+        if progress:
+            tqdm.write(text, file=sys.stdout)
+            sys.stdout.flush()
+
     if resume and run.load():
-        bar.say(f"goes on from {run.path(LAST)}: epoch {run.epoch + 1}, step {run.steps + 1}")
+        say(f"goes on from {run.path(LAST)}: epoch {run.epoch + 1}, step {run.steps + 1}")
     with _at_interrupt() as interrupted:
+
+        def stop_if_asked() -> None:
+            if interrupted():
+                say(f"interrupted after step {run.steps}{'' if place is None else f'; saved in {run.path(LAST)}'}")
+                raise KeyboardInterrupt
+
         while run.epoch < epochs:
-            with bar.epoch(run.epoch + 1, _length(data), run.in_epoch) as tell:
-                for batch in data:
-                    tell(run.step(as_batch(batch)), optimizer.lr)
+            told = f"epoch {run.epoch + 1}"
+            with tqdm(data, told, initial=len(run.measured), leave=False, disable=None if progress else True) as bar:
+                for batch in bar:
+                    found = run.step(batch)
+                    bar.set_postfix(loss=f"{found:.4f}", lr=f"{optimizer.lr:.3g}", refresh=False)
                     if schedule is not None and schedule_each == "step":
                         schedule.step()
                     if interrupted() or (save_every and run.steps % save_every == 0):
                         run.save(LAST)
-                    if interrupted():
-                        bar.say(f"interrupted after step {run.steps}{run.told()}")
-                        raise KeyboardInterrupt
-            if run.in_epoch == 0:
-                raise GraphError(
-                    f"fit: the data gave no batch in epoch {run.epoch + 1}: give a DataLoader or a list, which can be "
-                    "gone through more than once, and has one batch at least"
-                )
+                    stop_if_asked()
+            if not any(size for _, size in run.measured):
+                raise GraphError(f"fit: the data gave no batch in {told}: give a list or a DataLoader of one at least")
             row = run.end_epoch()
             if schedule is not None and schedule_each == "epoch":
                 schedule.step()
-            if after_epoch is not None:
-                after_epoch(row)
-            bar.say(line_of(row))
+            say(line_of(row))
             if not math.isfinite(row["loss"]):
-                bar.say("the loss is no longer finite: try a smaller learning rate, and look at the labels' range")
+                say("the loss is no longer finite: try a smaller learning rate, and look at the labels' range")
             run.save_epoch()
-            if interrupted():
-                bar.say(f"interrupted after epoch {run.epoch}{run.told()}")
-                raise KeyboardInterrupt
+            stop_if_asked()
     return run.history
 
 
@@ -133,47 +135,36 @@ def evaluate_on(
 ) -> dict[str, float]:
     """The mean loss and metrics of a model in its `eval` mode over all batches of `data`. Raises GraphError for what is
     no model, and data of no batch."""
-    for fits, told, given in (
+    _check(
+        "evaluate_on",
         (isinstance(model, Module), "needs a model, a Module", model),
         (hasattr(data, "__iter__"), "data must iterate over batches, as a DataLoader", data),
-    ):
-        if not fits:
-            raise GraphError(f"evaluate_on: {told}, not {type(given).__name__}")
-    found = _measured(Steps(model, loss, None, metrics or {}, None, 0), data)
+    )
+    steps = Steps(model, loss, None, metrics or {}, None, 0)
+    found = _means([steps.run(batch, False) for batch in data])
     if not found:
         raise GraphError("evaluate_on: the data gave no batch")
     return found
 
 
-def _measured(steps: Steps, data: Any) -> dict[str, float]:
-    means = _Means()
-    for given in data:
-        batch = as_batch(given)
-        means.add(steps.measure(batch), len(batch[0]))
-    return means.found()
+def _check(function: str, *arguments: tuple[bool, str, Any]) -> None:
+    """Raises GraphError for the first argument that does not fit: (whether it does, what it must be, itself)."""
+    for fits, told, given in arguments:
+        if not fits:
+            raise GraphError(f"{function}: {told}, not {type(given).__name__}")
 
 
-@dataclass
-class _Means:
-    """Means weighted by the batches' sizes."""
-
-    sums: dict[str, float] = field(default_factory=dict)
-    weight: float = 0.0
-
-    def add(self, values: Mapping[str, float], weight: int) -> None:
-        for name, value in values.items():
-            self.sums[name] = self.sums.get(name, 0.0) + weight * value
-        self.weight += weight
-
-    def found(self) -> dict[str, float]:
-        return {name: total / self.weight if self.weight else math.nan for name, total in self.sums.items()}
+def _means(measured: Sequence[tuple[Mapping[str, float], int]]) -> dict[str, float]:
+    """The means of batches' numbers, weighted by the batches' sizes."""
+    total = sum(size for _, size in measured)
+    names = measured[0][0] if total else ()
+    return {name: sum(values[name] * size for values, size in measured) / total for name in names}
 
 
 @dataclass
 class _Run:
     """A run's state, and how it is kept."""
 
-    model: Module
     compiled: Steps
     optimizer: Optimizer
     data: Any
@@ -182,38 +173,38 @@ class _Run:
     directory: Path | None
     best: str
     history: History = field(default_factory=History)
-    means: _Means = field(default_factory=_Means)
+    measured: list[tuple[dict[str, float], int]] = field(default_factory=list)
     epoch: int = 0
     steps: int = 0
-    in_epoch: int = 0
-    best_value: float | None = None
+    least: float = math.inf
     seconds: float = 0.0
     since: float = field(default_factory=time.perf_counter)
 
+    def parts(self) -> dict[str, Any]:
+        """What has a state, by its name."""
+        model, generator = self.compiled.model, random.default_generator
+        found = dict(zip(PARTS, (model, self.optimizer, self.schedule, self.data, generator), strict=True))
+        return {name: part for name, part in found.items() if hasattr(part, "state_dict")}
+
     def path(self, name: str) -> Path:
-        assert self.directory is not None
-        return self.directory / name
+        return Path(self.directory or "", name)
 
-    def told(self) -> str:
-        return "" if self.directory is None else f"; saved in {self.path(LAST)}"
-
-    def step(self, batch: Batch) -> float:
-        values = self.compiled.train(batch)
-        self.means.add(values, len(batch[0]))
-        self.history.losses.append(values["loss"])
+    def step(self, batch: Any) -> float:
+        """The loss of a batch, on which the model is trained."""
+        self.measured.append(self.compiled.run(batch, True))
+        self.history.losses.append(self.measured[-1][0]["loss"])
         self.steps += 1
-        self.in_epoch += 1
-        return values["loss"]
+        return self.history.losses[-1]
 
     def end_epoch(self) -> dict[str, Any]:
         """The row of the epoch that was trained; validation included."""
-        row: dict[str, Any] = {"epoch": self.epoch + 1, "steps": self.steps, **self.means.found()}
+        row: dict[str, Any] = {"epoch": self.epoch + 1, "steps": self.steps, **_means(self.measured)}
         row |= {"lr": self.optimizer.lr, "seconds": self.seconds + time.perf_counter() - self.since}
         if self.validation is not None:
-            row |= {f"validation_{name}": v for name, v in _measured(self.compiled, self.validation).items()}
+            found = _means([self.compiled.run(batch, False) for batch in self.validation])
+            row |= {f"validation_{name}": value for name, value in found.items()}
         self.history.epochs.append(row)
-        self.epoch, self.in_epoch, self.means, self.seconds = self.epoch + 1, 0, _Means(), 0.0
-        self.since = time.perf_counter()
+        self.epoch, self.measured, self.seconds, self.since = self.epoch + 1, [], 0.0, time.perf_counter()
         return row
 
     def save_epoch(self) -> None:
@@ -221,15 +212,11 @@ class _Run:
         if self.directory is None:
             return
         row = self.history.epochs[-1]
-        found = row.get(f"validation_{self.best}", row.get(self.best, math.nan))
-        value = found if math.isfinite(found) else None
-        sign = 1 if self.best == "loss" else -1  # the least loss, the greatest metric
-        better = value is not None and (self.best_value is None or sign * value < sign * self.best_value)
-        if better:
-            self.best_value = value
-        self.save(LAST)
-        if better:
-            self.save(BEST)
+        value = row.get(f"validation_{self.best}", row[self.best]) * (1 if self.best == "loss" else -1)
+        better = value < self.least
+        self.least = min(self.least, value)
+        for name in (LAST, BEST) if better else (LAST,):
+            self.save(name)
         self.history.write(self.path(LOG))
         try:
             self.history.draw(self.path(CURVE))
@@ -240,24 +227,14 @@ class _Run:
         """Write the checkpoint of that name, with all that a run goes on from. Raises DataError."""
         if self.directory is None:
             return
-        try:
+        with contextlib.suppress(OSError):  # `save` says what is wrong
             self.directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise DataError(f"fit: {self.directory} cannot be made: {error}") from None
         state = {
             "format": FORMAT,
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "schedule": None if self.schedule is None else self.schedule.state_dict(),
-            "data": self.data.state_dict() if hasattr(self.data, "state_dict") else None,
-            "random": random.default_generator.state_dict(),
+            **{name: part.state_dict() for name, part in self.parts().items()},
+            **{name: getattr(self, name) for name in ("epoch", "steps", "measured", "least")},
             "first_stream": self.compiled.first_stream,
-            "epoch": self.epoch,
-            "steps": self.steps,
-            "in_epoch": self.in_epoch,
-            "means": asdict(self.means),
             "seconds": self.seconds + time.perf_counter() - self.since,
-            "best": self.best_value,
             "history": self.history.epochs,
             "losses": np.asarray(self.history.losses, np.float64),
         }
@@ -275,53 +252,37 @@ class _Run:
             raise DataError(f"{error}; {told}, or give resume=False to begin anew") from None
         if not isinstance(state, dict) or state.get("format") != FORMAT:
             raise DataError(f"{self.path(LAST)} is no checkpoint of fit")
-        for kind, present in (("schedule", self.schedule is not None), ("data", hasattr(self.data, "state_dict"))):
-            if (state[kind] is not None) != present:
-                raise DataError(f"{self.path(LAST)} is of a run {'without' if present else 'with'} {kind}'s state")
-        try:
-            self.model.load_state_dict(state["model"])
-            self.optimizer.load_state_dict(state["optimizer"])
-        except (GraphError, ShapeError, DTypeError) as error:
-            raise DataError(
-                f"{self.path(LAST)} is of another model or optimizer: {error}; give another directory, or resume=False"
-            ) from None
-        if self.schedule is not None:
-            self.schedule.load_state_dict(state["schedule"])
-        if state["data"] is not None:
-            self.data.load_state_dict(state["data"])
-        random.default_generator.load_state_dict(state["random"])
+        parts = self.parts()
+        for name in PARTS:
+            if (known := name in state) != (name in parts):
+                raise DataError(f"{self.path(LAST)} is of a run {'with' if known else 'without'} {name}'s state")
+            try:
+                if name in parts:
+                    parts[name].load_state_dict(state[name])
+            except (GraphError, ShapeError, DTypeError) as error:
+                told = f"is of another {name}: {error}; give another directory, or resume=False"
+                raise DataError(f"{self.path(LAST)} {told}") from None
         self.compiled.first_stream = state["first_stream"]
         self.history = History(state["history"], state["losses"].tolist())
-        self.means = _Means(**state["means"])
-        self.epoch, self.steps, self.in_epoch = state["epoch"], state["steps"], state["in_epoch"]
-        self.best_value, self.seconds = state["best"], state["seconds"]
+        for name in ("epoch", "steps", "measured", "least", "seconds"):
+            setattr(self, name, state[name])
         return True
-
-
-def _are_metrics(metrics: Any) -> bool:
-    return metrics is None or (isinstance(metrics, Mapping) and all(map(callable, metrics.values())))
-
-
-def _length(data: Any) -> int | None:
-    return len(data) if hasattr(data, "__len__") else None
 
 
 @contextlib.contextmanager
 def _at_interrupt() -> Iterator[Callable[[], bool]]:
     """Whether Ctrl-C was pressed; a second one interrupts at once. Only the main thread can ask for signals."""
-    pressed = False
+    pressed = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
+        yield pressed.is_set
         return
-    before = signal.getsignal(signal.SIGINT)
 
     def note(number: int, frame: Any) -> None:
-        nonlocal pressed
-        pressed = True
+        pressed.set()
         signal.signal(signal.SIGINT, before)
 
-    signal.signal(signal.SIGINT, note)
+    before = signal.signal(signal.SIGINT, note)
     try:
-        yield lambda: pressed
+        yield pressed.is_set
     finally:
         signal.signal(signal.SIGINT, before)

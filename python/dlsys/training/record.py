@@ -1,20 +1,17 @@
-"""What a training run leaves to read: rows of numbers, a log, a picture, a line of progress."""
+"""What a training run leaves to read: rows of numbers, a log, a picture."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import sys
-from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-from tqdm import tqdm
 
 from ..serialization import write
 
 
+@dataclass(repr=False)
 class History:
     """The numbers of a run.
 
@@ -24,8 +21,8 @@ class History:
         losses: the loss of every step.
     """
 
-    def __init__(self, epochs: Sequence[dict[str, Any]] = (), losses: Sequence[float] = ()) -> None:
-        self.epochs, self.losses = [dict(row) for row in epochs], list(losses)
+    epochs: list[dict[str, Any]] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
 
     def __repr__(self) -> str:
         return "\n".join(map(line_of, self.epochs)) or "no epoch yet"
@@ -47,20 +44,11 @@ class History:
         from matplotlib import pyplot as plt
 
         figure, axes = plt.subplots(figsize=(7.0, 4.0), layout="constrained")
-        steps = range(1, len(self.losses) + 1)
-        axes.plot(steps, self.losses, color="#9dbbe0", linewidth=0.8, label="loss of a step", zorder=1)
-        ends = [row["steps"] for row in self.epochs]
-        marker = "o" if len(ends) < 40 else None
-        axes.plot(ends, [row["loss"] for row in self.epochs], color="#2f6db5", marker=marker, markersize=3,
-                  label="mean of an epoch", zorder=2)  # fmt: skip
-        if self.epochs and "validation_loss" in self.epochs[-1]:
-            rows = [row for row in self.epochs if "validation_loss" in row]
-            axes.plot([row["steps"] for row in rows], [row["validation_loss"] for row in rows], color="#d9822b",
-                      marker=marker, markersize=3, label="validation", zorder=3)  # fmt: skip
-        if self.losses:
-            axes.set_ylim(bottom=min(0.0, *self.losses))
-        axes.set_xlabel("step")
-        axes.set_ylabel("loss")
+        axes.plot(range(1, len(self.losses) + 1), self.losses, color="#9dbbe0", linewidth=0.8, label="loss of a step")
+        for name, hue, label in (("loss", "#2f6db5", "mean of an epoch"), ("validation_loss", "#d9822b", "validation")):
+            if rows := [row for row in self.epochs if name in row]:
+                axes.plot([row["steps"] for row in rows], [row[name] for row in rows], ".-", color=hue, label=label)
+        axes.set(title="Loss", xlabel="step", ylabel="loss", ylim=(min([0.0, *self.losses]), None))
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(color="#dddddd", linewidth=0.8)
         axes.set_axisbelow(True)
@@ -80,32 +68,3 @@ def line_of(row: dict[str, Any]) -> str:
         elif name not in ("epoch", "steps"):
             shown.append(f"{name.replace('_', ' ')} {value:.4f}")
     return ", ".join(shown)
-
-
-class Progress:
-    """A bar of an epoch's steps in a terminal; elsewhere only the lines that are told."""
-
-    def __init__(self, shown: bool | None) -> None:
-        """shown: None for a bar in a terminal and lines elsewhere, True for lines at least, False for nothing."""
-        self.lines = shown is not False
-        self.bars = shown is not False and sys.stderr.isatty()
-
-    @contextlib.contextmanager
-    def epoch(self, number: int, total: int | None, done: int) -> Iterator[Any]:
-        """A function that is told (loss, lr) after each step."""
-        if not self.bars:
-            yield lambda loss, lr: None
-            return
-        with tqdm(total=total, initial=done, desc=f"epoch {number}", leave=False, unit="step") as bar:
-
-            def tell(loss: float, lr: float) -> None:
-                bar.set_postfix(loss=f"{loss:.4f}", lr=f"{lr:.3g}", refresh=False)
-                bar.update()
-
-            yield tell
-
-    def say(self, text: str) -> None:
-        """A line, below the bar."""
-        if self.lines:
-            tqdm.write(text, file=sys.stdout)
-            sys.stdout.flush()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from .. import autodiff as ad
 from .. import random
+from ..data.dataset import nearest_dtype
 from ..errors import GraphError, ShapeError
-from ..graph import DTYPES
 from ..nn import Module
 from ..optim import Optimizer, clip_grad_norm
 from ..tensors import known_shape
@@ -19,7 +20,7 @@ Function = Callable[..., ad.Node]
 Batch = tuple[np.ndarray, ...]
 
 
-def as_batch(given: Any) -> Batch:
+def _as_batch(given: Any) -> Batch:
     """The batch of a loader as arrays of dtypes that operators take: labels of bytes become int64, halves float32.
 
     Raises GraphError for a batch that is no tuple of arrays."""
@@ -28,53 +29,38 @@ def as_batch(given: Any) -> Batch:
     if not isinstance(given, (tuple, list)) or not given:
         raise GraphError(f"fit: a batch must be a tuple of arrays (input, target, ...), not {type(given).__name__}")
     arrays = [np.asarray(value) for value in given]
-    return tuple(value if str(value.dtype) in DTYPES else value.astype(_nearest(value.dtype)) for value in arrays)
+    if wrong := [str(array.dtype) for array in arrays if array.dtype.kind not in "biuf"]:
+        raise GraphError(f"fit: a batch holds an array of {wrong[0]}, which operators do not take")
+    return tuple(array.astype(nearest_dtype(array.dtype), copy=False) for array in arrays)
 
 
-def _nearest(dtype: np.dtype) -> str:
-    if dtype.kind in "iu":
-        return "int64"
-    if dtype.kind == "f":
-        return "float32"
-    raise GraphError(f"fit: a batch holds an array of {dtype}, which operators do not take")
-
-
+@dataclass
 class Steps:
     """The steps of one model: `model(input)`, `loss(output, *targets)` and metrics of the same arguments.
 
     A graph is built and compiled for every signature of a batch (shapes and dtypes), and for training and validation.
     """
 
-    def __init__(
-        self,
-        model: Module,
-        loss: Function,
-        optimizer: Optimizer | None,
-        metrics: Mapping[str, Function],
-        clip_norm: float | None,
-        first_stream: int,
-    ) -> None:
-        self.model, self.loss, self.optimizer = model, loss, optimizer
-        self.metrics, self.clip_norm = dict(metrics), clip_norm
-        self.first_stream = first_stream
-        self._built: dict[Any, tuple[ad.Executor, Sequence[ad.Node]]] = {}
+    model: Module
+    loss: Function
+    optimizer: Optimizer | None
+    metrics: Mapping[str, Function]
+    clip_norm: float | None
+    first_stream: int
+    built: dict[Any, tuple[ad.Executor, Sequence[ad.Node]]] = field(default_factory=dict)
 
-    def train(self, batch: Batch) -> dict[str, float]:
-        """One step of the optimizer; the loss and the metrics before it."""
-        return self._run(batch, True)
-
-    def measure(self, batch: Batch) -> dict[str, float]:
-        """The loss and the metrics, in the model's `eval` mode."""
-        return self._run(batch, False)
-
-    def _run(self, batch: Batch, training: bool) -> dict[str, float]:
+    def run(self, given: Any, training: bool) -> tuple[dict[str, float], int]:
+        """The loss and the metrics of a batch, in training before a step of the optimizer, else in `eval` mode; and the
+        batch's size."""
+        batch = _as_batch(given)
         signature = (training, *((value.shape, str(value.dtype)) for value in batch))
-        if signature not in self._built:
-            self._built[signature] = self._build(batch, training)
-        executor, variables = self._built[signature]
+        if signature not in self.built:
+            self.built[signature] = self._build(batch, training)
+        executor, variables = self.built[signature]
         found = executor.run(dict(zip(variables, batch, strict=True)))
         names = ["loss", *self.metrics]
-        return {name: float(value.numpy().reshape(())) for name, value in zip(names, found, strict=False)}
+        values = {name: float(value.numpy().reshape(())) for name, value in zip(names, found, strict=False)}
+        return values, len(batch[0])
 
     def _build(self, batch: Batch, training: bool) -> tuple[ad.Executor, Sequence[ad.Node]]:
         """The executor of a step or a measurement for batches of these types."""
@@ -103,5 +89,4 @@ class Steps:
 
 def accuracy(output: ad.Node, target: ad.Node) -> ad.Node:
     """The share of rows whose largest output is at the target's index: (N, C), integers (N,) -> ()."""
-    hits = ad.equal_op(ad.argmax_op(output, -1), target)
-    return ad.mean_op(ad.cast_op(hits, "float32"))
+    return ad.mean_op(ad.cast_op(ad.equal_op(ad.argmax_op(output, -1), target), "float32"))
