@@ -39,11 +39,11 @@ class Squares(Dataset):
     def __len__(self) -> int:
         return self.count
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
         self.asked.append(index)
         if index == self.fails:
             raise LookupError(f"sample {index} is lost")
-        return {"index": index, "square": np.float32(index) ** 2}
+        return index, np.float32(index) ** 2
 
 
 def labels_of(loader: DataLoader) -> list[list[int]]:
@@ -85,16 +85,16 @@ def test_default_collate():
         and label.tolist() == [1, 2]
         and label.dtype == np.int64
     )
-    nested = default_collate([{"a": (1.5, True), "b": np.int32(3)}] * 3)
-    assert nested["a"][0].dtype == np.float64 and nested["a"][1].dtype == np.bool_
-    assert nested["b"].dtype == np.int32 and nested["b"].shape == (3,)
+    nested = default_collate([((1.5, True), np.int32(3))] * 3)
+    assert nested[0][0].dtype == np.float64 and nested[0][1].dtype == np.bool_
+    assert nested[1].dtype == np.int32 and nested[1].shape == (3,)
     assert default_collate([1, 2.5]).tolist() == [1.0, 2.5]
     message = error_of(ShapeError, default_collate, [np.zeros((3, 32)), np.zeros((3, 28))])
     assert "(3, 28), (3, 32)" in message and "collate" in message
     assert "2 and 3 parts" in error_of(ShapeError, default_collate, [(1, 2), (1, 2, 3)])
-    assert "'b'" in error_of(ShapeError, default_collate, [{"a": 1, "b": 2}, {"a": 1}])
-    assert "int, str" in error_of(DTypeError, default_collate, ["a", 1])
-    assert "int, tuple" in error_of(DTypeError, default_collate, [(1,), 1])
+    assert "samples of object" in error_of(DTypeError, default_collate, [{"a": 1}, {"a": 1}])
+    assert "samples of <U" in error_of(DTypeError, default_collate, ["a", 1])
+    assert "0 and 1 parts" in error_of(ShapeError, default_collate, [(1,), 1])
     assert "no samples" in error_of(DataArgumentError, default_collate, [])
 
 
@@ -142,8 +142,8 @@ def test_fast_path_and_items_agree():
         [(x + 1, label) for x, label in plain], list(DataLoader(Items(*DATA.arrays), 4, shuffle=True))
     )
     squares = next(iter(DataLoader(Squares(), 3)))
-    assert squares["square"].tolist() == [0.0, 1.0, 4.0] and squares["index"].numpy().dtype == np.int64
-    own = DataLoader(Squares(), 3, collate_fn=lambda samples: [sample["index"] for sample in samples])
+    assert squares[1].tolist() == [0.0, 1.0, 4.0] and squares[0].numpy().dtype == np.int64
+    own = DataLoader(Squares(), 3, collate_fn=lambda samples: [sample[0] for sample in samples])
     assert list(own) == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]
     assert list(DataLoader(Squares(), 3, collate_fn=own.collate_fn, num_workers=2, pin_memory=True)) == list(own)
 
@@ -197,7 +197,7 @@ def test_exceptions_reach_the_loop_after_the_batches_before():
 
         def run(received: list = received, prefetch: int = prefetch) -> None:
             for batch in DataLoader(Squares(10, fails=7), 2, prefetch=prefetch):
-                received.append(batch["index"].tolist())
+                received.append(batch[0].tolist())
 
         assert error_of(LookupError, run) == "sample 7 is lost"
         assert received == [[0, 1], [2, 3], [4, 5]] and loader_threads() == []
@@ -219,8 +219,8 @@ def test_transform_gets_the_first_array_and_its_own_stream():
     assert not np.allclose(added[0], added[1]) and not same(first, second)
     again = DataLoader(DATA, 4, shuffle=True, seed=3, transform=noise, prefetch=0)
     assert same(first, list(again)) and same(second, list(again))
-    whole = DataLoader(Squares(4), 2, transform=lambda batch, rng: batch["index"] + 10)
-    assert [batch.tolist() for batch in whole] == [[10, 11], [12, 13]]
+    whole = DataLoader(Squares(4), 2, transform=lambda index, rng: index + 10)
+    assert [batch[0].tolist() for batch in whole] == [[10, 11], [12, 13]]
 
 
 def test_resumed_loop_goes_on_with_the_next_batch():
@@ -266,11 +266,8 @@ def test_state_of_another_loader_is_refused():
         other = DataLoader(**{"dataset": DATA, "batch_size": 4, "shuffle": True, "seed": 5, **others})
         assert name in error_of(DataArgumentError, other.load_state_dict, state)
     loader = DataLoader(DATA, 4, shuffle=True, seed=5)
-    assert "lacks batch, epoch" in error_of(
-        DataArgumentError,
-        loader.load_state_dict,
-        {k: v for k, v in state.items() if k not in ("epoch", "batch")},
-    )
+    lacking = {k: v for k, v in state.items() if k != "batch"}
+    assert "batch must be an integer >= 0, not None" in error_of(DataArgumentError, loader.load_state_dict, lacking)
     assert "batch 7 of 6" in error_of(DataArgumentError, loader.load_state_dict, {**state, "batch": 7})
 
 
@@ -390,11 +387,11 @@ def test_tensors_in_tensors_out() -> None:
             return 4
 
         def __getitem__(self, index: int) -> Any:
-            return {"image": dl.tensor(x[index]) * 2.0, "label": index, "pair": (x[index], 0.5)}
+            return dl.tensor(x[index]) * 2.0, index, (x[index], 0.5)
 
-    batch = next(iter(DataLoader(Mixed(), 3)))
-    assert all(isinstance(value, Node) for value in (batch["image"], batch["label"], *batch["pair"]))
-    np.testing.assert_allclose(batch["image"].numpy(), 2 * x[:3])
+    image, label, pair = next(iter(DataLoader(Mixed(), 3)))
+    assert all(isinstance(value, Node) for value in (image, label, *pair))
+    np.testing.assert_allclose(image.numpy(), 2 * x[:3])
     assert isinstance(default_collate([x[0], x[1]]), np.ndarray)
 
 

@@ -146,15 +146,14 @@ def test_words_of_a_file_and_of_two_files():
         assert data.dictionary.idx2word == ["the", "cat", "sat", "<eos>", "on", "mat"]
         assert data.train[:9].tolist() == [0, 1, 2, 3, 3, 4, 0, 5, 3] and data.train.dtype == np.int64
         assert len(data.train) == 9 * 9 and len(data.test) == 9  # 27 and 3 of 30 lines
-        assert data.decode(data.train[:9]) == "the cat sat\n\non the mat\n"
         write(folder / "ptb", {"train.txt": b" a b a \n c a\nx", "test.txt": b"b d\n"})
         data = WordText(folder / "ptb")
         assert data.dictionary.idx2word == ["a", "b", "<eos>", "c", "x", "d"]
         assert data.train.tolist() == [0, 1, 0, 2, 3, 0, 2, 4, 2] and data.test.tolist() == [1, 5, 2]
-        data = WordText(folder / "ptb", max_lines=1, max_words=1)
-        assert data.dictionary.idx2word == ["a", "<unk>", "<eos>"] and data.train.tolist() == [0, 1, 0, 2]
+        data = WordText(folder / "ptb", max_words=1)
+        assert data.dictionary.idx2word == ["a", "<unk>", "<eos>"] and data.train[:4].tolist() == [0, 1, 0, 2]
         assert data.test.tolist() == [1, 1, 2]
-        assert "max_lines" in error_of(DataArgumentError, WordText, folder / "ptb", max_lines=0)
+        assert "max_words" in error_of(DataArgumentError, WordText, folder / "ptb", max_words=0)
         os.environ["DLSYS_DATA"] = str(folder / "ptb")
         assert "input.txt" in error_of(DataError, WordText)
 

@@ -30,7 +30,8 @@ FILES = Collection(
         "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
     },
     mirrors=("https://www.cs.toronto.edu/~kriz/",),
-    archive=("cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530"),
+    suffix="",
+    archive="cifar-10-binary.tar.gz",
     whole=PER_FILE * RECORD,
 )
 TEST = "test_batch.bin"
@@ -60,8 +61,7 @@ class CIFAR10(Dataset):
         try:
             content, self.source = load(FILES, root, names)
         except UnavailableError as error:
-            why = " ".join(str(error).split())  # one line, whatever the cause contains
-            print(f"No CIFAR-10 at hand ({why}): using scikit-learn's digits in colour.", flush=True)
+            print(f"No CIFAR-10 at hand ({error}): using scikit-learn's digits in colour.", flush=True)
             self.pixels, self.labels = stand_in(self.train)
             self.classes, self.source = DIGITS, "scikit-learn's digits in colour"
             self.description = f"{len(self.labels):,} {kind} images: {self.source}"
@@ -101,9 +101,7 @@ def scaled(pixels: np.ndarray) -> np.ndarray:
 def parse_records(content: bytes, origin: object) -> tuple[np.ndarray, np.ndarray]:
     """uint8 (n, 3, 32, 32) and int64 (n,) from the records of one file. Raises DataError for what is no row of them."""
     if not content or len(content) % RECORD:
-        raise DataError(
-            f"{origin} is no CIFAR-10 file: {len(content)} bytes are no multiple of {RECORD}, its record"
-        )
+        raise DataError(f"{origin} is no CIFAR-10 file: {len(content)} bytes are no multiple of {RECORD}, its record")
     records = np.frombuffer(content, np.uint8).reshape(-1, RECORD)
     labels = records[:, 0].astype(np.int64)
     if labels.max() >= len(CLASSES):

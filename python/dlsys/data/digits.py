@@ -75,10 +75,6 @@ def variants() -> np.ndarray:
         matrix = np.array([[cos, sin], [-sin, cos]]) / (DIGIT * scale)
         centre = np.array([(SIDE - 1) / 2 + down, (SIDE - 1) / 2 + right])
         offset = (8 - 1) / 2 + frame - matrix @ centre
-        maps.append(
-            [
-                ndimage.affine_transform(s, matrix, offset, (SIDE, SIDE), order=3, prefilter=False).ravel()
-                for s in splines
-            ]
-        )
+        placed = [ndimage.affine_transform(s, matrix, offset, (SIDE, SIDE), order=3, prefilter=False) for s in splines]
+        maps.append([image.ravel() for image in placed])
     return np.array(maps, np.float32)

@@ -11,7 +11,6 @@ files and whatever compression a mirror has chosen. The order of search:
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import hashlib
 import io
@@ -45,8 +44,8 @@ class Collection:
     files: file name (without ``.gz``) -> MD5 of the uncompressed content, in hexadecimal.
     mirrors: URLs of folders that hold the files.
     suffix: what the mirrors append to a file's name.
-    archive: the file of the mirrors, a tar.gz, that holds all of them in a folder of the collection's name, and its
-        MD5; None where each is a file of its own.
+    archive: the file of the mirrors, a tar.gz, that holds all of them in a folder of the collection's name; None where
+        each is a file of its own.
     whole: the bytes of a file, where a directory may hold some of the files only, and shorter ones, whose checksums
         nobody knows; None where it must hold all, as published.
     """
@@ -55,14 +54,12 @@ class Collection:
     files: Mapping[str, str]
     mirrors: tuple[str, ...] = ()
     suffix: str = ".gz"
-    archive: tuple[str, str] | None = None
+    archive: str | None = None
     whole: int | None = None
 
 
 def load(
-    collection: Collection,
-    directory: str | os.PathLike[str] | None = None,
-    names: Sequence[str] | None = None,
+    collection: Collection, directory: str | os.PathLike[str] | None = None, names: Sequence[str] | None = None
 ) -> tuple[dict[str, bytes], str]:
     """The uncompressed content of the collection's files, or of those with these names; where it came from in words.
 
@@ -73,18 +70,16 @@ def load(
     named = named_directory(directory)
     if named is not None:
         paths = _find(collection, wanted, *named)
-        content = {name: read(path) for name, path in paths.items()}
-        for name, path in paths.items():
-            if collection.whole is None or len(content[name]) >= collection.whole:
-                _verify(content[name], collection.files[name], path)
-        return content, str(next(iter(paths.values())).parent)
+        return _contents(collection, paths, collection.whole or 0), str(next(iter(paths.values())).parent)
     cache = cache_folder()
     folder = None if cache is None else cache / "data" / collection.name
-    cached = {name: _from_cache(folder, name, collection.files[name]) for name in wanted}
-    missing = [name for name, value in cached.items() if value is None]
-    fetched = _fetch(collection, missing, folder) if missing else {}
-    content = {name: value if value is not None else fetched[name] for name, value in cached.items()}
-    return content, f"downloaded to {folder}" if missing and folder else str(folder or "downloaded")
+    paths = {} if folder is None else _paths_in(folder, wanted)
+    if len(paths) == len(wanted):
+        try:
+            return _contents(collection, paths, 0), str(folder)
+        except DataError as error:
+            warn(f"{error}; it is fetched again", RuntimeWarning)
+    return _fetch(collection, wanted, folder), f"downloaded to {folder}" if folder else "downloaded"
 
 
 def named_directory(directory: str | os.PathLike[str] | None) -> tuple[Path, str] | None:
@@ -114,9 +109,17 @@ def _find(collection: Collection, names: Sequence[str], folder: Path, setting: s
 
 def _paths_in(folder: Path, names: Iterable[str]) -> dict[str, Path]:
     """File name -> its path in `folder`, for those that are there; a plain file goes before its ``.gz``."""
-    both = {name: (folder / name, folder / f"{name}.gz") for name in names}
-    found = {name: [path for path in paths if path.is_file()] for name, paths in both.items()}
+    found = {n: [p for p in (folder / n, folder / f"{n}.gz") if p.is_file()] for n in names}
     return {name: paths[0] for name, paths in found.items() if paths}
+
+
+def _contents(collection: Collection, paths: Mapping[str, Path], least: int) -> dict[str, bytes]:
+    """The content of files, whose checksums are known from `least` bytes on. Raises DataError."""
+    content = {name: read(path) for name, path in paths.items()}
+    for name, path in paths.items():
+        if len(content[name]) >= least:
+            _verify(content[name], collection.files[name], path)
+    return content
 
 
 def read(path: Path) -> bytes:
@@ -145,33 +148,20 @@ def _verify(content: bytes, md5: str, origin: object) -> None:
         raise DataError(f"{origin} is damaged: the MD5 of its content is {actual}, expected {md5}")
 
 
-def _from_cache(folder: Path | None, name: str, md5: str) -> bytes | None:
-    """A file's content, or None if the cache lacks it; a damaged file is removed with a warning."""
-    path = None if folder is None else _paths_in(folder, [name]).get(name)
-    if path is None:
-        return None
-    try:
-        content = read(path)
-        _verify(content, md5, path)
-    except DataError as error:
-        warn(f"{error}; it is removed from the cache", RuntimeWarning)
-        with contextlib.suppress(OSError):
-            path.unlink()
-        return None
-    return content
-
-
 def _fetch(collection: Collection, names: Sequence[str], folder: Path | None) -> dict[str, bytes]:
-    """The content of the named files, or of all in an archive, from the first mirror that delivers them intact; kept in
-    `folder`, which may be none that can be written: a warning. Raises UnavailableError."""
+    """The content of the named files from the first mirror that delivers them intact; kept in `folder`, which may be
+    none that can be written: a warning. Raises UnavailableError."""
     if os.environ.get("DLSYS_OFFLINE", "0") not in ("", "0"):
         raise UnavailableError("DLSYS_OFFLINE is set")
     failures = []
     for mirror in collection.mirrors:
         try:
-            stored, content = _from_mirror(collection, names, mirror.rstrip("/"))
+            stored = _from_mirror(collection, names, mirror.rstrip("/"))
+            content = {name.removesuffix(collection.suffix): _uncompressed(raw, name) for name, raw in stored.items()}
+            for name, value in content.items():
+                _verify(value, collection.files[name], name)
         except (OSError, DataError) as error:
-            failures.append(f"{urllib.parse.urlsplit(mirror).netloc or mirror}: {error}")
+            failures.append(" ".join(f"{urllib.parse.urlsplit(mirror).netloc or mirror}: {error}".split()))
             continue
         try:
             if folder is not None:
@@ -180,28 +170,25 @@ def _fetch(collection: Collection, names: Sequence[str], folder: Path | None) ->
                     write_atomically(folder / name, raw)
         except OSError as error:
             warn(f"{collection.name} is not kept in the cache: {error}", RuntimeWarning)
-        return content
+        return {name: content[name] for name in names}
     raise UnavailableError("; ".join(failures) or f"{collection.name} has no mirrors")
 
 
-def _from_mirror(
-    collection: Collection, names: Sequence[str], mirror: str
-) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """The files to store, by their names there, and the content of each of the collection's. Raises OSError,
-    DataError."""
-    if collection.archive is not None:
-        name, md5 = collection.archive
-        raw = _download(f"{mirror}/{name}")
-        _verify(raw, md5, name)
-        stored = content = _members(raw, collection, name)
-    else:
-        stored = {f"{name}{collection.suffix}": b"" for name in names}
-        for file in stored:
-            stored[file] = _download(f"{mirror}/{file}")
-        content = {name: _uncompressed(stored[f"{name}{collection.suffix}"], name) for name in names}
-    for name, value in content.items():
-        _verify(value, collection.files[name], name)
-    return stored, content
+def _from_mirror(collection: Collection, names: Sequence[str], mirror: str) -> dict[str, bytes]:
+    """The files to store, by their names there: those of these names, or all in the archive, which is read by their
+    names: nothing is extracted. Raises OSError, DataError."""
+    if collection.archive is None:
+        stored = {}
+        for name in names:  # the next one only if this one came
+            stored[name + collection.suffix] = _download(f"{mirror}/{name}{collection.suffix}")
+        return stored
+    raw = _download(f"{mirror}/{collection.archive}")
+    try:
+        with tarfile.open(fileobj=io.BytesIO(raw), mode="r:gz") as archive:
+            files = {name: archive.extractfile(f"{collection.name}/{name}") for name in collection.files}
+            return {name: b"" if file is None else file.read() for name, file in files.items()}
+    except (KeyError, tarfile.TarError, EOFError, zlib.error, OSError) as error:
+        raise DataError(f"{collection.archive} is damaged or lacks a file: {error}") from None
 
 
 def _download(url: str) -> bytes:
@@ -211,22 +198,3 @@ def _download(url: str) -> bytes:
     body = io.BytesIO()
     pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=TIMEOUT)(url, body, None)
     return body.getvalue()
-
-
-def _members(raw: bytes, collection: Collection, origin: str) -> dict[str, bytes]:
-    """File name -> content of the collection's files in a tar.gz, read by their names: nothing is extracted. Raises
-    DataError for a damaged archive or one that lacks a file."""
-    content = {}
-    try:
-        with tarfile.open(fileobj=io.BytesIO(raw), mode="r:gz") as archive:
-            for name in collection.files:
-                member = archive.getmember(f"{collection.name}/{name}")
-                file = archive.extractfile(member) if member.isreg() else None
-                if file is None:
-                    raise DataError(f"{origin}: {member.name} is no regular file")
-                content[name] = file.read()
-    except KeyError:
-        raise DataError(f"{origin} lacks {collection.name}/{name}") from None
-    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
-        raise DataError(f"{origin} is a damaged tar.gz file: {error}") from None
-    return content

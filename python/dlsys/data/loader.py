@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import numbers
-import queue
-import threading
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
-from .dataset import DataArgumentError, as_tensors, checked_seed, fetch_batch
+from .dataset import DataArgumentError, as_tensors, fetch_batch, integer
 
 ORDER, TRANSFORM = 0, 1
 """What a random stream is for; with the seed, the epoch and the batch's number it names the stream."""
+_END = object()
 
 
 class DataLoader:
@@ -27,7 +27,6 @@ class DataLoader:
     prefetch: how many batches a background thread prepares ahead; 0: none, the loop prepares its own.
     transform: called as ``transform(x, rng)`` with a np.random.Generator that depends on (seed, epoch, number
         of the batch) only; x is the first NumPy array of a batch that is a tuple, else the batch.
-    num_workers, pin_memory: PyTorch's, change nothing, since one thread prepares the batches.
 
     `epoch` advances by one when a loop has run to its end; a loop that was broken off is begun anew by the
     next one. `state_dict` taken at any moment, in a loop too, goes to `load_state_dict` of a loader made the
@@ -48,9 +47,6 @@ class DataLoader:
         collate_fn: Callable[[list[Any]], Any] | None = None,
         prefetch: int = 1,
         transform: Callable[[Any, np.random.Generator], Any] | None = None,
-        *,
-        num_workers: int = 0,
-        pin_memory: bool = False,
     ) -> None:
         for name in ("__len__", "__getitem__"):
             if not hasattr(dataset, name):
@@ -59,12 +55,12 @@ class DataLoader:
             if function is not None and not callable(function):
                 raise DataArgumentError(f"DataLoader: {name} must be a function, not {function!r}")
         self.dataset = dataset
-        self.batch_size = _integer("batch_size", batch_size, 1)
+        self.batch_size = integer("DataLoader", "batch_size", batch_size)
         self.shuffle = bool(shuffle)
-        self.seed = checked_seed("DataLoader", seed)
+        self.seed = integer("DataLoader", "seed", seed, 0)
         self.drop_last = bool(drop_last)
         self.collate_fn = collate_fn
-        self.prefetch = _integer("prefetch", prefetch, 0)
+        self.prefetch = integer("DataLoader", "prefetch", prefetch, 0)
         self.transform = transform
         self.epoch = 0
         self._handed_out = 0
@@ -88,7 +84,7 @@ class DataLoader:
 
     def set_epoch(self, epoch: int) -> None:
         """The next loop is epoch `epoch`, from its start (or, for the present one, from where it is to resume)."""
-        if (epoch := _integer("epoch", epoch, 0)) != self.epoch:
+        if (epoch := integer("DataLoader", "epoch", epoch, 0)) != self.epoch:
             self.epoch, self._handed_out, self._resume = epoch, 0, 0
 
     def state_dict(self) -> dict[str, Any]:
@@ -100,25 +96,18 @@ class DataLoader:
 
         Raises DataArgumentError if that loader's data set, batches or order were others.
         """
-        expected = {"epoch", "batch", *self._identity()}
-        if missing := sorted(expected - set(state)):
-            raise DataArgumentError(f"DataLoader: the state lacks {', '.join(missing)}")
         for name, value in self._identity().items():
-            if state[name] != value:
-                raise DataArgumentError(
-                    f"DataLoader: the state is of a loader with {name}={state[name]!r}, this one has {value!r}"
-                )
-        batch = _integer("batch", state["batch"], 0)
+            if (other := state.get(name)) != value:
+                raise DataArgumentError(f"DataLoader: the state is of a loader with {name}={other!r}, not {value!r}")
+        batch = integer("DataLoader", "batch", state.get("batch"), 0)
         if batch > len(self):
             raise DataArgumentError(f"DataLoader: the state stands at batch {batch} of {len(self)}")
-        self.epoch = _integer("epoch", state["epoch"], 0)
+        self.epoch = integer("DataLoader", "epoch", state.get("epoch"), 0)
         self._handed_out = self._resume = batch
 
     def _identity(self) -> dict[str, Any]:
         settings = {"batch_size": self.batch_size, "shuffle": self.shuffle, "drop_last": self.drop_last}
         return {"seed": self.seed, "samples": len(self.dataset), **settings}
-
-    # One epoch ---------------------------------------------------------------------------------------------
 
     def _loop(self, epoch: int, first: int) -> Iterator[Any]:
         """The batches of an epoch from number `first` on, counted; the epoch ends with the last."""
@@ -141,42 +130,16 @@ class DataLoader:
             indices = order[number * self.batch_size : (number + 1) * self.batch_size]
             yield self._prepare(epoch, indices, number)
 
-    def _ahead(self, batches: Generator[Any, None, None]) -> Generator[Any, None, None]:
+    def _ahead(self, batches: Iterator[Any]) -> Generator[Any, None, None]:
         """The batches from a thread that is at most `prefetch` ahead and ends when this generator does."""
-        done: queue.SimpleQueue[tuple[bool, Any, BaseException | None]] = queue.SimpleQueue()
-        room = threading.Semaphore(self.prefetch)
-        stopped = threading.Event()
-
-        def work() -> None:
+        with ThreadPoolExecutor(1, "dlsys-data-loader") as thread:
+            waiting = deque(thread.submit(next, batches, _END) for _ in range(self.prefetch))
             try:
-                while True:
-                    room.acquire()
-                    if stopped.is_set():
-                        return
-                    try:
-                        batch = next(batches)
-                    except StopIteration:
-                        break
-                    done.put((True, batch, None))
-                done.put((False, None, None))
-            except BaseException as error:  # noqa: BLE001 - raised again in the loop
-                done.put((False, None, error))
-
-        thread = threading.Thread(target=work, name="dlsys-data-loader", daemon=True)
-        thread.start()
-        try:
-            while True:
-                more, batch, error = done.get()
-                if error is not None:
-                    raise error
-                if not more:
-                    return
-                room.release()
-                yield batch
-        finally:
-            stopped.set()
-            room.release()
-            thread.join()
+                while (batch := waiting.popleft().result()) is not _END:
+                    waiting.append(thread.submit(next, batches, _END))
+                    yield batch
+            finally:
+                thread.shutdown(cancel_futures=True)
 
     def _prepare(self, epoch: int, indices: np.ndarray, number: int) -> Any:
         """The batch of these samples, transformed."""
@@ -185,19 +148,10 @@ class DataLoader:
         else:
             batch = self.collate_fn([self.dataset[int(index)] for index in indices])
         if self.transform is not None:
-            rng = self._random(epoch, TRANSFORM, number)
-            if isinstance(batch, tuple):
-                batch = (self.transform(batch[0], rng), *batch[1:])
-            else:
-                batch = self.transform(batch, rng)
+            rng, alone = self._random(epoch, TRANSFORM, number), not isinstance(batch, tuple)
+            batch = self.transform(batch, rng) if alone else (self.transform(batch[0], rng), *batch[1:])
         return as_tensors(batch) if self.collate_fn is None else batch
 
     def _random(self, epoch: int, *purpose: int) -> np.random.Generator:
         # A spawn key, as entropy (seed, 1) and (seed, 1, 0) are the same to SeedSequence, which pads with zeros.
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(epoch, *purpose)))
-
-
-def _integer(name: str, value: Any, least: int) -> int:
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
-        raise DataArgumentError(f"DataLoader: {name} must be an integer >= {least}, not {value!r}")
-    return int(value)

@@ -56,8 +56,7 @@ def mnist(directory: str | os.PathLike[str] | None = None) -> MNIST:
     try:
         content, source = load(FILES, directory)
     except UnavailableError as error:
-        why = " ".join(str(error).split())  # one line, whatever the cause contains
-        print(f"No MNIST at hand ({why}): using scikit-learn's digits, augmented to its shape.", flush=True)
+        print(f"No MNIST at hand ({error}): using scikit-learn's digits, augmented to its shape.", flush=True)
         return stand_in()
     images, labels = labelled(content, "train", source)
     split = len(labels) - len(labels) // 6
@@ -73,9 +72,7 @@ def labelled(content: dict[str, bytes], part: str, source: str) -> tuple[np.ndar
     if images.shape[1:] != (28, 28):
         raise DataError(f"{image_file} in {source} holds images of {images.shape[1:]}, expected (28, 28)")
     if len(images) != len(labels):
-        raise DataError(
-            f"{image_file} holds {len(images)} images, {label_file} {len(labels)} labels (both in {source})"
-        )
+        raise DataError(f"{len(images)} images in {image_file}, {len(labels)} labels in {label_file} (in {source})")
     if labels.size and labels.max() >= CLASSES:
         raise DataError(f"{label_file} in {source} holds the label {labels.max()}, expected 0 to 9")
     return scaled(images), labels.astype(np.int64)

@@ -8,7 +8,6 @@ footnotes and marks of italics, in ASCII.
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections import Counter
 from collections.abc import Iterable
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError, DTypeError, ShapeError
-from .dataset import DataArgumentError, Dataset
+from .dataset import DataArgumentError, Dataset, integer
 from .files import Collection, UnavailableError, load, named_directory, read
 from .loader import DataLoader
 
@@ -46,8 +45,7 @@ def read_text(root: str | os.PathLike[str] | None = None) -> tuple[str, str]:
     try:
         content, source = load(FILES, root)
     except UnavailableError as error:
-        why = " ".join(str(error).split())  # one line, whatever the cause contains
-        print(f"No tinyshakespeare at hand ({why}): using a part of Newton's Opticks.", flush=True)
+        print(f"No tinyshakespeare at hand ({error}): using a part of Newton's Opticks.", flush=True)
         return decoded(read(EMBEDDED), EMBEDDED), "Newton's Opticks, Queries 1 to 28"
     return decoded(content["input.txt"], source), source
 
@@ -72,33 +70,25 @@ class SequenceDataset(Dataset):
 
     def __init__(self, tokens: Any, length: int, stride: int | None = None) -> None:
         self.tokens = np.asarray(tokens)
-        self.length = _positive("SequenceDataset", "length", length)
-        self.stride = self.length if stride is None else _positive("SequenceDataset", "stride", stride)
+        self.length = integer("SequenceDataset", "length", length)
+        self.stride = self.length if stride is None else integer("SequenceDataset", "stride", stride)
         if not np.issubdtype(self.tokens.dtype, np.integer):
             raise DTypeError(f"SequenceDataset: tokens are integers, given {self.tokens.dtype}")
         if self.tokens.ndim != 1 or len(self.tokens) <= self.length:
-            raise ShapeError(
-                f"SequenceDataset: tokens of shape {self.tokens.shape} hold no window of {self.length} + 1"
-            )
+            raise ShapeError(f"SequenceDataset: {self.tokens.shape} tokens hold no window of {self.length} + 1")
         self.tokens = self.tokens.astype(np.int64, copy=False)
 
     def __len__(self) -> int:
         return (len(self.tokens) - self.length - 1) // self.stride + 1
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"SequenceDataset: window {index} of {len(self)}")
-        start = index % len(self) * self.stride
-        end = start + self.length
-        return self.tokens[start:end].copy(), self.tokens[start + 1 : end + 1].copy()
+        x, y = self.batch(np.array([range(len(self))[index]]))
+        return x[0], y[0]
 
     def batch(self, indices: np.ndarray) -> Any:
         windows = np.lib.stride_tricks.sliding_window_view(self.tokens, self.length + 1)
         chosen = windows[np.asarray(indices) * self.stride]
         return np.ascontiguousarray(chosen[:, :-1]), np.ascontiguousarray(chosen[:, 1:])
-
-
-# Characters ------------------------------------------------------------------------------------------------
 
 
 class CharacterText:
@@ -129,20 +119,15 @@ class CharacterText:
 
     def __repr__(self) -> str:
         size = len(self.vocabulary)
-        return (
-            f"CharacterText({len(self)} characters of {size}, split={self.split!r}, source={self.source!r})"
-        )
+        return f"CharacterText({len(self)} characters of {size}, split={self.split!r}, source={self.source!r})"
 
     def encode(self, text: str) -> np.ndarray:
         """int64 (n,): the numbers of the characters. Raises DataError for one that is not in the vocabulary."""
         try:
             return np.fromiter(map(self._numbers.__getitem__, text), np.int64, len(text))
         except KeyError as error:
-            character = error.args[0]
-            raise DataError(
-                f"the character {character!r} at {text.index(character)} is not in the vocabulary of "
-                f"{len(self.vocabulary)} characters: {self.vocabulary!r}"
-            ) from None
+            told = f"the character {error} at {text.index(error.args[0])} is not in the vocabulary"
+            raise DataError(f"{told} of {len(self.vocabulary)} characters: {self.vocabulary!r}") from None
 
     def decode(self, tokens: Iterable[int] | np.ndarray) -> str:
         """The text of these numbers. Raises DataError for one outside the vocabulary."""
@@ -151,10 +136,9 @@ class CharacterText:
             return ""
         if not np.issubdtype(numbers.dtype, np.integer):
             raise DTypeError(f"decode: tokens are integers, given {numbers.dtype}")
-        if not 0 <= numbers.min() <= numbers.max() < len(self.vocabulary):
-            raise DataError(
-                f"decode: tokens from {numbers.min()} to {numbers.max()}, expected 0 to {len(self.vocabulary) - 1}"
-            )
+        low, high, most = numbers.min(), numbers.max(), len(self.vocabulary) - 1
+        if not 0 <= low <= high <= most:
+            raise DataError(f"decode: tokens from {low} to {high}, expected 0 to {most}")
         return "".join(self.vocabulary[number] for number in numbers.ravel())
 
     def batches(
@@ -167,9 +151,6 @@ class CharacterText:
         """
         windows = SequenceDataset(self.tokens, length, stride=1 if shuffle else None)
         return DataLoader(windows, batch_size, shuffle, seed, **{"drop_last": shuffle, **options})
-
-
-# Words -----------------------------------------------------------------------------------------------------
 
 
 class Dictionary:
@@ -197,28 +178,19 @@ class WordText:
     train.txt and test.txt (such as Penn Treebank's), or else what `read_text` takes, whose first 90 % of lines
     are for training.
 
-    max_lines: reads that many lines of each part only. max_words: keeps the most frequent words of the training
-    part, all others are ``<unk>``; the default keeps all.
+    max_words: keeps the most frequent words of the training part, all others are ``<unk>``; None keeps all.
 
     train, test: int64 (n,). dictionary: the `Dictionary` of both.
     """
 
-    def __init__(
-        self,
-        root: str | os.PathLike[str] | None = None,
-        *,
-        max_lines: int | None = None,
-        max_words: int | None = None,
-    ) -> None:
-        for name, value in (("max_lines", max_lines), ("max_words", max_words)):
-            if value is not None:
-                _positive("WordText", name, value)
+    def __init__(self, root: str | os.PathLike[str] | None = None, max_words: int | None = None) -> None:
         train, test, self.source = _two_parts(root)
-        parts = [[[*line.split(), EOS] for line in lines[:max_lines]] for lines in (train, test)]
+        parts = [[[*line.split(), EOS] for line in lines] for lines in (train, test)]
         self._kept: set[str] | None = None
         if max_words is not None:
             counts = Counter(word for line in parts[0] for word in line)
-            self._kept = {word for word, _ in counts.most_common(max_words)} | {EOS, UNKNOWN}
+            common = counts.most_common(integer("WordText", "max_words", max_words))
+            self._kept = {word for word, _ in common} | {EOS, UNKNOWN}
         self.dictionary = Dictionary()
         self.train, self.test = (self._numbers(lines) for lines in parts)
 
@@ -231,13 +203,6 @@ class WordText:
         sizes = f"{len(self.train)} / {len(self.test)} words of {len(self.dictionary)}"
         return f"WordText({sizes}, source={self.source!r})"
 
-    def decode(self, tokens: Iterable[int]) -> str:
-        """The words of these numbers, a new line after each ``<eos>``."""
-        words = [self.dictionary.idx2word[int(token)] for token in tokens]
-        separators = ["" if EOS in pair else " " for pair in itertools.pairwise(words)]
-        texts = ["\n" if word == EOS else word for word in words]
-        return "".join(text + separator for text, separator in zip(texts, [*separators, ""], strict=True))
-
 
 def batchify(tokens: Any, batch_size: int) -> np.ndarray:
     """int64 (n, batch_size): the tokens in `batch_size` columns, one after another; what remains is left out.
@@ -245,7 +210,7 @@ def batchify(tokens: Any, batch_size: int) -> np.ndarray:
     Raises ShapeError for fewer tokens than columns.
     """
     tokens = np.asarray(tokens)
-    rows = len(tokens) // _positive("batchify", "batch_size", batch_size)
+    rows = len(tokens) // integer("batchify", "batch_size", batch_size)
     if tokens.ndim != 1 or rows == 0:
         raise ShapeError(f"batchify: tokens of shape {tokens.shape} in {batch_size} columns")
     columns = tokens[: rows * batch_size].reshape(batch_size, rows)
@@ -258,7 +223,7 @@ def get_batch(data: np.ndarray, i: int, bptt: int) -> tuple[np.ndarray, np.ndarr
     Returns (m, batch_size) and (m * batch_size,); m is `bptt`, or less at the end of the data. Raises
     DataArgumentError if no row follows row i.
     """
-    _positive("get_batch", "bptt", bptt)
+    integer("get_batch", "bptt", bptt)
     if not 0 <= i < len(data) - 1:
         raise DataArgumentError(f"get_batch: i must be between 0 and {len(data) - 2}, not {i}")
     end = min(i + bptt, len(data) - 1)
@@ -284,9 +249,3 @@ def _two_parts(root: str | os.PathLike[str] | None) -> tuple[list[str], list[str
 def _lines(text: str) -> list[str]:
     lines = text.split("\n")
     return lines if lines[-1] else lines[:-1]
-
-
-def _positive(owner: str, name: str, value: Any) -> int:
-    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
-        raise DataArgumentError(f"{owner}: {name} must be an integer >= 1, not {value!r}")
-    return int(value)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DTypeError, ShapeError
-from .dataset import DataArgumentError
+from .dataset import DataArgumentError, integer
 
 
 class Compose:
@@ -30,9 +30,6 @@ class Compose:
             images = transform(images, rng)
         return images
 
-    def __repr__(self) -> str:
-        return f"Compose({self.transforms})"
-
 
 class Normalize:
     """(images - mean) / std for each channel; mean and std are sequences of C numbers, or one for all.
@@ -48,11 +45,10 @@ class Normalize:
             raise DataArgumentError(f"Normalize: std must be greater than 0, not {std}")
 
     def __call__(self, images: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
-        _checked("Normalize", images)
-        if not np.issubdtype(images.dtype, np.floating):
-            raise DTypeError(f"Normalize: images are floats, given {images.dtype}")
+        if not isinstance(images, np.ndarray) or images.dtype.kind != "f":
+            raise DTypeError(f"Normalize: images are arrays of floats, given {getattr(images, 'dtype', images)}")
         for name, values in (("mean", self.mean), ("std", self.std)):
-            if len(values) not in (1, images.shape[-3]):
+            if images.ndim < 3 or len(values) not in (1, images.shape[-3]):
                 raise ShapeError(
                     f"Normalize: {name} of {len(values)} channels for images of shape {images.shape} (..., C, H, W)"
                 )
@@ -60,9 +56,6 @@ class Normalize:
         out = images - mean
         out /= std
         return out
-
-    def __repr__(self) -> str:
-        return f"Normalize(mean={self.mean.tolist()}, std={self.std.tolist()})"
 
 
 class RandomCrop:
@@ -72,17 +65,12 @@ class RandomCrop:
     """
 
     def __init__(self, size: int | tuple[int, int], padding: int = 4) -> None:
-        sides = (size, size) if isinstance(size, numbers.Integral) else tuple(size)  # type: ignore[arg-type]
-        if len(sides) != 2 or not all(isinstance(side, numbers.Integral) and side > 0 for side in sides):
-            raise DataArgumentError(f"RandomCrop: size must be an integer > 0 or two of them, not {size!r}")
-        if not isinstance(padding, numbers.Integral) or padding < 0:
-            raise DataArgumentError(f"RandomCrop: padding must be an integer >= 0, not {padding!r}")
-        self.size: tuple[int, int] = (int(sides[0]), int(sides[1]))
-        self.padding: int = int(padding)
+        height, width = size if isinstance(size, tuple) else (size, size)
+        self.size = integer("RandomCrop", "size", height), integer("RandomCrop", "size", width)
+        self.padding = integer("RandomCrop", "padding", padding, 0)
 
     def __call__(self, images: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
-        batch = _batched("RandomCrop", images)
-        rng = _given("RandomCrop", rng)
+        batch, rng = _batched("RandomCrop", images, rng)
         count, channels, height, width = batch.shape
         pad, (rows, columns) = self.padding, self.size
         down, right = height + 2 * pad - rows, width + 2 * pad - columns
@@ -94,9 +82,6 @@ class RandomCrop:
         windows = np.lib.stride_tricks.sliding_window_view(padded, self.size, axis=(2, 3))
         return windows[np.arange(count), :, top, left].reshape(*images.shape[:-2], rows, columns)
 
-    def __repr__(self) -> str:
-        return f"RandomCrop({self.size}, padding={self.padding})"
-
 
 class RandomHorizontalFlip:
     """Each image mirrored, left to right, with probability p."""
@@ -107,31 +92,18 @@ class RandomHorizontalFlip:
         self.p: float = float(p)
 
     def __call__(self, images: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
-        batch = _batched("RandomHorizontalFlip", images)
-        flipped = _given("RandomHorizontalFlip", rng).random(len(batch)) < self.p
+        batch, rng = _batched("RandomHorizontalFlip", images, rng)
+        flipped = rng.random(len(batch)) < self.p
         out = batch.copy()
         out[flipped] = batch[flipped][..., ::-1]
         return out.reshape(images.shape)
 
-    def __repr__(self) -> str:
-        return f"RandomHorizontalFlip(p={self.p})"
 
-
-def _checked(owner: str, images: Any) -> np.ndarray:
+def _batched(owner: str, images: Any, rng: np.random.Generator | None) -> tuple[np.ndarray, np.random.Generator]:
+    """(N, C, H, W), one image as a batch of one, and the generator. Raises ShapeError, DataArgumentError."""
     if not isinstance(images, np.ndarray) or images.ndim not in (3, 4):
         given = f"shape {images.shape}" if isinstance(images, np.ndarray) else type(images).__name__
         raise ShapeError(f"{owner}: needs an array (C, H, W) or (N, C, H, W), given {given}")
-    return images
-
-
-def _batched(owner: str, images: Any) -> np.ndarray:
-    """(N, C, H, W); one image is a batch of one."""
-    return images if _checked(owner, images).ndim == 4 else images[None]
-
-
-def _given(owner: str, rng: np.random.Generator | None) -> np.random.Generator:
     if rng is None:
-        raise DataArgumentError(
-            f"{owner}: call it with a generator: transform(images, np.random.default_rng(seed))"
-        )
-    return rng
+        raise DataArgumentError(f"{owner}: call it with a generator: transform(images, np.random.default_rng(seed))")
+    return images.reshape(-1, *images.shape[-3:]), rng

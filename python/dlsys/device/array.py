@@ -62,8 +62,7 @@ class Array:
     """A contiguous array on a device.
 
     Attributes: `tensor` (TVM's), `shape`, `dtype` (a string), `context`; `written`, the number (`graph.stamp`) of the
-    last time that a compiled step has overwritten it as the value of a Parameter, 0 for never. TVM functions accept it
-    as it is.
+    last time that a compiled step has overwritten it, 0 for never. TVM functions accept it as it is.
     """
 
     __slots__ = ("__weakref__", "context", "dtype", "shape", "tensor", "written")
@@ -182,10 +181,8 @@ class Array:
 
 
 def host_array(value: Any, python_dtype: Any = np.float32) -> np.ndarray:
-    """Any array or number as a numeric NumPy array in native byte order, sharing memory where it can.
-
-    Python numbers and lists of them become `python_dtype`; None leaves that to NumPy. Raises DTypeError.
-    """
+    """Any array or number as a NumPy array in native byte order, sharing memory where it can, to be read. Numbers and
+    lists of Python become `python_dtype`; None leaves that to NumPy. Raises DTypeError."""
     if hasattr(value, "__dlsys_array__"):
         value = value.__dlsys_array__()
     if isinstance(value, Array):
