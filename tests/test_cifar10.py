@@ -11,7 +11,6 @@ import tarfile
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 from dlsys.data import CIFAR10, DataLoader, UnavailableError, cifar10
@@ -117,17 +116,6 @@ def test_damaged_files_are_named():
         # as long as the whole file: its checksum counts
         write(folder, {"test_batch.bin": records(10_000)})
         assert "803d5f7f4d78ea53de84dbe85f74fb6d" in error_of(DataError, CIFAR10, folder, train=False)
-
-
-def test_real_images():
-    if not REAL or not (Path(REAL) / FOLDER).is_dir():
-        return
-    train, _ = quiet(REAL)
-    test, _ = quiet(REAL, train=False)
-    assert len(train) >= 10_000 and len(test) >= 1_000
-    assert train.labels[:8].tolist() == [6, 9, 9, 4, 1, 1, 2, 7]  # frog, truck, truck, deer, ...
-    assert test.labels[:4].tolist() == [3, 8, 8, 0]
-    assert np.allclose(train.images.mean((0, 2, 3)), (0.4914, 0.4822, 0.4465), atol=0.01)
 
 
 # Mirrors ---------------------------------------------------------------------------------------------------

@@ -77,32 +77,6 @@ def compiled(function: object) -> int:
         return lower.call_count
 
 
-def test_a_plan_is_compiled_once_and_loaded_afterwards() -> None:
-    with directory() as path:
-        assert compiled(lambda: result() == [0.5, 0.5]) > 0
-        both = list(path.glob("*.so"))  # and what runs the calls
-        assert disk.cache_size(path) == (2, sum(file.stat().st_size for file in both))
-        assert compiled(result) == 0 and result() == [0.5, 0.5]
-        assert compiled(lambda: result(4.0)) > 0  # another formula is another plan
-        assert len(files(path)) == 2  # nothing else is left behind
-
-
-def test_what_runs_the_calls_is_kept_too() -> None:
-    with directory() as path:
-        result()
-        (file,) = set(path.glob("*.so")) - set(files(path))
-        os.utime(file, (1000, 1000))
-        runner.runner.cache_clear()
-        assert result() == [0.5, 0.5] and file.stat().st_mtime > 1000
-        file.unlink()
-        file.write_bytes(b"")
-        runner.runner.cache_clear()
-        with warnings.catch_warnings(record=True) as found:
-            warnings.simplefilter("always")
-            assert result() == [0.5, 0.5]
-        assert len(found) == 1 and file.stat().st_size > 0
-
-
 def test_another_process_compiles_only_what_is_missing() -> None:
     program = "import sys; sys.path[:0] = sys.argv[1:]; import test_compile_cache as t\n"
     program += "for names in (['softmax'], ['softmax', 'matmul']): print(t.compiled(lambda: t.results(*names)))\n"
@@ -214,23 +188,6 @@ def test_a_plan_compiles_only_the_kernels_that_no_plan_had() -> None:
         assert len(list(files(path))) == 3 == len(files(path))
 
 
-def test_a_shared_library_that_is_gone_or_damaged_is_made_anew() -> None:
-    with directory() as path:
-        results("softmax")
-        (first,) = files(path)
-        results("softmax", "matmul")
-        for content, warned in ((None, 0), (b"not a library", 1), (first.read_bytes()[:-9], 1)):
-            first.unlink()
-            if content is not None:
-                first.write_bytes(content)
-            with mock.patch.object(disk, "_said", set()), warnings.catch_warnings(record=True) as found:
-                warnings.simplefilter("always")
-                assert compiled(lambda: results("softmax", "matmul")) == 1
-                assert compiled(lambda: results("matmul", "softmax")) == 0
-            assert [w.category for w in found] == [CacheWarning] * warned
-            assert results("softmax", "matmul") == [SOFTMAX, MATMUL]
-
-
 def test_a_library_that_lacks_its_kernel_is_not_used() -> None:
     with directory() as path:
         results("softmax")
@@ -260,26 +217,6 @@ def test_links_go_with_their_library() -> None:
         assert [other.exists() for other in (path / disk.KERNELS).iterdir()] == [True, True]
 
 
-def test_a_kernel_that_is_used_keeps_its_library() -> None:
-    with directory() as path:
-        results("softmax")
-        (first,) = files(path)
-        os.utime(first, (1000, 1000))
-        results("softmax", "matmul")
-        assert first.stat().st_mtime > 1000
-
-
-def test_each_directory_is_whole() -> None:
-    with directory() as one:
-        assert compiled(lambda: results("softmax")) == 1
-        with directory() as two:
-            assert compiled(lambda: results("softmax", "matmul")) == 2
-            assert results("matmul", "softmax") == [MATMUL, SOFTMAX]
-            assert len(list((two / disk.KERNELS).iterdir())) == 2
-        assert compiled(lambda: results("softmax", "matmul")) == 1
-        assert len(list(files(one))) == 2
-
-
 def test_what_a_directory_holds_is_used_where_nothing_can_be_added() -> None:
     with directory() as path:
         results("softmax")
@@ -290,24 +227,6 @@ def test_what_a_directory_holds_is_used_where_nothing_can_be_added() -> None:
             assert results("softmax", "matmul") == [SOFTMAX, MATMUL]
         assert len(found) == 1
         assert sorted(path.rglob("*")) == before
-
-
-def test_without_links_a_plan_is_still_compiled_once() -> None:
-    with directory() as path:
-        path.mkdir()
-        (path / disk.KERNELS).write_text("no folder")
-        assert compiled(lambda: results("softmax", "matmul")) == 2
-        assert compiled(lambda: results("softmax", "matmul")) == 0
-        assert results("softmax", "matmul") == [SOFTMAX, MATMUL]
-
-
-def test_kernels_of_another_plan_print_themselves() -> None:
-    with directory():
-        results("softmax")
-        executor, x = executor_of("softmax", "matmul")
-        executor.run({x: np.float32([[0, 1], [2, 3]])})
-        for number, name in enumerate(("softmax", "matmul")):
-            assert f"k_{name}" in executor.script(number) and f"k_{name}" in executor.source(kernel=number)
 
 
 def test_threads_of_a_process_may_compile_the_same_at_once() -> None:

@@ -23,7 +23,6 @@ from dlsys.data import (
     default_collate,
 )
 from dlsys.errors import DTypeError, ShapeError
-from dlsys.graph import Node
 from helpers import error_of
 
 COUNT = 23
@@ -145,7 +144,6 @@ def test_fast_path_and_items_agree():
     assert squares[1].tolist() == [0.0, 1.0, 4.0] and squares[0].numpy().dtype == np.int64
     own = DataLoader(Squares(), 3, collate_fn=lambda samples: [sample[0] for sample in samples])
     assert list(own) == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]
-    assert list(DataLoader(Squares(), 3, collate_fn=own.collate_fn, num_workers=2, pin_memory=True)) == list(own)
 
 
 def test_prefetch_stays_within_its_bound():
@@ -370,29 +368,6 @@ def test_batches_are_tensors_unless_the_caller_collates() -> None:
     seen = []
     next(iter(DataLoader(TensorDataset(images), 2, transform=lambda batch, rng: seen.append(type(batch)) or batch)))
     assert seen == [np.ndarray]
-
-
-def test_tensors_in_tensors_out() -> None:
-    x = np.random.default_rng(0).standard_normal((10, 3)).astype("float32")
-    data = TensorDataset(dl.tensor(x), np.arange(10) % 2)
-    assert data.tensors[0].shape == (10, 3) and data.tensors[1] is not None
-    for loader in (DataLoader(data, 4),):
-        images, labels = next(iter(loader))
-        assert isinstance(images, Node) and isinstance(labels, Node)
-        assert images.to("cpu").dtype == "float32" and labels.dtype == "int64" and labels.size(0) == 4
-        np.testing.assert_array_equal(images.numpy(), x[:4])
-
-    class Mixed(Dataset):
-        def __len__(self) -> int:
-            return 4
-
-        def __getitem__(self, index: int) -> Any:
-            return dl.tensor(x[index]) * 2.0, index, (x[index], 0.5)
-
-    image, label, pair = next(iter(DataLoader(Mixed(), 3)))
-    assert all(isinstance(value, Node) for value in (image, label, *pair))
-    np.testing.assert_allclose(image.numpy(), 2 * x[:3])
-    assert isinstance(default_collate([x[0], x[1]]), np.ndarray)
 
 
 def test_fit_takes_batches_of_tensors() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 
 import dlsys as dl
@@ -10,8 +9,6 @@ import numpy as np
 from dlsys import autodiff as ad
 from dlsys import device
 from helpers import error_of, evaluate
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 
 def mlp(batch: int) -> tuple[list[ad.Node], dict[ad.Node, tuple[int, ...]]]:
@@ -69,43 +66,6 @@ def test_mlp_memory_is_within_2_percent_of_the_lower_bound() -> None:
     assert plan.bytes_planned <= 1.02 * plan.lower_bound
     assert plan.bytes_unplanned > 3 * plan.bytes_planned
     assert str(plan.bytes_planned) in report and device.allocation_count() == before + 1
-
-
-def random_graph(rng: random.Random, steps: int) -> tuple[list[ad.Node], dict[ad.Node, np.ndarray]]:
-    """Operators with few distinct kernels, so that the suite stays quick; values are (3, 4)."""
-    feed = {ad.Variable(f"v{i}"): np.full((3, 4), 0.5 + i, np.float32) for i in range(2)}
-    row = ad.Variable("row")
-    nodes = [*feed]
-    feed[row] = np.linspace(-1, 1, 4, dtype=np.float32)
-    for _ in range(steps):
-        a, b = rng.choice(nodes), rng.choice(nodes)
-        made = rng.choice(
-            [
-                lambda a, b: a + b,
-                lambda a, b: a * 0.5 + row,
-                lambda a, b: ad.relu_op(a - b),
-                lambda a, b: ad.reshape_op(ad.neg_op(ad.reshape_op(a, (2, 6))), (3, 4)),
-                lambda a, b: ad.sum_to_like_op(a, b),
-                lambda a, b: ad.broadcastto_op(ad.reducesumaxiszero_op(a), b) * 0.25,
-                lambda a, b: ad.zeroslike_op(a) + b,
-                lambda a, b: ad.transpose_op(ad.transpose_op(a)),
-            ]
-        )(a, b)
-        nodes.append(made)
-    return [rng.choice(nodes) for _ in range(3)] + nodes[-1:], feed
-
-
-@given(st.randoms(use_true_random=False), st.integers(0, 25))
-@settings(max_examples=15, deadline=None)
-def test_random_graphs(rng: random.Random, steps: int) -> None:
-    nodes, feed = random_graph(rng, steps)
-    order = ad.find_topo_sort(nodes)
-    feed = {node: value for node, value in feed.items() if node in set(order)}
-    expected = evaluate(nodes, feed)
-    executor = ad.Executor(nodes)
-    for _ in range(2):
-        agree(executor.run(feed), expected, 1e-4)
-    agree(ad.Executor(nodes, "numpy").run(feed), expected)
 
 
 def test_whatever_is_evaluated() -> None:

@@ -134,9 +134,6 @@ def test_clipping_in_place_is_pytorchs() -> None:
         assert all((parameter.grad.numpy() == value).all() for parameter, value in zip(mine, before, strict=True))
         for a, b in zip(mine, theirs, strict=True):
             np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), rtol=1e-4)
-    mine[0].grad = dl.tensor(values[0] * np.inf)
-    assert "norm is inf" in error_of(GraphError, nn.utils.clip_grad_norm_, mine, 1.0, error_if_nonfinite=True)
-    assert "norm_type must be 2" in error_of(GraphError, nn.utils.clip_grad_norm_, mine, 1.0, 1.0)
 
 
 def test_wrong_arguments_are_named() -> None:
@@ -149,8 +146,8 @@ def test_wrong_arguments_are_named() -> None:
         ("Conv2d: 3 and 4 channels do not divide into 2 groups", nn.Conv2d, (3, 4, 3, 1, 0, 1, 2)),
         ("Conv2d: padding must be an integer >= 0", nn.Conv2d, (3, 4, 3, 1, "full")),
         ("Embedding: num_embeddings must be an integer >= 1", nn.Embedding, (0, 4)),
-        ("Dropout: p must be in [0, 1], not 1.5", nn.Dropout, (1.5,)),
-        ("Dropout: p must be in [0, 1], not 'half'", nn.Dropout, ("half",)),
+        ("Dropout: p must be a number in [0, 1], not 1.5", nn.Dropout, (1.5,)),
+        ("Dropout: p must be a number in [0, 1], not 'half'", nn.Dropout, ("half",)),
         ("BatchNorm2d: num_features must be an integer >= 1", nn.BatchNorm2d, (0,)),
         ("MultiheadAttention: num_heads must be an integer >= 1", nn.MultiheadAttention, (4, 0)),
         ("LSTM: hidden_size must be an integer >= 1, not 0", nn.LSTM, (3, 0)),
@@ -161,7 +158,7 @@ def test_wrong_arguments_are_named() -> None:
     parameter, model = ad.Parameter(np.ones(2)), nn.Sequential(nn.Linear(2, 2))
     cases += [
         ("BatchNorm1d: eps must be a number >= 0, not 'a'", nn.BatchNorm1d, (3, "a")),
-        ("BatchNorm1d: momentum must be in [0, 1], not 2", nn.BatchNorm1d, (3, 1e-5, 2)),
+        ("BatchNorm1d: momentum must be a number in [0, 1], not 2", nn.BatchNorm1d, (3, 1e-5, 2)),
         ("ModuleList: needs a list of modules, not int", nn.ModuleList, (3,)),
         ("uniform_ needs a <= b", nn.init.uniform_, (parameter, 1, -1)),
         ("normal_ needs std >= 0", nn.init.normal_, (parameter, 0, -1)),

@@ -90,12 +90,6 @@ def test_layers_over_time() -> None:
         compare(mine, theirs, [x], lambda m, t: m(t[0]))
 
 
-def test_other_lengths() -> None:
-    for length in (1, 2, 7, 11):
-        mine, theirs = both("GRU", 3, 2)
-        compare(mine, theirs, [drawn(length, 2, 3)], lambda m, t: m(t[0]))
-
-
 def test_what_a_recurrent_layer_refuses() -> None:
     lstm = nn.LSTM(3, 2)
     told = error_of(ShapeError, lstm, ad.Variable("x"))

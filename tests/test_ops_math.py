@@ -9,63 +9,26 @@ from typing import Any
 import numpy as np
 import torch
 from dlsys import autodiff as ad
-from dlsys import compute, kernels
 from dlsys.errors import DTypeError, GraphError, ShapeError
-from dlsys.graph import DTYPES, FLOATS, Node, Shape
+from dlsys.graph import DTYPES, FLOATS, Node
 from helpers import error_of, evaluate
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 LIMITS = {"float32": 1e-4, "float64": 1e-9}
-FEW = settings(max_examples=2, derandomize=True, deadline=None)
 Function = Callable[..., Any]
 
-F = torch.nn.functional
 UNARY: dict[str, tuple[Function, Function]] = {
-    "rsqrt": (lambda x: ad.rsqrt_op(x * x + 0.1), lambda x: torch.rsqrt(x * x + 0.1)),
     "abs": (ad.abs_op, torch.abs),
     "sign": (ad.sign_op, torch.sign),
-    "erf": (ad.erf_op, torch.erf),
-    "sin": (ad.sin_op, torch.sin),
-    "cos": (ad.cos_op, torch.cos),
-    "floor": (ad.floor_op, torch.floor),
-    "gelu": (ad.gelu_op, F.gelu),
-    "gelu_tanh": (lambda x: ad.gelu_op(x, "tanh"), lambda x: F.gelu(x, approximate="tanh")),
     "clip": (lambda x: ad.clip_op(x, -1.0, 0.5), lambda x: torch.clamp(x, -1.0, 0.5)),
     "clip_low": (lambda x: ad.clip_op(x, low=-0.5), lambda x: torch.clamp(x, min=-0.5)),
-    "where": (
-        lambda x: ad.where_op(x > 0.0, ad.exp_op(x), x * 2.0),
-        lambda x: torch.where(x > 0, x.exp(), x * 2),
-    ),
-    "cast": (
-        lambda x: ad.cast_op(ad.cast_op(x, "float32"), "float64") * 3.0,
-        lambda x: x.to(torch.float32).to(torch.float64) * 3,
-    ),
-    "constant_power": (lambda x: 2.0**x, lambda x: 2.0**x),
+    "where": (lambda x: ad.where_op(x > 0.0, x.exp(), x * 2.0), lambda x: torch.where(x > 0, x.exp(), x * 2)),
 }
-BINARY: dict[str, tuple[Function, Function]] = {
-    "power": (lambda a, b: ad.power_op(ad.abs_op(a) + 0.1, b), lambda a, b: torch.pow(torch.abs(a) + 0.1, b)),
-    "maximum": (ad.maximum_op, torch.maximum),
-    "minimum": (ad.minimum_op, torch.minimum),
-    "where": (lambda a, b: ad.where_op(a < b, a * b, b), lambda a, b: torch.where(a < b, a * b, b)),
+BINARY = {"maximum": (ad.maximum_op, torch.maximum), "minimum": (ad.minimum_op, torch.minimum)}
+REDUCTIONS: dict[str, tuple[Function, Function]] = {
+    "max": (lambda x: ad.max_op(x, 1), lambda x: torch.amax(x, 1)),
+    "min": (lambda x: ad.min_op(x, 1, True), lambda x: torch.amin(x, 1, True)),
+    "max_all": (ad.max_op, torch.amax),
 }
-
-
-def reductions(axis: int) -> dict[str, tuple[Function, Function]]:
-    return {
-        "max": (lambda x: ad.max_op(x, axis), lambda x: torch.amax(x, axis)),
-        "min": (lambda x: ad.min_op(x, axis, True), lambda x: torch.amin(x, axis, True)),
-        "max_all": (ad.max_op, torch.amax),
-        "sum": (lambda x: ad.sum_op(x, axis), lambda x: x.sum(axis)),
-        "mean": (lambda x: ad.mean_op(x, axis, True), lambda x: x.mean(axis, True)),
-        "var": (lambda x: ad.var_op(x, axis), lambda x: x.var(axis)),
-        "var_all": (lambda x: ad.var_op(x, correction=0), lambda x: x.var(correction=0)),
-        "std": (lambda x: ad.std_op(x, axis, True, 0.5), lambda x: x.var(axis, correction=0, keepdim=True).sqrt()
-                * math.sqrt(x.shape[axis] / (x.shape[axis] - 0.5))),
-        "logsumexp": (lambda x: ad.logsumexp_op(x, axis), lambda x: torch.logsumexp(x, axis)),
-        "softmax": (lambda x: ad.softmax_op(x, axis), lambda x: torch.softmax(x, axis)),
-        "log_softmax": (lambda x: ad.log_softmax_op(x, axis), lambda x: torch.log_softmax(x, axis)),
-    }  # fmt: skip
 
 
 def check(functions: dict[str, tuple[Function, Function]], arrays: Sequence[np.ndarray], dtype: str) -> None:
@@ -74,8 +37,6 @@ def check(functions: dict[str, tuple[Function, Function]], arrays: Sequence[np.n
     variables = [ad.Variable(f"x{i}") for i in range(len(arrays))]
     wanted: list[tuple[str, Node, torch.Tensor]] = []
     for name, (ours, theirs) in functions.items():
-        if dtype == "float32" and name == "cast":
-            continue
         tensors = [torch.tensor(array, requires_grad=True) for array in arrays]
         result, expected = ours(*variables), theirs(*tensors)
         wanted.append((name, result, expected))
@@ -91,53 +52,16 @@ def check(functions: dict[str, tuple[Function, Function]], arrays: Sequence[np.n
         np.testing.assert_allclose(value, want, rtol=limit, atol=limit * size * 1e-2, err_msg=name)
 
 
-SHAPES = st.lists(st.integers(1, 6), min_size=0, max_size=3).map(tuple)
-
-
-def drawn(shape: Shape, seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).uniform(-3, 3, shape)
-
-
-@FEW
-@given(SHAPES, st.integers(0, 99), st.sampled_from(FLOATS))
-def test_functions_of_one_value_are_pytorchs(shape: Shape, seed: int, dtype: str) -> None:
-    check(UNARY, [drawn(shape, seed)], dtype)
-
-
-@FEW
-@given(
-    st.sampled_from([((), (3,)), ((4, 1), (1, 5)), ((3, 7), (7,))]),
-    st.integers(0, 99),
-    st.sampled_from(FLOATS),
-)
-def test_functions_of_two_values_are_pytorchs(shapes: tuple[Shape, Shape], seed: int, dtype: str) -> None:
-    check(BINARY, [drawn(shapes[0], seed), drawn(shapes[1], seed + 1)], dtype)
-
-
-@FEW
-@given(st.lists(st.integers(2, 9), min_size=1, max_size=3), st.data(), st.sampled_from(FLOATS))
-def test_reductions_are_pytorchs(shape: list[int], data: st.DataObject, dtype: str) -> None:
-    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
-    check(reductions(axis), [drawn(tuple(shape), 7)], dtype)
-
-
-def test_rows_and_columns_longer_than_vectors() -> None:
-    for axis in (0, 1):
-        check(reductions(axis), [drawn((70, 67), 3)], "float32")
-
-
 def test_ties_share_the_gradient() -> None:
     a, b = np.array([1.0, 2.0, 2.0, np.nan]), np.array([1.0, 3.0, 1.0, 0.0])
-    both = {name: BINARY[name] for name in ("maximum", "minimum")}
-    check(both, [a, b], "float64")
+    check(BINARY, [a, b], "float64")
     x = np.array([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0], [0.0, -1.0, -1.0], [np.nan, 1.0, 2.0]])
-    check({name: reductions(1)[name] for name in ("max", "min", "max_all")}, [x], "float64")
+    check(REDUCTIONS, [x], "float64")
 
 
 def test_gradients_at_edges_are_pytorchs() -> None:
     x = np.array([-1.0, 0.5, 0.0, -0.5, 2.0])
-    names = ("abs", "sign", "clip", "clip_low", "where")
-    check({name: UNARY[name] for name in names}, [x], "float64")
+    check(UNARY, [x], "float64")
     powers = {"power": (ad.power_op, torch.pow)}
     check(powers, [np.array([0.0, 0.0, 2.0, -2.0, 1.0]), np.array([0.0, 2.0, 0.0, 2.0, -1.0])], "float64")
     constant = {"std": (lambda v: ad.std_op(v, 0), lambda v: v.std(0))}
@@ -287,23 +211,6 @@ def test_variance_of_numbers_far_from_zero() -> None:
     np.testing.assert_allclose(value, array.astype("float64").var(1, ddof=1), rtol=1e-4)
 
 
-def test_functions_are_accurate() -> None:
-    """Errors relative to the result, over what is neither 0 nor infinite; measured: 9e-8 and 3e-15."""
-    grid = np.concatenate(
-        [np.linspace(-7, 7, 20001), np.geomspace(1e-30, 1, 2000), -np.geomspace(1e-30, 0.9, 2000)]
-    )
-    references: dict[str, Function] = {"erf": np.vectorize(math.erf)}
-    for name, reference in references.items():
-        for dtype, limit in (("float32", 3e-7), ("float64", 1e-14)):
-            x = grid.astype(dtype)
-            spec = kernels.KernelSpec(name, (name,), ((x.shape, dtype),), getattr(compute, name))
-            result = np.empty_like(x)
-            kernels.get([spec])[0](x, result)
-            want = reference(x.astype("float64"))
-            error = np.abs(result - want) / np.maximum(np.abs(want), 1e-300)
-            assert error.max() <= limit, (name, dtype, error.max(), x[error.argmax()])
-
-
 # Dtypes
 
 
@@ -331,17 +238,6 @@ def test_casts_are_numpys() -> None:
                     np.testing.assert_array_equal(
                         value[known], want[known], err_msg=f"{source} {dtype} {ctx}"
                     )
-
-
-def test_casts_take_gradients_back_between_floats() -> None:
-    x = ad.Variable("x")
-    single = ad.cast_op(x, "float32")
-    grads = ad.gradients(ad.cast_op(single * single, "float64") * 2.0, [x, single])
-    found = ad.Executor(grads).run({x: np.array([1.5, -2.0])}, convert_to_numpy_ret_vals=True)
-    assert [str(value.dtype) for value in found] == ["float64", "float32"]
-    for value in found:
-        np.testing.assert_array_equal(value, [6.0, -8.0])
-    assert ad.cast_op(x, "int64").op.gradient(ad.cast_op(x, "int64"), x) == [None]
 
 
 def test_integers_count_and_wrap_as_numpys() -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import dlsys as dl
 import numpy as np
-import torch
 from dlsys import autodiff as ad
 from dlsys import ops
 from dlsys.errors import DTypeError, GraphError, ShapeError
@@ -18,7 +17,6 @@ from hypothesis.extra.numpy import array_shapes, basic_indices
 
 FEW = settings(max_examples=3, deadline=None, derandomize=True)
 MANY = settings(max_examples=150, deadline=None, derandomize=True)
-SHAPES = array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5)
 
 
 def numbers(shape: Shape, seed: int = 0, dtype: str = "float32") -> np.ndarray:
@@ -147,70 +145,6 @@ def test_the_parts_of_a_join_are_not_joined_for_their_extents() -> None:
         np.testing.assert_allclose(grad, 2 * feed[node], rtol=1e-6)
     computed = [node.op.name for node in executor.node_to_compiled_func]
     assert computed.count("concatenate") == 1, computed
-
-
-@MANY
-@given(st.data(), SHAPES)
-def test_views_are_numpys(data: st.DataObject, shape: Shape) -> None:
-    x, array = ops.Variable("x"), numbers(shape, dtype="float64")
-    rank = len(shape)
-    axes = data.draw(st.sets(st.integers(0, rank), max_size=rank + 1)) if rank else {0}
-    axes = {axis for axis in axes if axis < rank + len(axes)}
-    unit = tuple(axis for axis in range(rank) if shape[axis] == 1)
-    start = data.draw(st.integers(0, max(rank - 1, 0)))
-    end = data.draw(st.integers(start, max(rank - 1, 0)))
-    pairs = [
-        (ops.expand_dims_op(x, tuple(axes)), np.expand_dims(array, tuple(axes))),
-        (ops.squeeze_op(x), np.squeeze(array)),
-        (ops.squeeze_op(x, unit), np.squeeze(array, unit)),
-        (ops.flatten_op(x, start, end), torch.flatten(torch.from_numpy(array), start, end).numpy()),
-    ]
-    if rank:
-        pairs.append((ops.swapaxes_op(x, start, end - rank), np.swapaxes(array, start, end - rank)))
-    for found, (_, wanted) in zip(evaluate([node for node, _ in pairs], {x: array}), pairs, strict=True):
-        assert found.shape == wanted.shape
-        np.testing.assert_array_equal(found, wanted)
-
-
-@FEW
-@given(st.data())
-def test_indexing_padding_and_their_gradients_are_pytorchs(data: st.DataObject) -> None:
-    side = st.integers(1, 7)
-    rows, columns, count = data.draw(side), data.draw(side), data.draw(side)
-    padding = [(data.draw(st.integers(0, 3)), data.draw(st.integers(0, 3))) for _ in range(2)]
-    rng = np.random.default_rng(rows + 8 * columns)
-    array = rng.standard_normal((rows, columns))
-    indices = rng.integers(0, rows, (count, 2))
-    along = rng.integers(0, columns, (rows, count))
-    x, i, j = (ops.Variable(name) for name in "xij")
-    t = torch.from_numpy(array).requires_grad_()
-    flat_padding = [extent for pair in reversed(padding) for extent in pair]
-    cases: list[tuple[Node, torch.Tensor]] = [
-        (ops.embedding_op(x, i), torch.nn.functional.embedding(torch.from_numpy(indices), t)),
-        (ops.take_along_axis_op(x, j, 1), torch.gather(t, 1, torch.from_numpy(along))),
-        (ops.take_op(x, j, -1), t[:, torch.from_numpy(along)]),
-        (ops.pad_op(x, padding, 0.5), torch.nn.functional.pad(t, flat_padding, value=0.5)),
-        (ops.flip_op(x, (0, 1)), torch.flip(t, (0, 1))),
-    ]
-    feed, nodes, wanted = {x: array, i: indices, j: along}, [], []
-    for node, tensor in cases:
-        weights = ops.Variable("w")
-        feed[weights] = rng.standard_normal(tensor.shape)
-        nodes += [node, *ad.gradients(ops.mul_op(node, weights), [x])]
-        wanted += [tensor, *torch.autograd.grad((tensor * torch.from_numpy(feed[weights])).sum(), t)]
-    for found, tensor in zip(both(nodes, feed), wanted, strict=True):
-        np.testing.assert_allclose(found, tensor.detach().numpy(), rtol=1e-12, atol=1e-14)
-
-
-def test_second_gradient_of_an_embedding_is_pytorchs() -> None:
-    array, indices = numbers((6, 3), dtype="float64"), np.array([1, 4, 1, 0])
-    w, i = ops.Variable("w"), ops.Variable("i")
-    first = ad.gradients(ops.power_byconst_op(ops.embedding_op(w, i), 3.0), [w])[0]
-    second = ad.gradients(ops.mul_op(first, first), [w])[0]
-    t = torch.from_numpy(array).requires_grad_()
-    (grad,) = torch.autograd.grad((t[torch.from_numpy(indices)] ** 3).sum(), t, create_graph=True)
-    (wanted,) = torch.autograd.grad((grad * grad).sum(), t)
-    np.testing.assert_allclose(both([second], {w: array, i: indices})[0], wanted.numpy(), rtol=1e-12)
 
 
 def test_indices_out_of_range_are_clamped() -> None:

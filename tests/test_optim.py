@@ -1,21 +1,19 @@
-"""Optimizers against plain NumPy and PyTorch; groups, errors."""
+"""Optimizers against PyTorch; errors."""
 
 from __future__ import annotations
 
 import math
-import unittest
 from collections.abc import Callable
 from typing import Any
 
 import dlsys as dl
 import numpy as np
+import torch
 from dlsys import autodiff as ad
 from dlsys import optim
 from dlsys.graph import find_topo_sort
 from dlsys.optim.adaptive import one_minus_power
 from helpers import error_of, evaluate
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 STEPS = 100
 TOLERANCE = {"float32": 1e-5, "float64": 1e-11}
@@ -61,47 +59,6 @@ class Model:
         return history
 
 
-def numpy_gradients(values: list[np.ndarray], x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
-    """Those of the mean cross-entropy of logistic regression."""
-    logits = x @ values[0] + values[1]
-    exponential = np.exp(logits - logits.max(axis=1, keepdims=True))
-    error = (exponential / exponential.sum(axis=1, keepdims=True) - y) / len(x)
-    return [x.T @ error, error.sum(axis=0)]
-
-
-def numpy_sgd(p, g, state, t, lr, momentum=0.0, nesterov=False, weight_decay=0.0):
-    g = g + weight_decay * p
-    if momentum:
-        state["buf"] = g if t == 1 else momentum * state["buf"] + g
-        g = g + momentum * state["buf"] if nesterov else state["buf"]
-    return p - lr * g
-
-
-def numpy_adam(p, g, state, t, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, decoupled=False):
-    if decoupled:
-        p = p * (1 - lr * weight_decay)
-    else:
-        g = g + weight_decay * p
-    state["m"] = betas[0] * state.get("m", 0.0) + (1 - betas[0]) * g
-    state["v"] = betas[1] * state.get("v", 0.0) + (1 - betas[1]) * g * g
-    m, v = state["m"] / (1 - betas[0] ** t), state["v"] / (1 - betas[1] ** t)
-    return p - lr * m / (np.sqrt(v) + eps)
-
-
-def numpy_adamw(p, g, state, t, lr=1e-3, weight_decay=1e-2, **options):
-    return numpy_adam(p, g, state, t, lr, weight_decay=weight_decay, decoupled=True, **options)
-
-
-def numpy_rmsprop(p, g, state, t, lr=1e-2, alpha=0.99, eps=1e-8, weight_decay=0.0, momentum=0.0):
-    g = g + weight_decay * p
-    state["v"] = alpha * state.get("v", 0.0) + (1 - alpha) * g * g
-    d = g / (np.sqrt(state["v"]) + eps)
-    state["buf"] = momentum * state.get("buf", 0.0) + d
-    return p - lr * (state["buf"] if momentum else d)
-
-
-NUMPY = {"SGD": numpy_sgd, "Adam": numpy_adam, "AdamW": numpy_adamw, "RMSprop": numpy_rmsprop}
-
 CONFIGURATIONS: list[tuple[str, dict[str, Any]]] = [
     ("SGD", {"lr": 0.5}),
     ("SGD", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}),
@@ -116,22 +73,7 @@ CONFIGURATIONS: list[tuple[str, dict[str, Any]]] = [
     ("RMSprop", {"lr": 0.003, "alpha": 0.9, "momentum": 0.9, "weight_decay": 0.01}),
     ("RMSprop", {"eps": 1e-4}),
 ]
-SHAPES = [(), (1,), (4,), (2, 3), (0, 3), (2, 1, 2)]
 COMPILED = [CONFIGURATIONS[i] for i in (1, 3, 5, 7, 11)]
-
-
-def numpy_history(name: str, options: dict[str, Any], dtype: str) -> list[list[np.ndarray]]:
-    """The parameters after each step, computed in float64 whatever `dtype` the start has."""
-    values = [value.astype("float64") for value in start(dtype)]
-    state: list[dict[str, Any]] = [{}, {}]
-    history = []
-    for step in range(STEPS):
-        x, y = (array.astype("float64") for array in batches(dtype)[step % 2])
-        grads = numpy_gradients(values, x, y)
-        triples = zip(values, grads, state, strict=True)
-        values = [NUMPY[name](p, g, s, step + 1, **options) for p, g, s in triples]
-        history.append(values)
-    return history
 
 
 def agree(found: list[list[np.ndarray]], expected: list[list[Any]], dtype: str, what: Any) -> None:
@@ -147,81 +89,29 @@ def make(name: str, options: dict[str, Any]) -> Callable[[list[ad.Parameter]], o
     return lambda parameters: getattr(optim, name)(parameters, **options)
 
 
-def test_optimizers_follow_numpy() -> None:
+def torch_history(name: str, options: dict[str, Any], dtype: str) -> list[list[np.ndarray]]:
+    """The parameters after each step of PyTorch's optimizer."""
+    tensors = [torch.tensor(value, requires_grad=True) for value in start(dtype)]
+    optimizer = getattr(torch.optim, name)(tensors, **options)
+    history = []
+    for step in range(STEPS):
+        x, y = (torch.tensor(array) for array in batches(dtype)[step % 2])
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(x @ tensors[0] + tensors[1], y).backward()
+        optimizer.step()
+        history.append([tensor.detach().numpy().copy() for tensor in tensors])
+    return history
+
+
+def test_optimizers_follow_torch_and_compile_once() -> None:
     for name, options in CONFIGURATIONS:
         for dtype in TOLERANCE:
-            found = Model(make(name, options), dtype, dl.numpy()).train(STEPS)
-            agree(found, numpy_history(name, options, dtype), dtype, (name, options))
-
-
-def test_compiled_optimizers_follow_numpy_and_compile_once() -> None:
-    for name, options in COMPILED:
-        model = Model(make(name, options), "float32", dl.cpu())
-        agree(model.train(STEPS), numpy_history(name, options, "float32"), "float32", (name, options))
-        assert model.executor.compilations == 1
-    model = Model(make("Adam", {"lr": 0.05}), "float64", dl.cpu())
-    agree(model.train(STEPS), numpy_history("Adam", {"lr": 0.05}, "float64"), "float64", "Adam")
-
-
-def the_torch() -> Any:
-    try:
-        import torch
-    except ImportError:
-        raise unittest.SkipTest("PyTorch is not installed") from None
-    return torch
-
-
-def test_optimizers_follow_torch() -> None:
-    torch = the_torch()
-    for name, options in CONFIGURATIONS:
-        for dtype in TOLERANCE:
-            tensors = [torch.tensor(value, requires_grad=True) for value in start(dtype)]
-            optimizer = getattr(torch.optim, name)(tensors, **options)
-            expected = []
-            for step in range(STEPS):
-                x, y = (torch.tensor(array) for array in batches(dtype)[step % 2])
-                optimizer.zero_grad()
-                torch.nn.functional.cross_entropy(x @ tensors[0] + tensors[1], y).backward()
-                optimizer.step()
-                expected.append([tensor.detach().numpy().copy() for tensor in tensors])
-            found = Model(make(name, options), dtype, dl.numpy()).train(STEPS)
-            agree(found, expected, dtype, (name, options))
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.sampled_from(CONFIGURATIONS), st.sampled_from(SHAPES), st.integers(0, 1000))
-def test_parameters_of_any_shape(rule: tuple[str, dict[str, Any]], shape: tuple[int, ...], seed: int) -> None:
-    name, options = rule
-    value = np.random.default_rng(seed).standard_normal(shape)
-    parameter = ad.Parameter(value)
-    executor = ad.Executor([make(name, options)([parameter]).minimize(parameter**4)], ctx="numpy")
-    state: dict[str, Any] = {}
-    for step in range(5):
-        assert executor.run({}) == [None]
-        value = NUMPY[name](value, 4 * value**3, state, step + 1, **options)
-        np.testing.assert_allclose(parameter.value, value, rtol=1e-10, atol=1e-12)
-
-
-def test_groups_have_their_own_settings() -> None:
-    def make_groups(parameters: list[ad.Parameter]) -> optim.Optimizer:
-        w, b = parameters
-        return optim.SGD(
-            [{"params": [w], "weight_decay": 0.1}, {"params": b, "lr": 0.3, "momentum": 0.5}], lr=0.1
-        )
-
-    model = Model(make_groups, "float64", "numpy")
-    assert [group.lr for group in model.opt.groups] == [0.1, 0.3] and model.opt.lr == 0.1
-    values, state = start("float64"), {}
-    for step, found in enumerate(model.train(20)):
-        w_grad, b_grad = numpy_gradients(values, *model.batches[step % 2])
-        values = [
-            numpy_sgd(values[0], w_grad, {}, step + 1, 0.1, weight_decay=0.1),
-            numpy_sgd(values[1], b_grad, state, step + 1, 0.3, momentum=0.5),
-        ]
-        for a, b in zip(found, values, strict=True):
-            np.testing.assert_allclose(a, b, atol=1e-12)
-    model.opt.lr = 0.7
-    assert [group.lr for group in model.opt.groups] == [0.7, 0.7]
+            expected = torch_history(name, options, dtype)
+            agree(Model(make(name, options), dtype, dl.numpy()).train(STEPS), expected, dtype, (name, options))
+            if dtype == "float32" and (name, options) in COMPILED:
+                model = Model(make(name, options), dtype, dl.cpu())
+                agree(model.train(STEPS), expected, dtype, (name, options))
+                assert model.executor.compilations == 1
 
 
 def test_parameters_of_two_dtypes_share_one_learning_rate() -> None:
@@ -288,7 +178,7 @@ def test_mistakes_in_the_parameters_are_named() -> None:
         ([{"params": []}], "a parameter group is empty"),
         ([{"params": 3}], 'a group\'s "params" must be a list of Parameters, not a int'),
         ([{"params": [w], "beta": 1, "alpha": 2}], "unknown settings: alpha, beta"),
-        ([{"params": [w], "lr": -1}], "SGD: lr must be >= 0"),
+        ([{"params": [w], "lr": -1}], "SGD: lr must be a number >= 0"),
     ]
     for parameters, expected in cases:
         text = error_of(dl.GraphError, optim.SGD, parameters, lr=0.1)
@@ -298,27 +188,25 @@ def test_mistakes_in_the_parameters_are_named() -> None:
 def test_mistakes_in_the_options_are_named() -> None:
     parameters = [ad.Parameter([1.0])]
     cases: list[tuple[Any, dict[str, Any], str]] = [
-        (optim.SGD, {"lr": -0.1}, "SGD: lr must be >= 0 and finite, not -0.1"),
-        (optim.SGD, {"lr": math.nan}, "lr must be >= 0"),
-        (optim.SGD, {"lr": math.inf}, "lr must be >= 0"),
-        (optim.SGD, {"lr": "fast"}, "SGD: lr must be a number, not str"),
-        (optim.SGD, {"lr": 10**400}, "lr must be >= 0 and finite"),
-        (optim.SGD, {"lr": 1, "momentum": -1}, "SGD: momentum must be >= 0"),
-        (optim.SGD, {"lr": 1, "weight_decay": -1}, "weight_decay must be >= 0"),
+        (optim.SGD, {"lr": -0.1}, "SGD: lr must be a number >= 0, not -0.1"),
+        (optim.SGD, {"lr": math.nan}, "lr must be a number >= 0"),
+        (optim.SGD, {"lr": math.inf}, "lr must be a number >= 0"),
+        (optim.SGD, {"lr": "fast"}, "SGD: lr must be a number >= 0, not 'fast'"),
+        (optim.SGD, {"lr": 10**400}, "lr must be a number >= 0"),
+        (optim.SGD, {"lr": 1, "momentum": -1}, "SGD: momentum must be a number >= 0"),
+        (optim.SGD, {"lr": 1, "weight_decay": -1}, "weight_decay must be a number >= 0"),
         (optim.SGD, {"lr": 1, "nesterov": True}, "nesterov requires a momentum"),
         (optim.SGD, {"lr": 1, "momentum": 0.9, "dampening": 0.1}, "SGD: dampening must be 0, not 0.1"),
-        (optim.Adam, {"amsgrad": True}, "Adam: amsgrad must be False, not True: other values are not built"),
-        (optim.RMSprop, {"centered": True}, "RMSprop: centered must be False, not True"),
-        (optim.Adam, {"betas": (0.9, 1.0)}, "Adam: betas must be >= 0 and < 1, not 1.0"),
+        (optim.Adam, {"betas": (0.9, 1.0)}, "Adam: betas must be a number in [0, 1), not 1.0"),
         (optim.AdamW, {"betas": 0.9}, "AdamW: betas must be two numbers, not 0.9"),
-        (optim.Adam, {"eps": -1e-8}, "eps must be >= 0"),
-        (optim.RMSprop, {"alpha": -1}, "RMSprop: alpha must be >= 0"),
+        (optim.Adam, {"eps": -1e-8}, "eps must be a number >= 0"),
+        (optim.RMSprop, {"alpha": -1}, "RMSprop: alpha must be a number >= 0"),
     ]
     for kind, options, expected in cases:
         text = error_of(dl.GraphError, kind, parameters, **options)
         assert expected in text, text
     opt = optim.SGD(parameters, lr=0.1)
-    assert "lr must be >= 0" in error_of(dl.GraphError, setattr, opt, "lr", -1)
+    assert "lr must be a number >= 0" in error_of(dl.GraphError, setattr, opt, "lr", -1)
     assert opt.lr == 0.1
 
 

@@ -16,7 +16,7 @@ RULES: list[tuple[str, dict[str, Any]]] = [
     ("SGD", {"lr": 0.1, "momentum": 0.8, "weight_decay": 0.02}),
     ("SGD", {"lr": 0.05, "momentum": 0.9, "nesterov": True}),
     ("Adam", {"lr": 0.05, "weight_decay": 0.1}),
-    ("AdamW", {"lr": 0.02, "foreach": True}),
+    ("AdamW", {"lr": 0.02}),
     ("RMSprop", {"lr": 0.01, "momentum": 0.5}),
 ]
 SHAPES = ((3, 2), (4,), ())
@@ -71,18 +71,6 @@ def test_each_parameter_has_its_own_step_count() -> None:
                 close(parameters, wanted, dtype, f"{name} {options}, step {step}")
 
 
-def test_steps_now_have_their_own_counts_too() -> None:
-    for name, options in RULES[2:4]:
-        parameters = [ad.Parameter(value) for value in drawn("float32")]
-        opt = getattr(optim, name)(parameters, **options)
-        for step, wanted in enumerate(torch_history(name, options, "float32", 12)):
-            for parameter, value in zip(parameters, gradients(step, "float32"), strict=True):
-                parameter.grad = None if value is None else dl.tensor(value)
-            opt.step()
-            close(parameters, wanted, "float32", f"{name} {options}, step {step}")
-        assert [int(opt.state[p]["step"]) for p in parameters] == [12, 8, 5]
-
-
 def test_a_group_joins_and_settings_change() -> None:
     first, second, third = drawn("float64")
     mine = [ad.Parameter(first), ad.Parameter(second)]
@@ -110,9 +98,9 @@ def test_a_group_joins_and_settings_change() -> None:
         ("unknown settings: betas", lambda: opt.add_param_group({"params": ad.Parameter(third), "betas": 1})),
         ('must have the key "params"', lambda: opt.add_param_group({"lr": 1})),
         ("must be a dict, not a list", lambda: opt.add_param_group([ad.Parameter(third)])),
-        ("momentum must be >= 0", lambda: groups[0][0].update(momentum=-1)),
+        ("momentum must be a number >= 0", lambda: groups[0][0].update(momentum=-1)),
         ("no setting 'rate'", lambda: groups[0][0].update(rate=-1)),
-        ("lr must be >= 0", lambda: groups[0][0].update(lr=-1)),
+        ("lr must be a number >= 0", lambda: groups[0][0].update(lr=-1)),
     ):
         text = error_of(dl.GraphError, call)
         assert message in text, text

@@ -13,24 +13,8 @@ import torch
 from dlsys import autodiff as ad
 from dlsys import nn, optim
 from helpers import error_of
-from test_optim import CONFIGURATIONS, Model, make, numpy_gradients, start
+from test_optim import CONFIGURATIONS, Model, make
 from test_serialization_nested import same
-
-
-def test_learning_rate_is_read_by_the_next_run_and_compiles_nothing() -> None:
-    rates = [0.5, 0.5, 0.1, 0.0, 2.0]
-    for ctx in ("numpy", "cpu"):
-        model = Model(make("SGD", {"lr": 0.5}), "float32", ctx)
-        values = start("float32")
-        for step, lr in enumerate(rates):
-            model.opt.lr = lr
-            assert model.opt.lr == lr
-            grads = numpy_gradients(values, *model.batches[step % 2])
-            values = [p - lr * g for p, g in zip(values, grads, strict=True)]
-            (found,) = model.train(1, first=step)
-            for a, b in zip(found, values, strict=True):
-                np.testing.assert_allclose(a, b, atol=1e-5)
-        assert model.executor.compilations == (1 if ctx == "cpu" else 0)
 
 
 def test_one_node_in_two_executors_and_batch_sizes_shares_the_state() -> None:
@@ -83,7 +67,7 @@ def test_state_dict_holds_copies_and_load_is_strict() -> None:
         (dl.GraphError, "groups have [2] parameters, the state's [2, 2]", {**state, "param_groups": [group, group]}),
         (dl.GraphError, "have [2] parameters, the state's [1]", {**state, "param_groups": [{**group, "params": [0]}]}),
         (dl.GraphError, "unexpected settings: momentum", {**state, "param_groups": [{**group, "momentum": 0.9}]}),
-        (dl.GraphError, "lr must be >= 0", {**state, "param_groups": [{**group, "lr": -1}]}),
+        (dl.GraphError, "lr must be a number >= 0", {**state, "param_groups": [{**group, "lr": -1}]}),
         (dl.GraphError, "betas must be two numbers", {**state, "param_groups": [{**group, "betas": 3}]}),
         (dl.GraphError, "missing keys: state.1.exp_avg; unexpected keys: state.7, state.1.other",
          {**state, "state": {0: kept[0], 7: {}, 1: {**{k: kept[1][k] for k in ("exp_avg_sq", "step")}, "other": 0}}}),

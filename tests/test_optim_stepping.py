@@ -65,21 +65,6 @@ def test_parameters_that_sit_out_have_counts_of_their_own() -> None:
     assert len(a._stepping._compiled) == counts  # both have five steps behind them again
 
 
-def test_what_was_made_before_the_step_reads_the_old_values() -> None:
-    (w,), _ = _pair([(3,)])
-    before = w.numpy().copy()
-    shared = np.from_dlpack(w.detach())
-    late = w * 2  # not asked for yet
-    opt = optim.SGD([w], lr=0.5)
-    for _ in range(3):
-        opt.zero_grad()
-        (w * w).sum().backward()
-        opt.step()
-    np.testing.assert_allclose(late.numpy(), before * 2)
-    np.testing.assert_allclose(shared, before)
-    assert not np.allclose(w.numpy(), before)
-
-
 def test_a_gradient_may_be_a_node_and_an_optimizer_be_copied() -> None:
     (w,), (v,) = _pair([(3,)])
     a, b = optim.AdamW([w], lr=0.1), torch.optim.AdamW([v], lr=0.1)

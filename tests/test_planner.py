@@ -103,17 +103,6 @@ def test_drawn_programs(rng: random.Random, steps: int) -> None:
     check(values, plan_memory(values))
 
 
-def test_a_chain_in_place_takes_one_buffer() -> None:
-    chain = [Value(i, 1000, i, min(i + 1, 9), in_place=(i - 1,) if i else ()) for i in range(10)]
-    plan = plan_memory(chain)
-    assert (plan.bytes_unplanned, plan.bytes_planned, plan.lower_bound) == (10_000, 1000, 1000)
-
-
-def test_a_chain_not_in_place_takes_two() -> None:
-    plan = plan_memory([Value(i, 1024, i, min(i + 1, 9)) for i in range(10)])
-    assert plan.bytes_planned == plan.lower_bound == 2048
-
-
 def test_a_value_read_later_is_not_overwritten() -> None:
     values = [Value("a", 64, 0, 2), Value("b", 64, 1, 2, in_place=("a",)), Value("c", 64, 2, 3)]
     plan = plan_memory(values)

@@ -117,18 +117,6 @@ def _softmax(x: np.ndarray) -> np.ndarray:
     return exponential / exponential.sum(-1, keepdims=True)
 
 
-def test_softmax_rows_short_long_and_odd():
-    random, shapes = np.random.default_rng(1), [(50, 10), (33, 1000), (5, 997), (2, 3, 64)]
-    module = _compile(
-        {f"k{i}": _function(f"k{i}", [s], "float32", compute.softmax) for i, s in enumerate(shapes)}
-    )
-    for i, shape in enumerate(shapes):
-        x = random.standard_normal(shape).astype("float32")
-        np.testing.assert_allclose(
-            _call(module[f"k{i}"], [x], shape, "float32"), _softmax(x), rtol=2e-5, atol=1e-7
-        )
-
-
 def test_a_log_of_each_row_is_computed_along_vectors():
     shapes, dtypes = [(200, 65), (200,)], ["float32", "int64"]
     function = _function("loss", shapes, dtypes, compute.cross_entropy)
@@ -220,18 +208,6 @@ def test_sums_do_not_depend_on_the_number_of_threads():
                 schedule.apply(_function("k", [(1000, 256)], "float32", formula), target)[0].script()
             )
         assert texts[0] == texts[1]
-
-
-def test_rules_are_chosen_by_structure():
-    target = schedule.host_target()
-    cases: list[tuple[str, list[Any], Callable[..., Any]]] = [
-        ("elementwise", [(4, 5)], compute.relu),
-        ("reduction", [(4, 5)], compute.softmax),
-        ("reduction", [(4, 5)], lambda x: compute.reduce_sum(compute.relu(x), (0,))),
-        ("empty", [(0, 5)], compute.relu),
-    ]
-    for rule, shapes, formula in cases:
-        assert schedule.apply(_function("k", shapes, "float32", formula), target)[1].name == rule
 
 
 def _silu(x: np.ndarray) -> np.ndarray:

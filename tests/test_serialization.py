@@ -146,25 +146,6 @@ def test_damaged_files_are_named_with_the_cause():
         assert "cannot be written" in error_of(DataError, save, {}, Path(folder) / "absent" / "a")
 
 
-def test_every_flipped_byte_of_the_header_is_refused_or_harmless():
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "a.safetensors"
-        save({"weight": np.arange(6, dtype=np.float32).reshape(2, 3)}, path, {"k": "v"})
-        good = path.read_bytes()
-        refused = 0
-        for place in range(8 + int.from_bytes(good[:8], "little")):
-            for mask in (0x01, 0x80):
-                path.write_bytes(good[:place] + bytes((good[place] ^ mask,)) + good[place + 1 :])
-                try:
-                    arrays = load(path)  # another name, shape or dtype of as many bytes
-                except DataError as error:
-                    assert str(path) in str(error)
-                    refused += 1
-                else:
-                    assert all(array.nbytes == 24 for array in arrays.values())
-        assert refused > 100
-
-
 class Bomb:
     """Whoever unpickles this writes a file."""
 
@@ -191,32 +172,6 @@ def test_pickles_are_never_loaded():
         np.save(Path(folder) / "a.npy", np.zeros(3))
         assert ".npy" in error_of(DataError, load, Path(folder) / "a.npy")
         assert not os.path.exists(trap)
-
-
-def test_files_of_torch_save_are_told():
-    try:
-        import torch
-    except ImportError:  # PyTorch is not installed
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.pt"
-        for new in (True, False):
-            torch.save({"weight": torch.zeros(3)}, path, _use_new_zipfile_serialization=new)
-            message = error_of(DataError, load, path)
-            assert "PyTorch file" in message and "safetensors.torch.save_file" in message
-
-
-def test_header_that_looks_like_a_pickle_is_read():
-    # a header of 0x0280 bytes begins with the bytes of pickle's protocol 2
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "a"
-        for length in range(400, 700):
-            save({"x": np.zeros(3)}, path, {"k": "v" * length})
-            if path.read_bytes()[:2] == b"\x80\x02":
-                break
-        else:
-            raise AssertionError("no header of this length")
-        assert load(path)["x"].tolist() == [0.0, 0.0, 0.0]
 
 
 def test_file_is_replaced_not_written_over():

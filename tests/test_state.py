@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from pathlib import Path
 
 import dlsys as dl
@@ -43,16 +42,6 @@ def test_assignments_act_at_the_end_and_see_old_values() -> None:
         assert (a.value.tolist(), b.value.tolist(), c.value.tolist()) == ([10, 20], [1, 2], [11, 22])
         executor.run({})
         assert (a.value.tolist(), b.value.tolist(), c.value.tolist()) == ([1, 2], [10, 20], [11, 22])
-
-
-def test_an_assignment_has_the_new_value() -> None:
-    for ctx in CONTEXTS:
-        a = parameter([1, 2])
-        step = ad.assign(a, a * 2.0)
-        executor = ad.Executor([step, step + 1.0, a], ctx)
-        new, more, old = executor.run({}, convert_to_numpy_ret_vals=True)
-        assert (new.tolist(), more.tolist(), old.tolist()) == ([2, 4], [3, 5], [1, 2])
-        assert a.value.tolist() == [2, 4]
 
 
 def test_one_value_for_two_parameters_and_a_fed_value() -> None:
@@ -184,23 +173,6 @@ def test_a_value_with_updates_makes_them_once_a_run() -> None:
     assert "no assignment" in error_of(GraphError, ad.with_updates_op, x, [y])
 
 
-def test_two_threads_train_two_executors() -> None:
-    def train(results: list[float], number: int) -> None:
-        w, x = parameter(np.zeros((8, 8))), ad.Variable("x")
-        executor = ad.Executor([ad.group([ad.assign(w, w + x * 0.5)])])
-        for _ in range(200):
-            executor.run({x: np.full((8, 8), number, "float32")})
-        results[number] = float(w.value[3, 3])
-
-    results = [0.0, 0.0, 0.0]
-    threads = [threading.Thread(target=train, args=(results, number)) for number in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert results == [0.0, 100.0, 200.0]
-
-
 def test_updates_that_follow_each_other() -> None:
     """Each finds what the one made before it left, whichever of them the run comes upon first."""
     for ctx in ("cpu", "numpy", None):
@@ -226,13 +198,3 @@ def test_updates_that_follow_each_other() -> None:
     plain = ad.assign(a, a * 3.0)
     assert "assigned twice" in error_of(GraphError, ad.Executor([added, plain]).run, {})
     assert "must be a Parameter" in error_of(GraphError, ad.advance_op, a * 1.0, lambda v: v)
-
-
-def test_the_memory_report_names_values_made_of_state_that_has_changed() -> None:
-    """A node made of state alone has a value by itself, which is gone after a step: its name has to do."""
-    p, x = parameter(np.ones((2, 3))), ad.Variable("x")
-    loss = ad.sum_op(x * p)
-    executor = ad.Executor([loss, optim.Adam([p], lr=0.1).minimize(loss)])
-    for _ in range(2):
-        executor.run({x: np.ones((2, 3), "float32")})
-    assert "lower bound" in executor.memory_report()

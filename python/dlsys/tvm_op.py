@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from . import compute, kernels
+from .checks import pair
 from .errors import DTypeError, ShapeError
 from .graph import Shape
 from .kernels import Kernel, KernelSpec
@@ -126,7 +127,7 @@ def make_conv2d(
 
     Products with padding may be left out: an infinity or NaN in F need not reach results at the images' borders."""
     x, f = _shape(shapeX), _shape(shapeF)
-    strides, pads = _pair(func_name, "stride", stride, 1), _pair(func_name, "padding", padding, 0)
+    strides, pads = pair(func_name, "stride", stride, 1, ShapeError), pair(func_name, "padding", padding, 0, ShapeError)
     if len(x) != 4 or len(f) != 4 or x[1] != f[1]:
         raise ShapeError(f"{func_name}: takes images NCHW and filters OIHW of one depth, not {x} and {f}")
     if min(f[2:]) < 1 or any(x[i] + 2 * pads[i - 2] < f[i] for i in (2, 3)):
@@ -200,18 +201,3 @@ def _constant(value: Any) -> float:
     if not isinstance(value, numbers.Real):
         raise DTypeError(f"the constant must be a real number, not {type(value).__name__}")
     return float(value)
-
-
-def _pair(name: str, what: str, value: Any, least: int) -> tuple[int, int]:
-    """An int or a pair of them as a pair. Raises ShapeError."""
-    try:
-        pair = (
-            tuple(map(operator.index, value))
-            if isinstance(value, (tuple, list))
-            else (operator.index(value),) * 2
-        )
-    except TypeError:
-        pair = ()
-    if len(pair) != 2 or min(pair) < least:
-        raise ShapeError(f"{name}: {what} must be an integer >= {least} or a pair of them, not {value!r}")
-    return pair[0], pair[1]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from .. import checks
 from ..errors import DlsysError, DTypeError, ShapeError
 from ..graph import DTYPES, Node
 
@@ -111,9 +111,7 @@ def nearest_dtype(dtype: np.dtype) -> str:
 
 def integer(owner: str, name: str, value: Any, least: int = 1) -> int:
     """`value` as an int; DataArgumentError unless it is an integer >= `least`."""
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
-        raise DataArgumentError(f"{owner}: {name} must be an integer >= {least}, not {value!r}")
-    return int(value)
+    return checks.integer(owner, name, value, least, DataArgumentError)
 
 
 def _listed(shapes: Sequence[tuple[int, ...]]) -> str:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import ops
+from ..checks import integer
 from ..errors import GraphError
 from ..graph import Node
 from ..ops.operators import is_number
-from ..ops.rules import axes_attribute, integer_attribute
+from ..ops.rules import axes_attribute
 from ..ops.slicing import Slice, SliceGradient, strided_key
 
 add, multiply, divide, power = operator.add, operator.mul, operator.truediv, operator.pow
@@ -88,7 +89,7 @@ def flip(a: Node, axes: Any = None) -> Node:
 def dilate(a: Node, axes: Any, dilation: int) -> Node:
     """a with `dilation` zeros behind every element along axes, all for None: what `undilate` reads put back. Raises
     GraphError, ShapeError."""
-    step = 1 + integer_attribute("dilate", "dilation", dilation, 0)
+    step = 1 + integer("dilate", "dilation", dilation, 0)
     key, shape = strided_key("dilate", a, axes, step), ops.shape_of(a)
     steps = [item[2] or 1 for item in key if item is not Ellipsis]
     rest = [1] * (len(shape) - len(steps))
@@ -99,7 +100,7 @@ def dilate(a: Node, axes: Any, dilation: int) -> Node:
 
 def undilate(a: Node, axes: Any, dilation: int) -> Node:
     """Every (1 + dilation)th element of a along axes, all for None. Raises GraphError."""
-    step = 1 + integer_attribute("undilate", "dilation", dilation, 0)
+    step = 1 + integer("undilate", "dilation", dilation, 0)
     return Slice.make([a], {"key": strided_key("undilate", a, axes, step)})
 
 

@@ -10,12 +10,13 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node, Parameter
+from ..checks import integer, number
 from ..errors import DlsysError, GraphError, ShapeError
 from ..graph import Shape
 from ..tensors import dtype_of, tensor
 from . import functional as F
 from . import init
-from .checks import checked_extent, checked_share, known_shape, placed
+from .checks import known_shape, placed
 from .linear import Linear
 from .module import Module
 
@@ -48,12 +49,12 @@ class MultiheadAttention(Module):
     ) -> None:
         """`dropout` is of the attention weights. Raises GraphError where the heads do not divide the width."""
         dtype = placed(device, dtype)
-        embed_dim = checked_extent("MultiheadAttention", "embed_dim", embed_dim)
-        num_heads = checked_extent("MultiheadAttention", "num_heads", num_heads)
+        embed_dim = integer("MultiheadAttention", "embed_dim", embed_dim, 1)
+        num_heads = integer("MultiheadAttention", "num_heads", num_heads, 1)
         if embed_dim % num_heads:
             raise GraphError(f"MultiheadAttention: width {embed_dim} does not divide into {num_heads} heads")
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
-        self.dropout, self.batch_first = checked_share("MultiheadAttention", "dropout", dropout), batch_first
+        self.dropout, self.batch_first = number("MultiheadAttention", "dropout", dropout, most=1), batch_first
         made = init.made((3 * embed_dim, embed_dim), dtype, "in_proj_weight")
         self.in_proj_weight = init.xavier_uniform_(made)
         self.in_proj_bias = init.made((3 * embed_dim,), dtype, "in_proj_bias") if bias else None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import operator
 import warnings
 from typing import Any
 
@@ -11,6 +9,7 @@ import numpy as np
 
 from .. import tensors
 from ..autodiff import Node, Parameter
+from ..checks import integer
 from ..errors import GraphError
 from ..graph import Shape
 from ..tensors.leaves import require_cpu
@@ -60,51 +59,7 @@ MOST_LAYERS = 10_000
 
 def checked_layers(owner: str, value: Any) -> int:
     """A number of layers as an int from 1 to MOST_LAYERS: each is made, one by one. Raises GraphError."""
-    count = checked_extent(owner, "num_layers", value)
+    count = integer(owner, "num_layers", value, 1)
     if count > MOST_LAYERS:
         raise GraphError(f"{owner}: num_layers must be at most {MOST_LAYERS}, not {value!r}")
     return count
-
-
-def checked_extent(owner: str, name: str, value: Any, least: int = 1) -> int:
-    """A number of features, channels, groups, ... as an int of `least` or more. Raises GraphError."""
-    try:
-        extent = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        extent = None
-    if extent is None or extent < least:
-        raise GraphError(f"{owner}: {name} must be an integer >= {least}, not {value!r}")
-    return extent
-
-
-def checked_share(owner: str, name: str, value: Any) -> float:
-    """A number in [0, 1]. Raises GraphError."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise GraphError(f"{owner}: {name} must be in [0, 1], not {value!r}")
-    return float(value)
-
-
-def checked_eps(owner: str, value: Any, name: str = "eps") -> float:
-    """A finite number of 0 or more. Raises GraphError."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-        raise GraphError(f"{owner}: {name} must be a number >= 0, not {value!r}")
-    return float(value)
-
-
-def extents(owner: str, what: str, value: Any, least: int, count: int = 2) -> tuple[int, ...]:
-    """An int or a tuple of `count` of them, each at least `least`, as a tuple. Raises GraphError."""
-    given = tuple(value) if isinstance(value, (tuple, list)) else (value,) * count
-    try:
-        found = [None if isinstance(n, bool) else operator.index(n) for n in given]
-    except TypeError:
-        found = [None]
-    if len(found) != count or any(n is None or n < least for n in found):
-        several = {1: "", 2: " or a pair of them"}.get(count, f" or {count} of them")
-        raise GraphError(f"{owner}: {what} must be an integer >= {least}{several}, not {value!r}")
-    return tuple(n for n in found if n is not None)
-
-
-def pair(owner: str, what: str, value: Any, least: int) -> tuple[int, int]:
-    """An int or a pair (rows, columns) of them, each at least `least`, as a pair. Raises GraphError."""
-    rows, columns = extents(owner, what, value, least)
-    return rows, columns

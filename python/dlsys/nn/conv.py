@@ -6,11 +6,12 @@ import math
 from typing import Any
 
 from ..autodiff import Node
+from ..checks import integer, pair
 from ..errors import GraphError
 from ..graph import Shape
 from . import functional as F
 from . import init
-from .checks import checked_extent, known_shape, pair, placed
+from .checks import known_shape, placed
 from .module import Module
 
 
@@ -40,9 +41,9 @@ class Conv2d(Module):
         """Integers, or pairs (rows, columns). Group i of the filters sees group i of the channels. Raises GraphError,
         also for a padding_mode other than "zeros"."""
         dtype = placed(device, dtype)
-        self.in_channels = in_channels = checked_extent("Conv2d", "in_channels", in_channels)
-        self.out_channels = out_channels = checked_extent("Conv2d", "out_channels", out_channels)
-        self.groups = groups = checked_extent("Conv2d", "groups", groups)
+        self.in_channels = in_channels = integer("Conv2d", "in_channels", in_channels, 1)
+        self.out_channels = out_channels = integer("Conv2d", "out_channels", out_channels, 1)
+        self.groups = groups = integer("Conv2d", "groups", groups, 1)
         if in_channels % groups or out_channels % groups:
             raise GraphError(f"Conv2d: {in_channels} and {out_channels} channels do not divide into {groups} groups")
         if padding_mode != "zeros":

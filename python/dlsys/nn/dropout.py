@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..autodiff import Node
+from ..checks import number
 from . import functional as F
-from .checks import checked_share
 from .module import Module
 
 
@@ -17,7 +17,7 @@ class Dropout(Module):
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         """`inplace` changes nothing. Raises GraphError for a p outside [0, 1]."""
-        self.p = checked_share("Dropout", "p", p)
+        self.p = number("Dropout", "p", p, most=1)
 
     def forward(self, x: Node) -> Node:
         return F.dropout(x, self.p, self.training)

@@ -6,10 +6,11 @@ import operator
 from typing import Any
 
 from ..autodiff import Node
+from ..checks import integer
 from ..errors import GraphError
 from . import functional as F
 from . import init
-from .checks import checked_extent, placed
+from .checks import placed
 from .module import Module
 
 
@@ -32,8 +33,8 @@ class Embedding(Module):
     ) -> None:
         """Negative numbers of padding_idx count from the end. Raises GraphError where it is no row's."""
         dtype = placed(device, dtype)
-        self.num_embeddings = num_embeddings = checked_extent("Embedding", "num_embeddings", num_embeddings)
-        self.embedding_dim = embedding_dim = checked_extent("Embedding", "embedding_dim", embedding_dim)
+        self.num_embeddings = num_embeddings = integer("Embedding", "num_embeddings", num_embeddings, 1)
+        self.embedding_dim = embedding_dim = integer("Embedding", "embedding_dim", embedding_dim, 1)
         self.padding_idx = None
         self.weight = init.made((num_embeddings, embedding_dim), dtype, "weight")
         if padding_idx is not None:

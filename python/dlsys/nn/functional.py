@@ -14,11 +14,12 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node
+from ..checks import number
 from ..errors import DlsysError, DTypeError, GraphError
 from ..graph import INTEGERS
 from ..random import default_generator
 from ..tensors import dtype_of, known_dtype, known_shape, tensor
-from .checks import checked_share, shape_of
+from .checks import shape_of
 from .functional_windows import adaptive_avg_pool2d as adaptive_avg_pool2d
 from .functional_windows import avg_pool2d as avg_pool2d
 from .functional_windows import conv2d as conv2d
@@ -76,7 +77,7 @@ def dropout(
     `key`: see `autodiff.dropout_op`; None takes a stream of `dlsys.random.default_generator`, of which each run draws
     anew. Raises GraphError for a p outside [0, 1].
     """
-    p = checked_share("dropout", "p", p)
+    p = number("dropout", "p", p, most=1)
     if not training or p == 0:
         return input
     if p == 1:

@@ -8,8 +8,9 @@ from typing import Any
 
 from .. import autodiff as ad
 from ..autodiff import Node
+from ..checks import integer
 from ..errors import GraphError
-from .checks import checked_extent, shape_of
+from .checks import shape_of
 
 
 def per_channel(values: Node, space: int = 2) -> Node:
@@ -65,6 +66,6 @@ def pad(input: Node, pad: Sequence[int], mode: str = "constant", value: float | 
     shape = shape_of("pad", input)
     if len(pad) % 2 or len(pad) > 2 * len(shape):
         raise GraphError(f"pad: {tuple(pad)} are not pairs for the last of {len(shape)} axes")
-    widths = [checked_extent("pad", "a width", width, 0) for width in pad]
+    widths = [integer("pad", "a width", width, 0) for width in pad]
     pairs = [(0, 0)] * (len(shape) - len(widths) // 2) + list(zip(widths[-2::-2], widths[::-2], strict=True))
     return ad.pad_op(input, pairs, 0.0 if value is None else value) if any(map(any, pairs)) else input

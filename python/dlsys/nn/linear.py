@@ -7,8 +7,9 @@ from typing import Any
 
 from .. import autodiff as ad
 from ..autodiff import Node
+from ..checks import integer
 from . import init
-from .checks import checked_extent, known_shape, placed
+from .checks import known_shape, placed
 from .module import Module
 
 
@@ -24,8 +25,8 @@ class Linear(Module):
     ) -> None:
         """Raises GraphError for what are no positive integers."""
         dtype = placed(device, dtype)
-        self.in_features = in_features = checked_extent("Linear", "in_features", in_features)
-        self.out_features = out_features = checked_extent("Linear", "out_features", out_features)
+        self.in_features = in_features = integer("Linear", "in_features", in_features, 1)
+        self.out_features = out_features = integer("Linear", "out_features", out_features, 1)
         self.weight = init.made((out_features, in_features), dtype, "weight")
         self.bias = init.made((out_features,), dtype, "bias") if bias else None
         self.reset_parameters()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ..autodiff import Node
+from ..checks import number
 from ..errors import GraphError, ShapeError
 from . import functional as F
-from .checks import checked_share, known_shape
+from .checks import known_shape
 from .module import Module
 
 
@@ -38,7 +39,7 @@ class CrossEntropyLoss(_Loss):
         if type(ignore_index) is not int:
             raise GraphError(f"CrossEntropyLoss: ignore_index must be an integer, not {ignore_index!r}")
         self.ignore_index = ignore_index
-        self.label_smoothing = checked_share("CrossEntropyLoss", "label_smoothing", label_smoothing)
+        self.label_smoothing = number("CrossEntropyLoss", "label_smoothing", label_smoothing, most=1)
 
     def forward(self, input: Node, target: Node) -> Node:
         shape, other = known_shape(input), known_shape(target)

@@ -10,11 +10,12 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node
+from ..checks import integer, number
 from ..errors import GraphError
 from ..graph import Shape
 from . import functional as F
 from . import init
-from .checks import checked_eps, checked_extent, checked_share, known_shape, placed
+from .checks import known_shape, placed
 from .module import Module
 
 
@@ -48,9 +49,9 @@ class _BatchNorm(Module):
     ) -> None:
         """Raises GraphError for a number of features that is none."""
         dtype = placed(device, dtype)
-        self.num_features = num_features = checked_extent(type(self).__name__, "num_features", num_features)
-        self.eps = checked_eps(type(self).__name__, eps)
-        self.momentum = None if momentum is None else checked_share(type(self).__name__, "momentum", momentum)
+        self.num_features = num_features = integer(type(self).__name__, "num_features", num_features, 1)
+        self.eps = number(type(self).__name__, "eps", eps)
+        self.momentum = None if momentum is None else number(type(self).__name__, "momentum", momentum, most=1)
         self.affine, self.track_running_stats = affine, track_running_stats
         self.weight = init.ones_(init.made((num_features,), dtype, "weight")) if affine else None
         self.bias = init.made((num_features,), dtype, "bias") if affine else None
@@ -133,7 +134,7 @@ class LayerNorm(Module):
         if not shape or not all(type(extent) is int and extent > 0 for extent in shape):
             raise GraphError(f"LayerNorm: normalized_shape must be positive integers, not {normalized_shape!r}")
         self.normalized_shape, self.elementwise_affine = shape, elementwise_affine
-        self.eps = checked_eps("LayerNorm", eps)
+        self.eps = number("LayerNorm", "eps", eps)
         self.weight = init.ones_(init.made(shape, dtype, "weight")) if elementwise_affine else None
         self.bias = init.made(shape, dtype, "bias") if elementwise_affine and bias else None
 

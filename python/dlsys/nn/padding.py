@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..autodiff import Node
+from ..checks import integers
 from . import functional as F
-from .checks import extents, known_shape
+from .checks import known_shape
 from .module import Module
 
 
@@ -15,7 +16,7 @@ class ConstantPad2d(Module):
 
     def __init__(self, padding: Any, value: float) -> None:
         """Raises GraphError."""
-        self.padding, self.value = extents(type(self).__name__, "padding", padding, 0, 4), value
+        self.padding, self.value = integers(type(self).__name__, "padding", padding, 0, 4), value
 
     def forward(self, x: Node) -> Node:
         shape = known_shape(x)

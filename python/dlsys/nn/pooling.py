@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..autodiff import Node
+from ..checks import pair
 from ..errors import GraphError
 from . import functional as F
-from .checks import known_shape, pair
+from .checks import known_shape
 from .module import Module
 
 

@@ -16,10 +16,11 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node, Parameter
+from ..checks import integer, number
 from ..errors import GraphError, ShapeError
 from ..tensors import known_shape, tensor
 from . import functional, init
-from .checks import checked_extent, checked_layers, checked_share, placed
+from .checks import checked_layers, placed
 from .module import Module
 
 State = tuple[Any, ...]
@@ -132,8 +133,8 @@ class _Cell(Module):
         """Raises GraphError for a setting that is out of range."""
         dtype = placed(device, dtype)
         owner = type(self).__name__
-        self.input_size = input_size = checked_extent(owner, "input_size", input_size)
-        self.hidden_size = hidden_size = checked_extent(owner, "hidden_size", hidden_size)
+        self.input_size = input_size = integer(owner, "input_size", input_size, 1)
+        self.hidden_size = hidden_size = integer(owner, "hidden_size", hidden_size, 1)
         self.bias = bias
         for name, value in _weights(self._gates.count, input_size, hidden_size, bias, dtype).items():
             setattr(self, name, value)
@@ -220,10 +221,10 @@ class _Recurrent(Module):
     ) -> None:
         dtype = placed(device, dtype)
         owner = type(self).__name__
-        self.input_size = input_size = checked_extent(owner, "input_size", input_size)
-        self.hidden_size = hidden_size = checked_extent(owner, "hidden_size", hidden_size)
+        self.input_size = input_size = integer(owner, "input_size", input_size, 1)
+        self.hidden_size = hidden_size = integer(owner, "hidden_size", hidden_size, 1)
         self.num_layers = num_layers = checked_layers(owner, num_layers)
-        self.bias, self.batch_first, self.dropout = bias, batch_first, checked_share(owner, "dropout", dropout)
+        self.bias, self.batch_first, self.dropout = bias, batch_first, number(owner, "dropout", dropout, most=1)
         for layer in range(num_layers):
             inputs = hidden_size if layer else input_size
             for name, value in _weights(self._gates.count, inputs, hidden_size, bias, dtype).items():

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import compute
+from ..checks import integer
 from ..compute import Tensor
 from ..errors import GraphError
 from ..graph import Node, Op, Shape, register, shape_error
@@ -15,7 +16,7 @@ from .arithmetic import add_byconst_op, mul_byconst_op, mul_op, sub_op
 from .elementary import erf_op, tanh_op
 from .family import Pointwise, unary
 from .reduction import reducesum_op
-from .rules import integer_attribute, require_same
+from .rules import require_same
 from .shape import reshape_op, swapaxes_op
 from .types import is_scalar, known_shape
 
@@ -128,7 +129,7 @@ def gelu_op(x: Node, approximate: str = "none") -> Node:
 
 def _along(operator: type[Op], node: Node, axis: Any) -> Node:
     """An operator of the last axis along another one: axes change places before and after it."""
-    along = integer_attribute(operator.name, "the axis", axis)
+    along = integer(operator.name, "the axis", axis)
     if is_scalar(node, along):
         return reshape_op(operator.make([reshape_op(node, (1,))]), ())
     shape = known_shape(node) if isinstance(node, Node) else None

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from .. import compute
+from ..checks import integer, pair
 from ..compute import Tensor
-from ..errors import GraphError
 from ..graph import Node, Op, Shape, register, shape_error
-from .rules import pair_attribute
 
 Geometry = tuple[tuple[int, int], tuple[int, int], tuple[int, int], int]
 
@@ -189,13 +188,11 @@ class Conv2dFilterGradient(Op):
 
 def conv_attributes(op: str, stride: Any, padding: Any, dilation: Any, groups: Any) -> dict[str, Any]:
     """The attributes of the operators of convolution. Raises GraphError."""
-    if isinstance(groups, bool) or not isinstance(groups, (int, np.integer)) or groups < 1:
-        raise GraphError(f"{op}: groups must be an integer >= 1, not {groups!r}")
     return {
-        "stride": pair_attribute(op, "stride", stride, 1),
-        "padding": pair_attribute(op, "padding", padding, 0),
-        "dilation": pair_attribute(op, "dilation", dilation, 1),
-        "groups": int(groups),
+        "stride": pair(op, "stride", stride, 1),
+        "padding": pair(op, "padding", padding, 0),
+        "dilation": pair(op, "dilation", dilation, 1),
+        "groups": integer(op, "groups", groups, 1),
     }
 
 

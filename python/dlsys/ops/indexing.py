@@ -12,12 +12,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .. import compute
+from ..checks import integer
 from ..compute import Tensor
 from ..errors import DTypeError, IndexRangeError
 from ..graph import DTYPES, FLOATS, INTEGERS, Node, Op, Shape, error_at, register, shape_error
 from .adjoint import Adjoint
 from .arithmetic import add_op
-from .rules import dtype_attribute, integer_attribute, own_axis
+from .rules import dtype_attribute, own_axis
 from .state import value_at_hand
 from .types import is_scalar, known_shape
 
@@ -201,7 +202,7 @@ def take_op(x: Node, indices: Node, axis: int = 0) -> Node:
     Negative indices count from the end. Raises GraphError for no axis, IndexRangeError for an index out of range whose
     value is at hand; one that is not is clamped into range.
     """
-    along = integer_attribute("take", "the axis", axis)
+    along = integer("take", "the axis", axis)
     if isinstance(x, Node) and isinstance(indices, Node):
         _require_in_range("take", x, indices, along)
     return Take.make([x, indices], {"axis": along})
@@ -209,7 +210,7 @@ def take_op(x: Node, indices: Node, axis: int = 0) -> Node:
 
 def take_along_axis_op(x: Node, indices: Node, axis: int) -> Node:
     """x at `indices` along `axis`: the indices have x's extents but along that axis; see `take_op` for their range."""
-    along = integer_attribute("take_along_axis", "the axis", axis)
+    along = integer("take_along_axis", "the axis", axis)
     if is_scalar(x, along) and is_scalar(indices, along):
         return x
     if isinstance(x, Node) and isinstance(indices, Node):
@@ -222,7 +223,7 @@ def scatter_add_op(x: Node, indices: Node, values: Node, axis: int) -> Node:
 
     Values have the indices' shape, which is x's but along the axis; where an index occurs several times all its values
     are added. See `take_op` for the range of indices."""
-    along = integer_attribute("scatter_add", "the axis", axis)
+    along = integer("scatter_add", "the axis", axis)
     if isinstance(x, Node) and isinstance(indices, Node):
         _require_in_range("scatter_add", x, indices, along)
     return add_op(x, TakeAlongAxisGradient.make([values, indices, x], {"axis": along}))
@@ -243,7 +244,7 @@ def one_hot_op(indices: Node, classes: int, dtype: Any = "float32") -> Node:
     Raises GraphError for a number of classes below 0 or an unknown dtype, IndexRangeError for an index out of range
     whose value is at hand; one that is not has a row of zeros.
     """
-    count = integer_attribute("one_hot", "the number of classes", classes, 0)
+    count = integer("one_hot", "the number of classes", classes, 0)
     known = dtype_attribute("one_hot", dtype)
     values = _values_of(indices) if isinstance(indices, Node) else None
     if values is not None and not 0 <= values.min() <= values.max() < count:

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from .. import compute
+from ..checks import integer
 from ..compute import Tensor
 from ..errors import GraphError, ShapeError
 from ..graph import DTYPES, Node, Op, Shape, register, shape_error
 from .adjoint import Adjoint
-from .rules import axes_attribute, integer_attribute, own_axis
+from .rules import axes_attribute, own_axis
 from .slicing import Slice, key_at
 from .types import known_shape
 
@@ -163,7 +164,7 @@ def _several(op: str, nodes: Any) -> list[Node]:
 
 def concatenate_op(nodes: Sequence[Node], axis: int = 0) -> Node:
     """The nodes one behind another along `axis`. Raises GraphError for what is no list of nodes or no axis."""
-    along = integer_attribute("concatenate", "the axis", axis)
+    along = integer("concatenate", "the axis", axis)
     return Concatenate.make(_several("concatenate", nodes), {"axis": along})
 
 
@@ -172,7 +173,7 @@ def stack_op(nodes: Sequence[Node], axis: int = 0) -> Node:
 
     Raises GraphError for what is no list of nodes or no axis.
     """
-    return Stack.make(_several("stack", nodes), {"axis": integer_attribute("stack", "the axis", axis)})
+    return Stack.make(_several("stack", nodes), {"axis": integer("stack", "the axis", axis)})
 
 
 def split_op(x: Node, sections: Any, axis: int = 0) -> list[Node]:
@@ -180,7 +181,7 @@ def split_op(x: Node, sections: Any, axis: int = 0) -> list[Node]:
 
     Raises GraphError for sections that are neither; at the run ShapeError where equal parts do not come out even.
     """
-    axis = integer_attribute("split", "the axis", axis)
+    axis = integer("split", "the axis", axis)
     several = isinstance(sections, (list, tuple))
     found = axes_attribute("split", sections)
     if found is None or not (several or found[0] >= 1):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import compute
+from ..checks import pair
 from ..compute import Tensor, Windows
 from ..errors import GraphError, ShapeError
 from ..graph import Node, Op, Shape, register, shape_error
@@ -18,7 +19,6 @@ from .adjoint import Adjoint
 from .arithmetic import div_op
 from .inputs import oneslike_op
 from .reduction import mean_op
-from .rules import pair_attribute
 from .types import known_shape
 
 Spans = tuple[Windows, Windows]
@@ -181,9 +181,9 @@ class AvgPool2dGradient(Adjoint):
 def _attributes(op: str, kernel: Any, stride: Any, padding: Any) -> dict[str, Any]:
     """The attributes of windows, checked. Raises GraphError."""
     attrs = {
-        "kernel": pair_attribute(op, "kernel", kernel, 1),
-        "stride": pair_attribute(op, "stride", kernel if stride is None else stride, 1),
-        "padding": pair_attribute(op, "padding", padding, 0),
+        "kernel": pair(op, "kernel", kernel, 1),
+        "stride": pair(op, "stride", kernel if stride is None else stride, 1),
+        "padding": pair(op, "padding", padding, 0),
     }
     if any(2 * p > k for p, k in zip(attrs["padding"], attrs["kernel"], strict=True)):
         raise GraphError(f"{op}: padding {attrs['padding']} is more than half of the windows {attrs['kernel']}")
@@ -216,7 +216,7 @@ def adaptive_avg_pool2d_op(x: Node, output_size: Any) -> Node:
 
     Raises GraphError for any other size; unless it is 1, ShapeError for images whose shape is not known, or does not
     divide into windows of one size."""
-    size = pair_attribute("adaptive_avg_pool2d", "output_size", output_size, 1)
+    size = pair("adaptive_avg_pool2d", "output_size", output_size, 1)
     if size == (1, 1):
         return mean_op(x, (2, 3), keepdims=True)
     shape = known_shape(x) or ()

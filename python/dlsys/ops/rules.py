@@ -100,18 +100,6 @@ def shape_attribute(op: str, shape: Any, signed: bool = False) -> Shape:
     return found
 
 
-def integer_attribute(op: str, what: str, value: Any, least: int | None = None) -> int:
-    """An integer, no less than `least`. Raises GraphError."""
-    try:
-        found = operator.index(value)
-    except TypeError:
-        found = None
-    if found is None or (least is not None and found < least):
-        bound = "" if least is None else f" >= {least}"
-        raise GraphError(f"{op}: {what} must be an integer{bound}, not {value!r}")
-    return found
-
-
 def dtype_attribute(op: str, dtype: Any, known: Sequence[str] = DTYPES) -> str:
     """The name of one of the known dtypes. Raises GraphError."""
     try:
@@ -145,14 +133,3 @@ def real_constant(op: str, value: Any) -> float:
         return float(value)
     except OverflowError:
         raise GraphError(f"{op}: the constant is beyond the range of float64") from None
-
-
-def pair_attribute(op: str, what: str, value: Any, least: int) -> tuple[int, int]:
-    """An int or a pair of ints, each at least `least`, as a pair. Raises GraphError."""
-    try:
-        pair = _integers(value) if isinstance(value, (tuple, list)) else _integers(value) * 2
-    except TypeError:
-        pair = ()
-    if len(pair) != 2 or min(pair) < least:
-        raise GraphError(f"{op}: {what} must be an integer >= {least} or a pair of them, not {value!r}")
-    return pair[0], pair[1]

@@ -8,18 +8,11 @@ from typing import Any
 import numpy as np
 
 from .. import compute
+from ..checks import integer
 from ..compute import Tensor
 from ..errors import GraphError
 from ..graph import DTYPES, Node, Op, Shape, register, shape_error
-from .rules import (
-    axes_attribute,
-    integer_attribute,
-    reduced_shape,
-    require_broadcast,
-    reshaped,
-    resolve_axes,
-    shape_attribute,
-)
+from .rules import axes_attribute, reduced_shape, require_broadcast, reshaped, resolve_axes, shape_attribute
 from .types import over_axes
 
 
@@ -285,10 +278,10 @@ def flatten_op(node: Node, start_axis: int = 0, end_axis: int = -1) -> Node:
 
     Raises GraphError for an axis that is no integer.
     """
-    start, end = (integer_attribute("flatten", "an axis", axis) for axis in (start_axis, end_axis))
+    start, end = (integer("flatten", "an axis", axis) for axis in (start_axis, end_axis))
     return Flatten.make([node], {"start": start, "end": end})
 
 
 def swapaxes_op(node: Node, a: int, b: int) -> Node:
     """The node with the axes a and b exchanged. Raises GraphError for an axis that is no integer."""
-    return SwapAxes.make([node], {"axes": tuple(integer_attribute("swapaxes", "an axis", axis) for axis in (a, b))})
+    return SwapAxes.make([node], {"axes": tuple(integer("swapaxes", "an axis", axis) for axis in (a, b))})

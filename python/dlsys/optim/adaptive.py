@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from .. import autodiff as ad
+from ..checks import number
 from ..errors import GraphError
-from .groups import checked_number
-from .optimizer import Nodes, Optimizer, with_decay
+from .optimizer import Nodes, Optimizer, State, with_decay
 
 
 class Adam(Optimizer):
@@ -30,27 +30,23 @@ class Adam(Optimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
-        **idle: Any,
     ) -> None:
         """Args:
             params: Parameters, or parameter groups; see `Optimizer`.
             lr: the learning rate; changed by `lr = ...` or a schedule.
             betas: how much of the means of gradient and square a step keeps, in [0, 1).
             eps, weight_decay: >= 0.
-            idle: see `Optimizer`.
 
         Raises GraphError.
         """
-        super().__init__(params, lr, {"betas": betas, "eps": eps, "weight_decay": weight_decay}, idle)
+        super().__init__(params, lr, {"betas": betas, "eps": eps, "weight_decay": weight_decay})
 
     def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
         name, betas = type(self).__name__, options["betas"]
         if not isinstance(betas, (tuple, list)) or len(betas) != 2:
             raise GraphError(f"{name}: betas must be two numbers, not {betas!r}")
-        checked: dict[str, Any] = {
-            key: checked_number(name, key, options[key]) for key in ("eps", "weight_decay")
-        }
-        return checked | {"betas": tuple(checked_number(name, "betas", beta, below=1.0) for beta in betas)}
+        checked: dict[str, Any] = {key: number(name, key, options[key]) for key in ("eps", "weight_decay")}
+        return checked | {"betas": tuple(number(name, "betas", beta, below=1.0) for beta in betas)}
 
     def _buffers(self, options: dict[str, Any]) -> dict[str, float]:
         return {"exp_avg": 0.0, "exp_avg_sq": 0.0}
@@ -64,7 +60,7 @@ class Adam(Optimizer):
             shared["kept"] = lr * -options["weight_decay"] + 1.0
         return shared
 
-    def _own(self, options: dict[str, Any], shared: Nodes, state: dict[str, ad.Parameter]) -> tuple[Nodes, Nodes]:
+    def _own(self, options: dict[str, Any], shared: Nodes, state: State) -> tuple[Nodes, Nodes]:
         # The order of the paper's section 2: both corrections go into the step size and eps, which are of shape (),
         # so that an element costs one root and one division.
         step = state["step"] + 1.0
@@ -73,12 +69,7 @@ class Adam(Optimizer):
         return {"step": step}, {**shared, "step_size": size, "eps": root * options["eps"]}
 
     def _step(
-        self,
-        options: dict[str, Any],
-        parameter: ad.Parameter,
-        gradient: ad.Node,
-        state: dict[str, ad.Parameter],
-        factors: Nodes,
+        self, options: dict[str, Any], parameter: ad.Parameter, gradient: ad.Node, state: State, factors: Nodes
     ) -> tuple[ad.Node, Nodes]:
         beta1, beta2 = options["betas"]
         if not self.decoupled:
@@ -103,10 +94,9 @@ class AdamW(Adam):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
-        **idle: Any,
     ) -> None:
         """As `Adam`. Raises GraphError."""
-        super().__init__(params, lr, betas, eps, weight_decay, **idle)
+        super().__init__(params, lr, betas, eps, weight_decay)
 
 
 class RMSprop(Optimizer):
@@ -125,33 +115,26 @@ class RMSprop(Optimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         momentum: float = 0.0,
-        **idle: Any,
     ) -> None:
         """Args:
             params: Parameters, or parameter groups; see `Optimizer`.
             lr: the learning rate; changed by `lr = ...` or a schedule.
             alpha: how much of the mean square a step keeps.
             eps, weight_decay, momentum: >= 0.
-            idle: see `Optimizer`.
 
         Raises GraphError.
         """
         options = {"alpha": alpha, "eps": eps, "weight_decay": weight_decay, "momentum": momentum}
-        super().__init__(params, lr, options, idle)
+        super().__init__(params, lr, options)
 
     def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
-        return {key: checked_number("RMSprop", key, value) for key, value in options.items()}
+        return {key: number("RMSprop", key, value) for key, value in options.items()}
 
     def _buffers(self, options: dict[str, Any]) -> dict[str, float]:
         return {"square_avg": 0.0, **({"momentum_buffer": 0.0} if options["momentum"] else {})}
 
     def _step(
-        self,
-        options: dict[str, Any],
-        parameter: ad.Parameter,
-        gradient: ad.Node,
-        state: dict[str, ad.Parameter],
-        factors: Nodes,
+        self, options: dict[str, Any], parameter: ad.Parameter, gradient: ad.Node, state: State, factors: Nodes
     ) -> tuple[ad.Node, Nodes]:
         alpha = options["alpha"]
         gradient = with_decay(parameter, gradient, options["weight_decay"])

@@ -2,42 +2,17 @@
 
 from __future__ import annotations
 
-import math
-import numbers
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from typing import Any
 
 import numpy as np
 
 from .. import autodiff as ad
+from ..checks import number
 from ..errors import GraphError
 from ..tensors import is_leaf
 
-
-def checked_number(owner: str, name: str, value: Any, below: float = math.inf) -> float:
-    """The value as a float in [0, below). Raises GraphError."""
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        value = value[()]
-    if not isinstance(value, numbers.Real):
-        raise GraphError(f"{owner}: {name} must be a number, not {type(value).__name__}")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not 0 <= number < below:
-        limits = ">= 0 and finite" if below == math.inf else f">= 0 and < {below:g}"
-        raise GraphError(f"{owner}: {name} must be {limits}, not {value}")
-    return number
-
-
-class Owner(Protocol):
-    """The methods of an optimizer that a group calls."""
-
-    def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
-        """The options, checked."""
-
-    def _make_state(self, group: ParameterGroup) -> None:
-        """Make the state that the group's parameters lack."""
+Accept = Callable[["ParameterGroup", dict[str, Any]], None]
 
 
 class ParameterGroup(MutableMapping[str, Any]):
@@ -53,11 +28,12 @@ class ParameterGroup(MutableMapping[str, Any]):
         rates: the learning rate as the graph reads it: for each dtype of the parameters a Parameter of shape ().
     """
 
-    def __init__(self, owner: Owner, parameters: list[ad.Parameter], lr: Any, options: dict[str, Any]) -> None:
+    def __init__(self, owner: str, parameters: list[ad.Parameter], lr: Any, accept: Accept) -> None:
+        """`owner`: the optimizer's name; `accept`: what sets a group's options, checked."""
         self.parameters = parameters
-        self.options = options
-        self._owner = owner
-        self.initial_lr = self._lr = checked_number(type(owner).__name__, "lr", lr)
+        self.options: dict[str, Any] = {}
+        self._owner, self._accept = owner, accept
+        self.initial_lr = self._lr = number(owner, "lr", lr)
         dtypes = dict.fromkeys(parameter.dtype for parameter in parameters)
         self.rates = {dtype: _scalar("lr", self._lr, dtype) for dtype in dtypes}
 
@@ -73,7 +49,7 @@ class ParameterGroup(MutableMapping[str, Any]):
 
     def schedule_lr(self, value: Any) -> None:
         """Set the learning rate, and leave `initial_lr`."""
-        lr = checked_number(type(self._owner).__name__, "lr", value)
+        lr = number(self._owner, "lr", value)
         if lr != self._lr:
             self._lr = lr
             for rate in self.rates.values():
@@ -85,20 +61,18 @@ class ParameterGroup(MutableMapping[str, Any]):
         return getattr(self, key) if key in ("lr", "initial_lr") else self.options[key]
 
     def __setitem__(self, key: str, value: Any) -> None:
-        name = type(self._owner).__name__
         if key == "lr":
             self.lr = value
         elif key == "initial_lr":
-            self.initial_lr = checked_number(name, key, value)
+            self.initial_lr = number(self._owner, key, value)
         elif key in self.options:
-            self.options = self._owner._checked({**self.options, key: value})
-            self._owner._make_state(self)
+            self._accept(self, {**self.options, key: value})
         else:
             known = ", ".join(["lr", "initial_lr", *self.options])
-            raise GraphError(f"{name}: a parameter group has no setting {key!r} to change, but {known}")
+            raise GraphError(f"{self._owner}: a parameter group has no setting {key!r} to change, but {known}")
 
     def __delitem__(self, key: str) -> None:
-        raise GraphError(f"{type(self._owner).__name__}: a parameter group keeps its settings: {key!r}")
+        raise GraphError(f"{self._owner}: a parameter group keeps its settings: {key!r}")
 
     def __iter__(self) -> Iterator[str]:
         return iter(["params", "lr", "initial_lr", *self.options])

@@ -14,10 +14,11 @@ import numpy as np
 from .. import autodiff as ad
 from ..errors import GraphError, ShapeError
 from .groups import ParameterGroup, as_groups, as_parameters, described
-from .saved import IDLE, loaded, require_idle
+from .saved import loaded
 from .stepping import Stepping
 
 Nodes = dict[str, ad.Node]
+State = dict[str, ad.Parameter]
 
 
 class Optimizer:
@@ -30,25 +31,18 @@ class Optimizer:
             shape, as "exp_avg", or of shape (), as the number of its own steps.
     """
 
-    def __init__(
-        self, params: Iterable[Any], lr: Any, options: dict[str, Any], idle: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, params: Iterable[Any], lr: Any, options: dict[str, Any]) -> None:
         """Args:
             params: Parameters, or dicts {"params": Parameters, "lr": ..., and any other of the constructor's
                 arguments} for groups with settings of their own.
             lr, options: the settings of a group that does not say otherwise.
-            idle: `foreach`, `fused` and other arguments of PyTorch's constructors which change nothing here, and those
-                that are not built, of which only PyTorch's default is taken; see `IDLE`.
 
         Raises GraphError for what is none of these, an empty list, a parameter given twice, a setting that is
-        unknown or out of range, TypeError for another keyword.
+        unknown or out of range.
         """
-        if unknown := sorted((idle or {}).keys() - IDLE.keys()):
-            raise TypeError(f"{type(self).__name__}: unexpected keyword argument {unknown[0]!r}")
-        require_idle(type(self).__name__, idle or {})
         self.defaults = {"lr": lr, **options}
         self.groups: list[ParameterGroup] = []
-        self.state: dict[ad.Parameter, dict[str, ad.Parameter]] = {}
+        self.state: dict[ad.Parameter, State] = {}
         self._stepping = Stepping()
         for given in as_groups(type(self).__name__, params):
             self.add_param_group(given)
@@ -63,16 +57,16 @@ class Optimizer:
         if unknown := sorted(param_group.keys() - self.defaults.keys() - {"params"}):
             raise GraphError(f"{name}: a parameter group has unknown settings: {', '.join(unknown)}")
         settings = {key: param_group.get(key, value) for key, value in self.defaults.items()}
-        group = ParameterGroup(self, members, settings.pop("lr"), self._checked(settings))
-        seen = set(self.state)
-        for parameter in members:
-            if parameter in seen:
+        for i, parameter in enumerate(members):
+            if parameter in self.state or parameter in set(members[:i]):
                 raise GraphError(f"{name}: parameter {parameter.name} is given twice")
-            seen.add(parameter)
+        group = ParameterGroup(name, members, settings.pop("lr"), self._accept)
+        self._accept(group, settings)
         self.groups.append(group)
-        self._make_state(group)
 
-    def _make_state(self, group: ParameterGroup) -> None:
+    def _accept(self, group: ParameterGroup, options: dict[str, Any]) -> None:
+        """Let a group have options, and make the state that its parameters lack for them. Raises GraphError."""
+        group.options = self._checked(options)
         for parameter in group.parameters:
             kept = self.state.setdefault(parameter, {})
             for key, value in self._starts(group.options, parameter).items():
@@ -111,9 +105,7 @@ class Optimizer:
         that is no node, or depends on none of the parameters.
         """
         if not isinstance(loss, ad.Node):
-            raise GraphError(
-                f"{type(self).__name__}.minimize: the loss must be a node, not {type(loss).__name__}"
-            )
+            raise GraphError(f"{type(self).__name__}.minimize: the loss must be a node, not {type(loss).__name__}")
         found = self.gradients(loss)
         if all(gradient is None for gradient in found):
             names = ", ".join(parameter.name for parameter in self.parameters[:3])
@@ -227,8 +219,7 @@ class Optimizer:
         for group, (lr, initial_lr, options) in zip(self.groups, settings, strict=True):
             group.lr = initial_lr
             group.schedule_lr(lr)
-            group.options = options
-            self._make_state(group)
+            self._accept(group, options)
         for parameter, found in zip(self.parameters, values, strict=True):
             for key, value in found.items():
                 self.state[parameter][key].value = value
@@ -254,24 +245,18 @@ class Optimizer:
         """The nodes that are computed once for all parameters of a group and dtype, of shape ()."""
         return {"lr": lr}
 
-    def _own(self, options: dict[str, Any], shared: Nodes, state: dict[str, ad.Parameter]) -> tuple[Nodes, Nodes]:
+    def _own(self, options: dict[str, Any], shared: Nodes, state: State) -> tuple[Nodes, Nodes]:
         """The nodes that are computed once for a parameter: the new values of its scalars, and the factors that
         `_step` reads, all of shape ()."""
         return {}, shared
 
     def _step(
-        self,
-        options: dict[str, Any],
-        parameter: ad.Parameter,
-        gradient: ad.Node,
-        state: dict[str, ad.Parameter],
-        factors: Nodes,
+        self, options: dict[str, Any], parameter: ad.Parameter, gradient: ad.Node, state: State, factors: Nodes
     ) -> tuple[ad.Node, Nodes]:
         """The parameter's new value and those of its buffers; `state` holds the old ones.
 
-        Elementwise in the gradient, with factors of shape (): so the
-        compiler can make it part of the kernel that computes the gradient. What an option of zero switches off adds no
-        node.
+        Elementwise in the gradient, with factors of shape (): so the compiler can make it part of the kernel that
+        computes the gradient. What an option of zero switches off adds no node.
         """
         raise NotImplementedError
 

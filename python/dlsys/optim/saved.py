@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from .. import autodiff as ad
+from ..checks import number
 from ..errors import DTypeError, GraphError, ShapeError
-from .groups import ParameterGroup, checked_number
+from .groups import ParameterGroup
 
 IDLE = {
     **dict.fromkeys(("params", "param_names", "foreach", "fused", "capturable", "differentiable"), None),
@@ -21,26 +21,7 @@ Settings = tuple[float, float, dict[str, Any]]
 """Of a group: lr, initial_lr, options."""
 
 
-def require_idle(owner: str, given: Mapping[str, Any]) -> None:
-    """Raises GraphError for a setting of PyTorch's that is not built."""
-    for key, default in IDLE.items():
-        if default is not None and given.get(key, default) != default:
-            raise GraphError(f"{owner}: {key} must be {default}, not {given[key]!r}: other values are not built")
-
-
-class Owner(Protocol):
-    """The attributes of an optimizer that are read here."""
-
-    groups: list[ParameterGroup]
-
-    def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
-        """The options, checked."""
-
-    def _starts(self, options: dict[str, Any], parameter: ad.Parameter) -> dict[str, np.ndarray]:
-        """The state that a parameter has, as it starts."""
-
-
-def loaded(owner: Owner, name: str, given: Any) -> tuple[list[Settings], list[dict[str, np.ndarray]]]:
+def loaded(owner: Any, name: str, given: Any) -> tuple[list[Settings], list[dict[str, np.ndarray]]]:
     """The settings of each group, and the state of each parameter. Raises GraphError, ShapeError, DTypeError."""
     if not isinstance(given, Mapping) or not {"state", "param_groups"} <= set(given):
         raise GraphError(f'{name}: needs a dictionary of "state" and "param_groups", as state_dict gives it')
@@ -48,28 +29,24 @@ def loaded(owner: Owner, name: str, given: Any) -> tuple[list[Settings], list[di
     _same_counts(owner, name, groups)
     settings = [_settings(owner, name, *pair) for pair in zip(owner.groups, groups, strict=True)]
     parameters = [(p, own[2]) for group, own in zip(owner.groups, settings, strict=True) for p in group.parameters]
-    numbers = [number for group in groups for number in group.get("params", ())] or range(len(parameters))
-    missing, unexpected = [], [f"state.{number}" for number in state if number not in numbers]
+    places = [place for group in groups for place in group.get("params", ())] or range(len(parameters))
+    missing, unexpected = [], [f"state.{place}" for place in state if place not in places]
     found: list[dict[str, np.ndarray]] = []
-    for number, (parameter, options) in zip(numbers, parameters, strict=True):
+    for place, (parameter, options) in zip(places, parameters, strict=True):
         starts = owner._starts(options, parameter)
-        values = state.get(number) or starts
-        missing += [f"state.{number}.{key}" for key in starts if key not in values]
+        values = {key: value for key, value in (state.get(place) or starts).items() if value is not None}
+        missing += [f"state.{place}.{key}" for key in starts if key not in (state.get(place) or starts)]
         # PyTorch counts the steps of every optimizer, here those do that need it
-        unexpected += [f"state.{number}.{key}" for key in values if key not in starts and key != "step"]
-        fitting = {}
-        for key, start in starts.items():
-            if key in values:
-                value = start if values[key] is None else values[key]
-                fitting[key] = _fitting(f"{name}: state.{number}.{key}", value, start.shape)
-        found.append(fitting)
+        unexpected += [f"state.{place}.{key}" for key in values if key not in starts and key != "step"]
+        pairs = [(key, values.get(key, start), start.shape) for key, start in starts.items()]
+        found.append({key: _fitting(f"{name}: state.{place}.{key}", value, shape) for key, value, shape in pairs})
     if missing or unexpected:
         parts = [("missing", missing), ("unexpected", unexpected)]
         raise GraphError(f"{name}: " + "; ".join(f"{kind} keys: {', '.join(keys)}" for kind, keys in parts if keys))
     return settings, found
 
 
-def _same_counts(owner: Owner, name: str, groups: Any) -> None:
+def _same_counts(owner: Any, name: str, groups: Any) -> None:
     """Raises GraphError for other groups than the optimizer's."""
     if not isinstance(groups, Sequence) or not all(isinstance(group, Mapping) for group in groups):
         raise GraphError(f"{name}: param_groups must be a list of dictionaries")
@@ -79,15 +56,17 @@ def _same_counts(owner: Owner, name: str, groups: Any) -> None:
         raise GraphError(f"{name}: the optimizer's groups have {own} parameters, the state's {counts}")
 
 
-def _settings(owner: Owner, name: str, group: ParameterGroup, given: Mapping[str, Any]) -> Settings:
+def _settings(owner: Any, name: str, group: ParameterGroup, given: Mapping[str, Any]) -> Settings:
     """All settings of a group: those that are given, its own for the others. Raises GraphError."""
-    require_idle(name, given)
+    for key, default in IDLE.items():
+        if default is not None and given.get(key, default) != default:
+            raise GraphError(f"{name}: {key} must be {default}, not {given[key]!r}: other values are not built")
     if unexpected := sorted(set(given) - set(group) - IDLE.keys()):
         raise GraphError(f"{name}: a parameter group has unexpected settings: {', '.join(unexpected)}")
-    lr = checked_number(name, "lr", given.get("lr", group.lr))
+    lr = number(name, "lr", given.get("lr", group.lr))
     initial_lr = given.get("initial_lr", lr if "lr" in given else group.initial_lr)
     options = owner._checked({key: given.get(key, value) for key, value in group.options.items()})
-    return lr, checked_number(name, "initial_lr", initial_lr), options
+    return lr, number(name, "initial_lr", initial_lr), options
 
 
 def _fitting(place: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:

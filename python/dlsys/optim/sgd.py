@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from .. import autodiff as ad
+from ..checks import number
 from ..errors import GraphError
-from .groups import checked_number
-from .optimizer import Nodes, Optimizer, with_decay
+from .optimizer import Nodes, Optimizer, State, with_decay
 
 
 class SGD(Optimizer):
@@ -26,22 +26,21 @@ class SGD(Optimizer):
         dampening: float = 0.0,
         weight_decay: float = 0.0,
         nesterov: bool = False,
-        **idle: Any,
     ) -> None:
         """Args:
             params: Parameters, or parameter groups; see `Optimizer`.
             lr: the learning rate; changed by `lr = ...` or a schedule.
             momentum, weight_decay: >= 0; nesterov needs a momentum.
             dampening: 0, others are not built.
-            idle: see `Optimizer`.
 
         Raises GraphError.
         """
-        options = {"momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov}
-        super().__init__(params, lr, options, {"dampening": dampening, **idle})
+        if dampening:
+            raise GraphError(f"SGD: dampening must be 0, not {dampening!r}: others are not built")
+        super().__init__(params, lr, {"momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov})
 
     def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
-        checked = {key: checked_number("SGD", key, options[key]) for key in ("momentum", "weight_decay")}
+        checked = {key: number("SGD", key, options[key]) for key in ("momentum", "weight_decay")}
         if options["nesterov"] and not checked["momentum"]:
             raise GraphError("SGD: nesterov requires a momentum")
         return {**checked, "nesterov": bool(options["nesterov"])}
@@ -50,12 +49,7 @@ class SGD(Optimizer):
         return {"momentum_buffer": 0.0} if options["momentum"] else {}
 
     def _step(
-        self,
-        options: dict[str, Any],
-        parameter: ad.Parameter,
-        gradient: ad.Node,
-        state: dict[str, ad.Parameter],
-        factors: Nodes,
+        self, options: dict[str, Any], parameter: ad.Parameter, gradient: ad.Node, state: State, factors: Nodes
     ) -> tuple[ad.Node, Nodes]:
         gradient = with_decay(parameter, gradient, options["weight_decay"])
         momentum = options["momentum"]

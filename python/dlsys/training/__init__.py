@@ -17,6 +17,7 @@ import numpy as np
 from tqdm import tqdm
 
 from .. import random
+from ..checks import integer
 from ..errors import DataError, DTypeError, GraphError, ShapeError
 from ..nn import Module
 from ..optim import Optimizer
@@ -69,8 +70,7 @@ def fit(
     that do not fit, DataError for a checkpoint that is damaged or of another run; what the operators raise.
     """
     for value, least, name in ((epochs, 0, "epochs"), (1 if save_every is None else save_every, 1, "save_every")):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise GraphError(f"fit: {name} must be an integer >= {least}, not {value!r}")
+        integer("fit", name, value, least)
     if best != "loss" and best not in (metrics or {}):
         raise GraphError(f"fit: best must be the loss or one of the metrics, not {best!r}")
     are_metrics = metrics is None or (isinstance(metrics, Mapping) and all(map(callable, metrics.values())))

@@ -1,0 +1,61 @@
+"""Arguments that are numbers, checked where the user gives them: `owner` and `name` say which in the error."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import operator
+from typing import Any
+
+import numpy as np
+
+from .errors import DlsysError, GraphError
+
+
+def integer(
+    owner: str, name: str, value: Any, least: int | None = None, error: type[DlsysError] = GraphError
+) -> int:
+    """The value as an int, of at least `least`. Raises `error` for another one and for what is no integer."""
+    try:
+        found = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        found = None
+    if found is None or (least is not None and found < least):
+        bound = "" if least is None else f" >= {least}"
+        raise error(f"{owner}: {name} must be an integer{bound}, not {value!r}")
+    return found
+
+
+def integers(
+    owner: str, name: str, value: Any, least: int, count: int = 2, error: type[DlsysError] = GraphError
+) -> tuple[int, ...]:
+    """An int, which stands for `count`, or so many, each at least `least`, as a tuple. Raises `error`."""
+    given = value if isinstance(value, (tuple, list)) else (value,) * count
+    try:
+        found = tuple(integer(owner, name, n, least) for n in given)
+    except GraphError:
+        found = ()
+    if len(found) != count:
+        several = "a pair" if count == 2 else str(count)
+        raise error(f"{owner}: {name} must be an integer >= {least} or {several} of them, not {value!r}")
+    return found
+
+
+def pair(owner: str, name: str, value: Any, least: int, error: type[DlsysError] = GraphError) -> tuple[int, int]:
+    """An int or a pair (rows, columns) of them, each at least `least`, as a pair. Raises `error`."""
+    rows, columns = integers(owner, name, value, least, 2, error)
+    return rows, columns
+
+
+def number(owner: str, name: str, value: Any, most: float = math.inf, below: float = math.inf) -> float:
+    """The value as a float: finite, from 0 to `most`, less than `below`. Raises GraphError."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    try:
+        found = math.nan if isinstance(value, bool) or not isinstance(value, numbers.Real) else float(value)
+    except OverflowError:
+        found = math.inf
+    if not (0 <= found <= most and found < below):
+        limits = f"in [0, {most:g}]" if most < math.inf else f"in [0, {below:g})" if below < math.inf else ">= 0"
+        raise GraphError(f"{owner}: {name} must be a number {limits}, not {value!r}")
+    return found
