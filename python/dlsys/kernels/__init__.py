@@ -14,6 +14,6 @@ from __future__ import annotations
 from .build import idle_functions
 from .cache import built, get
 from .disk import CacheWarning
-from .kernel import ArrayType, Kernel, Lowered
+from .kernel import Kernel
 from .runner import Call, Place, Runner
-from .spec import KernelSpec, default_schedules, panel_columns, runnable_target, symbol_of
+from .spec import ArrayType, KernelSpec, Lowered, default_schedules, panel_columns, runnable_target, symbol_of

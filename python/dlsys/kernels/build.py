@@ -13,8 +13,7 @@ from tvm.target import Target
 
 from ..schedule.machine_code import compiled
 from ..system import available_cores
-from .kernel import Lowered
-from .spec import KernelSpec, lower, symbol_of
+from .spec import KernelSpec, Lowered, lower, symbol_of
 
 Types = tuple[Any, ...]
 MANY = 32  # kernels: of more each core gets several modules, so that a long one leaves none idle

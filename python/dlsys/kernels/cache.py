@@ -6,19 +6,27 @@ import threading
 from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tvm
 from tvm.runtime import Module
 from tvm.target import Target
 
-from ..schedule import Rule
 from ..system import at_fork
 from . import disk
 from .build import build
-from .kernel import Kernel, Lowered
+from .kernel import Kernel
 from .library import link
-from .spec import KernelSpec, lower, output_types, runnable_target, symbol_of, uses_own_schedules
+from .spec import KernelSpec, Lowered, lower, runnable_target, symbol_of, uses_own_schedules
+
+
+class Settings(NamedTuple):
+    """How kernels are compiled: for which target, whether by our schedules, whether they check their arguments."""
+
+    target: Target
+    ours: bool
+    checked: bool
+
 
 _kernels: dict[Hashable, Kernel] = {}
 _lock = threading.Lock()
@@ -44,23 +52,22 @@ def get(specs: Sequence[KernelSpec], target: Any = "llvm", checked: bool = False
     `target` is "llvm" (this CPU), "cuda", a dict such as {"kind": "llvm", "mcpu": "znver3"}, or a TVM Target. For
     `checked` see `Kernel`. Raises TargetError for a target that is unknown or that this machine cannot run.
     """
-    resolved = runnable_target(target)
-    ours = uses_own_schedules()
-    settings = (str(resolved), ours, checked, disk.cache_directory())
-    keys: list[Hashable] = [(spec.key, spec.inputs, spec.in_place, *settings) for spec in specs]
+    how = Settings(runnable_target(target), uses_own_schedules(), checked)
+    where = (str(how.target), how.ours, checked, disk.cache_directory())
+    keys: list[Hashable] = [(spec.key, spec.inputs, spec.in_place, *where) for spec in specs]
     with _lock:
         missing = {symbol_of(spec): (key, spec) for key, spec in zip(keys, specs, strict=True) if key not in _kernels}
         if missing:
-            found = _found_or_made({s: spec for s, (_, spec) in missing.items()}, resolved, ours, checked)
+            found = _found_or_made({symbol: spec for symbol, (_, spec) in missing.items()}, how)
             _kernels.update((key, found[symbol]) for symbol, (key, _) in missing.items())
         return [_kernels[key].named(spec.name) for key, spec in zip(keys, specs, strict=True)]
 
 
-def _found_or_made(specs: Mapping[str, KernelSpec], target: Target, ours: bool, checked: bool) -> dict[str, Kernel]:
+def _found_or_made(specs: Mapping[str, KernelSpec], how: Settings) -> dict[str, Kernel]:
     """The kernels by symbol, from disk or compiled into one library more."""
-    if target.kind.name != "llvm":
-        return _made(specs, target, ours, checked, None)
-    settings = (str(target), ours, checked)
+    if how.target.kind.name != "llvm":
+        return _made(specs, how, None)
+    settings = (str(how.target), how.ours, how.checked)
     key_of = {symbol: disk.key(symbol, *settings) for symbol in specs}
     held: dict[str, list[str]] = {}
     for symbol, key in key_of.items():
@@ -68,56 +75,35 @@ def _found_or_made(specs: Mapping[str, KernelSpec], target: Target, ours: bool, 
             held.setdefault(library, []).append(symbol)
     found: dict[str, Kernel] = {}
     for library, symbols in held.items():
-        load = partial(_loaded, {s: specs[s] for s in symbols}, target, ours, checked, {})
-        if (kernels := disk.load(library, load)) is not None:
-            found.update(kernels)
+        found.update(disk.load(library, partial(_loaded, {s: specs[s] for s in symbols}, how, {})) or {})
     missing = {symbol: spec for symbol, spec in specs.items() if symbol not in found}
     if missing:
         library = disk.key(sorted(missing), *settings)
-        load = partial(_loaded, missing, target, ours, checked, {})
-        found.update(disk.load(library, load) or _made(missing, target, ours, checked, library))
+        kernels = disk.load(library, partial(_loaded, missing, how, {})) or _made(missing, how, library)
+        found.update(kernels)
         disk.note([key_of[symbol] for symbol in missing], library)
     return found
 
 
-def _made(
-    specs: Mapping[str, KernelSpec], target: Target, ours: bool, checked: bool, library: str | None
-) -> dict[str, Kernel]:
+def _made(specs: Mapping[str, KernelSpec], how: Settings, library: str | None) -> dict[str, Kernel]:
     """The kernels compiled, and kept in a library of that key where they can be."""
-    modules, lowered = build(list(specs.values()), target, ours, checked)
+    modules, lowered = build(list(specs.values()), *how)
     if library is not None:
         parts = list({id(module): module for module in modules.values()}.values())
-        rules = {symbol: made.rule for symbol, made in lowered.items()}
-        load = partial(_loaded, specs, target, ours, checked, rules)  # the loops are made again for who asks
-        if (kernels := disk.keep(library, partial(link, parts), load)) is not None:
+        if (kernels := disk.keep(library, partial(link, parts), partial(_loaded, specs, how, lowered))) is not None:
             return kernels
-    return {s: _kernel(modules[s], spec, target, ours, checked, lowered[s]) for s, spec in specs.items()}
+    return {symbol: _kernel(modules[symbol], spec, how, lowered[symbol]) for symbol, spec in specs.items()}
 
 
 def _loaded(
-    specs: Mapping[str, KernelSpec],
-    target: Target,
-    ours: bool,
-    checked: bool,
-    rules: Mapping[str, Rule],
-    path: Path,
+    specs: Mapping[str, KernelSpec], how: Settings, lowered: Mapping[str, Lowered], path: Path
 ) -> dict[str, Kernel]:
-    """The kernels in a library; `rules` shaped them, by symbol, where that is known. Raises RuntimeError,
+    """The kernels in a library; `lowered`: their loops, by symbol, where these are known. Raises RuntimeError,
     AttributeError or OSError for a file that is none or lacks one."""
     module = tvm.runtime.load_module(str(path))
-    return {s: _kernel(module, spec, target, ours, checked, rule=rules.get(s)) for s, spec in specs.items()}
+    return {symbol: _kernel(module, spec, how, lowered.get(symbol)) for symbol, spec in specs.items()}
 
 
-def _kernel(
-    module: Module,
-    spec: KernelSpec,
-    target: Target,
-    ours: bool,
-    checked: bool,
-    lowered: Lowered | None = None,
-    rule: Rule | None = None,
-) -> Kernel:
+def _kernel(module: Module, spec: KernelSpec, how: Settings, lowered: Lowered | None) -> Kernel:
     """The kernel of a spec that `module` holds. Its loops, unless given, are made when somebody asks for them."""
-    later = (lambda: lower(spec, target, ours)) if lowered is None else (lambda: lowered)
-    symbol, outputs = symbol_of(spec), output_types(spec)
-    return Kernel(spec.name, spec.inputs, outputs, target, symbol, module, later, checked, spec.flat, rule)
+    return Kernel(spec, how.target, module, lambda: lowered or lower(spec, how.target, how.ours), how.checked)

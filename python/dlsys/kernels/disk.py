@@ -14,7 +14,6 @@ import contextlib
 import hashlib
 import os
 import platform
-import stat
 import tempfile
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -29,7 +28,7 @@ from ..system import cache_folder, warn
 from .library import linker
 
 VARIABLE = "DLSYS_COMPILE_CACHE"
-MOST_BYTES = 512 * 1024 * 1024  # of libraries and what killed processes left; the least recently used go first
+MOST_BYTES = 512 * 1024 * 1024  # of libraries; the least recently used go first
 SUFFIX = ".so"
 KERNELS = "kernels"  # the folder of links
 _TEMPORARY = "tmp-"
@@ -58,9 +57,9 @@ def cache_directory() -> Path | None:
 
 
 def cache_size(directory: Path) -> tuple[int, int]:
-    """How many libraries a directory holds, and the bytes of all that it holds."""
-    entries = _entries(directory)
-    return sum(path.suffix == SUFFIX for _, path, _ in entries), sum(size for _, _, size in entries)
+    """How many libraries a directory holds, and their bytes."""
+    sizes = [size for _, size, _ in _libraries(directory)]
+    return len(sizes), sum(sizes)
 
 
 def key(*parts: object) -> str:
@@ -97,22 +96,20 @@ def load(library: str, read: Callable[[Path], Loaded]) -> Loaded | None:
     """Loads the library kept under a key by `read`, and returns its result; None where there is none that can be used,
     which is said once."""
     directory = _trusted()
-    if directory is None:
+    path = None if directory is None else directory / (library + SUFFIX)
+    if path is None or not path.is_file():
         return None
-    path = directory / (library + SUFFIX)
     try:
-        content = _content(path)
-    except (FileNotFoundError, NotADirectoryError):
+        content = path.read_bytes()
+        if content[-_TRAILER:] != _trailer(library, content[:-_TRAILER]):
+            _say(f"a library of compiled kernels is damaged or foreign and is made anew: {path}")
+            return None
+        with contextlib.suppress(OSError):  # its last use; a directory that is only readable still serves
+            os.utime(path)
+        return read(path)
+    except (RuntimeError, AttributeError, OSError) as error:
+        _say(f"a library of compiled kernels cannot be loaded and is made anew: {error}")
         return None
-    except OSError as error:
-        _say(f"compiled kernels cannot be read: {error}")
-        return None
-    if content[-_TRAILER:] != _trailer(library, content[:-_TRAILER]):
-        _say(f"a library of compiled kernels is damaged or foreign and is made anew: {path}")
-        return None
-    with contextlib.suppress(OSError):  # its last use; a directory that is only readable still serves
-        os.utime(path)
-    return _read(path, read)
 
 
 def keep(library: str, write: Callable[[Path], None], read: Callable[[Path], Loaded]) -> Loaded | None:
@@ -140,23 +137,7 @@ def keep(library: str, write: Callable[[Path], None], read: Callable[[Path], Loa
         _say(f"compiled kernels are not kept: {error}")
         return None
     _evict(directory, path)
-    return _read(path, read)
-
-
-def _read(path: Path, read: Callable[[Path], Loaded]) -> Loaded | None:
-    try:
-        return read(path)
-    except (RuntimeError, AttributeError, OSError) as error:
-        _say(f"a library of compiled kernels cannot be loaded and is made anew: {error}")
-        return None
-
-
-def _content(path: Path) -> bytes:
-    """The bytes of a file. Raises OSError for what is none, as a pipe, which would have a reader wait."""
-    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(f"{path} is no file")
-        return file.read()
+    return load(library, read)
 
 
 def _trusted() -> Path | None:
@@ -186,33 +167,27 @@ def _trailer(library: str, content: bytes) -> bytes:
     return _MAGIC + library.encode() + hashlib.sha256(content).digest()
 
 
-def _entries(directory: Path) -> list[tuple[float, Path, int]]:
-    """When each library, or folder of one that was never finished, was last used; its path and size; oldest first."""
+def _libraries(directory: Path) -> list[tuple[float, int, Path]]:
+    """When each library was last used, its size and its path; oldest first."""
     found = []
-    try:
-        for file in os.scandir(directory):
-            with contextlib.suppress(OSError):  # another process has just removed it
-                if file.name.endswith(SUFFIX):
-                    found.append((file.stat().st_mtime, Path(file.path), file.stat().st_size))
-                elif file.name.startswith(_TEMPORARY):
-                    size = sum(inner.stat().st_size for inner in os.scandir(file.path))
-                    found.append((file.stat().st_mtime, Path(file.path), size))
-    except OSError:
-        return []
+    for path in directory.glob(f"*{SUFFIX}"):
+        with contextlib.suppress(OSError):  # another process has just removed it
+            status = path.stat()
+            found.append((status.st_mtime, status.st_size, path))
     return sorted(found)
 
 
 def _evict(directory: Path, latest: Path) -> None:
     """Removes what killed processes left, what was used longest ago until the rest is below the bound, and the links to
     it."""
-    entries = _entries(directory)
     for folder in (directory, directory / KERNELS):
         remove_stale(folder, f"{_TEMPORARY}*")
-    total = sum(size for _, path, size in entries if path.exists())
+    entries = _libraries(directory)
+    total = sum(size for _, size, _ in entries)
     if total <= MOST_BYTES:
         return
-    for _, path, size in entries:
-        if total > MOST_BYTES and path != latest and path.suffix == SUFFIX:
+    for _, size, path in entries:
+        if total > MOST_BYTES and path != latest:
             path.unlink(missing_ok=True)
             total -= size
     for link in (directory / KERNELS).glob("*"):

@@ -4,35 +4,23 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import numpy as np
-from tvm import tirx
 from tvm.runtime import Module
 from tvm.target import Target
 
 from ..device import Array, empty, to_tensor, view_of
 from ..device.context import DLPACK_CPU
 from ..errors import DeviceError, DTypeError, KernelArgumentError, ShapeError
+from ..graph import Shape
 from ..schedule import Rule
 from ..schedule.machine_code import compiled
-
-Shape = tuple[int, ...]
-ArrayType = tuple[Shape, str]
-"""The shape and dtype of an array."""
+from .spec import KernelSpec, Lowered, output_types, symbol_of
 
 SOURCES = ("asm", "ll", "cuda")
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """A kernel before machine code: its scheduled loops, and the rule that shaped them."""
-
-    function: tirx.PrimFunc
-    rule: Rule
 
 
 class Kernel:
@@ -51,37 +39,19 @@ class Kernel:
     """
 
     def __init__(
-        self,
-        name: str,
-        inputs: Sequence[ArrayType],
-        outputs: Sequence[ArrayType],
-        target: Target,
-        symbol: str,
-        module: Module,
-        lower: Callable[[], Lowered],
-        checked: bool = True,
-        flat: bool = False,
-        rule: Rule | None = None,
+        self, spec: KernelSpec, target: Target, module: Module, lower: Callable[[], Lowered], checked: bool
     ) -> None:
-        """`lower` makes the scheduled loops, for who asks: a kernel that was loaded has not made them. `rule`: which
-        schedule rule shaped them, where that is known."""
-        self.name = name
-        self.inputs = tuple(inputs)
-        self.outputs = tuple(outputs)
-        self.target = target
-        self.symbol = symbol
-        self.module = module
-        self.function = module[symbol]
-        self.checked, self.flat = checked, flat
+        """`lower` makes the scheduled loops, for who asks: a kernel that was loaded has not made them."""
+        self.name, self.inputs, self.outputs, self.flat = spec.name, spec.inputs, output_types(spec), spec.flat
+        self.target, self.module, self.checked = target, module, checked
+        self.symbol = symbol_of(spec)
+        self.function = module[self.symbol]
         self._lower = cache(lower)
-        self._rule = rule
 
     @property
     def rule(self) -> Rule:
         """The schedule rule that shaped its loops."""
-        if self._rule is None:
-            self._rule = self._lower().rule
-        return self._rule
+        return self._lower().rule
 
     def __call__(self, *arrays: Any) -> None:
         """Run on the inputs, then the outputs: dlsys arrays, TVM tensors, or NumPy arrays of any alignment.
@@ -104,51 +74,42 @@ class Kernel:
         types = (*self.inputs, *self.outputs)
         if len(arrays) != len(types):
             results = "the output" if len(self.outputs) == 1 else f"its {len(self.outputs)} outputs"
-            raise KernelArgumentError(
-                f"{self.name}: takes {len(types)} arrays, its {count} inputs and then {results}; "
-                f"got {len(arrays)}: {self!r}"
-            )
-        tensors = [self._tensor(position, value) for position, value in enumerate(arrays)]
-        self.function(*tensors)
+            told = f"takes {len(types)} arrays, its {count} inputs and then {results}; got {len(arrays)}: {self!r}"
+            raise KernelArgumentError(f"{self.name}: {told}")
+        self.function(*(self._tensor(position, value) for position, value in enumerate(arrays)))
 
     def _tensor(self, position: int, value: Any) -> Any:
         """The argument as a TVM tensor of the right type, without a copy unless it is a non-contiguous input."""
         is_output = position >= len(self.inputs)
-        what = f"input {position}"
+        what = f"{self.name}: input {position}"
         if is_output:
-            what = "the output" if len(self.outputs) == 1 else f"output {position - len(self.inputs)}"
+            number = position - len(self.inputs)
+            what = f"{self.name}: {'the output' if len(self.outputs) == 1 else f'output {number}'}"
         shape, dtype = (*self.inputs, *self.outputs)[position]
         if not (isinstance(value, (Array, np.ndarray)) or hasattr(value, "__dlpack__")):
-            raise KernelArgumentError(
-                f"{self.name}: {what} must be a dlsys, TVM or NumPy array, not {type(value).__name__}"
-            )
+            raise KernelArgumentError(f"{what} must be a dlsys, TVM or NumPy array, not {type(value).__name__}")
         given = tuple(int(extent) for extent in value.shape)
         if given != shape and not (self.flat and (math.prod(given),) == shape):
-            raise ShapeError(f"{self.name}: {what} must have shape {shape}, not {given}")
+            raise ShapeError(f"{what} must have shape {shape}, not {given}")
         found = str(value.dtype).removeprefix("torch.")
         if found != dtype:
-            raise DTypeError(f"{self.name}: {what} must be {dtype}, not {found}")
+            raise DTypeError(f"{what} must be {dtype}, not {found}")
         if isinstance(value, np.ndarray):
             if not value.dtype.isnative:
-                raise DTypeError(
-                    f"{self.name}: {what} must be {dtype} in native byte order, not {value.dtype!r}"
-                )
+                raise DTypeError(f"{what} must be {dtype} in native byte order, not {value.dtype!r}")
             if is_output and not value.flags.writeable:
-                raise KernelArgumentError(f"{self.name}: {what} is read-only")
+                raise KernelArgumentError(f"{what} is read-only")
             if is_output and not value.flags.c_contiguous:
-                raise KernelArgumentError(f"{self.name}: {what} is not contiguous (strides {value.strides})")
+                raise KernelArgumentError(f"{what} is not contiguous (strides {value.strides})")
         elif is_output and hasattr(value, "is_contiguous") and not value.is_contiguous():
-            raise KernelArgumentError(f"{self.name}: {what} is not contiguous")
+            raise KernelArgumentError(f"{what} is not contiguous")
         if is_output and not _is_aligned(value):
-            raise KernelArgumentError(f"{self.name}: {what} does not lie at a multiple of its element's {dtype} size")
+            raise KernelArgumentError(f"{what} does not lie at a multiple of its element's {dtype} size")
         if 0 in shape:  # holds nothing, and NumPy's strides of such an array are not what TVM expects
             return empty(shape, dtype).tensor
         tensor = to_tensor(value)
-        kind = self.target.get_target_device_type()
-        if tensor.device.dlpack_device_type() != kind:
-            raise DeviceError(
-                f"{self.name}: {what} lies on {tensor.device}, the kernel runs on {self.target.kind.name}"
-            )
+        if tensor.device.dlpack_device_type() != self.target.get_target_device_type():
+            raise DeviceError(f"{what} lies on {tensor.device}, the kernel runs on {self.target.kind.name}")
         return tensor if given == shape else view_of(tensor, shape, dtype)
 
     def named(self, name: str) -> Kernel:
@@ -174,9 +135,7 @@ class Kernel:
         if form == "cuda":
             devices = [m for m in module.imports if m.kind == "cuda"]
             if not devices:
-                raise KernelArgumentError(
-                    f"{self.name}: it runs on {self.target.kind.name} and has no CUDA source"
-                )
+                raise KernelArgumentError(f"{self.name}: it runs on {self.target.kind.name} and has no CUDA source")
             return "\n".join(m.inspect_source("cuda") for m in devices)
         return module.inspect_source(form)
 

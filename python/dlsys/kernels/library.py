@@ -56,11 +56,9 @@ def link(modules: Sequence[Module], path: Path) -> None:
 
 def _require_room(folder: Path) -> None:
     """Raises OSError where LLVM could fail to write an object: it would end the process."""
-    try:
+    if sys.platform != "win32":
         import resource
-    except ImportError:  # not on Windows
-        pass
-    else:
+
         limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
         if limit != resource.RLIM_INFINITY and limit < MOST_BYTES:
             raise OSError(f"files are limited to {limit} bytes (ulimit -f)")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -28,19 +29,10 @@ from .library import link
 RUN = "run_calls"
 _CPU, _POINTER = 1, 7  # kDLCPU, kTVMFFIDLTensorPtr
 _CODES = {"f": 2, "i": 0, "u": 1, "b": 6}  # DLDataTypeCode, by NumPy's kind
-_TENSOR = np.dtype(
-    [
-        ("data", "u8"),
-        ("device", "i4", 2),
-        ("ndim", "i4"),
-        ("code", "u1"),
-        ("bits", "u1"),
-        ("lanes", "u2"),
-        ("shape", "u8"),
-        ("strides", "u8"),
-        ("byte_offset", "u8"),
-    ]
-)
+_TENSOR = np.dtype([
+    ("data", "u8"), ("device", "i4", 2), ("ndim", "i4"), ("code", "u1"), ("bits", "u1"), ("lanes", "u2"),
+    ("shape", "u8"), ("strides", "u8"), ("byte_offset", "u8"),
+])  # fmt: skip
 _ANY = np.dtype([("type_index", "i4"), ("padding", "u4"), ("value", "u8")])
 _WORDS = _TENSOR.itemsize // 8  # of a tensor, whose first is its pointer
 
@@ -61,29 +53,18 @@ def run_function() -> tirx.PrimFunc:
     pointer = given[moves[move * 3 + 1]] + moves[move * 3 + 2]
     moving = tirx.BufferStore(tensors, pointer, [moves[move * 3] * _WORDS])
     # TVMFFIFunctionCall(function, arguments, how many, result), which is None before
-    made = tirx.call_extern(
-        "int32",
-        "TVMFFIFunctionCall",
-        calls[call * 3],
-        calls[call * 3 + 1],
-        tirx.Cast("int32", calls[call * 3 + 2]),
-        tirx.address_of(result[0]),
-    )
-    calling = tirx.SeqStmt(
-        [
-            tirx.BufferStore(result, tirx.const(0, "int64"), [0]),
-            tirx.BufferStore(result, tirx.const(0, "int64"), [1]),
-            tirx.BufferStore(result, tirx.Cast("int64", made != 0), [2]),
-        ]
-    )
-    calling = tirx.IfThenElse(result[2] == 0, calling, None)
-    body = tirx.SeqStmt(
-        [
-            tirx.For(move, tirx.const(0, "int64"), tirx.floordiv(moves.shape[0], 3), tirx.ForKind.SERIAL, moving),
-            tirx.BufferStore(result, tirx.const(0, "int64"), [2]),
-            tirx.For(call, tirx.const(0, "int64"), tirx.floordiv(calls.shape[0], 3), tirx.ForKind.SERIAL, calling),
-        ]
-    )
+    given_to = (calls[call * 3], calls[call * 3 + 1], tirx.Cast("int32", calls[call * 3 + 2]))
+    failed = tirx.call_extern("int32", "TVMFFIFunctionCall", *given_to, tirx.address_of(result[0])) != 0
+    zeros = [tirx.BufferStore(result, tirx.const(0, "int64"), [i]) for i in range(3)]
+    made = tirx.SeqStmt([*zeros[:2], tirx.BufferStore(result, tirx.Cast("int64", failed), [2])])
+    calling = tirx.IfThenElse(result[2] == 0, made, None)
+
+    def over(variable: tirx.Var, table: Any, body: Any) -> tirx.For:
+        return tirx.For(
+            variable, tirx.const(0, "int64"), tirx.floordiv(table.shape[0], 3), tirx.ForKind.SERIAL, body
+        )
+
+    body = tirx.SeqStmt([over(move, moves, moving), zeros[2], over(call, calls, calling)])
     function = tirx.PrimFunc([given, moves, tensors, calls, result], body)
     return function.with_attr("global_symbol", RUN).with_attr("tirx.noalias", False)
 
@@ -142,7 +123,8 @@ class Runner:
         rank = [len(place.shape) for place in places]
         start = np.cumsum([0, *rank])
         extents = np.array([extent for place in places for extent in place.shape], np.int64)
-        strides = np.array([step for place in places for step in _strides(place.shape)], np.int64)
+        shapes = [place.shape for place in places]  # strides count the elements from one to the next along each axis
+        strides = np.array([prod(shape[axis + 1 :]) for shape in shapes for axis in range(len(shape))], np.int64)
         tensors = np.zeros(len(places), _TENSOR)
         tensors["device"][:, 0] = _CPU
         tensors["ndim"], tensors["lanes"] = rank, 1
@@ -173,11 +155,3 @@ class Runner:
         self._function(*self._arguments)
         if self._result[2]:
             raise DeviceError(f"one of {len(self._kept[0])} kernels failed, the rest was not run: is memory left?")
-
-
-def _strides(shape: tuple[int, ...]) -> list[int]:
-    """Elements from one to the next along each axis."""
-    found = [1]
-    for extent in reversed(shape[1:]):
-        found.append(found[-1] * extent)
-    return found[::-1][: len(shape)]

@@ -17,10 +17,21 @@ from tvm.target import Target
 
 from .. import compute, schedule
 from ..errors import TargetError
+from ..graph import Shape
 from ..schedule.common import renamed
 from ..schedule.cpu import tiles
 from ..schedule.target import resolve_target
-from .kernel import ArrayType, Lowered
+
+ArrayType = tuple[Shape, str]
+"""The shape and dtype of an array."""
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A kernel before machine code: its scheduled loops, and the rule that shaped them."""
+
+    function: tirx.PrimFunc
+    rule: schedule.Rule
 
 
 @dataclass(frozen=True)
