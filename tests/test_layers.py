@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "python" / "dlsys"
 # a package (ops, schedule, ...) is one entry, and inside it only cycles are forbidden.
 LAYERS = [
     ("errors", "names", "scopes", "storage", "system"),
-    ("graph",),
+    ("checks", "graph"),
     ("device",),
     ("compute",),
     ("schedule",),

@@ -10,7 +10,7 @@ from dlsys import ops
 from dlsys.errors import DTypeError, GraphError, ShapeError
 from dlsys.gradients import gradients
 from dlsys.graph import OPS, Node, Op
-from helpers import CASES, NO_CASES, error_of, evaluate
+from helpers import CASES, NO_CASES, OF_PASSES, error_of, evaluate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import te
@@ -67,9 +67,6 @@ def test_shape_rule_numpy_and_te_agree() -> None:
             assert result.shape == shape, (name, case.shapes)
             assert tuple(int(extent) for extent in tensor.shape) == shape, (name, case.shapes)
             assert str(tensor.dtype) == str(result.dtype) == dtype, (name, dtype)
-
-
-OF_PASSES = ("matmul_panels", "pack_panels")  # made when all gradients are there
 
 
 def test_operators_of_passes_have_no_gradients_and_say_so() -> None:

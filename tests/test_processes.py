@@ -56,7 +56,7 @@ def test_a_cache_that_cannot_be_used_is_one_warning_at_the_users_line(tmp_path: 
     for library in good.glob("*.so"):
         library.unlink()
         os.mkfifo(library)
-    assert "is no file" in run(good)
+    assert run(good) == ""
 
 
 def test_a_user_without_a_home_has_no_cache() -> None:

@@ -130,7 +130,7 @@ def test_errors_name_tensors_and_do_not_print_them() -> None:
 
 
 def test_batches_of_texts_are_refused() -> None:
-    assert "arrays of <U1" in error_of(DTypeError, data.default_collate, [np.array(["a"])] * 2)
+    assert "samples of <U1" in error_of(DTypeError, data.default_collate, [np.array(["a"])] * 2)
 
 
 def test_ranges_index() -> None:
