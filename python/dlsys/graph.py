@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from .errors import DlsysError, DTypeError, GraphError, ShapeError
 from .scopes import grad_mode as grad_mode
 from .scopes import is_grad_enabled as is_grad_enabled
-from .scopes import scope as scope
 from .scopes import scopes
 from .scopes import set_grad_enabled as set_grad_enabled
 
@@ -44,8 +43,8 @@ def stamp() -> int:
     return next(_ids)
 
 
-def _user_location() -> str:
-    """`file.py:line` of the first caller outside this package, and the innermost scope: `train.py:31 in encoder.ff`."""
+def _user_line() -> str:
+    """`file.py:line` of the first caller outside this package."""
     frame = sys._getframe(2)
     while True:
         path = frame.f_code.co_filename
@@ -56,8 +55,7 @@ def _user_location() -> str:
         if name is not None or frame.f_back is None:
             break
         frame = frame.f_back
-    label = f" in {scopes.labels[-1]}" if scopes.labels else ""
-    return f"{name}:{frame.f_lineno}{label}"
+    return f"{name}:{frame.f_lineno}"
 
 
 _arithmetic: dict[str, Callable[..., Any]] = {}
@@ -80,16 +78,16 @@ class Node:
         inputs: the nodes it is applied to.
         attrs: what else the operator needs; values are hashable.
         name: the user's, or `<op>_<id>`.
-        location: `train.py:31`, the user's line that made it.
+        line: `train.py:31`, the user's line that made it.
+        part: the call of a module in whose `forward` it was made, see `scopes.scope`; None outside.
         no_grad: whether it was made where gradients are off, so that none goes through it.
-        module: the module in whose `forward` it was made, None outside.
         id: creation counter of the process; an input's is smaller than its user's.
         cell: of a leaf the place of its value (`dlsys.ops.cell.Cell`), None of others.
         types: its shape and its dtype, kept by `dlsys.ops.types` once they are known.
     """
 
     __slots__ = (
-        *("attrs", "cell", "id", "inputs", "location", "module", "name", "no_grad", "op", "types"),
+        *("attrs", "cell", "id", "inputs", "line", "name", "no_grad", "op", "part", "types"),
     )
     __array_ufunc__ = None  # NumPy scalars and arrays on the left leave arithmetic to us
 
@@ -109,11 +107,19 @@ class Node:
         self.attrs = attrs
         self.id = next(_ids)
         self.name = name if name is not None else f"{op.name}_{self.id}"
-        self.location = _user_location()
+        self.line, self.part = _user_line(), scopes.part
         self.no_grad = scopes.no_grad
-        self.module: Any = scopes.module if inputs else None
         self.cell: Any = None
         self.types: list[Any] = [None, None]
+
+    @property
+    def location(self) -> str:
+        """Where it was made: `train.py:31 in encoder.ff: Linear(8, 32)`."""
+        return self.line if self.part is None else f"{self.line} in {self.part}"
+
+    def placed_as(self, other: Node) -> None:
+        """Say of itself that it was made where another node was: of what takes its place."""
+        self.line, self.part, self.no_grad = other.line, other.part, other.no_grad
 
     @property
     def const_attr(self) -> float | None:

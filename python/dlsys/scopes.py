@@ -9,27 +9,24 @@ from typing import Any
 
 
 class _Scopes(threading.local):
-    """The part of a network for which a thread makes nodes, innermost last, and whether gradients are on."""
+    """The part of a network for which a thread makes nodes, and whether gradients are on."""
 
     def __init__(self) -> None:
-        self.labels: list[str] = []
+        self.part: Any = None
         self.no_grad = False
-        self.module: Any = None
 
 
 scopes = _Scopes()
 
 
 @contextlib.contextmanager
-def scope(label: str, module: Any = None) -> Iterator[None]:
-    """Nodes made inside say `label` behind their source line: the part of a network that they belong to, `module`."""
-    scopes.labels.append(label)
-    before, scopes.module = scopes.module, module
+def scope(part: Any) -> Iterator[None]:
+    """Nodes made inside belong to this part of a network, a call of its `module`: printed behind their source line."""
+    before, scopes.part = scopes.part, part
     try:
         yield
     finally:
-        scopes.labels.pop()
-        scopes.module = before
+        scopes.part = before
 
 
 @contextlib.contextmanager

@@ -97,7 +97,7 @@ def rewrite(graph: TypedGraph, rule: Rule, origins: dict[Node, Node] | None = No
         settled: dict[Node, Node] = {}
         for new in _unknown(found, shapes):
             new.inputs = [settled.get(value, value) for value in new.inputs]
-            new.location = origin.location
+            new.placed_as(origin)
             shapes[new] = new.op.infer_shape(new, [shapes[value] for value in new.inputs])
             dtypes[new] = new.op.infer_dtype(new, [dtypes[value] for value in new.inputs])
             settled[new] = settle(new, origin)
@@ -107,7 +107,7 @@ def rewrite(graph: TypedGraph, rule: Rule, origins: dict[Node, Node] | None = No
         node = old
         if not replaced.isdisjoint(old.inputs):
             node = Node(old.op, [now.get(value, value) for value in old.inputs], old.attrs, old.name)
-            node.location = old.location
+            node.placed_as(old)
             shapes[node], dtypes[node] = shapes[old], dtypes[old]
             if origins is not None:
                 origins[node] = old

@@ -48,7 +48,7 @@ class _Copies:
     def add(self, node: Node) -> Node:
         """A copy of the node."""
         copy = copy_op(node)
-        copy.location = node.location
+        copy.placed_as(node)
         self.shapes[copy], self.dtypes[copy] = self.shapes[node], self.dtypes[node]
         self.nodes.append(copy)
         return copy

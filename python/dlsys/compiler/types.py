@@ -102,7 +102,7 @@ def _without_effects(
                 raise error_at(node, GraphError, f"{group.name} is a group, which has no value to compute with")
             if any(a is not b for a, b in zip(inputs, node.inputs, strict=True)):
                 now[node] = other = Node(node.op, inputs, node.attrs, node.name)
-                other.location = node.location
+                other.placed_as(node)
                 shapes[other], dtypes[other] = shapes[node], dtypes[node]
                 node = other
             nodes.append(node)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -11,7 +10,7 @@ import numpy as np
 from ..autodiff import Node, Parameter
 from ..device import host_array
 from ..errors import DTypeError, GraphError, ShapeError
-from ..graph import scope
+from ..scopes import scope, scopes
 from ..tensors import Tensor, is_leaf, known_shape
 from .casts import move
 from .checks import as_node, warn_of_hidden
@@ -20,14 +19,25 @@ from .printing import settings, tree
 ModuleType = TypeVar("ModuleType", bound="Module")
 
 
-class _Calls(threading.local):
-    """The modules that a thread is inside of, outermost first, each with its path below the first."""
+class Part:
+    """A call of a module, from within `caller`, the call of another one or None: printed, its path and settings."""
 
-    def __init__(self) -> None:
-        self.stack: list[tuple[Module, str]] = []
+    __slots__ = ("caller", "module")
 
+    def __init__(self, caller: Part | None, module: Module) -> None:
+        self.caller, self.module = caller, module
 
-_calls = _Calls()
+    def path(self) -> str:
+        """The name by which the module that was called first knows this one."""
+        if self.caller is None:
+            return ""
+        path, among = self.caller.path(), self.caller.module.named_modules()
+        own = next((name for name, module in among if module is self.module), type(self.module).__name__)
+        return f"{path}.{own}" if path and own else path or own
+
+    def __str__(self) -> str:
+        path, label = self.path(), self.module._label()
+        return f"{path}: {label}" if path else label
 
 
 class IncompatibleKeys(NamedTuple):
@@ -78,33 +88,20 @@ class Module:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """`forward`; arrays (of NumPy, PyTorch, dlsys) among the arguments become tensors."""
-        path = self._path()
-        _calls.stack.append((self, path))
-        try:
-            with scope(f"{path}: {self._label()}" if path else self._label(), self):
-                args = tuple(map(as_node, args))
-                kwargs = {name: as_node(value) for name, value in kwargs.items()}
-                found = self.forward(*args, **kwargs)
-        finally:
-            _calls.stack.pop()
-        if not _calls.stack:
+        part = Part(scopes.part, self)
+        with scope(part):
+            args = tuple(map(as_node, args))
+            kwargs = {name: as_node(value) for name, value in kwargs.items()}
+            found = self.forward(*args, **kwargs)
+        if part.caller is None:
             _keep(found)
         return found
-
-    def _path(self) -> str:
-        """The name by which the outermost module that is being called knows this one."""
-        if not _calls.stack:
-            return ""
-        caller, path = _calls.stack[-1]
-        own = next((name for name, module in caller.named_modules() if module is self), type(self).__name__)
-        return f"{path}.{own}" if path and own else path or own
 
     def require(self, condition: bool, x: Node) -> None:
         """Raise a ShapeError that names the module's path and x's shape where the condition does not hold."""
         if not condition:
-            path = _calls.stack[-1][1] if _calls.stack and _calls.stack[-1][0] is self else ""
-            where = f"{path}: " if path else ""
-            raise ShapeError(f"{where}{self._label()} got {known_shape(x)} [{x.name}, made at {x.location}]")
+            told = scopes.part if scopes.part is not None and scopes.part.module is self else self._label()
+            raise ShapeError(f"{told} got {known_shape(x)} [{x.name}, made at {x.location}]")
 
     def extra_repr(self) -> str:
         """The module's settings, for `repr` and errors: the arguments that made it."""

@@ -42,9 +42,8 @@ def backward(output: Node, gradient: Any = None, create_graph: bool = False, inp
         return _backward_of_nodes(output, weight, create_graph, inputs)
     found = Trace([output] if weight is None else [output, weight], differentiated=True)
     _backward_of_trace(output, weight, found)
-    modules = {node.module: None for node in found.place}
-    for module in modules:
-        for parameter in () if module is None else module.parameters(recurse=False):
+    for module in dict.fromkeys(node.part.module for node in found.place if node.part is not None and node.inputs):
+        for parameter in module.parameters(recurse=False):
             if parameter.requires_grad and parameter.grad is None:
                 parameter.grad = leaf(np.zeros(parameter.shape, parameter.dtype), name=f"{parameter.name}.grad")
 

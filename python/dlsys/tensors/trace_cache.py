@@ -121,6 +121,6 @@ def _copied(trace: Trace, lifted: Numbers) -> tuple[list[Node], list[Node]]:
             made = node.op.lifted(node, inputs, {i: of_numbers[node, i] for i in lifted[node]})
         else:
             made = Node(node.op, inputs, node.attrs, node.name)
-        made.location, made.no_grad = node.location, node.no_grad
+        made.placed_as(node)
         copies.append(made)
     return copies, [*(copies[place] for place, _ in trace.leaves), *of_numbers.values()]
