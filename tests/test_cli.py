@@ -203,7 +203,6 @@ def test_peak_kernels_compute_what_they_count():
 
 
 def test_peaks_are_measured_once():
-    assert peak.array_bytes() >= max(peak.ARRAY_BYTES, min(2 * peak.last_level_cache(), peak.MOST_BYTES))
     for measure in (peak.fma_peak, peak.memory_bandwidth):
         assert 0 < measure(1) == measure(1) < float("inf")
 

@@ -105,3 +105,32 @@ def test_a_condition_on_a_product_of_a_column_and_a_row() -> None:
     feed = {node: value.astype("float32") for node, value in feed.items()}
     (want,), (got,) = evaluate(outputs, feed), ad.Executor(outputs).run(feed)
     np.testing.assert_allclose(got.numpy(), want, rtol=1e-6)
+
+
+def test_a_large_product_leaves_costly_functions_of_other_large_arrays() -> None:
+    x, w, b, y = (ad.Variable(name) for name in "xwby")
+    product = x @ w + b
+
+    def names(rows: int, output: Node) -> list[str]:
+        shapes = {x: (rows, 64), w: (64, 512), b: (512,), y: (rows, 512)}
+        fed = {node: (shape, "float32") for node, shape in shapes.items() if node in below([output])}
+        return sorted(group.name for group in groups([output], fed)[0])
+
+    assert names(2048, ad.tanh_op(product)) == ["matmul_add_tanh"]  # the bias is no large array
+    assert names(2048, product * y) == ["matmul_add_mul"]
+    assert names(2048, ad.tanh_op(product) * y) == ["add_tanh_mul", "matmul"]
+    assert names(64, ad.tanh_op(product) * y) == ["matmul_add_tanh_mul"]
+
+
+def test_differences_are_rounded_as_written() -> None:
+    """(x + y) - x is not y where x + y is rounded, and NaN where x is infinite; so is inf - min(inf)."""
+    values = np.array([1e20, np.inf, -np.inf, np.nan, 1.0, 0.0, -3e38], "float32")
+    for x in (values, values[:1], values[1]):
+        a, b = ad.Variable("a"), ad.Variable("b")
+        above = a - ad.min_op(a)
+        outputs = [(a + b) - a, (b + a) - a, a - (a + b), b - (a - (-b)), above / 3.0 / above, a - a]
+        feed = {a: x, b: np.full_like(x, 2.5)}
+        for output in outputs:  # each with its own kernel
+            (found,) = ad.Executor([output]).run(feed, convert_to_numpy_ret_vals=True)
+            with np.errstate(all="ignore"):
+                np.testing.assert_array_equal(found, evaluate([output], feed)[0])

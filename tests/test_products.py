@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import tvm
 from dlsys import compute, schedule, tvm_op
+from dlsys.schedule import machine_code
 from dlsys.schedule.cpu import tiles
 from dlsys.schedule.roles import roles
 from dlsys.schedule.target import machine_of
+from helpers import on_threads
 from tvm import s_tir, te
 
 SIZES = [2, 3, 5, 7, 8, 10, 12, 15, 16, 17, 24, 31, 33, 48, 50, 63, 65, 100, 112, 130]
@@ -58,3 +61,44 @@ def test_last_panels_are_as_narrow_as_what_is_left():
     assert (
         not tile.pack_b and tile.edge == 1
     )  # ten rows of the turned product: nothing would use a copy twice
+
+
+def _transposed(m: int, n: int, k: int, dtype: str = "float32", relu: bool = False) -> str:
+    """The loops of A^T B, which must be right."""
+    x, y = te.placeholder((k, m), dtype, "x"), te.placeholder((k, n), dtype, "y")
+    product = compute.matmul(x, y, True, False)
+    func = te.create_prim_func([x, y, compute.relu(product) if relu else product])
+    scheduled, rule = schedule.apply(func.with_attr("global_symbol", "product"), schedule.host_target())
+    assert rule.name == "contraction"
+    a, b = (np.random.default_rng(0).standard_normal((k, columns)).astype(dtype) for columns in (m, n))
+    out = tvm.runtime.tensor(np.full((m, n), np.nan, dtype))
+    machine_code.compiled({"product": scheduled}, schedule.host_target())["product"](
+        *map(tvm.runtime.tensor, (a, b)), out
+    )
+    want = a.astype("float64").T @ b
+    want = np.maximum(want, 0) if relu else want
+    limit = 1e-5 if dtype == "float32" else 1e-13
+    np.testing.assert_allclose(out.numpy(), want, rtol=0, atol=np.abs(want).max() * limit)
+    return scheduled.script()
+
+
+def test_gradients_of_weights_are_sums_of_products():
+    def is_split(script: str) -> bool:
+        return "matmul_rf" in script
+
+    for threads in (1, 2):
+        with on_threads(threads):
+            assert is_split(_transposed(64, 48, 4096))
+            assert is_split(_transposed(37, 41, 6000))  # no vector divides the sum of the products
+            assert is_split(_transposed(61, 72, 3000, "float64"))
+            assert is_split(_transposed(72, 61, 3000, "float64"))  # turned, as 72 columns are whole vectors
+            assert not is_split(_transposed(64, 48, 1024))  # A stays near
+            assert not is_split(_transposed(64, 48, 4099))  # a prime
+            assert not is_split(_transposed(64, 48, 4096, relu=True))  # of the whole sum alone
+            assert not is_split(_transposed(1024, 1024, 1536))  # too much to write and read again
+
+
+def test_far_operands_are_copied():
+    for m, k, copied in ((784, 128, False), (784, 512, True)):
+        assert _tile((k, m), (k, 512), True, False, threads=1).pack_a is copied
+    assert not _tile((4096, 32), (4096, 16), True, False, threads=1).pack_a  # a panel or two read it

@@ -15,15 +15,15 @@ What is not stored is computed where it is read, so a node joins only where its 
 they are computed: nothing is computed twice. A node of a smaller shape (a bias times two) stays outside, its value
 being read many times, except a constant, which costs nothing.
 
-Behind a small product whose readers are elementwise nothing is fused: they read it from the cache, in a row.
-What a kernel only computes for later ones, of one value that is stored anyway, it does not compute: they do. So the
-derivative of a gate is no array that is kept from the forward step to the backward one.
+Behind a small product whose readers are elementwise nothing is fused: they read it from the cache, in a row; nor behind
+a large one where exp or its like meets other large arrays, which tiles read slowly. What a kernel would only compute
+for later ones, of one value that is stored anyway, they compute: no derivative of a gate is kept from the forward step.
 
-Code is not written twice too often either. The schedules put a value's formula in the place of each of its uses, and
-TVM does so within the formula of exp, tanh and their like, which use their argument many times: two of them nested
-compile for seconds. So what a kernel writes as one expression, up to what it stores or sums, has at most MOST_LENGTH
-names and operators, a costly one counting its argument READS times (`groups.length`); then no costly operator is in
-another's argument. Rows are exempt: there every value has a register.
+Nor is code written too often. Schedules put a value's formula in the place of each of its uses, and TVM does so within
+exp, tanh and their like, which use their argument many times: two of them nested compile for seconds. So what a kernel
+writes as one expression, up to what it stores or sums, has at most MOST_LENGTH names and operators, a costly one
+counting its argument READS times (`groups.length`), which keeps costly operators out of each other's arguments. Rows
+are exempt: there every value has a register.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ from .groups import (
 MOST_NODES = 48  # of a group: compile time grows with it, and what is saved does not
 MOST_ARRAYS = 24  # read and written by a group
 CACHED = range(1024, 16 * 1024)  # elements of a product that is read from a cache, and slower with tiles than in a row
+LARGE = 512 * 1024  # elements of a product that comes from memory again
 SIBLINGS = 16  # readers of one value that are looked at
 WINDOW = 2000  # nodes looked at to make sure that no path leaves a group and comes back; beyond, one may
 
@@ -65,7 +66,7 @@ def fuse(graph: TypedGraph, views: frozenset[Node] = frozenset()) -> list[Group]
     fusion = _Fusion(graph, views)
     for node in graph.nodes:
         if node.op.contraction:
-            fusion.grow_epilogue(node, "contraction")
+            fusion.grow_epilogue(node)
     for node in graph.nodes:
         if node.op.contraction:
             fusion.leave_epilogue(node)
@@ -150,21 +151,20 @@ class _Fusion:
 
     def _dtype_fits(self, node: Node, dtype: str) -> bool:
         """Whether a group that stores `dtype` may compute the node, if it does not store it."""
-        own = self.graph.dtypes[node]
-        return own == dtype or own not in FLOATS
+        return self.graph.dtypes[node] == dtype or self.graph.dtypes[node] not in FLOATS
 
-    def grow_epilogue(self, anchor: Node, kind: str) -> None:
+    def grow_epilogue(self, anchor: Node) -> None:
         """The anchor, what is elementwise behind it, and what only that reads."""
         if self._free(anchor):
             shape = self.graph.shapes[anchor]
-            members = self._epilogue(self._members([anchor]), anchor, shape)
-            self._make(self._with_producers(members, shape).nodes, kind)
+            nodes = self._with_producers(self._epilogue(self._members([anchor]), anchor, shape), shape).nodes
+            read = {v for node in nodes if node is not anchor for v in value_inputs(node)} - set(nodes)
+            apart = self.graph.size(anchor) > LARGE and any(self.graph.shapes[v] == shape for v in read)
+            self._make([anchor] if apart and any(node.op.costly for node in nodes) else nodes, "contraction")
 
     def leave_epilogue(self, anchor: Node) -> None:
-        """Takes what comes behind a product away from it, if an elementwise kernel that reads it does it better: the
-        product is small and still in the cache then, and what else is read lies in a row for that kernel, as not for
-        tiles."""
-        kind = self.kinds[id(self.group_of[anchor])]
+        """Takes what is behind a product from it, if an elementwise kernel that reads it does it better: the product is
+        small and still in the cache then, and what else is read lies in a row, as it does not for tiles."""
         members = self._members(self.group_of[anchor])
         (last,) = members.leaving if len(members.leaving) == 1 else (None,)
         if last is None or len(members) == 1 or last in self.roots or self.graph.size(last) not in CACHED:
@@ -174,7 +174,7 @@ class _Fusion:
         if readers and not long and all(self._takes(user, last) for user in readers):
             for node in members.nodes:
                 del self.group_of[node]
-            self._make([anchor], kind)
+            self._make([anchor], "contraction")
 
     def grow_reduction(self, anchor: Node) -> None:
         """Makes one group of the elementwise nodes before a sum, the sum, and the elementwise nodes behind it."""

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from tvm import tirx
 
 from .base import constant
 
+_Function = Callable[[Any], Any]  # of expressions
 _LOG2_E = 1.4426950408889634073599
 
 
@@ -40,15 +42,8 @@ _FORMATS = {
         "int32", 127, 23, 2.0**-126, 0x3F3504F3, (0.693359375, -2.12194440e-4), (-104.0, 89.0), (-87.0, 89.0), 9.1
     ),
     "float64": _Format(
-        "int64",
-        1023,
-        52,
-        2.0**-1022,
-        0x3FE6A09E667F3BCD,
-        (6.93145751953125e-1, 1.42860682030941723212e-6),
-        (-746.0, 710.0),
-        (-708.0, 710.0),
-        19.1,
+        *("int64", 1023, 52, 2.0**-1022, 0x3FE6A09E667F3BCD, (6.93145751953125e-1, 1.42860682030941723212e-6)),
+        *((-746.0, 710.0), (-708.0, 710.0), 19.1),
     ),
 }
 
@@ -166,7 +161,7 @@ _ERF_Q = (
 _ERF_LAST = 6.0
 
 
-def bound(value: tirx.PrimExpr, function: Callable[[tirx.PrimExpr], tirx.PrimExpr]) -> tirx.PrimExpr:
+def bound(value: tirx.PrimExpr, function: _Function) -> tirx.PrimExpr:
     """function(value), where value is written once however often the function reads it."""
     var = tirx.Var("t", value.ty)
     return tirx.Let(var, value, function(var))
@@ -189,7 +184,7 @@ def exp(x: tirx.PrimExpr) -> tirx.PrimExpr:
         half = n >> tirx.const(1, "int32")
         return value * _power_of_two(half, dtype) * _power_of_two(n - half, dtype)
 
-    return _within(x, _FORMATS[dtype].exp_range, lambda v: _exp_of_finite(v, scaled))
+    return _within(x, _FORMATS[dtype].exp_range, lambda v: _exp_of_finite(v, scaled), below=0.0)
 
 
 def _exp_moderate(x: tirx.PrimExpr) -> tirx.PrimExpr:
@@ -198,15 +193,17 @@ def _exp_moderate(x: tirx.PrimExpr) -> tirx.PrimExpr:
     return bound(x, lambda v: _exp_of_finite(v, lambda value, n: value * _power_of_two(n, dtype)))
 
 
-def _within(
-    x: tirx.PrimExpr, limits: tuple[float, float], function: Callable[[tirx.PrimExpr], tirx.PrimExpr]
-) -> tirx.PrimExpr:
-    """function(x), or that of the limit beyond one, or NaN."""
-    low, high = (constant(limit, str(x.ty)) for limit in limits)
+def _within(x: tirx.PrimExpr, limits: tuple[float, float], function: _Function, below: float | None = None) -> Any:
+    """function(x), or that of the limit beyond one, or NaN; `below` is the value beneath the low limit, where it is
+    given: a result that underflows takes some CPUs a hundred cycles."""
+    low, high, zero = (constant(limit, str(x.ty)) for limit in (*limits, 0.0))
 
     def at(v: tirx.PrimExpr) -> tirx.PrimExpr:
-        inside = tirx.Select(v < high, tirx.Select(v > low, v, low), high)
-        return tirx.Select(tirx.isnan(v), v, bound(inside, function))
+        inside = tirx.Select(v < high, tirx.Select(v > low, v, low if below is None else zero), high)
+        result = bound(inside, function)
+        if below is not None:
+            result = tirx.Select(v > low, result, constant(below, str(x.ty)))
+        return tirx.Select(tirx.isnan(v), v, result)
 
     return bound(x, at)
 

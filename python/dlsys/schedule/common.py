@@ -12,8 +12,6 @@ import tvm_ffi
 from tvm import s_tir, sym, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from .target import Machine
-
 PARALLEL_WORK = (
     64 * 1024
 )  # simple operations, some 50 us with their memory: less does not repay a region's 5 us
@@ -103,6 +101,27 @@ def stages(sch: s_tir.Schedule) -> list[SBlockRV]:
     return list(sch.get_child_blocks(sch.get_sblock("root")))
 
 
+def behind(sch: s_tir.Schedule, block: SBlockRV) -> list[SBlockRV]:
+    """The blocks after this one that are no sums."""
+    names = [sch.get(other).name_hint for other in stages(sch)]
+    after = stages(sch)[names.index(sch.get(block).name_hint) + 1 :]
+    return [other for other in after if not is_reduction(sch, other)]
+
+
+def lay(sch: s_tir.Schedule, images: SBlockRV, most: int) -> None:
+    """The loops of images with a border: zeros, then a copy without conditions, up to `most` elements at a time. The
+    last two loops are rows and columns, which `compute_at` drops where there is one of them, if not told to keep them.
+    """
+    rows = sch.get_loops(images)[-2]
+    if sch.can_decompose_padding(images, rows):
+        sch.decompose_padding(images, rows)
+    if "tirx.if_then_else" not in calls(sch, images):
+        row = sch.get_loops(images)[-1]
+        width = divisor(extent_of(sch, row), 1, most) or 1
+        if width >= SHORT:
+            sch.vectorize(sch.split(row, [None, width])[1])
+
+
 def extent_of(sch: s_tir.Schedule, loop: LoopRV) -> int:
     """The loop's extent."""
     return int(sch.get(loop).extent)
@@ -111,11 +130,6 @@ def extent_of(sch: s_tir.Schedule, loop: LoopRV) -> int:
 def is_reduction(sch: s_tir.Schedule, block: SBlockRV) -> bool:
     """Whether the block reduces over an iterator."""
     return any(v.iter_type == tirx.IterVar.CommReduce for v in sch.get(block).iter_vars)
-
-
-def is_spatial(sch: s_tir.Schedule, block: SBlockRV) -> bool:
-    """Whether every iterator of the block is an index of its output."""
-    return all(v.iter_type == tirx.IterVar.DataPar for v in sch.get(block).iter_vars)
 
 
 def domain(sch: s_tir.Schedule, block: SBlockRV) -> int:
@@ -144,19 +158,14 @@ def calls_of(code: Any) -> list[str]:
     return found
 
 
-def is_costly(sch: s_tir.Schedule, block: SBlockRV) -> bool:
-    """Whether the block computes exp, log or their like."""
-    return is_costly_code(sch.get(block).body)
-
-
-def is_costly_code(code: Any) -> bool:
+def is_costly(code: Any) -> bool:
     """Whether a statement or expression computes exp, log or their like."""
     return any(name not in _CHEAP_CALLS for name in calls_of(code))
 
 
 def operations(code: Any) -> int:
     """A statement's or expression's simple operations an index, with their memory."""
-    return CALL_WORK if is_costly_code(code) else 1
+    return CALL_WORK if is_costly(code) else 1
 
 
 def work(sch: s_tir.Schedule, block: SBlockRV) -> int:
@@ -168,11 +177,11 @@ def inline_spatial(sch: s_tir.Schedule) -> None:
     """Computes the intermediate values in place, but for those whose exp or log would be taken again."""
     results = outputs(sch)
     for block in stages(sch):
-        if not is_spatial(sch, block) or sch.get(block).name_hint in results or domain(sch, block) == 0:
+        if is_reduction(sch, block) or sch.get(block).name_hint in results or domain(sch, block) == 0:
             continue
         consumers = list(sch.get_consumers(block))
         repeated = len(consumers) > 1 or any(domain(sch, c) > domain(sch, block) for c in consumers)
-        if not (repeated and is_costly(sch, block)):
+        if not (repeated and is_costly(sch.get(block).body)):
             sch.compute_inline(block)
 
 
@@ -256,14 +265,15 @@ def fused(sch: s_tir.Schedule, loops: Sequence[LoopRV]) -> LoopRV:
     return sch.fuse(*loops) if len(loops) > 1 else loops[0]
 
 
-def bits_lanes(sch: s_tir.Schedule, block: SBlockRV, machine: Machine) -> int:
-    """Elements of the block's output in a vector register."""
-    return machine.lanes(sch.get(block).writes[0].source.dtype)
-
-
 def divisor(extent: int, step: int, most: int) -> int | None:
     """The largest multiple of `step`, up to `most`, that divides `extent`."""
     return next((f for f in range(most - most % step, 0, -step) if extent % f == 0), None)
+
+
+def near_divisor(extent: int, most: int) -> int | None:
+    """The divisor of the extent that is nearest to `most`, from half of it to twice."""
+    near = [n for n in range(max(most // 2, 1), min(2 * most, extent) + 1) if extent % n == 0]
+    return min(near, key=lambda n: abs(n - most), default=None)
 
 
 def row_width(row: int, terms: int, lanes: int) -> int:

@@ -1,16 +1,19 @@
-"""From scheduled functions to machine code: TVM's own passes, and one of ours, which keeps accumulators on the stack.
+"""From scheduled functions to machine code: TVM's own passes, and two of ours.
+
+TVM's simplifier takes (x + y) - x for y and x - x for 0, as if numbers were not rounded and none were infinite.
+`_sum_with_negative` writes differences of floating point numbers as sums, which it leaves alone.
 
 LLVM's SLP vectorizer, which looks for scalars to put together, takes half of LLVM's time over an unrolled tile,
 and more of a convolution's, and finds nothing there: functions of rules that are `unrolled` go without.
 
 TVM takes the memory of a "local" array from a pool at run time. LLVM then holds the array in registers only where it
 can prove that nothing else touches that memory: not in a loop with a prefetch. An array on the stack becomes registers
-by itself.
+by itself: `_on_stack`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tvm
@@ -45,19 +48,29 @@ def _on_stack(allocation: tirx.AllocBuffer) -> tirx.AllocBuffer:
     return tirx.AllocBuffer(buffer, {**dict(allocation.annotations or {}), **_AS_IT_IS})
 
 
-@tvm.transform.module_pass(opt_level=0, name="dlsys.LocalArraysOnStack")
-def _local_arrays_on_stack(module: tvm.IRModule, _: Any) -> tvm.IRModule:
-    functions = {
-        name: function.with_body(tvm_ffi.structural_map(function.body, (tirx.AllocBuffer, _on_stack)))
-        for name, function in module.functions.items()
-    }
-    return tvm.IRModule(functions, attrs=module.attrs)
+def _sum_with_negative(difference: tirx.Sub) -> tirx.PrimExpr:
+    """Of floating point numbers a + b * -1, which LLVM makes a - b again."""
+    if not str(difference.ty).startswith("float"):
+        return difference
+    return difference.a + difference.b * tirx.const(-1, difference.ty)
+
+
+def _rewriting(kind: type, rewrite: Callable[[Any], Any]) -> tvm.transform.Pass:
+    """The pass that rewrites all objects of a kind."""
+
+    def of_module(module: tvm.IRModule, _: Any) -> tvm.IRModule:
+        for name, function in module.functions.items():
+            module[name] = function.with_body(tvm_ffi.structural_map(function.body, (kind, rewrite)))
+        return module
+
+    return tvm.transform.module_pass(of_module, opt_level=0, name=f"dlsys{rewrite.__name__}")
 
 
 def _pipeline() -> tuple[Any, Any, Any]:
-    """TVM's passes for functions that were scheduled, with ours before the host's allocations are lowered."""
+    """TVM's passes for functions that were scheduled, with ours before them and before the host's allocations."""
     passes, host, device = tirx.get_tir_pipeline("s_tir")
-    return passes, lambda: tvm.transform.Sequential([_local_arrays_on_stack, host()]), device
+    first = tvm.transform.Sequential([_rewriting(tirx.Sub, _sum_with_negative), passes])
+    return first, lambda: tvm.transform.Sequential([_rewriting(tirx.AllocBuffer, _on_stack), host()]), device
 
 
 tirx.register_tir_pipeline(PIPELINE, _pipeline)

@@ -27,7 +27,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import PrimFunc
 
 from .. import common
-from ..common import calls, divisor, extent_of, is_costly, is_reduction
+from ..common import calls, extent_of, is_costly, is_reduction
 from ..roles import CONFLICT, Roles, axes_of, index_map, roles
 from ..rule import Rule
 from ..target import Machine
@@ -49,11 +49,13 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     found = roles(sch.get(reductions[0]))
     if found is None or 0 in found.extents or min(map(found.size, (found.m, found.n, found.k))) < 2:
         return None
-    c = reductions[0]
+    c, found = k_blocks.split(sch, whole := reductions[0], found, machine)
     dtype = str(sch.get(c).writes[0].source.dtype)
     computed = [any(_feeds(sch, block, c, read) for block in sch.get_producers(c)) for read in (0, 1)]
     images = _images(sch, c, found)
     _tile(sch, c, *choose(found, machine, dtype, computed, images.paddings), images)
+    if c is not whole:
+        k_blocks.add_up(sch, whole, machine)
     func = common.function_of(sch)
     return common.start(k_blocks.insert(prefetch.insert(padding.insert(func))))
 
@@ -76,16 +78,6 @@ def _images(sch: s_tir.Schedule, c: SBlockRV, r: Roles) -> Images:
                 found, whole = padding.paddings(sch.get(c), read, sch.get(block))
                 return Images(found, whole, not sch.get_producers(block))
     return Images([], False, False)
-
-
-def _downstream(sch: s_tir.Schedule, block: SBlockRV) -> list[SBlockRV]:
-    """Everything computed from what a block writes, in order."""
-    names, found = {sch.get(block).name_hint}, []
-    for other in sch.get_child_blocks(sch.get_sblock("root")):
-        if any(sch.get(p).name_hint in names for p in sch.get_producers(other)):
-            names.add(sch.get(other).name_hint)
-            found.append(other)
-    return found
 
 
 def _feeds(sch: s_tir.Schedule, block: SBlockRV, reader: SBlockRV, read: int) -> bool:
@@ -134,8 +126,10 @@ def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile, images: Images
     # The accumulators are the tile's own; the whole tile is unrolled, so they stay in registers.
     sch.set_scope(c, 0, "local")
     spilled = None
-    if is_costly(sch, store):
-        spilled = _spilled(sch, c, store)
+    if is_costly(sch.get(store).body):  # too long for one copy of it a vector: the store is a loop over a copied tile
+        sums = sch.get(c).writes[0].source
+        read = next(i for i, region in enumerate(sch.get(store).reads) if region.source.same_as(sums))
+        spilled = sch.cache_read(store, read, "local")
         sch.reverse_compute_at(spilled, m0)
         rows, columns = sch.get_loops(spilled)[-2:]
         _unroll(sch, rows, columns, tile)
@@ -166,21 +160,13 @@ def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile, images: Images
         _unroll(sch, rows, columns, tile)
 
 
-def _spilled(sch: s_tir.Schedule, c: SBlockRV, store: SBlockRV) -> SBlockRV:
-    """The block that copies the accumulators to the stack, for an epilogue whose code is too long for one copy of it a
-    vector: the store then is a loop."""
-    sums = sch.get(c).writes[0].source
-    read = next(i for i, region in enumerate(sch.get(store).reads) if region.source.same_as(sums))
-    return sch.cache_read(store, read, "local")
-
-
 def _inline_others(
     sch: s_tir.Schedule, r: Roles, tile: Tile, own: tuple[SBlockRV, SBlockRV, SBlockRV], staged: bool
 ) -> list[SBlockRV]:
     """Inlines what comes before the contraction and after it; returns the stages that are left: what a windowed
     operand is read from, as padded images, so that reading it need not ask for bounds."""
     a_read, b_read, store = own
-    after = _downstream(sch, store)
+    after = common.behind(sch, store)
     names = {sch.get(block).name_hint for block in [*own, *after]}
     stages = []
     for block in sch.get_child_blocks(sch.get_sblock("root")):
@@ -240,13 +226,7 @@ def _place(sch: s_tir.Schedule, block: SBlockRV, batch: list[LoopRV], tile: Tile
     if tile.parallel and not together:
         loops = [sch.fuse(*loops[:-2]), *loops[-2:]]
         sch.parallel(loops[0])
-    if sch.can_decompose_padding(block, loops[-2]):
-        sch.decompose_padding(block, loops[-2])  # zeros, then a copy without conditions
-    if "tirx.if_then_else" not in calls(sch, block):
-        row = sch.get_loops(block)[-1]
-        width = divisor(extent_of(sch, row), 1, 2 * tile.lanes) or 1
-        if width >= 4:
-            sch.vectorize(sch.split(row, [None, width])[1])
+    common.lay(sch, block, 2 * tile.lanes)
 
 
 def _unroll(sch: s_tir.Schedule, rows: LoopRV, columns: LoopRV, tile: Tile) -> None:

@@ -26,7 +26,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     """Every result in one loop nest over its memory, vectorized, parallel where large; results of one shape in the same
     nest, which stores only what it has read all inputs for. Declines sums."""
     sch = common.start(func)
-    if not all(common.is_spatial(sch, block) for block in common.stages(sch)):
+    if any(common.is_reduction(sch, block) for block in common.stages(sch)):
         return None
     common.inline_spatial(sch)  # one pass over memory
     if len(common.stages(sch)) > 1:
@@ -101,7 +101,7 @@ def _nest(group: Sequence[Stage], kept: set[Any], accesses: list[Access], machin
     straight_on = all(
         a.strides is not None and (not axes or a.strides[axes[-1][-1]] in (0, 1)) for a in accesses
     )
-    costly = any(common.is_costly_code(stage.value) for stage in group)
+    costly = any(common.is_costly(stage.value) for stage in group)
     width = lanes * (COSTLY_VECTORS if costly else VECTORS) if straight_on else 1
     parallel = math.prod(shape) * sum(common.operations(stage.value) for stage in group) >= PARALLEL_WORK
     row = tirx.Var("row", "int32")
@@ -139,12 +139,12 @@ def stage(sch: s_tir.Schedule, block: SBlockRV, machine: Machine, parallel: bool
     found = common.accesses(sch, block)
     groups = common.fuse_contiguous(sch, loops, found, range(len(loops)))
     inner = groups[-1]
-    lanes = min(_lanes(sch.get(block).body, machine), common.bits_lanes(sch, block, machine))
+    lanes = min(_lanes(sch.get(block).body, machine), machine.lanes(sch.get(block).writes[0].source.dtype))
     crossing = next((g for g in groups[:-1] if _crosses(g, inner)), None)
     if crossing is not None:
         node = sch.get(block)
         whole = len(groups) == len(loops) and "tirx.if_then_else" not in common.calls(sch, block)
-        plain = not any(_is_bool(region.source) for region in [*node.reads, *node.writes])
+        plain = all(str(region.source.dtype) != "bool" for region in [*node.reads, *node.writes])
         _transpose(sch, block, groups, crossing, parallel, staged=whole and plain)
         return
     if any(s not in (0, 1) for s in inner.strides) or "tirx.if_then_else" in common.calls(sch, block):
@@ -172,10 +172,6 @@ def stage(sch: s_tir.Schedule, block: SBlockRV, machine: Machine, parallel: bool
     _, vector = common.split_vector(sch, inner.loop, inner.extent, lanes, VECTORS)
     if inner.extent > 1:
         sch.vectorize(vector)
-
-
-def _is_bool(buffer: Any) -> bool:
-    return str(buffer.dtype) == "bool"
 
 
 def _lanes(code: Any, machine: Machine) -> int:

@@ -2,22 +2,32 @@
 
 One accumulator for k = 100,000 terms loses four digits (see `blocked`, where other sums are cut). A schedule marks one
 of the loops over k (`mark`); `insert` cuts it.
+
+Products A^T B, as gradients of weights are, become sums of products (`split`): where A lies row by row of k, a tile
+reads a line of memory in each of its steps. Those of some hundred steps are in L1 for the next panel of B; thousands
+are fetched anew for each, which took half of the time.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import tvm
 from tvm import s_tir, tirx
-from tvm.s_tir.schedule import LoopRV
+from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from ..common import renamed, rewritten
-from ..roles import Roles
+from ..common import divisor, extent_of, near_divisor, renamed, rewritten
+from ..roles import Roles, turned
+from ..target import Machine
+from .tiles import NEAR_BYTES
 
 MARK = "blocks"
 TERMS = 512  # of k in a block: to add up a tile of 12 x 2 vectors takes some 40 cycles, so many steps of k 6,000
+SPLIT_TERMS = 256  # of k in a product of its own: their lines, with a panel's, fill L1
+PARTIAL_BYTES = 8 * 1024 * 1024  # of those products, which are read again: what stays in L3
 
 
 def mark(sch: s_tir.Schedule, r: Roles, loops: Mapping[int, LoopRV]) -> None:
@@ -37,13 +47,44 @@ def mark(sch: s_tir.Schedule, r: Roles, loops: Mapping[int, LoopRV]) -> None:
 def mark_loop(sch: s_tir.Schedule, loop: LoopRV, extent: int, terms: int) -> None:
     """Has a loop of this extent cut, each of whose steps adds so many terms to an accumulator."""
     if extent * terms > 2 * TERMS:
-        sch.annotate(loop, MARK, _length(extent, max(TERMS // terms, 1)))
+        most = max(TERMS // terms, 1)
+        sch.annotate(loop, MARK, near_divisor(extent, most) or most)
 
 
-def _length(extent: int, most: int) -> int:
-    """A divisor of the extent, if there is one of about `most`."""
-    near = [n for n in range(max(most // 2, 1), min(2 * most, extent) + 1) if extent % n == 0]
-    return min(near, key=lambda n: abs(n - most), default=most)
+def split(sch: s_tir.Schedule, c: SBlockRV, r: Roles, machine: Machine) -> tuple[SBlockRV, Roles]:
+    """The block of a product over blocks of k, as many batches, and its roles; `c` becomes their sum (see `add_up`).
+
+    What is no such product, or is used within the function, is returned as it was given.
+    """
+    dtype = str(sch.get(c).writes[0].source.dtype)
+    own, itemsize = turned(r, machine.lanes(dtype)), tvm.DataType(dtype).bits // 8
+    *sizes, k = own.extents
+    terms = near_divisor(k, SPLIT_TERMS) if k > 2 * SPLIT_TERMS else None
+    if terms is None or len(r.k) > 1 or r.batch or any(r.panels) or any(r.windows) or sch.get_consumers(c):
+        return c, r
+    by_rows_of_k = (own.contiguous[own.a], own.contiguous[1 - own.a]) == (own.last(own.m), own.last(own.n))
+    far, small = own.size(own.m) * k * itemsize > NEAR_BYTES, k // terms * math.prod(sizes) * itemsize <= PARTIAL_BYTES
+    if not (by_rows_of_k and far and small):
+        return c, r
+    product = sch.rfactor(sch.split(sch.get_loops(c)[-1], [None, terms])[0], 0)
+    *spatial, number, _ = sch.get_loops(product)
+    sch.reorder(number, *spatial)
+    m, n, last, along = (tuple(axis + 1 for axis in axes) for axes in (own.m, own.n, own.k, own.contiguous))
+    reads = tuple((0, *(axis + 1 for axis in axes)) for axes in own.axes)
+    return product, Roles((0,), m, n, last, own.a, reads, own.windows, along, (k // terms, *sizes, terms))
+
+
+def add_up(sch: s_tir.Schedule, c: SBlockRV, machine: Machine) -> None:
+    """The loops of the sum over blocks: vectors of C, to each of which one of every product is added."""
+    *spatial, number = sch.get_loops(c)
+    elements = sch.fuse(*spatial)
+    lanes = machine.lanes(sch.get(c).writes[0].source.dtype)
+    vectors, lane = sch.split(elements, [None, divisor(extent_of(sch, elements), 1, 4 * lanes)])
+    sch.reorder(vectors, number, lane)
+    sch.vectorize(lane)
+    if machine.threads > 1:
+        sch.parallel(vectors)
+    sch.decompose_reduction(c, number)
 
 
 def insert(func: tirx.PrimFunc) -> tirx.PrimFunc:

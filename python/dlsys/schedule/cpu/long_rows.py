@@ -48,7 +48,7 @@ def _without_last(rows: Rows) -> Rows:
         if not stage.reduced and size(stage.iters) == rows.count and stage.buffer not in read:
             stages.remove(stage)
             last.insert(0, stage)
-    if not any(common.is_costly_code(stage.value) for stage in last):
+    if not any(common.is_costly(stage.value) for stage in last):
         return rows
     return Rows(rows.shape, tuple(stages), (*last, *rows.rest))
 
@@ -181,7 +181,7 @@ class _LongRows:
 
     def _along(self, one: _Pass, row: list[Expr]) -> list[tirx.Stmt]:
         """One pass: sums in vectors, which are added up behind it."""
-        costly = any(common.is_costly_code(stage.value) for stage in one.along)
+        costly = any(common.is_costly(stage.value) for stage in one.along)
         most = COSTLY_VECTORS if costly else ACCUMULATORS
         width = self.lanes * min(most, self.rows.length // self.lanes)
         sums = {s.buffer: self._accumulators(s, width) for s in one.along if s.reduced}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,9 +21,7 @@ from ..target import Machine, host_target, machine_of
 
 FMA_STEPS = 1 << 18
 FMA_SECONDS = 0.12  # for each form: the clock needs some milliseconds to reach its height
-ARRAY_BYTES = 64 * 1024 * 1024  # of each array of the triad, at least
-CACHE_TIMES = 2  # and at least so many times the last-level cache; together then six times
-MOST_BYTES = 256 * 1024 * 1024  # of each array, whatever the cache
+ARRAY_BYTES = 128 * 1024 * 1024  # of each of the triad's three arrays: together beyond all but a server's last cache
 TRIAD_ROUNDS = 8
 INTERESTING = (
     *("sse4.2", "avx", "avx2", "fma", "f16c", "avxvnni", "avx512f", "avx512dq", "avx512bw", "avx512vl"),
@@ -117,32 +114,15 @@ def memory_bandwidth(threads: int) -> float:
     """GB/s of STREAM's triad, a = 0.5 * b + c, on that many threads: the best of all rounds.
 
     Counted are the 12 bytes that an element of float32 needs, two reads and a write, as STREAM counts them; that most
-    processors read `a` too before they write it is not. Each array holds at least 64 MiB and twice the last-level
-    cache (at most 256 MiB), so that together they are six times as large. Measured once a process, in about half
-    a second.
+    processors read `a` too before they write it is not. Measured once a process, in about half a second.
     """
     lanes = 64  # several vectors a step, on every machine
-    rows = array_bytes() // (4 * lanes * threads)
+    rows = ARRAY_BYTES // (4 * lanes * threads)
     kernel = _compile(triad_kernel(threads, rows, lanes))
     arrays = [tvm.runtime.empty((threads, rows, lanes), "float32", tvm.cpu()) for _ in range(3)]
     for array in arrays:  # written, lest all its pages be one page of zeros
         np.from_dlpack(array)[...] = 1
     return 12 * threads * rows * lanes / _best(partial(kernel, *arrays), 0.0, TRIAD_ROUNDS) / 1e9
-
-
-def array_bytes() -> int:
-    """Bytes of each array of the triad."""
-    return min(max(ARRAY_BYTES, CACHE_TIMES * last_level_cache()), MOST_BYTES)
-
-
-def last_level_cache() -> int:
-    """Bytes of the first core's largest cache; 0 where the system does not tell."""
-    sizes = [0]
-    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        text = path.read_text(encoding="ascii").strip()
-        unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:], 1)
-        sizes.append(int(text.rstrip("KMG") or 0) * unit)
-    return max(sizes)
 
 
 def _compile(function: tirx.PrimFunc) -> Callable[..., Any]:

@@ -51,7 +51,7 @@ def _reduce(sch: s_tir.Schedule, block: SBlockRV, machine: Machine, parallel: bo
     loops = sch.get_loops(block)
     if len(sch.get(block).iter_vars) != len(loops):
         return
-    found, lanes = common.accesses(sch, block), common.bits_lanes(sch, block, machine)
+    found, lanes = common.accesses(sch, block), machine.lanes(sch.get(block).writes[0].source.dtype)
     results = common.fuse_contiguous(sch, loops, found, _axes(sch, block, tirx.IterVar.DataPar))
     terms = common.fuse_contiguous(sch, loops, found, _axes(sch, block, tirx.IterVar.CommReduce))
     columns = bool(results) and results[-1].extent > 1 and all(s in (0, 1) for s in results[-1].strides)
@@ -82,10 +82,6 @@ def _reduce(sch: s_tir.Schedule, block: SBlockRV, machine: Machine, parallel: bo
 
 def _axes(sch: s_tir.Schedule, block: SBlockRV, kind: int) -> list[int]:
     return [i for i, v in enumerate(sch.get(block).iter_vars) if v.iter_type == kind]
-
-
-def _is_term(v: tirx.IterVar) -> bool:
-    return v.iter_type == tirx.IterVar.CommReduce
 
 
 def _columns(
@@ -123,7 +119,8 @@ def _row_vectors(sch: s_tir.Schedule, block: SBlockRV, lanes: int) -> list[SBloc
     `compute_at` would lose the condition of a partial vector."""
     term = sch.get_loops(block)[-1]
     extent = common.extent_of(sch, term)
-    terms = math.prod(int(v.dom.extent) for v in sch.get(block).iter_vars if _is_term(v))
+    iters = sch.get(block).iter_vars
+    terms = math.prod(int(iters[i].dom.extent) for i in _axes(sch, block, tirx.IterVar.CommReduce))
     width = common.row_width(extent, terms, lanes)
     if width == 1 or extent % width:
         return []
@@ -155,8 +152,9 @@ def _rfactor(sch: s_tir.Schedule, block: SBlockRV, loop: LoopRV) -> SBlockRV:
 
 def _vectorize(sch: s_tir.Schedule, partial: SBlockRV, row: LoopRV) -> None:
     """Vectorizes partial sums, placed at a row: their first iterator is the position in the vector."""
-    depth = next(i for i, loop in enumerate(sch.get_loops(partial)) if _same(sch, loop, row)) + 1
-    vector, *rest = sch.get_loops(partial)[depth:]
+    outer, loops = sch.get_sref(row), sch.get_loops(partial)
+    depth = next(i for i, loop in enumerate(loops) if sch.get_sref(loop).same_as(outer)) + 1
+    vector, *rest = loops[depth:]
     kinds = [v.iter_type for v in sch.get(partial).iter_vars][1:]
     terms = [x for x, kind in zip(rest, kinds, strict=True) if kind == tirx.IterVar.CommReduce]
     results = [x for x, kind in zip(rest, kinds, strict=True) if kind == tirx.IterVar.DataPar]
@@ -164,10 +162,6 @@ def _vectorize(sch: s_tir.Schedule, partial: SBlockRV, row: LoopRV) -> None:
     sch.vectorize(vector)
     first = sch.decompose_reduction(partial, terms[0])
     sch.vectorize(sch.get_loops(first)[-1])
-
-
-def _same(sch: s_tir.Schedule, a: LoopRV, b: LoopRV) -> bool:
-    return sch.get_sref(a).same_as(sch.get_sref(b))
 
 
 RULE = Rule("reduction", "llvm", schedule, overwrites=True)

@@ -19,6 +19,8 @@ BLOCK_BYTES = 2 * 1024 * 1024  # of A's rows between two passes over B: what sti
 RESIDENT_BYTES = 1024 * 1024  # up to here all of A stays near, and panels of B are packed one at a time
 COPY_COLUMNS = 16  # copying an element of A, from memory, costs as much as using it for so many columns of C
 TURN_COLUMNS = 64  # the same where A lies row by row of k, so that a line that is fetched holds a tile's rows only
+NEAR_BYTES = 512 * 1024  # of such an A, whose lines are then found in L2 again for the next panel of B
+FAR = 1.3  # times as slow as that are steps that read more of A where it lies
 SHORTER = 0.5  # rows' time that a step takes besides: a shorter tile has more of them
 MORE_ROWS = 2  # of a tile beyond ROWS, that fit into the registers if that spares the copy
 DIRECT_ROWS = 4  # up to so many rows packing B costs more than it saves
@@ -86,7 +88,7 @@ def _packed(r: Roles, machine: Machine, dtype: str, computed: Sequence[bool]) ->
     if not computed[r.a] and r.contiguous[r.a] == r.last(r.k):
         pack_a = m % rows != 0
     elif not computed[r.a] and r.contiguous[r.a] == r.last(r.m) and m == r.extents[r.last(r.m)]:
-        rows, pack_a = _rows_of_columns(m, n, rows, machine)
+        rows, pack_a = _rows_of_columns(m, n, m * k * itemsize, rows, machine)
     columns = r.panels[1 - r.a] or _vectors(rows, n, lanes, machine) * lanes
     parallel, by_batch = _is_parallel(r, machine), _by_batch(r, machine)
     # A loop that runs in parallel is not split, so one over panels has no narrower one at its end.
@@ -181,7 +183,7 @@ def _rows(m: int, n: int, most: int) -> int:
     return min(range(most, most // 2, -1), key=cost)
 
 
-def _rows_of_columns(m: int, n: int, copied: int, machine: Machine) -> tuple[int, bool]:
+def _rows_of_columns(m: int, n: int, nbytes: int, copied: int, machine: Machine) -> tuple[int, bool]:
     """Rows of a tile, and whether A is copied, where A is contiguous along m: a tile that divides m reads it where it
     lies, at addresses that differ by constants; else it is copied, and has `copied` rows."""
     most = ROWS.get(machine.registers, 6)
@@ -192,7 +194,8 @@ def _rows_of_columns(m: int, n: int, copied: int, machine: Machine) -> tuple[int
 
     fitting = [rows for rows in range(min(largest, m), most // 2, -1) if m % rows == 0]
     best = min(fitting, key=cost, default=0)
-    if best and cost(best) <= cost(copied) + m * TURN_COLUMNS / n:
+    slower = FAR if nbytes > NEAR_BYTES else 1.0
+    if best and slower * cost(best) <= cost(copied) + m * TURN_COLUMNS / n:
         return best, False
     return copied, True
 

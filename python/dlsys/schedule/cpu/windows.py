@@ -31,7 +31,7 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     r = roles(sch.get(c))
     if r is None or 0 in r.extents or r.size(r.m) != 1 or not r.windows[1 - r.a] or list(r.batch) != _first(r):
         return None
-    lanes = common.bits_lanes(sch, c, machine)
+    lanes = machine.lanes(sch.get(c).writes[0].source.dtype)
     parallel = common.work(sch, c) >= PARALLEL_WORK
     if r.size(r.k) <= TAPS:
         return sch if _planes(sch, c, r, lanes, parallel) else None
@@ -49,7 +49,7 @@ def _planes(sch: s_tir.Schedule, c: SBlockRV, r: Roles, lanes: int, parallel: bo
     if vector is None:
         return False
     images = _inlined(sch, c, r)
-    after = _downstream(sch, c)
+    after = common.behind(sch, c)
     store = sch.cache_write(c, 0, "local")
     for block in after[:-1]:
         sch.compute_inline(block)
@@ -64,7 +64,7 @@ def _planes(sch: s_tir.Schedule, c: SBlockRV, r: Roles, lanes: int, parallel: bo
     sch.reverse_compute_at(store, across)
     if images is not None:
         sch.compute_at(images, plane, preserve_unit_loops=True)
-        _lay(sch, images, lanes)
+        common.lay(sch, images, VECTORS * lanes)
     if parallel:
         sch.parallel(plane)
     for term in terms:
@@ -82,7 +82,7 @@ def _taps(sch: s_tir.Schedule, c: SBlockRV, r: Roles, lanes: int, parallel: bool
     if vector is None or len(r.k) < 2:
         return False
     images = _inlined(sch, c, r)
-    for block in _downstream(sch, c):
+    for block in common.behind(sch, c):
         sch.compute_inline(block) if sch.get_consumers(block) else sch.reverse_compute_inline(block)
     _, place = sch.split(sch.get_loops(c)[r.k[-1]], [None, vector])
     partial = sch.rfactor(place, len(r.extents) - len(r.k))
@@ -94,7 +94,7 @@ def _taps(sch: s_tir.Schedule, c: SBlockRV, r: Roles, lanes: int, parallel: bool
     outer = common.fused(sch, channel)
     if images is not None:
         sch.compute_at(images, terms[0], preserve_unit_loops=True)
-        _lay(sch, images, lanes)
+        common.lay(sch, images, VECTORS * lanes)
     if parallel:
         sch.parallel(outer)
         sch.parallel(common.fused(sch, sch.get_loops(c)[: len(r.batch)]))
@@ -126,24 +126,6 @@ def _inlined(sch: s_tir.Schedule, c: SBlockRV, r: Roles) -> SBlockRV | None:
         else:
             sch.compute_inline(block)
     return images
-
-
-def _downstream(sch: s_tir.Schedule, c: SBlockRV) -> list[SBlockRV]:
-    """The blocks after the sums."""
-    names = [sch.get(block).name_hint for block in common.stages(sch)]
-    return common.stages(sch)[names.index(sch.get(c).name_hint) + 1 :]
-
-
-def _lay(sch: s_tir.Schedule, images: SBlockRV, lanes: int) -> None:
-    """A plane with its border: zeros, then a copy without conditions. Its last two loops are rows and columns, which
-    `compute_at` would drop where there is one of them, if not told to keep them."""
-    rows = sch.get_loops(images)[-2]
-    if sch.can_decompose_padding(images, rows):
-        sch.decompose_padding(images, rows)
-    if not any(name.endswith("if_then_else") for name in common.calls(sch, images)):
-        row = sch.get_loops(images)[-1]
-        width = common.divisor(common.extent_of(sch, row), 1, VECTORS * lanes) or 1
-        sch.vectorize(sch.split(row, [None, width])[1])
 
 
 RULE = Rule("windows", "llvm", schedule, overwrites=True)
