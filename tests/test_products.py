@@ -88,13 +88,13 @@ def test_gradients_of_weights_are_sums_of_products():
 
     for threads in (1, 2):
         with on_threads(threads):
-            assert is_split(_transposed(64, 48, 4096))
-            assert is_split(_transposed(37, 41, 6000))  # no vector divides the sum of the products
-            assert is_split(_transposed(61, 72, 3000, "float64"))
-            assert is_split(_transposed(72, 61, 3000, "float64"))  # turned, as 72 columns are whole vectors
-            assert not is_split(_transposed(64, 48, 1024))  # A stays near
-            assert not is_split(_transposed(64, 48, 4099))  # a prime
-            assert not is_split(_transposed(64, 48, 4096, relu=True))  # of the whole sum alone
+            assert is_split(_transposed(80, 48, 4096))
+            assert is_split(_transposed(80, 48, 4096, relu=True))
+            assert is_split(_transposed(47, 41, 8000))  # no vector divides the sum of the products
+            assert is_split(_transposed(61, 72, 4000, "float64"))
+            assert is_split(_transposed(72, 61, 4000, "float64"))  # turned, as 72 columns are whole vectors
+            assert not is_split(_transposed(80, 48, 2048))  # A stays near
+            assert not is_split(_transposed(80, 48, 4099))  # a prime
             assert not is_split(_transposed(1024, 1024, 1536))  # too much to write and read again
 
 

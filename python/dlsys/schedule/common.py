@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import tvm
@@ -102,10 +103,10 @@ def stages(sch: s_tir.Schedule) -> list[SBlockRV]:
 
 
 def behind(sch: s_tir.Schedule, block: SBlockRV) -> list[SBlockRV]:
-    """The blocks after this one that are no sums."""
+    """The blocks after this one, up to the next sum."""
     names = [sch.get(other).name_hint for other in stages(sch)]
     after = stages(sch)[names.index(sch.get(block).name_hint) + 1 :]
-    return [other for other in after if not is_reduction(sch, other)]
+    return list(takewhile(lambda other: not is_reduction(sch, other), after))
 
 
 def lay(sch: s_tir.Schedule, images: SBlockRV, most: int) -> None:

@@ -166,11 +166,11 @@ def _inline_others(
     """Inlines what comes before the contraction and after it; returns the stages that are left: what a windowed
     operand is read from, as padded images, so that reading it need not ask for bounds."""
     a_read, b_read, store = own
-    after = common.behind(sch, store)
-    names = {sch.get(block).name_hint for block in [*own, *after]}
-    stages = []
-    for block in sch.get_child_blocks(sch.get_sblock("root")):
-        if is_reduction(sch, block) or sch.get(block).name_hint in names:
+    after, stages = common.behind(sch, store), []
+    for block in common.stages(sch):
+        if is_reduction(sch, block):
+            break
+        if sch.get(block).name_hint in (sch.get(a_read).name_hint, sch.get(b_read).name_hint):
             continue
         reader = a_read if tile.direct else b_read
         if ((tile.direct and staged) or (r.batch and tile.panels)) and _feeds(sch, block, reader, 0):

@@ -3,9 +3,8 @@
 One accumulator for k = 100,000 terms loses four digits (see `blocked`, where other sums are cut). A schedule marks one
 of the loops over k (`mark`); `insert` cuts it.
 
-Products A^T B, as gradients of weights are, become sums of products (`split`): where A lies row by row of k, a tile
-reads a line of memory in each of its steps. Those of some hundred steps are in L1 for the next panel of B; thousands
-are fetched anew for each, which took half of the time.
+Gradients of weights, A^T B, become sums of products (`split`): a tile reads a line of such an A in each of its steps,
+and while those of some hundred steps are in L1 for the next panel of B, thousands would be fetched anew for each.
 """
 
 from __future__ import annotations
@@ -19,10 +18,11 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from ..common import divisor, extent_of, near_divisor, renamed, rewritten
+from ..common import behind, divisor, extent_of, near_divisor, renamed, rewritten
 from ..roles import Roles, turned
 from ..target import Machine
-from .tiles import NEAR_BYTES
+from . import elementwise
+from .tiles import RESIDENT_BYTES
 
 MARK = "blocks"
 TERMS = 512  # of k in a block: to add up a tile of 12 x 2 vectors takes some 40 cycles, so many steps of k 6,000
@@ -52,19 +52,17 @@ def mark_loop(sch: s_tir.Schedule, loop: LoopRV, extent: int, terms: int) -> Non
 
 
 def split(sch: s_tir.Schedule, c: SBlockRV, r: Roles, machine: Machine) -> tuple[SBlockRV, Roles]:
-    """The block of a product over blocks of k, as many batches, and its roles; `c` becomes their sum (see `add_up`).
-
-    What is no such product, or is used within the function, is returned as it was given.
-    """
+    """The block of a product over blocks of k, as many batches, and its roles; `c` becomes their sum (`add_up`). What
+    is no such product is returned as it was given."""
     dtype = str(sch.get(c).writes[0].source.dtype)
     own, itemsize = turned(r, machine.lanes(dtype)), tvm.DataType(dtype).bits // 8
     *sizes, k = own.extents
     terms = near_divisor(k, SPLIT_TERMS) if k > 2 * SPLIT_TERMS else None
-    if terms is None or len(r.k) > 1 or r.batch or any(r.panels) or any(r.windows) or sch.get_consumers(c):
+    if terms is None or len(r.k) > 1 or r.batch or any(r.panels) or any(r.windows):
         return c, r
     by_rows_of_k = (own.contiguous[own.a], own.contiguous[1 - own.a]) == (own.last(own.m), own.last(own.n))
-    far, small = own.size(own.m) * k * itemsize > NEAR_BYTES, k // terms * math.prod(sizes) * itemsize <= PARTIAL_BYTES
-    if not (by_rows_of_k and far and small):
+    far = own.size(own.m) * k * itemsize > RESIDENT_BYTES
+    if not (by_rows_of_k and far and k // terms * math.prod(sizes) * itemsize <= PARTIAL_BYTES):
         return c, r
     product = sch.rfactor(sch.split(sch.get_loops(c)[-1], [None, terms])[0], 0)
     *spatial, number, _ = sch.get_loops(product)
@@ -75,7 +73,12 @@ def split(sch: s_tir.Schedule, c: SBlockRV, r: Roles, machine: Machine) -> tuple
 
 
 def add_up(sch: s_tir.Schedule, c: SBlockRV, machine: Machine) -> None:
-    """The loops of the sum over blocks: vectors of C, to each of which one of every product is added."""
+    """Schedules the sum over blocks, vector by vector of C, and what is computed of it."""
+    after = behind(sch, c)
+    for block in after[:-1]:
+        sch.compute_inline(block)
+    for block in after[-1:]:
+        elementwise.stage(sch, block, machine, machine.threads > 1)
     *spatial, number = sch.get_loops(c)
     elements = sch.fuse(*spatial)
     lanes = machine.lanes(sch.get(c).writes[0].source.dtype)

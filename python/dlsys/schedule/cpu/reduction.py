@@ -58,13 +58,10 @@ def _reduce(sch: s_tir.Schedule, block: SBlockRV, machine: Machine, parallel: bo
     outer = [g.loop for g in results]
     inner = sch.get_loops(block)[len(outer) :]
     if columns:
-        wide = [
-            v
-            for v in sch.get(block).iter_vars
-            if v.iter_type == tirx.IterVar.DataPar and int(v.dom.extent) > 1
-        ]
-        one_axis = len(wide) == len([x for x in outer if common.extent_of(sch, x) > 1])
-        _columns(sch, block, outer, inner, lanes, parallel, hold=one_axis)
+        iters = sch.get(block).iter_vars
+        wide = [i for i in _axes(sch, block, tirx.IterVar.DataPar) if int(iters[i].dom.extent) > 1]
+        hold = len(wide) == len([x for x in outer if common.extent_of(sch, x) > 1])  # each loop is one axis
+        _columns(sch, block, outer, inner, lanes, parallel, hold)
         return
     along = all(s in (0, 1) for s in terms[-1].strides)
     vectors = _row_vectors(sch, block, lanes) if along else []
