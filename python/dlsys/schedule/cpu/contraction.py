@@ -21,6 +21,7 @@ of B stays in L1/L2 while a block of A's rows passes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
@@ -239,16 +240,22 @@ def _unroll(sch: s_tir.Schedule, rows: LoopRV, columns: LoopRV, tile: Tile) -> N
         sch.annotate(loop, PARTITION, 1)
 
 
+def _panels(sch: s_tir.Schedule, block: SBlockRV, width: int) -> tirx.IndexMap:
+    """From (batch..., i, k) of what a block writes to (batch..., i // width, k, i % width)."""
+
+    def panel(*i: Any) -> tuple[Any, ...]:
+        return (*i[:-2], i[-2] // width, i[-1], i[-2] % width)
+
+    return tirx.IndexMap.from_func(panel, ndim=len(sch.get(block).writes[0].source.shape), index_dtype="int32")
+
+
 def _pack_a(sch: s_tir.Schedule, a: SBlockRV, tile: Tile, at: LoopRV | None, r: Roles) -> None:
     """A's rows, padded to whole tiles. Where k is contiguous they are copied as they lie: fast, and the
     micro-kernel reads MR streams. Else the rows of a tile lie side by side, k by k."""
     rows = tile.rows
     as_it_lies = r.contiguous[r.a] == r.last(r.k)
     if not as_it_lies:
-        layout = tirx.IndexMap.from_func(
-            lambda *i: (*i[:-2], i[-2] // rows, i[-1], i[-2] % rows), ndim=_rank(sch, a), index_dtype="int32"
-        )
-        sch.transform_layout(a, ("write", 0), layout)
+        sch.transform_layout(a, ("write", 0), _panels(sch, a, rows))
     if at is not None:
         sch.compute_at(a, at)
     if as_it_lies:
@@ -259,6 +266,8 @@ def _pack_a(sch: s_tir.Schedule, a: SBlockRV, tile: Tile, at: LoopRV | None, r: 
     m, k = sch.get_loops(a)[-2:]
     m0, m1 = sch.split(m, [None, rows])
     sch.reorder(m0, k, m1)
+    if at is None and tile.parallel:
+        sch.parallel(common.fused(sch, sch.get_loops(a)[:-2]))
     if r.contiguous[r.a] == r.m[-1]:
         sch.vectorize(m1)
     else:
@@ -268,13 +277,8 @@ def _pack_a(sch: s_tir.Schedule, a: SBlockRV, tile: Tile, at: LoopRV | None, r: 
 def _pack_b(sch: s_tir.Schedule, b: SBlockRV, tile: Tile, at: LoopRV | None, r: Roles) -> None:
     """B in panels of NR columns, k by k."""
     columns = tile.columns
-    layout = tirx.IndexMap.from_func(
-        lambda *i: (*i[:-2], i[-2] // columns, i[-1], i[-2] % columns),
-        ndim=_rank(sch, b),
-        index_dtype="int32",
-    )
     # "injective" lets the last panel be wider than what is left for it: beyond that it is neither written nor read.
-    sch.transform_layout(b, ("write", 0), layout, assume_injective_transform=True)
+    sch.transform_layout(b, ("write", 0), _panels(sch, b, columns), assume_injective_transform=True)
     if at is not None:
         sch.compute_at(b, at)
     alone = at is None and tile.parallel and r.size(r.batch) * r.size(r.n) * r.size(r.k) >= PARALLEL_PACK
@@ -321,10 +325,6 @@ def _pack_turned(sch: s_tir.Schedule, b: SBlockRV, n: LoopRV, k: LoopRV, paralle
     sch.vectorize(n1)
     if parallel:
         sch.parallel(n0)
-
-
-def _rank(sch: s_tir.Schedule, block: SBlockRV) -> int:
-    return len(sch.get(block).writes[0].source.shape)
 
 
 RULE = Rule("contraction", "llvm", schedule, overwrites=True, unrolled=True)
