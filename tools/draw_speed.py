@@ -66,7 +66,7 @@ def main() -> None:
     b.set_title("Training steps: less is better", fontsize=10)
     handles = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in COLOURS.values()]
     figure.legend(handles, list(COLOURS), loc="lower center", ncols=len(COLOURS), frameon=False, fontsize=9)
-    figure.suptitle(f"One thread of an {matmul['machine']['cpu']} (Zen 4, AVX-512)", fontsize=11)
+    figure.suptitle(f"One thread, {matmul['machine']['cpu']}", fontsize=11)
     figure.tight_layout(rect=(0, 0.06, 1, 1))
     figure.savefig(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "images" / "speed.png", dpi=110)
 
