@@ -179,7 +179,10 @@ def main(options: argparse.Namespace) -> float:
         model = LSTMLanguageModel(len(words.dictionary), dropout=options.dropout)
         train = Windows(words.train, options.batch_size, model.context)
         valid = Windows(words.test, options.batch_size, model.context)
-        start, decode = np.array([words.dictionary.word2idx["<eos>"]]), words.decode
+        start = np.array([words.dictionary.word2idx["<eos>"]])
+
+        def decode(numbers: np.ndarray) -> str:
+            return " ".join(words.dictionary.idx2word[number] for number in numbers)
 
     print(model)
     optimizer = optim.AdamW(model.parameters(), lr=options.lr, weight_decay=0.1)
