@@ -54,15 +54,15 @@ BUDGETS = {
 """The lines that each room may have, 22,000 in all."""
 ABOVE = {
     "needle/": 1308,
-    "nn/": 2386,
+    "nn/": 2383,
     "optim/": 1045,
-    "tensors/": 2590,
+    "tensors/": 2589,
     "inspect/": 1282,
     "compiler/": 3249,
     "ops/": 4675,
     "kernels/": 982,
     "schedule/": 3823,
-    "compute/": 2141,
+    "compute/": 2138,
 }
 """Of rooms above their budget the most lines that they may have until they are within it: to be lowered only."""
 ROW = re.compile(r"^\| `([\w/.]+)` \| (\d+) \| (\d+) \|", re.MULTILINE)

@@ -20,7 +20,7 @@ THREADS = "TVM_NUM_THREADS"
 
 
 def facts() -> dict[str, str]:
-    """What there is to say, by its name."""
+    """Versions, target, features, threads and caches, by name, each as a line of text."""
     target, cache = host_target(), cache_folder()
     machine, plans = machine_of(target), cache_directory()
     files = [] if cache is None else [path.stat().st_size for path in (cache / "data").rglob("*") if path.is_file()]

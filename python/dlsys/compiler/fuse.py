@@ -158,7 +158,7 @@ class _Fusion:
         if self._free(anchor):
             shape = self.graph.shapes[anchor]
             nodes = self._with_producers(self._epilogue(self._members([anchor]), anchor, shape), shape).nodes
-            read = {v for node in nodes if node is not anchor for v in value_inputs(node)} - set(nodes)
+            read = {v for x in nodes if x is not anchor for v in value_inputs(x) if not is_constant(v)} - set(nodes)
             apart = self.graph.size(anchor) > LARGE and any(self.graph.shapes[v] == shape for v in read)
             self._make([anchor] if apart and any(node.op.costly for node in nodes) else nodes, "contraction")
 

@@ -17,9 +17,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import tirx
 from tvm.target import Target
+
+from .common import rewritten
 
 PIPELINE = "dlsys"
 NO_SLP = "-vectorize-slp:bool=false"  # in TVM's notation for LLVM's options
@@ -50,9 +51,8 @@ def _on_stack(allocation: tirx.AllocBuffer) -> tirx.AllocBuffer:
 
 def _sum_with_negative(difference: tirx.Sub) -> tirx.PrimExpr:
     """Of floating point numbers a + b * -1, which LLVM makes a - b again."""
-    if not str(difference.ty).startswith("float"):
-        return difference
-    return difference.a + difference.b * tirx.const(-1, difference.ty)
+    a, b, dtype = difference.a, difference.b, str(difference.ty)
+    return a + b * tirx.const(-1, dtype) if dtype.startswith("float") else difference
 
 
 def _rewriting(kind: type, rewrite: Callable[[Any], Any]) -> tvm.transform.Pass:
@@ -60,7 +60,7 @@ def _rewriting(kind: type, rewrite: Callable[[Any], Any]) -> tvm.transform.Pass:
 
     def of_module(module: tvm.IRModule, _: Any) -> tvm.IRModule:
         for name, function in module.functions.items():
-            module[name] = function.with_body(tvm_ffi.structural_map(function.body, (kind, rewrite)))
+            module[name] = function.with_body(rewritten(function.body, kind, rewrite))
         return module
 
     return tvm.transform.module_pass(of_module, opt_level=0, name=f"dlsys{rewrite.__name__}")

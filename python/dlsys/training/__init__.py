@@ -181,7 +181,7 @@ class _Run:
     since: float = field(default_factory=time.perf_counter)
 
     def parts(self) -> dict[str, Any]:
-        """What has a state, by its name."""
+        """The parts of the run that have a state, by their names in a checkpoint."""
         model, generator = self.compiled.model, random.default_generator
         found = dict(zip(PARTS, (model, self.optimizer, self.schedule, self.data, generator), strict=True))
         return {name: part for name, part in found.items() if hasattr(part, "state_dict")}
