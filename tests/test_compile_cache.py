@@ -18,7 +18,7 @@ import numpy as np
 from dlsys import autodiff as ad
 from dlsys import kernels
 from dlsys.kernels import CacheWarning, build, disk, runner
-from dlsys.kernels import cache as of_process
+from dlsys.kernels import build as of_process
 
 
 class Forgetful(dict[object, object]):

@@ -9,7 +9,7 @@ from dlsys import autodiff as ad
 from dlsys import kernels, schedule
 from dlsys.compiler import PASSES, run_passes, typed_graph
 from dlsys.compiler.fuse import Group, fuse
-from dlsys.compiler.specs import kernel_spec
+from dlsys.compiler.groups import kernel_spec
 from dlsys.graph import Node, Shape
 from helpers import evaluate
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from dlsys import autodiff as ad
 from dlsys import nn
-from dlsys.compiler.specs import kernel_spec
+from dlsys.compiler.groups import kernel_spec
 from dlsys.errors import GraphError, ShapeError
 from helpers import error_of
 

@@ -12,7 +12,7 @@ import torch
 from dlsys import autodiff as ad
 from dlsys import optim
 from dlsys.graph import find_topo_sort
-from dlsys.optim.adaptive import one_minus_power
+from dlsys.optim.methods import one_minus_power
 from helpers import error_of, evaluate
 
 STEPS = 100

@@ -21,9 +21,8 @@ from dlsys.compiler import (
     typed_graph,
 )
 from dlsys.compiler.fuse import Group, fuse
-from dlsys.compiler.groups import MOST_LENGTH, READS, is_elementwise, longest, ordered
+from dlsys.compiler.groups import MOST_LENGTH, READS, is_elementwise, kernel_spec, longest, ordered
 from dlsys.compiler.order import SHARING, list_schedule
-from dlsys.compiler.specs import kernel_spec
 from dlsys.graph import OPS, Node, Shape, find_topo_sort
 from dlsys.kernels.spec import prim_func
 from dlsys.schedule.stages import read_stages

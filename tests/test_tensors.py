@@ -11,7 +11,7 @@ import torch
 from dlsys import autodiff as ad
 from dlsys import tensors
 from dlsys.errors import DTypeError, GraphError, ShapeError
-from dlsys.tensors import trace_cache
+from dlsys.tensors import trace
 from helpers import error_of
 
 
@@ -78,14 +78,14 @@ def test_values_are_computed_once_and_traces_compiled_once() -> None:
 
     first = form(0.5)
     first.numpy()
-    forms = set(trace_cache._compiled)
-    executors = [found.executor for found in trace_cache._compiled.values()]
+    forms = set(trace._compiled)
+    executors = [found.executor for found in trace._compiled.values()]
     compiled = sum(executor.compilations for executor in executors)
     for value in (0.25, 0.75):
         np.testing.assert_allclose(form(value).numpy(), np.exp(3 * np.array([value, 2])), rtol=1e-6)
     later = (first + 1.0).numpy()  # reads the kept value: a form without exp
     np.testing.assert_allclose(later, first.numpy() + 1)
-    assert len(set(trace_cache._compiled) - forms) == 1  # however many others there were, and are no longer kept
+    assert len(set(trace._compiled) - forms) == 1  # however many others there were, and are no longer kept
     assert sum(executor.compilations for executor in executors) == compiled
 
 

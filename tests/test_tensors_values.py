@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from dlsys import nn, optim
 from dlsys.errors import GraphError, ShapeError
-from dlsys.ops import cell
+from dlsys.ops import state
 from helpers import error_of
 
 RNG = np.random.default_rng(0)
@@ -166,24 +166,24 @@ def test_a_loop_that_keeps_its_losses_does_not_keep_all_parameters() -> None:
     """Of the arrays that were replaced the last ones are there, up to a number of bytes; an older value is an error."""
     w = nn.Parameter(np.ones(1000, "float32"))
     waiting, losses = [], []
-    with mock.patch.object(cell, "MOST_BYTES", 10 * 4000):
+    with mock.patch.object(state, "MOST_BYTES", 10 * 4000):
         for i in range(40):
             losses.append((w * w).sum())
             losses[-1].backward()
             waiting.append(w * 2.0)
             w.data = np.full(1000, i, "float32")
             w.grad = None
-        assert cell._held <= 10 * 4000
+        assert state._held <= 10 * 4000
         assert "gone" in error_of(GraphError, waiting[0].numpy) and "w" in error_of(GraphError, waiting[5].numpy)
         assert [value.numpy()[0] for value in waiting[-5:]] == [2.0 * i for i in range(34, 39)]
     assert [loss.item() for loss in losses[:3]] == [1000.0, 0.0, 1000.0]  # computed in time
     first = w.detach()
     w.data = w.data + 1
     assert first.numpy()[0] == 39 and w.numpy()[0] == 40  # what a leaf holds is not given up
-    before = cell._held
+    before = state._held
     del waiting, losses
     gc.collect()
-    assert cell._held < before
+    assert state._held < before
 
 
 def test_copies_and_pickles_of_parameters() -> None:

@@ -10,12 +10,12 @@ PACKAGE = ROOT / "python" / "dlsys"
 CORE = (
     *("graph.py", "gradients.py", "planner.py", "executor.py"),
     *(f"ops/{name}.py" for name in ("__init__", "rules", "types", "inputs", "arithmetic", "linalg", "shape")),
-    *(f"ops/{name}.py" for name in ("reduction", "activation", "loss", "cell", "state")),
+    *(f"ops/{name}.py" for name in ("reduction", "activation", "loss", "state")),
     *("compute/elementwise.py", "compute/contraction.py"),
     *(f"compiler/{name}.py" for name in ("__init__", "types", "base", "passes", "groups", "fuse", "aliases", "order")),
-    *(f"compiler/{name}.py" for name in ("lower", "liveness", "program", "specs", "plan", "arena")),
-    *(f"kernels/{name}.py" for name in ("spec", "build", "cache", "kernel", "runner")),
-    *(f"schedule/{name}.py" for name in ("__init__", "rule", "target", "common", "stages", "roles")),
+    *(f"compiler/{name}.py" for name in ("lower", "program", "plan")),
+    *(f"kernels/{name}.py" for name in ("spec", "build", "kernel", "runner")),
+    *(f"schedule/{name}.py" for name in ("__init__", "target", "common", "stages", "roles")),
     *(f"schedule/cpu/{name}.py" for name in ("__init__", "contraction", "tiles", "elementwise", "codegen")),
 )
 """The files to read in an afternoon: from a graph to the compiled loops of products and pointwise functions."""

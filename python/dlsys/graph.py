@@ -82,7 +82,7 @@ class Node:
         part: the call of a module in whose `forward` it was made, see `scopes.scope`; None outside.
         no_grad: whether it was made where gradients are off, so that none goes through it.
         id: creation counter of the process; an input's is smaller than its user's.
-        cell: of a leaf the place of its value (`dlsys.ops.cell.Cell`), None of others.
+        cell: of a leaf the place of its value (`dlsys.ops.state.Cell`), None of others.
         types: its shape and its dtype, kept by `dlsys.ops.types` once they are known.
     """
 

@@ -100,7 +100,7 @@ def _ladder(options: argparse.Namespace) -> int:
     if max(m * k, k * n, m * n) > MOST_ELEMENTS:
         raise DlsysError(f"{m} x {n} x {k} is too large: each matrix must have fewer than 2**31 elements")
     from . import ladder
-    from .figure import draw
+    from .ladder import draw
 
     try:
         report = ladder.climb(m, n, k, options.dtype, options.threads, options.rounds)

@@ -2,18 +2,17 @@
 
 `types` infers shapes and dtypes and finds what a run computes; `passes` make the graph simpler; `fuse` makes groups of
 nodes, one kernel each; `aliases` finds the values that need no memory of their own; `order` puts the kernels in order;
-`liveness` says where values lie; `lower` calls them in order; `program` holds the result, and `plan` gives it memory
-and compiled kernels.
+`lower` calls them in order; `program` holds the result and says where values lie, and `plan` gives it memory and
+compiled kernels.
 """
 
 from __future__ import annotations
 
-from .arena import Arena
 from .base import TypedGraph, typed_graph, value_inputs
 from .fuse import Group, fuse, ordered, single_groups
 from .lower import make_program
-from .pack import Columns, pack
 from .passes import NAMES, PASSES, Pass, run_passes, select
 from .plan import Plan
-from .program import Program
+from .products import Columns, pack
+from .program import Arena, Program
 from .types import analyse, with_known_shapes

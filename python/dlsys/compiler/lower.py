@@ -10,11 +10,10 @@ from ..ops import copy_op
 from .aliases import Aliases, find_aliases, nbytes_of, with_own_constants
 from .base import TypedGraph
 from .fuse import Group, fuse, ordered, single_groups
-from .liveness import planned
 from .order import list_schedule
-from .pack import Columns, pack
 from .passes import run_passes
-from .program import Program
+from .products import Columns, pack
+from .program import Program, planned
 
 
 def make_program(

@@ -8,14 +8,11 @@ from typing import Any
 
 from ..errors import GraphError
 from .base import TypedGraph
-from .cse import merge
-from .dead import drop_dead
-from .fold import fold
-from .shapes import hold_shapes
-from .simplify import simplify
+from .moves import cut_taps
+from .products import join_sums
+from .simplify import drop_dead, fold, merge, simplify
 from .slices import join_slices
-from .sums import join_sums
-from .taps import cut_taps
+from .types import hold_shapes
 
 Pass = Callable[[TypedGraph], TypedGraph]
 

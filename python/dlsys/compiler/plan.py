@@ -13,10 +13,9 @@ from ..errors import GraphError
 from ..graph import Node, Shape
 from ..kernels import Call, Place, Runner
 from ..planner import MemoryPlan
-from .arena import Arena
 from .fuse import Group
-from .program import Program
-from .specs import kernel_spec, read_from
+from .groups import kernel_spec, read_from
+from .program import Arena, Program
 
 
 class Plan:

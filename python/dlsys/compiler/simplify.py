@@ -1,15 +1,22 @@
-"""Simplification: the rules of arithmetic, of moved values and of functions, applied until none does.
+"""Simplification: the rules of arithmetic, of moved values and of functions, applied until none does; common
+subexpressions and constants, computed once; dead code.
 
-Numbers as the rules' modules say: mostly to the bit, some to rounding. A logarithm of a softmax becomes the
-operator that does it without underflow, which is better than rounding.
+Numbers as the rules' modules say: mostly to the bit, some to rounding. A logarithm of a softmax becomes the operator
+that does it without underflow, which is better than rounding. Constants that are folded are `full`, one value at every
+index, and stay one value through most operators, so no array is made for them, however large their shape. Folded sums
+and products of matrices are the value times the count, which may differ in rounding from a sum term by term.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
 from ..graph import Node
 from ..ops import full_op, log_softmax_op, relu_gradient_op, relu_op, softmax_op
 from . import arithmetic, moves
-from .base import Rule, TypedGraph, rewrite
+from .base import Rule, TypedGraph, rewrite, sorted_nodes, value_inputs
 
 
 def simplify(graph: TypedGraph) -> TypedGraph:
@@ -71,3 +78,93 @@ def _exp(node: Node, graph: TypedGraph) -> Node | None:
 
 
 _RULES: dict[str, list[Rule]] = {"log": [_log], "exp": [_exp]}
+
+
+def merge(graph: TypedGraph) -> TypedGraph:
+    """Of the nodes with one operator, the same inputs (of sums and products in either order) and the same attributes,
+    the first stands for all."""
+    first: dict[object, Node] = {}
+
+    def rule(node: Node, typed: TypedGraph) -> Node:
+        inputs = tuple(node.inputs)
+        if node.op.commutative and inputs[1].id < inputs[0].id:
+            inputs = inputs[::-1]
+        attributes = (
+            tuple(sorted((key, repr(value)) for key, value in node.attrs.items())) if node.attrs else ()
+        )
+        return first.setdefault((node.op.name, inputs, attributes), node)
+
+    return rewrite(graph, rule)
+
+
+def drop_dead(graph: TypedGraph) -> TypedGraph:
+    """Only what the roots depend on is computed. Types are kept of what is computed, fed, or read for its shape, and
+    `current` names what still stands."""
+    nodes = sorted_nodes(graph, graph.roots)
+    if len(nodes) == len(graph.nodes):
+        return graph
+    standing = {*nodes, *graph.fed}
+    typed = standing.union(*(node.inputs for node in nodes))
+    return replace(
+        graph,
+        nodes=nodes,
+        shapes={node: shape for node, shape in graph.shapes.items() if node in typed},
+        dtypes={node: dtype for node, dtype in graph.dtypes.items() if node in typed},
+        current={old: node for old, node in graph.current.items() if node in standing},
+    )
+
+
+MOST_ELEMENTS = 4096  # of an array that is made to fold an operator that reads more than one index
+
+_SUMS = ("reducesum", "sum_to_like")
+
+
+def fold(graph: TypedGraph) -> TypedGraph:
+    """Every operator whose inputs are all `full`, and whose result is one value, becomes `full`."""
+    return rewrite(graph, _rule)
+
+
+def _rule(node: Node, graph: TypedGraph) -> Node | None:
+    values = value_inputs(node)
+    if not values or any(value.op.name != "full" for value in values):
+        return None
+    found = _one_value(node, graph)
+    return None if found is None else full_op(graph.shapes[node], found, graph.dtypes[node])
+
+
+def _one_value(node: Node, graph: TypedGraph) -> float | None:
+    """The value at every index of the node's result; None if they differ, or it would take long to find out."""
+    name, shape = node.op.name, graph.shapes[node]
+    first = node.inputs[0].attrs["value"]
+    if 0 in shape:
+        return 0.0  # there is no index
+    if node.op.picks:
+        return first
+    if name in _SUMS:
+        return _times(graph.size(node.inputs[0]) // graph.size(node), first)
+    if name == "matmul":
+        inner = graph.shapes[node.inputs[0]][-2 if node.matmul_attr_trans_A else -1]
+        return _times(inner, first * node.inputs[1].attrs["value"])
+    if node.op.elementwise:
+        return _evaluate(node, graph, at_one_index=True)
+    if max(graph.size(value) for value in [node, *node.inputs]) <= MOST_ELEMENTS:
+        return _evaluate(node, graph, at_one_index=False)
+    return None
+
+
+def _times(count: int, value: float) -> float:
+    return count * value if count else 0.0  # a sum of nothing is 0, also where infinity is not summed
+
+
+def _evaluate(node: Node, graph: TypedGraph, at_one_index: bool) -> float | None:
+    """The one value that the operator's NumPy rule gives, None if there are several."""
+    arrays = []
+    for i, value in enumerate(node.inputs):
+        shape = () if at_one_index and i not in node.op.shape_only else graph.shapes[value]
+        number = value.attrs.get("value", 0.0)  # of what is read for its shape alone, any
+        arrays.append(np.broadcast_to(np.asarray(number, graph.dtypes[value]), shape))
+    with np.errstate(all="ignore"):
+        result = node.op.numpy(node, arrays).ravel()
+    return (
+        float(result[0]) if np.array_equal(result, np.full_like(result, result[0]), equal_nan=True) else None
+    )

@@ -17,17 +17,17 @@ from .contraction import (
 )
 from .elementwise import (
     absolute, add, add_by_const, cast, clip, const_div, cos, div, div_by_const, equal, erf, exp, floor, greater,
-    greater_equal, less, less_equal, log, logical_and, logical_not, logical_or, maximum, minimum, mul, mul_by_const,
-    nearest, neg, normalize, not_equal, power, power_by_const, relu, relu_gradient, rsqrt, sgd_update, sigmoid, sign,
-    sin, sqrt, sub, tanh, where,
+    greater_equal, less, less_equal, log, logical_and, logical_not, logical_or, maximum, minimum, mul,
+    mul_by_const, nearest, neg, normalize, not_equal, power, power_by_const, relu, relu_gradient, rsqrt,
+    sgd_update, sigmoid, sign, sin, sqrt, sub, tanh, where,
 )
-from .extrema import argmax, argmin, reduce_max, reduce_min
 from .indexing import (
-    concatenate, one_hot, stack, strided, strided_place, strided_slice, take, take_along_axis,
-    take_along_axis_gradient, take_gradient,
+    broadcast_axes, broadcast_to, concatenate, one_hot, reshape, stack, strided, strided_place, strided_slice,
+    take, take_along_axis, take_along_axis_gradient, take_gradient, transpose,
 )
-from .layout import broadcast_axes, broadcast_to, reshape, transpose
-from .loss import cross_entropy, cross_entropy_gradient
 from .pooling import Windows, max_pool, max_pool_gradient, max_pool_select, mean_pool, mean_pool_gradient
 from .random import dropout, normal, random_bits, uniform
-from .reduction import log_softmax, logsumexp, reduce_sum, softmax, softmax_cross_entropy, sum_to
+from .reduction import (
+    argmax, argmin, cross_entropy, cross_entropy_gradient, log_softmax, logsumexp, reduce_max, reduce_min,
+    reduce_sum, softmax, softmax_cross_entropy, sum_to,
+)

@@ -9,9 +9,42 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
-from . import depthwise
 from .base import Shape, constant, full, shape_of
-from .images import Pair, pad_images, spread_images
+
+Pair = tuple[int, int]
+
+
+def pad_images(x: te.Tensor, padding: Pair) -> te.Tensor:
+    """Images, rows and columns last, with `padding` rows and columns of zeros on each side."""
+    if padding == (0, 0):
+        return x
+    (*lead, height, width), (top, left) = shape_of(x), padding
+
+    def at(*index: Any) -> tirx.PrimExpr:
+        *outer, y, z = index
+        inside = tirx.all(y >= top, y < top + height, z >= left, z < left + width)
+        return tirx.if_then_else(inside, x(*outer, y - top, z - left), constant(0, x.dtype))
+
+    return te.compute((*lead, height + 2 * top, width + 2 * left), at, name="padded")
+
+
+def spread_images(grad: te.Tensor, spatial: Pair, first: Pair, stride: Pair) -> te.Tensor:
+    """Images of `spatial` rows and columns: grad's set apart by the stride, from row and column `first` on; elsewhere
+    zeros."""
+    (*lead, gy, gz), (top, left), (sy, sz) = shape_of(grad), first, stride
+    if spatial == (gy, gz) and stride == (1, 1) and first == (0, 0):
+        return grad
+
+    def at(*index: Any) -> tirx.PrimExpr:
+        *outer, y, z = index
+        v, w = y - top, z - left
+        inside = [v >= 0, v < (gy - 1) * sy + 1, w >= 0, w < (gz - 1) * sz + 1]
+        inside += [tirx.floormod(v, sy) == 0] if sy > 1 else []
+        inside += [tirx.floormod(w, sz) == 0] if sz > 1 else []
+        value = grad(*outer, tirx.floordiv(v, sy), tirx.floordiv(w, sz))
+        return tirx.if_then_else(tirx.all(*inside), value, constant(0, grad.dtype))
+
+    return te.compute((*lead, *spatial), at, name="spread")
 
 
 def matmul(a: te.Tensor, b: te.Tensor, trans_a: bool = False, trans_b: bool = False) -> te.Tensor:
@@ -150,8 +183,8 @@ def conv2d(
     space = (height + 2 * py - (fy - 1) * dy - 1) // sy + 1, (width + 2 * pz - (fz - 1) * dz - 1) // sz + 1
     if channels == 0 or batch == 0:
         return full((batch, filters, *space), 0.0, str(x.dtype))
-    if depthwise.applies(shape_of(f), groups):
-        return depthwise.conv2d(x, f, space, stride, padding, dilation)
+    if _is_depthwise(shape_of(f), groups):
+        return _depthwise_conv2d(x, f, space, stride, padding, dilation)
     padded, own = pad_images(_grouped(x, 1, groups), padding), _grouped(f, 0, groups)
     c, i, j = _axes(c=channels, i=fy, j=fz)
 
@@ -182,8 +215,8 @@ def conv2d_input_gradient(
         return full(shape, 0.0, str(grad.dtype))
     if stride != (1, 1) and dilation == (1, 1) and groups == 1 and not (shape[2] % stride[0] or shape[3] % stride[1]):
         return _input_gradient_by_phases(f, grad, shape, stride, padding)
-    if depthwise.applies(shape_of(f), groups):
-        return depthwise.conv2d_input_gradient(f, grad, shape, stride, padding, dilation)
+    if _is_depthwise(shape_of(f), groups):
+        return _depthwise_conv2d_input_gradient(f, grad, shape, stride, padding, dilation)
     h, w = (fy - 1) * dy, (fz - 1) * dz
     first = (h - padding[0], w - padding[1])  # zeros before the first gradient
     spread = spread_images(_grouped(grad, 1, groups), (shape[2] + h, shape[3] + w), first, stride)
@@ -257,8 +290,8 @@ def conv2d_filter_gradient(
     (batch, _, gy, gz), (sy, sz), (dy, dz) = shape_of(grad), stride, dilation
     if batch == 0 or gy == 0 or gz == 0:
         return full(shape, 0.0, str(x.dtype))
-    if depthwise.applies(shape, groups):
-        return depthwise.conv2d_filter_gradient(x, grad, shape, stride, padding, dilation)
+    if _is_depthwise(shape, groups):
+        return _depthwise_conv2d_filter_gradient(x, grad, shape, stride, padding, dilation)
     padded, grads = pad_images(_grouped(x, 1, groups), padding), _grouped(grad, 1, groups)
     n, y, z = _axes(n=batch, y=gy, z=gz)
 
@@ -270,3 +303,54 @@ def conv2d_filter_gradient(
 
     within = (*([groups] if groups > 1 else []), shape[0] // groups, *shape[1:])
     return _ungrouped(te.compute(within, at, name="conv2d_filter_gradient"), 0, groups)
+
+
+def _is_depthwise(filters: Shape, groups: int) -> bool:
+    """Whether each group is one channel with one filter."""
+    return groups > 1 and filters[:2] == (groups, 1)
+
+
+def _depthwise_conv2d(
+    x: te.Tensor, f: te.Tensor, space: Pair, stride: Pair, padding: Pair, dilation: Pair
+) -> te.Tensor:
+    """out[n, c, y, z] = sum_{i, j} pad(x)[n, c, y * s + i * d, z * s' + j * d'] * f[c, 0, i, j]."""
+    padded, (sy, sz), (dy, dz) = pad_images(x, padding), stride, dilation
+    i, j = _taps(shape_of(f))
+
+    def at(n: Any, c: Any, y: Any, z: Any) -> tirx.PrimExpr:
+        return te.sum(padded(n, c, y * sy + i * dy, z * sz + j * dz) * f(c, 0, i, j), axis=[i, j])
+
+    return te.compute((*shape_of(x)[:2], *space), at, name="conv2d")
+
+
+def _depthwise_conv2d_input_gradient(
+    f: te.Tensor, grad: te.Tensor, shape: Shape, stride: Pair, padding: Pair, dilation: Pair
+) -> te.Tensor:
+    """out[n, c, y, z] = sum_{i, j} spread(grad)[n, c, y + i * d, z + j * d'] * f[c, 0, fy - 1 - i, fz - 1 - j]."""
+    (*_, fy, fz), (dy, dz) = shape_of(f), dilation
+    h, w = (fy - 1) * dy, (fz - 1) * dz
+    spread = spread_images(grad, (shape[2] + h, shape[3] + w), (h - padding[0], w - padding[1]), stride)
+    i, j = _taps(shape_of(f))
+
+    def at(n: Any, c: Any, y: Any, z: Any) -> tirx.PrimExpr:
+        return te.sum(spread(n, c, y + i * dy, z + j * dz) * f(c, 0, fy - 1 - i, fz - 1 - j), axis=[i, j])
+
+    return te.compute(shape, at, name="conv2d_input_gradient")
+
+
+def _depthwise_conv2d_filter_gradient(
+    x: te.Tensor, grad: te.Tensor, shape: Shape, stride: Pair, padding: Pair, dilation: Pair
+) -> te.Tensor:
+    """out[c, 0, i, j] = sum_{n, y, z} grad[n, c, y, z] * pad(x)[n, c, y * s + i * d, z * s' + j * d']."""
+    padded, (sy, sz), (dy, dz) = pad_images(x, padding), stride, dilation
+    batch, _, height, width = shape_of(grad)
+    n, y, z = (te.reduce_axis((0, extent), name=name) for extent, name in ((batch, "n"), (height, "y"), (width, "z")))
+
+    def at(c: Any, o: Any, i: Any, j: Any) -> tirx.PrimExpr:
+        return te.sum(grad(n, c, y, z) * padded(n, c + o, y * sy + i * dy, z * sz + j * dz), axis=[n, y, z])
+
+    return te.compute(shape, at, name="conv2d_filter_gradient")
+
+
+def _taps(filters: Shape) -> tuple[tirx.IterVar, tirx.IterVar]:
+    return te.reduce_axis((0, filters[2]), name="i"), te.reduce_axis((0, filters[3]), name="j")

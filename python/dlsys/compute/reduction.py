@@ -1,7 +1,8 @@
-"""Sums over axes, softmax and its loss. Maxima and their places: `extrema`."""
+"""Sums over axes, maxima and their places, softmax and its losses."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ from tvm import te, tirx
 
 from . import elementary
 from .base import constant, copy, full, pointwise, shape_of
+from .elementary import bound
+from .elementwise import cast, is_float
 
 
 def reduce_axes(
@@ -145,3 +148,147 @@ def softmax_cross_entropy(logits: te.Tensor, labels: te.Tensor) -> te.Tensor:
         (1,), lambda _: te.sum(losses(*k), axis=k) if k else losses(), name="cross_entropy_sum"
     )
     return te.compute((1,), lambda i: total[i] / constant(-rows, dtype), name="softmax_cross_entropy")
+
+
+def _turned(bits: tirx.PrimExpr, integer: str) -> tirx.PrimExpr:
+    """Negative numbers' bits without the sign turned over; turned twice they are as before."""
+    width, most = (32, 2**31 - 1) if integer == "int32" else (64, 2**63 - 1)
+    return bits ^ ((bits >> tirx.const(width - 1, integer)) & tirx.const(most, integer))
+
+
+def _reduced(x: te.Tensor, axes: Sequence[int], keepdims: bool, largest: bool) -> te.Tensor:
+    """The extremum over axes, NaN if there is one: of floats by their bits, whose order as integers is theirs."""
+    reducer, name = (te.max, "reduce_max") if largest else (te.min, "reduce_min")
+    if not axes or not is_float(x):
+        return reduce_axes(name, x, tuple(axes), keepdims, reducer, 0.0)
+    dtype = str(x.dtype)
+    integer = "int32" if dtype == "float32" else "int64"
+    last = tirx.max_value(integer) if largest else tirx.min_value(integer)
+
+    def key(v: tirx.PrimExpr) -> tirx.PrimExpr:
+        ordered = bound(tirx.reinterpret(integer, v), lambda bits: _turned(bits, integer))
+        return tirx.Select(tirx.isnan(v), last, ordered)
+
+    keys = reduce_axes(name, pointwise("key", key, x), tuple(axes), keepdims, reducer, 0.0)
+    return pointwise("number", lambda k: tirx.reinterpret(dtype, _turned(k, integer)), keys)
+
+
+def reduce_max(x: te.Tensor, axes: Sequence[int], keepdims: bool = False) -> te.Tensor:
+    """The maximum over `axes` (non-negative, distinct, none of them empty), NaN if there is one."""
+    return _reduced(x, axes, keepdims, True)
+
+
+def reduce_min(x: te.Tensor, axes: Sequence[int], keepdims: bool = False) -> te.Tensor:
+    """The minimum over `axes` (non-negative, distinct, none of them empty), NaN if there is one."""
+    return _reduced(x, axes, keepdims, False)
+
+
+def _place(name: str, x: te.Tensor, axes: Sequence[int], keepdims: bool, largest: bool) -> te.Tensor:
+    """int64: the first place of the extremum in row-major order of `axes`: the least at which it is found."""
+    extents = shape_of(x)
+    shape = tuple(1 if axis in axes else n for axis, n in enumerate(extents) if keepdims or axis not in axes)
+    count = math.prod(extents[axis] for axis in axes)
+    if not axes or 0 in extents:
+        return full(shape, 0, "int64")
+    wide = count >= 2**31 or str(x.dtype) in ("float64", "int64")  # as wide as x: vectors of one length
+    integer = "int64" if wide else "int32"
+    extremum = _reduced(x, axes, True, largest)
+    reduced = {axis: te.reduce_axis((0, extents[axis]), name=f"k{axis}") for axis in axes}
+
+    def at(*index: Any) -> tirx.PrimExpr:
+        rest = iter(index)
+        position: list[Any] = []
+        for axis in range(len(extents)):
+            outer = next(rest) if keepdims or axis not in reduced else None
+            position.append(reduced.get(axis, outer))
+        flat: Any = 0
+        for axis in reduced:
+            flat = flat * extents[axis] + reduced[axis]
+        value = x(*position)
+        found = tirx.EQ(value, extremum(*(0 if axis in reduced else i for axis, i in enumerate(position))))
+        if is_float(x):
+            found = tirx.any(found, tirx.isnan(value))
+        number = (flat + tirx.const(0, "int32")).astype(integer)
+        return te.min(tirx.Select(found, number, constant(count, integer)), axis=list(reduced.values()))
+
+    return cast(te.compute(shape, at, name=name), "int64")
+
+
+def argmax(x: te.Tensor, axes: Sequence[int], keepdims: bool = False) -> te.Tensor:
+    """Where the maximum lies first, counted in row-major order of `axes`; NaN is the maximum."""
+    return _place("argmax", x, axes, keepdims, True)
+
+
+def argmin(x: te.Tensor, axes: Sequence[int], keepdims: bool = False) -> te.Tensor:
+    """Where the minimum lies first, counted in row-major order of `axes`; NaN is the minimum."""
+    return _place("argmin", x, axes, keepdims, False)
+
+
+def _is_ignored(targets: te.Tensor, index: Any, ignore_index: int) -> tirx.PrimExpr:
+    limits = np.iinfo(str(targets.dtype))
+    if not limits.min <= ignore_index <= limits.max:
+        return tirx.const(False, "bool")
+    return targets(*index) == tirx.const(ignore_index, str(targets.dtype))
+
+
+def _is_class(targets: te.Tensor, index: Any, classes: int) -> tirx.PrimExpr:
+    number, dtype = targets(*index), str(targets.dtype)
+    first = number >= tirx.const(0, dtype)
+    if classes > np.iinfo(dtype).max:
+        return first
+    return tirx.all(first, number < tirx.const(classes, dtype))
+
+
+def _is_target(targets: te.Tensor, j: Any, *index: Any) -> tirx.PrimExpr:
+    """Whether class j is the target, if that is a class: as 32 bits, of which a vector holds as many as of logits."""
+    return j == tirx.Cast("int32", targets(*index))
+
+
+def _exponential(x: te.Tensor) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
+    """As in `reduction`, so that a kernel of both computes it once."""
+    largest = reduce_axes("row_max", x, (1,), True, te.max, -np.inf)
+    exponential = pointwise("exponential", lambda v, m: elementary.exp(v - m), x, largest)
+    return largest, exponential, reduce_axes("row_sum", exponential, (1,), True, te.sum, 0.0)
+
+
+def cross_entropy(logits: te.Tensor, targets: te.Tensor, ignore_index: int = -100) -> te.Tensor:
+    """-log_softmax(logits) at the class of each target; 0 where ignored, NaN for a number that is no class."""
+    (batch, classes, *rest), dtype = shape_of(logits), str(logits.dtype)
+    if 0 in (batch, classes, *rest):
+        return full((batch, *rest), np.nan, dtype)
+    largest, _, total = _exponential(logits)
+    log_sum = pointwise("log_sum", elementary.log, total)
+    zero, nan = constant(0, dtype), constant(np.nan, dtype)
+
+    def term(n: Any, j: Any, *place: Any) -> tirx.PrimExpr:  # selected, since 0 * -inf is not 0
+        return tirx.Select(_is_target(targets, j, n, *place), logits(n, j, *place) - largest(n, 0, *place), zero)
+
+    sums = reduce_axes("row_loss", te.compute(shape_of(logits), term, name="terms"), (1,), False, te.sum, 0.0)
+
+    def at(*index: Any) -> tirx.PrimExpr:
+        value = log_sum(index[0], 0, *index[1:]) - sums(*index)
+        loss = tirx.Select(_is_class(targets, index, classes), value, nan)
+        return tirx.Select(_is_ignored(targets, index, ignore_index), zero, loss)
+
+    return te.compute((batch, *rest), at, name="cross_entropy")
+
+
+def cross_entropy_gradient(
+    logits: te.Tensor, targets: te.Tensor, grad: te.Tensor, ignore_index: int = -100
+) -> te.Tensor:
+    """(softmax(logits) - y) grad, y being 1 at each target's class; 0 where ignored, NaN for a number that is no
+    class."""
+    shape, dtype = shape_of(logits), str(logits.dtype)
+    if 0 in shape:
+        return full(shape, 0.0, dtype)
+    _, exponential, total = _exponential(logits)
+    one, zero, nan = constant(1, dtype), constant(0, dtype), constant(np.nan, dtype)
+
+    def at(n: Any, j: Any, *place: Any) -> tirx.PrimExpr:
+        index, row = (n, j, *place), (n, *place)
+        share = exponential(*index) / total(n, 0, *place)
+        value = (share - tirx.Select(_is_target(targets, j, n, *place), one, zero)) * grad(*row)
+        value = tirx.Select(_is_class(targets, row, shape[1]), value, nan)
+        return tirx.Select(_is_ignored(targets, row, ignore_index), zero, value)
+
+    return te.compute(shape, at, name="cross_entropy_gradient")

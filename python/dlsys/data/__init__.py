@@ -9,8 +9,7 @@ from ..system import cache_folder
 from .cifar10 import CIFAR10
 from .dataset import DataArgumentError, Dataset, TensorDataset, default_collate
 from .files import Collection, UnavailableError
-from .idx import parse_idx, read_idx
 from .loader import DataLoader
-from .mnist import MNIST, mnist, one_hot
+from .mnist import MNIST, mnist, one_hot, parse_idx, read_idx
 from .text import CharacterText, Dictionary, SequenceDataset, WordText, batchify, get_batch
 from .transforms import Compose, Normalize, RandomCrop, RandomHorizontalFlip

@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import kernels
 from ..compiler import Group, Plan, TypedGraph
-from ..compiler.specs import read_from
+from ..compiler.groups import read_from
 from ..device import Array, array, get_num_threads, view_of
 from ..errors import GraphError
 from ..graph import Node

@@ -11,8 +11,7 @@
 
 from __future__ import annotations
 
-from .build import idle_functions
-from .cache import built, get
+from .build import built, get, idle_functions
 from .disk import CacheWarning
 from .kernel import Kernel
 from .runner import Call, Place, Runner

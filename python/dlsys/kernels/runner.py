@@ -24,7 +24,7 @@ from ..errors import DeviceError
 from ..graph import Shape
 from ..schedule.machine_code import compiled
 from . import disk
-from .library import link
+from .disk import link
 
 RUN = "run_calls"
 _CPU, _POINTER = 1, 7  # kDLCPU, kTVMFFIDLTensorPtr

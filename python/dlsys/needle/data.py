@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..data import CIFAR10, text
-from ..data.idx import read_idx
+from ..data.mnist import read_idx
 from ..data.text import EOS, Dictionary
 from ..errors import DataError
 from .autograd import Tensor

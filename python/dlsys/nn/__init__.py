@@ -7,17 +7,13 @@ from __future__ import annotations
 
 from ..autodiff import Parameter
 from . import functional, init, utils
-from .activation import GELU, LogSoftmax, ReLU, ReLU6, Sigmoid, Softmax, Tanh
-from .attention import MultiheadAttention
+from .attention import GPTBlock, MultiheadAttention, TransformerEncoder, TransformerEncoderLayer
 from .containers import ModuleList, Residual, Sequential
-from .conv import Conv2d
-from .dropout import Dropout
-from .embedding import Embedding
-from .linear import Flatten, Identity, Linear
-from .loss import CrossEntropyLoss, MSELoss
+from .images import AdaptiveAvgPool2d, AvgPool2d, ConstantPad2d, Conv2d, MaxPool2d, ZeroPad2d
+from .layers import (
+    CrossEntropyLoss, Dropout, Embedding, Flatten, GELU, Identity, Linear, LogSoftmax, MSELoss, ReLU, ReLU6, Sigmoid,
+    Softmax, Tanh,
+)
 from .module import Module
 from .norm import BatchNorm1d, BatchNorm2d, LayerNorm
-from .padding import ConstantPad2d, ZeroPad2d
-from .pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
-from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
-from .transformer import GPTBlock, TransformerEncoder, TransformerEncoderLayer
+from .recurrent import GRU, GRUCell, LSTM, LSTMCell, RNN, RNNCell

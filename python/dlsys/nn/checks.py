@@ -12,7 +12,7 @@ from ..autodiff import Node, Parameter
 from ..checks import integer
 from ..errors import GraphError
 from ..graph import Shape
-from ..tensors.leaves import require_cpu
+from ..tensors.creation import require_cpu
 
 
 def known_shape(x: Any) -> Shape | None:

@@ -7,38 +7,33 @@ arithmetic (`+ - * / @ **`) means.
 from __future__ import annotations
 
 from ..graph import OPS, Op, register
-from . import operators, pending
+from . import operators
 from .activation import gelu_op, log_softmax_op, relu_gradient_op, relu_op, softmax_func, softmax_op
 from .arithmetic import (
     add_byconst_op, add_op, const_div_op, div_byconst_op, div_op, mul_byconst_op, mul_op, neg_op,
     power_byconst_op, reciprocal_op, sub_op,
 )
 from .cast import cast_like_op, cast_op
-from .cell import Cell
-from .compare import (
-    clip_op, equal_op, greater_equal_op, greater_op, less_equal_op, less_op, logical_and_op, logical_not_op,
-    logical_or_op, maximum_op, minimum_op, not_equal_op, where_op,
-)
 from .conv import conv2d_filter_gradient_op, conv2d_input_gradient_op, conv2d_op
 from .cross_entropy import cross_entropy_op
 from .elementary import (
-    abs_op, copy_op, cos_op, erf_op, exp_op, floor_op, log_op, power_op, round_op, rsqrt_op, sigmoid_op, sign_op,
-    sin_op, sqrt_op, tanh_op,
+    abs_op, clip_op, copy_op, cos_op, equal_op, erf_op, exp_op, floor_op, greater_equal_op, greater_op,
+    less_equal_op, less_op, log_op, logical_and_op, logical_not_op, logical_or_op, maximum_op, minimum_op,
+    not_equal_op, power_op, round_op, rsqrt_op, sigmoid_op, sign_op, sin_op, sqrt_op, tanh_op, where_op,
 )
 from .extrema import argmax_op, argmin_op, max_op, min_op
 from .indexing import embedding_op, one_hot_op, scatter_add_op, take_along_axis_op, take_op
 from .inputs import Variable, full_op, oneslike_op, placeholder_op, zeroslike_op
 from .joining import concatenate_op, split_op, stack_op
-from .linalg import matmul_gradient_op, matmul_op
+from .linalg import matmul_gradient_op, matmul_op, matmul_panels_op, pack_panels_op
 from .loss import mse_loss_op, sgd_update_op, softmaxcrossentropy_op
 from .norm import batch_norm_op, layer_norm_op, statistics_op
 from .operators import operand, pair
-from .panels import matmul_panels_op, pack_panels_op
 from .pooling import adaptive_avg_pool2d_op, avg_pool2d_op, max_pool2d_op
 from .random import dropout_op, random_bits_like_op, random_bits_op, random_normal_op, random_uniform_op
 from .reduction import (
-    broadcast_axes_op, div_by_extent_op, logsumexp_op, mean_op, reducesum_op, reducesumaxiszero_op, std_op, sum_op,
-    var_op,
+    broadcast_axes_op, div_by_extent_op, logsumexp_op, mean_op, reducesum_op, reducesumaxiszero_op, std_op,
+    sum_op, var_op,
 )
 from .rules import broadcast_rule
 from .shape import (
@@ -46,7 +41,5 @@ from .shape import (
     sum_to_like_op, swapaxes_op, transpose_op,
 )
 from .slicing import flip_op, pad_op, slice_op
-from .state import advance_op, assign_op, group_op, leaf, unchanged, with_updates_op
-from .types import (
-    beside_number, dtype_name, dtype_of, joint_dtype, known_dtype, known_shape, promoted, shape_of,
-)
+from .state import Cell, advance_op, assign_op, group_op, leaf, unchanged, with_updates_op
+from .types import beside_number, dtype_name, dtype_of, joint_dtype, known_dtype, known_shape, promoted, shape_of

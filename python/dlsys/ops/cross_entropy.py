@@ -17,7 +17,7 @@ from ..graph import FLOATS, INTEGERS, Node, Op, Shape, error_at, register, shape
 from .activation import log_softmax_op, softmax_op
 from .arithmetic import add_op, div_op, mul_byconst_op, mul_op, neg_op, sub_op
 from .cast import cast_like_op, cast_op
-from .compare import not_equal_op, where_op
+from .elementary import not_equal_op, where_op
 from .inputs import oneslike_op
 from .loss import require_reduction
 from .reduction import broadcast_axes_op, div_by_extent_op, mean_op, reducesum_op

@@ -1,17 +1,24 @@
-"""Functions of one value, and powers of nodes: a table of formulas and derivatives."""
+"""Pointwise functions: comparisons and selections, functions of one value, powers: tables of formulas and derivatives.
+
+All are broadcast as NumPy does. Beside a node a Python number stands for a constant of its shape and dtype.
+"""
 
 from __future__ import annotations
 
 import math
+import numbers
+from typing import Any
 
 import numpy as np
 
 from .. import compute
-from ..graph import DTYPES, NUMBERS, Node
+from ..compute import Tensor
+from ..errors import DTypeError, GraphError
+from ..graph import DTYPES, NUMBERS, Node, error_at, register
 from .arithmetic import add_byconst_op, div_op, mul_byconst_op, mul_op, neg_op
-from .compare import equal_op, greater_equal_op, logical_and_op, where_op
-from .family import OfNode, binary, unary
-from .inputs import zeroslike_op
+from .family import OfNode, Pointwise, binary, comparison, require_constant, unary
+from .inputs import oneslike_op, zeroslike_op
+from .rules import real_constant
 
 
 def one_minus(node: Node) -> Node:
@@ -94,3 +101,156 @@ copy_op = unary(
     picks=True,
     flops=0,
 )
+
+
+def constant_like(value: Any, node: Node) -> Node:
+    """A constant of the node's shape and dtype. Raises GraphError for a value that is no real number."""
+    if isinstance(value, (bool, np.bool_)):  # the node may be of booleans too
+        return oneslike_op(node) if value else zeroslike_op(node)
+    return add_byconst_op(zeroslike_op(node), value)
+
+
+def _pair(a: Any, b: Any) -> tuple[Any, Any]:
+    """Two operands, of which one may be a number."""
+    if isinstance(a, Node) and _is_number(b):
+        return a, constant_like(b, a)
+    if isinstance(b, Node) and _is_number(a):
+        return constant_like(a, b), b
+    return a, b
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (numbers.Real, np.bool_)) or (isinstance(value, np.ndarray) and value.ndim == 0)
+
+
+equal_op = comparison("equal", "Whether a == b: bool, broadcast.", compute.equal, np.equal, operands=_pair)
+not_equal_op = comparison(
+    "not_equal", "Whether a != b: bool, broadcast.", compute.not_equal, np.not_equal, operands=_pair
+)
+less_op = comparison(
+    "less", "Whether a < b: bool, broadcast.", compute.less, np.less, operands=_pair, dtypes=NUMBERS
+)
+less_equal_op = comparison(
+    "less_equal", "Whether a <= b: bool, broadcast.", compute.less_equal, np.less_equal,
+    operands=_pair,
+    dtypes=NUMBERS,
+)
+greater_op = comparison(
+    "greater", "Whether a > b: bool, broadcast.", compute.greater, np.greater, operands=_pair, dtypes=NUMBERS
+)
+greater_equal_op = comparison(
+    "greater_equal", "Whether a >= b: bool, broadcast.", compute.greater_equal, np.greater_equal,
+    operands=_pair,
+    dtypes=NUMBERS,
+)
+logical_and_op = comparison(
+    "logical_and", "a and b, of booleans, broadcast.", compute.logical_and, np.logical_and, dtypes=("bool",)
+)
+logical_or_op = comparison(
+    "logical_or", "a or b, of booleans, broadcast.", compute.logical_or, np.logical_or, dtypes=("bool",)
+)
+logical_not_op = unary(
+    "logical_not", "not node, of booleans.", compute.logical_not, np.logical_not, dtypes=("bool",)
+)
+
+
+@register
+class Where(Pointwise):
+    """a where the condition holds, else b, by selection: nothing leaks from the side that is not taken."""
+
+    name = "where"
+    broadcasts = True
+    dtypes = DTYPES
+    formula, reference = compute.where, np.where
+
+    @staticmethod
+    def derivative(g: Node, node: Node, condition: Node, a: Node, b: Node) -> tuple[Node, Node, Node]:
+        zero = zeroslike_op(g)
+        return zero, where_op(condition, g, zero), where_op(condition, zero, g)
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [None, *super().gradient(node, output_grad)[1:]]
+
+    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
+        condition, *values = input_dtypes
+        if condition != "bool":
+            raise error_at(node, DTypeError, f"the condition {node.inputs[0].name} is {condition}, not bool")
+        if values[0] != values[1]:
+            _, a, b = node.inputs
+            raise error_at(node, DTypeError, f"dtypes differ: {a.name} is {values[0]}, {b.name} is {values[1]}")
+        return str(values[0])
+
+
+def where_op(condition: Node, a: Any, b: Any) -> Node:
+    """a where the condition, of booleans, holds, else b; broadcast. One of a and b may be a number."""
+    return Where.make([condition, *_pair(a, b)])
+
+
+def _shares(a: Node, b: Node, g: Node, beaten: Node, beats: Node) -> tuple[Node, Node]:
+    """The gradients of an extremum, where `beaten` is whether a is not taken, and `beats` whether b is not."""
+    zero = zeroslike_op(g)
+    shared = where_op(equal_op(a, b), mul_byconst_op(g, 0.5), g)
+    return where_op(beaten, zero, shared), where_op(beats, zero, shared)
+
+
+maximum_op = binary(
+    "maximum",
+    "The larger of a and b, broadcast, NaN if either is; where both are equal each has half of the gradient.",
+    compute.maximum, np.maximum,
+    lambda g, y, a, b: _shares(a, b, g, less_op(a, b), greater_op(a, b)),
+    operands=_pair,
+    dtypes=NUMBERS,
+)
+minimum_op = binary(
+    "minimum",
+    "The smaller of a and b, broadcast, NaN if either is; where both are equal each has half of the gradient.",
+    compute.minimum, np.minimum,
+    lambda g, y, a, b: _shares(a, b, g, greater_op(a, b), less_op(a, b)),
+    operands=_pair,
+    dtypes=NUMBERS,
+)
+
+
+@register
+class Clip(Pointwise):
+    """x within the bounds `low` and `high`; the derivative is 1 within them and on them, else 0."""
+
+    name = "clip"
+    dtypes = NUMBERS
+
+    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
+        dtype = super().infer_dtype(node, input_dtypes)
+        for bound in (node.attrs["low"], node.attrs["high"]):
+            if bound is not None:
+                require_constant(node, bound, dtype)
+        return dtype
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        (x,), low, high = node.inputs, node.attrs["low"], node.attrs["high"]
+        inside = [] if low is None else [greater_equal_op(x, low)]
+        inside += [] if high is None else [less_equal_op(x, high)]
+        held = inside[0] if len(inside) == 1 else logical_and_op(*inside)
+        return [where_op(held, output_grad, zeroslike_op(output_grad))]
+
+    def te(self, node: Node, inputs: list[Tensor], shape: tuple[int, ...], dtype: str) -> Tensor:
+        return compute.clip(inputs[0], node.attrs["low"], node.attrs["high"])
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        low, high = (
+            None if bound is None else np.asarray(bound, inputs[0].dtype)
+            for bound in (node.attrs["low"], node.attrs["high"])
+        )
+        return np.asarray(np.clip(inputs[0], low, high))
+
+
+def clip_op(x: Node, low: float | None = None, high: float | None = None) -> Node:
+    """x, but no less than `low` and no more than `high`, which comes last; None is no bound.
+
+    Raises GraphError for bounds that are no real numbers, and where there is none.
+    """
+    if low is None and high is None:
+        raise GraphError("clip: there is neither a low nor a high bound")
+    bounds = [None if bound is None else real_constant("clip", bound) for bound in (low, high)]
+    if any(bound != bound for bound in bounds if bound is not None):
+        raise GraphError("clip: a bound is NaN")
+    return Clip.make([x], {"low": bounds[0], "high": bounds[1]})

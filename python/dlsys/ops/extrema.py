@@ -12,7 +12,7 @@ from ..errors import GraphError
 from ..graph import NUMBERS, Node, Shape, register, shape_error
 from .arithmetic import div_op, mul_op
 from .cast import cast_like_op
-from .compare import equal_op
+from .elementary import equal_op
 from .reduction import Reduction, reducesum_op, reduction_attributes
 
 

@@ -16,9 +16,8 @@ from ..checks import integer
 from ..compute import Tensor
 from ..errors import DTypeError, IndexRangeError
 from ..graph import DTYPES, FLOATS, INTEGERS, Node, Op, Shape, error_at, register, shape_error
-from .adjoint import Adjoint
 from .arithmetic import add_op
-from .rules import dtype_attribute, own_axis
+from .rules import Adjoint, dtype_attribute, own_axis
 from .state import value_at_hand
 from .types import is_scalar, known_shape
 

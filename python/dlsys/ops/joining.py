@@ -13,8 +13,7 @@ from ..checks import integer
 from ..compute import Tensor
 from ..errors import GraphError, ShapeError
 from ..graph import DTYPES, Node, Op, Shape, register, shape_error
-from .adjoint import Adjoint
-from .rules import axes_attribute, own_axis
+from .rules import Adjoint, axes_attribute, own_axis
 from .slicing import Slice, key_at
 from .types import known_shape
 

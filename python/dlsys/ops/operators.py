@@ -28,7 +28,7 @@ from .arithmetic import (
     sub_op,
 )
 from .cast import cast_like_op, cast_op
-from .compare import (
+from .elementary import (
     constant_like,
     equal_op,
     greater_equal_op,
@@ -39,8 +39,8 @@ from .compare import (
     logical_not_op,
     logical_or_op,
     not_equal_op,
+    power_op,
 )
-from .elementary import power_op
 from .linalg import matmul_op
 from .state import leaf
 from .types import as_float, beside_number, known_dtype, promoted

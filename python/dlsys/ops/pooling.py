@@ -15,10 +15,10 @@ from ..checks import pair
 from ..compute import Tensor, Windows
 from ..errors import GraphError, ShapeError
 from ..graph import Node, Op, Shape, register, shape_error
-from .adjoint import Adjoint
 from .arithmetic import div_op
 from .inputs import oneslike_op
 from .reduction import mean_op
+from .rules import Adjoint
 from .types import known_shape
 
 Spans = tuple[Windows, Windows]

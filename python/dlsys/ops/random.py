@@ -19,7 +19,7 @@ from ..errors import DTypeError, GraphError
 from ..graph import FLOATS, Node, Op, Shape, error_at, register, shape_error
 from .arithmetic import add_byconst_op, mul_byconst_op
 from .cast import cast_op
-from .compare import clip_op
+from .elementary import clip_op
 from .inputs import full_op
 from .rules import dtype_attribute, real_constant, require_same, shape_attribute
 

@@ -12,8 +12,7 @@ from .. import compute
 from ..compute import Tensor
 from ..graph import DTYPES, NUMBERS, OPS, Node, Op, Shape, register, shape_error
 from .arithmetic import div_op, mul_op, sub_op
-from .compare import equal_op, where_op
-from .elementary import exp_op, sqrt_op
+from .elementary import equal_op, exp_op, sqrt_op, where_op
 from .rules import real_constant, reduced_shape, resolve_axes
 from .types import over_axes
 

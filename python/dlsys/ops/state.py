@@ -1,7 +1,18 @@
-"""State that outlives a run: the cells of parameters, and the assignments that change them at the end of one."""
+"""State that outlives a run: cells, the places of leaves' values, and the assignments that change them at a run's end.
+
+A loop that keeps its losses keeps their graphs, and with them the parameters' arrays of every step. Of the arrays that
+cells have given up, the last MOST_BYTES are there for such nodes; of an older one only its name is left, and who asks
+for a value that needs it gets an error.
+
+Changes of state happen in the order of the calls, whether or not anybody looks: each reads what the one before left. A
+batch norm's statistics cost no pass of their own when they are computed with the network's output, so they wait for
+it, or until the state is read or saved, or many changes of it wait.
+"""
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -9,12 +20,136 @@ import numpy as np
 
 from .. import compute
 from ..compute import Tensor
-from ..device import Array, cpu, to_array
+from ..device import Array, Context, array, copied, cpu, to_array
 from ..errors import DTypeError, GraphError
-from ..graph import DTYPES, OPS, Node, Op, Shape, error_at, register, shape_error
-from . import pending
-from .cell import Cell
+from ..graph import DTYPES, OPS, Node, Op, Shape, error_at, register, shape_error, stamp
 from .types import dtype_of, shape_of
+
+MOST_BYTES = 2**30
+
+_given_up: dict[int, tuple[weakref.ref[Array], int]] = {}  # by id, the oldest first, with their bytes
+_held = 0  # bytes of all of these
+_lock = threading.RLock()
+
+
+class Cell:
+    """The place of a leaf's value: it holds an array, and may be given another one of the same shape and dtype.
+
+    Nodes that read a leaf keep what its cell held when they were made (`Node.read`); an Executor reads the cell when it
+    runs, and may overwrite the array. State that changes as a network is called holds the node of its new value until
+    somebody needs it.
+
+    Attributes:
+        content: the Array, or the node of a value that nobody has asked for yet.
+        waiting: how many changes of such a content follow each other.
+    """
+
+    __slots__ = ("content", "dtype", "shape", "waiting")
+
+    def __init__(self, value: Array) -> None:
+        self.content: Any = Array(value.tensor, value.context, value.shape, value.dtype)  # nobody else's
+        self.shape, self.dtype = value.shape, value.dtype
+        self.waiting = 0
+
+    def array(self) -> Array:
+        """The array, computed if it was not yet."""
+        if type(self.content) is not Array:
+            self.give(self.content.computed())
+        return self.content
+
+    def give(self, value: Array) -> None:
+        """Hold another array; nodes made before keep the one before."""
+        before, self.content, self.waiting = self.content, value, 0
+        if type(before) is Array and before is not value:
+            _give_up(before)
+
+    def __deepcopy__(self, memo: Any) -> Cell:
+        return Cell(copied(self.array()))
+
+    def __reduce__(self) -> Any:
+        return Cell, (self.array(),)
+
+    def on(self, ctx: Context) -> Any:
+        """The array on `ctx`, to read and write: it moves there if it lies elsewhere. For the `numpy` context an
+        `np.ndarray`, to read."""
+        found = self.array()
+        if ctx.kind == "numpy":
+            return np.asarray(found)
+        if found.context is not ctx:
+            if found.context != ctx:
+                self.content = found = array(found, ctx)
+            found.context = ctx  # the same object next time: comparing two takes longer than all else here
+        return found
+
+    def overwritten(self) -> None:
+        """Say that a run has written the array's memory: nodes made before cannot read it any more."""
+        self.content.written = stamp()
+
+    @property
+    def version(self) -> tuple[Array, int]:
+        """Another value after every change."""
+        found = self.array()
+        return found, found.written
+
+
+def _give_up(before: Array) -> None:
+    """Let an array go that no cell holds any more: it stays as long as nodes refer to it and it is not too old."""
+    global _held
+    size, key = before.nbytes, id(before)
+
+    def gone(_: Any) -> None:
+        _forget(key)
+
+    with _lock:
+        _given_up[key] = weakref.ref(before, gone), size
+        _held += size
+        while _held > MOST_BYTES:
+            oldest = _forget(next(iter(_given_up)))
+            if oldest is not None:
+                oldest.tensor = None
+
+
+def _forget(key: int) -> Array | None:
+    """Take an array off the list, and return it if somebody refers to it."""
+    global _held
+    with _lock:
+        found = _given_up.pop(key, None)
+        if found is None:
+            return None
+        _held -= found[1]
+        return found[0]()
+
+
+MOST = 4  # changes of a cell that wait; each holds the inputs of its network
+
+_waiting: list[tuple[Cell, Node]] = []
+
+
+def wait(cell: Cell, value: Node) -> None:
+    """Let the cell hold the node of its new value."""
+    if cell.waiting >= MOST:
+        cell.array()  # computes all that wait
+    cell.content = value
+    cell.waiting += 1
+    _waiting.append((cell, value))
+
+
+def waiting() -> list[Node]:
+    """The changes that wait."""
+    return [value for _, value in _waiting if value.kept is None]
+
+
+def forget() -> None:
+    """Leave the changes to those who read the cells: one of them cannot be computed."""
+    _waiting.clear()
+
+
+def settle() -> None:
+    """Give cells the arrays of the changes that were computed."""
+    for cell, value in _waiting:
+        if value.kept is not None and cell.content is value:
+            cell.give(value.kept)
+    _waiting[:] = [(cell, value) for cell, value in _waiting if value.kept is None]
 
 
 def leaf(value: Any, name: str | None = None) -> Node:
@@ -197,7 +332,7 @@ def _change(assigns: Sequence[Node]) -> None:
         parameter, value = assign.inputs
         if not assign.attrs.get("each_run"):
             _require_types(assign)
-            pending.add(parameter.cell, value)
+            wait(parameter.cell, value)
 
 
 def unchanged(nodes: Sequence[Node]) -> None:

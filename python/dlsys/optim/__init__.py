@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from . import lr_scheduler
-from .adaptive import Adam, AdamW, RMSprop
-from .clip import clip_grad_norm, clip_grad_norm_, global_norm
-from .groups import ParameterGroup
-from .lr_scheduler import CosineAnnealingLR, ExponentialLR, LambdaLR, LinearLR, LRScheduler, OneCycleLR, StepLR
+from .groups import ParameterGroup, clip_grad_norm, clip_grad_norm_, global_norm
+from .lr_scheduler import CosineAnnealingLR, ExponentialLR, LRScheduler, LambdaLR, LinearLR, OneCycleLR, StepLR
+from .methods import SGD, Adam, AdamW, RMSprop
 from .optimizer import Optimizer
-from .sgd import SGD

@@ -12,7 +12,7 @@ from tvm.target import Target
 
 from ..system import warn
 from . import common, cpu, cuda
-from .rule import Rule, ScheduleWarning
+from .target import Rule, ScheduleWarning
 from .target import Machine, host_target, machine_of, resolve_target
 
 RULES: dict[str, tuple[Rule, ...]] = {"llvm": cpu.RULES, "cuda": cuda.RULES}

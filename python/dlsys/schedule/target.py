@@ -1,13 +1,14 @@
-"""What is compiled for: TVM targets, and the machine facts that the schedules read from them."""
+"""What is compiled for: TVM targets, the machine facts that the schedules read from them, and their rules."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import tvm
+from tvm import s_tir, tirx
 from tvm.target import Target, codegen
 
 from ..device import get_num_threads
@@ -118,3 +119,31 @@ def machine_of(target: Target) -> Machine:
     bits, registers = next((tuple(rest) for name, *rest in _VECTORS if name in features), _BASELINE)
     halves = bits == 512 and str(target.attrs.get("mcpu")) in _HALVES
     return Machine("llvm", bits, registers, _threads(target), 1.0 if halves else 0.5)
+
+
+Schedule = Callable[[tirx.PrimFunc, Machine], "s_tir.Schedule | None"]
+
+
+class ScheduleWarning(UserWarning):
+    """A rule took a function and failed: its kernel is right, and slower than it should be."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A way to turn the plain loops of some functions into loops for one kind of machine.
+
+    Attributes:
+        name: as a kernel tells it.
+        target: the kind of target that it is for, "llvm" or "cuda"; "" for every one.
+        schedule: returns the schedule of a function for a machine, or None where it declines.
+        overwrites: whether its kernels may write results before they have read all inputs, so that an output must
+            not be an input.
+        unrolled: whether its kernels are long straight code, in which LLVM's SLP vectorizer takes half of the
+            compiler's time and finds nothing.
+    """
+
+    name: str
+    target: str
+    schedule: Schedule
+    overwrites: bool = False
+    unrolled: bool = False

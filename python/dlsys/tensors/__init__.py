@@ -10,6 +10,6 @@ from __future__ import annotations
 from ..ops import dtype_of, known_dtype, known_shape, shape_of
 from .base import Parameter, Tensor
 from .differentiate import backward
-from .leaves import as_tensor, from_dlpack, from_numpy, is_leaf, is_tensor, leaf, tensor
+from .creation import as_tensor, from_dlpack, from_numpy, is_leaf, is_tensor, leaf, tensor
 from .mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .values import evaluate

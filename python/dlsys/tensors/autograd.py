@@ -10,7 +10,7 @@ from ..graph import Node
 from ..ops import add_op, dtype_of, mul_op, shape_of, sum_op
 from .differentiate import backward as _backward
 from .differentiate import require_unchanged
-from .leaves import leaf, tensor
+from .creation import leaf, tensor
 from .mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from .values import evaluate, reached
 

@@ -12,11 +12,11 @@ from ..device import Array, cpu, host_array, to_array
 from ..errors import DlsysError, DTypeError, GraphError
 from ..graph import DTYPES, FLOATS, OPS, Node, Op, Shape
 from ..ops import Cell, dtype_of, known_dtype, shape_of
-from . import diagonals, functions, index, logic, products, reductions, shapes, sorting
+from . import functions, index, reductions, shapes
 from .about import About
+from .creation import leaf, require_cpu, values_of
 from .differentiate import backward
 from .inplace import InPlace, clone, require_writable, write
-from .leaves import leaf, require_cpu, values_of
 from .values import array_of, evaluate_change, leaves_that_require_grad
 
 SHOWN: dict[str, Any] = {"precision": 4, "threshold": 200, "edgeitems": 3}
@@ -81,7 +81,7 @@ class Values:
         return len(shape_of(self))
 
     def computed(self: Any) -> Array:
-        """The value of a change of state, see `dlsys.ops.pending`."""
+        """The value of a change of state, see `dlsys.ops.state`."""
         return evaluate_change(self)
 
     @property
@@ -221,11 +221,11 @@ class Operators:
     pow, eq, ne = functions.pow, functions.eq, functions.ne
     lt, le, gt, ge = functions.lt, functions.le, functions.gt, functions.ge
 
-    isnan, isinf, isfinite = logic.isnan, logic.isinf, logic.isfinite
-    logical_not, logical_and, logical_or = logic.logical_not, logic.logical_and, logic.logical_or
-    masked_fill, allclose, equal = logic.masked_fill, logic.allclose, logic.equal
+    isnan, isinf, isfinite = reductions.isnan, reductions.isinf, reductions.isfinite
+    logical_not, logical_and, logical_or = reductions.logical_not, reductions.logical_and, reductions.logical_or
+    masked_fill, allclose, equal = reductions.masked_fill, reductions.allclose, reductions.equal
 
-    bmm, mm = products.bmm, products.mm
+    bmm, mm = functions.bmm, functions.mm
     gather, nonzero, scatter_add = index.gather, index.nonzero, index.scatter_add
 
     sum, mean, var, std, norm = reductions.sum, reductions.mean, reductions.var, reductions.std, reductions.norm
@@ -233,8 +233,8 @@ class Operators:
     argmax, argmin, any, all = reductions.argmax, reductions.argmin, reductions.any, reductions.all
     softmax, log_softmax, logsumexp = reductions.softmax, reductions.log_softmax, reductions.logsumexp
 
-    argsort, sort, topk = sorting.argsort, sorting.sort, sorting.topk
-    tril, triu = diagonals.tril, diagonals.triu
+    argsort, sort, topk = reductions.argsort, reductions.sort, reductions.topk
+    tril, triu = shapes.tril, shapes.triu
 
     broadcast_to, chunk, expand, flatten = shapes.broadcast_to, shapes.chunk, shapes.expand, shapes.flatten
     flip, permute, repeat, reshape = shapes.flip, shapes.permute, shapes.repeat, shapes.reshape
@@ -251,7 +251,7 @@ class Operators:
 
     def where(self: Any, condition: Any, other: Any) -> Node:
         """The values where the condition holds, the other's elsewhere."""
-        return logic.where(condition, self, other)
+        return reductions.where(condition, self, other)
 
     def contiguous(self: Any) -> Node:
         """Itself: values lie in row-major order on the CPU."""

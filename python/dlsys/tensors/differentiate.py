@@ -10,8 +10,8 @@ from ..errors import GraphError, ShapeError
 from ..gradients import gradients
 from ..graph import Node, error_at
 from ..ops import Variable, add_op, dtype_of, mul_op, shape_of
-from . import trace_cache
-from .leaves import leaf, tensor
+from . import trace
+from .creation import leaf, tensor
 from .mode import enable_grad
 from .trace import Trace
 from .values import differentiated, evaluate, keep, leaves_that_require_grad, reached
@@ -78,7 +78,7 @@ def _backward_of_trace(output: Node, weight: Node | None, found: Trace) -> None:
         result = _Result(tuple([leaves[copy] for copy in asked]), tuple(added))
         return [*(copies[at] for at in places), *totals], others, result
 
-    compiled, given = trace_cache.compiled(found, ("backward", root, places, of_weight, before), build)
+    compiled, given = trace.compiled(found, ("backward", root, places, of_weight, before), build)
     result: _Result = compiled.result
     for at in result.places:
         if at in found.changed:

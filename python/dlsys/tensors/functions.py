@@ -16,7 +16,7 @@ from ..errors import DeviceError, DTypeError, GraphError, ShapeError
 from ..graph import FLOATS, INTEGERS, Node
 from ..ops import beside_number, dtype_name, known_dtype, operand, pair, shape_of
 from ..ops.types import as_float
-from .leaves import tensor
+from .creation import tensor
 
 
 def node_of(value: Any) -> Node:
@@ -198,3 +198,23 @@ def require_float(op: str, x: Any) -> Node:
     if dtype is not None and dtype not in FLOATS:
         raise DTypeError(f"{op}: takes floats, and {node.name} is {dtype}: use .float()")
     return node
+
+
+def _product(op: str, rank: int, a: Any, b: Any) -> Node:
+    first, second = node_of(a), node_of(b)
+    for node in (first, second):
+        if len(shape_of(node)) != rank:
+            raise ShapeError(
+                f"{op}: takes tensors of {rank} axes, not of shape {shape_of(node)} [{node.name}]"
+            )
+    return ops.matmul_op(first, second)
+
+
+def mm(a: Any, b: Any) -> Node:
+    """The product of two matrices. Raises ShapeError for others."""
+    return _product("mm", 2, a, b)
+
+
+def bmm(a: Any, b: Any) -> Node:
+    """The products of two batches of matrices. Raises ShapeError for others."""
+    return _product("bmm", 3, a, b)

@@ -18,8 +18,8 @@ from ..device import host_array
 from ..errors import DTypeError, GraphError, IndexRangeError, ShapeError
 from ..graph import INTEGERS, Node, Shape
 from ..ops import dtype_of, known_dtype, known_shape, shape_of
+from .creation import is_leaf, leaf
 from .functions import node_of
-from .leaves import is_leaf, leaf
 from .values import array_of
 
 WHOLE = slice(None)

@@ -1,22 +1,96 @@
-"""Reductions of tensors by PyTorch's names: over `dim`, one axis, several or all, which `keepdim` keeps with extent 1.
-
-NumPy's words `axis` and `keepdims` are taken as well.
+"""Reductions, tests and order of tensors by PyTorch's names: over `dim`, one axis, several or all, kept by `keepdim`
+with extent 1. NumPy's words `axis` and `keepdims` are taken as well.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from .. import ops
-from ..errors import GraphError
-from ..graph import UNSIGNED, Node
-from ..ops import dtype_name, known_dtype
-from .functions import float_of, maximum, minimum, node_of, require_float
-from .logic import as_bool
+from ..errors import DTypeError, GraphError, ShapeError
+from ..graph import INTEGERS, UNSIGNED, Node
+from ..ops import dtype_name, known_dtype, shape_of
+from .creation import leaf
+from .functions import dims_of, float_of, maximum, minimum, node_of, pair_of, require_float
+from .values import array_of
+
+
+def isnan(x: Any) -> Node:
+    """Whether it is NaN."""
+    node = node_of(x)
+    return ops.not_equal_op(node, node)
+
+
+def isinf(x: Any) -> Node:
+    """Whether it is infinite."""
+    return ops.equal_op(ops.abs_op(float_of(x)), math.inf)
+
+
+def isfinite(x: Any) -> Node:
+    """Whether it is neither infinite nor NaN."""
+    return ops.less_op(ops.abs_op(float_of(x)), math.inf)
+
+
+def logical_not(x: Any) -> Node:
+    """Whether it is 0."""
+    return ops.logical_not_op(as_bool(x))
+
+
+def as_bool(x: Any) -> Node:
+    """Whether it is not 0."""
+    node = node_of(x)
+    return node if known_dtype(node) == "bool" else ops.cast_op(node, "bool")
+
+
+def logical_and(a: Any, b: Any) -> Node:
+    """Whether neither is 0."""
+    return ops.logical_and_op(as_bool(a), as_bool(b))
+
+
+def logical_or(a: Any, b: Any) -> Node:
+    """Whether one at least is not 0."""
+    return ops.logical_or_op(as_bool(a), as_bool(b))
+
+
+def where(condition: Any, a: Any, b: Any) -> Node:
+    """a where the condition holds, else b."""
+    return ops.where_op(node_of(condition), *pair_of(a, b))
+
+
+def masked_fill(x: Any, mask: Any, value: Any) -> Node:
+    """x, but `value`, cast to x's dtype, where the mask holds: fractions are cut off beside integers.
+
+    Raises DTypeError for a number that x's dtype does not hold, as infinity beside integers.
+    """
+    node = node_of(x)
+    if isinstance(value, Node):
+        return ops.where_op(node_of(mask), ops.cast_like_op(value, node), node)
+    dtype = known_dtype(node)
+    if dtype == "bool":
+        value = leaf(np.asarray(bool(value)))
+    elif dtype in INTEGERS:
+        limits = np.iinfo(dtype)
+        if not limits.min <= value <= limits.max:
+            raise DTypeError(f"masked_fill: {value!r} is no {dtype}, which {node.name} is")
+        value = leaf(np.asarray(int(value), dtype))
+    return ops.where_op(node_of(mask), value, node)
+
+
+def allclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
+    """Whether |a - b| <= atol + rtol |b| everywhere, or both are the same infinity; or both NaN with `equal_nan`."""
+    first, second = pair_of(a, b)
+    return bool(np.allclose(array_of(first).numpy(), array_of(second).numpy(), rtol, atol, equal_nan))
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Whether both have one shape and the same values: a Python bool, unlike `eq`."""
+    return bool(np.array_equal(array_of(node_of(a)).numpy(), array_of(node_of(b)).numpy()))
+
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -187,3 +261,37 @@ def norm(x: Any, p: float = 2, dim: Any = None, keepdim: bool = False) -> Node:
     total = ops.reducesum_op(node * node, _over(dim), keepdim)
     is_zero = ops.equal_op(total, 0.0)  # at 0 the root has no slope
     return ops.where_op(is_zero, 0.0, ops.sqrt_op(ops.where_op(is_zero, 1.0, total)))
+
+
+def _order(x: Node, dim: int, descending: bool) -> np.ndarray:
+    """Where the elements in order are, along an axis; equal ones as they stand, NaN counts as the largest."""
+    values = array_of(x).numpy()
+    if not descending:
+        return np.argsort(values, axis=dim, kind="stable")
+    back = np.flip(values, dim)
+    return values.shape[dim] - 1 - np.flip(np.argsort(back, axis=dim, kind="stable"), dim)
+
+
+def argsort(x: Any, dim: int = -1, descending: bool = False, stable: bool = True) -> Node:
+    """int64: where the elements in order are, along an axis. Computes x; raises GraphError for a graph of variables."""
+    return leaf(_order(node_of(x), dims_of(node_of(x), dim)[0], descending))
+
+
+def sort(x: Any, dim: int = -1, descending: bool = False, stable: bool = True) -> Extremum:
+    """The elements in order along an axis, equal ones as they stand, and where they were; see `argsort`."""
+    node = node_of(x)
+    (axis,) = dims_of(node, dim)
+    places = leaf(_order(node, axis, descending))
+    return Extremum(ops.take_along_axis_op(node, places, axis), places)
+
+
+def topk(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Extremum:
+    """The k largest elements along an axis, or smallest, in order, and where they were; see `argsort`.
+
+    Raises ShapeError for more than there are."""
+    node = node_of(x)
+    (axis,) = dims_of(node, dim)
+    if not 0 <= k <= shape_of(node)[axis]:
+        raise ShapeError(f"topk: there are no {k} elements along axis {dim} of {shape_of(node)}")
+    places = leaf(np.take(_order(node, axis, largest), np.arange(k), axis))
+    return Extremum(ops.take_along_axis_op(node, places, axis), places)

@@ -6,10 +6,13 @@ import itertools
 import operator
 from typing import Any
 
+import numpy as np
+
 from .. import ops
 from ..errors import GraphError, ShapeError
 from ..graph import Node
 from ..ops import known_shape, promoted, shape_of
+from .creation import leaf
 from .functions import dims_of, node_of
 
 
@@ -153,3 +156,22 @@ def expand(x: Any, *sizes: Any) -> Node:
         lead = len(wide) - len(own)
         wide = tuple(own[i - lead] if n == -1 and i >= lead else n for i, n in enumerate(wide))
     return ops.broadcast_shape_op(node, wide)
+
+
+def _triangle(op: str, x: Any, diagonal: int, lower: bool) -> Node:
+    node = node_of(x)
+    shape = known_shape(node)
+    if shape is None or len(shape) < 2:
+        raise ShapeError(f"{op}: takes matrices, of a shape that is known, not {shape} [{node.name}]")
+    kept = np.tri(shape[-2], shape[-1], k=diagonal if lower else diagonal - 1, dtype=bool)
+    return ops.where_op(leaf(kept if lower else ~kept), node, ops.zeroslike_op(node))
+
+
+def tril(x: Any, diagonal: int = 0) -> Node:
+    """Matrices without what lies above the diagonal number `diagonal`. Raises ShapeError for what are no matrices."""
+    return _triangle("tril", x, diagonal, True)
+
+
+def triu(x: Any, diagonal: int = 0) -> Node:
+    """Matrices without what lies below the diagonal number `diagonal`. Raises ShapeError for what are no matrices."""
+    return _triangle("triu", x, diagonal, False)

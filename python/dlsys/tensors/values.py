@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from ..device import Array, copied
 from ..errors import DlsysError, GraphError
 from ..graph import FLOATS, Node
-from ..ops import known_dtype, pending
-from . import trace_cache
+from ..ops import known_dtype, state
+from . import trace
 from .trace import Trace, require_not_overwritten
 
 FEW = 64  # values that one evaluation keeps for those that follow
@@ -35,7 +35,7 @@ def evaluate(nodes: Sequence[Node]) -> list[Array | None]:
         def build(copies: list[Node]) -> tuple[list[Node], list[Node], None]:
             return [copies[place] for place in places], [], None
 
-        compiled, given = trace_cache.compiled(found, places, build)
+        compiled, given = trace.compiled(found, places, build)
         keep(found, compiled.run(given))
         for node in found.place:
             node.passed = node.kept is None  # computed on the way
@@ -54,7 +54,7 @@ def keep(found: Trace, values: Sequence[Array]) -> None:
             raise GraphError(f"{parameter.name} is assigned twice in one evaluation, at {assign.location}")
         parameter.cell.give(copied(assign.kept))
     if found.updates:
-        pending.settle()
+        state.settle()
 
 
 def value_of(node: Node) -> Array | None:
@@ -77,10 +77,10 @@ def array_of(node: Node) -> Array:
 def evaluate_change(node: Node) -> Array:
     """The value of a change of state, computed with all others that wait."""
     try:
-        evaluate([node, *pending.waiting()])
+        evaluate([node, *state.waiting()])
     except DlsysError:  # of another one, maybe: it is raised where that one is asked for
-        pending.forget()
-    pending.settle()
+        state.forget()
+    state.settle()
     return array_of(node)
 
 

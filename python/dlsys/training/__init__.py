@@ -23,7 +23,7 @@ from ..nn import Module
 from ..optim import Optimizer
 from ..serialization import last_good, load, save
 from ..system import warn
-from .record import History, line_of
+from .steps import History, line_of
 from .steps import Function, Steps, accuracy
 
 LAST, BEST, LOG, CURVE = "last.safetensors", "best.safetensors", "log.jsonl", "loss.png"

@@ -30,8 +30,7 @@ from tvm.tirx import PrimFunc
 from .. import common
 from ..common import calls, extent_of, is_costly, is_reduction
 from ..roles import CONFLICT, Roles, axes_of, index_map, roles
-from ..rule import Rule
-from ..target import Machine
+from ..target import Machine, Rule
 from . import k_blocks, padding, prefetch
 from .tiles import Tile, choose, group
 

@@ -12,9 +12,8 @@ from tvm.s_tir.schedule import SBlockRV
 
 from .. import common
 from ..common import COSTLY_VECTORS, PARALLEL_WORK, VECTORS, Access, LoopGroup
-from ..rule import Rule
 from ..stages import Expr, Stage, extents, read_stages, size, with_nests
-from ..target import Machine
+from ..target import Machine, Rule
 from .codegen import VectorCode, block_of, sequence, steps, unravelled
 
 UNROLLED_ROWS = 32  # rows of some vectors; LLVM unrolls somewhat more too, and takes a second for it

@@ -7,8 +7,7 @@ from tvm.s_tir.schedule import SBlockRV
 
 from .. import blocked, common
 from ..common import PARALLEL_WORK
-from ..rule import Rule
-from ..target import Machine
+from ..target import Machine, Rule
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule:

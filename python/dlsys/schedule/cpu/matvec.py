@@ -13,8 +13,7 @@ from tvm.tirx import PrimFunc
 
 from .. import common
 from ..roles import Roles, roles
-from ..rule import Rule
-from ..target import Machine
+from ..target import Machine, Rule
 from . import k_blocks
 
 ROWS = 4  # rows summed together: enough additions under way to hide their latency

@@ -12,8 +12,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from .. import blocked, common
 from ..common import ACCUMULATORS, MAX_VECTORS, PARALLEL_WORK
-from ..rule import Rule
-from ..target import Machine
+from ..target import Machine, Rule
 from . import elementwise, rows
 
 

@@ -13,8 +13,7 @@ from tvm.tirx import PrimFunc
 from .. import common
 from ..common import PARALLEL_WORK
 from ..roles import Roles, roles
-from ..rule import Rule
-from ..target import Machine
+from ..target import Machine, Rule
 
 TAPS = 64  # elements of a window that are unrolled: 7 x 7 and less
 VECTORS = 4  # in a row that is taken at once

@@ -6,8 +6,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir.schedule import SBlockRV
 
 from .. import blocked, common
-from ..rule import Rule
-from ..target import Machine
+from ..target import Machine, Rule
 
 BLOCK = 256  # threads of a block: whole warps, several blocks to a multiprocessor
 

@@ -1,0 +1,177 @@
+"""Convolution, pooling and padding of images, NCHW; N may be left out where the shape is known."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..autodiff import Node
+from ..checks import integer, integers, pair
+from ..errors import GraphError
+from ..graph import Shape
+from . import functional as F
+from . import init
+from .checks import known_shape, placed
+from .module import Module
+
+
+class Conv2d(Module):
+    """Cross-correlation: (N, in_channels, H, W) -> (N, out_channels, H', W'), H' = (H + 2 padding - dilation
+    (kernel_size - 1) - 1) // stride + 1.
+
+    Parameters: weight (out_channels, in_channels / groups, *kernel_size), bias (out_channels,), uniform in
+    +-1 / sqrt(fan_in) as in PyTorch.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        *,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        """Integers, or pairs (rows, columns). Group i of the filters sees group i of the channels. Raises GraphError,
+        also for a padding_mode other than "zeros"."""
+        dtype = placed(device, dtype)
+        self.in_channels = in_channels = integer("Conv2d", "in_channels", in_channels, 1)
+        self.out_channels = out_channels = integer("Conv2d", "out_channels", out_channels, 1)
+        self.groups = groups = integer("Conv2d", "groups", groups, 1)
+        if in_channels % groups or out_channels % groups:
+            raise GraphError(f"Conv2d: {in_channels} and {out_channels} channels do not divide into {groups} groups")
+        if padding_mode != "zeros":
+            raise GraphError(f'Conv2d: padding_mode must be "zeros", not {padding_mode!r}')
+        self.kernel_size = pair("Conv2d", "kernel_size", kernel_size, 1)
+        self.stride = pair("Conv2d", "stride", stride, 1)
+        self.dilation = pair("Conv2d", "dilation", dilation, 1)
+        self.padding = pair("Conv2d", "padding", padding, 0)
+        self.weight = init.made((out_channels, in_channels // groups, *self.kernel_size), dtype, "weight")
+        self.bias = init.made((out_channels,), dtype, "bias") if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the initial values anew."""
+        init.kaiming_uniform_(self.weight, math.sqrt(5))
+        if self.bias is not None:
+            bound = 1 / math.sqrt(init.fans(self.weight)[0])
+            init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, x: Node) -> Node:
+        self.require(self._fits(known_shape(x)), x)
+        return F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+    def _fits(self, shape: Shape | None) -> bool:
+        """Whether it is (N, in_channels, H, W), or without N, and a window fits into what is padded."""
+        if shape is None:
+            return True
+        if len(shape) not in (3, 4) or shape[-3] != self.in_channels:
+            return False
+        spans = zip(shape[-2:], self.padding, self.kernel_size, self.dilation, strict=True)
+        return all(n + 2 * p >= d * (k - 1) + 1 for n, p, k, d in spans)
+
+
+class _Pool(Module):
+    """Windows of images: integers or pairs (rows, columns)."""
+
+    def _set(self, kernel_size: Any, stride: Any, padding: Any, **idle: Any) -> None:
+        """Keep the settings, checked. Raises GraphError, also for another than PyTorch's default of those that are not
+        built."""
+        owner = type(self).__name__
+        for name, value in idle.items():
+            if value not in (False, 1):
+                raise GraphError(f"{owner}: {name}={value!r} is not built")
+        self.kernel_size = pair(owner, "kernel_size", kernel_size, 1)
+        self.stride = self.kernel_size if stride is None else pair(owner, "stride", stride, 1)
+        self.padding = pair(owner, "padding", padding, 0)
+        if any(2 * p > k for p, k in zip(self.padding, self.kernel_size, strict=True)):
+            told = f"padding {self.padding} is more than half of the windows {self.kernel_size}"
+            raise GraphError(f"{owner}: {told}")
+
+    def _require_fit(self, x: Node) -> None:
+        shape = known_shape(x)
+        if shape is not None:
+            spans = zip(shape[-2:], self.kernel_size, self.padding, strict=False)
+            self.require(len(shape) == 4 and all(n + 2 * p >= k for n, k, p in spans), x)
+
+
+class MaxPool2d(_Pool):
+    """The maximum of each window: (N, C, H, W) -> (N, C, H', W'), H' = (H + 2 padding - kernel_size) // stride + 1."""
+
+    def __init__(
+        self,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        return_indices: bool = False,
+        ceil_mode: bool = False,
+    ) -> None:
+        """stride None is kernel_size, padding is at most its half; of the others PyTorch's defaults alone are built.
+        Raises GraphError."""
+        self._set(kernel_size, stride, padding, dilation=dilation, return_indices=return_indices, ceil_mode=ceil_mode)
+
+    def forward(self, x: Node) -> Node:
+        self._require_fit(x)
+        return F.max_pool2d(x, self.kernel_size, self.stride, self.padding)
+
+
+class AvgPool2d(_Pool):
+    """The mean of each window, shapes as of MaxPool2d. What of a window is padding counts as zeros, or not at all
+    without `count_include_pad`."""
+
+    def __init__(
+        self,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> None:
+        """stride None is kernel_size, padding is at most its half. Raises GraphError, also for `ceil_mode`."""
+        self._set(kernel_size, stride, padding, ceil_mode=ceil_mode)
+        self.count_include_pad = bool(count_include_pad)
+
+    def forward(self, x: Node) -> Node:
+        self._require_fit(x)
+        return F.avg_pool2d(x, self.kernel_size, self.stride, self.padding, False, self.count_include_pad)
+
+
+class AdaptiveAvgPool2d(Module):
+    """The means of equal windows: (N, C, H, W) -> (N, C, *output_size)."""
+
+    def __init__(self, output_size: Any) -> None:
+        """Args: output_size: an integer or a pair (rows, columns). Raises GraphError."""
+        self.output_size = pair("AdaptiveAvgPool2d", "output_size", output_size, 1)
+
+    def forward(self, x: Node) -> Node:
+        shape = known_shape(x)
+        self.require(shape is None or (len(shape) == 4 and min(shape[-2:]) > 0), x)
+        return F.adaptive_avg_pool2d(x, self.output_size)
+
+
+class ConstantPad2d(Module):
+    """(..., H, W) with `value` around it. padding: an integer or (left, right, top, bottom)."""
+
+    def __init__(self, padding: Any, value: float) -> None:
+        """Raises GraphError."""
+        self.padding, self.value = integers(type(self).__name__, "padding", padding, 0, 4), value
+
+    def forward(self, x: Node) -> Node:
+        shape = known_shape(x)
+        self.require(shape is None or len(shape) >= 2, x)
+        return F.pad(x, self.padding, value=self.value)
+
+
+class ZeroPad2d(ConstantPad2d):
+    """(..., H, W) with zeros around it. padding: an integer or (left, right, top, bottom)."""
+
+    def __init__(self, padding: Any) -> None:
+        """Raises GraphError."""
+        super().__init__(padding, 0.0)

@@ -1,0 +1,244 @@
+"""Layers of matrix products, embeddings, activations, dropout and losses, and what only moves values."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+from .. import autodiff as ad
+from ..autodiff import Node
+from ..checks import integer, number
+from ..errors import GraphError, ShapeError
+from . import functional as F
+from . import init
+from .checks import known_shape, placed
+from .module import Module
+
+
+class Linear(Module):
+    """y = x W^T + b: (..., in_features) -> (..., out_features).
+
+    Parameters: weight (out_features, in_features), bias (out_features,), uniform in +-1 / sqrt(in_features) as in
+    PyTorch.
+    """
+
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None
+    ) -> None:
+        """Raises GraphError for what are no positive integers."""
+        dtype = placed(device, dtype)
+        self.in_features = in_features = integer("Linear", "in_features", in_features, 1)
+        self.out_features = out_features = integer("Linear", "out_features", out_features, 1)
+        self.weight = init.made((out_features, in_features), dtype, "weight")
+        self.bias = init.made((out_features,), dtype, "bias") if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the initial values anew."""
+        init.kaiming_uniform_(self.weight, math.sqrt(5))
+        if self.bias is not None:
+            bound = 1 / math.sqrt(self.in_features)
+            init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, x: Node) -> Node:
+        shape = known_shape(x)
+        self.require(shape is None or shape[-1:] == (self.in_features,), x)
+        product = ad.matmul_op(x, self.weight, trans_B=True)
+        return product if self.bias is None else product + self.bias
+
+
+class Identity(Module):
+    """y = x. Takes any arguments and passes them over."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def forward(self, x: Node) -> Node:
+        return x
+
+
+class Flatten(Module):
+    """The axes from `start_dim` to `end_dim` as one; by default all but the batch."""
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
+        self.start_dim, self.end_dim = start_dim, end_dim
+
+    def forward(self, x: Node) -> Node:
+        return ad.flatten_op(x, self.start_dim, self.end_dim)
+
+
+class Embedding(Module):
+    """The rows of `weight` with the numbers `indices`, integers: (...) -> (..., embedding_dim). DTypeError for floats;
+    IndexRangeError for a number that is no row's, where its value is at hand.
+
+    Parameters: weight (num_embeddings, embedding_dim), drawn from the standard normal distribution. The number
+    `padding_idx` has the vector 0 and its row no gradient. (PyTorch reads that row, which is 0 unless it was set.)
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        *,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        """Negative numbers of padding_idx count from the end. Raises GraphError where it is no row's."""
+        dtype = placed(device, dtype)
+        self.num_embeddings = num_embeddings = integer("Embedding", "num_embeddings", num_embeddings, 1)
+        self.embedding_dim = embedding_dim = integer("Embedding", "embedding_dim", embedding_dim, 1)
+        self.padding_idx = None
+        self.weight = init.made((num_embeddings, embedding_dim), dtype, "weight")
+        if padding_idx is not None:
+            try:
+                row = operator.index(padding_idx)
+            except TypeError:
+                raise GraphError(f"Embedding: padding_idx must be an integer, not {padding_idx!r}") from None
+            if not -num_embeddings <= row < num_embeddings:
+                raise GraphError(f"Embedding: padding_idx {row} is no row of {num_embeddings}")
+            self.padding_idx = row % num_embeddings
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the initial values anew."""
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
+            value = self.weight.value
+            value[self.padding_idx] = 0
+            self.weight.value = value
+
+    def forward(self, indices: Node) -> Node:
+        return F.embedding(indices, self.weight, self.padding_idx)
+
+
+class Dropout(Module):
+    """In training, x with elements set to 0 with probability p, the others divided by 1 - p; else x.
+
+    Each call has a stream of `dlsys.random.default_generator`, and each run of a graph draws anew; forward and
+    backward of one run have one mask.
+    """
+
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
+        """`inplace` changes nothing. Raises GraphError for a p outside [0, 1]."""
+        self.p = number("Dropout", "p", p, most=1)
+
+    def forward(self, x: Node) -> Node:
+        return F.dropout(x, self.p, self.training)
+
+
+class ReLU(Module):
+    """max(x, 0)."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        pass
+
+    def forward(self, x: Node) -> Node:
+        return F.relu(x)
+
+
+class ReLU6(Module):
+    """x within [0, 6]."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        pass
+
+    def forward(self, x: Node) -> Node:
+        return F.relu6(x)
+
+
+class GELU(Module):
+    """x times the normal distribution's function; approximate="tanh" takes a formula with tanh for it."""
+
+    def __init__(self, approximate: str = "none") -> None:
+        """Raises GraphError for another formula."""
+        if approximate not in ("none", "tanh"):
+            raise GraphError(f'GELU: approximate must be "none" or "tanh", not {approximate!r}')
+        self.approximate = approximate
+
+    def forward(self, x: Node) -> Node:
+        return F.gelu(x, self.approximate)
+
+
+class Tanh(Module):
+    """tanh(x)."""
+
+    def forward(self, x: Node) -> Node:
+        return F.tanh(x)
+
+
+class Sigmoid(Module):
+    """1 / (1 + exp(-x))."""
+
+    def forward(self, x: Node) -> Node:
+        return F.sigmoid(x)
+
+
+class Softmax(Module):
+    """exp(x) / sum(exp(x)) along `dim`."""
+
+    def __init__(self, dim: int = -1) -> None:
+        self.dim = dim
+
+    def forward(self, x: Node) -> Node:
+        return F.softmax(x, self.dim)
+
+
+class LogSoftmax(Module):
+    """The logarithm of softmax along `dim`."""
+
+    def __init__(self, dim: int = -1) -> None:
+        self.dim = dim
+
+    def forward(self, x: Node) -> Node:
+        return F.log_softmax(x, self.dim)
+
+
+class _Loss(Module):
+    """Base of the losses: the reduction, and the check of two shapes."""
+
+    def __init__(self, reduction: str = "mean") -> None:
+        """Raises GraphError for another reduction."""
+        if reduction not in ("mean", "sum", "none"):
+            owner = type(self).__name__
+            raise GraphError(f"{owner}: reduction must be 'mean', 'sum' or 'none', not {reduction!r}")
+        self.reduction = reduction
+
+    def require_beside(self, fits: bool, x: Node, y: Node) -> None:
+        """Raise a ShapeError that names both shapes where they do not fit."""
+        try:
+            self.require(fits, x)
+        except ShapeError as error:
+            raise ShapeError(f"{error}, beside {known_shape(y)} [{y.name}]") from None
+
+
+class CrossEntropyLoss(_Loss):
+    """The cross-entropy of logits (N, C), (N, C, d1, ...), (C,) with targets: class numbers (N, d1, ...) of an integer
+    dtype, or probabilities of the logits' shape. Numbers equal to `ignore_index` count nothing, the mean is over the
+    others."""
+
+    def __init__(self, *, ignore_index: int = -100, reduction: str = "mean", label_smoothing: float = 0.0) -> None:
+        """Raises GraphError."""
+        super().__init__(reduction)
+        if type(ignore_index) is not int:
+            raise GraphError(f"CrossEntropyLoss: ignore_index must be an integer, not {ignore_index!r}")
+        self.ignore_index = ignore_index
+        self.label_smoothing = number("CrossEntropyLoss", "label_smoothing", label_smoothing, most=1)
+
+    def forward(self, input: Node, target: Node) -> Node:
+        shape, other = known_shape(input), known_shape(target)
+        if shape is not None:
+            each = (*shape[:1], *shape[2:]) if len(shape) > 1 else ()
+            self.require_beside(len(shape) > 0 and other in (None, each, shape), input, target)
+        settings = {"ignore_index": self.ignore_index, "label_smoothing": self.label_smoothing}
+        return F.cross_entropy(input, target, reduction=self.reduction, **settings)  # type: ignore[arg-type]
+
+
+class MSELoss(_Loss):
+    """(x - y)^2."""
+
+    def forward(self, input: Node, target: Node) -> Node:
+        mine, other = known_shape(input), known_shape(target)
+        self.require_beside(mine is None or other is None or mine == other, input, target)
+        return F.mse_loss(input, target, self.reduction)
