@@ -13,16 +13,15 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
 
 from .errors import DlsysError, DTypeError, GraphError, ShapeError
 from .scopes import grad_mode as grad_mode
 from .scopes import is_grad_enabled as is_grad_enabled
 from .scopes import scopes
 from .scopes import set_grad_enabled as set_grad_enabled
-
-if TYPE_CHECKING:  # for annotations only
-    import numpy as np
 
 Shape = tuple[int, ...]
 
@@ -229,6 +228,12 @@ class Op:
     """Whether some of its Python numbers may become inputs: see `numbers`, `number` and `lifted`."""
     dtypes: ClassVar[tuple[str, ...]] = FLOATS
     """What the inputs that are read for their values may be."""
+    formula: ClassVar[Callable[..., Any] | None] = None
+    """The tensor expression of the inputs that are read for their values and the `arguments`."""
+    reference: ClassVar[Callable[..., Any]]
+    """NumPy's function of the same."""
+    never: ClassVar[str] = ""
+    """Why there is no formula, where there is none."""
 
     def __reduce__(self) -> Any:
         return _operator, (self.name,)  # of each there is one instance
@@ -289,13 +294,30 @@ class Op:
         of_input = self.flops_of_input * math.prod(input_shapes[0]) if input_shapes else 0
         return self.flops * math.prod(shape) + of_input
 
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        """What `formula` and `reference` take behind the inputs, by the inputs' shapes and the result's."""
+        return ()
+
     def te(self, node: Node, inputs: list[Any], shape: Shape, dtype: str) -> Any:
         """The tensor expression, a `te.Tensor` of such; of inputs in `shape_only` only the shape is used."""
-        raise NotImplementedError
+        if self.formula is None:
+            raise error_at(node, GraphError, self.never)
+        shapes = [tuple(int(extent) for extent in x.shape) for x in inputs]
+        return type(self).formula(*self._read(inputs), *self.arguments(node, shapes, shape))  # type: ignore[misc]
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        """The reference, also the `numpy` context."""
-        raise NotImplementedError
+        """The reference, also the `numpy` context: in row-major order, in memory of its own but for views."""
+        if self.formula is None:
+            raise error_at(node, GraphError, self.never)
+        shapes = [x.shape for x in inputs]
+        arguments = self.arguments(node, shapes, self.infer_shape(node, shapes))
+        with np.errstate(all="ignore"):  # infinities and NaN are results like others
+            result = np.asarray(type(self).reference(*self._read(inputs), *arguments), order="C")
+        return result if result.base is None or self.is_view else result.copy()
+
+    def _read(self, inputs: list[Any]) -> list[Any]:
+        """The inputs that are read for their values."""
+        return [x for i, x in enumerate(inputs) if i not in self.shape_only]
 
 
 OPS: dict[str, Op] = {}

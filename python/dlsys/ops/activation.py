@@ -9,7 +9,6 @@ import numpy as np
 
 from .. import compute
 from ..checks import integer
-from ..compute import Tensor
 from ..errors import GraphError
 from ..graph import Node, Op, Shape, register, shape_error
 from .arithmetic import add_byconst_op, mul_byconst_op, mul_op, sub_op
@@ -76,16 +75,11 @@ class Softmax(_RowWise):
 
     name = "softmax"
     flops, flops_of_input = 0, 5
+    formula, reference = compute.softmax, softmax_func
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         inner = reducesum_op(mul_op(output_grad, node), -1, keepdims=True)
         return [mul_op(node, sub_op(output_grad, inner))]
-
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.softmax(inputs[0])
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        return softmax_func(inputs[0])
 
 
 @register
@@ -94,16 +88,11 @@ class LogSoftmax(_RowWise):
 
     name = "log_softmax"
     flops, flops_of_input = 0, 5
+    formula, reference = compute.log_softmax, log_softmax_func
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         total = reducesum_op(output_grad, -1, keepdims=True)
         return [sub_op(output_grad, mul_op(softmax_op(node.inputs[0]), total))]
-
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.log_softmax(inputs[0])
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        return log_softmax_func(inputs[0])
 
 
 def relu_gradient_op(node: Node, grad: Node) -> Node:

@@ -21,6 +21,10 @@ class _Cast(Op):
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
         return compute.cast(inputs[0], dtype)
 
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.array(inputs[0], self.infer_dtype(node, [str(x.dtype) for x in inputs]), order="C")
+
 
 @register
 class Cast(_Cast):
@@ -36,10 +40,6 @@ class Cast(_Cast):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [cast_like_op(output_grad, node.inputs[0]) if node.attrs["dtype"] in FLOATS else None]
 
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.array(inputs[0], node.attrs["dtype"], order="C")
-
 
 @register
 class CastAs(_Cast):
@@ -54,10 +54,6 @@ class CastAs(_Cast):
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [cast_like_op(output_grad, node.inputs[0]), None]
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.array(inputs[0], inputs[1].dtype, order="C")
 
 
 def cast_op(x: Node, dtype: Any) -> Node:

@@ -15,10 +15,10 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from .. import compute
 from ..checks import integer, pair
-from ..compute import Tensor
 from ..graph import Node, Op, Shape, register, shape_error
 
-Geometry = tuple[tuple[int, int], tuple[int, int], tuple[int, int], int]
+Pair = tuple[int, int]
+Geometry = tuple[Pair, Pair, Pair, int]
 
 
 def geometry_of(node: Node) -> Geometry:
@@ -59,35 +59,46 @@ def _padded(x: np.ndarray, padding: tuple[int, int]) -> np.ndarray:
     return np.pad(x, ((0, 0), (0, 0), (padding[0],) * 2, (padding[1],) * 2))
 
 
-def _windows(x: np.ndarray, node: Node, extents: tuple[int, ...]) -> np.ndarray:
+def _windows(x: np.ndarray, extents: Shape, stride: Pair, padding: Pair, dilation: Pair) -> np.ndarray:
     """View of the padded images, (n, c, y, z, i, j), of windows of `extents` at the stride's positions."""
-    (sy, sz), padding, (dy, dz), _ = geometry_of(node)
+    (sy, sz), (dy, dz) = stride, dilation
     reach = ((extents[0] - 1) * dy + 1, (extents[1] - 1) * dz + 1)
     windows = sliding_window_view(_padded(x, padding), reach, axis=(2, 3))
     return windows[:, :, ::sy, ::sz, ::dy, ::dz]
 
 
 def _by_groups(
-    node: Node, formula: str, x: np.ndarray, y: np.ndarray, axes: tuple[int, int], into: int
+    groups: int, formula: str, x: np.ndarray, y: np.ndarray, axes: tuple[int, int], into: int
 ) -> np.ndarray:
     """The einsum of each group, of x's and y's parts along `axes`, put together along `into`."""
-    groups = node.attrs["groups"]
     parts = zip(np.split(x, groups, axes[0]), np.split(y, groups, axes[1]), strict=True)
     found = [np.einsum(formula, one, other, optimize=True) for one, other in parts]
-    return np.ascontiguousarray(np.concatenate(found, into) if groups > 1 else found[0])
+    return np.concatenate(found, into) if groups > 1 else found[0]
 
 
-def input_gradient(node: Node, f: np.ndarray, g: np.ndarray, shape: Shape) -> np.ndarray:
-    """The gradient of images of `shape`, from filters and the output's gradient."""
-    (sy, sz), (py, pz), (dy, dz), _ = geometry_of(node)
+def _conv2d(x: np.ndarray, f: np.ndarray, stride: Pair, padding: Pair, dilation: Pair, groups: int) -> np.ndarray:
+    windows = _windows(x, f.shape[2:], stride, padding, dilation)
+    return _by_groups(groups, "ncyzij,ocij->noyz", windows, f, (1, 0), 1)
+
+
+def _input_gradient(
+    f: np.ndarray, g: np.ndarray, shape: Shape, stride: Pair, padding: Pair, dilation: Pair, groups: int
+) -> np.ndarray:
+    (sy, sz), (py, pz), (dy, dz) = stride, padding, dilation
     (rows, columns), (height, width) = g.shape[2:], shape[2:]
-    out = _padded(np.zeros(shape, g.dtype), (py, pz))
-    for i in range(f.shape[2]):
-        for j in range(f.shape[3]):
-            part = _by_groups(node, "noyz,oc->ncyz", g, f[:, :, i, j], (1, 0), 1)
-            y, z = i * dy, j * dz
-            out[:, :, y : y + sy * rows : sy, z : z + sz * columns : sz][:, :, :rows, :columns] += part
-    return out[:, :, py : py + height, pz : pz + width].copy()
+    out = _padded(np.zeros(shape, g.dtype), padding)
+    for i, j in np.ndindex(*f.shape[2:]):
+        part = _by_groups(groups, "noyz,oc->ncyz", g, f[:, :, i, j], (1, 0), 1)
+        y, z = i * dy, j * dz
+        out[:, :, y : y + sy * rows : sy, z : z + sz * columns : sz][:, :, :rows, :columns] += part
+    return out[:, :, py : py + height, pz : pz + width]
+
+
+def _filter_gradient(
+    x: np.ndarray, g: np.ndarray, shape: Shape, stride: Pair, padding: Pair, dilation: Pair, groups: int
+) -> np.ndarray:
+    windows = _windows(x, shape[2:], stride, padding, dilation)
+    return _by_groups(groups, "noyz,ncyzij->ocij", g, windows, (1, 1), 0)
 
 
 @register
@@ -99,6 +110,7 @@ class Conv2d(Op):
 
     name = "conv2d"
     contraction = True
+    formula, reference = compute.conv2d, _conv2d
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return conv_output_shape(node, *input_shapes)
@@ -113,13 +125,8 @@ class Conv2d(Op):
             conv2d_filter_gradient_op(x, output_grad, f, *geometry),
         ]
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        x, f = inputs
-        return compute.conv2d(x, f, *geometry_of(node))
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        x, f = inputs
-        return _by_groups(node, "ncyzij,ocij->noyz", _windows(x, node, f.shape[2:]), f, (1, 0), 1)
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return geometry_of(node)
 
 
 @register
@@ -129,6 +136,7 @@ class Conv2dInputGradient(Op):
     name = "conv2d_input_gradient"
     contraction = True
     shape_only = (2,)
+    formula, reference = compute.conv2d_input_gradient, _input_gradient
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         filters, grad, like = input_shapes
@@ -146,12 +154,8 @@ class Conv2dInputGradient(Op):
             None,
         ]
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.conv2d_input_gradient(inputs[0], inputs[1], shape, *geometry_of(node))
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        f, g, like = inputs
-        return input_gradient(node, f, g, like.shape)
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return shape, *geometry_of(node)
 
 
 @register
@@ -161,6 +165,7 @@ class Conv2dFilterGradient(Op):
     name = "conv2d_filter_gradient"
     contraction = True
     shape_only = (2,)
+    formula, reference = compute.conv2d_filter_gradient, _filter_gradient
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         images, grad, like = input_shapes
@@ -178,12 +183,8 @@ class Conv2dFilterGradient(Op):
             None,
         ]
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.conv2d_filter_gradient(inputs[0], inputs[1], shape, *geometry_of(node))
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        x, g, like = inputs
-        return _by_groups(node, "noyz,ncyzij->ocij", g, _windows(x, node, like.shape[2:]), (1, 1), 0)
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return shape, *geometry_of(node)
 
 
 def conv_attributes(op: str, stride: Any, padding: Any, dilation: Any, groups: Any) -> dict[str, Any]:

@@ -7,11 +7,11 @@ logits' shape and dtype.
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 import numpy as np
 
 from .. import compute
-from ..compute import Tensor
 from ..errors import DTypeError, GraphError
 from ..graph import FLOATS, INTEGERS, Node, Op, Shape, error_at, register, shape_error
 from .activation import log_softmax_op, softmax_op
@@ -51,15 +51,8 @@ class _CrossEntropy(Op):
             raise error_at(node, DTypeError, f"logits and gradients must be of one of {', '.join(FLOATS)}, not {given}")
         return logits
 
-    def _ignored(self, node: Node, targets: np.ndarray) -> np.ndarray:
-        return np.asarray(targets == node.attrs["ignore_index"])
-
-    def _chosen(self, logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """1 at each target's class, else 0; NaN for a number that is no class."""
-        numbers, classes = np.expand_dims(targets, 1), logits.shape[1]
-        index = np.arange(classes).reshape(-1, *(1,) * (logits.ndim - 2))
-        nan = logits.dtype.type(np.nan)
-        return np.asarray(np.where((numbers >= 0) & (numbers < classes), numbers == index, nan), logits.dtype)
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return (node.attrs["ignore_index"],)
 
 
 def _shifted_exponential(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -67,32 +60,44 @@ def _shifted_exponential(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return shifted, np.exp(shifted)
 
 
+def _chosen(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """1 at each target's class, else 0; NaN for a number that is no class."""
+    numbers, classes = np.expand_dims(targets, 1), logits.shape[1]
+    index = np.arange(classes).reshape(-1, *(1,) * (logits.ndim - 2))
+    nan = logits.dtype.type(np.nan)
+    return np.asarray(np.where((numbers >= 0) & (numbers < classes), numbers == index, nan), logits.dtype)
+
+
+def _losses(logits: np.ndarray, targets: np.ndarray, ignore_index: int) -> np.ndarray:
+    chosen = _chosen(logits, targets)
+    shifted, exponential = _shifted_exponential(logits)
+    terms = chosen * (shifted - np.log(exponential.sum(axis=1, keepdims=True)))
+    terms[chosen == 0] = 0
+    losses = -terms.sum(axis=1)
+    if not logits.shape[1]:
+        losses[...] = np.nan
+    return np.where(targets == ignore_index, losses.dtype.type(0), losses)
+
+
+def _loss_gradient(logits: np.ndarray, targets: np.ndarray, g: np.ndarray, ignore_index: int) -> np.ndarray:
+    _, exponential = _shifted_exponential(logits)
+    share = exponential / exponential.sum(axis=1, keepdims=True)
+    grad = (share - _chosen(logits, targets)) * np.expand_dims(g, 1)
+    return np.where(np.expand_dims(targets == ignore_index, 1), grad.dtype.type(0), grad)
+
+
 @register
 class CrossEntropy(_CrossEntropy):
     """-log_softmax(logits) at each target's class; 0 for a number that is ignored, NaN for one that is no class."""
 
     name = "cross_entropy"
+    formula, reference = compute.cross_entropy, _losses
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return self._of_targets(node, *input_shapes)
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [CrossEntropyGradient.make([*node.inputs, output_grad], node.attrs), None]
-
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.cross_entropy(inputs[0], inputs[1], node.attrs["ignore_index"])
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        logits, targets = inputs
-        chosen = self._chosen(logits, targets)
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-            shifted, exponential = _shifted_exponential(logits)
-            terms = chosen * (shifted - np.log(exponential.sum(axis=1, keepdims=True)))
-            terms[chosen == 0] = 0
-            losses = -terms.sum(axis=1)
-        if not logits.shape[1]:
-            losses[...] = np.nan
-        return np.asarray(np.where(self._ignored(node, targets), losses.dtype.type(0), losses))
 
 
 @register
@@ -103,6 +108,7 @@ class CrossEntropyGradient(_CrossEntropy):
     """
 
     name = "cross_entropy_gradient"
+    formula, reference = compute.cross_entropy_gradient, _loss_gradient
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         each = self._of_targets(node, *input_shapes[:2])
@@ -117,17 +123,6 @@ class CrossEntropyGradient(_CrossEntropy):
         amount = broadcast_axes_op(mul_op(g, _counted(targets, node.attrs["ignore_index"], g)), logits, 1)
         once = CrossEntropyGradient.make([logits, targets, oneslike_op(g)], node.attrs)
         return [mul_op(mul_op(share, sub_op(v, mean)), amount), None, reducesum_op(mul_op(v, once), 1)]
-
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.cross_entropy_gradient(inputs[0], inputs[1], inputs[2], node.attrs["ignore_index"])
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        logits, targets, g = inputs
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-            _, exponential = _shifted_exponential(logits)
-            share = exponential / exponential.sum(axis=1, keepdims=True)
-            grad = (share - self._chosen(logits, targets)) * np.expand_dims(g, 1)
-        return np.asarray(np.where(np.expand_dims(self._ignored(node, targets), 1), grad.dtype.type(0), grad))
 
 
 def _counted(targets: Node, ignore_index: int, like: Node) -> Node:

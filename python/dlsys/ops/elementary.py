@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from .. import compute
-from ..compute import Tensor
 from ..errors import DTypeError, GraphError
-from ..graph import DTYPES, NUMBERS, Node, error_at, register
+from ..graph import DTYPES, NUMBERS, Node, Shape, error_at, register
 from .arithmetic import add_byconst_op, div_op, mul_byconst_op, mul_op, neg_op
 from .family import OfNode, Pointwise, binary, comparison, require_constant, unary
 from .inputs import oneslike_op, zeroslike_op
@@ -211,12 +210,18 @@ minimum_op = binary(
 )
 
 
+def _clipped(x: np.ndarray, low: float | None, high: float | None) -> np.ndarray:
+    bounds: Any = (None if bound is None else np.asarray(bound, x.dtype) for bound in (low, high))
+    return np.clip(x, *bounds)
+
+
 @register
 class Clip(Pointwise):
     """x within the bounds `low` and `high`; the derivative is 1 within them and on them, else 0."""
 
     name = "clip"
     dtypes = NUMBERS
+    formula, reference = compute.clip, _clipped
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
         dtype = super().infer_dtype(node, input_dtypes)
@@ -232,15 +237,8 @@ class Clip(Pointwise):
         held = inside[0] if len(inside) == 1 else logical_and_op(*inside)
         return [where_op(held, output_grad, zeroslike_op(output_grad))]
 
-    def te(self, node: Node, inputs: list[Tensor], shape: tuple[int, ...], dtype: str) -> Tensor:
-        return compute.clip(inputs[0], node.attrs["low"], node.attrs["high"])
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        low, high = (
-            None if bound is None else np.asarray(bound, inputs[0].dtype)
-            for bound in (node.attrs["low"], node.attrs["high"])
-        )
-        return np.asarray(np.clip(inputs[0], low, high))
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return node.attrs["low"], node.attrs["high"]
 
 
 def clip_op(x: Node, low: float | None = None, high: float | None = None) -> Node:

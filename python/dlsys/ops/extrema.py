@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -16,13 +16,22 @@ from .elementary import equal_op
 from .reduction import Reduction, reducesum_op, reduction_attributes
 
 
+def _over(function: Callable[..., Any]) -> Callable[..., Any]:
+    """NumPy's function over axes."""
+    return lambda x, axes, keepdims: function(x, axis=axes, keepdims=keepdims)
+
+
+def _place_of(function: Callable[..., Any]) -> Callable[..., Any]:
+    """NumPy's function along the one axis, or of all elements."""
+    return lambda x, axes, keepdims: function(x, axis=axes[0] if len(axes) == 1 else None, keepdims=keepdims)
+
+
 class _Extremum(Reduction):
     """An extremum over `axes`. Where several elements are equal to it the gradient is shared evenly."""
 
     flops, flops_of_input = 0, 1
     dtypes = NUMBERS
     reduces = True
-    reference: ClassVar[Callable[..., Any]]
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         (shape,) = input_shapes
@@ -40,22 +49,19 @@ class _Extremum(Reduction):
         found = cast_like_op(equal_op(x, spread(node)), output_grad)
         return [mul_op(found, spread(div_op(output_grad, reducesum_op(found, axes, keepdims))))]
 
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        return np.asarray(type(self).reference(inputs[0], axis=node.attrs["axes"], keepdims=node.attrs["keepdims"]))
-
 
 @register
 class ReduceMax(_Extremum):
     """The maximum over `axes`; the gradient goes to all that are equal to it, in equal shares."""
 
-    name, formula, reference = "reducemax", compute.reduce_max, np.max
+    name, formula, reference = "reducemax", compute.reduce_max, _over(np.max)
 
 
 @register
 class ReduceMin(_Extremum):
     """The minimum over `axes`; the gradient goes to all that are equal to it, in equal shares."""
 
-    name, formula, reference = "reducemin", compute.reduce_min, np.min
+    name, formula, reference = "reducemin", compute.reduce_min, _over(np.min)
 
 
 class _Place(_Extremum):
@@ -70,26 +76,19 @@ class _Place(_Extremum):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [None]
 
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        (x,), axes = inputs, node.attrs["axes"]
-        if x.ndim == 0:
-            return np.zeros((), np.int64)
-        found = type(self).reference(x, axis=None if axes is None else axes[0], keepdims=node.attrs["keepdims"])
-        return np.asarray(found, np.int64)
-
 
 @register
 class ArgMax(_Place):
     """The first place of the maximum along an axis, of all in row-major order for None; int64."""
 
-    name, formula, reference = "argmax", compute.argmax, np.argmax
+    name, formula, reference = "argmax", compute.argmax, _place_of(np.argmax)
 
 
 @register
 class ArgMin(_Place):
     """The first place of the minimum along an axis, of all in row-major order for None; int64."""
 
-    name, formula, reference = "argmin", compute.argmin, np.argmin
+    name, formula, reference = "argmin", compute.argmin, _place_of(np.argmin)
 
 
 def max_op(x: Node, axes: Any = None, keepdims: bool = False) -> Node:

@@ -26,8 +26,6 @@ class Pointwise(Op):
     """output[i] = formula(inputs[i], ...), where several inputs are broadcast by NumPy's rules."""
 
     elementwise = True
-    formula: ClassVar[Callable[..., Tensor]]
-    reference: ClassVar[Callable[..., Any]]
     derivative: ClassVar[Callable[..., Any] | None] = None
     """(gradient, node, *inputs) -> the gradient of each input in the output's shape, of one input without a tuple; None
     where all are zero."""
@@ -52,13 +50,6 @@ class Pointwise(Op):
             return [found]
         return [sum_to_like_op(grad, x) for grad, x in zip(found, node.inputs, strict=True)]
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return type(self).formula(*inputs)
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        with np.errstate(all="ignore"):  # infinities and NaN are results like others
-            return np.asarray(type(self).reference(*inputs))
-
 
 class ByConst(Pointwise):
     """Of one node and the constant `attrs["const"]`, which takes the node's dtype, and may become an input."""
@@ -75,11 +66,12 @@ class ByConst(Pointwise):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [type(self).derivative(output_grad, node, node.inputs[0], node.attrs["const"])]  # type: ignore[misc]
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return type(self).formula(inputs[0], node.attrs["const"])
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return (node.attrs["const"],)
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        return super().numpy(node, [inputs[0], _rounded(node.attrs["const"], inputs[0].dtype)])
+        with np.errstate(all="ignore"):
+            return np.asarray(type(self).reference(inputs[0], _rounded(node.attrs["const"], inputs[0].dtype)))
 
     def numbers(self, node: Node) -> tuple[Any, Sequence[Any]]:
         return None, (node.attrs["const"],)

@@ -13,7 +13,6 @@ import numpy as np
 
 from .. import compute
 from ..checks import integer
-from ..compute import Tensor
 from ..errors import DTypeError, IndexRangeError
 from ..graph import DTYPES, FLOATS, INTEGERS, Node, Op, Shape, error_at, register, shape_error
 from .arithmetic import add_op
@@ -26,6 +25,34 @@ def _inside(indices: np.ndarray, extent: int) -> np.ndarray:
     """The indices, negative from the end, clamped into [0, extent)."""
     numbers = indices.astype(np.int64)
     return np.clip(np.where(numbers < 0, numbers + extent, numbers), 0, extent - 1)
+
+
+def _along(indices: np.ndarray, axis: int, extent: int) -> tuple[np.ndarray, ...]:
+    """NumPy's index of the elements that `take_along_axis` reads."""
+    places = list(np.ogrid[tuple(slice(n) for n in indices.shape)])
+    places[axis] = _inside(indices, extent)
+    return tuple(places)
+
+
+def _take(x: np.ndarray, indices: np.ndarray, axis: int) -> np.ndarray:
+    return np.take(x, _inside(indices, x.shape[axis]), axis)
+
+
+def _take_gradient(grad: np.ndarray, indices: np.ndarray, axis: int, shape: Shape) -> np.ndarray:
+    result = np.zeros(shape, grad.dtype)
+    lead: tuple[Any, ...] = (slice(None),) * axis
+    np.add.at(result, (*lead, _inside(indices, shape[axis])), grad)
+    return result
+
+
+def _take_along_axis_gradient(grad: np.ndarray, indices: np.ndarray, axis: int, shape: Shape) -> np.ndarray:
+    result = np.zeros(shape, grad.dtype)
+    np.add.at(result, _along(indices, axis, shape[axis]), grad)
+    return result
+
+
+def _one_hot(indices: np.ndarray, classes: int, dtype: str) -> np.ndarray:
+    return np.asarray(indices[..., None] == np.arange(classes), dtype)
 
 
 class _Indexed(Op):
@@ -46,6 +73,9 @@ class _Indexed(Op):
             raise error_at(node, DTypeError, f"input {node.inputs[0].name} is {found}, not one of {known}")
         return found
 
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return (own_axis(node, len(shapes[0])),)
+
 
 @register
 class Take(_Indexed):
@@ -53,6 +83,7 @@ class Take(_Indexed):
 
     name = "take"
     flops = 0
+    formula, reference = compute.take, _take
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         shape, indices = input_shapes
@@ -64,14 +95,6 @@ class Take(_Indexed):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return TakeGradient.of(node, output_grad)
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.take(inputs[0], inputs[1], own_axis(node, len(inputs[0].shape)))
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        x, indices = inputs
-        axis = own_axis(node, x.ndim)
-        return np.asarray(np.take(x, _inside(indices, x.shape[axis]), axis))
-
 
 @register
 class TakeGradient(Adjoint, _Indexed):
@@ -81,24 +104,10 @@ class TakeGradient(Adjoint, _Indexed):
     name, forward = "take_gradient", "take"
     dtypes = FLOATS
     shape_only = (2,)
+    formula, reference = compute.take_gradient, _take_gradient
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.take_gradient(inputs[0], inputs[1], own_axis(node, len(shape)), shape)
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        grad, indices, like = inputs
-        axis = own_axis(node, like.ndim)
-        result = np.zeros(like.shape, grad.dtype)
-        lead: tuple[Any, ...] = (slice(None),) * axis
-        np.add.at(result, (*lead, _inside(indices, like.shape[axis])), grad)
-        return result
-
-
-def _along(indices: np.ndarray, axis: int, extent: int) -> tuple[np.ndarray, ...]:
-    """NumPy's index of the elements that `take_along_axis` reads."""
-    places = list(np.ogrid[tuple(slice(n) for n in indices.shape)])
-    places[axis] = _inside(indices, extent)
-    return tuple(places)
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return own_axis(node, len(shape)), shape
 
 
 @register
@@ -107,6 +116,7 @@ class TakeAlongAxis(_Indexed):
 
     name = "take_along_axis"
     flops = 0
+    formula, reference = compute.take_along_axis, lambda x, indices, axis: x[_along(indices, axis, x.shape[axis])]
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         shape, indices = input_shapes
@@ -120,14 +130,6 @@ class TakeAlongAxis(_Indexed):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return TakeAlongAxisGradient.of(node, output_grad)
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.take_along_axis(inputs[0], inputs[1], own_axis(node, len(shape)))
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        x, indices = inputs
-        axis = own_axis(node, x.ndim)
-        return np.array(x[_along(indices, axis, x.shape[axis])], order="C")
-
 
 @register
 class TakeAlongAxisGradient(Adjoint, _Indexed):
@@ -137,16 +139,10 @@ class TakeAlongAxisGradient(Adjoint, _Indexed):
     name, forward = "take_along_axis_gradient", "take_along_axis"
     dtypes = FLOATS
     shape_only = (2,)
+    formula, reference = compute.take_along_axis_gradient, _take_along_axis_gradient
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.take_along_axis_gradient(inputs[0], inputs[1], own_axis(node, len(shape)), shape)
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        grad, indices, like = inputs
-        axis = own_axis(node, like.ndim)
-        result = np.zeros(like.shape, grad.dtype)
-        np.add.at(result, _along(indices, axis, like.shape[axis]), grad)
-        return result
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return own_axis(node, len(shape)), shape
 
 
 @register
@@ -156,6 +152,7 @@ class OneHot(_Indexed):
     name = "one_hot"
     flops = 0
     _indices = 0
+    formula, reference = compute.one_hot, _one_hot
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return (*input_shapes[0], node.attrs["classes"])
@@ -167,12 +164,8 @@ class OneHot(_Indexed):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [None]
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.one_hot(inputs[0], node.attrs["classes"], node.attrs["dtype"])
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        numbers = np.arange(node.attrs["classes"])
-        return np.asarray(inputs[0][..., None] == numbers, node.attrs["dtype"])
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return node.attrs["classes"], node.attrs["dtype"]
 
 
 def _values_of(indices: Node) -> np.ndarray | None:

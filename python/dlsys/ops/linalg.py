@@ -11,14 +11,45 @@ the last column.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from .. import compute
-from ..compute import Tensor
 from ..errors import GraphError, ShapeError
 from ..graph import NUMBERS, Node, Op, Shape, error_at, register, shape_error
 from .rules import broadcast_rule
+
+
+def _matmul(a: np.ndarray, b: np.ndarray, trans_a: bool, trans_b: bool) -> np.ndarray:
+    return _swapped(a, trans_a) @ _swapped(b, trans_b)
+
+
+def _matmul_gradient(
+    other: np.ndarray, grad: np.ndarray, shape: Shape, left: bool, trans: bool, trans_other: bool
+) -> np.ndarray:
+    """Vectors are matrices of one row or column here; what broadcasting repeated is summed."""
+    if len(shape) == 1:
+        grad = np.expand_dims(grad, grad.ndim - (other.ndim > 1) if left else grad.ndim)
+    if other.ndim == 1:
+        grad = np.expand_dims(grad, grad.ndim if left else grad.ndim - 1)
+        other = other[:, None] if left else other[None]
+    other = _swapped(other, not trans_other)
+    found = _swapped(grad @ other if left else other @ grad, trans)
+    wide = ((1, *shape) if left else (*shape, 1)) if len(shape) == 1 else shape
+    lead = found.ndim - len(wide)
+    axes = [axis for axis in range(found.ndim - 2) if axis < lead or wide[axis - lead] != found.shape[axis]]
+    return (found.sum(axis=tuple(axes), keepdims=True) if axes else found).reshape(shape)
+
+
+def _pack_panels(b: np.ndarray, shape: Shape, trans: bool) -> np.ndarray:
+    b, (count, k, width) = b.T if trans else b, shape
+    return np.pad(b, ((0, 0), (0, -b.shape[1] % width))).reshape(k, count, width).transpose(1, 0, 2)
+
+
+def _matmul_panels(a: np.ndarray, panels: np.ndarray, shape: Shape) -> np.ndarray:
+    count, k, width = panels.shape
+    return a @ panels.transpose(1, 0, 2).reshape(k, count * width)[:, : shape[1]]
 
 
 def _swapped(x: np.ndarray, swap: bool) -> np.ndarray:
@@ -53,6 +84,7 @@ class MatMul(Op):
     name = "matmul"
     contraction = True
     dtypes = NUMBERS
+    formula, reference = compute.matmul, _matmul
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return _product_shape(node, *input_shapes)
@@ -67,14 +99,8 @@ class MatMul(Op):
             matmul_gradient_op(a, output_grad, b, "B", *flags),
         ]
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        a, b = inputs
-        return compute.matmul(a, b, node.matmul_attr_trans_A, node.matmul_attr_trans_B)
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        a, b = inputs
-        product = _swapped(a, node.matmul_attr_trans_A) @ _swapped(b, node.matmul_attr_trans_B)
-        return np.ascontiguousarray(product).reshape(product.shape)  # of two vectors 0-d
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return node.matmul_attr_trans_A, node.matmul_attr_trans_B
 
 
 @register
@@ -89,6 +115,7 @@ class MatMulGradient(Op):
     contraction = True
     dtypes = NUMBERS
     shape_only = (2,)
+    formula, reference = compute.matmul_gradient, _matmul_gradient
 
     def _flags(self, node: Node) -> tuple[bool, bool]:
         return node.attrs["trans_A"], node.attrs["trans_B"]
@@ -107,32 +134,10 @@ class MatMulGradient(Op):
             return [matmul_gradient_op(v, g, other, "B", *flags), matmul_op(v, other, *flags), None]
         return [matmul_gradient_op(v, g, other, "A", *flags), matmul_op(other, v, *flags), None]
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        other, grad, _ = inputs
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         left, flags = node.attrs["operand"] == "A", self._flags(node)
         own, trans_other = flags if left else flags[::-1]
-        return compute.matmul_gradient(other, grad, shape, left, own, trans_other)
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        other, grad, like = inputs
-        (trans_a, trans_b), left = self._flags(node), node.attrs["operand"] == "A"
-        if like.ndim == 1:
-            grad = np.expand_dims(grad, grad.ndim - (other.ndim > 1) if left else grad.ndim)
-        if other.ndim == 1:
-            grad = np.expand_dims(grad, grad.ndim if left else grad.ndim - 1)
-            other = other[:, None] if left else other[None]
-        if left:
-            found = _swapped(grad @ _swapped(other, not trans_b), trans_a)
-        else:
-            found = _swapped(_swapped(other, not trans_a) @ grad, trans_b)
-        wide = (1, *like.shape) if left else (*like.shape, 1)
-        shape = wide if like.ndim == 1 else like.shape
-        lead = found.ndim - len(shape)
-        axes = [
-            axis for axis in range(found.ndim - 2) if axis < lead or shape[axis - lead] != found.shape[axis]
-        ]
-        total = found.sum(axis=tuple(axes), keepdims=True) if axes else found
-        return np.ascontiguousarray(total).reshape(like.shape)
+        return shape, left, own, trans_other
 
 
 def matmul_op(a: Node, b: Node, trans_A: bool = False, trans_B: bool = False) -> Node:
@@ -161,6 +166,7 @@ class PackPanels(Op):
 
     name = "pack_panels"
     flops = 0
+    formula, reference = compute.pack_panels, _pack_panels
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         if len(input_shapes[0]) != 2:
@@ -173,14 +179,8 @@ class PackPanels(Op):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         raise _made_later(node)
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.pack_panels(inputs[0], shape, node.attrs["trans"])
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        b, width = inputs[0].T if node.attrs["trans"] else inputs[0], node.attrs["width"]
-        k, n = b.shape
-        padded = np.pad(b, ((0, 0), (0, -n % width)))
-        return np.ascontiguousarray(padded.reshape(k, -(-n // width), width).transpose(1, 0, 2))
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return shape, node.attrs["trans"]
 
 
 @register
@@ -189,6 +189,7 @@ class MatMulPanels(Op):
 
     name = "matmul_panels"
     contraction = True
+    formula, reference = compute.matmul_panels, _matmul_panels
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         a, panels = input_shapes
@@ -203,11 +204,8 @@ class MatMulPanels(Op):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         raise _made_later(node)
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.matmul_panels(inputs[0], inputs[1], shape)
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        return inputs[0] @ _matrix(inputs[1], node.attrs["n"])
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return (shape,)
 
 
 def _made_later(node: Node) -> GraphError:
@@ -217,12 +215,6 @@ def _made_later(node: Node) -> GraphError:
 def _require_panels(node: Node, shape: Shape, n: int) -> None:
     if len(shape) != 3 or shape[2] != node.attrs["width"] or shape[0] != -(-n // shape[2]):
         raise shape_error(node, f"{shape} are no panels of {node.attrs['width']} columns of {n}")
-
-
-def _matrix(panels: np.ndarray, n: int) -> np.ndarray:
-    """The (k, n) matrix that lies in panels."""
-    count, k, width = panels.shape
-    return panels.transpose(1, 0, 2).reshape(k, count * width)[:, :n]
 
 
 def pack_panels_op(node: Node, width: int, n: int, trans: bool = False) -> Node:

@@ -7,13 +7,18 @@ from typing import Any
 import numpy as np
 
 from .. import compute
-from ..compute import Tensor
 from ..errors import GraphError
 from ..graph import Node, Op, Shape, register, shape_error
 from .activation import log_softmax_func, log_softmax_op, softmax_op
 from .arithmetic import mul_byconst_op, mul_op, neg_op, sub_op
 from .reduction import div_by_extent_op, mean_op, reducesum_op
 from .rules import real_constant, require_same
+
+
+def _softmax_cross_entropy(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    rows = int(np.prod(logits.shape[:-1], dtype=np.int64))
+    total = np.sum(labels * log_softmax_func(logits), keepdims=True).reshape(1)
+    return -total / logits.dtype.type(rows)
 
 
 @register
@@ -27,6 +32,7 @@ class SoftmaxCrossEntropy(Op):
     name = "softmaxcrossentropy"
     flops, flops_of_input = 0, 7
     row_wise = True
+    formula, reference = compute.softmax_cross_entropy, _softmax_cross_entropy
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         if not require_same(node, *input_shapes):
@@ -40,16 +46,6 @@ class SoftmaxCrossEntropy(Op):
         grad_logits = mul_op(sub_op(expected, labels), scale)
         return [grad_logits, neg_op(mul_op(log_softmax_op(logits), scale))]
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.softmax_cross_entropy(*inputs)
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        logits, labels = inputs
-        rows = int(np.prod(logits.shape[:-1], dtype=np.int64))
-        with np.errstate(invalid="ignore", divide="ignore"):
-            total = np.sum(labels * log_softmax_func(logits), keepdims=True).reshape(1)
-            return -total / logits.dtype.type(rows)
-
 
 @register
 class SgdUpdate(Op):
@@ -58,6 +54,7 @@ class SgdUpdate(Op):
     name = "sgd_update"
     flops = 2
     elementwise = True
+    formula, reference = compute.sgd_update, lambda x, grad, rate: x - grad.dtype.type(rate) * grad
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return require_same(node, *input_shapes)
@@ -65,13 +62,8 @@ class SgdUpdate(Op):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [output_grad, mul_byconst_op(output_grad, -node.attrs["learning_rate"])]
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        x, grad = inputs
-        return compute.sgd_update(x, grad, node.attrs["learning_rate"])
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        x, grad = inputs
-        return np.asarray(x - grad.dtype.type(node.attrs["learning_rate"]) * grad)
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return (node.attrs["learning_rate"],)
 
 
 def softmaxcrossentropy_op(logits: Node, labels: Node) -> Node:

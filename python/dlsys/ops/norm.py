@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from .. import compute
-from ..compute import Tensor
 from ..errors import GraphError
 from ..graph import Node, Op, Shape, register, shape_error
 from .arithmetic import add_byconst_op, add_op, mul_op, sub_op
@@ -15,6 +15,12 @@ from .elementary import rsqrt_op
 from .reduction import div_by_extent_op, mean_op, reducesum_op
 from .rules import broadcast_rule
 from .shape import reshape_like_op
+
+
+def _normalize(x: np.ndarray, mean: np.ndarray, var: np.ndarray, *rest: Any) -> np.ndarray:
+    *affine, eps = rest
+    n = (x - mean) / np.sqrt(var + x.dtype.type(eps))
+    return n * affine[0] + affine[1] if affine else n
 
 
 @register
@@ -29,6 +35,7 @@ class Normalize(Op):
 
     name = "normalize"
     elementwise = True
+    formula, reference = compute.normalize, _normalize
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         x, *others = input_shapes
@@ -50,13 +57,8 @@ class Normalize(Op):
             return [mul_op(dx, r), None, None]
         return [mul_op(dx, mul_op(r, affine[0])), None, None, along, total]
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.normalize(*inputs, node.attrs["eps"])
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        x, mean, var, *affine = inputs
-        n = (x - mean) / np.sqrt(var + x.dtype.type(node.attrs["eps"]))
-        return np.asarray(n * affine[0] + affine[1] if affine else n)
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return (node.attrs["eps"],)
 
 
 def _axes(op: str, axes: Sequence[int]) -> tuple[int, ...]:

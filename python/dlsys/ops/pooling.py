@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import compute
 from ..checks import pair
-from ..compute import Tensor, Windows
+from ..compute import Windows
 from ..errors import GraphError, ShapeError
 from ..graph import Node, Op, Shape, register, shape_error
 from .arithmetic import div_op
@@ -42,28 +42,47 @@ def _output_shape(node: Node, images: Shape) -> Shape:
     return (*images[:2], spans[0].count, spans[1].count)
 
 
-def _windows(node: Node, x: np.ndarray, fill: float) -> np.ndarray:
+def _windows(x: np.ndarray, rows: Windows, columns: Windows, fill: float) -> np.ndarray:
     """The windows of images as (N, C, H', W', elements), padding being `fill`; a view where there is none."""
-    (rows, columns), (n, c, *_) = _spans(node, x.shape), x.shape
     around = ((0, 0), (0, 0), (rows.padding,) * 2, (columns.padding,) * 2)
     padded = np.pad(x, around, constant_values=fill)
     windows = np.lib.stride_tricks.sliding_window_view(padded, (rows.size, columns.size), axis=(2, 3))
     chosen = windows[:, :, :: rows.stride, :: columns.stride]
-    return chosen.reshape(n, c, rows.count, columns.count, rows.size * columns.size)
+    return chosen.reshape(*x.shape[:2], rows.count, columns.count, rows.size * columns.size)
 
 
-def _first_maxima(node: Node, x: np.ndarray) -> tuple[np.ndarray, ...]:
+def _first_maxima(x: np.ndarray, rows: Windows, columns: Windows) -> tuple[np.ndarray, ...]:
     """NumPy's index of the element of images where each window has its first maximum."""
-    rows, columns = _spans(node, x.shape)
-    shape = _output_shape(node, x.shape)
-    windows = _windows(node, x, -np.inf)
-    inside = _windows(node, np.ones_like(x), 0) != 0  # a window of -inf has its maximum in the image all the same
-    nan = np.isnan(windows)
-    score = np.where(inside, np.where(nan, 2, windows == windows.max(axis=-1, keepdims=True)), -1)
-    place = score.argmax(axis=-1) if windows.size else np.zeros(shape, np.int64)
-    n, c, o, q = np.ogrid[tuple(slice(extent) for extent in shape)]
+    windows = _windows(x, rows, columns, -np.inf)
+    inside = _windows(np.ones_like(x), rows, columns, 0) != 0  # where windows of -inf have their maximum, too
+    score = np.where(inside, np.where(np.isnan(windows), 2, windows == windows.max(axis=-1, keepdims=True)), -1)
+    place = score.argmax(axis=-1) if windows.size else np.zeros(windows.shape[:-1], np.int64)
+    n, c, o, q = np.ogrid[tuple(slice(extent) for extent in windows.shape[:-1])]
     row = o * rows.stride - rows.padding + place // columns.size
     return n, c, row, q * columns.stride - columns.padding + place % columns.size
+
+
+def _max_pool_gradient(x: np.ndarray, grad: np.ndarray, rows: Windows, columns: Windows) -> np.ndarray:
+    out = np.zeros_like(x)
+    np.add.at(out, _first_maxima(x, rows, columns), grad)
+    return out
+
+
+def _mean_pool(x: np.ndarray, rows: Windows, columns: Windows) -> np.ndarray:
+    windows = _windows(x, rows, columns, 0.0)
+    return windows.sum(axis=-1) * np.asarray(1 / windows.shape[-1], windows.dtype)
+
+
+def _mean_pool_gradient(grad: np.ndarray, shape: Shape, rows: Windows, columns: Windows) -> np.ndarray:
+    n, c, height, width = shape
+    top, left = rows.padding, columns.padding
+    padded = np.zeros((n, c, height + 2 * top, width + 2 * left), grad.dtype)
+    share = grad * np.asarray(1 / (rows.size * columns.size), grad.dtype)
+    for i, j in np.ndindex(rows.size, columns.size):
+        to_rows = slice(i, i + rows.count * rows.stride, rows.stride)
+        to_columns = slice(j, j + columns.count * columns.stride, columns.stride)
+        padded[:, :, to_rows, to_columns][:, :, : rows.count, : columns.count] += share
+    return padded[:, :, top : top + height, left : left + width]
 
 
 @register
@@ -71,6 +90,7 @@ class MaxPool2d(Op):
     """The maximum of each window, NaN if there is one; padding is -inf."""
 
     name = "max_pool2d"
+    formula, reference = compute.max_pool, lambda x, *spans: x[_first_maxima(x, *spans)]
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return _output_shape(node, input_shapes[0])
@@ -78,11 +98,8 @@ class MaxPool2d(Op):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [MaxPool2dGradient.make([node.inputs[0], output_grad], node.attrs)]
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.max_pool(inputs[0], *_spans(node, compute.shape_of(inputs[0])))
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        return inputs[0][_first_maxima(node, inputs[0])]
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return _spans(node, shapes[0])
 
 
 @register
@@ -90,6 +107,7 @@ class MaxPool2dGradient(Op):
     """From images x and the gradient of the maxima that of x: each is added where its maximum lies first."""
 
     name = "max_pool2d_gradient"
+    formula, reference = compute.max_pool_gradient, _max_pool_gradient
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         images, grad = input_shapes
@@ -101,14 +119,8 @@ class MaxPool2dGradient(Op):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [None, MaxPool2dSelect.make([node.inputs[0], output_grad], node.attrs)]
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.max_pool_gradient(inputs[0], inputs[1], *_spans(node, shape))
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        x, grad = inputs
-        out = np.zeros_like(x)
-        np.add.at(out, _first_maxima(node, x), grad)
-        return out
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return _spans(node, shapes[0])
 
 
 @register
@@ -116,6 +128,7 @@ class MaxPool2dSelect(Op):
     """Of images v, of x's shape, the element of each window where x has its first maximum."""
 
     name = "max_pool2d_select"
+    formula, reference = compute.max_pool_select, lambda x, values, *spans: values[_first_maxima(x, *spans)]
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         images, values = input_shapes
@@ -126,12 +139,8 @@ class MaxPool2dSelect(Op):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [None, MaxPool2dGradient.make([node.inputs[0], output_grad], node.attrs)]
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.max_pool_select(inputs[0], inputs[1], *_spans(node, compute.shape_of(inputs[0])))
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        x, values = inputs
-        return values[_first_maxima(node, x)]
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return _spans(node, shapes[0])
 
 
 @register
@@ -139,6 +148,7 @@ class AvgPool2d(Op):
     """The mean of each window, in which padding counts as zeros."""
 
     name = "avg_pool2d"
+    formula, reference = compute.mean_pool, _mean_pool
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return _output_shape(node, input_shapes[0])
@@ -146,12 +156,8 @@ class AvgPool2d(Op):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return AvgPool2dGradient.of(node, output_grad)
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.mean_pool(inputs[0], *_spans(node, compute.shape_of(inputs[0])))
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        windows = _windows(node, inputs[0], 0.0)
-        return np.asarray(windows.sum(axis=-1) * np.asarray(1 / windows.shape[-1], windows.dtype))
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return _spans(node, shapes[0])
 
 
 @register
@@ -160,22 +166,10 @@ class AvgPool2dGradient(Adjoint):
 
     name, forward = "avg_pool2d_gradient", "avg_pool2d"
     shape_only = (1,)
+    formula, reference = compute.mean_pool_gradient, _mean_pool_gradient
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.mean_pool_gradient(inputs[0], shape, *_spans(node, shape))
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        grad, like = inputs
-        rows, columns = _spans(node, like.shape)
-        n, c, height, width = like.shape
-        padded = np.zeros((n, c, height + 2 * rows.padding, width + 2 * columns.padding), grad.dtype)
-        share = grad * np.asarray(1 / (rows.size * columns.size), grad.dtype)
-        for i, j in np.ndindex(rows.size, columns.size):
-            to_rows = slice(i, i + rows.count * rows.stride, rows.stride)
-            to_columns = slice(j, j + columns.count * columns.stride, columns.stride)
-            padded[:, :, to_rows, to_columns][:, :, : rows.count, : columns.count] += share
-        top, left = rows.padding, columns.padding
-        return np.ascontiguousarray(padded[:, :, top : top + height, left : left + width])
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return shape, *_spans(node, shape)
 
 
 def _attributes(op: str, kernel: Any, stride: Any, padding: Any) -> dict[str, Any]:

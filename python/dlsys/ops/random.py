@@ -9,12 +9,12 @@ M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random numbers: as easy as 1, 2,
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import compute
-from ..compute import Tensor
 from ..errors import DTypeError, GraphError
 from ..graph import FLOATS, Node, Op, Shape, error_at, register, shape_error
 from .arithmetic import add_byconst_op, mul_byconst_op
@@ -45,6 +45,29 @@ def philox(counter: np.ndarray, key: np.ndarray) -> np.ndarray:
     return np.stack([c0, c1, c2, c3], axis=-1).astype(np.uint32)
 
 
+def _random_bits(key: np.ndarray, shape: Shape) -> np.ndarray:
+    size = math.prod(shape)
+    blocks = np.arange(-(-size // 4), dtype=np.uint64)
+    counter = np.empty((blocks.size, 4), np.uint32)
+    counter[:, 0], counter[:, 1] = blocks & _WORD, blocks >> np.uint64(32)
+    counter[:, 2:] = key[2:]
+    return philox(counter, key[:2]).ravel()[:size].reshape(shape)
+
+
+def _unit(words: np.ndarray, above: int = 0) -> Any:
+    """(n + above) / 2^24, where n are the upper 24 bits of a word; float32."""
+    return ((words >> np.uint32(8)).astype(np.int32) + above).astype(np.float32) * np.float32(2.0**-24)
+
+
+def _normal(bits: np.ndarray) -> Any:
+    u, v = _unit(bits[0], above=1).astype(np.float64), _unit(bits[1]).astype(np.float64)
+    return np.asarray(np.sqrt(-2 * np.log(u)) * np.cos(2 * np.pi * v), np.float32)
+
+
+def _dropped(x: np.ndarray, bits: np.ndarray, threshold: int, scale: float) -> np.ndarray:
+    return x * np.where(bits >= np.uint32(threshold), scale, 0.0).astype(x.dtype)
+
+
 @register
 class RandomBits(Op):
     """Uniform words of uint32 of like's shape: inputs (key, like); like's values are not read."""
@@ -52,6 +75,7 @@ class RandomBits(Op):
     name = "random_bits"
     dtypes = ("uint32",)
     shape_only = (1,)
+    formula, reference = compute.random_bits, _random_bits
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         if input_shapes[0] != (4,):
@@ -61,22 +85,8 @@ class RandomBits(Op):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [None, None]
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.random_bits(inputs[0], shape)
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        key, shape = inputs[0], inputs[1].shape
-        size = math.prod(shape)
-        blocks = np.arange(-(-size // 4), dtype=np.uint64)
-        counter = np.empty((blocks.size, 4), np.uint32)
-        counter[:, 0], counter[:, 1] = blocks & _WORD, blocks >> np.uint64(32)
-        counter[:, 2:] = key[2:]
-        return philox(counter, key[:2]).ravel()[:size].reshape(shape)
-
-
-def _unit(words: np.ndarray, above: int = 0) -> np.ndarray:
-    """(n + above) / 2^24, where n are the upper 24 bits of a word; float32."""
-    return ((words >> np.uint32(8)).astype(np.int32) + above).astype(np.float32) * np.float32(2.0**-24)
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return (shape,)
 
 
 @register
@@ -86,6 +96,7 @@ class RandomUniform(Op):
     name = "random_uniform"
     elementwise = True
     dtypes = ("uint32",)
+    formula, reference = compute.uniform, _unit
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
         super().infer_dtype(node, input_dtypes)
@@ -93,12 +104,6 @@ class RandomUniform(Op):
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [None]
-
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.uniform(inputs[0])
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        return np.asarray(_unit(inputs[0]))
 
 
 @register
@@ -108,18 +113,13 @@ class RandomNormal(RandomUniform):
 
     name = "random_normal"
     elementwise = False
+    formula = compute.normal
+    reference: ClassVar[Callable[..., Any]] = _normal
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         if input_shapes[0][:1] != (2,):
             raise shape_error(node, f"the bits must have a first axis of 2, not shape {input_shapes[0]}")
         return input_shapes[0][1:]
-
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.normal(inputs[0])
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        u, v = _unit(inputs[0][0], above=1).astype(np.float64), _unit(inputs[0][1]).astype(np.float64)
-        return np.asarray(np.sqrt(-2 * np.log(u)) * np.cos(2 * np.pi * v), np.float32)
 
 
 @register
@@ -131,6 +131,7 @@ class Dropout(Op):
 
     name = "dropout"
     elementwise = True
+    formula, reference = compute.dropout, _dropped
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return require_same(node, *input_shapes)
@@ -143,20 +144,12 @@ class Dropout(Op):
             )
         return x
 
-    def _threshold(self, node: Node) -> int:
-        return min(round(node.attrs["p"] * 2.0**32), 2**32 - 1)
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        p = node.attrs["p"]
+        return min(round(p * 2.0**32), 2**32 - 1), 1 / (1 - p)
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [Dropout.make([output_grad, node.inputs[1]], node.attrs), None]
-
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.dropout(inputs[0], inputs[1], self._threshold(node), 1 / (1 - node.attrs["p"]))
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        x, bits = inputs
-        factor = np.where(bits >= np.uint32(self._threshold(node)), 1 / (1 - node.attrs["p"]), 0.0)
-        with np.errstate(invalid="ignore"):
-            return np.asarray(x * factor.astype(x.dtype))
 
 
 def random_bits_op(key: Node, shape: Any) -> Node:

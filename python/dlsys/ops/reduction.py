@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,6 @@ class Reduction(Op):
     """An operator over `axes`, of all for None, which are dropped or kept with extent 1."""
 
     along_axes = True
-    formula: ClassVar[Callable[..., Tensor]]
 
     def axes(self, node: Node, shape: Shape) -> tuple[int, ...]:
         """The axes of an input of that shape, ascending. Raises ShapeError."""
@@ -30,8 +28,8 @@ class Reduction(Op):
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return reduced_shape(input_shapes[0], self.axes(node, input_shapes[0]), node.attrs["keepdims"])
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return type(self).formula(inputs[0], self.axes(node, compute.shape_of(inputs[0])), node.attrs["keepdims"])
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return self.axes(node, shapes[0]), node.attrs["keepdims"]
 
     def spread(self, node: Node, value: Node) -> Node:
         """A value of the result's shape, repeated to the input's."""
@@ -51,14 +49,10 @@ class ReduceSum(Reduction):
     reduces = True
     flops, flops_of_input = 0, 1
     dtypes = NUMBERS
-    formula = compute.reduce_sum
+    formula, reference = compute.reduce_sum, lambda x, axes, keepdims: x.sum(axes, x.dtype, keepdims=keepdims)
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [self.spread(node, output_grad)]
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        x = inputs[0]
-        return np.asarray(x.sum(axis=node.attrs["axes"], keepdims=node.attrs["keepdims"], dtype=x.dtype))
 
 
 @register
@@ -110,6 +104,7 @@ class DivByExtent(Op):
     name = "div_by_extent"
     shape_only = (1,)
     elementwise = True
+    formula, reference = compute.div_by_const, lambda x, divisor: x / x.dtype.type(divisor)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         extent_divisor(node, input_shapes[1])
@@ -118,12 +113,15 @@ class DivByExtent(Op):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [DivByExtent.make([output_grad, node.inputs[1]], node.attrs), None]
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.div_by_const(inputs[0], extent_divisor(node, compute.shape_of(inputs[1])))
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return (extent_divisor(node, shapes[1]),)
 
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.asarray(inputs[0] / inputs[0].dtype.type(extent_divisor(node, inputs[1].shape)))
+
+def _logsumexp(x: np.ndarray, axes: tuple[int, ...], keepdims: bool) -> np.ndarray:
+    largest = x.max(axis=axes, keepdims=True, initial=-np.inf)
+    shift = np.where(np.isfinite(largest), largest, x.dtype.type(0))
+    result = np.log(np.exp(x - shift).sum(axis=axes, keepdims=True)) + shift
+    return np.asarray(result.reshape(reduced_shape(x.shape, axes, keepdims)))
 
 
 @register
@@ -132,22 +130,13 @@ class LogSumExp(Reduction):
     large y the last digits are lost."""
 
     name = "logsumexp"
-    formula = compute.logsumexp
+    formula, reference = compute.logsumexp, _logsumexp
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         (x,) = node.inputs
         shifted = exp_op(sub_op(x, self.spread(node, OPS["reducemax"].make([x], node.attrs))))
         total = reducesum_op(shifted, node.attrs["axes"], node.attrs["keepdims"])
         return [mul_op(self.spread(node, output_grad), div_op(shifted, self.spread(node, total)))]
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        (x,) = inputs
-        axes = self.axes(node, x.shape)
-        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-            largest = x.max(axis=axes, keepdims=True, initial=-np.inf)
-            shift = np.where(np.isfinite(largest), largest, x.dtype.type(0))
-            result = np.log(np.exp(x - shift).sum(axis=axes, keepdims=True)) + shift
-        return np.asarray(result.reshape(reduced_shape(x.shape, axes, node.attrs["keepdims"])))
 
 
 def reducesum_op(node: Node, axes: Any = None, keepdims: bool = False) -> Node:

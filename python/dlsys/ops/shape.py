@@ -9,7 +9,6 @@ import numpy as np
 
 from .. import compute
 from ..checks import integer
-from ..compute import Tensor
 from ..errors import GraphError
 from ..graph import DTYPES, Node, Op, Shape, register, shape_error
 from .rules import axes_attribute, reduced_shape, require_broadcast, reshaped, resolve_axes, shape_attribute
@@ -31,15 +30,13 @@ class _Broadcast(Op):
     flops = 0
     dtypes = DTYPES
     elementwise = True
+    formula, reference = compute.broadcast_to, np.broadcast_to
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [sum_to_like_op(output_grad, node.inputs[0]), *[None] * (len(node.inputs) - 1)]
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.broadcast_to(inputs[0], shape)
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        return np.broadcast_to(inputs[0], self.infer_shape(node, [x.shape for x in inputs])).copy()
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return (shape,)
 
 
 @register
@@ -76,6 +73,7 @@ class SumToLike(Op):
     reduces = True
     flops, flops_of_input = 0, 1
     shape_only = (1,)
+    formula, reference = compute.sum_to, _sum_to
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         require_broadcast(node, input_shapes[1], input_shapes[0])
@@ -84,11 +82,8 @@ class SumToLike(Op):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [broadcastto_op(output_grad, node.inputs[0]), None]
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.sum_to(inputs[0], shape)
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        return _sum_to(inputs[0], inputs[1].shape)
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return (shape,)
 
 
 class _View(Op):
@@ -98,15 +93,13 @@ class _View(Op):
     picks = True
     dtypes = DTYPES
     is_view = True
+    formula, reference = compute.reshape, np.reshape
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [reshape_like_op(output_grad, node.inputs[0]), *[None] * (len(node.inputs) - 1)]
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.reshape(inputs[0], shape)
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        return inputs[0].reshape(self.infer_shape(node, [x.shape for x in inputs]))
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return (shape,)
 
 
 @register
@@ -138,6 +131,7 @@ class Transpose(Op):
     picks = True
     flops = 0
     dtypes = DTYPES
+    formula, reference = compute.transpose, np.transpose
 
     def _order(self, node: Node, rank: int) -> tuple[int, ...]:
         axes = node.attrs["axes"]
@@ -157,11 +151,8 @@ class Transpose(Op):
             axes = [order.index(axis) for axis in range(len(order))]
         return [transpose_op(output_grad, axes)]
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.transpose(inputs[0], self._order(node, len(shape)))
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        return np.array(np.transpose(inputs[0], self._order(node, inputs[0].ndim)), order="C")
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return (self._order(node, len(shape)),)
 
 
 @register

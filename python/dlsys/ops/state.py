@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from .. import compute
-from ..compute import Tensor
 from ..device import Array, Context, array, copied, cpu, to_array
 from ..errors import DTypeError, GraphError
 from ..graph import DTYPES, OPS, Node, Op, Shape, error_at, register, shape_error, stamp
@@ -175,6 +174,7 @@ class ParameterOp(Op):
     """A leaf's value, which lies in its cell."""
 
     name = "parameter"
+    never = "a parameter's value is given, not computed"
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return node.attrs["shape"]
@@ -185,12 +185,6 @@ class ParameterOp(Op):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return []
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        raise error_at(node, GraphError, "a parameter's value is given, not computed")
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        raise error_at(node, GraphError, "a parameter's value is given, not computed")
-
 
 @register
 class Assign(Op):
@@ -199,6 +193,7 @@ class Assign(Op):
     name = "assign"
     dtypes = DTYPES
     shape_only = (0,)
+    formula, reference = compute.copy, np.asarray
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         if input_shapes[0] != input_shapes[1]:
@@ -215,18 +210,13 @@ class Assign(Op):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [None, output_grad]
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.copy(inputs[1])
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        return inputs[1]
-
 
 @register
 class Group(Op):
     """Nodes evaluated together; it has no value itself, `run` returns None for it."""
 
     name = "group"
+    never = "a group has no value: evaluate it, do not compute with it"
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return (0,)
@@ -237,12 +227,6 @@ class Group(Op):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         raise error_at(node, GraphError, "a group has no value, so no gradient")
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        raise error_at(node, GraphError, "a group has no value: evaluate it, do not compute with it")
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        raise error_at(node, GraphError, "a group has no value: evaluate it, do not compute with it")
-
 
 @register
 class WithUpdates(Op):
@@ -252,18 +236,13 @@ class WithUpdates(Op):
     """
 
     name = "with_updates"
+    formula, reference = lambda x, *_: compute.copy(x), lambda x, *_: x
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
         return input_dtypes[0]
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [output_grad, *[None] * (len(node.inputs) - 1)]
-
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.copy(inputs[0])
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        return inputs[0]
 
 
 def assign_op(parameter: Node, node: Node, each_run: bool = False) -> Node:
@@ -286,15 +265,10 @@ class Latest(Op):
 
     name = "latest"
     dtypes = DTYPES
+    formula, reference = compute.copy, np.asarray
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [None]
-
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.copy(inputs[0])
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        return inputs[0]
 
 
 def advance_op(parameter: Node, after: Callable[[Node], Node]) -> Node:
