@@ -1,10 +1,8 @@
 """Kernels: compiled functions of arrays, from the process, the disk or the compiler: `get(specs, target)` is the door.
 
     spec.py     what a kernel is: formula, types; its loops under the first schedule rule that takes them
-    build.py    loops -> machine code, on all cores
-    library.py  machine code -> a shared library, without writing more than that one file
-    disk.py     where libraries are kept: found, checked, bounded
-    cache.py    `get`: each kernel is compiled once
+    build.py    loops -> machine code, on all cores; `get`: each kernel is compiled once
+    disk.py     machine code -> a shared library; where libraries are kept: found, checked, bounded
     kernel.py   `Kernel`: checks what it is called with, and prints itself
     runner.py   many calls as one table, worked through by one compiled function
 """
