@@ -147,7 +147,7 @@ NO_CASES = {
     "function": "its gradient is a Python function that the node holds: test_autograd_function.py",
     "group": "it has no value",
     "latest": "an assignment's value stands for it: test_state.py",
-    "normalize": "two of its inputs must be the mean and variance of the first: test_ops_norm.py",
+    "normalize": "two of its inputs must be the mean and variance of the first: test_ops_layers.py",
     "with_updates": "its inputs but the first are assignments, which the executor takes out: test_state.py",
 }
 """Operators that need none, and why."""

@@ -1,4 +1,4 @@
-"""Convolutions whose loops leave out the taps that meet only the zeros around the images."""
+"""Convolutions beside their borders: taps that meet only zeros are left out or cut off; depthwise convolutions."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import dlsys
 import numpy as np
 from dlsys import autodiff as ad
 from dlsys import compute, schedule, tvm_op
+from dlsys.compiler import TypedGraph, run_passes, typed_graph
 from dlsys.schedule.target import resolve_target
-from helpers import on_threads
+from helpers import check_form, evaluate, on_threads
 from tvm import te
 
 SKYLAKE = {"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 1}
@@ -115,3 +116,106 @@ def test_gradients_over_borders_equal_the_numpy_rules():
         plain = ad.Executor(outputs, ctx=dlsys.numpy()).run(values, convert_to_numpy_ret_vals=True)
         for a, b in zip(ours, plain, strict=True):
             np.testing.assert_allclose(a, b, rtol=0, atol=3e-6 * np.abs(b).max(), err_msg=str(cases[number]))
+
+
+# images, filters, stride, padding, dilation, and the filters' extents that are left
+CASES = (
+    ((2, 3, 1, 1), (4, 3, 3, 3), 1, 1, 1, (1, 1)),
+    ((2, 3, 2, 2), (4, 3, 3, 3), 2, 1, 1, (2, 2)),
+    ((2, 3, 1, 4), (4, 3, 3, 3), 1, 1, 1, (1, 3)),
+    ((2, 3, 2, 2), (4, 3, 5, 5), 1, 2, 1, (3, 3)),
+    ((2, 3, 1, 1), (4, 3, 3, 3), 1, 2, 2, (1, 1)),
+    ((2, 4, 1, 1), (4, 2, 3, 3), 1, 1, 1, (1, 1)),  # in two groups
+    ((2, 3, 2, 2), (4, 3, 3, 3), 1, 1, 1, (3, 3)),  # every tap meets something
+    ((2, 3, 3, 3), (4, 3, 4, 4), 2, 1, 1, (3, 3)),  # one position
+    ((2, 3, 1, 1), (4, 3, 2, 2), 1, 1, 1, (2, 2)),  # four positions: each tap is met at one
+    ((2, 3, 4, 4), (4, 3, 1, 3), (3, 2), (1, 1), 1, (1, 3)),
+)
+
+
+def test_taps_that_meet_only_padding_are_cut_off() -> None:
+    for images, filters, stride, padding, dilation, left in CASES:
+        x, f = ad.Variable("x"), ad.Variable("f")
+        y = ad.conv2d_op(x, f, stride, padding, dilation, groups=images[1] // filters[1])
+        outputs = [y, *ad.gradients(ad.exp_op(y), [x, f])]
+        graph = typed_graph(outputs, [], {x: (images, "float64"), f: (filters, "float64")})
+        after = run_passes(graph, ["taps"])
+        check_form(after)
+        rng = np.random.default_rng(0)
+        feed = {x: rng.standard_normal(images), f: rng.standard_normal(filters)}
+        for a, b in zip(evaluate(list(after.outputs), feed), evaluate(outputs, feed), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+        read = {after.shapes[node.inputs[k]] for node in after.nodes for k in _filters_of(node)}
+        assert read == {(*filters[:2], *left)}, (images, filters, read)
+        assert _same(after, graph) == (left == filters[2:])
+
+
+def _same(one: TypedGraph, other: TypedGraph) -> bool:
+    """Whether the same nodes are computed; `==` of nodes compares their elements."""
+    return [id(node) for node in one.nodes] == [id(node) for node in other.nodes]
+
+
+def _filters_of(node: ad.Node) -> tuple[int, ...]:
+    """Which of a convolution's inputs has the filters' shape."""
+    return {"conv2d": (1,), "conv2d_input_gradient": (0,), "conv2d_filter_gradient": (2,)}.get(node.op.name, ())
+
+
+def test_a_filter_that_meets_nothing_stays() -> None:
+    x, f = ad.Variable("x"), ad.Variable("f")
+    y = ad.conv2d_op(x, f, stride=3, padding=1)  # rows 0 and 3 of the padded image, which are padding
+    graph = typed_graph([y], [], {x: ((1, 1, 2, 2), "float64"), f: ((1, 1, 1, 1), "float64")})
+    assert _same(run_passes(graph, ["taps"]), graph)
+
+
+# batch, channels, height, width, filters' height and width, stride, padding, dilation
+PLANES = (
+    (2, 5, 8, 8, 3, 3, 1, 1, 1),
+    (3, 4, 7, 9, 3, 3, 2, 1, 1),
+    (1, 3, 56, 56, 3, 3, 1, 1, 1),
+    (1, 4, 5, 5, 5, 5, 1, 2, 1),
+    (1, 3, 10, 70, 3, 3, 1, 0, 1),
+    (2, 3, 9, 1, 3, 3, 1, 1, 1),
+    (2, 3, 1, 1, 3, 3, 1, 1, 1),
+    (2, 3, 12, 12, 3, 3, 1, 2, 2),
+    (2, 4, 20, 33, 3, 1, (2, 1), (1, 0), 1),
+    (1, 3, 1, 14, 1, 7, 1, (1, 2), 1),  # rows of one element
+    (1, 3, 9, 67, 7, 7, 1, 3, 1),  # no part of 67 makes vectors
+    (1, 3, 20, 20, 9, 9, 1, 4, 1),  # more taps than are unrolled
+)
+
+
+def test_depthwise_convolutions_and_gradients_equal_the_numpy_rules() -> None:
+    rng = np.random.default_rng(0)
+    for number, (n, c, h, w, fy, fz, *geometry) in enumerate(PLANES):
+        dtype, tolerance = (("float32", 3e-6), ("float64", 1e-14))[number % 3 == 2]
+        x, f, g = ad.Variable("x"), ad.Variable("f"), ad.Variable("g")
+        y = ad.conv2d_op(ad.relu_op(x) if number % 2 else x, f, *geometry, groups=c)
+        feed = {
+            x: rng.standard_normal((n, c, h, w)).astype(dtype),
+            f: rng.standard_normal((c, 1, fy, fz)).astype(dtype),
+        }
+        (out,) = ad.Executor([y], ctx=dlsys.numpy()).run(feed, convert_to_numpy_ret_vals=True)
+        feed[g] = rng.standard_normal(out.shape).astype(dtype)
+        outputs = [y, ad.relu_op(y) + 1.0, *ad.gradients(y * g, [x, f])]
+        with on_threads(1 + number % 2):
+            ours = ad.Executor(outputs).run(feed, convert_to_numpy_ret_vals=True)
+        plain = ad.Executor(outputs, ctx=dlsys.numpy()).run(feed, convert_to_numpy_ret_vals=True)
+        for a, b in zip(ours, plain, strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * np.abs(b).max(), err_msg=str(PLANES[number]))
+
+
+def test_planes_are_scheduled_by_the_rule_for_windows() -> None:
+    target = resolve_target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2})
+    n, c, size = 4, 32, 28
+    x, f = (compute.placeholder(shape, "float32", "x") for shape in ((n, c, size, size), (c, 1, 3, 3)))
+    ones = (1, 1)
+    for inputs, formula in (
+        ([x, f], compute.conv2d(x, f, ones, ones, ones, c)),
+        ([f, x], compute.conv2d_input_gradient(f, x, (n, c, size, size), ones, ones, ones, c)),
+        ([x], compute.conv2d_filter_gradient(x, x, (c, 1, 3, 3), ones, ones, ones, c)),
+    ):
+        function, rule = schedule.apply(te.create_prim_func([*inputs, formula]), target)
+        assert rule.name == "windows" and "T.parallel" in function.script()
+    two = compute.placeholder((2 * c, 1, 3, 3), "float32", "f")  # two filters a channel: a product
+    function = te.create_prim_func([x, two, compute.conv2d(x, two, ones, ones, ones, c)])
+    assert schedule.apply(function, target)[1].name != "windows"

@@ -1,10 +1,15 @@
-"""Matrix products whose sizes do not fit their tiles: narrower last panels, operands read where they lie."""
+"""Matrix products: sizes that do not fit the tiles, matrices packed once for several, what the inner loop holds."""
 
 from __future__ import annotations
 
+import platform
+import re
+
 import numpy as np
 import tvm
+from dlsys import autodiff as ad
 from dlsys import compute, schedule, tvm_op
+from dlsys.compiler import NAMES
 from dlsys.schedule import machine_code
 from dlsys.schedule.cpu import tiles
 from dlsys.schedule.roles import roles
@@ -102,3 +107,97 @@ def test_far_operands_are_copied():
     for m, k, copied in ((784, 128, False), (784, 512, True)):
         assert _tile((k, m), (k, 512), True, False, threads=1).pack_a is copied
     assert not _tile((4096, 32), (4096, 16), True, False, threads=1).pack_a  # a panel or two read it
+
+
+def chain(k: int, steps: int, trans: bool, rows: int) -> tuple[ad.Node, ad.Node, ad.Parameter, np.ndarray]:
+    """steps of h = tanh(h W), all with the same W."""
+    rng = np.random.default_rng(0)
+    w = ad.Parameter((rng.standard_normal((k, k)) / np.sqrt(k)).astype("float32"), "W")
+    x = h = ad.Variable("x")
+    for _ in range(steps):
+        h = ad.tanh_op(ad.matmul_op(h, w, trans_B=trans))
+    return x, h, w, rng.standard_normal((rows, k)).astype("float32")
+
+
+
+def test_a_matrix_that_many_products_read_is_packed_once() -> None:
+    for trans in (False, True):
+        x, h, w, value = chain(64, 5, trans, 12)
+        grads = ad.gradients(h, [w, x])
+        packed = ad.Executor([h, *grads])
+        plain = ad.Executor([h, *grads], passes=[name for name in NAMES if name != "pack"])
+        found = packed.run({x: value}, convert_to_numpy_ret_vals=True)
+        expected = plain.run({x: value}, convert_to_numpy_ret_vals=True)
+        text = str(packed.groups())
+        assert text.count(" pack_panels ") == 2  # for the products forwards, and for those backwards
+        assert text.count(" matmul_panels") >= 10 and "pack_panels" not in str(plain.groups())
+        for a, b in zip(found, expected, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(found[0], ad.Executor([h], "numpy").run({x: value})[0], rtol=1e-4, atol=1e-5)
+
+
+def test_packing_is_done_where_it_serves_only() -> None:
+    for k, steps, rows in ((64, 1, 12), (67, 4, 12), (16, 4, 12), (64, 4, 2)):  # once; ragged; small; few rows
+        x, h, _, value = chain(k, steps, False, rows)
+        executor = ad.Executor([h])
+        executor.run({x: value})
+        assert "pack_panels" not in str(executor.groups()), (k, steps, rows)
+
+
+def test_parameters_are_packed_anew_in_every_run() -> None:
+    x, h, w, value = chain(64, 3, False, 8)
+    executor = ad.Executor([h, ad.assign(w, w * 0.5)])
+    for _ in range(3):
+        before = w.value
+        (found, _) = executor.run({x: value}, convert_to_numpy_ret_vals=True)
+        expected = value
+        for _ in range(3):
+            expected = np.tanh(expected @ before)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(w.value, before * np.float32(0.5))
+
+
+def _inner_loops(asm: str) -> list[list[str]]:
+    """The straight pieces of code that prefetch, as instructions with their operands."""
+    pieces: list[list[str]] = [[]]
+    for line in asm.splitlines():
+        code = line.split("#")[0].strip()
+        if code.startswith("."):  # a directive, or a label that nothing jumps to
+            continue
+        if code.endswith(":") or re.match(r"j\w+\s", code):
+            pieces.append([])
+        elif code:
+            pieces[-1].append(code)
+    return [piece for piece in pieces if any("prefetch" in code for code in piece)]
+
+
+def _check(shape_a: tuple[int, int], shape_b: tuple[int, int], trans_a: bool, trans_b: bool) -> None:
+    kernel = tvm_op.make_matrix_mul(shape_a, trans_a, shape_b, trans_b, "llvm", "llvm", "product")
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in (shape_a, shape_b))
+    expected = (a.T if trans_a else a) @ (b.T if trans_b else b)
+    out = np.zeros(expected.shape, np.float32)
+    kernel(a, b, out)
+    np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-3)
+    loops = _inner_loops(kernel.source("asm"))
+    assert loops, "no loop fetches ahead"
+    for loop in loops:
+        fused = [code for code in loop if code.startswith(("vfmadd", "vfnmadd"))]
+        stores = [code for code in loop if re.match(r"vmov\w+\s+%[xyz]mm\d+, .*\(", code)]
+        assert len(fused) >= 8 and not stores, "\n".join(loop)
+
+
+def test_products_fetch_ahead_and_keep_their_sums_in_registers() -> None:
+    if platform.machine() != "x86_64" or "vfmadd" not in _any_product():
+        return  # other processors have other names for it
+    for threads in (1, 2):
+        with on_threads(threads):
+            _check((160, 128), (128, 64), False, False)
+            _check((160, 128), (64, 128), False, True)
+            _check((128, 160), (128, 64), True, False)
+            _check((640, 256), (256, 512), False, False)
+            _check((256, 480), (256, 512), True, False)
+
+
+def _any_product() -> str:
+    return tvm_op.make_matrix_mul((64, 64), False, (64, 64), False, "llvm", "llvm", "product").source("asm")

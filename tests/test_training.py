@@ -1,4 +1,4 @@
-"""Training: epochs, records, and runs that are stopped and go on to the same bits."""
+"""Training: epochs, records, runs that are stopped and go on to the same bits; the apps start and write."""
 
 from __future__ import annotations
 
@@ -235,3 +235,23 @@ def test_steps_of_tensors_are_the_steps_of_graphs() -> None:
         np.testing.assert_allclose(float(value), float(found), rtol=1e-5)
     for a, b in zip(eager.parameters(), graph.parameters(), strict=True):
         np.testing.assert_allclose(a.value, b.value, atol=1e-5)
+
+
+APPS = Path(__file__).resolve().parent.parent / "apps"
+CASES = (
+    (("transformer.py", "--model", "lstm", "--words", "100", "--steps", "0", "--sample", "4"), "<eos> "),
+    (("transformer.py", "--steps", "0", "--sample", "4"), "nats a token (perplexity"),
+    (("mlp.py", "--epochs", "0"), "validation accuracy = 0."),
+    (("resnet9.py", "--epochs", "0"), "test accuracy = 0."),
+)
+
+
+def test_apps_run() -> None:
+    running = []
+    for (app, *options), expected in CASES:
+        command = [sys.executable, str(APPS / app), *options]
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        running.append((child, expected))
+    for child, expected in running:
+        told, _ = child.communicate(timeout=300)
+        assert child.returncode == 0 and expected in told, told

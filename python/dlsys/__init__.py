@@ -94,7 +94,7 @@ _FROM = {
     "tensors.creation": (
         *("arange", "empty", "eye", "full", "ones", "ones_like", "zeros", "zeros_like"),
     ),
-    "tensors.logic": ("where",),
+    "tensors.reductions": ("where",),
     "tensors.shapes": ("cat", "stack"),
     "random": (
         *("manual_seed", "multinomial", "rand", "randint", "randn"),

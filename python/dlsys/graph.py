@@ -1,8 +1,8 @@
 """The computation graph: nodes, operators, topological order and the graph as text.
 
-A `Node` is the application of an operator to nodes. It owns no shape, dtype or value: those are
-computed by interpreters (executor, gradients, printing) which walk `find_topo_sort`. Nothing here
-recurses, so the depth of a graph is bounded by memory only. Pure Python, no TVM.
+A `Node` is the application of an operator to nodes. It owns no shape, dtype or value: those are computed by
+interpreters (executor, gradients, printing) which walk `find_topo_sort`. Nothing here recurses, so the depth of a graph
+is bounded by memory only. Pure Python, no TVM.
 """
 
 from __future__ import annotations
@@ -18,10 +18,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from .errors import DlsysError, DTypeError, GraphError, ShapeError
-from .scopes import grad_mode as grad_mode
-from .scopes import is_grad_enabled as is_grad_enabled
 from .scopes import scopes
-from .scopes import set_grad_enabled as set_grad_enabled
 
 Shape = tuple[int, ...]
 
@@ -300,28 +297,27 @@ class Op:
 
     def te(self, node: Node, inputs: list[Any], shape: Shape, dtype: str) -> Any:
         """The tensor expression, a `te.Tensor` of such; of inputs in `shape_only` only the shape is used."""
-        if self.formula is None:
-            raise error_at(node, GraphError, self.never)
-        shapes = [tuple(int(extent) for extent in x.shape) for x in inputs]
-        return type(self).formula(*self._read(inputs), *self.arguments(node, shapes, shape))  # type: ignore[misc]
+        return self._applied("formula", node, inputs, shape)
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         """The reference, also the `numpy` context: in row-major order, in memory of its own but for views."""
-        if self.formula is None:
-            raise error_at(node, GraphError, self.never)
-        shapes = [x.shape for x in inputs]
-        arguments = self.arguments(node, shapes, self.infer_shape(node, shapes))
+        shape = self.infer_shape(node, [x.shape for x in inputs])
         with np.errstate(all="ignore"):  # infinities and NaN are results like others
-            result = np.asarray(type(self).reference(*self._read(inputs), *arguments), order="C")
+            result = np.asarray(self._applied("reference", node, inputs, shape), order="C")
         return result if result.base is None or self.is_view else result.copy()
 
-    def _read(self, inputs: list[Any]) -> list[Any]:
-        """The inputs that are read for their values."""
-        return [x for i, x in enumerate(inputs) if i not in self.shape_only]
+    def _applied(self, which: str, node: Node, inputs: list[Any], shape: Shape) -> Any:
+        """`formula` or `reference` of the inputs that are read for their values, and the arguments."""
+        if self.formula is None:
+            raise error_at(node, GraphError, self.never)
+        shapes = [tuple(map(int, x.shape)) for x in inputs]
+        read = [x for i, x in enumerate(inputs) if i not in self.shape_only]
+        return getattr(type(self), which)(*read, *self.arguments(node, shapes, shape))
 
 
 OPS: dict[str, Op] = {}
 """Every operator by its name, one instance each."""
+
 
 def _operator(name: str) -> Op:
     return OPS[name]

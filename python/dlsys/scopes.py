@@ -29,21 +29,6 @@ def scope(part: Any) -> Iterator[None]:
         scopes.part = before
 
 
-@contextlib.contextmanager
-def grad_mode(enabled: bool) -> Iterator[None]:
-    """Whether gradients go through the nodes made inside."""
-    before, scopes.no_grad = scopes.no_grad, not enabled
-    try:
-        yield
-    finally:
-        scopes.no_grad = before
-
-
 def is_grad_enabled() -> bool:
     """Whether gradients go through the nodes that are made now."""
     return not scopes.no_grad
-
-
-def set_grad_enabled(enabled: bool) -> None:
-    """From now on, in this thread, gradients go through the nodes that are made, or not."""
-    scopes.no_grad = not enabled

@@ -15,8 +15,9 @@ import numpy as np
 from .. import ops
 from ..device import cpu, host_array, to_array
 from ..errors import DTypeError, GraphError, IndexRangeError, ShapeError
-from ..graph import FLOATS, Node, is_grad_enabled, shape_error
+from ..graph import FLOATS, Node, shape_error
 from ..ops import dtype_of, shape_of
+from ..scopes import is_grad_enabled
 from .functions import node_of
 from .values import array_of, leaves_that_require_grad
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import graph
 from ..errors import GraphError
-from ..graph import grad_mode
-from ..graph import is_grad_enabled as is_grad_enabled
+from ..scopes import is_grad_enabled as is_grad_enabled
+from ..scopes import scopes
 
 
 class _Mode(contextlib.ContextDecorator):
@@ -28,14 +27,14 @@ class _Mode(contextlib.ContextDecorator):
         return made(args[0])
 
     def __init__(self) -> None:
-        self._entered: list[Any] = []
+        self._before: list[bool] = []  # an entry for each block that is entered
 
     def __enter__(self) -> None:
-        self._entered.append(grad_mode(self._enabled))
-        self._entered[-1].__enter__()
+        self._before.append(scopes.no_grad)
+        scopes.no_grad = not self._enabled
 
     def __exit__(self, *error: Any) -> None:
-        self._entered.pop().__exit__(*error)
+        scopes.no_grad = self._before.pop()
 
 
 class no_grad(_Mode):
@@ -61,9 +60,9 @@ class set_grad_enabled(_Mode):
         if not isinstance(mode, (bool, np.bool_)):
             raise GraphError(f"set_grad_enabled: takes True or False, not {mode!r}")
         super().__init__()
-        self._before: bool | None = is_grad_enabled()
+        self._at_call: bool | None = scopes.no_grad
         self._enabled = bool(mode)
-        graph.set_grad_enabled(self._enabled)
+        scopes.no_grad = not mode
 
     def __call__(self, function: Callable[..., Any]) -> Any:
         self._restore()
@@ -75,6 +74,5 @@ class set_grad_enabled(_Mode):
 
     def _restore(self) -> None:
         """Undo what the call did, once."""
-        if self._before is not None:
-            graph.set_grad_enabled(self._before)
-            self._before = None
+        if self._at_call is not None:
+            scopes.no_grad, self._at_call = self._at_call, None
