@@ -167,11 +167,10 @@ class Node:
 
 
 def set_arithmetic(functions: dict[str, Callable[..., Any]]) -> None:
-    """Install what `+ - * / @ ** == != < <= > >= & | ^ ~ [] neg` of nodes mean; `dlsys.ops` does, so this module
-    needs no operators.
+    """Install what `+ - * / @ ** == != < <= > >= & | ^ ~ [] neg` of nodes mean; `dlsys.ops` does, above this module.
 
-    A function of two operands gets them in the order written; one of them is a node. It returns
-    NotImplemented for an operand it does not know, whereupon Python raises its TypeError.
+    A function of two operands gets them in the order written; one of them is a node. It returns NotImplemented for an
+    operand it does not know, whereupon Python raises its TypeError.
     """
     _arithmetic.update(functions)
 
