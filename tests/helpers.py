@@ -7,8 +7,9 @@ that loops over it covers every operator, also those added later (test_ops.py fa
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import cases_basic
@@ -19,7 +20,8 @@ import dlsys as dl
 import numpy as np
 from cases import Case
 from dlsys.compiler import TypedGraph, value_inputs
-from dlsys.graph import Node, find_topo_sort
+from dlsys.compiler.base import sorted_nodes
+from dlsys.graph import Node, Shape, find_topo_sort
 from dlsys.schedule import ScheduleWarning
 
 warnings.simplefilter("error", ScheduleWarning)  # a schedule rule that fails is no way to the fallback
@@ -90,3 +92,23 @@ def on_threads(count: int) -> Iterator[None]:
         yield
     finally:
         dl.set_num_threads(before)
+
+
+def typed_graph(
+    outputs: Sequence[Node | None],
+    updates: Sequence[tuple[Node, Node]],
+    fed: dict[Node, tuple[Shape, str]],
+) -> TypedGraph:
+    """The graph below `outputs` and the updates' values, for feeds of these types, without the checks of `analyse`."""
+    roots = [node for node in outputs if node is not None] + [value for _, value in updates]
+    shapes: dict[Node, Shape] = {}
+    dtypes: dict[Node, str] = {}
+    for node in find_topo_sort(roots):
+        if node in fed:
+            shapes[node], dtypes[node] = fed[node]
+        else:
+            shapes[node] = node.op.infer_shape(node, [shapes[value] for value in node.inputs])
+            dtypes[node] = node.op.infer_dtype(node, [dtypes[value] for value in node.inputs])
+    computed = tuple(node for node in find_topo_sort(roots) if node not in fed)
+    graph = TypedGraph(computed, tuple(outputs), tuple(updates), frozenset(fed), shapes, dtypes, {})
+    return replace(graph, nodes=sorted_nodes(graph, roots))

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from dlsys import autodiff as ad
 from dlsys import kernels, schedule
-from dlsys.compiler import PASSES, run_passes, typed_graph
+from dlsys.compiler import PASSES, run_passes
 from dlsys.compiler.fuse import Group, fuse
 from dlsys.compiler.groups import kernel_spec
 from dlsys.graph import Node, Shape
-from helpers import evaluate
+from helpers import evaluate, typed_graph
 
 
 def groups(outputs: list[Node], fed: dict[Node, tuple[Shape, str]]) -> tuple[list[Group], Any]:

@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from dlsys import autodiff as ad
 from dlsys import ops
-from dlsys.compiler import NAMES, run_passes, typed_graph
+from dlsys.compiler import NAMES, run_passes
 from dlsys.errors import DTypeError, GraphError, ShapeError
 from dlsys.graph import Node
-from helpers import error_of
+from helpers import error_of, typed_graph
 
 
 def test_special_values_are_pytorchs() -> None:

@@ -8,9 +8,9 @@ import dlsys
 import numpy as np
 from dlsys import autodiff as ad
 from dlsys import compute, schedule, tvm_op
-from dlsys.compiler import TypedGraph, run_passes, typed_graph
+from dlsys.compiler import TypedGraph, run_passes
 from dlsys.schedule.target import resolve_target
-from helpers import check_form, evaluate, on_threads
+from helpers import check_form, evaluate, on_threads, typed_graph
 from tvm import te
 
 SKYLAKE = {"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 1}

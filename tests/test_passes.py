@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from dlsys import ops
 from dlsys.autodiff import Parameter
-from dlsys.compiler import NAMES, PASSES, run_passes, select, typed_graph
+from dlsys.compiler import NAMES, PASSES, run_passes, select
 from dlsys.errors import GraphError
 from dlsys.gradients import gradients
 from dlsys.graph import Node, Shape
-from helpers import CASES, OF_PASSES, check_form, error_of, evaluate, expression
+from helpers import CASES, OF_PASSES, check_form, error_of, evaluate, expression, typed_graph
 
 SHAPES: dict[str, Shape] = {
     "x": (3, 4),

@@ -9,11 +9,11 @@ import numpy as np
 from cases import Case, is_float
 from dlsys import autodiff as ad
 from dlsys import ops
-from dlsys.compiler import NAMES, PASSES, TypedGraph, run_passes, select, typed_graph
+from dlsys.compiler import NAMES, PASSES, TypedGraph, run_passes, select
 from dlsys.errors import DlsysError
 from dlsys.gradients import gradients
 from dlsys.graph import Node, Op, Shape
-from helpers import CASES, OF_PASSES, check_form, expression
+from helpers import CASES, OF_PASSES, check_form, expression, typed_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import numpy as np
 from dlsys import autodiff as ad
 from dlsys import ops
-from dlsys.compiler import NAMES, PASSES, Group, fuse, run_passes, typed_graph
+from dlsys.compiler import NAMES, PASSES, Group, fuse, run_passes
 from dlsys.graph import Node
-from helpers import check_form, evaluate, expression
+from helpers import check_form, evaluate, expression, typed_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -19,16 +19,15 @@ from dlsys.compiler import (
     make_program,
     run_passes,
     single_groups,
-    typed_graph,
 )
 from dlsys.compiler.fuse import Group, fuse
 from dlsys.compiler.groups import MOST_LENGTH, READS, is_elementwise, kernel_spec, longest, ordered
-from dlsys.compiler.order import SHARING, list_schedule
+from dlsys.compiler.lower import SHARING, list_schedule
 from dlsys.graph import OPS, Node, Shape, find_topo_sort
 from dlsys.kernels.spec import prim_func
 from dlsys.planner import ALIGNMENT, MemoryPlan, Value, plan_memory
 from dlsys.schedule.stages import read_stages
-from helpers import CASES
+from helpers import CASES, typed_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import ir, tirx
@@ -319,21 +318,21 @@ def test_groups_are_in_no_circle() -> None:
 def check_list_schedule(program: Program) -> None:
     """Each of the groups in this order is the one of the ready that frees most, as found by asking them all."""
     owner = {node: group for group in program.groups for node in group.outputs}
-    kept = {program.source(node) for node in program.results if node is not None}
+    kept = {program.aliases.source(node) for node in program.results if node is not None}
 
     def before(group: Group) -> list[Group]:
         return [owner[value] for value in group.inputs if value in owner]
 
     def read(group: Group) -> set[Node]:
-        return {program.source(value) for value in group.inputs}
+        return {program.aliases.source(value) for value in group.inputs}
 
     def growth(group: Group) -> int:
-        takes = sum(map(program.nbytes, {*map(program.source, group.outputs)}))
+        takes = sum(map(program.nbytes, {*map(program.aliases.source, group.outputs)}))
         readers = {m: sum(m in read(other) for other in left) for m in read(group) - kept}
         return takes - sum(program.nbytes(m) // n for m, n in readers.items() if n <= SHARING)
 
     left = list(program.groups)
-    for chosen in list_schedule(left, before, lambda node: [program.source(node)], program.nbytes, kept):
+    for chosen in list_schedule(left, before, lambda node: [program.aliases.source(node)], program.nbytes, kept):
         ready = [group for group in left if not any(other in left for other in before(group))]
         assert chosen is min(ready, key=lambda group: min(growth(group), 0))
         left = [group for group in left if group is not chosen]
@@ -366,6 +365,6 @@ def test_kernels_of_several_launches_overwrite_no_input() -> None:
 
 
 def _place(program: Program, node: Node) -> int:
-    source = program.source(node)
+    source = program.aliases.source(node)
     buffers = program.memory.buffer_of if program.memory else {}
     return id(buffers.get(source, source))

@@ -14,9 +14,7 @@ from .base import TypedGraph, rewrite, value_inputs
 from .slices import pieces
 
 BOUNDARY = 4  # bytes: kernels take it that their arrays begin at a multiple
-LEAST_PART = (
-    4  # views that are together less than one part in so many of an array would keep it alive for little
-)
+LEAST_PART = 4  # views that are together less than one part in so many of an array would keep it alive for little
 
 
 @dataclass(frozen=True, eq=False)

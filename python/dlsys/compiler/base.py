@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ..graph import Node, Shape, find_topo_sort
+from ..graph import Node, Shape
 
 Rule = Callable[[Node, "TypedGraph"], "Node | None"]
 """What a node, whose inputs are rewritten already, is replaced by; None leaves it."""
@@ -159,24 +159,3 @@ def sorted_nodes(graph: TypedGraph, roots: Iterable[Node]) -> tuple[Node, ...]:
         if node in needed:
             needed.update(value_inputs(node))
     return tuple(node for node in graph.nodes if node in needed)
-
-
-def typed_graph(
-    outputs: Sequence[Node | None],
-    updates: Sequence[tuple[Node, Node]],
-    fed: dict[Node, tuple[Shape, str]],
-) -> TypedGraph:
-    """The graph below `outputs` and the updates' values, for feeds of these types. For tests and tools: the executor's
-    `analyse` also says what is wrong with a graph. Every variable must be fed."""
-    roots = [node for node in outputs if node is not None] + [value for _, value in updates]
-    shapes: dict[Node, Shape] = {}
-    dtypes: dict[Node, str] = {}
-    for node in find_topo_sort(roots):
-        if node in fed:
-            shapes[node], dtypes[node] = fed[node]
-        else:
-            shapes[node] = node.op.infer_shape(node, [shapes[value] for value in node.inputs])
-            dtypes[node] = node.op.infer_dtype(node, [dtypes[value] for value in node.inputs])
-    computed = tuple(node for node in find_topo_sort(roots) if node not in fed)
-    graph = TypedGraph(computed, tuple(outputs), tuple(updates), frozenset(fed), shapes, dtypes, {})
-    return replace(graph, nodes=sorted_nodes(graph, roots))

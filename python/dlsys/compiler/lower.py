@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import heapq
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ..graph import Node
@@ -10,7 +11,6 @@ from ..ops import copy_op
 from .aliases import Aliases, find_aliases, nbytes_of, with_own_constants
 from .base import TypedGraph
 from .fuse import Group, fuse, ordered, single_groups
-from .order import list_schedule
 from .passes import run_passes
 from .products import Columns, pack
 from .program import Program, planned
@@ -174,3 +174,77 @@ def _may_lie_on(
         return False
     alone = len(own) == 1 and own[0] is parameter
     return not own or (alone and parameter in set(group.overwritable(value, graph.shapes)))
+
+
+SHARING = 8  # readers: a matrix that many steps read is freed by none of them
+
+
+def list_schedule(
+    groups: Sequence[Group],
+    before: Callable[[Group], Iterable[Group]],
+    memories_of: Callable[[Node], Iterable[Node]],
+    nbytes: Callable[[Node], int],
+    kept: set[Node],
+) -> list[Group]:
+    """The groups, each behind those `before` it; of those that are ready always the one that frees the most memory more
+    than it takes, if none does the first. The last SHARING readers of a memory each free their part of it. So what
+    reads the same follows each other, a gradient's update runs as soon as it may, and what is needed later waits.
+
+    `groups` must be in such an order already. `memories_of` gives the values whose memory a value is, one or those that
+    are put together, `nbytes` the size of each in the arena, 0 for what lies elsewhere; `kept` are memories that are
+    not freed.
+    """
+    position = {id(group): number for number, group in enumerate(groups)}
+    waiting, followers = [0] * len(groups), [[] for _ in groups]  # type: tuple[list[int], list[list[int]]]
+    for number, group in enumerate(groups):
+        earlier = {position[id(other)] for other in before(group)} - {number}
+        waiting[number] = len(earlier)
+        for other in earlier:
+            followers[other].append(number)
+    size: dict[Node, int] = {}
+
+    def memories(values: Iterable[Node]) -> set[Node]:
+        found = {memory for value in values for memory in memories_of(value)}
+        size.update((memory, nbytes(memory)) for memory in found if memory not in size)
+        return found
+
+    read = [memories(group.inputs) for group in groups]
+    growth = [sum(size[memory] for memory in memories(group.outputs)) for group in groups]
+    readers: dict[Node, set[int]] = {}
+    for number, sources in enumerate(read):
+        for memory in sources:
+            readers.setdefault(memory, set()).add(number)
+
+    def freed(memory: Node, count: int) -> int:
+        """The share of a memory that each of its last `count` readers frees."""
+        return size[memory] // count if 0 < count <= SHARING and memory not in kept else 0
+
+    for memory, numbers in readers.items():
+        for number in numbers:
+            growth[number] -= freed(memory, len(numbers))
+    def rank(number: int) -> tuple[int, int]:
+        return min(growth[number], 0), number
+
+    ready = [rank(number) for number, count in enumerate(waiting) if count == 0]
+    heapq.heapify(ready)  # a group whose growth got less is there again
+    done = [False] * len(groups)
+    order = []
+    while ready:
+        _, number = heapq.heappop(ready)
+        if done[number]:
+            continue
+        done[number] = True
+        order.append(groups[number])
+        for memory in read[number]:
+            left = readers[memory]
+            left.discard(number)
+            more = freed(memory, len(left)) - freed(memory, len(left) + 1)
+            for other in left if more else ():
+                growth[other] -= more
+                if waiting[other] == 0:
+                    heapq.heappush(ready, rank(other))
+        for follower in followers[number]:
+            waiting[follower] -= 1
+            if waiting[follower] == 0:
+                heapq.heappush(ready, rank(follower))
+    return order

@@ -123,8 +123,8 @@ class Plan:
         if node in buffers:
             start = self.memory.within.get(node, 0)
             return id(buffers[node]), start, start + size
-        start = self.program.offset(node)
-        return id(self.program.source(node)), start, start + size
+        start = self.program.aliases.offset(node)
+        return id(self.program.aliases.source(node)), start, start + size
 
     @property
     def kernels(self) -> dict[Node, Any]:
@@ -137,14 +137,14 @@ class Plan:
     def given(self) -> list[Node]:
         """The feeds that are read, and the parameters that are read or written."""
         program = self.program
-        read = [program.source(value) for group in program.groups for value in group.inputs]
+        read = [program.aliases.source(value) for group in program.groups for value in group.inputs]
         return list(dict.fromkeys([*(n for n in read if n in program.graph.fed), *program.parameters]))
 
     def _place(self, node: Node, shape: Shape, dtype: str) -> Place:
         """Where a kernel finds a value, which it takes for one of this type."""
         if node in self.memory.buffer_of:
             return Place(None, self.memory.offset(node), shape, dtype)
-        return Place(self._number[self.program.source(node)], self.program.offset(node), shape, dtype)
+        return Place(self._number[self.program.aliases.source(node)], self.program.aliases.offset(node), shape, dtype)
 
     @cached_property
     def _number(self) -> dict[Node, int]:
@@ -201,16 +201,16 @@ class Plan:
                 if node in self._storage:
                     arguments.append(self.arrays[node].tensor)
                 else:
-                    slots.append((arguments, len(arguments), number[program.source(node)], node))
+                    slots.append((arguments, len(arguments), number[program.aliases.source(node)], node))
                     arguments.append(None)
             calls.append((kernel.function, arguments))
         shapes, dtypes = program.graph.shapes, program.graph.dtypes
 
         def run(given: list[Any]) -> None:
             for arguments, place, source, node in slots:
-                memory, whole = given[source], node in number or node in program.placed
+                memory, whole = given[source], node in number or node in program.aliases.placed
                 if not whole:
-                    memory = view_of(memory, shapes[node], dtypes[node], program.offset(node))
+                    memory = view_of(memory, shapes[node], dtypes[node], program.aliases.offset(node))
                 arguments[place] = memory
             for function, arguments in calls:
                 function(*arguments)
@@ -256,4 +256,5 @@ class Plan:
             return None
         if node in self._storage:
             return self.arrays[node]
-        return self._view(node, self._parameters[self.program.source(node)].tensor, self.program.offset(node))
+        aliases = self.program.aliases
+        return self._view(node, self._parameters[aliases.source(node)].tensor, aliases.offset(node))

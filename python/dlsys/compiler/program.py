@@ -47,50 +47,27 @@ class Program:
         return nbytes_of(node, self.graph)
 
     @property
-    def viewed(self) -> dict[Node, Node]:
-        """The nodes that are no computation but another node's memory, by node."""
-        return self.aliases.viewed
-
-    @property
-    def parts(self) -> dict[Node, Node]:
-        """The values that are computed where they lie in a concatenation, which has no kernel, by value."""
-        return self.aliases.parts
-
-    @property
-    def placed(self) -> dict[Node, Node]:
-        """The values that are written straight into a parameter's memory, by value."""
-        return self.aliases.placed
-
-    def source(self, node: Node) -> Node:
-        """The node in whose memory this one lies: itself if in its own, the parameter if it is placed in one."""
-        return self.aliases.source(node)
-
-    def offset(self, node: Node) -> int:
-        """Where the node begins in its source, in bytes."""
-        return self.aliases.offset(node)
-
-    @property
     def parameters(self) -> list[Node]:
         """The parameters read or written, each once."""
-        read = [self.source(value) for group in self.groups for value in group.inputs]
-        return list(dict.fromkeys(n for n in [*read, *self.placed.values()] if n.op.name == "parameter"))
+        read = [self.aliases.source(value) for group in self.groups for value in group.inputs]
+        return list(dict.fromkeys(n for n in [*read, *self.aliases.placed.values()] if n.op.name == "parameter"))
 
     def stored(self) -> list[Node]:
         """Every value that has memory in the arena, in the order of their writing; views and parts follow that in which
         they lie."""
         found: dict[Node, None] = {}
         views: dict[Node, list[Node]] = {}
-        for node, source in self.viewed.items():
+        for node, source in self.aliases.viewed.items():
             views.setdefault(source, []).append(node)
         for group in self.groups:
             for output in group.outputs:
                 chain = [output]
-                while chain[-1] in self.parts:
-                    chain.append(self.parts[chain[-1]])
+                while chain[-1] in self.aliases.parts:
+                    chain.append(self.aliases.parts[chain[-1]])
                 stack = [node for node in chain if node not in found]
                 while stack:
                     node = stack.pop()
-                    if node not in self.placed:
+                    if node not in self.aliases.placed:
                         found[node] = None
                         stack += reversed(views.get(node, []))
         return list(found)
@@ -98,17 +75,18 @@ class Program:
 
 def planned(program: Program) -> MemoryPlan:
     """Liveness and offsets of every value in the arena."""
+    aliases = program.aliases
     first = {node: step for step, group in enumerate(program.groups) for node in group.outputs}
     last: dict[Node, int] = {}
     stored = program.stored()
-    for part in [node for node in stored if node in program.parts and node in first]:
-        while part in program.parts:
-            whole = program.parts[part]
+    for part in [node for node in stored if node in aliases.parts and node in first]:
+        while part in aliases.parts:
+            whole = aliases.parts[part]
             first[whole] = min(first.get(whole, first[part]), first[part])
             part = whole
     for node in stored:
-        if node in program.viewed:
-            first[node] = first[program.viewed[node]]
+        if node in aliases.viewed:
+            first[node] = first[aliases.viewed[node]]
         last[node] = first[node]
     for step, group in enumerate(program.groups):
         for value in group.inputs:
@@ -118,7 +96,7 @@ def planned(program: Program) -> MemoryPlan:
     values = []
     over = _overwritable(program, stored, last)
     for node in stored:
-        alias, offset = program.viewed.get(node, program.parts.get(node)), program.aliases.offsets.get(node, 0)
+        alias, offset = aliases.viewed.get(node, aliases.parts.get(node)), aliases.offsets.get(node, 0)
         size, in_place = program.nbytes(node), tuple(over.get(node, ()))
         values.append(Value(node, size, first[node], last[node], alias, in_place, offset))
     return replace(plan_memory(values), bytes_unplanned=program.bytes_unplanned)
@@ -131,14 +109,14 @@ def _overwritable(program: Program, stored: list[Node], known: Container[Node]) 
     found: dict[Node, list[Node]] = {}
     pieces: dict[Node, dict[Node, int]] = {}
     for node in stored:
-        if node not in group_of or node in program.parts:
+        if node not in group_of or node in program.aliases.parts:
             continue
         group, size = group_of[node], program.nbytes(node)
         if program.launches and len(group.outputs) > 1:
             continue
-        read = Counter(program.source(value) for value in group.inputs)  # a view may be read elsewhere
+        read = Counter(program.aliases.source(value) for value in group.inputs)  # a view may be read elsewhere
         for value in group.overwritable(node, program.graph.shapes):
-            source = program.source(value)
+            source = program.aliases.source(value)
             if len(group.outputs) > 1 and program.graph.dtypes[value] == "bool":
                 continue  # they are read where they are used, behind stores too: see `schedule.cpu.codegen`
             if value in known and program.nbytes(value) == size and read[source] == 1:
@@ -147,8 +125,8 @@ def _overwritable(program: Program, stored: list[Node], known: Container[Node]) 
                     pieces.setdefault(source, {})[value] = size
     few = {source for source, own in pieces.items() if 2 * sum(own.values()) < program.nbytes(source)}
     for node, values in found.items():  # pieces first: what is whole serves elsewhere
-        chosen = [value for value in values if program.source(value) not in few]
-        found[node] = sorted(chosen, key=lambda value: program.source(value) not in pieces)
+        chosen = [value for value in values if program.aliases.source(value) not in few]
+        found[node] = sorted(chosen, key=lambda value: program.aliases.source(value) not in pieces)
     return found
 
 

@@ -86,7 +86,7 @@ def draw_graph(plan: Plan, path: Any) -> None:
     """Write the picture. Raises GraphError for an unknown suffix or more than MOST_NODES nodes."""
     file = checked_path(path, "draw")
     program = plan.program
-    count = sum(len(group.nodes) for group in program.groups) + len(program.viewed)
+    count = sum(len(group.nodes) for group in program.groups) + len(program.aliases.viewed)
     if count > MOST_NODES:
         raise GraphError(
             f"draw: the graph has {count} nodes, and a picture of more than {MOST_NODES} cannot be read; "
@@ -102,8 +102,8 @@ def lay_out(plan: Plan) -> Picture:
         (f"{number}  {group.name}", group.kind, group.nodes, group.inputs, group.outputs)
         for number, group in enumerate(program.groups)
     ]
-    parts += [("", "view", (node,), (source,), (node,)) for node, source in program.viewed.items()]
-    joins = dict.fromkeys(program.parts.values())
+    parts += [("", "view", (node,), (source,), (node,)) for node, source in program.aliases.viewed.items()]
+    joins = dict.fromkeys(program.aliases.parts.values())
     parts += [("", "view", (node,), tuple(value_inputs(node)), (node,)) for node in joins]
     owner = {node: number for number, part in enumerate(parts) for node in part[4]}
     name = labels_of(program.graph)
@@ -166,8 +166,8 @@ def _cluster(
         results = [f"result {i}" for i, result in enumerate(program.results) if result is node]
         for text in results:
             edges.append(Edge(of[node], item((text,), "result")))
-        if node in program.placed:
-            edges.append(Edge(of[node], item((f"writes {name[program.placed[node]]}",), "parameter")))
+        if node in program.aliases.placed:
+            edges.append(Edge(of[node], item((f"writes {name[program.aliases.placed[node]]}",), "parameter")))
         if node in read:
             edges.append(Edge(of[node], add(Box(pin="last"))))
             cluster.leaves[node] = boxes[-1]

@@ -145,7 +145,7 @@ def measure(prepare: Prepare, runs: int) -> Profile:
     plan, feeds = prepare()
     twin = Plan(plan.program, plan.ctx)
     twin.kernel_of = plan.kernel_of
-    written = set(plan.program.placed.values())
+    written = set(plan.program.aliases.placed.values())
     copies = {node: _copy(node, plan, feeds) for node in plan.given if node not in feeds or node in written}
     twin._parameters.update(copies)
     given = {**feeds, **copies}
@@ -198,8 +198,8 @@ def _arguments(plan: Plan, position: int, given: dict[Node, Array]) -> list[Any]
     skipped = read_from(group, program.graph) if plan.ctx.kind == "cpu" else 0
     for node, (shape, dtype) in zip([*group.inputs, *group.outputs], types, strict=True):
         stored = node in plan.arrays
-        tensor = plan.arrays[node].tensor if stored else given[program.source(node)].tensor
-        found.append(view_of(tensor, shape, dtype, skipped + (0 if stored else program.offset(node))))
+        tensor = plan.arrays[node].tensor if stored else given[program.aliases.source(node)].tensor
+        found.append(view_of(tensor, shape, dtype, skipped + (0 if stored else program.aliases.offset(node))))
         skipped = 0
     return found
 

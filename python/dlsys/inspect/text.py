@@ -65,10 +65,10 @@ def written(plan: Plan, group: Group, node: Node) -> str:
     """Where a group's output goes, if that is not memory of its own: `into W1`, `in stack_7`, `over matmul_5`, else
     nothing."""
     program, memory = plan.program, plan.memory
-    if node in program.placed:
-        return f"into {program.placed[node].name}"
-    if node in program.parts:
-        return f"in {program.parts[node].name}"
+    if node in program.aliases.placed:
+        return f"into {program.aliases.placed[node].name}"
+    if node in program.aliases.parts:
+        return f"in {program.aliases.parts[node].name}"
     for value in group.inputs:
         same = value in memory.buffer_of and memory.buffer_of[value] is memory.buffer_of.get(node)
         if same and memory.offset(value) == memory.offset(node):
@@ -113,15 +113,16 @@ def format_plan(plan: Plan) -> str:
     """
     program = plan.program
     lines = [str(plan.memory)]
-    if program.viewed:
+    if program.aliases.viewed:
         lines.append("views, which no kernel computes:")
-        lines += [f"  {node.name} is {source.name}{_from(program, node)}" for node, source in program.viewed.items()]
-    if program.parts:
+        viewed = program.aliases.viewed.items()
+        lines += [f"  {node.name} is {source.name}{_from(program, node)}" for node, source in viewed]
+    if program.aliases.parts:
         lines.append("put together by those that compute their parts there:")
-        lines += [f"  {node.name}" for node in dict.fromkeys(program.parts.values())]
-    if program.placed:
+        lines += [f"  {node.name}" for node in dict.fromkeys(program.aliases.parts.values())]
+    if program.aliases.placed:
         lines.append("in the memory of a parameter:")
-        lines += [f"  {node.name} in {parameter.name}" for node, parameter in program.placed.items()]
+        lines += [f"  {node.name} in {parameter.name}" for node, parameter in program.aliases.placed.items()]
     return "\n".join(lines)
 
 

@@ -13,7 +13,7 @@ from .arithmetic import (
     add_byconst_op, add_op, const_div_op, div_byconst_op, div_op, mul_byconst_op, mul_op, neg_op,
     power_byconst_op, reciprocal_op, sub_op,
 )
-from .cast import cast_like_op, cast_op
+from .types import cast_like_op, cast_op
 from .conv import conv2d_filter_gradient_op, conv2d_input_gradient_op, conv2d_op
 from .cross_entropy import cross_entropy_op
 from .elementary import (

@@ -16,13 +16,12 @@ from ..errors import DTypeError, GraphError
 from ..graph import FLOATS, INTEGERS, Node, Op, Shape, error_at, register, shape_error
 from .activation import log_softmax_op, softmax_op
 from .arithmetic import add_op, div_op, mul_byconst_op, mul_op, neg_op, sub_op
-from .cast import cast_like_op, cast_op
 from .elementary import not_equal_op, where_op
 from .inputs import oneslike_op
 from .loss import require_reduction
 from .reduction import broadcast_axes_op, div_by_extent_op, mean_op, reducesum_op
 from .rules import real_constant
-from .types import known_dtype, known_shape
+from .types import cast_like_op, cast_op, known_dtype, known_shape
 
 
 class _CrossEntropy(Op):

@@ -11,9 +11,9 @@ from .. import compute
 from ..errors import GraphError
 from ..graph import NUMBERS, Node, Shape, register, shape_error
 from .arithmetic import div_op, mul_op
-from .cast import cast_like_op
 from .elementary import equal_op
 from .reduction import Reduction, reducesum_op, reduction_attributes
+from .types import cast_like_op
 
 
 def _over(function: Callable[..., Any]) -> Callable[..., Any]:

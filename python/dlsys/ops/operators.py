@@ -27,7 +27,6 @@ from .arithmetic import (
     power_byconst_op,
     sub_op,
 )
-from .cast import cast_like_op, cast_op
 from .elementary import (
     constant_like,
     equal_op,
@@ -43,7 +42,7 @@ from .elementary import (
 )
 from .linalg import matmul_op
 from .state import leaf
-from .types import as_float, beside_number, known_dtype, promoted
+from .types import as_float, beside_number, cast_like_op, cast_op, known_dtype, promoted
 
 EXACT = 2**53  # beyond it not every integer is a float64, in which constants are held
 

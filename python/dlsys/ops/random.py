@@ -18,10 +18,10 @@ from .. import compute
 from ..errors import DTypeError, GraphError
 from ..graph import FLOATS, Node, Op, Shape, error_at, register, shape_error
 from .arithmetic import add_byconst_op, mul_byconst_op
-from .cast import cast_op
 from .elementary import clip_op
 from .inputs import full_op
 from .rules import dtype_attribute, real_constant, require_same, shape_attribute
+from .types import cast_op
 
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)

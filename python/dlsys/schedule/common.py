@@ -13,9 +13,7 @@ import tvm_ffi
 from tvm import s_tir, sym, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-PARALLEL_WORK = (
-    64 * 1024
-)  # simple operations, some 50 us with their memory: less does not repay a region's 5 us
+PARALLEL_WORK = 64 * 1024  # simple operations, some 50 us with their memory: less does not repay a region's 5 us
 CALL_WORK = 4  # an exp or log, in simple operations with their memory
 VECTORS = 4  # vectors a step of an elementwise loop: loads enough in flight, code still small
 COSTLY_VECTORS = 2  # where exp, log or their like need registers of their own
@@ -69,6 +67,15 @@ def rewritten(code: Any, kind: type, function: Callable[[Any], Any]) -> Any:
 def renamed(code: Any, names: Mapping[Any, Any]) -> Any:
     """The code with other names, or values, for the variables that `names` has."""
     return tvm_ffi.structural_map(code, (tvm.ir.Var, lambda v: names.get(v, v))) if names else code
+
+
+def anew(nest: tirx.Stmt) -> dict[Any, Any]:
+    """A new name for each variable that a nest of loops defines: TVM takes those of two copies for one."""
+    names: dict[Any, Any] = {}
+    while not isinstance(nest, s_tir.SBlockRealize):
+        names[nest.loop_var] = tirx.Var(nest.loop_var.name, nest.loop_var.ty)
+        nest = nest.body
+    return {**names, **{v.var: tirx.Var(v.var.name, v.var.ty) for v in nest.block.iter_vars}}
 
 
 def start(func: tirx.PrimFunc) -> s_tir.Schedule:

@@ -18,7 +18,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from ..common import behind, divisor, extent_of, near_divisor, renamed, rewritten
+from ..common import anew, behind, divisor, extent_of, near_divisor, renamed, rewritten
 from ..roles import Roles, turned
 from ..target import Machine
 from . import elementwise
@@ -142,7 +142,7 @@ def _cut(clear: tirx.Stmt, made: dict[Any, Any], loop: tirx.For) -> tirx.Stmt:
     steps = length if extent % length == 0 else tirx.min(length, extent - number * length)
     body = renamed(loop.body, {loop.loop_var: number * length + k, tile: own})
     inner = tirx.For(k, 0, steps, loop.kind, body, annotations=rest)
-    parts = [renamed(clear, {tile: own, **_anew(clear)}), inner, _added(clear, tile, own)]
+    parts = [renamed(clear, {tile: own, **anew(clear)}), inner, _added(clear, tile, own)]
     return tirx.For(number, 0, -(-extent // length), tirx.ForKind.SERIAL, tirx.SeqStmt(parts))
 
 
@@ -156,13 +156,4 @@ def _added(clear: tirx.Stmt, tile: Any, own: Any) -> tirx.Stmt:
         name = block.name_hint.removesuffix("_init") + "_blocks"
         return s_tir.SBlock(block.iter_vars, reads, block.writes, name, tirx.BufferStore(tile, both, at))
 
-    return rewritten(renamed(clear, _anew(clear)), s_tir.SBlock, with_sum)
-
-
-def _anew(nest: tirx.Stmt) -> dict[Any, Any]:
-    """A new name for each variable that a nest of loops defines: TVM takes those of two copies for one."""
-    names: dict[Any, Any] = {}
-    while isinstance(nest, tirx.For):
-        names[nest.loop_var] = tirx.Var(nest.loop_var.name, nest.loop_var.ty)
-        nest = nest.body
-    return {**names, **{v.var: tirx.Var(v.var.name, v.var.ty) for v in nest.block.iter_vars}}
+    return rewritten(renamed(clear, anew(clear)), s_tir.SBlock, with_sum)

@@ -19,7 +19,7 @@ from typing import Any
 from tvm import ir, s_tir, sym, tirx
 from tvm.s_tir.schedule import LoopRV
 
-from ..common import renamed, rewritten
+from ..common import anew, renamed, rewritten
 from ..roles import Roles
 
 MARK = "padding"
@@ -162,7 +162,7 @@ def _by_tap(loop: tirx.For, scale: int, step: int, start: int, stop: int) -> tir
     for tap in range(int(loop.extent)):
         first, last = -((step * tap - start) // scale), -((step * tap - stop) // scale)
         body = _over_rows(loop.body, first, last)
-        copies += [] if body is None else [renamed(body, {loop.loop_var: tirx.IntImm("int32", tap), **_anew(body)})]
+        copies += [] if body is None else [renamed(body, {loop.loop_var: tirx.IntImm("int32", tap), **anew(body)})]
     return tirx.SeqStmt(copies) if len(copies) > 1 else copies[0] if copies else tirx.Evaluate(0)
 
 
@@ -177,15 +177,6 @@ def _over_rows(body: tirx.Stmt, first: int, last: int) -> tirx.Stmt | None:
     if first >= last:
         return None
     return tirx.For(body.loop_var, first, last - first, body.kind, body.body, annotations=body.annotations)
-
-
-def _anew(nest: tirx.Stmt) -> dict[Any, Any]:
-    """A new name for each variable that a nest of loops defines: TVM takes those of two copies for one."""
-    names: dict[Any, Any] = {}
-    while not isinstance(nest, s_tir.SBlockRealize):
-        names[nest.loop_var] = tirx.Var(nest.loop_var.name, nest.loop_var.ty)
-        nest = nest.body
-    return {**names, **{v.var: tirx.Var(v.var.name, v.var.ty) for v in nest.block.iter_vars}}
 
 
 def _first_row(nest: tirx.Stmt) -> Any:
