@@ -11,6 +11,7 @@ selections below, and `tirx.isnan` in place of `x != x`.
 
 from __future__ import annotations
 
+from .. import tvm_import
 from .base import Tensor, copy, full, placeholder, shape_of
 from .contraction import (
     conv2d, conv2d_filter_gradient, conv2d_input_gradient, matmul, matmul_gradient, matmul_panels, pack_panels,

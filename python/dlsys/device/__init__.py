@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .. import tvm_import
 from .array import (
     Array, allocate, allocation_count, array, copied, empty, host_array, to_array, to_tensor, view_of, zeros,
 )

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from .. import tvm_import
 from .build import built, get, idle_functions
 from .disk import CacheWarning
 from .kernel import Kernel
