@@ -58,7 +58,7 @@ ABOVE = {
     "nn/": 2286,
     "optim/": 1009,
     "tensors/": 2507,
-    "inspect/": 1283,
+    "inspect/": 1282,
     "compiler/": 3109,
     "ops/": 4484,
     "kernels/": 952,

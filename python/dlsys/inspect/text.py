@@ -113,10 +113,9 @@ def format_plan(plan: Plan) -> str:
     """
     program = plan.program
     lines = [str(plan.memory)]
-    if program.aliases.viewed:
+    if viewed := program.aliases.viewed:
         lines.append("views, which no kernel computes:")
-        viewed = program.aliases.viewed.items()
-        lines += [f"  {node.name} is {source.name}{_from(program, node)}" for node, source in viewed]
+        lines += [f"  {node.name} is {source.name}{_from(program, node)}" for node, source in viewed.items()]
     if program.aliases.parts:
         lines.append("put together by those that compute their parts there:")
         lines += [f"  {node.name}" for node in dict.fromkeys(program.aliases.parts.values())]
