@@ -10,7 +10,14 @@ from cases import Case
 from dlsys import ops
 from dlsys.graph import Op, Shape
 from dlsys.ops.cross_entropy import CrossEntropy, CrossEntropyGradient
-from dlsys.ops.pooling import AvgPool2d, AvgPool2dGradient, MaxPool2d, MaxPool2dGradient, MaxPool2dSelect
+from dlsys.ops.pooling import (
+    AvgPool2d,
+    AvgPool2dGradient,
+    MaxPool2d,
+    MaxPool2dGradient,
+    MaxPool2dPlace,
+    MaxPool2dSelect,
+)
 
 # a, b, trans_A, trans_B
 PRODUCTS: list[tuple[Shape, Shape, bool, bool]] = [
@@ -120,11 +127,13 @@ def pooled(images: Shape, kernel: Any, stride: Any, padding: Any) -> Shape:
     return (*images[:2], *conv_output(images, one, kernel if stride is None else stride, padding, 1)[2:])
 
 
-def _pool(op: type[Op], of: Callable[[Shape, Shape], tuple[Shape, ...]]) -> list[Case]:
+def _pool(op: type[Op], of: Callable[[Shape, Shape], tuple[Shape, ...]], places: bool = False) -> list[Case]:
+    """Of inputs of shapes by `of` the images' and their pooled ones'; `places`: the second are places in images."""
     cases = []
     for images, *window in POOLS:
         attrs = ops.max_pool2d_op(ops.Variable("x"), *window).attrs
-        cases.append(Case(lambda *v, a=attrs: op.make(v, a), of(images, pooled(images, *window))))
+        fixed = ((1, "int32", 0, images[2] * images[3]),) if places else ()
+        cases.append(Case(lambda *v, a=attrs: op.make(v, a), of(images, pooled(images, *window)), fixed=fixed))
     return cases
 
 
@@ -139,8 +148,9 @@ CASES: dict[str, list[Case]] = {
     "matmul": _matmul(),
     "matmul_gradient": _matmul_gradient(),
     "max_pool2d": _pool(MaxPool2d, lambda x, y: (x,)),
-    "max_pool2d_gradient": _pool(MaxPool2dGradient, lambda x, y: (x, y)),
-    "max_pool2d_select": _pool(MaxPool2dSelect, lambda x, y: (x, x)),
+    "max_pool2d_gradient": _pool(MaxPool2dGradient, lambda x, y: (y, y, x), True),
+    "max_pool2d_place": _pool(MaxPool2dPlace, lambda x, y: (x, y)),
+    "max_pool2d_select": _pool(MaxPool2dSelect, lambda x, y: (x, y), True),
 }
 
 

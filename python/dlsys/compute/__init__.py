@@ -26,7 +26,9 @@ from .indexing import (
     broadcast_axes, broadcast_to, concatenate, one_hot, reshape, stack, strided, strided_place, strided_slice,
     take, take_along_axis, take_along_axis_gradient, take_gradient, transpose,
 )
-from .pooling import Windows, max_pool, max_pool_gradient, max_pool_select, mean_pool, mean_pool_gradient
+from .pooling import (
+    Windows, max_pool, max_pool_gradient, max_pool_place, max_pool_select, mean_pool, mean_pool_gradient,
+)
 from .random import dropout, normal, random_bits, uniform
 from .reduction import (
     argmax, argmin, cross_entropy, cross_entropy_gradient, log_softmax, logsumexp, reduce_max, reduce_min,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import operator
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -13,6 +13,7 @@ from tvm import te, tirx
 
 from .base import Shape, constant, full, shape_of
 from .loops import Buffer, Expr, Source, loop, nest, program, sequence, unravelled
+from .reduction import reduce_max, reduce_min, reduce_sum
 
 Spans = tuple["Windows", "Windows"]
 
@@ -66,111 +67,68 @@ def _read(x: te.Tensor, lead: Sequence[Any], o: Sequence[Any], ij: Sequence[Any]
 
 def max_pool(x: te.Tensor, rows: Windows, columns: Windows) -> te.Tensor:
     """The maxima of the windows, NaN where there is one; what lies outside the images is -inf."""
-    (batch, channels, *_), w = shape_of(x), (rows, columns)
-    shape = (batch, channels, rows.count, columns.count)
+
+    def largest(values: list[Expr]) -> Expr:
+        nan = tirx.any(*(tirx.isnan(v) for v in values))  # which `max` drops, depending on its place
+        return tirx.Select(nan, constant(np.nan, x.dtype), reduce(tirx.max, values))
+
+    w = (rows, columns)
+    return _of_windows(x, w, lambda n, c, o, ij: _read(x, (n, c), o, ij, w, -np.inf), largest, reduce_max)
+
+
+def max_pool_place(x: te.Tensor, maxima: te.Tensor, rows: Windows, columns: Windows) -> te.Tensor:
+    """int32: where in its image, in row-major order, each window has its first maximum; the last place of the image for
+    what is no maximum."""
+    w, last = (rows, columns), constant(rows.extent * columns.extent - 1, "int32")
+
+    def number(n: Any, c: Any, o: Sequence[Any], ij: Sequence[Any]) -> Expr:
+        place = [windows.begin(a) + i for windows, a, i in zip(w, o, ij, strict=True)]
+        value, inside = x(n, c, *place), _inside(w, place)
+        found = tirx.any(value == maxima(n, c, *o), tirx.isnan(value))  # where there is a NaN, that is the maximum
+        own = tirx.Select(found, place[0] * columns.extent + place[1], last)
+        return tirx.if_then_else(tirx.all(*inside), own, last) if inside else own
+
+    return _of_windows(x, w, number, lambda values: reduce(tirx.min, values), reduce_min)
+
+
+def max_pool_select(values: te.Tensor, place: te.Tensor) -> te.Tensor:
+    """Of each window the one of `values` that lies at its place."""
+    shape, inner = shape_of(place), shape_of(values)[2:]
     if 0 in shape:
-        return full(shape, 0.0, str(x.dtype))
-    if rows.size * columns.size > UNROLLED:
-        return _by_windows(
-            "max_pool", shape, [x], w, lambda v, out, index, best, _: tirx.BufferStore(out, best, index)
-        )
-
-    def at(n: Any, c: Any, *o: Any) -> Expr:
-        values = [_read(x, (n, c), o, ij, w, -np.inf) for ij in np.ndindex(rows.size, columns.size)]
-        largest = reduce(tirx.max, values)  # which drops a NaN, depending on its place
-        return tirx.Select(tirx.any(*(tirx.isnan(v) for v in values)), constant(np.nan, x.dtype), largest)
-
-    return te.compute(shape, at, name="max_pool")
+        return full(shape, 0.0, str(values.dtype))
+    return te.compute(
+        shape, lambda n, c, o, q: values(n, c, *unravelled(place(n, c, o, q), inner)), name="max_pool_select"
+    )
 
 
-def max_pool_gradient(x: te.Tensor, grad: te.Tensor, rows: Windows, columns: Windows) -> te.Tensor:
-    """Zeros, to which each window's gradient is added where its maximum lies first."""
-    shape, inner = shape_of(x), shape_of(x)[2:]
-    if 0 in shape or 0 in shape_of(grad):
-        return full(shape, 0.0, str(x.dtype))
-
-    def add(sources: list[Source], out: Buffer, index: list[Expr], best: Expr, place: Expr) -> tirx.Stmt:
-        target = [*index[:2], *unravelled(place, inner)]
-        total = tirx.BufferLoad(out, target) + sources[1].load(index)
-        return tirx.BufferStore(out, total, target)
-
-    return _by_windows("max_pool_gradient", shape, [x, grad], (rows, columns), add, clear=True)
-
-
-def max_pool_select(x: te.Tensor, values: te.Tensor, rows: Windows, columns: Windows) -> te.Tensor:
-    """Of each window the one of `values`, of x's shape, that lies where x has its first maximum."""
-    (batch, channels, *inner) = shape_of(x)
-    shape = (batch, channels, rows.count, columns.count)
-    if 0 in shape:
-        return full(shape, 0.0, str(x.dtype))
-
-    def pick(sources: list[Source], out: Buffer, index: list[Expr], best: Expr, place: Expr) -> tirx.Stmt:
-        value = sources[1].load([*index[:2], *unravelled(place, tuple(inner))])
-        return tirx.BufferStore(out, value, index)
-
-    return _by_windows("max_pool_select", shape, [x, values], (rows, columns), pick)
-
-
-Step = Callable[[list[Source], Buffer, list[Expr], Expr, Expr], tirx.Stmt]
-
-
-def _by_windows(
-    name: str, shape: Shape, inputs: Sequence[te.Tensor], w: Spans, step: Step, clear: bool = False
-) -> te.Tensor:
-    """Loops over the windows of the first input, image by image, that find the maximum and the number, in row-major
-    order, of the element of the image where it lies first; what is done with them `step` says."""
-    batch, channels, *inner = shape_of(inputs[0])
-    dtype, (rows, columns) = str(inputs[0].dtype), w
-    windows = (rows.count, columns.count)
+def max_pool_gradient(grad: te.Tensor, place: te.Tensor, shape: Shape) -> te.Tensor:
+    """Images of `shape`, zeros, to which each window's gradient is added at its place."""
+    (batch, channels, *inner), windows, dtype = shape, shape_of(grad)[2:], str(grad.dtype)
+    if 0 in shape or 0 in windows:
+        return full(shape, 0.0, dtype)
 
     def body(sources: list[Source], out: Buffer) -> tirx.Stmt:
         def image(number: Expr) -> tirx.Stmt:
             lead = unravelled(number, (batch, channels))
 
-            def window(o: list[Expr]) -> tirx.Stmt:
-                best, place = tirx.decl_buffer((1,), dtype, "best"), tirx.decl_buffer((1,), "int32", "place")
-                begins = [span.begin(a) for span, a in zip(w, o, strict=True)]
-
-                def look(ij: list[Expr]) -> tirx.Stmt:
-                    at = [begin + i for begin, i in zip(begins, ij, strict=True)]
-                    value, most = sources[0].load([*lead, *at]), tirx.BufferLoad(best, [0])
-                    first = tirx.BufferLoad(place, [0]) < 0
-                    better = tirx.any(
-                        first, value > most, tirx.all(tirx.isnan(value), tirx.Not(tirx.isnan(most)))
-                    )
-                    take = [
-                        tirx.BufferStore(best, value, [0]),
-                        tirx.BufferStore(place, at[0] * inner[1] + at[1], [0]),
-                    ]
-                    found = tirx.IfThenElse(better, sequence(take), None)
-                    inside = _inside(w, at)
-                    return tirx.IfThenElse(tirx.all(*inside), found, None) if inside else found
-
-                start = [tirx.AllocBuffer(best), tirx.AllocBuffer(place)]
-                start += [tirx.BufferStore(best, constant(-np.inf, dtype), [0])]
-                start += [tirx.BufferStore(place, tirx.const(-1, "int32"), [0])]
-                result = (tirx.BufferLoad(best, [0]), tirx.BufferLoad(place, [0]))
-                return sequence(
-                    [*start, nest((rows.size, columns.size), look), step(sources, out, [*lead, *o], *result)]
-                )
+            def add(o: list[Expr]) -> tirx.Stmt:
+                grad, place = (source.load([*lead, *o]) for source in sources)
+                target = [*lead, *unravelled(place, tuple(inner))]
+                return tirx.BufferStore(out, tirx.BufferLoad(out, target) + grad, target)
 
             zero = nest(tuple(inner), lambda at: tirx.BufferStore(out, constant(0, dtype), [*lead, *at]))
-            return sequence([zero, nest(windows, window)]) if clear else nest(windows, window)
+            return sequence([zero, nest(windows, add)])
 
-        work = batch * channels * rows.count * columns.count * rows.size * columns.size
-        return loop(batch * channels, image, work)
+        return loop(batch * channels, image, math.prod(shape))
 
-    return program(name, shape, dtype, inputs, body)
+    return program("max_pool_gradient", shape, dtype, [grad, place], body)
 
 
 def mean_pool(x: te.Tensor, rows: Windows, columns: Windows) -> te.Tensor:
     """The means of the windows, in which what lies outside the images counts as zeros."""
-    (batch, channels, *_), w, dtype = shape_of(x), (rows, columns), str(x.dtype)
-    shape, share = (batch, channels, rows.count, columns.count), constant(1 / (rows.size * columns.size), x.dtype)
-    if 0 in shape:
-        return full(shape, 0.0, dtype)
-    sums = _summed(shape, (rows.size, columns.size), lambda n, c, o, ij: _read(x, (n, c), o, ij, w, 0.0))
-    return te.compute(shape, lambda *index: sums(*index) * share, name="mean_pool")
+    w, share = (rows, columns), constant(1 / (rows.size * columns.size), x.dtype)
+    sums = _of_windows(x, w, lambda n, c, o, ij: _read(x, (n, c), o, ij, w, 0.0), sum, reduce_sum)
+    return te.compute(shape_of(sums), lambda *index: sums(*index) * share, name="mean_pool")
 
 
 def mean_pool_gradient(grad: te.Tensor, shape: Shape, rows: Windows, columns: Windows) -> te.Tensor:
@@ -187,20 +145,25 @@ def mean_pool_gradient(grad: te.Tensor, shape: Shape, rows: Windows, columns: Wi
             over += [a >= 0, a < span.count, span.begin(a) <= i, i < span.begin(a) + span.size]
         return tirx.if_then_else(tirx.all(*over), grad(n, c, *o), constant(0, dtype))
 
-    sums = _summed(shape, (rows.covering, columns.covering), term)
+    sums = _terms(shape, (rows.covering, columns.covering), term, sum, reduce_sum)
     return te.compute(shape, lambda *index: sums(*index) * share, name="mean_pool_gradient")
 
 
 Term = Callable[[Any, Any, Sequence[Any], Sequence[Any]], Expr]
+Reduced = Callable[[te.Tensor, tuple[int, int]], te.Tensor]
 
 
-def _summed(shape: Shape, counts: tuple[int, int], term: Term) -> te.Tensor:
-    """At each index (n, c, y, z) the sum of term(n, c, (y, z), (i, j)) over i and j below the counts."""
-    if counts[0] * counts[1] > UNROLLED:
-        i, j = te.reduce_axis((0, counts[0]), name="i"), te.reduce_axis((0, counts[1]), name="j")
-        return te.compute(shape, lambda n, c, *at: te.sum(term(n, c, at, (i, j)), axis=[i, j]), name="window_sum")
+def _of_windows(x: te.Tensor, w: Spans, term: Term, few: Callable[[list[Expr]], Expr], many: Reduced) -> te.Tensor:
+    """Of images a value for each window, from a term for each of its elements, see `_terms`."""
+    return _terms((*shape_of(x)[:2], w[0].count, w[1].count), (w[0].size, w[1].size), term, few, many)
 
-    def at(n: Any, c: Any, *place: Any) -> Expr:
-        return reduce(operator.add, [term(n, c, place, ij) for ij in np.ndindex(counts)])
 
-    return te.compute(shape, at, name="window_sum")
+def _terms(
+    shape: Shape, counts: tuple[int, int], term: Term, few: Callable[[list[Expr]], Expr], many: Reduced
+) -> te.Tensor:
+    """At each index (n, c, y, z) what `few` makes of term(n, c, (y, z), (i, j)), i and j below the counts, in one
+    expression, or where they are many the reduction `many`."""
+    if 0 not in shape and counts[0] * counts[1] > UNROLLED:
+        each = te.compute((*shape, *counts), lambda n, c, y, z, *ij: term(n, c, (y, z), ij), name="terms")
+        return many(each, (4, 5))
+    return te.compute(shape, lambda n, c, *at: few([term(n, c, at, ij) for ij in np.ndindex(counts)]), name="windows")

@@ -55,7 +55,7 @@ def _one_hot(indices: np.ndarray, classes: int, dtype: str) -> np.ndarray:
     return np.asarray(indices[..., None] == np.arange(classes), dtype)
 
 
-class _Indexed(Op):
+class Indexed(Op):
     """An operator of values and integer indices, and maybe what gives the result's shape."""
 
     dtypes: ClassVar[tuple[str, ...]] = DTYPES
@@ -78,7 +78,7 @@ class _Indexed(Op):
 
 
 @register
-class Take(_Indexed):
+class Take(Indexed):
     """The slices of x along `axis` with the numbers `indices`, whose shape takes the axis's place, as `np.take`."""
 
     name = "take"
@@ -97,7 +97,7 @@ class Take(_Indexed):
 
 
 @register
-class TakeGradient(Adjoint, _Indexed):
+class TakeGradient(Adjoint, Indexed):
     """Zeros of like's shape, to whose slices along `axis` with the numbers `indices` the gradient's are added, in their
     order: inputs (gradient, indices, like)."""
 
@@ -111,7 +111,7 @@ class TakeGradient(Adjoint, _Indexed):
 
 
 @register
-class TakeAlongAxis(_Indexed):
+class TakeAlongAxis(Indexed):
     """y[..., i, ...] = x[..., indices[..., i, ...], ...] along `axis`; the other extents agree."""
 
     name = "take_along_axis"
@@ -132,7 +132,7 @@ class TakeAlongAxis(_Indexed):
 
 
 @register
-class TakeAlongAxisGradient(Adjoint, _Indexed):
+class TakeAlongAxisGradient(Adjoint, Indexed):
     """Zeros of like's shape, to which the gradient is added where `take_along_axis` reads: inputs (gradient, indices,
     like)."""
 
@@ -146,7 +146,7 @@ class TakeAlongAxisGradient(Adjoint, _Indexed):
 
 
 @register
-class OneHot(_Indexed):
+class OneHot(Indexed):
     """y[..., c] = 1 where indices[...] = c, else 0, for c below `classes`; an index out of range has a row of zeros."""
 
     name = "one_hot"

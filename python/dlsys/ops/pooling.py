@@ -6,7 +6,8 @@ first in its window; its own gradient is what lies there.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,11 +15,12 @@ from .. import compute
 from ..checks import pair
 from ..compute import Windows
 from ..errors import GraphError, ShapeError
-from ..graph import Node, Op, Shape, register, shape_error
+from ..graph import FLOATS, Node, Op, Shape, register, shape_error
 from .arithmetic import div_op
+from .indexing import Indexed
 from .inputs import oneslike_op
 from .reduction import mean_op
-from .rules import Adjoint
+from .rules import Adjoint, require_same
 from .types import known_shape
 
 Spans = tuple[Windows, Windows]
@@ -51,20 +53,29 @@ def _windows(x: np.ndarray, rows: Windows, columns: Windows, fill: float) -> np.
     return chosen.reshape(*x.shape[:2], rows.count, columns.count, rows.size * columns.size)
 
 
-def _first_maxima(x: np.ndarray, rows: Windows, columns: Windows) -> tuple[np.ndarray, ...]:
-    """NumPy's index of the element of images where each window has its first maximum."""
+def _max_pool(x: np.ndarray, rows: Windows, columns: Windows) -> np.ndarray:
+    return _windows(x, rows, columns, -np.inf).max(axis=-1)
+
+
+def _place(x: np.ndarray, maxima: np.ndarray, rows: Windows, columns: Windows) -> np.ndarray:
     windows = _windows(x, rows, columns, -np.inf)
     inside = _windows(np.ones_like(x), rows, columns, 0) != 0  # where windows of -inf have their maximum, too
-    score = np.where(inside, np.where(np.isnan(windows), 2, windows == windows.max(axis=-1, keepdims=True)), -1)
-    place = score.argmax(axis=-1) if windows.size else np.zeros(windows.shape[:-1], np.int64)
-    n, c, o, q = np.ogrid[tuple(slice(extent) for extent in windows.shape[:-1])]
-    row = o * rows.stride - rows.padding + place // columns.size
-    return n, c, row, q * columns.stride - columns.padding + place % columns.size
+    found = inside & ((windows == maxima[..., None]) | np.isnan(windows))
+    o, q = np.ogrid[: rows.count, : columns.count]
+    row, column = np.divmod(found.argmax(axis=-1), columns.size)
+    number = (rows.begin(o) + row) * columns.extent + columns.begin(q) + column
+    return np.where(found.any(axis=-1), number, rows.extent * columns.extent - 1).astype(np.int32)
 
 
-def _max_pool_gradient(x: np.ndarray, grad: np.ndarray, rows: Windows, columns: Windows) -> np.ndarray:
-    out = np.zeros_like(x)
-    np.add.at(out, _first_maxima(x, rows, columns), grad)
+def _at_place(place: np.ndarray, shape: Shape) -> tuple[np.ndarray, ...]:
+    """NumPy's index of the element of images that is at each window's place."""
+    n, c = np.ogrid[: shape[0], : shape[1]]
+    return n[..., None, None], c[..., None, None], place // shape[3], place % shape[3]
+
+
+def _max_pool_gradient(grad: np.ndarray, place: np.ndarray, shape: Shape) -> np.ndarray:
+    out = np.zeros(shape, grad.dtype)
+    np.add.at(out, _at_place(place, shape), grad)
     return out
 
 
@@ -85,79 +96,89 @@ def _mean_pool_gradient(grad: np.ndarray, shape: Shape, rows: Windows, columns: 
     return padded[:, :, top : top + height, left : left + width]
 
 
-@register
-class MaxPool2d(Op):
-    """The maximum of each window, NaN if there is one; padding is -inf."""
-
-    name = "max_pool2d"
-    formula, reference = compute.max_pool, lambda x, *spans: x[_first_maxima(x, *spans)]
+class _Windowed(Op):
+    """An operator of windows of images, its first input."""
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return _output_shape(node, input_shapes[0])
 
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [MaxPool2dGradient.make([node.inputs[0], output_grad], node.attrs)]
-
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         return _spans(node, shapes[0])
 
 
 @register
-class MaxPool2dGradient(Op):
-    """From images x and the gradient of the maxima that of x: each is added where its maximum lies first."""
+class MaxPool2d(_Windowed):
+    """The maximum of each window, NaN if there is one; padding is -inf."""
 
-    name = "max_pool2d_gradient"
-    formula, reference = compute.max_pool_gradient, _max_pool_gradient
+    name = "max_pool2d"
+    formula, reference = compute.max_pool, _max_pool
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        (x,) = node.inputs
+        place = MaxPool2dPlace.make([x, node], node.attrs)
+        return [MaxPool2dGradient.make([output_grad, place, x], node.attrs)]
+
+
+@register
+class MaxPool2dPlace(_Windowed):
+    """Of images and the maxima of their windows: where in its image, in row-major order, each lies first; int32."""
+
+    name = "max_pool2d_place"
+    formula, reference = compute.max_pool_place, _place
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        images, grad = input_shapes
-        if grad != _output_shape(node, images):
-            told = f"images {images} are pooled to {_output_shape(node, images)}, the gradient is {grad}"
-            raise shape_error(node, told)
-        return images
+        return require_same(node, super().infer_shape(node, input_shapes), input_shapes[1])
+
+    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
+        super().infer_dtype(node, input_dtypes)
+        return "int32"
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [None, MaxPool2dSelect.make([node.inputs[0], output_grad], node.attrs)]
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return _spans(node, shapes[0])
+        return [None, None]
 
 
 @register
-class MaxPool2dSelect(Op):
-    """Of images v, of x's shape, the element of each window where x has its first maximum."""
+class MaxPool2dSelect(Indexed):
+    """Of images the element at each window's place: inputs (images, place)."""
 
     name = "max_pool2d_select"
-    formula, reference = compute.max_pool_select, lambda x, values, *spans: values[_first_maxima(x, *spans)]
+    dtypes = FLOATS
+    formula = compute.max_pool_select
+    reference: ClassVar[Callable[..., Any]] = lambda x, place: x[_at_place(place, x.shape)]
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        images, values = input_shapes
-        if values != images:
-            raise shape_error(node, f"values {values} are not of the images' shape {images}")
-        return _output_shape(node, images)
+        return require_same(node, _output_shape(node, input_shapes[0]), input_shapes[1])
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [None, MaxPool2dGradient.make([node.inputs[0], output_grad], node.attrs)]
+        return MaxPool2dGradient.of(node, output_grad)
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return _spans(node, shapes[0])
+        return ()
 
 
 @register
-class AvgPool2d(Op):
+class MaxPool2dGradient(Adjoint, Indexed):
+    """From the gradient of the maxima that of the images: each is added at its window's place: inputs (gradient, place,
+    like)."""
+
+    name, forward = "max_pool2d_gradient", "max_pool2d_select"
+    dtypes = FLOATS
+    shape_only = (2,)
+    formula, reference = compute.max_pool_gradient, _max_pool_gradient
+
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return (shape,)
+
+
+@register
+class AvgPool2d(_Windowed):
     """The mean of each window, in which padding counts as zeros."""
 
     name = "avg_pool2d"
     formula, reference = compute.mean_pool, _mean_pool
 
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        return _output_shape(node, input_shapes[0])
-
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return AvgPool2dGradient.of(node, output_grad)
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return _spans(node, shapes[0])
 
 
 @register
