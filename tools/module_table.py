@@ -55,15 +55,15 @@ BUDGETS = {
 """The lines that each room may have, 22,000 in all."""
 ABOVE = {
     "needle/": 1308,
-    "nn/": 2286,
+    "nn/": 2282,
     "optim/": 1009,
-    "tensors/": 2507,
-    "inspect/": 1282,
-    "compiler/": 3109,
-    "ops/": 4484,
+    "tensors/": 2505,
+    "inspect/": 1281,
+    "compiler/": 3107,
+    "ops/": 4482,
     "kernels/": 952,
-    "schedule/": 3786,
-    "compute/": 2080,
+    "schedule/": 3785,
+    "compute/": 2041,
 }
 """Of rooms above their budget the most lines that they may have until they are within it: to be lowered only."""
 ROW = re.compile(r"^\| `([\w/.]+)` \| (\d+) \| (\d+) \|", re.MULTILINE)

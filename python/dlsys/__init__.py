@@ -91,14 +91,10 @@ _FROM = {
         *("is_tensor", "no_grad", "set_grad_enabled", "tensor"),
     ),
     "tensors.about": ("is_floating_point", "numel"),
-    "tensors.creation": (
-        *("arange", "empty", "eye", "full", "ones", "ones_like", "zeros", "zeros_like"),
-    ),
+    "tensors.creation": ("arange", "empty", "eye", "full", "ones", "ones_like", "zeros", "zeros_like"),
     "tensors.reductions": ("where",),
     "tensors.shapes": ("cat", "stack"),
-    "random": (
-        *("manual_seed", "multinomial", "rand", "randint", "randn"),
-    ),
+    "random": ("manual_seed", "multinomial", "rand", "randint", "randn"),
     "serialization": ("load", "save"),
     "training": ("accuracy", "evaluate_on", "fit"),
 }

@@ -82,9 +82,7 @@ class Node:
         types: its shape and its dtype, kept by `dlsys.ops.types` once they are known.
     """
 
-    __slots__ = (
-        *("attrs", "cell", "id", "inputs", "line", "name", "no_grad", "op", "part", "types"),
-    )
+    __slots__ = (*("attrs", "cell", "id", "inputs", "line", "name", "no_grad", "op", "part", "types"),)
     __array_ufunc__ = None  # NumPy scalars and arrays on the left leave arithmetic to us
 
     # What tensors have of their own, and nodes that a pass makes have not.

@@ -124,9 +124,7 @@ def plan_memory(values: Sequence[Value]) -> MemoryPlan:
     return MemoryPlan(tuple(buffers), buffer_of, unplanned, min(sizes), _most_alive(buffers), within)
 
 
-def _share(
-    values: Sequence[Value],
-) -> tuple[list[Buffer], dict[Hashable, Buffer], dict[Hashable, int]]:
+def _share(values: Sequence[Value]) -> tuple[list[Buffer], dict[Hashable, Buffer], dict[Hashable, int]]:
     """Views and parts joined to what they lie in, then results written over an input that dies; and where values begin
     in their buffers."""
     owner: dict[Hashable, Hashable] = {}

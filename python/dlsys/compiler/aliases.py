@@ -14,7 +14,7 @@ from .base import TypedGraph, rewrite, value_inputs
 from .slices import pieces
 
 BOUNDARY = 4  # bytes: kernels take it that their arrays begin at a multiple
-LEAST_PART = 4  # views that are together less than one part in so many of an array would keep it alive for little
+LEAST_PART = 4  # views of less than a quarter of an array, together, are copies: else they keep all of it alive
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,8 +101,8 @@ def with_own_constants(graph: TypedGraph) -> TypedGraph:
 
 
 def find_aliases(graph: TypedGraph, with_offsets: bool) -> Aliases:
-    """Views, and with `with_offsets` also those that do not begin where the other does, and concatenations that take
-    no kernel."""
+    """The aliases of a graph: reshapes and the like are views; with `with_offsets` so are slices of neighbours, and
+    concatenations are computed in place, part by part."""
     found = Aliases({node: node.inputs[0] for node in graph.nodes if _is_view(node, graph)})
     if with_offsets:
         _view_slices(graph, found)
@@ -118,7 +118,7 @@ def _is_view(node: Node, graph: TypedGraph) -> bool:
 
 
 def _view_slices(graph: TypedGraph, aliases: Aliases) -> None:
-    """Slices whose elements lie one behind another, but for the few of a large array."""
+    """Slices whose elements lie one behind another become views, unless they are a small part of their array."""
     starts: dict[Node, int] = {}
     seen: dict[Node, int] = {}  # bytes of views, by the array that they would keep alive
     for node in graph.nodes:
@@ -138,7 +138,7 @@ def _view_slices(graph: TypedGraph, aliases: Aliases) -> None:
 
 
 def _place_parts(graph: TypedGraph, aliases: Aliases) -> None:
-    """Concatenations of neighbours in memory whose inputs can all be computed there."""
+    """Concatenations along the first axis longer than 1 take no kernel if each input can be computed in its place."""
     taken = {value for _, value in graph.updates}  # to be written into parameters
     for node in graph.nodes:
         found = pieces(node, graph) if node.op.joins else None

@@ -74,11 +74,11 @@ def value_inputs(node: Node) -> list[Node]:
 def rewrite(graph: TypedGraph, rule: Rule, origins: dict[Node, Node] | None = None) -> TypedGraph:
     """The graph with `rule` applied to every node, inputs first, until it no longer applies there.
 
-    A node with a replaced input is made anew, with its name and source line; then the rule sees it. A rule builds its
-    replacement from the node's inputs by the public functions of `ops`, without the node itself; a node that it returns
-    unchanged, or an input, is as good. New nodes say the source line of the node that they replace, and the rule sees
-    them as well. What the rule asks of the graph but types (`nodes`, `uses`) is as it was before; `origins`, if given,
-    is filled with the node that stood there before for each that is made anew.
+    A node with a replaced input is made anew, with its name and source line, before the rule sees it. A rule returns
+    None or the node itself to leave it, one of its inputs, or new nodes, built from its inputs by the public functions
+    of `ops`; these get the node's source line, and the rule sees them too. Types are up to date when the rule asks for
+    them; `nodes` and `uses` are those of the graph before. `origins`, if given, is filled with the former node of each
+    that is made anew.
     """
     shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
     typed = replace(graph, shapes=shapes, dtypes=dtypes)

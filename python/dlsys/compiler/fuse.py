@@ -15,15 +15,17 @@ What is not stored is computed where it is read, so a node joins only where its 
 they are computed: nothing is computed twice. A node of a smaller shape (a bias times two) stays outside, its value
 being read many times, except a constant, which costs nothing.
 
-Behind a small product whose readers are elementwise nothing is fused: they read it from the cache, in a row; nor behind
-a large one where exp or its like meets other large arrays, which tiles read slowly. What a kernel would only compute
-for later ones, of one value that is stored anyway, they compute: no derivative of a gate is kept from the forward step.
+A product keeps no epilogue in two cases. A small product is still in the cache when an elementwise kernel reads it,
+and that kernel reads all arrays row by row, which tiles do not. Behind a large product exp, log and their like stay
+outside if they read other large arrays, since a tile reads those slowly. A value that only later kernels read is left
+to them if they can compute it from one stored value: so a backward step computes a gate's derivative itself, and the
+forward step does not store it.
 
-Nor is code written too often. Schedules put a value's formula in the place of each of its uses, and TVM does so within
-exp, tanh and their like, which use their argument many times: two of them nested compile for seconds. So what a kernel
-writes as one expression, up to what it stores or sums, has at most MOST_LENGTH names and operators, a costly one
-counting its argument READS times (`groups.length`), which keeps costly operators out of each other's arguments. Rows
-are exempt: there every value has a register.
+Expressions stay short. Schedules write a value's formula in the place of each of its uses, and exp, tanh and their
+like use their argument many times, so two of them nested compile for seconds. An expression, up to what is stored or
+summed, has at most MOST_LENGTH names and operators, where a costly operator counts its argument READS times
+(`groups.length`); so no costly operator stands in another's argument. Rows are exempt: there every value has a
+register.
 """
 
 from __future__ import annotations
@@ -163,8 +165,8 @@ class _Fusion:
             self._make([anchor] if apart and any(node.op.costly for node in nodes) else nodes, "contraction")
 
     def leave_epilogue(self, anchor: Node) -> None:
-        """Takes what is behind a product from it, if an elementwise kernel that reads it does it better: the product is
-        small and still in the cache then, and what else is read lies in a row, as it does not for tiles."""
+        """Takes a small product's epilogue from it, if elementwise kernels read it: they find the product in the cache,
+        and read the other arrays row by row, which is faster than tile by tile."""
         members = self._members(self.group_of[anchor])
         (last,) = members.leaving if len(members.leaving) == 1 else (None,)
         if last is None or len(members) == 1 or last in self.roots or self.graph.size(last) not in CACHED:
@@ -198,8 +200,8 @@ class _Fusion:
                     barred.add(node)
 
     def _producers(self, start: Members, shape: Shape, barred: set[Node]) -> tuple[Members, Node | None]:
-        """The members with their producers but those that are barred, and the first with which an expression is too
-        long."""
+        """The members with those of their producers that are not barred; and the first producer that would make an
+        expression too long, None if there is none."""
         members = start
         dtypes = {self.graph.dtypes[node] for node in members.nodes}
         stack = [value for node in members.nodes if not node.op.contraction for value in value_inputs(node)]

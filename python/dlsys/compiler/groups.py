@@ -46,9 +46,9 @@ class Group:
         return "_".join(names) if len(names) <= 6 else "_".join([*names[:4], f"{len(names) - 5}more", names[-1]])
 
     def overwritable(self, output: Node, shapes: dict[Node, Shape]) -> list[Node]:
-        """The inputs on which `output` may lie: of its type, and read by elementwise nodes alone, at the very index
-        that is written. The compiler takes it that values of different dtypes share no memory. Where rows are summed
-        they are read more than once, so nothing is."""
+        """The inputs whose memory `output` may take: those of its shape and dtype that elementwise nodes alone read,
+        each at the index that is written. None in a group of rows, which reads its inputs more than once. Values of
+        different dtypes never share memory: the compiler relies on it."""
         if self.kind == "rows":
             return []
         return [value for value in self._read_at_the_end if shapes[value] == shapes[output]]
@@ -132,8 +132,8 @@ def is_row_wise(node: Node, graph: TypedGraph) -> bool:
 
 
 def length(node: Node, written: dict[Node, int]) -> int:
-    """How long an elementwise node's value is, written as one expression in which each value that has a length in
-    `written` is written wherever it is read; what was loaded or summed is one name."""
+    """The length of an elementwise node's expression, in names and operators. A value that has a length in `written` is
+    written out wherever it is read; a value that was loaded or summed is one name."""
     shape_only = node.op.shape_only
     total = 0
     for i, value in enumerate(node.inputs):
@@ -143,8 +143,8 @@ def length(node: Node, written: dict[Node, int]) -> int:
 
 
 def longest(nodes: Iterable[Node], stored: Iterable[Node] = ()) -> int:
-    """The largest length of the elementwise nodes, which must come inputs first, where only what is `stored` is read
-    and all else is written out."""
+    """The largest length among the elementwise nodes, which must come inputs first. Values in `stored` are read, all
+    others are written out."""
     written: dict[Node, int] = {}
     kept = set(stored)
     most = 0
@@ -205,9 +205,10 @@ class Members:
             self.leaving.add(node)
 
     def needed(self, anchor: Node, index: dict[Node, int], takes: Callable[[Node, Node], bool]) -> set[Node]:
-        """The members but those that only later groups read and can as well compute, of one value that is stored in any
-        case: what a backward step computes of a forward step's values, and of nothing else, belongs to it. `takes` says
-        whether a user's kernel could compute a node as well."""
+        """The members without those that belong to later groups: a node, with the nodes computed for it alone, that
+        only later groups read, that they can compute themselves (`takes(user, node)`), and that needs at most one value
+        besides theirs, which is in memory anyway. An example is a gate's derivative, which the backward step computes
+        from the forward step's value."""
         left = set(self.nodes)
         backwards = sorted(left, key=index.__getitem__, reverse=True)
         for i, node in enumerate(backwards):
@@ -239,13 +240,12 @@ class Members:
 
 
 def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, flat: bool = False) -> KernelSpec:
-    """The specification by which `kernels.get` makes the group's kernel, the same for all groups that compute the same.
+    """What `kernels.get` needs to make the group's kernel; equal for groups that compute the same.
 
-    The kernel takes `group.inputs`, then `group.outputs`; `in_place`: see `KernelSpec`. With `flat` it may take them
-    with one axis in place of all, where it computes each element from those of its own index: then groups of other
-    shapes have the same kernel, and its loop has no index to take apart, which TVM cannot always put together again. Of
-    a slice it may take the input from the first element that is read, see `read_from`: `x[:, 0]` and `x[:, 1]` are one
-    kernel.
+    The kernel takes `group.inputs`, then `group.outputs`; `in_place`: see `KernelSpec`. `flat` allows two things that
+    let more groups share a kernel. An elementwise kernel takes arrays of one axis, whatever their shapes, so its loop
+    computes no indices. A slice's kernel takes its input from the first element that is read (`read_from`), so `x[:,
+    0]` and `x[:, 1]` are one kernel.
     """
     dtypes = graph.dtypes
     if flat and (found := _strides(group, graph)) is not None:

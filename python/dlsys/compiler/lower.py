@@ -86,9 +86,9 @@ def _copied(graph: TypedGraph, aliases: Aliases) -> TypedGraph:
 def _placed(
     graph: TypedGraph, groups: list[Group], aliases: Aliases, bytes_unplanned: int, launches: bool
 ) -> Program:
-    """The groups in an order in which updates can be written straight into their parameters, where there is one; other
-    updates are computed in the arena and copied at the end, behind the last that reads the old value. Of two such
-    orders, as written and with memory in mind, the one whose arena is smaller."""
+    """The program. An update is written straight into its parameter where all readers of the old value can run before;
+    other updates are computed in the arena and copied at the end. Of two orders, as written and by `list_schedule`, the
+    one with the smaller arena."""
     placed: dict[Node, Node] = {}
     owner = {node: group for group in groups for node in group.outputs}
     readers: dict[Node, list[Group]] = {}
@@ -186,9 +186,10 @@ def list_schedule(
     nbytes: Callable[[Node], int],
     kept: set[Node],
 ) -> list[Group]:
-    """The groups, each behind those `before` it; of those that are ready always the one that frees the most memory more
-    than it takes, if none does the first. The last SHARING readers of a memory each free their part of it. So what
-    reads the same follows each other, a gradient's update runs as soon as it may, and what is needed later waits.
+    """The groups in an order that saves memory: among those whose `before` groups have run, always the one that frees
+    the most memory beyond what it takes; if none frees any, the first as written. Each of the last SHARING readers of a
+    value counts as freeing a part of it. So readers of one value follow each other, a gradient's update runs as soon as
+    it can, and what is needed late waits.
 
     `groups` must be in such an order already. `memories_of` gives the values whose memory a value is, one or those that
     are put together, `nbytes` the size of each in the arena, 0 for what lies elsewhere; `kept` are memories that are

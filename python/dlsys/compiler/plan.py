@@ -129,9 +129,7 @@ class Plan:
     @property
     def kernels(self) -> dict[Node, Any]:
         """The kernel that computes each node."""
-        return {
-            node: kernel for p, kernel in self.kernel_of.items() for node in self.program.groups[p].nodes
-        }
+        return {node: kernel for p, kernel in self.kernel_of.items() for node in self.program.groups[p].nodes}
 
     @cached_property
     def given(self) -> list[Node]:

@@ -22,8 +22,8 @@ from .slices import Terms, located, pieces, total
 
 
 def product_of_gradient(node: Node, graph: TypedGraph) -> Node | None:
-    """A matmul for a matmul_gradient: of batches, where broadcasting repeated nothing; of matrices, where it repeated
-    the right operand and the batches lie so that they lengthen the sum. None for others, which sum by themselves."""
+    """A matmul that computes a matmul_gradient: of batches where no operand was broadcast; of matrices, with all
+    batches in one longer sum, where the right operand was. None elsewhere: that operator sums over batches itself."""
     other, grad, _ = node.inputs
     shape, others = graph.shapes[node], graph.shapes[other]
     left, trans_a, trans_b = node.attrs["operand"] == "A", node.attrs["trans_A"], node.attrs["trans_B"]
@@ -101,8 +101,8 @@ COPIES = 2  # how often what is copied, to put operands together, must go into t
 
 
 def join_sums(graph: TypedGraph) -> TypedGraph:
-    """Every sum with one product for its terms a_t^T b_t of one shape, unless more would be copied than is saved, and
-    with one sum over rows for several whose operands are together already."""
+    """Sums of products a_t^T b_t of one shape become one product, unless that copies more than it saves; sums over rows
+    become one sum, if their operands lie in one array already."""
     terms, known = Terms(graph), _Together(graph)
 
     def rule(node: Node, typed: TypedGraph) -> Node | None:

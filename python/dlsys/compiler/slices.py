@@ -17,7 +17,7 @@ from .base import TypedGraph, rewrite
 
 
 class Terms:
-    """Finds the terms while `rewrite` goes over a graph; its `origins` are to be filled by that."""
+    """The terms of a graph's sums, asked for by a rule of `rewrite`, which must be given these `origins`."""
 
     def __init__(self, graph: TypedGraph) -> None:
         self.origins: dict[Node, Node] = {}
@@ -61,8 +61,8 @@ def total(terms: list[Node]) -> Node:
 
 
 def join_slices(graph: TypedGraph) -> TypedGraph:
-    """One sweep, inputs first. Slices of slices and of what is put together read their source; what is put together of
-    neighbouring slices is a slice; sums of the gradients of slices are put together."""
+    """One sweep, inputs first. A slice of a slice, or of a concat, reads the source; a concat of neighbouring slices is
+    a slice; a sum of slices' gradients is a concat."""
     terms = Terms(graph)
 
     def rule(node: Node, typed: TypedGraph) -> Node | None:
@@ -79,7 +79,8 @@ def join_slices(graph: TypedGraph) -> TypedGraph:
 
 
 def located(node: Node, graph: TypedGraph) -> tuple[Node, int]:
-    """The node of which this one is a run of elements, by reshapes and slices, and the number of its first there."""
+    """The node that this one reads, by reshapes and slices, as a run of neighbouring elements, and the number of the
+    first of them there."""
     first = 0
     while node.op.name in ("reshape", "slice"):
         (x,) = node.inputs
@@ -224,7 +225,7 @@ class _Box:
 
 
 def _sum(node: Node, graph: TypedGraph, terms: list[Node]) -> Node | None:
-    """Of terms that are slices put among zeros: those at one place are added, neighbours become one."""
+    """A sum whose terms are gradients of slices: those of one slice are added, those of neighbours joined."""
     shape = graph.shapes[node]
     boxes: list[_Box] = []
     like = None

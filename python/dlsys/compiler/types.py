@@ -141,12 +141,8 @@ def _rule(node: Node, graph: TypedGraph) -> Node | None:
     return _RULES.get(node.op.name, _stand_in)(node, graph)
 
 
-def _ones(node: Node, graph: TypedGraph) -> Node:
-    return full_op(graph.shapes[node], 1.0, graph.dtypes[node])
-
-
-def _zeros(node: Node, graph: TypedGraph) -> Node:
-    return full_op(graph.shapes[node], 0.0, graph.dtypes[node])
+def _constant(value: float) -> Callable[[Node, TypedGraph], Node]:
+    return lambda node, graph: full_op(graph.shapes[node], value, graph.dtypes[node])
 
 
 def _broadcast_to(node: Node, graph: TypedGraph) -> Node:
@@ -218,8 +214,8 @@ def _stand_in(node: Node, graph: TypedGraph) -> Node | None:
 
 
 _RULES: dict[str, Callable[[Node, TypedGraph], Node | None]] = {
-    "oneslike": _ones,
-    "zeroslike": _zeros,
+    "oneslike": _constant(1.0),
+    "zeroslike": _constant(0.0),
     "broadcastto": _broadcast_to,
     "reshape_like": _reshape_like,
     "broadcast_axes": _broadcast_axes,

@@ -113,9 +113,7 @@ def logsumexp(x: te.Tensor, axes: Sequence[int], keepdims: bool) -> te.Tensor:
     """log(sum(exp(x))) over `axes`, shifted by the maximum where that is finite; -inf for nothing."""
     extents = shape_of(x)
     kept = [axis for axis in range(len(extents)) if axis not in axes]
-    shape = tuple(
-        1 if axis in axes else n for axis, n in enumerate(extents) if keepdims or axis not in axes
-    )
+    shape = tuple(1 if axis in axes else n for axis, n in enumerate(extents) if keepdims or axis not in axes)
     if 0 in extents:
         return full(shape, -np.inf, str(x.dtype))
     zero = constant(0, x.dtype)
@@ -138,9 +136,7 @@ def softmax_cross_entropy(logits: te.Tensor, labels: te.Tensor) -> te.Tensor:
     rows = int(np.prod(extents[:-1], dtype=np.int64))
     if 0 in extents:
         return full((1,), np.nan if rows == 0 else 0.0, dtype)
-    terms = pointwise(
-        "terms", lambda y, v, s: y * (v - s), labels, *_shifted_and_log_sum(logits)
-    )
+    terms = pointwise("terms", lambda y, v, s: y * (v - s), labels, *_shifted_and_log_sum(logits))
     # Row by row, then the rows: one long sum would lose terms that are small beside it.
     losses = reduce_axes("row_loss", terms, (len(extents) - 1,), False, te.sum, 0.0)
     k = [te.reduce_axis((0, extent), name=f"k{axis}") for axis, extent in enumerate(extents[:-1])]

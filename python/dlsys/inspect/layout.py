@@ -107,7 +107,8 @@ def layered(boxes: Sequence[Box], edges: Sequence[Edge], gap_x: float, gap_y: fl
 
 
 def _find_rows(boxes: Sequence[Box], edges: Sequence[Edge]) -> None:
-    """The longest path from above; what has nothing above it is as low as its readers allow; pinned boxes around."""
+    """Each box's row: the length of the longest path from above, or just above its readers if nothing holds it higher;
+    pinned boxes lie on the border."""
     inner = [edge for edge in edges if not (boxes[edge.source].pin or boxes[edge.target].pin)]
     targets: list[list[int]] = [[] for _ in boxes]
     waiting = [0] * len(boxes)
@@ -126,19 +127,17 @@ def _find_rows(boxes: Sequence[Box], edges: Sequence[Edge]) -> None:
     for i in _late(targets, found):
         found[i] = min(found[target] for target in targets[i]) - 1
     free = [row for row, box in zip(found, boxes, strict=True) if not box.pin] or [0]
-    heads = [
-        found[edge.target] - 1 for edge in edges if boxes[edge.source].pin and not boxes[edge.target].pin
-    ]
-    tails = [
-        found[edge.source] + 1 for edge in edges if boxes[edge.target].pin and not boxes[edge.source].pin
-    ]
+    ends = [(boxes[edge.source].pin, boxes[edge.target].pin, edge) for edge in edges]
+    heads = [found[edge.target] - 1 for above, below, edge in ends if above and not below]
+    tails = [found[edge.source] + 1 for above, below, edge in ends if below and not above]
     rows = {"first": min([*free, *heads]), "last": max([*free, *tails])}
     for box, row in zip(boxes, found, strict=True):
         box.row = rows.get(box.pin, row) - rows["first"]
 
 
 def _late(targets: Sequence[Sequence[int]], row: Sequence[int]) -> list[int]:
-    """The boxes that have nothing above them but boxes that they alone read, lowest first: they can wait."""
+    """The boxes that can move down to just above their readers: those with nothing above them but boxes that only they
+    read. Lowest first."""
     held = [0] * len(row)
     found = []
     for i in sorted(range(len(row)), key=row.__getitem__):

@@ -16,11 +16,7 @@ from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import FLOATS
 from ..tensors import is_leaf
 
-_GAINS = {
-    **dict.fromkeys(("linear", "conv2d", "sigmoid"), 1.0),
-    "tanh": 5.0 / 3.0,
-    "relu": math.sqrt(2.0),
-}
+_GAINS = {**dict.fromkeys(("linear", "conv2d", "sigmoid"), 1.0), "tanh": 5.0 / 3.0, "relu": math.sqrt(2.0)}
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:

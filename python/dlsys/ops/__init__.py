@@ -11,7 +11,7 @@ from . import operators
 from .activation import gelu_op, log_softmax_op, relu_gradient_op, relu_op, softmax_func, softmax_op
 from .arithmetic import (
     add_byconst_op, add_op, const_div_op, div_byconst_op, div_op, mul_byconst_op, mul_op, neg_op,
-    power_byconst_op, reciprocal_op, sub_op,
+    power_byconst_op, sub_op,
 )
 from .types import cast_like_op, cast_op
 from .conv import conv2d_filter_gradient_op, conv2d_input_gradient_op, conv2d_op

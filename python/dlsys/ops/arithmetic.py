@@ -22,9 +22,7 @@ add_op = binary(
     commutative=True,
 )
 sub_op = binary(
-    "sub", "a - b, broadcast.", compute.sub, np.subtract,
-    lambda g, y, a, b: (g, neg_op(g)),
-    dtypes=NUMBERS,
+    "sub", "a - b, broadcast.", compute.sub, np.subtract, lambda g, y, a, b: (g, neg_op(g)), dtypes=NUMBERS
 )
 mul_op: OfNodes = binary(
     "mul", "a * b, broadcast.", compute.mul, np.multiply,
@@ -60,11 +58,6 @@ _const_div = by_const(
 def const_div_op(const: float, node: Node) -> Node:
     """const / node. Raises GraphError for a constant that is no real number."""
     return _const_div(node, const)
-
-
-def reciprocal_op(node: Node) -> Node:
-    """1 / node."""
-    return const_div_op(1.0, node)
 
 
 def _power_derivative(g: Node, y: Node, x: Node, const: float) -> Node | None:

@@ -50,9 +50,8 @@ def conv_output_shape(node: Node, images: Shape, filters: Shape) -> Shape:
 def _require_output(node: Node, images: Shape, filters: Shape, grad: Shape) -> None:
     expected = conv_output_shape(node, images, filters)
     if grad != expected:
-        raise shape_error(
-            node, f"images {images} with filters {filters} give {expected}, the gradient is {grad}"
-        )
+        told = f"images {images} with filters {filters} give {expected}, the gradient is {grad}"
+        raise shape_error(node, told)
 
 
 def _padded(x: np.ndarray, padding: tuple[int, int]) -> np.ndarray:

@@ -6,12 +6,12 @@ logits' shape and dtype.
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
 
 from .. import compute
+from ..checks import integer, number
 from ..errors import DTypeError, GraphError
 from ..graph import FLOATS, INTEGERS, Node, Op, Shape, error_at, register, shape_error
 from .activation import log_softmax_op, softmax_op
@@ -20,7 +20,6 @@ from .elementary import not_equal_op, where_op
 from .inputs import oneslike_op
 from .loss import require_reduction
 from .reduction import broadcast_axes_op, div_by_extent_op, mean_op, reducesum_op
-from .rules import real_constant
 from .types import cast_like_op, cast_op, known_dtype, known_shape
 
 
@@ -150,13 +149,8 @@ def cross_entropy_op(
     leaves (N, d1, ...), "sum" adds up, "mean" divides that by the targets that are not ignored, giving shape (); NaN if
     there are none. Raises GraphError for other arguments.
     """
-    try:
-        ignored = operator.index(ignore_index)
-    except TypeError:
-        raise GraphError(f"cross_entropy: ignore_index must be an integer, not {ignore_index!r}") from None
-    smoothing = real_constant("cross_entropy", label_smoothing)
-    if not 0 <= smoothing <= 1:
-        raise GraphError(f"cross_entropy: label_smoothing must lie in [0, 1], not {label_smoothing!r}")
+    ignored = integer("cross_entropy", "ignore_index", ignore_index)
+    smoothing = number("cross_entropy", "label_smoothing", label_smoothing, most=1)
     require_reduction("cross_entropy", reduction)
     if _are_probabilities(logits, targets):
         losses, counts = _of_probabilities(logits, targets), None

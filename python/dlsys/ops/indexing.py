@@ -178,6 +178,8 @@ def _values_of(indices: Node) -> np.ndarray | None:
 def _require_in_range(op: str, x: Node, indices: Node, axis: int, negative: bool = True) -> None:
     """Raises IndexRangeError for an index beyond the axis, where the values and x's shape are known; `negative`:
     whether those from the end may be among them."""
+    if not (isinstance(x, Node) and isinstance(indices, Node)):
+        return  # the operator says it
     values, shape = _values_of(indices), known_shape(x)
     if values is None or shape is None or not -len(shape) <= axis < len(shape):
         return
@@ -195,8 +197,7 @@ def take_op(x: Node, indices: Node, axis: int = 0) -> Node:
     value is at hand; one that is not is clamped into range.
     """
     along = integer("take", "the axis", axis)
-    if isinstance(x, Node) and isinstance(indices, Node):
-        _require_in_range("take", x, indices, along)
+    _require_in_range("take", x, indices, along)
     return Take.make([x, indices], {"axis": along})
 
 
@@ -205,8 +206,7 @@ def take_along_axis_op(x: Node, indices: Node, axis: int) -> Node:
     along = integer("take_along_axis", "the axis", axis)
     if is_scalar(x, along) and is_scalar(indices, along):
         return x
-    if isinstance(x, Node) and isinstance(indices, Node):
-        _require_in_range("take_along_axis", x, indices, along)
+    _require_in_range("take_along_axis", x, indices, along)
     return TakeAlongAxis.make([x, indices], {"axis": along})
 
 
@@ -216,8 +216,7 @@ def scatter_add_op(x: Node, indices: Node, values: Node, axis: int) -> Node:
     Values have the indices' shape, which is x's but along the axis; where an index occurs several times all its values
     are added. See `take_op` for the range of indices."""
     along = integer("scatter_add", "the axis", axis)
-    if isinstance(x, Node) and isinstance(indices, Node):
-        _require_in_range("scatter_add", x, indices, along)
+    _require_in_range("scatter_add", x, indices, along)
     return add_op(x, TakeAlongAxisGradient.make([values, indices, x], {"axis": along}))
 
 
@@ -225,8 +224,7 @@ def embedding_op(weight: Node, indices: Node) -> Node:
     """The rows of `weight`, (entries, width), with the numbers `indices`: (*indices.shape, width).
 
     Raises IndexRangeError for a number that is no row's, also a negative one, whose value is at hand."""
-    if isinstance(weight, Node) and isinstance(indices, Node):
-        _require_in_range("embedding", weight, indices, 0, negative=False)
+    _require_in_range("embedding", weight, indices, 0, negative=False)
     return take_op(weight, indices, 0)
 
 

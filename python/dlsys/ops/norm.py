@@ -13,7 +13,7 @@ from ..graph import Node, Op, Shape, register, shape_error
 from .arithmetic import add_byconst_op, add_op, mul_op, sub_op
 from .elementary import rsqrt_op
 from .reduction import div_by_extent_op, mean_op, reducesum_op
-from .rules import broadcast_rule
+from .rules import axes_attribute, broadcast_rule
 from .shape import reshape_like_op
 
 
@@ -61,14 +61,6 @@ class Normalize(Op):
         return (node.attrs["eps"],)
 
 
-def _axes(op: str, axes: Sequence[int]) -> tuple[int, ...]:
-    if isinstance(axes, int):
-        axes = (axes,)
-    if not all(isinstance(axis, int) for axis in axes) or not axes:
-        raise GraphError(f"{op}: axes must be integers, not {axes!r}")
-    return tuple(axes)
-
-
 def statistics_op(x: Node, axes: Sequence[int]) -> tuple[Node, Node]:
     """Mean and variance (divided by the number of elements) of x along `axes`, which are kept with extent 1."""
     mean = mean_op(x, axes, keepdims=True)
@@ -77,14 +69,14 @@ def statistics_op(x: Node, axes: Sequence[int]) -> tuple[Node, Node]:
 
 
 def batch_norm_op(
-    x: Node, weight: Node | None = None, bias: Node | None = None, axes: Sequence[int] = (0, 2, 3), eps: float = 1e-5
+    x: Node, weight: Node | None = None, bias: Node | None = None, axes: Any = (0, 2, 3), eps: float = 1e-5
 ) -> tuple[Node, Node, Node]:
     """x normalised along `axes`, all but that of the channels, times weight plus bias (both of the channels' number, or
     both None); with its mean and variance, axes kept, from which running ones are made.
 
     Raises GraphError for a weight without a bias.
     """
-    axes = _axes("batch_norm", axes)
+    axes = axes_attribute("batch_norm", axes)
     if (weight is None) != (bias is None):
         raise GraphError("batch_norm: weight and bias are both given or both None")
     mean, var = statistics_op(x, axes)
@@ -99,9 +91,9 @@ def _scaled(n: Node, weight: Node | None, bias: Node | None) -> Node:
 
 
 def layer_norm_op(
-    x: Node, weight: Node | None = None, bias: Node | None = None, axes: Sequence[int] = (-1,), eps: float = 1e-5
+    x: Node, weight: Node | None = None, bias: Node | None = None, axes: Any = (-1,), eps: float = 1e-5
 ) -> Node:
     """x normalised along its last axes `axes`, times weight plus bias of the shape of these axes: Ba et al. (2016)."""
-    axes = _axes("layer_norm", axes)
+    axes = axes_attribute("layer_norm", axes)
     mean, var = statistics_op(x, axes)
     return _scaled(Normalize.make([x, mean, var], {"axes": axes, "eps": float(eps)}), weight, bias)

@@ -6,8 +6,7 @@ first in its window; its own gradient is what lies there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -71,6 +70,10 @@ def _at_place(place: np.ndarray, shape: Shape) -> tuple[np.ndarray, ...]:
     """NumPy's index of the element of images that is at each window's place."""
     n, c = np.ogrid[: shape[0], : shape[1]]
     return n[..., None, None], c[..., None, None], place // shape[3], place % shape[3]
+
+
+def _selected(values: np.ndarray, place: np.ndarray) -> np.ndarray:
+    return values[_at_place(place, values.shape)]
 
 
 def _max_pool_gradient(grad: np.ndarray, place: np.ndarray, shape: Shape) -> np.ndarray:
@@ -143,8 +146,7 @@ class MaxPool2dSelect(Indexed):
 
     name = "max_pool2d_select"
     dtypes = FLOATS
-    formula = compute.max_pool_select
-    reference: ClassVar[Callable[..., Any]] = lambda x, place: x[_at_place(place, x.shape)]
+    formula, reference = compute.max_pool_select, _selected
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return require_same(node, _output_shape(node, input_shapes[0]), input_shapes[1])

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .. import compute
+from ..checks import number
 from ..errors import DTypeError, GraphError
 from ..graph import FLOATS, Node, Op, Shape, error_at, register, shape_error
 from .arithmetic import add_byconst_op, mul_byconst_op
@@ -201,9 +202,7 @@ def dropout_op(x: Node, key: Node, p: float) -> Node:
 
     p = 0 gives x itself. Raises GraphError for a p outside [0, 1).
     """
-    probability = real_constant("dropout", p)
-    if not 0 <= probability < 1:
-        raise GraphError(f"dropout: p must be in [0, 1), not {p!r}")
+    probability = number("dropout", "p", p, below=1)
     if probability == 0:
         return x
     return Dropout.make([x, random_bits_like_op(key, x)], {"p": probability})

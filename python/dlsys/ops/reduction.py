@@ -126,8 +126,8 @@ def _logsumexp(x: np.ndarray, axes: tuple[int, ...], keepdims: bool) -> np.ndarr
 
 @register
 class LogSumExp(Reduction):
-    """y = log(sum(exp(x))) over `axes`, shifted by the maximum; dx = g exp(x - max) / sum(exp(x - max)), since of a
-    large y the last digits are lost."""
+    """y = log(sum(exp(x))) over `axes`, shifted by the maximum; dx = g exp(x - max) / sum(exp(x - max)), not
+    g exp(x - y), since a large y has lost its last digits."""
 
     name = "logsumexp"
     formula, reference = compute.logsumexp, _logsumexp

@@ -139,7 +139,7 @@ def waiting() -> list[Node]:
 
 
 def forget() -> None:
-    """Leave the changes to those who read the cells: one of them cannot be computed."""
+    """Wait for no change any more, since one of them cannot be computed; who reads a cell computes its own."""
     _waiting.clear()
 
 

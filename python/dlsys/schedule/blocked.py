@@ -1,8 +1,8 @@
 """Long sums in blocks, the blocks' sums in blocks again, so that rounding grows with the logarithm of the length.
 
-n equal terms added in turn in float32 are off by up to n / 8 units in the last place, and ones stop at 2^24. Blocks of
-some 128 terms, at each level, stay below 4 log2(n) units. Where the blocks lie depends on the shape and the vector
-width alone, so the number of threads does not change a result.
+n equal terms added one after another in float32 are off by up to n / 8 units in the last place; a sum of ones stops at
+2^24. With blocks of some 128 terms at each level the error stays below 4 log2(n) units. The blocks depend on the shape
+and the vector width alone, so the number of threads does not change a result.
 
 See Higham, "The accuracy of floating point summation" (1993), on blocked and pairwise sums.
 """

@@ -222,9 +222,7 @@ def arange(
     count = -((start - end) // step) if whole else int(np.ceil((end - start) / step))
     places = np.arange(count, dtype=np.int64 if whole else np.float64)
     made = start + step * places
-    return leaf(
-        np.asarray(made, known or ("int64" if whole else "float32")), requires_grad, device=device
-    )
+    return leaf(np.asarray(made, known or ("int64" if whole else "float32")), requires_grad, device=device)
 
 
 def eye(

@@ -197,7 +197,7 @@ Numbers = dict[Node, list[int]]
 
 
 class _Structure:
-    """A key without its numbers. Its hash, which takes as long as all else that is done with it, is computed once."""
+    """A key without its numbers. Its hash is computed once: that takes as long as everything else done with it."""
 
     __slots__ = ("hash", "key")
 

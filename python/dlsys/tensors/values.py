@@ -1,8 +1,8 @@
 """Values on demand: a graph whose leaves hold data runs through an executor when somebody asks for a value.
 
-Kept are the values that were asked for, the roots of `backward`, and the outputs of the outermost module call;
-besides what an evaluation reads that an earlier one has computed on its way, so that a loop which asks for something in
-each round does not begin anew each time. Everything else is computed again when it is asked for.
+Kept are the values that were asked for, the roots of `backward`, and the outputs of the outermost module call. A value
+that one evaluation computed on its way and a later one needs is computed once more and kept then, so a loop that asks
+for something in each round does not begin anew each time. Everything else is computed again when it is asked for.
 """
 
 from __future__ import annotations

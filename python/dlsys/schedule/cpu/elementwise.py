@@ -22,8 +22,8 @@ CHUNK = 16  # steps of a thread's share when a ragged loop is cut: some 2 KiB of
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
-    """Every result in one loop nest over its memory, vectorized, parallel where large; results of one shape in the same
-    nest, which stores only what it has read all inputs for. Declines sums."""
+    """A loop nest for each result, or one for all results of one shape: vectorized, parallel where large. Such a nest
+    reads all inputs of an index before it stores, so an output may be an input. Declines sums."""
     sch = common.start(func)
     if any(common.is_reduction(sch, block) for block in common.stages(sch)):
         return None

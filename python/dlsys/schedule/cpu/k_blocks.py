@@ -3,8 +3,9 @@
 One accumulator for k = 100,000 terms loses four digits (see `blocked`, where other sums are cut). A schedule marks one
 of the loops over k (`mark`); `insert` cuts it.
 
-Gradients of weights, A^T B, become sums of products (`split`): a tile reads a line of such an A in each of its steps,
-and while those of some hundred steps are in L1 for the next panel of B, thousands would be fetched anew for each.
+Gradients of weights, A^T B, become sums of products over blocks of k (`split`). A tile reads a cache line of such an A
+in each step of k. The lines of some hundred steps stay in L1 until the next panel of B needs them; those of thousands
+would be fetched anew for each panel.
 """
 
 from __future__ import annotations

@@ -135,8 +135,8 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> tuple[s_tir.Schedule, lis
 
 
 def _without_last(rows: Rows) -> Rows:
-    """The rows without the numbers that no other stage of a row reads, where a log or its like is among them: those
-    of all rows are computed at the end, along vectors."""
+    """The rows without their last stages, if a log or its like is among those: stages of one number a row that no other
+    stage of the row reads. They are computed at the end for all rows, along vectors."""
     stages, last = list(rows.stages), list[Stage]()
     for stage in reversed(rows.stages):
         read = {load.source for other in stages for load in other.loads()}
@@ -249,9 +249,7 @@ class _LongRows:
         for one in self.passes:
             for stage in one.before:
                 vector = VectorCode(1)
-                value = vector.value(
-                    vector.evaluate(stage.value, self._names(stage, row, 0), self._number)
-                )
+                value = vector.value(vector.evaluate(stage.value, self._names(stage, row, 0), self._number))
                 self._keep_number(stage, value, row, vector)
                 code.append(vector.loop())
             if one.along:
