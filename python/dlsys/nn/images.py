@@ -85,7 +85,7 @@ class _Pool(Module):
         built."""
         owner = type(self).__name__
         for name, value in idle.items():
-            if value not in (False, 1):
+            if value not in (1, (1, 1)) if name == "dilation" else value:  # True is equal to 1
                 raise GraphError(f"{owner}: {name}={value!r} is not built")
         self.kernel_size = pair(owner, "kernel_size", kernel_size, 1)
         self.stride = self.kernel_size if stride is None else pair(owner, "stride", stride, 1)
