@@ -95,9 +95,7 @@ def on_threads(count: int) -> Iterator[None]:
 
 
 def typed_graph(
-    outputs: Sequence[Node | None],
-    updates: Sequence[tuple[Node, Node]],
-    fed: dict[Node, tuple[Shape, str]],
+    outputs: Sequence[Node | None], updates: Sequence[tuple[Node, Node]], fed: dict[Node, tuple[Shape, str]]
 ) -> TypedGraph:
     """The graph below `outputs` and the updates' values, for feeds of these types, without the checks of `analyse`."""
     roots = [node for node in outputs if node is not None] + [value for _, value in updates]

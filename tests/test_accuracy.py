@@ -67,16 +67,8 @@ SUMS: dict[str, Formula] = {
     "var": (lambda n: (n,), ad.var_op, lambda x: x.var(ddof=1)),
     "var, columns": (lambda n: (n, 4), lambda x: ad.var_op(x, (0,)), lambda x: x.var(0, ddof=1)),
     "std, rows": (_row, lambda x: ad.std_op(x, (1,)), lambda x: x.std(1, ddof=1)),
-    "logsumexp": (
-        _row,
-        lambda x: ad.exp_op(ad.logsumexp_op(x, (1,))),
-        lambda x: np.exp(x).sum(1),
-    ),
-    "softmax": (
-        _row,
-        lambda x: ad.softmax_op(x),
-        lambda x: np.exp(x) / np.exp(x).sum(1, keepdims=True),
-    ),
+    "logsumexp": (_row, lambda x: ad.exp_op(ad.logsumexp_op(x, (1,))), lambda x: np.exp(x).sum(1)),
+    "softmax": (_row, lambda x: ad.softmax_op(x), lambda x: np.exp(x) / np.exp(x).sum(1, keepdims=True)),
     "log_softmax": (
         _row,
         lambda x: ad.exp_op(-ad.log_softmax_op(x)),

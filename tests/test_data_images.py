@@ -169,11 +169,7 @@ def test_bad_archives_are_told_mirror_by_mirror():
             message = error_of(UnavailableError, data_files.load, cifar10.FILES)
             assert cause in message and listing(folder) == []
     good = tar(content)
-    with (
-        sandbox(),
-        server({ARCHIVE: tar(swapped)}) as (bad, _),
-        server({ARCHIVE: good}) as (url, _),
-    ):
+    with sandbox(), server({ARCHIVE: tar(swapped)}) as (bad, _), server({ARCHIVE: good}) as (url, _):
         with published(content, bad):
             assert "MD5" in error_of(UnavailableError, data_files.load, cifar10.FILES)
         with published(content, bad, url):

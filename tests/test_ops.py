@@ -137,10 +137,7 @@ def test_elementwise_operators_depend_on_one_index_only() -> None:
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
-@given(
-    st.lists(st.integers(0, 5), min_size=1, max_size=4),
-    st.data(),
-)
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=4), st.data())
 def test_reductions_are_numpys(shape: list[int], data: st.DataObject) -> None:
     rank = len(shape)
     axes = data.draw(st.none() | st.integers(-rank, rank - 1) | st.sets(st.integers(0, rank - 1)).map(tuple))
@@ -168,10 +165,7 @@ def test_matmul_gradients_in_all_four_transposes() -> None:
 
 def test_relu_at_zero_and_the_closed_gate() -> None:
     x, g = ops.Variable("x"), ops.Variable("g")
-    feed = {
-        x: np.array([-1.0, 0.0, 2.0, np.nan, -3.0]),
-        g: np.array([np.nan, np.inf, 5.0, 7.0, 1.0]),
-    }
+    feed = {x: np.array([-1.0, 0.0, 2.0, np.nan, -3.0]), g: np.array([np.nan, np.inf, 5.0, 7.0, 1.0])}
     np.testing.assert_array_equal(value(ops.relu_gradient_op(x, g), feed), [0.0, 0.0, 5.0, 0.0, 0.0])
     np.testing.assert_array_equal(value(ops.relu_op(x), feed), [0.0, 0.0, 2.0, np.nan, 0.0])
     np.testing.assert_array_equal(value(gradients(ops.relu_op(x), [x])[0], feed), [0.0, 0.0, 1.0, 0.0, 0.0])

@@ -80,10 +80,7 @@ def test_shapes_are_held() -> None:
                 lambda v: ops.broadcast_axes_op(v.column, v.x, 1, True),
                 "broadcast_shape(column, shape=(3, 4))",
             ),
-            (
-                lambda v: ops.broadcast_axes_op(v.row, v.t, (0, 1)),
-                "broadcast_shape(row, shape=(2, 3, 4))",
-            ),
+            (lambda v: ops.broadcast_axes_op(v.row, v.t, (0, 1)), "broadcast_shape(row, shape=(2, 3, 4))"),
             (
                 lambda v: ops.broadcast_axes_op(ops.reducesum_op(v.x, 1), v.x, 1),
                 "broadcast_shape(reshape(reducesum(x, axes=(1,)), shape=(3, 1)), shape=(3, 4))",

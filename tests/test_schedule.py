@@ -337,10 +337,7 @@ def test_producers_join_the_packing():
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
 
 
-MACHINES = [
-    schedule.Machine("llvm", 512, 32, 1),
-    schedule.Machine("llvm", 256, 16, 3),
-]
+MACHINES = [schedule.Machine("llvm", 512, 32, 1), schedule.Machine("llvm", 256, 16, 3)]
 
 
 def test_convolutions_of_any_geometry_on_any_machine():

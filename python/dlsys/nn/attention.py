@@ -182,10 +182,6 @@ class TransformerEncoderLayer(Module):
         dtype = placed(device, dtype)
         if isinstance(activation, str) and activation not in ACTIVATIONS:
             raise GraphError(f'TransformerEncoderLayer: activation must be "relu" or "gelu", not {activation!r}')
-        self._settings = (
-            d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias,
-            device, dtype,
-        )  # fmt: skip
         self.activation = ACTIVATIONS[activation] if isinstance(activation, str) else activation
         self.norm_first = norm_first
         self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, dtype=dtype)
@@ -194,10 +190,6 @@ class TransformerEncoderLayer(Module):
         self.linear2 = Linear(dim_feedforward, d_model, bias, dtype=dtype)
         self.norm1, self.norm2 = (LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype) for _ in range(2))
         self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
-
-    def another(self) -> TransformerEncoderLayer:
-        """A layer of the same settings, with initial values of its own."""
-        return TransformerEncoderLayer(*self._settings)
 
     def forward(
         self, src: Node, src_mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool = False
@@ -231,16 +223,12 @@ class TransformerEncoder(Module):
         enable_nested_tensor: bool = True,
         mask_check: bool = True,
     ) -> None:
-        """`encoder_layer`: a TransformerEncoderLayer, which is the first, the others having its settings and initial
-        values of their own, or another module, of which all are copies. The last two arguments change nothing. Raises
-        GraphError for anything else."""
+        """`encoder_layer`: the first layer; the others are copies of it with its initial values, as PyTorch's are. The
+        last two arguments change nothing. Raises GraphError for what is no module."""
         if not isinstance(encoder_layer, Module):
             raise GraphError(f"TransformerEncoder: takes a TransformerEncoderLayer, not {type(encoder_layer).__name__}")
         more = range(checked_layers("TransformerEncoder", num_layers) - 1)
-        if isinstance(encoder_layer, TransformerEncoderLayer):
-            self.layers = ModuleList([encoder_layer, *(encoder_layer.another() for _ in more)])
-        else:
-            self.layers = ModuleList([encoder_layer, *(copy.deepcopy(encoder_layer) for _ in more)])
+        self.layers = ModuleList([encoder_layer, *(copy.deepcopy(encoder_layer) for _ in more)])
         self.norm = norm
 
     def forward(
