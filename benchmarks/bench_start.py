@@ -26,7 +26,7 @@ ROUNDS = 5
 COMPILING = ("dlsys", "torch.compile", "JAX")
 # What is imported before the clock starts, also where the library itself would import it at the first compilation.
 IMPORTS = {
-    "dlsys": ("dlsys", "dlsys.autodiff", "dlsys.optim", "dlsys.tvm_op"),
+    "dlsys": ("dlsys", "dlsys.autodiff", "dlsys.optim", "dlsys.tvm_op", "tvm"),
     "torch.compile": ("torch", "torch._dynamo", "torch._inductor.compile_fx"),
     "JAX": ("jax", "jax.numpy"),
 }

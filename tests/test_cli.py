@@ -82,8 +82,8 @@ def test_info_without_a_cache_of_kernels():
 def test_info_says_what_cuda_lacks():
     assert info.facts()["CUDA"].startswith("none") != bool(tvm.runtime.enabled("cuda") and tvm.cuda(0).exist)
     device = mock.Mock(device_name="NVIDIA H200", compute_version="9.0")
-    found = mock.Mock(return_value=mock.Mock(device=device), device_count=lambda: 1)
-    with mock.patch.object(info, "cuda", found):
+    found = mock.Mock(device_count=lambda: 1)
+    with mock.patch.object(info, "cuda", found), mock.patch.object(tvm, "cuda", lambda index: device):
         assert info.facts()["CUDA"].startswith("NVIDIA H200 (compute 9.0); cuda-bindings")
 
 

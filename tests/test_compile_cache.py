@@ -21,8 +21,8 @@ import numpy as np
 from dlsys import autodiff as ad
 from dlsys import kernels
 from dlsys.data import DataLoader, TensorDataset
-from dlsys.kernels import CacheWarning, build, disk, runner
-from dlsys.kernels import build as of_process
+from dlsys.kernels import CacheWarning, build, disk, runner, spec
+from dlsys.kernels import cache as of_process
 
 
 class Forgetful(dict[object, object]):
@@ -70,7 +70,7 @@ SOFTMAX, MATMUL, TRANSPOSE = [0.269, 0.731, 0.269, 0.731], [2.0, 3.0, 6.0, 11.0]
 
 def files(path: Path) -> list[Path]:
     """The libraries that the directory holds, but that which runs the calls of every plan."""
-    run = disk.key(runner.RUN, str(kernels.runnable_target("llvm")))
+    run = disk.key(runner.RUN, spec.target_name("llvm").text)
     return sorted(file for file in path.glob("*.so") if file.stem != run)
 
 
@@ -92,6 +92,36 @@ def test_another_process_compiles_only_what_is_missing() -> None:
         assert outputs == [f"{zero}\n{one}\n{[SOFTMAX, MATMUL]}\n" for zero, one in ((0, 1), (0, 0))]
         assert compiled(lambda: results("matmul", "softmax")) == 0
         assert len(list(files(path))) == 2
+
+
+STEP = """
+import sys
+import numpy as np
+import dlsys as dl
+from dlsys import autodiff as ad, nn, tvm_op
+
+def imported():
+    return sorted({"tvm", "torch"} & set(sys.modules))
+
+x, w = ad.Variable("x"), ad.Parameter(np.ones((3, 2), "float32"))
+loss = ad.softmaxcrossentropy_op(ad.relu_op(ad.matmul_op(x, w)), x[:, :2])
+step = ad.Executor([loss, *ad.gradients(loss, [w])])
+values = [np.asarray(v).tolist() for v in step.run({x: np.float32([[1, 2, 3]])})]
+model = nn.Linear(3, 2)
+nn.functional.mse_loss(model(dl.ones(4, 3)), dl.zeros(4, 2)).backward()
+product = tvm_op.make_matrix_mul((2, 3), False, (3, 2), False, "llvm", "llvm", "product")
+product(np.ones((2, 3), "f"), np.ones((3, 2), "f"), out := np.empty((2, 2), "f"))
+print(imported(), values, model.bias.grad.shape, out.tolist())
+assert product.symbol in product.source()
+assert "matmul" in str(product.script()) and imported() == ["tvm"]
+"""
+
+
+def test_a_process_whose_kernels_are_on_disk_imports_neither_tvms_python_nor_pytorch() -> None:
+    with directory():
+        command = [sys.executable, "-c", STEP]
+        first, second = (subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(2))
+        assert first.startswith("['tvm'] [") and second == first.replace("['tvm']", "[]")
 
 
 def test_a_damaged_file_is_ignored_with_one_warning_and_made_anew() -> None:

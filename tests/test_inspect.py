@@ -11,9 +11,10 @@ from unittest import mock
 import numpy as np
 from dlsys import autodiff as ad
 from dlsys import errors
-from dlsys.inspect import draw, draw_arena, profile
+from dlsys.inspect import draw, draw_arena
 from dlsys.inspect.layout import Box, Edge, layered
 from dlsys.planner import Value, plan_memory
+from dlsys.schedule.cpu import peak as peaks
 from helpers import error_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -239,7 +240,7 @@ def test_profile() -> None:
     before = [nodes[name].value for name in "wb"]
     kept = results[0].numpy()
     peak, bandwidth = mock.Mock(return_value=10.0), mock.Mock(return_value=20.0)
-    with mock.patch.multiple(profile, fma_peak=peak, memory_bandwidth=bandwidth):
+    with mock.patch.multiple(peaks, fma_peak=peak, memory_bandwidth=bandwidth):
         found = executor.profile(feed, runs=3)
     assert peak.call_args.args[1] == "float64" and found.runs == 3
     assert all(np.array_equal(nodes[name].value, value) for name, value in zip("wb", before, strict=True))
@@ -265,7 +266,7 @@ def test_profile_joins_calls_of_one_kernel_and_leaves_the_feeds_alone() -> None:
     executor = ad.Executor([ad.assign(q, (a @ b) @ b + p)], passes=[])
     fed = {a: np.eye(4, dtype="f4"), b: np.eye(4, dtype="f4"), p: np.ones((4, 4), "f4")}
     peak = mock.Mock(return_value=1.0)
-    with mock.patch.multiple(profile, fma_peak=peak, memory_bandwidth=peak):
+    with mock.patch.multiple(peaks, fma_peak=peak, memory_bandwidth=peak):
         found = executor.profile(fed, 2)
     (row,) = [row for row in found.rows if row.name == "matmul"]
     assert row.calls == 2 and row.flop == 2 * 2 * 4**3

@@ -24,7 +24,7 @@ from dlsys.compiler.fuse import Group, fuse
 from dlsys.compiler.groups import MOST_LENGTH, READS, is_elementwise, kernel_spec, longest, ordered
 from dlsys.compiler.lower import SHARING, list_schedule
 from dlsys.graph import OPS, Node, Shape, find_topo_sort
-from dlsys.kernels.spec import prim_func
+from dlsys.kernels.build import prim_func
 from dlsys.planner import ALIGNMENT, MemoryPlan, Value, plan_memory
 from dlsys.schedule.stages import read_stages
 from helpers import CASES, typed_graph

@@ -10,7 +10,8 @@ import numpy as np
 import tvm
 from dlsys import compute, kernels, schedule
 from dlsys.compute.base import constant, pointwise
-from dlsys.kernels.spec import KernelSpec, prim_func
+from dlsys.kernels.build import prim_func
+from dlsys.kernels.spec import KernelSpec
 from dlsys.schedule.stages import read_stages, share
 from hypothesis import given, settings
 from hypothesis import strategies as st

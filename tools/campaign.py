@@ -90,7 +90,7 @@ def files(seed: int, count: Counter, tell: Callable[[str], None]) -> None:
             read = lambda: load(found, folder)[0]  # noqa: E731
         else:
             os.environ[kernels.disk.VARIABLE] = folder
-            kernels.build._kernels.clear()
+            kernels.cache._kernels.clear()
             x = ad.Variable("x")
             read = lambda: _fresh(lambda: ad.Executor([ad.exp_op(x) + 1.0]).run({x: np.zeros(3, "f4")}, True))  # noqa: E731
             read()
@@ -111,7 +111,7 @@ def files(seed: int, count: Counter, tell: Callable[[str], None]) -> None:
 
 def _fresh(function: Callable[[], Any]) -> Any:
     """The function's result in a process that has no kernels."""
-    kernels.build._kernels.clear()
+    kernels.cache._kernels.clear()
     return function()
 
 

@@ -81,14 +81,15 @@ def make_matrix_softmax_cross_entropy(
 ) -> Kernel:
     """(logits, labels) of `shape`, the classes along the last axis -> out of shape (1,): the mean over the rows of
     -sum(labels * log(softmax(logits)))."""
-    return _make(func_name, compute.softmax_cross_entropy, [_shape(shape, least=1)] * 2, tgt, dtype)
+    return _make(func_name, compute.softmax_cross_entropy, [_shape(shape, least=1)] * 2, tgt, dtype, output=(1,))
 
 
 def make_reduce_sum_axis_zero(
     shape: Sequence[int], tgt: Any, tgt_host: Any, func_name: str, dtype: str = "float32"
 ) -> Kernel:
     """The sum over the first axis: x of `shape` -> out of shape[1:]."""
-    return _make(func_name, compute.reduce_sum, [_shape(shape, least=1)], tgt, dtype, (0,))
+    found = _shape(shape, least=1)
+    return _make(func_name, compute.reduce_sum, [found], tgt, dtype, (0,), output=found[1:])
 
 
 def make_matrix_mul(
@@ -108,7 +109,8 @@ def make_matrix_mul(
     if a[0 if transposeA else 1] != b[1 if transposeB else 0]:
         turned = f"{a}{'^T' * bool(transposeA)} x {b}{'^T' * bool(transposeB)}"
         raise ShapeError(f"{func_name}: inner dimensions differ: {turned}")
-    return _make(func_name, compute.matmul, [a, b], tgt, dtype, bool(transposeA), bool(transposeB))
+    flags, output = (bool(transposeA), bool(transposeB)), (a[bool(transposeA)], b[not transposeB])
+    return _make(func_name, compute.matmul, [a, b], tgt, dtype, *flags, output=output)
 
 
 def make_conv2d(
@@ -132,7 +134,8 @@ def make_conv2d(
         raise ShapeError(f"{func_name}: takes images NCHW and filters OIHW of one depth, not {x} and {f}")
     if min(f[2:]) < 1 or any(x[i] + 2 * pads[i - 2] < f[i] for i in (2, 3)):
         raise ShapeError(f"{func_name}: filters {f} do not fit into images {x} with padding {pads}")
-    return _make(func_name, compute.conv2d, [x, f], tgt, dtype, strides, pads)
+    extents = ((x[i] + 2 * pads[i - 2] - f[i]) // strides[i - 2] + 1 for i in (2, 3))
+    return _make(func_name, compute.conv2d, [x, f], tgt, dtype, strides, pads, output=(x[0], f[0], *extents))
 
 
 def make_broadcast_to(
@@ -150,7 +153,7 @@ def make_broadcast_to(
     )
     if not fits:
         raise ShapeError(f"{func_name}: {source} does not broadcast to {target}")
-    return _make(func_name, compute.broadcast_to, [source], tgt, dtype, target)
+    return _make(func_name, compute.broadcast_to, [source], tgt, dtype, target, output=target)
 
 
 def make_sgd_update(
@@ -173,14 +176,16 @@ def _make(
     tgt: Any,
     dtype: str,
     *arguments: Hashable,
+    output: Shape | None = None,
 ) -> Kernel:
-    """The kernel of `formula(*inputs, *arguments)`."""
+    """The kernel of `formula(*inputs, *arguments)`; `output`: its result's shape, None for the first input's."""
     kind = str(np.dtype(dtype)) if isinstance(dtype, (type, np.dtype)) else str(dtype)
     if kind not in DTYPES:
         raise DTypeError(f"{name}: dtype must be one of {', '.join(DTYPES)}, not {kind}")
     inputs = tuple((shape, kind) for shape in shapes)
     key = (formula.__name__, arguments)
-    spec = KernelSpec(str(name), key, inputs, lambda *x: formula(*x, *arguments))
+    outputs = ((shapes[0] if output is None else output, kind),)
+    spec = KernelSpec(str(name), key, inputs, lambda *x: formula(*x, *arguments), outputs=outputs)
     return kernels.get([spec], tgt, checked=True)[0]
 
 

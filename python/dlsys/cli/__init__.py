@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ..errors import DlsysError
+from ..tvm_import import with_compiler
 
 PROGRAM = "python -m dlsys"
 MOST_ELEMENTS = 2**31 - 1  # of a matrix: kernels count in 32 bits
@@ -81,12 +82,8 @@ def _png(text: str) -> Path:
     return path
 
 
-# Both commands import what they need themselves: TVM takes a second that a wrong argument need not pay.
-
-
 def _info(options: argparse.Namespace) -> int:
-    from . import info
-
+    info = with_compiler("cli.info")
     facts = info.facts()
     print(json.dumps(facts, indent=2) if options.json else info.as_text(facts))
     return 0
@@ -99,9 +96,7 @@ def _ladder(options: argparse.Namespace) -> int:
     m, n, k = options.sizes or (1024, 1024, 1024)
     if max(m * k, k * n, m * n) > MOST_ELEMENTS:
         raise DlsysError(f"{m} x {n} x {k} is too large: each matrix must have fewer than 2**31 elements")
-    from . import ladder
-    from .ladder import draw
-
+    ladder = with_compiler("cli.ladder")
     try:
         report = ladder.climb(m, n, k, options.dtype, options.threads, options.rounds)
     except ladder.WrongResult as error:
@@ -109,6 +104,6 @@ def _ladder(options: argparse.Namespace) -> int:
         return 1
     print(report)
     if options.plot is not None:
-        draw(report, options.plot)
+        ladder.draw(report, options.plot)
         print(f"\nFigure in {options.plot}")
     return 0

@@ -166,7 +166,7 @@ class Plan:
         arena = next(iter(self._storage.values()))[0] if self._storage else self._arena.memory(1, self)
         made = list(self.kernel_of.values())
         functions = [kernel.function for kernel in made]
-        return Runner(self.calls, functions, len(self.given), arena, made[0].target)
+        return Runner(self.calls, functions, len(self.given), arena, made[0].named_target)
 
     def _bind(self) -> Any:
         """A function of the given tensors, in order, that runs the program."""

@@ -4,49 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
 import numpy as np
 from tvm import te, tirx
 
+from . import Windows
 from .base import Shape, constant, full, shape_of
 from .loops import Buffer, Expr, Source, loop, nest, program, sequence, unravelled
 from .reduction import reduce_max, reduce_min, reduce_sum
 
-Spans = tuple["Windows", "Windows"]
+Spans = tuple[Windows, Windows]
 
 UNROLLED = 16  # elements of a window up to which it is one expression, which runs along vectors
-
-
-@dataclass(frozen=True)
-class Windows:
-    """The windows along one axis of images: number o begins at o * stride - padding and has `size` elements.
-
-    Attributes:
-        extent: of the axis.
-        count: of windows.
-    """
-
-    extent: int
-    count: int
-    size: int
-    stride: int
-    padding: int
-
-    def begin(self, o: Any) -> Any:
-        """Where window o begins, which may be before the axis does."""
-        return o * self.stride - self.padding
-
-    @property
-    def covering(self) -> int:
-        """The most windows that cover one element."""
-        return -(-self.size // self.stride)
-
-    def first_over(self, i: Any) -> Any:
-        """A window before which none covers element i; it may be negative."""
-        return tirx.floordiv(i + self.padding, self.stride) - (self.covering - 1)
 
 
 def _inside(w: Spans, place: Sequence[Any]) -> list[Expr]:

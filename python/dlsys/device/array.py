@@ -17,9 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import tvm
 import tvm_ffi
-from tvm import runtime
 
 from ..errors import DeviceError, DTypeError, ShapeError
 from .context import DLPACK_CPU, KINDS, Context, context, cpu
@@ -29,6 +27,7 @@ Shape = tuple[int, ...]
 # Names of dtypes: str(dtype) takes longer than sharing the array. Those of another byte order are others.
 _NATIVE = {np.dtype(name): name for name in ("float32", "float64", "int32", "int64", "bool", "int8", "uint8")}
 
+_allocate = tvm_ffi.get_global_func("runtime.TVMTensorAllocWithScope")
 _allocations = itertools.count()
 _allocated = 0
 
@@ -38,12 +37,12 @@ def allocation_count() -> int:
     return _allocated
 
 
-def allocate(shape: Shape, dtype: str, ctx: Context) -> tvm.runtime.Tensor:
+def allocate(shape: Shape, dtype: str, ctx: Context) -> Any:
     """A TVM tensor of undefined content. Raises DeviceError where memory does not suffice."""
     global _allocated
     _allocated = next(_allocations) + 1  # next is atomic, so threads lose none
     try:
-        return runtime.empty(shape, dtype, ctx.device)
+        return _allocate(tvm_ffi.Shape(shape), tvm_ffi.dtype(dtype), ctx.device, None)
     except (MemoryError, RuntimeError) as error:
         raise DeviceError(f"{ctx} cannot allocate memory for {shape} {dtype}") from error
 
@@ -68,7 +67,7 @@ class Array:
     __slots__ = ("__weakref__", "context", "dtype", "shape", "tensor", "written")
 
     def __init__(
-        self, tensor: tvm.runtime.Tensor, ctx: Context, shape: Shape | None = None, dtype: str | None = None
+        self, tensor: Any, ctx: Context, shape: Shape | None = None, dtype: str | None = None
     ) -> None:
         """`shape` and `dtype` are the tensor's, where they are known: asking it takes longer than the rest."""
         self.tensor = tensor
@@ -77,7 +76,7 @@ class Array:
         self.context = ctx
         self.written = 0
 
-    def __tvm_ffi_object__(self) -> tvm.runtime.Tensor:
+    def __tvm_ffi_object__(self) -> Any:
         return self.tensor
 
     def __dlpack__(self, **options: Any) -> Any:
@@ -215,10 +214,10 @@ class _Writable:
         self.__array_interface__ = {**value.__array_interface__, "data": (value.ctypes.data, False)}
 
 
-def _wrap(value: np.ndarray) -> tvm.runtime.Tensor:
+def _wrap(value: np.ndarray) -> Any:
     """A NumPy array as a TVM tensor: the same memory if it is contiguous and its elements are aligned."""
     if value.size == 0:  # the strides that NumPy gives it are not those that TVM's kernels expect
-        return runtime.empty(value.shape, str(value.dtype), tvm.cpu(0))
+        return allocate(value.shape, str(value.dtype), cpu())
     if not (value.flags.c_contiguous and value.flags.aligned):
         return _copy(value, cpu()).tensor
     if not value.flags.writeable:
@@ -267,12 +266,12 @@ def to_array(value: Any, ctx: Context, python_dtype: Any = np.float32) -> Array:
     return Array(tvm_ffi.from_dlpack(value, require_contiguous=True), ctx)
 
 
-def to_tensor(value: Any, ctx: Any = None) -> tvm.runtime.Tensor:
+def to_tensor(value: Any, ctx: Any = None) -> Any:
     """`to_array` as a TVM tensor, of byte offset 0, contiguous, its elements aligned."""
     return to_array(value, context(ctx)).tensor
 
 
-def view_of(tensor: tvm.runtime.Tensor, shape: Shape, dtype: str, offset: int = 0) -> tvm.runtime.Tensor:
+def view_of(tensor: Any, shape: Shape, dtype: str, offset: int = 0) -> Any:
     """The tensor's memory from byte `offset` on under another shape and dtype.
 
     Kernels refuse a byte offset that is not 0, so on the CPU the pointer itself is moved, by way of NumPy;

@@ -10,15 +10,19 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
-from tvm import runtime
+import tvm_ffi
 
 from ..errors import DeviceError, DlsysError
 from ..system import at_fork
 
 _NAMES = {"cpu": "cpu", "cuda": "cuda", "gpu": "cuda", "numpy": "numpy"}
-DLPACK_CPU = 1
-KINDS = {DLPACK_CPU: "cpu", 2: "cuda"}  # of DLPack
+DLPACK_CPU, DLPACK_CUDA = 1, 2
+KINDS = {DLPACK_CPU: "cpu", DLPACK_CUDA: "cuda"}
+
+
+def _runtime(name: str) -> Any:
+    """A function of TVM's runtime."""
+    return tvm_ffi.get_global_func(f"runtime.{name}")
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ class Context:
         if self.kind == "cpu" and self.index:
             raise DeviceError(f"{self} is not available: all cores are one device, dlsys.cpu(0)")
         if self.kind == "cuda":
-            if not runtime.enabled("cuda"):
+            if not _runtime("RuntimeEnabled")("cuda"):
                 raise DeviceError(f"{self} is not available: no CUDA driver or runtime was found; use dlsys.cpu()")
             if not self.enabled():
                 raise DeviceError(f"{self} is not available: this machine has no such device; use dlsys.cpu()")
@@ -47,9 +51,9 @@ class Context:
         return self.kind != "cuda" or self.index < cuda.device_count()
 
     @property
-    def device(self) -> tvm.runtime.Device:
+    def device(self) -> Any:
         """TVM's device. All indices of the CPU are one memory, which TVM knows as index 0."""
-        return tvm.cuda(self.index) if self.kind == "cuda" else tvm.cpu(0)
+        return tvm_ffi.device("cuda", self.index) if self.kind == "cuda" else tvm_ffi.device("cpu", 0)
 
 
 def _context_of(kind: str, index: Any) -> Context:
@@ -79,7 +83,10 @@ class Cuda:
 
     def device_count(self) -> int:
         """How many CUDA devices this machine has."""
-        return next(i for i in itertools.count() if not tvm.cuda(i).exist) if runtime.enabled("cuda") else 0
+        if not _runtime("RuntimeEnabled")("cuda"):
+            return 0
+        exists = 0  # kExist, of TVM's DeviceAttrKind
+        return next(i for i in itertools.count() if not _runtime("GetDeviceAttr")(DLPACK_CUDA, i, exists))
 
 
 cuda = gpu = Cuda()
@@ -99,7 +106,7 @@ def context(value: Any = None) -> Context:
         return cpu()
     if isinstance(value, Context):
         return value.require()
-    if isinstance(value, tvm.runtime.Device) and value.dlpack_device_type() in KINDS:
+    if isinstance(value, tvm_ffi.Device) and value.dlpack_device_type() in KINDS:
         return Context(KINDS[value.dlpack_device_type()], value.index).require()
     if isinstance(value, str):
         match = re.fullmatch(r"([a-z]+)(?:[:(](\d+)\)?)?", value.strip())
@@ -109,14 +116,14 @@ def context(value: Any = None) -> Context:
 
 
 _setting = os.environ.get("TVM_NUM_THREADS", "")
-_thread_ceiling = int(_setting) if _setting.isdecimal() and int(_setting) > 0 else int(runtime.num_threads())
+_thread_ceiling = int(_setting) if _setting.isdecimal() and int(_setting) > 0 else int(_runtime("NumThreads")())
 
 
 def _alone() -> None:
     """Has kernels run on the one thread that a forked process has: they would wait for the parent's others."""
     global _thread_ceiling
     _thread_ceiling = 1
-    tvm.get_global_func("runtime.config_threadpool")(1, 1)
+    _runtime("config_threadpool")(1, 1)
 
 
 at_fork(_alone)
@@ -137,9 +144,9 @@ def set_num_threads(count: int) -> None:
             f"the number of threads must be an integer from 1 to {_thread_ceiling}, not {count!r} (the environment "
             "variable TVM_NUM_THREADS, set before the start, allows more; a forked process has one: use spawn)"
         )
-    tvm.get_global_func("runtime.config_threadpool")(1, int(count))
+    _runtime("config_threadpool")(1, int(count))
 
 
 def get_num_threads() -> int:
     """The number of threads that kernels run on."""
-    return int(runtime.num_threads())
+    return int(_runtime("NumThreads")())

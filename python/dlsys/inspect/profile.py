@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from .. import kernels
 from ..compiler import Group, Plan, TypedGraph
 from ..compiler.groups import read_from
 from ..device import Array, array, get_num_threads, view_of
 from ..errors import GraphError
 from ..graph import Node
-from ..schedule.cpu.peak import fma_peak, memory_bandwidth
+from ..tvm_import import with_compiler
 from .text import kernels_of, table
 
 WARM_UP = 2  # runs that are not counted: pages are touched, the clock rises
@@ -210,7 +209,7 @@ def _idle(plan: Plan) -> dict[int, Any]:
     if plan.ctx.kind != "cpu" or not plan.kernel_of:
         return {}
     types = {position: (*kernel.inputs, *kernel.outputs) for position, kernel in plan.kernel_of.items()}
-    idle = kernels.idle_functions(types.values(), next(iter(plan.kernel_of.values())).target)
+    idle = with_compiler("kernels.build").idle_functions(types.values(), next(iter(plan.kernel_of.values())).target)
     return {position: idle[of] for position, of in types.items()}
 
 
@@ -224,7 +223,8 @@ def _rows(plan: Plan, seconds: dict[int, float]) -> tuple[tuple[Row, ...], tuple
     dtypes = [program.graph.dtypes[node] for group in program.groups for node in group.outputs]
     dtype = max(dtypes, key=dtypes.count, default="float32")
     known = plan.ctx.kind == "cpu" and bool(seconds)
-    gflops, gbytes = (fma_peak(threads, dtype), memory_bandwidth(threads)) if known else (None, None)
+    peak = with_compiler("schedule.cpu.peak")
+    gflops, gbytes = (peak.fma_peak(threads, dtype), peak.memory_bandwidth(threads)) if known else (None, None)
     rows = []
     for kernel, positions in kernels_of(plan):
         groups = [program.groups[position] for position in positions]

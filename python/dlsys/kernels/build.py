@@ -1,29 +1,86 @@
-"""From loops to machine code: modules of kernels, compiled on all cores, and found again in memory and on disk."""
+"""From formulas to machine code: TE -> PrimFunc -> the first schedule rule that takes it -> modules, on all cores.
+The one file of this room that needs TVM's compiler.
+"""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import tvm
-from tvm import tirx
+import tvm_ffi
+from tvm import s_tir, te, tirx
 from tvm.runtime import Module
 from tvm.target import Target
 
+from .. import compute, schedule
+from ..schedule.common import renamed
 from ..schedule.machine_code import compiled
-from ..system import at_fork, available_cores
-from . import disk
-from .disk import link
-from .kernel import Kernel
-from .spec import KernelSpec, Lowered, lower, runnable_target, symbol_of, uses_own_schedules
+from ..system import available_cores
+from .spec import ArrayType, KernelSpec, symbol_of
 
 Types = tuple[Any, ...]
 MANY = 32  # kernels: of more each core gets several modules, so that a long one leaves none idle
 UNCHECKED = {"tirx.disable_assert": True}  # TVM's setting for functions that take their arguments for right
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A kernel before machine code: its scheduled loops, and the rule that shaped them."""
+
+    function: tirx.PrimFunc
+    rule: schedule.Rule
+
+
+def lower(spec: KernelSpec, target: Target, ours: bool = True) -> Lowered:
+    """The formula's loops under the first schedule rule that takes them, or with `ours` false as TVM makes them."""
+    function, rule = prim_func(spec), schedule.DEFAULT
+    if ours:
+        function, rule = schedule.apply(function, target)
+    return Lowered(function.with_attr("global_symbol", symbol_of(spec)), rule)
+
+
+def _formula(spec: KernelSpec) -> tuple[list[te.Tensor], list[te.Tensor]]:
+    """The tensors of a formula's inputs and outputs."""
+    inputs = [compute.placeholder(*kind, f"in{i}") for i, kind in enumerate(spec.inputs)]
+    formula = spec.te(*inputs)
+    outputs: list[te.Tensor] = []
+    for value in formula if isinstance(formula, tuple) else (formula,):
+        taken = any(value.same_as(other) for other in [*inputs, *outputs])
+        outputs.append(compute.copy(value) if taken else value)  # a formula without a stage writes nothing
+    return inputs, outputs
+
+
+def output_types(spec: KernelSpec) -> tuple[ArrayType, ...]:
+    """Shape and dtype of each output, found from the formula."""
+    return tuple((compute.shape_of(value), str(value.dtype)) for value in _formula(spec)[1])
+
+
+def prim_func(spec: KernelSpec) -> tirx.PrimFunc:
+    """The formula as plain loops over its inputs, then its outputs."""
+    inputs, outputs = _formula(spec)
+    function = any_alignment(te.create_prim_func([*inputs, *outputs]))
+    return function.with_attr("tirx.noalias", False) if spec.in_place else function
+
+
+def any_alignment(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function with its arrays assumed aligned to no more than a float32.
+
+    TVM assumes 64 bytes and does not check: on NumPy's memory such a kernel can end the process. Unaligned
+    vector loads cost nothing on aligned data. The alignment is part of a buffer's type, so each gets another buffer.
+    """
+    blocks: list[s_tir.SBlock] = []
+    tvm_ffi.structural_walk(function.body, (s_tir.SBlock, blocks.append))
+    made = [*function.params, *(buffer for block in blocks for buffer in block.alloc_buffers)]
+    others = {
+        buffer: tirx.decl_buffer(
+            buffer.shape, str(buffer.dtype), buffer.name, scope=buffer.scope(), data_alignment=4, layout=None
+        )
+        for buffer in made
+    }
+    return renamed(function, others)
 
 
 def build(
@@ -93,90 +150,33 @@ def idle_functions(types: Iterable[Types], target: Target) -> dict[Types, Any]:
     return {of: module[name] for of, name in names.items()}
 
 
-class Settings(NamedTuple):
-    """How kernels are compiled: for which target, whether by our schedules, whether they check their arguments."""
+def run_function(name: str, words: int) -> tirx.PrimFunc:
+    """`name(given, moves, tensors, calls, result)`, all arrays of int64.
 
-    target: Target
-    ours: bool
-    checked: bool
-
-
-_kernels: dict[Hashable, Kernel] = {}
-_lock = threading.Lock()
-
-
-def _unlock() -> None:
-    global _lock
-    _lock = threading.Lock()  # another thread of the parent may have held it
-
-
-at_fork(_unlock)
-
-
-def built() -> int:
-    """How many kernels this process has."""
-    return len(_kernels)
-
-
-def get(specs: Sequence[KernelSpec], target: Any = "llvm", checked: bool = False) -> list[Kernel]:
-    """The kernels of `specs`, in order: those that the process has, then those on disk; the rest is compiled together,
-    on all cores, and kept in both.
-
-    `target` is "llvm" (this CPU), "cuda", a dict such as {"kind": "llvm", "mcpu": "znver3"}, or a TVM Target. For
-    `checked` see `Kernel`. Raises TargetError for a target that is unknown or that this machine cannot run.
+    A move is three numbers: of a tensor, of what is given, and the byte there from which the tensor begins. A call is
+    three: the address of a function, that of its arguments, and their number. After one that fails none is made, so
+    that no parameter takes what came of it; `result[2]` is then 1, else 0. The rest of it is for what a function gives.
     """
-    how = Settings(runnable_target(target), uses_own_schedules(), checked)
-    where = (str(how.target), how.ours, checked, disk.cache_directory())
-    keys: list[Hashable] = [(spec.key, spec.inputs, spec.in_place, *where) for spec in specs]
-    with _lock:
-        missing = {symbol_of(spec): (key, spec) for key, spec in zip(keys, specs, strict=True) if key not in _kernels}
-        if missing:
-            found = _found_or_made({symbol: spec for symbol, (_, spec) in missing.items()}, how)
-            _kernels.update((key, found[symbol]) for symbol, (key, _) in missing.items())
-        return [_kernels[key].named(spec.name) for key, spec in zip(keys, specs, strict=True)]
 
+    def array(name: str) -> Any:
+        return tirx.decl_buffer((tirx.Var(f"{name}_size", "int64"),), "int64", name=name, data_alignment=8)
 
-def _found_or_made(specs: Mapping[str, KernelSpec], how: Settings) -> dict[str, Kernel]:
-    """The kernels by symbol, from disk or compiled into one library more."""
-    if how.target.kind.name != "llvm":
-        return _made(specs, how, None)
-    settings = (str(how.target), how.ours, how.checked)
-    key_of = {symbol: disk.key(symbol, *settings) for symbol in specs}
-    held: dict[str, list[str]] = {}
-    for symbol, key in key_of.items():
-        if (library := disk.library_of(key)) is not None:
-            held.setdefault(library, []).append(symbol)
-    found: dict[str, Kernel] = {}
-    for library, symbols in held.items():
-        found.update(disk.load(library, partial(_loaded, {s: specs[s] for s in symbols}, how, {})) or {})
-    missing = {symbol: spec for symbol, spec in specs.items() if symbol not in found}
-    if missing:
-        library = disk.key(sorted(missing), *settings)
-        kernels = disk.load(library, partial(_loaded, missing, how, {})) or _made(missing, how, library)
-        found.update(kernels)
-        disk.note([key_of[symbol] for symbol in missing], library)
-    return found
+    given, moves, tensors, calls, result = map(array, ("given", "moves", "tensors", "calls", "result"))
+    move, call = tirx.Var("move", "int64"), tirx.Var("call", "int64")
+    pointer = given[moves[move * 3 + 1]] + moves[move * 3 + 2]
+    moving = tirx.BufferStore(tensors, pointer, [moves[move * 3] * words])
+    # TVMFFIFunctionCall(function, arguments, how many, result), which is None before
+    given_to = (calls[call * 3], calls[call * 3 + 1], tirx.Cast("int32", calls[call * 3 + 2]))
+    failed = tirx.call_extern("int32", "TVMFFIFunctionCall", *given_to, tirx.address_of(result[0])) != 0
+    zeros = [tirx.BufferStore(result, tirx.const(0, "int64"), [i]) for i in range(3)]
+    made = tirx.SeqStmt([*zeros[:2], tirx.BufferStore(result, tirx.Cast("int64", failed), [2])])
+    calling = tirx.IfThenElse(result[2] == 0, made, None)
 
+    def over(variable: tirx.Var, table: Any, body: Any) -> tirx.For:
+        return tirx.For(
+            variable, tirx.const(0, "int64"), tirx.floordiv(table.shape[0], 3), tirx.ForKind.SERIAL, body
+        )
 
-def _made(specs: Mapping[str, KernelSpec], how: Settings, library: str | None) -> dict[str, Kernel]:
-    """The kernels compiled, and kept in a library of that key where they can be."""
-    modules, lowered = build(list(specs.values()), *how)
-    if library is not None:
-        parts = list({id(module): module for module in modules.values()}.values())
-        if (kernels := disk.keep(library, partial(link, parts), partial(_loaded, specs, how, lowered))) is not None:
-            return kernels
-    return {symbol: _kernel(modules[symbol], spec, how, lowered[symbol]) for symbol, spec in specs.items()}
-
-
-def _loaded(
-    specs: Mapping[str, KernelSpec], how: Settings, lowered: Mapping[str, Lowered], path: Path
-) -> dict[str, Kernel]:
-    """The kernels in a library; `lowered`: their loops, by symbol, where these are known. Raises RuntimeError,
-    AttributeError or OSError for a file that is none or lacks one."""
-    module = tvm.runtime.load_module(str(path))
-    return {symbol: _kernel(module, spec, how, lowered.get(symbol)) for symbol, spec in specs.items()}
-
-
-def _kernel(module: Module, spec: KernelSpec, how: Settings, lowered: Lowered | None) -> Kernel:
-    """The kernel of a spec that `module` holds. Its loops, unless given, are made when somebody asks for them."""
-    return Kernel(spec, how.target, module, lambda: lowered or lower(spec, how.target, how.ours), how.checked)
+    body = tirx.SeqStmt([over(move, moves, moving), zeros[2], over(call, calls, calling)])
+    function = tirx.PrimFunc([given, moves, tensors, calls, result], body)
+    return function.with_attr("global_symbol", name).with_attr("tirx.noalias", False)

@@ -20,12 +20,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-import tvm
 import tvm_ffi
-from tvm.runtime import Module
 
 from ..storage import remove_stale
 from ..system import cache_folder, warn
@@ -46,7 +45,7 @@ def linker() -> tuple[str, ...] | None:
     return None
 
 
-def link(modules: Sequence[Module], path: Path) -> None:
+def link(modules: Sequence[Any], path: Path) -> None:
     """Writes the modules as a library. Raises OSError where that cannot be, as on a disk that is full."""
     command = linker()
     if command is None:
@@ -80,7 +79,7 @@ def _require_room(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _object(module: Module, folder: Path) -> Iterator[tuple[str, int | None]]:
+def _object(module: Any, folder: Path) -> Iterator[tuple[str, int | None]]:
     """A name under which the linker finds a module's object, and the number of its file where that is in memory."""
     if not hasattr(os, "memfd_create"):
         with tempfile.NamedTemporaryFile(suffix=".o", dir=folder) as file:
@@ -266,7 +265,7 @@ def _evict(directory: Path, latest: Path) -> None:
 
 @cache
 def _versions() -> tuple[str, ...]:
-    return (tvm.__version__, tvm_ffi.__version__, platform.machine(), platform.system())
+    return (version("apache-tvm"), tvm_ffi.__version__, platform.machine(), platform.system())
 
 
 @cache

@@ -9,16 +9,13 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from tvm.runtime import Module
-from tvm.target import Target
 
 from ..device import Array, empty, to_tensor, view_of
 from ..device.context import DLPACK_CPU
 from ..errors import DeviceError, DTypeError, KernelArgumentError, ShapeError
 from ..graph import Shape
-from ..schedule import Rule
-from ..schedule.machine_code import compiled
-from .spec import KernelSpec, Lowered, output_types, symbol_of
+from ..tvm_import import with_compiler
+from .spec import KernelSpec, TargetName, symbol_of
 
 SOURCES = ("asm", "ll", "cuda")
 
@@ -30,7 +27,7 @@ class Kernel:
         name: the function's name.
         inputs: shape and dtype of each input.
         outputs: shape and dtype of each output.
-        target: what it is compiled for.
+        named_target: what it is compiled for, as text; `target` is TVM's object.
         symbol: the function's name in its module.
         module: the module that holds this kernel, among others that were compiled with it.
         function: the bare TVM function, for TVM tensors, which costs a fraction of a microsecond.
@@ -39,17 +36,23 @@ class Kernel:
     """
 
     def __init__(
-        self, spec: KernelSpec, target: Target, module: Module, lower: Callable[[], Lowered], checked: bool
+        self, spec: KernelSpec, target: TargetName, module: Any, lower: Callable[[], Any], checked: bool
     ) -> None:
         """`lower` makes the scheduled loops, for who asks: a kernel that was loaded has not made them."""
-        self.name, self.inputs, self.outputs, self.flat = spec.name, spec.inputs, output_types(spec), spec.flat
-        self.target, self.module, self.checked = target, module, checked
+        self.name, self.inputs, self.flat = spec.name, spec.inputs, spec.flat
+        self.outputs = spec.outputs or with_compiler("kernels.build").output_types(spec)
+        self.named_target, self.module, self.checked = target, module, checked
         self.symbol = symbol_of(spec)
         self.function = module[self.symbol]
         self._lower = cache(lower)
 
     @property
-    def rule(self) -> Rule:
+    def target(self) -> Any:
+        """TVM's Target that it is compiled for."""
+        return self.named_target.target
+
+    @property
+    def rule(self) -> Any:
         """The schedule rule that shaped its loops."""
         return self._lower().rule
 
@@ -108,8 +111,9 @@ class Kernel:
         if 0 in shape:  # holds nothing, and NumPy's strides of such an array are not what TVM expects
             return empty(shape, dtype).tensor
         tensor = to_tensor(value)
-        if tensor.device.dlpack_device_type() != self.target.get_target_device_type():
-            raise DeviceError(f"{what} lies on {tensor.device}, the kernel runs on {self.target.kind.name}")
+        kind = self.named_target.kind
+        if (tensor.device.dlpack_device_type() == DLPACK_CPU) != (kind == "llvm"):
+            raise DeviceError(f"{what} lies on {tensor.device}, the kernel runs on {kind}")
         return tensor if given == shape else view_of(tensor, shape, dtype)
 
     def named(self, name: str) -> Kernel:
@@ -131,11 +135,12 @@ class Kernel:
             raise KernelArgumentError(f"{self.name}: source is one of {', '.join(SOURCES)}, not {form!r}")
         module = self.module
         if module.kind not in ("llvm", "c"):  # loaded as machine code: made once more, for reading
+            compiled = with_compiler("schedule.machine_code").compiled
             module = compiled({self.symbol: self._lower().function}, self.target)
         if form == "cuda":
             devices = [m for m in module.imports if m.kind == "cuda"]
             if not devices:
-                raise KernelArgumentError(f"{self.name}: it runs on {self.target.kind.name} and has no CUDA source")
+                raise KernelArgumentError(f"{self.name}: it runs on {self.named_target.kind} and has no CUDA source")
             return "\n".join(m.inspect_source("cuda") for m in devices)
         return module.inspect_source(form)
 
@@ -148,7 +153,7 @@ class Kernel:
     def __repr__(self) -> str:
         arguments = ", ".join(_format(*kind) for kind in self.inputs)
         results = ", ".join(_format(*kind) for kind in self.outputs)
-        return f"<kernel {self.name}({arguments}) -> {results}, {self.rule.name}, {self.target.kind.name}>"
+        return f"<kernel {self.name}({arguments}) -> {results}, {self.rule.name}, {self.named_target.kind}>"
 
 
 def _lent(value: Any, writing: bool) -> Any:

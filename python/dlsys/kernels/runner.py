@@ -15,16 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tvm
-from tvm import tirx
-from tvm.target import Target
+import tvm_ffi
 
 from ..device import to_tensor
 from ..errors import DeviceError
 from ..graph import Shape
-from ..schedule.machine_code import compiled
+from ..tvm_import import with_compiler
 from . import disk
-from .disk import link
+from .spec import TargetName
 
 RUN = "run_calls"
 _CPU, _POINTER = 1, 7  # kDLCPU, kTVMFFIDLTensorPtr
@@ -34,39 +32,7 @@ _TENSOR = np.dtype([
     ("shape", "u8"), ("strides", "u8"), ("byte_offset", "u8"),
 ])  # fmt: skip
 _ANY = np.dtype([("type_index", "i4"), ("padding", "u4"), ("value", "u8")])
-_WORDS = _TENSOR.itemsize // 8  # of a tensor, whose first is its pointer
-
-
-def run_function() -> tirx.PrimFunc:
-    """`run_calls(given, moves, tensors, calls, result)`, all arrays of int64.
-
-    A move is three numbers: of a tensor, of what is given, and the byte there from which the tensor begins. A call is
-    three: the address of a function, that of its arguments, and their number. After one that fails none is made, so
-    that no parameter takes what came of it; `result[2]` is then 1, else 0. The rest of it is for what a function gives.
-    """
-
-    def array(name: str) -> Any:
-        return tirx.decl_buffer((tirx.Var(f"{name}_size", "int64"),), "int64", name=name, data_alignment=8)
-
-    given, moves, tensors, calls, result = map(array, ("given", "moves", "tensors", "calls", "result"))
-    move, call = tirx.Var("move", "int64"), tirx.Var("call", "int64")
-    pointer = given[moves[move * 3 + 1]] + moves[move * 3 + 2]
-    moving = tirx.BufferStore(tensors, pointer, [moves[move * 3] * _WORDS])
-    # TVMFFIFunctionCall(function, arguments, how many, result), which is None before
-    given_to = (calls[call * 3], calls[call * 3 + 1], tirx.Cast("int32", calls[call * 3 + 2]))
-    failed = tirx.call_extern("int32", "TVMFFIFunctionCall", *given_to, tirx.address_of(result[0])) != 0
-    zeros = [tirx.BufferStore(result, tirx.const(0, "int64"), [i]) for i in range(3)]
-    made = tirx.SeqStmt([*zeros[:2], tirx.BufferStore(result, tirx.Cast("int64", failed), [2])])
-    calling = tirx.IfThenElse(result[2] == 0, made, None)
-
-    def over(variable: tirx.Var, table: Any, body: Any) -> tirx.For:
-        return tirx.For(
-            variable, tirx.const(0, "int64"), tirx.floordiv(table.shape[0], 3), tirx.ForKind.SERIAL, body
-        )
-
-    body = tirx.SeqStmt([over(move, moves, moving), zeros[2], over(call, calls, calling)])
-    function = tirx.PrimFunc([given, moves, tensors, calls, result], body)
-    return function.with_attr("global_symbol", RUN).with_attr("tirx.noalias", False)
+WORDS = _TENSOR.itemsize // 8  # of a tensor, whose first is its pointer
 
 
 @dataclass(frozen=True)
@@ -89,17 +55,18 @@ class Call:
 
 
 @lru_cache
-def runner(target: Target) -> tvm.runtime.Function:
-    """`run_calls` compiled: from disk, kept there, or for this process alone."""
-    key = disk.key(RUN, str(target))
+def runner(target: TargetName) -> Any:
+    """`build.run_function` compiled: from disk, kept there, or for this process alone."""
+    key = disk.key(RUN, target.text)
 
-    def read(path: Path) -> tvm.runtime.Function:
-        return tvm.runtime.load_module(str(path))[RUN]
+    def read(path: Path) -> Any:
+        return tvm_ffi.load_module(str(path))[RUN]
 
     found = disk.load(key, read)
     if found is None:
-        module = compiled({RUN: run_function()}, target)
-        found = disk.keep(key, lambda path: link([module], path), read) or module[RUN]
+        function = with_compiler("kernels.build").run_function(RUN, WORDS)
+        module = with_compiler("schedule.machine_code").compiled({RUN: function}, target.target)
+        found = disk.keep(key, lambda path: disk.link([module], path), read) or module[RUN]
     return found
 
 
@@ -113,10 +80,10 @@ class Runner:
     def __init__(
         self,
         calls: Sequence[Call],
-        functions: Sequence[tvm.runtime.Function],
+        functions: Sequence[Any],
         count: int,
-        arena: tvm.runtime.Tensor,
-        target: Target,
+        arena: Any,
+        target: TargetName,
     ) -> None:
         """`functions`: one for each call; `count`: how many arrays are given."""
         places = [place for call in calls for place in call.places]

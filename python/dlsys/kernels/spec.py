@@ -1,37 +1,26 @@
-"""What a kernel is to compute, and its loops: TE -> PrimFunc -> the first schedule rule that takes it."""
+"""What a kernel is to compute, and for which target. Nothing here needs TVM's compiler but what is said to."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-import tvm
-import tvm_ffi
-from tvm import s_tir, te, tirx
-from tvm.target import Target
-
-from .. import compute, schedule
+from .. import compute
+from ..device import cuda, get_num_threads
 from ..errors import TargetError
 from ..graph import Shape
-from ..schedule.common import renamed
-from ..schedule.cpu import tiles
-from ..schedule.target import resolve_target
+from ..tvm_import import with_compiler
 
 ArrayType = tuple[Shape, str]
 """The shape and dtype of an array."""
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """A kernel before machine code: its scheduled loops, and the rule that shaped them."""
-
-    function: tirx.PrimFunc
-    rule: schedule.Rule
 
 
 @dataclass(frozen=True)
@@ -51,10 +40,50 @@ class KernelSpec:
     name: str
     key: Hashable
     inputs: tuple[ArrayType, ...]
-    te: Callable[..., te.Tensor | tuple[te.Tensor, ...]]
+    te: Callable[..., compute.Tensor | tuple[compute.Tensor, ...]]
     in_place: bool = False
     outputs: tuple[ArrayType, ...] | None = None
     flat: bool = False
+
+
+@dataclass(frozen=True)
+class TargetName:
+    """A target that this machine can run.
+
+    Attributes:
+        kind: "llvm" or "cuda".
+        text: tells it from others, in the names of kernels on disk too.
+        made: makes TVM's `Target` of it, which needs the compiler.
+    """
+
+    kind: str
+    text: str
+    made: Callable[[], Any] = field(compare=False)
+
+    @property
+    def target(self) -> Any:
+        """TVM's Target."""
+        return self.made()
+
+
+def target_name(target: Any) -> TargetName:
+    """The name of what `kernels.get` takes as a target; for "llvm", without TVM's compiler. Raises TargetError."""
+    if isinstance(target, str) and target == "llvm" and _cpu():
+        threads = get_num_threads()
+        text = f"{_cpu()}\n{threads} threads"
+        return TargetName("llvm", text, lambda: with_compiler("schedule").host_target(threads))
+    found = runnable_target(target)
+    return TargetName(found.kind.name, str(found), lambda: found)
+
+
+@cache
+def _cpu() -> str:
+    """What tells this CPU from others; nothing where the system does not say it."""
+    told = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU")
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines()
+        return "\n".join(line for line in lines if line.startswith(told))
+    return ""
 
 
 _scheduled: ContextVar[bool] = ContextVar("scheduled", default=True)
@@ -76,67 +105,19 @@ def uses_own_schedules() -> bool:
 
 
 def panel_columns(m: int, n: int, dtype: str) -> int:
-    """Columns of the panels that a product of (m, k) and (k, n) reads on this CPU; 0 where it packs none."""
-    return tiles.panel_columns(m, n, dtype, schedule.machine_of(schedule.host_target())) if _scheduled.get() else 0
+    """Columns of the panels that a product of (m, k) and (k, n) reads on this CPU; 0 where it packs none. Loads TVM's
+    compiler, which knows the CPU."""
+    schedule = with_compiler("schedule")
+    machine = schedule.machine_of(schedule.host_target())
+    return with_compiler("schedule.cpu.tiles").panel_columns(m, n, dtype, machine) if _scheduled.get() else 0
 
 
-def runnable_target(value: Any) -> Target:
-    """The target that `value` means, if this machine can run its code. Raises TargetError."""
-    target = resolve_target(value)
-    if target.kind.name == "cuda" and not (tvm.runtime.enabled("cuda") and tvm.cuda(0).exist):
+def runnable_target(value: Any) -> Any:
+    """The TVM Target that `value` means, if this machine can run its code. Raises TargetError. Loads TVM's compiler."""
+    target = with_compiler("schedule.target").resolve_target(value)
+    if target.kind.name == "cuda" and not cuda.is_available():
         raise TargetError("target cuda: this machine has no usable CUDA device; use 'llvm'")
     return target
-
-
-def lower(spec: KernelSpec, target: Target, ours: bool = True) -> Lowered:
-    """The formula's loops under the first schedule rule that takes them, or with `ours` false as TVM makes them."""
-    function, rule = prim_func(spec), schedule.DEFAULT
-    if ours:
-        function, rule = schedule.apply(function, target)
-    return Lowered(function.with_attr("global_symbol", symbol_of(spec)), rule)
-
-
-def _formula(spec: KernelSpec) -> tuple[list[te.Tensor], list[te.Tensor]]:
-    """The tensors of a formula's inputs and outputs."""
-    inputs = [compute.placeholder(*kind, f"in{i}") for i, kind in enumerate(spec.inputs)]
-    formula = spec.te(*inputs)
-    outputs: list[te.Tensor] = []
-    for value in formula if isinstance(formula, tuple) else (formula,):
-        taken = any(value.same_as(other) for other in [*inputs, *outputs])
-        outputs.append(compute.copy(value) if taken else value)  # a formula without a stage writes nothing
-    return inputs, outputs
-
-
-def output_types(spec: KernelSpec) -> tuple[ArrayType, ...]:
-    """Shape and dtype of each output."""
-    if spec.outputs is not None:
-        return spec.outputs
-    return tuple((compute.shape_of(value), str(value.dtype)) for value in _formula(spec)[1])
-
-
-def prim_func(spec: KernelSpec) -> tirx.PrimFunc:
-    """The formula as plain loops over its inputs, then its outputs."""
-    inputs, outputs = _formula(spec)
-    function = any_alignment(te.create_prim_func([*inputs, *outputs]))
-    return function.with_attr("tirx.noalias", False) if spec.in_place else function
-
-
-def any_alignment(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The function with its arrays assumed aligned to no more than a float32.
-
-    TVM assumes 64 bytes and does not check: on NumPy's memory such a kernel can end the process. Unaligned
-    vector loads cost nothing on aligned data. The alignment is part of a buffer's type, so each gets another buffer.
-    """
-    blocks: list[s_tir.SBlock] = []
-    tvm_ffi.structural_walk(function.body, (s_tir.SBlock, blocks.append))
-    made = [*function.params, *(buffer for block in blocks for buffer in block.alloc_buffers)]
-    others = {
-        buffer: tirx.decl_buffer(
-            buffer.shape, str(buffer.dtype), buffer.name, scope=buffer.scope(), data_alignment=4, layout=None
-        )
-        for buffer in made
-    }
-    return renamed(function, others)
 
 
 def symbol_of(spec: KernelSpec) -> str:

@@ -43,9 +43,9 @@ class Machine:
         return max(1, self.vector_bits // max(bits, 8))  # a bool takes a byte
 
 
-def host_target() -> Target:
-    """The CPU that this process runs on, with the features it has and the threads that kernels use now."""
-    return _host_target(get_num_threads())
+def host_target(threads: int | None = None) -> Target:
+    """The CPU that this process runs on, with the features it has and as many threads as kernels use now, or given."""
+    return _host_target(threads or get_num_threads())
 
 
 @cache

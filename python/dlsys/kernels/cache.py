@@ -1,0 +1,112 @@
+"""Kernels by their specifications: from the process, the disk or the compiler, each compiled once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tvm_ffi
+
+from ..system import at_fork
+from ..tvm_import import with_compiler
+from . import disk
+from .kernel import Kernel
+from .spec import KernelSpec, TargetName, symbol_of, target_name, uses_own_schedules
+
+
+class Settings(NamedTuple):
+    """How kernels are compiled: for which target, whether by our schedules, whether they check their arguments."""
+
+    target: TargetName
+    ours: bool
+    checked: bool
+
+
+_kernels: dict[Hashable, Kernel] = {}
+_lock = threading.Lock()
+
+
+def _unlock() -> None:
+    global _lock
+    _lock = threading.Lock()  # another thread of the parent may have held it
+
+
+at_fork(_unlock)
+
+
+def built() -> int:
+    """How many kernels this process has."""
+    return len(_kernels)
+
+
+def get(specs: Sequence[KernelSpec], target: Any = "llvm", checked: bool = False) -> list[Kernel]:
+    """The kernels of `specs`, in order: those that the process has, then those on disk; the rest is compiled together,
+    on all cores, and kept in both.
+
+    `target` is "llvm" (this CPU), "cuda", a dict such as {"kind": "llvm", "mcpu": "znver3"}, or a TVM Target. For
+    `checked` see `Kernel`. Raises TargetError for a target that is unknown or that this machine cannot run.
+    """
+    how = Settings(target_name(target), uses_own_schedules(), checked)
+    where = (how.target.text, how.ours, checked, disk.cache_directory())
+    keys: list[Hashable] = [(spec.key, spec.inputs, spec.in_place, *where) for spec in specs]
+    with _lock:
+        missing = {symbol_of(spec): (key, spec) for key, spec in zip(keys, specs, strict=True) if key not in _kernels}
+        if missing:
+            found = _found_or_made({symbol: spec for symbol, (_, spec) in missing.items()}, how)
+            _kernels.update((key, found[symbol]) for symbol, (key, _) in missing.items())
+        return [_kernels[key].named(spec.name) for key, spec in zip(keys, specs, strict=True)]
+
+
+def _found_or_made(specs: Mapping[str, KernelSpec], how: Settings) -> dict[str, Kernel]:
+    """The kernels by symbol, from disk or compiled into one library more."""
+    if how.target.kind != "llvm":
+        return _made(specs, how, None)
+    settings = (how.target.text, how.ours, how.checked)
+    key_of = {symbol: disk.key(symbol, *settings) for symbol in specs}
+    held: dict[str, list[str]] = {}
+    for symbol, key in key_of.items():
+        if (library := disk.library_of(key)) is not None:
+            held.setdefault(library, []).append(symbol)
+    found: dict[str, Kernel] = {}
+    for library, symbols in held.items():
+        found.update(disk.load(library, partial(_loaded, {s: specs[s] for s in symbols}, how, {})) or {})
+    missing = {symbol: spec for symbol, spec in specs.items() if symbol not in found}
+    if missing:
+        library = disk.key(sorted(missing), *settings)
+        kernels = disk.load(library, partial(_loaded, missing, how, {})) or _made(missing, how, library)
+        found.update(kernels)
+        disk.note([key_of[symbol] for symbol in missing], library)
+    return found
+
+
+def _made(specs: Mapping[str, KernelSpec], how: Settings, library: str | None) -> dict[str, Kernel]:
+    """The kernels compiled, and kept in a library of that key where they can be."""
+    build = with_compiler("kernels.build")
+    modules, lowered = build.build(list(specs.values()), how.target.target, how.ours, how.checked)
+    if library is not None:
+        parts = list({id(module): module for module in modules.values()}.values())
+        kernels = disk.keep(library, partial(disk.link, parts), partial(_loaded, specs, how, lowered))
+        if kernels is not None:
+            return kernels
+    return {symbol: _kernel(modules[symbol], spec, how, lowered[symbol]) for symbol, spec in specs.items()}
+
+
+def _loaded(
+    specs: Mapping[str, KernelSpec], how: Settings, lowered: Mapping[str, Any], path: Path
+) -> dict[str, Kernel]:
+    """The kernels in a library; `lowered`: their loops, by symbol, where these are known. Raises RuntimeError,
+    AttributeError or OSError for a file that is none or lacks one."""
+    module = tvm_ffi.load_module(str(path))
+    return {symbol: _kernel(module, spec, how, lowered.get(symbol)) for symbol, spec in specs.items()}
+
+
+def _kernel(module: Any, spec: KernelSpec, how: Settings, lowered: Any) -> Kernel:
+    """The kernel of a spec that `module` holds. Its loops, unless given, are made when somebody asks for them."""
+
+    def lower() -> Any:
+        return lowered or with_compiler("kernels.build").lower(spec, how.target.target, how.ours)
+
+    return Kernel(spec, how.target, module, lower, how.checked)
