@@ -27,6 +27,8 @@ from dlsys.schedule.target import host_target
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+context = sys.modules["dlsys.device.context"]  # the module: `dlsys.device.context` is the function
+
 HERE = Path(__file__).resolve().parent
 ROW = re.compile(r"^ *(\d)  (\S.*?)  +(\d+) +([\d.]+) +([\d.]+)x +([\d.]+)% +([\d.]+)%$", re.MULTILINE)
 QUICK = ("ladder", "64", "48", "80", "--rounds", "1")
@@ -81,9 +83,10 @@ def test_info_without_a_cache_of_kernels():
 
 def test_info_says_what_cuda_lacks():
     assert info.facts()["CUDA"].startswith("none") != bool(tvm.runtime.enabled("cuda") and tvm.cuda(0).exist)
-    device = mock.Mock(device_name="NVIDIA H200", compute_version="9.0")
-    found = mock.Mock(device_count=lambda: 1)
-    with mock.patch.object(info, "cuda", found), mock.patch.object(tvm, "cuda", lambda index: device):
+    told = {context.EXISTS: 1, context.NAME: "NVIDIA H200", context.COMPUTE_VERSION: "9.0"}
+    one = mock.patch.object(context.Cuda, "attribute", lambda self, index, which: told[which] if index < 1 else 0)
+    enabled = mock.patch.object(context, "_runtime", lambda name: lambda *of: 1)
+    with one, enabled:
         assert info.facts()["CUDA"].startswith("NVIDIA H200 (compute 9.0); cuda-bindings")
 
 

@@ -7,8 +7,6 @@ import os
 import platform
 from pathlib import Path
 
-import tvm
-
 from .. import __version__
 from ..device import cuda, get_num_threads
 from ..errors import DeviceError
@@ -47,8 +45,7 @@ def _cuda() -> str:
         cuda(0).require()
     except DeviceError as error:
         return f"none: {str(error).split(': ', 1)[1].split(';')[0]}"
-    devices = [tvm.cuda(i) for i in range(cuda.device_count())]
-    names = [f"{device.device_name} (compute {device.compute_version})" for device in devices]
+    names = [cuda.describe(i) for i in range(cuda.device_count())]
     return "; ".join([*names, f"cuda-bindings {_version('cuda-bindings')}"])
 
 

@@ -66,9 +66,7 @@ class Array:
 
     __slots__ = ("__weakref__", "context", "dtype", "shape", "tensor", "written")
 
-    def __init__(
-        self, tensor: Any, ctx: Context, shape: Shape | None = None, dtype: str | None = None
-    ) -> None:
+    def __init__(self, tensor: Any, ctx: Context, shape: Shape | None = None, dtype: str | None = None) -> None:
         """`shape` and `dtype` are the tensor's, where they are known: asking it takes longer than the rest."""
         self.tensor = tensor
         self.shape: Shape = tuple(tensor.shape) if shape is None else shape

@@ -14,10 +14,12 @@ import tvm_ffi
 
 from ..errors import DeviceError, DlsysError
 from ..system import at_fork
+from ..tvm_import import with_compiler
 
 _NAMES = {"cpu": "cpu", "cuda": "cuda", "gpu": "cuda", "numpy": "numpy"}
 DLPACK_CPU, DLPACK_CUDA = 1, 2
 KINDS = {DLPACK_CPU: "cpu", DLPACK_CUDA: "cuda"}
+EXISTS, COMPUTE_VERSION, NAME = 0, 4, 5  # of TVM's DeviceAttrKind
 
 
 def _runtime(name: str) -> Any:
@@ -53,7 +55,9 @@ class Context:
     @property
     def device(self) -> Any:
         """TVM's device. All indices of the CPU are one memory, which TVM knows as index 0."""
-        return tvm_ffi.device("cuda", self.index) if self.kind == "cuda" else tvm_ffi.device("cpu", 0)
+        if self.kind == "cuda":  # TVM's Python makes tensors that copy to and from a GPU, tvm_ffi's do not
+            return with_compiler("schedule.target").tvm.cuda(self.index)
+        return tvm_ffi.device("cpu", 0)
 
 
 def _context_of(kind: str, index: Any) -> Context:
@@ -83,10 +87,16 @@ class Cuda:
 
     def device_count(self) -> int:
         """How many CUDA devices this machine has."""
-        if not _runtime("RuntimeEnabled")("cuda"):
-            return 0
-        exists = 0  # kExist, of TVM's DeviceAttrKind
-        return next(i for i in itertools.count() if not _runtime("GetDeviceAttr")(DLPACK_CUDA, i, exists))
+        enabled = _runtime("RuntimeEnabled")("cuda")
+        return next(i for i in itertools.count() if not (enabled and self.attribute(i, EXISTS)))
+
+    def describe(self, index: int) -> str:
+        """A device's name and compute capability: "NVIDIA H200 (compute 9.0)"."""
+        return f"{self.attribute(index, NAME)} (compute {self.attribute(index, COMPUTE_VERSION)})"
+
+    def attribute(self, index: int, which: int) -> Any:
+        """What TVM's runtime says of a device."""
+        return _runtime("GetDeviceAttr")(DLPACK_CUDA, index, which)
 
 
 cuda = gpu = Cuda()
