@@ -64,6 +64,9 @@ def imports_of(path: Path, package: Path) -> list[tuple[int, str, bool]]:
             base = [*base, *([node.module] if node.module else [])]
             for alias in node.names:
                 found.append((node.lineno, ".".join([*base, alias.name]), alias.name == "*"))
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "with_compiler":
+            names = [name.value for name in node.args if isinstance(name, ast.Constant)]
+            found += [(node.lineno, f"{package.name}.{name}", False) for name in names]
     return found
 
 
@@ -169,6 +172,10 @@ def test_violations_are_found():
         "graph:2: imports executor, which is not below it": {
             "graph.py": "def f():\n    import dlsys.executor\n",
             "executor.py": "",
+        },
+        "graph:1: imports ops, which is not below it": {
+            "graph.py": "module = with_compiler('ops.add')\n",
+            "ops/__init__.py": "",
         },
         "optim:1: imports nn, which is not below it": {"optim.py": "from . import nn\n", "nn.py": ""},
         "graph:1: imports __init__, which is not below it": {

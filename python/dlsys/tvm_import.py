@@ -13,9 +13,14 @@ from pathlib import Path
 from typing import Any
 
 
+def compiler() -> Any:
+    """The module `tvm`: TVM's Python with its compiler, imported now."""
+    return _import("tvm")
+
+
 def with_compiler(name: str) -> Any:
-    """The module `dlsys.<name>`, which needs TVM's Python. Imports that first."""
-    _import("tvm")
+    """The module `dlsys.<name>`, which needs TVM's compiler and is imported with it now."""
+    compiler()
     return importlib.import_module(f"dlsys.{name}")
 
 

@@ -14,7 +14,7 @@ import tvm_ffi
 
 from ..errors import DeviceError, DlsysError
 from ..system import at_fork
-from ..tvm_import import with_compiler
+from ..tvm_import import compiler
 
 _NAMES = {"cpu": "cpu", "cuda": "cuda", "gpu": "cuda", "numpy": "numpy"}
 DLPACK_CPU, DLPACK_CUDA = 1, 2
@@ -56,7 +56,7 @@ class Context:
     def device(self) -> Any:
         """TVM's device. All indices of the CPU are one memory, which TVM knows as index 0."""
         if self.kind == "cuda":  # TVM's Python makes tensors that copy to and from a GPU, tvm_ffi's do not
-            return with_compiler("schedule.target").tvm.cuda(self.index)
+            return compiler().cuda(self.index)
         return tvm_ffi.device("cpu", 0)
 
 
