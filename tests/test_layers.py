@@ -25,7 +25,7 @@ LAYERS = [
     ("inspect",),
     ("executor",),
     ("tensors",),
-    ("autodiff",),
+    ("autodiff", "relax"),
     ("random",),
     ("optim",),
     ("data", "nn", "serialization"),
@@ -38,7 +38,7 @@ LAYERS = [
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 # TVM's API moves between minor versions: it is met at these doors only.
-TVM_DOORS = {"device", "compute", "schedule", "kernels", "tvm_import"}
+TVM_DOORS = {"device", "compute", "schedule", "kernels", "relax", "tvm_import"}
 
 
 def module_name(path: Path, package: Path) -> str:

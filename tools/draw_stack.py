@@ -34,6 +34,7 @@ FLOORS: list[tuple[str, str, list[tuple[str, str]]]] = [
             ("autodiff.py", "Variable, gradients"),
             ("tensors/", "values, backward()"),
             ("random.py", "streams of numbers"),
+            ("relax/", "modules of TVM Relax"),
         ],
     ),
     (

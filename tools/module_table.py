@@ -33,6 +33,7 @@ BUDGETS = {
     "tensors/": 1760,
     "autodiff.py": 40,
     "executor.py": 370,
+    "relax/": 1500,
     "inspect/": 1000,
     "compiler/": 2400,
     "planner.py": 250,
@@ -52,7 +53,7 @@ BUDGETS = {
     "system.py": 50,
     "tvm_import.py": 45,
 }
-"""The lines that each room may have, 22,000 in all."""
+"""The lines that each room may have: 22,000 in all, and those of `relax/`."""
 ABOVE = {
     "needle/": 1308,
     "nn/": 2270,

@@ -81,8 +81,8 @@ _DTYPES = {name: name for name in ("bool", "float32", "float64", "int32", "int64
 _DTYPES |= {"double": "float64", "float": "float32", "int": "int32", "long": "int64"}  # PyTorch's other names
 _NUMBERS = {"e": math.e, "inf": math.inf, "nan": math.nan, "newaxis": None, "pi": math.pi}
 _MODULES = (
-    *("autodiff", "data", "device", "kernels", "needle", "nn", "ops", "optim", "random", "serialization", "training"),
-    "tvm_op",
+    *("autodiff", "data", "device", "kernels", "needle", "nn", "ops", "optim", "random", "relax", "serialization"),
+    *("training", "tvm_op"),
 )
 _ELSEWHERE = {"autograd": ".tensors.autograd"}
 _FROM = {

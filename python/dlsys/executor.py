@@ -141,7 +141,7 @@ class Executor:
         both. Raises FeedError, ShapeError, DTypeError.
         """
         with self._lock:
-            self._plan({node: self._feed_shape(node, value) for node, value in self._items(feed_shapes)})
+            self._plan({node: feed_type(node, value) for node, value in self._items(feed_shapes)})
             return self.node_to_shape_map
 
     def memory_plan(self, feed_shapes: Mapping[Node, Any]) -> MemoryPlan:
@@ -303,18 +303,6 @@ class Executor:
         except (DTypeError, DeviceError) as error:
             raise type(error)(f"feed of {node.name}: {error} {_at(node)}") from None
 
-    def _feed_shape(self, node: Node, value: Any) -> tuple[Shape, str]:
-        """The shape of a feed, given as a shape or an array. Raises FeedError."""
-        if hasattr(value, "shape") and hasattr(value, "dtype"):
-            return tuple(value.shape), str(value.dtype)
-        try:
-            shape = tuple(operator.index(extent) for extent in value)
-        except TypeError:
-            shape = (-1,)
-        if min(shape, default=0) < 0:
-            raise ShapeError(f"the feed's shape must be a tuple of extents, not {value!r} {_at(node)}")
-        return shape, str(node.attrs.get("dtype") or "float32")
-
     def _run_numpy(self, feed_dict: Mapping[Node, Any]) -> list[Any]:
         """By the operators' NumPy rules, in fresh memory."""
         values: dict[Node, np.ndarray] = {}
@@ -345,6 +333,19 @@ class Executor:
             for parameter, value in updates:  # after all have read the old values
                 parameter.cell.give(to_array(value, cpu()))
             return results
+
+
+def feed_type(node: Node, value: Any) -> tuple[Shape, str]:
+    """Shape and dtype of a feed, given as a shape or an array. Raises ShapeError."""
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return tuple(value.shape), str(value.dtype)
+    try:
+        shape = tuple(operator.index(extent) for extent in value)
+    except TypeError:
+        shape = (-1,)
+    if min(shape, default=0) < 0:
+        raise ShapeError(f"the feed's shape must be a tuple of extents, not {value!r} {_at(node)}")
+    return shape, str(node.attrs.get("dtype") or "float32")
 
 
 def _by_user_node(plan: Plan, found: Mapping[Node, Any]) -> dict[Node, Any]:

@@ -1,0 +1,208 @@
+"""From a Relax module to machine code: Relax's fusion, our schedule rules, Relax's memory plan beside ours."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax, tirx
+from tvm.relax import transform
+from tvm.target import Target
+
+from ..device import Array, context
+from ..errors import GraphError
+from ..graph import Node
+from ..kernels import runnable_target
+from ..kernels.build import any_alignment
+from ..planner import Value, plan_memory
+from ..schedule import DEFAULT, apply
+from ..schedule.machine_code import PIPELINE
+from .machine import Machine
+from .translate import to_relax
+
+SCHEDULES = ("rules", "default")
+_VIEW = "relax.reshape"  # stays an operator: the machine does it without a copy
+
+
+class Compiled(Machine):
+    """A compiled module: see `Machine` for how it is called. `print` tells its kernels and its memory.
+
+    Attributes:
+        stages: the module "translated", "fused" and "scheduled"; `stages["fused"].show()` prints one.
+        parameters: copies of the parameters' values, by name, which follow the feeds where none are given; what assigns
+            a parameter writes there.
+        rules: how many kernels each schedule rule has shaped.
+        planned, relax_planned: bytes of memory for values between kernels and for results, by our planner and by
+            Relax's.
+    """
+
+    def __init__(self, stages: dict[str, tvm.IRModule], target: Target, rules: Counter[str]) -> None:
+        self.stages, self.rules = stages, rules
+        module, values = _without_values(stages["scheduled"])
+        planned = _passes(_PLANNING)(module)
+        self.planned, self.relax_planned = _our_plan(module["main"]), _relax_plan(planned["main"])
+        self._executable = relax.build(planned, target, relax_pipeline=_passes(_LOWERING), tir_pipeline=PIPELINE)
+        super().__init__(self._executable.jit(), context("cuda" if target.kind.name == "cuda" else "cpu"))
+        arrays = [Array(value, context("cpu")) for value in values]
+        self.parameters = dict(zip(self.names[len(self.names) - len(arrays) :], arrays, strict=True))
+
+    def __call__(self, *inputs: Any) -> list[Array]:
+        """As `Machine`'s, with the feeds alone too: `parameters` then follow them."""
+        if len(inputs) == len(self.names) - len(self.parameters):
+            inputs = (*inputs, *self.parameters.values())
+        return super().__call__(*inputs)
+
+    def export(self, path: Any) -> None:
+        """Writes the module as a shared library, for `relax.load`, by the C compiler. Parameters that are inputs are
+        not in it. Raises OSError, RuntimeError."""
+        self._executable.export_library(str(Path(path)))
+
+    def __str__(self) -> str:
+        kernels = ", ".join(f"{count} {rule}" for rule, count in sorted(self.rules.items()))
+        count = sum(self.rules.values())
+        memory = f"{self.planned:,} bytes planned, by Relax {self.relax_planned:,}"
+        return f"{count} kernel{'s' * (count != 1)} ({kernels}); memory {memory}"
+
+
+def compile(
+    nodes_or_module: Node | Sequence[Node] | tvm.IRModule,
+    target: Any = "llvm",
+    fuse: bool = True,
+    schedule: str = "rules",
+    *,
+    feed_shapes: Mapping[Node, Any] | None = None,
+    params: str = "inputs",
+) -> Compiled:
+    """The nodes, or a module whose function is `main`, compiled by Relax.
+
+    Args:
+        target: as `kernels.get` takes it.
+        fuse: whether Relax's passes fuse operators.
+        schedule: "rules": our schedule rules, on what Relax has fused; "default": TVM's loops as they are.
+        feed_shapes, params: of nodes, see `to_relax`.
+
+    Raises TargetError, GraphError, and what `to_relax` raises.
+    """
+    if schedule not in SCHEDULES:
+        raise GraphError(f"relax.compile: schedule is one of {', '.join(SCHEDULES)}, not {schedule!r}")
+    if isinstance(nodes_or_module, tvm.IRModule):
+        module = nodes_or_module
+    else:
+        module = to_relax(nodes_or_module, feed_shapes or {}, params)
+    found = runnable_target(target)
+    with found:
+        fused = _passes(_FUSING if fuse else _FUSING[:1])(module)
+    rules: Counter[str] = Counter()
+    scheduled = _scheduled(fused, found, rules) if schedule == "rules" else _counted(fused, rules)
+    return Compiled({"translated": module, "fused": fused, "scheduled": scheduled}, found, rules)
+
+
+_FUSING = (
+    transform.LegalizeOps(skip_ops=[_VIEW]),
+    transform.AnnotateTIROpPattern(),
+    transform.FoldConstant(),
+    transform.FuseOps(),
+    transform.FuseTIR(),
+    transform.DeadCodeElimination(),
+)
+_PLANNING = (
+    transform.ToNonDataflow(),
+    transform.RemovePurityChecking(),
+    transform.CallTIRRewrite(),
+    transform.StaticPlanBlockMemory(),
+)
+_LOWERING = (
+    transform.LowerAllocTensor(),
+    transform.KillAfterLastUse(),
+    transform.LowerRuntimeBuiltin(),
+    transform.ComputePrimValue(),
+    transform.VMShapeLower(),
+    transform.AttachGlobalSymbol(),
+)
+
+
+def _passes(passes: Sequence[tvm.transform.Pass]) -> tvm.transform.Pass:
+    return tvm.transform.Sequential(list(passes))
+
+
+def _without_values(module: tvm.IRModule) -> tuple[tvm.IRModule, list[Any]]:
+    """The module without its parameters' values, which no code is made of, and these."""
+    main = module["main"]
+    values = list(main.attrs["params"]) if main.attrs and "params" in main.attrs else []
+    return _with(module, {"main": main.without_attr("params")}), values
+
+
+def _with(module: tvm.IRModule, functions: Mapping[Any, Any]) -> tvm.IRModule:
+    """The module with other functions; itself it stays as it is."""
+    other = tvm.IRModule(dict(module.functions_items()))
+    for name, function in functions.items():
+        other[name] = function
+    return other
+
+
+def _kernels(module: tvm.IRModule) -> dict[Any, tirx.PrimFunc]:
+    return {name: made for name, made in module.functions_items() if isinstance(made, tirx.PrimFunc)}
+
+
+def _scheduled(module: tvm.IRModule, target: Target, rules: Counter[str]) -> tvm.IRModule:
+    """The module with every kernel as the first of our rules shapes it that takes it."""
+    found = {}
+    for name, function in _kernels(module).items():
+        scheduled, rule = apply(any_alignment(function), target)
+        found[name] = scheduled.with_attr("tirx.is_scheduled", True)
+        rules[rule.name] += 1
+    return _with(module, found)
+
+
+def _counted(module: tvm.IRModule, rules: Counter[str]) -> tvm.IRModule:
+    """The module with loops as they are, for arrays of any alignment."""
+    found = {name: any_alignment(function) for name, function in _kernels(module).items()}
+    rules[DEFAULT.name] += len(found)
+    return _with(module, found)
+
+
+def _nbytes(extents: Any, dtype: Any) -> int:
+    return math.prod(int(extent) for extent in extents) * np.dtype(str(dtype)).itemsize
+
+
+def _operator(value: Any) -> str:
+    """The name of the operator that a value calls."""
+    return getattr(getattr(value, "op", None), "name", "")
+
+
+def _relax_plan(main: relax.Function) -> int:
+    """The bytes that a planned function allocates: storages, which tensors share, and tensors of their own."""
+    sizes = []
+
+    def visit(value: Any) -> None:
+        if _operator(value) == "relax.memory.alloc_storage":
+            sizes.append(sum(int(size) for size in value.args[0].values))
+        elif _operator(value) == "relax.builtin.alloc_tensor":
+            sizes.append(_nbytes(value.args[0].values, value.args[1].value))
+
+    relax.analysis.post_order_visit(main, visit)
+    return sum(sizes)
+
+
+def _our_plan(main: relax.Function) -> int:
+    """The bytes of the arena that our planner makes for the calls of a function, in their order."""
+    bindings = [binding for block in main.body.blocks for binding in block.bindings]
+    owner: dict[Any, Any] = {}  # in whose memory a variable lies; None for an input's
+    made: dict[Any, int] = {}
+    last: dict[Any, int] = {}
+    for step, (var, value) in enumerate((binding.var, binding.value) for binding in bindings):
+        read = [owner[used] for used in relax.analysis.free_vars(value) if owner.get(used) is not None]
+        last.update(dict.fromkeys(read, len(bindings) if isinstance(value, relax.Tuple) else step))
+        if _operator(value) == "relax.call_tir":
+            owner[var], made[var], last[var] = var, step, step
+        else:  # a view, another name, results together, or a parameter that was written
+            owner[var] = read[0] if read and _operator(value) != "relax.call_tir_inplace" else None
+    if (result := owner.get(main.body.body)) is not None:
+        last[result] = len(bindings)
+    values = [Value(v, _nbytes(v.ty.shape.values, v.ty.dtype), step, last[v]) for v, step in made.items()]
+    return plan_memory(values).bytes_planned

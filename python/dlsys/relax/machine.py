@@ -1,0 +1,68 @@
+"""A compiled Relax module in TVM's virtual machine, called with arrays. Nothing here needs TVM's compiler."""
+
+from __future__ import annotations
+
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+import tvm_ffi
+
+from ..device import Array, Context, context, to_array
+from ..device.context import DLPACK_CPU, DLPACK_CUDA
+from ..errors import DlsysError, KernelArgumentError
+
+MAIN = "main"
+_WRONG = re.compile(r"param=(\w+), annotation=R\.Tensor\((.*)\)\)")  # what the machine says of an input
+_POOLED = 2  # of TVM's allocators: memory that was freed is kept for the next call
+
+
+class Machine:
+    """The function `main` of a compiled module. Calls of several threads take turns.
+
+    Attributes:
+        names: of the inputs, in order.
+        ctx: where it runs.
+    """
+
+    def __init__(self, library: Any, ctx: Context) -> None:
+        """`library`: the module with the machine's code and the kernels."""
+        machine = library["vm_load_executable"]()
+        devices = [(DLPACK_CUDA, ctx.index, _POOLED)] if ctx.kind == "cuda" else []
+        machine["vm_initialization"](*(number for device in [*devices, (DLPACK_CPU, 0, _POOLED)] for number in device))
+        count = machine["get_function_arity"](MAIN)
+        self.names: tuple[str, ...] = tuple(machine["get_function_param_name"](MAIN, i) for i in range(count))
+        self.ctx = ctx
+        self._main = machine[MAIN]
+        self._lock = threading.Lock()
+
+    def __call__(self, *inputs: Any) -> list[Array]:
+        """The results, in memory of their own; but the new value of an assigned parameter lies in that of the input,
+        if that is an Array, or a NumPy array that is contiguous.
+
+        Raises KernelArgumentError for another number of inputs or one of another shape or dtype, DTypeError and
+        DeviceError for what is no array or lies elsewhere.
+        """
+        if len(inputs) != len(self.names):
+            raise KernelArgumentError(f"takes {len(self.names)} arrays, {', '.join(self.names)}; got {len(inputs)}")
+        tensors = [to_array(value, self.ctx).tensor for value in inputs]
+        try:
+            with self._lock:
+                found = self._main(*tensors)
+        except (RuntimeError, TypeError, ValueError) as error:
+            told = str(error).strip().splitlines()[0]
+            if (wrong := _WRONG.search(told)) is not None:
+                given = inputs[self.names.index(wrong[1])]
+                told = f"{wrong[1]} must be {wrong[2]}, not {tuple(given.shape)} {given.dtype}"
+            raise KernelArgumentError(told) from None
+        return [Array(value, self.ctx) for value in (found if isinstance(found, tvm_ffi.Array) else [found])]
+
+
+def load(path: Any, ctx: Any = None) -> Machine:
+    """The module that `Compiled.export` wrote. Loading runs code of the file. Raises DlsysError for a file that is
+    none."""
+    try:
+        return Machine(tvm_ffi.load_module(str(Path(path).resolve())), context(ctx))
+    except (AttributeError, OSError, RuntimeError) as error:
+        raise DlsysError(f"{path} is no compiled module: {str(error).strip().splitlines()[0]}") from None

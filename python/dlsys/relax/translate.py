@@ -1,0 +1,163 @@
+"""From nodes to a Relax module: a call for each operator, of the loops that its formula gives."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from .. import compute
+from ..compiler import PASSES, TypedGraph, analyse, run_passes
+from ..compiler.groups import kernel_spec, single_groups
+from ..device import copied, cpu
+from ..errors import GraphError
+from ..executor import feed_type
+from ..graph import Node, error_at, find_topo_sort
+from ..kernels import KernelSpec
+from ..kernels.build import prim_func
+
+PARAMS = ("inputs", "constants")
+COPY = "copy"
+OPAQUE = 8  # of TVM's kinds of operators: not to be fused
+
+
+def to_relax(
+    nodes: Node | Sequence[Node], feed_shapes: Mapping[Node, Any], params: str = "inputs"
+) -> tvm.IRModule:
+    """A module whose function `main` takes the feeds, then the parameters, and returns the nodes' values, then the new
+    values of the parameters that are assigned; a value alone as it is, else a tuple.
+
+    Args:
+        nodes: what to compute. Groups of updates have no value, but are done.
+        feed_shapes: a shape or array for every variable that is needed; float32 unless it declares its dtype.
+        params: "inputs", with copies of their values in `main.attrs["params"]` and the number of feeds in
+            `main.attrs["num_input"]`, as TVM's importers have it; or "constants" of the module.
+
+    A parameter that is assigned is overwritten, by calls in place behind all others.
+
+    Raises GraphError for what is no node, other `params` or an assigned constant; FeedError, ShapeError, DTypeError as
+    `Executor.infer_shape` does.
+    """
+    roots = [nodes] if isinstance(nodes, Node) else list(nodes)
+    for node in roots:
+        if not isinstance(node, Node):
+            raise GraphError(f"to_relax: takes nodes, not {type(node).__name__}")
+    if params not in PARAMS:
+        raise GraphError(f"to_relax: params is one of {', '.join(PARAMS)}, not {params!r}")
+    order = find_topo_sort(roots)
+    known = set(order)
+    fed = {node: feed_type(node, value) for node, value in feed_shapes.items() if node in known}
+    graph = run_passes(analyse(order, roots, fed), PASSES)
+    if params == "constants" and graph.updates:
+        raise error_at(graph.updates[0][0], GraphError, "is assigned, so it cannot be a constant")
+    leaves = [node for node in order if node in graph.fed and node not in fed]
+    return _Translation(graph, [*fed], leaves, params == "constants").module
+
+
+class _Translation:
+    """One graph on its way to a module."""
+
+    def __init__(self, graph: TypedGraph, feeds: list[Node], leaves: list[Node], bound: bool) -> None:
+        self._graph, self._builder = graph, relax.BlockBuilder()
+        self._functions: dict[Hashable, Any] = {}
+        values = [copied(leaf.cell.on(cpu())).tensor for leaf in leaves]
+        inputs = feeds if bound else [*feeds, *leaves]
+        self._of: dict[Node, Any] = {
+            node: relax.Var(name, self._type(node)) for node, name in zip(inputs, _identifiers(inputs), strict=True)
+        }
+        if bound:
+            self._of.update({leaf: relax.const(value) for leaf, value in zip(leaves, values, strict=True)})
+        attributes = {"num_input": len(feeds), **({} if bound else {"params": values})}
+        with self._builder.function("main", [self._of[node] for node in inputs], attributes):
+            with self._builder.dataflow():
+                results = self._results()
+                result = self._builder.emit_output(results[0] if len(results) == 1 else relax.Tuple(results))
+            self._builder.emit_func_output(result)
+        self.module = self._builder.get()
+
+    def _type(self, node: Node) -> relax.TensorType:
+        return relax.TensorType(self._graph.shapes[node], self._graph.dtypes[node])
+
+    def _results(self) -> list[Any]:
+        """Emits all calls. Parameters are written behind whatever reads them; what would lie in one that is written is
+        copied before."""
+        graph, of = self._graph, self._of
+        for group in single_groups(graph, frozenset(node for node in graph.nodes if self._is_view(node))):
+            self._views(group.inputs)
+            (node,) = group.outputs
+            spec = kernel_spec(group, graph, in_place=False)
+            function = self._function(node.op.name, spec)
+            of[node] = self._emit(relax.call_tir(function, [of[v] for v in group.inputs], self._type(node)), node)
+        self._views(graph.roots)
+        assigned = {parameter for parameter, _ in graph.updates}
+        kept = {}
+        for node in graph.roots:
+            kept[node] = of[node]
+            if self._owner(node) in assigned:
+                kept[node] = self._emit(relax.call_tir(self._copy(node), [of[node]], self._type(node)), node)
+        new = []
+        for parameter, value in graph.updates:
+            call = relax.op.call_tir_inplace(
+                self._copy(parameter), [kept[value], of[parameter]], [1], self._type(parameter)
+            )
+            new.append(self._emit(call, parameter))
+        return [*(kept[node] for node in graph.outputs if node is not None), *new]
+
+    def _is_view(self, node: Node) -> bool:
+        """Whether Relax may say it by its `reshape`, for which an extent of 0 is another thing."""
+        return node.op.is_view and 0 not in self._graph.shapes[node]
+
+    def _views(self, values: Iterable[Node]) -> None:
+        """Emits those of the values that are views."""
+        for value in values:
+            chain = []
+            while value not in self._of:
+                chain.append(value)
+                value = value.inputs[0]
+            for node in reversed(chain):
+                shape = self._graph.shapes[node]
+                self._of[node] = self._emit(relax.op.reshape(self._of[node.inputs[0]], shape), node)
+
+    def _owner(self, node: Node) -> Node:
+        """The node in whose memory a value lies."""
+        while node not in self._graph.fed and self._is_view(node):
+            node = node.inputs[0]
+        return node
+
+    def _copy(self, node: Node) -> Any:
+        """The function that copies values of the node's type."""
+        shape, dtype = self._graph.shapes[node], self._graph.dtypes[node]
+        spec = KernelSpec(COPY, COPY, ((shape, dtype),), compute.copy, outputs=((shape, dtype),))
+        return self._function(COPY, spec)
+
+    def _function(self, name: str, spec: KernelSpec) -> Any:
+        """The module's function of a formula, made once."""
+        key = (spec.key, spec.inputs)
+        if key not in self._functions:
+            function = prim_func(spec).without_attr("global_symbol")
+            if name == COPY:  # Relax would fuse it with what reads the memory that it writes
+                function = function.with_attr("op_pattern", OPAQUE)
+            self._functions[key] = self._builder.add_func(function, name)
+        return self._functions[key]
+
+    def _emit(self, call: Any, node: Node) -> Any:
+        return self._builder.emit(call, name_hint=_identifier(node))
+
+
+def _identifiers(nodes: Sequence[Node]) -> list[str]:
+    """The nodes' names as Python could have them, each another: `weight`, `weight_1`."""
+    seen: Counter[str] = Counter()
+    found = []
+    for name in map(_identifier, nodes):
+        found.append(f"{name}_{seen[name]}" if seen[name] else name)
+        seen[name] += 1
+    return found
+
+
+def _identifier(node: Node) -> str:
+    """The node's name as Python could have it."""
+    return re.sub(r"\W|^(?=\d)", "_", node.name)
