@@ -243,6 +243,7 @@ CASES = (
     (("transformer.py", "--steps", "0", "--sample", "4"), "nats a token (perplexity"),
     (("mlp.py", "--epochs", "0"), "validation accuracy = 0."),
     (("resnet9.py", "--epochs", "0"), "test accuracy = 0."),
+    (("tvm_eval.py", "--no-torch", "--recompile"), "times as fast"),
 )
 
 

@@ -15,4 +15,4 @@ from .cache import built, get
 from .disk import CacheWarning
 from .kernel import Kernel
 from .runner import Call, Place, Runner
-from .spec import ArrayType, KernelSpec, default_schedules, panel_columns, runnable_target, symbol_of
+from .spec import ArrayType, KernelSpec, default_schedules, panel_columns, runnable_target, symbol_of, target_name

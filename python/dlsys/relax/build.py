@@ -22,7 +22,7 @@ from ..kernels.build import any_alignment
 from ..planner import Value, plan_memory
 from ..schedule import DEFAULT, apply
 from ..schedule.machine_code import PIPELINE
-from .machine import Machine
+from .machine import MAIN, Machine
 from .translate import to_relax
 
 SCHEDULES = ("rules", "default")
@@ -58,9 +58,14 @@ class Compiled(Machine):
         return super().__call__(*inputs)
 
     def export(self, path: Any) -> None:
-        """Writes the module as a shared library, for `relax.load`, by the C compiler. Parameters that are inputs are
-        not in it. Raises OSError, RuntimeError."""
-        self._executable.export_library(str(Path(path)))
+        """Writes the module as a shared library, `.so`, for `relax.load`, by the C compiler. Parameters that are inputs
+        are not in it. Raises OSError."""
+        if Path(path).suffix != ".so":
+            raise OSError(f"{path} cannot be written: the name of a compiled module ends in .so")
+        try:
+            self._executable.export_library(str(Path(path)))
+        except RuntimeError as error:  # of the C compiler, which speaks from the second line on
+            raise OSError(f"{path} cannot be written: {(str(error).splitlines() + ['', ''])[1]}") from None
 
     def __str__(self) -> str:
         kernels = ", ".join(f"{count} {rule}" for rule, count in sorted(self.rules.items()))
@@ -94,6 +99,9 @@ def compile(
         module = nodes_or_module
     else:
         module = to_relax(nodes_or_module, feed_shapes or {}, params)
+    names = [name.name_hint for name in module.get_global_vars()]
+    if MAIN not in names:
+        raise GraphError(f"relax.compile: the module has no function {MAIN}, but {', '.join(names) or 'none'}")
     found = runnable_target(target)
     with found:
         fused = _passes(_FUSING if fuse else _FUSING[:1])(module)

@@ -14,7 +14,7 @@ from .. import compute
 from ..compiler import PASSES, TypedGraph, analyse, run_passes
 from ..compiler.groups import kernel_spec, single_groups
 from ..device import copied, cpu
-from ..errors import GraphError
+from ..errors import FeedError, GraphError
 from ..executor import feed_type
 from ..graph import Node, error_at, find_topo_sort
 from ..kernels import KernelSpec
@@ -42,12 +42,14 @@ def to_relax(
     Raises GraphError for what is no node, other `params` or an assigned constant; FeedError, ShapeError, DTypeError as
     `Executor.infer_shape` does.
     """
-    roots = [nodes] if isinstance(nodes, Node) else list(nodes)
+    roots = [nodes] if isinstance(nodes, Node) or not isinstance(nodes, Sequence) else list(nodes)
     for node in roots:
         if not isinstance(node, Node):
             raise GraphError(f"to_relax: takes nodes, not {type(node).__name__}")
     if params not in PARAMS:
         raise GraphError(f"to_relax: params is one of {', '.join(PARAMS)}, not {params!r}")
+    if not isinstance(feed_shapes, Mapping):
+        raise FeedError(f"to_relax: feed_shapes is a dictionary from nodes, not {type(feed_shapes).__name__}")
     order = find_topo_sort(roots)
     known = set(order)
     fed = {node: feed_type(node, value) for node, value in feed_shapes.items() if node in known}
