@@ -65,7 +65,8 @@ class Compiled(Machine):
         try:
             self._executable.export_library(str(Path(path)))
         except RuntimeError as error:  # of the C compiler, which speaks from the second line on
-            raise OSError(f"{path} cannot be written: {(str(error).splitlines() + ['', ''])[1]}") from None
+            told = str(error).splitlines()[1:2] or [str(error)]
+            raise OSError(f"{path} cannot be written: {told[0]}") from None
 
     def __str__(self) -> str:
         kernels = ", ".join(f"{count} {rule}" for rule, count in sorted(self.rules.items()))
