@@ -15,6 +15,7 @@ from dlsys import nn, optim
 from dlsys.errors import DlsysError, DTypeError, FeedError, GraphError, KernelArgumentError, ShapeError
 from dlsys.graph import Node
 from helpers import CASES, error_of
+from tvm import relax, tirx
 from tvm.relax.frontend import nn as relax_nn
 
 RANDOM = np.random.default_rng(0)
@@ -159,6 +160,29 @@ def test_modules_of_others_are_compiled_by_our_rules() -> None:
     assert compiled.rules["contraction"] == 2 and compiled.names[0] == "x" and len(parameters) == 4
     x, w, b, v, c = drawn(8, 12), drawn(32, 12), drawn(32), drawn(4, 32), drawn(4)
     equal(compiled(x, w, b, v, c), [np.maximum(x @ w.T + b, 0) @ v.T + c])
+
+
+def test_modules_of_others_may_split_and_must_have_known_shapes() -> None:
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((6, 4), "float32"))
+    with builder.function("main", [x]):
+        halves = builder.emit(relax.op.split(x, 2, axis=0))
+        summed = builder.emit(relax.op.add(halves[0], halves[1]))
+        builder.emit_func_output(relax.Tuple([summed, builder.emit(relax.op.nn.softmax(summed))]))
+    given = drawn(6, 4)
+    found = dl.relax.compile(builder.get())(given)
+    equal(found[:1], [given[:3] + given[3:]])
+    equal([np.asarray(found[1]).sum(1)], [np.ones(3)])
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((tirx.Var("n", "int64"), 4), "float32"))
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(relax.op.nn.relu(x)))
+    assert "relu takes arrays of unknown extents: " in error_of(GraphError, dl.relax.compile, builder.get())
+
+
+def test_inputs_have_names_of_their_own() -> None:
+    names = ["w", "w", "w_1", "a b", "a_b", "1"]
+    variables = [ad.Variable(name) for name in names]
+    module = dl.relax.to_relax(variables, dict.fromkeys(variables, (2,)))
+    assert [str(value.name) for value in module["main"].params] == ["w", "w_1", "w_1_1", "a_b", "a_b_1", "_1"]
 
 
 def test_mistakes_are_told() -> None:

@@ -14,7 +14,7 @@ from tvm import relax, tirx
 from tvm.relax import transform
 from tvm.target import Target
 
-from ..device import Array, context
+from ..device import Array, array, context
 from ..errors import GraphError
 from ..graph import Node
 from ..kernels import runnable_target
@@ -48,7 +48,7 @@ class Compiled(Machine):
         self.planned, self.relax_planned = _our_plan(module["main"]), _relax_plan(planned["main"])
         self._executable = relax.build(planned, target, relax_pipeline=_passes(_LOWERING), tir_pipeline=PIPELINE)
         super().__init__(self._executable.jit(), context("cuda" if target.kind.name == "cuda" else "cpu"))
-        arrays = [Array(value, context("cpu")) for value in values]
+        arrays = [array(Array(value, context("cpu")), self.ctx) for value in values]
         self.parameters = dict(zip(self.names[len(self.names) - len(arrays) :], arrays, strict=True))
 
     def __call__(self, *inputs: Any) -> list[Array]:
@@ -106,6 +106,10 @@ def compile(
     found = runnable_target(target)
     with found:
         fused = _passes(_FUSING if fuse else _FUSING[:1])(module)
+    for name, function in _kernels(fused).items():
+        extents = [extent for value in function.params if tirx.is_buffer_var(value) for extent in value.shape]
+        if not all(isinstance(extent, tirx.IntImm) for extent in extents):
+            raise GraphError(f"relax.compile: {name.name_hint} takes arrays of unknown extents: {extents}")
     rules: Counter[str] = Counter()
     scheduled = _scheduled(fused, found, rules) if schedule == "rules" else _counted(fused, rules)
     return Compiled({"translated": module, "fused": fused, "scheduled": scheduled}, found, rules)
@@ -179,6 +183,12 @@ def _nbytes(extents: Any, dtype: Any) -> int:
     return math.prod(int(extent) for extent in extents) * np.dtype(str(dtype)).itemsize
 
 
+def _size(kind: Any) -> int:
+    """The bytes of a value of a type."""
+    fields = kind.fields if isinstance(kind, relax.TupleType) else [kind]
+    return sum(_nbytes(field.shape.values, field.dtype) for field in fields)
+
+
 def _operator(value: Any) -> str:
     """The name of the operator that a value calls."""
     return getattr(getattr(value, "op", None), "name", "")
@@ -213,5 +223,5 @@ def _our_plan(main: relax.Function) -> int:
             owner[var] = read[0] if read and _operator(value) != "relax.call_tir_inplace" else None
     if (result := owner.get(main.body.body)) is not None:
         last[result] = len(bindings)
-    values = [Value(v, _nbytes(v.ty.shape.values, v.ty.dtype), step, last[v]) for v, step in made.items()]
+    values = [Value(var, _size(var.ty), step, last[var]) for var, step in made.items()]
     return plan_memory(values).bytes_planned

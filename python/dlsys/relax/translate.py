@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -152,12 +152,11 @@ class _Translation:
 
 def _identifiers(nodes: Sequence[Node]) -> list[str]:
     """The nodes' names as Python could have them, each another: `weight`, `weight_1`."""
-    seen: Counter[str] = Counter()
-    found = []
+    found: dict[str, None] = {}
     for name in map(_identifier, nodes):
-        found.append(f"{name}_{seen[name]}" if seen[name] else name)
-        seen[name] += 1
-    return found
+        others = (f"{name}_{i}" for i in itertools.count(1))
+        found[next(other for other in itertools.chain([name], others) if other not in found)] = None
+    return list(found)
 
 
 def _identifier(node: Node) -> str:
