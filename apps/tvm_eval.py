@@ -71,7 +71,8 @@ def relax(name: str, stage: str, out: ad.Node, x: ad.Node, shape: tuple[int, ...
     """The network compiled by Relax: from the cache, unless `-r` is given, or made and kept."""
     fuse, schedule = STAGES[stage]
     cache, target = cache_folder(), dl.kernels.target_name(options.device)
-    key = disk.key("tvm_eval", name, stage, options.seed, target.text)
+    weights = [float(node.numpy().sum()) for node in ad.find_topo_sort([out]) if node.cell is not None]
+    key = disk.key("tvm_eval", name, stage, weights, target.text)
     path = None if cache is None else Path(cache) / "tvm_eval" / f"{name}-{schedule}-{key}.so"
     if path is not None and path.is_file() and not options.recompile:
         return dl.relax.load(path, "cpu" if options.device == "llvm" else "cuda")

@@ -289,7 +289,7 @@ class Op:
         return self.flops * math.prod(shape) + of_input
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        """What `formula` and `reference` take behind the inputs, by the inputs' shapes and the result's."""
+        """The arguments of `formula` and `reference` behind the inputs, from the inputs' shapes and the result's."""
         return ()
 
     def te(self, node: Node, inputs: list[Any], shape: Shape, dtype: str) -> Any:

@@ -240,7 +240,7 @@ class Members:
 
 
 def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, flat: bool = False) -> KernelSpec:
-    """What `kernels.get` needs to make the group's kernel; equal for groups that compute the same.
+    """The specification of the group's kernel, for `kernels.get`; equal for groups that compute the same.
 
     The kernel takes `group.inputs`, then `group.outputs`; `in_place`: see `KernelSpec`. `flat` allows two things that
     let more groups share a kernel. An elementwise kernel takes arrays of one axis, whatever their shapes, so its loop

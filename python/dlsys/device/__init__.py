@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .. import tvm_import
+from .. import tvm_import  # first: it loads TVM's runtime
 from .array import (
     Array, allocate, allocation_count, array, copied, empty, host_array, to_array, to_tensor, view_of, zeros,
 )

@@ -95,7 +95,7 @@ class Cuda:
         return f"{self.attribute(index, NAME)} (compute {self.attribute(index, COMPUTE_VERSION)})"
 
     def attribute(self, index: int, which: int) -> Any:
-        """What TVM's runtime says of a device."""
+        """A fact of a device, by its number among TVM's attributes."""
         return _runtime("GetDeviceAttr")(DLPACK_CUDA, index, which)
 
 

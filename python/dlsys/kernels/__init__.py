@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from .. import tvm_import
+from .. import tvm_import  # first: it imports tvm_ffi without PyTorch
 from .cache import built, get
 from .disk import CacheWarning
 from .kernel import Kernel

@@ -78,7 +78,7 @@ def target_name(target: Any) -> TargetName:
 
 @cache
 def _cpu() -> str:
-    """What tells this CPU from others; nothing where the system does not say it."""
+    """Model and features of this CPU as the system lists them; empty where it does not."""
     told = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU")
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines()

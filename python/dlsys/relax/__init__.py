@@ -16,7 +16,7 @@ _COMPILER = {"Compiled": "build", "compile": "build", "to_relax": "translate"}
 
 
 def __getattr__(name: str) -> Any:
-    """What needs TVM's compiler, which is imported then."""
+    """A name of the files that need TVM's compiler, which is imported now."""
     if name not in _COMPILER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(with_compiler(f"relax.{_COMPILER[name]}"), name)

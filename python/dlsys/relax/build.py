@@ -111,7 +111,7 @@ def compile(
         if not all(isinstance(extent, tirx.IntImm) for extent in extents):
             raise GraphError(f"relax.compile: {name.name_hint} takes arrays of unknown extents: {extents}")
     rules: Counter[str] = Counter()
-    scheduled = _scheduled(fused, found, rules) if schedule == "rules" else _counted(fused, rules)
+    scheduled = _shaped(fused, found if schedule == "rules" else None, rules)
     return Compiled({"translated": module, "fused": fused, "scheduled": scheduled}, found, rules)
 
 
@@ -162,20 +162,16 @@ def _kernels(module: tvm.IRModule) -> dict[Any, tirx.PrimFunc]:
     return {name: made for name, made in module.functions_items() if isinstance(made, tirx.PrimFunc)}
 
 
-def _scheduled(module: tvm.IRModule, target: Target, rules: Counter[str]) -> tvm.IRModule:
-    """The module with every kernel as the first of our rules shapes it that takes it."""
+def _shaped(module: tvm.IRModule, target: Target | None, rules: Counter[str]) -> tvm.IRModule:
+    """The module with every kernel as the first of the target's rules shapes it that takes it, or for None as it is,
+    for arrays of any alignment; `rules` counts them."""
     found = {}
     for name, function in _kernels(module).items():
-        scheduled, rule = apply(any_alignment(function), target)
-        found[name] = scheduled.with_attr("tirx.is_scheduled", True)
+        function, rule = any_alignment(function), DEFAULT
+        if target is not None:
+            function, rule = apply(function, target)
+        found[name] = function
         rules[rule.name] += 1
-    return _with(module, found)
-
-
-def _counted(module: tvm.IRModule, rules: Counter[str]) -> tvm.IRModule:
-    """The module with loops as they are, for arrays of any alignment."""
-    found = {name: any_alignment(function) for name, function in _kernels(module).items()}
-    rules[DEFAULT.name] += len(found)
     return _with(module, found)
 
 
