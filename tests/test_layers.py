@@ -29,7 +29,7 @@ LAYERS = [
     ("random",),
     ("optim",),
     ("data", "nn", "serialization"),
-    ("needle",),
+    ("exchange", "needle"),
     ("training",),
     ("apps",),
     ("__init__",),  # the names users see

@@ -20,11 +20,12 @@ FLOORS: list[tuple[str, str, list[tuple[str, str]]]] = [
         "Train",
         "#b0486b",
         [
-            ("training/", "fit, checkpoints"),
+            ("training/", "fit"),
             ("nn/", "modules"),
-            ("optim/", "SGD … AdamW"),
+            ("optim/", "optimizers"),
             ("data/", "sets, loaders"),
             ("needle/", "the course"),
+            ("exchange/", "other models"),
         ],
     ),
     (

@@ -25,6 +25,7 @@ BUDGETS = {
     "cli/": 450,
     "needle/": 1000,
     "training/": 450,
+    "exchange/": 2030,
     "nn/": 1730,
     "data/": 1190,
     "serialization.py": 300,
@@ -53,7 +54,7 @@ BUDGETS = {
     "system.py": 50,
     "tvm_import.py": 45,
 }
-"""The lines that each room may have: 22,000 in all, and those of `relax/`."""
+"""The lines that each room may have: 22,000 in all, and those of `relax/` and `exchange/`."""
 ABOVE = {
     "needle/": 1308,
     "nn/": 2270,

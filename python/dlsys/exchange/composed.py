@@ -1,0 +1,163 @@
+"""Formulas that ONNX and torch.export have as one operator, of several of ours. Shapes are known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import autodiff as ad
+from ..autodiff import Node
+from ..errors import GraphError
+from ..graph import FLOATS
+from ..nn import functional
+from ..nn.recurrent import State, _Gates
+from ..tensors import dtype_of, shape_of, tensor
+
+Pairs = Sequence[tuple[int, int]]
+"""What is put before and behind each of the last axes."""
+
+
+def padded(x: Node, pairs: Pairs, value: float = 0.0) -> Node:
+    """x with `value` around its last axes."""
+    widths = [(0, 0)] * (len(shape_of(x)) - len(pairs)) + list(pairs)
+    return ad.pad_op(x, widths, value) if any(map(any, pairs)) else x
+
+
+def symmetric(
+    x: Node, pairs: Pairs, most: Sequence[float], value: float = 0.0
+) -> tuple[Node, tuple[int, ...]]:
+    """x, and a padding that is the same before and behind each axis and at most so wide; or, where that is not so, x
+    padded, and none."""
+    if all(before == behind <= limit for (before, behind), limit in zip(pairs, most, strict=True)):
+        return x, tuple(before for before, _ in pairs)
+    return padded(x, pairs, value), (0,) * len(pairs)
+
+
+def as_images(x: Node) -> Node:
+    """(N, C, W) as (N, C, 1, W)."""
+    return ad.expand_dims_op(x, 2)
+
+
+def convolution(
+    x: Node,
+    weight: Node,
+    bias: Node | None,
+    strides: Sequence[int],
+    pairs: Pairs,
+    dilations: Sequence[int],
+    groups: int,
+) -> Node:
+    """The cross-correlation of images (N, C, H, W), or signals (N, C, W), with weight (O, C / groups, ...) plus bias
+    (O,). Raises GraphError for more axes."""
+    space = len(shape_of(weight)) - 2
+    if space == 1:
+        lifted = convolution(
+            as_images(x), as_images(weight), bias, (1, *strides), ((0, 0), *pairs), (1, *dilations), groups
+        )
+        return ad.squeeze_op(lifted, 2)
+    if space != 2:
+        raise GraphError(f"convolutions are of images and signals, not of {space} axes")
+    x, padding = symmetric(x, pairs, (math.inf, math.inf))
+    return functional.conv2d(x, weight, bias, tuple(strides), padding, tuple(dilations), groups)
+
+
+def ceiled(
+    extents: Sequence[int], kernel: Sequence[int], strides: Sequence[int], pairs: Pairs
+) -> list[tuple[int, int]]:
+    """The padding with which the last windows, that begin within the image or before it, lie within the padded one."""
+    found = []
+    for extent, width, stride, (before, behind) in zip(extents, kernel, strides, pairs, strict=True):
+        count = math.ceil((extent + before + behind - width) / stride) + 1
+        if (count - 1) * stride >= extent + before:
+            count -= 1
+        found.append((before, max(behind, (count - 1) * stride + width - extent - before)))
+    return found
+
+
+def max_pool(x: Node, kernel: Sequence[int], strides: Sequence[int], pairs: Pairs, ceil: bool) -> Node:
+    """The maxima of windows of images, or of signals."""
+    if len(kernel) == 1:
+        return ad.squeeze_op(max_pool(as_images(x), (1, *kernel), (1, *strides), ((0, 0), *pairs), ceil), 2)
+    wanted = ceiled(shape_of(x)[2:], kernel, strides, pairs) if ceil else pairs
+    x, padding = symmetric(x, wanted, [width // 2 for width in kernel], -math.inf)
+    return functional.max_pool2d(x, tuple(kernel), tuple(strides), padding)
+
+
+def mean_pool(
+    x: Node, kernel: Sequence[int], strides: Sequence[int], pairs: Pairs, ceil: bool, count_pad: bool
+) -> Node:
+    """The means of windows of images, or of signals; `count_pad`: whether the padding of `pairs` is counted."""
+    if len(kernel) == 1:
+        lifted = mean_pool(as_images(x), (1, *kernel), (1, *strides), ((0, 0), *pairs), ceil, count_pad)
+        return ad.squeeze_op(lifted, 2)
+    wanted = ceiled(shape_of(x)[2:], kernel, strides, pairs) if ceil else list(pairs)
+    same = all(before == behind <= width // 2 for (before, behind), width in zip(pairs, kernel, strict=True))
+    if wanted == list(pairs) and same:
+        padding = tuple(before for before, _ in pairs)
+        return functional.avg_pool2d(x, tuple(kernel), tuple(strides), padding, count_include_pad=count_pad)
+    counted = np.ones((1, 1, *shape_of(x)[2:]), "float32")
+    if count_pad:
+        counted = np.pad(counted, [(0, 0), (0, 0), *pairs], constant_values=1)
+        wanted_of_ones = [(0, all_ - own) for (_, all_), (_, own) in zip(wanted, pairs, strict=True)]
+    else:
+        wanted_of_ones = wanted
+    shares = [
+        functional.avg_pool2d(padded(image, widths), tuple(kernel), tuple(strides))
+        for image, widths in ((x, wanted), (tensor(counted), wanted_of_ones))
+    ]
+    return shares[0] / shares[1]
+
+
+def quotient(a: Node, b: Node) -> Node:
+    """a / b; of integers rounded toward zero."""
+    if dtype_of(a) in FLOATS:
+        return a / b
+    exact = ad.cast_op(a, "float64") / ad.cast_op(b, "float64")
+    return ad.cast_op(ad.sign_op(exact) * ad.floor_op(ad.abs_op(exact)), dtype_of(a))
+
+
+def normalized(x: Node, mean: Node, variance: Node, weight: Node, bias: Node, eps: float) -> Node:
+    """(x - mean) / sqrt(variance + eps) * weight + bias along axis 1."""
+    return functional.batch_norm(x, mean, variance, weight, bias, False, 0.1, eps)
+
+
+def layer_norm(x: Node, axes: Sequence[int], weight: Node | None, bias: Node | None, eps: float) -> Node:
+    """x with mean 0 and variance 1 over the axes, times weight plus bias."""
+    return ad.layer_norm_op(x, weight, bias, tuple(axes), eps)
+
+
+def hard_sigmoid(x: Node, alpha: float, beta: float) -> Node:
+    """alpha x + beta within [0, 1]."""
+    return ad.clip_op(x * alpha + beta, 0.0, 1.0)
+
+
+def softplus(x: Node) -> Node:
+    """log(1 + exp(x)), of large x without infinities."""
+    return ad.relu_op(x) + ad.log_op(1.0 + ad.exp_op(-ad.abs_op(x)))
+
+
+def leaky_relu(x: Node, slope: Any) -> Node:
+    """x where x > 0, else slope * x."""
+    return ad.where_op(x > 0.0, x, x * slope)
+
+
+def triangle(x: Node, diagonal: int, upper: bool) -> Node:
+    """The last two axes' upper or lower triangle, zeros elsewhere."""
+    rows, columns = shape_of(x)[-2:]
+    kept = np.triu if upper else np.tril
+    mask = kept(np.ones((rows, columns), bool), diagonal)
+    return ad.where_op(tensor(mask), x, ad.zeroslike_op(x))
+
+
+def recurrence(gates: _Gates, x: Node, state: State, reverse: bool) -> tuple[Node, State]:
+    """The outputs of all steps of a recurrent layer, (length, batch, hidden), and its final state; `reverse`: from the
+    last step to the first."""
+    parts, steps = gates.of_input(x), []
+    length = shape_of(x)[0]
+    for i in reversed(range(length)) if reverse else range(length):
+        state = gates.step([part[i] for part in parts], state)
+        steps.append(state[0])
+    return ad.stack_op(steps[::-1] if reverse else steps), state

@@ -1,0 +1,102 @@
+"""`Network`: a graph that was read from elsewhere, as a module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import autodiff as ad
+from ..autodiff import Node, Parameter
+from ..errors import GraphError, ShapeError
+from ..graph import find_topo_sort
+from ..nn import Module
+from ..tensors import known_shape, tensor
+
+Value = Any
+"""A value on the way: an `np.ndarray` where it does not depend on inputs or parameters, else a node."""
+
+
+class Network(Module):
+    """A graph as a module. Called with values of its inputs, in their order, it returns the outputs' values: one alone
+    as it is, else a tuple. An Executor runs the graph itself: `Executor(network.outputs).run({network.inputs[0]: x})`.
+
+    Parameters and buffers have the names that they had where they come from; optimizers train the parameters. What
+    was for inference stays so: batch norm takes its running statistics, dropout does nothing.
+
+    Attributes:
+        inputs: its Variables, with the shapes and dtypes that it is made for.
+        outputs: its nodes.
+    """
+
+    def __init__(
+        self, inputs: Sequence[Node], outputs: Sequence[Node], buffers: Iterable[Parameter] = ()
+    ) -> None:
+        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
+        object.__setattr__(self, "_order", find_topo_sort(self.outputs))  # where no parameters are looked for
+        fixed = set(buffers)
+        for leaf in self._order:
+            if isinstance(leaf, Parameter):
+                _place(self, leaf, leaf in fixed)
+
+    def extra_repr(self) -> str:
+        """What it takes, and how many operators it has."""
+        taken = ", ".join(f"{node.name} {node.attrs['shape']}" for node in self.inputs)
+        return f"{taken}; {sum(bool(node.inputs) for node in self._order)} operators"
+
+    def forward(self, *values: Node) -> Any:
+        if len(values) != len(self.inputs):
+            names = ", ".join(node.name for node in self.inputs)
+            raise GraphError(f"takes {len(self.inputs)} values, {names}; got {len(values)}")
+        for node, value in zip(self.inputs, values, strict=True):
+            if known_shape(value) not in (None, node.attrs["shape"]):
+                raise ShapeError(
+                    f"{node.name} must be {node.attrs['shape']}, as imported, not {known_shape(value)}"
+                )
+        known = dict(zip(self.inputs, values, strict=True))
+        for node in self._order:
+            if node not in known:
+                known[node] = (
+                    node if not node.inputs else node.op.make([known[v] for v in node.inputs], node.attrs)
+                )
+        found = tuple(known[node] for node in self.outputs)
+        return found[0] if len(found) == 1 else found
+
+
+def _place(network: Module, leaf: Parameter, fixed: bool) -> None:
+    """Make a parameter, or a buffer, the attribute of a dotted name: `layer1.0.weight` that of module `0` of module
+    `layer1`."""
+    *path, name = leaf.name.split(".")
+    home = network
+    for part in path:
+        if part not in home._modules:
+            home.add_module(_free(home, part), Module())
+        home = home._modules[part]
+    place = home.register_buffer if fixed else home.register_parameter
+    place(_free(home, name), leaf)
+
+
+def _free(module: Module, name: str) -> str:
+    """The name, which `_` is put behind as long as the module has another attribute of it."""
+    while not name or hasattr(module, name):
+        name += "_"
+    return name
+
+
+def as_nodes(values: Sequence[Value]) -> list[Any]:
+    """Values as nodes, those that are known as constants; None stays None."""
+    return [tensor(value) if isinstance(value, np.ndarray) else value for value in values]
+
+
+def folded(nodes: Sequence[Node]) -> list[np.ndarray]:
+    """The values of nodes that depend on constants alone, by the operators' NumPy rules."""
+    return ad.Executor(nodes, ctx="numpy").run({})
+
+
+def missing(kind: str, names: Mapping[str, Sequence[str]]) -> GraphError:
+    """An error that lists what has no operator here: of each operator's name the nodes that apply it."""
+    told = "; ".join(
+        f"{name} ({', '.join(nodes[:3])}{', ...' * (len(nodes) > 3)})" for name, nodes in names.items()
+    )
+    return GraphError(f"{kind}: no operator for {told}")

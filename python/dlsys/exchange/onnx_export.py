@@ -1,0 +1,463 @@
+"""Graphs and modules as ONNX models."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import autodiff as ad
+from ..autodiff import Node
+from ..compiler import TypedGraph, analyse
+from ..compiler.types import hold_shapes
+from ..device import cpu
+from ..errors import DataError, FeedError, GraphError
+from ..executor import feed_type
+from ..graph import find_topo_sort
+from ..nn import Module
+from ..ops.slicing import region_of
+from .network import missing
+from .onnx_import import BUFFERS, onnx_package
+
+OPSET = 18
+"""The operator set of the models."""
+FORMAT = 10
+"""The version of the file's format, which programs of 2024 read."""
+
+
+def to_onnx(nodes: Node | Sequence[Node] | Module, path: Any, feed_shapes: Mapping[Any, Any]) -> Any:
+    """The ONNX model that computes the nodes, or a module's outputs; also written to `path`, unless that is None.
+
+    Args:
+        nodes: what to compute. A module is written as it is in evaluation, with batch norm's running statistics and
+            without dropout; its parameters and buffers are the model's initial values.
+        path: of the file.
+        feed_shapes: of nodes, a shape or an array for every variable that is needed; of a module, a shape or an array
+            for every argument of `forward`, in order, by the name that the input shall have. Shapes are of float32
+            unless the variable declares a dtype.
+
+    Raises GraphError for operators that ONNX has not, all at once, DataError for a path that cannot be written;
+    FeedError, ShapeError, DTypeError as `Executor.infer_shape` does.
+    """
+    onnx = onnx_package("to_onnx")
+    if not isinstance(feed_shapes, Mapping):
+        raise FeedError(f"to_onnx: feed_shapes is a dictionary, not {type(feed_shapes).__name__}")
+    names: dict[Node, str] = {}
+    if isinstance(nodes, Module):
+        names = {leaf: name for name, leaf in [*nodes.named_parameters(), *nodes.named_buffers()]}
+        nodes, feed_shapes = _outputs(nodes, feed_shapes)
+    roots = [nodes] if isinstance(nodes, Node) or not isinstance(nodes, Sequence) else list(nodes)
+    for node in roots:
+        if not isinstance(node, Node):
+            raise GraphError(f"to_onnx: takes nodes or a module, not {type(node).__name__}")
+    order = find_topo_sort(roots)
+    known = set(order)
+    fed = {node: feed_type(node, value) for node, value in feed_shapes.items() if node in known}
+    graph = hold_shapes(analyse(order, roots, fed))
+    model = _Writing(onnx, graph, list(fed), names).model()
+    onnx.checker.check_model(model)
+    if path is not None:
+        try:
+            onnx.save(model, os.fspath(path))
+        except OSError as error:
+            raise DataError(f"to_onnx: {path} cannot be written: {error.strerror or error}") from None
+    return model
+
+
+def _outputs(module: Module, feed_shapes: Mapping[str, Any]) -> tuple[list[Node], dict[Node, Any]]:
+    """The module's outputs in evaluation, of variables, and these with their shapes."""
+    variables = {}
+    for name, value in feed_shapes.items():
+        if not isinstance(name, str):
+            raise FeedError(f"to_onnx: of a module, feed_shapes has names of arguments, not {name!r}")
+        shape, dtype = feed_type(ad.Variable(name), value)
+        variables[name] = ad.Variable(name, shape, dtype)
+    modes = [(part, part.training) for part in module.modules()]
+    try:
+        found = module.eval()(*variables.values())
+    except TypeError as error:
+        raise FeedError(f"to_onnx: {type(module).__name__}: {error}") from None
+    finally:
+        for part, mode in modes:
+            object.__setattr__(part, "training", mode)
+    outputs: list[Node] = []
+
+    def collect(value: Any) -> None:
+        if isinstance(value, Node):
+            outputs.append(value)
+        elif isinstance(value, (list, tuple, dict)):
+            for item in value.values() if isinstance(value, dict) else value:
+                collect(item)
+
+    collect(found)
+    return outputs, {variable: variable.attrs["shape"] for variable in variables.values()}
+
+
+class _Writing:
+    """One graph on its way to a model."""
+
+    def __init__(
+        self, onnx: Any, graph: TypedGraph, feeds: Sequence[Node], names: Mapping[Node, str]
+    ) -> None:
+        """`names`: of leaves, in place of their own."""
+        self._helper, self._arrays, self.graph = onnx.helper, onnx.numpy_helper, graph
+        self._nodes: list[Any] = []
+        self._initial: list[Any] = []
+        self._names: dict[Node, str] = {}
+        self._own = names
+        self._fixed: list[str] = []
+        self._taken: set[str] = set()
+        self._inputs = [self._info(self._name(node), node) for node in feeds]
+        self._part = ""
+
+    def model(self) -> Any:
+        """The model of the whole graph."""
+        unknown: dict[str, list[str]] = {}
+        for node in self.graph.nodes:
+            if node.op.name not in _WRITERS:
+                unknown.setdefault(node.op.name, []).append(node.name)
+        if unknown:
+            raise missing("to_onnx", unknown)
+        for node in self.graph.nodes:
+            self._part = (
+                "" if node.part is None else f"{node.part.path() or type(node.part.module).__name__}/"
+            )
+            result = _WRITERS[node.op.name](self, node)
+            self._names[node] = result
+        outputs = []
+        for root in self.graph.outputs:
+            if root is None:
+                raise GraphError("to_onnx: a group of updates has no value")
+            outputs.append(self._info(self.emit("Identity", [self.of(root)], name="output"), root))
+        made = self._helper.make_graph(self._nodes, "dlsys", self._inputs, outputs, self._initial)
+        opset = [self._helper.make_opsetid("", OPSET)]
+        model = self._helper.make_model(made, opset_imports=opset, ir_version=FORMAT, producer_name="dlsys")
+        self._helper.set_model_props(model, {BUFFERS: "\n".join(self._fixed)})
+        return model
+
+    def of(self, node: Node) -> str:
+        """The name of a node's value; of a leaf the first time the value is put into the model."""
+        if node not in self._names:
+            name = self._name(node)
+            if not node.wants_grad:
+                self._fixed.append(name)
+            self._initial.append(self._arrays.from_array(np.asarray(node.cell.on(cpu())), name))
+        return self._names[node]
+
+    def inputs(self, node: Node) -> list[str]:
+        """The names of a node's inputs."""
+        return [self.of(value) for value in node.inputs]
+
+    def constant(self, value: Any, dtype: str = "int64") -> str:
+        """The name of a constant."""
+        name = self._free("constant")
+        self._initial.append(self._arrays.from_array(np.asarray(value, dtype), name))
+        return name
+
+    def emit(self, kind: str, inputs: Sequence[str], name: str | None = None, **attributes: Any) -> str:
+        """The name of the first output of a new ONNX node."""
+        output = self._free(name or kind.lower())
+        label = f"{self._part}{output}"
+        self._nodes.append(self._helper.make_node(kind, list(inputs), [output], label, **attributes))
+        return output
+
+    def code(self, dtype: str) -> int:
+        """ONNX's number of a dtype."""
+        return self._helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+
+    def reshaped(self, value: str, shape: Sequence[int]) -> str:
+        """A value in another shape."""
+        return self.emit("Reshape", [value, self.constant(shape)], allowzero=1)
+
+    def sliced(self, value: str, starts: Sequence[int], ends: Sequence[int], steps: Sequence[int]) -> str:
+        """A part of a value along every axis."""
+        numbers = [self.constant(given) for given in (starts, ends, range(len(starts)), steps)]
+        return self.emit("Slice", [value, *numbers])
+
+    def _info(self, name: str, node: Node) -> Any:
+        graph = self.graph
+        return self._helper.make_tensor_value_info(name, self.code(graph.dtypes[node]), graph.shapes[node])
+
+    def _name(self, node: Node) -> str:
+        self._names[node] = name = self._free(self._own.get(node, node.name))
+        return name
+
+    def _free(self, name: str) -> str:
+        found, count = name, 0
+        while found in self._taken:
+            count += 1
+            found = f"{name}_{count}"
+        self._taken.add(found)
+        return found
+
+
+Writer = Callable[[_Writing, Node], str]
+"""Emits what computes a node, and returns the result's name."""
+
+_WRITERS: dict[str, Writer] = {}
+
+
+def writer(*names: str) -> Callable[[Writer], Writer]:
+    """Decorator: a function writes our operators of these names."""
+
+    def enter(function: Writer) -> Writer:
+        _WRITERS.update(dict.fromkeys(names, function))
+        return function
+
+    return enter
+
+
+def _same(kind: str) -> Writer:
+    return lambda to, node: to.emit(kind, to.inputs(node))
+
+
+for _ours, _theirs in {
+    "abs": "Abs",
+    "add": "Add",
+    "copy": "Identity",
+    "cos": "Cos",
+    "div": "Div",
+    "equal": "Equal",
+    "erf": "Erf",
+    "exp": "Exp",
+    "floor": "Floor",
+    "greater": "Greater",
+    "greater_equal": "GreaterOrEqual",
+    "less": "Less",
+    "less_equal": "LessOrEqual",
+    "log": "Log",
+    "logical_and": "And",
+    "logical_not": "Not",
+    "logical_or": "Or",
+    "maximum": "Max",
+    "minimum": "Min",
+    "mul": "Mul",
+    "neg": "Neg",
+    "power": "Pow",
+    "relu": "Relu",
+    "round": "Round",
+    "sigmoid": "Sigmoid",
+    "sign": "Sign",
+    "sin": "Sin",
+    "sqrt": "Sqrt",
+    "sub": "Sub",
+    "tanh": "Tanh",
+    "where": "Where",
+}.items():
+    _WRITERS[_ours] = _same(_theirs)
+
+
+def _by_constant(kind: str) -> Writer:
+    def write(to: _Writing, node: Node) -> str:
+        const = to.constant(node.attrs["const"], to.graph.dtypes[node.inputs[0]])
+        return to.emit(kind, [to.of(node.inputs[0]), const])
+
+    return write
+
+
+for _ours, _theirs in {"add": "Add", "mul": "Mul", "div": "Div", "power": "Pow"}.items():
+    _WRITERS[f"{_ours}_byconst"] = _by_constant(_theirs)
+
+
+@writer("const_div")
+def _const_div(to: _Writing, node: Node) -> str:
+    const = to.constant(node.attrs["const"], to.graph.dtypes[node])
+    return to.emit("Div", [const, *to.inputs(node)])
+
+
+@writer("not_equal")
+def _not_equal(to: _Writing, node: Node) -> str:
+    return to.emit("Not", [to.emit("Equal", to.inputs(node))])
+
+
+@writer("rsqrt")
+def _rsqrt(to: _Writing, node: Node) -> str:
+    return to.emit("Reciprocal", [to.emit("Sqrt", to.inputs(node))])
+
+
+@writer("clip")
+def _clip(to: _Writing, node: Node) -> str:
+    bounds = [
+        "" if bound is None else to.constant(bound, to.graph.dtypes[node])
+        for bound in (node.attrs["low"], node.attrs["high"])
+    ]
+    return to.emit("Clip", [*to.inputs(node), *bounds])
+
+
+@writer("cast", "cast_as")
+def _cast(to: _Writing, node: Node) -> str:
+    return to.emit("Cast", to.inputs(node)[:1], to=to.code(to.graph.dtypes[node]))
+
+
+@writer("full")
+def _full(to: _Writing, node: Node) -> str:
+    shape, dtype = to.graph.shapes[node], to.graph.dtypes[node]
+    return to.emit("Expand", [to.constant(node.attrs["value"], dtype), to.constant(shape)])
+
+
+@writer("matmul")
+def _matmul(to: _Writing, node: Node) -> str:
+    values, shape = to.inputs(node), to.graph.shapes[node]
+    ranks = [len(to.graph.shapes[value]) for value in node.inputs]
+    given = (node.matmul_attr_trans_A, node.matmul_attr_trans_B)
+    swapped = [swap and rank > 1 for swap, rank in zip(given, ranks, strict=True)]
+    if ranks == [2, 2] and any(swapped):
+        return to.emit("Gemm", values, transA=int(swapped[0]), transB=int(swapped[1]))
+    with_vector = 1 in ranks and any(swapped)
+    if (
+        with_vector
+    ):  # as a matrix: onnxruntime 1.32 takes the product of a transposed matrix with a vector for another
+        at = ranks.index(1)
+        values[at] = to.emit("Unsqueeze", [values[at], to.constant([at])])
+    for at, swap in enumerate(swapped):
+        if swap:
+            order = [*range(ranks[at] - 2), ranks[at] - 1, ranks[at] - 2]
+            values[at] = to.emit("Transpose", [values[at]], perm=order)
+    found = to.emit("MatMul", values)
+    return to.reshaped(found, shape) if with_vector else found
+
+
+@writer("conv2d")
+def _conv(to: _Writing, node: Node) -> str:
+    attrs = node.attrs
+    return to.emit(
+        "Conv",
+        to.inputs(node),
+        strides=attrs["stride"],
+        pads=attrs["padding"] * 2,
+        dilations=attrs["dilation"],
+        group=attrs["groups"],
+        kernel_shape=to.graph.shapes[node.inputs[1]][2:],
+    )
+
+
+@writer("max_pool2d", "avg_pool2d")
+def _pool(to: _Writing, node: Node) -> str:
+    attrs = node.attrs
+    given = {"kernel_shape": attrs["kernel"], "strides": attrs["stride"], "pads": attrs["padding"] * 2}
+    if node.op.name == "max_pool2d":
+        return to.emit("MaxPool", to.inputs(node), **given)
+    return to.emit("AveragePool", to.inputs(node), count_include_pad=1, **given)
+
+
+@writer("normalize")
+def _normalize(to: _Writing, node: Node) -> str:
+    x, mean, variance, *affine = to.inputs(node)
+    eps = to.constant(node.attrs["eps"], to.graph.dtypes[node])
+    deviation = to.emit("Sqrt", [to.emit("Add", [variance, eps])])
+    found = to.emit("Div", [to.emit("Sub", [x, mean]), deviation])
+    return to.emit("Add", [to.emit("Mul", [found, affine[0]]), affine[1]]) if affine else found
+
+
+def _reduction(kind: str) -> Writer:
+    def write(to: _Writing, node: Node) -> str:
+        axes, rank = node.attrs["axes"], len(to.graph.shapes[node.inputs[0]])
+        if rank == 0 or axes == ():
+            return to.emit("Identity", to.inputs(node))
+        along = to.constant(range(rank) if axes is None else [axis % rank for axis in axes])
+        return to.emit(kind, [*to.inputs(node), along], keepdims=int(node.attrs["keepdims"]))
+
+    return write
+
+
+for _ours in ("ReduceSum", "ReduceMax", "ReduceMin"):
+    _WRITERS[_ours.lower()] = _reduction(_ours)
+_WRITERS["logsumexp"] = _reduction("ReduceLogSumExp")
+
+
+@writer("argmax", "argmin")
+def _place(to: _Writing, node: Node) -> str:
+    kind = {"argmax": "ArgMax", "argmin": "ArgMin"}[node.op.name]
+    (value,), axes = to.inputs(node), node.attrs["axes"]
+    if axes is None:
+        flat = to.reshaped(value, (math.prod(to.graph.shapes[node.inputs[0]]),))
+        return to.reshaped(to.emit(kind, [flat], axis=0, keepdims=0), to.graph.shapes[node])
+    return to.emit(kind, [value], axis=axes[0], keepdims=int(node.attrs["keepdims"]))
+
+
+@writer("softmax", "log_softmax")
+def _softmax(to: _Writing, node: Node) -> str:
+    return to.emit(
+        {"softmax": "Softmax", "log_softmax": "LogSoftmax"}[node.op.name], to.inputs(node), axis=-1
+    )
+
+
+@writer("broadcast_shape")
+def _broadcast(to: _Writing, node: Node) -> str:
+    return to.emit("Expand", [*to.inputs(node), to.constant(to.graph.shapes[node])])
+
+
+@writer("reshape", "expand_dims", "squeeze", "flatten")
+def _reshape(to: _Writing, node: Node) -> str:
+    return to.reshaped(to.of(node.inputs[0]), to.graph.shapes[node])
+
+
+@writer("transpose", "swapaxes")
+def _transpose(to: _Writing, node: Node) -> str:
+    rank = len(to.graph.shapes[node])
+    if rank == 0:
+        return to.emit("Identity", to.inputs(node))
+    order = list(range(rank))
+    if node.op.name == "swapaxes":
+        a, b = (axis % rank for axis in node.attrs["axes"])
+        order[a], order[b] = b, a
+    elif node.attrs["axes"] is None:
+        order.reverse()
+    else:
+        order = [axis % rank for axis in node.attrs["axes"]]
+    return to.emit("Transpose", to.inputs(node), perm=order)
+
+
+@writer("concatenate")
+def _concatenate(to: _Writing, node: Node) -> str:
+    return to.emit("Concat", to.inputs(node), axis=node.attrs["axis"])
+
+
+@writer("stack")
+def _stack(to: _Writing, node: Node) -> str:
+    rank = len(to.graph.shapes[node])
+    axis = node.attrs["axis"] % rank
+    along = to.constant([axis])
+    return to.emit("Concat", [to.emit("Unsqueeze", [value, along]) for value in to.inputs(node)], axis=axis)
+
+
+@writer("slice")
+def _slice(to: _Writing, node: Node) -> str:
+    region = region_of(node, to.graph.shapes[node.inputs[0]])
+    ends = [s + n * d for n, s, d in zip(region.counts, region.starts, region.steps, strict=True)]
+    least = np.iinfo("int64").min  # "before the first", where -1 would be the last
+    ends = [least if end < 0 else end for end in ends]
+    found = to.of(node.inputs[0])
+    if region.counts:
+        found = to.sliced(found, region.starts, ends, region.steps)
+    return found if region.counts == region.shape else to.reshaped(found, region.shape)
+
+
+@writer("pad")
+def _pad(to: _Writing, node: Node) -> str:
+    if not node.attrs["padding"]:
+        return to.emit("Identity", to.inputs(node))
+    before, behind = zip(*node.attrs["padding"], strict=True)
+    value = to.constant(node.attrs["value"], to.graph.dtypes[node])
+    return to.emit("Pad", [*to.inputs(node), to.constant([*before, *behind]), value])
+
+
+@writer("take", "take_along_axis")
+def _take(to: _Writing, node: Node) -> str:
+    value, indices = to.inputs(node)
+    if to.graph.dtypes[node.inputs[1]] not in ("int32", "int64"):
+        indices = to.emit("Cast", [indices], to=to.code("int64"))
+    kind = {"take": "Gather", "take_along_axis": "GatherElements"}[node.op.name]
+    return to.emit(kind, [value, indices], axis=node.attrs["axis"])
+
+
+@writer("one_hot")
+def _one_hot(to: _Writing, node: Node) -> str:
+    """By comparing: ONNX's operator takes negative indices for others."""
+    rank, (indices,) = len(to.graph.shapes[node]), to.inputs(node)
+    wide = to.emit("Unsqueeze", [to.emit("Cast", [indices], to=to.code("int64")), to.constant([rank - 1])])
+    found = to.emit("Equal", [wide, to.constant(range(node.attrs["classes"]))])
+    return to.emit("Cast", [found], to=to.code(to.graph.dtypes[node]))

@@ -1,0 +1,217 @@
+"""ONNX's operators of layers by ours: products, windows, norms and recurrences; see `onnx_operators`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from .. import autodiff as ad
+from ..autodiff import Node
+from ..errors import GraphError
+from ..nn import recurrent
+from ..tensors import shape_of
+from . import composed
+from .network import Value
+from .onnx_operators import integers, operator, pairs_of
+
+
+def _auto(
+    mode: str, x: Node, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], pads: Any
+) -> list[tuple[int, int]]:
+    """The padding that `auto_pad` means: "SAME_...", so much that there are extent / stride windows."""
+    extents = shape_of(x)[2:]
+    if mode in ("NOTSET", "VALID"):
+        return pairs_of(pads if mode == "NOTSET" else None, len(extents))
+    found = []
+    for extent, width, stride, dilation in zip(extents, kernel, strides, dilations, strict=True):
+        whole = max((math.ceil(extent / stride) - 1) * stride + (width - 1) * dilation + 1 - extent, 0)
+        less, more = whole // 2, whole - whole // 2
+        found.append((less, more) if mode == "SAME_UPPER" else (more, less))
+    return found
+
+
+@operator("Conv")
+def conv(
+    x: Node,
+    weight: Node,
+    bias: Node | None = None,
+    auto_pad: str = "NOTSET",
+    dilations: Any = None,
+    group: int = 1,
+    kernel_shape: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Node:
+    """The cross-correlation of images or signals."""
+    kernel = shape_of(weight)[2:]
+    ones = [1] * len(kernel)
+    pairs = _auto(auto_pad, x, kernel, strides or ones, dilations or ones, pads)
+    return composed.convolution(x, weight, bias, strides or ones, pairs, dilations or ones, group)
+
+
+@operator("MaxPool")
+def max_pool(
+    x: Node,
+    kernel_shape: Any,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Any = None,
+    pads: Any = None,
+    storage_order: int = 0,
+    strides: Any = None,
+) -> Node:
+    """The maxima of windows."""
+    ones = [1] * len(kernel_shape)
+    if list(dilations or ones) != ones:
+        raise GraphError("MaxPool: dilations are not built")
+    pairs = _auto(auto_pad, x, kernel_shape, strides or ones, ones, pads)
+    return composed.max_pool(x, kernel_shape, strides or ones, pairs, bool(ceil_mode))
+
+
+@operator("AveragePool")
+def mean_pool(
+    x: Node,
+    kernel_shape: Any,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    dilations: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Node:
+    """The means of windows."""
+    ones = [1] * len(kernel_shape)
+    if list(dilations or ones) != ones:
+        raise GraphError("AveragePool: dilations are not built")
+    pairs = _auto(auto_pad, x, kernel_shape, strides or ones, ones, pads)
+    return composed.mean_pool(
+        x, kernel_shape, strides or ones, pairs, bool(ceil_mode), bool(count_include_pad)
+    )
+
+
+def _space(x: Node) -> tuple[int, ...]:
+    return tuple(range(2, len(shape_of(x))))
+
+
+operator("GlobalAveragePool")(lambda x: ad.mean_op(x, _space(x), True))
+operator("GlobalMaxPool")(lambda x: ad.max_op(x, _space(x), True))
+operator("MatMul")(lambda a, b: a @ b)
+
+
+@operator("Gemm")
+def gemm(
+    a: Node,
+    b: Node,
+    c: Node | None = None,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Node:
+    """alpha A B + beta C."""
+    product = ad.matmul_op(a, b, bool(transA), bool(transB))
+    product = product if alpha == 1.0 else product * alpha
+    if c is None or beta == 0.0:
+        return product
+    return product + (c if beta == 1.0 else c * beta)
+
+
+@operator("BatchNormalization")
+def batch_norm(
+    x: Node,
+    weight: Node,
+    bias: Node,
+    mean: Node,
+    variance: Node,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    training_mode: int = 0,
+) -> Node:
+    """x normalized by known statistics."""
+    if training_mode:
+        raise GraphError("BatchNormalization is read for inference only")
+    return composed.normalized(x, mean, variance, weight, bias, epsilon)
+
+
+@operator("LayerNormalization")
+def layer_norm(
+    x: Node,
+    weight: Node,
+    bias: Node | None = None,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+) -> Node:
+    """x normalized over the axes from `axis` on."""
+    rank = len(shape_of(x))
+    return composed.layer_norm(x, range(axis % rank, rank), weight, bias, epsilon)
+
+
+def _recurrent(
+    name: str, gates: type[recurrent._Gates], order: Sequence[int], activations: Sequence[str]
+) -> None:
+    """ONNX's recurrent operator: `order` has the places of our gates among ONNX's."""
+
+    def one(
+        x: Node, w: Node, r: Node, b: Node | None, state: list[Any], reverse: bool, kind: str
+    ) -> tuple[Any, Any]:
+        """All steps in one direction, of ONNX's weights."""
+        hidden, count = shape_of(r)[-1], gates.count
+
+        def ours(value: Node) -> Node:
+            if list(order) == list(range(count)):
+                return value
+            return ad.concatenate_op([value[i * hidden : (i + 1) * hidden] for i in order], 0)
+
+        wide = count * hidden
+        biases = (None, None) if b is None else (ours(b[:wide]), ours(b[wide:]))
+        return composed.recurrence(gates((ours(w), ours(r), *biases), kind), x, tuple(state), reverse)
+
+    def layers(
+        x: Node,
+        w: Node,
+        r: Node,
+        b: Node | None = None,
+        lengths: Value = None,
+        h: Node | None = None,
+        c: Node | None = None,
+        peepholes: Node | None = None,
+        direction: str = "forward",
+        hidden_size: int | None = None,
+        layout: int = 0,
+        linear_before_reset: int = 0,
+        input_forget: int = 0,
+        **given: Any,
+    ) -> tuple[Node, ...]:
+        kind = "tanh"
+        ways = shape_of(w)[0]
+        wanted = [text.lower() for text in given.pop("activations", list(activations) * ways)]
+        if name == "RNN" and set(wanted) == {"relu"}:
+            kind = "relu"
+        elif wanted != [text.lower() for text in activations] * ways:
+            raise GraphError(f"{name}: activations {wanted} are not built")
+        if peepholes is not None or input_forget or layout or given:
+            raise GraphError(
+                f"{name}: peepholes, input_forget, layout, {', '.join(given) or 'clip'} are not built"
+            )
+        if name == "GRU" and not linear_before_reset:
+            raise GraphError("GRU: only linear_before_reset=1 is built")
+        if lengths is not None and set(integers(lengths, "sequence_lens")) != {shape_of(x)[0]}:
+            raise GraphError(f"{name}: sequences of different lengths are not built")
+        found = []
+        for i in range(ways):
+            state = [None if value is None else value[i] for value in (h, c)[: gates.states]]
+            reverse = direction == "reverse" or i == 1
+            found.append(one(x, w[i], r[i], None if b is None else b[i], state, reverse, kind))
+        outputs = ad.stack_op([output for output, _ in found], 1)
+        return outputs, *(
+            ad.stack_op(list(states)) for states in zip(*(last for _, last in found), strict=True)
+        )
+
+    operator(name, 4)(layers)
+
+
+_recurrent("RNN", recurrent._Gates, (0,), ("Tanh",))
+_recurrent("LSTM", recurrent._LSTMGates, (0, 2, 3, 1), ("Sigmoid", "Tanh", "Tanh"))
+_recurrent("GRU", recurrent._GRUGates, (1, 0, 2), ("Sigmoid", "Tanh"))

@@ -1,0 +1,402 @@
+"""ONNX's operators by ours, opsets 13 to 21: functions of an operator's inputs and, by name, its attributes.
+
+Inputs are nodes, but for those whose places `operator` names: these are taken as they are, `np.ndarray`s where they do
+not depend on inputs or parameters, as a shape. An input that is left out is None. The default of an attribute is
+ONNX's. See https://onnx.ai/onnx/operators.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import autodiff as ad
+from ..autodiff import Node
+from ..errors import GraphError
+from ..graph import DTYPES, FLOATS
+from ..tensors import dtype_of, shape_of, tensor
+from . import composed
+from .network import Value
+
+OPERATORS: dict[str, Callable[..., Any]] = {}
+STATIC: dict[str, frozenset[int]] = {}
+"""Of an operator the places of the inputs that it takes as they are."""
+
+
+def operator(name: str, *static: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator: a function is ONNX's operator of this name."""
+
+    def enter(function: Callable[..., Any]) -> Callable[..., Any]:
+        OPERATORS[name], STATIC[name] = function, frozenset(static)
+        return function
+
+    return enter
+
+
+def dtype_of_code(code: int) -> str:
+    """The dtype of ONNX's number for it. Raises GraphError for one that is not ours."""
+    import onnx
+
+    try:
+        found = str(onnx.helper.tensor_dtype_to_np_dtype(code))
+    except KeyError:
+        found = f"of number {code}"
+    if found not in DTYPES:
+        raise GraphError(f"the dtype {found} is not one of {', '.join(DTYPES)}")
+    return found
+
+
+def known(value: Value, what: str) -> np.ndarray:
+    """The value of an input that must be known when the model is read. Raises GraphError."""
+    if isinstance(value, Node) and value.cell is not None:
+        return np.asarray(value.value)  # type: ignore[attr-defined]
+    if not isinstance(value, np.ndarray):
+        raise GraphError(f"{what} must be known when the model is read")
+    return value
+
+
+def integers(value: Value, what: str) -> list[int]:
+    """An input that must be known, as integers; also an attribute."""
+    if isinstance(value, (int, list, tuple)):
+        return [int(item) for item in np.atleast_1d(value)]
+    return [int(item) for item in known(value, what).reshape(-1)]
+
+
+def number(value: Value, default: float, what: str) -> float:
+    """An input of one element that must be known; the default where it is left out."""
+    return default if value is None else known(value, what).reshape(-1)[0].item()
+
+
+def node(value: Value) -> Node:
+    return tensor(value) if isinstance(value, np.ndarray) else value
+
+
+def operands(a: Value, b: Value) -> list[Any]:
+    """Two operands; one alone that is a known number of floats becomes Python's, which kernels have in their code."""
+    found = []
+    for value, other in ((a, b), (b, a)):
+        alone = isinstance(value, np.ndarray) and value.size == 1 and isinstance(other, Node)
+        if (
+            alone
+            and value.dtype in FLOATS
+            and value.ndim <= len(shape_of(other))
+            and np.isfinite(value).all()
+        ):
+            found.append(value.item())
+        else:
+            found.append(node(value))
+    return found
+
+
+# Pointwise --------------------------------------------------------------------------------------------------
+
+_SINGLE: dict[str, Callable[..., Any]] = {
+    "Abs": ad.abs_op,
+    "Cos": ad.cos_op,
+    "Erf": ad.erf_op,
+    "Exp": ad.exp_op,
+    "Floor": ad.floor_op,
+    "Log": ad.log_op,
+    "Neg": ad.neg_op,
+    "Not": ad.logical_not_op,
+    "Relu": ad.relu_op,
+    "Round": ad.round_op,
+    "Sigmoid": ad.sigmoid_op,
+    "Sign": ad.sign_op,
+    "Sin": ad.sin_op,
+    "Sqrt": ad.sqrt_op,
+    "Tanh": ad.tanh_op,
+    "Identity": lambda x: x,
+    "Ceil": lambda x: -ad.floor_op(-x),
+    "Reciprocal": lambda x: 1.0 / x,
+    "Softplus": composed.softplus,
+    "IsNaN": lambda x: ad.not_equal_op(x, x),
+    "HardSwish": lambda x: x * composed.hard_sigmoid(x, 1 / 6, 0.5),
+    "HardSigmoid": lambda x, alpha=0.2, beta=0.5: composed.hard_sigmoid(x, alpha, beta),
+    "LeakyRelu": lambda x, alpha=0.01: composed.leaky_relu(x, alpha),
+    "Gelu": lambda x, approximate="none": ad.gelu_op(x, approximate),
+    "Where": ad.where_op,
+    "And": ad.logical_and_op,
+    "Or": ad.logical_or_op,
+    "Xor": ad.not_equal_op,
+}
+for _name, _function in _SINGLE.items():
+    operator(_name)(_function)
+
+
+@operator("Mod", 0, 1)
+def modulo(a: Value, b: Value, fmod: int = 0) -> np.ndarray:
+    """The remainder of values that are known, as extents; with `fmod` of the first one's sign."""
+    return (np.fmod if fmod else np.mod)(known(a, "an operand of Mod"), known(b, "an operand of Mod"))
+
+
+def _pair(name: str, function: Callable[[Any, Any], Node]) -> None:
+    operator(name, 0, 1)(lambda a, b: function(*operands(a, b)))
+
+
+_PAIRS: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": lambda a, b: a + b,
+    "Sub": lambda a, b: a - b,
+    "Mul": lambda a, b: a * b,
+    "Div": lambda a, b: a / b if isinstance(a, float) or isinstance(b, float) else composed.quotient(a, b),
+    "Equal": ad.equal_op,
+    "Greater": ad.greater_op,
+    "GreaterOrEqual": ad.greater_equal_op,
+    "Less": ad.less_op,
+    "LessOrEqual": ad.less_equal_op,
+}
+for _name, _function in _PAIRS.items():
+    _pair(_name, _function)
+
+
+@operator("Pow", 0, 1)
+def power(a: Value, b: Value) -> Node:
+    """a ** b, of a's dtype."""
+    if isinstance(b, np.ndarray) and b.size == 1:
+        return node(a) ** b.reshape(-1)[0].item()
+    exponent = ad.cast_op(node(b), dtype_of(node(a)))
+    return ad.power_op(node(a), exponent)
+
+
+def _all(name: str, function: Callable[[Node, Node], Node]) -> None:
+    def of_all(*values: Node) -> Node:
+        found = values[0]
+        for value in values[1:]:
+            found = function(found, value)
+        return found
+
+    operator(name)(of_all)
+
+
+_all("Sum", ad.add_op)
+_all("Max", ad.maximum_op)
+_all("Min", ad.minimum_op)
+
+
+@operator("Clip", 1, 2)
+def clip(x: Node, low: Value = None, high: Value = None) -> Node:
+    """x within [low, high]."""
+    bounds = [None if bound is None else number(bound, 0, "a bound of Clip") for bound in (low, high)]
+    return x if bounds == [None, None] else ad.clip_op(x, *bounds)
+
+
+@operator("Cast")
+def cast(x: Node, to: int, saturate: int = 1) -> Node:
+    """x in another dtype."""
+    return ad.cast_op(x, dtype_of_code(to))
+
+
+operator("CastLike")(lambda x, like, saturate=1: ad.cast_op(x, dtype_of(like)))
+
+
+@operator("Dropout", 1, 2)
+def dropout(x: Node, ratio: Value = None, training_mode: Value = None, seed: int = 0) -> tuple[Node, Node]:
+    """x itself, and a mask of all: no value is dropped in inference."""
+    if number(training_mode, 0, "training_mode"):
+        raise GraphError("Dropout is read for inference only")
+    return x, ad.full_op(shape_of(x), 1, "bool")
+
+
+# Reductions -------------------------------------------------------------------------------------------------
+
+
+def _axes(x: Node, axes: Value, noop: int) -> tuple[int, ...] | None:
+    """The axes to reduce along; None for all."""
+    found = () if axes is None else tuple(axis % len(shape_of(x)) for axis in integers(axes, "axes"))
+    return found if found or noop else None
+
+
+def _reduction(name: str, function: Callable[[Node, Any, bool], Node]) -> None:
+    def reduced(x: Node, axes: Value = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Node:
+        return function(x, _axes(x, axes, noop_with_empty_axes), bool(keepdims))
+
+    operator(name, 1)(reduced)
+
+
+for _name, _reduce in {
+    "ReduceSum": ad.sum_op,
+    "ReduceMean": ad.mean_op,
+    "ReduceMax": ad.max_op,
+    "ReduceMin": ad.min_op,
+    "ReduceLogSumExp": ad.logsumexp_op,
+    "ReduceL2": lambda x, axes, keep: ad.sqrt_op(ad.sum_op(x * x, axes, keep)),
+    "ReduceSumSquare": lambda x, axes, keep: ad.sum_op(x * x, axes, keep),
+}.items():
+    _reduction(_name, _reduce)
+
+
+@operator("ReduceProd", 0, 1)
+def product(x: Value, axes: Value = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> np.ndarray:
+    """The product over axes, of extents."""
+    value = known(x, "the input of ReduceProd")
+    return np.prod(
+        value, _axes(node(value), axes, noop_with_empty_axes), keepdims=bool(keepdims), dtype=value.dtype
+    )
+
+
+def _place(name: str, function: Callable[..., Node]) -> None:
+    def found(x: Node, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Node:
+        if select_last_index:
+            raise GraphError(f"{name}: select_last_index is not built")
+        return ad.cast_op(function(x, axis, bool(keepdims)), "int64")
+
+    operator(name)(found)
+
+
+_place("ArgMax", ad.argmax_op)
+_place("ArgMin", ad.argmin_op)
+operator("Softmax")(lambda x, axis=-1: ad.softmax_op(x, axis))
+operator("LogSoftmax")(lambda x, axis=-1: ad.log_softmax_op(x, axis))
+
+
+# Shapes and places ------------------------------------------------------------------------------------------
+
+
+@operator("Shape")
+def shape(x: Node, start: int = 0, end: int | None = None) -> np.ndarray:
+    """The extents of x."""
+    return np.asarray(shape_of(x)[start:end], "int64")
+
+
+operator("Size")(lambda x: np.asarray(math.prod(shape_of(x)), "int64"))
+
+
+@operator("Reshape", 1)
+def reshape(x: Node, shape: Value, allowzero: int = 0) -> Node:
+    """x in another shape: 0 is x's extent, -1 what remains."""
+    old, wanted = shape_of(x), integers(shape, "the shape of Reshape")
+    if not allowzero:
+        wanted = [old[axis] if extent == 0 else extent for axis, extent in enumerate(wanted)]
+    if -1 in wanted and 0 in wanted:
+        wanted[wanted.index(-1)] = 0
+    return ad.reshape_op(x, tuple(wanted))
+
+
+@operator("Flatten")
+def flatten(x: Node, axis: int = 1) -> Node:
+    """x as a matrix: the axes before `axis`, and the others."""
+    extents = shape_of(x)
+    at = axis if axis >= 0 else axis + len(extents)
+    return ad.reshape_op(x, (math.prod(extents[:at]), math.prod(extents[at:])))
+
+
+@operator("Transpose")
+def transpose(x: Node, perm: Any = None) -> Node:
+    """x with its axes in another order; reversed for None."""
+    return ad.transpose_op(x, None if perm is None else tuple(perm))
+
+
+@operator("Unsqueeze", 1)
+def unsqueeze(x: Node, axes: Value) -> Node:
+    """x with new axes of extent 1."""
+    return ad.expand_dims_op(x, tuple(integers(axes, "axes")))
+
+
+@operator("Squeeze", 1)
+def squeeze(x: Node, axes: Value = None) -> Node:
+    """x without axes of extent 1."""
+    return ad.squeeze_op(x, None if axes is None else tuple(integers(axes, "axes")))
+
+
+@operator("Expand", 1)
+def expand(x: Node, shape: Value) -> Node:
+    """x broadcast with a shape."""
+    wanted = np.broadcast_shapes(shape_of(x), tuple(integers(shape, "the shape of Expand")))
+    return ad.broadcast_shape_op(x, wanted)
+
+
+@operator("Tile", 1)
+def tile(x: Node, repeats: Value) -> Node:
+    """x many times along each axis."""
+    for axis, count in enumerate(integers(repeats, "repeats")):
+        x = x if count == 1 else ad.concatenate_op([x] * count, axis)
+    return x
+
+
+operator("Concat")(
+    lambda *values, axis: values[0] if len(values) == 1 else ad.concatenate_op(list(values), axis)
+)
+
+
+@operator("Split", 1)
+def split(
+    x: Node, sizes: Value = None, axis: int = 0, num_outputs: int | None = None, outputs: int = 1
+) -> list[Node]:
+    """Parts of x along an axis, of these sizes, or equal ones."""
+    extent = shape_of(x)[axis]
+    if sizes is None:
+        count = num_outputs or outputs
+        each = math.ceil(extent / count)
+        widths = [min(each, extent - each * i) for i in range(count)]
+    else:
+        widths = integers(sizes, "the sizes of Split")
+    ends = np.cumsum(widths).tolist()
+    whole = (slice(None),) * (axis % len(shape_of(x)))
+    return [x[(*whole, slice(end - width, end))] for end, width in zip(ends, widths, strict=True)]
+
+
+@operator("Slice", 1, 2, 3, 4)
+def slice_(x: Node, starts: Value, ends: Value, axes: Value = None, steps: Value = None) -> Node:
+    """A part of x."""
+    first, last = integers(starts, "starts"), integers(ends, "ends")
+    along = range(len(first)) if axes is None else integers(axes, "axes")
+    step = [1] * len(first) if steps is None else integers(steps, "steps")
+    extents = shape_of(x)
+    key: list[Any] = [slice(None)] * len(extents)
+    for axis, start, end, by in zip(along, first, last, step, strict=True):
+        extent = extents[axis]
+        low, high = (0, extent) if by > 0 else (-1, extent - 1)  # ONNX's own rule of clamping
+        start = min(max(start + extent * (start < 0), 0), high if by < 0 else extent)
+        end = min(max(end + extent * (end < 0), low), extent)
+        key[axis] = slice(start, None if end < 0 else end, by)
+    return x[tuple(key)]
+
+
+operator("Gather")(lambda x, indices, axis=0: ad.take_op(x, indices, axis))
+operator("GatherElements")(lambda x, indices, axis=0: ad.take_along_axis_op(x, indices, axis))
+
+
+def pairs_of(pads: Sequence[int] | None, space: int) -> list[tuple[int, int]]:
+    """ONNX's pads, all before, then all behind, as pairs."""
+    found = list(pads or (0,) * (2 * space))
+    return list(zip(found[:space], found[space:], strict=True))
+
+
+@operator("Pad", 1, 2, 3)
+def pad(x: Node, pads: Value, value: Value = None, axes: Value = None, mode: str = "constant") -> Node:
+    """x with a constant around it."""
+    if mode != "constant":
+        raise GraphError(f"Pad: mode {mode} is not built")
+    rank = len(shape_of(x))
+    given = range(rank) if axes is None else integers(axes, "axes")
+    pairs = dict(
+        zip((axis % rank for axis in given), pairs_of(integers(pads, "pads"), len(given)), strict=True)
+    )
+    widths = [pairs.get(axis, (0, 0)) for axis in range(rank)]
+    if min(map(min, widths), default=0) < 0:
+        raise GraphError("Pad: negative pads are not built")
+    return composed.padded(x, widths, number(value, 0.0, "the value of Pad"))
+
+
+@operator("Trilu", 1)
+def triangle(x: Node, k: Value = None, upper: int = 1) -> Node:
+    """The upper or lower triangle of matrices."""
+    return composed.triangle(x, int(number(k, 0, "k")), bool(upper))
+
+
+@operator("ConstantOfShape", 0)
+def constant_of_shape(shape: Value, value: np.ndarray | None = None) -> np.ndarray:
+    """One value at every index of a shape."""
+    given = np.zeros(1, "float32") if value is None else value
+    return np.full(tuple(integers(shape, "the shape")), given.reshape(-1)[0], given.dtype)
+
+
+@operator("Range", 0, 1, 2)
+def range_(start: Value, limit: Value, delta: Value) -> np.ndarray:
+    """start, start + delta, ... before limit."""
+    first, last, step = (known(value, "Range's bounds").reshape(-1)[0] for value in (start, limit, delta))
+    count = max(math.ceil((last - first) / step), 0)
+    return (np.arange(count) * step + first).astype(first.dtype)

@@ -1,0 +1,282 @@
+"""The operators of torch.export by ours: functions with PyTorch's arguments, by the names of ATen.
+
+Tensors are nodes, dtypes are names, shapes are known. Most have a function of the same name and meaning here, in
+`nn.functional` or among the tensors' own. See https://docs.pytorch.org/docs/stable/torch.compiler_ir.html.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .. import autodiff as ad
+from ..autodiff import Node
+from ..errors import GraphError
+from ..nn import functional, recurrent
+from ..tensors import creation, dtype_of, index, reductions, shape_of, shapes
+from ..tensors import functions as pointwise
+from . import composed
+
+OPERATORS: dict[str, Callable[..., Any]] = {}
+
+_SAME = {
+    pointwise: "abs bmm ceil clamp clip cos div eq exp floor ge gt le log lt matmul maximum minimum mm mul ne neg pow"
+    " round rsqrt sigmoid sin sqrt tanh",
+    reductions: "amax amin argmax argmin any all isnan logical_and logical_not logical_or logsumexp masked_fill where",
+    shapes: "cat chunk expand flatten flip permute reshape split squeeze stack tril triu unbind unsqueeze view",
+    creation: "arange full ones zeros",
+    functional: "adaptive_avg_pool2d gelu linear relu relu6",
+    index: "gather",
+}
+for _module, _names in _SAME.items():
+    OPERATORS.update({name: getattr(_module, name) for name in _names.split()})
+
+
+def operator(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator: a function is the operator of these names."""
+
+    def enter(function: Callable[..., Any]) -> Callable[..., Any]:
+        OPERATORS.update(dict.fromkeys(names, function))
+        return function
+
+    return enter
+
+
+OPERATORS |= {
+    "alias": lambda x: x,
+    "bitwise_and": reductions.logical_and,
+    "bitwise_not": reductions.logical_not,
+    "bitwise_or": reductions.logical_or,
+    "clamp_min": lambda x, least: pointwise.clamp(x, least),
+    "clone": lambda x: x,
+    "contiguous": lambda x: x,
+    "detach": lambda x: x,
+    "embedding": lambda weight, indices, *unused: ad.embedding_op(weight, indices),
+    "erf": ad.erf_op,
+    "hardsigmoid": lambda x: composed.hard_sigmoid(x, 1 / 6, 0.5),
+    "hardswish": lambda x: x * composed.hard_sigmoid(x, 1 / 6, 0.5),
+    "hardtanh": lambda x, low=-1.0, high=1.0: ad.clip_op(x, low, high),
+    "index_select": lambda x, dim, indices: ad.take_op(x, indices, dim),
+    "leaky_relu": lambda x, slope=0.01: composed.leaky_relu(x, slope),
+    "log_softmax": lambda x, dim, dtype=None: functional.log_softmax(x, dim, dtype=dtype),
+    "reciprocal": lambda x: 1.0 / x,
+    "rsub": lambda a, b, alpha=1: b - a * alpha,
+    "scalar_tensor": lambda value, dtype="float32": creation.full((), value, dtype=dtype),
+    "select": lambda x, dim, at: x[(slice(None),) * (dim % len(shape_of(x))) + (at,)],
+    "silu": lambda x: x * ad.sigmoid_op(x),
+    "softmax": lambda x, dim, dtype=None: functional.softmax(x, dim, dtype=dtype),
+    "softplus": lambda x, beta=1, threshold=20: composed.softplus(x * beta) / beta,
+    "split_with_sizes": lambda x, sizes, dim=0: shapes.split(x, list(sizes), dim),
+    "t": ad.transpose_op,
+    "transpose": ad.swapaxes_op,
+    "zeros_like": lambda x, dtype=None: creation.zeros_like(x, dtype=dtype),
+    "ones_like": lambda x, dtype=None: creation.ones_like(x, dtype=dtype),
+    "full_like": lambda x, value, dtype=None: creation.full(shape_of(x), value, dtype=dtype or dtype_of(x)),
+    "repeat": lambda x, sizes: shapes.repeat(x, *sizes),
+}
+OPERATORS |= {
+    name: OPERATORS[same] for name, same in {"_unsafe_view": "view", "lift_fresh_copy": "clone"}.items()
+}
+
+
+@operator("add")
+def add(a: Any, b: Any, alpha: float = 1) -> Node:
+    """a + alpha b."""
+    return pointwise.add(a, b if alpha == 1 else b * alpha)
+
+
+@operator("sub")
+def sub(a: Any, b: Any, alpha: float = 1) -> Node:
+    """a - alpha b."""
+    return pointwise.sub(a, b if alpha == 1 else b * alpha)
+
+
+@operator("_to_copy", "to", "type_as")
+def to(x: Node, *given: Any, dtype: Any = None, copy: bool = False, non_blocking: bool = False) -> Node:
+    """x in another dtype."""
+    wanted = dtype or next((value for value in given if isinstance(value, str)), None)
+    return x if wanted is None else ad.cast_op(x, wanted)
+
+
+def _reduced(name: str) -> None:
+    def reduced(x: Node, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Node:
+        return getattr(reductions, name)(
+            x, tuple(dim) if isinstance(dim, list) else dim, keepdim, dtype=dtype
+        )
+
+    operator(name)(reduced)
+
+
+_reduced("sum")
+_reduced("mean")
+
+
+def _spread(name: str) -> None:
+    def spread(
+        x: Node, dim: Any = None, unbiased: Any = None, keepdim: bool = False, correction: Any = None
+    ) -> Node:
+        if not isinstance(unbiased, (bool, type(None))):
+            raise GraphError(f"{name}: unbiased must be True or False, not {unbiased!r}")
+        less = 1 if correction is None and unbiased in (None, True) else correction or 0
+        along = tuple(dim) if isinstance(dim, list) else dim
+        return getattr(reductions, name)(x, along, correction=less, keepdim=keepdim)
+
+    operator(name)(spread)
+
+
+_spread("var")
+_spread("std")
+
+
+@operator("conv2d", "conv1d")
+def conv(
+    x: Node,
+    weight: Node,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Node:
+    """The cross-correlation of images or signals."""
+    space = len(shape_of(weight)) - 2
+    strides, widths, dilations = (_each(value, space) for value in (stride, padding, dilation))
+    return composed.convolution(x, weight, bias, strides, [(p, p) for p in widths], dilations, groups)
+
+
+def _each(value: Any, space: int) -> list[int]:
+    """A setting of each axis, given for all or for each."""
+    found = [value] if isinstance(value, int) else list(value)
+    return found * space if len(found) == 1 else found
+
+
+@operator("max_pool2d", "max_pool1d")
+def max_pool(
+    x: Node, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+) -> Node:
+    """The maxima of windows of images or signals."""
+    space = len(shape_of(x)) - 2
+    if set(_each(dilation, space)) != {1}:
+        raise GraphError("max_pool2d: dilations are not built")
+    widths = _each(kernel, space)
+    pairs = [(p, p) for p in _each(padding, space)]
+    return composed.max_pool(x, widths, _each(stride or widths, space), pairs, ceil_mode)
+
+
+@operator("avg_pool2d", "avg_pool1d")
+def mean_pool(
+    x: Node,
+    kernel: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: Any = None,
+) -> Node:
+    """The means of windows of images or signals."""
+    if divisor_override is not None:
+        raise GraphError("avg_pool2d: divisor_override is not built")
+    space = len(shape_of(x)) - 2
+    widths = _each(kernel, space)
+    pairs = [(p, p) for p in _each(padding, space)]
+    return composed.mean_pool(x, widths, _each(stride or widths, space), pairs, ceil_mode, count_include_pad)
+
+
+@operator("_native_batch_norm_legit_no_training")
+def batch_norm(
+    x: Node, weight: Node, bias: Node, mean: Node, variance: Node, momentum: float, eps: float
+) -> tuple[Node]:
+    """x normalized by known statistics."""
+    return (composed.normalized(x, mean, variance, weight, bias, eps),)
+
+
+@operator("layer_norm")
+def layer_norm(
+    x: Node,
+    shape: Sequence[int],
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Node:
+    """x normalized over its last axes."""
+    rank = len(shape_of(x))
+    return composed.layer_norm(x, range(rank - len(shape), rank), weight, bias, eps)
+
+
+@operator("dropout")
+def dropout(x: Node, p: float, train: bool) -> Node:
+    """x itself, in evaluation."""
+    if train:
+        raise GraphError("dropout is read for inference only: export the model after model.eval()")
+    return x
+
+
+@operator("slice")
+def slice_(x: Node, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Node:
+    """A part of x along an axis."""
+    return x[(slice(None),) * (dim % len(shape_of(x))) + (slice(start, end, step),)]
+
+
+@operator("index")
+def indexed(x: Node, indices: Sequence[Node | None]) -> Node:
+    """The slices of x with these numbers along one axis."""
+    given = [(at, value) for at, value in enumerate(indices) if value is not None]
+    if len(given) != 1 or dtype_of(given[0][1]) == "bool":
+        raise GraphError("index: only integers along one axis are built")
+    return ad.take_op(x, given[0][1], given[0][0])
+
+
+@operator("scaled_dot_product_attention")
+def attention(
+    query: Node,
+    key: Node,
+    value: Node,
+    mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: Any = None,
+    enable_gqa: bool = False,
+) -> Node:
+    """softmax(scale query key^T + mask) value."""
+    if dropout_p or enable_gqa:
+        raise GraphError("scaled_dot_product_attention: dropout_p and enable_gqa are not built")
+    return functional.scaled_dot_product_attention(query, key, value, mask, 0.0, is_causal, scale)
+
+
+def _recurrent(name: str, gates: type[recurrent._Gates], kind: str = "tanh") -> None:
+    def layers(
+        x: Node,
+        hx: Any,
+        weights: Sequence[Node],
+        has_biases: bool,
+        num_layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+        batch_first: bool,
+    ) -> tuple[Node, ...]:
+        if train and dropout:
+            raise GraphError(f"{name}: dropout is read for inference only")
+        given = [hx] if isinstance(hx, Node) else list(hx)
+        each, finals, x = 4 if has_biases else 2, [], ad.swapaxes_op(x, 0, 1) if batch_first else x
+        for layer in range(num_layers):
+            outputs = []
+            for reverse in (False, True)[: 1 + bidirectional]:
+                at = layer * (1 + bidirectional) + reverse
+                own = list(weights[at * each : (at + 1) * each]) + [None] * (4 - each)
+                state = tuple(value[at] for value in given)
+                output, last = composed.recurrence(gates(own, kind), x, state, reverse)
+                outputs.append(output)
+                finals.append(last)
+            x = outputs[0] if len(outputs) == 1 else ad.concatenate_op(outputs, 2)
+        x = ad.swapaxes_op(x, 0, 1) if batch_first else x
+        return x, *(ad.stack_op(list(states)) for states in zip(*finals, strict=True))
+
+    operator(name)(layers)
+
+
+_recurrent("lstm", recurrent._LSTMGates)
+_recurrent("gru", recurrent._GRUGates)
+_recurrent("rnn_tanh", recurrent._Gates)
+_recurrent("rnn_relu", recurrent._Gates, "relu")
