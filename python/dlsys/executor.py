@@ -235,6 +235,11 @@ class Executor:
             self._check_kernels()
             return measure(lambda: self._prepare(feed_dict), runs)
 
+    def specs(self, feed_shapes: Mapping[Node, Any] | None = None) -> list[Any]:
+        """What each kernel computes (`kernels.KernelSpec`), in the order of running; for who builds them otherwise."""
+        with self._lock:
+            return list(self._with_kernels(feed_shapes).specs.values())
+
     def _planned(self, feed_shapes: Mapping[Node, Any] | None) -> Plan:
         if feed_shapes is not None:
             self.infer_shape(feed_shapes)

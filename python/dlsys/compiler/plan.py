@@ -88,7 +88,7 @@ class Plan:
         return Array(view_of(memory, shape, dtype, offset), self.ctx)
 
     @cached_property
-    def _specs(self) -> dict[int, Any]:
+    def specs(self) -> dict[int, Any]:
         """The kernel that each group needs, by the group's position; values without elements need none."""
         program = self.program
         return {
@@ -100,7 +100,7 @@ class Plan:
     @cached_property
     def kernel_of(self) -> dict[int, Any]:
         """The kernel of each group, by the group's position; values without elements have none."""
-        specs = self._specs
+        specs = self.specs
         self.is_compiled = True
         if not specs:
             return {}
@@ -152,7 +152,7 @@ class Plan:
     def calls(self) -> list[Call]:
         """The step's calls in order."""
         calls = []
-        for position, spec in self._specs.items():
+        for position, spec in self.specs.items():
             group = self.program.groups[position]
             types = zip([*group.inputs, *group.outputs], [*spec.inputs, *spec.outputs], strict=True)
             places = [self._place(node, *of) for node, of in types]

@@ -35,10 +35,11 @@ class Lowered:
 
 
 def lower(spec: KernelSpec, target: Target, ours: bool = True) -> Lowered:
-    """The formula's loops under the first schedule rule that takes them, or with `ours` false as TVM makes them."""
+    """The formula's loops as the file of `DLSYS_TUNING` or the first schedule rule that takes them has them, or with
+    `ours` false as TVM makes them."""
     function, rule = prim_func(spec), schedule.DEFAULT
     if ours:
-        function, rule = schedule.apply(function, target)
+        function, rule = schedule.apply(function, target, schedule.of_environment())
     return Lowered(function.with_attr("global_symbol", symbol_of(spec)), rule)
 
 

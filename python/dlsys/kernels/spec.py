@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import re
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 from .. import compute
 from ..device import cuda, get_num_threads
-from ..errors import TargetError
+from ..errors import DataError, TargetError
 from ..graph import Shape
 from ..tvm_import import with_compiler
 
@@ -70,10 +71,27 @@ def target_name(target: Any) -> TargetName:
     """The name of what `kernels.get` takes as a target; for "llvm", without TVM's compiler. Raises TargetError."""
     if isinstance(target, str) and target == "llvm" and _cpu():
         threads = get_num_threads()
-        text = f"{_cpu()}\n{threads} threads"
+        text = f"{_cpu()}\n{threads} threads{_tuning()}"
         return TargetName("llvm", text, lambda: with_compiler("schedule").host_target(threads))
     found = runnable_target(target)
-    return TargetName(found.kind.name, str(found), lambda: found)
+    return TargetName(found.kind.name, f"{found}{_tuning()}", lambda: found)
+
+
+def _tuning() -> str:
+    """The hash of the file of schedules that `DLSYS_TUNING` names, behind a line's end; empty where it names none.
+    Raises DataError where there is no such file."""
+    if not (path := os.environ.get("DLSYS_TUNING")):
+        return ""
+    try:
+        return _hash_of(path, os.stat(path).st_mtime_ns)
+    except OSError as error:
+        raise DataError(f"DLSYS_TUNING: {path} cannot be read: {error.strerror}") from None
+
+
+@lru_cache(maxsize=4)
+def _hash_of(path: str, changed: int) -> str:
+    """The hash of a file as it was then."""
+    return "\n" + hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 @cache

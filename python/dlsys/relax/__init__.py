@@ -2,6 +2,7 @@
 
     translate.py   `to_relax`: nodes -> an IRModule, each operator by its one formula
     build.py       `compile`: Relax's passes, our schedule rules, what the memory comes to
+    tuning.py      `tune`: schedules searched, measured and kept
     machine.py     `load`, and calling what was compiled, for which TVM's runtime suffices
 """
 
@@ -12,7 +13,15 @@ from typing import Any
 from ..tvm_import import with_compiler
 from .machine import Machine, load
 
-_COMPILER = {"Compiled": "build", "compile": "build", "to_relax": "translate"}
+_COMPILER = {
+    "Compiled": "build",
+    "Records": "tuning",
+    "Tuning": "tuning",
+    "compile": "build",
+    "default_database": "tuning",
+    "to_relax": "translate",
+    "tune": "tuning",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -22,10 +22,11 @@ from ..kernels.build import any_alignment
 from ..planner import Value, plan_memory
 from ..schedule import DEFAULT, apply
 from ..schedule.machine_code import PIPELINE
+from ..schedule.records import TUNED, Records, default_database
 from .machine import MAIN, Machine
 from .translate import to_relax
 
-SCHEDULES = ("rules", "default")
+SCHEDULES = ("rules", "default", "tuned")
 _VIEW = "relax.reshape"  # stays an operator: the machine does it without a copy
 
 
@@ -36,13 +37,16 @@ class Compiled(Machine):
         stages: the module "translated", "fused" and "scheduled"; `stages["fused"].show()` prints one.
         parameters: copies of the parameters' values, by name, which follow the feeds where none are given; what assigns
             a parameter writes there.
-        rules: how many kernels each schedule rule has shaped.
+        rules: how many kernels each schedule rule has shaped; "tuned", what a search has found.
+        known: of how many kernels a search has found schedules; None where none was asked for.
         planned, relax_planned: bytes of memory for values between kernels and for results, by our planner and by
             Relax's.
     """
 
-    def __init__(self, stages: dict[str, tvm.IRModule], target: Target, rules: Counter[str]) -> None:
-        self.stages, self.rules = stages, rules
+    def __init__(
+        self, stages: dict[str, tvm.IRModule], target: Target, rules: Counter[str], known: int | None = None
+    ) -> None:
+        self.stages, self.rules, self.known = stages, rules, known
         module, values = _without_values(stages["scheduled"])
         planned = _passes(_PLANNING)(module)
         self.planned, self.relax_planned = _our_plan(module["main"]), _relax_plan(planned["main"])
@@ -72,7 +76,8 @@ class Compiled(Machine):
         kernels = ", ".join(f"{count} {rule}" for rule, count in sorted(self.rules.items()))
         count = sum(self.rules.values())
         memory = f"{self.planned:,} bytes planned, by Relax {self.relax_planned:,}"
-        return f"{count} kernel{'s' * (count != 1)} ({kernels}); memory {memory}"
+        tuned = "" if self.known is None else f"; used {self.rules[TUNED.name]} of {self.known} tuned"
+        return f"{count} kernel{'s' * (count != 1)} ({kernels}){tuned}; memory {memory}"
 
 
 def compile(
@@ -80,6 +85,7 @@ def compile(
     target: Any = "llvm",
     fuse: bool = True,
     schedule: str = "rules",
+    database: Any = None,
     *,
     feed_shapes: Mapping[Node, Any] | None = None,
     params: str = "inputs",
@@ -89,13 +95,31 @@ def compile(
     Args:
         target: as `kernels.get` takes it.
         fuse: whether Relax's passes fuse operators.
-        schedule: "rules": our schedule rules, on what Relax has fused; "default": TVM's loops as they are.
+        schedule: "rules": our schedule rules, on what Relax has fused; "default": TVM's loops as they are; "tuned":
+            what `tune` has found, where it is faster than the rules as measured.
+        database: the file of what was found; None for that of `default_database`.
         feed_shapes, params: of nodes, see `to_relax`.
 
-    Raises TargetError, GraphError, and what `to_relax` raises.
+    Raises TargetError, GraphError, DataError for a file that holds something else, and what `to_relax` raises.
     """
     if schedule not in SCHEDULES:
         raise GraphError(f"relax.compile: schedule is one of {', '.join(SCHEDULES)}, not {schedule!r}")
+    found = runnable_target(target)
+    module, fused = fused_module(nodes_or_module, found, fuse, feed_shapes, params)
+    records = Records(default_database() if database is None else database) if schedule == "tuned" else None
+    rules: Counter[str] = Counter()
+    scheduled = _shaped(fused, None if schedule == "default" else found, rules, records)
+    stages = {"translated": module, "fused": fused, "scheduled": scheduled}
+    if records is None:
+        return Compiled(stages, found, rules)
+    known = [records.of(any_alignment(function), found) for function in kernels_of(fused).values()]
+    return Compiled(stages, found, rules, sum(record is not None for record in known))
+
+
+def fused_module(
+    nodes_or_module: Any, target: Target, fuse: bool, feed_shapes: Mapping[Node, Any] | None, params: str = "inputs"
+) -> tuple[tvm.IRModule, tvm.IRModule]:
+    """The nodes translated, or the module as it is, and that with its operators fused. Raises GraphError."""
     if isinstance(nodes_or_module, tvm.IRModule):
         module = nodes_or_module
     else:
@@ -103,16 +127,28 @@ def compile(
     names = [name.name_hint for name in module.get_global_vars()]
     if MAIN not in names:
         raise GraphError(f"relax.compile: the module has no function {MAIN}, but {', '.join(names) or 'none'}")
-    found = runnable_target(target)
-    with found:
+    with target:
         fused = _passes(_FUSING if fuse else _FUSING[:1])(module)
-    for name, function in _kernels(fused).items():
+    for name, function in kernels_of(fused).items():
         extents = [extent for value in function.params if tirx.is_buffer_var(value) for extent in value.shape]
         if not all(isinstance(extent, tirx.IntImm) for extent in extents):
             raise GraphError(f"relax.compile: {name.name_hint} takes arrays of unknown extents: {extents}")
-    rules: Counter[str] = Counter()
-    scheduled = _shaped(fused, found if schedule == "rules" else None, rules)
-    return Compiled({"translated": module, "fused": fused, "scheduled": scheduled}, found, rules)
+    return module, fused
+
+
+def fused_kernels(
+    nodes_or_module: Any, target: Target, feed_shapes: Mapping[Node, Any] | None
+) -> list[tuple[str, tirx.PrimFunc]]:
+    """The name and loops of the kernel of each call, once for every call."""
+    _, fused = fused_module(nodes_or_module, target, True, feed_shapes)
+    functions, called = kernels_of(fused), []
+
+    def visit(value: Any) -> None:
+        if _operator(value) in ("relax.call_tir", "relax.call_tir_inplace"):
+            called.append(value.args[0])
+
+    relax.analysis.post_order_visit(fused["main"], visit)
+    return [(name.name_hint, functions[name]) for name in called]
 
 
 _FUSING = (
@@ -158,18 +194,20 @@ def _with(module: tvm.IRModule, functions: Mapping[Any, Any]) -> tvm.IRModule:
     return other
 
 
-def _kernels(module: tvm.IRModule) -> dict[Any, tirx.PrimFunc]:
+def kernels_of(module: tvm.IRModule) -> dict[Any, tirx.PrimFunc]:
     return {name: made for name, made in module.functions_items() if isinstance(made, tirx.PrimFunc)}
 
 
-def _shaped(module: tvm.IRModule, target: Target | None, rules: Counter[str]) -> tvm.IRModule:
-    """The module with every kernel as the first of the target's rules shapes it that takes it, or for None as it is,
-    for arrays of any alignment; `rules` counts them."""
+def _shaped(
+    module: tvm.IRModule, target: Target | None, rules: Counter[str], records: Records | None
+) -> tvm.IRModule:
+    """The module with every kernel as its best record or the first of the target's rules that takes it shapes it, or
+    for None as it is, for arrays of any alignment; `rules` counts them."""
     found = {}
-    for name, function in _kernels(module).items():
+    for name, function in kernels_of(module).items():
         function, rule = any_alignment(function), DEFAULT
         if target is not None:
-            function, rule = apply(function, target)
+            function, rule = apply(function, target, records)
         found[name] = function
         rules[rule.name] += 1
     return _with(module, found)

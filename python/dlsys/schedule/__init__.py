@@ -12,6 +12,7 @@ from tvm.target import Target
 
 from ..system import warn
 from . import common, cpu, cuda
+from .records import TUNED, Records, of_environment
 from .target import Rule, ScheduleWarning
 from .target import Machine, host_target, machine_of, resolve_target
 
@@ -23,11 +24,13 @@ DEFAULT = Rule("default", "", lambda func, machine: common.start(func))
 """TVM's own loops, for those who ask for them."""
 
 
-def apply(func: tirx.PrimFunc, target: Target) -> tuple[tirx.PrimFunc, Rule]:
-    """The function scheduled for the target, and the rule that did it. Warns of a rule that takes the function and
-    fails; a later one then has it."""
+def apply(func: tirx.PrimFunc, target: Target, records: Records | None = None) -> tuple[tirx.PrimFunc, Rule]:
+    """The function scheduled for the target, and the rule that did it; as `records` have it, where that is faster.
+    Warns of a rule that takes the function and fails; a later one then has it."""
     if _is_empty(func):
         return func, EMPTY
+    if records is not None and (tuned := records.schedule(func, target)) is not None:
+        return tuned, TUNED
     machine = machine_of(target)
     *rules, last = RULES[machine.kind]
     for rule in rules:

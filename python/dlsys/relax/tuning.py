@@ -1,0 +1,402 @@
+"""Schedules searched by TVM's MetaSchedule: what is tried, measured, and kept in a file of records."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import json
+import logging
+import math
+import statistics
+import sys
+import time
+import types
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.error import InternalError
+from tvm.target import Target
+
+from ..device import empty
+from ..errors import GraphError
+from ..executor import Executor
+from ..graph import Node
+from ..kernels import runnable_target
+from ..kernels.build import UNCHECKED, any_alignment, prim_func
+from ..schedule import apply
+from ..schedule.machine_code import compiled
+from ..schedule.records import MAIN, Records, default_database, key_of, replayed, workload
+from ..system import available_cores
+from .build import fused_kernels
+
+ROUND = 16  # schedules that are tried of a kernel before another may have its turn
+MEASURED = 2e-3  # seconds that a schedule is run for
+COMPARED = 11  # rounds in which the best and our rule's run in turn
+SHARE = 0.01  # of the step: a kernel that takes less is left alone
+MOST_BYTES = 64 * 2**20  # of the copies of a kernel's arrays
+MOST_COPIES = 16
+AGREE = 1e-3  # the most by which a result may differ from our rule's, of its largest element
+_NEEDED = ("psutil", "cloudpickle")
+
+
+class Task:
+    """One kernel to tune.
+
+    Attributes:
+        name: the kernel's.
+        calls: how often it is called in a step.
+        rule: seconds of a call as our rule has it.
+        best: seconds of the best schedule found, infinite before; after the end as compared with the rule's in turn.
+        gflop: of a call; 0 where TVM cannot count them.
+        history: after each schedule that was tried, the best so far.
+    """
+
+    def __init__(
+        self, name: str, function: tirx.PrimFunc, target: Target, calls: int, step_bytes: int
+    ) -> None:
+        """`step_bytes`: of the arrays of all calls of a step."""
+        self.name, self.function, self.calls = name, function, calls
+        # In a step a kernel finds its arrays in the caches as far as those of the others leave room: so do copies.
+        copies = min(max(1, math.ceil(min(step_bytes, MOST_BYTES) / max(_nbytes(function), 1))), MOST_COPIES)
+        self._target, self._copies = target, [_arrays(function) for _ in range(copies)]
+        self._ours = _built([apply(function, target)[0]], target)[0]
+        self.rule = self._seconds(self._ours)
+        self.gflop = _operations(function) / 1e9
+        self.best, self.trials = math.inf, 0
+        self.history: list[float] = []
+        self.found: list[list[Any]] = []
+        self._search: Any = None
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.trials} tried, best {self._told(self.best)}, rule {self._told(self.rule)}"
+
+    def _told(self, seconds: float) -> str:
+        if math.isinf(seconds):
+            return "none"
+        return f"{1e6 * seconds:.1f} us" + (f" ({self.gflop / seconds:.1f} GFLOP/s)" if self.gflop else "")
+
+    def _seconds(self, kernel: Any, enough: float = math.inf) -> float:
+        """Seconds of a call; of one that takes longer than `enough`, roughly."""
+        kernel(*self._copies[0])
+        once = _timed(kernel, self._copies[-1:], 1)
+        if once > enough:
+            return once
+        calls = max(1, math.ceil(MEASURED / 3 / max(once, 1e-7)))
+        return min(_timed(kernel, self._copies, calls) for _ in range(3))
+
+    def try_some(self, count: int, deadline: float) -> None:
+        """Tries `count` schedules more, until the deadline."""
+        if self._search is None:
+            self._search = _Search(self.function, self._target, self.found)
+        for steps, kernel in self._search.candidates(count):
+            seconds = math.inf
+            if kernel is not None:
+                seconds = self._seconds(kernel, 3 * self.best)
+                self.found.append([seconds, steps])
+            self._search.measured(seconds)
+            self.trials += 1
+            self.best = min(self.best, seconds)
+            self.history.append(self.best)
+            if time.perf_counter() > deadline:
+                break
+        self._search.told()
+
+    def compare(self) -> float | None:
+        """Measures the best schedule and our rule's in turn, and returns seconds of the best; None where there is none,
+        or its results are others."""
+        while self.found:
+            self.found.sort(key=lambda found: found[0])
+            kernel = _built([replayed(self.function, self.found[0][1])], self._target)[0]
+            if self._agree(kernel):
+                calls = max(1, math.ceil(MEASURED / max(self.rule, 1e-7)))
+                times = [
+                    [_timed(made, self._copies, calls) for made in (kernel, self._ours)]
+                    for _ in range(COMPARED)
+                ]
+                self.best, self.rule = (statistics.median(column) for column in zip(*times, strict=True))
+                return self.best
+            del self.found[0]
+        return None
+
+    def _agree(self, kernel: Any) -> bool:
+        """Whether a kernel's results are our rule's but for rounding."""
+        results = []
+        for made in (self._ours, kernel):
+            made(*self._copies[0])
+            results.append([np.array(np.from_dlpack(array)) for array in self._copies[0]])
+        return all(
+            np.allclose(one, other, atol=AGREE * np.abs(other).max(initial=0), rtol=0, equal_nan=True)
+            for one, other in zip(*results, strict=True)
+        )
+
+
+class Tuning:
+    """What a search has found: `print` tells it, `plot` draws it.
+
+    Attributes:
+        tasks: the kernels, those that take most of the step first.
+        path: the file of records.
+    """
+
+    def __init__(self, tasks: list[Task], path: Path) -> None:
+        self.tasks, self.path = tasks, path
+
+    def __str__(self) -> str:
+        before = sum(task.calls * task.rule for task in self.tasks)
+        after = sum(task.calls * min(task.rule, task.best) for task in self.tasks)
+        lines = [str(task) for task in self.tasks]
+        count = f"{len(lines)} kernel{'s' * (len(lines) != 1)}"
+        lines.append(f"{count}, {1e6 * before:.1f} us a step by our rules, {1e6 * after:.1f} us tuned")
+        return "\n".join([*lines, f"kept in {self.path}"])
+
+    def plot(self, path: Any) -> None:
+        """Draws the best speed of each kernel over the schedules tried, our rule's as a line, into a file."""
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(9, 5), layout="constrained")
+        axes = figure.subplots()
+        drawn = [task for task in self.tasks if task.history and task.gflop]
+        for number, task in enumerate(drawn):
+            color = f"C{number % 10}"
+            speeds = [task.gflop / seconds for seconds in task.history]
+            axes.plot(range(1, len(speeds) + 1), speeds, color=color, drawstyle="steps-post", label=task.name)
+            axes.axhline(task.gflop / task.rule, color=color, linestyle=":")
+        axes.set(xlabel="schedules tried", ylabel="GFLOP/s", ylim=(0, None))
+        axes.set_title("Best schedule found; dotted: our rule's")
+        if drawn:
+            axes.legend(fontsize="small")
+        figure.savefig(path)
+
+
+def tune(
+    what: Any,
+    trials: int = 64,
+    seconds: float | None = None,
+    database: Any = None,
+    target: Any = "llvm",
+    *,
+    feed_shapes: Mapping[Node, Any] | None = None,
+    verbose: bool = True,
+) -> Tuning:
+    """Searches faster schedules for the kernels of a network, and keeps what it finds.
+
+    Args:
+        what: an Executor, whose kernels for its latest signature are tuned, or nodes or a Relax module, as
+            `relax.compile` takes them, whose fused functions are.
+        trials: how many schedules are tried, of all kernels together, each by its share of the step's time.
+        seconds: the most time that is taken; None for no bound.
+        database: the file of records; None for that of `default_database`. A search goes on from what it holds.
+        target: as `kernels.get` takes it.
+        feed_shapes: of nodes, see `to_relax`; of an Executor, see `infer_shape`.
+        verbose: whether a line tells of each round.
+
+    Kernels that only compute element by element are left alone: memory bounds them. What was found before Ctrl-C is
+    kept.
+    Schedules serve `relax.compile(..., schedule="tuned", database=...)`, and every kernel of a process whose
+    `DLSYS_TUNING` names the file. Raises GraphError for what cannot be tuned, DataError for a file that holds something
+    else.
+    """
+    if absent := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
+        raise GraphError(f"relax.tune needs {' and '.join(absent)}: pip install 'dlsys[relax]'")
+    records = Records(database if database is not None else default_database())
+    found = runnable_target(target)
+    tasks = _tasks(what, found, feed_shapes)
+    for task in tasks:
+        if (known := records.of(task.function, found)) is not None:
+            task.found, task.trials = list(known["found"]), known["trials"]
+            task.best = min((item[0] for item in task.found), default=math.inf)
+    deadline = time.perf_counter() + (math.inf if seconds is None else seconds)
+    turns = dict.fromkeys(tasks, 0)
+    try:
+        while tasks and (left := trials - sum(turns.values())) > 0 and time.perf_counter() < deadline:
+            task = min(tasks, key=lambda task: (turns[task] + ROUND) / (task.calls * task.rule))
+            count = min(ROUND, left)
+            turns[task] += count
+            task.try_some(count, deadline)
+            if verbose:
+                print(f"[{sum(turns.values())}/{trials}] {task}", flush=True)
+    except KeyboardInterrupt:
+        if verbose:
+            print("interrupted: what was found is kept", flush=True)
+    for task in tasks:
+        tuned = task.compare()
+        kernel = {
+            "name": task.name,
+            "rule": task.rule,
+            "tuned": tuned,
+            "trials": task.trials,
+            "found": task.found,
+        }
+        records.enter(task.function, found, kernel)
+    records.save()
+    return Tuning(tasks, records.path)
+
+
+def _tasks(what: Any, target: Target, feed_shapes: Mapping[Node, Any] | None) -> list[Task]:
+    """The kernels that have sums and take their share of the step, those that take most first."""
+    functions: dict[str, tuple[str, tirx.PrimFunc, int]] = {}
+    for name, function in _functions(what, target, feed_shapes):
+        if _has_sums(function) and not _in_place(function):
+            key = key_of(function)
+            calls = functions[key][2] if key in functions else 0
+            functions[key] = (name, function, calls + 1)
+    step = sum(calls * _nbytes(function) for _, function, calls in functions.values())
+    tasks = [Task(name, function, target, calls, step) for name, function, calls in functions.values()]
+    whole = sum(task.calls * task.rule for task in tasks)
+    tasks = [task for task in tasks if task.calls * task.rule >= SHARE * whole]
+    return sorted(tasks, key=lambda task: -task.calls * task.rule)
+
+
+def _functions(what: Any, target: Target, feed_shapes: Any) -> list[tuple[str, tirx.PrimFunc]]:
+    """The names and plain loops of all kernels, in the order of their calls."""
+    if isinstance(what, Executor):
+        return [(spec.name, prim_func(spec)) for spec in what.specs(feed_shapes)]
+    return [(name, any_alignment(function)) for name, function in fused_kernels(what, target, feed_shapes)]
+
+
+def _has_sums(function: tirx.PrimFunc) -> bool:
+    blocks: list[s_tir.SBlock] = []
+    tvm_ffi.structural_walk(function.body, (s_tir.SBlock, blocks.append))
+    return any(block.init is not None for block in blocks)
+
+
+def _operations(function: tirx.PrimFunc) -> float:
+    try:
+        return s_tir.analysis.estimate_tir_flops(workload(function))
+    except InternalError:  # of expressions that it does not know
+        return 0.0
+
+
+def _in_place(function: tirx.PrimFunc) -> bool:
+    return bool(function.attrs) and "tirx.noalias" in function.attrs and not function.attrs["tirx.noalias"]
+
+
+def _nbytes(function: tirx.PrimFunc) -> int:
+    return sum(math.prod(map(int, v.shape)) * np.dtype(str(v.dtype)).itemsize for v in function.params)
+
+
+def _arrays(function: tirx.PrimFunc) -> list[Any]:
+    """Arguments: numbers near 1 of floats, which no exponential makes infinite, zeros of integers."""
+    random, made = np.random.default_rng(0), []
+    for value in function.params:
+        shape, dtype = tuple(map(int, value.shape)), str(value.dtype)
+        array = empty(shape, dtype)
+        numbers = random.uniform(0.5, 1.5, shape) if dtype.startswith("float") else np.zeros(shape)
+        array.copyfrom(numbers.astype(dtype))
+        made.append(array.tensor)
+    return made
+
+
+def _built(functions: Sequence[tirx.PrimFunc], target: Target) -> list[Any]:
+    """The compiled functions, a module each, on all cores; None for one that TVM does not compile."""
+
+    def build(function: tirx.PrimFunc) -> Any:
+        try:
+            with tvm.transform.PassContext(config=UNCHECKED):
+                return compiled({MAIN: function.with_attr("global_symbol", MAIN)}, target)[MAIN]
+        except (RuntimeError, TypeError, ValueError):
+            return None
+
+    if len(functions) == 1:
+        return [build(functions[0])]
+    with ThreadPoolExecutor(available_cores()) as pool:
+        return list(pool.map(build, functions))
+
+
+def _timed(kernel: Any, copies: Sequence[Sequence[Any]], calls: int) -> float:
+    """Seconds of a call, of several with one copy of the arrays after another."""
+    start = time.perf_counter()
+    for _, arrays in zip(range(calls), itertools.cycle(copies), strict=False):
+        kernel(*arrays)
+    return (time.perf_counter() - start) / calls
+
+
+class _Search:
+    """MetaSchedule's evolutionary search over the schedules of one function, whose candidates we build and measure in
+    this process: no workers are started that must be cleaned up, and none of their imports are paid."""
+
+    def __init__(self, function: tirx.PrimFunc, target: Target, known: Sequence[Any]) -> None:
+        # TVM imports hundreds of tensor intrinsics, for half a minute, of which float32 needs none
+        sys.modules.setdefault("tvm.s_tir.tensor_intrin", types.ModuleType("tvm.s_tir.tensor_intrin"))
+        from tvm.s_tir import meta_schedule
+
+        logging.getLogger("tvm.s_tir.meta_schedule").setLevel(logging.ERROR)
+        self._ms, self._target, module = meta_schedule, target, workload(function)
+        kind = "cuda" if target.kind.name == "cuda" else "llvm"
+        self._database = meta_schedule.database.MemoryDatabase()
+        self._workload = self._database.commit_workload(module)
+        self._context = meta_schedule.TuneContext(
+            mod=module,
+            target=target,
+            space_generator=meta_schedule.space_generator.PostOrderApply(
+                sch_rules=meta_schedule.schedule_rule.ScheduleRule.create(kind),
+                postprocs=meta_schedule.postproc.Postproc.create(kind),
+                mutator_probs=meta_schedule.mutator.Mutator.create(kind),
+            ),
+            search_strategy=meta_schedule.search_strategy.EvolutionarySearch(population_size=256),
+            num_threads=available_cores(),
+            rand_state=1,
+        )
+        for seconds, steps in known:
+            sch = s_tir.Schedule(module)
+            s_tir.schedule.Trace.apply_json_to_schedule(steps, sch)
+            self._commit(sch.trace, sch.mod[MAIN], seconds)
+        with_xgboost = importlib.util.find_spec("xgboost") is not None
+        model = (
+            meta_schedule.cost_model.XGBModel() if with_xgboost else meta_schedule.cost_model.RandomModel()
+        )
+        self._context.pre_tuning(
+            max_trials=10**6,
+            num_trials_per_iter=ROUND,
+            design_spaces=self._context.generate_design_space(),
+            database=self._database,
+            cost_model=model,
+        )
+        self._model: Any = model
+        self._round: list[Any] = []
+        self._results: list[Any] = []
+
+    def candidates(self, count: int) -> list[tuple[Any, Any]]:
+        """Steps and kernels of schedules to measure; no kernel for one that does not compile."""
+        self._round, self._results = list(self._context.generate_measure_candidates() or [])[:count], []
+        kernels = _built([candidate.sch.mod[MAIN] for candidate in self._round], self._target)
+        steps = [json.loads(json.dumps(_plain(candidate.sch.trace.as_json()))) for candidate in self._round]
+        return list(zip(steps, kernels, strict=True))
+
+    def measured(self, seconds: float) -> None:
+        """Takes what the next candidate needs."""
+        candidate, runner = self._round[len(self._results)], self._ms.runner.RunnerResult
+        if math.isinf(seconds):
+            self._results.append(runner(run_secs=None, error_msg="not compiled"))
+            return
+        self._results.append(runner(run_secs=[seconds], error_msg=None))
+        self._commit(candidate.sch.trace, candidate.sch.mod[MAIN], seconds)
+
+    def told(self) -> None:
+        """Ends the round: the cost model learns from it."""
+        count = len(self._results)
+        self._context.notify_runner_results(self._round[:count], self._results)
+        if count:
+            self._model.update(self._context, self._round[:count], self._results)
+
+    def _commit(self, trace: Any, function: tirx.PrimFunc, seconds: float) -> None:
+        arguments = self._ms.arg_info.ArgInfo.from_prim_func(function)
+        record = self._ms.database.TuningRecord(trace, self._workload, [seconds], self._target, arguments)
+        self._database.commit_tuning_record(record)
+
+
+def _plain(value: Any) -> Any:
+    """TVM's containers and numbers as Python's."""
+    if isinstance(value, (str, bool, int, float)) or value is None:
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence):
+        return [_plain(item) for item in value]
+    return value.value
