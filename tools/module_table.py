@@ -27,13 +27,13 @@ BUDGETS = {
     "training/": 450,
     "exchange/": 2030,
     "nn/": 1730,
-    "data/": 1190,
+    "data/": 1188,
     "serialization.py": 300,
     "optim/": 900,
     "random.py": 160,
     "tensors/": 1760,
     "autodiff.py": 40,
-    "executor.py": 370,
+    "executor.py": 380,
     "relax/": 1500,
     "inspect/": 1000,
     "compiler/": 2400,
@@ -46,12 +46,12 @@ BUDGETS = {
     "schedule/": 2500,
     "compute/": 1700,
     "device/": 510,
-    "errors.py": 48,
-    "checks.py": 67,
+    "errors.py": 47,
+    "checks.py": 62,
     "names.py": 25,
     "scopes.py": 40,
     "storage.py": 65,
-    "system.py": 50,
+    "system.py": 48,
     "tvm_import.py": 45,
 }
 """The lines that each room may have: 22,000 in all, and those of `relax/` and `exchange/`."""
@@ -61,9 +61,9 @@ ABOVE = {
     "optim/": 1009,
     "tensors/": 2505,
     "inspect/": 1281,
-    "compiler/": 3107,
+    "compiler/": 3119,  # 12 of them for export
     "ops/": 4482,
-    "kernels/": 1036,  # 19 of them for tuning
+    "kernels/": 1162,  # 145 of them for tuning and export
     "schedule/": 3914,  # 129 of them for tuning
     "compute/": 2063,
 }

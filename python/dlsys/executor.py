@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -211,6 +212,13 @@ class Executor:
         Raises GraphError for a kernel that is not there, KernelArgumentError for another form."""
         with self._lock:
             return text.format_source(self._with_kernels(feed_shapes), form, kernel)
+
+    def export(self, path: Any, feed_shapes: Mapping[Node, Any] | None = None) -> str:
+        """Writes a run as the function `step` of a shared library, which needs TVM's runtime and no dlsys, and returns
+        how it is called: with the feeds and the parameters, then an array for each result. Assigned parameters are
+        overwritten, and no results. Raises DlsysError for a path that cannot be written."""
+        with self._lock:
+            return self._with_kernels(feed_shapes).export(Path(path))
 
     def draw(self, path: Any, feed_shapes: Mapping[Node, Any] | None = None) -> None:
         """Draw the graph with its fused groups into a file, .svg or .png.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from .. import kernels
@@ -13,6 +14,7 @@ from ..errors import GraphError
 from ..graph import Node, Shape
 from ..kernels import Call, Place, Runner
 from ..planner import MemoryPlan
+from ..tvm_import import with_compiler
 from .fuse import Group
 from .groups import kernel_spec, read_from
 from .program import Arena, Program
@@ -160,6 +162,16 @@ class Plan:
                 places[0] = replace(places[0], offset=places[0].offset + skipped)
             calls.append(Call(kernels.symbol_of(spec), tuple(places)))
         return calls
+
+    def export(self, path: Path) -> str:
+        """Writes the run as a function of a library, see `Executor.export`."""
+        program, graph = self.program, self.program.graph
+        given = [(node.name, (graph.shapes[node], graph.dtypes[node])) for node in self.given]
+        updated = {parameter for parameter, _ in graph.updates}
+        stored = [node for node in program.results if node is not None and program.aliases.source(node) not in updated]
+        results = [self._place(node, graph.shapes[node], graph.dtypes[node]) for node in stored]
+        export = with_compiler("kernels.export").export
+        return export(list(self.specs.values()), self.calls, given, results, self.memory.bytes_planned, path)
 
     @cached_property
     def _runner(self) -> Runner:

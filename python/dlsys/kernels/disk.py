@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -45,8 +45,9 @@ def linker() -> tuple[str, ...] | None:
     return None
 
 
-def link(modules: Sequence[Any], path: Path) -> None:
-    """Writes the modules as a library. Raises OSError where that cannot be, as on a disk that is full."""
+def link(modules: Sequence[Any], path: Path, aliases: Mapping[str, str] | None = None) -> None:
+    """Writes the modules as a library, with other names for some symbols. Raises OSError where that cannot be, as on a
+    disk that is full."""
     command = linker()
     if command is None:
         raise OSError("no linker or C compiler was found")
@@ -55,7 +56,7 @@ def link(modules: Sequence[Any], path: Path) -> None:
         files = [stack.enter_context(_object(module, path.parent)) for module in modules]
         try:
             subprocess.run(
-                [*command, "-o", str(path), *(name for name, _ in files)],
+                [*command, *_named(command[0], aliases or {}), "-o", str(path), *(name for name, _ in files)],
                 check=True,
                 capture_output=True,
                 timeout=LINK_SECONDS,
@@ -64,6 +65,12 @@ def link(modules: Sequence[Any], path: Path) -> None:
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
             told = (error.stderr or b"").decode(errors="replace").strip()
             raise OSError(f"{command[0]} failed: {told or error}") from None
+
+
+def _named(linker: str, aliases: Mapping[str, str]) -> list[str]:
+    """The linker's options for other names of symbols."""
+    through = "" if Path(linker).name == "ld" else "-Wl,"
+    return [f"{through}--defsym={alias}={symbol}" for alias, symbol in aliases.items()]
 
 
 def _require_room(folder: Path) -> None:

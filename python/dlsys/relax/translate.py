@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +17,7 @@ from ..executor import feed_type
 from ..graph import Node, error_at, find_topo_sort
 from ..kernels import KernelSpec
 from ..kernels.build import prim_func
+from ..kernels.export import identifiers
 
 PARAMS = ("inputs", "constants")
 COPY = "copy"
@@ -68,8 +67,9 @@ class _Translation:
         self._functions: dict[Hashable, Any] = {}
         values = [copied(leaf.cell.on(cpu())).tensor for leaf in leaves]
         inputs = feeds if bound else [*feeds, *leaves]
+        names = identifiers([node.name for node in inputs])
         self._of: dict[Node, Any] = {
-            node: relax.Var(name, self._type(node)) for node, name in zip(inputs, _identifiers(inputs), strict=True)
+            node: relax.Var(name, self._type(node)) for node, name in zip(inputs, names, strict=True)
         }
         if bound:
             self._of.update({leaf: relax.const(value) for leaf, value in zip(leaves, values, strict=True)})
@@ -147,18 +147,4 @@ class _Translation:
         return self._functions[key]
 
     def _emit(self, call: Any, node: Node) -> Any:
-        return self._builder.emit(call, name_hint=_identifier(node))
-
-
-def _identifiers(nodes: Sequence[Node]) -> list[str]:
-    """The nodes' names as Python could have them, each another: `weight`, `weight_1`."""
-    found: dict[str, None] = {}
-    for name in map(_identifier, nodes):
-        others = (f"{name}_{i}" for i in itertools.count(1))
-        found[next(other for other in itertools.chain([name], others) if other not in found)] = None
-    return list(found)
-
-
-def _identifier(node: Node) -> str:
-    """The node's name as Python could have it."""
-    return re.sub(r"\W|^(?=\d)", "_", node.name)
+        return self._builder.emit(call, name_hint=identifiers([node.name])[0])

@@ -1,0 +1,119 @@
+"""A whole run as one function of a shared library, for programs without dlsys: its kernels, and a function that calls
+them with memory of TVM's pool between."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from ..errors import DlsysError
+from ..schedule.machine_code import compiled
+from . import disk
+from .build import build
+from .runner import Call, Place
+from .spec import ArrayType, KernelSpec, runnable_target, symbol_of, uses_own_schedules
+
+STEP = "step"
+_PREFIX = "__tvm_ffi_"  # of the symbols of functions by TVM's calling convention
+
+
+def export(
+    specs: Sequence[KernelSpec],
+    calls: Sequence[Call],
+    given: Sequence[tuple[str, ArrayType]],
+    results: Sequence[Place],
+    arena: int,
+    path: Path,
+) -> str:
+    """Writes the library, and returns how its function `step` is called: with what is given, in order, then an array
+    for each result.
+
+    `given`: names and types; `results`: where each lies at the end; `arena`: bytes of the memory between. Raises
+    DlsysError where the file cannot be written.
+    """
+    target = runnable_target("llvm")
+    once = {symbol_of(spec): spec for spec in specs}
+    modules, _ = build(list(once.values()), target, uses_own_schedules(), False)
+    names = identifiers([*(name for name, _ in given), *(f"result_{i}" for i in range(len(results)))])
+    types = [*(kind for _, kind in given), *((place.shape, place.dtype) for place in results)]
+    taken = list(zip(names, types, strict=True))
+    symbols, aliases = _symbols(calls)
+    function = _step(calls, symbols, taken, len(given), results, arena)
+    parts = list({id(module): module for module in modules.values()}.values())
+    try:
+        disk.link([*parts, compiled({STEP: function}, target)], path, aliases)
+    except OSError as error:
+        raise DlsysError(f"{path} cannot be written: {error}") from None
+    return f"{STEP}({', '.join(f'{name}: {dtype}{list(shape)}' for name, (shape, dtype) in taken)})"
+
+
+def _symbols(calls: Sequence[Call]) -> tuple[list[str], dict[str, str]]:
+    """A symbol for each call, and those that stand for others: TVM renames what is called under one name twice."""
+    symbols: list[str] = []
+    aliases: dict[str, str] = {}
+    for call in calls:
+        symbol = _PREFIX + call.symbol
+        if symbol in symbols:
+            symbol = f"{symbol}_{len(symbols)}"
+            aliases[symbol] = _PREFIX + call.symbol
+        symbols.append(symbol)
+    return symbols, aliases
+
+
+def identifiers(names: Sequence[str]) -> list[str]:
+    """The names as Python and C could have them, each another: `weight`, `weight_1`."""
+    found: dict[str, None] = {}
+    for name in (re.sub(r"\W|^(?=\d)", "_", name) for name in names):
+        others = (f"{name}_{i}" for i in itertools.count(1))
+        found[next(other for other in itertools.chain([name], others) if other not in found)] = None
+    return list(found)
+
+
+def _step(
+    calls: Sequence[Call],
+    symbols: Sequence[str],
+    taken: Sequence[tuple[str, ArrayType]],
+    count: int,
+    results: Sequence[Place],
+    nbytes: int,
+) -> tirx.PrimFunc:
+    """The function of `taken` arrays, of which the first `count` are given and the others get the results."""
+    arrays = [tirx.decl_buffer(shape, dtype, name, data_alignment=4) for name, (shape, dtype) in taken]
+    arena = tirx.decl_buffer((max(nbytes, 1),), "uint8", "arena")
+
+    def pointer(array: Any, offset: int) -> Any:
+        elements = offset // np.dtype(str(array.dtype)).itemsize
+        return tirx.address_of(
+            array[tuple(map(int, np.unravel_index(elements, tuple(map(int, array.shape)))))]
+        )
+
+    def address(place: Place) -> Any:
+        return pointer(arena if place.base is None else arrays[place.base], place.offset)
+
+    def argument(place: Place) -> Any:
+        extents = [tirx.const(extent, "int64") for extent in place.shape]
+        shape = tirx.call_intrin("handle", "tirx.tvm_stack_make_shape", *extents)
+        array = (address(place), shape, 0, len(extents), tirx.const(0, place.dtype), 0)
+        return tirx.call_intrin("handle", "tirx.tvm_stack_make_array", *array)
+
+    def copy(place: Place, array: Any) -> Any:
+        size = tirx.const(math.prod(place.shape) * np.dtype(place.dtype).itemsize, "uint64")
+        return tirx.call_extern("handle", "memcpy", pointer(array, 0), address(place), size)
+
+    ends = [tirx.BufferStore(arena, tirx.const(0, "uint8"), [at]) for at in (0, max(nbytes, 1) - 1)]
+    ran = [
+        tirx.call_cpacked(symbol, *map(argument, call.places))
+        for symbol, call in zip(symbols, calls, strict=True)
+    ]
+    copies = [copy(place, array) for place, array in zip(results, arrays[count:], strict=True)]
+    # TVM gives an array no more memory than from the first to the last index that it sees: so both are written
+    body = tirx.SeqStmt([tirx.AllocBuffer(arena, {}), *ends, *map(tirx.Evaluate, [*ran, *copies])])
+    function = tirx.PrimFunc(arrays, body)
+    return function.with_attr("global_symbol", STEP).with_attr("tirx.noalias", False)
