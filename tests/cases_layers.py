@@ -9,6 +9,7 @@ import numpy as np
 from cases import Case
 from dlsys import ops
 from dlsys.graph import Op, Shape
+from dlsys.ops.conv import conv2d_panels_op
 from dlsys.ops.cross_entropy import CrossEntropy, CrossEntropyGradient
 from dlsys.ops.pooling import (
     AvgPool2d,
@@ -89,6 +90,19 @@ def _convolution(kind: str) -> list[Case]:
     return cases
 
 
+# images, panels of filters, filters, stride, padding, dilation
+IN_PANELS: list[tuple[Shape, Shape, int, Any, Any, Any]] = [
+    ((2, 3, 7, 9), (1, 3, 3, 3, 4), 4, 1, 1, 2),
+    ((1, 2, 8, 7), (3, 2, 3, 2, 2), 5, (2, 1), (1, 2), (3, 2)),
+    ((1, 4, 5, 5), (2, 3, 3, 4, 16), 32, 1, 1, 1),
+    ((1, 4, 6, 6), (2, 1, 1, 4, 16), 32, 2, 0, 1),
+]
+
+
+def _in_panels() -> list[Case]:
+    return [Case(lambda *v, a=given: conv2d_panels_op(*v, *a), (x, f)) for x, f, *given in IN_PANELS]
+
+
 # logits, targets, past the largest class number, ignore_index
 TARGETS: list[tuple[Shape, Shape, int, int]] = [
     ((5, 3), (5,), 3, -100),
@@ -145,6 +159,7 @@ CASES: dict[str, list[Case]] = {
     "conv2d": _convolution("conv2d"),
     "conv2d_filter_gradient": _convolution("filter"),
     "conv2d_input_gradient": _convolution("input"),
+    "conv2d_panels": _in_panels(),
     "matmul": _matmul(),
     "matmul_gradient": _matmul_gradient(),
     "max_pool2d": _pool(MaxPool2d, lambda x, y: (x,)),
@@ -165,6 +180,7 @@ def _panels() -> dict[str, list[Case]]:
         Case(lambda a, p, w=width, c=n: ops.matmul_panels_op(a, p, c, w), ((m, k), (-(-n // width), k, width)))
         for m, k, n, width in sizes
     ]
+    products.append(Case(lambda a, p: ops.matmul_panels_op(a, p, 7, 4), ((2, 3, 5), (2, 5, 4))))
     return {"pack_panels": packs, "matmul_panels": products}
 
 

@@ -31,7 +31,7 @@ for _module in (cases_basic, cases_math, cases_moves, cases_layers):
     for _name, _cases in _module.CASES.items():
         CASES.setdefault(_name, []).extend(_cases)
 NO_CASES = cases_basic.NO_CASES
-OF_PASSES = ("matmul_panels", "pack_panels")  # passes make these when all gradients are there
+OF_PASSES = ("conv2d_panels", "matmul_panels", "pack_panels")  # made by passes, without gradients
 
 
 def evaluate(nodes: Iterable[Node], feed: dict[Node, np.ndarray]) -> list[np.ndarray]:

@@ -367,3 +367,20 @@ def test_programs_that_train_are_refused() -> None:
     assert "no operator for aten.rand.default (rand); aten.fractional_max_pool2d" in error_of(
         GraphError, dl.from_torch, program
     )
+
+
+def test_relax_reads_the_same_models() -> None:
+    """TVM's importers as a cross-check: of the ONNX file, and of the exported program."""
+    from tvm.relax.frontend.onnx import from_onnx
+    from tvm.relax.frontend.torch import from_exported_program
+
+    network, x = networks()["images"]
+    model = as_onnx(network, x, opset_version=17)
+    (found,) = (value.numpy() for value in [dl.from_onnx(model)[0](x.numpy())])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.export.export(network, (x,))
+        modules = [from_onnx(model), from_exported_program(program)]
+    for module in modules:
+        (other,) = dl.relax.compile(module)(x.numpy())
+        np.testing.assert_allclose(found, other, rtol=1e-4, atol=1e-5)

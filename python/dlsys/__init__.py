@@ -96,7 +96,7 @@ _FROM = {
     "tensors.shapes": ("cat", "stack"),
     "random": ("manual_seed", "multinomial", "rand", "randint", "randn"),
     "serialization": ("load", "save"),
-    "exchange": ("from_onnx", "from_torch", "to_onnx"),
+    "exchange": ("freeze", "from_onnx", "from_torch", "to_onnx"),
     "training": ("accuracy", "evaluate_on", "fit"),
 }
 _HOME = {

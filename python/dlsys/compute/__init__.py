@@ -26,8 +26,8 @@ _HOMES = {
         greater_equal less less_equal log logical_and logical_not logical_or maximum minimum mul mul_by_const nearest
         neg normalize not_equal power power_by_const relu relu_gradient rsqrt sgd_update sigmoid sign sin sqrt sub tanh
         where""",
-    "contraction": """conv2d conv2d_filter_gradient conv2d_input_gradient matmul matmul_gradient matmul_panels
-        pack_panels""",
+    "contraction": """conv2d conv2d_filter_gradient conv2d_input_gradient conv2d_panels matmul matmul_gradient
+        matmul_panels pack_panels""",
     "indexing": """broadcast_axes broadcast_to concatenate one_hot reshape stack strided strided_place strided_slice
         take take_along_axis take_along_axis_gradient take_gradient transpose""",
     "reduction": """argmax argmin cross_entropy cross_entropy_gradient log_softmax logsumexp reduce_max reduce_min

@@ -71,15 +71,16 @@ def matmul(a: te.Tensor, b: te.Tensor, trans_a: bool = False, trans_b: bool = Fa
 
 def matmul_panels(a: te.Tensor, panels: te.Tensor, shape: Shape) -> te.Tensor:
     """a times the matrix that lies in panels, (ceil(n / width), k, width)."""
-    width, inner = shape_of(panels)[2], shape_of(a)[1]
+    width, inner = shape_of(panels)[2], shape_of(a)[-1]
     if inner == 0:
         return full(shape, 0.0, str(a.dtype))
     k = te.reduce_axis((0, inner), name="k")
-    return te.compute(
-        shape,
-        lambda i, j: te.sum(a(i, k) * panels(tirx.floordiv(j, width), k, tirx.floormod(j, width)), axis=k),
-        name="matmul",
-    )
+
+    def at(*index: Any) -> tirx.PrimExpr:
+        *rows, j = index
+        return te.sum(a(*rows, k) * panels(tirx.floordiv(j, width), k, tirx.floormod(j, width)), axis=k)
+
+    return te.compute(shape, at, name="matmul")
 
 
 def pack_panels(b: te.Tensor, shape: Shape, trans: bool) -> te.Tensor:
@@ -196,6 +197,21 @@ def conv2d(
 
     shape = (batch, *([groups] if groups > 1 else []), filters // groups, *space)
     return _ungrouped(te.compute(shape, at, name="conv2d"), 1, groups)
+
+
+def conv2d_panels(
+    x: te.Tensor, panels: te.Tensor, shape: Shape, stride: Pair, padding: Pair, dilation: Pair
+) -> te.Tensor:
+    """`conv2d` to `shape`, with filters that lie in panels, (ceil(O / width), h, w, C, width)."""
+    (_, fy, fz, channels, width), (sy, sz), (dy, dz) = shape_of(panels), stride, dilation
+    padded = pad_images(x, padding)
+    c, i, j = _axes(c=channels, i=fy, j=fz)
+
+    def at(n: Any, o: Any, y: Any, z: Any) -> tirx.PrimExpr:
+        own = panels(tirx.floordiv(o, width), i, j, c, tirx.floormod(o, width))
+        return te.sum(padded(n, c, y * sy + i * dy, z * sz + j * dz) * own, axis=[c, i, j])
+
+    return te.compute(shape, at, name="conv2d")
 
 
 def conv2d_input_gradient(

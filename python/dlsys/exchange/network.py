@@ -9,7 +9,8 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node, Parameter
-from ..errors import GraphError, ShapeError
+from ..errors import FeedError, GraphError, ShapeError
+from ..executor import feed_type
 from ..graph import find_topo_sort
 from ..nn import Module
 from ..tensors import known_shape, tensor
@@ -82,6 +83,41 @@ def _free(module: Module, name: str) -> str:
     while not name or hasattr(module, name):
         name += "_"
     return name
+
+
+def traced(
+    function: str, module: Module, feed_shapes: Mapping[str, Any] | None
+) -> tuple[list[Node], list[Node]]:
+    """Variables for a module's arguments, and its outputs in evaluation; of a Network its own where no shapes are
+    given. Raises FeedError for shapes that are no dictionary by names, or do not fit `forward`."""
+    if isinstance(module, Network) and feed_shapes is None:
+        return list(module.inputs), list(module.outputs)
+    if not isinstance(feed_shapes, Mapping):
+        raise FeedError(f"{function}: feed_shapes is a dictionary, not {type(feed_shapes).__name__}")
+    variables = []
+    for name, value in feed_shapes.items():
+        if not isinstance(name, str):
+            raise FeedError(f"{function}: of a module, feed_shapes has names of arguments, not {name!r}")
+        variables.append(ad.Variable(name, *feed_type(ad.Variable(name), value)))
+    modes = [(part, part.training) for part in module.modules()]
+    try:
+        found = module.eval()(*variables)
+    except TypeError as error:
+        raise FeedError(f"{function}: {type(module).__name__}: {error}") from None
+    finally:
+        for part, mode in modes:
+            object.__setattr__(part, "training", mode)
+    outputs: list[Node] = []
+
+    def collect(value: Any) -> None:
+        if isinstance(value, Node):
+            outputs.append(value)
+        elif isinstance(value, (list, tuple, dict)):
+            for item in value.values() if isinstance(value, dict) else value:
+                collect(item)
+
+    collect(found)
+    return variables, outputs
 
 
 def as_nodes(values: Sequence[Value]) -> list[Any]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from .. import autodiff as ad
 from ..autodiff import Node
 from ..compiler import TypedGraph, analyse
 from ..compiler.types import hold_shapes
@@ -19,7 +18,7 @@ from ..executor import feed_type
 from ..graph import find_topo_sort
 from ..nn import Module
 from ..ops.slicing import region_of
-from .network import missing
+from .network import missing, traced
 from .onnx_import import BUFFERS, onnx_package
 
 OPSET = 18
@@ -48,7 +47,8 @@ def to_onnx(nodes: Node | Sequence[Node] | Module, path: Any, feed_shapes: Mappi
     names: dict[Node, str] = {}
     if isinstance(nodes, Module):
         names = {leaf: name for name, leaf in [*nodes.named_parameters(), *nodes.named_buffers()]}
-        nodes, feed_shapes = _outputs(nodes, feed_shapes)
+        inputs, nodes = traced("to_onnx", nodes, feed_shapes)
+        feed_shapes = {node: node.attrs["shape"] for node in inputs}
     roots = [nodes] if isinstance(nodes, Node) or not isinstance(nodes, Sequence) else list(nodes)
     for node in roots:
         if not isinstance(node, Node):
@@ -65,35 +65,6 @@ def to_onnx(nodes: Node | Sequence[Node] | Module, path: Any, feed_shapes: Mappi
         except OSError as error:
             raise DataError(f"to_onnx: {path} cannot be written: {error.strerror or error}") from None
     return model
-
-
-def _outputs(module: Module, feed_shapes: Mapping[str, Any]) -> tuple[list[Node], dict[Node, Any]]:
-    """The module's outputs in evaluation, of variables, and these with their shapes."""
-    variables = {}
-    for name, value in feed_shapes.items():
-        if not isinstance(name, str):
-            raise FeedError(f"to_onnx: of a module, feed_shapes has names of arguments, not {name!r}")
-        shape, dtype = feed_type(ad.Variable(name), value)
-        variables[name] = ad.Variable(name, shape, dtype)
-    modes = [(part, part.training) for part in module.modules()]
-    try:
-        found = module.eval()(*variables.values())
-    except TypeError as error:
-        raise FeedError(f"to_onnx: {type(module).__name__}: {error}") from None
-    finally:
-        for part, mode in modes:
-            object.__setattr__(part, "training", mode)
-    outputs: list[Node] = []
-
-    def collect(value: Any) -> None:
-        if isinstance(value, Node):
-            outputs.append(value)
-        elif isinstance(value, (list, tuple, dict)):
-            for item in value.values() if isinstance(value, dict) else value:
-                collect(item)
-
-    collect(found)
-    return outputs, {variable: variable.attrs["shape"] for variable in variables.values()}
 
 
 class _Writing:

@@ -157,16 +157,16 @@ def _recurrent(
         x: Node, w: Node, r: Node, b: Node | None, state: list[Any], reverse: bool, kind: str
     ) -> tuple[Any, Any]:
         """All steps in one direction, of ONNX's weights."""
-        hidden, count = shape_of(r)[-1], gates.count
+        hidden = shape_of(r)[-1]
 
         def ours(value: Node) -> Node:
-            if list(order) == list(range(count)):
-                return value
             return ad.concatenate_op([value[i * hidden : (i + 1) * hidden] for i in order], 0)
 
-        wide = count * hidden
-        biases = (None, None) if b is None else (ours(b[:wide]), ours(b[wide:]))
-        return composed.recurrence(gates((ours(w), ours(r), *biases), kind), x, tuple(state), reverse)
+        wide = gates.count * hidden
+        layer = gates((w, r, *((None, None) if b is None else (ours(b[:wide]), ours(b[wide:])))), kind)
+        layer.weights_ih = [layer.weights_ih[i] for i in order]
+        layer.weights_hh = [layer.weights_hh[i] for i in order]
+        return composed.recurrence(layer, x, tuple(state), reverse)
 
     def layers(
         x: Node,

@@ -4,7 +4,7 @@ The one file of this room that needs TVM's compiler.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -91,26 +91,28 @@ def build(
 
     `ours`: whether with our schedules; `checked`: whether the functions check their arguments, which takes a third to a
     half of the time to compile a small kernel."""
-    lowered: dict[str, Lowered] = {}
 
-    def of_share(share: Sequence[KernelSpec]) -> dict[str, Module]:
-        made = {symbol_of(spec): lower(spec, target, ours) for spec in share}
-        lowered.update(made)
-        found: dict[str, Module] = {}
-        for functions, vectorized in by_rule(made):
+    lowered: dict[str, Lowered] = {}
+    modules: dict[str, Module] = {}
+
+    def make(share: Sequence[KernelSpec], slp: bool) -> None:
+        for spec in share if slp else ():
+            lowered[symbol_of(spec)] = lower(spec, target, ours)
+        own = {symbol: lowered[symbol] for symbol in map(symbol_of, share)}
+        functions = {symbol: made.function for symbol, made in own.items() if made.rule.unrolled is not slp}
+        if functions:
             with tvm.transform.PassContext(config={} if checked else UNCHECKED):
-                module = compiled(functions, target, vectorized)
-            found.update(dict.fromkeys(functions, module))
-        return found
+                modules.update(dict.fromkeys(functions, compiled(functions, target, slp)))
+
+    def make_all(some: Sequence[KernelSpec], slp: bool) -> None:
+        list(pool.map(make, shares := shared(some, parts), [slp] * len(shares)))
 
     cores = available_cores()
-    shares = shared(specs, cores * (2 if len(specs) > MANY and cores > 1 else 1))
-    if len(shares) == 1:
-        return of_share(shares[0]), lowered
-    modules: dict[str, Module] = {}
+    parts = cores * (2 if len(specs) > MANY and cores > 1 else 1)
     with ThreadPoolExecutor(cores) as pool:
-        for part in pool.map(of_share, shares):
-            modules.update(part)
+        # One kind after the other: whether LLVM's SLP vectorizer runs is a setting of the whole process.
+        make_all(specs, True)
+        make_all([spec for spec in specs if lowered[symbol_of(spec)].rule.unrolled], False)
     return modules, lowered
 
 
@@ -127,14 +129,6 @@ def shared(specs: Iterable[KernelSpec], parts: int) -> list[list[KernelSpec]]:
         count = min(parts, len(kind))
         found += [kind[part::count] for part in range(count)]
     return found
-
-
-def by_rule(lowered: Mapping[str, Lowered]) -> Iterator[tuple[dict[str, tirx.PrimFunc], bool]]:
-    """The functions, by symbol, that may share a module, and whether LLVM's SLP vectorizer is to run there."""
-    for vectorized in (True, False):
-        functions = {s: made.function for s, made in lowered.items() if made.rule.unrolled is not vectorized}
-        if functions:
-            yield functions, vectorized
 
 
 def idle_functions(types: Iterable[Types], target: Target) -> dict[Types, Any]:

@@ -125,9 +125,19 @@ def uses_own_schedules() -> bool:
 def panel_columns(m: int, n: int, dtype: str) -> int:
     """Columns of the panels that a product of (m, k) and (k, n) reads on this CPU; 0 where it packs none. Loads TVM's
     compiler, which knows the CPU."""
+    return _of_tiles("panel_columns", m, n, dtype)
+
+
+def filter_columns(space: tuple[int, int], filters: int, dtype: str) -> int:
+    """Columns of the panels of filters that a convolution to images of `space` reads on this CPU; 0 where none fit.
+    Loads TVM's compiler."""
+    return _of_tiles("filter_columns", space, filters, dtype)
+
+
+def _of_tiles(function: str, *args: Any) -> int:
     schedule = with_compiler("schedule")
     machine = schedule.machine_of(schedule.host_target())
-    return with_compiler("schedule.cpu.tiles").panel_columns(m, n, dtype, machine) if _scheduled.get() else 0
+    return getattr(with_compiler("schedule.cpu.tiles"), function)(*args, machine) if _scheduled.get() else 0
 
 
 def runnable_target(value: Any) -> Any:

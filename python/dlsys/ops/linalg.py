@@ -49,7 +49,7 @@ def _pack_panels(b: np.ndarray, shape: Shape, trans: bool) -> np.ndarray:
 
 def _matmul_panels(a: np.ndarray, panels: np.ndarray, shape: Shape) -> np.ndarray:
     count, k, width = panels.shape
-    return a @ panels.transpose(1, 0, 2).reshape(k, count * width)[:, : shape[1]]
+    return a @ panels.transpose(1, 0, 2).reshape(k, count * width)[:, : shape[-1]]
 
 
 def _swapped(x: np.ndarray, swap: bool) -> np.ndarray:
@@ -185,7 +185,7 @@ class PackPanels(Op):
 
 @register
 class MatMulPanels(Op):
-    """(m, k) x (panels, k, width) -> (m, n): the product with what lies in the panels."""
+    """(..., m, k) x (panels, k, width) -> (..., m, n): the product with what lies in the panels."""
 
     name = "matmul_panels"
     contraction = True
@@ -194,12 +194,12 @@ class MatMulPanels(Op):
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         a, panels = input_shapes
         _require_panels(node, panels, node.attrs["n"])
-        if len(a) != 2 or a[1] != panels[1]:
+        if len(a) < 2 or a[-1] != panels[1]:
             raise shape_error(node, f"inner dimensions differ: {a} x {panels}")
-        return (a[0], node.attrs["n"])
+        return (*a[:-1], node.attrs["n"])
 
     def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
-        return 2 * math.prod(shape) * input_shapes[0][1]
+        return 2 * math.prod(shape) * input_shapes[0][-1]
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         raise _made_later(node)
@@ -209,7 +209,7 @@ class MatMulPanels(Op):
 
 
 def _made_later(node: Node) -> GraphError:
-    return error_at(node, GraphError, "a pass makes it of a product whose gradients are there already: it has none")
+    return error_at(node, GraphError, "a matrix is laid out in panels where no gradient is asked for: it has none")
 
 
 def _require_panels(node: Node, shape: Shape, n: int) -> None:
@@ -223,5 +223,5 @@ def pack_panels_op(node: Node, width: int, n: int, trans: bool = False) -> Node:
 
 
 def matmul_panels_op(a: Node, panels: Node, n: int, width: int) -> Node:
-    """The product of a (m, k) and the (k, n) matrix that lies in panels of `width` columns."""
+    """The product of a (..., m, k) and the (k, n) matrix that lies in panels of `width` columns."""
     return MatMulPanels.make([a, panels], {"n": n, "width": width})

@@ -23,15 +23,17 @@ from tvm.target import Target
 from .common import rewritten
 
 PIPELINE = "dlsys"
-NO_SLP = "-vectorize-slp:bool=false"  # in TVM's notation for LLVM's options
+SLP = {True: "-vectorize-slp:bool=true", False: "-vectorize-slp:bool=false"}  # TVM's notation for LLVM's options
 STACK_BYTES = 16 * 1024  # the largest array that is put on the stack
 _AS_IT_IS = {"disable_lower_builtin": tirx.IntImm("bool", 1)}  # TVM's: this allocation is left to LLVM
 
 
 def compiled(functions: Mapping[str, tirx.PrimFunc], target: Target, slp: bool = True) -> tvm.runtime.Module:
-    """A module of the functions' machine code. `slp`: whether LLVM's SLP vectorizer runs."""
-    if not slp and str(target.kind) == "llvm":
-        options = [*target.attrs.get("cl-opt", ()), NO_SLP]
+    """A module of the functions' machine code. `slp`: whether LLVM's SLP vectorizer runs, a setting of the process: TVM
+    sets it back, but to what another thread has set, so it is said each time, and threads at work at one time say the
+    same."""
+    if str(target.kind) == "llvm":
+        options = [*target.attrs.get("cl-opt", ()), SLP[slp]]
         target = Target({**dict(target.export()), "cl-opt": options})
     return tvm.compile(tvm.IRModule(dict(functions)), target=target, tir_pipeline=PIPELINE).mod
 

@@ -59,13 +59,15 @@ def choose(
     reads are of a value that is made on the way, and so has to be stored somewhere before it is read again; `paddings`
     are those of a convolution's images."""
     lanes = machine.lanes(dtype)
-    if any(r.panels):
+    if any(r.panels) and not (r.panels[r.a] and r.windows[1 - r.a]):
         return r, _packed(r, machine, dtype, computed)
     if not r.windows[1 - r.a]:
         r = turned(r, lanes)
         return r, _packed(r, machine, dtype, computed)
     packed, windows = _packed(r, machine, dtype, computed), over_windows(r)
     direct = _direct(windows, machine, dtype, paddings)
+    if direct is not None and any(r.panels):
+        return windows, direct
     if direct is None or _direct_cost(windows, direct, machine, paddings) > _packed_cost(r, packed, machine):
         return r, packed
     return windows, direct
@@ -77,6 +79,19 @@ def panel_columns(m: int, n: int, dtype: str, machine: Machine) -> int:
         return 0
     rows = _rows(m, n, ROWS.get(machine.registers, 6))
     return _vectors(rows, n, machine.lanes(dtype), machine) * machine.lanes(dtype)
+
+
+def filter_columns(space: tuple[int, int], filters: int, dtype: str, machine: Machine) -> int:
+    """Columns of the panels of filters that a convolution to images of `space` reads best; 0 where none divides
+    them."""
+    lanes = machine.lanes(dtype)
+    tiles = [
+        Tile(rows, vectors * lanes, vectors * lanes, lanes, 1, False, False, False, False, False, direct=True)
+        for rows, vectors in itertools.product(_boxes(space), range(1, 5))
+        if rows * vectors + vectors + 1 <= machine.registers and filters % (vectors * lanes) == 0
+    ]
+    best = min(tiles, key=lambda tile: _step(tile, machine) / (tile.rows * tile.columns), default=None)
+    return best.columns if best is not None else 0
 
 
 def _packed(r: Roles, machine: Machine, dtype: str, computed: Sequence[bool]) -> Tile:
@@ -121,10 +136,12 @@ def _direct(r: Roles, machine: Machine, dtype: str, paddings: Sequence[Padding])
     for rows, vectors in itertools.product(_boxes(r.extents[axis] for axis in r.m), range(1, 5)):
         if rows * vectors + vectors + 1 <= machine.registers:  # accumulators, a row of B, an element of A
             block = -(-r.size(r.m) // (rows * blocks))
-            columns = vectors * lanes
-            tiles.append(
-                Tile(rows, columns, columns, lanes, block, False, False, True, parallel, by_batch, direct=True)
-            )
+            columns, own = vectors * lanes, r.panels[1 - r.a]
+            if own in (0, columns):  # panels that lie there are read once, each by one thread
+                whole = own > 0 and not by_batch
+                tiles.append(
+                    Tile(rows, columns, columns, lanes, block, whole, False, not own, parallel, by_batch, direct=True)
+                )
     return min(tiles, key=lambda tile: (round(_direct_cost(r, tile, machine, paddings)), -tile.rows), default=None)
 
 

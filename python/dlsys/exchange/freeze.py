@@ -1,0 +1,190 @@
+"""Networks for inference alone: what depends on parameters only is computed once, and lies as the kernels read it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from .. import autodiff as ad
+from .. import kernels
+from ..autodiff import Node
+from ..compiler import TypedGraph, analyse, value_inputs
+from ..compiler.types import hold_shapes
+from ..device import cpu
+from ..errors import GraphError
+from ..graph import Shape, find_topo_sort
+from ..nn import Module
+from ..ops.conv import conv2d_panels_op, filters_in_panels, geometry_of
+from ..ops.linalg import matmul_panels_op
+from ..tensors import tensor
+from . import winograd
+from .network import Network, traced
+
+PIXELS = 256  # up to here laying out the filters takes a noticeable part of a convolution
+
+
+def freeze(model: Module, feed_shapes: Mapping[str, Any] | None = None) -> Network:
+    """The model in evaluation, as a network without parameters.
+
+    Batch norm becomes part of the convolution before it, dropout is gone, other values that hang on parameters alone
+    are computed; matrices and filters lie in the panels that this CPU's kernels read; convolutions of 3 x 3 are done by
+    Winograd's method where that is faster. Changes of the model's parameters afterwards do not reach the network.
+
+    Args:
+        model: a Module, or a Network of `from_onnx` or `from_torch`.
+        feed_shapes: of a Module a shape or an array for each argument of `forward`, in order, by the name that the
+            input shall have; a Network has its own.
+
+    Raises GraphError for a network that changes state; FeedError, ShapeError, DTypeError as `to_onnx` does.
+    """
+    if not isinstance(model, Module):
+        raise GraphError(f"freeze: takes a module, not {type(model).__name__}")
+    inputs, outputs = traced("freeze", model, feed_shapes)
+    order = find_topo_sort(outputs)
+    graph = hold_shapes(
+        analyse(order, outputs, {node: (node.attrs["shape"], node.attrs["dtype"]) for node in inputs})
+    )
+    if graph.updates:
+        raise GraphError(f"freeze: the network assigns {graph.updates[0][0].name}")
+    return Network(inputs, _Freezing(graph).outputs()).eval()
+
+
+class _Product:
+    """A convolution and what is added to its channels, which are known numbers; made a node when somebody reads it."""
+
+    def __init__(self, node: Node, x: Node, filters: np.ndarray, shift: np.ndarray | None = None) -> None:
+        self.node, self.x, self.filters, self.shift = node, x, filters, shift
+
+    def scaled(self, by: np.ndarray) -> _Product:
+        """The product times a number for each channel."""
+        filters = self.filters * by.reshape(-1, 1, 1, 1)
+        return _Product(self.node, self.x, filters, None if self.shift is None else self.shift * by)
+
+    def shifted(self, by: np.ndarray) -> _Product:
+        """The product plus a number for each channel."""
+        return _Product(self.node, self.x, self.filters, by if self.shift is None else self.shift + by)
+
+    def made(self, images: Shape, shape: Shape) -> Node:
+        """The node, of this shape, of images of that."""
+        stride, padding, dilation, groups = geometry_of(self.node)
+        filters, kernel = self.filters, self.filters.shape[2:]
+        plain = groups == 1 and dilation == (1, 1) and filters.dtype == np.float32 and 0 not in shape
+        if (
+            plain
+            and (stride, padding, kernel) == ((1, 1), (1, 1), (3, 3))
+            and winograd.pays(images, filters.shape)
+        ):
+            found = winograd.convolution(self.x, images, filters)
+        elif plain and kernel != (1, 1) and math.prod(shape[2:]) <= PIXELS and (width := self._width(shape)):
+            panels = tensor(filters_in_panels(filters, width))
+            found = conv2d_panels_op(self.x, panels, len(filters), stride, padding)
+        else:
+            found = ad.conv2d_op(self.x, tensor(filters), stride, padding, dilation, groups)
+        return found if self.shift is None else found + tensor(self.shift.reshape(-1, 1, 1))
+
+    def _width(self, shape: Shape) -> int:
+        return kernels.filter_columns((shape[2], shape[3]), len(self.filters), "float32")
+
+
+Value = Any
+"""An `np.ndarray` that is known, a `_Product`, or a node."""
+
+
+class _Freezing:
+    """One graph on its way to a frozen one."""
+
+    def __init__(self, graph: TypedGraph) -> None:
+        self._graph = graph
+        self._users = Counter(value for node in graph.nodes for value in value_inputs(node))
+        self._users.update(node for node in graph.outputs if node is not None)
+        self._now: dict[Node, Value] = {}
+        self._leaves: dict[Node, Node] = {}
+
+    def outputs(self) -> list[Node]:
+        """The outputs of the frozen graph."""
+        for node in self._graph.nodes:
+            inputs = [self._value(value) for value in node.inputs]
+            known = [value for value in inputs if isinstance(value, np.ndarray)]
+            if len(known) == len(inputs) and not node.op.shape_only:
+                self._now[node] = node.op.numpy(node, known)
+            else:
+                product = self._product(node, inputs)
+                self._now[node] = self._plain(node) if product is None else product
+        return [self._node(node) for node in self._graph.outputs if node is not None]
+
+    def _value(self, node: Node) -> Value:
+        if node not in self._now:
+            self._now[node] = np.asarray(node.cell.on(cpu())) if node.cell is not None else node
+        return self._now[node]
+
+    def _node(self, node: Node) -> Node:
+        """The value as a node: of what is known a leaf, of a product its node, each made once."""
+        value = self._value(node)
+        if isinstance(value, Node):
+            return value
+        if node not in self._leaves:
+            made = tensor(value) if isinstance(value, np.ndarray) else self._made(value, node)
+            self._leaves[node] = made
+        return self._leaves[node]
+
+    def _made(self, product: _Product, node: Node) -> Node:
+        return product.made(self._graph.shapes[product.node.inputs[0]], self._graph.shapes[node])
+
+    def _plain(self, node: Node) -> Node:
+        inputs = [self._node(value) for value in node.inputs]
+        if not inputs or all(a is b for a, b in zip(inputs, node.inputs, strict=True)):
+            return node
+        return node.op.make(inputs, node.attrs)
+
+    def _product(self, node: Node, inputs: list[Value]) -> Value | None:
+        """The node as a product whose other operand is known, or as a change of one; None for others."""
+        if node.op.name == "conv2d" and isinstance(inputs[1], np.ndarray):
+            return _Product(node, self._node(node.inputs[0]), inputs[1])
+        if node.op.name == "matmul" and isinstance(inputs[1], np.ndarray):
+            return self._matmul(node, inputs[1])
+        change = _CHANGES.get(node.op.name)
+        if change is None or not any(isinstance(value, _Product) for value in inputs):
+            return None
+        at = next(i for i, value in enumerate(inputs) if isinstance(value, _Product))
+        if self._users[node.inputs[at]] > 1:
+            return None
+        if len(inputs) == 1:
+            return change(
+                inputs[0], np.full(len(inputs[0].filters), node.attrs["const"], inputs[0].filters.dtype)
+            )
+        other = inputs[1 - at]
+        channels = len(inputs[at].filters)
+        if not isinstance(other, np.ndarray) or (at == 1 and node.op.name not in ("add", "mul")):
+            return None
+        per_channel = other.size == 1 or (other.shape[-3:] == (channels, 1, 1) and other.size == channels)
+        return change(inputs[at], np.broadcast_to(other.reshape(-1), (channels,))) if per_channel else None
+
+    def _matmul(self, node: Node, b: np.ndarray) -> Node | None:
+        """The product of rows with a known matrix, from panels where kernels would pack it."""
+        a, shape = node.inputs[0], self._graph.shapes[node]
+        if b.ndim != 2 or node.matmul_attr_trans_A or len(shape) < 2 or b.dtype != np.float32 or 0 in shape:
+            return None
+        k, n = b.shape[::-1] if node.matmul_attr_trans_B else b.shape
+        rows = math.prod(shape[:-1])
+        width = kernels.panel_columns(rows, n, "float32")
+        if not width or n % width:
+            return None
+        matrix = b.T if node.matmul_attr_trans_B else b
+        panels = np.ascontiguousarray(matrix.reshape(k, -1, width).transpose(1, 0, 2))
+        return matmul_panels_op(self._node(a), tensor(panels), n, width)
+
+
+_CHANGES: dict[str, Callable[[_Product, np.ndarray], _Product]] = {
+    "add": lambda product, by: product.shifted(by),
+    "sub": lambda product, by: product.shifted(-by),
+    "mul": lambda product, by: product.scaled(by),
+    "div": lambda product, by: product.scaled(1 / by),
+    "add_byconst": lambda product, by: product.shifted(by),
+    "mul_byconst": lambda product, by: product.scaled(by),
+    "div_byconst": lambda product, by: product.scaled(1 / by),
+}
+"""What becomes part of a convolution: by the operator's name, of the product and a number for each channel."""
