@@ -17,12 +17,14 @@ from dlsys.errors import DataError, GraphError
 from dlsys.graph import Node
 from dlsys.kernels import runnable_target
 from dlsys.kernels.build import prim_func
+from dlsys.relax import tuning
 from dlsys.relax.build import kernels_of
 from dlsys.relax.tuning import Task
 from dlsys.schedule import apply
 from dlsys.schedule.records import GAIN, TUNED, Records, replayed
 from helpers import error_of
 
+tuning.POPULATION = 24  # a tenth of the time, for schedules that need not be good
 RANDOM = np.random.default_rng(0)
 FOLDER = tempfile.TemporaryDirectory()
 FILE = Path(FOLDER.name) / "tuning.json"
@@ -58,14 +60,14 @@ def test_a_search_is_kept_used_and_goes_on() -> None:
     _, nodes, feed = network()
     executor = ad.Executor(nodes)
     wanted = executor.run(feed, True)
-    tuning = dl.relax.tune(executor, 8, database=FILE, verbose=False)
-    assert sum(task.trials for task in tuning.tasks) == 8 and "kept in" in str(tuning)
-    assert all(task.rule > 0 and len(task.history) == task.trials for task in tuning.tasks)
+    found = dl.relax.tune(executor, 8, database=FILE, verbose=False)
+    assert sum(task.trials for task in found.tasks) == 8 and "kept in" in str(found)
+    assert all(task.rule > 0 and len(task.history) == task.trials for task in found.tasks)
     again = dl.relax.tune(executor, 4, database=FILE, verbose=False)
     assert sum(task.trials for task in again.tasks) == 12
-    tuning = dl.relax.tune(nodes, 8, database=FILE, feed_shapes=feed, verbose=False)
+    found = dl.relax.tune(nodes, 8, database=FILE, feed_shapes=feed, verbose=False)
     with tempfile.TemporaryDirectory() as folder:
-        tuning.plot(Path(folder) / "tuning.png")
+        found.plot(Path(folder) / "tuning.png")
         assert (Path(folder) / "tuning.png").stat().st_size > 1000
     for change, some in ((faster, True), (slower, False)):
         compiled = dl.relax.compile(nodes, schedule="tuned", database=changed(change), feed_shapes=feed)
@@ -129,6 +131,7 @@ def test_mistakes_are_told() -> None:
     path.write_text("{}")
     assert "broken.json holds no schedules" in error_of(DataError, Records, path)
     assert "broken.json" in error_of(DataError, dl.relax.tune, nodes, database=path, feed_shapes=feed)
+    assert "trials" in error_of(GraphError, dl.relax.tune, nodes, -4, database=FILE, feed_shapes=feed)
     assert "schedule is one of rules, default, tuned" in error_of(
         GraphError, dl.relax.compile, nodes, schedule="best", feed_shapes=feed
     )

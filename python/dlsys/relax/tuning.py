@@ -23,6 +23,7 @@ from tvm import s_tir, tirx
 from tvm.error import InternalError
 from tvm.target import Target
 
+from ..checks import integer
 from ..device import empty
 from ..errors import GraphError
 from ..executor import Executor
@@ -35,6 +36,7 @@ from ..schedule.records import MAIN, Records, default_database, key_of, replayed
 from ..system import available_cores
 from .build import fused_kernels
 
+POPULATION = 256  # schedules of which each round's are chosen
 ROUND = 16  # schedules that are tried of a kernel before another may have its turn
 MEASURED = 2e-3  # seconds that a schedule is run for
 COMPARED = 11  # rounds in which the best and our rule's run in turn
@@ -202,6 +204,7 @@ def tune(
     `DLSYS_TUNING` names the file. Raises GraphError for what cannot be tuned, DataError for a file that holds something
     else.
     """
+    integer("relax.tune", "trials", trials, 1)
     if absent := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
         raise GraphError(f"relax.tune needs {' and '.join(absent)}: pip install 'dlsys[relax]'")
     records = Records(database if database is not None else default_database())
@@ -339,7 +342,7 @@ class _Search:
                 postprocs=meta_schedule.postproc.Postproc.create(kind),
                 mutator_probs=meta_schedule.mutator.Mutator.create(kind),
             ),
-            search_strategy=meta_schedule.search_strategy.EvolutionarySearch(population_size=256),
+            search_strategy=meta_schedule.search_strategy.EvolutionarySearch(population_size=POPULATION),
             num_threads=available_cores(),
             rand_state=1,
         )
