@@ -145,7 +145,7 @@ def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile, images: Images
     sch.decompose_reduction(c, ks[0])
     if not tile.direct and not tile.pack_a and not any(r.windows[r.a]):
         prefetch.mark(sch, ks[-1], r.a, tile.rows if r.contiguous[r.a] == r.last(r.k) else 0)
-    if tile.direct and r.panels[1 - r.a] and r.size(r.n) * r.size(r.k) >= prefetch.COLD:
+    if tile.direct and tile.panels and r.size(r.n) * r.size(r.k) >= prefetch.COLD:
         prefetch.mark_next_panel(sch, ks[-1], 1 - r.a, (tile.rows, tile.columns), r.size(r.m), r.size(r.k))
     k_blocks.mark(sch, r, dict(zip(r.k, ks, strict=False)))
     padding.mark(sch, skips, r, dict(zip(r.k, ks, strict=False)), staged or not tile.direct)

@@ -23,6 +23,7 @@ NEAR_BYTES = 512 * 1024  # of such an A, whose lines are then found in L2 again 
 FAR = 1.3  # times as slow as that are steps that read more of A where it lies
 SHORTER = 0.5  # rows' time that a step takes besides: a shorter tile has more of them
 MORE_ROWS = 2  # of a tile beyond ROWS, that fit into the registers if that spares the copy
+MANY_COLUMNS = 4  # for each row of a product: then threads share out the panels of B, not the rows
 DIRECT_ROWS = 4  # up to so many rows packing B costs more than it saves
 PARALLEL_FLOP = 2_000_000  # about 20 us on one core; below, a parallel region costs more than it gives
 
@@ -137,8 +138,8 @@ def _direct(r: Roles, machine: Machine, dtype: str, paddings: Sequence[Padding])
         if rows * vectors + vectors + 1 <= machine.registers:  # accumulators, a row of B, an element of A
             block = -(-r.size(r.m) // (rows * blocks))
             columns, own = vectors * lanes, r.panels[1 - r.a]
-            if own in (0, columns):  # panels that lie there are read once, each by one thread
-                whole = own > 0 and not by_batch
+            if own in (0, columns):  # many panels are read once, each by one thread; few by all, for other rows
+                whole = own > 0 and not by_batch and r.size(r.n) >= MANY_COLUMNS * r.size(r.m)
                 tiles.append(
                     Tile(rows, columns, columns, lanes, block, whole, False, not own, parallel, by_batch, direct=True)
                 )
