@@ -173,6 +173,15 @@ def test_an_imported_network_is_trained() -> None:
     assert ad.Executor(read.outputs).run({read.inputs[0]: x.numpy()}, True)[0].shape == (2, 5)
 
 
+def test_parameters_that_take_anothers_place_are_the_networks() -> None:
+    module, x = nn.Linear(3, 2), drawn(4, 3)
+    network, _ = dl.from_onnx(dl.to_onnx(module, None, {"x": x}))
+    wide = network.double()(x.astype("float64"))
+    assert wide.dtype == "float64" and np.allclose(wide.numpy(), module(dl.tensor(x)).numpy(), atol=1e-6)
+    network.bias = nn.Parameter(np.full(2, 5.0))
+    assert np.allclose(network(x.astype("float64")).numpy() - wide.numpy(), 5.0 - module.bias.numpy())
+
+
 # Of ONNX -----------------------------------------------------------------------------------------------------
 
 

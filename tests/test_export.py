@@ -131,6 +131,17 @@ def test_steps_of_networks_are_the_executors() -> None:
             np.testing.assert_array_equal(found, node.cell.array())
 
 
+def test_arrays_without_elements() -> None:
+    x, w = ad.Variable("x"), ad.Parameter(np.ones((3, 2), "float32"), "w")
+    told, path = exported(ad.Executor([ad.relu_op(x), x @ w, w * 2.0]), {x: (0, 3)}, "empty.so")
+    assert told == "step(x: float32[0, 3], w: float32[3, 2], result_0: float32[0, 3], result_1: float32[0, 2], " + (
+        "result_2: float32[3, 2])"
+    )
+    arrays = [dl.array(np.ones(shape, "float32")) for shape in ((0, 3), (3, 2), (0, 3), (0, 2), (3, 2))]
+    tvm_ffi.load_module(str(path))["step"](*(array.tensor for array in arrays))
+    assert (arrays[-1].numpy() == 2).all()
+
+
 def test_mistakes_are_told() -> None:
     executor, feeds, _ = regression()
     assert "no shapes are known yet" in error_of(FeedError, executor.export, "step.so")

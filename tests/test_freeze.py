@@ -121,6 +121,18 @@ def test_the_model_stays_as_it_is() -> None:
     np.testing.assert_array_equal(again(x).numpy(), before)
 
 
+def test_numbers_that_are_infinite_are_not_multiplied_into_filters() -> None:
+    x = ad.Variable("x", (1, 1, 2, 2))
+
+    class Divided(nn.Module):
+        def forward(self, x: Node) -> Node:
+            y = nn.functional.conv2d(x, dl.tensor(np.array([0.0, 1.0], "float32").reshape(2, 1, 1, 1)))
+            return (y + 1.0) / dl.tensor(np.zeros((2, 1, 1), "float32"))
+
+    given = np.ones(x.attrs["shape"], "float32")
+    assert np.isposinf(dl.freeze(Divided(), {"x": given})(given).numpy()).all()
+
+
 def test_mistakes_are_told() -> None:
     assert "takes a module, not int" in error_of(GraphError, dl.freeze, 3)
     assert "feed_shapes is a dictionary, not NoneType" in error_of(FeedError, dl.freeze, nn.Linear(2, 3))

@@ -216,8 +216,10 @@ class Executor:
     def export(self, path: Any, feed_shapes: Mapping[Node, Any] | None = None) -> str:
         """Writes a run as the function `step` of a shared library, which needs TVM's runtime and no dlsys, and returns
         how it is called: with the feeds and the parameters, then an array for each result. Assigned parameters are
-        overwritten, and no results. Raises DlsysError for a path that cannot be written."""
+        overwritten, and no results. Raises DlsysError for a path that cannot be written, DeviceError beside the CPU."""
         with self._lock:
+            if self.ctx.kind == "cuda":
+                raise DeviceError("Executor.export: libraries are written for the CPU alone")
             return self._with_kernels(feed_shapes).export(Path(path))
 
     def draw(self, path: Any, feed_shapes: Mapping[Node, Any] | None = None) -> None:
@@ -244,7 +246,7 @@ class Executor:
             return measure(lambda: self._prepare(feed_dict), runs)
 
     def specs(self, feed_shapes: Mapping[Node, Any] | None = None) -> list[Any]:
-        """What each kernel computes (`kernels.KernelSpec`), in the order of running; for who builds them otherwise."""
+        """A `kernels.KernelSpec` for each kernel, in the order of running: its formula and types."""
         with self._lock:
             return list(self._with_kernels(feed_shapes).specs.values())
 

@@ -1,12 +1,12 @@
 """Models of other frameworks as ours, and ours as files for other programs.
 
-network.py          `Network`: a graph as a module, what every import gives
-freeze.py           `freeze`: for inference alone
-onnx_import.py      `from_onnx`
-onnx_operators.py   ONNX's operators by ours
-onnx_export.py      `to_onnx`
-torch_import.py     `from_torch`
-torch_operators.py  the operators of torch.export by ours
+    network.py          `Network`: a graph as a module, what every import gives
+    freeze.py           `freeze`: for inference alone
+    onnx_import.py      `from_onnx`
+    onnx_operators.py   ONNX's operators by ours
+    onnx_export.py      `to_onnx`
+    torch_import.py     `from_torch`
+    torch_operators.py  the operators of torch.export by ours
 """
 
 from __future__ import annotations

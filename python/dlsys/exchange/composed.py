@@ -124,11 +124,6 @@ def normalized(x: Node, mean: Node, variance: Node, weight: Node, bias: Node, ep
     return functional.batch_norm(x, mean, variance, weight, bias, False, 0.1, eps)
 
 
-def layer_norm(x: Node, axes: Sequence[int], weight: Node | None, bias: Node | None, eps: float) -> Node:
-    """x with mean 0 and variance 1 over the axes, times weight plus bias."""
-    return ad.layer_norm_op(x, weight, bias, tuple(axes), eps)
-
-
 def hard_sigmoid(x: Node, alpha: float, beta: float) -> Node:
     """alpha x + beta within [0, 1]."""
     return ad.clip_op(x * alpha + beta, 0.0, 1.0)

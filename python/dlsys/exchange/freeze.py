@@ -32,7 +32,8 @@ def freeze(model: Module, feed_shapes: Mapping[str, Any] | None = None) -> Netwo
 
     Batch norm becomes part of the convolution before it, dropout is gone, other values that hang on parameters alone
     are computed; matrices and filters lie in the panels that this CPU's kernels read; convolutions of 3 x 3 are done by
-    Winograd's method where that is faster. Changes of the model's parameters afterwards do not reach the network.
+    Winograd's method where that is faster: an infinity or NaN in an image then reaches the 4 x 4 results around it.
+    Changes of the model's parameters afterwards do not reach the network.
 
     Args:
         model: a Module, or a Network of `from_onnx` or `from_torch`.
@@ -152,14 +153,12 @@ class _Freezing:
         at = next(i for i, value in enumerate(inputs) if isinstance(value, _Product))
         if self._users[node.inputs[at]] > 1:
             return None
-        if len(inputs) == 1:
-            return change(
-                inputs[0], np.full(len(inputs[0].filters), node.attrs["const"], inputs[0].filters.dtype)
-            )
-        other = inputs[1 - at]
         channels = len(inputs[at].filters)
+        other = np.asarray(node.attrs["const"], inputs[0].filters.dtype) if len(inputs) == 1 else inputs[1 - at]
         if not isinstance(other, np.ndarray) or (at == 1 and node.op.name not in ("add", "mul")):
             return None
+        if not np.isfinite(other).all() or (node.op.name.startswith("div") and (other == 0).any()):
+            return None  # times a zero among the filters it would make another number
         per_channel = other.size == 1 or (other.shape[-3:] == (channels, 1, 1) and other.size == channels)
         return change(inputs[at], np.broadcast_to(other.reshape(-1), (channels,))) if per_channel else None
 

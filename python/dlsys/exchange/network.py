@@ -28,21 +28,20 @@ class Network(Module):
 
     Attributes:
         inputs: its Variables, with the shapes and dtypes that it is made for.
-        outputs: its nodes.
+        outputs: its nodes, of the parameters as they were read; after `to` they are of the former ones.
     """
 
     def __init__(
         self, inputs: Sequence[Node], outputs: Sequence[Node], buffers: Iterable[Parameter] = ()
     ) -> None:
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
-        object.__setattr__(self, "_order", find_topo_sort(self.outputs))  # where no parameters are looked for
-        fixed = set(buffers)
-        for leaf in self._order:
-            if isinstance(leaf, Parameter):
-                _place(self, leaf, leaf in fixed)
+        order, fixed = find_topo_sort(self.outputs), set(buffers)
+        places = [(leaf, *_place(self, leaf, leaf in fixed)) for leaf in order if isinstance(leaf, Parameter)]
+        for name, value in (("_order", order), ("_places", places)):  # where no parameters are looked for
+            object.__setattr__(self, name, value)
 
     def extra_repr(self) -> str:
-        """What it takes, and how many operators it has."""
+        """The inputs with their shapes, and the number of operators."""
         taken = ", ".join(f"{node.name} {node.attrs['shape']}" for node in self.inputs)
         return f"{taken}; {sum(bool(node.inputs) for node in self._order)} operators"
 
@@ -56,6 +55,7 @@ class Network(Module):
                     f"{node.name} must be {node.attrs['shape']}, as imported, not {known_shape(value)}"
                 )
         known = dict(zip(self.inputs, values, strict=True))
+        known.update((leaf, getattr(home, name)) for leaf, home, name in self._places)  # `to` makes others of them
         for node in self._order:
             if node not in known:
                 known[node] = (
@@ -65,17 +65,18 @@ class Network(Module):
         return found[0] if len(found) == 1 else found
 
 
-def _place(network: Module, leaf: Parameter, fixed: bool) -> None:
-    """Make a parameter, or a buffer, the attribute of a dotted name: `layer1.0.weight` that of module `0` of module
-    `layer1`."""
+def _place(network: Module, leaf: Parameter, fixed: bool) -> tuple[Module, str]:
+    """Make a parameter, or a buffer, the attribute of a dotted name, `layer1.0.weight` that of module `0` of module
+    `layer1`; returns this module and the last name."""
     *path, name = leaf.name.split(".")
     home = network
     for part in path:
         if part not in home._modules:
             home.add_module(_free(home, part), Module())
         home = home._modules[part]
-    place = home.register_buffer if fixed else home.register_parameter
-    place(_free(home, name), leaf)
+    place, own = home.register_buffer if fixed else home.register_parameter, _free(home, name)
+    place(own, leaf)
+    return home, own
 
 
 def _free(module: Module, name: str) -> str:

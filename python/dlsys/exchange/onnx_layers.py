@@ -145,7 +145,7 @@ def layer_norm(
 ) -> Node:
     """x normalized over the axes from `axis` on."""
     rank = len(shape_of(x))
-    return composed.layer_norm(x, range(axis % rank, rank), weight, bias, epsilon)
+    return ad.layer_norm_op(x, weight, bias, tuple(range(axis % rank, rank)), epsilon)
 
 
 def _recurrent(

@@ -22,7 +22,8 @@ OPERATORS: dict[str, Callable[..., Any]] = {}
 _SAME = {
     pointwise: "abs bmm ceil clamp clip cos div eq exp floor ge gt le log lt matmul maximum minimum mm mul ne neg pow"
     " round rsqrt sigmoid sin sqrt tanh",
-    reductions: "amax amin argmax argmin any all isnan logical_and logical_not logical_or logsumexp masked_fill where",
+    reductions: "amax amin argmax argmin any all isnan logical_and logical_not logical_or logsumexp"
+    " masked_fill mean sum where",
     shapes: "cat chunk expand flatten flip permute reshape split squeeze stack tril triu unbind unsqueeze view",
     creation: "arange full ones zeros",
     functional: "adaptive_avg_pool2d gelu linear relu relu6",
@@ -98,19 +99,6 @@ def to(x: Node, *given: Any, dtype: Any = None, copy: bool = False, non_blocking
     return x if wanted is None else ad.cast_op(x, wanted)
 
 
-def _reduced(name: str) -> None:
-    def reduced(x: Node, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Node:
-        return getattr(reductions, name)(
-            x, tuple(dim) if isinstance(dim, list) else dim, keepdim, dtype=dtype
-        )
-
-    operator(name)(reduced)
-
-
-_reduced("sum")
-_reduced("mean")
-
-
 def _spread(name: str) -> None:
     def spread(
         x: Node, dim: Any = None, unbiased: Any = None, keepdim: bool = False, correction: Any = None
@@ -118,8 +106,7 @@ def _spread(name: str) -> None:
         if not isinstance(unbiased, (bool, type(None))):
             raise GraphError(f"{name}: unbiased must be True or False, not {unbiased!r}")
         less = 1 if correction is None and unbiased in (None, True) else correction or 0
-        along = tuple(dim) if isinstance(dim, list) else dim
-        return getattr(reductions, name)(x, along, correction=less, keepdim=keepdim)
+        return getattr(reductions, name)(x, dim, correction=less, keepdim=keepdim)
 
     operator(name)(spread)
 
@@ -201,7 +188,7 @@ def layer_norm(
 ) -> Node:
     """x normalized over its last axes."""
     rank = len(shape_of(x))
-    return composed.layer_norm(x, range(rank - len(shape), rank), weight, bias, eps)
+    return ad.layer_norm_op(x, weight, bias, tuple(range(rank - len(shape), rank)), eps)
 
 
 @operator("dropout")

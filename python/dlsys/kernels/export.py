@@ -112,7 +112,8 @@ def _step(
         tirx.call_cpacked(symbol, *map(argument, call.places))
         for symbol, call in zip(symbols, calls, strict=True)
     ]
-    copies = [copy(place, array) for place, array in zip(results, arrays[count:], strict=True)]
+    stored = zip(results, arrays[count:], strict=True)
+    copies = [copy(place, array) for place, array in stored if 0 not in place.shape]
     # TVM gives an array no more memory than from the first to the last index that it sees: so both are written
     body = tirx.SeqStmt([tirx.AllocBuffer(arena, {}), *ends, *map(tirx.Evaluate, [*ran, *copies])])
     function = tirx.PrimFunc(arrays, body)

@@ -139,7 +139,7 @@ class Task:
 
 
 class Tuning:
-    """What a search has found: `print` tells it, `plot` draws it.
+    """The result of a search: `print` tells it, `plot` draws it.
 
     Attributes:
         tasks: the kernels, those that take most of the step first.
@@ -209,6 +209,8 @@ def tune(
         raise GraphError(f"relax.tune needs {' and '.join(absent)}: pip install 'dlsys[relax]'")
     records = Records(database if database is not None else default_database())
     found = runnable_target(target)
+    if found.kind.name != "llvm":
+        raise GraphError(f"relax.tune: kernels are tuned for the CPU, not for {found.kind.name}")
     tasks = _tasks(what, found, feed_shapes)
     for task in tasks:
         if (known := records.of(task.function, found)) is not None:
@@ -331,16 +333,15 @@ class _Search:
 
         logging.getLogger("tvm.s_tir.meta_schedule").setLevel(logging.ERROR)
         self._ms, self._target, module = meta_schedule, target, workload(function)
-        kind = "cuda" if target.kind.name == "cuda" else "llvm"
         self._database = meta_schedule.database.MemoryDatabase()
         self._workload = self._database.commit_workload(module)
         self._context = meta_schedule.TuneContext(
             mod=module,
             target=target,
             space_generator=meta_schedule.space_generator.PostOrderApply(
-                sch_rules=meta_schedule.schedule_rule.ScheduleRule.create(kind),
-                postprocs=meta_schedule.postproc.Postproc.create(kind),
-                mutator_probs=meta_schedule.mutator.Mutator.create(kind),
+                sch_rules=meta_schedule.schedule_rule.ScheduleRule.create("llvm"),
+                postprocs=meta_schedule.postproc.Postproc.create("llvm"),
+                mutator_probs=meta_schedule.mutator.Mutator.create("llvm"),
             ),
             search_strategy=meta_schedule.search_strategy.EvolutionarySearch(population_size=POPULATION),
             num_threads=available_cores(),

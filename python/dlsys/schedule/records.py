@@ -65,7 +65,7 @@ class Records:
                     own[key] = kernel
 
     def of(self, function: tirx.PrimFunc, target: Target) -> Kernel | None:
-        """What is known of a kernel; a change of it is one of the file's content."""
+        """The entry of a kernel, or None; whoever changes it changes what `save` writes."""
         return self._targets.get(str(target), {}).get(key_of(function))
 
     def enter(self, function: tirx.PrimFunc, target: Target, kernel: Kernel) -> None:
