@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -13,6 +16,7 @@ import tvm
 from dlsys import compute, schedule
 from dlsys.errors import TargetError
 from dlsys.graph import Node
+from dlsys.schedule import machine_code, strided
 from dlsys.system import available_cores
 from helpers import CASES, error_of
 from tvm import s_tir, te, tirx
@@ -282,6 +286,73 @@ def test_ragged_products_keep_their_rule_on_several_threads():
             scheduled, rule = schedule.apply(function, target)
             assert rule.name == "contraction"
             assert ("T.parallel" in scheduled.script()) == (threads > 1), (shapes, threads)
+
+
+def test_the_last_panel_may_be_narrow_where_threads_pack_their_own():
+    random = np.random.default_rng(7)
+    for threads, shapes in ((2, [(32, 128), (128, 729)]), (3, [(16, 300), (300, 209)]), (2, [(9, 64), (64, 3001)])):
+        machine = schedule.Machine("llvm", 512, 32, threads)
+        scheduled = schedule.cpu.contraction.schedule(_function("k", shapes, "float64", compute.matmul), machine)
+        assert scheduled is not None
+        assert scheduled.mod.script().count("T.parallel") == 1  # else all wait until all panels are packed
+        module = tvm.compile(scheduled.mod, target=schedule.host_target())
+        a, b = (random.uniform(-1, 1, shape) for shape in shapes)
+        found = _call(module["main"], [a, b], (a @ b).shape, "float64")
+        np.testing.assert_allclose(found, a @ b, rtol=0, atol=1e-13 * shapes[0][1])
+
+
+def test_threads_share_out_whole_rows_of_images():
+    function = _function("k", [(1, 16, 57, 57), (64, 16, 3, 3)], "float32", compute.conv2d)
+    for threads in (2, 3, 16):  # 55 x 55 results, whose rows are five tiles of 11: else each place is divided by 55
+        scheduled = schedule.cpu.contraction.schedule(function, schedule.Machine("llvm", 512, 32, threads))
+        assert scheduled is not None
+        tiles = re.search(r"fused % \d+ \* (\d+) \+ \w+ < 275", scheduled.mod.script())
+        assert tiles is not None and int(tiles[1]) % 5 == 0, threads
+
+
+def test_vectors_of_elements_some_apart_are_loads_of_neighbours():
+    x = tirx.decl_buffer((256,), "float32", "x")
+    for stride in (2, 3, 4):
+        for lanes in (2, 3, 7, 8, 13, 16, 17, 28, 32, 56):
+            found = strided.contiguous(tirx.BufferLoad(x, [tirx.Ramp(5, stride, lanes)]))
+            read: list[int] = []
+            assert _places(found, read) == [5 + stride * i for i in range(lanes)]
+            assert max(read) == 5 + stride * (lanes - 1)  # nothing beyond
+    for at in (tirx.Ramp(0, 1, 16), tirx.Ramp(0, 5, 16), tirx.IntImm("int32", 3)):
+        load = tirx.BufferLoad(x, [at])
+        assert strided.contiguous(load) is load
+
+
+def _places(vector: Any, read: list[int]) -> list[int]:
+    """Which elements of the array a vector holds; `read` gets those that it is made of."""
+    if isinstance(vector, tirx.Shuffle):
+        held = [place for part in vector.vectors for place in _places(part, read)]
+        return [held[int(i)] for i in vector.indices]
+    at = vector.indices[0]
+    assert not isinstance(at, tirx.Ramp) or int(at.stride) == 1
+    loaded = [int(at.base) + i for i in range(int(at.lanes))] if isinstance(at, tirx.Ramp) else [int(at)]
+    read += loaded
+    return loaded
+
+
+def test_strided_reads_equal_numpy():
+    random, target = np.random.default_rng(3), schedule.host_target()
+    inputs, functions = {}, {}
+    for stride, size, rows in itertools.product((2, 3, 4), (1, 7, 16, 27, 55, 100), (1, 5)):
+        x = random.standard_normal((rows, (size - 1) * stride + 2)).astype("float32")
+        function = _function("k", [x.shape], "float32", partial(_every, size=size, stride=stride))
+        name = f"k_{stride}_{size}_{rows}"
+        functions[name], rule = schedule.apply(function.with_attr("global_symbol", name), target)
+        assert rule.name == "elementwise"
+        inputs[name] = x, stride, size
+    module = machine_code.compiled(functions, target)
+    for name, (x, stride, size) in inputs.items():
+        want = x[:, ::stride][:, :size] * x[:, 1::stride][:, :size]
+        np.testing.assert_array_equal(_call(module[name], [x], want.shape, "float32"), want, err_msg=name)
+
+
+def _every(x: te.Tensor, size: int, stride: int) -> te.Tensor:
+    return te.compute((x.shape[0], size), lambda i, j: x(i, j * stride) * x(i, j * stride + 1), name="every")
 
 
 def _arrays(function: Any) -> int:

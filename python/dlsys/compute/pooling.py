@@ -40,8 +40,8 @@ def max_pool(x: te.Tensor, rows: Windows, columns: Windows) -> te.Tensor:
     """The maxima of the windows, NaN where there is one; what lies outside the images is -inf."""
 
     def largest(values: list[Expr]) -> Expr:
-        nan = tirx.any(*(tirx.isnan(v) for v in values))  # which `max` drops, depending on its place
-        return tirx.Select(nan, constant(np.nan, x.dtype), reduce(tirx.max, values))
+        numbers = tirx.all(*(v <= constant(np.inf, x.dtype) for v in values))  # `max` may drop a NaN
+        return tirx.Select(numbers, reduce(tirx.max, values), constant(np.nan, x.dtype))
 
     w = (rows, columns)
     return _of_windows(x, w, lambda n, c, o, ij: _read(x, (n, c), o, ij, w, -np.inf), largest, reduce_max)

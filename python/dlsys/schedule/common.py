@@ -69,13 +69,31 @@ def renamed(code: Any, names: Mapping[Any, Any]) -> Any:
     return tvm_ffi.structural_map(code, (tvm.ir.Var, lambda v: names.get(v, v))) if names else code
 
 
-def anew(nest: tirx.Stmt) -> dict[Any, Any]:
-    """A new name for each variable that a nest of loops defines: TVM takes those of two copies for one."""
-    names: dict[Any, Any] = {}
-    while not isinstance(nest, s_tir.SBlockRealize):
-        names[nest.loop_var] = tirx.Var(nest.loop_var.name, nest.loop_var.ty)
-        nest = nest.body
-    return {**names, **{v.var: tirx.Var(v.var.name, v.var.ty) for v in nest.block.iter_vars}}
+def anew(code: tirx.Stmt) -> dict[Any, Any]:
+    """A new name for each variable that loops and blocks define: TVM takes those of two copies for one."""
+    found: list[Any] = []
+    tvm_ffi.structural_walk(
+        code,
+        [
+            (tirx.For, lambda loop: found.append(loop.loop_var)),
+            (s_tir.SBlock, lambda block: found.extend(v.var for v in block.iter_vars)),
+        ],
+    )
+    return {var: tirx.Var(var.name, var.ty) for var in found}
+
+
+def twin(buffer: Any, suffix: str) -> Any:
+    """A buffer like this one, for `with_buffers` to allocate."""
+    like = {"scope": buffer.scope(), "data_alignment": 4, "layout": None}
+    return tirx.decl_buffer(buffer.shape, str(buffer.dtype), f"{buffer.name}_{suffix}", **like)
+
+
+def with_buffers(func: tirx.PrimFunc, body: tirx.Stmt, buffers: Iterable[Any]) -> tirx.PrimFunc:
+    """The function with another body of its root block, which needs further buffers."""
+    root = func.body.block
+    allocated = [*root.alloc_buffers, *buffers]
+    block = s_tir.SBlock([], [], [], root.name_hint, body, alloc_buffers=allocated)
+    return func.with_body(s_tir.SBlockRealize([], True, block))
 
 
 def start(func: tirx.PrimFunc) -> s_tir.Schedule:

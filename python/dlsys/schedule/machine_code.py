@@ -1,4 +1,4 @@
-"""From scheduled functions to machine code: TVM's own passes, and two of ours.
+"""From scheduled functions to machine code: TVM's own passes, and three of ours (one is `strided`).
 
 TVM's simplifier takes (x + y) - x for y and x - x for 0, as if numbers were not rounded and none were infinite.
 `_sum_with_negative` writes differences of floating point numbers as sums, which it leaves alone.
@@ -20,6 +20,7 @@ import tvm
 from tvm import tirx
 from tvm.target import Target
 
+from . import strided
 from .common import rewritten
 
 PIPELINE = "dlsys"
@@ -71,8 +72,9 @@ def _rewriting(kind: type, rewrite: Callable[[Any], Any]) -> tvm.transform.Pass:
 def _pipeline() -> tuple[Any, Any, Any]:
     """TVM's passes for functions that were scheduled, with ours before them and before the host's allocations."""
     passes, host, device = tirx.get_tir_pipeline("s_tir")
-    first = tvm.transform.Sequential([_rewriting(tirx.Sub, _sum_with_negative), passes])
-    return first, lambda: tvm.transform.Sequential([_rewriting(tirx.AllocBuffer, _on_stack), host()]), device
+    first = [_rewriting(tirx.Sub, _sum_with_negative), passes]
+    own = [_rewriting(tirx.AllocBuffer, _on_stack), _rewriting(tvm.ir.TensorLoad, strided.contiguous)]
+    return tvm.transform.Sequential(first), lambda: tvm.transform.Sequential([*own, host()]), device
 
 
 tirx.register_tir_pipeline(PIPELINE, _pipeline)

@@ -9,6 +9,8 @@ from typing import Any
 import tvm
 from tvm import s_tir, sym, tirx
 
+from .common import strides_of
+
 LONG_SUM = 64  # additions beside which storing a tile by its columns weighs little
 CONFLICT = 512  # elements; rows a multiple of that apart share few lines of L1, so turning many of them is slow
 
@@ -27,6 +29,7 @@ class Roles:
     contiguous: tuple[int, ...]  # the axis along which each read is contiguous in memory, -1 if there is none
     extents: tuple[int, ...]
     panels: tuple[int, ...] = (0, 0)  # columns of the panels in which a read lies already, 0 where it does not
+    strides: tuple[tuple[int, ...] | None, ...] = (None, None)  # of the reads' addresses, None where they vary
 
     def size(self, axes: tuple[int, ...]) -> int:
         """The product of the extents of `axes`."""
@@ -35,6 +38,17 @@ class Roles:
     def last(self, axes: tuple[int, ...]) -> int:
         """The last of `axes` along which there is more than one element; the last where there is none."""
         return next((axis for axis in reversed(axes) if self.extents[axis] > 1), axes[-1])
+
+    def run(self, read: int, axes: tuple[int, ...]) -> int:
+        """Elements over `axes`, in row-major order, up to where the step from one address of a read to the next
+        changes."""
+        strides, wide = self.strides[read], [axis for axis in axes if self.extents[axis] > 1] or [axes[-1]]
+        run = self.extents[wide[-1]]
+        for axis in reversed(wide[:-1]):
+            if strides is None or strides[axis] != strides[wide[-1]] * run:
+                return run
+            run *= self.extents[axis]
+        return run
 
 
 def roles(block: s_tir.SBlock) -> Roles | None:
@@ -86,7 +100,8 @@ def roles(block: s_tir.SBlock) -> Roles | None:
     )
     contiguous = tuple(_contiguous(load, read, variables) for load, read in zip(loads, reads, strict=True))
     panels = tuple(_panel(read, variables) for read in reads)
-    return Roles(batch, m, tuple(n), k, 1 - b, tuple(axes), windows, contiguous, extents, panels)
+    strides = [strides_of(block, load.source, load.indices) for load in loads]
+    return Roles(batch, m, tuple(n), k, 1 - b, tuple(axes), windows, contiguous, extents, panels, tuple(strides))
 
 
 def turned(r: Roles, lanes: int) -> Roles:

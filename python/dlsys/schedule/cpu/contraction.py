@@ -31,7 +31,7 @@ from .. import common
 from ..common import calls, extent_of, is_costly, is_reduction
 from ..roles import CONFLICT, Roles, axes_of, index_map, roles
 from ..target import Machine, Rule
-from . import k_blocks, padding, prefetch
+from . import k_blocks, last_step, padding, prefetch
 from .tiles import Tile, choose, group
 
 PARALLEL_PACK = 32_768  # elements of B; below, a parallel region costs more than packing them
@@ -57,7 +57,7 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     if c is not whole:
         k_blocks.add_up(sch, whole, machine)
     func = common.function_of(sch)
-    return common.start(k_blocks.insert(prefetch.insert(padding.insert(func))))
+    return common.start(k_blocks.insert(prefetch.insert(padding.insert(last_step.insert(func)))))
 
 
 @dataclass(frozen=True)
@@ -137,11 +137,15 @@ def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile, images: Images
     for block in stages:
         _place(sch, block, batch, tile)
     _unroll(sch, m1, n1, tile)
-    fused = [] if not tile.parallel else batch if tile.by_batch else [*batch, outer]
-    if r.size(r.n) % tile.columns and not (fused and fused[-1] is n0):  # loops that run in parallel take no hint
-        sch.annotate(n0, PARTITION, 1)  # the ragged panel gets loops of its own
-    if fused:  # before the update loses its initialisation, which is what shows it to be safe
-        sch.parallel(sch.fuse(*fused) if fused[1:] else fused[0])
+    shared = [] if not tile.parallel else batch if tile.by_batch else [*batch, outer]
+    if shared:  # before the update loses its initialisation, which is what shows it to be safe
+        shared = [common.fused(sch, shared)]
+        sch.parallel(shared[0])
+    if r.size(r.n) % tile.columns:  # the ragged panel gets loops of its own
+        if not shared or tile.by_batch or not tile.panels:
+            sch.annotate(n0, PARTITION, 1)
+        elif r.size(r.batch) == 1:
+            last_step.mark(sch, shared[0])
     sch.decompose_reduction(c, ks[0])
     if not tile.direct and not tile.pack_a and not any(r.windows[r.a]):
         prefetch.mark(sch, ks[-1], r.a, tile.rows if r.contiguous[r.a] == r.last(r.k) else 0)
@@ -160,6 +164,8 @@ def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile, images: Images
         sch.vectorize(sch.split(columns, [None, tile.lanes])[1])
     else:
         _unroll(sch, rows, columns, tile)
+    if r.size(r.m) * r.size(r.n) >= prefetch.FAR:
+        prefetch.mark_store(sch, columns if tile.direct or last in r.m else rows)
 
 
 def _inline_others(

@@ -13,6 +13,7 @@ from tvm.s_tir.schedule import SBlockRV
 from .. import common
 from ..common import COSTLY_VECTORS, PARALLEL_WORK, VECTORS, Access, LoopGroup
 from ..stages import Expr, Stage, extents, read_stages, size, with_nests
+from ..strided import STRIDES
 from ..target import Machine, Rule
 from .codegen import VectorCode, block_of, sequence, steps, unravelled
 
@@ -146,8 +147,8 @@ def stage(sch: s_tir.Schedule, block: SBlockRV, machine: Machine, parallel: bool
         plain = all(str(region.source.dtype) != "bool" for region in [*node.reads, *node.writes])
         _transpose(sch, block, groups, crossing, parallel, staged=whole and plain)
         return
-    if any(s not in (0, 1) for s in inner.strides) or "tirx.if_then_else" in common.calls(sch, block):
-        if parallel:  # strided, or a branch an element: LLVM's choice
+    if any(s not in (0, 1, *STRIDES) for s in inner.strides) or "tirx.if_then_else" in common.calls(sch, block):
+        if parallel:  # far strides, or a branch an element: LLVM's choice
             sch.parallel(groups[0].loop)
         return
     if parallel and len(groups) == 1:

@@ -19,7 +19,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from ..common import anew, behind, divisor, extent_of, near_divisor, renamed, rewritten
+from ..common import anew, behind, divisor, extent_of, near_divisor, renamed, rewritten, twin, with_buffers
 from ..roles import Roles, turned
 from ..target import Machine
 from . import elementwise
@@ -103,14 +103,8 @@ def insert(func: tirx.PrimFunc) -> tirx.PrimFunc:
                 found[i] = rewritten(found[i], tirx.For, partial(_cut, found[i - 1], made))
         return tirx.SeqStmt(found)
 
-    body = rewritten(func.body, tirx.SeqStmt, with_blocks)
-    if not made:
-        return func
-    root = body.block
-    block = s_tir.SBlock(
-        [], [], [], root.name_hint, root.body, alloc_buffers=[*root.alloc_buffers, *made.values()]
-    )
-    return func.with_body(s_tir.SBlockRealize([], True, block))
+    body = rewritten(func.body.block.body, tirx.SeqStmt, with_blocks)
+    return with_buffers(func, body, made.values()) if made else func
 
 
 def _block(nest: tirx.Stmt) -> s_tir.SBlock | None:
@@ -130,14 +124,7 @@ def _cut(clear: tirx.Stmt, made: dict[Any, Any], loop: tirx.For) -> tirx.Stmt:
         return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, loop.body, annotations=rest)
     tile = _block(clear).body.buffer  # type: ignore[union-attr]
     if tile not in made:
-        made[tile] = tirx.decl_buffer(
-            tile.shape,
-            str(tile.dtype),
-            f"{tile.name}_block",
-            scope=tile.scope(),
-            data_alignment=4,
-            layout=None,
-        )
+        made[tile] = twin(tile, "block")
     own = made[tile]
     number, k = tirx.Var("block", "int32"), tirx.Var(loop.loop_var.name, "int32")
     steps = length if extent % length == 0 else tirx.min(length, extent - number * length)

@@ -2,19 +2,21 @@
 
 A schedule marks the loop over k of a product (`mark`); `insert` puts one prefetch into each of its steps. What is
 fetched is at the address of the operand's load, so many steps on; beyond the end of an array that is harmless,
-since a prefetch never faults.
+since a prefetch never faults. The lines that a tile is stored to are fetched before it is computed (`mark_store`): a
+product of 64 x 27 and 27 x 12,321 matrices took 420 us where it had taken 600 to 800.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tvm import s_tir, tirx
+from tvm import s_tir, sym, tirx
 from tvm.s_tir.schedule import LoopRV
 
 from ..common import renamed, rewritten
 
-MARK, PANEL = "prefetch", "prefetch_panel"
+MARK, PANEL, STORE = "prefetch", "prefetch_panel", "prefetch_store"
+FAR = 16 * 1024  # elements of a C that L1 does not hold, whose rows lie apart
 COLD = 256 * 1024  # elements of a B that is not in the caches when its turn comes
 STEPS = 40  # of k ahead: some 250 ns, the latency of memory, at 6 ns a step
 INTO_L2 = 2  # LLVM's locality; into L1 was 4 % slower, where the panel of B lies
@@ -39,9 +41,38 @@ def mark_next_panel(sch: s_tir.Schedule, loop: LoopRV, operand: int, tile: tuple
     sch.annotate(loop, PANEL, [operand, *tile, m, k])
 
 
+def mark_store(sch: s_tir.Schedule, loop: LoopRV) -> None:
+    """Has the lines of C that a tile is stored to, by loops of which this is the outermost, fetched before the tile is
+    computed."""
+    sch.annotate(loop, STORE, 1)
+
+
 def insert(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with prefetches in the loops that were marked."""
-    return func.with_body(rewritten(func.body, tirx.For, _with_prefetch))
+    body = rewritten(func.body, tirx.For, _with_prefetch)
+    return func.with_body(rewritten(body, tirx.SeqStmt, _with_stores))
+
+
+def _with_stores(statements: tirx.SeqStmt) -> tirx.SeqStmt:
+    """A tile's statements, the last of which is a marked store, with prefetches before them."""
+    *before, store = statements.seq
+    if not (isinstance(store, tirx.For) and STORE in store.annotations):
+        return statements
+    loop = tirx.For(store.loop_var, store.min, store.extent, store.kind, store.body)
+    return tirx.SeqStmt([_fetches(loop, {}), *before, loop])
+
+
+def _fetches(nest: tirx.Stmt, names: dict[Any, Any]) -> tirx.Stmt:
+    """The loops of a store, each of whose vectors is fetched."""
+    if isinstance(nest, s_tir.SBlockRealize):
+        store = nest.block.body
+        values = dict(zip((v.var for v in nest.block.iter_vars), nest.iter_values, strict=True))
+        place = [sym.Analyzer().simplify(renamed(renamed(index, values), names)) for index in store.indices]
+        return _fetch(store.buffer, place, to_write=1)
+    if nest.kind == tirx.ForKind.VECTORIZED:
+        return _fetches(nest.body, {**names, nest.loop_var: tirx.IntImm("int32", 0)})
+    var = tirx.Var(nest.loop_var.name, nest.loop_var.ty)
+    return tirx.For(var, nest.min, nest.extent, nest.kind, _fetches(nest.body, {**names, nest.loop_var: var}))
 
 
 def _with_prefetch(loop: tirx.For) -> tirx.For:
@@ -69,7 +100,12 @@ def _with_prefetch(loop: tirx.For) -> tirx.For:
     else:
         first[k] = k * rows if rows else k + STEPS
         index = tuple(renamed(renamed(i, values), first) for i in load.indices)
-    at = tirx.address_of(load.source[index])
-    numbers = [tirx.IntImm("int32", number) for number in (0, INTO_L2, DATA_CACHE)]  # 0: to be read
-    fetch = tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", at, *numbers))
+    fetch = _fetch(load.source, index, to_write=0)
     return tirx.For(k, loop.min, loop.extent, loop.kind, tirx.SeqStmt([fetch, loop.body]), annotations=rest)
+
+
+def _fetch(buffer: Any, indices: Any, to_write: int) -> tirx.Stmt:
+    """The fetch of the line of an element."""
+    at = tirx.address_of(buffer[tuple(indices)])
+    numbers = [tirx.IntImm("int32", number) for number in (to_write, INTO_L2, DATA_CACHE)]
+    return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", at, *numbers))

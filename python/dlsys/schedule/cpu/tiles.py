@@ -33,6 +33,8 @@ LATENCY = 4.0  # of an addition, which a tile's accumulators wait for
 STREAM = 32  # bytes a cycle from L2, where a panel lies
 OVERHEAD = 0.5  # of what counts the steps
 COPY = 2.0  # copying a group of neighbouring elements into a panel of windows
+REGION = 17_000  # starting and ending a parallel region
+SHARED = 0.8  # reading an element of a panel that another core has packed
 TURN = 0.3  # storing an element of a tile along its rows, once for all steps
 
 
@@ -112,7 +114,7 @@ def _packed(r: Roles, machine: Machine, dtype: str, computed: Sequence[bool]) ->
     direct_b = r.panels[1 - r.a] > 0 or (
         r.contiguous[1 - r.a] == r.last(r.n) and m <= rows and whole and not computed[1 - r.a]
     )
-    resident = m * k * itemsize <= RESIDENT_BYTES and (whole or m < 2 * rows * machine.threads)
+    resident = m * k * itemsize <= RESIDENT_BYTES and _are_own(r, columns, whole, lanes, machine)
     panels = (resident and -(-n // columns) * r.size(r.batch) >= machine.threads) or direct_b
     return Tile(
         rows,
@@ -129,6 +131,17 @@ def _packed(r: Roles, machine: Machine, dtype: str, computed: Sequence[bool]) ->
     )
 
 
+def _are_own(r: Roles, columns: int, whole: bool, lanes: int, machine: Machine) -> bool:
+    """Whether each thread packs the panels that it reads, and the last is as wide as others; else the threads share out
+    the rows, after all have packed all panels."""
+    m, n, k = r.size(r.m), r.size(r.n), r.size(r.k)
+    if whole or r.size(r.batch) > 1:
+        return whole or m < 2 * _rows(m, n, ROWS.get(machine.registers, 6)) * machine.threads
+    rounds = -(-n // (columns * machine.threads))
+    idle = m * k * (rounds * columns - n / machine.threads) * machine.fma / lanes
+    return idle <= REGION + SHARED * n * k
+
+
 def _direct(r: Roles, machine: Machine, dtype: str, paddings: Sequence[Padding]) -> Tile | None:
     """The cheapest tile whose rows are read from images where they lie: at addresses that differ by constants."""
     lanes, tiles = machine.lanes(dtype), []
@@ -136,7 +149,8 @@ def _direct(r: Roles, machine: Machine, dtype: str, paddings: Sequence[Padding])
     blocks = 1 if by_batch or not parallel else machine.threads
     for rows, vectors in itertools.product(_boxes(r.extents[axis] for axis in r.m), range(1, 5)):
         if rows * vectors + vectors + 1 <= machine.registers:  # accumulators, a row of B, an element of A
-            block = -(-r.size(r.m) // (rows * blocks))
+            line = max(r.extents[r.m[-1]] // rows, 1)  # tiles of a row of C; a block has whole rows, else TVM finds
+            block = -(-r.size(r.m) // (rows * line * blocks)) * line  # each element's place by a division of its own
             columns, own = vectors * lanes, r.panels[1 - r.a]
             if own in (0, columns):  # many panels are read once, each by one thread; few by all, for other rows
                 whole = own > 0 and not by_batch and r.size(r.n) >= MANY_COLUMNS * r.size(r.m)
@@ -176,8 +190,9 @@ def _packed_cost(r: Roles, tile: Tile, machine: Machine) -> float:
 
 
 def group(r: Roles, columns: int) -> int:
-    """Neighbouring elements of a panel's row that lie in one row of C, so that B's addresses run on."""
-    return math.gcd(columns, r.extents[r.n[-1]]) if len(r.n) > 1 else columns
+    """Neighbouring elements of a panel's row at addresses of B that run on."""
+    run = r.run(1 - r.a, r.n)
+    return columns if run == r.size(r.n) else math.gcd(columns, run)
 
 
 def _is_parallel(r: Roles, machine: Machine) -> bool:
