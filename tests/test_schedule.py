@@ -318,8 +318,9 @@ def test_vectors_of_elements_some_apart_are_loads_of_neighbours():
             read: list[int] = []
             assert _places(found, read) == [5 + stride * i for i in range(lanes)]
             assert max(read) == 5 + stride * (lanes - 1)  # nothing beyond
-    for at in (tirx.Ramp(0, 1, 16), tirx.Ramp(0, 5, 16), tirx.IntImm("int32", 3)):
-        load = tirx.BufferLoad(x, [at])
+    own = tirx.decl_buffer((256,), "float32", "own", scope="local")  # which is to become registers
+    for array, at in ((x, tirx.Ramp(0, 1, 16)), (x, tirx.Ramp(0, 5, 16)), (x, 3), (own, tirx.Ramp(0, 2, 16))):
+        load = tirx.BufferLoad(array, [at])
         assert strided.contiguous(load) is load
 
 

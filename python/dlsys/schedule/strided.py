@@ -17,6 +17,8 @@ LANES = 16  # of a part: its elements come from `stride` vectors, which are regi
 def contiguous(load: Any) -> Any:
     """A load of a vector of elements some apart, as loads of neighbours; other loads as they are."""
     at = load.indices[0] if len(load.indices) == 1 else None
+    if load.source.scope() == "local":
+        return load  # becomes registers, if its elements are loaded as they were stored
     if not isinstance(at, tirx.Ramp) or str(load.source.dtype) not in ("float32", "float64"):
         return load
     if not isinstance(at.stride, tirx.IntImm) or int(at.stride) not in STRIDES:
