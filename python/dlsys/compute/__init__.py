@@ -26,13 +26,14 @@ _HOMES = {
         greater_equal less less_equal log logical_and logical_not logical_or maximum minimum mul mul_by_const nearest
         neg normalize not_equal power power_by_const relu relu_gradient rsqrt sgd_update sigmoid sign sin sqrt sub tanh
         where""",
-    "contraction": """conv2d conv2d_filter_gradient conv2d_input_gradient conv2d_panels matmul matmul_gradient
+    "contraction": """conv2d conv2d_filter_gradient conv2d_input_gradient matmul matmul_gradient
         matmul_panels pack_panels""",
     "indexing": """broadcast_axes broadcast_to concatenate one_hot reshape stack strided strided_place strided_slice
         take take_along_axis take_along_axis_gradient take_gradient transpose""",
     "reduction": """argmax argmin cross_entropy cross_entropy_gradient log_softmax logsumexp reduce_max reduce_min
         reduce_sum softmax softmax_cross_entropy sum_to""",
     "pooling": "max_pool max_pool_gradient max_pool_place max_pool_select mean_pool mean_pool_gradient",
+    "channels_last": "conv2d_panels conv2d_planes pool_last",
     "random": "dropout normal random_bits uniform",
 }
 """The formulas by the module that has them."""

@@ -199,21 +199,6 @@ def conv2d(
     return _ungrouped(te.compute(shape, at, name="conv2d"), 1, groups)
 
 
-def conv2d_panels(
-    x: te.Tensor, panels: te.Tensor, shape: Shape, stride: Pair, padding: Pair, dilation: Pair
-) -> te.Tensor:
-    """`conv2d` to `shape`, with filters that lie in panels, (ceil(O / width), h, w, C, width)."""
-    (_, fy, fz, channels, width), (sy, sz), (dy, dz) = shape_of(panels), stride, dilation
-    padded = pad_images(x, padding)
-    c, i, j = _axes(c=channels, i=fy, j=fz)
-
-    def at(n: Any, o: Any, y: Any, z: Any) -> tirx.PrimExpr:
-        own = panels(tirx.floordiv(o, width), i, j, c, tirx.floormod(o, width))
-        return te.sum(padded(n, c, y * sy + i * dy, z * sz + j * dz) * own, axis=[c, i, j])
-
-    return te.compute(shape, at, name="conv2d")
-
-
 def conv2d_input_gradient(
     f: te.Tensor,
     grad: te.Tensor,

@@ -18,21 +18,22 @@ from ..device import cpu
 from ..errors import GraphError
 from ..graph import Shape, find_topo_sort
 from ..nn import Module
-from ..ops.conv import conv2d_panels_op, filters_in_panels, geometry_of
+from ..ops.channels_last import FIRST
+from ..ops.conv import geometry_of
 from ..ops.linalg import matmul_panels_op
 from ..tensors import tensor
-from . import winograd
+from . import channels_last
+from .channels_last import Last
 from .network import Network, traced
-
-PIXELS = 256  # up to here laying out the filters takes a noticeable part of a convolution
 
 
 def freeze(model: Module, feed_shapes: Mapping[str, Any] | None = None) -> Network:
     """The model in evaluation, as a network without parameters.
 
     Batch norm becomes part of the convolution before it, dropout is gone, other values that hang on parameters alone
-    are computed; matrices and filters lie in the panels that this CPU's kernels read; convolutions of 3 x 3 are done by
-    Winograd's method where that is faster: an infinity or NaN in an image then reaches the 4 x 4 results around it.
+    are computed; images lie channels last, NHWC, from one convolution to the next; matrices and filters lie in the
+    panels that this CPU's kernels read; convolutions of 3 x 3 are done by Winograd's method where that is faster: an
+    infinity or NaN in an image then reaches the 4 x 4 results around it.
     Changes of the model's parameters afterwards do not reach the network.
 
     Args:
@@ -57,42 +58,21 @@ def freeze(model: Module, feed_shapes: Mapping[str, Any] | None = None) -> Netwo
 class _Product:
     """A convolution and what is added to its channels, which are known numbers; made a node when somebody reads it."""
 
-    def __init__(self, node: Node, x: Node, filters: np.ndarray, shift: np.ndarray | None = None) -> None:
-        self.node, self.x, self.filters, self.shift = node, x, filters, shift
+    def __init__(self, node: Node, filters: np.ndarray, shift: np.ndarray | None = None) -> None:
+        self.node, self.filters, self.shift = node, filters, shift
 
     def scaled(self, by: np.ndarray) -> _Product:
         """The product times a number for each channel."""
         filters = self.filters * by.reshape(-1, 1, 1, 1)
-        return _Product(self.node, self.x, filters, None if self.shift is None else self.shift * by)
+        return _Product(self.node, filters, None if self.shift is None else self.shift * by)
 
     def shifted(self, by: np.ndarray) -> _Product:
         """The product plus a number for each channel."""
-        return _Product(self.node, self.x, self.filters, by if self.shift is None else self.shift + by)
-
-    def made(self, images: Shape, shape: Shape) -> Node:
-        """The node, of this shape, of images of that."""
-        stride, padding, dilation, groups = geometry_of(self.node)
-        filters, kernel = self.filters, self.filters.shape[2:]
-        plain = groups == 1 and dilation == (1, 1) and filters.dtype == np.float32 and 0 not in shape
-        if (
-            plain
-            and (stride, padding, kernel) == ((1, 1), (1, 1), (3, 3))
-            and winograd.pays(images, filters.shape)
-        ):
-            found = winograd.convolution(self.x, images, filters)
-        elif plain and kernel != (1, 1) and math.prod(shape[2:]) <= PIXELS and (width := self._width(shape)):
-            panels = tensor(filters_in_panels(filters, width))
-            found = conv2d_panels_op(self.x, panels, len(filters), stride, padding)
-        else:
-            found = ad.conv2d_op(self.x, tensor(filters), stride, padding, dilation, groups)
-        return found if self.shift is None else found + tensor(self.shift.reshape(-1, 1, 1))
-
-    def _width(self, shape: Shape) -> int:
-        return kernels.filter_columns((shape[2], shape[3]), len(self.filters), "float32")
+        return _Product(self.node, self.filters, by if self.shift is None else self.shift + by)
 
 
 Value = Any
-"""An `np.ndarray` that is known, a `_Product`, or a node."""
+"""An `np.ndarray` that is known, a `_Product`, images `Last`, or a node."""
 
 
 class _Freezing:
@@ -104,6 +84,7 @@ class _Freezing:
         self._users.update(node for node in graph.outputs if node is not None)
         self._now: dict[Node, Value] = {}
         self._leaves: dict[Node, Node] = {}
+        self._turned: dict[Node, Node] = {}
 
     def outputs(self) -> list[Node]:
         """The outputs of the frozen graph."""
@@ -113,8 +94,8 @@ class _Freezing:
             if len(known) == len(inputs) and not node.op.shape_only:
                 self._now[node] = node.op.numpy(node, known)
             else:
-                product = self._product(node, inputs)
-                self._now[node] = self._plain(node) if product is None else product
+                ways = (self._product, self._in_last, lambda node, inputs: self._plain(node))
+                self._now[node] = next(found for way in ways if (found := way(node, inputs)) is not None)
         return [self._node(node) for node in self._graph.outputs if node is not None]
 
     def _value(self, node: Node) -> Value:
@@ -122,18 +103,48 @@ class _Freezing:
             self._now[node] = np.asarray(node.cell.on(cpu())) if node.cell is not None else node
         return self._now[node]
 
-    def _node(self, node: Node) -> Node:
-        """The value as a node: of what is known a leaf, of a product its node, each made once."""
+    def _settled(self, node: Node) -> Value:
+        """The value, of a product what is made of it."""
         value = self._value(node)
+        if isinstance(value, _Product):
+            value = self._now[node] = self._made(value, self._graph.shapes[node])
+        return value
+
+    def _made(self, product: _Product, shape: Shape) -> Value:
+        conv, filters, shift = product.node, product.filters, product.shift
+        images = self._graph.shapes[conv.inputs[0]]
+        way = channels_last.way(conv, filters, images, shape)
+        if way is not None:
+            found = way(self._last(conv.inputs[0]))
+            return Last(found if shift is None else found + tensor(shift))
+        found = ad.conv2d_op(self._node(conv.inputs[0]), tensor(filters), *geometry_of(conv))
+        return found if shift is None else found + tensor(shift.reshape(-1, 1, 1))
+
+    def _node(self, node: Node) -> Node:
+        """The value as a node: of what is known a leaf, of images NHWC those NCHW, each made once."""
+        value = self._settled(node)
         if isinstance(value, Node):
             return value
         if node not in self._leaves:
-            made = tensor(value) if isinstance(value, np.ndarray) else self._made(value, node)
-            self._leaves[node] = made
+            known = isinstance(value, np.ndarray)
+            self._leaves[node] = tensor(value) if known else ad.transpose_op(value.node, FIRST)
         return self._leaves[node]
 
-    def _made(self, product: _Product, node: Node) -> Node:
-        return product.made(self._graph.shapes[product.node.inputs[0]], self._graph.shapes[node])
+    def _last(self, node: Node) -> Node:
+        """The value, images or what is broadcast to them, in the order NHWC."""
+        value = self._settled(node)
+        if isinstance(value, Last):
+            return value.node
+        if node not in self._turned:
+            self._turned[node] = channels_last.turned(value, self._graph.shapes[node])
+        return self._turned[node]
+
+    def _in_last(self, node: Node, inputs: list[Value]) -> Value | None:
+        """The node computed of images NHWC, where one of its inputs are such."""
+        if not any(isinstance(self._settled(x), Last) for x in node.inputs if len(self._graph.shapes[x]) == 4):
+            return None
+        make = channels_last.followed(node, [self._graph.shapes[x] for x in node.inputs], self._graph.shapes[node])
+        return None if make is None else make([self._last(x) for x in node.inputs])
 
     def _plain(self, node: Node) -> Node:
         inputs = [self._node(value) for value in node.inputs]
@@ -144,7 +155,7 @@ class _Freezing:
     def _product(self, node: Node, inputs: list[Value]) -> Value | None:
         """The node as a product whose other operand is known, or as a change of one; None for others."""
         if node.op.name == "conv2d" and isinstance(inputs[1], np.ndarray):
-            return _Product(node, self._node(node.inputs[0]), inputs[1])
+            return _Product(node, inputs[1])
         if node.op.name == "matmul" and isinstance(inputs[1], np.ndarray):
             return self._matmul(node, inputs[1])
         change = _CHANGES.get(node.op.name)

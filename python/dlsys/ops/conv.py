@@ -15,8 +15,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from .. import compute
 from ..checks import integer, pair
-from ..errors import GraphError
-from ..graph import Node, Op, Shape, error_at, register, shape_error
+from ..graph import Node, Op, Shape, register, shape_error
 
 Pair = tuple[int, int]
 Geometry = tuple[Pair, Pair, Pair, int]
@@ -76,7 +75,10 @@ def _by_groups(
     return np.concatenate(found, into) if groups > 1 else found[0]
 
 
-def _conv2d(x: np.ndarray, f: np.ndarray, stride: Pair, padding: Pair, dilation: Pair, groups: int) -> np.ndarray:
+def convolved(
+    x: np.ndarray, f: np.ndarray, stride: Pair, padding: Pair, dilation: Pair, groups: int = 1
+) -> np.ndarray:
+    """conv2d by NumPy."""
     windows = _windows(x, f.shape[2:], stride, padding, dilation)
     return _by_groups(groups, "ncyzij,ocij->noyz", windows, f, (1, 0), 1)
 
@@ -110,7 +112,7 @@ class Conv2d(Op):
 
     name = "conv2d"
     contraction = True
-    formula, reference = compute.conv2d, _conv2d
+    formula, reference = compute.conv2d, convolved
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return conv_output_shape(node, *input_shapes)
@@ -185,50 +187,6 @@ class Conv2dFilterGradient(Op):
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         return shape, *geometry_of(node)
-
-
-def filters_in_panels(f: np.ndarray, width: int) -> np.ndarray:
-    """Filters (O, C, h, w) in panels of `width`, (ceil(O / width), h, w, C, width), zeros beyond the last one."""
-    padded = np.pad(f, ((0, -len(f) % width), (0, 0), (0, 0), (0, 0)))
-    return np.ascontiguousarray(padded.reshape(-1, width, *f.shape[1:]).transpose(0, 3, 4, 2, 1))
-
-
-def _conv2d_panels(
-    x: np.ndarray, panels: np.ndarray, shape: Shape, stride: Pair, padding: Pair, dilation: Pair
-) -> np.ndarray:
-    f = panels.transpose(0, 4, 3, 1, 2).reshape(-1, panels.shape[3], *panels.shape[1:3])[: shape[1]]
-    return _conv2d(x, f, stride, padding, dilation, 1)
-
-
-@register
-class Conv2dPanels(Op):
-    """conv2d of images with filters that lie in panels (see `filters_in_panels`), for inference with known filters."""
-
-    name = "conv2d_panels"
-    contraction = True
-    formula, reference = compute.conv2d_panels, _conv2d_panels
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        images, panels = input_shapes
-        if len(panels) != 5 or panels[0] != -(-node.attrs["filters"] // panels[4]):
-            raise shape_error(node, f"{panels} are no panels of {node.attrs['filters']} filters")
-        return conv_output_shape(node, images, (node.attrs["filters"], panels[3], *panels[1:3]))
-
-    def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
-        return 2 * math.prod(shape) * math.prod(input_shapes[1][1:4])
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        raise error_at(node, GraphError, "filters are laid out in panels where no gradient is asked for: it has none")
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return shape, *geometry_of(node)[:3]
-
-
-def conv2d_panels_op(x: Node, panels: Node, filters: int, stride: Any = 1, padding: Any = 0, dilation: Any = 1) -> Node:
-    """conv2d_op of images (N, C, H, W) with `filters` filters that lie in panels (ceil(filters / width), h, w, C,
-    width)."""
-    attrs = conv_attributes("conv2d_panels", stride, padding, dilation, 1)
-    return Conv2dPanels.make([x, panels], {**attrs, "filters": integer("conv2d_panels", "filters", filters, 1)})
 
 
 def conv_attributes(op: str, stride: Any, padding: Any, dilation: Any, groups: Any) -> dict[str, Any]:

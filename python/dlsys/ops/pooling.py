@@ -25,7 +25,7 @@ from .types import known_shape
 Spans = tuple[Windows, Windows]
 
 
-def _spans(node: Node, images: Shape) -> Spans:
+def spans_of(node: Node, images: Shape) -> Spans:
     """The windows along rows and columns of images. Raises ShapeError."""
     if len(images) != 4:
         raise shape_error(node, f"images have four dimensions, not {images}")
@@ -38,8 +38,8 @@ def _spans(node: Node, images: Shape) -> Spans:
     return found[0], found[1]
 
 
-def _output_shape(node: Node, images: Shape) -> Shape:
-    spans = _spans(node, images)
+def pooled_shape(node: Node, images: Shape) -> Shape:
+    spans = spans_of(node, images)
     return (*images[:2], spans[0].count, spans[1].count)
 
 
@@ -52,7 +52,7 @@ def _windows(x: np.ndarray, rows: Windows, columns: Windows, fill: float) -> np.
     return chosen.reshape(*x.shape[:2], rows.count, columns.count, rows.size * columns.size)
 
 
-def _max_pool(x: np.ndarray, rows: Windows, columns: Windows) -> np.ndarray:
+def max_pool(x: np.ndarray, rows: Windows, columns: Windows) -> np.ndarray:
     return _windows(x, rows, columns, -np.inf).max(axis=-1)
 
 
@@ -82,7 +82,7 @@ def _max_pool_gradient(grad: np.ndarray, place: np.ndarray, shape: Shape) -> np.
     return out
 
 
-def _mean_pool(x: np.ndarray, rows: Windows, columns: Windows) -> np.ndarray:
+def mean_pool(x: np.ndarray, rows: Windows, columns: Windows) -> np.ndarray:
     windows = _windows(x, rows, columns, 0.0)
     return windows.sum(axis=-1) * np.asarray(1 / windows.shape[-1], windows.dtype)
 
@@ -103,10 +103,10 @@ class _Windowed(Op):
     """An operator of windows of images, its first input."""
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        return _output_shape(node, input_shapes[0])
+        return pooled_shape(node, input_shapes[0])
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return _spans(node, shapes[0])
+        return spans_of(node, shapes[0])
 
 
 @register
@@ -114,7 +114,7 @@ class MaxPool2d(_Windowed):
     """The maximum of each window, NaN if there is one; padding is -inf."""
 
     name = "max_pool2d"
-    formula, reference = compute.max_pool, _max_pool
+    formula, reference = compute.max_pool, max_pool
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         (x,) = node.inputs
@@ -149,7 +149,7 @@ class MaxPool2dSelect(Indexed):
     formula, reference = compute.max_pool_select, _selected
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        return require_same(node, _output_shape(node, input_shapes[0]), input_shapes[1])
+        return require_same(node, pooled_shape(node, input_shapes[0]), input_shapes[1])
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return MaxPool2dGradient.of(node, output_grad)
@@ -177,7 +177,7 @@ class AvgPool2d(_Windowed):
     """The mean of each window, in which padding counts as zeros."""
 
     name = "avg_pool2d"
-    formula, reference = compute.mean_pool, _mean_pool
+    formula, reference = compute.mean_pool, mean_pool
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return AvgPool2dGradient.of(node, output_grad)
@@ -192,10 +192,10 @@ class AvgPool2dGradient(Adjoint):
     formula, reference = compute.mean_pool_gradient, _mean_pool_gradient
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return shape, *_spans(node, shape)
+        return shape, *spans_of(node, shape)
 
 
-def _attributes(op: str, kernel: Any, stride: Any, padding: Any) -> dict[str, Any]:
+def pool_attributes(op: str, kernel: Any, stride: Any, padding: Any) -> dict[str, Any]:
     """The attributes of windows, checked. Raises GraphError."""
     attrs = {
         "kernel": pair(op, "kernel", kernel, 1),
@@ -213,7 +213,7 @@ def max_pool2d_op(x: Node, kernel: Any, stride: Any = None, padding: Any = 0) ->
     All are ints or pairs (rows, columns); stride is the kernel's for None, padding at most half of the kernel.
     GraphError for anything else.
     """
-    return MaxPool2d.make([x], _attributes("max_pool2d", kernel, stride, padding))
+    return MaxPool2d.make([x], pool_attributes("max_pool2d", kernel, stride, padding))
 
 
 def avg_pool2d_op(
@@ -221,7 +221,7 @@ def avg_pool2d_op(
 ) -> Node:
     """The means of windows of images, as `max_pool2d_op`; what of a window is padding counts as zeros, or not at all
     without `count_include_pad`. Raises GraphError."""
-    attrs = _attributes("avg_pool2d", kernel, stride, padding)
+    attrs = pool_attributes("avg_pool2d", kernel, stride, padding)
     mean = AvgPool2d.make([x], attrs)
     if count_include_pad or not any(attrs["padding"]):
         return mean

@@ -19,9 +19,11 @@ VECTORS = 4  # vectors a step of an elementwise loop: loads enough in flight, co
 COSTLY_VECTORS = 2  # where exp, log or their like need registers of their own
 MAX_VECTORS = 8  # the longest unrolled vector that still leaves registers free
 ACCUMULATORS = 4  # vectors in which a row is summed: an add waits four cycles for the one before it
+WINDOW = 4  # elements of images in an expression that is not to be computed again for each time it is read
 SHORT, MANY = 4, 8  # fewest terms side by side that make a vector, and fewest of such vectors that are added up
 
-_CHEAP_CALLS = frozenset({"tirx.isnan", "tirx.isfinite", "tirx.likely", "tirx.if_then_else", "tirx.fabs"})
+BRANCH = "prim.if_then_else"
+_CHEAP_CALLS = frozenset({"tirx.isnan", "tirx.fabs"})
 
 
 @dataclass(frozen=True)
@@ -136,13 +138,17 @@ def behind(sch: s_tir.Schedule, block: SBlockRV) -> list[SBlockRV]:
 
 def lay(sch: s_tir.Schedule, images: SBlockRV, most: int) -> None:
     """The loops of images with a border: zeros, then a copy without conditions, up to `most` elements at a time. The
-    last two loops are rows and columns, which `compute_at` drops where there is one of them, if not told to keep them.
+    last two loops, rows and columns or columns and channels, `compute_at` drops where there is one of them, if not told
+    to keep them.
     """
     rows = sch.get_loops(images)[-2]
     if sch.can_decompose_padding(images, rows):
         sch.decompose_padding(images, rows)
-    if "tirx.if_then_else" not in calls(sch, images):
-        row = sch.get_loops(images)[-1]
+    if not branching(sch, images):
+        *_, outer, row = sch.get_loops(images)
+        extent = extent_of(sch, row)
+        if all(a.strides is not None and a.strides[-2] == a.strides[-1] * extent for a in accesses(sch, images)):
+            row = sch.fuse(outer, row)  # channels, and columns beside each other
         width = divisor(extent_of(sch, row), 1, most) or 1
         if width >= SHORT:
             sch.vectorize(sch.split(row, [None, width])[1])
@@ -184,8 +190,26 @@ def calls_of(code: Any) -> list[str]:
     return found
 
 
+def branching(sch: s_tir.Schedule, block: SBlockRV) -> set[int]:
+    """The block's iterators on which it hangs what is read: zeros, or an image within its border."""
+    node, found = sch.get(block), set()
+
+    def visit(call: tvm.ir.Call) -> None:
+        if str(getattr(call.op, "name", "")) == BRANCH:
+            read = tirx.analysis.undefined_vars(call.args[0])
+            found.update(i for i, v in enumerate(node.iter_vars) if any(v.var.same_as(var) for var in read))
+
+    tvm_ffi.structural_walk(node.body, (tvm.ir.Call, visit))
+    return found
+
+
+def reads_windows(sch: s_tir.Schedule, block: SBlockRV) -> bool:
+    """Whether each value is computed of several elements of images, with branches where there is a border."""
+    return calls(sch, block).count(BRANCH) >= WINDOW
+
+
 def is_costly(code: Any) -> bool:
-    """Whether a statement or expression computes exp, log or their like."""
+    """Whether a statement or expression computes exp, log or their like, or branches."""
     return any(name not in _CHEAP_CALLS for name in calls_of(code))
 
 
@@ -207,7 +231,7 @@ def inline_spatial(sch: s_tir.Schedule) -> None:
             continue
         consumers = list(sch.get_consumers(block))
         repeated = len(consumers) > 1 or any(domain(sch, c) > domain(sch, block) for c in consumers)
-        if not (repeated and is_costly(sch.get(block).body)):
+        if not (repeated and is_costly(sch.get(block).body)) and not reads_windows(sch, block):
             sch.compute_inline(block)
 
 

@@ -28,7 +28,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import PrimFunc
 
 from .. import common
-from ..common import calls, extent_of, is_costly, is_reduction
+from ..common import extent_of, is_costly, is_reduction
 from ..roles import CONFLICT, Roles, axes_of, index_map, roles
 from ..target import Machine, Rule
 from . import k_blocks, last_step, padding, prefetch
@@ -146,6 +146,8 @@ def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile, images: Images
             sch.annotate(n0, PARTITION, 1)
         elif r.size(r.batch) == 1:
             last_step.mark(sch, shared[0])
+    for loop in ks[-1:] if tile.direct and extent_of(sch, ks[-1]) < SQUARE else ():
+        sch.unroll(loop)  # of few channels: the loop would take longer than its steps
     sch.decompose_reduction(c, ks[0])
     if not tile.direct and not tile.pack_a and not any(r.windows[r.a]):
         prefetch.mark(sch, ks[-1], r.a, tile.rows if r.contiguous[r.a] == r.last(r.k) else 0)
@@ -155,7 +157,7 @@ def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile, images: Images
     padding.mark(sch, skips, r, dict(zip(r.k, ks, strict=False)), staged or not tile.direct)
     rows, columns = sch.get_loops(store)[-2:]
     last = max(i for i in range(len(r.extents)) if i not in r.k and r.extents[i] > 1)
-    if tile.direct or last in r.m:  # C is contiguous along the rows
+    if last in r.m:  # C is contiguous along the rows
         sch.reorder(columns, rows)
         if spilled is None:
             sch.unroll(columns)
@@ -165,7 +167,7 @@ def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile, images: Images
     else:
         _unroll(sch, rows, columns, tile)
     if r.size(r.m) * r.size(r.n) >= prefetch.FAR:
-        prefetch.mark_store(sch, columns if tile.direct or last in r.m else rows)
+        prefetch.mark_store(sch, columns if last in r.m else rows)
 
 
 def _inline_others(
@@ -313,7 +315,7 @@ def _pack_b(sch: s_tir.Schedule, b: SBlockRV, tile: Tile, at: LoopRV | None, r: 
 
 def _is_turned(sch: s_tir.Schedule, b: SBlockRV, r: Roles, n: LoopRV) -> bool:
     """Whether B's columns are rows of memory that would drive each other out of L1 when they are read side by side."""
-    if len(r.k) > 1 or len(r.n) > 1 or r.contiguous[1 - r.a] != r.k[0] or "tirx.if_then_else" in calls(sch, b):
+    if len(r.k) > 1 or len(r.n) > 1 or r.contiguous[1 - r.a] != r.k[0]:
         return False
     if r.size(r.k) % CONFLICT or r.size(r.n) <= SQUARE:
         return False

@@ -18,6 +18,7 @@ from ..target import Machine, Rule
 from .codegen import VectorCode, block_of, sequence, steps, unravelled
 
 UNROLLED_ROWS = 32  # rows of some vectors; LLVM unrolls somewhat more too, and takes a second for it
+BRANCHED_VECTORS = 2  # where branches choose what is read: LLVM takes all branches before it computes
 TILE = 16  # rows and columns of a transposed tile: a cache line of float32 each way
 CHUNK = 16  # steps of a thread's share when a ragged loop is cut: some 2 KiB of float32
 
@@ -29,6 +30,8 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     if any(common.is_reduction(sch, block) for block in common.stages(sch)):
         return None
     common.inline_spatial(sch)  # one pass over memory
+    if len(common.stages(sch)) == 2 and common.reads_windows(sch, common.stages(sch)[0]):
+        return sch if _after_windows(sch, machine) else None
     if len(common.stages(sch)) > 1:
         sch, blocks = _joined(sch, machine)
     else:
@@ -37,6 +40,18 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
         if common.domain(sch, block) > 0:
             stage(sch, block, machine, common.work(sch, block) >= PARALLEL_WORK)
     return sch
+
+
+def _after_windows(sch: s_tir.Schedule, machine: Machine) -> bool:
+    """Schedules windows of images and what is computed of them, vector by vector; False where they are not as many."""
+    windows, result = common.stages(sch)
+    if common.domain(sch, windows) != common.domain(sch, result):
+        return False
+    stage(sch, result, machine, common.work(sch, windows) >= PARALLEL_WORK, by_row=True)
+    sch.compute_at(windows, sch.get_loops(result)[-2], preserve_unit_loops=True)
+    sch.set_scope(windows, 0, "local")
+    sch.vectorize(sch.get_loops(windows)[-1])
+    return True
 
 
 def _joined(sch: s_tir.Schedule, machine: Machine) -> tuple[s_tir.Schedule, list[SBlockRV]]:
@@ -131,24 +146,29 @@ def _nest(group: Sequence[Stage], kept: set[Any], accesses: list[Access], machin
     return tirx.For(row, 0, math.prod(outer), kind, loops)
 
 
-def stage(sch: s_tir.Schedule, block: SBlockRV, machine: Machine, parallel: bool) -> None:
-    """Schedules a spatial block, whose loops must be those of its iterators."""
+def stage(
+    sch: s_tir.Schedule, block: SBlockRV, machine: Machine, parallel: bool, by_row: bool = False
+) -> None:
+    """Schedules a spatial block, whose loops must be those of its iterators; `by_row`: with a loop of its own over the
+    last axis, as where branches are taken for a row."""
     loops = sch.get_loops(block)
     if not loops or len(sch.get(block).iter_vars) != len(loops):
         return  # a scalar
-    found = common.accesses(sch, block)
-    groups = common.fuse_contiguous(sch, loops, found, range(len(loops)))
+    found, branching = common.accesses(sch, block), common.branching(sch, block)
+    by_row = by_row or (bool(branching) and len(loops) - 1 not in branching)
+    groups = common.fuse_contiguous(sch, loops, found, range(len(loops) - by_row))
+    groups += common.fuse_contiguous(sch, loops, found, [len(loops) - 1]) if by_row else []
     inner = groups[-1]
     lanes = min(_lanes(sch.get(block).body, machine), machine.lanes(sch.get(block).writes[0].source.dtype))
     crossing = next((g for g in groups[:-1] if _crosses(g, inner)), None)
     if crossing is not None:
         node = sch.get(block)
-        whole = len(groups) == len(loops) and "tirx.if_then_else" not in common.calls(sch, block)
+        whole = len(groups) == len(loops) and not branching
         plain = all(str(region.source.dtype) != "bool" for region in [*node.reads, *node.writes])
         _transpose(sch, block, groups, crossing, parallel, staged=whole and plain)
         return
-    if any(s not in (0, 1, *STRIDES) for s in inner.strides) or "tirx.if_then_else" in common.calls(sch, block):
-        if parallel:  # far strides, or a branch an element: LLVM's choice
+    if any(s not in (0, 1, *STRIDES) for s in inner.strides):
+        if parallel:  # far strides: LLVM's choice
             sch.parallel(groups[0].loop)
         return
     if parallel and len(groups) == 1:
@@ -169,7 +189,8 @@ def stage(sch: s_tir.Schedule, block: SBlockRV, machine: Machine, parallel: bool
         rows = sch.fuse(*(g.loop for g in groups[:-1]))
         if parallel:
             sch.parallel(rows)  # to threads
-    _, vector = common.split_vector(sch, inner.loop, inner.extent, lanes, VECTORS)
+    wide = VECTORS if not by_row else BRANCHED_VECTORS if inner.extent % (BRANCHED_VECTORS * lanes) == 0 else 1
+    _, vector = common.split_vector(sch, inner.loop, inner.extent, lanes, wide)
     if inner.extent > 1:
         sch.vectorize(vector)
 

@@ -52,7 +52,7 @@ class Tile:
     pack_b: bool
     parallel: bool
     by_batch: bool  # there are batches enough to keep all threads busy
-    direct: bool  # A are windows, read where they lie, and C's last axis is among A's
+    direct: bool  # A are windows, read where they lie
 
 
 def choose(
@@ -62,15 +62,16 @@ def choose(
     reads are of a value that is made on the way, and so has to be stored somewhere before it is read again; `paddings`
     are those of a convolution's images."""
     lanes = machine.lanes(dtype)
-    if any(r.panels) and not (r.panels[r.a] and r.windows[1 - r.a]):
-        return r, _packed(r, machine, dtype, computed)
+    if any(r.panels) or (r.windows[r.a] and not r.windows[1 - r.a]):
+        packed, direct = _packed(r, machine, dtype, computed), None
+        if r.windows[r.a] or (packed.pack_a and len(r.m) > 1):
+            direct = _direct(r, machine, dtype, paddings)
+        return r, packed if direct is None or 2 * direct.rows < packed.rows else direct
     if not r.windows[1 - r.a]:
         r = turned(r, lanes)
         return r, _packed(r, machine, dtype, computed)
     packed, windows = _packed(r, machine, dtype, computed), over_windows(r)
     direct = _direct(windows, machine, dtype, paddings)
-    if direct is not None and any(r.panels):
-        return windows, direct
     if direct is None or _direct_cost(windows, direct, machine, paddings) > _packed_cost(r, packed, machine):
         return r, packed
     return windows, direct

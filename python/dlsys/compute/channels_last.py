@@ -1,0 +1,76 @@
+"""Convolution and pooling of images NHWC: vectors run along the channels, which lie side by side."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from tvm import te, tirx
+
+from . import Windows
+from .base import Shape, constant, shape_of
+
+Spans = tuple[Windows, Windows]
+Pair = tuple[int, int]
+
+
+def _read(x: te.Tensor, n: Any, place: tuple[Any, Any], c: Any, padding: Pair, fill: float) -> tirx.PrimExpr:
+    """x[n, place, c] of images that are padded; a place is counted from the padding on."""
+    extents = shape_of(x)[1:3]
+    own = [at - before for at, before in zip(place, padding, strict=True)]
+    inside = [at >= 0 for at, before in zip(own, padding, strict=True) if before]
+    inside += [at < extent for at, extent, before in zip(own, extents, padding, strict=True) if before]
+    value = x(n, *own, c)
+    return tirx.if_then_else(tirx.all(*inside), value, constant(fill, x.dtype)) if inside else value
+
+
+def conv2d_panels(
+    x: te.Tensor, panels: te.Tensor, shape: Shape, stride: Pair, padding: Pair, dilation: Pair
+) -> te.Tensor:
+    """conv2d of images NHWC, to `shape`, with filters that lie in panels, (ceil(O / width), h, w, C, width):
+    out[n, y, z, o] = sum_{i, j, c} pad(x)[n, y s + i d, z s' + j d', c] f[o, c, i, j]."""
+    (batch, height, across, channels), (_, fy, fz, _, width) = shape_of(x), shape_of(panels)
+    (sy, sz), (dy, dz), (top, left) = stride, dilation, padding
+    padded = x
+    if padding != (0, 0):
+        around = (batch, height + 2 * top, across + 2 * left, channels)
+        padded = te.compute(around, lambda n, y, z, c: _read(x, n, (y, z), c, padding, 0.0), name="padded")
+    i, j, c = (te.reduce_axis((0, extent), name) for name, extent in (("i", fy), ("j", fz), ("c", channels)))
+
+    def at(n: Any, y: Any, z: Any, o: Any) -> tirx.PrimExpr:
+        own = panels(tirx.floordiv(o, width), i, j, c, tirx.floormod(o, width))
+        return te.sum(padded(n, y * sy + i * dy, z * sz + j * dz, c) * own, axis=[i, j, c])
+
+    return te.compute(shape, at, name="conv2d")
+
+
+def conv2d_planes(
+    x: te.Tensor, f: te.Tensor, shape: Shape, stride: Pair, padding: Pair, dilation: Pair
+) -> te.Tensor:
+    """Each channel of images NHWC convolved with a filter of its own, f (h, w, C), to `shape`."""
+    (sy, sz), (dy, dz), taps = stride, dilation, list(np.ndindex(*shape_of(f)[:2]))
+
+    def at(n: Any, y: Any, z: Any, c: Any) -> tirx.PrimExpr:
+        return sum(
+            _read(x, n, (y * sy + i * dy, z * sz + j * dz), c, padding, 0.0) * f(i, j, c) for i, j in taps
+        )
+
+    return te.compute(shape, at, name="conv2d")
+
+
+def pool_last(x: te.Tensor, rows: Windows, columns: Windows, mean: bool) -> te.Tensor:
+    """The maxima of the windows of images NHWC, NaN where there is one, padding being -inf; or their means, in which
+    padding counts as zeros."""
+    (batch, _, _, channels), padding = shape_of(x), (rows.padding, columns.padding)
+    dtype, taps = str(x.dtype), list(np.ndindex(rows.size, columns.size))
+
+    def at(n: Any, y: Any, z: Any, c: Any) -> tirx.PrimExpr:
+        places = [(y * rows.stride + i, z * columns.stride + j) for i, j in taps]
+        values = [_read(x, n, place, c, padding, 0.0 if mean else -np.inf) for place in places]
+        if mean:
+            return sum(values) * constant(1 / len(taps), dtype)
+        numbers = tirx.all(*(value <= constant(np.inf, dtype) for value in values))  # `max` may drop a NaN
+        return tirx.Select(numbers, reduce(tirx.max, values), constant(np.nan, dtype))
+
+    return te.compute((batch, rows.count, columns.count, channels), at, name="pool")

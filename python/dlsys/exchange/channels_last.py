@@ -1,0 +1,90 @@
+"""Images NHWC in place of NCHW: which operators take them, and how.
+
+From one convolution to the next images stay in that order; a transpose stands where an operator needs the other one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .. import autodiff as ad
+from .. import kernels
+from ..autodiff import Node
+from ..graph import Shape
+from ..ops.channels_last import LAST, conv2d_panels_op, conv2d_planes_op, filters_in_panels, pool_last_op
+from ..ops.conv import geometry_of
+from ..ops.family import Pointwise
+from ..tensors import tensor
+from . import winograd
+
+TAPS = 25  # of a plane's filter, which is one expression
+
+
+@dataclass(frozen=True)
+class Last:
+    """Images in the order NHWC."""
+
+    node: Node
+
+
+def turned(value: np.ndarray | Node, shape: Shape) -> Node:
+    """Images NCHW, or what is broadcast to them, in the order NHWC; numbers along the channels alone as (C,)."""
+    if math.prod(shape) == 1:
+        return tensor(value.reshape(())) if isinstance(value, np.ndarray) else ad.reshape_op(value, ())
+    whole = (1,) * (4 - len(shape)) + shape
+    if isinstance(value, np.ndarray):
+        found = np.ascontiguousarray(value.reshape(whole).transpose(LAST))
+        return tensor(found.reshape(-1) if found.size == whole[1] else found)
+    if len(shape) != 4:
+        value = ad.reshape_op(value, whole)
+    if whole[2:] == (1, 1):
+        return ad.reshape_op(value, (whole[0], 1, 1, whole[1]))  # moves nothing
+    return ad.transpose_op(value, LAST)
+
+
+def way(conv: Node, filters: np.ndarray, images: Shape, shape: Shape) -> Callable[[Node], Node] | None:
+    """How to convolve images NHWC, that are `images` in the order NCHW, with known filters, to `shape`; None for what
+    is not done in that order."""
+    stride, padding, dilation, groups = geometry = geometry_of(conv)
+    if filters.dtype != np.float32 or 0 in shape or 0 in images:
+        return None
+    if groups > 1:
+        if not groups == images[1] == len(filters) or math.prod(filters.shape[2:]) > TAPS:
+            return None
+        f = tensor(np.ascontiguousarray(filters[:, 0].transpose(1, 2, 0)))
+        return lambda x: conv2d_planes_op(x, f, groups, stride, padding, dilation)
+    if winograd.takes(geometry, filters.shape) and winograd.pays(images, filters.shape):
+        return partial(winograd.convolution, images=images, filters=filters)
+    width = kernels.filter_columns((shape[2], shape[3]), len(filters), "float32")
+    if not width:
+        return None
+    panels = tensor(filters_in_panels(filters, width))
+    return lambda x: conv2d_panels_op(x, panels, len(filters), stride, padding, dilation)
+
+
+def followed(
+    node: Node, shapes: Sequence[Shape], shape: Shape
+) -> Callable[[list[Node]], Last | Node] | None:
+    """How to compute a node of inputs NHWC; None for what needs the order NCHW."""
+    attrs: dict[str, Any] = node.attrs
+    if isinstance(node.op, Pointwise) and len(shape) == 4:
+        return lambda inputs: Last(node.op.make(inputs, attrs))
+    if node.op.name == "concatenate":
+        at = LAST.index(attrs["axis"] % 4)
+        return lambda inputs: Last(node.op.make(inputs, {**attrs, "axis": at}))
+    if node.op.name in ("max_pool2d", "avg_pool2d") and math.prod(attrs["kernel"]) <= TAPS:
+        windows = (attrs["kernel"], attrs["stride"], attrs["padding"], node.op.name == "avg_pool2d")
+        return lambda inputs: Last(pool_last_op(inputs[0], *windows))
+    if node.op.name == "reducesum" and sorted(axis % 4 for axis in attrs["axes"] or ()) == [2, 3]:
+        def total(inputs: list[Node]) -> Last | Node:
+            found = ad.sum_op(inputs[0], (1, 2), keepdims=attrs["keepdims"])
+            return Last(found) if attrs["keepdims"] else found
+
+        return total
+    return None

@@ -1,0 +1,133 @@
+"""Convolution and pooling of images NHWC, for inference: `freeze` makes them of those of images NCHW.
+
+The channels of a place lie side by side, so a product of 1 x 1 filters is one of matrices as they lie, results are
+stored as vectors, and planes are convolved and pooled along vectors whatever the stride.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .. import compute
+from ..checks import integer
+from ..errors import GraphError
+from ..graph import Node, Op, Shape, error_at, register, shape_error
+from .conv import conv_attributes, conv_output_shape, convolved, geometry_of
+from .pooling import Spans, max_pool, mean_pool, pool_attributes, pooled_shape, spans_of
+
+FIRST, LAST = (0, 3, 1, 2), (0, 2, 3, 1)  # the axes of images NHWC in the order NCHW, and the other way round
+
+
+def _first(shape: Shape) -> Shape:
+    """The shape in the order NCHW."""
+    return tuple(shape[axis] for axis in FIRST) if len(shape) == 4 else shape
+
+
+def _last(shape: Shape) -> Shape:
+    return tuple(shape[axis] for axis in LAST)
+
+
+class _ChannelsLast(Op):
+    """An operator of images NHWC."""
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        raise error_at(node, GraphError, "images lie channels last where no gradient is asked for: it has none")
+
+
+class _Convolution(_ChannelsLast):
+    contraction = True
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        images, filters = _first(input_shapes[0]), self.filters(node, input_shapes[1])
+        return _last(conv_output_shape(node, images, filters))
+
+    def filters(self, node: Node, given: Shape) -> Shape:
+        """The filters' shape, OIHW. Raises ShapeError."""
+        raise NotImplementedError
+
+    def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
+        return 2 * math.prod(shape) * math.prod(self.filters(node, input_shapes[1])[1:])
+
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return shape, *geometry_of(node)[:3]
+
+
+def filters_in_panels(f: np.ndarray, width: int) -> np.ndarray:
+    """Filters (O, C, h, w) in panels of `width`, (ceil(O / width), h, w, C, width), zeros beyond the last one."""
+    padded = np.pad(f, ((0, -len(f) % width), (0, 0), (0, 0), (0, 0)))
+    return np.ascontiguousarray(padded.reshape(-1, width, *f.shape[1:]).transpose(0, 3, 4, 2, 1))
+
+
+def _conv2d_panels(x: np.ndarray, panels: np.ndarray, shape: Shape, *geometry: Any) -> np.ndarray:
+    f = panels.transpose(0, 4, 3, 1, 2).reshape(-1, panels.shape[3], *panels.shape[1:3])[: shape[3]]
+    return convolved(x.transpose(FIRST), f, *geometry).transpose(LAST)
+
+
+@register
+class Conv2dPanels(_Convolution):
+    """conv2d of images (N, H, W, C) with filters that lie in panels (see `filters_in_panels`)."""
+
+    name = "conv2d_panels"
+    formula, reference = compute.conv2d_panels, _conv2d_panels
+
+    def filters(self, node: Node, given: Shape) -> Shape:
+        if len(given) != 5 or given[0] != -(-node.attrs["filters"] // given[4]):
+            raise shape_error(node, f"{given} are no panels of {node.attrs['filters']} filters")
+        return node.attrs["filters"], given[3], *given[1:3]
+
+
+def _conv2d_planes(x: np.ndarray, f: np.ndarray, shape: Shape, *geometry: Any) -> np.ndarray:
+    filters = f.transpose(2, 0, 1)[:, None]
+    return convolved(x.transpose(FIRST), filters, *geometry, groups=len(filters)).transpose(LAST)
+
+
+@register
+class Conv2dPlanes(_Convolution):
+    """Each channel of images (N, H, W, C) convolved with a filter of its own, f (h, w, C)."""
+
+    name = "conv2d_planes"
+    formula, reference = compute.conv2d_planes, _conv2d_planes
+
+    def filters(self, node: Node, given: Shape) -> Shape:
+        if len(given) != 3 or given[2] != node.attrs["groups"]:
+            raise shape_error(node, f"{given} are no filters of {node.attrs['groups']} channels")
+        return given[2], 1, *given[:2]
+
+
+def _pool_last(x: np.ndarray, rows: Any, columns: Any, mean: bool) -> np.ndarray:
+    return (mean_pool if mean else max_pool)(x.transpose(FIRST), rows, columns).transpose(LAST)
+
+
+@register
+class PoolLast(_ChannelsLast):
+    """The maximum of each window of images (N, H, W, C), or the mean, as max_pool2d's and avg_pool2d's."""
+
+    name = "pool_last"
+    formula, reference = compute.pool_last, _pool_last
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        return _last(pooled_shape(node, _first(input_shapes[0])))
+
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        spans: Spans = spans_of(node, _first(shapes[0]))
+        return *spans, node.attrs["mean"]
+
+
+def conv2d_panels_op(x: Node, panels: Node, filters: int, stride: Any = 1, padding: Any = 0, dilation: Any = 1) -> Node:
+    """conv2d_op of images (N, H, W, C) with `filters` filters that lie in panels (ceil(filters / width), h, w, C,
+    width): (N, H', W', filters)."""
+    attrs = conv_attributes("conv2d_panels", stride, padding, dilation, 1)
+    return Conv2dPanels.make([x, panels], {**attrs, "filters": integer("conv2d_panels", "filters", filters, 1)})
+
+
+def conv2d_planes_op(x: Node, f: Node, channels: int, stride: Any = 1, padding: Any = 0, dilation: Any = 1) -> Node:
+    """conv2d_op of images (N, H, W, channels), each with a filter of its own, f (h, w, channels)."""
+    return Conv2dPlanes.make([x, f], conv_attributes("conv2d_planes", stride, padding, dilation, channels))
+
+
+def pool_last_op(x: Node, kernel: Any, stride: Any = None, padding: Any = 0, mean: bool = False) -> Node:
+    """max_pool2d_op of images (N, H, W, C), or with `mean` avg_pool2d_op: (N, H', W', C)."""
+    return PoolLast.make([x], {**pool_attributes("pool_last", kernel, stride, padding), "mean": mean})
