@@ -33,7 +33,7 @@ _HOMES = {
     "reduction": """argmax argmin cross_entropy cross_entropy_gradient log_softmax logsumexp reduce_max reduce_min
         reduce_sum softmax softmax_cross_entropy sum_to""",
     "pooling": "max_pool max_pool_gradient max_pool_place max_pool_select mean_pool mean_pool_gradient",
-    "channels_last": "conv2d_panels conv2d_planes pool_last",
+    "channels_last": "conv2d_panels conv2d_planes join_tiles pool_last transform_tiles",
     "random": "dropout normal random_bits uniform",
 }
 """The formulas by the module that has them."""

@@ -74,3 +74,38 @@ def pool_last(x: te.Tensor, rows: Windows, columns: Windows, mean: bool) -> te.T
         return tirx.Select(numbers, reduce(tirx.max, values), constant(np.nan, dtype))
 
     return te.compute((batch, rows.count, columns.count, channels), at, name="pool")
+
+
+def transform_tiles(
+    x: te.Tensor, matrix: te.Tensor, axis: int, count: int, stride: int, padding: int
+) -> te.Tensor:
+    """out[k, ..., o, ...] = sum_i matrix[k, i] pad(x)[..., o stride + i, ...], o along `axis`, below `count`."""
+    kinds, size = shape_of(matrix)
+    extents = shape_of(x)
+
+    def at(k: Any, *index: Any) -> tirx.PrimExpr:
+        terms = []
+        for i in range(size):
+            place = index[axis] * stride + (i - padding)
+            value = x(*index[:axis], place, *index[axis + 1 :])
+            inside = tirx.all(place >= 0, place < extents[axis])
+            within = i >= padding and (count - 1) * stride + i - padding < extents[axis]
+            value = value if within else tirx.if_then_else(inside, value, constant(0, x.dtype))
+            terms.append(matrix(k, i) * value)
+        return sum(terms)
+
+    return te.compute((kinds, *extents[:axis], count, *extents[axis + 1 :]), at, name="tiles")
+
+
+def join_tiles(x: te.Tensor, matrix: te.Tensor, axis: int, extent: int) -> te.Tensor:
+    """out[..., y, ...] = sum_k matrix[y % rows, k] x[k, ..., y // rows, ...], y along `axis` of the result, below
+    `extent`; `rows` are those of the matrix."""
+    rows, kinds = shape_of(matrix)
+    rest = shape_of(x)[1:]
+
+    def at(*index: Any) -> tirx.PrimExpr:
+        tile, row = tirx.floordiv(index[axis], rows), tirx.floormod(index[axis], rows)
+        places = (*index[:axis], tile, *index[axis + 1 :])
+        return sum(matrix(row, k) * x(k, *places) for k in range(kinds))
+
+    return te.compute((*rest[:axis], extent, *rest[axis + 1 :]), at, name="joined")

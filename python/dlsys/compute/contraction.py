@@ -70,15 +70,17 @@ def matmul(a: te.Tensor, b: te.Tensor, trans_a: bool = False, trans_b: bool = Fa
 
 
 def matmul_panels(a: te.Tensor, panels: te.Tensor, shape: Shape) -> te.Tensor:
-    """a times the matrix that lies in panels, (ceil(n / width), k, width)."""
-    width, inner = shape_of(panels)[2], shape_of(a)[-1]
+    """a times the matrix that lies in panels, (ceil(n / width), k, width), or one for each of a's first axes."""
+    *lead, _, _, width = shape_of(panels)
+    inner = shape_of(a)[-1]
     if inner == 0:
         return full(shape, 0.0, str(a.dtype))
     k = te.reduce_axis((0, inner), name="k")
 
     def at(*index: Any) -> tirx.PrimExpr:
         *rows, j = index
-        return te.sum(a(*rows, k) * panels(tirx.floordiv(j, width), k, tirx.floormod(j, width)), axis=k)
+        own = panels(*rows[: len(lead)], tirx.floordiv(j, width), k, tirx.floormod(j, width))
+        return te.sum(a(*rows, k) * own, axis=k)
 
     return te.compute(shape, at, name="matmul")
 

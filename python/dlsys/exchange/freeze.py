@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from .. import autodiff as ad
-from .. import kernels
 from ..autodiff import Node
 from ..compiler import TypedGraph, analyse, value_inputs
 from ..compiler.types import hold_shapes
@@ -20,11 +19,11 @@ from ..graph import Shape, find_topo_sort
 from ..nn import Module
 from ..ops.channels_last import FIRST
 from ..ops.conv import geometry_of
-from ..ops.linalg import matmul_panels_op
 from ..tensors import tensor
 from . import channels_last
 from .channels_last import Last
 from .network import Network, traced
+from .panels import product
 
 
 def freeze(model: Module, feed_shapes: Mapping[str, Any] | None = None) -> Network:
@@ -178,14 +177,8 @@ class _Freezing:
         a, shape = node.inputs[0], self._graph.shapes[node]
         if b.ndim != 2 or node.matmul_attr_trans_A or len(shape) < 2 or b.dtype != np.float32 or 0 in shape:
             return None
-        k, n = b.shape[::-1] if node.matmul_attr_trans_B else b.shape
-        rows = math.prod(shape[:-1])
-        width = kernels.panel_columns(rows, n, "float32")
-        if not width or n % width:
-            return None
         matrix = b.T if node.matmul_attr_trans_B else b
-        panels = np.ascontiguousarray(matrix.reshape(k, -1, width).transpose(1, 0, 2))
-        return matmul_panels_op(self._node(a), tensor(panels), n, width)
+        return product(self._node(a), matrix, math.prod(shape[:-1]))
 
 
 _CHANGES: dict[str, Callable[[_Product, np.ndarray], _Product]] = {

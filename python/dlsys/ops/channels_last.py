@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from .. import compute
 from ..checks import integer
@@ -116,6 +117,72 @@ class PoolLast(_ChannelsLast):
         return *spans, node.attrs["mean"]
 
 
+class _Tiles(_ChannelsLast):
+    """An operator of tiles along an axis, transformed by a matrix, its second input."""
+
+    contraction = True
+
+    def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
+        return 2 * math.prod(shape) * input_shapes[1][1]
+
+    def extents(self, node: Node, input_shapes: list[Shape], dropped: int) -> list[int]:
+        """The extents of the first input behind `dropped` axes. Raises ShapeError."""
+        x, matrix = input_shapes
+        if len(matrix) != 2 or len(x) - dropped <= node.attrs["axis"]:
+            raise shape_error(node, f"no matrix along axis {node.attrs['axis']}: {x} and {matrix}")
+        return list(x[dropped:])
+
+
+def _transform_tiles(x: np.ndarray, matrix: np.ndarray, axis: int, count: int, stride: int, padding: int) -> np.ndarray:
+    behind = max((count - 1) * stride + matrix.shape[1] - padding - x.shape[axis], 0)
+    padded = np.pad(x, [(padding, behind) if i == axis else (0, 0) for i in range(x.ndim)])
+    tiles = sliding_window_view(padded, matrix.shape[1], axis=axis)
+    chosen = tiles.take(np.arange(count) * stride, axis)
+    return np.moveaxis(chosen @ matrix.T, -1, 0)
+
+
+@register
+class TransformTiles(_Tiles):
+    """Tiles of x along `axis`, `stride` apart, each times a matrix (kinds, size): (kinds, ..., count, ...); zeros lie
+    before x, `padding` of them, and behind it."""
+
+    name = "transform_tiles"
+    formula, reference = compute.transform_tiles, _transform_tiles
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        found = self.extents(node, input_shapes, 0)
+        found[node.attrs["axis"]] = node.attrs["count"]
+        return input_shapes[1][0], *found
+
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return tuple(node.attrs[name] for name in ("axis", "count", "stride", "padding"))
+
+
+def _join_tiles(x: np.ndarray, matrix: np.ndarray, axis: int, extent: int) -> np.ndarray:
+    joined = np.moveaxis(np.tensordot(matrix, x, 1), 0, axis + 1)
+    shape = joined.shape
+    return joined.reshape(*shape[:axis], -1, *shape[axis + 2 :]).take(np.arange(extent), axis)
+
+
+@register
+class JoinTiles(_Tiles):
+    """From x (kinds, ..., tiles, ...) tiles, each a matrix (rows, kinds) times x, one behind another along `axis` of
+    the result, up to `extent`."""
+
+    name = "join_tiles"
+    formula, reference = compute.join_tiles, _join_tiles
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        found, (rows, kinds), axis = self.extents(node, input_shapes, 1), input_shapes[1], node.attrs["axis"]
+        if input_shapes[0][0] != kinds or -(-node.attrs["extent"] // rows) != found[axis]:
+            raise shape_error(node, f"{input_shapes[0]} are no tiles of {node.attrs['extent']} by {input_shapes[1]}")
+        found[axis] = node.attrs["extent"]
+        return tuple(found)
+
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return node.attrs["axis"], node.attrs["extent"]
+
+
 def conv2d_panels_op(x: Node, panels: Node, filters: int, stride: Any = 1, padding: Any = 0, dilation: Any = 1) -> Node:
     """conv2d_op of images (N, H, W, C) with `filters` filters that lie in panels (ceil(filters / width), h, w, C,
     width): (N, H', W', filters)."""
@@ -131,3 +198,15 @@ def conv2d_planes_op(x: Node, f: Node, channels: int, stride: Any = 1, padding: 
 def pool_last_op(x: Node, kernel: Any, stride: Any = None, padding: Any = 0, mean: bool = False) -> Node:
     """max_pool2d_op of images (N, H, W, C), or with `mean` avg_pool2d_op: (N, H', W', C)."""
     return PoolLast.make([x], {**pool_attributes("pool_last", kernel, stride, padding), "mean": mean})
+
+
+def transform_tiles_op(x: Node, matrix: Node, axis: int, count: int, stride: int, padding: int) -> Node:
+    """`count` tiles of x along `axis`, `stride` apart, the first beginning `padding` before x, each times the matrix
+    (kinds, size): (kinds, ...) with `count` in place of the axis's extent."""
+    return TransformTiles.make([x, matrix], {"axis": axis, "count": count, "stride": stride, "padding": padding})
+
+
+def join_tiles_op(x: Node, matrix: Node, axis: int, extent: int) -> Node:
+    """The matrix (rows, kinds) times x (kinds, ..., tiles, ...): tiles of `rows` one behind another along `axis` of the
+    result, which has `extent` there."""
+    return JoinTiles.make([x, matrix], {"axis": axis, "extent": extent})

@@ -48,8 +48,8 @@ def _pack_panels(b: np.ndarray, shape: Shape, trans: bool) -> np.ndarray:
 
 
 def _matmul_panels(a: np.ndarray, panels: np.ndarray, shape: Shape) -> np.ndarray:
-    count, k, width = panels.shape
-    return a @ panels.transpose(1, 0, 2).reshape(k, count * width)[:, : shape[-1]]
+    *lead, count, k, width = panels.shape
+    return a @ np.moveaxis(panels, -3, -2).reshape(*lead, k, count * width)[..., : shape[-1]]
 
 
 def _swapped(x: np.ndarray, swap: bool) -> np.ndarray:
@@ -185,7 +185,8 @@ class PackPanels(Op):
 
 @register
 class MatMulPanels(Op):
-    """(..., m, k) x (panels, k, width) -> (..., m, n): the product with what lies in the panels."""
+    """(..., m, k) x (panels, k, width) -> (..., m, n): the product with what lies in the panels; with (b, panels, k,
+    width) that of (b, m, k) with b matrices."""
 
     name = "matmul_panels"
     contraction = True
@@ -193,8 +194,8 @@ class MatMulPanels(Op):
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         a, panels = input_shapes
-        _require_panels(node, panels, node.attrs["n"])
-        if len(a) < 2 or a[-1] != panels[1]:
+        _require_panels(node, panels[-3:], node.attrs["n"])
+        if len(a) < 2 or a[-1] != panels[-2] or (len(panels) == 4 and a[:-2] != panels[:1]) or len(panels) > 4:
             raise shape_error(node, f"inner dimensions differ: {a} x {panels}")
         return (*a[:-1], node.attrs["n"])
 
@@ -223,5 +224,6 @@ def pack_panels_op(node: Node, width: int, n: int, trans: bool = False) -> Node:
 
 
 def matmul_panels_op(a: Node, panels: Node, n: int, width: int) -> Node:
-    """The product of a (..., m, k) and the (k, n) matrix that lies in panels of `width` columns."""
+    """The product of a (..., m, k) and the (k, n) matrix in panels of `width` columns, or of a (b, m, k) and b
+    matrices."""
     return MatMulPanels.make([a, panels], {"n": n, "width": width})

@@ -196,10 +196,9 @@ def _contiguous(load: tirx.PrimExpr, indices: list, variables: list) -> int:
 
 
 def _panel(indices: list, variables: list) -> int:
-    """The columns of a panel, where an axis alone is split into the first index and the last: n // 32 and n % 32."""
+    """The columns of a panel, where an axis alone is split into one index and the last: n // 32 and n % 32."""
     last = indices[-1] if indices else None
-    if not isinstance(last, tirx.FloorMod) or not isinstance(last.b, tirx.IntImm):
+    if not isinstance(last, tirx.FloorMod) or not any(last.a.same_as(v) for v in variables):
         return 0
-    first = indices[0]
-    split = isinstance(first, tirx.FloorDiv) and first.a.same_as(last.a) and any(last.a.same_as(v) for v in variables)
-    return int(last.b) if split and int(first.b) == int(last.b) else 0
+    parts = [i for i in indices if isinstance(i, tirx.FloorDiv) and i.a.same_as(last.a)]
+    return int(last.b) if any(int(part.b) == int(last.b) for part in parts) else 0

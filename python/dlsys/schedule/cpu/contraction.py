@@ -146,13 +146,14 @@ def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile, images: Images
             sch.annotate(n0, PARTITION, 1)
         elif r.size(r.batch) == 1:
             last_step.mark(sch, shared[0])
-    for loop in ks[-1:] if tile.direct and extent_of(sch, ks[-1]) < SQUARE else ():
-        sch.unroll(loop)  # of few channels: the loop would take longer than its steps
+    if tile.direct and r.contiguous[r.a] == r.k[-1] and r.extents[r.k[-1]] < SQUARE:
+        sch.unroll(ks[-1])  # few channels, which lie side by side: the loop would take longer than its steps
     sch.decompose_reduction(c, ks[0])
     if not tile.direct and not tile.pack_a and not any(r.windows[r.a]):
         prefetch.mark(sch, ks[-1], r.a, tile.rows if r.contiguous[r.a] == r.last(r.k) else 0)
-    if tile.direct and tile.panels and r.size(r.n) * r.size(r.k) >= prefetch.COLD:
-        prefetch.mark_next_panel(sch, ks[-1], 1 - r.a, (tile.rows, tile.columns), r.size(r.m), r.size(r.k))
+    by_panel = tile.panels or tile.block * tile.rows >= r.size(r.m)
+    if r.panels[1 - r.a] and by_panel and r.size((*r.batch, *r.n, *r.k)) >= prefetch.COLD:
+        prefetch.mark_next_panel(sch, ks[-1], 1 - r.a, (tile.rows, tile.columns), r)
     k_blocks.mark(sch, r, dict(zip(r.k, ks, strict=False)))
     padding.mark(sch, skips, r, dict(zip(r.k, ks, strict=False)), staged or not tile.direct)
     rows, columns = sch.get_loops(store)[-2:]

@@ -14,6 +14,7 @@ from tvm import s_tir, sym, tirx
 from tvm.s_tir.schedule import LoopRV
 
 from ..common import renamed, rewritten
+from ..roles import Roles
 
 MARK, PANEL, STORE = "prefetch", "prefetch_panel", "prefetch_store"
 FAR = 16 * 1024  # elements of a C that L1 does not hold, whose rows lie apart
@@ -32,13 +33,13 @@ def mark(sch: s_tir.Schedule, loop: LoopRV, operand: int, rows: int) -> None:
     sch.annotate(loop, MARK, [operand, rows])
 
 
-def mark_next_panel(sch: s_tir.Schedule, loop: LoopRV, operand: int, tile: tuple[int, int], m: int, k: int) -> None:
+def mark_next_panel(sch: s_tir.Schedule, loop: LoopRV, operand: int, tile: tuple[int, int], r: Roles) -> None:
     """Has the steps of a loop over k together fetch the next panel of B, which is the product's factor `operand`.
 
     A panel comes from memory for the first tile of rows and from L2 for the others: while these run the memory is idle.
-    `tile` is a tile's rows and the panels' columns, `m` the product's rows.
+    `tile` is a tile's rows and the panels' columns.
     """
-    sch.annotate(loop, PANEL, [operand, *tile, m, k])
+    sch.annotate(loop, PANEL, [operand, *tile, r.size(r.m), r.size(r.k), len(r.k)])
 
 
 def mark_store(sch: s_tir.Schedule, loop: LoopRV) -> None:
@@ -77,31 +78,43 @@ def _fetches(nest: tirx.Stmt, names: dict[Any, Any]) -> tirx.Stmt:
 
 def _with_prefetch(loop: tirx.For) -> tirx.For:
     """A marked loop that asks for what it reads some steps later."""
-    name = next((name for name in (MARK, PANEL) if name in loop.annotations), None)
-    if name is None:
+    marks = {name: map(int, loop.annotations[name]) for name in (MARK, PANEL) if name in loop.annotations}
+    if not marks:
         return loop
-    operand, rows, *of_panel = map(int, loop.annotations[name])
-    rest = {key: value for key, value in loop.annotations.items() if key != name}
-    first: dict[Any, Any] = {}  # of the loops over the tile
+    fetches = [(_next_panel if name == PANEL else _next_rows)(loop, *numbers) for name, numbers in marks.items()]
+    rest = {key: value for key, value in loop.annotations.items() if key not in marks}
+    body = tirx.SeqStmt([*fetches, loop.body])
+    return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=rest)
+
+
+def _step(loop: tirx.For, first: int) -> tuple[Any, dict[Any, Any], dict[Any, Any]]:
+    """Of a loop over k the block within, its iterators' values, and the start of the loops over the tile; the outermost
+    of them starts at `first`."""
+    start: dict[Any, Any] = {}
     inner = loop.body
     while isinstance(inner, tirx.For):
-        first[inner.loop_var] = tirx.IntImm("int32", rows if not first and name == MARK else 0)
+        start[inner.loop_var] = tirx.IntImm("int32", 0 if start else first)
         inner = inner.body
-    values = dict(zip((v.var for v in inner.block.iter_vars), inner.iter_values, strict=True))
-    product = inner.block.body.value.b
-    load = (product.a, product.b)[operand]
-    k = loop.loop_var
-    if name == PANEL:
-        columns, m, terms = of_panel
-        row, column, term = (renamed(value, first) for value in list(values.values())[-3:])
-        step = tirx.floordiv(row, rows) * terms + term
-        element = tirx.floordiv(step * columns, -(-m // rows))
-        index = (tirx.floordiv(column, columns) + 1, *(0,) * (len(load.indices) - 2), element)
-    else:
-        first[k] = k * rows if rows else k + STEPS
-        index = tuple(renamed(renamed(i, values), first) for i in load.indices)
-    fetch = _fetch(load.source, index, to_write=0)
-    return tirx.For(k, loop.min, loop.extent, loop.kind, tirx.SeqStmt([fetch, loop.body]), annotations=rest)
+    return inner.block, dict(zip((v.var for v in inner.block.iter_vars), inner.iter_values, strict=True)), start
+
+
+def _next_rows(loop: tirx.For, operand: int, rows: int) -> tirx.Stmt:
+    block, values, start = _step(loop, rows)
+    load = (block.body.value.b.a, block.body.value.b.b)[operand]
+    start[loop.loop_var] = loop.loop_var * rows if rows else loop.loop_var + STEPS
+    return _fetch(load.source, [renamed(renamed(i, values), start) for i in load.indices], to_write=0)
+
+
+def _next_panel(
+    loop: tirx.For, operand: int, rows: int, columns: int, m: int, terms: int, axes: int
+) -> tirx.Stmt:
+    block, values, start = _step(loop, 0)
+    load = (block.body.value.b.a, block.body.value.b.b)[operand]
+    *batch, row, column, term = (renamed(value, start) for value in values.values())
+    element = tirx.floordiv((tirx.floordiv(row, rows) * terms + term) * columns, -(-m // rows))
+    own = len(load.indices) - axes - 2  # indices of a batch, whose last panel is followed by the next one's first
+    index = [*batch[len(batch) - own :], tirx.floordiv(column, columns) + 1, *(0,) * axes, element]
+    return _fetch(load.source, index, to_write=0)
 
 
 def _fetch(buffer: Any, indices: Any, to_write: int) -> tirx.Stmt:

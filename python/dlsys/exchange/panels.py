@@ -1,0 +1,27 @@
+"""Products with known matrices, which lie in the panels that this CPU's kernels read."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import autodiff as ad
+from .. import kernels
+from ..autodiff import Node
+from ..ops.linalg import matmul_panels_op
+from ..tensors import tensor
+
+
+def product(a: Node, matrix: np.ndarray, rows: int) -> Node | None:
+    """a (..., m, k) times a known matrix (..., k, n) in panels; None where kernels would pack none for so many rows."""
+    *lead, k, n = matrix.shape
+    width = kernels.panel_columns(rows, n, "float32")
+    if not width or n % width:
+        return None
+    panels = np.moveaxis(matrix.reshape(*lead, k, -1, width), -2, -3)
+    return matmul_panels_op(a, tensor(np.ascontiguousarray(panels)), n, width)
+
+
+def any_product(a: Node, matrix: np.ndarray, rows: int) -> Node:
+    """The product, in panels or as the matrix lies."""
+    found = product(a, matrix, rows)
+    return ad.matmul_op(a, tensor(matrix)) if found is None else found
