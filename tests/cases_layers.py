@@ -9,7 +9,7 @@ import numpy as np
 from cases import Case
 from dlsys import ops
 from dlsys.graph import Op, Shape
-from dlsys.ops.conv import conv2d_panels_op
+from dlsys.ops import channels_last as last
 from dlsys.ops.cross_entropy import CrossEntropy, CrossEntropyGradient
 from dlsys.ops.pooling import (
     AvgPool2d,
@@ -90,17 +90,51 @@ def _convolution(kind: str) -> list[Case]:
     return cases
 
 
-# images, panels of filters, filters, stride, padding, dilation
+# images NHWC, panels of filters, filters, stride, padding, dilation
 IN_PANELS: list[tuple[Shape, Shape, int, Any, Any, Any]] = [
-    ((2, 3, 7, 9), (1, 3, 3, 3, 4), 4, 1, 1, 2),
-    ((1, 2, 8, 7), (3, 2, 3, 2, 2), 5, (2, 1), (1, 2), (3, 2)),
-    ((1, 4, 5, 5), (2, 3, 3, 4, 16), 32, 1, 1, 1),
-    ((1, 4, 6, 6), (2, 1, 1, 4, 16), 32, 2, 0, 1),
+    ((2, 7, 9, 3), (1, 3, 3, 3, 4), 4, 1, 1, 2),
+    ((1, 8, 7, 2), (3, 2, 3, 2, 2), 5, (2, 1), (1, 2), (3, 2)),
+    ((1, 5, 5, 4), (2, 3, 3, 4, 16), 32, 1, 1, 1),
+    ((1, 6, 6, 4), (2, 1, 1, 4, 16), 32, 2, 0, 1),
+    ((1, 7, 7, 16), (1, 3, 1, 16, 16), 16, 1, (1, 0), 1),
+]
+# images NHWC, filters of the planes, stride, padding, dilation
+PLANES: list[tuple[Shape, Shape, Any, Any, Any]] = [
+    ((2, 7, 9, 3), (3, 3, 3), 1, 1, 1),
+    ((1, 8, 5, 33), (2, 3, 33), (2, 1), (1, 0), (1, 2)),
+    ((1, 9, 9, 64), (5, 5, 64), 2, 2, 1),
+]
+# images NHWC, windows, stride, padding, means
+WINDOWS_LAST: list[tuple[Shape, Any, Any, Any, bool]] = [
+    ((2, 7, 9, 3), 3, 2, 1, False),
+    ((1, 6, 5, 40), (2, 3), None, 0, True),
+    ((1, 5, 8, 16), 3, 1, 1, True),
+    ((1, 4, 4, 64), 2, None, 1, False),
+]
+# images, matrix, axis, tiles, stride, padding
+TILES: list[tuple[Shape, Shape, int, int, int, int]] = [
+    ((2, 9, 5), (6, 6), 1, 3, 4, 1),
+    ((3, 4, 2, 16), (4, 3), 0, 2, 2, 0),
+    ((1, 1, 33), (6, 6), 1, 1, 4, 1),
+]
+# transformed tiles, matrix, axis, extent
+JOINED: list[tuple[Shape, Shape, int, int]] = [
+    ((6, 2, 3, 5), (4, 6), 1, 9),
+    ((3, 2, 16), (2, 3), 0, 4),
+    ((6, 1, 33), (4, 6), 0, 1),
 ]
 
 
-def _in_panels() -> list[Case]:
-    return [Case(lambda *v, a=given: conv2d_panels_op(*v, *a), (x, f)) for x, f, *given in IN_PANELS]
+def _last() -> dict[str, list[Case]]:
+    return {
+        "conv2d_panels": [Case(lambda *v, a=a: last.conv2d_panels_op(*v, *a), (x, f)) for x, f, *a in IN_PANELS],
+        "conv2d_planes": [
+            Case(lambda *v, c=x[-1], a=a: last.conv2d_planes_op(*v, c, *a), (x, f)) for x, f, *a in PLANES
+        ],
+        "pool_last": [Case(lambda x, a=a: last.pool_last_op(x, *a), (x,)) for x, *a in WINDOWS_LAST],
+        "transform_tiles": [Case(lambda *v, a=a: last.transform_tiles_op(*v, *a), (x, m)) for x, m, *a in TILES],
+        "join_tiles": [Case(lambda *v, a=a: last.join_tiles_op(*v, *a), (x, m)) for x, m, *a in JOINED],
+    }
 
 
 # logits, targets, past the largest class number, ignore_index
@@ -152,6 +186,7 @@ def _pool(op: type[Op], of: Callable[[Shape, Shape], tuple[Shape, ...]], places:
 
 
 CASES: dict[str, list[Case]] = {
+    **_last(),
     "avg_pool2d": _pool(AvgPool2d, lambda x, y: (x,)),
     "avg_pool2d_gradient": _pool(AvgPool2dGradient, lambda x, y: (y, x)),
     "cross_entropy": _of_targets(CrossEntropy, lambda y: ()),
@@ -159,7 +194,6 @@ CASES: dict[str, list[Case]] = {
     "conv2d": _convolution("conv2d"),
     "conv2d_filter_gradient": _convolution("filter"),
     "conv2d_input_gradient": _convolution("input"),
-    "conv2d_panels": _in_panels(),
     "matmul": _matmul(),
     "matmul_gradient": _matmul_gradient(),
     "max_pool2d": _pool(MaxPool2d, lambda x, y: (x,)),

@@ -31,7 +31,9 @@ for _module in (cases_basic, cases_math, cases_moves, cases_layers):
     for _name, _cases in _module.CASES.items():
         CASES.setdefault(_name, []).extend(_cases)
 NO_CASES = cases_basic.NO_CASES
-OF_PASSES = ("conv2d_panels", "matmul_panels", "pack_panels")  # made by passes, without gradients
+OF_PASSES = (  # made by passes and by `freeze`, without gradients
+    *("conv2d_panels", "conv2d_planes", "join_tiles", "matmul_panels", "pack_panels", "pool_last", "transform_tiles"),
+)
 
 
 def evaluate(nodes: Iterable[Node], feed: dict[Node, np.ndarray]) -> list[np.ndarray]:

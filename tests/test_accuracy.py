@@ -174,7 +174,7 @@ def test_float64_sums_are_cut_too():
 
 SAME_RULES = {  # formulas of a contraction, of a few terms, or of sums that the table has
     *("avg_pool2d_gradient", "conv2d_input_gradient", "cross_entropy_gradient", "matmul_gradient", "matmul_panels"),
-    *("conv2d_panels", "sum_to_like"),
+    *("conv2d_panels", "conv2d_planes", "join_tiles", "pool_last", "sum_to_like", "transform_tiles"),
 }
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import dlsys as dl
 import numpy as np
 from dlsys import autodiff as ad
 from dlsys import nn
 from dlsys.errors import FeedError, GraphError
-from dlsys.exchange import winograd
+from dlsys.exchange import channels_last, winograd
 from dlsys.graph import Node
 from helpers import error_of
 
@@ -67,26 +68,61 @@ def test_filters_and_matrices_lie_in_panels() -> None:
 
 def test_winograds_convolutions() -> None:
     for images, filters in (((1, 3, 8, 12), 4), ((2, 5, 7, 9), 3), ((1, 2, 1, 1), 2), ((1, 1, 5, 4), 1)):
-        x = ad.Variable("x", images)
+        x, y = ad.Variable("x"), ad.Variable("y")
         given, weights = drawn(*images), drawn(filters, images[1], 3, 3)
-        node = winograd.convolution(x, images, weights)
+        node = winograd.convolution(y, images, weights)
         wanted = ad.Executor([ad.conv2d_op(x, dl.tensor(weights), 1, 1)]).run({x: given}, True)[0]
-        for ctx in ("cpu", "numpy"):
-            (found,) = (
-                ad.Executor([node], ctx=ctx).run({x: given}, True)
-                if ctx == "cpu"
-                else ad.Executor([node], ctx=ctx).run({x: given})
-            )
-            np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)
-    assert winograd.pays((1, 128, 28, 28), (128, 128, 3, 3)) and not winograd.pays(
-        (1, 128, 28, 28), (32, 128, 3, 3)
-    )
+        feed = {y: given.transpose(0, 2, 3, 1).copy()}
+        for found in (ad.Executor([node]).run(feed, True)[0], ad.Executor([node], ctx="numpy").run(feed)[0]):
+            np.testing.assert_allclose(found, wanted.transpose(0, 2, 3, 1), rtol=0, atol=1e-4)
+    assert winograd.pays((1, 128, 28, 28), (128, 128, 3, 3))
+    assert not winograd.pays((1, 512, 7, 7), (512, 512, 3, 3))  # 36 matrices in place of 9
     dl.manual_seed(0)
     module = nn.Sequential(
         nn.Conv2d(3, 128, 1), nn.Conv2d(128, 128, 3, padding=1), nn.BatchNorm2d(128), nn.ReLU()
     )
-    network = frozen(module, drawn(1, 3, 28, 28))
-    assert operators(network).count("matmul") == 2  # of tiles, and of what comes of them
+    names = operators(frozen(module, drawn(1, 3, 28, 28)))
+    assert [names.count(name) for name in ("transform_tiles", "matmul_panels", "join_tiles")] == [2, 1, 2]
+
+
+class Gates(nn.Module):
+    """What stands between convolutions: gates, numbers of fewer axes, sums over places, joins, windows."""
+
+    def __init__(self) -> None:
+        self.first, self.second = nn.Conv2d(3, 16, 3, 2, 1), nn.Conv2d(16, 16, 3, padding=1, groups=16)
+        self.gate, self.last = nn.Conv2d(16, 16, 1), nn.Conv2d(32, 16, 1)
+        self.grid, self.pool = nn.Parameter(drawn(7, 1)), nn.MaxPool2d(3, 2, 1)
+
+    def forward(self, x: Node) -> Node:
+        y = self.first(x).relu()
+        gate = self.gate(y.mean((2, 3), keepdim=True)).sigmoid()
+        z = self.second(y) * gate + y * 0.5 - self.grid
+        both = dl.cat([z, y], 1)
+        return self.last(nn.functional.avg_pool2d(self.pool(both), 2)).mean((2, 3)) + x.mean()
+
+
+def test_images_stay_channels_last() -> None:
+    dl.manual_seed(0)
+    with mock.patch.object(channels_last, "SAVED", 100.0):  # else such small images are not worth a transpose
+        network = frozen(Gates(), drawn(2, 3, 14, 14))
+    names = operators(network)
+    assert names.count("transpose") == 1 and names.count("pool_last") == 2  # the given image is turned, nothing else
+    assert not {"conv2d", "max_pool2d", "avg_pool2d"} & set(names)
+
+    class Joined(nn.Module):
+        def __init__(self) -> None:
+            self.conv, self.known = nn.Conv2d(3, 16, 3), nn.Parameter(drawn(2, 16, 1, 1))
+
+        def forward(self, x: Node) -> Node:
+            return dl.cat([self.conv(x), self.known], 1).relu()
+
+    with mock.patch.object(channels_last, "SAVED", 1e6):
+        frozen(Joined(), drawn(2, 3, 3, 3))  # images of one place, beside known numbers
+    back = nn.Sequential(nn.Conv2d(3, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.Conv2d(64, 5, 3), nn.Flatten())
+    names = operators(frozen(back, drawn(1, 3, 9, 9)))
+    assert names.count("transpose") == 2 and "conv2d" in names  # five filters fill no vector
+    little = frozen(nn.Sequential(nn.Conv2d(16, 16, 1), nn.ReLU()), drawn(1, 16, 20, 20))
+    assert "transpose" not in operators(little)  # turned twice, it would take longer
 
 
 class Branches(nn.Module):

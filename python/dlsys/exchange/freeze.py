@@ -51,7 +51,9 @@ def freeze(model: Module, feed_shapes: Mapping[str, Any] | None = None) -> Netwo
     )
     if graph.updates:
         raise GraphError(f"freeze: the network assigns {graph.updates[0][0].name}")
-    return Network(inputs, _Freezing(graph).outputs()).eval()
+    last = _Freezing(graph, channels_last=True)
+    outputs = last.outputs()
+    return Network(inputs, outputs if last.gains() else _Freezing(graph, channels_last=False).outputs()).eval()
 
 
 class _Product:
@@ -77,8 +79,9 @@ Value = Any
 class _Freezing:
     """One graph on its way to a frozen one."""
 
-    def __init__(self, graph: TypedGraph) -> None:
-        self._graph = graph
+    def __init__(self, graph: TypedGraph, channels_last: bool) -> None:
+        self._graph, self._takes_last = graph, channels_last
+        self._operations, self._moved = 0, 0  # of convolutions of images NHWC, and bytes that this order has moved
         self._users = Counter(value for node in graph.nodes for value in value_inputs(node))
         self._users.update(node for node in graph.outputs if node is not None)
         self._now: dict[Node, Value] = {}
@@ -112,8 +115,9 @@ class _Freezing:
     def _made(self, product: _Product, shape: Shape) -> Value:
         conv, filters, shift = product.node, product.filters, product.shift
         images = self._graph.shapes[conv.inputs[0]]
-        way = channels_last.way(conv, filters, images, shape)
+        way = channels_last.way(conv, filters, images, shape) if self._takes_last else None
         if way is not None:
+            self._operations += 2 * math.prod(shape) * math.prod(filters.shape[1:])
             found = way(self._last(conv.inputs[0]))
             return Last(found if shift is None else found + tensor(shift))
         found = ad.conv2d_op(self._node(conv.inputs[0]), tensor(filters), *geometry_of(conv))
@@ -127,6 +131,7 @@ class _Freezing:
         if node not in self._leaves:
             known = isinstance(value, np.ndarray)
             self._leaves[node] = tensor(value) if known else ad.transpose_op(value.node, FIRST)
+            self._moved += 0 if known else self._bytes(node)
         return self._leaves[node]
 
     def _last(self, node: Node) -> Node:
@@ -136,14 +141,27 @@ class _Freezing:
             return value.node
         if node not in self._turned:
             self._turned[node] = channels_last.turned(value, self._graph.shapes[node])
+            self._moved += 0 if isinstance(value, np.ndarray) else self._bytes(node)
         return self._turned[node]
 
     def _in_last(self, node: Node, inputs: list[Value]) -> Value | None:
         """The node computed of images NHWC, where one of its inputs are such."""
         if not any(isinstance(self._settled(x), Last) for x in node.inputs if len(self._graph.shapes[x]) == 4):
             return None
+        if node.op.joins and not all(isinstance(self._settled(x), Last) for x in node.inputs):
+            return None
         make = channels_last.followed(node, [self._graph.shapes[x] for x in node.inputs], self._graph.shapes[node])
-        return None if make is None else make([self._last(x) for x in node.inputs])
+        if make is None:
+            return None
+        self._moved += self._bytes(node) if node.op.joins else 0  # channels NCHW lie one behind another
+        return make([self._last(x) for x in node.inputs])
+
+    def _bytes(self, node: Node) -> int:
+        return math.prod(self._graph.shapes[node]) * np.dtype(self._graph.dtypes[node]).itemsize
+
+    def gains(self) -> bool:
+        """Whether the order NHWC saves convolutions more time than transposes and joins cost."""
+        return self._operations * channels_last.SAVED > self._moved * channels_last.BYTE
 
     def _plain(self, node: Node) -> Node:
         inputs = [self._node(value) for value in node.inputs]

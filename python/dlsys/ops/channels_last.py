@@ -16,7 +16,7 @@ from .. import compute
 from ..checks import integer
 from ..errors import GraphError
 from ..graph import Node, Op, Shape, error_at, register, shape_error
-from .conv import conv_attributes, conv_output_shape, convolved, geometry_of
+from .conv import Pair, conv_attributes, conv_output_shape, convolved, geometry_of
 from .pooling import Spans, max_pool, mean_pool, pool_attributes, pooled_shape, spans_of
 
 FIRST, LAST = (0, 3, 1, 2), (0, 2, 3, 1)  # the axes of images NHWC in the order NCHW, and the other way round
@@ -62,9 +62,11 @@ def filters_in_panels(f: np.ndarray, width: int) -> np.ndarray:
     return np.ascontiguousarray(padded.reshape(-1, width, *f.shape[1:]).transpose(0, 3, 4, 2, 1))
 
 
-def _conv2d_panels(x: np.ndarray, panels: np.ndarray, shape: Shape, *geometry: Any) -> np.ndarray:
+def _conv2d_panels(
+    x: np.ndarray, panels: np.ndarray, shape: Shape, stride: Pair, padding: Pair, dilation: Pair
+) -> np.ndarray:
     f = panels.transpose(0, 4, 3, 1, 2).reshape(-1, panels.shape[3], *panels.shape[1:3])[: shape[3]]
-    return convolved(x.transpose(FIRST), f, *geometry).transpose(LAST)
+    return convolved(x.transpose(FIRST), f, stride, padding, dilation, 1).transpose(LAST)
 
 
 @register
@@ -80,9 +82,11 @@ class Conv2dPanels(_Convolution):
         return node.attrs["filters"], given[3], *given[1:3]
 
 
-def _conv2d_planes(x: np.ndarray, f: np.ndarray, shape: Shape, *geometry: Any) -> np.ndarray:
+def _conv2d_planes(
+    x: np.ndarray, f: np.ndarray, shape: Shape, stride: Pair, padding: Pair, dilation: Pair
+) -> np.ndarray:
     filters = f.transpose(2, 0, 1)[:, None]
-    return convolved(x.transpose(FIRST), filters, *geometry, groups=len(filters)).transpose(LAST)
+    return convolved(x.transpose(FIRST), filters, stride, padding, dilation, len(filters)).transpose(LAST)
 
 
 @register

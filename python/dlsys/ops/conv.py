@@ -75,9 +75,7 @@ def _by_groups(
     return np.concatenate(found, into) if groups > 1 else found[0]
 
 
-def convolved(
-    x: np.ndarray, f: np.ndarray, stride: Pair, padding: Pair, dilation: Pair, groups: int = 1
-) -> np.ndarray:
+def convolved(x: np.ndarray, f: np.ndarray, stride: Pair, padding: Pair, dilation: Pair, groups: int) -> np.ndarray:
     """conv2d by NumPy."""
     windows = _windows(x, f.shape[2:], stride, padding, dilation)
     return _by_groups(groups, "ncyzij,ocij->noyz", windows, f, (1, 0), 1)

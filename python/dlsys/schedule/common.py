@@ -72,13 +72,14 @@ def renamed(code: Any, names: Mapping[Any, Any]) -> Any:
 
 
 def anew(code: tirx.Stmt) -> dict[Any, Any]:
-    """A new name for each variable that loops and blocks define: TVM takes those of two copies for one."""
+    """A new name for each variable that the code defines: TVM takes those of two copies for one."""
     found: list[Any] = []
     tvm_ffi.structural_walk(
         code,
         [
             (tirx.For, lambda loop: found.append(loop.loop_var)),
             (s_tir.SBlock, lambda block: found.extend(v.var for v in block.iter_vars)),
+            (tirx.Let, lambda let: found.append(let.var)),
         ],
     )
     return {var: tirx.Var(var.name, var.ty) for var in found}
@@ -192,7 +193,7 @@ def calls_of(code: Any) -> list[str]:
 
 def branching(sch: s_tir.Schedule, block: SBlockRV) -> set[int]:
     """The block's iterators on which it hangs what is read: zeros, or an image within its border."""
-    node, found = sch.get(block), set()
+    node, found = sch.get(block), set[int]()
 
     def visit(call: tvm.ir.Call) -> None:
         if str(getattr(call.op, "name", "")) == BRANCH:

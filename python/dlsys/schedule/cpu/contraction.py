@@ -146,7 +146,8 @@ def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile, images: Images
             sch.annotate(n0, PARTITION, 1)
         elif r.size(r.batch) == 1:
             last_step.mark(sch, shared[0])
-    if tile.direct and r.contiguous[r.a] == r.k[-1] and r.extents[r.k[-1]] < SQUARE:
+    few = tile.direct and r.contiguous[r.a] == r.k[-1] and r.extents[r.k[-1]] < SQUARE
+    if few and not any(one.tap == r.k[-1] or one.position == r.m[-1] for one in skips):
         sch.unroll(ks[-1])  # few channels, which lie side by side: the loop would take longer than its steps
     sch.decompose_reduction(c, ks[0])
     if not tile.direct and not tile.pack_a and not any(r.windows[r.a]):
