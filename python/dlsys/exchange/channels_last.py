@@ -6,7 +6,7 @@ From one convolution to the next images stay in that order; a transpose stands w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -50,7 +50,7 @@ def turned(value: np.ndarray | Node, shape: Shape) -> Node:
     return ad.transpose_op(value, LAST)
 
 
-def way(conv: Node, filters: np.ndarray, images: Shape, shape: Shape) -> Callable[[Node], Node] | None:
+def convolution(conv: Node, filters: np.ndarray, images: Shape, shape: Shape) -> Callable[[Node], Node] | None:
     """How to convolve images NHWC, that are `images` in the order NCHW, with known filters, to `shape`; None for what
     is not done in that order."""
     stride, padding, dilation, groups = geometry = geometry_of(conv)
@@ -79,10 +79,8 @@ def _pointwise(x: Node, matrix: np.ndarray, shape: Shape) -> Node:
     return ad.reshape_op(ad.matmul_op(rows, tensor(matrix)), shape)
 
 
-def followed(
-    node: Node, shapes: Sequence[Shape], shape: Shape
-) -> Callable[[list[Node]], Last | Node] | None:
-    """How to compute a node of inputs NHWC; None for what needs the order NCHW."""
+def followed(node: Node, shape: Shape) -> Callable[[list[Node]], Last | Node] | None:
+    """How to compute a node, of `shape` in the order NCHW, of inputs NHWC; None for what needs the order NCHW."""
     attrs: dict[str, Any] = node.attrs
     if isinstance(node.op, Pointwise) and len(shape) == 4:
         return lambda inputs: Last(node.op.make(inputs, attrs))
@@ -93,9 +91,11 @@ def followed(
         windows = (attrs["kernel"], attrs["stride"], attrs["padding"], node.op.name == "avg_pool2d")
         return lambda inputs: Last(pool_last_op(inputs[0], *windows))
     if node.op.name == "reducesum" and sorted(axis % 4 for axis in attrs["axes"] or ()) == [2, 3]:
-        def total(inputs: list[Node]) -> Last | Node:
-            found = ad.sum_op(inputs[0], (1, 2), keepdims=attrs["keepdims"])
-            return Last(found) if attrs["keepdims"] else found
-
-        return total
+        return partial(_over_places, keepdims=attrs["keepdims"])
     return None
+
+
+def _over_places(inputs: list[Node], keepdims: bool) -> Last | Node:
+    """The sum over the places of images."""
+    found = ad.sum_op(inputs[0], (1, 2), keepdims=keepdims)
+    return Last(found) if keepdims else found

@@ -51,9 +51,9 @@ def freeze(model: Module, feed_shapes: Mapping[str, Any] | None = None) -> Netwo
     )
     if graph.updates:
         raise GraphError(f"freeze: the network assigns {graph.updates[0][0].name}")
-    last = _Freezing(graph, channels_last=True)
-    outputs = last.outputs()
-    return Network(inputs, outputs if last.gains() else _Freezing(graph, channels_last=False).outputs()).eval()
+    freezing = _Freezing(graph, channels_last=True)
+    found = freezing.outputs()
+    return Network(inputs, found if freezing.gains() else _Freezing(graph, channels_last=False).outputs()).eval()
 
 
 class _Product:
@@ -115,10 +115,10 @@ class _Freezing:
     def _made(self, product: _Product, shape: Shape) -> Value:
         conv, filters, shift = product.node, product.filters, product.shift
         images = self._graph.shapes[conv.inputs[0]]
-        way = channels_last.way(conv, filters, images, shape) if self._takes_last else None
-        if way is not None:
+        of_last = channels_last.convolution(conv, filters, images, shape) if self._takes_last else None
+        if of_last is not None:
             self._operations += 2 * math.prod(shape) * math.prod(filters.shape[1:])
-            found = way(self._last(conv.inputs[0]))
+            found = of_last(self._last(conv.inputs[0]))
             return Last(found if shift is None else found + tensor(shift))
         found = ad.conv2d_op(self._node(conv.inputs[0]), tensor(filters), *geometry_of(conv))
         return found if shift is None else found + tensor(shift.reshape(-1, 1, 1))
@@ -150,7 +150,7 @@ class _Freezing:
             return None
         if node.op.joins and not all(isinstance(self._settled(x), Last) for x in node.inputs):
             return None
-        make = channels_last.followed(node, [self._graph.shapes[x] for x in node.inputs], self._graph.shapes[node])
+        make = channels_last.followed(node, self._graph.shapes[node])
         if make is None:
             return None
         self._moved += self._bytes(node) if node.op.joins else 0  # channels NCHW lie one behind another
@@ -160,8 +160,8 @@ class _Freezing:
         return math.prod(self._graph.shapes[node]) * np.dtype(self._graph.dtypes[node]).itemsize
 
     def gains(self) -> bool:
-        """Whether the order NHWC saves convolutions more time than transposes and joins cost."""
-        return self._operations * channels_last.SAVED > self._moved * channels_last.BYTE
+        """Whether the order NHWC saves convolutions more time than transposes and joins cost, or nothing has it."""
+        return self._operations * channels_last.SAVED >= self._moved * channels_last.BYTE
 
     def _plain(self, node: Node) -> Node:
         inputs = [self._node(value) for value in node.inputs]

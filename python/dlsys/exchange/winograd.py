@@ -2,12 +2,9 @@
 
 Of each tile of 4 x 4 results the 6 x 6 images d below it and the filters g are transformed, multiplied element by
 element, summed over the channels, and transformed back: y = A^T [(G g G^T) * (B^T d B)] A. The element-by-element
-products are 36 matrix products of filters x channels with channels x tiles. Lavin and Gray, "Fast Algorithms for
-Convolutional Neural Networks" (2016). Rounding errors are some ten times those of the sum itself, about 1e-5 of the
-largest result.
-
-Both transforms are linear, so they are a convolution with known filters of 6 x 6 at a stride of 4, and a product with a
-known matrix of 16 x 36: no kernel here is of another kind than elsewhere.
+products are 36 matrix products of tiles x channels with channels x filters. A transform is a matrix along the rows of
+tiles, then along their columns (`transform_tiles`, `join_tiles`). Lavin and Gray, "Fast Algorithms for Convolutional
+Neural Networks" (2016). Rounding errors are some ten times those of the sum itself, about 1e-5 of the largest result.
 """
 
 from __future__ import annotations
