@@ -301,6 +301,14 @@ def test_the_last_panel_may_be_narrow_where_threads_pack_their_own():
         np.testing.assert_allclose(found, a @ b, rtol=0, atol=1e-13 * shapes[0][1])
 
 
+def test_vectors_that_several_results_need_are_read_once():
+    shapes = [(2, 18, 64), (6, 6)]
+    function = _function("k", shapes, "float32", lambda x, m: compute.transform_tiles(x, m, 1, 4, 4, 0))
+    scheduled, rule = schedule.apply(function, schedule.resolve_target({"kind": "llvm", "mcpu": "skylake-avx512"}))
+    loops = re.findall(r"T\.(?:parallel|unroll|vectorized|grid)\([\d, ]+\)", scheduled.script())
+    assert rule.name == "elementwise" and loops[-2:] == ["T.unroll(6)", "T.vectorized(16)"], loops
+
+
 def test_threads_share_out_whole_rows_of_images():
     function = _function("k", [(1, 16, 57, 57), (64, 16, 3, 3)], "float32", compute.conv2d)
     for threads in (2, 3, 16):  # 55 x 55 results, whose rows are five tiles of 11: else each place is divided by 55

@@ -18,6 +18,7 @@ from ..target import Machine, Rule
 from .codegen import VectorCode, block_of, sequence, steps, unravelled
 
 UNROLLED_ROWS = 32  # rows of some vectors; LLVM unrolls somewhat more too, and takes a second for it
+TOGETHER = 8  # results of the same vectors, each in a register
 BRANCHED_VECTORS = 2  # where branches choose what is read: LLVM takes all branches before it computes
 TILE = 16  # rows and columns of a transposed tile: a cache line of float32 each way
 CHUNK = 16  # steps of a thread's share when a ragged loop is cut: some 2 KiB of float32
@@ -155,6 +156,9 @@ def stage(
     if not loops or len(sch.get(block).iter_vars) != len(loops):
         return  # a scalar
     found, branching = common.accesses(sch, block), common.branching(sch, block)
+    if _share_reads(sch, block, found):
+        _together(sch, block, machine, parallel)
+        return
     by_row = by_row or (bool(branching) and len(loops) - 1 not in branching)
     groups = common.fuse_contiguous(sch, loops, found, range(len(loops) - by_row))
     groups += common.fuse_contiguous(sch, loops, found, [len(loops) - 1]) if by_row else []
@@ -193,6 +197,29 @@ def stage(
     _, vector = common.split_vector(sch, inner.loop, inner.extent, lanes, wide)
     if inner.extent > 1:
         sch.vectorize(vector)
+
+
+def _share_reads(sch: s_tir.Schedule, block: SBlockRV, found: Sequence[Access]) -> bool:
+    """Whether the few results along the first axis are computed of the same several vectors."""
+    loads: list[Any] = []
+    tvm_ffi.structural_walk(sch.get(block).body, (ir.TensorLoad, loads.append))
+    extents = [int(v.dom.extent) for v in sch.get(block).iter_vars]
+    vectors = [a.strides for a in found if not a.is_write and (a.strides is None or a.strides[-1])]
+    few = len(extents) > 2 and 1 < extents[0] <= TOGETHER and len(loads) >= 2 * common.WINDOW
+    return few and bool(vectors) and all(s is not None and s[0] == 0 and s[-1] == 1 for s in vectors)
+
+
+def _together(sch: s_tir.Schedule, block: SBlockRV, machine: Machine, parallel: bool) -> None:
+    """Schedules a block vector by vector: what is read once serves all results along the first axis."""
+    first, *rows, last = sch.get_loops(block)
+    lanes = machine.lanes(sch.get(block).writes[0].source.dtype)
+    steps, vector = common.split_vector(sch, last, common.extent_of(sch, last), lanes, 1)
+    row = common.fused(sch, rows)
+    sch.reorder(row, *([] if steps is None else [steps]), first, vector)
+    if parallel:
+        sch.parallel(row)
+    sch.unroll(first)
+    sch.vectorize(vector)
 
 
 def _lanes(code: Any, machine: Machine) -> int:
