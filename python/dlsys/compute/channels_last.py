@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,8 @@ from tvm import te, tirx
 
 from . import Windows
 from .base import Shape, constant, shape_of
+from .pooling import largest
 
-Spans = tuple[Windows, Windows]
 Pair = tuple[int, int]
 
 
@@ -63,15 +62,12 @@ def pool_last(x: te.Tensor, rows: Windows, columns: Windows, mean: bool) -> te.T
     """The maxima of the windows of images NHWC, NaN where there is one, padding being -inf; or their means, in which
     padding counts as zeros."""
     (batch, _, _, channels), padding = shape_of(x), (rows.padding, columns.padding)
-    dtype, taps = str(x.dtype), list(np.ndindex(rows.size, columns.size))
+    taps = list(np.ndindex(rows.size, columns.size))
 
     def at(n: Any, y: Any, z: Any, c: Any) -> tirx.PrimExpr:
         places = [(y * rows.stride + i, z * columns.stride + j) for i, j in taps]
         values = [_read(x, n, place, c, padding, 0.0 if mean else -np.inf) for place in places]
-        if mean:
-            return sum(values) * constant(1 / len(taps), dtype)
-        numbers = tirx.all(*(value <= constant(np.inf, dtype) for value in values))  # `max` may drop a NaN
-        return tirx.Select(numbers, reduce(tirx.max, values), constant(np.nan, dtype))
+        return sum(values) * constant(1 / len(taps), x.dtype) if mean else largest(values)
 
     return te.compute((batch, rows.count, columns.count, channels), at, name="pool")
 
@@ -88,9 +84,9 @@ def transform_tiles(
         for i in range(size):
             place = index[axis] * stride + (i - padding)
             value = x(*index[:axis], place, *index[axis + 1 :])
-            inside = tirx.all(place >= 0, place < extents[axis])
-            within = i >= padding and (count - 1) * stride + i - padding < extents[axis]
-            value = value if within else tirx.if_then_else(inside, value, constant(0, x.dtype))
+            if i < padding or (count - 1) * stride + i - padding >= extents[axis]:
+                inside = tirx.all(place >= 0, place < extents[axis])
+                value = tirx.if_then_else(inside, value, constant(0, x.dtype))
             terms.append(matrix(k, i) * value)
         return sum(terms)
 

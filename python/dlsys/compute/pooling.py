@@ -36,13 +36,15 @@ def _read(x: te.Tensor, lead: Sequence[Any], o: Sequence[Any], ij: Sequence[Any]
     return tirx.if_then_else(tirx.all(*inside), value, constant(fill, x.dtype)) if inside else value
 
 
+def largest(values: list[Expr]) -> Expr:
+    """The maximum of numbers, NaN if there is one, which TVM's `max` drops, depending on its place."""
+    dtype = str(values[0].ty)
+    numbers = tirx.all(*(v <= constant(np.inf, dtype) for v in values))
+    return tirx.Select(numbers, reduce(tirx.max, values), constant(np.nan, dtype))
+
+
 def max_pool(x: te.Tensor, rows: Windows, columns: Windows) -> te.Tensor:
     """The maxima of the windows, NaN where there is one; what lies outside the images is -inf."""
-
-    def largest(values: list[Expr]) -> Expr:
-        numbers = tirx.all(*(v <= constant(np.inf, x.dtype) for v in values))  # `max` may drop a NaN
-        return tirx.Select(numbers, reduce(tirx.max, values), constant(np.nan, x.dtype))
-
     w = (rows, columns)
     return _of_windows(x, w, lambda n, c, o, ij: _read(x, (n, c), o, ij, w, -np.inf), largest, reduce_max)
 

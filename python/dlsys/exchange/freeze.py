@@ -96,8 +96,9 @@ class _Freezing:
             if len(known) == len(inputs) and not node.op.shape_only:
                 self._now[node] = node.op.numpy(node, known)
             else:
-                ways = (self._product, self._in_last, lambda node, inputs: self._plain(node))
-                self._now[node] = next(found for way in ways if (found := way(node, inputs)) is not None)
+                found = self._product(node, inputs)
+                found = self._in_last(node) if found is None else found
+                self._now[node] = self._plain(node) if found is None else found
         return [self._node(node) for node in self._graph.outputs if node is not None]
 
     def _value(self, node: Node) -> Value:
@@ -144,7 +145,7 @@ class _Freezing:
             self._moved += 0 if isinstance(value, np.ndarray) else self._bytes(node)
         return self._turned[node]
 
-    def _in_last(self, node: Node, inputs: list[Value]) -> Value | None:
+    def _in_last(self, node: Node) -> Value | None:
         """The node computed of images NHWC, where one of its inputs are such."""
         if not any(isinstance(self._settled(x), Last) for x in node.inputs if len(self._graph.shapes[x]) == 4):
             return None

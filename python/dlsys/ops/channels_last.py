@@ -39,6 +39,8 @@ class _ChannelsLast(Op):
 
 
 class _Convolution(_ChannelsLast):
+    """A convolution of images NHWC, whose shapes are those of `conv2d` in another order."""
+
     contraction = True
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
@@ -138,6 +140,7 @@ class _Tiles(_ChannelsLast):
 
 
 def _transform_tiles(x: np.ndarray, matrix: np.ndarray, axis: int, count: int, stride: int, padding: int) -> np.ndarray:
+    """The operator by NumPy."""
     behind = max((count - 1) * stride + matrix.shape[1] - padding - x.shape[axis], 0)
     padded = np.pad(x, [(padding, behind) if i == axis else (0, 0) for i in range(x.ndim)])
     tiles = sliding_window_view(padded, matrix.shape[1], axis=axis)
@@ -163,6 +166,7 @@ class TransformTiles(_Tiles):
 
 
 def _join_tiles(x: np.ndarray, matrix: np.ndarray, axis: int, extent: int) -> np.ndarray:
+    """The operator by NumPy."""
     joined = np.moveaxis(np.tensordot(matrix, x, 1), 0, axis + 1)
     shape = joined.shape
     return joined.reshape(*shape[:axis], -1, *shape[axis + 2 :]).take(np.arange(extent), axis)

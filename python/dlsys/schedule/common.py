@@ -94,8 +94,7 @@ def twin(buffer: Any, suffix: str) -> Any:
 def with_buffers(func: tirx.PrimFunc, body: tirx.Stmt, buffers: Iterable[Any]) -> tirx.PrimFunc:
     """The function with another body of its root block, which needs further buffers."""
     root = func.body.block
-    allocated = [*root.alloc_buffers, *buffers]
-    block = s_tir.SBlock([], [], [], root.name_hint, body, alloc_buffers=allocated)
+    block = s_tir.SBlock([], [], [], root.name_hint, body, alloc_buffers=[*root.alloc_buffers, *buffers])
     return func.with_body(s_tir.SBlockRealize([], True, block))
 
 
@@ -205,8 +204,8 @@ def branching(sch: s_tir.Schedule, block: SBlockRV) -> set[int]:
 
 
 def reads_windows(sch: s_tir.Schedule, block: SBlockRV) -> bool:
-    """Whether each value is computed of several elements of images, with branches where there is a border."""
-    return calls(sch, block).count(BRANCH) >= WINDOW
+    """Whether each value is computed of several elements of images, with branches that are taken for a whole row."""
+    return calls(sch, block).count(BRANCH) >= WINDOW and len(sch.get(block).iter_vars) - 1 not in branching(sch, block)
 
 
 def is_costly(code: Any) -> bool:

@@ -17,11 +17,9 @@ LANES = 16  # of a part: its elements come from `stride` vectors, which are regi
 def contiguous(load: Any) -> Any:
     """A load of a vector of elements some apart, as loads of neighbours; other loads as they are."""
     at = load.indices[0] if len(load.indices) == 1 else None
-    if load.source.scope() == "local":
-        return load  # becomes registers, if its elements are loaded as they were stored
-    if not isinstance(at, tirx.Ramp) or str(load.source.dtype) not in ("float32", "float64"):
-        return load
-    if not isinstance(at.stride, tirx.IntImm) or int(at.stride) not in STRIDES:
+    if load.source.scope() == "local" or str(load.source.dtype) not in ("float32", "float64"):
+        return load  # what is local becomes registers, if its elements are loaded as they were stored
+    if not isinstance(at, tirx.Ramp) or not isinstance(at.stride, tirx.IntImm) or int(at.stride) not in STRIDES:
         return load
     stride, lanes = int(at.stride), int(at.lanes)
     firsts = range(0, lanes, LANES)

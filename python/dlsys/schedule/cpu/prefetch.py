@@ -87,20 +87,21 @@ def _with_prefetch(loop: tirx.For) -> tirx.For:
     return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=rest)
 
 
-def _step(loop: tirx.For, first: int) -> tuple[Any, dict[Any, Any], dict[Any, Any]]:
-    """Of a loop over k the block within, its iterators' values, and the start of the loops over the tile; the outermost
-    of them starts at `first`."""
+def _step(loop: tirx.For, operand: int, first: int) -> tuple[Any, dict[Any, Any], dict[Any, Any]]:
+    """Of a loop over k the load of an operand, the iterators' values, and the start of the loops over the tile; the
+    outermost of them starts at `first`."""
     start: dict[Any, Any] = {}
     inner = loop.body
     while isinstance(inner, tirx.For):
         start[inner.loop_var] = tirx.IntImm("int32", 0 if start else first)
         inner = inner.body
-    return inner.block, dict(zip((v.var for v in inner.block.iter_vars), inner.iter_values, strict=True)), start
+    load = (inner.block.body.value.b.a, inner.block.body.value.b.b)[operand]
+    return load, dict(zip((v.var for v in inner.block.iter_vars), inner.iter_values, strict=True)), start
 
 
 def _next_rows(loop: tirx.For, operand: int, rows: int) -> tirx.Stmt:
-    block, values, start = _step(loop, rows)
-    load = (block.body.value.b.a, block.body.value.b.b)[operand]
+    """What a step of the loop fetches of A, see `mark`."""
+    load, values, start = _step(loop, operand, rows)
     start[loop.loop_var] = loop.loop_var * rows if rows else loop.loop_var + STEPS
     return _fetch(load.source, [renamed(renamed(i, values), start) for i in load.indices], to_write=0)
 
@@ -108,8 +109,8 @@ def _next_rows(loop: tirx.For, operand: int, rows: int) -> tirx.Stmt:
 def _next_panel(
     loop: tirx.For, operand: int, rows: int, columns: int, m: int, terms: int, axes: int
 ) -> tirx.Stmt:
-    block, values, start = _step(loop, 0)
-    load = (block.body.value.b.a, block.body.value.b.b)[operand]
+    """What a step of the loop fetches of the next panel, see `mark_next_panel`."""
+    load, values, start = _step(loop, operand, 0)
     *batch, row, column, term = (renamed(value, start) for value in values.values())
     element = tirx.floordiv((tirx.floordiv(row, rows) * terms + term) * columns, -(-m // rows))
     own = len(load.indices) - axes - 2  # indices of a batch, whose last panel is followed by the next one's first

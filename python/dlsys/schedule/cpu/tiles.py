@@ -66,7 +66,9 @@ def choose(
         packed, direct = _packed(r, machine, dtype, computed), None
         if r.windows[r.a] or (packed.pack_a and len(r.m) > 1):
             direct = _direct(r, machine, dtype, paddings)
-        return r, packed if direct is None or 2 * direct.rows < packed.rows else direct
+        if direct is None or 2 * direct.rows < packed.rows:  # extents without divisors: rather a copy of A
+            return r, packed
+        return r, direct
     if not r.windows[1 - r.a]:
         r = turned(r, lanes)
         return r, _packed(r, machine, dtype, computed)
@@ -133,8 +135,8 @@ def _packed(r: Roles, machine: Machine, dtype: str, computed: Sequence[bool]) ->
 
 
 def _are_own(r: Roles, columns: int, whole: bool, lanes: int, machine: Machine) -> bool:
-    """Whether each thread packs the panels that it reads, and the last is as wide as others; else the threads share out
-    the rows, after all have packed all panels."""
+    """Whether threads share out the panels, each packing those that it reads, though the last is narrower than its
+    tiles; else they share out the rows, after all have packed all panels."""
     m, n, k = r.size(r.m), r.size(r.n), r.size(r.k)
     if whole or r.size(r.batch) > 1:
         return whole or m < 2 * _rows(m, n, ROWS.get(machine.registers, 6)) * machine.threads
