@@ -7,23 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import tvm_ffi
 from dlsys import autodiff as ad
-from dlsys.compiler import (
-    NAMES,
-    PASSES,
-    Program,
-    TypedGraph,
-    analyse,
-    make_program,
-    run_passes,
-    single_groups,
-)
+from dlsys.compiler import PASSES, Program, TypedGraph, make_program, run_passes, single_groups
 from dlsys.compiler.fuse import Group, fuse
 from dlsys.compiler.groups import MOST_LENGTH, READS, is_elementwise, kernel_spec, longest, ordered
 from dlsys.compiler.lower import SHARING, list_schedule
-from dlsys.graph import OPS, Node, Shape, find_topo_sort
+from dlsys.graph import OPS, Node, Shape
 from dlsys.kernels.build import prim_func
 from dlsys.planner import ALIGNMENT, MemoryPlan, Value, plan_memory
 from dlsys.schedule.stages import read_stages
@@ -343,28 +333,3 @@ def test_the_thrifty_order_takes_the_group_that_frees_most() -> None:
     rng = random.Random(6)
     for _ in range(30):
         check_list_schedule(make_program(drawn(rng, rng.randrange(5, 60)), ("views", "fuse")))
-
-
-def test_kernels_of_several_launches_overwrite_no_input() -> None:
-    """On a GPU each result of a kernel is a launch: the first may not write over what the second reads."""
-    x, y, z = variables(3)
-    a = (x + y) * z  # in the arena: what the two results are computed from
-    product = a @ a
-    results = [product * 2.0 + x, product * 3.0 - y]
-    parameter = ad.Parameter(np.ones((64, 64), "float32"), "p")
-    results += [ad.assign(parameter, parameter * product), parameter + product]
-    for on_cpu in (True, False):
-        graph = analyse(find_topo_sort(results), results, dict.fromkeys((x, y, z), ((64, 64), "float32")))
-        program = make_program(graph, NAMES, None, on_cpu)
-        shared = []
-        for group in program.groups:
-            for node in group.outputs:
-                lies = [v for v in group.inputs if _place(program, v) == _place(program, node)]
-                shared += [(group, v) for v in lies if len(group.outputs) > 1]
-        assert bool(shared) == on_cpu, shared
-
-
-def _place(program: Program, node: Node) -> int:
-    source = program.aliases.source(node)
-    buffers = program.memory.buffer_of if program.memory else {}
-    return id(buffers.get(source, source))

@@ -121,7 +121,7 @@ def test_a_call_that_fails_is_an_error() -> None:
         places = (Place(0, 0, (4,), "float32"), Place(None, 64, (4,), dtype))
         after = (places[0], Place(None, 128, (4,), "float32"))  # as an update of parameters would be
         calls = [Call(kernel.symbol, places), Call(kernel.symbol, after)]
-        runner = Runner(calls, [kernel.function] * 2, 1, arena, kernel.named_target)
+        runner = Runner(calls, [kernel.function] * 2, 1, arena)
         given = dl.array(np.float32([-1, 2, -3, 4]))
         runner.given[0] = given.tensor.data_ptr()
         memory = np.array(np.from_dlpack(arena))

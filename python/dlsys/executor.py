@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from . import kernels
-from .compiler import Arena, Plan, TypedGraph, analyse, make_program, select, with_known_shapes
+from .compiler import BOUNDARY, Arena, Plan, TypedGraph, analyse, make_program, select, with_known_shapes
 from .device import Array, context, copied, cpu, host_array, to_array
 from .errors import DeviceError, DTypeError, FeedError, GraphError, ShapeError
 from .graph import Node, Shape, find_topo_sort, format_graph, stamp
@@ -281,8 +281,8 @@ class Executor:
         plan = self._plans.get(signature)
         if plan is None:
             graph = analyse(self.topo_order, self.eval_node_list, fed)
-            on_cpu = self.ctx.kind == "cpu"
-            plan = Plan(make_program(graph, self.passes, self._columns, on_cpu), self.ctx, self._arena)
+            program = make_program(graph, self.passes, self._columns, BOUNDARY[self.ctx.kind])
+            plan = Plan(program, self.ctx, self._arena)
             self._plans[signature], self._analysed[plan] = plan, graph
         if plan is not self._current:
             self._current = plan

@@ -6,9 +6,11 @@ installed it takes two more, to exchange arrays faster than DLPack does, so PyTo
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +37,26 @@ def _import(name: str) -> Any:
     return importlib.import_module(name)
 
 
+def _load(name: str, mode: str) -> Any:
+    """One of TVM's libraries. Raises OSError or RuntimeError."""
+    folders = getattr(importlib.util.find_spec("tvm"), "submodule_search_locations", None) or ()
+    load = _import("tvm_ffi").libinfo.load_lib_ctypes
+    return load("tvm", name, mode, extra_lib_paths=[Path(folder, "lib") for folder in folders])
+
+
+@cache
+def load_cuda() -> bool:
+    """Loads the part of TVM's runtime for CUDA; whether it could be: it needs CUDA's driver and runtime, version 13."""
+    if "tvm" in sys.modules:
+        return True  # it has tried
+    with contextlib.suppress(OSError, RuntimeError):
+        _load("tvm_runtime_cuda", "RTLD_LOCAL")
+        return True
+    return False
+
+
 if "tvm" not in sys.modules:  # which loads this library first
-    _folders = getattr(importlib.util.find_spec("tvm"), "submodule_search_locations", None) or ()
-    _load = _import("tvm_ffi").libinfo.load_lib_ctypes
     try:
-        _load("tvm", "tvm_runtime", "RTLD_GLOBAL", extra_lib_paths=[Path(folder, "lib") for folder in _folders])
+        _load("tvm_runtime", "RTLD_GLOBAL")
     except (OSError, RuntimeError):  # where TVM lies otherwise, or not at all
         _import("tvm")

@@ -8,7 +8,7 @@ compiled kernels.
 
 from __future__ import annotations
 
-from .base import TypedGraph, value_inputs
+from .base import BOUNDARY, TypedGraph, value_inputs
 from .fuse import Group, fuse, ordered, single_groups
 from .lower import make_program
 from .passes import NAMES, PASSES, Pass, run_passes, select

@@ -13,7 +13,6 @@ from ..ops.slicing import region_of
 from .base import TypedGraph, rewrite, value_inputs
 from .slices import pieces
 
-BOUNDARY = 4  # bytes: kernels take it that their arrays begin at a multiple
 LEAST_PART = 4  # views of less than a quarter of an array, together, are copies: else they keep all of it alive
 
 
@@ -100,13 +99,12 @@ def with_own_constants(graph: TypedGraph) -> TypedGraph:
     return rewrite(graph, rule)
 
 
-def find_aliases(graph: TypedGraph, with_offsets: bool) -> Aliases:
-    """The aliases of a graph: reshapes and the like are views; with `with_offsets` so are slices of neighbours, and
-    concatenations are computed in place, part by part."""
+def find_aliases(graph: TypedGraph, boundary: int) -> Aliases:
+    """The aliases of a graph: reshapes and the like are views, and so are slices of neighbours; concatenations are
+    computed in place, part by part. Values begin at multiples of `boundary` bytes."""
     found = Aliases({node: node.inputs[0] for node in graph.nodes if _is_view(node, graph)})
-    if with_offsets:
-        _view_slices(graph, found)
-        _place_parts(graph, found)
+    _view_slices(graph, found, boundary)
+    _place_parts(graph, found, boundary)
     return found
 
 
@@ -117,7 +115,7 @@ def _is_view(node: Node, graph: TypedGraph) -> bool:
     return same and graph.shapes[node.inputs[0]] == graph.shapes[node]
 
 
-def _view_slices(graph: TypedGraph, aliases: Aliases) -> None:
+def _view_slices(graph: TypedGraph, aliases: Aliases, boundary: int) -> None:
     """Slices whose elements lie one behind another become views, unless they are a small part of their array."""
     starts: dict[Node, int] = {}
     seen: dict[Node, int] = {}  # bytes of views, by the array that they would keep alive
@@ -126,7 +124,7 @@ def _view_slices(graph: TypedGraph, aliases: Aliases) -> None:
             (x,) = node.inputs
             first = region_of(node, graph.shapes[x]).run(graph.shapes[x])
             start = (first or 0) * np.dtype(graph.dtypes[node]).itemsize
-            if first is not None and start % BOUNDARY == 0:
+            if first is not None and start % boundary == 0:
                 starts[node] = start
                 source = aliases.source(x)
                 seen[source] = seen.get(source, 0) + nbytes_of(node, graph)
@@ -137,7 +135,7 @@ def _view_slices(graph: TypedGraph, aliases: Aliases) -> None:
             aliases.offsets[node] = start
 
 
-def _place_parts(graph: TypedGraph, aliases: Aliases) -> None:
+def _place_parts(graph: TypedGraph, aliases: Aliases, boundary: int) -> None:
     """Concatenations along the first axis longer than 1 take no kernel if each input can be computed in its place."""
     taken = {value for _, value in graph.updates}  # to be written into parameters
     for node in graph.nodes:
@@ -151,7 +149,7 @@ def _place_parts(graph: TypedGraph, aliases: Aliases) -> None:
             free = (
                 value not in taken and value not in own and not (value in graph.fed or value in aliases.parts)
             )
-            if not free or value in aliases.viewed or first * size % BOUNDARY or graph.size(value) == 0:
+            if not free or value in aliases.viewed or first * size % boundary or graph.size(value) == 0:
                 break
             own[value] = first * size
         else:

@@ -239,18 +239,18 @@ class Members:
         return len(self._inputs) + len(self.leaving)
 
 
-def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, flat: bool = False) -> KernelSpec:
+def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, boundary: int | None = None) -> KernelSpec:
     """The specification of the group's kernel, for `kernels.get`; equal for groups that compute the same.
 
-    The kernel takes `group.inputs`, then `group.outputs`; `in_place`: see `KernelSpec`. `flat` allows two things that
-    let more groups share a kernel. An elementwise kernel takes arrays of one axis, whatever their shapes, so its loop
-    computes no indices. A slice's kernel takes its input from the first element that is read (`read_from`), so `x[:,
-    0]` and `x[:, 1]` are one kernel.
+    The kernel takes `group.inputs`, then `group.outputs`; `in_place`: see `KernelSpec`. Where `boundary` is given, two
+    things let more groups share a kernel. An elementwise kernel takes arrays of one axis, whatever their shapes, so its
+    loop computes no indices. A slice's kernel takes its input from the first element that is read (`read_from`), if
+    that lies at a multiple of `boundary` bytes, so `x[:, 0]` and `x[:, 1]` are one kernel.
     """
     dtypes = graph.dtypes
-    if flat and (found := _strides(group, graph)) is not None:
+    if boundary is not None and (found := _strides(group, graph, boundary)) is not None:
         return _strided_spec(group, graph, found[1])
-    shapes = (_flat_shapes(group, graph) if flat else None) or graph.shapes
+    shapes = (None if boundary is None else _flat_shapes(group, graph)) or graph.shapes
     number = {value: i for i, value in enumerate([*group.inputs, *group.nodes])}
     # What each node reads: the number of an input or node, or the shape that alone is read.
     reads = [
@@ -287,15 +287,15 @@ def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, flat: bool = Fa
     )
 
 
-def read_from(group: Group, graph: TypedGraph) -> int:
+def read_from(group: Group, graph: TypedGraph, boundary: int) -> int:
     """The byte of its first input from which a group's flat kernel takes it."""
-    found = _strides(group, graph)
+    found = _strides(group, graph, boundary)
     return 0 if found is None else found[0] * np.dtype(graph.dtypes[group.inputs[0]]).itemsize
 
 
-def _strides(group: Group, graph: TypedGraph) -> tuple[int, tuple[int, ...]] | None:
-    """Of a group that is a slice with no step backwards: the number of the first element read, and how many are stepped
-    over along each axis of the result."""
+def _strides(group: Group, graph: TypedGraph, boundary: int) -> tuple[int, tuple[int, ...]] | None:
+    """Of a group that is a slice with no step backwards, from a multiple of `boundary` bytes on: the number of the
+    first element read, and how many are stepped over along each axis of the result."""
     node = group.nodes[0]
     if node.op.name != "slice" or len(group.nodes) > 1:
         return None
@@ -305,6 +305,8 @@ def _strides(group: Group, graph: TypedGraph) -> tuple[int, tuple[int, ...]] | N
         return None
     rows = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     first = sum(start * row for start, row in zip(region.starts, rows, strict=True))
+    if first * np.dtype(graph.dtypes[node]).itemsize % boundary:
+        return None
     return first, tuple(0 if axis is None else region.steps[axis] * rows[axis] for axis in region.axes)
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from ..graph import Node
 from ..ops import copy_op
 from .aliases import Aliases, find_aliases, nbytes_of, with_own_constants
-from .base import TypedGraph
+from .base import BOUNDARY, TypedGraph
 from .fuse import Group, fuse, ordered, single_groups
 from .passes import run_passes
 from .products import Columns, pack
@@ -17,11 +17,10 @@ from .program import Program, planned
 
 
 def make_program(
-    graph: TypedGraph, passes: Iterable[str], columns: Columns | None = None, offsets: bool = True
+    graph: TypedGraph, passes: Iterable[str], columns: Columns | None = None, boundary: int = BOUNDARY["cpu"]
 ) -> Program:
     """The graph through the passes named, grouped into kernels, and put in order. `columns`: how wide the panels of the
-    machine's products are; None where its products pack nothing. `offsets`: whether kernels take arrays that begin
-    within others, as on the CPU; else a kernel of several results is several launches, too."""
+    machine's products are; None where its products pack nothing. `boundary`: see `base.BOUNDARY`."""
     names = frozenset(passes)
     unplanned = sum(nbytes_of(node, graph) for node in graph.nodes)
     graph = run_passes(graph, names)
@@ -29,12 +28,12 @@ def make_program(
         graph = pack(graph, columns)
     aliases = Aliases()
     if "views" in names:
-        graph = with_own_constants(graph) if offsets else graph
-        aliases = find_aliases(graph, offsets)
+        graph = with_own_constants(graph)
+        aliases = find_aliases(graph, boundary)
     graph = _copied(graph, aliases)
     fusion = fuse if "fuse" in names else single_groups
     groups = fusion(graph, aliases.uncomputed)
-    return _placed(graph, groups, aliases, unplanned, launches=not offsets)
+    return _placed(graph, groups, aliases, unplanned, boundary)
 
 
 class _Copies:
@@ -84,7 +83,7 @@ def _copied(graph: TypedGraph, aliases: Aliases) -> TypedGraph:
 
 
 def _placed(
-    graph: TypedGraph, groups: list[Group], aliases: Aliases, bytes_unplanned: int, launches: bool
+    graph: TypedGraph, groups: list[Group], aliases: Aliases, bytes_unplanned: int, boundary: int
 ) -> Program:
     """The program. An update is written straight into its parameter where all readers of the old value can run before;
     other updates are computed in the arena and copied at the end. Of two orders, as written and by `list_schedule`, the
@@ -113,7 +112,7 @@ def _placed(
     copies = _Copies(graph)
     for parameter, value in graph.updates:
         group, others = owner[value], readers.get(parameter, [])
-        fits = _may_lie_on(group, value, parameter, graph, aliases, launches)
+        fits = _may_lie_on(group, value, parameter, graph, aliases)
         if fits and not _leads_to(group, others, followers):
             put_behind(group, others)
             placed[value] = parameter
@@ -128,7 +127,7 @@ def _placed(
     assert order is not None  # copies have no readers, and the groups were in no circle before
     graph = replace(graph, nodes=tuple(copies.nodes))
     program = Program(
-        graph, tuple(order), replace(aliases, placed=placed), graph.outputs, bytes_unplanned, launches=launches
+        graph, tuple(order), replace(aliases, placed=placed), graph.outputs, bytes_unplanned, boundary=boundary
     )
     elsewhere = {*graph.fed, *placed.values()}
 
@@ -163,15 +162,11 @@ def _leads_to(group: Group, others: list[Group], followers: dict[int, list[Group
     return False
 
 
-def _may_lie_on(
-    group: Group, value: Node, parameter: Node, graph: TypedGraph, aliases: Aliases, launches: bool
-) -> bool:
+def _may_lie_on(group: Group, value: Node, parameter: Node, graph: TypedGraph, aliases: Aliases) -> bool:
     """Whether the kernel that writes `value` may write it over the parameter."""
     if graph.dtypes[value] != graph.dtypes[parameter]:
         return False
     own = [v for v in group.inputs if aliases.source(v) is parameter]
-    if own and launches and len(group.outputs) > 1:
-        return False
     alone = len(own) == 1 and own[0] is parameter
     return not own or (alone and parameter in set(group.overwritable(value, graph.shapes)))
 

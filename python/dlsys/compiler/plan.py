@@ -19,6 +19,9 @@ from .fuse import Group
 from .groups import kernel_spec, read_from
 from .program import Arena, Program
 
+TARGETS = {"cpu": "llvm", "cuda": "cuda"}
+"""What kernels are compiled for, by the kind of context."""
+
 
 class Plan:
     """One signature's program on one device. Stages are done at first use and kept.
@@ -53,17 +56,9 @@ class Plan:
     @cached_property
     def _storage(self) -> dict[Node, tuple[Any, int]]:
         """The memory of every value in the arena, and its offset there. Allocates it."""
-        memory, found = self.memory, {}
-        if self.ctx.kind == "cpu":
-            arena = self._arena.memory(memory.bytes_planned, self)
-            place = {id(buffer): (arena, buffer.offset) for buffer in memory.buffers}
-        else:  # kernels refuse a byte offset there, so each buffer is an allocation of its own
-            place = {id(buffer): (self._arena.own(buffer.nbytes), 0) for buffer in memory.buffers}
+        arena = self._arena.memory(self.memory.bytes_planned, self)
         self.is_placed = True
-        for node in self.program.stored():
-            whole, offset = place[id(memory.buffer_of[node])]
-            found[node] = (whole, offset + memory.within.get(node, 0))
-        return found
+        return {node: (arena, self.memory.offset(node)) for node in self.program.stored()}
 
     def place(self) -> None:
         """Take memory in the arena, if it has none yet."""
@@ -94,7 +89,7 @@ class Plan:
         """The kernel that each group needs, by the group's position; values without elements need none."""
         program = self.program
         return {
-            position: kernel_spec(group, program.graph, self._in_place(group), self.ctx.kind == "cpu")
+            position: kernel_spec(group, program.graph, self._in_place(group), program.boundary)
             for position, group in enumerate(program.groups)
             if any(program.nbytes(node) for node in group.outputs)
         }
@@ -106,7 +101,7 @@ class Plan:
         self.is_compiled = True
         if not specs:
             return {}
-        found = kernels.get(list(specs.values()), "llvm" if self.ctx.kind == "cpu" else self.ctx.kind)
+        found = kernels.get(list(specs.values()), TARGETS[self.ctx.kind])
         return dict(zip(specs, found, strict=True))
 
     def _in_place(self, group: Group) -> bool:
@@ -158,7 +153,7 @@ class Plan:
             group = self.program.groups[position]
             types = zip([*group.inputs, *group.outputs], [*spec.inputs, *spec.outputs], strict=True)
             places = [self._place(node, *of) for node, of in types]
-            if skipped := read_from(group, self.program.graph):
+            if skipped := read_from(group, self.program.graph, self.program.boundary):
                 places[0] = replace(places[0], offset=places[0].offset + skipped)
             calls.append(Call(kernels.symbol_of(spec), tuple(places)))
         return calls
@@ -178,14 +173,12 @@ class Plan:
         arena = next(iter(self._storage.values()))[0] if self._storage else self._arena.memory(1, self)
         made = list(self.kernel_of.values())
         functions = [kernel.function for kernel in made]
-        return Runner(self.calls, functions, len(self.given), arena, made[0].named_target)
+        return Runner(self.calls, functions, len(self.given), arena)
 
     def _bind(self) -> Any:
         """A function of the given tensors, in order, that runs the program."""
         if not self.kernel_of:
             return lambda given: None
-        if self.ctx.kind != "cpu":
-            return self._loop()
         runner = self._runner
 
         before: list[Any] = [None] * len(self.given)
@@ -196,34 +189,6 @@ class Plan:
                     before[i] = tensor
                     runner.given[i] = tensor.data_ptr()
             runner.run()
-
-        return run
-
-    def _loop(self) -> Any:
-        """The calls one by one, from Python."""
-        program, number = self.program, self._number
-        calls: list[tuple[Any, list[Any]]] = []
-        slots: list[tuple[list[Any], int, int, Node]] = []
-        for position, kernel in self.kernel_of.items():
-            group = program.groups[position]
-            arguments: list[Any] = []
-            for node in [*group.inputs, *group.outputs]:
-                if node in self._storage:
-                    arguments.append(self.arrays[node].tensor)
-                else:
-                    slots.append((arguments, len(arguments), number[program.aliases.source(node)], node))
-                    arguments.append(None)
-            calls.append((kernel.function, arguments))
-        shapes, dtypes = program.graph.shapes, program.graph.dtypes
-
-        def run(given: list[Any]) -> None:
-            for arguments, place, source, node in slots:
-                memory, whole = given[source], node in number or node in program.aliases.placed
-                if not whole:
-                    memory = view_of(memory, shapes[node], dtypes[node], program.aliases.offset(node))
-                arguments[place] = memory
-            for function, arguments in calls:
-                function(*arguments)
 
         return run
 

@@ -15,7 +15,7 @@ from ..device import Context, allocate
 from ..graph import Node
 from ..planner import MemoryPlan, Value, plan_memory
 from .aliases import Aliases, nbytes_of
-from .base import TypedGraph
+from .base import BOUNDARY, TypedGraph
 from .fuse import Group
 
 
@@ -30,8 +30,7 @@ class Program:
         results: the evaluated nodes, in order; None for a group of updates.
         bytes_unplanned: what a buffer for every node of the graph would take, before the passes.
         memory: where each value lies in the arena.
-        launches: whether a kernel of several results is several launches, as on a GPU: the first may not overwrite what
-            the next one reads.
+        boundary: bytes at a multiple of which the arrays of its device's kernels begin.
     """
 
     graph: TypedGraph
@@ -40,7 +39,7 @@ class Program:
     results: tuple[Node | None, ...]
     bytes_unplanned: int = 0
     memory: MemoryPlan | None = None
-    launches: bool = False
+    boundary: int = BOUNDARY["cpu"]
 
     def nbytes(self, node: Node) -> int:
         """The size of a node's value."""
@@ -112,13 +111,11 @@ def _overwritable(program: Program, stored: list[Node], known: Container[Node]) 
         if node not in group_of or node in program.aliases.parts:
             continue
         group, size = group_of[node], program.nbytes(node)
-        if program.launches and len(group.outputs) > 1:
-            continue
         read = Counter(program.aliases.source(value) for value in group.inputs)  # a view may be read elsewhere
         for value in group.overwritable(node, program.graph.shapes):
             source = program.aliases.source(value)
             if len(group.outputs) > 1 and program.graph.dtypes[value] == "bool":
-                continue  # they are read where they are used, behind stores too: see `schedule.cpu.codegen`
+                continue  # they are read where they are used, behind stores too: see `schedule.codegen`
             if value in known and program.nbytes(value) == size and read[source] == 1:
                 found.setdefault(node, []).append(value)
                 if program.nbytes(source) != size:
@@ -161,11 +158,8 @@ class Arena:
                     other.leave()
                 self._tenants.clear()
                 self._memory, self._nbytes = None, 0
-                self._memory, self._nbytes = self.own(nbytes), nbytes
+                self._memory, self._nbytes = allocate((max(nbytes, 1),), "uint8", self.ctx), nbytes
+                self.allocations += 1
             self._tenants.add(tenant)
             return self._memory
 
-    def own(self, nbytes: int) -> Any:
-        """A tensor that is not shared: on a GPU each buffer is one, as kernels refuse a byte offset there."""
-        self.allocations += 1
-        return allocate((max(nbytes, 1),), "uint8", self.ctx)

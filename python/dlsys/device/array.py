@@ -21,11 +21,14 @@ import tvm_ffi
 
 from ..errors import DeviceError, DTypeError, ShapeError
 from .context import DLPACK_CPU, KINDS, Context, context, cpu
+from .transfer import from_host, part_of, to_host
 
 Shape = tuple[int, ...]
 
 # Names of dtypes: str(dtype) takes longer than sharing the array. Those of another byte order are others.
 _NATIVE = {np.dtype(name): name for name in ("float32", "float64", "int32", "int64", "bool", "int8", "uint8")}
+
+VECTOR = 16  # bytes that a GPU's kernels load at once, from multiples of that alone
 
 _allocate = tvm_ffi.get_global_func("runtime.TVMTensorAllocWithScope")
 _allocations = itertools.count()
@@ -106,7 +109,7 @@ class Array:
 
     def _view(self) -> np.ndarray:
         """The values as NumPy sees them: the same memory on the CPU, a copy of it elsewhere."""
-        return np.from_dlpack(self.tensor) if self.context.kind == "cpu" else self.tensor.numpy()
+        return np.from_dlpack(self.tensor) if self.context.kind == "cpu" else to_host(self.tensor, self.dtype)
 
     def numpy(self) -> np.ndarray:
         """A copy as a NumPy array."""
@@ -126,7 +129,7 @@ class Array:
         if self.context.kind == "cpu":
             self._view()[...] = value
         else:
-            self.tensor.copyfrom(np.asarray(value, self.dtype, order="C"))
+            from_host(self.tensor, np.asarray(value, self.dtype, order="C"))
         return self
 
     def copyto(self, other: Any) -> Any:
@@ -151,7 +154,7 @@ class Array:
         view = self._view()
         view[index] = host_array(value, None)
         if self.context.kind != "cpu":
-            self.tensor.copyfrom(view)
+            from_host(self.tensor, view)
 
     __add__, __radd__ = _both_ways("+")
     __sub__, __rsub__ = _both_ways("-")
@@ -261,7 +264,8 @@ def to_array(value: Any, ctx: Context, python_dtype: Any = np.float32) -> Array:
         return Array(_wrap(host), ctx) if ctx.kind == "cpu" else _copy(host, ctx)
     if found != ctx:
         raise DeviceError(f"the array is on {found}, not on {ctx}")
-    return Array(tvm_ffi.from_dlpack(value, require_contiguous=True), ctx)
+    shared = Array(tvm_ffi.from_dlpack(value, require_contiguous=True), ctx)
+    return shared if shared.tensor.data_ptr() % VECTOR == 0 else copied(shared)
 
 
 def to_tensor(value: Any, ctx: Any = None) -> Any:
@@ -272,11 +276,10 @@ def to_tensor(value: Any, ctx: Any = None) -> Any:
 def view_of(tensor: Any, shape: Shape, dtype: str, offset: int = 0) -> Any:
     """The tensor's memory from byte `offset` on under another shape and dtype.
 
-    Kernels refuse a byte offset that is not 0, so on the CPU the pointer itself is moved, by way of NumPy;
-    elsewhere the offset must be 0.
+    Kernels refuse a byte offset that is not 0, so the pointer itself is moved, on the CPU by way of NumPy.
     """
     if tensor.device.dlpack_device_type() != DLPACK_CPU:
-        return tensor._create_view(shape, dtype, offset)
+        return part_of(tensor, shape, dtype, offset)
     nbytes = math.prod(shape) * np.dtype(dtype).itemsize
     memory = np.from_dlpack(tensor).reshape(-1).view(np.uint8)[offset : offset + nbytes]
     return _wrap(memory.view(dtype).reshape(shape))

@@ -14,7 +14,7 @@ import tvm_ffi
 
 from ..errors import DeviceError, DlsysError
 from ..system import at_fork
-from ..tvm_import import compiler
+from ..tvm_import import load_cuda
 
 _NAMES = {"cpu": "cpu", "cuda": "cuda", "gpu": "cuda", "numpy": "numpy"}
 DLPACK_CPU, DLPACK_CUDA = 1, 2
@@ -42,7 +42,7 @@ class Context:
         if self.kind == "cpu" and self.index:
             raise DeviceError(f"{self} is not available: all cores are one device, dlsys.cpu(0)")
         if self.kind == "cuda":
-            if not _runtime("RuntimeEnabled")("cuda"):
+            if not cuda.has_runtime():
                 raise DeviceError(f"{self} is not available: no CUDA driver or runtime was found; use dlsys.cpu()")
             if not self.enabled():
                 raise DeviceError(f"{self} is not available: this machine has no such device; use dlsys.cpu()")
@@ -55,9 +55,12 @@ class Context:
     @property
     def device(self) -> Any:
         """TVM's device. All indices of the CPU are one memory, which TVM knows as index 0."""
-        if self.kind == "cuda":  # TVM's Python makes tensors that copy to and from a GPU, tvm_ffi's do not
-            return compiler().cuda(self.index)
-        return tvm_ffi.device("cpu", 0)
+        return tvm_ffi.device("cuda", self.index) if self.kind == "cuda" else tvm_ffi.device("cpu", 0)
+
+    def synchronize(self) -> None:
+        """Returns when all that was asked of a GPU is done; at once elsewhere."""
+        if self.kind == "cuda":
+            _runtime("Device_StreamSync")(self.device, 0)
 
 
 def _context_of(kind: str, index: Any) -> Context:
@@ -87,8 +90,12 @@ class Cuda:
 
     def device_count(self) -> int:
         """How many CUDA devices this machine has."""
-        enabled = _runtime("RuntimeEnabled")("cuda")
+        enabled = self.has_runtime()
         return next(i for i in itertools.count() if not (enabled and self.attribute(i, EXISTS)))
+
+    def has_runtime(self) -> bool:
+        """Whether this machine has CUDA's driver and the runtime that TVM needs."""
+        return load_cuda() and bool(_runtime("RuntimeEnabled")("cuda"))
 
     def describe(self, index: int) -> str:
         """A device's name and compute capability: "NVIDIA H200 (compute 9.0)"."""

@@ -155,7 +155,7 @@ def measure(prepare: Prepare, runs: int) -> Profile:
     idle = _idle(plan)
     times: dict[int, list[float]] = {position: [] for position, _, _ in calls}
     steps = []
-    wait = plan.ctx.device.sync if plan.ctx.kind != "cpu" else None
+    wait = plan.ctx.synchronize if plan.ctx.kind != "cpu" else None
     for run in range(WARM_UP + runs):
         for position, function, arguments in calls:
             seconds = _timed(function, arguments, wait)
@@ -194,7 +194,7 @@ def _arguments(plan: Plan, position: int, given: dict[Node, Array]) -> list[Any]
     group = program.groups[position]
     found = []
     types = [*kernel.inputs, *kernel.outputs]
-    skipped = read_from(group, program.graph) if plan.ctx.kind == "cpu" else 0
+    skipped = read_from(group, program.graph, program.boundary)
     for node, (shape, dtype) in zip([*group.inputs, *group.outputs], types, strict=True):
         stored = node in plan.arrays
         tensor = plan.arrays[node].tensor if stored else given[program.aliases.source(node)].tensor

@@ -22,10 +22,10 @@ from ..errors import DeviceError
 from ..graph import Shape
 from ..tvm_import import with_compiler
 from . import disk
-from .spec import TargetName
+from .spec import TargetName, target_name
 
 RUN = "run_calls"
-_CPU, _POINTER = 1, 7  # kDLCPU, kTVMFFIDLTensorPtr
+_POINTER = 7  # kTVMFFIDLTensorPtr
 _CODES = {"f": 2, "i": 0, "u": 1, "b": 6}  # DLDataTypeCode, by NumPy's kind
 _TENSOR = np.dtype([
     ("data", "u8"), ("device", "i4", 2), ("ndim", "i4"), ("code", "u1"), ("bits", "u1"), ("lanes", "u2"),
@@ -83,9 +83,8 @@ class Runner:
         functions: Sequence[Any],
         count: int,
         arena: Any,
-        target: TargetName,
     ) -> None:
-        """`functions`: one for each call; `count`: how many arrays are given."""
+        """`functions`: one for each call; `count`: how many arrays are given. All lie on the arena's device."""
         places = [place for call in calls for place in call.places]
         rank = [len(place.shape) for place in places]
         start = np.cumsum([0, *rank])
@@ -93,7 +92,7 @@ class Runner:
         shapes = [place.shape for place in places]  # strides count the elements from one to the next along each axis
         strides = np.array([prod(shape[axis + 1 :]) for shape in shapes for axis in range(len(shape))], np.int64)
         tensors = np.zeros(len(places), _TENSOR)
-        tensors["device"][:, 0] = _CPU
+        tensors["device"] = arena.device.dlpack_device_type(), arena.device.index
         tensors["ndim"], tensors["lanes"] = rank, 1
         kinds = [np.dtype(place.dtype) for place in places]
         tensors["code"] = [_CODES[kind.kind] for kind in kinds]
@@ -115,7 +114,7 @@ class Runner:
         self._result = np.zeros(3, np.int64)
         numbers = (np.array(moves, np.int64), tensors.view(np.int64), np.array(table, np.int64))
         self._arguments = [to_tensor(a.reshape(-1)) for a in (self.given, *numbers, self._result)]
-        self._function = runner(target)
+        self._function = runner(target_name("llvm"))
 
     def run(self) -> None:
         """Make all calls. Raises DeviceError where one failed, as its kernel got no memory to work in."""

@@ -116,6 +116,33 @@ def buffers(code: tirx.Stmt) -> set[Any]:
     return found
 
 
+def domains(stages: Sequence[Stage]) -> list[list[Stage]]:
+    """The stages in groups of one domain, each behind those whose results it reads; within a group these are read only
+    at the index that is computed."""
+    groups: list[list[Stage]] = []
+    home: dict[Any, int] = {}  # a buffer, and the group that writes it
+    for stage in stages:
+        inside = [load for load in stage.loads() if load.source in home]
+        first = max((home[load.source] for load in inside), default=0)
+        if any(home[load.source] == first and not _at_own_index(load, stage) for load in inside):
+            first += 1
+        fits = [i for i in range(first, len(groups)) if extents(groups[i][0].iters) == extents(stage.iters)]
+        if not fits:
+            groups.append([])
+        home[stage.buffer] = fits[0] if fits else len(groups) - 1
+        groups[home[stage.buffer]].append(stage)
+    return groups
+
+
+def _at_own_index(load: Expr, stage: Stage) -> bool:
+    if size(stage.iters) == 1:
+        return True
+    return len(load.indices) == len(stage.iters) and all(
+        index.same_as(v.var) or int(v.dom.extent) == 1
+        for index, v in zip(load.indices, stage.iters, strict=True)
+    )
+
+
 def share(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with stages that compute the same, in formulas that were put together, computed once."""
     stages = read_stages(func)

@@ -11,11 +11,11 @@ from tvm import ir, s_tir, tirx
 from tvm.s_tir.schedule import SBlockRV
 
 from .. import common
+from ..codegen import VectorCode, block_of, sequence, steps, unravelled
 from ..common import COSTLY_VECTORS, PARALLEL_WORK, VECTORS, Access, LoopGroup
-from ..stages import Expr, Stage, extents, read_stages, size, with_nests
+from ..stages import Expr, Stage, domains, extents, read_stages, size, with_nests
 from ..strided import STRIDES
 from ..target import Machine, Rule
-from .codegen import VectorCode, block_of, sequence, steps, unravelled
 
 UNROLLED_ROWS = 32  # rows of some vectors; LLVM unrolls somewhat more too, and takes a second for it
 TOGETHER = 8  # results of the same vectors, each in a register
@@ -64,7 +64,7 @@ def _joined(sch: s_tir.Schedule, machine: Machine) -> tuple[s_tir.Schedule, list
     found = dict(
         zip((s.buffer for s in stages), (common.accesses(sch, b) for b in common.stages(sch)), strict=True)
     )
-    groups = _domains(stages)
+    groups = domains(stages)
     nests = []
     for group in groups:
         if len(group) == 1:
@@ -79,33 +79,6 @@ def _joined(sch: s_tir.Schedule, machine: Machine) -> tuple[s_tir.Schedule, list
     joined = common.start(with_nests(func, nests))
     blocks = zip(groups, common.stages(joined), strict=True)
     return joined, [block for group, block in blocks if len(group) == 1]
-
-
-def _domains(stages: Sequence[Stage]) -> list[list[Stage]]:
-    """The stages in groups of one domain, each behind those whose results it reads; within a group these are read only
-    at the index that is computed."""
-    groups: list[list[Stage]] = []
-    home: dict[Any, int] = {}  # a buffer, and the group that writes it
-    for stage in stages:
-        inside = [load for load in stage.loads() if load.source in home]
-        first = max((home[load.source] for load in inside), default=0)
-        if any(home[load.source] == first and not _at_own_index(load, stage) for load in inside):
-            first += 1
-        fits = [i for i in range(first, len(groups)) if extents(groups[i][0].iters) == extents(stage.iters)]
-        if not fits:
-            groups.append([])
-        home[stage.buffer] = fits[0] if fits else len(groups) - 1
-        groups[home[stage.buffer]].append(stage)
-    return groups
-
-
-def _at_own_index(load: Expr, stage: Stage) -> bool:
-    if size(stage.iters) == 1:
-        return True
-    return len(load.indices) == len(stage.iters) and all(
-        index.same_as(v.var) or int(v.dom.extent) == 1
-        for index, v in zip(load.indices, stage.iters, strict=True)
-    )
 
 
 def _nest(group: Sequence[Stage], kept: set[Any], accesses: list[Access], machine: Machine) -> tirx.Stmt:

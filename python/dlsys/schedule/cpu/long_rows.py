@@ -2,115 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tvm import ir, s_tir, tirx
+from tvm import s_tir, tirx
 from tvm.s_tir.schedule import SBlockRV
 
 from .. import blocked, common
 from ..blocked import TERMS
+from ..codegen import VectorCode, block_of, sequence, steps, unravelled, vectors
 from ..common import ACCUMULATORS, COSTLY_VECTORS, PARALLEL_WORK
-from ..stages import Expr, Stage, extents, read_stages, size, with_nests
+from ..row_stages import Rows, find_rows, is_plain, kept_buffers, work
+from ..stages import Expr, Stage, size, with_nests
 from ..target import Machine
-from .codegen import VectorCode, block_of, sequence, steps, unravelled, vectors
-
-_COMBINING = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)  # any order gives the same, but for rounding
-
-
-@dataclass(frozen=True)
-class Rows:
-    """A function's stages by what they run over.
-
-    Attributes:
-        shape: of the rows: what the last axis is summed away from.
-        stages: those that run over the rows, and read nothing of another row.
-        rest: those after them.
-    """
-
-    shape: tuple[int, ...]
-    stages: tuple[Stage, ...]
-    rest: tuple[Stage, ...]
-
-    @property
-    def count(self) -> int:
-        """Number of rows."""
-        return math.prod(self.shape)
-
-    @property
-    def length(self) -> int:
-        """Elements of the longest row."""
-        return max(size(stage.iters) // max(self.count, 1) for stage in self.stages)
-
-
-def find_rows(func: tirx.PrimFunc) -> Rows | None:
-    """The rows of a function with a reduction along the last axis of what it reads; None where there is none."""
-    stages = read_stages(func)
-    if stages is None:
-        return None
-    shape = next((found for stage in stages if (found := _summed_rows(stage)) is not None), None)
-    if not shape:
-        return None
-    inside: dict[Any, Stage] = {}
-    rest: list[Stage] = []
-    for stage in stages:
-        if _runs_over(stage, shape, inside, {other.buffer for other in rest}):
-            inside[stage.buffer] = stage
-        else:
-            rest.append(stage)
-    return Rows(shape, tuple(inside.values()), tuple(rest))
-
-
-def _summed_rows(stage: Stage) -> tuple[int, ...] | None:
-    """The shape of the rows that a reduction leaves of what it reads."""
-    if len(stage.reduced) != 1:
-        return None
-    (term,) = stage.reduced
-    for load in stage.loads():
-        if not load.indices:
-            continue  # one number for all rows
-        *outer, last = load.indices
-        own = stage.spatial[: len(outer)]
-        if last.same_as(term.var) and all(i.same_as(v.var) for i, v in zip(outer, own, strict=True)):
-            return extents(own)
-    return None
-
-
-def _runs_over(stage: Stage, shape: tuple[int, ...], inside: dict[Any, Stage], outside: set[Any]) -> bool:
-    """Whether the stage runs over the rows, and takes from other stages what belongs to its own row."""
-    rank, spatial = len(shape), stage.spatial
-    if extents(spatial[:rank]) != shape or len(stage.iters) != len(spatial) + len(stage.reduced):
-        return False
-    for load in stage.loads():
-        if load.source in outside:
-            return False
-        if load.source in inside and not all(
-            index.same_as(v.var) or extent == 1
-            for index, v, extent in zip(load.indices[:rank], spatial, shape, strict=False)
-        ):
-            return False
-    return True
-
-
-def kept_buffers(func: tirx.PrimFunc, rows: Rows) -> set[Any]:
-    """The buffers that the rows' stages must store."""
-    read = {load.source for stage in rows.rest for load in stage.loads()}
-    return {s.buffer for s in rows.stages if s.buffer in func.params or s.buffer in read}
-
-
-def work(rows: Rows) -> int:
-    """Simple operations of the rows' stages."""
-    return sum(size(s.iters) * common.operations(s.value) for s in rows.stages)
-
-
-def is_plain(stage: Stage) -> bool:
-    """Whether a reduction adds terms to what it has, or the like."""
-    value = stage.value
-    own = isinstance(value, _COMBINING) and isinstance(value.a, ir.TensorLoad)
-    return own and value.a.source.same_as(stage.buffer)
-
 
 STEPS = 64  # along a row to a block of a long sum (see `blocked`)
 SHARES = 64  # of the rows for threads: each allocates its arrays once

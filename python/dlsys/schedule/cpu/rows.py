@@ -13,12 +13,12 @@ from tvm import s_tir, tirx
 from tvm.s_tir.schedule import SBlockRV
 
 from .. import blocked, common
+from ..codegen import VectorCode, block_of, sequence, steps, unravelled
 from ..common import PARALLEL_WORK
+from ..row_stages import Rows, find_rows, is_plain, kept_buffers, work
 from ..stages import Expr, extents, share, size, with_nests
 from ..target import Machine
 from . import long_rows
-from .codegen import VectorCode, block_of, sequence, steps, unravelled
-from .long_rows import Rows, find_rows, is_plain, kept_buffers, work
 
 SHORT_ROW = 16  # elements of a row that runs as straight-line code: its registers spill, and code grows
 SHORT_VALUES = 160  # of all stages of such a row

@@ -16,7 +16,7 @@ import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 from tvm.s_tir.analysis import get_sblock_access_region
 
-from ..stages import Expr, buffers
+from .stages import Expr, buffers
 
 Values = Callable[[Expr], "Expr | None"]
 """From a load to the value that stands for it, None where it is to be loaded."""
