@@ -16,6 +16,7 @@ import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 from tvm.s_tir.analysis import get_sblock_access_region
 
+from .common import BRANCH
 from .stages import Expr, buffers
 
 Values = Callable[[Expr], "Expr | None"]
@@ -28,7 +29,12 @@ class VectorCode:
     Attributes:
         lane: which of them, a variable of the code.
         width: how many.
+        scope: of the arrays that hold values, as TVM names it.
+        holds_booleans: whether they hold booleans too.
     """
+
+    scope = "global"
+    holds_booleans = False
 
     def __init__(self, width: int) -> None:
         self.width = width
@@ -44,15 +50,18 @@ class VectorCode:
     def value(self, expression: Expr) -> Expr:
         """The expression, computed once and kept, equal ones once.
 
-        Booleans are computed where they are read: TVM lowers no arrays of them within vectors.
+        Without `holds_booleans` these are computed where they are read: TVM lowers no arrays of them within vectors.
         """
         kept = isinstance(expression, ir.TensorLoad) and expression.source in self._own
-        if kept or isinstance(expression, (tirx.IntImm, tirx.FloatImm)) or str(expression.ty) == "bool":
+        if kept or isinstance(expression, (tirx.IntImm, tirx.FloatImm)):
+            return expression
+        if str(expression.ty) == "bool" and not self.holds_booleans:
             return expression
         known = self._known.setdefault(tvm_ffi.structural_hash(expression), [])
         found = next((old for other, old in known if tvm_ffi.structural_equal(other, expression)), None)
         if found is None:
-            buffer = tirx.decl_buffer((self.width,), str(expression.ty), f"value{len(self._computed)}")
+            name = f"value{len(self._computed)}"
+            buffer = tirx.decl_buffer((self.width,), str(expression.ty), name, scope=self.scope)
             self._own.add(buffer)
             self._allocated.append(tirx.AllocBuffer(buffer))
             self._computed.append(tirx.BufferStore(buffer, expression, [self.lane]))
@@ -61,8 +70,9 @@ class VectorCode:
         return found
 
     def evaluate(self, expression: Expr, iters: dict[Any, Expr], values: Values) -> Expr:
-        """The expression with its iterators replaced, and its loads where `values` knows them; others are values."""
-        names = dict(iters)
+        """The expression with its iterators replaced, and its loads where `values` knows them; others are values, but
+        for those that a condition guards, which stay where they are."""
+        names, guarded = dict(iters), False
 
         def let(item: tirx.Let, mutator: Any) -> Expr:
             bound = mutator.mutate(item.value)
@@ -73,12 +83,20 @@ class VectorCode:
             indices = [self._analyzer.simplify(mutator.mutate(index)) for index in item.indices]
             item = tirx.BufferLoad(item.source, indices)
             found = values(item)
-            return self.value(item) if found is None else found
+            return found if found is not None else item if guarded else self.value(item)
+
+        def call(item: ir.Call, mutator: Any) -> Expr:
+            nonlocal guarded
+            before, guarded = guarded, guarded or str(getattr(item.op, "name", "")) == BRANCH
+            found = mutator.default_mutate(item)
+            guarded = before
+            return found
 
         def var(item: ir.Var, _: Any) -> Expr:
             return names.get(item, item)
 
-        return tvm_ffi.structural_mutate(expression, [(tirx.Let, let), (ir.TensorLoad, load), (ir.Var, var)])
+        callbacks = [(tirx.Let, let), (ir.TensorLoad, load), (ir.Call, call), (ir.Var, var)]
+        return tvm_ffi.structural_mutate(expression, callbacks)
 
     def store(self, buffer: ir.Var, value: Expr, indices: Sequence[Expr]) -> None:
         """Stores a value at an index, after all values are computed."""
@@ -125,11 +143,14 @@ def steps(
     return found
 
 
-def block_of(name: str, body: tirx.Stmt) -> tirx.Stmt:
-    """A block without iterators around finished loops."""
+def block_of(name: str, body: tirx.Stmt, whole: bool = False) -> tirx.Stmt:
+    """A block without iterators around finished loops. `whole`: it is said to read and write all of its arrays, as where
+    a value chooses what is read."""
     own = {s.buffer for s in _allocations(body)}
-    outer = {buffer: buffer for buffer in buffers(body) - own}
-    reads, writes, _ = get_sblock_access_region(s_tir.SBlock([], [], [], name, body), outer)
+    outer = buffers(body) - own
+    reads = writes = [tirx.BufferRegion(x, [ir.Range(0, extent) for extent in x.shape]) for x in outer]
+    if not whole:
+        reads, writes, _ = get_sblock_access_region(s_tir.SBlock([], [], [], name, body), {x: x for x in outer})
     realized = s_tir.SBlockRealize([], True, s_tir.SBlock([], reads, writes, name, body))
     # in a loop of its own: rfactor of another block trips over one without
     return tirx.For(tirx.Var("once", "int32"), 0, 1, tirx.ForKind.SERIAL, realized)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from . import fallback
+from . import contraction, fallback, pointwise, reduction, rows
 
-RULES = (fallback.RULE,)
+RULES = (contraction.RULE, rows.RULE, reduction.RULE, pointwise.RULE, fallback.RULE)

@@ -1,0 +1,225 @@
+"""Stages that share rows (softmax, norms, cross-entropy and their gradients): one launch, a warp or a block for a row.
+
+A thread holds every so many-th vector of the row in registers, from the first stage to the last, so memory is read
+once; sums go through the warp's registers, and of a block through shared memory. What is one number a row, all of its
+threads compute.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import ir, s_tir, tirx
+
+from .. import common
+from ..codegen import sequence, unravelled
+from ..common import renamed
+from ..row_stages import Rows, find_rows, is_plain, kept_buffers
+from ..stages import Expr, Stage, share, size, with_nests
+from ..target import Machine, Rule
+from . import reduction
+from .threads import (
+    BLOCK,
+    MULTIPROCESSORS,
+    WARP,
+    ThreadCode,
+    all_of_block,
+    all_of_warp,
+    ceil_div,
+    index,
+    lanes,
+    launch,
+    local,
+)
+
+MOST_OF_WARP = 16  # elements of a row that a thread of a warp holds; longer rows are a block's
+MOST = 32  # and of a block
+MOST_THREADS = 512
+
+
+def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
+    """One launch for what runs over rows, then those of what is behind. Declines functions without rows, with one sum
+    alone or rows that registers do not hold."""
+    func = share(func)
+    sch = common.start(func)
+    common.inline_spatial(sch)
+    func = common.function_of(sch)
+    rows = find_rows(func)
+    if rows is None or rows.count < 1 or len(rows.stages) < 2 or not _fit(rows):
+        return None
+    threads = _threads(rows.length)
+    if threads is None:
+        return None
+    nest = _Code(func, rows, threads).nest()
+    rest, arrays = reduction.nests(rows.rest, [*rows.stages, *rows.rest], set(func.params))
+    return common.start(with_nests(func, [nest, *rest], arrays))
+
+
+def _fit(rows: Rows) -> bool:
+    """Whether each stage has one number a row or is as long as the row, and sums combine terms."""
+    rank = len(rows.shape)
+    for stage in rows.stages:
+        numbers = size(stage.spatial[rank:])
+        if stage.reduced:
+            if numbers != 1 or size(stage.reduced) != rows.length or not is_plain(stage):
+                return False
+        elif numbers not in (1, rows.length):
+            return False
+    return True
+
+
+def _threads(length: int) -> int | None:
+    """The threads that share a row: a warp, or a block of some; None where they cannot hold it."""
+    if length <= WARP * MOST_OF_WARP:
+        return WARP
+    threads = BLOCK
+    while threads * MOST_OF_WARP < length and threads < MOST_THREADS:
+        threads *= 2
+    return threads if threads * MOST >= length else None
+
+
+class _Code:
+    """The code of a thread.
+
+    Attributes:
+        width: elements side by side that it holds.
+        steps: how many times as many.
+    """
+
+    def __init__(self, func: tirx.PrimFunc, rows: Rows, threads: int) -> None:
+        self.rows, self.threads = rows, threads
+        self.kept = kept_buffers(func, rows)
+        dtypes = [str(stage.buffer.dtype) for stage in rows.stages]
+        dtypes += [str(load.source.dtype) for stage in rows.stages for load in stage.loads()]
+        width = lanes(dtypes)
+        self.width = width if rows.length % width == 0 and rows.length >= width * threads else 1
+        self.steps = ceil_div(rows.length, threads * self.width)
+        self.side = BLOCK // WARP if threads == WARP and rows.count >= MULTIPROCESSORS * BLOCK // WARP else 1
+        self.block, self.x, self.y = index("block"), index("x"), index("y")
+        self.row = unravelled(self.block * self.side + self.y if self.side > 1 else self.block, rows.shape)
+        self.held: dict[Any, list[Expr]] = {}  # a stage's buffer, and the thread's elements of it or the row's number
+        self.code: list[tirx.Stmt] = []
+
+    def nest(self) -> tirx.Stmt:
+        """The launch."""
+        for stage in self.rows.stages:
+            if stage.reduced:
+                self._reduce(stage)
+            else:
+                self._compute(stage)
+        axes = [(self.x, self.threads), (self.y, self.side)] if self.side > 1 else [(self.x, self.threads)]
+        blocks = ceil_div(self.rows.count, self.side)
+        return launch(self.rows.stages[-1].name, [(self.block, blocks)], axes, sequence(self.code))
+
+    def _inside(self) -> Expr:
+        """Whether the thread has a row; None where all have."""
+        if self.rows.count % self.side == 0:
+            return None
+        return self.block * self.side + self.y < self.rows.count
+
+    def _column(self, step: int) -> Expr:
+        return (step * self.threads + self.x) * self.width
+
+    def _guarded(self, step: int, body: tirx.Stmt) -> tirx.Stmt:
+        """What a thread does with its elements of a step, where they are there."""
+        guard = self._inside()
+        if (step + 1) * self.threads * self.width > self.rows.length:
+            within = self._column(step) < self.rows.length
+            guard = within if guard is None else tirx.And(guard, within)
+        return body if guard is None else tirx.IfThenElse(guard, body, None)
+
+    def _array(self, stage: Stage, width: int) -> tirx.Var:
+        found = tirx.decl_buffer((width,), str(stage.buffer.dtype), f"{stage.name}_own", scope="local")
+        self.code.append(tirx.AllocBuffer(found))
+        return found
+
+    def _evaluated(self, code: ThreadCode, stage: Stage, value: Expr, column: Expr, step: int) -> Expr:
+        """An expression of a stage at a column; of the row's stages a thread has its own elements and the row's
+        numbers."""
+        rank = len(self.rows.shape)
+        columns = [*stage.spatial[rank:], *stage.reduced]
+        wide = [v for v in columns if int(v.dom.extent) > 1]
+        places = unravelled(column, [int(v.dom.extent) for v in wide]) if wide else []
+        names = {v.var: tirx.const(0, "int32") for v in columns}
+        names |= {v.var: at for v, at in zip(stage.spatial, self.row, strict=False)}
+        names |= {v.var: at for v, at in zip(wide, places, strict=True)}
+
+        def known(load: ir.TensorLoad) -> Expr | None:
+            held = self.held.get(load.source)
+            if held is None:
+                return None
+            return held[0] if len(held) == 1 and not self._is_long(load.source) else held[step]
+
+        return code.evaluate(value, names, lambda load: self._lane(known(load), code))
+
+    def _lane(self, held: Expr, code: ThreadCode) -> Expr:
+        """The element of a held vector at the code's lane."""
+        if held is None or held.source.shape[0] == 1 or self.width == 1:
+            return held
+        return tirx.BufferLoad(held.source, [code.lane])
+
+    def _is_long(self, buffer: ir.Var) -> bool:
+        stage = next(stage for stage in self.rows.stages if stage.buffer.same_as(buffer))
+        return not stage.reduced and size(stage.spatial[len(self.rows.shape) :]) == self.rows.length != 1
+
+    def _compute(self, stage: Stage) -> None:
+        """A stage without a sum: each thread's elements, or the row's number."""
+        long = self._is_long(stage.buffer)
+        width, steps = (self.width, self.steps) if long else (1, 1)
+        self.held[stage.buffer] = held = [tirx.BufferLoad(self._array(stage, width), [0]) for _ in range(steps)]
+        for step in range(steps):
+            code = ThreadCode(width)
+            column = self._column(step) + code.lane if long else tirx.const(0, "int32")
+            value = code.value(self._evaluated(code, stage, stage.value, column, step))
+            code.store(held[step].source, value, [code.lane])
+            guarded = self._guarded(step, code.loop()) if long else self._with_row(code.loop())
+            self.code.append(guarded)
+            self._keep(stage, held[step], column if long else None, step)
+
+    def _with_row(self, body: tirx.Stmt) -> tirx.Stmt:
+        guard = self._inside()
+        return body if guard is None else tirx.IfThenElse(guard, body, None)
+
+    def _keep(self, stage: Stage, held: Expr, column: Expr | None, step: int) -> None:
+        """Stores what the function's result or a later stage needs."""
+        if stage.buffer not in self.kept:
+            return
+        code = ThreadCode(1 if column is None else self.width)
+        at = tirx.const(0, "int32") if column is None else self._column(step) + code.lane
+        columns = stage.spatial[len(self.rows.shape) :]
+        wide = [v for v in columns if int(v.dom.extent) > 1]
+        names = {v.var: tirx.const(0, "int32") for v in columns}
+        names |= {v.var: place for v, place in zip(stage.spatial, self.row, strict=False)}
+        if column is not None:
+            places = unravelled(at, [int(v.dom.extent) for v in wide])
+            names |= {v.var: place for v, place in zip(wide, places, strict=True)}
+        code.store(stage.buffer, tirx.BufferLoad(held.source, [code.lane]), [renamed(i, names) for i in stage.indices])
+        if column is not None:
+            self.code.append(self._guarded(step, code.loop()))
+        else:
+            self.code.append(tirx.IfThenElse(self.x == 0, self._with_row(code.loop()), None))
+
+    def _reduce(self, stage: Stage) -> None:
+        """A sum along the row."""
+        dtype, kind = str(stage.buffer.dtype), type(stage.value)
+        sums, made = local(dtype, stage.init, self.width)
+        self.code += made
+        for step in range(self.steps):
+            code = ThreadCode(self.width)
+            term = self._evaluated(code, stage, stage.value.b, self._column(step) + code.lane, step)
+            code.add_to(sums, kind, code.value(term))
+            self.code.append(self._guarded(step, code.loop()))
+        values: list[Expr] = [tirx.BufferLoad(sums, [i]) for i in range(self.width)]
+        while len(values) > 1:
+            values = [kind(a, b) for a, b in zip(values[::2], values[1::2], strict=True)]
+        total, made = local(dtype, values[0])
+        self.code += made
+        if self.threads == WARP:
+            self.code += all_of_warp(total, kind)
+        else:
+            self.code += all_of_block(total, kind, self.x, self.threads)
+        self.held[stage.buffer] = [tirx.BufferLoad(total, [0])]
+        self._keep(stage, self.held[stage.buffer][0], None, 0)
+
+
+RULE = Rule("rows", "cuda", schedule)

@@ -1,0 +1,139 @@
+"""Code of a GPU's threads, and the loops that give it to them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tvm
+from tvm import ir, tirx
+
+from ..codegen import VectorCode, block_of, sequence
+from ..common import renamed
+from ..stages import Expr
+
+WARP = 32  # threads that run one instruction together
+BLOCK = 256  # threads of a block: eight warps, and several blocks to a multiprocessor
+VECTOR_BYTES = 16  # the most that a thread loads at once
+MULTIPROCESSORS = 132  # of a large device, an H200: fewer blocks leave some idle
+Combine = Callable[[Expr, Expr], Expr]
+_ALL_LANES = tirx.const(0xFFFFFFFF, "uint32")
+
+
+class ThreadCode(VectorCode):
+    """The code of one thread, for some neighbouring indices, the lanes, at once.
+
+    Values lie in registers: arrays whose loops are unrolled. What lies side by side in memory, from a multiple of its
+    size on, is loaded and stored as one vector.
+    """
+
+    scope = "local"
+    holds_booleans = True
+
+    def loop(self) -> tirx.Stmt:
+        """The code, statement by statement over the lanes."""
+        return sequence([*self._allocated, *map(self._over_lanes, [*self._computed, *self._stores])])
+
+    def _over_lanes(self, store: tirx.BufferStore) -> tirx.Stmt:
+        if self.width == 1:
+            return renamed(store, {self.lane: tirx.const(0, "int32")})
+        moves = isinstance(store.value, ir.TensorLoad) and all(
+            self._is_vector(buffer, indices)
+            for buffer, indices in ((store.buffer, store.indices), (store.value.source, store.value.indices))
+        )
+        lane = tirx.Var("lane", "int32")
+        body = renamed(store, {self.lane: lane})
+        kind = tirx.ForKind.VECTORIZED if moves else tirx.ForKind.UNROLLED
+        return tirx.For(lane, 0, self.width, kind, body)
+
+    def _is_vector(self, buffer: ir.Var, indices: Sequence[Expr]) -> bool:
+        """Whether the lanes lie side by side, from a multiple of their size on."""
+        if str(buffer.dtype) == "bool" or buffer in self._own:
+            return str(buffer.dtype) != "bool"
+        place: Expr = tirx.const(0, "int32")
+        for index, extent in zip(indices, buffer.shape, strict=True):
+            place = place * extent + index
+        first = renamed(place, {self.lane: tirx.const(0, "int32")})
+        simplify = self._analyzer.simplify
+        step = simplify(place - first - self.lane)
+        rest = simplify(tirx.floormod(first, self.width))
+        return all(isinstance(found, tirx.IntImm) and int(found) == 0 for found in (step, rest))
+
+
+def lanes(width_of: Sequence[Any]) -> int:
+    """Elements that a thread takes at once, of arrays of these dtypes: vectors of the widest."""
+    widest = max((tvm.DataType(str(dtype)).bits for dtype in width_of), default=32)
+    return max(1, VECTOR_BYTES * 8 // max(widest, 32))
+
+
+def launch(name: str, grid: Sequence[tuple[tirx.Var, int]], block: Sequence[tuple[tirx.Var, int]], body: Any) -> Any:
+    """One launch: the body for each index of the grid's blocks and of a block's threads, x first."""
+    for kind, axes in (("threadIdx", block), ("blockIdx", grid)):
+        for axis, (variable, extent) in zip("xyz", axes, strict=False):
+            tag = f"{kind}.{axis}"
+            bound = tirx.IterVar(None, tirx.Var(tag, "int32"), tirx.IterVar.ThreadIndex, tag)
+            body = tirx.For(variable, 0, extent, tirx.ForKind.THREAD_BINDING, body, bound)
+    return block_of(name, body, whole=True)
+
+
+def index(name: str) -> tirx.Var:
+    """A variable for an index."""
+    return tirx.Var(name, "int32")
+
+
+def local(dtype: str, value: Expr, width: int = 1) -> tuple[tirx.Var, list[tirx.Stmt]]:
+    """A thread's own array, and what makes it and fills it with a value."""
+    buffer = tirx.decl_buffer((width,), dtype, "own", scope="local")
+    lane = index("lane")
+    filling = tirx.For(lane, 0, width, tirx.ForKind.UNROLLED, tirx.BufferStore(buffer, value, [lane]))
+    return buffer, [tirx.AllocBuffer(buffer), filling]
+
+
+def unrolled(variable: tirx.Var, extent: int, body: tirx.Stmt) -> tirx.Stmt:
+    """A loop that CUDA's compiler unrolls."""
+    return tirx.For(variable, 0, extent, tirx.ForKind.UNROLLED, body, None, {"pragma_unroll_explicit": False})
+
+
+def shared(shape: Sequence[int], dtype: str, name: str) -> tirx.Var:
+    """An array that the threads of a block share."""
+    return tirx.decl_buffer(shape, dtype, name, scope="shared")
+
+
+def barrier() -> tirx.Stmt:
+    """Waits for all threads of the block, and makes what they stored visible to each other."""
+    return tirx.Evaluate(tirx.call_intrin("void", "tirx.tvm_storage_sync", "shared"))
+
+
+def all_of_warp(value: tirx.Var, combine: Combine, threads: int = WARP) -> list[tirx.Stmt]:
+    """Combines the first elements of the arrays `value` of the first threads of a warp, a power of two of them: each
+    has the result then."""
+    found, own = [], tirx.BufferLoad(value, [0])
+    while threads > 1:
+        threads //= 2
+        other = tirx.call_extern(str(value.dtype), "__shfl_xor_sync", _ALL_LANES, own, threads)
+        taken, more = local(str(value.dtype), other)
+        found += [*more, tirx.BufferStore(value, combine(own, tirx.BufferLoad(taken, [0])), [0])]
+    return found
+
+
+def all_of_block(value: tirx.Var, combine: Combine, thread: Expr, threads: int) -> list[tirx.Stmt]:
+    """As `all_of_warp`, of all threads of a block, whole warps."""
+    warps = threads // WARP
+    every = shared((warps,), str(value.dtype), "every_warp")
+    storing = tirx.BufferStore(every, tirx.BufferLoad(value, [0]), [tirx.floordiv(thread, WARP)])
+    values: list[Expr] = [tirx.BufferLoad(every, [i]) for i in range(warps)]
+    while len(values) > 1:
+        values = [combine(a, b) for a, b in zip(values[::2], values[1::2], strict=True)]
+    return [
+        tirx.AllocBuffer(every),
+        *all_of_warp(value, combine),
+        tirx.IfThenElse(tirx.floormod(thread, WARP) == 0, storing, None),
+        barrier(),
+        tirx.BufferStore(value, values[0], [0]),
+    ]
+
+
+def ceil_div(a: int, b: int) -> int:
+    """The quotient, rounded up."""
+    return math.ceil(a / b)
