@@ -182,7 +182,7 @@ def take_gradient(grad: te.Tensor, indices: te.Tensor, axis: int, shape: Shape) 
 
                 return loop(width, one)
 
-            return sequence([loop(extent, clear), loop(count, add)])
+            return sequence([loop(extent, clear), loop(count, add, ordered=True)])
 
         return loop(outer * chunks, columns, outer * inner * (extent + count))
 
@@ -222,10 +222,13 @@ def take_along_axis_gradient(grad: te.Tensor, indices: te.Tensor, axis: int, sha
                 total = tirx.BufferLoad(out, there) + values.load(own)
                 return tirx.BufferStore(out, total, there)
 
+            def adding(i: Expr) -> tirx.Stmt:
+                return nest(inner, lambda rest: add([i, *rest]))
+
             def clear(k: Expr) -> tirx.Stmt:
                 return tirx.BufferStore(out, constant(0, dtype), [*lead, *unravelled(k, shape[axis:])])
 
-            return sequence([loop(math.prod(shape[axis:]), clear), nest((count, *inner), add)])
+            return sequence([loop(math.prod(shape[axis:]), clear), loop(count, adding, ordered=True)])
 
         return loop(math.prod(outer), slab, math.prod(shape) + math.prod(shape_of(grad)))
 

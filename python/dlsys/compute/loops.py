@@ -16,6 +16,7 @@ from tvm import ir, s_tir, te, tirx
 
 from .base import Shape, constant, shape_of
 
+ORDERED = "dlsys_ordered"  # the mark of a loop whose indices must come in order
 PARALLEL_WORK = 64 * 1024  # elements: fewer do not repay the start of the threads
 
 Buffer = Any  # of tirx
@@ -80,18 +81,22 @@ def extents(buffer: Buffer) -> Shape:
     return tuple(int(extent) for extent in buffer.shape)
 
 
-def loop(extent: int, body: Callable[[Expr], tirx.Stmt], work: int = 0) -> tirx.Stmt:
-    """`body` for every index below `extent`, on threads where all of it is `work` enough."""
+def loop(extent: int, body: Callable[[Expr], tirx.Stmt], work: int = 0, ordered: bool = False) -> tirx.Stmt:
+    """`body` for every index below `extent`, on threads where all of it is `work` enough. `ordered`: one after the
+    other, as they add to the same elements; if not, the indices may come in any order, also those of loops within an
+    ordered one: each of them has elements of its own."""
     index = tirx.Var("i", "int32")
     kind = tirx.ForKind.PARALLEL if work >= PARALLEL_WORK and extent > 1 else tirx.ForKind.SERIAL
-    return tirx.For(index, 0, extent, kind, body(index))
+    return tirx.For(index, 0, extent, kind, body(index), None, {ORDERED: True} if ordered else None)
 
 
-def nest(shape: Sequence[int], body: Callable[[list[Expr]], tirx.Stmt], work: int = 0) -> tirx.Stmt:
-    """`body` for every index of the shape; the outermost loop as `loop` says."""
+def nest(
+    shape: Sequence[int], body: Callable[[list[Expr]], tirx.Stmt], work: int = 0, ordered: bool = False
+) -> tirx.Stmt:
+    """`body` for every index of the shape; the outermost loop as `loop` says, all of them `ordered` or not."""
     if not shape:
         return body([])
-    return loop(shape[0], lambda i: nest(shape[1:], lambda rest: body([i, *rest])), work)
+    return loop(shape[0], lambda i: nest(shape[1:], lambda rest: body([i, *rest]), 0, ordered), work, ordered)
 
 
 def sequence(statements: Sequence[tirx.Stmt]) -> tirx.Stmt:

@@ -90,7 +90,7 @@ def max_pool_gradient(grad: te.Tensor, place: te.Tensor, shape: Shape) -> te.Ten
                 return tirx.BufferStore(out, tirx.BufferLoad(out, target) + grad, target)
 
             zero = nest(tuple(inner), lambda at: tirx.BufferStore(out, constant(0, dtype), [*lead, *at]))
-            return sequence([zero, nest(windows, add)])
+            return sequence([zero, nest(windows, add, ordered=True)])
 
         return loop(batch * channels, image, math.prod(shape))
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from . import contraction, fallback, pointwise, reduction, rows
+from . import contraction, fallback, loops, pointwise, reduction, rows
 
-RULES = (contraction.RULE, rows.RULE, reduction.RULE, pointwise.RULE, fallback.RULE)
+RULES = (contraction.RULE, rows.RULE, reduction.RULE, loops.RULE, pointwise.RULE, fallback.RULE)
