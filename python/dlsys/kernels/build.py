@@ -40,6 +40,7 @@ def lower(spec: KernelSpec, target: Target, ours: bool = True) -> Lowered:
     function, rule = prim_func(spec), schedule.DEFAULT
     if ours:
         function, rule = schedule.apply(function, target, schedule.of_environment())
+    schedule.check(function, target)
     return Lowered(function.with_attr("global_symbol", symbol_of(spec)), rule)
 
 

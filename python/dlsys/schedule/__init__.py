@@ -10,6 +10,7 @@ from tvm.error import InternalError
 from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
+from ..errors import TargetError
 from ..system import warn
 from . import common, cpu, cuda
 from .records import TUNED, Records, of_environment
@@ -45,6 +46,12 @@ def apply(func: tirx.PrimFunc, target: Target, records: Records | None = None) -
     sch = last.schedule(func, machine)
     assert sch is not None, "the last rule takes all"
     return _function(sch, func), last
+
+
+def check(func: tirx.PrimFunc, target: Target) -> None:
+    """Raises TargetError for a scheduled function that would not run on the target, but crash there."""
+    if machine_of(target).kind == "cuda" and not _is_empty(func) and not cuda.is_bound(func):
+        raise TargetError("loops that no threads of a GPU are bound to cannot run there; see schedule/cuda")
 
 
 def _is_empty(func: tirx.PrimFunc) -> bool:

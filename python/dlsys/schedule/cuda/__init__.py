@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from . import contraction, fallback, loops, pointwise, reduction, rows
+from .threads import is_bound
 
 RULES = (contraction.RULE, rows.RULE, reduction.RULE, loops.RULE, pointwise.RULE, fallback.RULE)

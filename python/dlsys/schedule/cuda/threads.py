@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import ir, tirx
 
 from ..codegen import VectorCode, block_of, sequence
@@ -75,6 +76,23 @@ def launch(name: str, grid: Sequence[tuple[tirx.Var, int]], block: Sequence[tupl
             bound = tirx.IterVar(None, tirx.Var(tag, "int32"), tirx.IterVar.ThreadIndex, tag)
             body = tirx.For(variable, 0, extent, tirx.ForKind.THREAD_BINDING, body, bound)
     return block_of(name, body, whole=True)
+
+
+def is_bound(func: tirx.PrimFunc) -> bool:
+    """Whether threads make all stores of a function: of others TVM makes code for the CPU, which ends the process when
+    it touches the GPU's memory."""
+    found = True
+
+    def loop(item: tirx.For, visitor: Any) -> None:
+        if item.kind != tirx.ForKind.THREAD_BINDING:
+            visitor.default_visit(item)
+
+    def store(item: tirx.BufferStore, visitor: Any) -> None:
+        nonlocal found
+        found = False
+
+    tvm_ffi.structural_visit(func.body, [(tirx.For, loop), (tirx.BufferStore, store)])
+    return found
 
 
 def index(name: str) -> tirx.Var:

@@ -1,0 +1,451 @@
+"""What is checked on the emulated device, in a process of its own: `python -m cuda_on_cpu.checks [NAME ...]`, in the
+folder of the tests. Prints a line of JSON: each check's name, and its error or nothing. `test_cuda.py` runs it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import cuda_on_cpu
+import numpy as np
+
+if __name__ == "__main__":
+    cuda_on_cpu.install()  # before anything imports TVM
+
+import dlsys as dl
+from dlsys import autodiff as ad
+from dlsys import kernels, nn, ops, optim, tvm_op
+from dlsys.kernels import build
+from helpers import CASES
+from test_passes_drawn import Drawn
+
+CHECKS: dict[str, Callable[[], None]] = {}
+GPU = dl.cuda(0)
+WAYS: tuple[dict[str, Any], ...] = (
+    {"order": "up"},
+    {"order": "down", "early": True},
+    {"order": "shuffled"},
+)
+
+
+def check(function: Callable[[], None]) -> Callable[[], None]:
+    """Marks a check."""
+    CHECKS[function.__name__] = function
+    return function
+
+
+def close(found: Any, wanted: Any, tolerance: float = 1e-5, what: str = "") -> None:
+    for one, other in zip(found, wanted, strict=True):
+        assert one.shape == other.shape and one.dtype == other.dtype, (what, one.shape, other.shape)
+        np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance, err_msg=what)
+
+
+def declare_sizes(functions: Any) -> None:
+    """Tells the device how large the arrays of compiled functions are: each is less than what was allocated."""
+    for name, function in functions.items():
+        for buffer in function.params:
+            nbytes = int(np.prod([int(extent) for extent in buffer.shape], dtype=np.int64))
+            nbytes *= np.dtype(str(buffer.dtype)).itemsize
+            for number in ("", *(f"_{i}" for i in range(1, 9))):
+                cuda_on_cpu.declare(f"{name}_kernel{number}", f"{buffer.name}_ptr", nbytes)
+
+
+@contextmanager
+def exact_bounds() -> Iterator[None]:
+    """Within it kernels that are compiled may touch no more than the arrays that they are given."""
+    compiled = build.compiled
+
+    def declared(functions: Any, *rest: Any) -> Any:
+        declare_sizes(functions)
+        return compiled(functions, *rest)
+
+    with mock.patch.object(build, "compiled", declared):
+        yield
+
+
+@check
+def every_operator() -> None:
+    """Every case of every operator has the CPU's values, whatever the order of threads."""
+    nodes, feed = [], {}
+    for name in CASES:
+        for case in CASES[name]:
+            variables = case.variables()
+            node = case.build(*variables)
+            if not case.parameters and not any(node is variable for variable in variables):
+                nodes.append(node)
+                feed.update(zip(variables, case.draw("float32"), strict=True))
+    assert len(nodes) > 800
+    wanted = ad.Executor(nodes, passes=()).run(feed, True)
+    executor = ad.Executor(nodes, ctx=GPU, passes=())
+    for way in WAYS:
+        with cuda_on_cpu.settings(**way):
+            for node, one, other in zip(nodes, executor.run(feed, True), wanted, strict=True):
+                close([one], [other], what=f"{node} {way}")
+    rules = {kernel.rule.name for kernel in executor.node_to_compiled_func.values()}
+    assert rules >= {"contraction", "rows", "reduction", "loops", "pointwise"}, rules
+
+
+@check
+def drawn_graphs() -> None:
+    """Graphs of all operators, with all passes: fused kernels, values in each other's memory."""
+    for seed in range(12):
+        rng = random.Random(seed)
+        drawn = Drawn(rng, 25, "float32", special=False)
+        nodes = [node for node in drawn.values if node not in drawn.feed][-8:]
+        if not nodes:
+            continue
+        wanted = ad.Executor(nodes).run(drawn.feed, True)
+        executor = ad.Executor(nodes, ctx=GPU)
+        with cuda_on_cpu.settings(**WAYS[seed % 3]):
+            for node, one, other in zip(nodes, executor.run(drawn.feed, True), wanted, strict=True):
+                np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-4, err_msg=f"{seed}: {node}")
+
+
+@check
+def products() -> None:
+    """All transposes, batches, odd sizes, every tile, sums in parts, with and without an epilogue."""
+    rng = np.random.default_rng(0)
+    nodes, feed = [], {}
+    for m, k, n in ((8, 8, 8), (33, 45, 65), (64, 64, 64), (130, 20, 70), (9, 2000, 10), (1, 40, 50), (1500, 20, 1500)):
+        for turned_a, turned_b in ((False, False), (False, True), (True, False), (True, True)):
+            if m > 1000 and turned_a is not turned_b:
+                continue
+            a, b, bias = ops.Variable("a"), ops.Variable("b"), ops.Variable("bias")
+            feed[a] = rng.standard_normal((k, m) if turned_a else (m, k)).astype("float32")
+            feed[b] = rng.standard_normal((n, k) if turned_b else (k, n)).astype("float32")
+            feed[bias] = rng.standard_normal(n).astype("float32")
+            product = ad.matmul_op(a, b, turned_a, turned_b)
+            nodes += [product, ad.relu_op(product * 2.0 + bias)]
+    x, y = ops.Variable("x"), ops.Variable("y")
+    feed[x], feed[y] = (rng.standard_normal(shape).astype("float32") for shape in ((3, 2, 17, 24), (2, 24, 9)))
+    nodes.append(x @ y)
+    wanted = ad.Executor(nodes).run(feed, True)
+    for way in WAYS:
+        with cuda_on_cpu.settings(**way):
+            close(ad.Executor(nodes, ctx=GPU).run(feed, True), wanted, 1e-4, str(way))
+
+
+@check
+def sums() -> None:
+    """Rows and columns, short and long, that vectors divide and that they do not."""
+    rng = np.random.default_rng(0)
+    nodes, feed = [], {}
+    for shape, axis in (
+        ((100_003,), 0), ((40_000, 3), 0), ((3, 40_000), 1), ((5_000, 40), 0), ((70, 1024), 1), ((9, 1030), 1),
+        ((4, 3000, 5), 1), ((2, 3, 2500), 2),
+    ):  # fmt: skip
+        x = ops.Variable("x")
+        feed[x] = rng.standard_normal(shape).astype("float32")
+        nodes += [ops.sum_op(x, axis), ops.max_op(x, axis), ops.sum_op(x)]
+    wanted = [np.asarray(value) for value in ad.Executor(nodes, ctx=dl.numpy()).run(feed)]
+    for way in WAYS:
+        with cuda_on_cpu.settings(**way):
+            close(ad.Executor(nodes, ctx=GPU).run(feed, True), wanted, 2e-4, str(way))
+
+
+@check
+def rows() -> None:
+    """Softmax and layer norm with gradients, rows of a warp and of a block, and too long for either."""
+    rng = np.random.default_rng(0)
+    nodes, feed = [], {}
+    for shape in ((3, 4), (300, 20), (40, 512), (40, 516), (5, 1001), (2, 3, 2048), (2, 20_000)):
+        x, g = ops.Variable("x", shape), ops.Variable("g", shape)
+        feed[x], feed[g] = (rng.standard_normal(shape).astype("float32") for _ in range(2))
+        softmax = ad.softmax_op(x)
+        nodes += [softmax, *ad.gradients(ops.sum_op(softmax * g), [x])]
+        norm = nn.functional.layer_norm(x, shape[-1:])
+        nodes += [norm, *ad.gradients(ops.sum_op(norm * g), [x])]
+    wanted = ad.Executor(nodes).run(feed, True)
+    for way in WAYS:
+        with cuda_on_cpu.settings(**way):
+            close(ad.Executor(nodes, ctx=GPU).run(feed, True), wanted, 1e-4, str(way))
+
+
+def mlp() -> tuple[Any, tuple[int, ...]]:
+    return nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10)), (16, 20)
+
+
+class Residual(nn.Module):
+    """What ResNet9 consists of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())
+        self.second = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.1))
+        self.third = nn.Sequential(nn.Conv2d(8, 16, 3, stride=2, padding=1), nn.MaxPool2d(2), nn.Flatten())
+        self.head = nn.Linear(256, 10)
+
+    def forward(self, x: Any) -> Any:
+        x = self.first(x)
+        return self.head(self.third(x + self.second(x)))
+
+
+class Encoder(nn.Module):
+    """A small Transformer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.1, batch_first=True)
+        self.head = nn.Linear(32, 10)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.layer(x).mean(1))
+
+
+def trained(network: Callable[[], tuple[Any, tuple[int, ...]]], ctx: Any, steps: int = 3) -> tuple[list[Any], Any]:
+    """Losses of some steps and the parameters after them, and the executor."""
+    dl.manual_seed(0)
+    rng = np.random.default_rng(0)
+    net, shape = network()
+    x, y = ops.Variable("x", shape), ops.Variable("y")
+    optimizer = optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+    loss = ad.softmaxcrossentropy_op(net(x), y)
+    executor = ad.Executor([loss, optimizer.minimize(loss)], ctx=ctx)
+    feed = {
+        x: rng.standard_normal(shape).astype("float32"),
+        y: np.eye(10, dtype="float32")[rng.integers(0, 10, shape[0])],
+    }
+    losses = [executor.run(feed, True)[0] for _ in range(steps)]
+    return [*losses, *(parameter.numpy() for parameter in net.parameters())], executor
+
+
+@check
+def training_steps() -> None:
+    """Losses and updated parameters of three networks, with dropout: random numbers are the same to the bit."""
+    networks = (mlp, lambda: (Residual(), (4, 3, 16, 16)), lambda: (Encoder(), (4, 6, 32)))
+    for network in networks:
+        wanted, _ = trained(network, dl.cpu())
+        for way in WAYS:
+            with cuda_on_cpu.settings(**way):
+                found, executor = trained(network, GPU)
+                close(found, wanted, 2e-5, f"{network} {way}")
+                assert executor.allocations == 1
+
+
+@check
+def a_run_returns_before_it_is_done() -> None:
+    """The device works while Python goes on; who reads a value waits."""
+    x = ops.Variable("x")
+    executor = ad.Executor([x * 2.0], ctx=GPU)
+    value = dl.array(np.ones(1000, "float32"), GPU)
+    executor.run({x: value})
+    GPU.synchronize()
+    before = cuda_on_cpu.count("launches")
+    (result,) = executor.run({x: value})
+    assert cuda_on_cpu.count("launches") == before + 1 and cuda_on_cpu.count("waiting") == 1
+    assert result.numpy().sum() == 2000 and cuda_on_cpu.count("waiting") == 0
+
+
+@check
+def arrays() -> None:
+    """0-d arrays, no elements, other dtypes, parts of an arena as feeds, setting, copies."""
+    for value in (np.float32(3), np.zeros((0, 3), "float32"), np.arange(5), np.array([True, False]), np.eye(3)):
+        made = dl.array(value, GPU)
+        assert (made.shape, made.dtype, made.context) == (np.shape(value), str(np.asarray(value).dtype), GPU)
+        np.testing.assert_array_equal(made.numpy(), value)
+        np.testing.assert_array_equal(dl.array(made, dl.cpu()).numpy(), value)
+    made = dl.zeros((2, 3), ctx=GPU)
+    made[1] = 5
+    assert made.numpy().tolist() == [[0, 0, 0], [5, 5, 5]] and made[1, 2] == 5
+    x = ops.Variable("x")
+    found = ad.Executor([x + 1.0, x * 3.0, x - 1.0], ctx=GPU).run({x: np.ones(70, "float32")})
+    y = ops.Variable("y")
+    for array, wanted in zip(found, (2.0, 3.0, 0.0), strict=True):  # parts of one arena, fed as they are
+        (again,) = ad.Executor([y * 2.0], ctx=GPU).run({y: array}, True)
+        assert set(again) == {2 * wanted}
+    kernel = tvm_op.make_elemwise_add((70,), "cuda", "llvm", "add")
+    out = dl.empty((70,), ctx=GPU)
+    kernel(found[0], found[1], out)
+    assert set(out.numpy()) == {5.0}
+    error = _error(dl.DeviceError, lambda: kernel(np.ones(70, "float32"), found[1], out))
+    assert "cpu" in error and "cuda" in error, error
+
+
+@check
+def the_programs_kernels() -> None:
+    """The thirteen factories, on the GPU."""
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal((60, 100)).astype("float32") for _ in range(2))
+    a, b, out = (dl.array(value, GPU) for value in (x, y, np.zeros((60, 100), "float32")))
+    for make, given, wanted in (
+        (tvm_op.make_elemwise_add, (a, b), x + y),
+        (tvm_op.make_elemwise_mul, (a, b), x * y),
+        (tvm_op.make_relu, (a,), np.maximum(x, 0)),
+        (tvm_op.make_relu_gradient, (a, b), np.where(x > 0, y, 0)),
+        (tvm_op.make_matrix_softmax, (a,), np.exp(x) / np.exp(x).sum(1, keepdims=True)),
+    ):
+        make((60, 100), "cuda", "llvm", "kernel")(*given, out)
+        close([out.numpy()], [wanted.astype("float32")])
+    small = dl.empty((60, 60), ctx=GPU)
+    tvm_op.make_matrix_mul((60, 100), False, (60, 100), True, "cuda", "llvm", "matmul")(a, b, small)
+    close([small.numpy()], [x @ y.T], 1e-4)
+    tvm_op.make_sgd_update((60, 100), 0.5, "cuda", "llvm", "sgd")(a, b, a)  # in place
+    close([a.numpy()], [x - 0.5 * y])
+
+
+@check
+def no_allocation_after_the_first_epochs() -> None:
+    counts = []
+    _, executor = trained(mlp, GPU, 1)
+    x, y = (node for node in executor.topo_order if node.op.name == "placeholder")
+    feed = {x: np.ones((16, 20), "float32"), y: np.eye(16, 10, dtype="float32")}
+    feed = {node: dl.array(value, GPU) for node, value in feed.items()}
+    for epoch in range(30):
+        executor.run(feed)
+        if epoch + 1 in (10, 30):
+            counts.append((executor.allocations, cuda_on_cpu.count("allocations"), cuda_on_cpu.count("used")))
+    assert counts[0] == counts[1], counts
+
+
+# Planted faults
+
+_number = iter(range(1000))
+
+
+def _faulty(build_node: Callable[..., Any], shapes: Any, change: Callable[[str], str]) -> str:
+    """What the device says of a graph whose CUDA code was changed; empty where it says nothing and the result is
+    right."""
+    variables = [ops.Variable(f"x{i}") for i in range(len(shapes))]
+    feed = {v: np.random.default_rng(0).standard_normal(s).astype("float32") for v, s in zip(variables, shapes, strict=True)}
+    node = build_node(*variables) * (2.0 + next(_number))  # no other check has this kernel
+    translated = cuda_on_cpu.translated
+    changes = 0
+
+    def altered(code: str) -> str:
+        nonlocal changes
+        found = change(code)
+        changes += found != code
+        return translated(found)
+
+    (wanted,) = ad.Executor([node]).run(feed, True)
+    with mock.patch.object(cuda_on_cpu, "translated", altered):
+        try:
+            (result,) = ad.Executor([node], ctx=GPU).run(feed, True)
+        except Exception:
+            assert changes == 1 and cuda_on_cpu.failure()
+            told = cuda_on_cpu.failure()
+            cuda_on_cpu.recover()
+            return told
+    assert changes == 1, changes
+    return "" if np.allclose(result, wanted, 1e-4, 1e-4) else "wrong"
+
+
+def _without(what: str, number: int) -> Callable[[str], str]:
+    """Takes the occurrence of that number out of code."""
+
+    def change(code: str) -> str:
+        parts = code.split(what)
+        assert number < len(parts) - 1, code
+        return what.join(parts[: number + 1]) + ";" + what.join(parts[number + 1 :])
+
+    return change
+
+
+@check
+def a_barrier_that_is_missing_is_found() -> None:
+    for number in range(2):  # between storing a tile and reading it, and the other way round
+        told = _faulty(ad.matmul_op, [(64, 64), (64, 64)], _without("__syncthreads();", number))
+        assert "a race" in told and "shared array" in told, told
+    told = _faulty(ad.softmax_op, [(3, 1024)], _without("__syncthreads();", 0))
+    assert "a race" in told, told
+    assert _faulty(ad.matmul_op, [(64, 64), (64, 64)], lambda code: code + "\n//") == ""
+
+
+@check
+def an_index_too_far_is_found() -> None:
+    def one_more(code: str) -> str:
+        return re.sub(r"(in0_ptr\[.*?)\]", r"\1 + 1]", code, count=1)
+
+    def one_less(code: str) -> str:
+        return re.sub(r"(in0_ptr\[.*?)\]", r"\1 - 1]", code, count=1)
+
+    for change in (one_more, one_less):
+        with exact_bounds():
+            told = _faulty(ad.relu_op, [(5, 51)], change)
+        named = "in0_ptr" if change is one_more else "before all arrays"
+        assert "out of bounds" in told and named in told, told
+        told = _faulty(ad.relu_op, [(5, 51)], change)  # the end of what was allocated is known without, too
+        assert "out of bounds" in told, told
+
+
+@check
+def a_missing_check_of_bounds_is_found() -> None:
+    def always(code: str) -> str:
+        return re.sub(r"if \(\(+\(int\)(block|thread)Idx.*\{", "if (true) {", code, count=1)
+
+    told = _faulty(ad.relu_op, [(5, 61)], always)
+    assert "out of bounds" in told, told
+    told = _faulty(lambda a, b: ad.matmul_op(a, b), [(40, 20), (20, 33)], always)
+    assert "out of bounds" in told, told
+
+
+@check
+def a_store_by_two_threads_is_found() -> None:
+    def all_store(code: str) -> str:
+        return code.replace("if (((int)threadIdx.x) == 0) {", "if (true) {", 1)
+
+    told = _faulty(lambda x: ops.sum_op(x, 1), [(7, 100)], all_store)
+    assert "a race" in told and "wrote" in told, told
+
+
+@check
+def a_misaligned_vector_is_found() -> None:
+    def one_more(code: str) -> str:
+        return re.sub(r"\(float4\*\)\((in0_ptr \+ .*?)\)\);", r"(float4*)(\1 + 1));", code, count=1)
+
+    told = _faulty(ad.relu_op, [(300, 1024)], one_more)
+    assert "misaligned" in told, told
+
+
+@check
+def a_kernel_without_threads_is_our_error() -> None:
+    from dlsys import schedule
+    from dlsys.schedule import common, cuda
+
+    unbound = schedule.Rule("unbound", "cuda", lambda func, machine: common.start(func))
+    x = ops.Variable("x")
+    node = ops.exp_op(x) + float(next(_number))
+    with mock.patch.dict(schedule.RULES, {"cuda": (unbound, cuda.fallback.RULE)}):
+        error = _error(dl.TargetError, lambda: ad.Executor([node], ctx=GPU).run({x: np.ones(5, "float32")}))
+    assert "threads" in error, error
+    with kernels.default_schedules():
+        assert "threads" in _error(dl.TargetError, lambda: tvm_op.make_relu((3,), "cuda", "llvm", "relu"))
+
+
+def _error(kind: type[Exception], call: Callable[[], Any]) -> str:
+    """What an error of this kind says."""
+    try:
+        call()
+    except kind as error:
+        return str(error)
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def main(names: list[str]) -> None:
+    """Runs the checks and prints what came of them."""
+    found = {}
+    with exact_bounds():
+        for name, function in CHECKS.items():
+            if names and name not in names:
+                continue
+            try:
+                function()
+                found[name] = cuda_on_cpu.failure()
+            except Exception:
+                found[name] = f"{cuda_on_cpu.failure()}\n{traceback.format_exc()}"
+            cuda_on_cpu.recover()
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("error")
+    main(sys.argv[1:])

@@ -1,0 +1,66 @@
+"""CUDA without a GPU: kernels, training and planted faults on an emulated device (see cuda_on_cpu/README.md)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import unittest
+from functools import cache
+from pathlib import Path
+
+import cuda_on_cpu
+
+HERE = Path(__file__).parent
+
+
+@cache
+def outcomes() -> dict[str, str]:
+    """What came of all checks on the emulated device, which needs a process to itself."""
+    if lacking := cuda_on_cpu.missing():
+        raise unittest.SkipTest(f"the emulated CUDA device needs {lacking}")
+    command = [sys.executable, "-m", "cuda_on_cpu.checks"]
+    done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, f"the process ended with {done.returncode}: {done.stderr[-3000:]}"
+    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def passes(*names: str) -> None:
+    for name in names:
+        assert outcomes().pop(name) == "", name
+
+
+def test_every_operator_has_the_values_of_the_cpu() -> None:
+    passes("every_operator")
+
+
+def test_products_sums_and_rows() -> None:
+    passes("products", "sums", "rows", "the_programs_kernels")
+
+
+def test_drawn_graphs_with_all_passes() -> None:
+    passes("drawn_graphs")
+
+
+def test_training_steps_equal_the_cpus() -> None:
+    passes("training_steps", "no_allocation_after_the_first_epochs")
+
+
+def test_arrays_and_asynchronous_runs() -> None:
+    passes("arrays", "a_run_returns_before_it_is_done")
+
+
+def test_planted_faults_are_found() -> None:
+    passes(
+        "a_barrier_that_is_missing_is_found",
+        "an_index_too_far_is_found",
+        "a_missing_check_of_bounds_is_found",
+        "a_store_by_two_threads_is_found",
+        "a_misaligned_vector_is_found",
+        "a_kernel_without_threads_is_our_error",
+    )
+
+
+def test_that_all_checks_have_been_looked_at() -> None:
+    assert not outcomes(), outcomes()
