@@ -15,12 +15,11 @@ import numpy as np
 from dlsys import autodiff as ad
 from dlsys.errors import DataError, GraphError
 from dlsys.graph import Node
-from dlsys.kernels import runnable_target
 from dlsys.kernels.build import prim_func
 from dlsys.relax import tuning
 from dlsys.relax.build import kernels_of
 from dlsys.relax.tuning import Task
-from dlsys.schedule import apply
+from dlsys.schedule import apply, resolve_target
 from dlsys.schedule.records import GAIN, TUNED, Records, replayed
 from helpers import error_of
 
@@ -104,7 +103,7 @@ def test_executors_use_the_file_of_the_environment() -> None:
 
 
 def test_records_are_of_loops_and_of_a_target() -> None:
-    target = runnable_target("llvm")
+    target = resolve_target("llvm")
     _, nodes, feed = network()
     executor = ad.Executor(nodes)
     functions = [prim_func(spec) for spec in executor.specs(feed)]
@@ -116,7 +115,7 @@ def test_records_are_of_loops_and_of_a_target() -> None:
     assert apply(functions[0], target, records)[1] is TUNED
     assert apply(functions[0], target)[1] is not TUNED
     assert apply(functions[1], target, records)[1] is not TUNED
-    assert apply(functions[0], runnable_target({"kind": "llvm", "mcpu": "x86-64"}), records)[1] is not TUNED
+    assert apply(functions[0], resolve_target({"kind": "llvm", "mcpu": "x86-64"}), records)[1] is not TUNED
     other.enter(functions[0], target, {**kernel, "tuned": 0.25})
     records.merge(other)
     records.save()
@@ -148,7 +147,7 @@ def test_mistakes_are_told() -> None:
 def test_a_wrong_schedule_is_not_taken() -> None:
     _, nodes, feed = network()
     (first, *_) = (prim_func(spec) for spec in ad.Executor(nodes).specs(feed))
-    task = Task("matmul", first, runnable_target("llvm"), 1, 0)
+    task = Task("matmul", first, resolve_target("llvm"), 1, 0)
     task.try_some(2, float("inf"))
     task._ours = lambda *arrays: arrays[-1].copyfrom(np.full(tuple(arrays[-1].shape), 7, "float32"))
     assert task.compare() is None and not task.found

@@ -11,7 +11,7 @@ import numpy as np
 
 from . import kernels
 from .compiler import BOUNDARY, Arena, Plan, TypedGraph, analyse, make_program, select, with_known_shapes
-from .device import Array, context, copied, cpu, host_array, to_array
+from .device import Array, copied, cpu, host_array, named, to_array
 from .errors import DeviceError, DTypeError, FeedError, GraphError, ShapeError
 from .graph import Node, Shape, find_topo_sort, format_graph, stamp
 from .inspect import Profile, draw_graph, draw_memory, measure, text
@@ -51,7 +51,8 @@ class Executor:
                 more than rounding. The `numpy` context uses none.
             arena: memory to share with other executors of this context, which then take turns; its own for None.
 
-        Raises GraphError for what is no list of nodes or an unknown pass, DeviceError for a context that is not there.
+        Raises GraphError for what is no list of nodes or an unknown pass, DeviceError for a context that is not there;
+        for a GPU that is not there `run` raises it, and code for one can be generated and read.
         """
         if isinstance(eval_node_list, Node) or not isinstance(eval_node_list, Sequence):
             raise GraphError("Executor: eval_node_list must be a list of nodes")
@@ -59,7 +60,9 @@ class Executor:
             if not isinstance(node, Node):
                 raise GraphError(f"Executor: eval_node_list must hold nodes, not {type(node).__name__}")
         self.eval_node_list = list(eval_node_list)
-        self.ctx = context(ctx)
+        self.ctx = named(ctx)
+        if self.ctx.kind != "cuda":  # code for an absent GPU can be generated and read
+            self.ctx.require()
         self.passes: tuple[str, ...] = select(passes)
         self.topo_order = find_topo_sort(self.eval_node_list)
         unchanged(self.topo_order)

@@ -100,8 +100,9 @@ def install() -> None:
         getattr(_library, f"emulated_{name}").restype = ctypes.c_long
     _library.emulated_failure.restype = ctypes.c_char_p
     _library.emulated_declare.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
-    from dlsys.tvm_import import compiler
+    from dlsys.tvm_import import compiler, with_compiler
 
+    with_compiler("schedule.cuda.nvrtc")  # registers the compiler for GPUs, which this one replaces
     compiler().register_global_func("tvm_callback_cuda_compile", compiled, override=True)
 
 
@@ -154,20 +155,22 @@ _SHARED = re.compile(
     r'\s*(extern )?(?:"C" )?__shared__ (?:(?:__align__|alignas)\(\d+\) )?([\w ]+?) (\w+)\[(\d*)\];'
 )
 _UNKNOWN = re.compile(r"^(?!\s*(?://|#)).*(__shared__|\basm\w* volatile)")
-_ASYNC_COPY = re.compile(
-    r"(void ptx_cp_async\w*?_(\d+)_(\d+)_(\d+)\(void\* dst, int dst_off, void\* src, int src_off\)) \{.*?\n\}", re.DOTALL
-)
+_COPY_HEAD = r"void ptx_cp_async\w*?_(\d+)_(\d+)_(\d+)\(void\* dst, int dst_off, void\* src, int src_off\)"
+_ASYNC_COPY = re.compile(rf"({_COPY_HEAD}) \{{.*?\n\}}", re.DOTALL)
+_COPY = "{0[1]} {{ emulated_copy((char*)dst + dst_off * {0[3]}, (char*)src + src_off * {0[4]}, {0[2]}); }}"
+_WAITS = {
+    r"wait_group (\d+)": r"emulated_wait(\1);",
+    r"wait_all": "emulated_commit(); emulated_wait(0);",
+    r"commit_group": "emulated_commit();",
+}
 
 
 def translated(code: str) -> str:
     """CUDA C++ as C++: shared arrays as places in the block's memory, asynchronous copies as calls; behind it a table
     of each kernel's parameters and shared arrays."""
-    code = re.sub(r'(?:__)?asm(?:__)? volatile\("cp\.async\.wait_group (\d+);"[^;]*;', r"emulated_wait(\1);", code)
-    code = re.sub(r'(?:__)?asm(?:__)? volatile\("cp\.async\.wait_all;"[^;]*;', "emulated_commit(); emulated_wait(0);", code)
-    code = re.sub(r'(?:__)?asm(?:__)? volatile\("cp\.async\.commit_group;"[^;]*;', "emulated_commit();", code)
-    code = _ASYNC_COPY.sub(
-        lambda m: f"{m[1]} {{ emulated_copy((char*)dst + dst_off * {m[3]}, (char*)src + src_off * {m[4]}, {m[2]}); }}", code
-    )
+    for instruction, call in _WAITS.items():
+        code = re.sub(rf'(?:__)?asm(?:__)? volatile\("cp\.async\.{instruction};"[^;]*;', call, code)
+    code = _ASYNC_COPY.sub(_COPY.format, code)
     lines: list[str] = []
     kernels: dict[str, tuple[str, list[str]]] = {}  # parameters, and entries of shared arrays
     offset, kernel = 0, ""
@@ -201,10 +204,12 @@ def _table(kernel: str, parameters: str, shared: list[str]) -> str:
         types.append(kind.strip())
         names.append(name)
     arguments = ", ".join(f"*({kind}*)p[{i}]" for i, kind in enumerate(types))
+    quoted = "".join(f'"{name}", ' for name in names)
+    sizes = "".join(f"sizeof({kind}), " for kind in types)
     return "\n".join([
         f'extern "C" __attribute__((no_sanitize("thread"))) void {kernel}__run(void** p) {{ {kernel}({arguments}); }}',
-        f'extern "C" const char* const {kernel}__parameters[] = {{{"".join(f"{chr(34)}{n}{chr(34)}, " for n in names)}nullptr}};',
-        f'extern "C" const unsigned {kernel}__sizes[] = {{{"".join(f"sizeof({kind}), " for kind in types)}0}};',
+        f'extern "C" const char* const {kernel}__parameters[] = {{{quoted}nullptr}};',
+        f'extern "C" const unsigned {kernel}__sizes[] = {{{sizes}0}};',
         f'extern "C" const emulated_range {kernel}__shared[] = {{{"".join(shared)}{{nullptr, 0, 0}}}};',
     ])
 

@@ -47,6 +47,7 @@ def allocate(shape: Shape, dtype: str, ctx: Context) -> Any:
     try:
         return _allocate(tvm_ffi.Shape(shape), tvm_ffi.dtype(dtype), ctx.device, None)
     except (MemoryError, RuntimeError) as error:
+        ctx.require()
         raise DeviceError(f"{ctx} cannot allocate memory for {shape} {dtype}") from error
 
 
@@ -91,6 +92,11 @@ class Array:
 
     def __reduce__(self) -> Any:
         return array, (self.numpy(), self.context)
+
+    @property
+    def ctx(self) -> Context:
+        """The context, by the course's name."""
+        return self.context
 
     @property
     def ndim(self) -> int:

@@ -119,16 +119,21 @@ def context(value: Any = None) -> Context:
 
     Raises DeviceError for anything else, and for a device that this machine lacks.
     """
+    return named(value).require()
+
+
+def named(value: Any) -> Context:
+    """As `context`, whether this machine has the device or not."""
     if value is None:
         return cpu()
     if isinstance(value, Context):
-        return value.require()
+        return value
     if isinstance(value, tvm_ffi.Device) and value.dlpack_device_type() in KINDS:
-        return Context(KINDS[value.dlpack_device_type()], value.index).require()
+        return Context(KINDS[value.dlpack_device_type()], value.index)
     if isinstance(value, str):
         match = re.fullmatch(r"([a-z]+)(?:[:(](\d+)\)?)?", value.strip())
         if match and match[1] in _NAMES:
-            return Context(_NAMES[match[1]], int(match[2] or 0)).require()
+            return Context(_NAMES[match[1]], int(match[2] or 0))
     raise DeviceError(f"unknown context {value!r}: use dlsys.cpu(0), dlsys.cuda(0) or dlsys.numpy()")
 
 

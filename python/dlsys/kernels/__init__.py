@@ -15,5 +15,5 @@ from .cache import built, get
 from .disk import CacheWarning
 from .kernel import Kernel
 from .runner import Call, Place, Runner
-from .spec import ArrayType, KernelSpec, default_schedules, filter_columns, panel_columns, runnable_target
+from .spec import ArrayType, KernelSpec, default_schedules, filter_columns, panel_columns
 from .spec import symbol_of, target_name

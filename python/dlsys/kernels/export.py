@@ -14,11 +14,12 @@ import numpy as np
 from tvm import tirx
 
 from ..errors import DlsysError
+from ..schedule import host_target
 from ..schedule.machine_code import compiled
 from . import disk
 from .build import build
 from .runner import Call, Place
-from .spec import ArrayType, KernelSpec, runnable_target, symbol_of, uses_own_schedules
+from .spec import ArrayType, KernelSpec, symbol_of, uses_own_schedules
 
 STEP = "step"
 _PREFIX = "__tvm_ffi_"  # of the symbols of functions by TVM's calling convention
@@ -38,7 +39,7 @@ def export(
     `given`: names and types; `results`: where each lies at the end; `arena`: bytes of the memory between. Raises
     DlsysError where the file cannot be written.
     """
-    target = runnable_target("llvm")
+    target = host_target()
     once = {symbol_of(spec): spec for spec in specs}
     modules, _ = build(list(once.values()), target, uses_own_schedules(), False)
     names = identifiers([*(name for name, _ in given), *(f"result_{i}" for i in range(len(results)))])

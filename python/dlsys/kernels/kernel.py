@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, empty, to_tensor, view_of
+from ..device import Array, cuda, empty, to_tensor, view_of
 from ..device.context import DLPACK_CPU
 from ..errors import DeviceError, DTypeError, KernelArgumentError, ShapeError
 from ..graph import Shape
 from ..tvm_import import with_compiler
 from .spec import KernelSpec, TargetName, symbol_of
 
-SOURCES = ("asm", "ll", "cuda")
+SOURCES = ("asm", "ll", "cuda", "ptx")
 
 
 class Kernel:
@@ -113,6 +113,8 @@ class Kernel:
         tensor = to_tensor(value)
         kind = self.named_target.kind
         if (tensor.device.dlpack_device_type() == DLPACK_CPU) != (kind == "llvm"):
+            if kind == "cuda":
+                cuda(0).require()
             raise DeviceError(f"{what} lies on {tensor.device}, the kernel runs on {kind}")
         return tensor if given == shape else view_of(tensor, shape, dtype)
 
@@ -129,19 +131,23 @@ class Kernel:
         return self._lower().function.script()
 
     def source(self, form: str = "asm") -> str:
-        """The generated code of the module that holds this kernel: "asm" (machine code), "ll" (LLVM IR), or
-        "cuda". Raises KernelArgumentError for another form."""
+        """The generated code of the module that holds this kernel: "asm" (machine code), "ll" (LLVM IR); on a GPU
+        "cuda" or "ptx", which needs CUDA's compiler but no GPU. Raises KernelArgumentError for another form,
+        TargetError without a compiler."""
         if form not in SOURCES:
             raise KernelArgumentError(f"{self.name}: source is one of {', '.join(SOURCES)}, not {form!r}")
         module = self.module
         if module.kind not in ("llvm", "c"):  # loaded as machine code: made once more, for reading
             compiled = with_compiler("schedule.machine_code").compiled
             module = compiled({self.symbol: self._lower().function}, self.target)
-        if form == "cuda":
+        if form in ("cuda", "ptx"):
             devices = [m for m in module.imports if m.kind == "cuda"]
             if not devices:
                 raise KernelArgumentError(f"{self.name}: it runs on {self.named_target.kind} and has no CUDA source")
-            return "\n".join(m.inspect_source("cuda") for m in devices)
+            code = "\n".join(m.inspect_source("cuda") for m in devices)
+            if form == "cuda":
+                return code
+            return with_compiler("schedule.cuda.nvrtc").compiled(code, str(self.target.attrs["arch"]), "ptx").decode()
         return module.inspect_source(form)
 
     @property

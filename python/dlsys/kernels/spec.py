@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import compute
-from ..device import cuda, get_num_threads
-from ..errors import DataError, TargetError
+from ..device import get_num_threads
+from ..errors import DataError
 from ..graph import Shape
 from ..tvm_import import with_compiler
 
@@ -73,7 +73,7 @@ def target_name(target: Any) -> TargetName:
         threads = get_num_threads()
         text = f"{_cpu()}\n{threads} threads{_tuning()}"
         return TargetName("llvm", text, lambda: with_compiler("schedule").host_target(threads))
-    found = runnable_target(target)
+    found = with_compiler("schedule.target").resolve_target(target)
     return TargetName(found.kind.name, f"{found}{_tuning()}", lambda: found)
 
 
@@ -138,14 +138,6 @@ def _of_tiles(function: str, *args: Any) -> int:
     schedule = with_compiler("schedule")
     machine = schedule.machine_of(schedule.host_target())
     return getattr(with_compiler("schedule.cpu.tiles"), function)(*args, machine) if _scheduled.get() else 0
-
-
-def runnable_target(value: Any) -> Any:
-    """The TVM Target that `value` means, if this machine can run its code. Raises TargetError. Loads TVM's compiler."""
-    target = with_compiler("schedule.target").resolve_target(value)
-    if target.kind.name == "cuda" and not cuda.is_available():
-        raise TargetError("target cuda: this machine has no usable CUDA device; use 'llvm'")
-    return target
 
 
 def symbol_of(spec: KernelSpec) -> str:

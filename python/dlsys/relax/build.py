@@ -17,10 +17,9 @@ from tvm.target import Target
 from ..device import Array, array, context
 from ..errors import GraphError
 from ..graph import Node
-from ..kernels import runnable_target
 from ..kernels.build import any_alignment
 from ..planner import Value, plan_memory
-from ..schedule import DEFAULT, apply
+from ..schedule import DEFAULT, apply, resolve_target
 from ..schedule.machine_code import PIPELINE
 from ..schedule.records import TUNED, Records, default_database
 from .machine import MAIN, Machine
@@ -104,7 +103,7 @@ def compile(
     """
     if schedule not in SCHEDULES:
         raise GraphError(f"relax.compile: schedule is one of {', '.join(SCHEDULES)}, not {schedule!r}")
-    found = runnable_target(target)
+    found = resolve_target(target)
     module, fused = fused_module(nodes_or_module, found, fuse, feed_shapes, params)
     records = Records(default_database() if database is None else database) if schedule == "tuned" else None
     rules: Counter[str] = Counter()

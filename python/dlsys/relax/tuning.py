@@ -28,9 +28,8 @@ from ..device import empty
 from ..errors import GraphError
 from ..executor import Executor
 from ..graph import Node
-from ..kernels import runnable_target
 from ..kernels.build import UNCHECKED, any_alignment, prim_func
-from ..schedule import apply
+from ..schedule import apply, resolve_target
 from ..schedule.machine_code import compiled
 from ..schedule.records import MAIN, Records, default_database, key_of, replayed, workload
 from ..system import available_cores
@@ -208,7 +207,7 @@ def tune(
     if absent := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
         raise GraphError(f"relax.tune needs {' and '.join(absent)}: pip install 'dlsys[relax]'")
     records = Records(database if database is not None else default_database())
-    found = runnable_target(target)
+    found = resolve_target(target)
     if found.kind.name != "llvm":
         raise GraphError(f"relax.tune: kernels are tuned for the CPU, not for {found.kind.name}")
     tasks = _tasks(what, found, feed_shapes)

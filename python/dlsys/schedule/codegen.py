@@ -144,8 +144,8 @@ def steps(
 
 
 def block_of(name: str, body: tirx.Stmt, whole: bool = False) -> tirx.Stmt:
-    """A block without iterators around finished loops. `whole`: it is said to read and write all of its arrays, as where
-    a value chooses what is read."""
+    """A block without iterators around finished loops. `whole`: it is said to read and write all of its arrays, as
+    where a value chooses what is read."""
     own = {s.buffer for s in _allocations(body)}
     outer = buffers(body) - own
     reads = writes = [tirx.BufferRegion(x, [ir.Range(0, extent) for extent in x.shape]) for x in outer]

@@ -36,7 +36,8 @@ def compiled(functions: Mapping[str, tirx.PrimFunc], target: Target, slp: bool =
     if str(target.kind) == "llvm":
         options = [*target.attrs.get("cl-opt", ()), SLP[slp]]
         target = Target({**dict(target.export()), "cl-opt": options})
-    return tvm.compile(tvm.IRModule(dict(functions)), target=target, tir_pipeline=PIPELINE).mod
+    with target:  # CUDA's compiler is called from within and asks for the architecture
+        return tvm.compile(tvm.IRModule(dict(functions)), target=target, tir_pipeline=PIPELINE).mod
 
 
 def _on_stack(allocation: tirx.AllocBuffer) -> tirx.AllocBuffer:

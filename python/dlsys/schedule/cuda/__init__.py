@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import contraction, fallback, loops, pointwise, reduction, rows
+from . import contraction, fallback, loops, nvrtc, pointwise, reduction, rows  # nvrtc: TVM calls it by name
 from .threads import is_bound
 
 RULES = (contraction.RULE, rows.RULE, reduction.RULE, loops.RULE, pointwise.RULE, fallback.RULE)

@@ -7,7 +7,6 @@ follow each other (`compute.loops.ORDERED`) runs within a thread, inside of the 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from tvm import ir, s_tir, sym, tirx

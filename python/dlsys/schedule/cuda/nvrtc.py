@@ -1,0 +1,107 @@
+"""From CUDA C++ to a GPU's machine code: NVRTC, CUDA's compiler as a library, or else the program nvcc.
+
+TVM's own call of either asks for fast mathematics, which rounds divisions and roots, flushes small numbers to zero and
+takes exp and sin from tables. Ours does not: a GPU's results are as exact as the CPU's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import tvm
+
+from ...errors import TargetError
+
+# Integers by name, which TVM takes from headers of CUDA's C++ library.
+_INTEGERS = """
+typedef signed char int8_t; typedef unsigned char uint8_t; typedef short int16_t; typedef unsigned short uint16_t;
+typedef int int32_t; typedef unsigned int uint32_t; typedef long long int64_t; typedef unsigned long long uint64_t;
+"""
+_PRELUDE = re.compile(r"#ifdef __CUDACC_RTC__\n.*?#else\n.*?#endif\n", re.DOTALL)
+_BOUNDS = re.compile(r"__launch_bounds__\((\d{1,2}|1\d\d|2[0-4]\d|25[0-6])\)")  # of up to 256 threads
+LACKING = "CUDA code cannot be compiled: pip install 'dlsys[cuda]', which has NVRTC, or put nvcc of CUDA 13 on the PATH"
+
+
+def folders() -> Iterator[Path]:
+    """Where CUDA may lie: `CUDA_HOME`, packages from PyPI, the usual place."""
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        if os.environ.get(name):
+            yield Path(os.environ[name])
+    for place in getattr(importlib.util.find_spec("nvidia"), "submodule_search_locations", None) or ():
+        yield from sorted(Path(place).glob("cu1*"))
+    yield Path("/usr/local/cuda")
+
+
+@cache
+def _library() -> Any:
+    """NVRTC; None where it is not installed."""
+    names = [path for folder in folders() for path in sorted(folder.glob("lib*/libnvrtc.so.1*"))]
+    for name in [*map(str, names), "libnvrtc.so.13"]:
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    return None
+
+
+def compiled(code: str, arch: str, form: str = "cubin") -> bytes:
+    """Machine code ("cubin") or "ptx" of CUDA C++ as TVM generates it, for an architecture such as "sm_90".
+
+    Kernels get as many registers as leave a multiprocessor two blocks of up to 256 threads: one computes while the
+    other waits. Raises TargetError where there is no compiler, or it does not take the code.
+    """
+    code = _BOUNDS.sub(r"__launch_bounds__(\1, 2)", code)
+    if _library() is not None:
+        return _by_nvrtc(_PRELUDE.sub(lambda _: _INTEGERS, code, count=1), arch, form)
+    if (nvcc := shutil.which("nvcc")) is None:
+        raise TargetError(LACKING)
+    with tempfile.TemporaryDirectory() as folder:
+        source, made = Path(folder, "kernels.cu"), Path(folder, "kernels")
+        source.write_text(code, encoding="utf-8")
+        command = [nvcc, f"-arch={arch}", f"-{form}", "-O3", "-std=c++17", str(source), "-o", str(made)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise TargetError(f"nvcc: {done.stderr.strip()}")
+        return made.read_bytes()
+
+
+def _by_nvrtc(code: str, arch: str, form: str) -> bytes:
+    nvrtc = _library()
+    program = ctypes.c_void_p()
+    nvrtc.nvrtcCreateProgram(ctypes.byref(program), code.encode(), b"kernels.cu", 0, None, None)
+    try:
+        target = arch if form == "cubin" else arch.replace("sm_", "compute_")
+        options = [f"--gpu-architecture={target}", "--std=c++17", "-default-device"]
+        options += [f"-I{folder / 'include'}" for folder in folders() if (folder / "include").is_dir()]
+        given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+        if nvrtc.nvrtcCompileProgram(program, len(options), given):
+            raise TargetError(f"NVRTC: {_result(program, 'ProgramLog').decode().strip()}")
+        return _result(program, "CUBIN" if form == "cubin" else "PTX")
+    finally:
+        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _result(program: Any, what: str) -> bytes:
+    """What NVRTC made of a program: "CUBIN", "PTX" or its "ProgramLog"."""
+    nvrtc, size = _library(), ctypes.c_size_t()
+    getattr(nvrtc, f"nvrtcGet{what}Size")(program, ctypes.byref(size))
+    found = ctypes.create_string_buffer(size.value)
+    getattr(nvrtc, f"nvrtcGet{what}")(program, found)
+    return found.raw.rstrip(b"\0") if what != "CUBIN" else found.raw
+
+
+@tvm.register_global_func("tvm_callback_cuda_compile", override=True)
+def _of_tvm(code: str) -> bytes:
+    """What TVM calls for the kernels of a module."""
+    target = tvm.target.Target.current(allow_none=True)
+    return compiled(code, str(target.attrs["arch"]))
