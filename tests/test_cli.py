@@ -87,7 +87,7 @@ def test_info_says_what_cuda_lacks():
     one = mock.patch.object(context.Cuda, "attribute", lambda self, index, which: told[which] if index < 1 else 0)
     enabled = mock.patch.object(context, "_runtime", lambda name: lambda *of: 1)
     with one, enabled:
-        assert info.facts()["CUDA"].startswith("NVIDIA H200 (compute 9.0); cuda-bindings")
+        assert info.facts()["CUDA"].startswith("NVIDIA H200 (compute 9.0); nvidia-cuda-nvrtc")
 
 
 def test_features_are_those_that_the_schedules_see():

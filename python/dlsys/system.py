@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 _LIBRARY = os.path.dirname(os.__file__) + os.sep
@@ -27,6 +28,16 @@ def cache_folder() -> Path | None:
         return xdg / "dlsys"
     home = os.path.expanduser("~")
     return Path(home, ".cache", "dlsys") if os.path.isabs(home) and home != os.devnull else None
+
+
+def cuda_folders() -> Iterator[Path]:
+    """Where CUDA may lie: `CUDA_HOME`, packages from PyPI, the usual place."""
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        if os.environ.get(name):
+            yield Path(os.environ[name])
+    for place in getattr(importlib.util.find_spec("nvidia"), "submodule_search_locations", None) or ():
+        yield from sorted(Path(place).glob("cu1*"))
+    yield Path("/usr/local/cuda")
 
 
 def warn(text: str, category: type[Warning]) -> None:

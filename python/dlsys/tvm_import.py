@@ -7,12 +7,15 @@ installed it takes two more, to exchange arrays faster than DLPack does, so PyTo
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import importlib.util
 import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from .system import cuda_folders
 
 
 def compiler() -> Any:
@@ -47,8 +50,11 @@ def _load(name: str, mode: str) -> Any:
 @cache
 def load_cuda() -> bool:
     """Loads the part of TVM's runtime for CUDA; whether it could be: it needs CUDA's driver and runtime, version 13."""
-    if "tvm" in sys.modules:
-        return True  # it has tried
+    runtimes = (str(path) for folder in cuda_folders() for path in sorted(folder.glob("lib*/libcudart.so.13")))
+    for name in ("libcudart.so.13", *runtimes):
+        with contextlib.suppress(OSError):
+            ctypes.CDLL(name, ctypes.RTLD_GLOBAL)
+            break
     with contextlib.suppress(OSError, RuntimeError):
         _load("tvm_runtime_cuda", "RTLD_LOCAL")
         return True

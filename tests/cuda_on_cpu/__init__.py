@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import importlib.util
 import os
 import platform
 import re
@@ -19,6 +18,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from dlsys.system import cuda_folders
 
 HERE = Path(__file__).parent
 SOURCES = ("threads.cpp", "shadow.cpp", "api.cpp")
@@ -43,16 +44,13 @@ def missing() -> str | None:
         return "an x86-64 machine with Linux"
     if shutil.which("g++") is None:
         return "g++"
-    return None if _headers() else "CUDA's headers: set CUDA_HOME, or pip install nvidia-cuda-runtime"
+    return None if _headers() else "CUDA's headers: set CUDA_HOME, or pip install nvidia-cuda-runtime nvidia-cuda-crt"
 
 
 def _headers() -> Path | None:
     """The folder with CUDA's headers."""
-    places = [Path(os.environ[name], "include") for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
-    places.append(Path("/usr/local/cuda/include"))
-    for folder in getattr(importlib.util.find_spec("nvidia"), "submodule_search_locations", None) or ():
-        places += Path(folder).glob("*/include")
-    return next((place for place in places if (place / "cuda_runtime_api.h").exists()), None)
+    places = [folder / "include" for folder in cuda_folders()]
+    return next((place for place in places if (place / "crt" / "host_defines.h").exists()), None)
 
 
 def _folder() -> Path:

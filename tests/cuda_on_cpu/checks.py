@@ -23,9 +23,10 @@ if __name__ == "__main__":
     cuda_on_cpu.install()  # before anything imports TVM
 
 import dlsys as dl
+import networks
 import test_gpu_op
 from dlsys import autodiff as ad
-from dlsys import kernels, nn, ops, optim, tvm_op
+from dlsys import kernels, nn, ops, tvm_op
 from dlsys.kernels import build
 from helpers import CASES
 from test_passes_drawn import Drawn
@@ -172,63 +173,21 @@ def rows() -> None:
             close(ad.Executor(nodes, ctx=GPU).run(feed, True), wanted, 1e-4, str(way))
 
 
-def mlp() -> tuple[Any, tuple[int, ...]]:
-    return nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10)), (16, 20)
-
-
-class Residual(nn.Module):
-    """What ResNet9 consists of."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())
-        self.second = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.1))
-        self.third = nn.Sequential(nn.Conv2d(8, 16, 3, stride=2, padding=1), nn.MaxPool2d(2), nn.Flatten())
-        self.head = nn.Linear(256, 10)
-
-    def forward(self, x: Any) -> Any:
-        x = self.first(x)
-        return self.head(self.third(x + self.second(x)))
-
-
-class Encoder(nn.Module):
-    """A small Transformer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.1, batch_first=True)
-        self.head = nn.Linear(32, 10)
-
-    def forward(self, x: Any) -> Any:
-        return self.head(self.layer(x).mean(1))
-
-
-def trained(network: Callable[[], tuple[Any, tuple[int, ...]]], ctx: Any, steps: int = 3) -> tuple[list[Any], Any]:
-    """Losses of some steps and the parameters after them, and the executor."""
-    dl.manual_seed(0)
-    rng = np.random.default_rng(0)
-    net, shape = network()
-    x, y = ops.Variable("x", shape), ops.Variable("y")
-    optimizer = optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
-    loss = ad.softmaxcrossentropy_op(net(x), y)
-    executor = ad.Executor([loss, optimizer.minimize(loss)], ctx=ctx)
-    feed = {
-        x: rng.standard_normal(shape).astype("float32"),
-        y: np.eye(10, dtype="float32")[rng.integers(0, 10, shape[0])],
-    }
+def trained(network: Any, ctx: Any, steps: int = 3) -> tuple[list[Any], Any, Any]:
+    """Losses of some steps and the parameters after them; the executor and what it is fed."""
+    executor, feed, parameters = networks.step(network, ctx)
     losses = [executor.run(feed, True)[0] for _ in range(steps)]
-    return [*losses, *(parameter.numpy() for parameter in net.parameters())], executor
+    return [*losses, *(parameter.numpy() for parameter in parameters)], executor, feed
 
 
 @check
 def training_steps() -> None:
     """Losses and updated parameters of three networks, with dropout: random numbers are the same to the bit."""
-    networks = (mlp, lambda: (Residual(), (4, 3, 16, 16)), lambda: (Encoder(), (4, 6, 32)))
-    for network in networks:
-        wanted, _ = trained(network, dl.cpu())
+    for network in networks.ALL:
+        wanted, *_ = trained(network, dl.cpu())
         for way in WAYS:
             with cuda_on_cpu.settings(**way):
-                found, executor = trained(network, GPU)
+                found, executor, _ = trained(network, GPU)
                 close(found, wanted, 2e-5, f"{network} {way}")
                 assert executor.allocations == 1
 
@@ -306,10 +265,8 @@ def the_course_of_2017() -> None:
 @check
 def no_allocation_after_the_first_epochs() -> None:
     counts = []
-    _, executor = trained(mlp, GPU, 1)
-    x, y = (node for node in executor.topo_order if node.op.name == "placeholder")
-    feed = {x: np.ones((16, 20), "float32"), y: np.eye(16, 10, dtype="float32")}
-    feed = {node: dl.array(value, GPU) for node, value in feed.items()}
+    _, executor, given = trained(networks.mlp, GPU, 1)
+    feed = {node: dl.array(value, GPU) for node, value in given.items()}
     for epoch in range(30):
         executor.run(feed)
         if epoch + 1 in (10, 30):

@@ -46,7 +46,7 @@ def _cuda() -> str:
     except DeviceError as error:
         return f"none: {str(error).split(': ', 1)[1].split(';')[0]}"
     names = [cuda.describe(i) for i in range(cuda.device_count())]
-    return "; ".join([*names, f"cuda-bindings {_version('cuda-bindings')}"])
+    return "; ".join([*names, f"nvidia-cuda-nvrtc {_version('nvidia-cuda-nvrtc')}"])
 
 
 def _version(package: str) -> str:

@@ -7,13 +7,10 @@ takes exp and sin from tables. Ours does not: a GPU's results are as exact as th
 from __future__ import annotations
 
 import ctypes
-import importlib.util
-import os
 import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +18,7 @@ from typing import Any
 import tvm
 
 from ...errors import TargetError
+from ...system import cuda_folders
 
 # Integers by name, which TVM takes from headers of CUDA's C++ library.
 _INTEGERS = """
@@ -32,20 +30,10 @@ _BOUNDS = re.compile(r"__launch_bounds__\((\d{1,2}|1\d\d|2[0-4]\d|25[0-6])\)")  
 LACKING = "CUDA code cannot be compiled: pip install 'dlsys[cuda]', which has NVRTC, or put nvcc of CUDA 13 on the PATH"
 
 
-def folders() -> Iterator[Path]:
-    """Where CUDA may lie: `CUDA_HOME`, packages from PyPI, the usual place."""
-    for name in ("CUDA_HOME", "CUDA_PATH"):
-        if os.environ.get(name):
-            yield Path(os.environ[name])
-    for place in getattr(importlib.util.find_spec("nvidia"), "submodule_search_locations", None) or ():
-        yield from sorted(Path(place).glob("cu1*"))
-    yield Path("/usr/local/cuda")
-
-
 @cache
 def _library() -> Any:
     """NVRTC; None where it is not installed."""
-    names = [path for folder in folders() for path in sorted(folder.glob("lib*/libnvrtc.so.1*"))]
+    names = [path for folder in cuda_folders() for path in sorted(folder.glob("lib*/libnvrtc.so.1*"))]
     for name in [*map(str, names), "libnvrtc.so.13"]:
         try:
             return ctypes.CDLL(name)
@@ -82,7 +70,7 @@ def _by_nvrtc(code: str, arch: str, form: str) -> bytes:
     try:
         target = arch if form == "cubin" else arch.replace("sm_", "compute_")
         options = [f"--gpu-architecture={target}", "--std=c++17", "-default-device"]
-        options += [f"-I{folder / 'include'}" for folder in folders() if (folder / "include").is_dir()]
+        options += [f"-I{folder / 'include'}" for folder in cuda_folders() if (folder / "include").is_dir()]
         given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
         if nvrtc.nvrtcCompileProgram(program, len(options), given):
             raise TargetError(f"NVRTC: {_result(program, 'ProgramLog').decode().strip()}")

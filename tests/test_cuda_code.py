@@ -1,0 +1,157 @@
+"""What CUDA's compiler makes of the kernels: registers, shared memory, instructions. Needs no GPU."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import dlsys as dl
+import networks
+from dlsys import autodiff as ad
+from dlsys import ops
+from dlsys.schedule.cuda import nvrtc
+from dlsys.system import cuda_folders
+from helpers import error_of
+
+ARCHES = ("sm_80", "sm_90")
+REGISTERS, SHARED = 65536, {"sm_80": 164 * 1024, "sm_90": 228 * 1024}  # of a multiprocessor
+
+
+def tool(name: str) -> str:
+    """The path of one of CUDA's programs; the test is skipped where it is not installed."""
+    path = os.pathsep.join([*(str(folder / "bin") for folder in cuda_folders()), os.environ.get("PATH", "")])
+    if (found := shutil.which(name, path=path)) is None:
+        raise unittest.SkipTest(f"{name} is not installed")
+    return found
+
+
+def output(name: str, *arguments: str) -> str:
+    """What one of CUDA's programs prints; it finds the others beside it."""
+    path = os.pathsep.join([str(Path(tool("nvdisasm")).parent), os.environ.get("PATH", "")])
+    command = [tool(name), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "PATH": path})
+    return done.stdout
+
+
+class Built:
+    """A compiled kernel: its name, threads of a block, registers, bytes of shared and of local memory, and how often it
+    has each instruction."""
+
+    def __init__(self, name: str, threads: int, usage: str, instructions: Counter[str]) -> None:
+        self.name, self.threads, self.instructions = name, threads, instructions
+        self.registers, self.stack, self.shared, self.local = (
+            int(re.search(rf"{what}:(\d+)", usage)[1])  # type: ignore[index]
+            for what in ("REG", "STACK", "SHARED", "LOCAL")
+        )
+
+    def count(self, start: str) -> int:
+        """How many instructions begin so."""
+        return sum(n for name, n in self.instructions.items() if name.startswith(start))
+
+
+def built(code: str, arch: str) -> list[Built]:
+    """The kernels of CUDA C++, compiled."""
+    heads = re.findall(r"__global__ void (?:__launch_bounds__\((\d+)\) )?(\w+)\(", code)
+    threads = {name: int(count or 1) for count, name in heads}
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "kernels.cubin")
+        file.write_bytes(nvrtc.compiled(code, arch))
+        usage, listing = output("cuobjdump", "-res-usage", str(file)), output("nvdisasm", "-c", str(file))
+    resources = dict(re.findall(r"Function (\w+):\s*\n\s*(REG.*)", usage))
+    found = []
+    for part in re.split(r"^\.text\.", listing, flags=re.MULTILINE)[1:]:
+        name = part.split(":")[0]
+        instructions = re.findall(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", part)
+        found.append(Built(name, threads[name], resources[name], Counter(instructions)))
+    assert {kernel.name for kernel in found} == set(threads)
+    return found
+
+
+@cache
+def kernels_of_steps(arch: str) -> tuple[Built, ...]:
+    """The kernels of a training step of three networks."""
+    return tuple(kernel for code in codes() for kernel in built(code, arch))
+
+
+@cache
+def codes() -> tuple[str, ...]:
+    found = []
+    for network in networks.ALL:
+        executor, feed, _ = networks.step(network, dl.cuda(0))
+        text = executor.source("cuda", feed_shapes=feed)
+        found += [part for part in re.split(r"^// kernel \d+.*$", text, flags=re.MULTILINE) if "__global__" in part]
+    return tuple(dict.fromkeys(found))
+
+
+def each() -> Iterator[tuple[str, Built]]:
+    for arch in ARCHES:
+        for kernel in kernels_of_steps(arch):
+            yield arch, kernel
+
+
+def test_no_kernel_spills_and_two_blocks_fit() -> None:
+    count = 0
+    for arch, kernel in each():
+        assert kernel.stack == 0 and kernel.local == 0, (arch, kernel.name, kernel.stack, kernel.local)
+        assert kernel.count("STL") == kernel.count("LDL") == 0, kernel.name
+        assert 2 * kernel.registers * kernel.threads <= REGISTERS, (arch, kernel.name, kernel.registers)
+        assert 2 * kernel.shared <= SHARED[arch], (arch, kernel.name, kernel.shared)
+        count += 1
+    assert count > 100
+
+
+def one(node: Any, shapes: dict[Any, Any], arch: str = "sm_90") -> list[Built]:
+    """The kernels of a node."""
+    code = ad.Executor([node], ctx=dl.cuda(0)).source("cuda", feed_shapes=shapes)
+    return built(code, arch)
+
+
+def test_products_compute_more_than_they_load() -> None:
+    """Of shared memory a vector for each 16 multiply-adds; of memory vectors too, whatever is transposed."""
+    a, b = ops.Variable("a"), ops.Variable("b")
+    for turned_a in (False, True):
+        for turned_b in (False, True):
+            product = ad.relu_op(ad.matmul_op(a, b, turned_a, turned_b))
+            (kernel,) = one(product, {a: (2048, 2048), b: (2048, 2048)})
+            assert kernel.count("FFMA") >= 12 * kernel.count("LDS"), kernel.instructions
+            assert kernel.count("LDS") == kernel.count("LDS.128"), kernel.instructions
+            assert kernel.count("LDG") == kernel.count("LDG.E.128") > 0, kernel.instructions
+            assert kernel.count("STG") == kernel.count("STG.E.128") > 0, kernel.instructions
+
+
+def test_pointwise_functions_and_rows_load_vectors() -> None:
+    x, y = ops.Variable("x"), ops.Variable("y")
+    (kernel,) = one(ad.relu_op(x * 2.0 + y), dict.fromkeys((x, y), (1024, 1024)))
+    assert (kernel.count("LDG"), kernel.count("LDG.E.128"), kernel.count("STG.E.128")) == (2, 2, 1)
+    (kernel,) = one(ad.softmax_op(x), {x: (1024, 1024)})
+    assert kernel.count("LDG") == kernel.count("LDG.E.128") == 1, kernel.instructions  # each row is read once
+    assert kernel.count("STG") == kernel.count("STG.E.128") == 1, kernel.instructions
+    (kernel,) = one(ops.sum_op(x, 1), {x: (1024, 4096)})
+    assert kernel.count("LDG") == kernel.count("LDG.E.128"), kernel.instructions
+
+
+def test_code_can_be_read_without_a_gpu() -> None:
+    x = ops.Variable("x")
+    executor = ad.Executor([ad.softmax_op(x)], ctx=dl.cuda(0))
+    assert "rows" in executor.groups({x: (3, 40)}) and "__shfl_xor_sync" in executor.source("cuda")
+    assert ".entry" in executor.source("ptx") and "no result" not in executor.plan()
+    if not dl.cuda.is_available():
+        assert "cuda(0) is not available" in error_of(dl.DeviceError, executor.run, {x: [[1.0] * 40] * 3})
+        kernel = dl.tvm_op.make_relu((3,), "cuda", "llvm", "relu")
+        assert "not available" in error_of(dl.DeviceError, kernel, *(dl.array([1.0, 2.0, 3.0]) for _ in range(2)))
+
+
+def test_no_fast_mathematics() -> None:
+    """Divisions are rounded and small numbers kept, as on the CPU."""
+    x, y = ops.Variable("x"), ops.Variable("y")
+    text = ad.Executor([x / y], ctx=dl.cuda(0)).source("ptx", feed_shapes=dict.fromkeys((x, y), (5,)))
+    assert "div.rn.f32" in text and ".ftz" not in text and ".approx" not in text
