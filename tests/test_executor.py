@@ -222,7 +222,7 @@ def test_errors_say_what_is_wrong_and_leave_the_executor_usable() -> None:
     assert "tuple of extents" in error_of(dl.ShapeError, fresh.infer_shape, {x: (2, 3), w: 3})
     assert "list of nodes" in error_of(dl.GraphError, ad.Executor, x)
     assert "must hold nodes" in error_of(dl.GraphError, ad.Executor, [x, 1])
-    assert "not available" in error_of(dl.DeviceError, ad.Executor, [x], dl.cuda(1000))
+    assert "not available" in error_of(dl.DeviceError, ad.Executor([x], dl.cuda(1000)).run, {x: 1.0})
     assert "unknown context" in error_of(dl.DeviceError, ad.Executor, [x], "abacus")
 
 

@@ -478,16 +478,19 @@ def test_wide_convolutions_need_no_im2col():
 
 def test_cuda_kernels_bind_every_stage():
     target = tvm.target.Target({"kind": "cuda", "arch": "sm_90"})
-    for shapes, formula in [
-        ([(300, 20)], compute.relu),
-        ([()], compute.relu),
-        ([(30, 20)], lambda x: compute.reduce_sum(x, (0,))),
-        ([(30, 20)], compute.softmax),
-        ([(30, 20), (30, 20)], compute.softmax_cross_entropy),
-        ([(30, 20), (20, 5)], compute.matmul),
+    for shapes, formula, name in [
+        ([(300, 20)], compute.relu, "pointwise"),
+        ([()], compute.relu, "pointwise"),
+        ([(30, 20)], lambda x: compute.reduce_sum(x, (0,)), "reduction"),
+        ([(30, 20)], compute.softmax, "rows"),
+        ([(30, 20), (30, 20)], compute.softmax_cross_entropy, "rows"),
+        ([(30, 20), (20, 5)], compute.matmul, "reduction"),
+        ([(30, 20), (20, 9)], compute.matmul, "contraction"),
     ]:
-        function, rule = schedule.apply(_function("k", shapes, "float32", formula), target)
-        assert rule.name == "fallback"
+        plain = _function("k", shapes, "float32", formula)
+        function, rule = schedule.apply(plain, target)
+        assert rule.name == name, shapes
+        assert "thread_binding" in schedule.cuda.fallback.RULE.schedule(plain, schedule.machine_of(target)).mod.script()
         module = tvm.compile(tvm.IRModule({"k": function}), target=target)
         assert len(module.mod.imports) == 1, shapes  # else it were host code
 
@@ -524,7 +527,7 @@ def test_a_rule_that_takes_a_function_and_fails_is_told() -> None:
             warnings.simplefilter("always")
             scheduled, rule = schedule.apply(function, schedule.host_target())
     assert len(told) == 1 and rule.name == "elementwise" and "T.vectorized" in scheduled.script()
-    assert schedule.apply(function, schedule.resolve_target("cuda"))[1].name == "fallback"  # not its target
+    assert schedule.apply(function, schedule.resolve_target("cuda"))[1].name == "pointwise"  # not its target
 
 
 def test_results_without_elements_beside_one_with_some() -> None:
