@@ -51,6 +51,10 @@ def test_arrays_and_asynchronous_runs() -> None:
     passes("arrays", "a_run_returns_before_it_is_done")
 
 
+def test_tensors_and_modules_in_pytorchs_style() -> None:
+    passes("tensors_and_modules")
+
+
 def test_planted_faults_are_found() -> None:
     passes(
         "a_barrier_that_is_missing_is_found",

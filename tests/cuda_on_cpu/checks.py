@@ -26,13 +26,14 @@ import dlsys as dl
 import networks
 import test_gpu_op
 from dlsys import autodiff as ad
-from dlsys import kernels, nn, ops, tvm_op
+from dlsys import kernels, nn, ops, optim, tvm_op
 from dlsys.kernels import build
 from helpers import CASES
 from test_passes_drawn import Drawn
 
 CHECKS: dict[str, Callable[[], None]] = {}
 GPU = dl.cuda(0)
+RANDOM = np.random.default_rng(7).standard_normal((64, 8)).astype("float32")
 WAYS: tuple[dict[str, Any], ...] = (
     {"order": "up"},
     {"order": "down", "early": True},
@@ -272,6 +273,53 @@ def no_allocation_after_the_first_epochs() -> None:
         if epoch + 1 in (10, 30):
             counts.append((executor.allocations, cuda_on_cpu.count("allocations"), cuda_on_cpu.count("used")))
     assert counts[0] == counts[1], counts
+
+
+@check
+def tensors_and_modules() -> None:
+    """A loop in PyTorch's style, `fit` and eager values where the leaves lie."""
+    x = dl.tensor([[1.0, 2.0], [3.0, 4.0]], device="cuda")
+    assert (x.device, (x @ x).device, (x @ x).sum().item()) == (GPU, GPU, 54.0)
+    assert ((x * 2.0).to("cpu").device, x.cuda() is x, x.cpu().device) == (dl.cpu(), True, dl.cpu())
+    x[0] = 5
+    assert x.numpy().tolist() == [[5, 5], [3, 4]] and x.device == GPU
+    assert (x + dl.ones(2)).device == GPU  # what lies on the CPU is copied to where the others are
+    weight = dl.tensor([1.0, 2.0], requires_grad=True, device=GPU)
+    assert "history" in _error(dl.DeviceError, lambda: (weight * 2.0).to("cpu"))
+
+    def loop(device: str) -> tuple[list[float], Any]:
+        dl.manual_seed(0)
+        net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 3)).to(device)
+        optimizer = optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        rng = np.random.default_rng(0)
+        images = dl.tensor(rng.standard_normal((16, 4)).astype("float32"), device=device)
+        labels, losses = dl.tensor(rng.integers(0, 3, 16), device=device), []
+        for _ in range(5):
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(net(images), labels)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        assert {p.device for p in net.parameters()} == {dl.context(device)} == {net[0].weight.grad.device}
+        return losses, net
+
+    (wanted, on_cpu), (found, on_gpu) = loop("cpu"), loop("cuda")
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    pairs = zip(on_gpu.state_dict().values(), on_cpu.state_dict().values(), strict=True)
+    close(*zip(*((np.asarray(a), np.asarray(b)) for a, b in pairs), strict=True), 2e-5)
+    again = on_gpu.to("cpu")
+    assert again is on_gpu and {p.device for p in again.parameters()} == {dl.cpu()}
+
+    histories = []
+    for device in ("cpu", "cuda"):
+        dl.manual_seed(1)
+        net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).to(device)
+        batches = [(RANDOM[i : i + 16, :4], (RANDOM[i : i + 16, 4] > 0).astype("int64")) for i in (0, 16, 32)]
+        optimizer = optim.SGD(net.parameters(), lr=0.1)
+        rows = dl.fit(net, nn.functional.cross_entropy, optimizer, batches, epochs=2, progress=False).epochs
+        histories.append([row["loss"] for row in rows])
+        assert net[0].weight.device == dl.context(device)
+    np.testing.assert_allclose(*histories, rtol=1e-5)
 
 
 # Planted faults

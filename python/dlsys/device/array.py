@@ -21,7 +21,7 @@ import tvm_ffi
 
 from ..errors import DeviceError, DTypeError, ShapeError
 from .context import DLPACK_CPU, KINDS, Context, context, cpu
-from .transfer import from_host, part_of, to_host
+from .transfer import between, from_host, part_of, to_host
 
 Shape = tuple[int, ...]
 
@@ -234,7 +234,12 @@ def _wrap(value: np.ndarray) -> Any:
 
 def copied(value: Array) -> Array:
     """A copy on the same context."""
-    return _copy(value._view(), value.context, value.dtype)
+    if value.context.kind != "cuda":
+        return _copy(value._view(), value.context, value.dtype)
+    found = Array(allocate(value.shape, value.dtype, value.context), value.context, value.shape, value.dtype)
+    if value.size:
+        between(value.tensor, found.tensor)
+    return found
 
 
 def _copy(value: np.ndarray, ctx: Context, dtype: str | None = None) -> Array:

@@ -11,6 +11,7 @@ import tvm_ffi
 Shape = tuple[int, ...]
 
 _to_host = tvm_ffi.get_global_func("runtime.TVMTensorCopyToBytes")
+_between = tvm_ffi.get_global_func("runtime.TVMTensorCopyFromTo")
 _from_host = tvm_ffi.get_global_func("runtime.TVMTensorCopyFromBytes")
 
 
@@ -19,6 +20,11 @@ def to_host(tensor: Any, dtype: str) -> np.ndarray:
     found = np.empty(tuple(tensor.shape), dtype)
     _to_host(tensor, ctypes.c_void_p(found.ctypes.data), found.nbytes)
     return found
+
+
+def between(source: Any, target: Any) -> None:
+    """Copies a GPU's array to another one there, of its shape and dtype."""
+    _between(source, target)
 
 
 def from_host(tensor: Any, value: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""Modules whose numbers are of another dtype."""
+"""Modules whose numbers are of another dtype, or on another device."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from typing import Any
 import numpy as np
 
 from ..autodiff import Node, Parameter
-from ..device import context
-from ..errors import DTypeError, GraphError
+from ..errors import DTypeError
 from ..graph import FLOATS
 from ..tensors import dtype_of
+from ..tensors.creation import context_named
 
 
 def move(module: Any, value: Any) -> None:
-    """`module.to(value)` for one argument. Raises GraphError, DTypeError."""
+    """`module.to(value)` for one argument, a dtype or a device. Raises DTypeError, DeviceError."""
     wanted = float_dtype(dtype_of(value) if isinstance(value, Node) else value)
     if wanted is not None:
         _cast(module, wanted)
-    elif context(value).kind == "cuda":
-        told = "values move to a device when they are used there: Executor(nodes, ctx=dl.cuda(0))"
-        raise GraphError(f"{type(module).__name__}.to: only the CPU can be named: {told}")
+    else:
+        ctx = context_named(value)
+        for parameter in {**dict(module.named_parameters()), **dict(module.named_buffers())}.values():
+            parameter.cell.on(ctx)
 
 
 def _cast(module: Any, dtype: str) -> None:

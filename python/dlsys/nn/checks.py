@@ -10,9 +10,9 @@ import numpy as np
 from .. import tensors
 from ..autodiff import Node, Parameter
 from ..checks import integer
-from ..errors import GraphError
+from ..errors import DeviceError, GraphError
 from ..graph import Shape
-from ..tensors.creation import require_cpu
+from ..tensors.creation import context_named
 
 
 def known_shape(x: Any) -> Shape | None:
@@ -48,9 +48,10 @@ def warn_of_hidden(name: str, value: Any) -> None:
 
 
 def placed(device: Any, dtype: Any) -> Any:
-    """The dtype of a module's parameters: float32 for None. Raises DeviceError for another device than the CPU: an
-    Executor runs graphs elsewhere."""
-    require_cpu(device)
+    """The dtype of a module's parameters: float32 for None. Raises DeviceError for another device than the CPU: modules
+    are made there, and then moved."""
+    if device is not None and context_named(device).kind != "cpu":
+        raise DeviceError(f"a module is made on the CPU, not on {device}: move it there by .to({str(device)!r})")
     return "float32" if dtype is None else dtype
 
 

@@ -289,10 +289,11 @@ class Module:
                 parameter.grad = Parameter(np.zeros(parameter.shape, parameter.dtype), requires_grad=False)
 
     def to(self: ModuleType, *args: Any, dtype: Any = None, device: Any = None, **kwargs: Any) -> ModuleType:
-        """Parameters and buffers of floats in another dtype, "float32", "float64" or a tensor's; returns the module.
+        """Parameters and buffers of floats in another dtype, "float32", "float64" or a tensor's; or on another device,
+        "cpu", "cuda:0" or a context, where they stay the same Parameters. Returns the module.
 
-        They become other Parameters: make optimizers and graphs afterwards. A device may be named, but only the CPU:
-        where a graph is computed says its Executor. `non_blocking` changes nothing. Raises GraphError, DTypeError.
+        In another dtype they become other Parameters: make optimizers and graphs afterwards. `non_blocking` changes
+        nothing. Raises GraphError, DTypeError, DeviceError.
         """
         if unknown := sorted(kwargs.keys() - {"non_blocking", "memory_format"}):
             raise GraphError(f"{type(self).__name__}.to: takes a dtype and a device, not {', '.join(unknown)}")
@@ -310,11 +311,11 @@ class Module:
         return self.to("float64")
 
     def cpu(self: ModuleType) -> ModuleType:
-        """The module itself."""
-        return self
+        """`to("cpu")`."""
+        return self.to("cpu")
 
     def cuda(self: ModuleType, device: Any = None) -> ModuleType:
-        """Raises GraphError, DeviceError: where a graph is computed says its Executor."""
+        """`to` a GPU, the first for None."""
         return self.to(f"cuda:{device or 0}")
 
     def _saved(self) -> dict[str, Parameter]:

@@ -152,9 +152,9 @@ def settle() -> None:
 
 
 def leaf(value: Any, name: str | None = None) -> Node:
-    """A node that holds data, in the value's own memory where that can be, on the CPU. Raises DTypeError for an array
-    of a dtype that is none of `dlsys.graph.DTYPES`."""
-    shared = to_array(value, cpu())
+    """A node that holds data, in the value's own memory where that can be: that of an Array, else on the CPU. Raises
+    DTypeError for an array of a dtype that is none of `dlsys.graph.DTYPES`."""
+    shared = value if isinstance(value, Array) else to_array(value, cpu())
     if shared.dtype not in DTYPES:
         raise DTypeError(f"tensor: dtype {shared.dtype} is not one of {', '.join(DTYPES)}")
     made = OPS["parameter"].make([], {"shape": shared.shape, "dtype": shared.dtype}, name)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import autodiff as ad
-from ..device import empty
+from ..device import cpu, empty
 from ..tensors import evaluate, leaf
 from .groups import ParameterGroup
 
@@ -34,7 +34,8 @@ class _Compiled:
 
     def run(self, gradients: Mapping[ad.Parameter, Any]) -> None:
         for target in self.targets.values():
-            target.cell.content = empty(target.shape, target.dtype)  # the one before is the parameter's
+            # the one before is the parameter's
+            target.cell.content = empty(target.shape, target.dtype, self.executor.ctx)
         self.executor.run({variable: gradients[parameter] for parameter, variable in self.gradients.items()})
         for parameter, target in self.targets.items():
             parameter.cell.give(target.cell.content)
@@ -64,7 +65,7 @@ class Stepping:
         values: Any = evaluate([p.grad for p in given])
         found = dict(zip(given, values, strict=True))
         sorts = self._sorts(given)
-        types = tuple((p.id, value.shape, value.dtype) for p, value in found.items())
+        types = tuple((p.id, value.shape, value.dtype, value.context) for p, value in found.items())
         options = tuple(tuple(group.options.items()) for group in groups)
         key = (types, sorts, options)
         compiled = self._compiled.get(key)
@@ -95,4 +96,5 @@ def _made(found: Mapping[ad.Parameter, Any], sort: Mapping[ad.Parameter, int], u
     }
     targets = {p: leaf(empty(p.shape, p.dtype), name=p.name) for p in found}
     node = update(gradients, lambda group, parameter: sort[parameter], targets)
-    return _Compiled(ad.Executor([node]), gradients, targets)
+    ctx = next((value.context for value in found.values() if value.context.kind == "cuda"), cpu())
+    return _Compiled(ad.Executor([node], ctx), gradients, targets)

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Context, cpu
-from ..errors import DeviceError
+from ..device import Context
 from ..graph import FLOATS, Node
 from ..ops import dtype_of, shape_of
 from .functions import node_of
-from .values import array_of
+from .values import array_of, context_of
 
 
 def numel(x: Any) -> int:
@@ -31,8 +30,8 @@ class About:
 
     @property
     def device(self: Any) -> Context:
-        """Where the values lie when Python reads them: the CPU; its `type` is "cpu"."""
-        return cpu()
+        """Where the value lies, or will be computed: on a GPU where one of the leaves of which it is made lies."""
+        return context_of(self)
 
     @property
     def nbytes(self: Any) -> int:
@@ -42,9 +41,13 @@ class About:
     numel = numel
     is_floating_point = is_floating_point
 
-    def cuda(self: Any, *device: Any) -> Node:
-        """Raises DeviceError: an `Executor` runs graphs on other devices."""
-        raise DeviceError("cuda: tensors are on the CPU: an Executor runs a graph on another device, ctx=dl.cuda(0)")
+    def cpu(self: Any) -> Node:
+        """`to("cpu")`."""
+        return self.to("cpu")
+
+    def cuda(self: Any, device: Any = None) -> Node:
+        """`to` a GPU, the first for None."""
+        return self.to("cuda" if device is None else f"cuda:{device}" if isinstance(device, int) else device)
 
     def __contains__(self: Any, value: Any) -> bool:
         return bool((array_of(self).numpy() == np.asarray(value)).any())

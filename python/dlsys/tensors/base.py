@@ -14,7 +14,7 @@ from ..graph import DTYPES, FLOATS, OPS, Node, Op, Shape
 from ..ops import Cell, dtype_of, known_dtype, shape_of
 from . import functions, index, reductions, shapes
 from .about import About
-from .creation import leaf, require_cpu, values_of
+from .creation import leaf, values_of
 from .differentiate import backward
 from .inplace import InPlace, clone, require_writable, write
 from .values import array_of, evaluate_change, leaves_that_require_grad
@@ -257,7 +257,6 @@ class Operators:
         """Itself: values lie in row-major order on the CPU."""
         return self
 
-    cpu = contiguous
 
     def float(self: Any) -> Node:
         """The values as float32."""
@@ -304,15 +303,14 @@ class Tensor(Values, Operators, InPlace, About, Node):
     def __init__(
         self, data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, name: str | None = None
     ) -> None:
-        """See above. Raises DTypeError for what is no array of numbers, DeviceError for another device than the
-        CPU."""
-        require_cpu(device)
-        self._hold(values_of(data, dtype or "float32"), name, requires_grad)
+        """See above. Raises DTypeError for what is no array of numbers, DeviceError for a device that is not there."""
+        values = values_of(data, dtype or "float32")
+        self._hold(values if device is None else leaf(values, device=device).cell.content, name, requires_grad)
 
     def _hold(self, values: Any, name: str | None, requires_grad: bool) -> None:
         """Become a leaf of these values, an array of NumPy or of dlsys, in their memory."""
         fill(self, OPS["parameter"], [], {"shape": values.shape, "dtype": str(values.dtype)}, name)
-        self.cell = Cell(to_array(values, cpu()))
+        self.cell = Cell(values if isinstance(values, Array) else to_array(values, cpu()))
         self.requires_grad_(requires_grad)
 
 

@@ -1,6 +1,6 @@
 """Leaves: tensors that hold data, made from values, or from sizes and numbers, with PyTorch's arguments.
 
-`device` is the CPU, or None; DeviceError else.
+`device` is "cpu", a GPU as "cuda:0" or `dlsys.cuda(0)`, or None, the CPU; DeviceError for one that is not there.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ from ..ops import cast_op, dtype_name, dtype_of, known_dtype, known_shape, zeros
 from ..ops import leaf as leaf_of
 
 
-def require_cpu(device: Any) -> None:
-    """Raises DeviceError for a device that is named and is not the CPU, where tensors are."""
-    name = device if isinstance(device, str) else device.kind if isinstance(device, Context) else str(device or "cpu")
-    if name.split(":")[0] != "cpu":
-        raise DeviceError(f"tensors are on the CPU, not on {device}: an Executor runs a graph on another device")
+def context_named(device: Any) -> Context:
+    """The context of tensors that a device means: a Context, its name, or PyTorch's object of that name; the CPU for
+    None. Raises DeviceError."""
+    plain = device is None or isinstance(device, (Context, str))
+    found = devices.context(device if plain else str(device))
+    if found.kind == "numpy":
+        raise DeviceError("tensors are on the CPU or a GPU; the numpy context is an Executor's")
+    return found
 
 
 def is_tensor(value: Any) -> bool:
@@ -38,9 +41,10 @@ def is_leaf(value: Any) -> bool:
 
 
 def leaf(value: Any, requires_grad: bool = False, name: str | None = None, device: Any = None) -> Any:
-    """A leaf in the memory of a new array. Raises DTypeError where it shall have a gradient and is of no floats,
-    DeviceError for a device that is not the CPU."""
-    require_cpu(device)
+    """A leaf in the memory of a new array, or of a copy of it on a GPU. Raises DTypeError where it shall have a
+    gradient and is of no floats, DeviceError."""
+    if device is not None and (ctx := context_named(device)).kind != "cpu":
+        value = devices.array(value, ctx)
     if requires_grad and str(value.dtype) not in FLOATS:
         raise DTypeError(f"tensor: only floats have gradients, not {value.dtype}")
     made: Any = leaf_of(value, name)
@@ -75,22 +79,21 @@ def tensor(
             value. Python's floats become float32, its integers int64.
         dtype: to cast to; None keeps the array's.
         requires_grad: whether `backward` fills its `grad`; a float dtype is needed.
-        device: the CPU, or None.
+        device: where it lies, see above.
 
     Raises DTypeError for what is no array of numbers or of a dtype that operators do not know, DeviceError.
     """
-    require_cpu(device)
-    return leaf(values_of(value, dtype), requires_grad, name)
+    return leaf(values_of(value, dtype), requires_grad, name, device)
 
 
 def as_tensor(value: Any, dtype: Any = None, device: Any = None) -> Any:
     """A tensor as it is, anything else by `tensor`; in another dtype where one is given. Raises DTypeError,
     DeviceError."""
-    require_cpu(device)
     if not isinstance(value, Node):
-        return tensor(value, dtype)
+        return tensor(value, dtype, device=device)
     known = None if dtype is None else dtype_name("as_tensor", dtype)
-    return value if known in (None, known_dtype(value)) else cast_op(value, known)
+    found: Any = value if known in (None, known_dtype(value)) else cast_op(value, known)
+    return found if device is None else found.to(device)
 
 
 def from_numpy(value: Any) -> Any:

@@ -12,11 +12,12 @@ from typing import Any
 
 from .. import ops
 from ..device import Context
-from ..errors import DeviceError, DTypeError, GraphError, ShapeError
+from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import FLOATS, INTEGERS, Node
 from ..ops import beside_number, dtype_name, known_dtype, operand, pair, shape_of
 from ..ops.types import as_float
-from .creation import tensor
+from .creation import context_named, tensor
+from .values import moved
 
 
 def node_of(value: Any) -> Node:
@@ -165,9 +166,10 @@ def minimum(a: Any, b: Any) -> Node:
 
 
 def to(x: Any, *given: Any, dtype: Any = None, device: Any = None, copy: bool = False, **unused: Any) -> Node:
-    """x in another dtype, given by name, or as that of a tensor. "cpu", where tensors are, changes nothing.
+    """x in another dtype, given by name, or as that of a tensor; or on another device, "cpu", "cuda:0" or a context.
 
-    Raises DTypeError for an unknown dtype, DeviceError for another device, GraphError for other words.
+    Raises DTypeError for an unknown dtype, DeviceError for a device that is not there and for what cannot move (see
+    `values.moved`), GraphError for other words.
     """
     if set(unused) - {"non_blocking", "memory_format"}:
         raise GraphError(f"to: takes dtype, device and copy, not {', '.join(unused)}")
@@ -175,20 +177,18 @@ def to(x: Any, *given: Any, dtype: Any = None, device: Any = None, copy: bool = 
     for value in (*given, device, dtype):
         if isinstance(value, Node):
             node = ops.cast_like_op(node, value)
-        elif value is not None and not isinstance(value, bool) and not _is_cpu(value):
+        elif _is_device(value):
+            node = moved(node, context_named(value))
+        elif value is not None and not isinstance(value, bool):
             found = dtype_name("to", value)
             node = node if known_dtype(node) == found else ops.cast_op(node, found)
     return ops.copy_op(node) if copy and node is x else node
 
 
-def _is_cpu(value: Any) -> bool:
-    """Whether the value names the CPU. Raises DeviceError where it names another device."""
-    named = isinstance(value, str) and value.split(":")[0] in ("cpu", "cuda", "gpu", "mps")
-    if not named and not isinstance(value, Context):
-        return str(value) == "cpu"  # PyTorch's
-    if (value.split(":")[0] if isinstance(value, str) else value.kind) != "cpu":
-        raise DeviceError(f"to: tensors are on the CPU, not on {value}: an Executor runs a graph on another device")
-    return True
+def _is_device(value: Any) -> bool:
+    """Whether the value names a device: a Context, its name, or PyTorch's object."""
+    named = value if isinstance(value, str) else str(value) if type(value).__name__ == "device" else ""
+    return isinstance(value, Context) or named.split(":")[0] in ("cpu", "cuda", "gpu", "mps")
 
 
 def require_float(op: str, x: Any) -> Node:

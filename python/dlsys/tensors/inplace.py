@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..device import cpu, host_array, to_array
+from ..device import Array, cpu, host_array, to_array
 from ..errors import DTypeError, GraphError, IndexRangeError, ShapeError
 from ..graph import FLOATS, Node, shape_error
 from ..ops import dtype_of, shape_of
@@ -48,7 +48,8 @@ def write(node: Node, value: Any) -> None:
     given = host_array(value, cell.dtype)
     if given.shape != cell.shape:
         raise shape_error(node, f"{node.name} has shape {cell.shape}, the value {given.shape}")
-    cell.give(to_array(np.array(given, cell.dtype, order="C"), cpu()))
+    ctx = cell.content.context if isinstance(cell.content, Array) else cpu()
+    cell.give(to_array(np.array(given, cell.dtype, order="C"), ctx))
 
 
 def _gets_history(node: Any, changed: Node) -> bool:

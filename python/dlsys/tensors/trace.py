@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..compiler import Arena
-from ..device import Array, cpu
+from ..device import Array, Context, cpu
 from ..errors import GraphError
 from ..executor import Executor
 from ..graph import FLOATS, Node, error_at, find_topo_sort
@@ -58,6 +58,11 @@ class Trace:
             self._add(value)
         computed = dict.fromkeys([*given, *self._keep, *self.updates, *self.assigns])
         self.outputs = [node for node in computed if node in self.place]
+
+    @property
+    def context(self) -> Context:
+        """Where it is computed: on the GPU where one of its leaves lies, else on the CPU. Others are copied there."""
+        return next((array.context for _, array in self.leaves if array.context.kind == "cuda"), cpu())
 
     def place_of(self, root: Node) -> Place:
         """The place of a root, which may be a leaf."""
@@ -229,7 +234,7 @@ _numbers: OrderedDict[_Structure, tuple[_Structure, tuple[Any, ...], frozenset[i
     OrderedDict()
 )  # of each structure itself, the numbers that it was met with first, and which vary
 _lock = threading.Lock()
-_arena = Arena(cpu())  # of all traces: they run in turn, and their results are copies
+_arenas: dict[Context, Arena] = {}  # of all traces of a context: they run in turn, and their results are copies
 
 
 def compiled(
@@ -249,9 +254,10 @@ def compiled(
         varying |= {i for i, (a, b) in enumerate(zip(first, told, strict=True)) if a != b}
         _numbers[structure] = structure, first, varying
         _numbers.move_to_end(structure)
-        if (structure, told) in _compiled:  # these very numbers are compiled in
+        if (structure, trace.context, told) in _compiled:  # these very numbers are compiled in
             varying = frozenset()
-        whole = (structure, tuple(None if i in varying else number for i, number in enumerate(told)))
+        ctx = trace.context
+        whole = (structure, ctx, tuple(None if i in varying else number for i, number in enumerate(told)))
         found = _compiled.get(whole)
         if found is not None:
             _compiled.move_to_end(whole)
@@ -263,13 +269,15 @@ def compiled(
     if found is None:
         copies, variables = _copied(trace, lifted)
         outputs, others, result = build(copies)
-        found = Compiled(Executor(outputs, arena=_arena), [*variables, *others], result)
+        with _lock:
+            arena = _arenas.setdefault(ctx, Arena(ctx))
+        found = Compiled(Executor(outputs, ctx, arena=arena), [*variables, *others], result)
         with _lock:
             _compiled[whole] = found
             for table in (_compiled, _numbers):
                 while len(table) > MOST_TRACES:
                     table.popitem(last=False)
-    given: list[Any] = [array if array.context.kind == "cpu" else array.numpy() for _, array in trace.leaves]
+    given: list[Any] = [array for _, array in trace.leaves]
     given += [node.op.number(node, which) for node, chosen in lifted.items() for which in chosen]
     return found, given
 

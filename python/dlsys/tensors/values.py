@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..device import Array, copied
-from ..errors import DlsysError, GraphError
+from ..device import Array, Context, array, copied, cpu
+from ..errors import DeviceError, DlsysError, GraphError
 from ..graph import FLOATS, Node
-from ..ops import known_dtype, state
+from ..ops import known_dtype, leaf, state
 from . import trace
 from .trace import Trace, require_not_overwritten
 
@@ -64,6 +64,33 @@ def value_of(node: Node) -> Array | None:
     if node.kept is not None:
         require_not_overwritten(node, node, node.kept)
     return node.kept
+
+
+def context_of(node: Node) -> Context:
+    """Where the node's value lies, or will be computed: see `Trace.context`."""
+    seen, stack = {node}, [node]
+    while stack:
+        one = stack.pop()
+        held = one.cell.content if one.cell is not None else one.kept
+        if type(held) is Array:
+            if held.context.kind == "cuda":
+                return held.context
+            continue
+        new = [value for value in ([held] if held is not None else one.inputs) if value not in seen]
+        seen.update(new)
+        stack += new
+    return cpu()
+
+
+def moved(node: Node, ctx: Context) -> Node:
+    """The node where its value lies on the context, else a leaf there that holds a copy of it. Raises DeviceError for a
+    computed tensor with a history: what is on its way to a gradient stays on one device."""
+    if context_of(node) == ctx:
+        return node
+    if leaves_that_require_grad(node):
+        where = f"to: {node.name} has a history of gradients on {context_of(node)}"
+        raise DeviceError(f"{where}: move the leaves that it is made of, or {node.name}.detach()")
+    return leaf(array(array_of(node), ctx))
 
 
 def array_of(node: Node) -> Array:

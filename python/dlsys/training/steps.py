@@ -148,7 +148,11 @@ class Steps:
                 clipped = iter(clip_grad_norm([g for g in gradients if g is not None], self.clip_norm))
                 gradients = [None if g is None else next(clipped) for g in gradients]
             values.append(self.optimizer.update(gradients))
-        return ad.Executor(values), variables
+        return ad.Executor(values, self._context()), variables
+
+    def _context(self) -> Any:
+        """Where the model's parameters lie."""
+        return next((parameter.device for parameter in self.model.parameters()), None)
 
 
 def accuracy(output: ad.Node, target: ad.Node) -> ad.Node:
