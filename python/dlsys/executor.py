@@ -11,7 +11,7 @@ import numpy as np
 
 from . import kernels
 from .compiler import BOUNDARY, Arena, Plan, TypedGraph, analyse, make_program, select, with_known_shapes
-from .device import Array, copied, cpu, host_array, named, to_array
+from .device import Array, copied, cpu, host_array, is_on_gpu, named, to_array
 from .errors import DeviceError, DTypeError, FeedError, GraphError, ShapeError
 from .graph import Node, Shape, find_topo_sort, format_graph, stamp
 from .inspect import Profile, draw_graph, draw_memory, measure, text
@@ -74,6 +74,7 @@ class Executor:
         self._known: list[Node] = []  # the nodes of these ids
         self._plans: dict[Signature, Plan] = {}
         self._analysed: dict[Plan, TypedGraph] = {}  # as the user wrote it, before the passes
+        self._held: dict[Any, Array] = {}  # on a GPU, the memory to which feeds of the host are copied
         self._current: Plan | None = None
         self._arena = arena or Arena(self.ctx)
         self._lock = self._arena.lock
@@ -316,8 +317,15 @@ class Executor:
         return tuple(sorted(known, key=self._position.__getitem__))
 
     def _feed(self, node: Node, value: Any) -> Array:
+        dtype = node.attrs.get("dtype") or np.float32
         try:
-            return to_array(value, self.ctx, node.attrs.get("dtype") or np.float32)
+            if self.ctx.kind != "cuda" or is_on_gpu(value):
+                return to_array(value, self.ctx, dtype)
+            host = host_array(value, dtype)
+            if (held := self._held.get((node, host.shape, host.dtype))) is None:
+                held = self._held[node, host.shape, host.dtype] = to_array(host, self.ctx)
+                return held
+            return held.copyfrom(host)
         except (DTypeError, DeviceError) as error:
             raise type(error)(f"feed of {node.name}: {error} {_at(node)}") from None
 

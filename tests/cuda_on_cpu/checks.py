@@ -266,8 +266,7 @@ def the_course_of_2017() -> None:
 @check
 def no_allocation_after_the_first_epochs() -> None:
     counts = []
-    _, executor, given = trained(networks.mlp, GPU, 1)
-    feed = {node: dl.array(value, GPU) for node, value in given.items()}
+    _, executor, feed = trained(networks.mlp, GPU, 1)
     for epoch in range(30):
         executor.run(feed)
         if epoch + 1 in (10, 30):

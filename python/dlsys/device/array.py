@@ -279,6 +279,15 @@ def to_array(value: Any, ctx: Context, python_dtype: Any = np.float32) -> Array:
     return shared if shared.tensor.data_ptr() % VECTOR == 0 else copied(shared)
 
 
+def is_on_gpu(value: Any) -> bool:
+    """Whether an array lies in a GPU's memory."""
+    if hasattr(value, "__dlsys_array__"):
+        value = value.__dlsys_array__()
+    if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack_device__"):
+        return False
+    return KINDS.get(int(value.__dlpack_device__()[0])) == "cuda"
+
+
 def to_tensor(value: Any, ctx: Any = None) -> Any:
     """`to_array` as a TVM tensor, of byte offset 0, contiguous, its elements aligned."""
     return to_array(value, context(ctx)).tensor
