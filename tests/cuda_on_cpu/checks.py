@@ -4,6 +4,7 @@ folder of the tests. Prints a line of JSON: each check's name, and its error or 
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import re
@@ -11,7 +12,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import Any
 from unittest import mock
 
@@ -23,6 +24,7 @@ if __name__ == "__main__":
     cuda_on_cpu.install()  # before anything imports TVM
 
 import dlsys as dl
+import mnist_dlsys
 import networks
 import test_gpu_op
 from dlsys import autodiff as ad
@@ -157,6 +159,25 @@ def sums() -> None:
 
 
 @check
+def transposes() -> None:
+    """Through shared memory, with and without edges, with what is computed of them and in batches."""
+    rng = np.random.default_rng(0)
+    nodes, feed = [], {}
+    for shape, axes in (((64, 96), (1, 0)), ((33, 50), (1, 0)), ((3, 40, 70), (0, 2, 1)), ((40, 5, 48), (2, 1, 0))):
+        x, y = ops.Variable("x"), ops.Variable("y")
+        feed[x] = rng.standard_normal(shape).astype("float32")
+        feed[y] = rng.standard_normal([shape[i] for i in axes]).astype("float32")
+        turned = ops.transpose_op(x, axes)
+        nodes += [turned, ad.relu_op(turned * y) + 1.0]
+    wanted = ad.Executor(nodes).run(feed, True)
+    executor = ad.Executor(nodes, ctx=GPU)
+    for way in WAYS:
+        with cuda_on_cpu.settings(**way):
+            close(executor.run(feed, True), wanted, what=str(way))
+    assert "transpose" in {kernel.rule.name for kernel in executor.node_to_compiled_func.values()}
+
+
+@check
 def rows() -> None:
     """Softmax and layer norm with gradients, rows of a warp and of a block, and too long for either."""
     rng = np.random.default_rng(0)
@@ -261,6 +282,22 @@ def the_course_of_2017() -> None:
     for name, test in vars(test_gpu_op).items():
         if name.startswith("test_"):
             test()
+
+
+@check
+def the_program() -> None:
+    """`mnist_dlsys.py -c gpu` on a few batches prints what it prints on the CPU, but for times."""
+    rng = np.random.default_rng(0)
+    parts = [(rng.random((n, 784), "float32"), rng.integers(0, 10, n)) for n in (150, 40, 40)]
+    data = dl.data.MNIST(*(array for part in parts for array in part), "drawn")
+    told = []
+    for context in ("cpu", "gpu"):
+        text = io.StringIO()
+        with mock.patch.object(mnist_dlsys, "mnist", lambda place: data), redirect_stdout(text):
+            assert mnist_dlsys.main(["-l", "-e", "2", "-m", "all", "-c", context, "--batch-size", "50"]) == 0
+        told.append([float(number) for number in re.findall(r"(?:loss|accuracy) = ([\d.]+)", text.getvalue())])
+    assert len(told[0]) == 6
+    np.testing.assert_allclose(told[1], told[0], rtol=1e-4)
 
 
 @check

@@ -98,6 +98,11 @@ class VectorCode:
         callbacks = [(tirx.Let, let), (ir.TensorLoad, load), (ir.Call, call), (ir.Var, var)]
         return tvm_ffi.structural_mutate(expression, callbacks)
 
+    def equal(self, a: Expr, b: Expr) -> bool:
+        """Whether two indices are the same."""
+        found = self._analyzer.simplify(a - b)
+        return isinstance(found, tirx.IntImm) and int(found) == 0
+
     def store(self, buffer: ir.Var, value: Expr, indices: Sequence[Expr]) -> None:
         """Stores a value at an index, after all values are computed."""
         found = [self._analyzer.simplify(index) for index in indices]

@@ -56,10 +56,7 @@ class ThreadCode(VectorCode):
         for index, extent in zip(indices, buffer.shape, strict=True):
             place = place * extent + index
         first = renamed(place, {self.lane: tirx.const(0, "int32")})
-        simplify = self._analyzer.simplify
-        step = simplify(place - first - self.lane)
-        rest = simplify(tirx.floormod(first, self.width))
-        return all(isinstance(found, tirx.IntImm) and int(found) == 0 for found in (step, rest))
+        return self.equal(place, first + self.lane) and self.equal(tirx.floormod(first, self.width), 0)
 
 
 def lanes(width_of: Sequence[Any]) -> int:

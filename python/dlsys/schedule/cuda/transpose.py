@@ -1,0 +1,102 @@
+"""Transposes: what runs along one axis in memory and along another in the result goes through shared memory, tile by
+tile, so that both are touched line by line."""
+
+from __future__ import annotations
+
+import math
+
+from tvm import ir, s_tir, tirx
+
+from .. import common
+from ..codegen import sequence, unravelled
+from ..stages import Expr, Stage, extents, read_stages, with_nests
+from ..target import Machine, Rule
+from .threads import ThreadCode, barrier, ceil_div, index, launch, shared
+
+TILE = 32  # rows and columns of a tile
+ROWS = 8  # of a tile that a block's threads take at once
+PAD = 1  # elements behind each row: a column's elements lie in different banks
+
+
+def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
+    """A launch for one result of which an input is read across. Declines all others, and small tiles."""
+    sch = common.start(func)
+    if any(common.is_reduction(sch, block) for block in common.stages(sch)):
+        return None
+    common.inline_spatial(sch)
+    func = common.function_of(sch)
+    stages = read_stages(func)
+    if stages is None or len(stages) != 1 or common.BRANCH in common.calls_of(stages[0].value):
+        return None
+    found = _crossing(stages[0])
+    return None if found is None else common.start(with_nests(func, [_nest(stages[0], *found)]))
+
+
+def _crossing(stage: Stage) -> tuple[int, list[ir.TensorLoad]] | None:
+    """The axis of the result along which loads run in memory, other than its last, and those loads; None where there is
+    none, or it or the last is short."""
+    shape = extents(stage.iters)
+    strides = {load: common.strides_of(stage.block, load.source, load.indices) for load in stage.loads()}
+    for axis in range(len(shape) - 1):
+        across = [load for load, s in strides.items() if s is not None and s[axis] == 1 and s[-1] not in (0, 1)]
+        if across and min(shape[axis], shape[-1]) >= TILE // 2:
+            return axis, across
+    return None
+
+
+def _nest(stage: Stage, axis: int, across: list[ir.TensorLoad]) -> tirx.Stmt:
+    """The launch: tiles of the axis and the last one."""
+    shape = extents(stage.iters)
+    long, wide = shape[axis], shape[-1]
+    rest = [i for i in range(len(shape) - 1) if i != axis]
+    counts = (math.prod(shape[i] for i in rest), ceil_div(long, TILE), ceil_div(wide, TILE))
+    block, x, y = index("block"), index("x"), index("y")
+    number, row, column = unravelled(block, counts)
+    others = dict(zip(rest, unravelled(number, [shape[i] for i in rest]), strict=True))
+    tiles = {}
+    body: list[tirx.Stmt] = []
+    for load in across:
+        dtype = str(load.source.dtype)
+        tiles[load] = shared((TILE * (TILE + PAD),), dtype, "tile")
+        body.append(tirx.AllocBuffer(tiles[load]))
+
+    def at(on_axis: Expr, on_last: Expr, code: ThreadCode, value: Expr, known: dict[ir.TensorLoad, Expr]) -> Expr:
+        places = {**others, axis: row * TILE + on_axis, len(shape) - 1: column * TILE + on_last}
+        names = {v.var: places[i] for i, v in enumerate(stage.iters)}
+        kept = {load: common.renamed(load, names) for load in known}
+
+        def held(item: ir.TensorLoad) -> Expr | None:
+            for load, wanted in kept.items():
+                if item.source.same_as(load.source) and all(
+                    code.equal(i, j) for i, j in zip(item.indices, wanted.indices, strict=True)
+                ):
+                    return known[load]
+            return None
+
+        return code.evaluate(value, names, held)
+
+    def inside(on_axis: Expr, on_last: Expr, done: tirx.Stmt) -> tirx.Stmt:
+        for place, extent, first in ((on_last, wide, column), (on_axis, long, row)):
+            if extent % TILE:
+                done = tirx.IfThenElse(first * TILE + place < extent, done, None)
+        return done
+
+    for part in range(0, TILE, ROWS):
+        code = ThreadCode(1)
+        for load in across:
+            value = code.value(at(x, y + part, code, load, {}))
+            code.store(tiles[load], value, [(y + part) * (TILE + PAD) + x])
+        body.append(inside(x, y + part, code.loop()))
+    body.append(barrier())
+    for part in range(0, TILE, ROWS):
+        code = ThreadCode(1)
+        known = {load: tirx.BufferLoad(tiles[load], [x * (TILE + PAD) + y + part]) for load in across}
+        value = code.value(at(y + part, x, code, stage.value, known))
+        places = {**others, axis: row * TILE + y + part, len(shape) - 1: column * TILE + x}
+        names = {v.var: places[i] for i, v in enumerate(stage.iters)}
+        code.store(stage.buffer, value, [common.renamed(i, names) for i in stage.indices])
+        body.append(inside(y + part, x, code.loop()))
+    return launch(stage.name, [(block, math.prod(counts))], [(x, TILE), (y, ROWS)], sequence(body))
+
+
+RULE = Rule("transpose", "cuda", schedule)
