@@ -1,4 +1,4 @@
-"""The command line: `python -m dlsys info` and `python -m dlsys ladder`."""
+"""The command line: `python -m dlsys info`, `python -m dlsys ladder`, `python -m dlsys roofline`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def main(argv: list[str] | None = None) -> int:
         parser.print_help()
         return 0
     try:
-        return _info(options) if options.command == "info" else _ladder(options)
+        return {"info": _info, "ladder": _ladder, "roofline": _roofline}[options.command](options)
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
         return 130
@@ -64,6 +64,17 @@ def _parser() -> Parser:
     ladder.add_argument("--rounds", type=_count, default=7, metavar="N",
                         help="times that each is timed, slow ones less often (default: 7)")  # fmt: skip
     ladder.add_argument("--plot", type=_png, metavar="FILE.png", help="draw the rungs")
+    roofline = commands.add_parser(
+        "roofline",
+        allow_abbrev=False,
+        help="what limits the kernels of a training step",
+        description="Prints what each kernel of a training step moves and computes, and the time that it takes at "
+        "least: on a GPU predicted by a model of it, for which no GPU is needed; on this CPU by its measured peaks.",
+    )
+    roofline.add_argument("--target", choices=["cuda", "llvm"], default="cuda", help="default: cuda")
+    roofline.add_argument("--arch", default="sm_90", help="of the GPU: sm_90 (H200) or sm_80 (A100); default: sm_90")
+    roofline.add_argument("-m", "--model", choices=["mlp", "cnn"], default="mlp", help="default: mlp")
+    roofline.add_argument("--batch", type=_count, default=1000, metavar="N", help="default: 1000")
     return parser
 
 
@@ -86,6 +97,12 @@ def _info(options: argparse.Namespace) -> int:
     info = with_compiler("cli.info")
     facts = info.facts()
     print(json.dumps(facts, indent=2) if options.json else info.as_text(facts))
+    return 0
+
+
+def _roofline(options: argparse.Namespace) -> int:
+    roofline = with_compiler("cli.roofline")
+    print(roofline.report(options.model, options.batch, options.target, options.arch))
     return 0
 
 

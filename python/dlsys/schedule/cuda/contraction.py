@@ -24,9 +24,11 @@ from ..codegen import sequence, unravelled
 from ..stages import Expr, Stage, read_stages, with_nests
 from ..target import Machine, Rule
 from . import reduction
+from .model import SHARED_BYTES, WARPS_A_CYCLE
 from .reduction import Sum, behind, parts_of, sum_of
 from .threads import (
     MULTIPROCESSORS,
+    WARP,
     ThreadCode,
     barrier,
     ceil_div,
@@ -60,8 +62,9 @@ class Tile:
         return self.rows // self.own_rows * (self.columns // self.own_columns)
 
 
-TILES = (Tile(128, 128, 8, 8), Tile(64, 64, 8, 4), Tile(32, 32, 4, 4))
-"""Best first: 16 multiply-adds for each vector that is read of shared memory, then 10 and 8."""
+TILES = (Tile(128, 128, 8, 8), Tile(128, 64, 8, 8), Tile(64, 64, 8, 4), Tile(64, 32, 4, 4), Tile(32, 32, 4, 4))
+"""Of the first two a thread computes 16 multiply-adds for each vector that it reads of shared memory, then 10 and 8."""
+SECOND = 6000  # cycles of the launch that adds up parts
 
 
 @dataclass(frozen=True)
@@ -133,22 +136,33 @@ def product_of(stage: Stage) -> Product | None:
     return Product(stage, a, b, batch, m, n, k)
 
 
-def _tile(product: Product) -> Tile:
-    """The best tile of which there are enough to fill the device, or the smallest; none twice as large as C."""
-    m, n, batch = product.size(product.m), product.size(product.n), product.size(product.batch)
-    for tile in TILES[:-1]:
-        blocks = batch * ceil_div(m, tile.rows) * ceil_div(n, tile.columns)
-        if blocks >= MULTIPROCESSORS and m > tile.rows // 2 and n > tile.columns // 2:
-            return tile
-    return TILES[-1]
+def _tiling(product: Product) -> tuple[Tile, int]:
+    """The tile and the number of parts of k that take the fewest cycles, by the model."""
+    m, n, terms = product.size(product.m), product.size(product.n), product.size(product.k)
+    found = []
+    for tile in TILES:
+        blocks = product.size(product.batch) * ceil_div(m, tile.rows) * ceil_div(n, tile.columns)
+        most = max(1, min(ceil_div(2 * MULTIPROCESSORS, blocks), terms // PART))
+        for parts in {1, ceil_div(most, 2), most}:
+            found.append((_cycles(tile, blocks, terms, parts), -tile.rows, parts, tile))
+    _, _, parts, tile = min(found, key=lambda one: one[:3])
+    return tile, parts
+
+
+def _cycles(tile: Tile, blocks: int, terms: int, parts: int) -> float:
+    """Cycles of a product's launches: of the busiest multiprocessor, whose arithmetic or shared memory is the limit."""
+    busiest = ceil_div(blocks * parts, MULTIPROCESSORS)
+    length = ceil_div(terms, parts)
+    arithmetic = tile.own_rows * tile.own_columns * tile.threads / (WARP * WARPS_A_CYCLE)
+    reading = (tile.own_rows + tile.own_columns) * 4 * tile.threads / SHARED_BYTES
+    alone = tile.own_rows * tile.own_columns * 1.5 + 20  # a block's steps, where no other fills the gaps
+    return max(busiest * max(arithmetic, reading), alone) * length + (SECOND if parts > 1 else 0)
 
 
 def _launches(product: Product, whole: Sum) -> tuple[list[tirx.Stmt], list[ir.Var]]:
     """The launch of a product, or those of its parts and of their sum."""
-    tile, terms = _tile(product), product.size(product.k)
-    blocks = product.size(product.batch) * ceil_div(product.size(product.m), tile.rows)
-    blocks *= ceil_div(product.size(product.n), tile.columns)
-    parts = min(ceil_div(MULTIPROCESSORS, blocks), terms // PART)
+    tile, parts = _tiling(product)
+    terms = product.size(product.k)
     if parts < 2:
         return [_Code(product, tile, whole, 1, terms).nest()], []
     length = ceil_div(ceil_div(terms, parts), DEPTH) * DEPTH

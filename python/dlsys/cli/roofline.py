@@ -1,0 +1,115 @@
+"""`python -m dlsys roofline`: the kernels of a training step and what limits each, from a model of the machine.
+
+On a GPU the time is predicted from what the launches do (`schedule.cuda.model`): no GPU is asked, and none needed. On
+the CPU it is the longer of what the arithmetic and the memory take at the machine's measured peaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .. import autodiff as ad
+from .. import nn, optim
+from ..device import cuda, get_num_threads
+from ..errors import TargetError
+from ..inspect.profile import flop_of
+from ..inspect.text import kernels_of, table
+from ..kernels import KernelSpec
+from ..kernels.build import prim_func
+from ..schedule import apply, resolve_target
+from ..schedule.cpu import peak
+from ..schedule.cuda import model
+
+
+def mlp() -> tuple[Any, tuple[int, ...]]:
+    """784, 256, 100 and 10 units, as `tests/mnist_dlsys.py` has them."""
+    net = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 100), nn.ReLU(), nn.Linear(100, 10))
+    return net, (784,)
+
+
+def cnn() -> tuple[Any, tuple[int, ...]]:
+    """Convolutions of 64 and 128 filters on images of 32 x 32."""
+    layers: list[Any] = []
+    for inside, out in ((3, 64), (64, 128), (128, 128)):
+        layers += [nn.Conv2d(inside, out, 3, padding=1), nn.BatchNorm2d(out), nn.ReLU()]
+    return nn.Sequential(*layers, nn.MaxPool2d(4), nn.Flatten(), nn.Linear(128 * 64, 10)), (3, 32, 32)
+
+
+MODELS: dict[str, Callable[[], tuple[Any, tuple[int, ...]]]] = {"mlp": mlp, "cnn": cnn}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A kernel: how often a step calls it, its launches, bytes and operations, and its time in seconds at least."""
+
+    name: str
+    calls: int
+    grid: str
+    occupancy: str
+    waves: str
+    nbytes: int
+    flop: int
+    seconds: float
+    limit: str
+
+
+def report(name: str, batch: int, target: str, arch: str) -> str:
+    """The table of a model's step on a target, "cuda" or "llvm". Raises TargetError for an unknown architecture."""
+    if target == "cuda" and arch not in model.DEVICES:
+        raise TargetError(f"roofline: no data of {arch!r}; known: {', '.join(model.DEVICES)}")
+    net, shape = MODELS[name]()
+    x, y = ad.Variable("x", (batch, *shape)), ad.Variable("y", (batch, 10))
+    loss = ad.softmaxcrossentropy_op(net(x), y)
+    step = [loss, optim.SGD(net.parameters(), lr=0.1).minimize(loss)]
+    executor = ad.Executor(step, cuda(0) if target == "cuda" else None)
+    executor.infer_shape({x: (batch, *shape), y: (batch, 10)})
+    plan = executor._latest()
+    rows = [_row(plan, kernel, positions, arch) for kernel, positions in kernels_of(plan)]
+    head = ("kernel", "calls", "blocks x threads", "occupancy", "waves", "MB", "MFLOP", "us at least", "limited by")
+    cells = [
+        (r.name, str(r.calls), r.grid, r.occupancy, r.waves, f"{r.nbytes / 1e6:.2f}", f"{r.flop / 1e6:.1f}",
+         f"{r.seconds * 1e6:.1f}", r.limit)
+        for r in rows
+    ]  # fmt: skip
+    total = sum(row.seconds for row in rows)
+    if target == "cuda":
+        device = model.DEVICES[arch]
+        where = f"{device.name} ({device.flops / 1e12:.0f} TFLOP/s, {device.bandwidth / 1e12:.1f} TB/s): a prediction"
+    else:
+        where = f"this CPU, {get_num_threads()} threads, at its measured peaks"
+    return "\n".join([
+        table([head, *cells], "<><>>>>><"), "",
+        f"a step of {name}, batch {batch}: {total * 1e6:.1f} us at least on {where}",
+    ])  # fmt: skip
+
+
+def _row(plan: Any, kernel: Any, positions: list[int], arch: str) -> Row:
+    groups = [plan.program.groups[position] for position in positions]
+    flop = sum(flop_of(group, plan.program.graph) for group in groups)
+    nbytes, calls = kernel.nbytes * len(positions), len(positions)
+    if kernel.named_target.kind == "llvm":
+        threads = get_num_threads()
+        limits = {
+            "arithmetic": flop / (peak.fma_peak(threads) * 1e9),
+            "memory": nbytes / (peak.memory_bandwidth(threads) * 1e9),
+        }
+        limit = max(limits, key=limits.__getitem__)
+        return Row(kernel.name, calls, "", "", "", nbytes, flop, limits[limit], limit)
+    device = model.DEVICES[arch]
+    found = model.launches(_scheduled(plan.specs[positions[0]], arch))
+    seconds, limits_of = 0.0, []
+    for launch in found:
+        limits = launch.limits(device)
+        limit = max(limits, key=limits.__getitem__)
+        seconds += limits[limit]
+        limits_of.append((limits[limit], limit, launch))
+    _, limit, launch = max(limits_of, key=lambda item: item[0])
+    grid = " + ".join(f"{one.blocks} x {one.threads}" for one in found)
+    occupancy, waves = f"{launch.occupancy(device):.0%}", f"{launch.waves(device):.2f}"
+    return Row(kernel.name, calls, grid, occupancy, waves, nbytes, flop, seconds * calls, limit)
+
+
+def _scheduled(spec: KernelSpec, arch: str) -> Any:
+    return apply(prim_func(spec), resolve_target({"kind": "cuda", "arch": arch}))[0]
