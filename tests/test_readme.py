@@ -74,7 +74,7 @@ def test_overview_counts_every_module():
     no more than they were."""
     rows = {name: (int(lines), int(budget)) for name, lines, budget in module_table.ROW.findall(README)}
     assert {name: budget for name, (_, budget) in rows.items()} == module_table.BUDGETS
-    added = module_table.BUDGETS["relax/"] + module_table.BUDGETS["exchange/"]
+    added = sum(module_table.BUDGETS[name] for name in ("relax/", "exchange/", "gpu_op.py", "ndarray.py"))
     assert sum(module_table.BUDGETS.values()) - added == 22_000
     true = {}
     for path in PACKAGE.iterdir():

@@ -53,6 +53,7 @@ FLOORS: list[tuple[str, str, list[tuple[str, str]]]] = [
         "#c0792a",
         [
             ("tvm_op.py", "thirteen factories"),
+            ("gpu_op.py", "course of 2017"),
             ("kernels/", "build, keep, call"),
             ("schedule/", "how: the loops"),
             ("compute/", "what: formulas"),

@@ -1,0 +1,311 @@
+"""Everything that only a GPU can tell, in one command of some minutes: `python benchmarks/gpu.py`.
+
+Prints one table of checks and one of times, and writes both as JSON: operators and gradients against the CPU, training,
+allocations; products beside PyTorch's cuBLAS, rows beside a copy on the device, training steps beside PyTorch eager and
+its CUDA graphs, and beside each time what `dlsys.schedule.cuda.model` predicts. Installs nothing; what needs PyTorch is
+left out where it is not there. A part that fails is told, and the next one runs.
+
+`--quick`: small sizes, to see that the program itself works.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import statistics
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dlsys as dl
+import numpy as np
+from dlsys import autodiff as ad
+from dlsys import nn, ops, optim
+from dlsys.kernels.build import prim_func
+from dlsys.schedule import apply, resolve_target
+from dlsys.schedule.cuda import model
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+GPU = dl.cuda(0)
+
+
+@dataclass
+class Report:
+    """What was found: checks with their verdicts, and rows of times."""
+
+    device: str
+    checks: list[dict[str, Any]] = field(default_factory=list)
+    times: list[dict[str, Any]] = field(default_factory=list)
+
+    def check(self, name: str, good: bool, told: str) -> None:
+        """Notes a check."""
+        self.checks.append({"check": name, "good": bool(good), "told": told})
+        print(f"{'ok  ' if good else 'FAIL'} {name}: {told}", flush=True)
+
+    def time(
+        self, name: str, seconds: float, predicted: float | None, others: dict[str, float], rate: str = ""
+    ) -> None:
+        """Notes a time, beside those of others and what was predicted."""
+        best = min(others.values(), default=None)
+        ratio = None if best is None else seconds / best
+        self.times.append({
+            "what": name, "us": seconds * 1e6, "predicted us": None if predicted is None else predicted * 1e6,
+            "others us": {other: value * 1e6 for other, value in others.items()}, "of the best other": ratio,
+            "rate": rate,
+        })  # fmt: skip
+        told = "".join(f"  {other} {value * 1e6:.1f}" for other, value in others.items())
+        told += "" if ratio is None else f"  ratio {ratio:.2f}"
+        told += "" if predicted is None else f"  predicted {predicted * 1e6:.1f}"
+        print(f"     {name}: {seconds * 1e6:.1f} us  {rate}{told}", flush=True)
+
+
+def torch_or_none() -> Any:
+    """PyTorch, where it is installed with a GPU that it sees."""
+    try:
+        import torch
+    except ImportError:
+        return None
+    return torch if torch.cuda.is_available() else None
+
+
+def seconds_of(run: Callable[[], Any], wait: Callable[[], Any], rounds: int) -> float:
+    """The median time of a run, several of them between two waits for the device."""
+    run()
+    wait()
+    start = time.perf_counter()
+    run()
+    wait()
+    count = max(1, min(200, int(0.05 / max(time.perf_counter() - start, 1e-6))))
+    found = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        for _ in range(count):
+            run()
+        wait()
+        found.append((time.perf_counter() - start) / count)
+    return statistics.median(found)
+
+
+def predicted(executor: ad.Executor) -> float:
+    """What the model says of an executor's latest plan."""
+    arch = str(resolve_target("cuda").attrs["arch"])
+    device = model.DEVICES.get(arch, model.DEVICES["sm_90"])
+    total = 0.0
+    for spec in executor.specs():
+        function = apply(prim_func(spec), resolve_target("cuda"))[0]
+        total += sum(max(launch.limits(device).values()) for launch in model.launches(function))
+    return total
+
+
+def ours(nodes: list[Any], feed: dict[Any, np.ndarray], rounds: int) -> tuple[float, float, ad.Executor]:
+    """Seconds of a run with feeds on the device, the prediction, and the executor."""
+    executor = ad.Executor(nodes, ctx=GPU)
+    given = {node: dl.array(value, GPU) for node, value in feed.items()}
+    found = seconds_of(lambda: executor.run(given), GPU.synchronize, rounds)
+    return found, predicted(executor), executor
+
+
+# Checks
+
+
+def operators(report: Report, quick: bool) -> None:
+    """Every operator's cases, and gradients of some, against the CPU."""
+    from helpers import CASES
+
+    nodes, feed = [], {}
+    for name in list(CASES)[:20] if quick else CASES:
+        for case in CASES[name]:
+            variables = case.variables()
+            node = case.build(*variables)
+            if not case.parameters and not any(node is variable for variable in variables):
+                nodes.append(node)
+                feed.update(zip(variables, case.draw("float32"), strict=True))
+    wanted = ad.Executor(nodes, passes=()).run(feed, True)
+    found = ad.Executor(nodes, ctx=GPU, passes=()).run(feed, True)
+    wrong = [
+        node.op.name
+        for node, one, other in zip(nodes, found, wanted, strict=True)
+        if not np.allclose(one, other, rtol=1e-5, atol=1e-5, equal_nan=True)
+    ]
+    report.check("operators", not wrong, f"{len(nodes)} cases, wrong: {sorted(set(wrong)) or 'none'}")
+
+
+def steps(report: Report, quick: bool) -> None:
+    """Training steps of three small networks: losses and parameters, and allocations after 10 and 30 steps."""
+    import networks
+
+    for network in networks.ALL:
+        results = []
+        for ctx in (dl.cpu(), GPU):
+            executor, feed, parameters = networks.step(network, ctx)
+            losses = [executor.run(feed, True)[0] for _ in range(4)]
+            results.append([*losses, *(p.numpy() for p in parameters)])
+        off = max(float(np.abs(a - b).max()) for a, b in zip(*results, strict=True))
+        counts = []
+        for step in range(30):
+            executor.run(feed)
+            if step + 1 in (10, 30):
+                counts.append((executor.allocations, dl.device.allocation_count()))
+        name = f"step of {network.__name__}"
+        told = f"off by at most {off:.1e}; allocations after 10 and 30 steps {counts}"
+        report.check(name, off < 1e-4 and counts[0] == counts[1], told)
+
+
+def accuracy(report: Report, quick: bool) -> None:
+    """The MLP on MNIST, as far as its data are at hand."""
+    import mnist_dlsys
+
+    options = mnist_dlsys.parse(["-m", "mlp", "-c", "gpu", "-e", "1" if quick else "10", "-l"])
+    data = dl.data.mnist()
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        mnist_dlsys.train(mnist_dlsys.MODELS["mlp"](), data, GPU, options)
+    reached = float(text.getvalue().split("accuracy = ")[1])
+    epochs = [line.split("epoch = ")[1] for line in text.getvalue().splitlines() if "epoch = " in line]
+    told = f"accuracy {reached:.4f} on {data.source} after {len(epochs)} epochs of {', '.join(epochs[-3:])}"
+    report.check("MLP to 0.97", quick or reached >= 0.97, told)
+
+
+# Times
+
+
+def products(report: Report, quick: bool) -> None:
+    """Products of matrices, beside PyTorch's."""
+    torch = torch_or_none()
+    shapes = [(n, n, n) for n in ([128] if quick else [512, 1024, 2048, 4096, 8192])]
+    shapes += [] if quick else [(1000, 256, 784), (1000, 100, 256), (784, 256, 1000)]
+    for m, n, k in shapes:
+        rng = np.random.default_rng(0)
+        a, b = ops.Variable("a"), ops.Variable("b")
+        feed = {a: rng.standard_normal((m, k), "float32"), b: rng.standard_normal((k, n), "float32")}
+        found, guess, executor = ours([a @ b], feed, 5)
+        value = executor.run(feed, True)[0]
+        rows = slice(0, min(m, 64))
+        off = np.abs(value[rows] - feed[a][rows].astype("f8") @ feed[b]).max() / np.sqrt(k)
+        report.check(f"product {m} x {n} x {k}", off < 1e-4, f"off by {off:.1e} of a term's size times sqrt(k)")
+        others = {}
+        if torch is not None:
+            torch.backends.cuda.matmul.allow_tf32 = False
+            x, y = (torch.from_numpy(feed[v]).cuda() for v in (a, b))
+            others["cuBLAS"] = seconds_of(lambda x=x, y=y: x @ y, torch.cuda.synchronize, 5)
+        rate = f"{2 * m * n * k / found / 1e12:.1f} TFLOP/s"
+        report.time(f"product {m} x {n} x {k}", found, guess, others, rate)
+
+
+def rows(report: Report, quick: bool) -> None:
+    """Softmax, layer norm and sums, in bytes a second beside a copy on the device."""
+    torch = torch_or_none()
+    for shape in [(64, 256)] if quick else [(8192, 1024), (4096, 8192)]:
+        x = ops.Variable("x", shape)
+        feed = {x: np.random.default_rng(0).standard_normal(shape).astype("float32")}
+        nbytes = 2 * feed[x].nbytes
+        copy = ours([x + 1.0], feed, 7)[0]
+        report.time(f"x + 1 of {shape}", copy, None, {}, f"{nbytes / copy / 1e9:.0f} GB/s")
+        for name, node, other in (
+            ("softmax", ad.softmax_op(x), lambda t: torch.softmax(t, -1)),
+            ("layer_norm", nn.functional.layer_norm(x, shape[-1:]), lambda t: torch.layer_norm(t, t.shape[-1:])),
+            ("transpose", ops.transpose_op(x, (1, 0)), lambda t: t.t().contiguous()),
+        ):
+            found, guess, _ = ours([node], feed, 7)
+            others = {}
+            if torch is not None:
+                t = torch.from_numpy(feed[x]).cuda()
+                others["PyTorch"] = seconds_of(lambda t=t, other=other: other(t), torch.cuda.synchronize, 7)
+            told = f"{nbytes / found / 1e9:.0f} GB/s, {copy / found:.2f} of x + 1"
+            report.time(f"{name} of {shape}", found, guess, others, told)
+
+
+def _mlp(lib: Any) -> tuple[Any, tuple[int, ...]]:
+    return lib.Sequential(
+        lib.Linear(784, 256), lib.ReLU(), lib.Linear(256, 100), lib.ReLU(), lib.Linear(100, 10)
+    ), (784,)
+
+
+def _cnn(lib: Any) -> tuple[Any, tuple[int, ...]]:
+    layers = []
+    for inside, out in ((3, 64), (64, 128), (128, 128)):
+        layers += [lib.Conv2d(inside, out, 3, padding=1), lib.BatchNorm2d(out), lib.ReLU()]
+    return lib.Sequential(*layers, lib.MaxPool2d(4), lib.Flatten(), lib.Linear(128 * 64, 10)), (3, 32, 32)
+
+
+def training(report: Report, quick: bool) -> None:
+    """Training steps beside PyTorch's, eager and as a CUDA graph."""
+    torch = torch_or_none()
+    cases = [("mlp", _mlp, 32), ("mlp", _mlp, 100), ("mlp", _mlp, 1000), ("cnn", _cnn, 64)]
+    for name, network, batch in cases[: 1 if quick else None]:
+        net, shape = network(nn)
+        x, y = ops.Variable("x", (batch, *shape)), ops.Variable("y", (batch,), "int64")
+        loss = nn.functional.cross_entropy(net(x), y)
+        rng = np.random.default_rng(0)
+        feed = {x: rng.standard_normal((batch, *shape)).astype("float32"), y: rng.integers(0, 10, batch)}
+        step = [loss, optim.SGD(net.parameters(), lr=0.01).minimize(loss)]
+        found, guess, _ = ours(step, feed, 7)
+        others = {} if torch is None else _of_torch(torch, network, feed[x], feed[y])
+        report.time(f"step of {name}, batch {batch}", found, guess, others)
+
+
+def _of_torch(torch: Any, network: Callable[[Any], Any], images: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    net = network(torch.nn)[0].cuda()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    x, y = torch.from_numpy(images).cuda(), torch.from_numpy(labels).cuda()
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=False)
+        torch.nn.functional.cross_entropy(net(x), y).backward()
+        optimizer.step()
+
+    found = {"eager": seconds_of(step, torch.cuda.synchronize, 7)}
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    found["CUDA graph"] = seconds_of(graph.replay, torch.cuda.synchronize, 7)
+    return found
+
+
+PARTS = (operators, steps, products, rows, training, accuracy)
+
+
+def main() -> int:
+    """The program; its exit status: 0, 1 where a check failed, 2 without a GPU."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="small sizes")
+    parser.add_argument("--json", type=Path, default=Path("gpu.json"), metavar="FILE", help="default: gpu.json")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(part.__name__ for part in PARTS))
+    options = parser.parse_args()
+    try:
+        GPU.require()
+    except dl.DeviceError as error:
+        print(error, file=sys.stderr)
+        return 2
+    report = Report(dl.cuda.describe(0))
+    print(report.device, flush=True)
+    for part in PARTS:
+        if options.parts and part.__name__ not in options.parts:
+            continue
+        start = time.perf_counter()
+        try:
+            part(report, options.quick)
+        except Exception:  # noqa: BLE001 - told, and the next part runs: the time on a device is short
+            report.check(part.__name__, False, traceback.format_exc())
+        print(f"     ({part.__name__}: {time.perf_counter() - start:.0f} s)", flush=True)
+    options.json.write_text(json.dumps(vars(report), indent=2), encoding="utf-8")
+    bad = [check["check"] for check in report.checks if not check["good"]]
+    print(f"{len(report.checks) - len(bad)} checks passed, failed: {bad or 'none'}; {options.json} written")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
