@@ -128,6 +128,19 @@ def test_products_compute_more_than_they_load() -> None:
             assert kernel.count("STG") == kernel.count("STG.E.128") > 0, kernel.instructions
 
 
+def test_tensor_cores_multiply_more_than_they_load() -> None:
+    a, b = ops.Variable("a"), ops.Variable("b")
+    dl.set_float32_matmul_precision("high")
+    try:
+        for arch in ARCHES:
+            (kernel,) = one(a @ b, {a: (2048, 2048), b: (2048, 2048)}, arch)
+            assert kernel.count("HMMA") == 32 and kernel.count("FFMA") == 0, kernel.instructions
+            assert kernel.count("LDS") <= 48 and kernel.count("LDG") == kernel.count("LDG.E.128"), kernel.instructions
+            assert kernel.stack == kernel.local == 0 and 2 * kernel.registers * kernel.threads <= REGISTERS
+    finally:
+        dl.set_float32_matmul_precision("highest")
+
+
 def test_pointwise_functions_and_rows_load_vectors() -> None:
     x, y = ops.Variable("x"), ops.Variable("y")
     (kernel,) = one(ad.relu_op(x * 2.0 + y), dict.fromkeys((x, y), (1024, 1024)))

@@ -34,9 +34,11 @@ if TYPE_CHECKING:
         context,
         cpu,
         cuda,
+        get_float32_matmul_precision,
         get_num_threads,
         gpu,
         numpy,
+        set_float32_matmul_precision,
         set_num_threads,
     )
     from .tensors.creation import empty, zeros
@@ -61,9 +63,11 @@ __all__ = [
     "cpu",
     "cuda",
     "empty",
+    "get_float32_matmul_precision",
     "get_num_threads",
     "gpu",
     "numpy",
+    "set_float32_matmul_precision",
     "set_num_threads",
     "zeros",
 ]

@@ -141,6 +141,37 @@ def products() -> None:
 
 
 @check
+def tensor_cores() -> None:
+    """Products and convolutions of numbers rounded to TF32, with gradients; float32 again afterwards."""
+    rng = np.random.default_rng(0)
+    nodes, feed = [], {}
+    for m, k, n in ((64, 64, 64), (100, 45, 130), (40, 17, 33), (70, 2000, 65), (300, 24, 1500)):
+        for turned_a, turned_b in ((False, False), (True, True)):
+            a, b = ops.Variable("a"), ops.Variable("b")
+            feed[a] = rng.standard_normal((k, m) if turned_a else (m, k)).astype("float32")
+            feed[b] = rng.standard_normal((n, k) if turned_b else (k, n)).astype("float32")
+            nodes.append(ad.relu_op(ad.matmul_op(a, b, turned_a, turned_b) + 1.0))
+    x, f = ops.Variable("x", (3, 8, 12, 12)), ops.Variable("f", (40, 8, 3, 3))
+    feed[x], feed[f] = (rng.standard_normal(v.attrs["shape"]).astype("float32") for v in (x, f))
+    image = ops.conv2d_op(x, f, padding=1)
+    nodes += [image, *ad.gradients(ops.sum_op(image * image), [x, f])]
+    exact = ad.Executor(nodes, ctx=GPU).run(feed, True)
+    dl.set_float32_matmul_precision("high")
+    try:
+        for way in WAYS:
+            with cuda_on_cpu.settings(**way):
+                executor = ad.Executor(nodes, ctx=GPU)
+                for node, one, other in zip(nodes, executor.run(feed, True), exact, strict=True):
+                    off = float(np.abs(one - other).max() / np.abs(other).max())
+                    assert 1e-6 < off < 2e-3, (node, off)  # rounded, and no more than that
+        assert "dlsys_mma_tf32" in executor.source("cuda")
+    finally:
+        dl.set_float32_matmul_precision("highest")
+    close(ad.Executor(nodes, ctx=GPU).run(feed, True), exact, 0)
+    assert "precision" in _error(dl.DTypeError, lambda: dl.set_float32_matmul_precision("low"))
+
+
+@check
 def sums() -> None:
     """Rows and columns, short and long, that vectors divide and that they do not."""
     rng = np.random.default_rng(0)

@@ -6,4 +6,7 @@ from .. import tvm_import  # first: it loads TVM's runtime
 from .array import (
     Array, allocate, allocation_count, array, copied, empty, host_array, is_on_gpu, to_array, to_tensor, view_of, zeros,
 )
-from .context import Context, ThreadCountError, context, cpu, cuda, get_num_threads, gpu, named, numpy, set_num_threads
+from .context import (
+    Context, ThreadCountError, context, cpu, cuda, get_float32_matmul_precision, get_num_threads, gpu, named, numpy,
+    set_float32_matmul_precision, set_num_threads,
+)

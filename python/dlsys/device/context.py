@@ -12,7 +12,7 @@ from typing import Any
 
 import tvm_ffi
 
-from ..errors import DeviceError, DlsysError
+from ..errors import DeviceError, DlsysError, DTypeError
 from ..system import at_fork
 from ..tvm_import import load_cuda
 
@@ -149,6 +149,25 @@ def _alone() -> None:
 
 
 at_fork(_alone)
+
+
+PRECISIONS = ("highest", "high")
+_precision = PRECISIONS[0]
+
+
+def set_float32_matmul_precision(precision: str) -> None:
+    """How products and convolutions of float32 are computed on a GPU: "highest", in float32, which is the default; or
+    "high", on tensor cores, of numbers rounded to TF32 (10 bits behind the point), added up in float32. It is for
+    what is compiled from now on; the CPU knows no other than "highest". Raises DTypeError for another name."""
+    global _precision
+    if precision not in PRECISIONS:
+        raise DTypeError(f"the precision of products is one of {', '.join(PRECISIONS)}, not {precision!r}")
+    _precision = precision
+
+
+def get_float32_matmul_precision() -> str:
+    """The precision of products of float32 on a GPU, see `set_float32_matmul_precision`."""
+    return _precision
 
 
 class ThreadCountError(DlsysError, ValueError):

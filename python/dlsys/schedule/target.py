@@ -11,7 +11,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.target import Target, codegen
 
-from ..device import get_num_threads
+from ..device import get_float32_matmul_precision, get_num_threads
 from ..errors import TargetError
 
 KINDS = ("llvm", "cuda")
@@ -24,6 +24,7 @@ _VECTORS = (  # LLVM feature, bits of a vector register, number of them; the fir
 )
 _BASELINE = (128, 16)  # SSE2, which every x86-64 has
 _HALVES = ("znver4",)  # CPUs that take a vector of 512 bits in two halves
+TENSOR_CORES = "tf32"  # the key of targets whose products are rounded to TF32
 _WARP_BITS = 32 * 32  # a warp of float32
 
 
@@ -36,6 +37,7 @@ class Machine:
     registers: int  # vector registers
     threads: int
     fma: float = 0.5  # cycles of a multiply-add of vectors
+    tensor_cores: bool = False  # whether products of float32 may be rounded to TF32
 
     def lanes(self, dtype: Any) -> int:
         """Elements of `dtype` in a vector register."""
@@ -54,11 +56,12 @@ def _host_target(threads: int) -> Target:
 
 
 @cache
-def _cuda_target() -> Target:
-    """The first CUDA device, or Hopper where there is none: compiling needs no device."""
+def _cuda_target(precision: str) -> Target:
+    """The first CUDA device, or Hopper where there is none: compiling needs no device. Products of that precision."""
     device = tvm.cuda(0)
     arch = f"sm_{device.compute_version.replace('.', '')}" if device.exist else _FALLBACK_ARCH
-    return Target({"kind": "cuda", "arch": arch})
+    keys = ["cuda", "gpu", TENSOR_CORES] if precision == "high" else ["cuda", "gpu"]
+    return Target({"kind": "cuda", "arch": arch, "keys": keys})
 
 
 def resolve_target(value: Any = "llvm") -> Target:
@@ -66,7 +69,7 @@ def resolve_target(value: Any = "llvm") -> Target:
     "nvidia/nvidia-h100"; a dict, as {"kind": "llvm", "mcpu": "znver3"}. An "llvm" without a CPU named is
     this CPU. Raises TargetError."""
     if isinstance(value, str) and value in KINDS:
-        return host_target() if value == "llvm" else _cuda_target()
+        return host_target() if value == "llvm" else _cuda_target(get_float32_matmul_precision())
     known = f"known: {', '.join(KINDS)}, a dict such as {{'kind': 'llvm', 'mcpu': 'znver3'}}, a tvm Target"
     if isinstance(value, str) and " -" in value:
         raise TargetError(f"target {value!r} has options, which are given as a dict; {known}")
@@ -114,7 +117,7 @@ def _features(target: str) -> frozenset[str]:
 def machine_of(target: Target) -> Machine:
     """The machine that a resolved target describes."""
     if str(target.kind) == "cuda":
-        return Machine("cuda", _WARP_BITS, 255, 1)
+        return Machine("cuda", _WARP_BITS, 255, 1, tensor_cores=TENSOR_CORES in target.keys)
     features = _features(str(target))
     bits, registers = next((tuple(rest) for name, *rest in _VECTORS if name in features), _BASELINE)
     halves = bits == 512 and str(target.attrs.get("mcpu")) in _HALVES

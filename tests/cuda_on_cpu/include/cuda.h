@@ -129,6 +129,36 @@ UNWATCHED int __clz(int x) { return x ? __builtin_clz(x) : 32; }
 #define __log10f log10f
 #define __exp10f(x) powf(10.0f, x)
 
+// Tensor cores, as `dlsys.schedule.cuda.tensor_cores` calls them: the lanes of a warp show each other what they hold.
+UNWATCHED float dlsys_tf32(float x) {
+  unsigned bits = emulated_bits<unsigned, float>(x);
+  if ((bits & 0x7f800000u) != 0x7f800000u) bits = (bits + 0x1000u) & ~0x1fffu;  // to nearest, ties away from zero
+  return emulated_bits<float, unsigned>(bits);
+}
+__attribute__((no_sanitize("thread"))) static inline void dlsys_mma_tf32(float* c, const float* a, const float* b) {
+  uint64_t seen[3][32];
+  const float held[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+  for (int i = 0; i < 3; i++) {
+    uint64_t pair;
+    memcpy(&pair, held + 2 * i, sizeof pair);
+    emulated_exchange(pair, seen[i]);
+  }
+  auto of = [&](int number, int lane) {
+    float two[2];
+    memcpy(two, &seen[number / 2][lane], sizeof two);
+    if (emulated_bits<unsigned, float>(two[number % 2]) & 0x1fffu) two[number % 2] = NAN;  // not rounded to TF32
+    return two[number % 2];
+  };
+  const int group = emulated_lane() / 4, place = emulated_lane() % 4;
+  for (int half = 0; half < 2; half++)
+    for (int one = 0; one < 2; one++) {
+      float sum = c[2 * half + one];
+      for (int k = 0; k < 8; k++)
+        sum += of(half + (k < 4 ? 0 : 2), group * 4 + k % 4) * of(k < 4 ? 4 : 5, (2 * place + one) * 4 + k % 4);
+      c[2 * half + one] = sum;
+    }
+}
+
 // The indices are asked for once a kernel, as a device reads a register; see `__init__.py`.
 #define EMULATED_INDICES                                                                                  \
   const emulated_dim threadIdx = emulated_thread_index(), blockIdx = emulated_block_index();               \

@@ -20,6 +20,7 @@ WARPS_A_CYCLE = 4  # instructions of warps that a multiprocessor starts in a cyc
 SHARED_BYTES = 128  # of shared memory that it reads in a cycle
 LAUNCH = 2.0e-6  # seconds from one launch's end to the next one's start, about; in a CUDA graph somewhat less
 FILL = 0.4  # the share of the multiprocessors that draw all of memory's bandwidth
+TENSOR_INSTRUCTION = 5  # instructions' time of one of tensor cores: 1,024 multiply-adds, some 945 of which a cycle
 CALL = 8  # instructions of an exp, a division or the like, about
 OVERHEAD = 24  # registers of a thread beside its arrays, about
 
@@ -165,7 +166,11 @@ def _count(code: Any, launch: Launch, times: int) -> None:
             elif buffer.scope() in ("", "global"):
                 launch.arrays[buffer] = nbytes * math.prod(int(n) for n in buffer.shape)
 
-    kinds = [(tirx.For, loop), (tirx.AllocBuffer, allocation), (tirx.BufferStore, store)]
+    def call(item: tirx.Evaluate, visitor: Any) -> None:
+        if isinstance(item.value, ir.Call) and "dlsys_mma_tf32" in str(item.value.args[:1]):
+            launch.arithmetic += times * TENSOR_INSTRUCTION
+
+    kinds = [(tirx.For, loop), (tirx.AllocBuffer, allocation), (tirx.BufferStore, store), (tirx.Evaluate, call)]
     tvm_ffi.structural_visit(code, kinds)
 
 

@@ -19,6 +19,7 @@ import tvm
 
 from ...errors import TargetError
 from ...system import cuda_folders
+from .tensor_cores import HELPERS
 
 # Integers by name, which TVM takes from headers of CUDA's C++ library.
 _INTEGERS = """
@@ -49,6 +50,8 @@ def compiled(code: str, arch: str, form: str = "cubin") -> bytes:
     other waits. Raises TargetError where there is no compiler, or it does not take the code.
     """
     code = _BOUNDS.sub(r"__launch_bounds__(\1, 2)", code)
+    if "dlsys_" in code:
+        code = code.replace('extern "C" __global__', HELPERS + '\nextern "C" __global__', 1)
     if _library() is not None:
         return _by_nvrtc(_PRELUDE.sub(lambda _: _INTEGERS, code, count=1), arch, form)
     if (nvcc := shutil.which("nvcc")) is None:

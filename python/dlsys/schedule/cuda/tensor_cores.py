@@ -1,0 +1,107 @@
+"""Products on tensor cores: a warp multiplies pieces of 16 x 8 and 8 x 8 with one instruction, of float32 numbers
+rounded to TF32, which keeps 10 of their 23 bits, and adds the products up in float32.
+
+What a thread holds of a piece is fixed by the instruction mma.m16n8k8 (PTX ISA, "Matrix fragments for mma.m16n8k8").
+With g = lane / 4 and t = lane % 4 these are of A the elements (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4), of B
+(t, g), (t + 4, g), of C (g, 2 t), (g, 2 t + 1) and those 8 rows below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tvm import tirx
+
+from ..codegen import sequence
+from ..stages import Expr
+from .product_code import DEPTH, Code, Product, Tile
+from .reduction import Sum
+from .threads import WARP, ThreadCode, index, unrolled
+
+ROWS, COLUMNS, STEPS = 16, 8, 8  # of the pieces that an instruction multiplies
+WARP_ROWS, WARP_COLUMNS = 64, 32  # of a warp's part of a tile
+
+TILES = (Tile(128, 128, 8, 8), Tile(64, 64, 8, 8))
+"""Best first. A thread has 64 results, as many as it would compute alone."""
+
+HELPERS = """
+__device__ __forceinline__ float dlsys_tf32(float x) {
+  unsigned bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+  return __uint_as_float(bits);
+}
+__device__ __forceinline__ void dlsys_mma_tf32(float* c, const float* a, const float* b) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+      "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3])),
+        "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
+}
+"""
+"""The functions that kernels call."""
+
+
+def tiling(product: Product, blocks: int, most: int) -> tuple[Tile, int] | None:
+    """The tile and the number of parts of k, at most `most`, that fill so many blocks; None where tensor cores do not
+    serve: for other dtypes than float32, and for less than a tile."""
+    dtypes = {str(part.ty) for part in (product.a, product.b)} | {str(product.stage.buffer.dtype)}
+    m, n, batch = product.size(product.m), product.size(product.n), product.size(product.batch)
+    if dtypes != {"float32"} or min(m, n) < TILES[-1].rows // 2 or product.size(product.k) < DEPTH:
+        return None
+    for tile in TILES:
+        count = batch * -(-m // tile.rows) * -(-n // tile.columns)
+        parts = max(1, min(-(-blocks // count), most))
+        if count * parts >= blocks or tile is TILES[-1]:
+            return tile, parts
+    return None
+
+
+class TensorCode(Code):
+    """The code of a product's launch, by instructions of warps."""
+
+    pad = 8  # the lanes of a warp read 4 rows of 8 elements each: from 32 banks
+
+    def __init__(self, product: Product, tile: Tile, whole: Sum, parts: int, length: int) -> None:
+        super().__init__(product, tile, whole, parts, length)
+        self.pieces = (WARP_ROWS // ROWS, WARP_COLUMNS // COLUMNS)
+        self.fragments = (4 * self.pieces[0], 2 * self.pieces[1])
+        warp, lane = tirx.floordiv(self.thread, WARP), tirx.floormod(self.thread, WARP)
+        self.group, self.place = tirx.floordiv(lane, 4), tirx.floormod(lane, 4)
+        across = tile.columns // WARP_COLUMNS
+        self.at = (tirx.floordiv(warp, across) * WARP_ROWS, tirx.floormod(warp, across) * WARP_COLUMNS)
+
+    def _rounded(self, value: Expr) -> Expr:
+        return tirx.call_extern("float32", "dlsys_tf32", value)
+
+    def _multiply(self) -> tirx.Stmt:
+        """A step's instructions."""
+        k, found = index("k"), []
+        first = k * STEPS + self.place
+        for operand, both, own, at, pieces, part in zip(
+            self.operands, self.tiles, self.own, self.at, self.pieces, ((0, 8), (0,)), strict=True
+        ):
+            size = ROWS if len(part) == 2 else COLUMNS
+            for piece in range(pieces):
+                places = [(step, side) for step in (0, 4) for side in part]  # of A rows change first
+                for number, (step, side) in enumerate(places):
+                    where = self._in_tile(operand, first + step, at + piece * size + self.group + side)
+                    code = ThreadCode(1)
+                    code.store(own, tirx.BufferLoad(both, [where]), [piece * len(places) + number])
+                    found.append(code.loop())
+        a, b = self.own
+        for i in range(self.pieces[0]):
+            for j in range(self.pieces[1]):
+                starts = ((self.sums, 4 * (i * self.pieces[1] + j)), (a, 4 * i), (b, 2 * j))
+                pointers = [tirx.address_of(tirx.BufferLoad(buffer, [start])) for buffer, start in starts]
+                found.append(tirx.Evaluate(tirx.call_extern("int32", "dlsys_mma_tf32", *pointers)))
+        return unrolled(k, DEPTH // STEPS, sequence(found))
+
+    def _places(self) -> Iterator[tuple[Expr, Expr, int, int]]:
+        width = 2 if self.columns % 2 == 0 else 1
+        for i in range(self.pieces[0]):
+            for j in range(self.pieces[1]):
+                for half in range(2):
+                    row = self.first[0] + self.at[0] + i * ROWS + half * 8 + self.group
+                    column = self.first[1] + self.at[1] + j * COLUMNS + 2 * self.place
+                    for one in range(0, 2, width):
+                        yield row, column + one, 4 * (i * self.pieces[1] + j) + 2 * half + one, width
