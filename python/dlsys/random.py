@@ -34,6 +34,7 @@ class Generator:
     def __init__(self, seed: int = 0) -> None:
         """Raises GraphError for a seed that is no integer from 0 to 2**64 - 1."""
         self.state = ad.Parameter(np.zeros(4, np.uint32), "random_state", requires_grad=False)
+        self.state.cell.roams = True
         one = tensor(np.array([0, 0, 0, 1], np.uint32), name="one_step")
         self._advance = ad.assign(self.state, self.state + one, each_run=True)
         self.manual_seed(seed)

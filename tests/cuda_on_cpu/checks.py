@@ -370,6 +370,7 @@ def tensors_and_modules() -> None:
         assert {p.device for p in net.parameters()} == {dl.context(device)} == {net[0].weight.grad.device}
         return losses, net
 
+    loop("cuda")  # the random state stays there, and draws nobody after it
     (wanted, on_cpu), (found, on_gpu) = loop("cpu"), loop("cuda")
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
     pairs = zip(on_gpu.state_dict().values(), on_cpu.state_dict().values(), strict=True)

@@ -41,14 +41,16 @@ class Cell:
     Attributes:
         content: the Array, or the node of a value that nobody has asked for yet.
         waiting: how many changes of such a content follow each other.
+        roams: whether it lies wherever it was used last, and nothing is computed there for its sake.
     """
 
-    __slots__ = ("content", "dtype", "shape", "waiting")
+    __slots__ = ("content", "dtype", "roams", "shape", "waiting")
 
     def __init__(self, value: Array) -> None:
         self.content: Any = Array(value.tensor, value.context, value.shape, value.dtype)  # nobody else's
         self.shape, self.dtype = value.shape, value.dtype
         self.waiting = 0
+        self.roams = False
 
     def array(self) -> Array:
         """The array, computed if it was not yet."""

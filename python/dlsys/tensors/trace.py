@@ -62,7 +62,11 @@ class Trace:
     @property
     def context(self) -> Context:
         """Where it is computed: on the GPU where one of its leaves lies, else on the CPU. Others are copied there."""
-        return next((array.context for _, array in self.leaves if array.context.kind == "cuda"), cpu())
+        for place, array in self.leaves:
+            cell = self.nodes[place].cell
+            if array.context.kind == "cuda" and not (cell is not None and cell.roams):
+                return array.context
+        return cpu()
 
     def place_of(self, root: Node) -> Place:
         """The place of a root, which may be a leaf."""
@@ -277,7 +281,8 @@ def compiled(
             for table in (_compiled, _numbers):
                 while len(table) > MOST_TRACES:
                     table.popitem(last=False)
-    given: list[Any] = [array for _, array in trace.leaves]
+    here = ctx.kind == "cpu"
+    given: list[Any] = [array.numpy() if here and array.context.kind != "cpu" else array for _, array in trace.leaves]
     given += [node.op.number(node, which) for node, chosen in lifted.items() for which in chosen]
     return found, given
 

@@ -73,7 +73,7 @@ def context_of(node: Node) -> Context:
         one = stack.pop()
         held = one.cell.content if one.cell is not None else one.kept
         if type(held) is Array:
-            if held.context.kind == "cuda":
+            if held.context.kind == "cuda" and not (one.cell is not None and one.cell.roams):
                 return held.context
             continue
         new = [value for value in ([held] if held is not None else one.inputs) if value not in seen]
