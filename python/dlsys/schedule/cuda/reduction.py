@@ -31,6 +31,7 @@ from .threads import (
     all_of_warp,
     barrier,
     ceil_div,
+    folded,
     index,
     lanes,
     launch,
@@ -254,10 +255,7 @@ def _columns_launch(whole: Sum) -> tirx.Stmt:
     if deep > 1:
         both = shared((deep, side), whole.dtype, f"{whole.name}_shared")
         body += [tirx.AllocBuffer(both), tirx.BufferStore(both, mine, [y, x]), barrier()]
-        loads = [tirx.BufferLoad(both, [i, x]) for i in range(deep)]
-        while len(loads) > 1:
-            loads = [whole.combine(a, b) for a, b in zip(loads[::2], loads[1::2], strict=True)]
-        mine = loads[0]
+        mine = folded([tirx.BufferLoad(both, [i, x]) for i in range(deep)], whole.combine)
         guard = y == 0 if guard is None else tirx.And(y == 0, guard)
     code = ThreadCode(1)
     whole.store(code, place, code.value(mine))
@@ -279,10 +277,8 @@ def _rows_launch(whole: Sum, width: int) -> tirx.Stmt:
     adding = _adding(whole, ThreadCode(width), place, x, threads, sums)
     inside = result < total if total % rows else None
     body.append(adding if inside is None else tirx.IfThenElse(inside, adding, None))
-    values: list[Expr] = [tirx.BufferLoad(sums, [i]) for i in range(width)]
-    while len(values) > 1:
-        values = [whole.combine(a, b) for a, b in zip(values[::2], values[1::2], strict=True)]
-    one, more = local(whole.dtype, values[0])
+    mine = folded([tirx.BufferLoad(sums, [i]) for i in range(width)], whole.combine)
+    one, more = local(whole.dtype, mine)
     body += more + (all_of_block(one, whole.combine, x, threads) if long else all_of_warp(one, whole.combine))
     code = ThreadCode(1)
     whole.store(code, place, tirx.BufferLoad(one, [0]))

@@ -26,6 +26,7 @@ from .threads import (
     all_of_block,
     all_of_warp,
     ceil_div,
+    folded,
     index,
     lanes,
     launch,
@@ -55,10 +56,24 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     return common.start(with_nests(func, [nest, *rest], arrays))
 
 
+def _columns(stage: Stage, rank: int) -> list[tirx.IterVar]:
+    """The iterators that run along a row, behind the `rank` that count rows."""
+    return [v for v in [*stage.spatial[rank:], *stage.reduced] if int(v.dom.extent) > 1]
+
+
 def _fit(rows: Rows) -> bool:
-    """Whether each stage has one number a row or is as long as the row, and sums combine terms."""
+    """Whether each stage has one number a row or is as long as the row, sums combine terms, and an element is computed
+    of others of its own column."""
     rank = len(rows.shape)
+    inside = {stage.buffer for stage in rows.stages}
     for stage in rows.stages:
+        columns = [v.var for v in _columns(stage, rank)]
+        for load in stage.loads():
+            wide = zip(load.indices[rank:], load.source.shape[rank:], strict=True)
+            own = [index for index, extent in wide if int(extent) > 1]
+            fits = len(own) in (0, len(columns)) and all(i.same_as(v) for i, v in zip(own, columns, strict=False))
+            if load.source in inside and not fits:
+                return False
         numbers = size(stage.spatial[rank:])
         if stage.reduced:
             if numbers != 1 or size(stage.reduced) != rows.length or not is_plain(stage):
@@ -97,7 +112,8 @@ class _Code:
         self.side = BLOCK // WARP if threads == WARP and rows.count >= MULTIPROCESSORS * BLOCK // WARP else 1
         self.block, self.x, self.y = index("block"), index("x"), index("y")
         self.row = unravelled(self.block * self.side + self.y if self.side > 1 else self.block, rows.shape)
-        self.held: dict[Any, list[Expr]] = {}  # a stage's buffer, and the thread's elements of it or the row's number
+        self.long = {stage.buffer for stage in rows.stages if not stage.reduced and _columns(stage, len(rows.shape))}
+        self.held: dict[Any, list[ir.Var]] = {}  # by a stage's buffer: elements step by step, or the number
         self.code: list[tirx.Stmt] = []
 
     def nest(self) -> tirx.Stmt:
@@ -120,84 +136,58 @@ class _Code:
     def _column(self, step: int) -> Expr:
         return (step * self.threads + self.x) * self.width
 
-    def _guarded(self, step: int, body: tirx.Stmt) -> tirx.Stmt:
-        """What a thread does with its elements of a step, where they are there."""
+    def _guarded(self, step: int | None, body: tirx.Stmt) -> tirx.Stmt:
+        """What a thread does with its elements of a step, or None for the row's number, where they are there."""
         guard = self._inside()
-        if (step + 1) * self.threads * self.width > self.rows.length:
+        if step is not None and (step + 1) * self.threads * self.width > self.rows.length:
             within = self._column(step) < self.rows.length
             guard = within if guard is None else tirx.And(guard, within)
         return body if guard is None else tirx.IfThenElse(guard, body, None)
 
-    def _array(self, stage: Stage, width: int) -> tirx.Var:
-        found = tirx.decl_buffer((width,), str(stage.buffer.dtype), f"{stage.name}_own", scope="local")
-        self.code.append(tirx.AllocBuffer(found))
-        return found
+    def _names(self, stage: Stage, column: Expr) -> dict[Any, Expr]:
+        """The values of a stage's iterators at a column of the thread's row."""
+        columns = _columns(stage, len(self.rows.shape))
+        names = {v.var: tirx.const(0, "int32") for v in stage.iters}
+        names |= {v.var: at for v, at in zip(stage.spatial, self.row, strict=False)}
+        places = unravelled(column, [int(v.dom.extent) for v in columns]) if columns else []
+        return names | {v.var: at for v, at in zip(columns, places, strict=True)}
 
     def _evaluated(self, code: ThreadCode, stage: Stage, value: Expr, column: Expr, step: int) -> Expr:
-        """An expression of a stage at a column; of the row's stages a thread has its own elements and the row's
-        numbers."""
-        rank = len(self.rows.shape)
-        columns = [*stage.spatial[rank:], *stage.reduced]
-        wide = [v for v in columns if int(v.dom.extent) > 1]
-        places = unravelled(column, [int(v.dom.extent) for v in wide]) if wide else []
-        names = {v.var: tirx.const(0, "int32") for v in columns}
-        names |= {v.var: at for v, at in zip(stage.spatial, self.row, strict=False)}
-        names |= {v.var: at for v, at in zip(wide, places, strict=True)}
+        """An expression of a stage at a column, from what the thread holds."""
 
         def known(load: ir.TensorLoad) -> Expr | None:
             held = self.held.get(load.source)
             if held is None:
                 return None
-            return held[0] if len(held) == 1 and not self._is_long(load.source) else held[step]
+            buffer = held[step] if load.source in self.long else held[0]
+            return tirx.BufferLoad(buffer, [code.lane if load.source in self.long and code.width > 1 else 0])
 
-        return code.evaluate(value, names, lambda load: self._lane(known(load), code))
-
-    def _lane(self, held: Expr, code: ThreadCode) -> Expr:
-        """The element of a held vector at the code's lane."""
-        if held is None or held.source.shape[0] == 1 or self.width == 1:
-            return held
-        return tirx.BufferLoad(held.source, [code.lane])
-
-    def _is_long(self, buffer: ir.Var) -> bool:
-        stage = next(stage for stage in self.rows.stages if stage.buffer.same_as(buffer))
-        return not stage.reduced and size(stage.spatial[len(self.rows.shape) :]) == self.rows.length != 1
+        return code.evaluate(value, self._names(stage, column), known)
 
     def _compute(self, stage: Stage) -> None:
         """A stage without a sum: each thread's elements, or the row's number."""
-        long = self._is_long(stage.buffer)
+        long = stage.buffer in self.long
         width, steps = (self.width, self.steps) if long else (1, 1)
-        self.held[stage.buffer] = held = [tirx.BufferLoad(self._array(stage, width), [0]) for _ in range(steps)]
+        self.held[stage.buffer] = held = []
         for step in range(steps):
+            own = tirx.decl_buffer((width,), str(stage.buffer.dtype), f"{stage.name}_own", scope="local")
+            held.append(own)
             code = ThreadCode(width)
             column = self._column(step) + code.lane if long else tirx.const(0, "int32")
-            value = code.value(self._evaluated(code, stage, stage.value, column, step))
-            code.store(held[step].source, value, [code.lane])
-            guarded = self._guarded(step, code.loop()) if long else self._with_row(code.loop())
-            self.code.append(guarded)
-            self._keep(stage, held[step], column if long else None, step)
+            code.store(own, code.value(self._evaluated(code, stage, stage.value, column, step)), [code.lane])
+            self.code += [tirx.AllocBuffer(own), self._guarded(step if long else None, code.loop())]
+            self._keep(stage, own, step if long else None)
 
-    def _with_row(self, body: tirx.Stmt) -> tirx.Stmt:
-        guard = self._inside()
-        return body if guard is None else tirx.IfThenElse(guard, body, None)
-
-    def _keep(self, stage: Stage, held: Expr, column: Expr | None, step: int) -> None:
-        """Stores what the function's result or a later stage needs."""
+    def _keep(self, stage: Stage, own: ir.Var, step: int | None) -> None:
+        """Stores a thread's elements of a step, or the row's number, where the function's result or a later stage needs
+        them."""
         if stage.buffer not in self.kept:
             return
-        code = ThreadCode(1 if column is None else self.width)
-        at = tirx.const(0, "int32") if column is None else self._column(step) + code.lane
-        columns = stage.spatial[len(self.rows.shape) :]
-        wide = [v for v in columns if int(v.dom.extent) > 1]
-        names = {v.var: tirx.const(0, "int32") for v in columns}
-        names |= {v.var: place for v, place in zip(stage.spatial, self.row, strict=False)}
-        if column is not None:
-            places = unravelled(at, [int(v.dom.extent) for v in wide])
-            names |= {v.var: place for v, place in zip(wide, places, strict=True)}
-        code.store(stage.buffer, tirx.BufferLoad(held.source, [code.lane]), [renamed(i, names) for i in stage.indices])
-        if column is not None:
-            self.code.append(self._guarded(step, code.loop()))
-        else:
-            self.code.append(tirx.IfThenElse(self.x == 0, self._with_row(code.loop()), None))
+        code = ThreadCode(1 if step is None else self.width)
+        names = self._names(stage, tirx.const(0, "int32") if step is None else self._column(step) + code.lane)
+        code.store(stage.buffer, tirx.BufferLoad(own, [code.lane]), [renamed(i, names) for i in stage.indices])
+        body = self._guarded(step, code.loop())
+        self.code.append(tirx.IfThenElse(self.x == 0, body, None) if step is None else body)
 
     def _reduce(self, stage: Stage) -> None:
         """A sum along the row."""
@@ -209,17 +199,14 @@ class _Code:
             term = self._evaluated(code, stage, stage.value.b, self._column(step) + code.lane, step)
             code.add_to(sums, kind, code.value(term))
             self.code.append(self._guarded(step, code.loop()))
-        values: list[Expr] = [tirx.BufferLoad(sums, [i]) for i in range(self.width)]
-        while len(values) > 1:
-            values = [kind(a, b) for a, b in zip(values[::2], values[1::2], strict=True)]
-        total, made = local(dtype, values[0])
+        total, made = local(dtype, folded([tirx.BufferLoad(sums, [i]) for i in range(self.width)], kind))
         self.code += made
         if self.threads == WARP:
             self.code += all_of_warp(total, kind)
         else:
             self.code += all_of_block(total, kind, self.x, self.threads)
-        self.held[stage.buffer] = [tirx.BufferLoad(total, [0])]
-        self._keep(stage, self.held[stage.buffer][0], None, 0)
+        self.held[stage.buffer] = [total]
+        self._keep(stage, total, None)
 
 
 RULE = Rule("rows", "cuda", schedule)

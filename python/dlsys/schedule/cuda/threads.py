@@ -120,6 +120,13 @@ def barrier() -> tirx.Stmt:
     return tirx.Evaluate(tirx.call_intrin("void", "tirx.tvm_storage_sync", "shared"))
 
 
+def folded(values: list[Expr], combine: Combine) -> Expr:
+    """Values combined by pairs; a power of two of them."""
+    while len(values) > 1:
+        values = [combine(a, b) for a, b in zip(values[::2], values[1::2], strict=True)]
+    return values[0]
+
+
 def all_of_warp(value: tirx.Var, combine: Combine, threads: int = WARP) -> list[tirx.Stmt]:
     """Combines the first elements of the arrays `value` of the first threads of a warp, a power of two of them: each
     has the result then."""
@@ -137,15 +144,13 @@ def all_of_block(value: tirx.Var, combine: Combine, thread: Expr, threads: int) 
     warps = threads // WARP
     every = shared((warps,), str(value.dtype), "every_warp")
     storing = tirx.BufferStore(every, tirx.BufferLoad(value, [0]), [tirx.floordiv(thread, WARP)])
-    values: list[Expr] = [tirx.BufferLoad(every, [i]) for i in range(warps)]
-    while len(values) > 1:
-        values = [combine(a, b) for a, b in zip(values[::2], values[1::2], strict=True)]
+    values = [tirx.BufferLoad(every, [i]) for i in range(warps)]
     return [
         tirx.AllocBuffer(every),
         *all_of_warp(value, combine),
         tirx.IfThenElse(tirx.floormod(thread, WARP) == 0, storing, None),
         barrier(),
-        tirx.BufferStore(value, values[0], [0]),
+        tirx.BufferStore(value, folded(values, combine), [0]),
     ]
 
 
