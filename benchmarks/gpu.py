@@ -194,31 +194,34 @@ def products(report: Report, quick: bool) -> None:
             torch.backends.cuda.matmul.allow_tf32 = False
             x, y = (torch.from_numpy(feed[v]).cuda() for v in (a, b))
             others["cuBLAS"] = seconds_of(lambda x=x, y=y: x @ y, torch.cuda.synchronize, 5)
-        in_tf32(report, torch, (m, n, k), (a, b), feed, value)
+        rounded(report, torch, (m, n, k), (a, b), feed, value)
         rate = f"{2 * m * n * k / found / 1e12:.1f} TFLOP/s"
         report.time(f"product {m} x {n} x {k}", found, guess, others, rate)
 
 
-def in_tf32(
+def rounded(
     report: Report, torch: Any, sizes: Any, factors: Any, feed: dict[Any, np.ndarray], exact: np.ndarray
 ) -> None:
-    """The same product on tensor cores."""
-    dl.set_float32_matmul_precision("high")
-    try:
-        found, guess, executor = ours([factors[0] @ factors[1]], feed, 5)
-        off = np.abs(executor.run(feed, True)[0] - exact).max() / np.abs(exact).max()
-    finally:
-        dl.set_float32_matmul_precision("highest")
+    """The same product on tensor cores, in TF32 and in bfloat16, each beside cuBLAS in the same precision."""
     name = " x ".join(map(str, sizes))
-    report.check(f"product {name}, TF32", off < 2e-3, f"off by {off:.1e} of the largest")
-    others = {}
-    if torch is not None:
-        torch.backends.cuda.matmul.allow_tf32 = True
-        x, y = (torch.from_numpy(feed[factor]).cuda() for factor in factors)
-        others["cuBLAS"] = seconds_of(lambda: x @ y, torch.cuda.synchronize, 5)
-        torch.backends.cuda.matmul.allow_tf32 = False
-    rate = f"{2 * np.prod(sizes, dtype=float) / found / 1e12:.1f} TFLOP/s"
-    report.time(f"product {name}, TF32", found, guess, others, rate)
+    for precision, kind, most in (("high", "TF32", 2e-3), ("medium", "bfloat16", 2e-2)):
+        dl.set_float32_matmul_precision(precision)
+        try:
+            found, guess, executor = ours([factors[0] @ factors[1]], feed, 5)
+            off = np.abs(executor.run(feed, True)[0] - exact).max() / np.abs(exact).max()
+        finally:
+            dl.set_float32_matmul_precision("highest")
+        report.check(f"product {name}, {kind}", off < most, f"off by {off:.1e} of the largest")
+        others = {}
+        if torch is not None:
+            torch.backends.cuda.matmul.allow_tf32 = True
+            x, y = (torch.from_numpy(feed[factor]).cuda() for factor in factors)
+            if precision == "medium":
+                x, y = x.bfloat16(), y.bfloat16()
+            others["cuBLAS"] = seconds_of(lambda x=x, y=y: x @ y, torch.cuda.synchronize, 5)
+            torch.backends.cuda.matmul.allow_tf32 = False
+        rate = f"{2 * np.prod(sizes, dtype=float) / found / 1e12:.1f} TFLOP/s"
+        report.time(f"product {name}, {kind}", found, guess, others, rate)
 
 
 def rows(report: Report, quick: bool) -> None:

@@ -130,12 +130,13 @@ def test_products_compute_more_than_they_load() -> None:
 
 def test_tensor_cores_multiply_more_than_they_load() -> None:
     a, b = ops.Variable("a"), ops.Variable("b")
-    dl.set_float32_matmul_precision("high")
     try:
-        for arch in ARCHES:
+        for precision, arch in (("high", "sm_80"), ("high", "sm_90"), ("medium", "sm_80"), ("medium", "sm_90")):
+            dl.set_float32_matmul_precision(precision)
             (kernel,) = one(a @ b, {a: (2048, 2048), b: (2048, 2048)}, arch)
-            assert kernel.count("HMMA") == 32 and kernel.count("FFMA") == 0, kernel.instructions
-            assert kernel.count("LDS") <= 48 and kernel.count("LDG") == kernel.count("LDG.E.128"), kernel.instructions
+            assert kernel.count("HMMA") >= 16 and kernel.count("FFMA") == 0, kernel.instructions
+            assert kernel.count("LDS") <= 1.5 * kernel.count("HMMA"), kernel.instructions
+            assert kernel.count("LDG") == kernel.count("LDG.E.128"), kernel.instructions
             assert kernel.stack == kernel.local == 0 and 2 * kernel.registers * kernel.threads <= REGISTERS
     finally:
         dl.set_float32_matmul_precision("highest")

@@ -151,14 +151,15 @@ def _alone() -> None:
 at_fork(_alone)
 
 
-PRECISIONS = ("highest", "high")
+PRECISIONS = ("highest", "high", "medium")
 _precision = PRECISIONS[0]
 
 
 def set_float32_matmul_precision(precision: str) -> None:
     """How products and convolutions of float32 are computed on a GPU: "highest", in float32, which is the default; or
-    "high", on tensor cores, of numbers rounded to TF32 (10 bits behind the point), added up in float32. It is for
-    what is compiled from now on; the CPU knows no other than "highest". Raises DTypeError for another name."""
+    on tensor cores, of numbers rounded to TF32 ("high", 10 bits behind the point) or to bfloat16 ("medium", 7 bits),
+    added up in float32. It is for what is compiled from now on; the CPU knows no other than "highest". Raises
+    DTypeError for another name."""
     global _precision
     if precision not in PRECISIONS:
         raise DTypeError(f"the precision of products is one of {', '.join(PRECISIONS)}, not {precision!r}")

@@ -24,7 +24,7 @@ _VECTORS = (  # LLVM feature, bits of a vector register, number of them; the fir
 )
 _BASELINE = (128, 16)  # SSE2, which every x86-64 has
 _HALVES = ("znver4",)  # CPUs that take a vector of 512 bits in two halves
-TENSOR_CORES = "tf32"  # the key of targets whose products are rounded to TF32
+TENSOR_CORES = {"high": "tf32", "medium": "bf16"}  # the keys of targets, by the precision of their products
 _WARP_BITS = 32 * 32  # a warp of float32
 
 
@@ -37,7 +37,7 @@ class Machine:
     registers: int  # vector registers
     threads: int
     fma: float = 0.5  # cycles of a multiply-add of vectors
-    tensor_cores: bool = False  # whether products of float32 may be rounded to TF32
+    tensor_cores: str = ""  # to what they round products of float32, "tf32" or "bf16"; empty where they do not serve
 
     def lanes(self, dtype: Any) -> int:
         """Elements of `dtype` in a vector register."""
@@ -60,8 +60,8 @@ def _cuda_target(precision: str) -> Target:
     """The first CUDA device, or Hopper where there is none: compiling needs no device. Products of that precision."""
     device = tvm.cuda(0)
     arch = f"sm_{device.compute_version.replace('.', '')}" if device.exist else _FALLBACK_ARCH
-    keys = ["cuda", "gpu", TENSOR_CORES] if precision == "high" else ["cuda", "gpu"]
-    return Target({"kind": "cuda", "arch": arch, "keys": keys})
+    own = [TENSOR_CORES[precision]] if precision in TENSOR_CORES else []
+    return Target({"kind": "cuda", "arch": arch, "keys": ["cuda", "gpu", *own]})
 
 
 def resolve_target(value: Any = "llvm") -> Target:
@@ -117,7 +117,8 @@ def _features(target: str) -> frozenset[str]:
 def machine_of(target: Target) -> Machine:
     """The machine that a resolved target describes."""
     if str(target.kind) == "cuda":
-        return Machine("cuda", _WARP_BITS, 255, 1, tensor_cores=TENSOR_CORES in target.keys)
+        rounded = next((key for key in TENSOR_CORES.values() if key in target.keys), "")
+        return Machine("cuda", _WARP_BITS, 255, 1, tensor_cores=rounded)
     features = _features(str(target))
     bits, registers = next((tuple(rest) for name, *rest in _VECTORS if name in features), _BASELINE)
     halves = bits == 512 and str(target.attrs.get("mcpu")) in _HALVES

@@ -135,7 +135,16 @@ UNWATCHED float dlsys_tf32(float x) {
   if ((bits & 0x7f800000u) != 0x7f800000u) bits = (bits + 0x1000u) & ~0x1fffu;  // to nearest, ties away from zero
   return emulated_bits<float, unsigned>(bits);
 }
-__attribute__((no_sanitize("thread"))) static inline void dlsys_mma_tf32(float* c, const float* a, const float* b) {
+UNWATCHED unsigned short dlsys_bf16(float x) {
+  unsigned bits = emulated_bits<unsigned, float>(x);
+  if (x != x) return 0x7fff;
+  return (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;  // to nearest, ties to even
+}
+static inline float dlsys_word(const unsigned short* two) { return *(const float*)two; }
+
+// What all lanes hold of A and B, as 6 words each; then the products of those of a row and a column.
+template <class Product>
+__attribute__((no_sanitize("thread"))) void emulated_mma(float* c, const float* a, const float* b, Product product) {
   uint64_t seen[3][32];
   const float held[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
   for (int i = 0; i < 3; i++) {
@@ -143,20 +152,25 @@ __attribute__((no_sanitize("thread"))) static inline void dlsys_mma_tf32(float* 
     memcpy(&pair, held + 2 * i, sizeof pair);
     emulated_exchange(pair, seen[i]);
   }
-  auto of = [&](int number, int lane) {
-    float two[2];
-    memcpy(two, &seen[number / 2][lane], sizeof two);
-    if (emulated_bits<unsigned, float>(two[number % 2]) & 0x1fffu) two[number % 2] = NAN;  // not rounded to TF32
-    return two[number % 2];
-  };
+  auto of = [&](int number, int lane) { return (unsigned)(seen[number / 2][lane] >> 32 * (number % 2)); };
   const int group = emulated_lane() / 4, place = emulated_lane() % 4;
   for (int half = 0; half < 2; half++)
-    for (int one = 0; one < 2; one++) {
-      float sum = c[2 * half + one];
+    for (int one = 0; one < 2; one++)
       for (int k = 0; k < 8; k++)
-        sum += of(half + (k < 4 ? 0 : 2), group * 4 + k % 4) * of(k < 4 ? 4 : 5, (2 * place + one) * 4 + k % 4);
-      c[2 * half + one] = sum;
-    }
+        c[2 * half + one] += product(of(half + (k < 4 ? 0 : 2), group * 4 + k % 4),
+                                     of(k < 4 ? 4 : 5, (2 * place + one) * 4 + k % 4));
+}
+UNWATCHED void dlsys_mma_tf32(float* c, const float* a, const float* b) {
+  emulated_mma(c, a, b, [](unsigned x, unsigned y) {
+    if ((x | y) & 0x1fffu) return NAN;  // not rounded to TF32
+    return emulated_bits<float, unsigned>(x) * emulated_bits<float, unsigned>(y);
+  });
+}
+UNWATCHED void dlsys_mma_bf16(float* c, const float* a, const float* b) {
+  emulated_mma(c, a, b, [](unsigned x, unsigned y) {
+    const float low = emulated_bits<float, unsigned>(x << 16) * emulated_bits<float, unsigned>(y << 16);
+    return low + emulated_bits<float, unsigned>(x & 0xffff0000u) * emulated_bits<float, unsigned>(y & 0xffff0000u);
+  });
 }
 
 // The indices are asked for once a kernel, as a device reads a register; see `__init__.py`.

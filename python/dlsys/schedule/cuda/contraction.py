@@ -105,7 +105,7 @@ def _launches(product: Product, whole: Sum, machine: Machine) -> tuple[list[tirx
     """The launch of a product, or those of its parts and of their sum."""
     terms = product.size(product.k)
     found = tensor_cores.tiling(product, MULTIPROCESSORS, terms // PART) if machine.tensor_cores else None
-    kind = Code if found is None else tensor_cores.TensorCode
+    kind = Code if found is None else tensor_cores.CODES[machine.tensor_cores]
     tile, parts = found or _tiling(product)
     if parts < 2:
         return [kind(product, tile, whole, 1, terms).nest()], []

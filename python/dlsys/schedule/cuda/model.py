@@ -167,7 +167,7 @@ def _count(code: Any, launch: Launch, times: int) -> None:
                 launch.arrays[buffer] = nbytes * math.prod(int(n) for n in buffer.shape)
 
     def call(item: tirx.Evaluate, visitor: Any) -> None:
-        if isinstance(item.value, ir.Call) and "dlsys_mma_tf32" in str(item.value.args[:1]):
+        if isinstance(item.value, ir.Call) and "dlsys_mma" in str(item.value.args[:1]):
             launch.arithmetic += times * TENSOR_INSTRUCTION
 
     kinds = [(tirx.For, loop), (tirx.AllocBuffer, allocation), (tirx.BufferStore, store), (tirx.Evaluate, call)]

@@ -105,9 +105,11 @@ class Code:
     Attributes:
         pad: elements behind each row of a tile in shared memory: its columns are stored to different banks.
         fragments: elements of A and of B that a thread holds.
+        tile_dtype: of the numbers in shared memory; the factors' for None.
     """
 
     pad = 4
+    tile_dtype: str | None = None
 
     def __init__(self, product: Product, tile: Tile, whole: Sum, parts: int, length: int) -> None:
         self.product, self.tile, self.whole, self.parts, self.length = product, tile, whole, parts, length
@@ -132,7 +134,7 @@ class Code:
         tile = self.tile
         # of one axis: of two TVM would cut off what pads the rows
         self.tiles = [
-            shared((DEPTH * (o.side + self.pad),), self._dtype_of(o), name)
+            shared((DEPTH * (o.side + self.pad),), self.tile_dtype or self._dtype_of(o), name)
             for o, name in zip(self.operands, "ab", strict=True)
         ]
         self.held = [

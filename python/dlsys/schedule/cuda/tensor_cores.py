@@ -1,9 +1,10 @@
-"""Products on tensor cores: a warp multiplies pieces of 16 x 8 and 8 x 8 with one instruction, of float32 numbers
-rounded to TF32, which keeps 10 of their 23 bits, and adds the products up in float32.
+"""Products on tensor cores: a warp multiplies pieces of 16 x 8 and 8 x 8 words with one instruction, of float32
+numbers that are rounded before, and adds the products up in float32. A word is one number in TF32, which keeps 10 of
+the 23 bits behind the point, or two of neighbouring k in bfloat16, which keeps 7.
 
-What a thread holds of a piece is fixed by the instruction mma.m16n8k8 (PTX ISA, "Matrix fragments for mma.m16n8k8").
-With g = lane / 4 and t = lane % 4 these are of A the elements (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4), of B
-(t, g), (t + 4, g), of C (g, 2 t), (g, 2 t + 1) and those 8 rows below.
+What a thread holds of a piece is fixed by the instructions mma.m16n8k8 and m16n8k16 (PTX ISA, "Matrix fragments for
+mma"). With g = lane / 4 and t = lane % 4 these are of A the words (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4), of B
+(t, g), (t + 4, g), of C the numbers (g, 2 t), (g, 2 t + 1) and those 8 rows below.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from tvm import tirx
 
 from ..codegen import sequence
 from ..stages import Expr
-from .product_code import DEPTH, Code, Product, Tile
+from .product_code import DEPTH, Code, Operand, Product, Tile
 from .reduction import Sum
 from .threads import WARP, ThreadCode, index, unrolled
 
-ROWS, COLUMNS, STEPS = 16, 8, 8  # of the pieces that an instruction multiplies
+ROWS, COLUMNS, WORDS = 16, 8, 8  # of the pieces that an instruction multiplies
 WARP_ROWS, WARP_COLUMNS = 64, 32  # of a warp's part of a tile
 
 TILES = (Tile(128, 128, 8, 8), Tile(64, 64, 8, 8))
@@ -32,6 +33,19 @@ __device__ __forceinline__ float dlsys_tf32(float x) {
 }
 __device__ __forceinline__ void dlsys_mma_tf32(float* c, const float* a, const float* b) {
   asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+      "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3])),
+        "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
+}
+__device__ __forceinline__ unsigned short dlsys_bf16(float x) {
+  unsigned short bits;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+  return bits;
+}
+__device__ __forceinline__ float dlsys_word(const unsigned short* two) { return *(const float*)two; }
+__device__ __forceinline__ void dlsys_mma_bf16(float* c, const float* a, const float* b) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
       "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3])),
@@ -57,8 +71,14 @@ def tiling(product: Product, blocks: int, most: int) -> tuple[Tile, int] | None:
 
 
 class TensorCode(Code):
-    """The code of a product's launch, by instructions of warps."""
+    """The code of a product's launch, by instructions of warps on numbers in TF32.
 
+    Attributes:
+        numbers: of neighbouring k in a word.
+        instruction: the function that a warp calls.
+    """
+
+    numbers, instruction = 1, "dlsys_mma_tf32"
     pad = 8  # the lanes of a warp read 4 rows of 8 elements each: from 32 banks
 
     def __init__(self, product: Product, tile: Tile, whole: Sum, parts: int, length: int) -> None:
@@ -76,7 +96,7 @@ class TensorCode(Code):
     def _multiply(self) -> tirx.Stmt:
         """A step's instructions."""
         k, found = index("k"), []
-        first = k * STEPS + self.place
+        first = k * WORDS + self.place
         for operand, both, own, at, pieces, part in zip(
             self.operands, self.tiles, self.own, self.at, self.pieces, ((0, 8), (0,)), strict=True
         ):
@@ -84,17 +104,21 @@ class TensorCode(Code):
             for piece in range(pieces):
                 places = [(step, side) for step in (0, 4) for side in part]  # of A rows change first
                 for number, (step, side) in enumerate(places):
-                    where = self._in_tile(operand, first + step, at + piece * size + self.group + side)
+                    row = at + piece * size + self.group + side
+                    where = self._in_tile(operand, (first + step) * self.numbers, row)
                     code = ThreadCode(1)
-                    code.store(own, tirx.BufferLoad(both, [where]), [piece * len(places) + number])
+                    code.store(own, self._word(both, where), [piece * len(places) + number])
                     found.append(code.loop())
         a, b = self.own
         for i in range(self.pieces[0]):
             for j in range(self.pieces[1]):
                 starts = ((self.sums, 4 * (i * self.pieces[1] + j)), (a, 4 * i), (b, 2 * j))
                 pointers = [tirx.address_of(tirx.BufferLoad(buffer, [start])) for buffer, start in starts]
-                found.append(tirx.Evaluate(tirx.call_extern("int32", "dlsys_mma_tf32", *pointers)))
-        return unrolled(k, DEPTH // STEPS, sequence(found))
+                found.append(tirx.Evaluate(tirx.call_extern("int32", self.instruction, *pointers)))
+        return unrolled(k, DEPTH // (WORDS * self.numbers), sequence(found))
+
+    def _word(self, tile: tirx.Var, where: Expr) -> Expr:
+        return tirx.BufferLoad(tile, [where])
 
     def _places(self) -> Iterator[tuple[Expr, Expr, int, int]]:
         width = 2 if self.columns % 2 == 0 else 1
@@ -105,3 +129,24 @@ class TensorCode(Code):
                     column = self.first[1] + self.at[1] + j * COLUMNS + 2 * self.place
                     for one in range(0, 2, width):
                         yield row, column + one, 4 * (i * self.pieces[1] + j) + 2 * half + one, width
+
+
+class HalfCode(TensorCode):
+    """The same on numbers in bfloat16, two in a word of shared memory."""
+
+    numbers, instruction = 2, "dlsys_mma_bf16"
+    tile_dtype = "uint16"
+
+    def _in_tile(self, operand: Operand, k: Expr, side: Expr) -> Expr:
+        word = tirx.floordiv(k, 2) * (operand.side + self.pad) + side
+        return word * 2 + tirx.floormod(k, 2)
+
+    def _rounded(self, value: Expr) -> Expr:
+        return tirx.call_extern("uint16", "dlsys_bf16", value)
+
+    def _word(self, tile: tirx.Var, where: Expr) -> Expr:
+        return tirx.call_extern("float32", "dlsys_word", tirx.address_of(tirx.BufferLoad(tile, [where])))
+
+
+CODES = {"tf32": TensorCode, "bf16": HalfCode}
+"""By the key of a target."""
