@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from dlsys import autodiff as ad
-from dlsys import kernels, schedule
+from dlsys import kernels, ops, schedule
 from dlsys.compiler import PASSES, run_passes
 from dlsys.compiler.fuse import Group, fuse
 from dlsys.compiler.groups import kernel_spec
@@ -134,3 +134,25 @@ def test_differences_are_rounded_as_written() -> None:
             (found,) = ad.Executor([output]).run(feed, convert_to_numpy_ret_vals=True)
             with np.errstate(all="ignore"):
                 np.testing.assert_array_equal(found, evaluate([output], feed)[0])
+
+
+def test_chains_of_formulas_that_name_their_inputs_twice_are_several_kernels() -> None:
+    """Written out in one expression, ten of these would be compiled for hours: TVM visits what each name stands for."""
+    x, z = ad.Variable("x"), ad.Variable("z")
+    rng = np.random.default_rng(0)
+    feed = {v: rng.standard_normal((6, 7)).astype("float32") for v in (x, z)}
+    steps = (
+        lambda y: ad.relu_op(y + z),
+        lambda y: ops.clip_op(y + z, -1.0, 1.0),
+        lambda y: ops.maximum_op(y + 1.0, z * y),
+        lambda y: ops.minimum_op(y - 1.0, z),
+    )
+    for step in steps:
+        y: Any = x
+        for _ in range(10):
+            y = step(y)
+        executor = ad.Executor([y])
+        (found,) = executor.run(feed, True)
+        (wanted,) = ad.Executor([y], ctx="numpy").run(feed)
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+        assert 2 < executor.groups().count("\n") < 10, executor.groups()

@@ -69,7 +69,7 @@ ABOVE = {
     "system.py": 58,
     "tvm_import.py": 70,
     "compiler/": 3080,  # 12 of them for export
-    "ops/": 4706,  # 220 of them for freezing
+    "ops/": 4712,  # 220 of them for freezing
     "kernels/": 1180,  # 163 of them for tuning, export and freezing
     "schedule/": 6060,  # 1,810 of them CUDA's; 450 for tuning, freezing, and products that several threads share
     "compute/": 2190,  # 115 of them for freezing

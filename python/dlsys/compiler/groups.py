@@ -139,7 +139,7 @@ def length(node: Node, written: dict[Node, int]) -> int:
     for i, value in enumerate(node.inputs):
         if i not in shape_only:
             total += written.get(value, 1)
-    return 1 + (READS if node.op.costly else 1) * total
+    return 1 + (READS if node.op.costly else node.op.reads) * total
 
 
 def longest(nodes: Iterable[Node], stored: Iterable[Node] = ()) -> int:

@@ -36,7 +36,7 @@ def log_softmax_func(x: np.ndarray, axis: int = -1) -> np.ndarray:
 
 relu_op = unary(
     "relu", "max(node, 0); the derivative at 0 is 0.", compute.relu, lambda x: np.maximum(x, 0),
-    lambda g, y, x: relu_gradient_op(x, g),
+    lambda g, y, x: relu_gradient_op(x, g), reads=4,
 )
 
 
