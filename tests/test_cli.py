@@ -85,7 +85,7 @@ def test_info_says_what_cuda_lacks():
     assert info.facts()["CUDA"].startswith("none") != bool(tvm.runtime.enabled("cuda") and tvm.cuda(0).exist)
     told = {context.EXISTS: 1, context.NAME: "NVIDIA H200", context.COMPUTE_VERSION: "9.0"}
     one = mock.patch.object(context.Cuda, "attribute", lambda self, index, which: told[which] if index < 1 else 0)
-    enabled = mock.patch.object(context.Cuda, "has_runtime", lambda self: True)
+    enabled = mock.patch.object(context.Cuda, "lacking", lambda self: "")
     with one, enabled:
         assert info.facts()["CUDA"].startswith("NVIDIA H200 (compute 9.0); nvidia-cuda-nvrtc")
 

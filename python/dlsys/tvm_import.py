@@ -48,15 +48,24 @@ def _load(name: str, mode: str) -> Any:
 
 
 @cache
-def load_cuda() -> bool:
-    """Loads the part of TVM's runtime for CUDA; whether it could be: it needs CUDA's driver and runtime, version 13."""
+def load_cuda() -> str:
+    """Loads the part of TVM's runtime for CUDA; what it lacks, as a sentence of what to do, empty where it has all."""
+    if not _opened("libcuda.so.1"):
+        return "no CUDA driver was found (libcuda.so.1)"
     runtimes = (str(path) for folder in cuda_folders() for path in sorted(folder.glob("lib*/libcudart.so.13")))
-    for name in ("libcudart.so.13", *runtimes):
-        with contextlib.suppress(OSError):
-            ctypes.CDLL(name, ctypes.RTLD_GLOBAL)
-            break
-    with contextlib.suppress(OSError, RuntimeError):
+    if not any(_opened(name) for name in ("libcudart.so.13", *runtimes)):
+        return "CUDA's runtime of version 13 was not found: pip install 'dlsys[cuda]'"
+    try:
         _load("tvm_runtime_cuda", "RTLD_LOCAL")
+    except (OSError, RuntimeError) as error:
+        return f"TVM's runtime for CUDA cannot be loaded ({str(error).splitlines()[0]})"
+    return ""
+
+
+def _opened(library: str) -> bool:
+    """Whether a library can be loaded, for others to use."""
+    with contextlib.suppress(OSError):
+        ctypes.CDLL(library, ctypes.RTLD_GLOBAL)
         return True
     return False
 

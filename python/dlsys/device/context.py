@@ -42,8 +42,8 @@ class Context:
         if self.kind == "cpu" and self.index:
             raise DeviceError(f"{self} is not available: all cores are one device, dlsys.cpu(0)")
         if self.kind == "cuda":
-            if not cuda.has_runtime():
-                raise DeviceError(f"{self} is not available: no CUDA driver or runtime was found; use dlsys.cpu()")
+            if lacking := cuda.lacking():
+                raise DeviceError(f"{self} is not available: {lacking}; use dlsys.cpu()")
             if not self.enabled():
                 raise DeviceError(f"{self} is not available: this machine has no such device; use dlsys.cpu()")
         return self
@@ -90,12 +90,12 @@ class Cuda:
 
     def device_count(self) -> int:
         """How many CUDA devices this machine has."""
-        enabled = self.has_runtime()
+        enabled = not self.lacking()
         return next(i for i in itertools.count() if not (enabled and self.attribute(i, EXISTS)))
 
-    def has_runtime(self) -> bool:
-        """Whether this machine has CUDA's driver and the runtime that TVM needs."""
-        return load_cuda() and bool(_runtime("RuntimeEnabled")("cuda"))
+    def lacking(self) -> str:
+        """What this machine lacks of CUDA, and what to do; empty where driver and runtime are there."""
+        return load_cuda()
 
     def describe(self, index: int) -> str:
         """A device's name and compute capability: "NVIDIA H200 (compute 9.0)"."""
