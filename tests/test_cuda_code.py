@@ -13,11 +13,14 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import dlsys as dl
 import networks
 from dlsys import autodiff as ad
 from dlsys import ops
+from dlsys.kernels import build
+from dlsys.schedule import resolve_target
 from dlsys.schedule.cuda import nvrtc
 from dlsys.system import cuda_folders
 from helpers import error_of
@@ -169,3 +172,16 @@ def test_no_fast_mathematics() -> None:
     x, y = ops.Variable("x"), ops.Variable("y")
     text = ad.Executor([x / y], ctx=dl.cuda(0)).source("ptx", feed_shapes=dict.fromkeys((x, y), (5,)))
     assert "div.rn.f32" in text and ".ftz" not in text and ".approx" not in text
+
+
+def test_machine_code_is_kept_on_disk() -> None:
+    x = ops.Variable("x")
+    code = ad.Executor([ops.exp_op(x) * 3.25], ctx=dl.cuda(0)).source("cuda", feed_shapes={x: (77,)})
+    compiling = mock.patch.object(nvrtc, "compiled", wraps=nvrtc.compiled)
+    own = tempfile.TemporaryDirectory()
+    with own as folder, mock.patch.dict(os.environ, {"DLSYS_COMPILE_CACHE": folder}), compiling as compiled:
+        with resolve_target("cuda"):
+            first, second = build._machine_code(code), build._machine_code(code)
+        assert first == second and first[1:4] == b"ELF" and compiled.call_count == 1
+        with resolve_target({"kind": "cuda", "arch": "sm_80"}):
+            assert build._machine_code(code) != first and compiled.call_count == 2

@@ -100,7 +100,7 @@ def install() -> None:
     _library.emulated_declare.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
     from dlsys.tvm_import import compiler, with_compiler
 
-    with_compiler("schedule.cuda.nvrtc")  # registers the compiler for GPUs, which this one replaces
+    with_compiler("kernels.build")  # registers the compiler for GPUs, which this one replaces
     compiler().register_global_func("tvm_callback_cuda_compile", compiled, override=True)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import tvm
@@ -17,8 +18,10 @@ from tvm.target import Target
 
 from .. import compute, schedule
 from ..schedule.common import renamed
+from ..schedule.cuda import nvrtc
 from ..schedule.machine_code import compiled
 from ..system import available_cores
+from . import disk
 from .spec import ArrayType, KernelSpec, symbol_of
 
 Types = tuple[Any, ...]
@@ -130,6 +133,19 @@ def shared(specs: Iterable[KernelSpec], parts: int) -> list[list[KernelSpec]]:
         count = min(parts, len(kind))
         found += [kind[part::count] for part in range(count)]
     return found
+
+
+@tvm.register_global_func("tvm_callback_cuda_compile", override=True)
+def _machine_code(code: str) -> bytes:
+    """What TVM calls for a GPU's kernels: the machine code of their CUDA C++, from disk where it was made before."""
+    arch = str(Target.current().attrs["arch"])
+    key = disk.key(code, arch, nvrtc.version())
+
+    def write(path: Path) -> None:
+        path.write_bytes(nvrtc.compiled(code, arch))
+
+    found = disk.load(key, disk.content) or disk.keep(key, write, disk.content)
+    return nvrtc.compiled(code, arch) if found is None else found
 
 
 def idle_functions(types: Iterable[Types], target: Target) -> dict[Types, Any]:

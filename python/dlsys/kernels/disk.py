@@ -187,6 +187,11 @@ def load(library: str, read: Callable[[Path], Loaded]) -> Loaded | None:
         return None
 
 
+def content(path: Path) -> bytes:
+    """What was written to a file that `load` reads, without its trailer."""
+    return path.read_bytes()[:-_TRAILER]
+
+
 def keep(library: str, write: Callable[[Path], None], read: Callable[[Path], Loaded]) -> Loaded | None:
     """Keeps the library that `write(path)` makes under a key, and returns what `read` loads of it; None, said once,
     where it cannot be kept."""

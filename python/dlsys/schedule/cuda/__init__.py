@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import contraction, fallback, loops, nvrtc, pointwise, reduction, rows, transpose  # nvrtc: TVM calls it by name
+from . import contraction, fallback, loops, pointwise, reduction, rows, transpose
 from .threads import is_bound
 
 RULES = (contraction.RULE, rows.RULE, reduction.RULE, loops.RULE, transpose.RULE, pointwise.RULE, fallback.RULE)

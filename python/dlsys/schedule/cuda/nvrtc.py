@@ -15,8 +15,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import tvm
-
 from ...errors import TargetError
 from ...system import cuda_folders
 from .tensor_cores import HELPERS
@@ -91,8 +89,12 @@ def _result(program: Any, what: str) -> bytes:
     return found.raw.rstrip(b"\0") if what != "CUBIN" else found.raw
 
 
-@tvm.register_global_func("tvm_callback_cuda_compile", override=True)
-def _of_tvm(code: str) -> bytes:
-    """What TVM calls for the kernels of a module."""
-    target = tvm.target.Target.current(allow_none=True)
-    return compiled(code, str(target.attrs["arch"]))
+def version() -> str:
+    """The compiler that `compiled` takes and its version; empty where there is none."""
+    if (nvrtc := _library()) is not None:
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        nvrtc.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+        return f"NVRTC {major.value}.{minor.value}"
+    if (nvcc := shutil.which("nvcc")) is None:
+        return ""
+    return subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False).stdout
