@@ -58,6 +58,7 @@ def test_tensors_and_modules_in_pytorchs_style() -> None:
 def test_planted_faults_are_found() -> None:
     passes(
         "a_barrier_that_is_missing_is_found",
+        "a_wait_that_is_missing_is_found",
         "an_index_too_far_is_found",
         "a_missing_check_of_bounds_is_found",
         "a_store_by_two_threads_is_found",

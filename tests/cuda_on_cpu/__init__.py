@@ -153,22 +153,11 @@ _SHARED = re.compile(
     r'\s*(extern )?(?:"C" )?__shared__ (?:(?:__align__|alignas)\(\d+\) )?([\w ]+?) (\w+)\[(\d*)\];'
 )
 _UNKNOWN = re.compile(r"^(?!\s*(?://|#)).*(__shared__|\basm\w* volatile)")
-_COPY_HEAD = r"void ptx_cp_async\w*?_(\d+)_(\d+)_(\d+)\(void\* dst, int dst_off, void\* src, int src_off\)"
-_ASYNC_COPY = re.compile(rf"({_COPY_HEAD}) \{{.*?\n\}}", re.DOTALL)
-_COPY = "{0[1]} {{ emulated_copy((char*)dst + dst_off * {0[3]}, (char*)src + src_off * {0[4]}, {0[2]}); }}"
-_WAITS = {
-    r"wait_group (\d+)": r"emulated_wait(\1);",
-    r"wait_all": "emulated_commit(); emulated_wait(0);",
-    r"commit_group": "emulated_commit();",
-}
 
 
 def translated(code: str) -> str:
-    """CUDA C++ as C++: shared arrays as places in the block's memory, asynchronous copies as calls; behind it a table
-    of each kernel's parameters and shared arrays."""
-    for instruction, call in _WAITS.items():
-        code = re.sub(rf'(?:__)?asm(?:__)? volatile\("cp\.async\.{instruction};"[^;]*;', call, code)
-    code = _ASYNC_COPY.sub(_COPY.format, code)
+    """CUDA C++ as C++: shared arrays as places in the block's memory; behind it a table of each kernel's parameters and
+    shared arrays."""
     lines: list[str] = []
     kernels: dict[str, tuple[str, list[str]]] = {}  # parameters, and entries of shared arrays
     offset, kernel = 0, ""

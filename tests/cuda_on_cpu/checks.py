@@ -447,6 +447,13 @@ def a_barrier_that_is_missing_is_found() -> None:
 
 
 @check
+def a_wait_that_is_missing_is_found() -> None:
+    """Late copies arrive after they are read, and what comes to a place that others read is a race."""
+    told = _faulty(ad.matmul_op, [(64, 64), (64, 64)], lambda code: code.replace("dlsys_wait();", ";", 1))
+    assert told == "wrong" or "a race" in told, told
+
+
+@check
 def an_index_too_far_is_found() -> None:
     def one_more(code: str) -> str:
         return re.sub(r"(in0_ptr\[.*?)\]", r"\1 + 1]", code, count=1)

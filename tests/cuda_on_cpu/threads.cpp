@@ -238,11 +238,11 @@ uint32_t emulated_exchange(uint64_t value, uint64_t* lanes) {
   return current->lanes;
 }
 
-// An asynchronous copy is an access of the thread that asks for it, at the time when it is made.
+// An asynchronous copy, of zeros where `from` is null, is an access of the thread that asks for it, at the time when it is made.
 static void make(const Copy& copy) {
-  touch(reinterpret_cast<uintptr_t>(copy.from), copy.bytes, false, false);
+  if (copy.from) touch(reinterpret_cast<uintptr_t>(copy.from), copy.bytes, false, false);
   touch(reinterpret_cast<uintptr_t>(copy.to), copy.bytes, true, false);
-  memcpy(copy.to, copy.from, copy.bytes);
+  copy.from ? memcpy(copy.to, copy.from, copy.bytes) : memset(copy.to, 0, copy.bytes);
 }
 void emulated_copy(void* to, const void* from, unsigned bytes) {
   if (reinterpret_cast<uintptr_t>(to) % bytes || reinterpret_cast<uintptr_t>(from) % bytes)

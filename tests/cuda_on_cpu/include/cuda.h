@@ -129,6 +129,11 @@ UNWATCHED int __clz(int x) { return x ? __builtin_clz(x) : 32; }
 #define __log10f log10f
 #define __exp10f(x) powf(10.0f, x)
 
+// The helpers of `dlsys.schedule.cuda.nvrtc`.
+UNWATCHED void dlsys_copy(float* to, const float* from, int inside) { emulated_copy(to, inside ? from : nullptr, 16); }
+#define dlsys_commit() emulated_commit()
+#define dlsys_wait() emulated_wait(0)
+
 // Tensor cores, as `dlsys.schedule.cuda.tensor_cores` calls them: the lanes of a warp show each other what they hold.
 UNWATCHED float dlsys_tf32(float x) {
   unsigned bits = emulated_bits<unsigned, float>(x);

@@ -64,6 +64,8 @@ class Operand:
         width: elements that a thread loads at once, along k or along the side.
         along_k: whether neighbouring threads take neighbours along k.
         count: vectors that a thread loads.
+        copied: whether they go to shared memory without passing through registers (cp.async): vectors of 16 bytes that
+            lie there as in memory. Such a tile has two halves, one of which is filled while the other is read.
     """
 
     def __init__(self, product: Product, factor: Expr, axes: tuple[int, ...], side: int, threads: int) -> None:
@@ -81,6 +83,8 @@ class Operand:
         self.width = width if plain and (side * DEPTH // width) % threads == 0 else 1
         self.count = ceil_div(side * DEPTH // self.width, threads)
         self.exact = self.count * threads * self.width == side * DEPTH
+        whole = self.width > 1 and self.exact and not self.along_k and _is_aligned(stage, factor, last[0], self.width)
+        self.copied = whole and str(factor.ty) == "float32"
 
     def place(self, number: Expr) -> tuple[Expr, Expr]:
         """The k and the row or column of a vector's first element within the tile."""
@@ -88,6 +92,13 @@ class Operand:
         if self.along_k:
             return tirx.floormod(first, DEPTH), tirx.floordiv(first, DEPTH)
         return tirx.floordiv(first, self.side), tirx.floormod(first, self.side)
+
+
+def _is_aligned(stage: Stage, factor: Expr, last: int, width: int) -> bool:
+    """Whether the vectors of a factor along an iterator lie at multiples of their size."""
+    code, index_of = ThreadCode(width), {v.var: index(v.var.name) for v in stage.iters}
+    index_of[stage.iters[last].var] = index("vector") * width + code.lane
+    return code.is_vector(factor.source, [common.renamed(i, index_of) for i in factor.indices])
 
 
 def _steps(stage: Stage, factor: Expr) -> dict[int, int | None]:
@@ -98,6 +109,21 @@ def _steps(stage: Stage, factor: Expr) -> dict[int, int | None]:
     return {i: None if strides is None else strides[i] for i in range(len(stage.iters))}
 
 
+def _call(name: str, *arguments: Any) -> tirx.Stmt:
+    """A call of one of `nvrtc.HELPERS`."""
+    return tirx.Evaluate(tirx.call_extern("int32", name, *arguments))
+
+
+def _copy(tile: ir.Var, place: Expr, factor: Expr, names: dict[Any, Expr], guards: list[Expr]) -> tirx.Stmt:
+    """The asynchronous copy of a vector of a factor to a place in shared memory; of zeros where a guard fails."""
+    indices = [common.renamed(i, names) for i in factor.indices]
+    source = tirx.address_of(tirx.BufferLoad(factor.source, indices))
+    inside: Expr = tirx.const(1, "int32")
+    for guard in guards:
+        inside = tirx.Select(guard, inside, tirx.const(0, "int32"))
+    return _call("dlsys_copy", tirx.address_of(tirx.BufferLoad(tile, [place])), source, inside)
+
+
 class Code:
     """The code of a product's launch; `parts` of `length` terms each, the number of a part being the first index of
     each result where there are several.
@@ -106,10 +132,13 @@ class Code:
         pad: elements behind each row of a tile in shared memory: its columns are stored to different banks.
         fragments: elements of A and of B that a thread holds.
         tile_dtype: of the numbers in shared memory; the factors' for None.
+        copies: whether operands are copied, see `Operand`, where they can be.
+        step: the number of the step along k.
     """
 
     pad = 4
     tile_dtype: str | None = None
+    copies = True
 
     def __init__(self, product: Product, tile: Tile, whole: Sum, parts: int, length: int) -> None:
         self.product, self.tile, self.whole, self.parts, self.length = product, tile, whole, parts, length
@@ -118,7 +147,9 @@ class Code:
             Operand(product, product.a, product.m, tile.rows, tile.threads),
             Operand(product, product.b, product.n, tile.columns, tile.threads),
         )
-        self.block, self.thread = index("block"), index("thread")
+        for operand in self.operands:
+            operand.copied = operand.copied and self.copies
+        self.block, self.thread, self.step = index("block"), index("thread"), index("step")
         self.rows, self.columns = product.size(product.m), product.size(product.n)
         tiles = (ceil_div(self.rows, tile.rows), ceil_div(self.columns, tile.columns))
         counts = (parts, product.size(product.batch), *tiles)
@@ -134,7 +165,7 @@ class Code:
         tile = self.tile
         # of one axis: of two TVM would cut off what pads the rows
         self.tiles = [
-            shared((DEPTH * (o.side + self.pad),), self.tile_dtype or self._dtype_of(o), name)
+            shared((DEPTH * (o.side + self.pad) * (1 + o.copied),), self.tile_dtype or self._dtype_of(o), name)
             for o, name in zip(self.operands, "ab", strict=True)
         ]
         self.held = [
@@ -147,34 +178,26 @@ class Code:
         ]
         self.sums, zeros = local(self.dtype, self.whole.stage.init, tile.own_rows * tile.own_columns)
         steps = ceil_div(self.length, DEPTH)
-        step = index("step")
-        more = [*self._load((step + 1) * DEPTH)]
+        more = sequence(self._load(self.step + 1))
+        inner = [*self._share(), barrier()]
+        inner += [tirx.IfThenElse(self.step + 1 < steps, more, None)] if steps > 1 else []
+        inner.append(self._multiply())
+        if not all(operand.copied for operand in self.operands):  # one tile for all steps: it has been read
+            inner.append(barrier())
+        held = [held for operand, held in zip(self.operands, self.held, strict=True) if not operand.copied]
         body = [
-            *map(tirx.AllocBuffer, [*self.tiles, *self.held, *self.own]),
+            *map(tirx.AllocBuffer, [*self.tiles, *held, *self.own]),
             *zeros,
             *self._load(tirx.const(0, "int32")),
-            tirx.For(
-                step,
-                0,
-                steps,
-                tirx.ForKind.SERIAL,
-                sequence(
-                    [
-                        *self._share(),
-                        barrier(),
-                        *([tirx.IfThenElse(step + 1 < steps, sequence(more), None)] if steps > 1 else []),
-                        self._multiply(),
-                        barrier(),
-                    ]
-                ),
-            ),
+            tirx.For(self.step, 0, steps, tirx.ForKind.SERIAL, sequence(inner)),
             *self._results(),
         ]
         return launch(self.whole.name, [(self.block, self.blocks)], [(self.thread, tile.threads)], sequence(body))
 
-    def _in_tile(self, operand: Operand, k: Expr, side: Expr) -> Expr:
-        """Where an element of a tile lies in shared memory."""
-        return k * (operand.side + self.pad) + side
+    def _in_tile(self, operand: Operand, k: Expr, side: Expr, step: Expr) -> Expr:
+        """Where an element of a step's tile lies in shared memory."""
+        row = k + tirx.floormod(step, 2) * DEPTH if operand.copied else k
+        return row * (operand.side + self.pad) + side
 
     def _rounded(self, value: Expr) -> Expr:
         """A factor's element as it is multiplied."""
@@ -183,24 +206,23 @@ class Code:
     def _dtype_of(self, operand: Operand) -> str:
         return str(operand.factor.ty)
 
-    def _load(self, start: Expr) -> list[tirx.Stmt]:
-        """A step's elements into registers; zeros beyond the edges."""
+    def _load(self, step: Expr) -> list[tirx.Stmt]:
+        """A step's elements into registers, or on their way to shared memory; zeros beyond the edges."""
         product, found = self.product, []
         iters = product.stage.iters
-        for operand, held, first in zip(self.operands, self.held, self.first, strict=True):
+        for operand, held, tile, first in zip(self.operands, self.held, self.tiles, self.first, strict=True):
             total = product.size(operand.axes)
             for i in range(operand.count):
                 code = ThreadCode(operand.width)
                 k, side = operand.place(i * self.tile.threads + self.thread)
                 lane = code.lane if operand.width > 1 else 0
-                number, k = first + side, self.part * self.length + start + k
+                place = self._in_tile(operand, k, side, step)
+                number, k = first + side, self.part * self.length + step * DEPTH + k
                 k_lane, number_lane = (k + lane, number) if operand.along_k else (k, number + lane)
                 names: dict[Any, Expr] = {}
                 for axes, at in ((product.batch, self.batch), (operand.axes, number_lane), (product.k, k_lane)):
                     places = unravelled(at, product.shape(axes))
                     names |= {iters[axis].var: place for axis, place in zip(axes, places, strict=True)}
-                value = code.value(code.evaluate(operand.factor, names, lambda load: None))
-                code.store(held, value, [i * operand.width + code.lane])
                 guards = []
                 if not operand.exact:
                     guards.append((i * self.tile.threads + self.thread) * operand.width < operand.side * DEPTH)
@@ -208,7 +230,15 @@ class Code:
                     guards.append(number < total)
                 if self.parts * self.length != product.size(product.k) or self.length % DEPTH:
                     guards.append(k < product.size(product.k))
+                if operand.copied:
+                    names = {v: common.renamed(at, {code.lane: tirx.const(0, "int32")}) for v, at in names.items()}
+                    found.append(_copy(tile, place, operand.factor, names, guards))
+                    continue
+                value = code.value(code.evaluate(operand.factor, names, lambda load: None))
+                code.store(held, value, [i * operand.width + code.lane])
                 found.append(self._or_zeros(guards, code.loop(), held, i * operand.width, operand.width))
+        if any(operand.copied for operand in self.operands):
+            found.append(_call("dlsys_commit"))
         return found
 
     def _or_zeros(self, guards: list[Expr], body: tirx.Stmt, held: ir.Var, start: int, width: int) -> tirx.Stmt:
@@ -223,9 +253,11 @@ class Code:
         return tirx.IfThenElse(guard, body, tirx.For(lane, 0, width, tirx.ForKind.UNROLLED, zero))
 
     def _share(self) -> list[tirx.Stmt]:
-        """The held elements into shared memory, k outermost."""
-        found = []
+        """The held elements into shared memory, k outermost; what is on its way there arrives."""
+        found = [_call("dlsys_wait")] if any(operand.copied for operand in self.operands) else []
         for operand, held, tile in zip(self.operands, self.held, self.tiles, strict=True):
+            if operand.copied:
+                continue
             for i in range(operand.count):
                 number = i * self.tile.threads + self.thread
                 k, side = operand.place(number)
@@ -233,7 +265,7 @@ class Code:
                 lane = code.lane if operand.width > 1 else 0
                 place = (k + lane, side) if operand.along_k else (k, side + lane)
                 value = self._rounded(tirx.BufferLoad(held, [i * operand.width + code.lane]))
-                code.store(tile, value, [self._in_tile(operand, *place)])
+                code.store(tile, value, [self._in_tile(operand, *place, self.step)])
                 body = code.loop()
                 inside = number * operand.width < operand.side * DEPTH
                 found.append(body if operand.exact else tirx.IfThenElse(inside, body, None))
@@ -248,7 +280,7 @@ class Code:
             for group in range(count // GROUP):
                 code = ThreadCode(GROUP)
                 first = group * (operand.side * GROUP // count) + at * GROUP
-                value = tirx.BufferLoad(both, [self._in_tile(operand, k, first + code.lane)])
+                value = tirx.BufferLoad(both, [self._in_tile(operand, k, first + code.lane, self.step)])
                 code.store(own, value, [group * GROUP + code.lane])
                 loads.append(code.loop())
         i, j = index("i"), index("j")

@@ -25,36 +25,6 @@ WARP_ROWS, WARP_COLUMNS = 64, 32  # of a warp's part of a tile
 TILES = (Tile(128, 128, 8, 8), Tile(64, 64, 8, 8))
 """Best first. A thread has 64 results, as many as it would compute alone."""
 
-HELPERS = """
-__device__ __forceinline__ float dlsys_tf32(float x) {
-  unsigned bits;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
-  return __uint_as_float(bits);
-}
-__device__ __forceinline__ void dlsys_mma_tf32(float* c, const float* a, const float* b) {
-  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-      "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3])),
-        "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
-}
-__device__ __forceinline__ unsigned short dlsys_bf16(float x) {
-  unsigned short bits;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
-  return bits;
-}
-__device__ __forceinline__ float dlsys_word(const unsigned short* two) { return *(const float*)two; }
-__device__ __forceinline__ void dlsys_mma_bf16(float* c, const float* a, const float* b) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-      "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3])),
-        "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
-}
-"""
-"""The functions that kernels call."""
-
-
 def tiling(product: Product, blocks: int, most: int) -> tuple[Tile, int] | None:
     """The tile and the number of parts of k, at most `most`, that fill so many blocks; None where tensor cores do not
     serve: for other dtypes than float32, and for less than a tile."""
@@ -78,6 +48,7 @@ class TensorCode(Code):
         instruction: the function that a warp calls.
     """
 
+    copies = False  # the numbers are rounded on their way
     numbers, instruction = 1, "dlsys_mma_tf32"
     pad = 8  # the lanes of a warp read 4 rows of 8 elements each: from 32 banks
 
@@ -105,7 +76,7 @@ class TensorCode(Code):
                 places = [(step, side) for step in (0, 4) for side in part]  # of A rows change first
                 for number, (step, side) in enumerate(places):
                     row = at + piece * size + self.group + side
-                    where = self._in_tile(operand, (first + step) * self.numbers, row)
+                    where = self._in_tile(operand, (first + step) * self.numbers, row, self.step)
                     code = ThreadCode(1)
                     code.store(own, self._word(both, where), [piece * len(places) + number])
                     found.append(code.loop())
@@ -137,7 +108,7 @@ class HalfCode(TensorCode):
     numbers, instruction = 2, "dlsys_mma_bf16"
     tile_dtype = "uint16"
 
-    def _in_tile(self, operand: Operand, k: Expr, side: Expr) -> Expr:
+    def _in_tile(self, operand: Operand, k: Expr, side: Expr, step: Expr) -> Expr:
         word = tirx.floordiv(k, 2) * (operand.side + self.pad) + side
         return word * 2 + tirx.floormod(k, 2)
 

@@ -40,7 +40,7 @@ class ThreadCode(VectorCode):
         if self.width == 1:
             return renamed(store, {self.lane: tirx.const(0, "int32")})
         moves = isinstance(store.value, ir.TensorLoad) and all(
-            self._is_vector(buffer, indices)
+            self.is_vector(buffer, indices)
             for buffer, indices in ((store.buffer, store.indices), (store.value.source, store.value.indices))
         )
         lane = tirx.Var("lane", "int32")
@@ -48,7 +48,7 @@ class ThreadCode(VectorCode):
         kind = tirx.ForKind.VECTORIZED if moves else tirx.ForKind.UNROLLED
         return tirx.For(lane, 0, self.width, kind, body)
 
-    def _is_vector(self, buffer: ir.Var, indices: Sequence[Expr]) -> bool:
+    def is_vector(self, buffer: ir.Var, indices: Sequence[Expr]) -> bool:
         """Whether the lanes lie side by side, from a multiple of their size on."""
         if str(buffer.dtype) == "bool" or buffer in self._own:
             return str(buffer.dtype) != "bool"
