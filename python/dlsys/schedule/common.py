@@ -23,7 +23,7 @@ WINDOW = 4  # elements of images in an expression that is not to be computed aga
 SHORT, MANY = 4, 8  # fewest terms side by side that make a vector, and fewest of such vectors that are added up
 
 BRANCH = "prim.if_then_else"
-_CHEAP_CALLS = frozenset({"tirx.isnan", "tirx.fabs"})
+CHEAP_CALLS = frozenset({"tirx.isnan", "tirx.fabs"})
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ def reads_windows(sch: s_tir.Schedule, block: SBlockRV) -> bool:
 
 def is_costly(code: Any) -> bool:
     """Whether a statement or expression computes exp, log or their like, or branches."""
-    return any(name not in _CHEAP_CALLS for name in calls_of(code))
+    return any(name not in CHEAP_CALLS for name in calls_of(code))
 
 
 def operations(code: Any) -> int:

@@ -16,12 +16,15 @@ import tvm
 import tvm_ffi
 from tvm import ir, sym, tirx
 
+from ..common import CHEAP_CALLS
+
 WARPS_A_CYCLE = 4  # instructions of warps that a multiprocessor starts in a cycle
 SHARED_BYTES = 128  # of shared memory that it reads in a cycle
 LAUNCH = 2.0e-6  # seconds from one launch's end to the next one's start, about; in a CUDA graph somewhat less
 FILL = 0.4  # the share of the multiprocessors that draw all of memory's bandwidth
 TENSOR_INSTRUCTION = 5  # instructions' time of one of tensor cores: 1,024 multiply-adds, some 945 of which a cycle
 CALL = 8  # instructions of an exp, a division or the like, about
+HELPER = "tirx.call_extern"  # calls of one instruction: those of `nvrtc.HELPERS`, and of the shuffles
 OVERHEAD = 24  # registers of a thread beside its arrays, about
 
 
@@ -174,6 +177,7 @@ def _count(code: Any, launch: Launch, times: int) -> None:
     tvm_ffi.structural_visit(code, kinds)
 
 
+_ONE_INSTRUCTION = ("shift", "bitwise", "reinterpret", "nearbyint", "if_then_else", "address_of", "isfinite")
 _OPERATORS = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min, tirx.Select)
 
 
@@ -189,7 +193,9 @@ def _instructions(value: Any) -> int:
 
     def call(item: ir.Call) -> None:
         nonlocal found
-        found += CALL
+        name = str(getattr(item.op, "name", ""))
+        cheap = name in CHEAP_CALLS or name == HELPER or any(part in name for part in _ONE_INSTRUCTION)
+        found += 1 if cheap else CALL
 
     tvm_ffi.structural_walk(value, [(_OPERATORS, operator), (ir.Call, call)])
     return max(found, 1)
