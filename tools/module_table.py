@@ -65,12 +65,12 @@ ABOVE = {
     "tensors/": 2550,  # 40 of them for devices
     "inspect/": 1281,
     "executor.py": 395,  # 10 of them for CUDA, as in the next rooms
-    "device/": 595,
+    "device/": 615,
     "system.py": 58,
-    "tvm_import.py": 70,
+    "tvm_import.py": 80,
     "compiler/": 3080,  # 12 of them for export
     "ops/": 4712,  # 220 of them for freezing
-    "kernels/": 1180,  # 163 of them for tuning, export and freezing
+    "kernels/": 1190,  # 163 of them for tuning, export and freezing
     "schedule/": 6110,  # 1,860 of them CUDA's; 450 for tuning, freezing, and products that several threads share
     "compute/": 2190,  # 115 of them for freezing
 }
