@@ -30,11 +30,14 @@ import test_gpu_op
 from dlsys import autodiff as ad
 from dlsys import kernels, nn, ops, optim, tvm_op
 from dlsys.kernels import build
+from dlsys.schedule.cuda import contraction
+from dlsys.schedule.cuda import tensor_cores as tensors
 from helpers import CASES
 from test_passes_drawn import Drawn
 
 CHECKS: dict[str, Callable[[], None]] = {}
 GPU = dl.cuda(0)
+_number = iter(range(1000))
 RANDOM = np.random.default_rng(7).standard_normal((64, 8)).astype("float32")
 WAYS: tuple[dict[str, Any], ...] = (
     {"order": "up"},
@@ -145,7 +148,7 @@ def tensor_cores() -> None:
     """Products and convolutions of numbers rounded to TF32 and bfloat16, with gradients; float32 again afterwards."""
     rng = np.random.default_rng(0)
     nodes, feed = [], {}
-    for m, k, n in ((64, 64, 64), (100, 45, 130), (40, 17, 33), (70, 2000, 65), (300, 24, 1500)):
+    for m, k, n in ((64, 64, 64), (100, 45, 130), (40, 17, 33), (70, 600, 65)):
         for turned_a, turned_b in ((False, False), (True, True)):
             a, b = ops.Variable("a"), ops.Variable("b")
             feed[a] = rng.standard_normal((k, m) if turned_a else (m, k)).astype("float32")
@@ -170,6 +173,28 @@ def tensor_cores() -> None:
         dl.set_float32_matmul_precision("highest")
     close(ad.Executor(nodes, ctx=GPU).run(feed, True), exact, 0)
     assert "precision" in _error(dl.DTypeError, lambda: dl.set_float32_matmul_precision("low"))
+
+
+@check
+def every_tile() -> None:
+    """A product larger than the tile in rows and columns, with edges, by each tile that a rule may choose."""
+    rng = np.random.default_rng(0)
+    a, b = ops.Variable("a"), ops.Variable("b")
+    feed = {a: rng.standard_normal((140, 37)).astype("float32"), b: rng.standard_normal((37, 132)).astype("float32")}
+    wanted = feed[a] @ feed[b]
+    ways = [("highest", contraction, tile, 1e-5) for tile in contraction.TILES]
+    ways += [("high", tensors, tile, 2e-3) for tile in tensors.TILES]
+    ways += [("medium", tensors, tile, 2e-2) for tile in tensors.TILES]
+    try:
+        for precision, room, tile, tolerance in ways:
+            dl.set_float32_matmul_precision(precision)
+            factor = 2.0 + next(_number)  # a kernel of its own
+            with mock.patch.object(room, "TILES", (tile,)), cuda_on_cpu.settings("shuffled"):
+                (found,) = ad.Executor([(a @ b) * factor], ctx=GPU).run(feed, True)
+            off = float(np.abs(found / factor - wanted).max() / np.abs(wanted).max())
+            assert off < tolerance, (precision, tile, off)
+    finally:
+        dl.set_float32_matmul_precision("highest")
 
 
 @check
@@ -393,7 +418,6 @@ def tensors_and_modules() -> None:
 
 # Planted faults
 
-_number = iter(range(1000))
 
 
 def _faulty(build_node: Callable[..., Any], shapes: Any, change: Callable[[str], str]) -> str:
