@@ -27,6 +27,7 @@ import dlsys as dl
 import numpy as np
 from dlsys import autodiff as ad
 from dlsys import nn, ops, optim
+from dlsys.cli import roofline
 from dlsys.kernels.build import prim_func
 from dlsys.schedule import apply, resolve_target
 from dlsys.schedule.cuda import model
@@ -99,7 +100,7 @@ def predicted(executor: ad.Executor) -> float:
     total = 0.0
     for spec in executor.specs():
         function = apply(prim_func(spec), resolve_target("cuda"))[0]
-        total += sum(max(launch.limits(device).values()) for launch in model.launches(function))
+        total += sum(launch.limit(device)[0] for launch in model.launches(function))
     return total
 
 
@@ -116,16 +117,9 @@ def ours(nodes: list[Any], feed: dict[Any, np.ndarray], rounds: int) -> tuple[fl
 
 def operators(report: Report, quick: bool) -> None:
     """Every operator's cases, and gradients of some, against the CPU."""
-    from helpers import CASES
+    from helpers import every_case
 
-    nodes, feed = [], {}
-    for name in list(CASES)[:20] if quick else CASES:
-        for case in CASES[name]:
-            variables = case.variables()
-            node = case.build(*variables)
-            if not case.parameters and not any(node is variable for variable in variables):
-                nodes.append(node)
-                feed.update(zip(variables, case.draw("float32"), strict=True))
+    nodes, feed = every_case(of_each=1 if quick else None)
     wanted = ad.Executor(nodes, passes=()).run(feed, True)
     found = ad.Executor(nodes, ctx=GPU, passes=()).run(feed, True)
     wrong = [
@@ -247,38 +241,26 @@ def rows(report: Report, quick: bool) -> None:
             report.time(f"{name} of {shape}", found, guess, others, told)
 
 
-def _mlp(lib: Any) -> tuple[Any, tuple[int, ...]]:
-    return lib.Sequential(
-        lib.Linear(784, 256), lib.ReLU(), lib.Linear(256, 100), lib.ReLU(), lib.Linear(100, 10)
-    ), (784,)
-
-
-def _cnn(lib: Any) -> tuple[Any, tuple[int, ...]]:
-    layers = []
-    for inside, out in ((3, 64), (64, 128), (128, 128)):
-        layers += [lib.Conv2d(inside, out, 3, padding=1), lib.BatchNorm2d(out), lib.ReLU()]
-    return lib.Sequential(*layers, lib.MaxPool2d(4), lib.Flatten(), lib.Linear(128 * 64, 10)), (3, 32, 32)
-
-
 def training(report: Report, quick: bool) -> None:
     """Training steps beside PyTorch's, eager and as a CUDA graph."""
     torch = torch_or_none()
-    cases = [("mlp", _mlp, 32), ("mlp", _mlp, 100), ("mlp", _mlp, 1000), ("cnn", _cnn, 64)]
-    for name, network, batch in cases[: 1 if quick else None]:
-        net, shape = network(nn)
+    cases = [("mlp", 32), ("mlp", 100), ("mlp", 1000), ("cnn", 64)]
+    for name, batch in cases[: 1 if quick else None]:
+        net, shape = roofline.MODELS[name]()
         x, y = ops.Variable("x", (batch, *shape)), ops.Variable("y", (batch,), "int64")
         loss = nn.functional.cross_entropy(net(x), y)
         rng = np.random.default_rng(0)
         feed = {x: rng.standard_normal((batch, *shape)).astype("float32"), y: rng.integers(0, 10, batch)}
         step = [loss, optim.SGD(net.parameters(), lr=0.01).minimize(loss)]
         found, guess, _ = ours(step, feed, 7)
-        others = {} if torch is None else _of_torch(torch, network, feed[x], feed[y])
+        others = {} if torch is None else _of_torch(torch, name, feed[x], feed[y])
         report.time(f"step of {name}, batch {batch}", found, guess, others)
 
 
-def _of_torch(torch: Any, network: Callable[[Any], Any], images: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+def _of_torch(torch: Any, name: str, images: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """Seconds of PyTorch's step of the same network, eager and as a CUDA graph."""
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    net = network(torch.nn)[0].cuda()
+    net = roofline.MODELS[name](torch.nn)[0].cuda()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     x, y = torch.from_numpy(images).cuda(), torch.from_numpy(labels).cuda()
 

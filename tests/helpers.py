@@ -36,6 +36,20 @@ OF_PASSES = (  # made by passes and by `freeze`, without gradients
 )
 
 
+def every_case(of_each: int | None = None) -> tuple[list[Node], dict[Node, np.ndarray]]:
+    """A node of every case of every operator, and a feed of all their variables, float32; with `of_each` no more cases
+    than that of an operator. Cases with a Parameter, or that give a variable back, are not there."""
+    nodes, feed = [], {}
+    for cases in CASES.values():
+        for case in cases[:of_each]:
+            variables = case.variables()
+            node = case.build(*variables)
+            if not case.parameters and not any(node is variable for variable in variables):
+                nodes.append(node)
+                feed.update(zip(variables, case.draw("float32"), strict=True))
+    return nodes, feed
+
+
 def evaluate(nodes: Iterable[Node], feed: dict[Node, np.ndarray]) -> list[np.ndarray]:
     """The nodes' values by the operators' NumPy rules; each must have the inferred shape and dtype."""
     nodes = list(nodes)

@@ -17,13 +17,16 @@ from unittest import mock
 
 import dlsys as dl
 import networks
+import numpy as np
+import tvm
 from dlsys import autodiff as ad
 from dlsys import ops
 from dlsys.kernels import build
-from dlsys.schedule import resolve_target
-from dlsys.schedule.cuda import nvrtc
+from dlsys.schedule import apply, resolve_target
+from dlsys.schedule.cuda import model, nvrtc
 from dlsys.system import cuda_folders
 from helpers import error_of
+from tvm import te
 
 ARCHES = ("sm_80", "sm_90")
 REGISTERS, SHARED = 65536, {"sm_80": 164 * 1024, "sm_90": 228 * 1024}  # of a multiprocessor
@@ -61,13 +64,25 @@ class Built:
         return sum(n for name, n in self.instructions.items() if name.startswith(start))
 
 
+def machine_code(code: str, arch: str) -> bytes:
+    """The machine code that two compilations of one text agree on. The compiler is not deterministic: on a busy machine
+    one in 60 gave other code, which read a number from shared memory a second time."""
+    seen = set()
+    for _ in range(6):
+        made = nvrtc.compiled(code, arch)
+        if made in seen:
+            return made
+        seen.add(made)
+    raise AssertionError("six compilations of one text, six results")
+
+
 def built(code: str, arch: str) -> list[Built]:
     """The kernels of CUDA C++, compiled."""
     heads = re.findall(r"__global__ void (?:__launch_bounds__\((\d+)\) )?(\w+)\(", code)
     threads = {name: int(count or 1) for count, name in heads}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "kernels.cubin")
-        file.write_bytes(nvrtc.compiled(code, arch))
+        file.write_bytes(machine_code(code, arch))
         usage, listing = output("cuobjdump", "-res-usage", str(file)), output("nvdisasm", "-c", str(file))
     resources = dict(re.findall(r"Function (\w+):\s*\n\s*(REG.*)", usage))
     found = []
@@ -127,14 +142,26 @@ def test_products_compute_more_than_they_load() -> None:
             product = ad.relu_op(ad.matmul_op(a, b, turned_a, turned_b))
             (kernel,) = one(product, {a: (2048, 2048), b: (2048, 2048)})
             assert kernel.count("FFMA") >= 12 * kernel.count("LDS"), kernel.instructions
-            # beside asynchronous copies the compiler, not in each version alike, puts a few loads of its own to nowhere
-            own = 6 if kernel.count("LDGSTS") else 0
-            assert kernel.count("LDS") - kernel.count("LDS.128") <= own, kernel.instructions
+            assert kernel.count("LDS") == kernel.count("LDS.128"), kernel.instructions
             copied = kernel.count("LDGSTS")  # what lies in shared memory as in memory goes there by itself
             assert (copied > 0) == (turned_a or not turned_b), kernel.instructions
             assert kernel.count("LDG.") == kernel.count("LDG.E.128"), kernel.instructions
             assert copied == kernel.count("LDGSTS.E.BYPASS.128"), kernel.instructions
             assert kernel.count("STG") == kernel.count("STG.E.128") > 0, kernel.instructions
+
+
+def test_wide_transposes_fit_shared_memory() -> None:
+    """A sum of transposes gets tiles for as many of its inputs as fit; the others are read across."""
+    for dtype, most in (("float64", 5), ("float32", 11)):
+        inputs = [te.placeholder((64, 64), dtype, f"x{i}") for i in range(12)]
+        total = te.compute((64, 64), lambda i, j: sum((x[j, i] for x in inputs[1:]), inputs[0][j, i]), "total")  # noqa: B023
+        target = resolve_target("cuda")
+        func, rule = apply(te.create_prim_func([*inputs, total]), target)
+        assert rule.name == "transpose"
+        (launch,) = model.launches(func)
+        assert launch.shared == most * 32 * 33 * np.dtype(dtype).itemsize <= 48 * 1024
+        code = tvm.compile(tvm.IRModule({"total": func.with_attr("global_symbol", "total")}), target)
+        assert nvrtc.compiled(code.mod.imports[0].inspect_source("cuda"), "sm_90")[1:4] == b"ELF"
 
 
 def test_tensor_cores_multiply_more_than_they_load() -> None:

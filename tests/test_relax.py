@@ -14,7 +14,7 @@ from dlsys import autodiff as ad
 from dlsys import nn, optim
 from dlsys.errors import DlsysError, DTypeError, FeedError, GraphError, KernelArgumentError, ShapeError
 from dlsys.graph import Node
-from helpers import CASES, error_of
+from helpers import error_of, every_case
 from tvm import relax, tirx
 from tvm.relax.frontend import nn as relax_nn
 
@@ -40,14 +40,7 @@ def equal(found: Any, wanted: Any, tolerance: float = 1e-5) -> None:
 
 
 def test_every_operator_has_the_executors_values() -> None:
-    nodes, feed = [], {}
-    for name in CASES:
-        for case in CASES[name][:2]:
-            variables = case.variables()
-            node = case.build(*variables)
-            if not case.parameters and not any(node is variable for variable in variables):
-                nodes.append(node)
-                feed.update(zip(variables, case.draw("float32"), strict=True))
+    nodes, feed = every_case(of_each=2)
     compiled = dl.relax.compile(nodes, feed_shapes=feed)
     found, wanted = compiled(*feed.values()), ad.Executor(nodes).run(feed, True)
     assert len(found) == len(nodes) > 190 and compiled.rules["contraction"] > 5

@@ -49,7 +49,7 @@ def _load(name: str, mode: str) -> Any:
 
 @cache
 def load_cuda() -> str:
-    """Loads the part of TVM's runtime for CUDA; what it lacks, as a sentence of what to do, empty where it has all."""
+    """Loads the part of TVM's runtime for CUDA. Returns why it cannot, and what to install; empty where it could."""
     if not _opened("libcuda.so.1"):
         return "no CUDA driver was found (libcuda.so.1)"
     runtimes = (str(path) for folder in cuda_folders() for path in sorted(folder.glob("lib*/libcudart.so.13")))

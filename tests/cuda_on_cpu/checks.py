@@ -32,7 +32,7 @@ from dlsys import kernels, nn, ops, optim, tvm_op
 from dlsys.kernels import build
 from dlsys.schedule.cuda import contraction
 from dlsys.schedule.cuda import tensor_cores as tensors
-from helpers import CASES
+from helpers import every_case
 from test_passes_drawn import Drawn
 
 CHECKS: dict[str, Callable[[], None]] = {}
@@ -84,14 +84,7 @@ def exact_bounds() -> Iterator[None]:
 @check
 def every_operator() -> None:
     """Every case of every operator has the CPU's values, whatever the order of threads."""
-    nodes, feed = [], {}
-    for name in CASES:
-        for case in CASES[name]:
-            variables = case.variables()
-            node = case.build(*variables)
-            if not case.parameters and not any(node is variable for variable in variables):
-                nodes.append(node)
-                feed.update(zip(variables, case.draw("float32"), strict=True))
+    nodes, feed = every_case()
     assert len(nodes) > 800
     wanted = ad.Executor(nodes, passes=()).run(feed, True)
     executor = ad.Executor(nodes, ctx=GPU, passes=())

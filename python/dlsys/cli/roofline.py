@@ -23,21 +23,25 @@ from ..schedule.cpu import peak
 from ..schedule.cuda import model
 
 
-def mlp() -> tuple[Any, tuple[int, ...]]:
-    """784, 256, 100 and 10 units, as `tests/mnist_dlsys.py` has them."""
-    net = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 100), nn.ReLU(), nn.Linear(100, 10))
-    return net, (784,)
+def mlp(lib: Any = nn) -> tuple[Any, tuple[int, ...]]:
+    """784, 256, 100 and 10 units, as `tests/mnist_dlsys.py` has them, and an image's shape.
+
+    `lib` has the modules: `dlsys.nn`, or another of the same names to compare with.
+    """
+    return lib.Sequential(
+        lib.Linear(784, 256), lib.ReLU(), lib.Linear(256, 100), lib.ReLU(), lib.Linear(100, 10)
+    ), (784,)
 
 
-def cnn() -> tuple[Any, tuple[int, ...]]:
-    """Convolutions of 64 and 128 filters on images of 32 x 32."""
+def cnn(lib: Any = nn) -> tuple[Any, tuple[int, ...]]:
+    """Convolutions of 64 and 128 filters on images of 32 x 32, and an image's shape; `lib` as for `mlp`."""
     layers: list[Any] = []
     for inside, out in ((3, 64), (64, 128), (128, 128)):
-        layers += [nn.Conv2d(inside, out, 3, padding=1), nn.BatchNorm2d(out), nn.ReLU()]
-    return nn.Sequential(*layers, nn.MaxPool2d(4), nn.Flatten(), nn.Linear(128 * 64, 10)), (3, 32, 32)
+        layers += [lib.Conv2d(inside, out, 3, padding=1), lib.BatchNorm2d(out), lib.ReLU()]
+    return lib.Sequential(*layers, lib.MaxPool2d(4), lib.Flatten(), lib.Linear(128 * 64, 10)), (3, 32, 32)
 
 
-MODELS: dict[str, Callable[[], tuple[Any, tuple[int, ...]]]] = {"mlp": mlp, "cnn": cnn}
+MODELS: dict[str, Callable[..., tuple[Any, tuple[int, ...]]]] = {"mlp": mlp, "cnn": cnn}
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,7 @@ def report(name: str, batch: int, target: str, arch: str) -> str:
 
 
 def _row(plan: Any, kernel: Any, positions: list[int], arch: str) -> Row:
+    """The row of a kernel that a plan calls at these positions."""
     groups = [plan.program.groups[position] for position in positions]
     flop = sum(flop_of(group, plan.program.graph) for group in groups)
     nbytes, calls = kernel.nbytes * len(positions), len(positions)
@@ -99,17 +104,13 @@ def _row(plan: Any, kernel: Any, positions: list[int], arch: str) -> Row:
         return Row(kernel.name, calls, "", "", "", nbytes, flop, limits[limit], limit)
     device = model.DEVICES[arch]
     found = model.launches(_scheduled(plan.specs[positions[0]], arch))
-    seconds, limits_of = 0.0, []
-    for launch in found:
-        limits = launch.limits(device)
-        limit = max(limits, key=limits.__getitem__)
-        seconds += limits[limit]
-        limits_of.append((limits[limit], limit, launch))
-    _, limit, launch = max(limits_of, key=lambda item: item[0])
+    seconds = calls * sum(launch.limit(device)[0] for launch in found)
+    launch = max(found, key=lambda one: one.limit(device))
     grid = " + ".join(f"{one.blocks} x {one.threads}" for one in found)
     occupancy, waves = f"{launch.occupancy(device):.0%}", f"{launch.waves(device):.2f}"
-    return Row(kernel.name, calls, grid, occupancy, waves, nbytes, flop, seconds * calls, limit)
+    return Row(kernel.name, calls, grid, occupancy, waves, nbytes, flop, seconds, launch.limit(device)[1])
 
 
 def _scheduled(spec: KernelSpec, arch: str) -> Any:
+    """The function of a kernel after the rules for an architecture."""
     return apply(prim_func(spec), resolve_target({"kind": "cuda", "arch": arch}))[0]

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from ..device import VECTOR
 from ..graph import Node, Shape
 
-BOUNDARY = {"cpu": 4, "numpy": 4, "cuda": 16}
-"""Bytes, by the kind of context: kernels take it that their arrays begin at a multiple. A GPU loads vectors of 16 bytes
-from multiples of 16 alone."""
+BOUNDARY = {"cpu": 4, "numpy": 4, "cuda": VECTOR}
+"""Bytes, by the kind of context: kernels take it that their arrays begin at a multiple."""
 
 Rule = Callable[[Node, "TypedGraph"], "Node | None"]
 """What a node, whose inputs are rewritten already, is replaced by; None leaves it."""

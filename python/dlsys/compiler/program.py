@@ -162,4 +162,3 @@ class Arena:
                 self.allocations += 1
             self._tenants.add(tenant)
             return self._memory
-

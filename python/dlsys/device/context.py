@@ -94,7 +94,7 @@ class Cuda:
         return next(i for i in itertools.count() if not (enabled and self.attribute(i, EXISTS)))
 
     def lacking(self) -> str:
-        """What this machine lacks of CUDA, and what to do; empty where driver and runtime are there."""
+        """Why kernels cannot run on a GPU here, and what to install; empty where driver and runtime are there."""
         return load_cuda()
 
     def describe(self, index: int) -> str:

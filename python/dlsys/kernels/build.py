@@ -137,7 +137,7 @@ def shared(specs: Iterable[KernelSpec], parts: int) -> list[list[KernelSpec]]:
 
 @tvm.register_global_func("tvm_callback_cuda_compile", override=True)
 def _machine_code(code: str) -> bytes:
-    """What TVM calls for a GPU's kernels: the machine code of their CUDA C++, from disk where it was made before."""
+    """Machine code for a GPU from CUDA C++; from disk where it was made before. TVM calls this function by its name."""
     arch = str(Target.current().attrs["arch"])
     key = disk.key(code, arch, nvrtc.version())
 

@@ -188,7 +188,7 @@ def load(library: str, read: Callable[[Path], Loaded]) -> Loaded | None:
 
 
 def content(path: Path) -> bytes:
-    """What was written to a file that `load` reads, without its trailer."""
+    """The bytes that `keep` was given to write, as `load` finds them on disk: without its trailer."""
     return path.read_bytes()[:-_TRAILER]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
+from . import common
 from .common import bound_once, renamed
 
 Expr = Any  # of tvm.ir: a number at run time
@@ -85,6 +86,18 @@ def read_stages(func: tirx.PrimFunc) -> list[Stage] | None:
     return found
 
 
+def inlined(func: tirx.PrimFunc, sums: bool) -> tuple[tirx.PrimFunc, list[Stage]] | None:
+    """The function with its intermediate values computed where they are read (`common.inline_spatial`), and its stages;
+    None where `read_stages` has none, or the function has no sum although `sums`, or has one although not."""
+    sch = common.start(func)
+    if any(common.is_reduction(sch, block) for block in common.stages(sch)) is not sums:
+        return None
+    common.inline_spatial(sch)
+    func = common.function_of(sch)
+    stages = read_stages(func)
+    return None if stages is None else (func, stages)
+
+
 def with_nests(
     func: tirx.PrimFunc, nests: Sequence[tirx.Stmt], arrays: Sequence[ir.Var] = ()
 ) -> tirx.PrimFunc:
@@ -124,7 +137,7 @@ def domains(stages: Sequence[Stage]) -> list[list[Stage]]:
     for stage in stages:
         inside = [load for load in stage.loads() if load.source in home]
         first = max((home[load.source] for load in inside), default=0)
-        if any(home[load.source] == first and not _at_own_index(load, stage) for load in inside):
+        if any(home[load.source] == first and not at_own_index(load, stage) for load in inside):
             first += 1
         fits = [i for i in range(first, len(groups)) if extents(groups[i][0].iters) == extents(stage.iters)]
         if not fits:
@@ -134,7 +147,8 @@ def domains(stages: Sequence[Stage]) -> list[list[Stage]]:
     return groups
 
 
-def _at_own_index(load: Expr, stage: Stage) -> bool:
+def at_own_index(load: Expr, stage: Stage) -> bool:
+    """Whether a stage loads of an array the element at the index that it computes."""
     if size(stage.iters) == 1:
         return True
     return len(load.indices) == len(stage.iters) and all(

@@ -100,7 +100,7 @@ def _step(loop: tirx.For, operand: int, first: int) -> tuple[Any, dict[Any, Any]
 
 
 def _next_rows(loop: tirx.For, operand: int, rows: int) -> tirx.Stmt:
-    """What a step of the loop fetches of A, see `mark`."""
+    """The fetch of the rows of A that a later step of the loop reads, see `mark`."""
     load, values, start = _step(loop, operand, rows)
     start[loop.loop_var] = loop.loop_var * rows if rows else loop.loop_var + STEPS
     return _fetch(load.source, [renamed(renamed(i, values), start) for i in load.indices], to_write=0)
@@ -109,7 +109,7 @@ def _next_rows(loop: tirx.For, operand: int, rows: int) -> tirx.Stmt:
 def _next_panel(
     loop: tirx.For, operand: int, rows: int, columns: int, m: int, terms: int, axes: int
 ) -> tirx.Stmt:
-    """What a step of the loop fetches of the next panel, see `mark_next_panel`."""
+    """The fetch of a line of the next panel, in a step of the loop over this one, see `mark_next_panel`."""
     load, values, start = _step(loop, operand, 0)
     *batch, row, column, term = (renamed(value, start) for value in values.values())
     element = tirx.floordiv((tirx.floordiv(row, rows) * terms + term) * columns, -(-m // rows))

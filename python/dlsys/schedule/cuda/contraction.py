@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from tvm import ir, s_tir, tirx
 
-from .. import common
-from ..stages import Stage, read_stages, with_nests
+from ..common import start
+from ..stages import Stage, inlined, with_nests
 from ..target import Machine, Rule
 from . import reduction, tensor_cores
 from .model import SHARED_BYTES, WARPS_A_CYCLE
@@ -32,14 +32,9 @@ SECOND = 6000  # cycles of the launch that adds up parts
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     """The launches of a function with one product. Declines others, and products with few rows or columns."""
-    sch = common.start(func)
-    if not any(common.is_reduction(sch, block) for block in common.stages(sch)):
+    if (found := inlined(func, sums=True)) is None:
         return None
-    common.inline_spatial(sch)
-    func = common.function_of(sch)
-    stages = read_stages(func)
-    if stages is None:
-        return None
+    func, stages = found
     sums = [stage for stage in stages if stage.reduced]
     product = product_of(sums[0]) if len(sums) == 1 else None
     if product is None or min(product.size(product.m), product.size(product.n)) < LEAST:
@@ -51,7 +46,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     before, _ = reduction.nests(stages[:at], stages, results)
     own, arrays = _launches(product, sum_of(stages[at], after, stages, results), machine)
     last, more = reduction.nests(rest, stages, results)
-    return common.start(with_nests(func, [*before, *own, *last], [*arrays, *more]))
+    return start(with_nests(func, [*before, *own, *last], [*arrays, *more]))
 
 
 def product_of(stage: Stage) -> Product | None:

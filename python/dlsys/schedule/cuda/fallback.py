@@ -7,8 +7,7 @@ from tvm.s_tir.schedule import SBlockRV
 
 from .. import blocked, common
 from ..target import Machine, Rule
-
-BLOCK = 256  # threads of a block: whole warps, several blocks to a multiprocessor
+from .threads import BLOCK
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule:

@@ -8,7 +8,6 @@ bandwidth. The longest of these counts, and what each launch costs by itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,7 +29,7 @@ OVERHEAD = 24  # registers of a thread beside its arrays, about
 
 @dataclass(frozen=True)
 class Device:
-    """What a GPU has. Source: the maker's data sheets."""
+    """The speeds and sizes of a GPU, from its maker's data sheet."""
 
     name: str
     multiprocessors: int
@@ -55,7 +54,7 @@ DEVICES = {
 
 @dataclass
 class Launch:
-    """What one launch does.
+    """The instructions, bytes and threads of one launch of a kernel.
 
     Attributes:
         blocks, threads: of the grid, and of a block.
@@ -73,7 +72,6 @@ class Launch:
     arithmetic: int = 0
     shared_bytes: int = 0
     arrays: dict[Any, int] = field(default_factory=dict)
-    _bounds: Any = field(default_factory=sym.Analyzer, repr=False)
 
     def resident(self, device: Device) -> int:
         """Blocks that a multiprocessor holds at a time."""
@@ -112,18 +110,22 @@ class Launch:
             "launch": LAUNCH,
         }
 
+    def limit(self, device: Device) -> tuple[float, str]:
+        """The seconds that it takes at least, and by which limit."""
+        return max((seconds, name) for name, seconds in self.limits(device).items())
+
 
 def launches(func: tirx.PrimFunc) -> list[Launch]:
     """The launches of a scheduled function."""
     found: list[Launch] = []
     for nest in _nests(func.body):
         launch = Launch()
-        _count(nest, launch, 1)
+        _count(nest, launch, 1, sym.Analyzer())
         found.append(launch)
     return found
 
 
-def _nests(code: Any) -> Iterator[Any]:
+def _nests(code: Any) -> list[Any]:
     """The outermost loops over a grid's blocks."""
     found: list[Any] = []
 
@@ -134,22 +136,23 @@ def _nests(code: Any) -> Iterator[Any]:
             visitor.default_visit(item)
 
     tvm_ffi.structural_visit(code, [(tirx.For, loop)])
-    return iter(found)
+    return found
 
 
-def _count(code: Any, launch: Launch, times: int) -> None:
-    """Adds what a statement does that a thread executes so many times."""
+def _count(code: Any, launch: Launch, times: int, analyzer: sym.Analyzer) -> None:
+    """Adds what a statement does that a thread executes so many times. `analyzer` knows the loops around it."""
 
     def loop(item: tirx.For, visitor: Any) -> None:
-        most = int(launch._bounds.const_int_bound(item.extent).max_value)
+        most = int(analyzer.const_int_bound(item.extent).max_value)
+        analyzer.bind(item.loop_var, ir.Range(0, most))
         if item.kind == tirx.ForKind.THREAD_BINDING:
             if str(item.thread_binding.thread_tag).startswith("block"):
                 launch.blocks *= most
             else:
                 launch.threads *= most
-            _count(item.body, launch, times)
+            _count(item.body, launch, times, analyzer)
         else:
-            _count(item.body, launch, times * most)
+            _count(item.body, launch, times * most, analyzer)
 
     def allocation(item: tirx.AllocBuffer, visitor: Any) -> None:
         nbytes = math.prod(int(n) for n in item.buffer.shape) * tvm.DataType(str(item.buffer.dtype)).bits // 8

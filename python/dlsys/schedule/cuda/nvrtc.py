@@ -98,6 +98,7 @@ def compiled(code: str, arch: str, form: str = "cubin") -> bytes:
 
 
 def _by_nvrtc(code: str, arch: str, form: str) -> bytes:
+    """As `compiled`, by the library."""
     nvrtc = _library()
     program = ctypes.c_void_p()
     nvrtc.nvrtcCreateProgram(ctypes.byref(program), code.encode(), b"kernels.cu", 0, None, None)
@@ -114,7 +115,7 @@ def _by_nvrtc(code: str, arch: str, form: str) -> bytes:
 
 
 def _result(program: Any, what: str) -> bytes:
-    """What NVRTC made of a program: "CUBIN", "PTX" or its "ProgramLog"."""
+    """A program's "CUBIN", "PTX" or "ProgramLog", as NVRTC hands it out."""
     nvrtc, size = _library(), ctypes.c_size_t()
     getattr(nvrtc, f"nvrtcGet{what}Size")(program, ctypes.byref(size))
     found = ctypes.create_string_buffer(size.value)

@@ -8,10 +8,9 @@ from typing import Any
 
 from tvm import ir, s_tir, tirx
 
-from .. import common
 from ..codegen import unravelled
-from ..common import renamed
-from ..stages import Expr, Stage, domains, extents, read_stages, size, with_nests
+from ..common import renamed, start
+from ..stages import Expr, Stage, domains, extents, inlined, size, with_nests
 from ..target import Machine, Rule
 from .threads import BLOCK, MULTIPROCESSORS, ThreadCode, ceil_div, index, lanes, launch
 
@@ -19,15 +18,10 @@ from .threads import BLOCK, MULTIPROCESSORS, ThreadCode, ceil_div, index, lanes,
 def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     """A launch for all results of one shape. It reads all inputs of an index before it stores, so an output may be an
     input. Declines sums."""
-    sch = common.start(func)
-    if any(common.is_reduction(sch, block) for block in common.stages(sch)):
+    if (found := inlined(func, sums=False)) is None:
         return None
-    common.inline_spatial(sch)
-    func = common.function_of(sch)
-    stages = read_stages(func)
-    if stages is None:
-        return None
-    return common.start(with_nests(func, nests([s for s in stages if size(s.iters)], stages, set(func.params))))
+    func, stages = found
+    return start(with_nests(func, nests([s for s in stages if size(s.iters)], stages, set(func.params))))
 
 
 def nests(own: Sequence[Stage], stages: Sequence[Stage], results: set[Any]) -> list[tirx.Stmt]:

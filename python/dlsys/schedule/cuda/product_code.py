@@ -204,6 +204,7 @@ class Code:
         return value
 
     def _dtype_of(self, operand: Operand) -> str:
+        """The dtype of a factor's elements."""
         return str(operand.factor.ty)
 
     def _load(self, step: Expr) -> list[tirx.Stmt]:
@@ -245,12 +246,9 @@ class Code:
         """The body where all guards hold, else zeros in a part of an array."""
         if not guards:
             return body
-        guard = guards[0]
-        for other in guards[1:]:
-            guard = tirx.And(guard, other)
         lane = index("lane")
         zero = tirx.BufferStore(held, tirx.const(0, str(held.dtype)), [start + lane])
-        return tirx.IfThenElse(guard, body, tirx.For(lane, 0, width, tirx.ForKind.UNROLLED, zero))
+        return tirx.IfThenElse(tirx.all(*guards), body, tirx.For(lane, 0, width, tirx.ForKind.UNROLLED, zero))
 
     def _share(self) -> list[tirx.Stmt]:
         """The held elements into shared memory, k outermost; what is on its way there arrives."""

@@ -19,7 +19,7 @@ from .. import common
 from ..codegen import sequence, unravelled
 from ..common import renamed
 from ..row_stages import is_plain
-from ..stages import Expr, Stage, extents, read_stages, size, with_nests
+from ..stages import Expr, Stage, at_own_index, extents, inlined, size, with_nests
 from ..target import Machine, Rule
 from . import pointwise
 from .threads import (
@@ -86,14 +86,10 @@ class Sum:
 def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     """A launch or two for each sum, with what is computed of it alone. Declines what has no sum, and reductions that do
     more than combine terms."""
-    sch = common.start(func)
-    if not any(common.is_reduction(sch, block) for block in common.stages(sch)):
+    read = inlined(func, sums=True)
+    if read is None or not all(is_plain(stage) for stage in read[1] if stage.reduced):
         return None
-    common.inline_spatial(sch)
-    func = common.function_of(sch)
-    stages = read_stages(func)
-    if stages is None or not all(is_plain(stage) for stage in stages if stage.reduced):
-        return None
+    func, stages = read
     found, arrays = nests(stages, stages, set(func.params))
     return common.start(with_nests(func, found, arrays))
 
@@ -130,11 +126,7 @@ def behind(stage: Stage, later: Sequence[Stage]) -> list[Stage]:
     unknown = {other.buffer for other in later}
     for other in later:
         reads = [load for load in other.loads() if load.source in inside]
-        at_own = all(
-            len(load.indices) == len(other.iters)
-            and all(i.same_as(v.var) or int(v.dom.extent) == 1 for i, v in zip(load.indices, other.iters, strict=True))
-            for load in reads
-        )
+        at_own = all(at_own_index(load, other) for load in reads)
         apart = any(load.source in unknown - inside for load in other.loads())
         if other.reduced or not reads or not at_own or apart or extents(other.iters) != extents(stage.spatial):
             break
@@ -158,10 +150,13 @@ def sum_of(stage: Stage, after: Sequence[Stage], stages: Sequence[Stage], result
 
     def store(code: ThreadCode, result: list[Expr], total: Expr) -> None:
         values = {stage.buffer: total}
+
+        def known(load: ir.TensorLoad) -> Expr | None:
+            return values.get(load.source)
+
         for one in group:
             names = {v.var: at for v, at in zip(one.spatial, result, strict=True)}
             if one is not stage:
-                known = lambda load: values.get(load.source)  # noqa: E731
                 values[one.buffer] = code.value(code.evaluate(one.value, names, known))
             if one.buffer in kept:
                 code.store(one.buffer, values[one.buffer], [renamed(i, names) for i in one.indices])

@@ -127,22 +127,18 @@ class _Code:
         blocks = ceil_div(self.rows.count, self.side)
         return launch(self.rows.stages[-1].name, [(self.block, blocks)], axes, sequence(self.code))
 
-    def _inside(self) -> Expr:
-        """Whether the thread has a row; None where all have."""
-        if self.rows.count % self.side == 0:
-            return None
-        return self.block * self.side + self.y < self.rows.count
-
     def _column(self, step: int) -> Expr:
+        """The first of the thread's elements of a step."""
         return (step * self.threads + self.x) * self.width
 
     def _guarded(self, step: int | None, body: tirx.Stmt) -> tirx.Stmt:
         """What a thread does with its elements of a step, or None for the row's number, where they are there."""
-        guard = self._inside()
+        guards = []
+        if self.rows.count % self.side:
+            guards.append(self.block * self.side + self.y < self.rows.count)
         if step is not None and (step + 1) * self.threads * self.width > self.rows.length:
-            within = self._column(step) < self.rows.length
-            guard = within if guard is None else tirx.And(guard, within)
-        return body if guard is None else tirx.IfThenElse(guard, body, None)
+            guards.append(self._column(step) < self.rows.length)
+        return tirx.IfThenElse(tirx.all(*guards), body, None) if guards else body
 
     def _names(self, stage: Stage, column: Expr) -> dict[Any, Expr]:
         """The values of a stage's iterators at a column of the thread's row."""

@@ -17,13 +17,14 @@ from ..codegen import sequence
 from ..stages import Expr
 from .product_code import DEPTH, Code, Operand, Product, Tile
 from .reduction import Sum
-from .threads import WARP, ThreadCode, index, unrolled
+from .threads import WARP, ThreadCode, ceil_div, index, unrolled
 
 ROWS, COLUMNS, WORDS = 16, 8, 8  # of the pieces that an instruction multiplies
 WARP_ROWS, WARP_COLUMNS = 64, 32  # of a warp's part of a tile
 
 TILES = (Tile(128, 128, 8, 8), Tile(64, 64, 8, 8))
 """Best first. A thread has 64 results, as many as it would compute alone."""
+
 
 def tiling(product: Product, blocks: int, most: int) -> tuple[Tile, int] | None:
     """The tile and the number of parts of k, at most `most`, that fill so many blocks; None where tensor cores do not
@@ -33,8 +34,8 @@ def tiling(product: Product, blocks: int, most: int) -> tuple[Tile, int] | None:
     if dtypes != {"float32"} or min(m, n) < TILES[-1].rows // 2 or product.size(product.k) < DEPTH:
         return None
     for tile in TILES:
-        count = batch * -(-m // tile.rows) * -(-n // tile.columns)
-        parts = max(1, min(-(-blocks // count), most))
+        count = batch * ceil_div(m, tile.rows) * ceil_div(n, tile.columns)
+        parts = max(1, min(ceil_div(blocks, count), most))
         if count * parts >= blocks or tile is TILES[-1]:
             return tile, parts
     return None

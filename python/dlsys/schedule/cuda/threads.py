@@ -10,13 +10,14 @@ import tvm
 import tvm_ffi
 from tvm import ir, tirx
 
+from ...device import VECTOR
 from ..codegen import VectorCode, block_of, sequence
 from ..common import renamed
 from ..stages import Expr
 
 WARP = 32  # threads that run one instruction together
 BLOCK = 256  # threads of a block: eight warps, and several blocks to a multiprocessor
-VECTOR_BYTES = 16  # the most that a thread loads at once
+SHARED = 48 * 1024  # bytes of shared memory that a block's arrays may take, as they are declared
 MULTIPROCESSORS = 132  # of a large device, an H200: fewer blocks leave some idle
 Combine = Callable[[Expr, Expr], Expr]
 _ALL_LANES = tirx.const(0xFFFFFFFF, "uint32")
@@ -62,7 +63,7 @@ class ThreadCode(VectorCode):
 def lanes(width_of: Sequence[Any]) -> int:
     """Elements that a thread takes at once, of arrays of these dtypes: vectors of the widest."""
     widest = max((tvm.DataType(str(dtype)).bits for dtype in width_of), default=32)
-    return max(1, VECTOR_BYTES * 8 // max(widest, 32))
+    return max(1, VECTOR * 8 // max(widest, 32))
 
 
 def launch(name: str, grid: Sequence[tuple[tirx.Var, int]], block: Sequence[tuple[tirx.Var, int]], body: Any) -> Any:

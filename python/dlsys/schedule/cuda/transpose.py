@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import math
 
+import tvm
 from tvm import ir, s_tir, tirx
 
 from .. import common
 from ..codegen import sequence, unravelled
-from ..stages import Expr, Stage, extents, read_stages, with_nests
+from ..stages import Expr, Stage, extents, inlined, with_nests
 from ..target import Machine, Rule
-from .threads import ThreadCode, barrier, ceil_div, index, launch, shared
+from .threads import SHARED, ThreadCode, barrier, ceil_div, index, launch, shared
 
 TILE = 32  # rows and columns of a tile
 ROWS = 8  # of a tile that a block's threads take at once
@@ -20,27 +21,25 @@ PAD = 1  # elements behind each row: a column's elements lie in different banks
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     """A launch for one result of which an input is read across. Declines all others, and small tiles."""
-    sch = common.start(func)
-    if any(common.is_reduction(sch, block) for block in common.stages(sch)):
+    read = inlined(func, sums=False)
+    if read is None or len(read[1]) != 1:
         return None
-    common.inline_spatial(sch)
-    func = common.function_of(sch)
-    stages = read_stages(func)
-    if stages is None or len(stages) != 1 or common.BRANCH in common.calls_of(stages[0].value):
+    func, (stage,) = read
+    if common.BRANCH in common.calls_of(stage.value) or (found := _crossing(stage)) is None:
         return None
-    found = _crossing(stages[0])
-    return None if found is None else common.start(with_nests(func, [_nest(stages[0], *found)]))
+    return common.start(with_nests(func, [_nest(stage, *found)]))
 
 
 def _crossing(stage: Stage) -> tuple[int, list[ir.TensorLoad]] | None:
-    """The axis of the result along which loads run in memory, other than its last, and those loads; None where there is
-    none, or it or the last is short."""
+    """The axis of the result along which loads run in memory, other than its last, and as many of those loads as shared
+    memory holds tiles of; None where there is none, or it or the last is short."""
     shape = extents(stage.iters)
     strides = {load: common.strides_of(stage.block, load.source, load.indices) for load in stage.loads()}
     for axis in range(len(shape) - 1):
         across = [load for load, s in strides.items() if s is not None and s[axis] == 1 and s[-1] not in (0, 1)]
         if across and min(shape[axis], shape[-1]) >= TILE // 2:
-            return axis, across
+            widest = max(tvm.DataType(str(load.source.dtype)).bits for load in across) // 8
+            return axis, across[: SHARED // (TILE * (TILE + PAD) * widest)]
     return None
 
 
