@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from .errors import GraphError
 from .graph import Node, find_topo_sort
@@ -39,28 +40,54 @@ def gradients(output_node: Node, node_list: Sequence[Node]) -> list[Node]:
         if not isinstance(node, Node):
             raise GraphError(f"gradients: node_list must hold nodes, not {type(node).__name__}")
 
-    order = find_topo_sort([output_node])
-    # Only what lies between node_list and the output is differentiated.
+    found = adjoints([(output_node, oneslike_op(output_node))], node_list)
+    return [zeroslike_op(node) if grad is None else grad for node, grad in zip(node_list, found, strict=True)]
+
+
+def adjoints(seeds: Sequence[tuple[Node, Node]], node_list: Sequence[Node]) -> list[Node | None]:
+    """The gradient of sum(output * weight), over pairs of an output and its weight, with respect to each node of
+    `node_list`, as `gradients`; None where it is zero."""
+    order = find_topo_sort([output for output, _ in seeds])
+    # Only what lies between node_list and the outputs is differentiated.
     dependent = set(node_list)
     for node in order:
         if not node.no_grad and not dependent.isdisjoint(node.inputs):
             dependent.add(node)
 
     partials: dict[Node, list[Node]] = {}
-    if output_node in dependent:
-        partials[output_node] = [oneslike_op(output_node)]
+
+    def give(nodes: Iterable[Node], grads: Iterable[Node | None]) -> None:
+        for node, grad in zip(nodes, grads, strict=True):
+            if grad is not None and node in dependent:
+                partials.setdefault(node, []).append(grad)
+
+    give(*zip(*seeds, strict=True))
+    joint = _Joint(node for node in order if node.op.joint)
     grads: dict[Node, Node] = {}
     for node in reversed(order):
-        if node not in partials:
-            continue
-        grads[node] = grad = sum_node_list(partials.pop(node))
-        if node.no_grad or dependent.isdisjoint(node.inputs):
-            continue
-        for value, partial in zip(node.inputs, node.op.gradient(node, grad), strict=True):
-            if partial is not None and value in dependent:
-                partials.setdefault(value, []).append(partial)
+        if node in partials:
+            grads[node] = grad = sum_node_list(partials.pop(node))
+            if node.no_grad or dependent.isdisjoint(node.inputs):
+                continue
+            if not node.op.joint:
+                give(node.inputs, node.op.gradient(node, grad))
+                continue
+            joint.wait(node, grad)
+        if node in joint.first and (waiting := joint.waiting.pop(node, None)):
+            give(node.inputs, node.op.joint_gradient(*zip(*waiting, strict=True), adjoints))
+    return [grads.get(node) for node in node_list]
 
-    for node in node_list:
-        if node not in grads:
-            grads[node] = zeroslike_op(node)
-    return [grads[node] for node in node_list]
+
+class _Joint:
+    """Results of one computation: their gradients are asked for together, once those of all are known. That is at the
+    first of them in topological order, behind which none of its inputs comes."""
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        firsts: dict[Any, Node] = {}
+        self._first_of = {node: firsts.setdefault((node.attrs["body"], *node.inputs), node) for node in nodes}
+        self.first = frozenset(firsts.values())
+        self.waiting: dict[Node, list[tuple[Node, Node]]] = {}
+
+    def wait(self, node: Node, grad: Node) -> None:
+        """Keep the gradient of a result until the first one's turn."""
+        self.waiting.setdefault(self._first_of[node], []).append((node, grad))

@@ -1,8 +1,7 @@
 """The computation graph: nodes, operators, topological order and the graph as text.
 
-A `Node` is the application of an operator to nodes. It owns no shape, dtype or value: those are computed by
-interpreters (executor, gradients, printing) which walk `find_topo_sort`. Nothing here recurses, so the depth of a graph
-is bounded by memory only. Pure Python, no TVM.
+A `Node` is the application of an operator to nodes. It owns no shape, dtype or value: interpreters (executor, gradients,
+printing) compute those and walk `find_topo_sort`. Nothing recurses: a graph may be as deep as memory allows. No TVM.
 """
 
 from __future__ import annotations
@@ -168,8 +167,7 @@ def set_arithmetic(functions: dict[str, Callable[..., Any]]) -> None:
     """Install what `+ - * / @ ** == != < <= > >= & | ^ ~ [] neg` of nodes mean; `dlsys.ops` does, above this module.
 
     A function of two operands gets them in the order written; one of them is a node. It returns NotImplemented for an
-    operand it does not know, whereupon Python raises its TypeError.
-    """
+    operand it does not know: Python then raises TypeError."""
     _arithmetic.update(functions)
 
 
@@ -220,6 +218,8 @@ class Op:
     """Operations per element of the result, a transcendental function being one; see `flop`."""
     flops_of_input: ClassVar[int] = 0
     """Operations per element of the first input."""
+    joint: ClassVar[bool] = False
+    """Nodes of the same inputs and the same `attrs["body"]` are one computation, with one gradient: `joint_gradient`."""
     lifts: ClassVar[bool] = False
     """Whether some of its Python numbers may become inputs: see `numbers`, `number` and `lifted`."""
     dtypes: ClassVar[tuple[str, ...]] = FLOATS

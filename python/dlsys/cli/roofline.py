@@ -12,6 +12,7 @@ from typing import Any
 
 from .. import autodiff as ad
 from .. import nn, optim
+from ..compiler import Key, Plan
 from ..device import cuda, get_num_threads
 from ..errors import TargetError
 from ..inspect.profile import flop_of
@@ -70,7 +71,7 @@ def report(name: str, batch: int, target: str, arch: str) -> str:
     executor = ad.Executor(step, cuda(0) if target == "cuda" else None)
     executor.infer_shape({x: (batch, *shape), y: (batch, 10)})
     plan = executor._latest()
-    rows = [_row(plan, kernel, positions, arch) for kernel, positions in kernels_of(plan)]
+    rows = [_row(plan, kernel, keys, arch) for kernel, keys in kernels_of(plan)]
     head = ("kernel", "calls", "blocks x threads", "occupancy", "waves", "MB", "MFLOP", "us at least", "limited by")
     cells = [
         (r.name, str(r.calls), r.grid, r.occupancy, r.waves, f"{r.nbytes / 1e6:.2f}", f"{r.flop / 1e6:.1f}",
@@ -89,11 +90,11 @@ def report(name: str, batch: int, target: str, arch: str) -> str:
     ])  # fmt: skip
 
 
-def _row(plan: Any, kernel: Any, positions: list[int], arch: str) -> Row:
-    """The row of a kernel that a plan calls at these positions."""
-    groups = [plan.program.groups[position] for position in positions]
-    flop = sum(flop_of(group, plan.program.graph) for group in groups)
-    nbytes, calls = kernel.nbytes * len(positions), len(positions)
+def _row(plan: Plan, kernel: Any, keys: list[Key], arch: str) -> Row:
+    """The row of a kernel that a plan calls at these groups."""
+    often = [plan.located(key)[2] for key in keys]
+    flop = sum(times * flop_of(plan, key) for key, times in zip(keys, often, strict=True))
+    nbytes, calls = kernel.nbytes * sum(often), sum(often)
     if kernel.named_target.kind == "llvm":
         threads = get_num_threads()
         limits = {
@@ -103,7 +104,7 @@ def _row(plan: Any, kernel: Any, positions: list[int], arch: str) -> Row:
         limit = max(limits, key=limits.__getitem__)
         return Row(kernel.name, calls, "", "", "", nbytes, flop, limits[limit], limit)
     device = model.DEVICES[arch]
-    found = model.launches(_scheduled(plan.specs[positions[0]], arch))
+    found = model.launches(_scheduled(plan.specs[keys[0]], arch))
     seconds = calls * sum(launch.limit(device)[0] for launch in found)
     launch = max(found, key=lambda one: one.limit(device))
     grid = " + ".join(f"{one.blocks} x {one.threads}" for one in found)

@@ -2,7 +2,7 @@
 
 `types` infers shapes and dtypes and finds what a run computes; `passes` make the graph simpler; `fuse` makes groups of
 nodes, one kernel each; `aliases` finds the values that need no memory of their own; `order` puts the kernels in order;
-`lower` calls them in order; `program` holds the result and says where values lie, and `plan` gives it memory and
+`lower` calls them in order, and `loops` do so for the step of a loop; `program` holds the result and says where values lie, and `plan` gives it memory and
 compiled kernels.
 """
 
@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from .base import BOUNDARY, TypedGraph, value_inputs
 from .fuse import Group, fuse, ordered, single_groups
-from .lower import make_program
+from .loops import Loop, make_program, unrolled
 from .passes import NAMES, PASSES, Pass, run_passes, select
-from .plan import Plan
+from .plan import Key, Plan
 from .products import Columns, pack
 from .program import Arena, Program
 from .types import analyse, with_known_shapes

@@ -46,6 +46,7 @@ from .groups import (
     is_sum,
     length,
     longest,
+    loops_of,
     ordered,
     other_inputs,
     rows_of,
@@ -66,6 +67,8 @@ def fuse(graph: TypedGraph, views: frozenset[Node] = frozenset()) -> list[Group]
     Groups do not depend on each other in a circle.
     """
     fusion = _Fusion(graph, views)
+    for members in loops_of(graph):
+        fusion._make(members, "loop")
     for node in graph.nodes:
         if node.op.contraction:
             fusion.grow_epilogue(node)
@@ -358,7 +361,7 @@ class _Fusion:
     def groups(self) -> list[Group]:
         """All groups; those of a circle, which the search above may miss, are taken apart."""
         for node in self.graph.nodes:
-            stored = node in self.roots or any(user in self.views for user in self.consumers[node])
+            stored = node in self.roots or any(n in self.views or "loop" in n.attrs for n in self.consumers[node])
             if self._free(node) or (is_constant(node) and stored):
                 self._make([node], "elementwise" if is_elementwise(node) else "single")
         made = {id(members): self._group(members) for members in self.group_of.values()}
@@ -387,6 +390,8 @@ class _Fusion:
         """The members as a Group: what it reads and writes, with the constants among its inputs in it."""
         inside = set(members)
         read = dict.fromkeys(v for node in members for v in value_inputs(node) if v not in inside)
+        if self.kinds[id(members)] == "loop":
+            return Group(tuple(members), tuple(read), tuple(members), "loop")
         constants = {v: None for v in read if is_constant(v) and v in self.index}
         inputs = tuple(v for v in read if v not in constants)
         border = self._members(members)

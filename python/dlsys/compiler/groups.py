@@ -29,7 +29,8 @@ class Group:
         nodes: inputs first.
         inputs: what it reads from memory, each once.
         outputs: what it stores.
-        kind: "contraction", "reduction", "rows", "elementwise" or "single".
+        kind: "contraction", "reduction", "rows", "elementwise" or "single"; "loop" for the results of a loop, whose
+            step has kernels of its own.
         other: the inputs of a dtype that is not an output's.
     """
 
@@ -40,8 +41,15 @@ class Group:
     other: tuple[Node, ...] = ()
 
     @property
+    def loop(self) -> Any:
+        """The `Loop` of a group that is one."""
+        return self.nodes[0].attrs["loop"]
+
+    @property
     def name(self) -> str:
         """The operators' names in order, `matmul_add_relu`, shortened where there are many."""
+        if self.kind == "loop":
+            return "scan"
         names = [node.op.name for node in self.nodes if node.op.name != "full"] or ["full"]
         return "_".join(names) if len(names) <= 6 else "_".join([*names[:4], f"{len(names) - 5}more", names[-1]])
 
@@ -65,13 +73,23 @@ class Group:
 
 
 def single_groups(graph: TypedGraph, views: frozenset[Node] = frozenset()) -> list[Group]:
-    """Every computed node but `views` in a group of its own."""
-    found = []
+    """Every computed node but `views` in a group of its own, and the results of each loop."""
+    loops = loops_of(graph)
+    found = [Group(members, tuple(value_inputs(members[0])), members, "loop") for members in loops]
     for node in graph.nodes:
-        if node not in views:
+        if node not in views and "loop" not in node.attrs:
             inputs, kind = tuple(value_inputs(node)), "elementwise" if is_elementwise(node) else "single"
             found.append(Group((node,), inputs, (node,), kind, other_inputs(inputs, (node,), graph)))
     return found
+
+
+def loops_of(graph: TypedGraph) -> list[tuple[Node, ...]]:
+    """The results of each loop, in order."""
+    found: dict[object, list[Node]] = {}
+    for node in graph.nodes:
+        if "loop" in node.attrs:
+            found.setdefault(node.attrs["loop"], []).append(node)
+    return [tuple(members) for members in found.values()]
 
 
 def other_inputs(inputs: Iterable[Node], outputs: Iterable[Node], graph: TypedGraph) -> tuple[Node, ...]:

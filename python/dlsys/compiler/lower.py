@@ -1,4 +1,4 @@
-"""From a typed graph to a program: passes, groups, aliases, order, memory."""
+"""From a graph after the passes to a program: aliases, groups, order, memory."""
 
 from __future__ import annotations
 
@@ -9,23 +9,14 @@ from dataclasses import replace
 from ..graph import Node
 from ..ops import copy_op
 from .aliases import Aliases, find_aliases, nbytes_of, with_own_constants
-from .base import BOUNDARY, TypedGraph
+from .base import TypedGraph
 from .fuse import Group, fuse, ordered, single_groups
-from .passes import run_passes
-from .products import Columns, pack
 from .program import Program, planned
 
 
-def make_program(
-    graph: TypedGraph, passes: Iterable[str], columns: Columns | None = None, boundary: int = BOUNDARY["cpu"]
-) -> Program:
-    """The graph through the passes named, grouped into kernels, and put in order. `columns`: how wide the panels of the
-    machine's products are; None where its products pack nothing. `boundary`: see `base.BOUNDARY`."""
-    names = frozenset(passes)
-    unplanned = sum(nbytes_of(node, graph) for node in graph.nodes)
-    graph = run_passes(graph, names)
-    if "pack" in names and columns is not None:
-        graph = pack(graph, columns)
+def lower(graph: TypedGraph, names: frozenset[str], boundary: int, unplanned: int) -> Program:
+    """The graph, of which the passes are done, grouped into kernels, and put in order. `names`: of "views" and "fuse"
+    those that are wanted; `boundary`: see `base.BOUNDARY`; `unplanned`: the program's `bytes_unplanned`."""
     aliases = Aliases()
     if "views" in names:
         graph = with_own_constants(graph)

@@ -12,12 +12,16 @@ from .. import kernels
 from ..device import Array, Context, view_of
 from ..errors import GraphError
 from ..graph import Node, Shape
-from ..kernels import Call, Place, Runner
+from ..kernels import Call, Place, Repeat, Runner
 from ..planner import MemoryPlan
 from ..tvm_import import with_compiler
 from .fuse import Group
 from .groups import kernel_spec, read_from
+from .loops import Where
 from .program import Arena, Program
+
+Key = int | str
+"""A group by its position; of a loop "3.start" or "3.0" for the first in what comes before its steps, in a step."""
 
 TARGETS = {"cpu": "llvm", "cuda": "cuda"}
 """What kernels are compiled for, by the kind of context."""
@@ -54,11 +58,15 @@ class Plan:
         return self.program.memory
 
     @cached_property
-    def _storage(self) -> dict[Node, tuple[Any, int]]:
-        """The memory of every value in the arena, and its offset there. Allocates it."""
-        arena = self._arena.memory(self.memory.bytes_planned, self)
+    def arena(self) -> Any:
+        """The arena's memory, a tensor. Allocates it."""
         self.is_placed = True
-        return {node: (arena, self.memory.offset(node)) for node in self.program.stored()}
+        return self._arena.memory(max(self.memory.bytes_planned, 1), self)
+
+    @cached_property
+    def _storage(self) -> dict[Node, tuple[Any, int]]:
+        """The memory of every value in the arena, and its offset there."""
+        return {node: (self.arena, self.memory.offset(node)) for node in self.program.stored()}
 
     def place(self) -> None:
         """Take memory in the arena, if it has none yet."""
@@ -70,7 +78,7 @@ class Plan:
 
     def leave(self) -> None:
         """Forget where the arena was: the next use asks for it again."""
-        for name in ("_storage", "arrays", "_runner"):
+        for name in ("arena", "_storage", "arrays", "_runner"):
             self.__dict__.pop(name, None)
         self._run = self._results = None
         self.is_placed = False
@@ -85,17 +93,45 @@ class Plan:
         return Array(view_of(memory, shape, dtype, offset), self.ctx)
 
     @cached_property
-    def specs(self) -> dict[int, Any]:
-        """The kernel that each group needs, by the group's position; values without elements need none."""
-        program = self.program
-        return {
-            position: kernel_spec(group, program.graph, self._in_place(group), program.boundary)
-            for position, group in enumerate(program.groups)
-            if any(program.nbytes(node) for node in group.outputs)
-        }
+    def loops(self) -> dict[int, tuple[Plan, Plan]]:
+        """Of each group that is a loop the plans of what comes before its steps, and of a step; its own arena is
+        theirs."""
+        loops = {i: group.loop for i, group in enumerate(self.program.groups) if group.kind == "loop"}
+        return {i: (Plan(loop.start, self.ctx), Plan(loop.step, self.ctx)) for i, loop in loops.items()}
 
     @cached_property
-    def kernel_of(self) -> dict[int, Any]:
+    def specs(self) -> dict[Key, Any]:
+        """The kernel that each group needs, by the group's position, in the order of running; values without elements
+        need none."""
+        program = self.program
+        found: dict[Key, Any] = {}
+        for position, group in enumerate(program.groups):
+            if position in self.loops:
+                start, step = self.loops[position]
+                found |= {f"{position}.start{key or ''}": spec for key, spec in start.specs.items()}
+                found |= {f"{position}.{key}": spec for key, spec in step.specs.items()}
+            elif any(program.nbytes(node) for node in group.outputs):
+                found[position] = kernel_spec(group, program.graph, self._in_place(group), program.boundary)
+        return found
+
+    def located(self, key: Key) -> tuple[Plan, int, int]:
+        """The plan of a group, its position there, and how often a run calls it."""
+        if isinstance(key, int):
+            return self, key, 1
+        head, rest = key.split(".", 1)
+        start, step = self.loops[int(head)]
+        if rest.startswith("start"):
+            return start, int(rest.removeprefix("start") or 0), 1
+        plan, position, times = step.located(int(rest) if rest.isdigit() else rest)
+        return plan, position, times * self.program.groups[int(head)].loop.length
+
+    def group(self, key: Key) -> Group:
+        """A group."""
+        plan, position, _ = self.located(key)
+        return plan.program.groups[position]
+
+    @cached_property
+    def kernel_of(self) -> dict[Key, Any]:
         """The kernel of each group, by the group's position; values without elements have none."""
         specs = self.specs
         self.is_compiled = True
@@ -126,7 +162,7 @@ class Plan:
     @property
     def kernels(self) -> dict[Node, Any]:
         """The kernel that computes each node."""
-        return {node: kernel for p, kernel in self.kernel_of.items() for node in self.program.groups[p].nodes}
+        return {node: kernel for key, kernel in self.kernel_of.items() for node in self.group(key).nodes}
 
     @cached_property
     def given(self) -> list[Node]:
@@ -146,17 +182,42 @@ class Plan:
         return {node: number for number, node in enumerate(self.given)}
 
     @cached_property
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[Call | Repeat]:
         """The step's calls in order."""
-        calls = []
-        for position, spec in self.specs.items():
-            group = self.program.groups[position]
+        calls: list[Call | Repeat] = []
+        for position, group in enumerate(self.program.groups):
+            if position in self.loops:
+                calls += self._loop_calls(position, group)
+            if (spec := self.specs.get(position)) is None:
+                continue
             types = zip([*group.inputs, *group.outputs], [*spec.inputs, *spec.outputs], strict=True)
             places = [self._place(node, *of) for node, of in types]
             if skipped := read_from(group, self.program.graph, self.program.boundary):
                 places[0] = replace(places[0], offset=places[0].offset + skipped)
             calls.append(Call(kernels.symbol_of(spec), tuple(places)))
         return calls
+
+    def _loop_calls(self, position: int, group: Group) -> list[Call | Repeat]:
+        """The calls of a loop, with places of this plan for those of its own."""
+        loop, graph = group.loop, self.program.graph
+        inputs = group.nodes[0].inputs
+
+        def moved(plan: Plan, call: Call | Repeat, repeated: bool) -> Call | Repeat:
+            if isinstance(call, Repeat):
+                return replace(call, calls=tuple([moved(plan, inner, repeated) for inner in call.calls]))
+            places = []
+            for place in call.places:
+                where = Where(len(group.outputs) - 1, True) if place.base is None else loop.where[plan.given[place.base]]
+                node = group.outputs[where.number] if where.is_result else inputs[where.number]
+                found = self._place(node, graph.shapes[node], graph.dtypes[node])
+                moves = ((where.stride, where.alternates), *place.moves) if repeated else place.moves
+                offset = found.offset + where.offset + place.offset
+                places.append(replace(place, base=found.base, offset=offset, moves=moves))
+            return replace(call, places=tuple(places))
+
+        start, step = self.loops[position]
+        first = [moved(start, call, False) for call in start.calls]
+        return [*first, Repeat(tuple([moved(step, call, True) for call in step.calls]), loop.length)]
 
     def export(self, path: Path) -> str:
         """Writes the run as a function of a library, see `Executor.export`."""
@@ -166,14 +227,13 @@ class Plan:
         stored = [node for node in program.results if node is not None and program.aliases.source(node) not in updated]
         results = [self._place(node, graph.shapes[node], graph.dtypes[node]) for node in stored]
         export = with_compiler("kernels.export").export
-        return export(list(self.specs.values()), self.calls, given, results, self.memory.bytes_planned, path)
+        return export(list(self.specs.values()), kernels.unrolled_calls(self.calls), given, results, self.memory.bytes_planned, path)
 
     @cached_property
     def _runner(self) -> Runner:
-        arena = next(iter(self._storage.values()))[0] if self._storage else self._arena.memory(1, self)
         made = list(self.kernel_of.values())
         functions = [kernel.function for kernel in made]
-        return Runner(self.calls, functions, len(self.given), arena)
+        return Runner(self.calls, functions, len(self.given), self.arena)
 
     def _bind(self) -> Any:
         """A function of the given tensors, in order, that runs the program."""

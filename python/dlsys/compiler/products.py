@@ -67,9 +67,10 @@ Columns = Callable[[int, int, str], int]
 """From a product's m, n and dtype to the columns of the panels that it reads; 0 where it packs none."""
 
 
-def pack(graph: TypedGraph, columns: Columns) -> TypedGraph:
-    """The graph in which products that share their right operand read it from panels."""
+def pack(graph: TypedGraph, columns: Columns, same: frozenset[Node] = frozenset()) -> TypedGraph:
+    """The graph in which products that share their right operand read it from panels. `same`: what many runs read."""
     counts = Counter(key for node in graph.nodes if (key := _shared(node, graph)) is not None)
+    counts.update(key for key in list(counts) if key[0] in same)
 
     def rule(node: Node, typed: TypedGraph) -> Node | None:
         key = _shared(node, typed)

@@ -13,7 +13,6 @@ from ..autodiff import Node
 from ..errors import GraphError
 from ..graph import FLOATS
 from ..nn import functional
-from ..nn.recurrent import State, _Gates
 from ..tensors import dtype_of, shape_of, tensor
 
 Pairs = Sequence[tuple[int, int]]
@@ -145,14 +144,3 @@ def triangle(x: Node, diagonal: int, upper: bool) -> Node:
     kept = np.triu if upper else np.tril
     mask = kept(np.ones((rows, columns), bool), diagonal)
     return ad.where_op(tensor(mask), x, ad.zeroslike_op(x))
-
-
-def recurrence(gates: _Gates, x: Node, state: State, reverse: bool) -> tuple[Node, State]:
-    """The outputs of all steps of a recurrent layer, (length, batch, hidden), and its final state; `reverse`: from the
-    last step to the first."""
-    parts, steps = gates.of_input(x), []
-    length = shape_of(x)[0]
-    for i in reversed(range(length)) if reverse else range(length):
-        state = gates.step([part[i] for part in parts], state)
-        steps.append(state[0])
-    return ad.stack_op(steps[::-1] if reverse else steps), state

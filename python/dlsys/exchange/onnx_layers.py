@@ -166,7 +166,8 @@ def _recurrent(
         layer = gates((w, r, *((None, None) if b is None else (ours(b[:wide]), ours(b[wide:])))), kind)
         layer.weights_ih = [layer.weights_ih[i] for i in order]
         layer.weights_hh = [layer.weights_hh[i] for i in order]
-        return composed.recurrence(layer, x, tuple(state), reverse)
+        final, outputs = layer.over_steps(x, tuple(state), reverse)
+        return outputs, final
 
     def layers(
         x: Node,

@@ -253,7 +253,7 @@ def _recurrent(name: str, gates: type[recurrent._Gates], kind: str = "tanh") -> 
                 at = layer * (1 + bidirectional) + reverse
                 own = list(weights[at * each : (at + 1) * each]) + [None] * (4 - each)
                 state = tuple(value[at] for value in given)
-                output, last = composed.recurrence(gates(own, kind), x, state, reverse)
+                last, output = gates(own, kind).over_steps(x, state, reverse)
                 outputs.append(output)
                 finals.append(last)
             x = outputs[0] if len(outputs) == 1 else ad.concatenate_op(outputs, 2)

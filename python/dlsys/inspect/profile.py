@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from ..compiler import Group, Plan, TypedGraph
-from ..compiler.groups import read_from
+from ..compiler import Key, Plan
 from ..device import Array, array, get_num_threads, view_of
 from ..errors import GraphError
 from ..graph import Node
+from ..kernels import Place, each_call
 from ..tvm_import import with_compiler
 from .text import kernels_of, table
 
@@ -28,7 +28,8 @@ class Row:
     """A kernel in a step; where several groups have the same kernel, all its calls.
 
     Attributes:
-        groups: the numbers of the groups that it computes.
+        groups: the numbers of the groups that it computes, in a loop as "3.0".
+        calls: how often it is called in a step.
         name, kind: the kernel's, and its groups'.
         seconds: of all its calls in a step, the median of the runs, without what a call costs from Python.
         flop: operations of its calls: a multiply-add is two, every other one, a transcendental function too.
@@ -36,19 +37,15 @@ class Row:
         compute, bandwidth: what it reaches of the machine's peaks, 1.0 being all; None where they are not known.
     """
 
-    groups: tuple[int, ...]
+    groups: tuple[Key, ...]
     name: str
     kind: str
+    calls: int
     seconds: float
     flop: int
     nbytes: int
     compute: float | None = None
     bandwidth: float | None = None
-
-    @property
-    def calls(self) -> int:
-        """How often it is called in a step."""
-        return len(self.groups)
 
     @property
     def gflops(self) -> float:
@@ -102,7 +99,7 @@ class Profile:
         head = ("", "kernel", "kind", "calls", "us", "share", "GFLOP/s", "GB/s", "of peak")
         cells = [head]
         for row in self.rows:
-            numbers = ", ".join(map(str, row.groups[:3])) + (", …" if row.calls > 3 else "")
+            numbers = ", ".join(map(str, row.groups[:3])) + (", …" if len(row.groups) > 3 else "")
             share = f"{row.seconds / self.seconds:.1%}"
             speeds = (f"{row.gflops:.1f}" if row.flop else "", f"{row.gbytes:.1f}")
             cells.append(
@@ -148,19 +145,20 @@ def measure(prepare: Prepare, runs: int) -> Profile:
     copies = {node: _copy(node, plan, feeds) for node in plan.given if node not in feeds or node in written}
     twin._parameters.update(copies)
     given = {**feeds, **copies}
+    places = dict(zip(plan.kernel_of, each_call(twin.calls), strict=True))
     calls = [
-        (position, kernel.function, _arguments(twin, position, given))
-        for position, kernel in plan.kernel_of.items()
+        (key, kernel.function, _arguments(twin, kernel, places[key].places, given))
+        for key, kernel in plan.kernel_of.items()
     ]
     idle = _idle(plan)
-    times: dict[int, list[float]] = {position: [] for position, _, _ in calls}
+    times: dict[Key, list[float]] = {key: [] for key, _, _ in calls}
     steps = []
     wait = plan.ctx.synchronize if plan.ctx.kind != "cpu" else None
     for run in range(WARM_UP + runs):
-        for position, function, arguments in calls:
+        for key, function, arguments in calls:
             seconds = _timed(function, arguments, wait)
             if run >= WARM_UP:
-                times[position].append(seconds)
+                times[key].append(seconds)
         start = time.perf_counter()
         _, feeds = prepare()
         twin.run({**feeds, **copies})
@@ -168,10 +166,11 @@ def measure(prepare: Prepare, runs: int) -> Profile:
             wait()
         if run >= WARM_UP:
             steps.append(time.perf_counter() - start)
-    cost = {position: _cost(idle[position], arguments) if idle else 0.0 for position, _, arguments in calls}
-    alone = {p: [max(seconds - cost[p], LEAST) for seconds in found] for p, found in times.items()}
+    cost = {key: _cost(idle[key], arguments) if idle else 0.0 for key, _, arguments in calls}
+    often = {key: plan.located(key)[2] for key in times}
+    alone = {p: [often[p] * max(seconds - cost[p], LEAST) for seconds in found] for p, found in times.items()}
     least = min(map(sum, zip(*alone.values(), strict=True)), default=0.0)
-    rows, peaks = _rows(plan, {position: median(found) for position, found in alone.items()})
+    rows, peaks = _rows(plan, {key: median(found) for key, found in alone.items()})
     return Profile(rows, median(steps), least, min(steps), runs, get_num_threads(), *peaks)
 
 
@@ -188,22 +187,16 @@ def _copy(node: Node, plan: Plan, feeds: Mapping[Node, Array]) -> Array:
     return array(feeds[node].numpy() if node in feeds else node.value, plan.ctx)  # type: ignore[attr-defined]
 
 
-def _arguments(plan: Plan, position: int, given: dict[Node, Array]) -> list[Any]:
-    """The tensors that a group's kernel is called with."""
-    program, kernel = plan.program, plan.kernel_of[position]
-    group = program.groups[position]
+def _arguments(plan: Plan, kernel: Any, places: Sequence[Place], given: dict[Node, Array]) -> list[Any]:
+    """The tensors that a group's kernel is called with, in a loop in its first step."""
     found = []
-    types = [*kernel.inputs, *kernel.outputs]
-    skipped = read_from(group, program.graph, program.boundary)
-    for node, (shape, dtype) in zip([*group.inputs, *group.outputs], types, strict=True):
-        stored = node in plan.arrays
-        tensor = plan.arrays[node].tensor if stored else given[program.aliases.source(node)].tensor
-        found.append(view_of(tensor, shape, dtype, skipped + (0 if stored else program.aliases.offset(node))))
-        skipped = 0
+    for place, (shape, dtype) in zip(places, [*kernel.inputs, *kernel.outputs], strict=True):
+        tensor = plan.arena if place.base is None else given[plan.given[place.base]].tensor
+        found.append(view_of(tensor, shape, dtype, place.offset))
     return found
 
 
-def _idle(plan: Plan) -> dict[int, Any]:
+def _idle(plan: Plan) -> dict[Key, Any]:
     """For each group a function of its kernel's arguments that does nothing: what a call costs. None on a GPU, where
     calls return before the work is done."""
     if plan.ctx.kind != "cpu" or not plan.kernel_of:
@@ -217,7 +210,7 @@ def _cost(idle: Any, arguments: list[Any]) -> float:
     return median(_timed(idle, arguments) for _ in range(9))
 
 
-def _rows(plan: Plan, seconds: dict[int, float]) -> tuple[tuple[Row, ...], tuple[float | None, float | None]]:
+def _rows(plan: Plan, seconds: dict[Key, float]) -> tuple[tuple[Row, ...], tuple[float | None, float | None]]:
     """The table, from each group's time, and the machine's peaks."""
     program, threads = plan.program, get_num_threads()
     dtypes = [program.graph.dtypes[node] for group in program.groups for node in group.outputs]
@@ -226,22 +219,20 @@ def _rows(plan: Plan, seconds: dict[int, float]) -> tuple[tuple[Row, ...], tuple
     peak = with_compiler("schedule.cpu.peak")
     gflops, gbytes = (peak.fma_peak(threads, dtype), peak.memory_bandwidth(threads)) if known else (None, None)
     rows = []
-    for kernel, positions in kernels_of(plan):
-        groups = [program.groups[position] for position in positions]
-        taken, flop = (
-            sum(seconds[p] for p in positions),
-            sum(flop_of(group, program.graph) for group in groups),
-        )
-        nbytes = kernel.nbytes * len(positions)
+    for kernel, keys in kernels_of(plan):
+        often = [plan.located(key)[2] for key in keys]
+        taken, calls = sum(seconds[key] for key in keys), sum(often)
+        flop = sum(times * flop_of(plan, key) for key, times in zip(keys, often, strict=True))
+        nbytes = kernel.nbytes * calls
         compute = flop / taken / 1e9 / gflops if gflops else None
         bandwidth = nbytes / taken / 1e9 / gbytes if gbytes else None
         rows.append(
-            Row(tuple(positions), kernel.name, groups[0].kind, taken, flop, nbytes, compute, bandwidth)
+            Row(tuple(keys), kernel.name, plan.group(keys[0]).kind, calls, taken, flop, nbytes, compute, bandwidth)
         )
     return tuple(rows), (gflops, gbytes)
 
 
-def flop_of(group: Group, graph: TypedGraph) -> int:
-    """The operations of a group's nodes (see `Row`)."""
-    shapes = graph.shapes
-    return sum(n.op.flop(n, [shapes[value] for value in n.inputs], shapes[n]) for n in group.nodes)
+def flop_of(plan: Plan, key: Key) -> int:
+    """The operations of a group's nodes (see `Row`), once."""
+    shapes = plan.located(key)[0].program.graph.shapes
+    return sum(n.op.flop(n, [shapes[value] for value in n.inputs], shapes[n]) for n in plan.group(key).nodes)

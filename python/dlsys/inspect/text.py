@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from ..compiler import Group, Plan, Program, TypedGraph
+from ..compiler import Group, Key, Plan, Program, TypedGraph
 from ..errors import GraphError
 from ..graph import Node, Shape
-from ..kernels import Place
+from ..kernels import Call, Place, Repeat
 
 MOST_CALLS = 400  # of a step that is shown whole
 
 Which = int | str | None
-"""A kernel by the number of its group or by its name; None for all."""
+"""A kernel by the number of its group, in a loop "3.0", or by its name; None for all."""
 
 
 def labels(nodes: Iterable[Node]) -> dict[Node, str]:
@@ -80,20 +80,37 @@ def format_groups(plan: Plan) -> str:
     """A line a kernel in the order of running: number, kernel, kind, what it reads -> what it writes.
 
     `into W1` is written straight into a parameter's memory, `in x` where x puts it together with others, `over x`
-    into that of an input which dies there.
+    into that of an input which dies there. Below a loop stand the kernels of what comes before its steps, and of a
+    step, by the names of that step's values.
     """
+    rows = [("", "kernel", "kind", "reads", "", "writes"), *_group_rows(plan, "", {})]
+    return table(rows, "<<<<<<")
+
+
+def _group_rows(plan: Plan, prefix: str, known: dict[Node, str]) -> list[tuple[str, ...]]:
+    """The rows of `format_groups`; `known`: names of what is given."""
     graph = plan.program.graph
-    name = labels_of(graph)
+    name = {**labels_of(graph), **known}
 
     def typed(node: Node) -> str:
         return name[node] + extents(graph.shapes[node])
 
-    rows = [("", "kernel", "kind", "reads", "", "writes")]
+    rows: list[tuple[str, ...]] = []
     for number, group in enumerate(plan.program.groups):
-        writes = [f"{typed(node)} {written(plan, group, node)}".rstrip() for node in group.outputs]
-        reads = ", ".join(map(typed, group.inputs))
-        rows.append((str(number), group.name, group.kind, reads, "->", ", ".join(writes)))
-    return table(rows, "><<<<<")
+        places = plan.program.aliases.placed
+        into = [f"{typed(node)} {written(plan, group, node)}" for node in group.outputs if places.get(node) not in known]
+        into += [known[places[node]] for node in group.outputs if places.get(node) in known]
+        reads, kind = ", ".join(map(typed, group.inputs)), group.kind
+        if number in plan.loops:
+            kind = f"loop, {group.loop.length} steps"
+            rows.append((prefix + str(number), group.name, kind, reads, "->", ", ".join(map(str.rstrip, into))))
+            inputs, results = group.nodes[0].inputs, group.outputs
+            whole = {node: name[(results if at.is_result else inputs)[at.number]] for node, at in group.loop.where.items()}
+            for mark, inner in zip((f"{number}.start", f"{number}."), plan.loops[number], strict=True):
+                rows += _group_rows(inner, prefix + mark, {n: f"{whole[n]}[t]" for n in whole})
+            continue
+        rows.append((prefix + str(number), group.name, kind, reads, "->", ", ".join(map(str.rstrip, into))))
+    return rows
 
 
 def table(rows: Sequence[Sequence[str]], align: str) -> str:
@@ -130,9 +147,9 @@ def _from(program: Program, node: Node) -> str:
     return f" from byte {offset} on" if offset else ""
 
 
-def kernels_of(plan: Plan) -> list[tuple[Any, list[int]]]:
+def kernels_of(plan: Plan) -> list[tuple[Any, list[Key]]]:
     """The different kernels in order of running, each with the numbers of the groups that it computes."""
-    found: dict[str, tuple[Any, list[int]]] = {}
+    found: dict[str, tuple[Any, list[Key]]] = {}
     for position, kernel in plan.kernel_of.items():
         found.setdefault(kernel.symbol, (kernel, []))[1].append(position)
     return list(found.values())
@@ -144,11 +161,25 @@ def format_calls(plan: Plan) -> str:
 
     def place(at: Place) -> str:
         name = "arena" if at.base is None else plan.given[at.base].name
-        return f"{name} + {at.offset}" if at.offset or at.base is None else name
+        found = f"{name} + {at.offset}" if at.offset or at.base is None else name
+        for depth, (stride, alternates) in enumerate(at.moves):
+            step = "tuvw"[depth % 4] + (" % 2" if alternates else "")
+            found += f" {'+' if stride > 0 else '-'} {abs(stride)} * ({step})" if stride else ""
+        return found
 
     names = {kernel.symbol: kernel.name for kernel in plan.kernel_of.values()}
-    lines = [f"#   {names[call.symbol]}({', '.join(map(place, call.places))})" for call in plan.calls]
-    return "\n".join([f"# the calls of a run, on an arena of {plan.memory.bytes_planned} bytes", *lines])
+
+    def lines(calls: Iterable[Call | Repeat], depth: int) -> Iterator[str]:
+        for call in calls:
+            margin = "#   " + "    " * depth
+            if isinstance(call, Repeat):
+                yield f"{margin}for {'tuvw'[depth % 4]} in range({call.times}):"
+                yield from lines(call.calls, depth + 1)
+            else:
+                yield f"{margin}{names[call.symbol]}({', '.join(map(place, call.places))})"
+
+    head = f"# the calls of a run, on an arena of {plan.memory.bytes_planned} bytes"
+    return "\n".join([head, *lines(plan.calls, 0)])
 
 
 def format_script(plan: Plan, which: Which = None) -> str:
@@ -177,21 +208,18 @@ def format_source(plan: Plan, form: str, which: Which = None) -> str:
     return "\n\n".join("\n".join([*titles, source]) for source, titles in together.items())
 
 
-def _numbers(positions: Sequence[int]) -> str:
-    return ", ".join(map(str, positions))
+def _numbers(keys: Sequence[Key]) -> str:
+    return ", ".join(map(str, keys))
 
 
-def _chosen(plan: Plan, which: Which) -> list[tuple[Any, list[int]]]:
+def _chosen(plan: Plan, which: Which) -> list[tuple[Any, list[Key]]]:
     """The kernels meant. Raises GraphError where there is none."""
     found = kernels_of(plan)
     if which is None:
         return found
     if isinstance(which, bool) or not isinstance(which, (int, str)):
         raise GraphError(f"a kernel is chosen by its number or name, not by {which!r}")
-    if isinstance(which, int):
-        chosen = [(kernel, positions) for kernel, positions in found if which in positions]
-    else:
-        chosen = [(kernel, positions) for kernel, positions in found if kernel.name == which]
+    chosen = [(kernel, keys) for kernel, keys in found if which in keys or kernel.name == which]
     if chosen:
         return chosen
     groups = plan.program.groups

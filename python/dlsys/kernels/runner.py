@@ -7,8 +7,9 @@ is given the pointers are written anew in each run. So a plan needs no code of i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from pathlib import Path
@@ -38,12 +39,14 @@ WORDS = _TENSOR.itemsize // 8  # of a tensor, whose first is its pointer
 @dataclass(frozen=True)
 class Place:
     """Where a value lies: `base` is the number of a given array of its dtype, or None for the arena, from byte `offset`
-    on."""
+    on. `moves`: for each loop around, the outermost first, the bytes by which it lies further in each step, and whether
+    it does so in every other step only."""
 
     base: int | None
     offset: int
     shape: Shape
     dtype: str
+    moves: tuple[tuple[int, bool], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,66 @@ class Call:
 
     symbol: str
     places: tuple[Place, ...]
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """Calls that are made so many times, with their arguments' places moved."""
+
+    calls: tuple[Call | Repeat, ...]
+    times: int
+
+
+Calls = Sequence["Call | Repeat"]
+
+
+def each_call(calls: Calls) -> Iterator[Call]:
+    """The calls as written, those of a loop once."""
+    for call in calls:
+        if isinstance(call, Repeat):
+            yield from each_call(call.calls)
+        else:
+            yield call
+
+
+def unrolled_calls(calls: Calls) -> list[Call]:
+    """The calls as they are made, one by one."""
+    flat = list(each_call(calls))
+    places = [place for call in flat for place in call.places]
+    made, order, moved = _expanded(calls, flat, 0)
+    rest = iter(zip(order.tolist(), moved.tolist(), strict=True))
+    found = []
+    for number in made.tolist():
+        own = [(places[i], by) for i, by in itertools.islice(rest, len(flat[number].places))]
+        moves = tuple(replace(place, offset=place.offset + by, moves=()) for place, by in own)
+        found.append(Call(flat[number].symbol, moves))
+    return found
+
+
+def _expanded(calls: Calls, flat: Sequence[Call], depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """As the calls are made: the number of each as `each_call` gives them, of each of its places, and by how many bytes
+    that is moved. `flat` begins with these calls."""
+    numbers, order, moved = [], [], []
+    at = first = 0
+    for call in calls:
+        own = len(list(each_call([call])))
+        if isinstance(call, Repeat):
+            inner, of_places, by = _expanded(call.calls, flat[at : at + own], depth + 1)
+            moves = [p.moves[depth] for one in flat[at : at + own] for p in one.places]
+            stride = np.array([stride for stride, _ in moves], np.int64)[of_places]
+            alternates = np.array([every for _, every in moves], bool)[of_places]
+            step = np.arange(call.times)[:, None]
+            numbers.append(np.tile(inner + at, call.times))
+            order.append(np.tile(of_places + first, call.times))
+            moved.append((by + stride * np.where(alternates, step % 2, step)).reshape(-1))
+        else:
+            count = len(call.places)
+            numbers.append(np.array([at]))
+            order.append(np.arange(first, first + count))
+            moved.append(np.zeros(count, np.int64))
+        first += sum(len(one.places) for one in flat[at : at + own])
+        at += own
+    return tuple(np.concatenate(x).astype(np.int64) if x else np.zeros(0, np.int64) for x in (numbers, order, moved))  # type: ignore[return-value]
 
 
 @lru_cache
@@ -79,40 +142,45 @@ class Runner:
 
     def __init__(
         self,
-        calls: Sequence[Call],
+        calls: Calls,
         functions: Sequence[Any],
         count: int,
         arena: Any,
     ) -> None:
-        """`functions`: one for each call; `count`: how many arrays are given. All lie on the arena's device."""
-        places = [place for call in calls for place in call.places]
+        """`functions`: one for each call as written; `count`: how many arrays are given. All lie on the arena's
+        device."""
+        flat = list(each_call(calls))
+        made, order, moved = _expanded(calls, flat, 0)
+        places = [place for call in flat for place in call.places]
         rank = [len(place.shape) for place in places]
         start = np.cumsum([0, *rank])
         extents = np.array([extent for place in places for extent in place.shape], np.int64)
         shapes = [place.shape for place in places]  # strides count the elements from one to the next along each axis
         strides = np.array([prod(shape[axis + 1 :]) for shape in shapes for axis in range(len(shape))], np.int64)
-        tensors = np.zeros(len(places), _TENSOR)
+        tensors = np.zeros(len(order), _TENSOR)
         tensors["device"] = arena.device.dlpack_device_type(), arena.device.index
-        tensors["ndim"], tensors["lanes"] = rank, 1
+        tensors["ndim"], tensors["lanes"] = np.array(rank, "i4")[order], 1
         kinds = [np.dtype(place.dtype) for place in places]
-        tensors["code"] = [_CODES[kind.kind] for kind in kinds]
-        tensors["bits"] = [8 * kind.itemsize for kind in kinds]
-        tensors["shape"] = extents.ctypes.data + 8 * start[:-1]
-        tensors["strides"] = strides.ctypes.data + 8 * start[:-1]
-        tensors["data"] = [arena.data_ptr() + place.offset if place.base is None else 0 for place in places]
-        arguments = np.zeros(len(places), _ANY)
+        tensors["code"] = np.array([_CODES[kind.kind] for kind in kinds], "u1")[order]
+        tensors["bits"] = np.array([8 * kind.itemsize for kind in kinds], "u1")[order]
+        tensors["shape"] = extents.ctypes.data + 8 * start[order]
+        tensors["strides"] = strides.ctypes.data + 8 * start[order]
+        offset = np.array([place.offset for place in places], np.int64)[order] + moved
+        base = np.array([-1 if place.base is None else place.base for place in places], np.int64)[order]
+        tensors["data"] = np.where(base < 0, arena.data_ptr() + offset, 0)
+        arguments = np.zeros(len(order), _ANY)
         arguments["type_index"] = _POINTER
-        arguments["value"] = tensors.ctypes.data + _TENSOR.itemsize * np.arange(len(places))
-        moves = [(i, place.base, place.offset) for i, place in enumerate(places) if place.base is not None]
-        first = np.cumsum([0, *(len(call.places) for call in calls)])
-        table = [
-            (function.__chandle__(), arguments.ctypes.data + _ANY.itemsize * int(at), len(call.places))
-            for call, function, at in zip(calls, functions, first, strict=False)
-        ]
+        arguments["value"] = tensors.ctypes.data + _TENSOR.itemsize * np.arange(len(order))
+        (given,) = np.nonzero(base >= 0)
+        moves = np.stack([given, base[given], offset[given]], 1)
+        counts = np.array([len(call.places) for call in flat], np.int64)[made]
+        handles = np.array([function.__chandle__() for function in functions], np.int64)[made]
+        first = arguments.ctypes.data + _ANY.itemsize * (np.cumsum(counts) - counts)
+        table = np.stack([handles, first, counts], 1)
         self.given = np.zeros(count, np.int64)
         self._kept = (functions, arena, extents, strides, arguments)  # all that the table points to
         self._result = np.zeros(3, np.int64)
-        numbers = (np.array(moves, np.int64), tensors.view(np.int64), np.array(table, np.int64))
+        numbers = (moves, tensors.view(np.int64), table)
         self._arguments = [to_tensor(a.reshape(-1)) for a in (self.given, *numbers, self._result)]
         self._function = runner(target_name("llvm"))
 

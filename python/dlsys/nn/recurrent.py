@@ -63,6 +63,15 @@ class _Gates:
         """The next state, of the input's parts and the state."""
         return (self.nonlinearity(self._with_state(0, parts[0], state[0])),)
 
+    def over_steps(self, x: Node, state: State, reverse: bool = False) -> tuple[State, Node]:
+        """The state after all steps, and h after each; x is (length, batch, input_size)."""
+
+        def step(state: State, parts: tuple[Node, ...]) -> tuple[State, Node]:
+            state = self.step(parts, state)
+            return state, state[0]
+
+        return ad.scan_op(step, state, tuple(self.of_input(x)), reverse=reverse)
+
 
 class _LSTMGates(_Gates):
     """i, f, o = sigmoid, g = tanh of x W_ih^T + b_ih + h W_hh^T + b_hh; c' = f c + i g, h' = o tanh(c')."""
@@ -249,14 +258,15 @@ class _Recurrent(Module):
             x, shape = ad.swapaxes_op(x, 0, 1), (shape[1], shape[0], shape[2])
         if shape[0] < 1:
             raise ShapeError(f"{type(self).__name__}: a sequence needs one step or more, {x.name} is {shape}")
-        output, finals = self._unrolled(x, shape[0], self._start(hx, shape[1]))
+        output, finals = self._layers(x, self._start(hx, shape[1]))
         output = ad.swapaxes_op(output, 0, 1) if self.batch_first else output
         return output, finals[0] if len(finals) == 1 else tuple(finals)
 
     def _start(self, hx: Any, batch: int) -> list[State]:
         """The initial state of each layer."""
         if hx is None:
-            return [(None,) * self._gates.states] * self.num_layers
+            zeros = ad.full_op((batch, self.hidden_size), 0.0, self.weight_hh_l0.dtype)
+            return [(zeros,) * self._gates.states] * self.num_layers
         owner = type(self).__name__
         given, needed = _given(owner, hx, self._gates.states), (self.num_layers, batch, self.hidden_size)
         for state in given:
@@ -265,18 +275,14 @@ class _Recurrent(Module):
                 raise ShapeError(f"{owner}: the initial state {state.name} has shape {found}, not {needed}")
         return [tuple(state[k] for state in given) for k in range(self.num_layers)]
 
-    def _unrolled(self, x: Node, length: int, start: list[State]) -> tuple[Node, list[Node]]:
+    def _layers(self, x: Node, start: list[State]) -> tuple[Node, list[Node]]:
         """The last layer's outputs of all steps, and the final states of all layers."""
         last: list[State] = []
         for layer in range(self.num_layers):
             if layer:
                 x = functional.dropout(x, self.dropout, self.training)
-            gates, state, steps = self._layer(layer), start[layer], []
-            for parts in zip(*([part[i] for i in range(length)] for part in gates.of_input(x)), strict=True):
-                state = gates.step(parts, state)
-                steps.append(state[0])
+            state, x = self._layer(layer).over_steps(x, start[layer])
             last.append(state)
-            x = ad.stack_op(steps)
         return x, [ad.stack_op(list(states)) for states in zip(*last, strict=True)]
 
 

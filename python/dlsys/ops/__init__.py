@@ -36,6 +36,7 @@ from .reduction import (
     sum_op, var_op,
 )
 from .rules import broadcast_rule
+from .scan import scan_op
 from .shape import (
     broadcast_shape_op, broadcastto_op, expand_dims_op, flatten_op, reshape_like_op, reshape_op, squeeze_op,
     sum_to_like_op, swapaxes_op, transpose_op,

@@ -1,0 +1,369 @@
+"""Loops: what a `scan` does in a step becomes a program of its own, which the runner's table repeats with moved pointers.
+
+The step is compiled once, whatever the number of steps. Slices are read where the array lies; what is carried is
+written where the next step reads it: into all that it was, if a later kernel or the result needs that, else into two
+places in turn. What all steps would compute alike is computed before the loop, the panels of its matrices too. Between,
+a step's values lie in one piece of the outer arena, which the loop has for itself while it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..graph import Node, Op, Shape, find_topo_sort
+from ..ops import Variable, slice_op, stack_op
+from ..ops.scan import Body, loop_length, step_dtypes, step_shapes
+from .aliases import nbytes_of
+from .base import BOUNDARY, TypedGraph, rewrite, value_inputs
+from .lower import lower
+from .passes import run_passes
+from .products import Columns, pack
+from .program import Program
+from .types import analyse
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where a step finds a value: in a loop's input or result of this number, from byte `offset` in the first step, and
+    `stride` bytes further in each, or, if it `alternates`, in every other one."""
+
+    number: int
+    is_result: bool = False
+    offset: int = 0
+    stride: int = 0
+    alternates: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """A loop as programs.
+
+    Attributes:
+        length: the number of steps.
+        start: puts the first carried values where the first step reads them.
+        step: is run so many times.
+        where: what each given node of the two is.
+        types: shape and dtype of each result.
+    """
+
+    length: int
+    start: Program
+    step: Program
+    where: dict[Node, Where]
+    types: list[tuple[Shape, str]]
+
+    def __repr__(self) -> str:
+        return f"<{self.length} steps of {len(self.step.groups)} kernels, {id(self):x}>"
+
+
+class _Result(Op):
+    """A result of a loop: `attrs["of"]`, by number; the last one is the memory of its steps."""
+
+    name = "loop"
+    never = "a loop has no formula: its step has kernels"
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        return node.attrs["loop"].types[node.attrs["of"]][0]  # type: ignore[no-any-return]
+
+    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
+        return node.attrs["loop"].types[node.attrs["of"]][1]  # type: ignore[no-any-return]
+
+    def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
+        return 0  # its kernels say theirs
+
+
+RESULT = _Result()
+
+
+def make_program(
+    graph: TypedGraph, passes: Iterable[str], columns: Columns | None = None, boundary: int = BOUNDARY["cpu"]
+) -> Program:
+    """The graph through the passes named, grouped into kernels, and put in order. `columns`: how wide the panels of the
+    machine's products are; None where its products pack nothing. `boundary`: see `base.BOUNDARY`."""
+    return _Lowering(frozenset(passes), columns, boundary).program(graph)
+
+
+@dataclass(frozen=True)
+class _Lowering:
+    """From a graph to a program, and so from a loop's step."""
+
+    names: frozenset[str]
+    columns: Columns | None
+    boundary: int
+
+    def program(self, graph: TypedGraph) -> Program:
+        unplanned = sum(nbytes_of(node, graph) for node in graph.nodes)
+        return self.lowered(self.optimized(graph), unplanned)
+
+    def optimized(self, graph: TypedGraph, same: frozenset[Node] = frozenset()) -> TypedGraph:
+        """The graph through the passes. `same`: what is given and does not change from run to run."""
+        graph = run_passes(graph, self.names)
+        if "pack" in self.names and self.columns is not None:
+            graph = pack(graph, self.columns, same)
+        return graph
+
+    def lowered(self, graph: TypedGraph, unplanned: int = 0) -> Program:
+        """The program of an optimized graph."""
+        return lower(self.rolled(graph), self.names, self.boundary, unplanned)
+
+    def rolled(self, graph: TypedGraph) -> TypedGraph:
+        """The graph with a node for each result of each loop, and one for the memory of its steps."""
+        wanted: dict[Any, list[Node]] = {}
+        for node in graph.nodes:
+            if node.op.name == "scan":
+                wanted.setdefault(_key(node), []).append(node)
+        if not wanted:
+            return graph
+        origins: dict[Node, Node] = {}
+        made: dict[Any, _Rolled | _Unrolled] = {}
+
+        def rule(node: Node, typed: TypedGraph) -> Node | None:
+            if node.op.name != "scan":
+                return None
+            key = _key(origins.get(node, node))
+            if key not in made:
+                rolled = _Rolled(node, wanted[key], typed, self)
+                made[key] = rolled if rolled.fits else _Unrolled(node, typed)
+            return made[key].result(node)
+
+        graph = rewrite(graph, rule, origins)
+        return _with_all_results(graph)
+
+
+def _key(node: Node) -> Any:
+    return (node.attrs["body"], *node.inputs)
+
+
+def _with_all_results(graph: TypedGraph) -> TypedGraph:
+    """The graph with a node for each result of its loops, also for those that nobody reads: together, in order."""
+    found: dict[Loop, dict[int, Node]] = {}
+    for node in graph.nodes:
+        if node.op is RESULT:
+            found.setdefault(node.attrs["loop"], {})[node.attrs["of"]] = node
+    nodes: list[Node] = []
+    shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
+    for node in graph.nodes:
+        if node.op is not RESULT:
+            nodes.append(node)
+            continue
+        loop: Loop = node.attrs["loop"]
+        known = found.pop(loop, None)
+        for of, (shape, dtype) in enumerate(loop.types if known is not None else ()):
+            if (result := known.get(of)) is None:  # type: ignore[union-attr]
+                result = _result(loop, node.inputs, of, node)
+                shapes[result], dtypes[result] = shape, dtype
+            nodes.append(result)
+    return replace(graph, nodes=tuple(nodes), shapes=shapes, dtypes=dtypes)
+
+
+def _result(loop: Loop, inputs: list[Node], of: int, like: Node) -> Node:
+    node = Node(RESULT, inputs, {"loop": loop, "of": of})
+    node.placed_as(like)
+    return node
+
+
+class _Rolled:
+    """A loop of which some results are wanted.
+
+    Attributes:
+        fits: whether all that a step reads and writes begins at a multiple of the boundary.
+    """
+
+    def __init__(self, node: Node, wanted: Sequence[Node], typed: TypedGraph, lowering: _Lowering) -> None:
+        self.node, self.lowering = node, lowering
+        self.body: Body = node.attrs["body"]
+        self.length = loop_length(node, [typed.shapes[value] for value in node.inputs])
+        self.shapes = step_shapes(node, [typed.shapes[value] for value in node.inputs])
+        self.dtypes = step_dtypes(node, [typed.dtypes[value] for value in node.inputs])
+        self.tracks = {one.attrs["of"] for one in wanted if one.attrs["what"] == "track"}
+        self.stacks = sorted({one.attrs["of"] for one in wanted if one.attrs["what"] == "stack"})
+        self.carried = [k for k in self.body.needed(one.attrs["of"] for one in wanted) if k < self.body.carried]
+        sliced = range(self.body.carried, self.body.carried + self.body.sliced)
+        moved = map(self._bytes, (*self.carried, *self.stacks, *sliced))
+        self.fits = all(nbytes % lowering.boundary == 0 for nbytes in moved)
+        if self.fits:
+            self._make()
+
+    def _bytes(self, of: int) -> int:
+        return prod(self.shapes[of]) * np.dtype(self.dtypes[of]).itemsize
+
+    def _make(self) -> None:
+        """Sets the loop, and a node for each result but the last."""
+        body, end = self.body, self.body.carried + self.body.sliced
+        self.where: dict[Node, Where] = {}
+        self.inputs: list[Node] = []
+        types = [((self._slots(k), *self.shapes[k]), self.dtypes[k]) for k in self.carried]
+        types += [((self.length, *self.shapes[of]), self.dtypes[of]) for of in self.stacks]
+        start = self._start()
+        step = self._step()
+        same = frozenset(variable for variable in body.variables[end:] if variable in step.fed)
+        step = self._hoisted(self.lowering.optimized(step, same), same)
+        program = self.lowering.lowered(step)
+        assert program.memory is not None
+        types.append(((program.memory.bytes_planned,), "uint8"))
+        loop = Loop(self.length, self.lowering.lowered(start), program, self.where, types)
+        self.results = [_result(loop, self.inputs, of, self.node) for of in range(len(types) - 1)]
+
+    def _slots(self, k: int) -> int:
+        return self.length + 1 if k in self.tracks else 2
+
+    def _slot(self, k: int, after: bool) -> Where:
+        """Where a step reads a carried value, or writes its next one."""
+        number, nbytes = self.carried.index(k), self._bytes(k)
+        if k not in self.tracks:
+            return Where(number, True, nbytes * after, -nbytes if after else nbytes, alternates=True)
+        first = self.length - after if self.body.reverse else int(after)
+        return Where(number, True, first * nbytes, -nbytes if self.body.reverse else nbytes)
+
+    def _sliced(self, of: int, number: int, is_result: bool) -> Where:
+        """Where a step finds its slice of an array of all steps."""
+        nbytes = self._bytes(of)
+        if self.body.reverse:
+            return Where(number, is_result, (self.length - 1) * nbytes, -nbytes)
+        return Where(number, is_result, 0, nbytes)
+
+    def _input(self, node: Node) -> int:
+        """The number of the loop's input that a node of the outer graph is."""
+        for number, known in enumerate(self.inputs):
+            if known is node:
+                return number
+        self.inputs.append(node)
+        return len(self.inputs) - 1
+
+    def _given(self, of: int, where: Where) -> Node:
+        """A variable of the type of a node of the body, for what lies there."""
+        variable = Variable(f"place{len(self.where)}", self.shapes[of], self.dtypes[of])
+        self.where[variable] = where
+        return variable
+
+    def _start(self) -> TypedGraph:
+        """The graph that puts the first carried values into their places."""
+        updates = []
+        for k in self.carried:
+            first = self._given(k, Where(self._input(self.node.inputs[k])))
+            updates.append((self._given(k, replace(self._slot(k, after=False), stride=0)), first))
+        return self._updating(TypedGraph((), (), (), frozenset(), {}, {}, {}), updates)
+
+    def _updating(self, graph: TypedGraph, updates: list[tuple[Node, Node]]) -> TypedGraph:
+        """The graph that writes values into places."""
+        given = {node: node.attrs for pair in updates for node in pair if node in self.where}
+        shapes = {**graph.shapes, **{node: attrs["shape"] for node, attrs in given.items()}}
+        dtypes = {**graph.dtypes, **{node: attrs["dtype"] for node, attrs in given.items()}}
+        fed = graph.fed | given.keys()
+        return replace(graph, outputs=(), updates=tuple(updates), shapes=shapes, dtypes=dtypes, fed=fed)
+
+    def _step(self) -> TypedGraph:
+        """The graph of a step, typed; sets where its variables are."""
+        body, end = self.body, self.body.carried + self.body.sliced
+        ends = [body.nodes[of] for of in (*(body.out[k] for k in self.carried), *self.stacks)]
+        order = find_topo_sort(ends)
+        types = list(zip(self.shapes, self.dtypes, strict=True))
+        graph = analyse(order, ends, {v: types[of] for of, v in enumerate(body.variables) if v in set(order)})
+        read = {value for node in graph.nodes for value in value_inputs(node)} | set(ends)
+        for of, variable in enumerate(body.variables):
+            if variable not in read:
+                continue
+            if of < body.carried:
+                self.where[variable] = self._slot(of, after=False)
+            else:
+                number = self._input(self.node.inputs[of])
+                self.where[variable] = self._sliced(of, number, False) if of < end else Where(number)
+        places = [self._given(k, self._slot(k, after=True)) for k in self.carried]
+        for i, of in enumerate(self.stacks):
+            places.append(self._given(of, self._sliced(of, len(self.carried) + i, True)))
+        values = [value for value in graph.outputs if value is not None]
+        return self._updating(graph, list(zip(places, values, strict=True)))
+
+    def _hoisted(self, step: TypedGraph, same: frozenset[Node]) -> TypedGraph:
+        """The step without what is equal in all of them, which the outer graph computes: given to the loop."""
+        outer = {variable: self.node.inputs[self.body.number[variable]] for variable in same}
+        now: dict[Node, Node] = {}
+        nodes: list[Node] = []
+        shapes, dtypes = dict(step.shapes), dict(step.dtypes)
+
+        def read(value: Node) -> Node:
+            """The value in the step: itself, or a variable for what is computed before the loop."""
+            if value in outer and value not in same and value not in now:
+                now[value] = variable = Variable(value.name, shapes[value], dtypes[value])
+                shapes[variable], dtypes[variable] = shapes[value], dtypes[value]
+                self.where[variable] = Where(self._input(outer[value]))
+            return now.get(value, value)
+
+        for node in step.nodes:
+            size = sum(step.size(value) for value in node.inputs if value in outer)
+            known = all(value in outer or value.op.name == "full" for value in node.inputs)
+            if known and size >= step.size(node) and self.length > 1:  # what only repeats values is no work saved
+                outer[node] = Node(node.op, [outer.get(value, value) for value in node.inputs], node.attrs, node.name)
+                outer[node].placed_as(node)
+                continue
+            inputs = [read(value) for value in node.inputs]
+            if any(a is not b for a, b in zip(inputs, node.inputs, strict=True)):
+                now[node] = made = Node(node.op, inputs, node.attrs, node.name)
+                made.placed_as(node)
+                shapes[made], dtypes[made] = shapes[node], dtypes[node]
+                node = made
+            nodes.append(node)
+        updates = tuple([(place, read(value)) for place, value in step.updates])
+        fed = step.fed | {now[value] for value in now if value in outer}
+        return replace(step, nodes=tuple(nodes), updates=updates, shapes=shapes, dtypes=dtypes, fed=fed)
+
+    def result(self, node: Node) -> Node:
+        """What stands for a wanted result."""
+        of, what = node.attrs["of"], node.attrs["what"]
+        if what == "stack":
+            return self.results[len(self.carried) + self.stacks.index(of)]
+        found = self.results[self.carried.index(of)]
+        if what == "track":
+            return found
+        end = self.length % 2 if of not in self.tracks else 0 if self.body.reverse else self.length
+        return slice_op(found, (end,))
+
+
+class _Unrolled:
+    """A loop as the nodes of all its steps."""
+
+    def __init__(self, node: Node, typed: TypedGraph) -> None:
+        body: Body = node.attrs["body"]
+        length = loop_length(node, [typed.shapes[value] for value in node.inputs])
+        end = body.carried + body.sliced
+        self.body = body
+        self.carried = [list(node.inputs[: body.carried])]
+        self.steps: list[dict[Node, Node]] = []
+        for t in reversed(range(length)) if body.reverse else range(length):
+            slices = [slice_op(x, (t,)) for x in node.inputs[body.carried : end]]
+            now = dict(zip(body.variables, [*self.carried[-1], *slices, *node.inputs[end:]], strict=True))
+            for own in body.nodes[len(now) :]:
+                now[own] = own.op.make([now[value] for value in own.inputs], own.attrs)
+            self.carried.append([now[body.nodes[out]] for out in body.out])
+            self.steps.append(now)
+
+    def result(self, node: Node) -> Node:
+        """What stands for a wanted result."""
+        of, what = node.attrs["of"], node.attrs["what"]
+        if what == "last":
+            return self.carried[-1][of]
+        if what == "track":
+            values = [carried[of] for carried in self.carried]
+        else:
+            values = [now[self.body.nodes[of]] for now in self.steps]
+        return stack_op(values[::-1] if self.body.reverse else values)
+
+
+def unrolled(graph: TypedGraph) -> TypedGraph:
+    """The graph with the nodes of all steps in the place of each loop."""
+    made: dict[Any, _Unrolled] = {}
+
+    def rule(node: Node, typed: TypedGraph) -> Node | None:
+        if node.op.name != "scan":
+            return None
+        key = _key(node)
+        if key not in made:
+            made[key] = _Unrolled(node, typed)
+        return made[key].result(node)
+
+    return rewrite(graph, rule)
