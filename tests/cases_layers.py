@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from cases import Case
 from dlsys import ops
-from dlsys.graph import Op, Shape
+from dlsys.graph import Node, Op, Shape
 from dlsys.ops import channels_last as last
 from dlsys.ops.cross_entropy import CrossEntropy, CrossEntropyGradient
 from dlsys.ops.pooling import (
@@ -45,6 +45,36 @@ def product_shape(a: Shape, b: Shape, trans_a: bool, trans_b: bool) -> Shape:
 
 def _matmul() -> list[Case]:
     return [Case(lambda x, y, s=s, t=t: ops.matmul_op(x, y, s, t), (a, b)) for a, b, s, t in PRODUCTS]
+
+
+def _scan() -> list[Case]:
+    """Results of loops: a product with what is carried, two values carried, one backwards, one without slices."""
+
+    def recurrent(h: Node, x: Node, w: Node) -> Node:
+        def step(h: Node, x: Node) -> tuple[Node, Node]:
+            z = ops.tanh_op(ops.matmul_op(h, w) + x)
+            return z * 0.5 + h, ops.exp_op(-z * z)
+
+        last, kept = ops.scan_op(step, h, x)
+        return kept if kept.op.name == "scan" else last
+
+    def running(total: Node, peak: Node, x: Node) -> Node:
+        def step(carried: Any, x: Node) -> Any:
+            total, peak = carried
+            return (total + x * peak, ops.maximum_op(peak, x)), None
+
+        return ops.scan_op(step, (total, peak), x, reverse=True)[0][0]
+
+    def power(x: Node) -> Node:
+        return ops.scan_op(lambda x, _: (ops.sin_op(x) + x, None), x, length=3)[0]
+
+    return [
+        Case(recurrent, ((2, 3), (4, 2, 3), (3, 3))),
+        Case(recurrent, ((16, 64), (5, 16, 64), (64, 64))),
+        Case(running, ((5,), (5,), (6, 5))),
+        Case(running, ((), (), (1,))),
+        Case(power, ((2, 3),)),
+    ]
 
 
 def _matmul_gradient() -> list[Case]:
@@ -195,6 +225,7 @@ CASES: dict[str, list[Case]] = {
     "conv2d_filter_gradient": _convolution("filter"),
     "conv2d_input_gradient": _convolution("input"),
     "matmul": _matmul(),
+    "scan": _scan(),
     "matmul_gradient": _matmul_gradient(),
     "max_pool2d": _pool(MaxPool2d, lambda x, y: (x,)),
     "max_pool2d_gradient": _pool(MaxPool2dGradient, lambda x, y: (y, y, x), True),

@@ -31,6 +31,8 @@ for _module in (cases_basic, cases_math, cases_moves, cases_layers):
     for _name, _cases in _module.CASES.items():
         CASES.setdefault(_name, []).extend(_cases)
 NO_CASES = cases_basic.NO_CASES
+LOOPS = ("scan",)
+"""Operators of several kernels, without a tensor expression: as graphs of their steps."""
 OF_PASSES = (  # made by passes and by `freeze`, without gradients
     *("conv2d_panels", "conv2d_planes", "join_tiles", "matmul_panels", "pack_panels", "pool_last", "transform_tiles"),
 )

@@ -74,7 +74,8 @@ def adjoints(seeds: Sequence[tuple[Node, Node]], node_list: Sequence[Node]) -> l
                 continue
             joint.wait(node, grad)
         if node in joint.first and (waiting := joint.waiting.pop(node, None)):
-            give(node.inputs, node.op.joint_gradient(*zip(*waiting, strict=True), adjoints))
+            results, known = zip(*waiting, strict=True)
+            give(node.inputs, node.op.joint_gradient(results, known, adjoints))
     return [grads.get(node) for node in node_list]
 
 

@@ -1,7 +1,7 @@
 """The computation graph: nodes, operators, topological order and the graph as text.
 
-A `Node` is the application of an operator to nodes. It owns no shape, dtype or value: interpreters (executor, gradients,
-printing) compute those and walk `find_topo_sort`. Nothing recurses: a graph may be as deep as memory allows. No TVM.
+A `Node` is the application of an operator to nodes. It owns no shape, dtype or value: interpreters compute those, which
+walk `find_topo_sort`. Nothing recurses: a graph may be as deep as memory allows. No TVM.
 """
 
 from __future__ import annotations
@@ -164,10 +164,9 @@ class Node:
 
 
 def set_arithmetic(functions: dict[str, Callable[..., Any]]) -> None:
-    """Install what `+ - * / @ ** == != < <= > >= & | ^ ~ [] neg` of nodes mean; `dlsys.ops` does, above this module.
-
-    A function of two operands gets them in the order written; one of them is a node. It returns NotImplemented for an
-    operand it does not know: Python then raises TypeError."""
+    """Install what `+ - * / @ ** == != < <= > >= & | ^ ~ [] neg` of nodes mean; `dlsys.ops` does, above this module. A
+    function of two operands gets them as written, one being a node, or returns NotImplemented for what it cannot take.
+    """
     _arithmetic.update(functions)
 
 
@@ -219,7 +218,7 @@ class Op:
     flops_of_input: ClassVar[int] = 0
     """Operations per element of the first input."""
     joint: ClassVar[bool] = False
-    """Nodes of the same inputs and the same `attrs["body"]` are one computation, with one gradient: `joint_gradient`."""
+    """Nodes of the same inputs and `attrs["body"]` are results of one computation: see `joint_gradient`."""
     lifts: ClassVar[bool] = False
     """Whether some of its Python numbers may become inputs: see `numbers`, `number` and `lifted`."""
     dtypes: ClassVar[tuple[str, ...]] = FLOATS
@@ -266,6 +265,10 @@ class Op:
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         """The gradient with respect to each input, as new nodes; None where it is zero."""
+        raise NotImplementedError
+
+    def joint_gradient(self, nodes: Sequence[Node], grads: Sequence[Node], adjoints: Any) -> list[Node | None]:
+        """The gradient with respect to each input, of several results of a `joint` operator; see `Scan`."""
         raise NotImplementedError
 
     def gradient_as_tuple(self, out_grad: Node, node: Node) -> tuple[Node, ...]:
@@ -347,11 +350,8 @@ def shape_error(node: Node, message: str) -> ShapeError:
 
 
 def find_topo_sort(nodes: Iterable[Node]) -> list[Node]:
-    """Every node that `nodes` depend on, and they themselves, each once, inputs before users.
-
-    Depth-first post-order by an explicit stack: linear in the graph, independent of its depth. Raises GraphError for a
-    graph that is no order, since somebody has put a node among the inputs of what it depends on.
-    """
+    """Every node that `nodes` depend on, and they themselves, each once, inputs before users: depth-first, in linear
+    time. Raises GraphError where somebody has put a node among the inputs of what it depends on."""
     order: list[Node] = []
     seen: set[Node] = set()
     above: set[Node] = set()  # those on the stack

@@ -172,7 +172,7 @@ class _Fusion:
         and read the other arrays row by row, which is faster than tile by tile."""
         members = self._members(self.group_of[anchor])
         (last,) = members.leaving if len(members.leaving) == 1 else (None,)
-        if last is None or len(members) == 1 or last in self.roots or self.graph.size(last) not in CACHED:
+        if last is None or len(members) == 1 or self.graph.size(last) not in CACHED:
             return
         readers = self.consumers[last]
         long = len(readers) == 1 and not self._is_short(members.with_node(readers[0]))

@@ -1,4 +1,4 @@
-"""Loops: what a `scan` does in a step becomes a program of its own, which the runner's table repeats with moved pointers.
+"""Loops: a step of a `scan` becomes a program of its own, which the runner's table repeats with moved pointers.
 
 The step is compiled once, whatever the number of steps. Slices are read where the array lies; what is carried is
 written where the next step reads it: into all that it was, if a later kernel or the result needs that, else into two
@@ -17,7 +17,7 @@ import numpy as np
 
 from ..graph import Node, Op, Shape, find_topo_sort
 from ..ops import Variable, slice_op, stack_op
-from ..ops.scan import Body, loop_length, step_dtypes, step_shapes
+from ..ops.loop import Body, loop_length, step_dtypes, step_shapes
 from .aliases import nbytes_of
 from .base import BOUNDARY, TypedGraph, rewrite, value_inputs
 from .lower import lower
@@ -68,10 +68,10 @@ class _Result(Op):
     never = "a loop has no formula: its step has kernels"
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        return node.attrs["loop"].types[node.attrs["of"]][0]  # type: ignore[no-any-return]
+        return node.attrs["loop"].types[node.attrs["of"]][0]
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
-        return node.attrs["loop"].types[node.attrs["of"]][1]  # type: ignore[no-any-return]
+        return node.attrs["loop"].types[node.attrs["of"]][1]
 
     def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
         return 0  # its kernels say theirs
@@ -113,12 +113,9 @@ class _Lowering:
 
     def rolled(self, graph: TypedGraph) -> TypedGraph:
         """The graph with a node for each result of each loop, and one for the memory of its steps."""
-        wanted: dict[Any, list[Node]] = {}
-        for node in graph.nodes:
-            if node.op.name == "scan":
-                wanted.setdefault(_key(node), []).append(node)
-        if not wanted:
+        if not any(node.op.name == "scan" for node in graph.nodes):
             return graph
+        loops, nodes = self._loops(graph)
         origins: dict[Node, Node] = {}
         made: dict[Any, _Rolled | _Unrolled] = {}
 
@@ -127,12 +124,35 @@ class _Lowering:
                 return None
             key = _key(origins.get(node, node))
             if key not in made:
-                rolled = _Rolled(node, wanted[key], typed, self)
-                made[key] = rolled if rolled.fits else _Unrolled(node, typed)
+                made[key] = rolled = loops[key]
+                if rolled.fits:
+                    rolled.make(node)
+                else:
+                    made[key] = _Unrolled(node, typed)
             return made[key].result(node)
 
-        graph = rewrite(graph, rule, origins)
-        return _with_all_results(graph)
+        return _with_all_results(rewrite(replace(graph, nodes=nodes), rule, origins))
+
+    def _loops(self, graph: TypedGraph) -> tuple[dict[Any, _Rolled], tuple[Node, ...]]:
+        """The loops of which something is needed, from the last on, and the nodes that are: after the passes a step may
+        read less than its graph says, and so an earlier loop may have less to keep."""
+        first: dict[Any, Node] = {}
+        for node in graph.nodes:
+            if node.op.name == "scan":
+                first.setdefault(_key(node), node)
+        needed, wanted = set(graph.roots), {}  # type: tuple[set[Node], dict[Any, list[Node]]]
+        loops: dict[Any, _Rolled] = {}
+        for node in reversed(graph.nodes):
+            if node.op.name != "scan":
+                needed.update(value_inputs(node) if node in needed else ())
+                continue
+            key = _key(node)
+            if node in needed:
+                wanted.setdefault(key, []).append(node)
+            if first[key] is node and key in wanted:
+                loops[key] = found = _Rolled(node, wanted[key], graph, self)
+                needed.update(node.inputs[i] for i in found.read)
+        return loops, tuple([node for node in graph.nodes if node in needed])
 
 
 def _key(node: Node) -> Any:
@@ -162,7 +182,7 @@ def _with_all_results(graph: TypedGraph) -> TypedGraph:
 
 
 def _result(loop: Loop, inputs: list[Node], of: int, like: Node) -> Node:
-    node = Node(RESULT, inputs, {"loop": loop, "of": of})
+    node = Node(RESULT, inputs, {"loop": loop, "of": of}, "memory_of_step" if of == len(loop.types) - 1 else None)
     node.placed_as(like)
     return node
 
@@ -172,49 +192,65 @@ class _Rolled:
 
     Attributes:
         fits: whether all that a step reads and writes begins at a multiple of the boundary.
+        read: the numbers of the inputs that are read.
     """
 
-    def __init__(self, node: Node, wanted: Sequence[Node], typed: TypedGraph, lowering: _Lowering) -> None:
-        self.node, self.lowering = node, lowering
+    def __init__(self, node: Node, wanted: Sequence[Node], graph: TypedGraph, lowering: _Lowering) -> None:
+        self.lowering = lowering
         self.body: Body = node.attrs["body"]
-        self.length = loop_length(node, [typed.shapes[value] for value in node.inputs])
-        self.shapes = step_shapes(node, [typed.shapes[value] for value in node.inputs])
-        self.dtypes = step_dtypes(node, [typed.dtypes[value] for value in node.inputs])
+        self.length = loop_length(node, [graph.shapes[value] for value in node.inputs])
+        self.shapes = step_shapes(node, [graph.shapes[value] for value in node.inputs])
+        self.dtypes = step_dtypes(node, [graph.dtypes[value] for value in node.inputs])
         self.tracks = {one.attrs["of"] for one in wanted if one.attrs["what"] == "track"}
-        self.stacks = sorted({one.attrs["of"] for one in wanted if one.attrs["what"] == "stack"})
+        stacks = sorted({one.attrs["of"] for one in wanted if one.attrs["what"] == "stack"})
         self.carried = [k for k in self.body.needed(one.attrs["of"] for one in wanted) if k < self.body.carried]
-        sliced = range(self.body.carried, self.body.carried + self.body.sliced)
-        moved = map(self._bytes, (*self.carried, *self.stacks, *sliced))
-        self.fits = all(nbytes % lowering.boundary == 0 for nbytes in moved)
+        self.end = self.body.carried + self.body.sliced  # of the variables that change from step to step
+        moved = (*self.carried, *stacks, *range(self.body.carried, self.end))
+        self.fits = all(self._nbytes(of) % lowering.boundary == 0 for of in moved)
+        self.read = list(range(len(node.inputs)))
         if self.fits:
-            self._make()
+            self._optimize(stacks)
 
-    def _bytes(self, of: int) -> int:
+    def _nbytes(self, of: int) -> int:
         return prod(self.shapes[of]) * np.dtype(self.dtypes[of]).itemsize
 
-    def _make(self) -> None:
-        """Sets the loop, and a node for each result but the last."""
-        body, end = self.body, self.body.carried + self.body.sliced
+    def _optimize(self, stacks: Sequence[int]) -> None:
+        """Sets the graph of a step, through the passes, and which of its values are kept of all steps."""
+        body = self.body
+        ends = [body.nodes[of] for of in (*(body.out[k] for k in self.carried), *stacks)]
+        order = find_topo_sort(ends)
+        below, types = set(order), list(zip(self.shapes, self.dtypes, strict=True))
+        given = {variable: types[of] for of, variable in enumerate(body.variables) if variable in below}
+        self.same = frozenset(variable for variable in body.variables[self.end :] if variable in below)
+        self.step = self.lowering.optimized(analyse(order, ends, given), self.same)
+        read = {value for node in self.step.nodes for value in value_inputs(node)} | set(self.step.roots)
+        self.read = [of for of, variable in enumerate(body.variables) if variable in read or of in self.carried]
+        of_value: dict[Any, int] = {}  # two that the passes found to be equal are kept once
+        kept = self.step.outputs[len(self.carried) :]
+        self.stacks = [of_value.setdefault(value, of) for value, of in zip(kept, stacks, strict=True)]
+        self.number = {of: len(self.carried) + i for i, of in enumerate(of_value.values())}
+        self.stands_for = dict(zip(stacks, self.stacks, strict=True))
+
+    def make(self, node: Node) -> None:
+        """Sets the results, as of a loop whose inputs are the node's."""
+        self.node = node
         self.where: dict[Node, Where] = {}
         self.inputs: list[Node] = []
         types = [((self._slots(k), *self.shapes[k]), self.dtypes[k]) for k in self.carried]
-        types += [((self.length, *self.shapes[of]), self.dtypes[of]) for of in self.stacks]
-        start = self._start()
-        step = self._step()
-        same = frozenset(variable for variable in body.variables[end:] if variable in step.fed)
-        step = self._hoisted(self.lowering.optimized(step, same), same)
-        program = self.lowering.lowered(step)
-        assert program.memory is not None
-        types.append(((program.memory.bytes_planned,), "uint8"))
-        loop = Loop(self.length, self.lowering.lowered(start), program, self.where, types)
-        self.results = [_result(loop, self.inputs, of, self.node) for of in range(len(types) - 1)]
+        types += [((self.length, *self.shapes[of]), self.dtypes[of]) for of in self.number]
+        start = self.lowering.lowered(self._start())
+        step = self.lowering.lowered(self._placed())
+        assert step.memory is not None
+        types.append(((step.memory.bytes_planned,), "uint8"))
+        loop = Loop(self.length, start, step, self.where, types)
+        self.results = [_result(loop, self.inputs, of, node) for of in range(len(types) - 1)]
 
     def _slots(self, k: int) -> int:
         return self.length + 1 if k in self.tracks else 2
 
     def _slot(self, k: int, after: bool) -> Where:
         """Where a step reads a carried value, or writes its next one."""
-        number, nbytes = self.carried.index(k), self._bytes(k)
+        number, nbytes = self.carried.index(k), self._nbytes(k)
         if k not in self.tracks:
             return Where(number, True, nbytes * after, -nbytes if after else nbytes, alternates=True)
         first = self.length - after if self.body.reverse else int(after)
@@ -222,7 +258,7 @@ class _Rolled:
 
     def _sliced(self, of: int, number: int, is_result: bool) -> Where:
         """Where a step finds its slice of an array of all steps."""
-        nbytes = self._bytes(of)
+        nbytes = self._nbytes(of)
         if self.body.reverse:
             return Where(number, is_result, (self.length - 1) * nbytes, -nbytes)
         return Where(number, is_result, 0, nbytes)
@@ -235,7 +271,7 @@ class _Rolled:
         self.inputs.append(node)
         return len(self.inputs) - 1
 
-    def _given(self, of: int, where: Where) -> Node:
+    def _place(self, of: int, where: Where) -> Node:
         """A variable of the type of a node of the body, for what lies there."""
         variable = Variable(f"place{len(self.where)}", self.shapes[of], self.dtypes[of])
         self.where[variable] = where
@@ -245,42 +281,14 @@ class _Rolled:
         """The graph that puts the first carried values into their places."""
         updates = []
         for k in self.carried:
-            first = self._given(k, Where(self._input(self.node.inputs[k])))
-            updates.append((self._given(k, replace(self._slot(k, after=False), stride=0)), first))
-        return self._updating(TypedGraph((), (), (), frozenset(), {}, {}, {}), updates)
+            first = self._place(k, Where(self._input(self.node.inputs[k])))
+            updates.append((self._place(k, replace(self._slot(k, after=False), stride=0)), first))
+        return _updating(TypedGraph((), (), (), frozenset(), {}, {}, {}), updates)
 
-    def _updating(self, graph: TypedGraph, updates: list[tuple[Node, Node]]) -> TypedGraph:
-        """The graph that writes values into places."""
-        given = {node: node.attrs for pair in updates for node in pair if node in self.where}
-        shapes = {**graph.shapes, **{node: attrs["shape"] for node, attrs in given.items()}}
-        dtypes = {**graph.dtypes, **{node: attrs["dtype"] for node, attrs in given.items()}}
-        fed = graph.fed | given.keys()
-        return replace(graph, outputs=(), updates=tuple(updates), shapes=shapes, dtypes=dtypes, fed=fed)
-
-    def _step(self) -> TypedGraph:
-        """The graph of a step, typed; sets where its variables are."""
-        body, end = self.body, self.body.carried + self.body.sliced
-        ends = [body.nodes[of] for of in (*(body.out[k] for k in self.carried), *self.stacks)]
-        order = find_topo_sort(ends)
-        types = list(zip(self.shapes, self.dtypes, strict=True))
-        graph = analyse(order, ends, {v: types[of] for of, v in enumerate(body.variables) if v in set(order)})
-        read = {value for node in graph.nodes for value in value_inputs(node)} | set(ends)
-        for of, variable in enumerate(body.variables):
-            if variable not in read:
-                continue
-            if of < body.carried:
-                self.where[variable] = self._slot(of, after=False)
-            else:
-                number = self._input(self.node.inputs[of])
-                self.where[variable] = self._sliced(of, number, False) if of < end else Where(number)
-        places = [self._given(k, self._slot(k, after=True)) for k in self.carried]
-        for i, of in enumerate(self.stacks):
-            places.append(self._given(of, self._sliced(of, len(self.carried) + i, True)))
-        values = [value for value in graph.outputs if value is not None]
-        return self._updating(graph, list(zip(places, values, strict=True)))
-
-    def _hoisted(self, step: TypedGraph, same: frozenset[Node]) -> TypedGraph:
-        """The step without what is equal in all of them, which the outer graph computes: given to the loop."""
+    def _placed(self) -> TypedGraph:
+        """The graph of a step that finds its variables, and puts its values, where they are. What is equal in all
+        steps is not in it: the outer graph computes it, as a node that the loop is given."""
+        step, same = self.step, self.same
         outer = {variable: self.node.inputs[self.body.number[variable]] for variable in same}
         now: dict[Node, Node] = {}
         nodes: list[Node] = []
@@ -288,11 +296,12 @@ class _Rolled:
 
         def read(value: Node) -> Node:
             """The value in the step: itself, or a variable for what is computed before the loop."""
-            if value in outer and value not in same and value not in now:
-                now[value] = variable = Variable(value.name, shapes[value], dtypes[value])
-                shapes[variable], dtypes[variable] = shapes[value], dtypes[value]
-                self.where[variable] = Where(self._input(outer[value]))
-            return now.get(value, value)
+            if value not in outer or value in now:
+                return now.get(value, value)
+            now[value] = variable = Variable(value.name, shapes[value], dtypes[value])
+            shapes[variable], dtypes[variable] = shapes[value], dtypes[value]
+            self.where[variable] = Where(self._input(outer[value]))
+            return variable
 
         for node in step.nodes:
             size = sum(step.size(value) for value in node.inputs if value in outer)
@@ -308,20 +317,39 @@ class _Rolled:
                 shapes[made], dtypes[made] = shapes[node], dtypes[node]
                 node = made
             nodes.append(node)
-        updates = tuple([(place, read(value)) for place, value in step.updates])
-        fed = step.fed | {now[value] for value in now if value in outer}
-        return replace(step, nodes=tuple(nodes), updates=updates, shapes=shapes, dtypes=dtypes, fed=fed)
+        values = [read(value) for value in step.outputs if value is not None]
+        for of in self.read:
+            if of < self.body.carried:
+                self.where[self.body.nodes[of]] = self._slot(of, after=False)
+            elif of < self.end:
+                self.where[self.body.nodes[of]] = self._sliced(of, self._input(self.node.inputs[of]), False)
+        places = [self._place(k, self._slot(k, after=True)) for k in self.carried]
+        places += [self._place(of, self._sliced(of, number, True)) for of, number in self.number.items()]
+        kept = dict(zip(self.stacks, values[len(self.carried) :], strict=True))
+        values[len(self.carried) :] = [kept[of] for of in self.number]
+        fed = (step.fed - same) | {now[value] for value in now if value in outer}
+        step = replace(step, nodes=tuple(nodes), shapes=shapes, dtypes=dtypes, fed=fed)
+        return _updating(step, list(zip(places, values, strict=True)))
 
     def result(self, node: Node) -> Node:
         """What stands for a wanted result."""
         of, what = node.attrs["of"], node.attrs["what"]
         if what == "stack":
-            return self.results[len(self.carried) + self.stacks.index(of)]
+            return self.results[self.number[self.stands_for[of]]]
         found = self.results[self.carried.index(of)]
         if what == "track":
             return found
         end = self.length % 2 if of not in self.tracks else 0 if self.body.reverse else self.length
         return slice_op(found, (end,))
+
+
+def _updating(graph: TypedGraph, updates: Sequence[tuple[Node, Node]]) -> TypedGraph:
+    """The graph that writes values into places, variables of known types."""
+    places = [node for pair in updates for node in pair if node.op.name == "placeholder" and node not in graph.fed]
+    shapes = {**graph.shapes, **{place: place.attrs["shape"] for place in places}}
+    dtypes = {**graph.dtypes, **{place: place.attrs["dtype"] for place in places}}
+    fed = graph.fed.union(places)
+    return replace(graph, outputs=(), updates=tuple(updates), shapes=shapes, dtypes=dtypes, fed=fed)
 
 
 class _Unrolled:

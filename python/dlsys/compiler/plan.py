@@ -21,7 +21,7 @@ from .loops import Where
 from .program import Arena, Program
 
 Key = int | str
-"""A group by its position; of a loop "3.start" or "3.0" for the first in what comes before its steps, in a step."""
+"""A group by its position; of a loop "3.start0" and "3.0", the first of what comes before its steps and of a step."""
 
 TARGETS = {"cpu": "llvm", "cuda": "cuda"}
 """What kernels are compiled for, by the kind of context."""
@@ -108,7 +108,7 @@ class Plan:
         for position, group in enumerate(program.groups):
             if position in self.loops:
                 start, step = self.loops[position]
-                found |= {f"{position}.start{key or ''}": spec for key, spec in start.specs.items()}
+                found |= {f"{position}.start{key}": spec for key, spec in start.specs.items()}
                 found |= {f"{position}.{key}": spec for key, spec in step.specs.items()}
             elif any(program.nbytes(node) for node in group.outputs):
                 found[position] = kernel_spec(group, program.graph, self._in_place(group), program.boundary)
@@ -121,7 +121,7 @@ class Plan:
         head, rest = key.split(".", 1)
         start, step = self.loops[int(head)]
         if rest.startswith("start"):
-            return start, int(rest.removeprefix("start") or 0), 1
+            return start, int(rest.removeprefix("start")), 1
         plan, position, times = step.located(int(rest) if rest.isdigit() else rest)
         return plan, position, times * self.program.groups[int(head)].loop.length
 
@@ -200,14 +200,15 @@ class Plan:
     def _loop_calls(self, position: int, group: Group) -> list[Call | Repeat]:
         """The calls of a loop, with places of this plan for those of its own."""
         loop, graph = group.loop, self.program.graph
-        inputs = group.nodes[0].inputs
+        inputs, memory = group.nodes[0].inputs, Where(len(group.outputs) - 1, is_result=True)
 
         def moved(plan: Plan, call: Call | Repeat, repeated: bool) -> Call | Repeat:
             if isinstance(call, Repeat):
                 return replace(call, calls=tuple([moved(plan, inner, repeated) for inner in call.calls]))
             places = []
             for place in call.places:
-                where = Where(len(group.outputs) - 1, True) if place.base is None else loop.where[plan.given[place.base]]
+                given = None if place.base is None else plan.given[place.base]
+                where = memory if given is None else loop.where[given]
                 node = group.outputs[where.number] if where.is_result else inputs[where.number]
                 found = self._place(node, graph.shapes[node], graph.dtypes[node])
                 moves = ((where.stride, where.alternates), *place.moves) if repeated else place.moves
@@ -227,7 +228,8 @@ class Plan:
         stored = [node for node in program.results if node is not None and program.aliases.source(node) not in updated]
         results = [self._place(node, graph.shapes[node], graph.dtypes[node]) for node in stored]
         export = with_compiler("kernels.export").export
-        return export(list(self.specs.values()), kernels.unrolled_calls(self.calls), given, results, self.memory.bytes_planned, path)
+        calls = [call for _, call in kernels.unrolled_calls(self.calls)]
+        return export(list(self.specs.values()), calls, given, results, self.memory.bytes_planned, path)
 
     @cached_property
     def _runner(self) -> Runner:

@@ -1,19 +1,20 @@
-"""The graph with its fused groups as a picture: a box a kernel, inside it the nodes that it computes."""
+"""The graph with its fused groups as a picture: a box a kernel, inside it the nodes that it computes, or a box a loop,
+inside it the kernels of a step."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..compiler import Plan, value_inputs
+from ..compiler import Group, Plan, value_inputs
 from ..errors import DataError, GraphError
 from ..graph import Node
 from .layout import Box, Drawing, Edge, layered
-from .text import extents, labels_of
+from .text import extents, in_step, labels_of
 
 SUFFIXES = (".svg", ".png")
 MOST_NODES = 400  # beyond, nobody finds anything in the picture
@@ -33,6 +34,7 @@ COLOURS = {
     "rows": ("#ddf1ee", "#23857a"),
     "elementwise": ("#fbf0dc", "#c0792a"),
     "single": ("#ececec", "#666666"),
+    "loop": ("#f1f1e4", "#6b6b2f"),
     "view": ("#ffffff", "#666666"),
     "feed": ("#cfe6c8", "#3b7d2f"),
     "parameter": ("#fde0a6", "#a8720b"),
@@ -99,7 +101,7 @@ def lay_out(plan: Plan) -> Picture:
     """Everything placed, in points from the upper left corner."""
     program = plan.program
     parts: list[tuple[str, str, Sequence[Node], Sequence[Node], Sequence[Node]]] = [
-        (f"{number}  {group.name}", group.kind, group.nodes, group.inputs, group.outputs)
+        (f"{number}  {group.name}{_times(group)}", group.kind, group.nodes, group.inputs, group.outputs)
         for number, group in enumerate(program.groups)
     ]
     parts += [("", "view", (node,), (source,), (node,)) for node, source in program.aliases.viewed.items()]
@@ -121,6 +123,10 @@ def lay_out(plan: Plan) -> Picture:
     ]
     between = layered([cluster.box for cluster in clusters], edges, gap_x=22.0, gap_y=30.0)
     return Picture(clusters, between)
+
+
+def _times(group: Group) -> str:
+    return f", {group.loop.length} steps" if group.kind == "loop" else ""
 
 
 def _cluster(
@@ -153,8 +159,8 @@ def _cluster(
         else:
             of[value] = add(Box(pin="first"))
             cluster.enters[value] = boxes[-1]
-    edges = []
-    for node in nodes:
+    edges = _steps(plan, nodes, name, of, item) if kind == "loop" else []
+    for node in nodes if kind != "loop" else ():
         of[node] = item(
             (name[node], _detail(node, extents(graph.shapes[node]))), kind if kind == "view" else "node"
         )
@@ -163,6 +169,8 @@ def _cluster(
         for i, value in enumerate(values):
             edges.append(Edge(of[value], of[node], end=(i - (len(values) - 1) / 2) * spread))
     for node in outputs:
+        if node not in of:
+            continue  # the memory of a loop's steps
         results = [f"result {i}" for i, result in enumerate(program.results) if result is node]
         for text in results:
             edges.append(Edge(of[node], item((text,), "result")))
@@ -175,6 +183,41 @@ def _cluster(
     width = max(cluster.inner.width + 2 * PADDING, len(title) * CHARACTER * 1.12 + 2 * PADDING)
     cluster.box = Box(width, cluster.header + cluster.inner.height + 3 * PADDING)
     return cluster
+
+
+def _steps(
+    plan: Plan,
+    results: Sequence[Node],
+    name: dict[Node, str],
+    of: dict[Node, int],
+    item: Callable[[tuple[str, ...], str], int],
+) -> list[Edge]:
+    """Adds the kernels of a loop's step and its results to a cluster; returns the edges between them. What is carried
+    is told by a kernel's text: it comes from the step before."""
+    position = next(i for i, group in enumerate(plan.program.groups) if group.nodes is results)
+    loop, (_, step) = plan.program.groups[position], plan.loops[position]
+    edges, made = [], {}  # type: tuple[list[Edge], dict[Node, int]]
+    for number, group in enumerate(step.program.groups):
+        given = dict.fromkeys(node for value in group.inputs for node in step.program.aliases.computed(value))
+        where = {node: loop.loop.where[node] for node in given if node in loop.loop.where}
+        carried = [in_step(plan, loop, node, name) for node, at in where.items() if at.is_result]
+        lines = (f"{position}.{number} {group.name}", *(f"reads {text}" for text in sorted(carried)))
+        own = item(lines, group.kind if group.kind in COLOURS else "node")
+        inputs = [loop.nodes[0].inputs[at.number] for at in where.values() if not at.is_result]
+        edges += [Edge(of[value], own) for value in inputs]
+        edges += [Edge(made[node], own) for node in given if node in made]
+        made |= dict.fromkeys(group.outputs, own)
+    for node in results[:-1]:
+        shape = extents(plan.program.graph.shapes[node])
+        of[node] = item((name[node], shape), "node")
+    for node, place in step.program.aliases.placed.items():
+        edges.append(Edge(made[node], of[results[loop.loop.where[place].number]]))
+    for group in loop.loop.start.groups:
+        for first, node in zip(group.inputs, group.outputs, strict=True):
+            place = loop.loop.start.aliases.placed[node]
+            at = loop.nodes[0].inputs[loop.loop.where[first].number]
+            edges.append(Edge(of[at], of[results[loop.loop.where[place].number]]))
+    return edges
 
 
 def _detail(node: Node, shape: str) -> str:

@@ -45,7 +45,7 @@ def rectangles(plan: MemoryPlan, steps: int) -> list[Rectangle]:
             buffer.last + 1,
             buffer.offset,
             buffer.offset + buffer.nbytes,
-            tuple(str(value.id) for value in buffer.values),
+            tuple(str(getattr(value.id, "name", value.id)) for value in buffer.values),
             buffer.last >= steps,
         )
         for buffer in plan.buffers

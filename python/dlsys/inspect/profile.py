@@ -12,7 +12,7 @@ from ..compiler import Key, Plan
 from ..device import Array, array, get_num_threads, view_of
 from ..errors import GraphError
 from ..graph import Node
-from ..kernels import Place, each_call
+from ..kernels import Place, unrolled_calls
 from ..tvm_import import with_compiler
 from .text import kernels_of, table
 
@@ -145,20 +145,21 @@ def measure(prepare: Prepare, runs: int) -> Profile:
     copies = {node: _copy(node, plan, feeds) for node in plan.given if node not in feeds or node in written}
     twin._parameters.update(copies)
     given = {**feeds, **copies}
-    places = dict(zip(plan.kernel_of, each_call(twin.calls), strict=True))
+    made = list(plan.kernel_of.items())
     calls = [
-        (key, kernel.function, _arguments(twin, kernel, places[key].places, given))
-        for key, kernel in plan.kernel_of.items()
+        (key, kernel.function, _arguments(twin, kernel, call.places, given))
+        for (key, kernel), call in ((made[number], call) for number, call in unrolled_calls(twin.calls))
     ]
     idle = _idle(plan)
-    times: dict[Key, list[float]] = {key: [] for key, _, _ in calls}
+    times: dict[Key, list[float]] = {key: [] for key, _ in made}
     steps = []
     wait = plan.ctx.synchronize if plan.ctx.kind != "cpu" else None
     for run in range(WARM_UP + runs):
+        taken = dict.fromkeys(times, 0.0)
         for key, function, arguments in calls:
-            seconds = _timed(function, arguments, wait)
-            if run >= WARM_UP:
-                times[key].append(seconds)
+            taken[key] += _timed(function, arguments, wait)
+        for key, seconds in taken.items() if run >= WARM_UP else ():
+            times[key].append(seconds)
         start = time.perf_counter()
         _, feeds = prepare()
         twin.run({**feeds, **copies})
@@ -166,9 +167,9 @@ def measure(prepare: Prepare, runs: int) -> Profile:
             wait()
         if run >= WARM_UP:
             steps.append(time.perf_counter() - start)
-    cost = {key: _cost(idle[key], arguments) if idle else 0.0 for key, _, arguments in calls}
-    often = {key: plan.located(key)[2] for key in times}
-    alone = {p: [often[p] * max(seconds - cost[p], LEAST) for seconds in found] for p, found in times.items()}
+    first = {key: arguments for key, _, arguments in reversed(calls)}
+    cost = {key: plan.located(key)[2] * _cost(idle[key], first[key]) if idle else 0.0 for key in times}
+    alone = {p: [max(seconds - cost[p], LEAST) for seconds in found] for p, found in times.items()}
     least = min(map(sum, zip(*alone.values(), strict=True)), default=0.0)
     rows, peaks = _rows(plan, {key: median(found) for key, found in alone.items()})
     return Profile(rows, median(steps), least, min(steps), runs, get_num_threads(), *peaks)
@@ -188,7 +189,7 @@ def _copy(node: Node, plan: Plan, feeds: Mapping[Node, Array]) -> Array:
 
 
 def _arguments(plan: Plan, kernel: Any, places: Sequence[Place], given: dict[Node, Array]) -> list[Any]:
-    """The tensors that a group's kernel is called with, in a loop in its first step."""
+    """The tensors that a kernel is called with."""
     found = []
     for place, (shape, dtype) in zip(places, [*kernel.inputs, *kernel.outputs], strict=True):
         tensor = plan.arena if place.base is None else given[plan.given[place.base]].tensor

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..compiler import Group, Key, Plan, Program, TypedGraph
@@ -41,8 +41,8 @@ def format_typed(graph: TypedGraph) -> str:
     First what is given, last what is returned and which parameter takes which value.
     """
     name = labels_of(graph)
-    read = {value for node in graph.nodes for value in node.inputs}
-    given = [node for node in name if node in graph.fed and (node in read or node in graph.roots)]
+    read = {value for node in graph.nodes for value in node.inputs} | set(graph.roots)
+    given = [node for node in name if node in graph.fed and node in read]
     lines = []
     for node in [*given, *graph.nodes]:
         arguments = [] if node in graph.fed else [name[value] for value in node.inputs]
@@ -83,34 +83,46 @@ def format_groups(plan: Plan) -> str:
     into that of an input which dies there. Below a loop stand the kernels of what comes before its steps, and of a
     step, by the names of that step's values.
     """
-    rows = [("", "kernel", "kind", "reads", "", "writes"), *_group_rows(plan, "", {})]
-    return table(rows, "<<<<<<")
+    return table([("", "kernel", "kind", "reads", "", "writes"), *_group_rows(plan, "", {})], "<<<<<<")
 
 
-def _group_rows(plan: Plan, prefix: str, known: dict[Node, str]) -> list[tuple[str, ...]]:
-    """The rows of `format_groups`; `known`: names of what is given."""
-    graph = plan.program.graph
-    name = {**labels_of(graph), **known}
+def _group_rows(plan: Plan, number: str, outside: dict[Node, str]) -> list[tuple[str, ...]]:
+    """The rows of `format_groups`. `number`: what stands before a group's; `outside`: names of what is given."""
+    graph, placed = plan.program.graph, plan.program.aliases.placed
+    name = {**labels_of(graph), **outside}
 
-    def typed(node: Node) -> str:
+    def read(node: Node) -> str:
         return name[node] + extents(graph.shapes[node])
 
+    def stored(group: Group, node: Node) -> str:
+        place = placed.get(node)
+        return f"{read(node)} {written(plan, group, node)}".rstrip() if place not in outside else read(place)
+
     rows: list[tuple[str, ...]] = []
-    for number, group in enumerate(plan.program.groups):
-        places = plan.program.aliases.placed
-        into = [f"{typed(node)} {written(plan, group, node)}" for node in group.outputs if places.get(node) not in known]
-        into += [known[places[node]] for node in group.outputs if places.get(node) in known]
-        reads, kind = ", ".join(map(typed, group.inputs)), group.kind
-        if number in plan.loops:
-            kind = f"loop, {group.loop.length} steps"
-            rows.append((prefix + str(number), group.name, kind, reads, "->", ", ".join(map(str.rstrip, into))))
-            inputs, results = group.nodes[0].inputs, group.outputs
-            whole = {node: name[(results if at.is_result else inputs)[at.number]] for node, at in group.loop.where.items()}
-            for mark, inner in zip((f"{number}.start", f"{number}."), plan.loops[number], strict=True):
-                rows += _group_rows(inner, prefix + mark, {n: f"{whole[n]}[t]" for n in whole})
-            continue
-        rows.append((prefix + str(number), group.name, kind, reads, "->", ", ".join(map(str.rstrip, into))))
+    for position, group in enumerate(plan.program.groups):
+        own, kind = f"{number}{position}", group.kind
+        if position in plan.loops:
+            kind = f"{kind}, {group.loop.length} steps"
+        reads, writes = map(read, group.inputs), (stored(group, node) for node in group.outputs)
+        rows.append((own, group.name, kind, ", ".join(reads), "->", ", ".join(writes)))
+        if position in plan.loops:
+            within = {node: in_step(plan, group, node, name) for node in group.loop.where}
+            for mark, inner in zip(("start", ""), plan.loops[position], strict=True):
+                rows += _group_rows(inner, f"{own}.{mark}", within)
     return rows
+
+
+def in_step(plan: Plan, group: Group, node: Node, name: Mapping[Node, str]) -> str:
+    """What a loop's step finds where one of its given nodes is: `x[t]`, `h[t + 1]`, `c[t % 2]`, `h[34 - t]`, `W`."""
+    where = group.loop.where[node]
+    outer = group.outputs[where.number] if where.is_result else group.nodes[0].inputs[where.number]
+    if plan.program.graph.shapes[outer] == node.attrs["shape"]:
+        return name[outer]
+    nbytes = plan.program.nbytes(outer) // plan.program.graph.shapes[outer][0]
+    first, t = where.offset // max(nbytes, 1), "t % 2" if where.alternates else "t"
+    if where.stride < 0:
+        return f"{name[outer]}[{first} - {t}]"
+    return f"{name[outer]}[{first}]" if not where.stride else f"{name[outer]}[{t}{f' + {first}' if first else ''}]"
 
 
 def table(rows: Sequence[Sequence[str]], align: str) -> str:

@@ -77,8 +77,8 @@ def each_call(calls: Calls) -> Iterator[Call]:
             yield call
 
 
-def unrolled_calls(calls: Calls) -> list[Call]:
-    """The calls as they are made, one by one."""
+def unrolled_calls(calls: Calls) -> list[tuple[int, Call]]:
+    """The calls as they are made, one by one, each with its number among those as written."""
     flat = list(each_call(calls))
     places = [place for call in flat for place in call.places]
     made, order, moved = _expanded(calls, flat, 0)
@@ -86,8 +86,8 @@ def unrolled_calls(calls: Calls) -> list[Call]:
     found = []
     for number in made.tolist():
         own = [(places[i], by) for i, by in itertools.islice(rest, len(flat[number].places))]
-        moves = tuple(replace(place, offset=place.offset + by, moves=()) for place, by in own)
-        found.append(Call(flat[number].symbol, moves))
+        where = tuple(replace(place, offset=place.offset + by, moves=()) for place, by in own)
+        found.append((number, Call(flat[number].symbol, where)))
     return found
 
 

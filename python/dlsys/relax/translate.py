@@ -9,7 +9,7 @@ import tvm
 from tvm import relax
 
 from .. import compute
-from ..compiler import PASSES, TypedGraph, analyse, run_passes
+from ..compiler import PASSES, TypedGraph, analyse, run_passes, unrolled
 from ..compiler.groups import kernel_spec, single_groups
 from ..device import copied, cpu
 from ..errors import FeedError, GraphError
@@ -52,7 +52,7 @@ def to_relax(
     order = find_topo_sort(roots)
     known = set(order)
     fed = {node: feed_type(node, value) for node, value in feed_shapes.items() if node in known}
-    graph = run_passes(analyse(order, roots, fed), PASSES)
+    graph = run_passes(unrolled(analyse(order, roots, fed)), PASSES)
     if params == "constants" and graph.updates:
         raise error_at(graph.updates[0][0], GraphError, "is assigned, so it cannot be a constant")
     leaves = [node for node in order if node in graph.fed and node not in fed]
