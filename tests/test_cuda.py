@@ -45,7 +45,7 @@ def test_drawn_graphs_with_all_passes() -> None:
 
 
 def test_training_steps_equal_the_cpus() -> None:
-    passes("training_steps", "the_program", "no_allocation_after_the_first_epochs")
+    passes("training_steps", "loops", "the_program", "no_allocation_after_the_first_epochs")
 
 
 def test_arrays_and_asynchronous_runs() -> None:

@@ -1,4 +1,4 @@
-"""Arrays taken apart and put together: slices, their gradients, sums of products over parts, and where parts lie."""
+"""Arrays taken apart and put together: slices, their gradients, and where parts lie."""
 
 from __future__ import annotations
 
@@ -90,36 +90,6 @@ def test_gradients_of_slices_are_put_together() -> None:
         1,
         0,
     )
-
-
-def recurrence(z: Node, w: Node) -> tuple[Node, list[Node]]:
-    states: list[Node] = []
-    for t in range(3):
-        states.append(ad.tanh_op(ad.matmul_op(states[-1], w) + z[t] if states else z[t]))
-    return ad.stack_op(states), states
-
-
-def test_sums_of_products_over_time_are_one_product() -> None:
-    def both(x: Node, y: Node, z: Node, w: Node, p: Node, b: Node) -> list[Node]:
-        output, _ = recurrence(z, w)
-        return [output, *ad.gradients(ops.reducesum_op(output), [w, z])]
-
-    text = after(
-        both
-    )  # the operands are together already, but for one state, and the sum reads slices of them
-    assert text.count("trans_A=True") == 1 and "slice_gradient" not in text
-    alone = after(lambda x, y, z, w, p, b: gradient(recurrence(z, w)[1][-1], w))
-    assert alone.count("trans_A=True") == 2  # as they are not, there is more to copy than to save
-    kept = after(both, tuple(name for name in PASSES if name != "sums"))
-    assert kept.count("trans_A=True") == 2
-
-
-def test_sums_over_rows_join_where_the_rows_lie_together() -> None:
-    def biased(x: Node, y: Node, z: Node, w: Node, p: Node, b: Node) -> list[Node]:
-        parts = [ad.tanh_op(z[t] + ad.broadcast_shape_op(b, (6, 4))) for t in range(3)]
-        return ad.gradients(ops.reducesum_op(ad.stack_op(parts)), [b, z])
-
-    assert after(biased).count("reducesum") == 1
 
 
 class Drawn:

@@ -265,6 +265,23 @@ def training_steps() -> None:
 
 
 @check
+def loops() -> None:
+    """A recurrent layer's step and its gradients: steps of whole vectors as a loop, others written out."""
+    for batch, hidden in ((4, 8), (3, 5)):
+        layer, x = nn.LSTM(6, hidden), ops.Variable("x", (5, batch, 6))
+        output, (h, c) = layer(x)
+        loss = ops.sum_op(output * output) + ops.sum_op(h * c)
+        nodes = [output, *ad.gradients(loss, [x, *layer.parameters()])]
+        feed = {x: np.random.default_rng(0).standard_normal((5, batch, 6)).astype("float32")}
+        wanted = ad.Executor(nodes).run(feed, True)
+        executor = ad.Executor(nodes, ctx=GPU)
+        for way in WAYS:
+            with cuda_on_cpu.settings(**way):
+                close(executor.run(feed, True), wanted, 2e-5, f"{way}")
+        assert ("loop, 5 steps" in executor.groups()) == (batch == 4)
+
+
+@check
 def a_run_returns_before_it_is_done() -> None:
     """The device works while Python goes on; who reads a value waits."""
     x = ops.Variable("x")

@@ -48,7 +48,7 @@ class Loop:
         start: puts the first carried values where the first step reads them.
         step: is run so many times.
         where: what each given node of the two is.
-        types: shape and dtype of each result.
+        types: shape and dtype of each result; the last is the memory for a step's own values, if there are any.
     """
 
     length: int
@@ -57,12 +57,18 @@ class Loop:
     where: dict[Node, Where]
     types: list[tuple[Shape, str]]
 
+    @property
+    def memory(self) -> int:
+        """The number of the result that is the memory for a step's own values; of none where there are no values."""
+        assert self.step.memory is not None
+        return len(self.types) - bool(self.step.memory.bytes_planned)
+
     def __repr__(self) -> str:
         return f"<{self.length} steps of {len(self.step.groups)} kernels, {id(self):x}>"
 
 
 class _Result(Op):
-    """A result of a loop: `attrs["of"]`, by number; the last one is the memory of its steps."""
+    """A result of a loop: `attrs["of"]`, by number."""
 
     name = "loop"
     never = "a loop has no formula: its step has kernels"
@@ -182,7 +188,7 @@ def _with_all_results(graph: TypedGraph) -> TypedGraph:
 
 
 def _result(loop: Loop, inputs: list[Node], of: int, like: Node) -> Node:
-    node = Node(RESULT, inputs, {"loop": loop, "of": of}, "memory_of_step" if of == len(loop.types) - 1 else None)
+    node = Node(RESULT, inputs, {"loop": loop, "of": of}, "memory_of_step" if of == loop.memory else None)
     node.placed_as(like)
     return node
 
@@ -241,9 +247,10 @@ class _Rolled:
         start = self.lowering.lowered(self._start())
         step = self.lowering.lowered(self._placed())
         assert step.memory is not None
-        types.append(((step.memory.bytes_planned,), "uint8"))
+        if nbytes := step.memory.bytes_planned:
+            types.append(((nbytes,), "uint8"))
         loop = Loop(self.length, start, step, self.where, types)
-        self.results = [_result(loop, self.inputs, of, node) for of in range(len(types) - 1)]
+        self.results = [_result(loop, self.inputs, of, node) for of in range(loop.memory)]
 
     def _slots(self, k: int) -> int:
         return self.length + 1 if k in self.tracks else 2

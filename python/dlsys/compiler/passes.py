@@ -9,7 +9,6 @@ from typing import Any
 from ..errors import GraphError
 from .base import TypedGraph
 from .moves import cut_taps
-from .products import join_sums
 from .simplify import drop_dead, fold, merge, simplify
 from .slices import join_slices
 from .types import hold_shapes
@@ -22,7 +21,6 @@ PASSES: dict[str, Pass] = {
     "simplify": simplify,
     "taps": cut_taps,
     "slices": join_slices,
-    "sums": join_sums,
     "cse": merge,
     "dead": drop_dead,
 }

@@ -200,7 +200,7 @@ class Plan:
     def _loop_calls(self, position: int, group: Group) -> list[Call | Repeat]:
         """The calls of a loop, with places of this plan for those of its own."""
         loop, graph = group.loop, self.program.graph
-        inputs, memory = group.nodes[0].inputs, Where(len(group.outputs) - 1, is_result=True)
+        inputs, memory = group.nodes[0].inputs, Where(loop.memory, is_result=True)
 
         def moved(plan: Plan, call: Call | Repeat, repeated: bool) -> Call | Repeat:
             if isinstance(call, Repeat):

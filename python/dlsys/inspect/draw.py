@@ -207,7 +207,7 @@ def _steps(
         edges += [Edge(of[value], own) for value in inputs]
         edges += [Edge(made[node], own) for node in given if node in made]
         made |= dict.fromkeys(group.outputs, own)
-    for node in results[:-1]:
+    for node in results[: loop.loop.memory]:
         shape = extents(plan.program.graph.shapes[node])
         of[node] = item((name[node], shape), "node")
     for node, place in step.program.aliases.placed.items():

@@ -175,8 +175,8 @@ def format_calls(plan: Plan) -> str:
         name = "arena" if at.base is None else plan.given[at.base].name
         found = f"{name} + {at.offset}" if at.offset or at.base is None else name
         for depth, (stride, alternates) in enumerate(at.moves):
-            step = "tuvw"[depth % 4] + (" % 2" if alternates else "")
-            found += f" {'+' if stride > 0 else '-'} {abs(stride)} * ({step})" if stride else ""
+            step = f"({'tuvw'[depth % 4]} % 2)" if alternates else "tuvw"[depth % 4]
+            found += f" {'+' if stride > 0 else '-'} {abs(stride)} * {step}" if stride else ""
         return found
 
     names = {kernel.symbol: kernel.name for kernel in plan.kernel_of.values()}

@@ -251,15 +251,19 @@ class LSTMCell(RNNCell):
         return ops.sigmoid(o) * ops.tanh(c), c
 
 
-def _through(cells: Sequence[Module], X: Any, states: Sequence[Any]) -> tuple[Any, list[Any]]:
+def _through(cells: Sequence[Any], X: Any, states: Sequence[Any]) -> tuple[Any, list[Any]]:
     """The last layer's outputs at every time of X (length, N, input_size), stacked, and each layer's last state."""
-    steps, last = list(ops.split(X, 0)), []
+    last = []
     for cell, state in zip(cells, states, strict=True):
-        for time, x in enumerate(steps):
-            state = cell(x, state)
-            steps[time] = state[0] if isinstance(state, tuple) else state
+
+        def step(state: Any, x: Any, cell: Any = cell) -> tuple[Any, Any]:
+            new = cell(x, state)
+            return new, new[0] if isinstance(new, tuple) else new
+
+        zeros = of.full_op((X.shape[1], cell.hidden_size), 0.0, cell.W_hh.dtype)
+        state, X = of.scan_op(step, ((zeros, zeros) if cell.gates == 4 else zeros) if state is None else state, X)
         last.append(state)
-    return ops.stack(steps, 0), last
+    return X, last
 
 
 class RNN(Module):
