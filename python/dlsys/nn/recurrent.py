@@ -1,9 +1,8 @@
-"""Recurrent networks, unrolled in time.
+"""Recurrent networks: a layer is a loop over the steps of time.
 
-The length of the sequences must be known when the graph is made. All steps of a layer compute the same kernels: the
-input's part of the gates of all steps is one product a gate, before the loop; a step adds the state's part, a product
-of each gate whose epilogue is the gate's nonlinearity, and one pointwise kernel makes the new state of the gates. So no
-step takes its gates apart, forwards or backwards.
+The input's part of the gates of all steps is one product a gate, before the loop; a step adds the state's part, a
+product for each gate, and one pointwise kernel makes the new state of them. So no step takes its gates apart, forwards
+or backwards.
 """
 
 from __future__ import annotations
@@ -65,12 +64,8 @@ class _Gates:
 
     def over_steps(self, x: Node, state: State, reverse: bool = False) -> tuple[State, Node]:
         """The state after all steps, and h after each; x is (length, batch, input_size)."""
-
-        def step(state: State, parts: tuple[Node, ...]) -> tuple[State, Node]:
-            state = self.step(parts, state)
-            return state, state[0]
-
-        return ad.scan_op(step, state, tuple(self.of_input(x)), reverse=reverse)
+        parts = tuple(self.of_input(x))
+        return ad.scan_op(lambda h, x: ((new := self.step(x, h)), new[0]), state, parts, reverse=reverse)
 
 
 class _LSTMGates(_Gates):
@@ -294,7 +289,7 @@ class RNN(_Recurrent):
     hidden_size), and the final state of each layer. `dropout` is applied to the output of each layer but the last.
 
     Parameters, of each layer N: weight_ih_lN, weight_hh_lN, bias_ih_lN, bias_hh_lN; layouts as of `RNNCell`. Raises
-    ShapeError where the sequence length is not known.
+    ShapeError where the shape of x is not known.
     """
 
     def __init__(
