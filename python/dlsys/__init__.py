@@ -96,7 +96,7 @@ _FROM = {
     ),
     "tensors.about": ("is_floating_point", "numel"),
     "tensors.creation": ("arange", "empty", "eye", "full", "ones", "ones_like", "zeros", "zeros_like"),
-    "tensors.functions": ("scan",),
+    "ops.scan": ("scan",),
     "tensors.reductions": ("where",),
     "tensors.shapes": ("cat", "stack"),
     "random": ("manual_seed", "multinomial", "rand", "randint", "randn"),

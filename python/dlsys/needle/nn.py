@@ -253,15 +253,11 @@ class LSTMCell(RNNCell):
 
 def _through(cells: Sequence[Any], X: Any, states: Sequence[Any]) -> tuple[Any, list[Any]]:
     """The last layer's outputs at every time of X (length, N, input_size), stacked, and each layer's last state."""
-    last = []
+    last: list[Any] = []
     for cell, state in zip(cells, states, strict=True):
-
-        def step(state: Any, x: Any, cell: Any = cell) -> tuple[Any, Any]:
-            new = cell(x, state)
-            return new, new[0] if isinstance(new, tuple) else new
-
-        zeros = of.full_op((X.shape[1], cell.hidden_size), 0.0, cell.W_hh.dtype)
-        state, X = of.scan_op(step, ((zeros, zeros) if cell.gates == 4 else zeros) if state is None else state, X)
+        zero = of.full_op((X.shape[1], cell.hidden_size), 0.0, cell.W_hh.dtype)
+        first = state if state is not None else zero if cell.gates == 1 else (zero, zero)
+        state, X = of.scan_op(lambda h, x, of=cell: ((new := of(x, h)), new[0] if of.gates > 1 else new), first, X)
         last.append(state)
     return X, last
 

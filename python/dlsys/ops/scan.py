@@ -133,6 +133,10 @@ def scan_op(
     return _formed(last, returned[0]), _formed(ys, returned[1])
 
 
+scan = scan_op
+"""Its name as `dl.scan`."""
+
+
 def _listed(what: str, given: Any) -> list[Node]:
     """Nodes given as one, several or None; arrays become constants. Raises GraphError for anything else."""
     found = [] if given is None else list(given) if isinstance(given, (tuple, list)) else [given]

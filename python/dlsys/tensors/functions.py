@@ -19,8 +19,6 @@ from ..ops.types import as_float
 from .creation import context_named, tensor
 from .values import moved
 
-scan = ops.scan_op
-
 
 def node_of(value: Any) -> Node:
     """A tensor as it is, an array or a number as a constant. Raises GraphError for anything else."""
