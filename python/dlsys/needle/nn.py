@@ -257,7 +257,8 @@ def _through(cells: Sequence[Any], X: Any, states: Sequence[Any]) -> tuple[Any, 
     for cell, state in zip(cells, states, strict=True):
         zero = of.full_op((X.shape[1], cell.hidden_size), 0.0, cell.W_hh.dtype)
         first = state if state is not None else zero if cell.gates == 1 else (zero, zero)
-        state, X = of.scan_op(lambda h, x, of=cell: ((new := of(x, h)), new[0] if of.gates > 1 else new), first, X)
+        step = lambda h, x: ((new := cell(x, h)), new[0] if cell.gates > 1 else new)  # noqa: B023, E731 - called here
+        state, X = of.scan_op(step, first, X)
         last.append(state)
     return X, last
 
@@ -292,9 +293,8 @@ class LSTM(Module):
         self.lstm_cells = [LSTMCell(size, hidden_size, bias, **where) for size in sizes]
 
     def forward(self, X: Any, h: Any = None) -> Any:
-        states: list[Any] = [None] * len(self.lstm_cells)
-        if h is not None:
-            states = list(zip(*(ops.split(part, 0) for part in h), strict=True))
+        given = None if h is None else zip(*(ops.split(part, 0) for part in h), strict=True)
+        states = [None] * len(self.lstm_cells) if given is None else list(given)
         output, last = _through(self.lstm_cells, X, states)
         return output, tuple(ops.stack(part, 0) for part in zip(*last, strict=True))
 
