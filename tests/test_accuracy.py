@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from dlsys import autodiff as ad
 from dlsys.graph import Node
-from helpers import CASES
+from helpers import CASES, LOOPS
 from tvm import te, tirx
 
 ULP = 2.0**-23
@@ -184,7 +184,7 @@ def test_every_operator_that_adds_is_in_the_table():
         for case in cases:
             variables = case.variables()
             node = case.build(*variables)
-            if node.op.name == name and node not in set(variables):
+            if node.op.name == name and node not in set(variables) and name not in LOOPS:
                 drawn = dict(zip(variables, case.draw("float32"), strict=True))
                 assert name in named or not _adds(node, drawn), name
 

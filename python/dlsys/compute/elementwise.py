@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
-from . import elementary
+from . import elementary, trigonometry
 from .base import constant, copy, elementwise, full, pointwise
 
 Expr = Any  # of tvm.ir
@@ -85,7 +85,7 @@ _MAX_FACTORS = 16  # beyond, pow is as fast as the product
 
 @elementwise
 def power_by_const(u: Expr, const: float) -> Expr:
-    """u ** const; a small integer exponent by multiplication, others by the C library's pow."""
+    """u ** const; a small integer exponent by multiplication."""
 
     def product(count: int) -> Expr:
         if count == 1:
@@ -97,8 +97,7 @@ def power_by_const(u: Expr, const: float) -> Expr:
         return _const(1, u)
     if float(const).is_integer() and abs(const) <= _MAX_FACTORS:
         return product(int(const)) if const > 0 else _const(1, u) / product(-int(const))
-    # tirx.power is this call with a warning about exponents from 3 on
-    return tirx.call_intrin(str(u.ty), "tirx.pow", u, _const(const, u))
+    return trigonometry.power(u, _const(const, u))
 
 
 @elementwise
@@ -114,10 +113,10 @@ def normalize(u: Expr, mean: Expr, var: Expr, *rest: Any) -> Expr:
 exp, log = elementwise(elementary.exp, "exp"), elementwise(elementary.log, "log")
 tanh, sigmoid = elementwise(elementary.tanh, "tanh"), elementwise(elementary.sigmoid, "sigmoid")
 erf = elementwise(elementary.erf, "erf")
-power = elementwise(lambda u, v: tirx.call_intrin(str(u.ty), "tirx.pow", u, v), "power")
+power = elementwise(trigonometry.power, "power")
 sqrt = elementwise(tirx.sqrt, "sqrt")
 rsqrt = elementwise(lambda u: _const(1, u) / tirx.sqrt(u), "rsqrt")
-sin, cos = elementwise(tirx.sin, "sin"), elementwise(tirx.cos, "cos")  # the C library's
+sin, cos = elementwise(trigonometry.sin, "sin"), elementwise(trigonometry.cos, "cos")
 floor, nearest = elementwise(tirx.floor, "floor"), elementwise(tirx.nearbyint, "round")
 absolute = elementwise(lambda u: u if str(u.ty).startswith("u") else tirx.abs(u), "absolute")
 relu = elementwise(lambda u: tirx.Select(u <= _const(0, u), _const(0, u), u), "relu")  # NaN kept

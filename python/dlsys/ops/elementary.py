@@ -43,8 +43,16 @@ rsqrt_op = unary(
     "rsqrt", "y = 1 / sqrt(node); d/dx = -y^3 / 2.", compute.rsqrt, lambda x: 1 / np.sqrt(x),
     lambda g, y, x: mul_op(g, mul_byconst_op(mul_op(mul_op(y, y), y), -0.5)),
 )
-sin_op = unary("sin", "sin(node).", compute.sin, np.sin, lambda g, y, x: mul_op(g, cos_op(x)))
-cos_op: OfNode = unary("cos", "cos(node).", compute.cos, np.cos, lambda g, y, x: neg_op(mul_op(g, sin_op(x))))
+sin_op = unary(
+    "sin", "sin(node).", compute.sin, np.sin,
+    lambda g, y, x: mul_op(g, cos_op(x)),
+    costly=True,
+)
+cos_op: OfNode = unary(
+    "cos", "cos(node).", compute.cos, np.cos,
+    lambda g, y, x: neg_op(mul_op(g, sin_op(x))),
+    costly=True,
+)
 tanh_op = unary(
     "tanh", "The hyperbolic tangent y of the node; d/dx = 1 - y^2.", compute.tanh, np.tanh,
     lambda g, y, x: mul_op(g, one_minus(mul_op(y, y))),
@@ -91,6 +99,7 @@ power_op = binary(
     "power",
     "a ** b, broadcast; d/da = b a^(b - 1), 0 where b is 0; d/db = a^b log(a), 0 where a is 0 and b no less.",
     compute.power, np.power, _power_derivative,
+    costly=True,
 )
 
 copy_op = unary(

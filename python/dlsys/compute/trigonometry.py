@@ -1,0 +1,124 @@
+"""sin, cos and powers of float32 by arithmetic alone, in float64 between; those of float64 are the C library's.
+
+sin and cos: x 2/pi is taken to its nearest integer n and the rest; by n mod 4 the rest goes through the polynomial of
+one or the other. Of a large x most bits of 2/pi give multiples of 4, so it is held in pieces of 29 bits, whose products
+with 24 bits are exact (M. H. Payne and R. N. Hanek, "Radian reduction for trigonometric functions", 1983), and four are
+chosen by the size of x. Powers: a ** b = 2 ** (b log2 a). Errors: see tests/test_ops_math.py, below 2 units in the last
+place everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from .base import constant
+from .elementary import bound, exp, horner, log
+
+_BITS = 29  # of a piece: with 24 of a float32 a product has 53
+_ENDS = (2.0**54, 2.0**83, 2.0**112)  # from each on, one piece more gives multiples of 4 alone
+# sin(pi/2 s) = s P(s^2) and cos(pi/2 s) = Q(s^2) for |s| < 0.57, highest power first: Taylor's
+_SIN = tuple([(-1) ** i * (math.pi / 2) ** (2 * i + 1) / math.factorial(2 * i + 1) for i in range(6)][::-1])
+_COS = tuple([(-1) ** i * (math.pi / 2) ** (2 * i) / math.factorial(2 * i) for i in range(7)][::-1])
+
+
+def _two_over_pi(bits: int) -> int:
+    """2/pi times 2 ** bits, cut off: by Machin's formula, pi = 16 arctan(1/5) - 4 arctan(1/239), in integers."""
+    one = 1 << (2 * bits)
+
+    def arctan_of_inverse(n: int) -> int:
+        term, total, k = one // n, 0, 1
+        while term:
+            total += term // k if k % 4 == 1 else -(term // k)
+            term //= n * n
+            k += 2
+        return total
+
+    return (2 << (3 * bits)) // (16 * arctan_of_inverse(5) - 4 * arctan_of_inverse(239))
+
+
+def _pieces(count: int) -> list[float]:
+    """2/pi in pieces of _BITS bits, the largest first."""
+    whole = _two_over_pi(count * _BITS)
+    found = []
+    for i in range(count):
+        below = (count - 1 - i) * _BITS
+        found.append(float((whole >> below) % (1 << _BITS)) * 2.0 ** (-_BITS * (i + 1)))
+    return found
+
+
+_PIECES = _pieces(4 + len(_ENDS))
+
+
+def _of_turns(x: tirx.PrimExpr, quarter: int) -> tirx.PrimExpr:
+    """sin(x + quarter pi/2) of a float32."""
+    f64 = "float64"
+    zero, fourth = constant(0.0, f64), constant(0.25, f64)
+    size, wide = tirx.abs(x), x.astype(f64)
+
+    def piece(number: int) -> tirx.PrimExpr:
+        """The one of this number from the first that is needed on."""
+        found = constant(_PIECES[number], f64)
+        for skipped, end in enumerate(_ENDS, 1):
+            found = tirx.Select(size >= constant(end, "float32"), constant(_PIECES[number + skipped], f64), found)
+        return found
+
+    def of_rest(s: tirx.PrimExpr, n: tirx.PrimExpr) -> tirx.PrimExpr:
+        z = s * s
+        odd = (n & tirx.const(1, "int32")) != 0
+        result = tirx.Select(odd, horner(_COS, z, f64), s * horner(_SIN, z, f64))
+        return tirx.Select((n & tirx.const(2, "int32")) != 0, -result, result).astype("float32")
+
+    def of_first(t: tirx.PrimExpr) -> tirx.PrimExpr:
+        return bound(tirx.nearbyint(t), lambda k: bound((t - k) + wide * piece(1), lambda s: of_second(s, k)))
+
+    def of_second(s: tirx.PrimExpr, k: tirx.PrimExpr) -> tirx.PrimExpr:
+        def of_turn(m: tirx.PrimExpr) -> tirx.PrimExpr:
+            turns = (k - tirx.nearbyint(k * fourth) * constant(4.0, f64)) + m
+            rest = ((s - m) + wide * piece(2)) + wide * piece(3)
+            number = tirx.Select(tirx.abs(turns) < constant(2.0**30, f64), turns, zero).astype("int32")
+            return bound(rest, lambda r: bound(number + tirx.const(quarter, "int32"), lambda n: of_rest(r, n)))
+
+        return bound(tirx.nearbyint(s), of_turn)
+
+    return bound(wide * piece(0), of_first)
+
+
+def sin(x: tirx.PrimExpr) -> tirx.PrimExpr:
+    """The sine."""
+    if str(x.ty) != "float32":
+        return tirx.sin(x)
+    return bound(x, lambda v: tirx.Select(v == constant(0, "float32"), v, _of_turns(v, 0)))
+
+
+def cos(x: tirx.PrimExpr) -> tirx.PrimExpr:
+    """The cosine."""
+    return bound(x, lambda v: _of_turns(v, 1)) if str(x.ty) == "float32" else tirx.cos(x)
+
+
+def power(a: tirx.PrimExpr, b: tirx.PrimExpr) -> tirx.PrimExpr:
+    """a ** b, as C has it: 1 for an exponent of 0 and a base of 1, NaN of a negative base but for integer exponents."""
+    dtype = str(a.ty)
+    if dtype != "float32":
+        return tirx.call_intrin(dtype, "tirx.pow", a, b)
+
+    zero, one, half, infinity, nan = (constant(c, dtype) for c in (0.0, 1.0, 0.5, np.inf, np.nan))
+
+    def at(a: tirx.PrimExpr, b: tirx.PrimExpr) -> Any:
+        found = exp(b.astype("float64") * log(tirx.abs(a).astype("float64"))).astype(dtype)
+        whole = tirx.nearbyint(b) == b  # infinities too
+        odd = tirx.all(whole, tirx.nearbyint(b * half) != b * half)
+        negative = tirx.reinterpret("int32", a) < tirx.const(0, "int32")
+        no_number = tirx.all(a < zero, a > -infinity, tirx.Not(whole))
+        unit = tirx.any(a == one, b == zero, tirx.all(a == -one, tirx.abs(b) == infinity))
+
+        def signed(value: tirx.PrimExpr) -> tirx.PrimExpr:
+            value = tirx.Select(tirx.all(negative, odd), -value, value)
+            return tirx.Select(unit, one, tirx.Select(no_number, nan, value))
+
+        return bound(found, signed)
+
+    return bound(a, lambda a: bound(b, lambda b: at(a, b)))
