@@ -157,16 +157,9 @@ def _recurrent(
         x: Node, w: Node, r: Node, b: Node | None, state: list[Any], reverse: bool, kind: str
     ) -> tuple[Any, Any]:
         """All steps in one direction, of ONNX's weights."""
-        hidden = shape_of(r)[-1]
-
-        def ours(value: Node) -> Node:
-            return ad.concatenate_op([value[i * hidden : (i + 1) * hidden] for i in order], 0)
-
-        wide = gates.count * hidden
-        layer = gates((w, r, *((None, None) if b is None else (ours(b[:wide]), ours(b[wide:])))), kind)
-        layer.weights_ih = [layer.weights_ih[i] for i in order]
-        layer.weights_hh = [layer.weights_hh[i] for i in order]
-        final, outputs = layer.over_steps(x, tuple(state), reverse)
+        wide = gates.count * shape_of(r)[-1]
+        biases = (None, None) if b is None else (b[:wide], b[wide:])
+        final, outputs = gates((w, r, *biases), kind, order).over_steps(x, tuple(state), reverse)
         return outputs, final
 
     def layers(

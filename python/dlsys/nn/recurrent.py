@@ -17,7 +17,7 @@ from .. import autodiff as ad
 from ..autodiff import Node, Parameter
 from ..checks import integer, number
 from ..errors import GraphError, ShapeError
-from ..tensors import known_shape, tensor
+from ..tensors import known_shape, shape_of, tensor
 from . import functional, init
 from .checks import checked_layers, placed
 from .module import Module
@@ -30,21 +30,24 @@ _NONLINEARITIES = {"tanh": ad.tanh_op, "relu": ad.relu_op}
 
 
 class _Gates:
-    """The weights of one layer, a part for each gate, and what a step does with them."""
+    """The weights of one layer, and what a step does with them. `order`: the place of each gate among their rows.
+
+    A gate has a product of its own, whose result lies by itself. In sequences one at a time a step has one product for
+    all gates: it is bound by reading the matrix, which threads share, and parts of a row lie by themselves."""
 
     count: ClassVar[int] = 1
     states: ClassVar[int] = 1
 
-    def __init__(self, weights: Sequence[Node | None], nonlinearity: str) -> None:
-        weight_ih, weight_hh, bias_ih, bias_hh = weights
-        self.nonlinearity = _NONLINEARITIES[nonlinearity]
-        self.weights_ih, self.weights_hh = self._parts(weight_ih), self._parts(weight_hh)
+    def __init__(self, weights: Sequence[Any], nonlinearity: str, order: Sequence[int] = (0, 1, 2, 3)) -> None:
+        self.weight_ih, self.weight_hh, bias_ih, bias_hh = weights
+        self.nonlinearity, self.order, self.joint = _NONLINEARITIES[nonlinearity], order[: self.count], False
         self.biases = self._biases(bias_ih, bias_hh)
 
-    def _parts(self, whole: Node | None) -> list[Any]:
+    def _parts(self, whole: Node | None, axis: int = 0) -> list[Any]:
         if whole is None:
             return [None] * self.count
-        return [whole] if self.count == 1 else ad.split_op(whole, self.count)
+        found = [whole] if self.count == 1 else ad.split_op(whole, self.count, axis)
+        return [found[place] for place in self.order]
 
     def _biases(self, bias_ih: Node | None, bias_hh: Node | None) -> list[Any]:
         """Of each gate what is added to the input's part."""
@@ -52,20 +55,34 @@ class _Gates:
 
     def of_input(self, x: Node) -> list[Node]:
         """The input's part of each gate: (..., input_size) to (..., hidden_size)."""
-        products = [ad.matmul_op(x, weight, trans_B=True) for weight in self.weights_ih]
-        return [p if b is None else p + b for p, b in zip(products, self.biases, strict=True)]
+        return self._with_biases([ad.matmul_op(x, weight, trans_B=True) for weight in self._parts(self.weight_ih)])
 
-    def _with_state(self, gate: int, part: Node, h: Node | None) -> Node:
-        return part if h is None else ad.matmul_op(h, self.weights_hh[gate], trans_B=True) + part
+    def _with_biases(self, parts: Sequence[Node]) -> list[Node]:
+        return [p if b is None else p + b for p, b in zip(parts, self.biases, strict=True)]
+
+    def _of_state(self, h: Node | None) -> list[Any]:
+        """The state's part of each gate, None before the first step."""
+        if self.joint and h is not None:
+            return self._parts(ad.matmul_op(h, self.weight_hh, trans_B=True), 1)
+        return [None if h is None else ad.matmul_op(h, w, trans_B=True) for w in self._parts(self.weight_hh)]
+
+    def _sums(self, parts: Sequence[Node], h: Node | None) -> list[Node]:
+        return [x if s is None else s + x for x, s in zip(parts, self._of_state(h), strict=True)]
 
     def step(self, parts: Sequence[Node], state: State) -> State:
         """The next state, of the input's parts and the state."""
-        return (self.nonlinearity(self._with_state(0, parts[0], state[0])),)
+        return (self.nonlinearity(self._sums(parts, state[0])[0]),)
 
     def over_steps(self, x: Node, state: State, reverse: bool = False) -> tuple[State, Node]:
         """The state after all steps, and h after each; x is (length, batch, input_size)."""
-        parts = tuple(self.of_input(x))
-        return ad.scan_op(lambda h, x: ((new := self.step(x, h)), new[0]), state, parts, reverse=reverse)
+        self.joint = shape_of(x)[1] == 1
+        parts = (ad.matmul_op(x, self.weight_ih, trans_B=True),) if self.joint else tuple(self.of_input(x))
+
+        def step(state: State, parts: Sequence[Node]) -> tuple[State, Node]:
+            new = self.step(self._with_biases(self._parts(parts[0], 1)) if self.joint else parts, state)
+            return new, new[0]
+
+        return ad.scan_op(step, state, parts, reverse=reverse)
 
 
 class _LSTMGates(_Gates):
@@ -75,7 +92,7 @@ class _LSTMGates(_Gates):
 
     def step(self, parts: Sequence[Node], state: State) -> State:
         h, c = state
-        i, f, g, o = (self._with_state(gate, part, h) for gate, part in enumerate(parts))
+        i, f, g, o = self._sums(parts, h)
         new = ad.sigmoid_op(i) * ad.tanh_op(g)
         c = new if c is None else ad.sigmoid_op(f) * c + new
         return ad.sigmoid_op(o) * ad.tanh_op(c), c
@@ -94,12 +111,12 @@ class _GRUGates(_Gates):
 
     def step(self, parts: Sequence[Node], state: State) -> State:
         (h,) = state
-        r = ad.sigmoid_op(self._with_state(0, parts[0], h))
-        z = ad.sigmoid_op(self._with_state(1, parts[1], h))
+        of_state = self._of_state(h)
+        r, z = (ad.sigmoid_op(x if s is None else s + x) for x, s in zip(parts[:2], of_state[:2], strict=True))
         if h is None:
             n = ad.tanh_op(parts[2] if self.bias_hn is None else parts[2] + r * self.bias_hn)
             return (n - z * n,)
-        hn = ad.matmul_op(h, self.weights_hh[2], trans_B=True)
+        hn = of_state[2]
         n = ad.tanh_op(parts[2] + r * (hn if self.bias_hn is None else hn + self.bias_hn))
         return (n + z * (h - n),)
 
