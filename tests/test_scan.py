@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import tempfile
 from pathlib import Path
@@ -194,6 +195,39 @@ def test_unrolled_is_the_same_graph_without_loops() -> None:
     found, wanted = (ad.Executor(list(some)).run(drawn.feed, True) for some in (graph.outputs, nodes))
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-12)
+
+
+def test_loops_that_differ_in_one_thing_are_not_taken_for_one() -> None:
+    """In the number of steps, the direction, or where gradients stop."""
+    x, xs = ad.Variable("x", (3,)), ad.Variable("xs", (4, 3))
+    three, five = (ad.scan_op(lambda v, _: (v * 2.0, None), x, length=n)[0] for n in (3, 5))
+    there, back = (ad.scan_op(lambda v, s: (v * 0.5 + s, None), x, xs, reverse=r)[0] for r in (False, True))
+    nodes = [three, five, *(g for n in (three, five) for g in ad.gradients(n, [x])), there, back]
+    feed = {x: np.ones(3), xs: np.arange(12.0).reshape(4, 3)}
+    found = ad.Executor(nodes).run({v: a.astype("float32") for v, a in feed.items()}, True)
+    assert [value[0] for value in found[:4]] == [8, 32, 8, 32]
+    value, other = np.ones(3), np.ones(3)
+    for i in range(4):
+        value, other = value * 0.5 + feed[xs][i], other * 0.5 + feed[xs][3 - i]
+    np.testing.assert_allclose(found[4:], [value, other])
+    for stopped, wanted in ((False, 4.0), (True, 1.0), (False, 4.0)):
+        leaf = dl.tensor([3.0], requires_grad=True)
+
+        def step(v: Any, _: Any, stopped: bool = stopped) -> Any:
+            with dl.no_grad() if stopped else contextlib.nullcontext():
+                doubled = v * 1.0
+            return doubled + v, None
+
+        dl.scan(step, leaf, length=2)[0].sum().backward()
+        assert leaf.grad.item() == wanted
+
+
+def test_loops_of_nothing() -> None:
+    x, xs = ad.Variable("x", (0, 3)), ad.Variable("xs", (2, 0, 3))
+    last, kept = ad.scan_op(lambda v, s: (v + s, ad.exp_op(v)), x, xs)
+    found = ad.Executor([last, kept, *ad.gradients(ops.sum_op(kept) + ops.sum_op(last), [x, xs])])
+    values = found.run({x: np.zeros((0, 3)), xs: np.zeros((2, 0, 3))}, True)
+    assert [value.shape for value in values] == [(0, 3), (2, 0, 3), (0, 3), (2, 0, 3)]
 
 
 def test_loops_with_tensors() -> None:

@@ -70,8 +70,8 @@ ABOVE = {
     "system.py": 58,
     "tvm_import.py": 80,
     "compiler/": 3545,  # 12 of them for export, 500 for loops
-    "ops/": 5295,  # 220 of them for freezing, 565 for loops
-    "kernels/": 1262,  # 163 of them for tuning, export and freezing, 70 for loops
+    "ops/": 5300,  # 220 of them for freezing, 565 for loops
+    "kernels/": 1275,  # 163 of them for tuning, export and freezing, 70 for loops
     "schedule/": 6110,  # 1,860 of them CUDA's; 450 for tuning, freezing, and products that several threads share
     "compute/": 2307,  # 115 of them for freezing, 120 for sines and powers
 }

@@ -19,6 +19,7 @@ from ..device import get_num_threads
 from ..errors import DataError
 from ..graph import Shape
 from ..tvm_import import with_compiler
+from . import disk
 
 ArrayType = tuple[Shape, str]
 """The shape and dtype of an array."""
@@ -123,21 +124,36 @@ def uses_own_schedules() -> bool:
 
 
 def panel_columns(m: int, n: int, dtype: str) -> int:
-    """Columns of the panels that a product of (m, k) and (k, n) reads on this CPU; 0 where it packs none. Loads TVM's
-    compiler, which knows the CPU."""
-    return _of_tiles("panel_columns", m, n, dtype)
+    """Columns of the panels that a product of (m, k) and (k, n) reads on this CPU; 0 where it packs none."""
+    return _of_tiles("panel_columns", m, n, dtype) if _scheduled.get() else 0
 
 
 def filter_columns(space: tuple[int, int], filters: int, dtype: str) -> int:
-    """Columns of the panels of filters that a convolution to images of `space` reads on this CPU; 0 where none fit.
-    Loads TVM's compiler."""
-    return _of_tiles("filter_columns", space, filters, dtype)
+    """Columns of the panels of filters that a convolution to images of `space` reads on this CPU; 0 where none fit."""
+    return _of_tiles("filter_columns", space, filters, dtype) if _scheduled.get() else 0
 
 
 def _of_tiles(function: str, *args: Any) -> int:
-    schedule = with_compiler("schedule")
-    machine = schedule.machine_of(schedule.host_target())
-    return getattr(with_compiler("schedule.cpu.tiles"), function)(*args, machine) if _scheduled.get() else 0
+    """The schedule's answer, from disk where it was given before: only TVM's compiler knows this CPU's vectors."""
+    return _answer(disk.key(function, args, target_name("llvm").text), function, args)
+
+
+@lru_cache(maxsize=1024)
+def _answer(key: str, function: str, args: tuple[Any, ...]) -> int:
+    def read(path: Path) -> int:
+        return int(disk.content(path))
+
+    if (found := disk.load(key, read)) is None:
+        schedule = with_compiler("schedule")
+        machine = schedule.machine_of(schedule.host_target())
+        found = int(getattr(with_compiler("schedule.cpu.tiles"), function)(*args, machine))
+        text = str(found).encode()
+
+        def write(path: Path) -> None:
+            path.write_bytes(text)
+
+        disk.keep(key, write, read)
+    return found
 
 
 def symbol_of(spec: KernelSpec) -> str:

@@ -22,12 +22,18 @@ class Body:
         carried, sliced, constant: how many of each there are.
         out: for each value carried the number in `nodes` of its next value.
         reverse: whether the last slice comes first.
+        length: the number of steps, where nothing is sliced.
     """
 
-    __slots__ = ("carried", "constant", "digest", "nodes", "number", "out", "reverse", "sliced")
+    __slots__ = ("carried", "constant", "digest", "length", "nodes", "number", "out", "reverse", "sliced")
 
     def __init__(
-        self, variables: Sequence[Sequence[Node]], out: Sequence[Node], others: Iterable[Node], reverse: bool
+        self,
+        variables: Sequence[Sequence[Node]],
+        out: Sequence[Node],
+        others: Iterable[Node],
+        reverse: bool,
+        length: int | None,
     ) -> None:
         """`variables`: those carried, sliced, and constant; `others`: more nodes that are wanted of each step."""
         self.carried, self.sliced, self.constant = map(len, variables)
@@ -37,9 +43,12 @@ class Body:
         self.nodes = (*first, *(node for node in below if node not in known))
         self.number = number = {node: i for i, node in enumerate(self.nodes)}
         self.out = tuple([number[node] for node in out])
-        self.reverse = reverse
-        told = [(node.op.name, sorted(node.attrs.items()), [number[v] for v in node.inputs]) for node in self.nodes]
-        text = repr((self.carried, self.sliced, self.out, reverse, told))
+        self.reverse, self.length = reverse, None if self.sliced else length
+        told = [
+            (node.op.name, sorted(node.attrs.items()), [number[v] for v in node.inputs], node.no_grad)
+            for node in self.nodes
+        ]
+        text = repr((self.carried, self.sliced, self.out, reverse, self.length, told))
         self.digest = hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def __eq__(self, other: object) -> bool:
@@ -97,7 +106,7 @@ def loop_length(node: Node, input_shapes: Sequence[Shape]) -> int:
     xs = input_shapes[body.carried : body.carried + body.sliced]
     if any(not shape for shape in xs):
         raise shape_error(node, "what is sliced has a first axis, and one of xs has none")
-    lengths = {shape[0] for shape in xs} | ({node.attrs["length"]} if node.attrs["length"] is not None else set())
+    lengths = {shape[0] for shape in xs} if xs else {body.length}
     if len(lengths) != 1 or min(lengths) < 1:
         raise shape_error(node, f"xs must have one length, of one step or more, not {sorted(lengths)}")
     return int(lengths.pop())

@@ -37,7 +37,6 @@ class Scan(Op):
     """A result of a loop: `attrs["what"]`, see the module, of the value that is number `attrs["of"]` in the body.
 
     The inputs are the first carried values, what is sliced along its first axis, and what all steps read.
-    `attrs["length"]`: the number of steps, where nothing is sliced.
     """
 
     name = "scan"
@@ -125,9 +124,9 @@ def scan_op(
         raise GraphError(f"scan: {len(carried)} values are carried, and the body returns {len(out)}")
     now, constants = _closed([*out, *kept], variables, mark)
     own = [list(variables[: len(carried)]), list(variables[len(carried) :]), [v for v, _ in constants]]
-    made = Body(own, [now[node] for node in out], [now[node] for node in kept], reverse)
+    made = Body(own, [now[node] for node in out], [now[node] for node in kept], reverse, length)
     inputs = [*carried, *slices, *(value for _, value in constants)]
-    loop = Scan.make(inputs, {"body": made, "what": "last", "of": 0, "length": length if not slices else None})
+    loop = Scan.make(inputs, {"body": made, "what": "last", "of": 0})
     last = [result(loop, "last", k) for k in range(len(carried))]
     ys = [value_in_steps(loop, made.number[now[node]]) for node in kept]
     return _formed(last, returned[0]), _formed(ys, returned[1])

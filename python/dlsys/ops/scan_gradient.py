@@ -184,13 +184,13 @@ class _Steps:
         new = [self._read(value) for _, value, _ in self.carried]
         others = [self._read(value) for value in self.others]
         variables = ([v for v, _, _ in self.carried], [v for v, _ in self.sliced.values()])
-        body = Body((*variables, [v for v, _ in self.constant.values()]), new, others, not self.forward.body.reverse)
+        length, reverse = self.forward.body.length, not self.forward.body.reverse
+        if not self.sliced and length is None:
+            length = loop_length(self.loop, [known_shape(value) or () for value in self.loop.inputs])
+        body = Body((*variables, [v for v, _ in self.constant.values()]), new, others, reverse, length)
         inputs = [first for _, _, first in self.carried]
         inputs += [whole for _, whole in (*self.sliced.values(), *self.constant.values())]
-        length = self.loop.attrs["length"]
-        if length is None and not self.sliced:
-            length = loop_length(self.loop, [known_shape(value) or () for value in self.loop.inputs])
-        self.made = OPS["scan"].make(inputs, {"body": body, "what": "last", "of": 0, "length": length})
+        self.made = OPS["scan"].make(inputs, {"body": body, "what": "last", "of": 0})
 
     def _copied(self, node: Node) -> Node:
         """A node of the backward step, with the inputs that stand for its own there."""
