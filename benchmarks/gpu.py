@@ -98,9 +98,10 @@ def predicted(executor: ad.Executor) -> float:
     arch = str(resolve_target("cuda").attrs["arch"])
     device = model.DEVICES.get(arch, model.DEVICES["sm_90"])
     total = 0.0
-    for spec in executor.specs():
+    plan = executor._latest()
+    for key, spec in plan.specs.items():
         function = apply(prim_func(spec), resolve_target("cuda"))[0]
-        total += sum(launch.limit(device)[0] for launch in model.launches(function))
+        total += plan.located(key)[2] * sum(launch.limit(device)[0] for launch in model.launches(function))
     return total
 
 
