@@ -106,9 +106,11 @@ def power(a: tirx.PrimExpr, b: tirx.PrimExpr) -> tirx.PrimExpr:
         return tirx.call_intrin(dtype, "tirx.pow", a, b)
 
     zero, one, half, infinity, nan = (constant(c, dtype) for c in (0.0, 1.0, 0.5, np.inf, np.nan))
+    # Zero, read of an array: TVM writes a bound value that reads nothing in the place of each of its names when it
+    # simplifies, and the names of a logarithm within an exponential are so many that this takes seconds.
+    nothing = tirx.min(tirx.abs(a), zero).astype("float64")
 
     def at(a: tirx.PrimExpr, b: tirx.PrimExpr) -> Any:
-        found = exp(b.astype("float64") * log(tirx.abs(a).astype("float64"))).astype(dtype)
         whole = tirx.nearbyint(b) == b  # infinities too
         odd = tirx.all(whole, tirx.nearbyint(b * half) != b * half)
         negative = tirx.reinterpret("int32", a) < tirx.const(0, "int32")
@@ -119,6 +121,9 @@ def power(a: tirx.PrimExpr, b: tirx.PrimExpr) -> tirx.PrimExpr:
             value = tirx.Select(tirx.all(negative, odd), -value, value)
             return tirx.Select(unit, one, tirx.Select(no_number, nan, value))
 
-        return bound(found, signed)
+        def raised(logarithm: tirx.PrimExpr) -> tirx.PrimExpr:
+            return bound(exp(b.astype("float64") * logarithm).astype(dtype), signed)
+
+        return bound(log(tirx.abs(a).astype("float64")) + nothing, raised)
 
     return bound(a, lambda a: bound(b, lambda b: at(a, b)))
