@@ -301,6 +301,8 @@ def test_pictures_and_prints() -> None:
 
 def test_mistakes() -> None:
     x, h = ad.Variable("x", (4, 3)), ad.Variable("h", (3,))
+    assert "must be a function" in error_of(GraphError, ad.scan_op, None, h, x)
+    assert "carried_by_loop_0" in error_of(GraphError, ad.scan_op, lambda h, x: (h.numpy(), x), h, x)
     assert "length must be given" in error_of(GraphError, ad.scan_op, lambda h, x: (h, x), h)
     assert "positive integer, not 0" in error_of(GraphError, ad.scan_op, lambda h, x: (h, x), h, None, 0)
     assert "must return a pair" in error_of(GraphError, ad.scan_op, lambda h, x: h, h, x)

@@ -103,17 +103,19 @@ def scan_op(
     graph outside, `body` may read any nodes. Raises GraphError for other arguments and results, and for a body that
     changes state or draws random numbers: do that before the loop.
     """
+    if not callable(body):
+        raise GraphError(f"scan: the body must be a function of carried values and a slice, not {type(body).__name__}")
     carried, slices = _listed("init", init), _listed("xs", xs)
     if length is None and not slices:
         raise GraphError("scan: without xs the length must be given")
     if length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 1):
         raise GraphError(f"scan: the length must be a positive integer, not {length!r}")
-    variables = [variable_like(value, f"carry{i}") for i, value in enumerate(carried)]
+    variables = [variable_like(value, f"carried_by_loop_{i}") for i, value in enumerate(carried)]
     for i, value in enumerate(slices):
         shape = known_shape(value)
         if shape == ():
             raise ShapeError(f"scan: xs has no axis to slice: {value.name} is a number [made at {value.location}]")
-        variables.append(Variable(f"slice{i}", None if shape is None else shape[1:], known_dtype(value)))
+        variables.append(Variable(f"slice_in_loop_{i}", None if shape is None else shape[1:], known_dtype(value)))
     mark = stamp()
     returned = body(_formed(variables[: len(carried)], init), _formed(variables[len(carried) :], xs))
     if not isinstance(returned, (tuple, list)) or len(returned) != 2:
