@@ -8,6 +8,7 @@ from typing import Any
 from .errors import GraphError
 from .graph import Node, find_topo_sort
 from .ops import add_op, oneslike_op, zeroslike_op
+from .ops.loop import joint_key
 
 
 def sum_node_list(node_list: Sequence[Node]) -> Node:
@@ -25,8 +26,7 @@ def gradients(output_node: Node, node_list: Sequence[Node]) -> list[Node]:
 
     Every node of the graph, variable or not, may be asked for, `output_node` itself and the same node twice
     included. A node on which the output does not depend, or only through nodes with `no_grad`, has gradient zeros. The
-    result is made of the same operators, so it can be differentiated again. Takes time linear in
-    the graph, of any depth.
+    result is made of the same operators, so it can be differentiated again. Takes time linear in the graph.
 
     Raises GraphError for an argument that is no node.
     """
@@ -85,7 +85,7 @@ class _Joint:
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         firsts: dict[Any, Node] = {}
-        self._first_of = {node: firsts.setdefault((node.attrs["body"], *node.inputs), node) for node in nodes}
+        self._first_of = {node: firsts.setdefault(joint_key(node), node) for node in nodes}
         self.first = frozenset(firsts.values())
         self.waiting: dict[Node, list[tuple[Node, Node]]] = {}
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..graph import Node, Op, Shape, find_topo_sort
 from ..ops import Variable, slice_op, stack_op
-from ..ops.loop import Body, loop_length, step_dtypes, step_shapes
+from ..ops.loop import Body, joint_key, loop_length, step_dtypes, step_shapes
 from .aliases import nbytes_of
 from .base import BOUNDARY, TypedGraph, rewrite, value_inputs
 from .lower import lower
@@ -128,7 +128,7 @@ class _Lowering:
         def rule(node: Node, typed: TypedGraph) -> Node | None:
             if node.op.name != "scan":
                 return None
-            key = _key(origins.get(node, node))
+            key = joint_key(origins.get(node, node))
             if key not in made:
                 made[key] = rolled = loops[key]
                 if rolled.fits:
@@ -145,24 +145,20 @@ class _Lowering:
         first: dict[Any, Node] = {}
         for node in graph.nodes:
             if node.op.name == "scan":
-                first.setdefault(_key(node), node)
+                first.setdefault(joint_key(node), node)
         needed, wanted = set(graph.roots), {}  # type: tuple[set[Node], dict[Any, list[Node]]]
         loops: dict[Any, _Rolled] = {}
         for node in reversed(graph.nodes):
             if node.op.name != "scan":
                 needed.update(value_inputs(node) if node in needed else ())
                 continue
-            key = _key(node)
+            key = joint_key(node)
             if node in needed:
                 wanted.setdefault(key, []).append(node)
             if first[key] is node and key in wanted:
                 loops[key] = found = _Rolled(node, wanted[key], graph, self)
                 needed.update(node.inputs[i] for i in found.read)
         return loops, tuple([node for node in graph.nodes if node in needed])
-
-
-def _key(node: Node) -> Any:
-    return (node.attrs["body"], *node.inputs)
 
 
 def _with_all_results(graph: TypedGraph) -> TypedGraph:
@@ -339,7 +335,7 @@ class _Rolled:
         return _updating(step, list(zip(places, values, strict=True)))
 
     def result(self, node: Node) -> Node:
-        """What stands for a wanted result."""
+        """The node of a wanted result, in the place of its `scan`."""
         of, what = node.attrs["of"], node.attrs["what"]
         if what == "stack":
             return self.results[self.number[self.stands_for[of]]]
@@ -378,7 +374,7 @@ class _Unrolled:
             self.steps.append(now)
 
     def result(self, node: Node) -> Node:
-        """What stands for a wanted result."""
+        """The node of a wanted result, in the place of its `scan`."""
         of, what = node.attrs["of"], node.attrs["what"]
         if what == "last":
             return self.carried[-1][of]
@@ -396,7 +392,7 @@ def unrolled(graph: TypedGraph) -> TypedGraph:
     def rule(node: Node, typed: TypedGraph) -> Node | None:
         if node.op.name != "scan":
             return None
-        key = _key(node)
+        key = joint_key(node)
         if key not in made:
             made[key] = _Unrolled(node, typed)
         return made[key].result(node)

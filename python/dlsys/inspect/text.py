@@ -113,7 +113,7 @@ def _group_rows(plan: Plan, number: str, outside: dict[Node, str]) -> list[tuple
 
 
 def in_step(plan: Plan, group: Group, node: Node, name: Mapping[Node, str]) -> str:
-    """What a loop's step finds where one of its given nodes is: `x[t]`, `h[t + 1]`, `c[t % 2]`, `h[34 - t]`, `W`."""
+    """The name of what a loop's step is given, and its place in step t: `x[t]`, `h[t + 1]`, `c[t % 2]`, `h[34 - t]`."""
     where = group.loop.where[node]
     outer = group.outputs[where.number] if where.is_result else group.nodes[0].inputs[where.number]
     if plan.program.graph.shapes[outer] == node.attrs["shape"]:

@@ -114,7 +114,8 @@ def _expanded(calls: Calls, flat: Sequence[Call], depth: int) -> tuple[np.ndarra
             moved.append(np.zeros(count, np.int64))
         first += sum(len(one.places) for one in flat[at : at + own])
         at += own
-    return tuple(np.concatenate(x).astype(np.int64) if x else np.zeros(0, np.int64) for x in (numbers, order, moved))  # type: ignore[return-value]
+    nothing = [np.zeros(0, np.int64)]
+    return np.concatenate(numbers or nothing), np.concatenate(order or nothing), np.concatenate(moved or nothing)
 
 
 @lru_cache

@@ -140,6 +140,7 @@ def _of_tiles(function: str, *args: Any) -> int:
 
 @lru_cache(maxsize=1024)
 def _answer(key: str, function: str, args: tuple[Any, ...]) -> int:
+    """The answer kept under the key; made and kept where there is none."""
     def read(path: Path) -> int:
         return int(disk.content(path))
 

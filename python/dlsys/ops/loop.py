@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from typing import Any
 
 from ..errors import DTypeError
 from ..graph import OPS, Node, Shape, error_at, find_topo_sort, shape_error
@@ -14,7 +15,7 @@ from .types import known_dtype, known_shape
 
 
 class Body:
-    """What a loop does in a step: a graph from variables to values. Two are equal if they compute the same.
+    """The graph of a loop's step, from variables to values. Two are equal if they compute the same.
 
     Attributes:
         nodes: inputs first; at first the variables: of the values carried, of the slices, of what all steps read.
@@ -133,6 +134,11 @@ def step_dtypes(node: Node, input_dtypes: Sequence[str]) -> tuple[str, ...]:
             changed = f"the body makes of carried value {k}, {found[k]}, one of {found[last]}"
             raise error_at(node, DTypeError, changed)
     return found
+
+
+def joint_key(node: Node) -> tuple[Any, ...]:
+    """Equal for the results of one loop: its body and its inputs."""
+    return (node.attrs["body"], *node.inputs)
 
 
 def result(loop: Node, what: str, of: int) -> Node:

@@ -8,6 +8,7 @@ multiplied with it in all steps and of that product's gradients; of other consta
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 
 from ..graph import FLOATS, OPS, Node
 from .arithmetic import add_op
@@ -61,6 +62,7 @@ class _Backwards:
                 _add(self.at_start, k, slice_op(term, (-1 if self.body.reverse else 0,)))
 
     def gradients(self, adjoints: Adjoints) -> list[Node | None]:
+        """The gradient with respect to each input; None where it is zero."""
         body, inputs = self.body, self.loop.inputs
         variables = body.variables
         floats = [known_dtype(variable) in (None, *FLOATS) for variable in variables]
@@ -117,14 +119,7 @@ class _Backwards:
             total = variable_like(variable, f"grad_constant{position}")
             steps.carry(total, add_op(total, rest), zeroslike_op(whole))
             products.append(steps.last(total))
-
-        def sum_of_all() -> Node:
-            first, *others = (product() for product in products)
-            for other in others:
-                first = add_op(first, other)
-            return first
-
-        return sum_of_all
+        return lambda: reduce(add_op, [product() for product in products])
 
 
 def _product(
@@ -205,7 +200,7 @@ class _Steps:
         return made
 
     def _read(self, value: Node, shape_only: bool = False) -> Node:
-        """What stands for a value in the backward step: of the forward loop's, a slice of that value in all steps."""
+        """The node of a value in the backward step: of the forward loop's, a slice of that value in all steps."""
         if value not in self.forward.inside:
             return self.now[value]
         shape, dtype = known_shape(value), known_dtype(value)

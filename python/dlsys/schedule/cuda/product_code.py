@@ -305,7 +305,7 @@ class Code:
                 yield places[0], places[1], row * tile.own_columns + column, width
 
     def _results(self) -> list[tirx.Stmt]:
-        """What is done with each result of the thread."""
+        """The stores of the thread's results, each after its epilogue."""
         tile, product, found = self.tile, self.product, []
         for row, column, number, width in self._places():
             code = ThreadCode(width)

@@ -132,7 +132,7 @@ class _Code:
         return (step * self.threads + self.x) * self.width
 
     def _guarded(self, step: int | None, body: tirx.Stmt) -> tirx.Stmt:
-        """What a thread does with its elements of a step, or None for the row's number, where they are there."""
+        """The body for a thread whose elements of a step are there; for None, whose row is."""
         guards = []
         if self.rows.count % self.side:
             guards.append(self.block * self.side + self.y < self.rows.count)
