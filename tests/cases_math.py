@@ -109,6 +109,30 @@ def _place(function: Callable[..., Node]) -> list[Case]:
     return [*found, _fixed(lambda x: function(x, 1), ((5, 7),), INTEGER)]
 
 
+def _argsort() -> list[Case]:
+    settings: list[tuple[Shape, int, bool, int | None]] = [
+        ((7,), 0, False, None),
+        ((3, 31), -1, True, None),
+        ((4, 5, 3), 1, False, None),
+        ((300, 2), 0, True, None),
+        ((2, 70), 1, True, 3),  # inserted
+        ((70, 3), 0, False, 8),
+        ((5, 9), 1, False, 4),  # the first of all sorted
+        ((3, 5), 1, True, 0),
+        ((0, 3), 1, False, 2),
+        ((4, 0), 1, False, None),
+    ]
+
+    def places(axis: int, descending: bool, count: int | None) -> Callable[[Node], Node]:
+        if count is None:
+            return lambda x: ops.argsort_op(x, axis, descending)
+        return lambda x: ops.topk_op(x, count, axis, descending)[1]
+
+    found = [Case(places(*rest), (shape,)) for shape, *rest in settings]
+    kinds = [INTEGER, BOOL, ("int32", -9, 9), ("uint8", 0, 255), ("uint32", 0, 4)]
+    return [*found, *(_fixed(places(1, i % 2 == 0, None), ((5, 70),), kind) for i, kind in enumerate(kinds))]
+
+
 def _along(function: Callable[..., Node]) -> list[Case]:
     settings: list[tuple[int, Shape]] = [(0, (5, 3)), (1, (2, 3, 4)), (1, (3, 31)), (0, (7,)), (0, (3, 0))]
     return [Case(lambda x, a=axis: function(x, a), (shape,)) for axis, shape in settings]
@@ -155,6 +179,7 @@ CASES: dict[str, list[Case]] = {
     "reducemin": _reduced(ops.min_op),
     "argmax": _place(ops.argmax_op),
     "argmin": _place(ops.argmin_op),
+    "argsort": _argsort(),
     "logsumexp": [
         *_reduced(ops.logsumexp_op, integers=False),
         Case(lambda x: ops.logsumexp_op(x, ()), ((2, 3),)),

@@ -7,7 +7,7 @@ import re
 import dlsys
 import numpy as np
 from dlsys import autodiff as ad
-from dlsys import compute, schedule, tvm_op
+from dlsys import compute, optim, schedule, tvm_op
 from dlsys.compiler import TypedGraph, run_passes
 from dlsys.schedule.target import resolve_target
 from helpers import check_form, evaluate, on_threads, typed_graph
@@ -167,6 +167,48 @@ def test_a_filter_that_meets_nothing_stays() -> None:
     assert _same(run_passes(graph, ["taps"]), graph)
 
 
+# images, filters, stride
+ONE_TAP = (
+    ((2, 4, 6, 6), (8, 4, 1, 1), 2),
+    ((2, 4, 5, 8), (8, 2, 1, 1), (1, 3)),  # in two groups
+    ((1, 3, 1, 7), (5, 3, 1, 1), 2),
+    ((2, 3, 2, 2), (5, 3, 1, 1), 4),  # one position
+)
+
+
+def test_strided_convolutions_of_one_tap_lose_their_stride() -> None:
+    for images, filters, stride in ONE_TAP:
+        x, f = ad.Variable("x"), ad.Variable("f")
+        y = ad.conv2d_op(x, f, stride, groups=images[1] // filters[1])
+        outputs = [y, *ad.gradients(ad.exp_op(y), [x, f])]
+        graph = typed_graph(outputs, [], {x: (images, "float64"), f: (filters, "float64")})
+        after = run_passes(graph, ["taps"])
+        check_form(after)
+        rng = np.random.default_rng(0)
+        feed = {x: rng.standard_normal(images), f: rng.standard_normal(filters)}
+        for a, b in zip(evaluate(list(after.outputs), feed), evaluate(outputs, feed), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+        strides = [node.attrs["stride"] for node in after.nodes if node.op.contraction]
+        assert strides == [(1, 1)] * 3, (images, filters, strides)
+
+
+def test_convolutions_of_one_tap_run_along_the_pixels_of_an_image() -> None:
+    """49 pixels are 7 tiles of 7 rows; in vectors they would fill 3 of 4."""
+    assert "for ax1_1 in T.unroll(7)" in _conv((8, 256, 7, 7), (512, 256, 1, 1))
+    assert "for ax1_1 in T.unroll(7)" not in _conv((8, 256, 8, 8), (512, 256, 1, 1))  # four vectors
+    random = np.random.default_rng(0)
+    for images, filters in (((8, 64, 7, 7), 96), ((3, 70, 7, 7), 33), ((2, 40, 5, 7), 64), ((4, 96, 14, 14), 128)):
+        x = random.standard_normal(images).astype(np.float32)
+        f = random.standard_normal((filters, images[1], 1, 1)).astype(np.float32)
+        for threads in (1, 2):
+            with on_threads(threads):
+                kernel = tvm_op.make_conv2d(x.shape, f.shape, "llvm", "llvm", "conv")
+            want = _reference(x, f, (1, 1), (0, 0))
+            out = np.full(want.shape, np.nan, np.float32)
+            kernel(x, f, out)
+            np.testing.assert_allclose(out, want, rtol=0, atol=3e-6 * np.abs(want).max())
+
+
 # batch, channels, height, width, filters' height and width, stride, padding, dilation
 PLANES = (
     (2, 5, 8, 8, 3, 3, 1, 1, 1),
@@ -219,3 +261,20 @@ def test_planes_are_scheduled_by_the_rule_for_windows() -> None:
     two = compute.placeholder((2 * c, 1, 3, 3), "float32", "f")  # two filters a channel: a product
     function = te.create_prim_func([x, two, compute.conv2d(x, two, ones, ones, ones, c)])
     assert schedule.apply(function, target)[1].name != "windows"
+
+
+def test_filters_of_planes_are_updated_where_their_gradient_is_made() -> None:
+    """The update of depthwise filters follows their gradient's sums in one kernel, whose rule must not fail."""
+    random = np.random.default_rng(0)
+    for count, channels, height, width, fy, fz, *geometry in PLANES[:5]:
+        x = random.standard_normal((count, channels, height, width)).astype(np.float32)
+        start = random.standard_normal((channels, 1, fy, fz)).astype(np.float32)
+        found = []
+        for ctx in (dlsys.cpu(), dlsys.numpy()):
+            images, filters = ad.Variable("images", x.shape), ad.Parameter(start.copy(), "filters")
+            loss = ad.mean_op(ad.conv2d_op(images, filters, *geometry, groups=channels) ** 2)
+            executor = ad.Executor([optim.SGD([filters], lr=0.1, momentum=0.9).minimize(loss)], ctx=ctx)
+            for _ in range(2):
+                executor.run({images: x})
+            found.append(filters.numpy())
+        np.testing.assert_allclose(*found, rtol=0, atol=1e-5 * np.abs(found[1]).max())

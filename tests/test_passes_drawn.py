@@ -79,14 +79,16 @@ class Drawn:
         for position, *_ in case.fixed:
             inputs[position] = given = ops.Variable(f"i{len(self.feed)}")
             self.values[given] = self.feed[given] = drawn[position]
-        if not self.add(case.build(*inputs)):
+        if not self.add(case, inputs):
             fitted = [fit(n, self.values[n].shape, s) for n, s in zip(inputs, case.shapes, strict=True)]
-            self.add(case.build(*fitted))
+            self.add(case, fitted)
 
-    def add(self, node: Node) -> bool:
-        """Takes the node, and what is new below it, if its types fit and its values are moderate."""
+    def add(self, case: Case, inputs: Sequence[Node]) -> bool:
+        """Takes the case's node, and what is new below it, if its types fit, which operators of inputs whose shapes
+        are known tell at once, and if its values are moderate."""
         new: dict[Node, np.ndarray] = {}
         try:
+            node = case.build(*inputs)
             for inner in [*(n for value in node.inputs for n in (*value.inputs, value)), node]:
                 if inner in self.values or inner in new:
                     continue

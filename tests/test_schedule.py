@@ -311,7 +311,12 @@ def test_vectors_that_several_results_need_are_read_once():
 
 def test_threads_share_out_whole_rows_of_images():
     function = _function("k", [(1, 16, 57, 57), (64, 16, 3, 3)], "float32", compute.conv2d)
-    for threads in (2, 3, 16):  # 55 x 55 results, whose rows are five tiles of 11: else each place is divided by 55
+    for threads, rows in ((16, 55), (64, 11)):  # which share out filters too: whole rows, or one tile at a time
+        scheduled = schedule.cpu.contraction.schedule(function, schedule.Machine("llvm", 512, 32, threads))
+        assert scheduled is not None
+        places = re.findall(r"fused // \d+ \* (\d+) \+", scheduled.mod.script())
+        assert {int(place) for place in places} == {rows}, (threads, places)
+    for threads in (2, 3):  # 55 x 55 results, whose rows are five tiles of 11: else each place is divided by 55
         scheduled = schedule.cpu.contraction.schedule(function, schedule.Machine("llvm", 512, 32, threads))
         assert scheduled is not None
         tiles = re.search(r"fused % \d+ \* (\d+) \+ \w+ < 275", scheduled.mod.script())

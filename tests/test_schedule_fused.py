@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+from dlsys import autodiff as ad
 from dlsys import compute, kernels, schedule
 from dlsys.compute.base import constant, pointwise
 from dlsys.kernels.build import prim_func
@@ -297,3 +298,13 @@ def test_no_loop_calls_a_function():
                     mcpu,
                     called,
                 )
+
+
+def test_products_with_a_constant_have_no_rows() -> None:
+    """A product of one term with a constant in its kernel: it sums along rows, but no stage runs over them."""
+    x = np.random.default_rng(0).standard_normal((2, 3, 1)).astype(np.float32)
+    for shape, turned in (((4, 1), True), ((1, 4), False)):
+        node = ad.Variable("x", x.shape)
+        product = ad.matmul_op(node, ad.full_op(shape, 0.5), False, turned)
+        (found,) = ad.Executor([product], passes=("fuse",)).run({node: x}, True)
+        np.testing.assert_array_equal(found, np.broadcast_to(x * np.float32(0.5), (2, 3, 4)))

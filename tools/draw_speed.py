@@ -51,8 +51,8 @@ def main() -> None:
             times = {NAMES.get(who, who): values[1] for who, values in row["ms_per_step"].items()}
             right.append((f"MLP,\nbatch {row['batch']}", {who: times[who] for who in COLOURS if who in times}))
     for name, title in (("resnet9", "ResNet9,\nbatch 128"), ("transformer", "Transformer,\nbatch 32")):
-        found = models["results"]["1"][name]["train"]
-        right.append((title, {"dlsys": found["dlsys"], "PyTorch": found["PyTorch"]}))
+        found = models["results"]["runs"]["1"][name]["train"]
+        right.append((title, {who: found[who] for who in COLOURS if who in found}))
     right = [(title, {who: v / values["PyTorch"] for who, v in values.items()}) for title, values in right]
     figure, (a, b) = plt.subplots(1, 2, figsize=(11, 3.8), width_ratios=(3, 4))
     grouped(a, left)
@@ -66,7 +66,9 @@ def main() -> None:
     b.set_title("Training steps: less is better", fontsize=10)
     handles = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in COLOURS.values()]
     figure.legend(handles, list(COLOURS), loc="lower center", ncols=len(COLOURS), frameon=False, fontsize=9)
-    figure.suptitle(f"One thread, {matmul['machine']['cpu']}", fontsize=11)
+    where = {"products": matmul, "MLP": mnist, "others": models}
+    machines = ", ".join(f"{title}: {found['machine']['cpu']}" for title, found in where.items())
+    figure.suptitle(f"One thread; {machines}", fontsize=10)
     figure.tight_layout(rect=(0, 0.06, 1, 1))
     figure.savefig(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "images" / "speed.png", dpi=110)
 

@@ -69,10 +69,11 @@ def _parser() -> Parser:
         allow_abbrev=False,
         help="what limits the kernels of a training step",
         description="Prints what each kernel of a training step moves and computes, and the time that it takes at "
-        "least: on a GPU predicted by a model of it, for which no GPU is needed; on this CPU by its measured peaks.",
+        "least: on a GPU, or on a CPU of many cores, predicted by a model of it; on this CPU by its measured peaks.",
     )
-    roofline.add_argument("--target", choices=["cuda", "llvm"], default="cuda", help="default: cuda")
+    roofline.add_argument("--target", choices=["cuda", "llvm"], help="default: cuda; llvm with --cores")
     roofline.add_argument("--arch", default="sm_90", help="of the GPU: sm_90 (H200) or sm_80 (A100); default: sm_90")
+    roofline.add_argument("--cores", type=_count, metavar="N", help="predict for a CPU of so many cores")
     roofline.add_argument("-m", "--model", choices=["mlp", "cnn"], default="mlp", help="default: mlp")
     roofline.add_argument("--batch", type=_count, default=1000, metavar="N", help="default: 1000")
     return parser
@@ -102,7 +103,8 @@ def _info(options: argparse.Namespace) -> int:
 
 def _roofline(options: argparse.Namespace) -> int:
     roofline = with_compiler("cli.roofline")
-    print(roofline.report(options.model, options.batch, options.target, options.arch))
+    target = options.target or ("llvm" if options.cores else "cuda")
+    print(roofline.report(options.model, options.batch, target, options.arch, options.cores))
     return 0
 
 

@@ -1,7 +1,8 @@
 """`python -m dlsys roofline`: the kernels of a training step and what limits each, from a model of the machine.
 
-On a GPU the time is predicted from what the launches do (`schedule.cuda.model`): no GPU is asked, and none needed. On
-the CPU it is the longer of what the arithmetic and the memory take at the machine's measured peaks.
+On a GPU the time is predicted from what the launches do (`schedule.cuda.model`), so no GPU is needed; for a CPU of many
+cores `schedule.cpu.model` does the same. On this CPU it is the longer of what the arithmetic and the memory take at the
+machine's measured peaks.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from ..inspect.text import kernels_of, table
 from ..kernels import KernelSpec
 from ..kernels.build import prim_func
 from ..schedule import apply, resolve_target
+from ..schedule.cpu import model as cpu_model
 from ..schedule.cpu import peak
 from ..schedule.cuda import model
+from ..schedule.target import host_target, machine_of
 
 
 def mlp(lib: Any = nn) -> tuple[Any, tuple[int, ...]]:
@@ -60,8 +63,11 @@ class Row:
     limit: str
 
 
-def report(name: str, batch: int, target: str, arch: str) -> str:
-    """The table of a model's step on a target, "cuda" or "llvm". Raises TargetError for an unknown architecture."""
+def report(name: str, batch: int, target: str, arch: str, cores: int | None = None) -> str:
+    """The table of a model's step on a target, "cuda" or "llvm", there on this CPU or on one of so many cores. Raises
+    TargetError for an unknown architecture, and for cores of a GPU."""
+    if target == "cuda" and cores:
+        raise TargetError("roofline: --cores is for a CPU: --target llvm")
     if target == "cuda" and arch not in model.DEVICES:
         raise TargetError(f"roofline: no data of {arch!r}; known: {', '.join(model.DEVICES)}")
     net, shape = MODELS[name]()
@@ -71,8 +77,9 @@ def report(name: str, batch: int, target: str, arch: str) -> str:
     executor = ad.Executor(step, cuda(0) if target == "cuda" else None)
     executor.infer_shape({x: (batch, *shape), y: (batch, 10)})
     plan = executor._latest()
-    rows = [_row(plan, kernel, keys, arch) for kernel, keys in kernels_of(plan)]
-    head = ("kernel", "calls", "blocks x threads", "occupancy", "waves", "MB", "MFLOP", "us at least", "limited by")
+    rows = [_row(plan, kernel, keys, arch, cores) for kernel, keys in kernels_of(plan)]
+    shared = "parts" if cores else "blocks x threads"
+    head = ("kernel", "calls", shared, "occupancy", "waves", "MB", "MFLOP", "us at least", "limited by")
     cells = [
         (r.name, str(r.calls), r.grid, r.occupancy, r.waves, f"{r.nbytes / 1e6:.2f}", f"{r.flop / 1e6:.1f}",
          f"{r.seconds * 1e6:.1f}", r.limit)
@@ -82,6 +89,8 @@ def report(name: str, batch: int, target: str, arch: str) -> str:
     if target == "cuda":
         device = model.DEVICES[arch]
         where = f"{device.name} ({device.flops / 1e12:.0f} TFLOP/s, {device.bandwidth / 1e12:.1f} TB/s): a prediction"
+    elif cores:
+        where = f"{cores} cores like this CPU's, as `schedule.cpu.model` has them: a prediction"
     else:
         where = f"this CPU, {get_num_threads()} threads, at its measured peaks"
     return "\n".join([
@@ -90,11 +99,16 @@ def report(name: str, batch: int, target: str, arch: str) -> str:
     ])  # fmt: skip
 
 
-def _row(plan: Plan, kernel: Any, keys: list[Key], arch: str) -> Row:
+def _row(plan: Plan, kernel: Any, keys: list[Key], arch: str, cores: int | None) -> Row:
     """The row of a kernel that a plan calls at these groups."""
     often = [plan.located(key)[2] for key in keys]
     flop = sum(times * flop_of(plan, key) for key, times in zip(keys, often, strict=True))
     nbytes, calls = kernel.nbytes * sum(often), sum(often)
+    if cores and kernel.named_target.kind == "llvm":
+        goal = host_target(cores)
+        function = apply(prim_func(plan.specs[keys[0]]), goal)[0]
+        seconds, parts, limit = cpu_model.predicted(function, machine_of(goal), cores)
+        return Row(kernel.name, calls, parts, "", "", nbytes, flop, calls * seconds, limit)
     if kernel.named_target.kind == "llvm":
         threads = get_num_threads()
         limits = {

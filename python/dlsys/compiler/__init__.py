@@ -15,4 +15,4 @@ from .passes import NAMES, PASSES, Pass, run_passes, select
 from .plan import Key, Plan
 from .products import Columns, pack
 from .program import Arena, Program
-from .types import analyse, with_known_shapes
+from .types import analyse, feed_type, with_known_shapes

@@ -3,12 +3,14 @@
 To the bit, except that the sum of n equal values becomes n times the value to rounding. Taps of a convolution's filters
 that meet nothing but padding are cut off: a 3 x 3 filter with a padding of 1 over images of one element is its middle
 tap; networks that halve their images until little is left have such filters. What is cut off was multiplied with zeros,
-so an infinity or NaN there no longer makes a NaN.
+so an infinity or NaN there no longer makes a NaN. A strided convolution of one tap reads a part of its images, and so
+becomes the convolution of a slice.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from ..graph import Node, Shape
 from ..ops import (
@@ -23,7 +25,7 @@ from ..ops import (
     slice_op,
     transpose_op,
 )
-from ..ops.conv import conv2d_filter_gradient_op, conv2d_input_gradient_op, geometry_of
+from ..ops.conv import Geometry, conv2d_filter_gradient_op, conv2d_input_gradient_op, geometry_of
 from ..ops.slicing import slice_gradient_op
 from .base import Rule, TypedGraph, rewrite
 
@@ -196,16 +198,39 @@ def _rule(node: Node, graph: TypedGraph) -> Node | None:
         less.append(paddings[axis] - dilations[axis] * found[0])
     key = (slice(None), slice(None), *cuts)
     if [(cut.start, cut.stop) for cut in cuts] == [(0, extent) for extent in filters[2:]]:
+        return _of_one_tap(node, out) if filters[2:] == (1, 1) else None
+    return _of_parts(node, None, key, (strides, (less[0], less[1]), dilations, groups))
+
+
+def _of_one_tap(node: Node, out: Shape) -> Node | None:
+    """A strided convolution of one tap, which reads a part of its images, as the same of that part without a stride."""
+    strides, paddings, dilations, groups = geometry_of(node)
+    if strides == (1, 1) or paddings != (0, 0):
         return None
-    geometry = (strides, tuple(less), dilations, groups)
+    read = [slice(0, stride * extent, stride) for stride, extent in zip(strides, out[2:], strict=True)]
+    return _of_parts(node, (slice(None), slice(None), *read), None, ((1, 1), paddings, dilations, groups))
+
+
+def _of_parts(node: Node, images: Any, filters: Any, geometry: Geometry) -> Node:
+    """A convolution, or a gradient of one, of the parts of images and filters at these keys, of all for None; elsewhere
+    a gradient is zero."""
+
+    def part(value: Node, key: Any) -> Node:
+        return value if key is None else slice_op(value, key)
+
+    def spread(grad: Node, like: Node, key: Any) -> Node:
+        return grad if key is None else slice_gradient_op(grad, like, key)
+
+    first, second, *third = node.inputs
     if node.op.name == "conv2d":
-        x, f = node.inputs
-        return conv2d_op(x, slice_op(f, key), *geometry)
+        return conv2d_op(part(first, images), part(second, filters), *geometry)
+    (like,) = third
     if node.op.name == "conv2d_input_gradient":
-        f, g, like = node.inputs
-        return conv2d_input_gradient_op(slice_op(f, key), g, like, *geometry)
-    x, g, like = node.inputs
-    return slice_gradient_op(conv2d_filter_gradient_op(x, g, slice_op(like, key), *geometry), like, key)
+        grad = conv2d_input_gradient_op(part(first, filters), second, part(like, images), *geometry)
+        return spread(grad, like, images)
+    return spread(
+        conv2d_filter_gradient_op(part(first, images), second, part(like, filters), *geometry), like, filters
+    )
 
 
 def _used(image: int, taps: int, out: int, stride: int, padding: int, dilation: int) -> tuple[int, int] | None:

@@ -44,7 +44,7 @@ class Plan:
         self._arena = arena or Arena(ctx)
         self._parameters: dict[Node, Array] = {}
         self._results: list[Array | None] | None = None
-        self._run: Any = None
+        self._bound: list[Any] = []  # the tensors whose pointers the runner has
 
     @cached_property
     def updated(self) -> tuple[Any, ...]:
@@ -80,7 +80,7 @@ class Plan:
         """Forget where the arena was: the next use asks for it again."""
         for name in ("arena", "_storage", "arrays", "_runner"):
             self.__dict__.pop(name, None)
-        self._run = self._results = None
+        self._results = None
         self.is_placed = False
 
     @cached_property
@@ -233,37 +233,18 @@ class Plan:
 
     @cached_property
     def _runner(self) -> Runner:
+        self._bound = [None] * len(self.given)
         made = list(self.kernel_of.values())
         functions = [kernel.function for kernel in made]
         return Runner(self.calls, functions, len(self.given), self.arena)
-
-    def _bind(self) -> Any:
-        """A function of the given tensors, in order, that runs the program."""
-        if not self.kernel_of:
-            return lambda given: None
-        runner = self._runner
-
-        before: list[Any] = [None] * len(self.given)
-
-        def run(given: list[Any]) -> None:
-            for i, tensor in enumerate(given):
-                if tensor is not before[i]:  # parameters seldom are
-                    before[i] = tensor
-                    runner.given[i] = tensor.data_ptr()
-            runner.run()
-
-        return run
 
     def run(self, feeds: Mapping[Node, Array]) -> list[Array | None]:
         """Put the feeds into their places and run. Allocates nothing after the first time.
 
         Returns the results, the same objects in every run unless a parameter moved.
         """
-        if self._run is None:
-            self._run = self._bind()
-        arguments = []
-        moved, ctx = False, self.ctx
-        for node in self.given:
+        runner, moved, ctx = self._runner, False, self.ctx
+        for i, node in enumerate(self.given):
             array: Any = feeds.get(node)
             if array is None:  # what is given and not fed is a Parameter
                 array = node.cell.content
@@ -272,8 +253,11 @@ class Plan:
                 if self._parameters.get(node) is not array:
                     self._parameters[node] = self._fitting(node, array)
                     moved = True
-            arguments.append(array.tensor)
-        self._run(arguments)
+            if array.tensor is not self._bound[i]:  # parameters seldom are
+                self._bound[i] = array.tensor
+                runner.given[i] = array.tensor.data_ptr()
+        if self.kernel_of:
+            runner.run()
         if moved or self._results is None:
             self._results = [self._result(node) for node in self.program.results]
         return self._results

@@ -7,9 +7,11 @@ another's, so that what only gave its shape is free to go, and equal constants, 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import Any
 
-from ..errors import DTypeError, FeedError, GraphError
+from ..errors import DTypeError, FeedError, GraphError, ShapeError
 from ..graph import Node, Shape, error_at, shape_error
 from ..ops import broadcast_shape_op, div_byconst_op, full_op, reducesum_op, reshape_op, slice_op
 from ..ops.joining import part_start
@@ -19,6 +21,20 @@ from .base import TypedGraph, rewrite, value_inputs
 from .products import product_of_gradient
 
 MOST_ELEMENTS = 2**60  # of 8 bytes each: beyond, an address does not fit into 64 bits
+
+
+def feed_type(node: Node, value: Any) -> tuple[Shape, str]:
+    """Shape and dtype of a feed, given as a shape or an array. Raises ShapeError."""
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return tuple(value.shape), str(value.dtype)
+    try:
+        shape = tuple(operator.index(extent) for extent in value)
+    except TypeError:
+        shape = (-1,)
+    if min(shape, default=0) < 0:
+        told = f"the feed's shape must be a tuple of extents, not {value!r}"
+        raise ShapeError(f"{told} [node {node.name}, made at {node.location}]")
+    return shape, str(node.attrs.get("dtype") or "float32")
 
 
 def with_known_shapes(

@@ -34,6 +34,7 @@ _HOMES = {
         reduce_sum softmax softmax_cross_entropy sum_to""",
     "pooling": "max_pool max_pool_gradient max_pool_place max_pool_select mean_pool mean_pool_gradient",
     "channels_last": "conv2d_panels conv2d_planes join_tiles pool_last transform_tiles",
+    "sorting": "argsort",
     "random": "dropout normal random_bits uniform",
 }
 """The formulas by the module that has them."""

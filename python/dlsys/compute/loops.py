@@ -40,22 +40,28 @@ def program(
     shape: Shape,
     dtype: str,
     inputs: Sequence[te.Tensor],
-    body: Callable[[list[Source], Buffer], tirx.Stmt],
+    body: Callable[..., tirx.Stmt],
+    scratch: Sequence[tuple[Shape, str]] = (),
 ) -> te.Tensor:
-    """The tensor that `body`, of the inputs and the output's buffer, fills. The output may not be empty, and an input
-    is memory or a constant: other formulas cannot be computed within."""
+    """The tensor that `body`, of the inputs, the output's buffer and one for each shape and dtype of `scratch`, fills.
+    The output may not be empty, and an input is memory or a constant: other formulas cannot be computed within."""
     stored: list[te.Tensor] = []
     for x in inputs:
         if _constant_of(x) is None and not any(x.same_as(other) for other in stored):
             stored.append(x)
 
     def block(buffers: Sequence[Buffer], outputs: Sequence[Buffer]) -> tirx.Stmt:
-        loops = body([_source(x, stored, buffers) for x in inputs], outputs[0])
+        loops = body([_source(x, stored, buffers) for x in inputs], *outputs)
         reads, writes = ([_whole(buffer) for buffer in group] for group in (buffers, outputs))
         return s_tir.SBlockRealize([], True, s_tir.SBlock([], reads, writes, name, loops))
 
-    # the schedules look for the block inside one called "root", which TVM puts around formulas but not around this
-    return te.extern(shape, stored, block, name="root", dtype=dtype)
+    # the schedules look for the block inside one called "root", which TVM puts around what has memory of its own, and
+    # around formulas, but not around this
+    shapes, dtypes = [shape, *(own for own, _ in scratch)], [dtype, *(kind for _, kind in scratch)]
+    names = [name, *(f"scratch{i}" for i in range(len(scratch)))]
+    buffers = [tirx.decl_buffer(*of) for of in zip(shapes, dtypes, names, strict=True)]
+    found = te.extern(shapes, stored, block, name=name if scratch else "root", dtype=dtypes, out_buffers=buffers)
+    return found[0] if scratch else found
 
 
 def _constant_of(x: te.Tensor) -> Expr | None:

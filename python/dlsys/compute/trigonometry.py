@@ -3,26 +3,40 @@
 sin and cos: x 2/pi is taken to its nearest integer n and the rest; by n mod 4 the rest goes through the polynomial of
 one or the other. Of a large x most bits of 2/pi give multiples of 4, so it is held in pieces of 29 bits, whose products
 with 24 bits are exact (M. H. Payne and R. N. Hanek, "Radian reduction for trigonometric functions", 1983), and four are
-chosen by the size of x. Powers: a ** b = 2 ** (b log2 a). Errors: see tests/test_ops_math.py, below 2 units in the last
-place everywhere.
+chosen by the size of x. Powers: a ** b = 2 ** (b log2 a), both functions by polynomials that meet them at Chebyshev's
+points. Errors: see tests/test_ops_math.py, below 2 units in the last place everywhere.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.polynomial import Chebyshev, Polynomial
 from tvm import tirx
 
 from .base import constant
-from .elementary import bound, exp, horner, log
+from .elementary import bound, horner
 
 _BITS = 29  # of a piece: with 24 of a float32 a product has 53
 _ENDS = (2.0**54, 2.0**83, 2.0**112)  # from each on, one piece more gives multiples of 4 alone
 # sin(pi/2 s) = s P(s^2) and cos(pi/2 s) = Q(s^2) for |s| < 0.57, highest power first: Taylor's
 _SIN = tuple([(-1) ** i * (math.pi / 2) ** (2 * i + 1) / math.factorial(2 * i + 1) for i in range(6)][::-1])
 _COS = tuple([(-1) ** i * (math.pi / 2) ** (2 * i) / math.factorial(2 * i) for i in range(7)][::-1])
+
+
+def _meeting(function: Callable[..., Any], degree: int, ends: tuple[float, float]) -> tuple[float, ...]:
+    """The polynomial that meets a function at Chebyshev's points between the ends, highest power first."""
+    found = Chebyshev.interpolate(function, degree, domain=ends).convert(kind=Polynomial)
+    return tuple(found.coef[::-1].tolist())
+
+
+# log2(1 + f) / f between the roots of 1/2 and 2, within 2 ** -40 of it, and 2 ** r within 2 ** -34
+_LOG2 = _meeting(lambda f: np.log1p(f) / (f * math.log(2)), 14, (math.sqrt(0.5) - 1, math.sqrt(2) - 1))
+_EXP2 = _meeting(np.exp2, 7, (-0.5, 0.5))
+_ROOT_HALF = 0x3FE6A09E667F3BCD  # the bits of the root of 1/2
 
 
 def _two_over_pi(bits: int) -> int:
@@ -99,6 +113,33 @@ def cos(x: tirx.PrimExpr) -> tirx.PrimExpr:
     return bound(x, lambda v: _of_turns(v, 1)) if str(x.ty) == "float32" else tirx.cos(x)
 
 
+def _log2(a: tirx.PrimExpr, function: Callable[[tirx.PrimExpr], tirx.PrimExpr]) -> tirx.PrimExpr:
+    """function(log2 a) of a float64 that is a number above 0 and not denormal, to 40 bits: e + log2(1 + f), where
+    a = 2 ** e (1 + f) and 1 + f lies between the roots of 1/2 and 2."""
+    f64, mantissa = "float64", tirx.const(52, "int64")
+
+    def of_bits(bits: tirx.PrimExpr) -> tirx.PrimExpr:
+        def parts(e: tirx.PrimExpr) -> tirx.PrimExpr:
+            fraction = tirx.reinterpret(f64, bits - (e << mantissa)) - constant(1.0, f64)
+            exponent = e.astype("int32").astype(f64)  # AVX2 converts no int64
+            return bound(fraction, lambda f: bound(exponent + f * horner(_LOG2, f, f64), function))
+
+        return bound((bits - tirx.const(_ROOT_HALF, "int64")) >> mantissa, parts)
+
+    return bound(tirx.reinterpret("int64", a), of_bits)
+
+
+def _exp2(y: tirx.PrimExpr, function: Callable[[tirx.PrimExpr], tirx.PrimExpr]) -> tirx.PrimExpr:
+    """function(2 ** y) of a float64 below 1,000, to 34 bits: 2 ** n times a polynomial of the rest."""
+    f64 = "float64"
+
+    def scaled(n: tirx.PrimExpr) -> tirx.PrimExpr:
+        bits = (n.astype("int32").astype("int64") + tirx.const(1023, "int64")) << tirx.const(52, "int64")
+        return bound(y - n, lambda r: bound(horner(_EXP2, r, f64) * tirx.reinterpret(f64, bits), function))
+
+    return bound(tirx.nearbyint(y), scaled)
+
+
 def power(a: tirx.PrimExpr, b: tirx.PrimExpr) -> tirx.PrimExpr:
     """a ** b, as C has it: 1 for an exponent of 0 and a base of 1, NaN of a negative base but for integer exponents."""
     dtype = str(a.ty)
@@ -106,6 +147,7 @@ def power(a: tirx.PrimExpr, b: tirx.PrimExpr) -> tirx.PrimExpr:
         return tirx.call_intrin(dtype, "tirx.pow", a, b)
 
     zero, one, half, infinity, nan = (constant(c, dtype) for c in (0.0, 1.0, 0.5, np.inf, np.nan))
+    most, huge = constant(160.0, "float64"), constant(1e300, "float64")  # 2 ** 160 is infinite, 2 ** -160 is 0
     # Zero, read of an array: TVM writes a bound value that reads nothing in the place of each of its names when it
     # simplifies, and the names of a logarithm within an exponential are so many that this takes seconds.
     nothing = tirx.min(tirx.abs(a), zero).astype("float64")
@@ -114,16 +156,19 @@ def power(a: tirx.PrimExpr, b: tirx.PrimExpr) -> tirx.PrimExpr:
         whole = tirx.nearbyint(b) == b  # infinities too
         odd = tirx.all(whole, tirx.nearbyint(b * half) != b * half)
         negative = tirx.reinterpret("int32", a) < tirx.const(0, "int32")
-        no_number = tirx.all(a < zero, a > -infinity, tirx.Not(whole))
+        is_nan = tirx.any(tirx.isnan(a), tirx.isnan(b), tirx.all(a < zero, a > -infinity, tirx.Not(whole)))
         unit = tirx.any(a == one, b == zero, tirx.all(a == -one, tirx.abs(b) == infinity))
 
         def signed(value: tirx.PrimExpr) -> tirx.PrimExpr:
+            value = value.astype(dtype)
             value = tirx.Select(tirx.all(negative, odd), -value, value)
-            return tirx.Select(unit, one, tirx.Select(no_number, nan, value))
+            return tirx.Select(unit, one, tirx.Select(is_nan, nan, value))
 
         def raised(logarithm: tirx.PrimExpr) -> tirx.PrimExpr:
-            return bound(exp(b.astype("float64") * logarithm).astype(dtype), signed)
+            limit = tirx.Select(a == zero, -huge, tirx.Select(tirx.abs(a) == infinity, huge, logarithm + nothing))
+            exponent = b.astype("float64") * limit
+            return _exp2(tirx.max(tirx.min(exponent, most), -most), signed)
 
-        return bound(log(tirx.abs(a).astype("float64")) + nothing, raised)
+        return _log2(tirx.abs(a).astype("float64"), raised)
 
     return bound(a, lambda a: bound(b, lambda b: at(a, b)))

@@ -283,9 +283,8 @@ def is_on_gpu(value: Any) -> bool:
     """Whether an array lies in a GPU's memory."""
     if hasattr(value, "__dlsys_array__"):
         value = value.__dlsys_array__()
-    if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack_device__"):
-        return False
-    return KINDS.get(int(value.__dlpack_device__()[0])) == "cuda"
+    shared = not isinstance(value, np.ndarray) and hasattr(value, "__dlpack_device__")
+    return shared and KINDS.get(int(value.__dlpack_device__()[0])) == "cuda"
 
 
 def to_tensor(value: Any, ctx: Any = None) -> Any:

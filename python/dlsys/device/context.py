@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import numbers
 import operator
@@ -70,7 +71,10 @@ def _context_of(kind: str, index: Any) -> Context:
         raise DeviceError(f"{kind}: a device's index must be an integer, not {index!r}") from None
     if index < 0:
         raise DeviceError(f"{kind}: a device's index is not negative: {index}")
-    return Context(kind, index)
+    return _one(kind, index)
+
+
+_one = functools.cache(Context)  # so that `is` tells whether two are the same
 
 
 def cpu(index: int = 0) -> Context:
@@ -111,7 +115,7 @@ cuda = gpu = Cuda()
 
 def numpy() -> Context:
     """The operators' NumPy rules in place of kernels: the reference."""
-    return Context("numpy")
+    return _one("numpy", 0)
 
 
 def context(value: Any = None) -> Context:
@@ -129,11 +133,10 @@ def named(value: Any) -> Context:
     if isinstance(value, Context):
         return value
     if isinstance(value, tvm_ffi.Device) and value.dlpack_device_type() in KINDS:
-        return Context(KINDS[value.dlpack_device_type()], value.index)
-    if isinstance(value, str):
-        match = re.fullmatch(r"([a-z]+)(?:[:(](\d+)\)?)?", value.strip())
-        if match and match[1] in _NAMES:
-            return Context(_NAMES[match[1]], int(match[2] or 0))
+        return _one(KINDS[value.dlpack_device_type()], value.index)
+    match = re.fullmatch(r"([a-z]+)(?:[:(](\d+)\)?)?", value.strip()) if isinstance(value, str) else None
+    if match and match[1] in _NAMES:
+        return _one(_NAMES[match[1]], int(match[2] or 0))
     raise DeviceError(f"unknown context {value!r}: use dlsys.cpu(0), dlsys.cuda(0) or dlsys.numpy()")
 
 

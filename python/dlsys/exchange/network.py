@@ -9,8 +9,8 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node, Parameter
+from ..compiler import feed_type
 from ..errors import FeedError, GraphError, ShapeError
-from ..executor import feed_type
 from ..graph import find_topo_sort
 from ..nn import Module
 from ..tensors import known_shape, tensor

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from ..autodiff import Node
-from ..compiler import TypedGraph, analyse, unrolled
+from ..compiler import TypedGraph, analyse, feed_type, unrolled
 from ..compiler.types import hold_shapes
 from ..device import cpu
 from ..errors import DataError, FeedError, GraphError
-from ..executor import feed_type
 from ..graph import find_topo_sort
 from ..nn import Module
 from ..ops.slicing import region_of
@@ -128,11 +127,12 @@ class _Writing:
         self._initial.append(self._arrays.from_array(np.asarray(value, dtype), name))
         return name
 
-    def emit(self, kind: str, inputs: Sequence[str], name: str | None = None, **attributes: Any) -> str:
-        """The name of the first output of a new ONNX node."""
+    def emit(self, kind: str, inputs: Sequence[str], name: str = "", unread: int = 0, **attributes: Any) -> str:
+        """The name of an output of a new ONNX node: of the first behind those `unread`."""
+        before = [self._free("unread") for _ in range(unread)]
         output = self._free(name or kind.lower())
         label = f"{self._part}{output}"
-        self._nodes.append(self._helper.make_node(kind, list(inputs), [output], label, **attributes))
+        self._nodes.append(self._helper.make_node(kind, list(inputs), [*before, output], label, **attributes))
         return output
 
     def code(self, dtype: str) -> int:
@@ -347,6 +347,15 @@ def _place(to: _Writing, node: Node) -> str:
         flat = to.reshaped(value, (math.prod(to.graph.shapes[node.inputs[0]]),))
         return to.reshaped(to.emit(kind, [flat], axis=0, keepdims=0), to.graph.shapes[node])
     return to.emit(kind, [value], axis=axes[0], keepdims=int(node.attrs["keepdims"]))
+
+
+@writer("argsort")
+def _argsort(to: _Writing, node: Node) -> str:
+    axis, (value,) = node.attrs["axis"], to.inputs(node)
+    if to.graph.dtypes[node.inputs[0]] == "bool":
+        value = to.emit("Cast", [value], to=to.code("uint8"))
+    count = to.constant([to.graph.shapes[node][axis]])
+    return to.emit("TopK", [value, count], unread=1, axis=axis, largest=int(node.attrs["descending"]))
 
 
 @writer("softmax", "log_softmax")

@@ -248,6 +248,7 @@ def _place(name: str, function: Callable[..., Node]) -> None:
 
 _place("ArgMax", ad.argmax_op)
 _place("ArgMin", ad.argmin_op)
+operator("TopK", 1)(lambda x, k, axis=-1, largest=1, sorted=1: ad.topk_op(x, integers(k, "k")[0], axis, bool(largest)))
 operator("Softmax")(lambda x, axis=-1: ad.softmax_op(x, axis))
 operator("LogSoftmax")(lambda x, axis=-1: ad.log_softmax_op(x, axis))
 

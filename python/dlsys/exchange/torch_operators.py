@@ -22,8 +22,8 @@ OPERATORS: dict[str, Callable[..., Any]] = {}
 _SAME = {
     pointwise: "abs bmm ceil clamp clip cos div eq exp floor ge gt le log lt matmul maximum minimum mm mul ne neg pow"
     " round rsqrt sigmoid sin sqrt tanh",
-    reductions: "amax amin argmax argmin any all isnan logical_and logical_not logical_or logsumexp"
-    " masked_fill mean sum where",
+    reductions: "amax amin argmax argmin argsort any all isnan logical_and logical_not logical_or"
+    " logsumexp masked_fill mean sort sum topk where",
     shapes: "cat chunk expand flatten flip permute reshape split squeeze stack tril triu unbind unsqueeze view",
     creation: "arange full ones zeros",
     functional: "adaptive_avg_pool2d gelu linear relu relu6",

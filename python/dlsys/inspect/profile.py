@@ -19,7 +19,7 @@ from .text import kernels_of, table
 WARM_UP = 2  # runs that are not counted: pages are touched, the clock rises
 LEAST = 1e-8  # seconds; below, a kernel's time drowns in that of its call
 
-Prepare = Callable[[], "tuple[Plan, dict[Node, Array]]"]
+Prepare = Callable[[], "tuple[Plan, Mapping[Node, Array]]"]
 """What `run` does first: the plan and the feeds on its device."""
 
 
@@ -188,7 +188,7 @@ def _copy(node: Node, plan: Plan, feeds: Mapping[Node, Array]) -> Array:
     return array(feeds[node].numpy() if node in feeds else node.value, plan.ctx)  # type: ignore[attr-defined]
 
 
-def _arguments(plan: Plan, kernel: Any, places: Sequence[Place], given: dict[Node, Array]) -> list[Any]:
+def _arguments(plan: Plan, kernel: Any, places: Sequence[Place], given: Mapping[Node, Array]) -> list[Any]:
     """The tensors that a kernel is called with."""
     found = []
     for place, (shape, dtype) in zip(places, [*kernel.inputs, *kernel.outputs], strict=True):

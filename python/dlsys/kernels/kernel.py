@@ -64,16 +64,17 @@ class Kernel:
         ShapeError, DTypeError and DeviceError for an argument of another shape, dtype or device.
         """
         count = len(self.inputs)
-        if any(array is out for array in arrays[:count] for out in arrays[count:]) and self.rule.overwrites:
+        twice = len(set(map(id, arrays))) < len(arrays)
+        if twice and any(x is out for x in arrays[:count] for out in arrays[count:]) and self.rule.overwrites:
             raise KernelArgumentError(f"{self.name}: the output is also an input, which is read after it is written")
-        arrays = tuple(_lent(array, i >= count) for i, array in enumerate(arrays))
-        plain = [array.tensor if type(array) is Array else array for array in arrays]
-        if self.checked and all(not isinstance(array, np.ndarray) or array.flags.carray for array in plain):
-            try:  # the usual case: TVM checks count, shape, dtype and device by itself, in a microsecond
-                self.function(*plain)
+        own = [a for a in arrays if type(a) is Array or (type(a) is np.ndarray and a.flags.carray)]
+        if self.checked and len(own) == len(arrays):
+            try:  # the usual case: TVM checks count, shape, dtype and device by itself, in half a microsecond
+                self.function(*[a.tensor if type(a) is Array else a for a in own])
                 return
             except (TypeError, ValueError, BufferError, RuntimeError):
                 pass  # below the same is checked again, argument by argument, in the user's words
+        arrays = tuple(_lent(array, i >= count) for i, array in enumerate(arrays))
         types = (*self.inputs, *self.outputs)
         if len(arrays) != len(types):
             results = "the output" if len(self.outputs) == 1 else f"its {len(self.outputs)} outputs"

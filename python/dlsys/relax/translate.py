@@ -9,11 +9,10 @@ import tvm
 from tvm import relax
 
 from .. import compute
-from ..compiler import PASSES, TypedGraph, analyse, run_passes, unrolled
+from ..compiler import PASSES, TypedGraph, analyse, feed_type, run_passes, unrolled
 from ..compiler.groups import kernel_spec, single_groups
 from ..device import copied, cpu
 from ..errors import FeedError, GraphError
-from ..executor import feed_type
 from ..graph import Node, error_at, find_topo_sort
 from ..kernels import KernelSpec
 from ..kernels.build import prim_func

@@ -40,7 +40,8 @@ class Rows:
 
 
 def find_rows(func: tirx.PrimFunc) -> Rows | None:
-    """The rows of a function with a reduction along the last axis of what it reads; None where there is none."""
+    """The rows of a function with a reduction along the last axis of what it reads; None where there is none, or where
+    it reads a stage that has no such rows, as a product with a constant does."""
     stages = read_stages(func)
     if stages is None:
         return None
@@ -54,7 +55,7 @@ def find_rows(func: tirx.PrimFunc) -> Rows | None:
             inside[stage.buffer] = stage
         else:
             rest.append(stage)
-    return Rows(shape, tuple(inside.values()), tuple(rest))
+    return Rows(shape, tuple(inside.values()), tuple(rest)) if inside else None
 
 
 def _summed_rows(stage: Stage) -> tuple[int, ...] | None:

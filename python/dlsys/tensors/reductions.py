@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from .. import ops
-from ..errors import DTypeError, GraphError, ShapeError
+from ..errors import DTypeError, GraphError
 from ..graph import INTEGERS, UNSIGNED, Node
-from ..ops import dtype_name, known_dtype, shape_of
+from ..ops import dtype_name, known_dtype
 from .creation import leaf
-from .functions import dims_of, float_of, maximum, minimum, node_of, pair_of, require_float
+from .functions import float_of, maximum, minimum, node_of, pair_of, require_float
 from .values import array_of
 
 
@@ -263,35 +263,16 @@ def norm(x: Any, p: float = 2, dim: Any = None, keepdim: bool = False) -> Node:
     return ops.where_op(is_zero, 0.0, ops.sqrt_op(ops.where_op(is_zero, 1.0, total)))
 
 
-def _order(x: Node, dim: int, descending: bool) -> np.ndarray:
-    """Where the elements in order are, along an axis; equal ones as they stand, NaN counts as the largest."""
-    values = array_of(x).numpy()
-    if not descending:
-        return np.argsort(values, axis=dim, kind="stable")
-    back = np.flip(values, dim)
-    return values.shape[dim] - 1 - np.flip(np.argsort(back, axis=dim, kind="stable"), dim)
-
-
 def argsort(x: Any, dim: int = -1, descending: bool = False, stable: bool = True) -> Node:
-    """int64: where the elements in order are, along an axis. Computes x; raises GraphError for a graph of variables."""
-    return leaf(_order(node_of(x), dims_of(node_of(x), dim)[0], descending))
+    """int64: where the elements in order are, along an axis; see `sort`."""
+    return ops.argsort_op(node_of(x), dim, descending)
 
 
 def sort(x: Any, dim: int = -1, descending: bool = False, stable: bool = True) -> Extremum:
-    """The elements in order along an axis, equal ones as they stand, and where they were; see `argsort`."""
-    node = node_of(x)
-    (axis,) = dims_of(node, dim)
-    places = leaf(_order(node, axis, descending))
-    return Extremum(ops.take_along_axis_op(node, places, axis), places)
+    """The elements in order along an axis, and where they were: equal ones as they stand, NaN counts as the largest."""
+    return Extremum(*ops.sort_op(node_of(x), dim, descending))
 
 
 def topk(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Extremum:
-    """The k largest elements along an axis, or smallest, in order, and where they were; see `argsort`.
-
-    Raises ShapeError for more than there are."""
-    node = node_of(x)
-    (axis,) = dims_of(node, dim)
-    if not 0 <= k <= shape_of(node)[axis]:
-        raise ShapeError(f"topk: there are no {k} elements along axis {dim} of {shape_of(node)}")
-    places = leaf(np.take(_order(node, axis, largest), np.arange(k), axis))
-    return Extremum(ops.take_along_axis_op(node, places, axis), places)
+    """The k largest elements along an axis, or smallest, in order, and where they were; see `sort`."""
+    return Extremum(*ops.topk_op(node_of(x), k, dim, largest))

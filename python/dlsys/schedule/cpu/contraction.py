@@ -32,6 +32,7 @@ from ..common import extent_of, is_costly, is_reduction
 from ..roles import CONFLICT, Roles, axes_of, index_map, roles
 from ..target import Machine, Rule
 from . import k_blocks, last_step, padding, prefetch
+from .sharing import few_tiles, missing_parts, shared_out, split_sum
 from .tiles import Tile, choose, group
 
 PARALLEL_PACK = 32_768  # elements of B; below, a parallel region costs more than packing them
@@ -50,14 +51,27 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     if found is None or 0 in found.extents or min(map(found.size, (found.m, found.n, found.k))) < 2:
         return None
     c, found = k_blocks.split(sch, whole := reductions[0], found, machine)
-    dtype = str(sch.get(c).writes[0].source.dtype)
-    computed = [any(_feeds(sch, block, c, read) for block in sch.get_producers(c)) for read in (0, 1)]
-    images = _images(sch, c, found)
-    _tile(sch, c, *choose(found, machine, dtype, computed, images.paddings), images)
+    if c is whole:
+        lanes = machine.lanes(sch.get(c).writes[0].source.dtype)
+        c, found = split_sum(sch, whole, found, few_tiles(found, machine, lanes))
+    r, tile, images = _chosen(sch, c, found, machine)
+    if c is whole and (missing := missing_parts(r, tile, machine)) > 1:
+        c, found = split_sum(sch, whole, found, missing)
+        r, tile, images = _chosen(sch, c, found, machine)
+    _tile(sch, c, r, tile, images)
     if c is not whole:
         k_blocks.add_up(sch, whole, machine)
     func = common.function_of(sch)
     return common.start(k_blocks.insert(prefetch.insert(padding.insert(last_step.insert(func)))))
+
+
+def _chosen(sch: s_tir.Schedule, c: SBlockRV, r: Roles, machine: Machine) -> tuple[Roles, Tile, Images]:
+    """The roles and the tile that fit shape and machine, and the images that it reads."""
+    dtype = str(sch.get(c).writes[0].source.dtype)
+    computed = [any(_feeds(sch, block, c, read) for block in sch.get_producers(c)) for read in (0, 1)]
+    images = _images(sch, c, r)
+    r, tile = choose(r, machine, dtype, computed, images.paddings)
+    return r, shared_out(r, tile, machine), images
 
 
 @dataclass(frozen=True)
@@ -115,7 +129,7 @@ def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile, images: Images
     # Each stage where its data is reused.
     outer = n0 if tile.panels else mo
     if tile.pack_a:
-        _pack_a(sch, a, tile, None if tile.panels else outer, r)
+        _pack_a(sch, a, tile, None if tile.panels or tile.grid else outer, r)
     else:
         sch.compute_inline(a)
     if tile.pack_b:
@@ -137,11 +151,11 @@ def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile, images: Images
     for block in stages:
         _place(sch, block, batch, tile)
     _unroll(sch, m1, n1, tile)
-    shared = [] if not tile.parallel else batch if tile.by_batch else [*batch, outer]
+    shared = [] if not tile.parallel else batch if tile.by_batch else [*batch, outer, *[n0] * tile.grid]
     if shared:  # before the update loses its initialisation, which is what shows it to be safe
         shared = [common.fused(sch, shared)]
         sch.parallel(shared[0])
-    if r.size(r.n) % tile.columns:  # the ragged panel gets loops of its own
+    if r.size(r.n) % tile.columns and not tile.grid:  # the ragged panel gets loops of its own
         if not shared or tile.by_batch or not tile.panels:
             sch.annotate(n0, PARTITION, 1)
         elif r.size(r.batch) == 1:
@@ -273,6 +287,8 @@ def _pack_a(sch: s_tir.Schedule, a: SBlockRV, tile: Tile, at: LoopRV | None, r: 
         if r.size(r.k) % CONFLICT == 0:  # the tile's rows would share the lines of L1
             sch.storage_align(a, 0, -2, CONFLICT, tile.lanes)
         sch.vectorize(sch.split(sch.get_loops(a)[-1], [None, tile.lanes])[1])
+        if tile.grid:
+            sch.parallel(common.fused(sch, sch.get_loops(a)[:-2]))
         return
     m, k = sch.get_loops(a)[-2:]
     m0, m1 = sch.split(m, [None, rows])
@@ -312,7 +328,7 @@ def _pack_b(sch: s_tir.Schedule, b: SBlockRV, tile: Tile, at: LoopRV | None, r: 
     if width > 1:
         sch.vectorize(lanes)
     if alone:
-        sch.parallel(n0)
+        _share(sch, b, n0)
 
 
 def _is_turned(sch: s_tir.Schedule, b: SBlockRV, r: Roles, n: LoopRV) -> bool:
@@ -335,7 +351,14 @@ def _pack_turned(sch: s_tir.Schedule, b: SBlockRV, n: LoopRV, k: LoopRV, paralle
     sch.unroll(k1)
     sch.vectorize(n1)
     if parallel:
-        sch.parallel(n0)
+        _share(sch, b, n0)
+
+
+def _share(sch: s_tir.Schedule, b: SBlockRV, panel: LoopRV) -> None:
+    """Lets threads pack panels, those of all batches in one region."""
+    loops = sch.get_loops(b)
+    own = next(i for i, loop in enumerate(loops) if sch.get_sref(loop).same_as(sch.get_sref(panel)))
+    sch.parallel(common.fused(sch, loops[: own + 1]))
 
 
 RULE = Rule("contraction", "llvm", schedule, overwrites=True, unrolled=True)

@@ -15,6 +15,7 @@ from .. import common
 from ..roles import Roles, roles
 from ..target import Machine, Rule
 from . import k_blocks
+from .sharing import wanted
 
 ROWS = 4  # rows summed together: enough additions under way to hide their latency
 ROW_BITS = 512  # accumulators of a row: with more in all than 16 AVX2 registers hold, LLVM keeps them in memory
@@ -44,7 +45,7 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     dtype = str(sch.get(blocks[0]).writes[0].source.dtype)
     parallel = found.extents[axis] * found.size(found.k) * (4 if dtype == "float32" else 8) >= PARALLEL_BYTES
     arrange = _along_the_sum if found.contiguous[matrix] == found.k[0] else _across_the_sum
-    shares = machine.threads if parallel and machine.threads > 1 else 1
+    shares = max(machine.threads, wanted(machine)) if parallel and machine.threads > 1 else 1
     if not arrange(sch, blocks[0], found, axis, machine.lanes(dtype), shares):
         return None
     return common.start(k_blocks.insert(common.function_of(sch)))
@@ -88,6 +89,8 @@ def _across_the_sum(
     """out[j] = sum_k x[k] * B[k, j], B's rows contiguous: each row is added, scaled, to the result."""
     extent = r.extents[axis]
     width = common.divisor(extent, lanes, VECTORS * lanes)
+    if width is not None and extent // width < shares:
+        width = lanes
     if width is None:
         return False
     loops = sch.get_loops(block)

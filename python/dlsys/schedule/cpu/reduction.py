@@ -14,6 +14,7 @@ from .. import blocked, common
 from ..common import ACCUMULATORS, MAX_VECTORS, PARALLEL_WORK
 from ..target import Machine, Rule
 from . import elementwise, rows
+from .sharing import wanted
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
@@ -60,7 +61,7 @@ def _reduce(sch: s_tir.Schedule, block: SBlockRV, machine: Machine, parallel: bo
         iters = sch.get(block).iter_vars
         wide = [i for i in _axes(sch, block, tirx.IterVar.DataPar) if int(iters[i].dom.extent) > 1]
         hold = len(wide) == len([x for x in outer if common.extent_of(sch, x) > 1])  # each loop is one axis
-        _columns(sch, block, outer, inner, lanes, parallel, hold)
+        _columns(sch, block, outer, inner, lanes, wanted(machine) if parallel else 0, hold)
         return
     along = all(s in (0, 1) for s in terms[-1].strides)
     vectors = _row_vectors(sch, block, lanes) if along else []
@@ -86,21 +87,27 @@ def _columns(
     results: list[LoopRV],
     terms: list[LoopRV],
     lanes: int,
-    parallel: bool,
+    parts: int,
     hold: bool,
 ) -> None:
-    """Sums down blocks of columns, each as wide as registers can hold. With `hold` the sums get an array of their
-    own meanwhile; not where a block is a piece of several axes, since an array's region is always a box."""
+    """Sums down blocks of columns, each as wide as registers can hold, or less where that gives too few `parts`; 0 for
+    one thread. With `hold` the sums get an array of their own meanwhile; not where a block is a piece of several axes,
+    since an array's region is always a box."""
     *rest, column = results
-    outer, vector = common.split_vector(sch, column, common.extent_of(sch, column), lanes, MAX_VECTORS)
+    columns = math.prod(common.extent_of(sch, loop) for loop in results)
+    vectors = max(1, min(MAX_VECTORS, columns // (parts * lanes))) if parts > 1 else MAX_VECTORS
+    outer, vector = common.split_vector(sch, column, width := common.extent_of(sch, column), lanes, vectors)
     sch.reorder(*terms, vector)
     if outer is None:
         outer = sch.add_unit_loop(terms[0])
+    exact = width == common.extent_of(sch, outer) * common.extent_of(sch, vector)
+    if parts > 1 and rest and exact:  # else the last step is split off, from a loop that stays as it is
+        outer, rest = sch.fuse(*rest, outer), []
     # the sums stay in registers: TVM puts a small "global" array on the stack, any "local" one in a workspace
     held = sch.cache_write(block, 0, "global") if hold else None
     if held is not None:
         sch.reverse_compute_at(held, outer)
-    if parallel:
+    if parts:
         sch.parallel(rest[0] if rest else outer)
     if held is not None:
         sch.vectorize(sch.get_loops(held)[-1])

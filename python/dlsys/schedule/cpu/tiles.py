@@ -35,6 +35,7 @@ OVERHEAD = 0.5  # of what counts the steps
 COPY = 2.0  # copying a group of neighbouring elements into a panel of windows
 REGION = 17_000  # starting and ending a parallel region
 SHARED = 0.8  # reading an element of a panel that another core has packed
+ONE_TAP = 1.1  # times as much as predicted take tiles along the pixels of one image, whose filters have to be turned
 TURN = 0.3  # storing an element of a tile along its rows, once for all steps
 
 
@@ -53,6 +54,7 @@ class Tile:
     parallel: bool
     by_batch: bool  # there are batches enough to keep all threads busy
     direct: bool  # A are windows, read where they lie
+    grid: bool = False  # threads share out blocks of rows and panels, not one of them
 
 
 def choose(
@@ -69,14 +71,21 @@ def choose(
         if direct is None or 2 * direct.rows < packed.rows:  # extents without divisors: rather a copy of A
             return r, packed
         return r, direct
-    if not r.windows[1 - r.a]:
+    if not r.windows[1 - r.a] and not _per_image(r):
         r = turned(r, lanes)
         return r, _packed(r, machine, dtype, computed)
     packed, windows = _packed(r, machine, dtype, computed), over_windows(r)
     direct = _direct(windows, machine, dtype, paddings)
-    if direct is None or _direct_cost(windows, direct, machine, paddings) > _packed_cost(r, packed, machine):
+    more = 1.0 if r.windows[1 - r.a] else ONE_TAP
+    if direct is None or more * _direct_cost(windows, direct, machine, paddings) > _packed_cost(r, packed, machine):
         return r, packed
     return windows, direct
+
+
+def _per_image(r: Roles) -> bool:
+    """Whether one A, filters of one tap, meets the B of each batch, pixels that are contiguous."""
+    shared = not any(axis in r.axes[r.a] for axis in r.batch)
+    return r.size(r.batch) > 1 and shared and r.run(1 - r.a, r.n) == r.size(r.n) and len(r.n) > 1
 
 
 def panel_columns(m: int, n: int, dtype: str, machine: Machine) -> int:
@@ -93,7 +102,7 @@ def filter_columns(space: tuple[int, int], filters: int, dtype: str, machine: Ma
     lanes = machine.lanes(dtype)
     tiles = [
         Tile(rows, vectors * lanes, vectors * lanes, lanes, 1, False, False, False, False, False, direct=True)
-        for rows, vectors in itertools.product(_boxes(space), range(1, 5))
+        for rows, vectors in itertools.product(boxes(space), range(1, 5))
         if rows * vectors + vectors + 1 <= machine.registers and filters % (vectors * lanes) == 0
     ]
     best = min(tiles, key=lambda tile: _step(tile, machine) / (tile.rows * tile.columns), default=None)
@@ -150,7 +159,7 @@ def _direct(r: Roles, machine: Machine, dtype: str, paddings: Sequence[Padding])
     lanes, tiles = machine.lanes(dtype), []
     parallel, by_batch = _is_parallel(r, machine), _by_batch(r, machine)
     blocks = 1 if by_batch or not parallel else machine.threads
-    for rows, vectors in itertools.product(_boxes(r.extents[axis] for axis in r.m), range(1, 5)):
+    for rows, vectors in itertools.product(boxes(r.extents[axis] for axis in r.m), range(1, 5)):
         if rows * vectors + vectors + 1 <= machine.registers:  # accumulators, a row of B, an element of A
             line = max(r.extents[r.m[-1]] // rows, 1)  # tiles of a row of C; a block has whole rows, else TVM finds
             block = -(-r.size(r.m) // (rows * line * blocks)) * line  # each element's place by a division of its own
@@ -163,7 +172,7 @@ def _direct(r: Roles, machine: Machine, dtype: str, paddings: Sequence[Padding])
     return min(tiles, key=lambda tile: (round(_direct_cost(r, tile, machine, paddings)), -tile.rows), default=None)
 
 
-def _boxes(extents: Iterable[int]) -> set[int]:
+def boxes(extents: Iterable[int]) -> set[int]:
     """Sizes of the blocks of several axes, in row-major order, that are boxes: 4 x 6 has 1, 2, 3, 6, 12 and 24."""
     found, inner = set(), 1
     for extent in reversed(list(extents)):

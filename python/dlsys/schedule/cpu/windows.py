@@ -14,6 +14,8 @@ from .. import common
 from ..common import PARALLEL_WORK
 from ..roles import Roles, roles
 from ..target import Machine, Rule
+from . import k_blocks
+from .sharing import few_tiles, least_divisor, split_sum, wanted
 
 TAPS = 64  # elements of a window that are unrolled: 7 x 7 and less
 VECTORS = 4  # in a row that is taken at once
@@ -33,8 +35,15 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     lanes = machine.lanes(sch.get(c).writes[0].source.dtype)
     parallel = common.work(sch, c) >= PARALLEL_WORK
     if r.size(r.k) <= TAPS:
-        return sch if _planes(sch, c, r, lanes, parallel) else None
-    return sch if r.size(r.n) <= TAPS and _taps(sch, c, r, lanes, parallel) else None
+        return sch if _planes(sch, c, r, lanes, wanted(machine) if parallel else 0) else None
+    if r.size(r.n) > TAPS:
+        return None
+    part, own = split_sum(sch, c, r, few_tiles(r, machine, lanes))
+    if not _taps(sch, part, own, lanes, parallel):
+        return None
+    if part is not c:
+        k_blocks.add_up(sch, c, machine)
+    return sch
 
 
 def _first(r: Roles) -> list[int]:
@@ -42,8 +51,9 @@ def _first(r: Roles) -> list[int]:
     return [i for i in range(len(r.extents)) if i not in r.k and i < r.n[0]]
 
 
-def _planes(sch: s_tir.Schedule, c: SBlockRV, r: Roles, lanes: int, parallel: bool) -> bool:
-    """Row by row of a plane of results, all elements of the windows at once."""
+def _planes(sch: s_tir.Schedule, c: SBlockRV, r: Roles, lanes: int, parts: int) -> bool:
+    """Row by row of a plane of results, all elements of the windows at once. Threads share out planes, and their rows
+    too where that gives too few `parts`; 0 for one thread."""
     vector = _vector(r.extents[r.n[-1]], lanes, VECTORS)
     if vector is None:
         return False
@@ -57,6 +67,9 @@ def _planes(sch: s_tir.Schedule, c: SBlockRV, r: Roles, lanes: int, parallel: bo
     loops = sch.get_loops(c)
     spatial = len(loops) - len(r.k)
     plane = common.fused(sch, loops[: len(r.batch)])
+    if parts > common.extent_of(sch, plane) and spatial - len(r.batch) == 2:
+        pieces = least_divisor(r.extents[r.n[0]], -(-parts // common.extent_of(sch, plane)))
+        plane = sch.fuse(plane, sch.split(loops[spatial - 2], [pieces, None])[0])
     across, vectors = sch.split(loops[spatial - 1], [None, vector])
     terms = loops[spatial:]
     sch.reorder(across, *terms, vectors)
@@ -64,7 +77,7 @@ def _planes(sch: s_tir.Schedule, c: SBlockRV, r: Roles, lanes: int, parallel: bo
     if images is not None:
         sch.compute_at(images, plane, preserve_unit_loops=True)
         common.lay(sch, images, VECTORS * lanes)
-    if parallel:
+    if parts:
         sch.parallel(plane)
     for term in terms:
         sch.unroll(term)
@@ -81,8 +94,9 @@ def _taps(sch: s_tir.Schedule, c: SBlockRV, r: Roles, lanes: int, parallel: bool
     if vector is None or len(r.k) < 2:
         return False
     images = _inlined(sch, c, r)
-    for block in common.behind(sch, c):
-        sch.compute_inline(block) if sch.get_consumers(block) else sch.reverse_compute_inline(block)
+    after = common.behind(sch, c)
+    for block in after[:-1]:
+        sch.compute_inline(block)
     _, place = sch.split(sch.get_loops(c)[r.k[-1]], [None, vector])
     partial = sch.rfactor(place, len(r.extents) - len(r.k))
     loops = sch.get_loops(partial)
@@ -92,11 +106,14 @@ def _taps(sch: s_tir.Schedule, c: SBlockRV, r: Roles, lanes: int, parallel: bool
     sch.reorder(*channel, terms[0], *taps[:-1], *terms[1:], across, taps[-1], place)
     outer = common.fused(sch, channel)
     if images is not None:
-        sch.compute_at(images, terms[0], preserve_unit_loops=True)
+        sch.compute_at(images, terms[0] if len(terms) > 1 else outer, preserve_unit_loops=True)
         common.lay(sch, images, VECTORS * lanes)
+    whole = common.fused(sch, sch.get_loops(c)[: len(r.batch)])
+    for block in after[-1:]:
+        sch.reverse_compute_at(block, whole)
     if parallel:
         sch.parallel(outer)
-        sch.parallel(common.fused(sch, sch.get_loops(c)[: len(r.batch)]))
+        sch.parallel(whole)
     sch.unroll(taps[-1])
     sch.vectorize(place)
     sch.vectorize(sch.get_loops(sch.decompose_reduction(partial, terms[0]))[-1])

@@ -7,13 +7,14 @@ follow each other (`compute.loops.ORDERED`) runs within a thread, inside of the 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from tvm import ir, s_tir, sym, tirx
 
 from ...compute.loops import ORDERED
 from .. import common
-from ..codegen import unravelled
+from ..codegen import sequence, unravelled
 from ..common import renamed
 from ..stages import Expr, with_nests
 from ..target import Machine, Rule
@@ -31,7 +32,16 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
         return None
     block = sch.get(blocks[0])
     found = [_launch(block.name_hint, loops, body) for loops, body in _parts(block.body, [], sym.Analyzer())]
+    if scratch := list(sch.get(sch.get_sblock("root")).alloc_buffers):
+        found.insert(0, _touch(scratch))
     return common.start(with_nests(func, found))
+
+
+def _touch(scratch: Sequence[Any]) -> tirx.Stmt:
+    """A launch that stores into each array. TVM allocates an array where all its uses are: those of one launch alone
+    within it, where there is no memory of the device to be had."""
+    stores = [tirx.BufferStore(one, tirx.const(0, str(one.dtype)), [0] * len(one.shape)) for one in scratch]
+    return launch("touch", [(index("block"), 1)], [(index("thread"), 1)], sequence(stores))
 
 
 def _parts(code: tirx.Stmt, around: Loops, analyzer: sym.Analyzer) -> list[tuple[Loops, tirx.Stmt]]:

@@ -15,15 +15,13 @@ import tvm
 import tvm_ffi
 from tvm import ir, sym, tirx
 
-from ..common import CHEAP_CALLS
+from ..instructions import instructions
 
 WARPS_A_CYCLE = 4  # instructions of warps that a multiprocessor starts in a cycle
 SHARED_BYTES = 128  # of shared memory that it reads in a cycle
 LAUNCH = 2.0e-6  # seconds from one launch's end to the next one's start, about; in a CUDA graph somewhat less
 FILL = 0.4  # the share of the multiprocessors that draw all of memory's bandwidth
 TENSOR_INSTRUCTION = 5  # instructions' time of one of tensor cores: 1,024 multiply-adds, some 945 of which a cycle
-CALL = 8  # instructions of an exp, a division or the like, about
-HELPER = "tirx.call_extern"  # calls of one instruction: those of `nvrtc.HELPERS`, and of the shuffles
 OVERHEAD = 24  # registers of a thread beside its arrays, about
 
 
@@ -162,7 +160,7 @@ def _count(code: Any, launch: Launch, times: int, analyzer: sym.Analyzer) -> Non
             launch.registers += -(-nbytes // 4)
 
     def store(item: tirx.BufferStore, visitor: Any) -> None:
-        launch.arithmetic += times * _instructions(item.value)
+        launch.arithmetic += times * instructions(item.value)
         loads: list[Any] = []
         tvm_ffi.structural_walk(item.value, (ir.TensorLoad, lambda load: loads.append(load.source)))
         for buffer in (item.buffer, *loads):
@@ -178,27 +176,3 @@ def _count(code: Any, launch: Launch, times: int, analyzer: sym.Analyzer) -> Non
 
     kinds = [(tirx.For, loop), (tirx.AllocBuffer, allocation), (tirx.BufferStore, store), (tirx.Evaluate, call)]
     tvm_ffi.structural_visit(code, kinds)
-
-
-_ONE_INSTRUCTION = ("shift", "bitwise", "reinterpret", "nearbyint", "if_then_else", "address_of", "isfinite")
-_OPERATORS = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min, tirx.Select)
-
-
-def _instructions(value: Any) -> int:
-    """Instructions of an expression of floats, about."""
-    found = 0
-
-    def operator(item: Any) -> None:
-        nonlocal found
-        if str(item.ty).startswith("float"):
-            fused = isinstance(item, tirx.Mul)  # with the addition that takes it
-            found += CALL if isinstance(item, tirx.Div) else 0 if fused else 1
-
-    def call(item: ir.Call) -> None:
-        nonlocal found
-        name = str(getattr(item.op, "name", ""))
-        cheap = name in CHEAP_CALLS or name == HELPER or any(part in name for part in _ONE_INSTRUCTION)
-        found += 1 if cheap else CALL
-
-    tvm_ffi.structural_walk(value, [(_OPERATORS, operator), (ir.Call, call)])
-    return max(found, 1)

@@ -1,0 +1,206 @@
+"""The order of the elements along an axis.
+
+Elements are compared by keys, unsigned integers in the same order. A radix sort puts them in order digit by digit, the
+least one first: of each digit it counts the values, which tells where elements with each of them go (Knuth, The Art of
+Computer Programming, volume 3, section 5.2.5). A few elements of many are inserted into a list of the first ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import tvm
+from tvm import te, tirx
+
+from .base import Shape, full, shape_of
+from .loops import Buffer, Expr, Source, loop, nest, program, sequence, unravelled
+
+DIGIT = 8  # bits that one pass sorts by
+LONG_DIGIT, LONG = 11, 1 << 14  # of rows so long that clearing the counts takes no time
+PARTS = 64  # threads at most, each with memory for one row, where it finds the next one's place in its caches
+
+
+def argsort(x: te.Tensor, axis: int, descending: bool, count: int) -> te.Tensor:
+    """int64: along `axis` the places of the first `count` elements in order, equal ones as they stand; NaN is larger
+    than all numbers."""
+    own = shape_of(x)
+    extent, outer, inner = own[axis], own[:axis], own[axis + 1 :]
+    shape = (*outer, count, *inner)
+    if 0 in shape:
+        return full(shape, 0, "int64")
+    rows = math.prod(outer) * math.prod(inner)
+    parts = min(rows, PARTS)
+    each = -(-rows // parts)
+    few = count * count <= extent
+    bits = _bits(x.dtype)
+
+    def body(sources: list[Source], out: Buffer, *scratch: Buffer) -> tirx.Stmt:
+        def row(part: Expr, number: Expr) -> tirx.Stmt:
+            lead, rest = tirx.floordiv(number, math.prod(inner)), tirx.floormod(number, math.prod(inner))
+
+            def at(i: Expr) -> list[Expr]:
+                return [*unravelled(lead, outer), i, *unravelled(rest, inner)]
+
+            def key(i: Expr) -> Expr:
+                return _key(sources[0].load(at(i)), descending)
+
+            sort = _inserted if few else _by_digits
+            code = sort(part, extent, count, key, lambda i, value: tirx.BufferStore(out, value, at(i)), *scratch)
+            return code if rows % parts == 0 else tirx.IfThenElse(number < rows, code, None)
+
+        def rows_of(part: Expr) -> tirx.Stmt:
+            return loop(each, lambda r: row(part, part * each + r), ordered=True)
+
+        return loop(parts, rows_of, math.prod(own))
+
+    word = f"uint{bits}"
+    memory: list[tuple[Shape, str]]
+    if few:
+        memory = [((parts, count), word), ((parts, count), "int32"), ((parts, 1), "int32")]
+    else:
+        passes = (-(-bits // _digit(extent)), 1 << _digit(extent))
+        memory = [((2, parts, extent), word), ((2, parts, extent), "int32"), ((2, parts, *passes), "int32")]
+    return program("argsort", shape, "int64", [x], body, memory)
+
+
+def _bits(dtype: Any) -> int:
+    """The bits of a key."""
+    return 8 if str(dtype) == "bool" else tvm.DataType(str(dtype)).bits
+
+
+def _digit(extent: int) -> int:
+    """The bits of a digit, for rows of that length."""
+    return LONG_DIGIT if extent >= LONG else DIGIT
+
+
+def _key(value: Expr, descending: bool) -> Expr:
+    """An unsigned integer that is less where the value comes earlier, and equal where it is equal.
+
+    Floating-point numbers are sign and magnitude: of the negative ones all bits are turned, of the others the sign, by
+    a mask, since a branch on the sign would be guessed wrong half of the time.
+    """
+    dtype = str(value.ty)
+    bits = _bits(dtype)
+    word = f"uint{bits}"
+    ones, sign = tirx.const(2**bits - 1, word), tirx.const(2 ** (bits - 1), word)
+    if dtype.startswith("float"):
+        negative = tirx.reinterpret(f"int{bits}", value) >> tirx.const(bits - 1, f"int{bits}")  # all bits or none
+        turned = tirx.reinterpret(word, value) ^ (tirx.reinterpret(word, negative) | sign)
+        zero = tirx.Select(turned == tirx.const(2 ** (bits - 1) - 1, word), sign, turned)  # -0 is 0
+        key = tirx.Select(tirx.isnan(value), ones, zero)
+    elif dtype.startswith("int"):
+        key = tirx.reinterpret(word, value) ^ sign
+    else:
+        key = value.astype(word)
+    return key ^ ones if descending else key
+
+
+def _by_digits(
+    part: Expr,
+    extent: int,
+    count: int,
+    key: Callable[[Expr], Expr],
+    store: Callable[[Expr, Expr], tirx.Stmt],
+    keys: Buffer,
+    places: Buffer,
+    counts: Buffer,
+) -> tirx.Stmt:
+    """Sorts one row: counts all digits, then moves keys and places to and fro, a digit at a time."""
+    _, _, passes, bins = (int(axis) for axis in counts.shape)
+    width = bins.bit_length() - 1
+
+    def load(buffer: Buffer, *index: Any) -> Expr:
+        return tirx.BufferLoad(buffer, [tirx.const(i, "int32") if isinstance(i, int) else i for i in index])
+
+    def put(buffer: Buffer, value: Expr, *index: Any) -> tirx.Stmt:
+        return tirx.BufferStore(buffer, value, list(index))
+
+    def digit(value: Expr, number: int) -> Expr:
+        own = value >> tirx.const(number * width, value.ty.dtype) & tirx.const(bins - 1, value.ty.dtype)
+        return own.astype("int32")
+
+    def tally(i: Expr) -> tirx.Stmt:
+        found = [put(keys, key(i), 0, part, i)]
+        for number in range(passes):
+            index = (0, part, number, digit(load(keys, 0, part, i), number))
+            found.append(put(counts, load(counts, *index) + 1, *index))
+        return sequence(found)
+
+    def begin(number: Expr) -> tirx.Stmt:
+        def add(b: Expr) -> tirx.Stmt:
+            before = load(counts, 1, part, number, b) + load(counts, 0, part, number, b)
+            return put(counts, before, 1, part, number, b + 1)
+
+        return sequence([put(counts, 0, 1, part, number, 0), loop(bins - 1, add, ordered=True)])
+
+    def move(number: int, i: Expr) -> tirx.Stmt:
+        source, target = number % 2, 1 - number % 2
+        value = load(keys, source, part, i)
+        index = (1, part, number, digit(value, number))
+        to, place = load(counts, *index), i if number == 0 else load(places, source, part, i)
+        if number == passes - 1:
+            stored = store(to, place.astype("int64"))
+            moved = stored if count == extent else tirx.IfThenElse(to < count, stored, None)
+        else:
+            moved = sequence([put(keys, value, target, part, to), put(places, place, target, part, to)])
+        return sequence([moved, put(counts, to + 1, *index)])
+
+    return sequence([
+        nest((passes, bins), lambda index: put(counts, 0, 0, part, *index), ordered=True),
+        loop(extent, tally, ordered=True),
+        loop(passes, begin, ordered=True),
+        *(loop(extent, partial(move, number), ordered=True) for number in range(passes)),
+    ])  # fmt: skip
+
+
+def _inserted(
+    part: Expr,
+    extent: int,
+    count: int,
+    key: Callable[[Expr], Expr],
+    store: Callable[[Expr, Expr], tirx.Stmt],
+    keys: Buffer,
+    places: Buffer,
+    at: Buffer,
+) -> tirx.Stmt:
+    """The first of one row: each element that comes before the last of them takes its place among them."""
+    here = tirx.BufferLoad(at, [part, tirx.const(0, "int32")])
+    before = tirx.max(here - 1, 0)
+
+    def set_here(value: Expr) -> tirx.Stmt:
+        return tirx.BufferStore(at, value, [part, 0])
+
+    def insert(own: Expr, i: Expr, end: Expr) -> tirx.Stmt:
+        """Element i, with that key, before those behind it, up to `end`."""
+        moved = [
+            tirx.BufferStore(buffer, tirx.BufferLoad(buffer, [part, before]), [part, here])
+            for buffer in (keys, places)
+        ]
+        later = tirx.all(here > 0, tirx.BufferLoad(keys, [part, before]) > own)
+        return sequence([
+            set_here(end),
+            tirx.While(later, sequence([*moved, set_here(here - 1)])),
+            tirx.BufferStore(keys, own, [part, here]),
+            tirx.BufferStore(places, i, [part, here]),
+        ])  # fmt: skip
+
+    def look(i: Expr) -> tirx.Stmt:
+        own = tirx.Var("key", str(keys.dtype))
+        last = tirx.BufferLoad(keys, [part, tirx.const(count - 1, "int32")])
+        return sequence([tirx.Bind(own, key(i)), tirx.IfThenElse(own < last, insert(own, i, count - 1), None)])
+
+    def begin(i: Expr) -> tirx.Stmt:
+        own = tirx.Var("key", str(keys.dtype))
+        return sequence([tirx.Bind(own, key(i)), insert(own, i, i)])
+
+    def give(i: Expr) -> tirx.Stmt:
+        return store(i, tirx.BufferLoad(places, [part, i]).astype("int64"))
+
+    return sequence([
+        loop(count, begin, ordered=True),
+        loop(extent - count, lambda i: look(count + i), ordered=True),
+        loop(count, give, ordered=True),
+    ])  # fmt: skip

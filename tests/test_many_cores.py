@@ -1,0 +1,167 @@
+"""Contractions for many cores: enough parts for all of them, whatever the shape, and right where there are two."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import dlsys
+import numpy as np
+import tvm_ffi
+from dlsys import autodiff as ad
+from dlsys import optim
+from dlsys.cli import main
+from dlsys.graph import Node
+from dlsys.kernels.build import prim_func
+from dlsys.schedule import apply, resolve_target
+from dlsys.schedule.cpu import model
+from dlsys.schedule.target import machine_of
+from helpers import on_threads
+from tvm import tirx
+
+Build = Callable[..., "list[Node]"]
+
+
+def _product(a: Node, b: Node, trans_a: bool = False, trans_b: bool = False) -> list[Node]:
+    return [ad.relu_op(ad.matmul_op(a, b, trans_a, trans_b))]
+
+
+def _convolution(*geometry: Any, **more: Any) -> Build:
+    """The values and both gradients."""
+
+    def build(x: Node, f: Node) -> list[Node]:
+        y = ad.conv2d_op(x, f, *geometry, **more)
+        return [ad.relu_op(y), *ad.gradients(y * y, [x, f])]
+
+    return build
+
+
+CASES: dict[str, tuple[Build, tuple[tuple[int, ...], ...]]] = {
+    "few rows": (_product, ((32, 400), (400, 1024))),
+    "few rows, by columns": (lambda a, b: _product(a, b, False, True), ((31, 512), (1000, 512))),
+    "few columns": (_product, ((1024, 500), (500, 33))),
+    "square": (lambda a, b: _product(a, b, True, False), ((256, 256), (256, 250))),
+    "by rows of k": (lambda a, b: _product(a, b, True, False), ((700, 130), (700, 100))),
+    "a long sum": (_product, ((64, 2048), (2048, 64))),
+    "a long sum of no parts": (_product, ((60, 3001), (3001, 60))),
+    "a long sum, odd": (lambda a, b: _product(a, b, False, True), ((50, 3000), (60, 3000))),
+    "a vector": (lambda a, b: [ad.matmul_op(a, b)], ((1, 2304), (2304, 2304))),
+    "a vector, and what follows": (_product, ((1, 2304), (2304, 2304))),
+    "few batches": (_product, ((3, 196, 180), (3, 180, 64))),
+    "one image": (_convolution(1, 1), ((1, 64, 28, 28), (96, 64, 3, 3))),
+    "one small image": (_convolution(1, 1), ((1, 256, 7, 7), (256, 256, 3, 3))),
+    "one tap": (_convolution(1, 0), ((2, 96, 14, 14), (300, 96, 1, 1))),
+    "few filters": (_convolution(2, 1), ((4, 3, 112, 112), (24, 3, 3, 3))),
+    "planes": (_convolution(1, 1, 1, 20), ((4, 20, 84, 84), (20, 1, 3, 3))),
+}
+LEAST = 10_000_000  # operations of a contraction that all cores are to share
+
+
+def _executor(name: str) -> tuple[ad.Executor, dict[Node, np.ndarray]]:
+    build, shapes = CASES[name]
+    random = np.random.default_rng(0)
+    nodes = [ad.Variable(f"x{i}", shape) for i, shape in enumerate(shapes)]
+    feed = {node: random.standard_normal(node.attrs["shape"]).astype(np.float32) for node in nodes}
+    return ad.Executor(build(*nodes)), feed
+
+
+def _parts(function: Any) -> int:
+    """The most parts of a loop that threads share."""
+    found = [1]
+
+    def loop(item: tirx.For, visitor: Any) -> None:
+        if item.kind == tirx.ForKind.PARALLEL:
+            found.append(int(item.extent))
+        visitor.default_visit(item)
+
+    tvm_ffi.structural_visit(function.body, [(tirx.For, loop)])
+    return max(found)
+
+
+def test_contractions_have_twice_as_many_parts_as_cores() -> None:
+    seen = 0
+    for name in CASES:
+        executor, feed = _executor(name)
+        executor.infer_shape({node: value.shape for node, value in feed.items()})
+        plan = executor._latest()
+        for key, spec in plan.specs.items():
+            group = plan.group(key)
+            shapes = plan.program.graph.shapes
+            flop = sum(
+                node.op.flop(node, [shapes[v] for v in node.inputs], shapes[node])
+                for node in group.nodes
+                if node.op.contraction
+            )
+            for cores in (16, 64) if flop >= LEAST else ():
+                target = resolve_target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": cores})
+                function, rule = apply(prim_func(spec), target)
+                assert rule.name in ("contraction", "windows", "matvec", "reduction"), (name, spec.name, rule.name)
+                least = 2 * cores if name != "a long sum of no parts" else cores  # 3,001 is a prime
+                assert _parts(function) >= least, (name, spec.name, cores, _parts(function))
+                seen += 1
+    assert seen >= 2 * len(CASES)
+
+
+def test_schedules_for_many_cores_run_right_on_two() -> None:
+    for name in CASES:
+        executor, feed = _executor(name)
+        wanted = ad.Executor(executor.eval_node_list, ctx=dlsys.numpy()).run(feed, True)
+        for cores in (16, 64):
+            with mock.patch("dlsys.schedule.target.get_num_threads", lambda cores=cores: cores):
+                found = ad.Executor(executor.eval_node_list).run(feed, True)
+            for a, b in zip(found, wanted, strict=True):
+                np.testing.assert_allclose(a, b, rtol=0, atol=5e-6 * np.abs(b).max(), err_msg=f"{name}, {cores}")
+
+
+def test_updates_follow_sums_that_many_cores_share() -> None:
+    """The update of filters whose gradient is made in parts is in the sum of the parts."""
+    random = np.random.default_rng(0)
+    x, start = random.standard_normal((4, 8, 60, 60)).astype("float32"), random.standard_normal((8, 1, 3, 3))
+    found = []
+    for cores in (2, 64):
+        images, filters = ad.Variable("images", x.shape), ad.Parameter(start.astype("float32"), "filters")
+        loss = ad.mean_op(ad.conv2d_op(images, filters, 1, 1, groups=8) ** 2)
+        step = [loss, optim.SGD([filters], lr=0.1).minimize(loss)]
+        with on_threads(2), mock.patch("dlsys.schedule.target.get_num_threads", lambda cores=cores: cores):
+            ad.Executor(step).run({images: x})
+        found.append(filters.numpy())
+    np.testing.assert_allclose(*found, rtol=0, atol=1e-5)
+
+
+def test_the_model_counts_what_the_loops_do() -> None:
+    """Of a product in tiles all multiply-adds, of a sum of columns all additions, in the parts that threads share."""
+    a, b, x = ad.Variable("a", (256, 512)), ad.Variable("b", (512, 256)), ad.Variable("x", (4096, 1024))
+    target = resolve_target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 16})
+    machine = machine_of(target)
+    executor = ad.Executor([ad.matmul_op(a, b), ad.reducesum_op(x, 0)])
+    executor.infer_shape({a: (256, 512), b: (512, 256), x: (4096, 1024)})
+    product, columns = (
+        model.regions(apply(prim_func(spec), target)[0]) for spec in executor._latest().specs.values()
+    )
+    packed, multiplied = product
+    assert multiplied.parts >= 32 and packed.arithmetic == 512 * 256
+    assert 256 * 256 * 512 <= multiplied.arithmetic <= 1.02 * 256 * 256 * 512  # and what is cleared and stored
+    assert sum(multiplied.arrays.values()) == 4 * (256 * 512 + 512 * 256 + 256 * 256)
+    assert sum(region.arithmetic for region in columns) >= 4096 * 1024
+    one, many = (multiplied.seconds(machine, cores) for cores in (1, 16))
+    assert 8 < one / many < 16
+    alone = model.Region(1, 1, 10**6)
+    assert alone.seconds(machine, 64) == alone.seconds(machine, 1) and alone.limit(machine, 64) == "few parts"
+    much = model.Region(64, 1, 0, {"array": 2**32})
+    assert much.seconds(machine, 1) == 2**32 / model.MEMORY and much.limit(machine, 64) == "memory"
+
+
+def test_roofline_predicts_a_step_on_many_cores() -> None:
+    seconds = []
+    for cores in (1, 8, 64):
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            assert main(["roofline", "--cores", str(cores), "--batch", "1000"]) == 0
+        *_, last = out.getvalue().strip().splitlines()
+        found = re.fullmatch(r"a step of mlp, batch 1000: ([\d.]+) us at least on (\d+) cores .*: a prediction", last)
+        assert found is not None and found[2] == str(cores), last
+        seconds.append(float(found[1]))
+    assert seconds[0] > 4 * seconds[1] > 4 * seconds[2], seconds
