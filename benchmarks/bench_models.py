@@ -1,14 +1,17 @@
-"""Training steps and inference of four networks, against PyTorch eager: `python benchmarks/bench_models.py`.
+"""Training steps and inference of eight networks: `python benchmarks/bench_models.py`.
 
-Both start from the same weights; the losses of the first steps are compared before anything is timed.
+Beside dlsys stand PyTorch eager, torch.compile (loss, gradients and update) and JAX (the whole step jitted). All start
+from the same weights; the losses of the first steps are compared before they are timed. The peak of memory is that of
+a process of its own, which makes some steps.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
 import dataclasses
+import json
 import os
+import resource
 import sys
 import time
 from collections.abc import Callable
@@ -24,42 +27,45 @@ CHECKED = 3  # steps whose losses are compared
 TIMED_RATE = 1e-7  # a batch learned by heart leaves denormal numbers, which take some CPUs a hundred cycles each
 TOLERANCE = 2e-3  # relative; three steps of Adam part rounding errors
 ARENA_BAR = 1.05
+PEAKS = ("dlsys", "PyTorch")  # whose memory is measured
+OTHERS = ("PyTorch", "torch.compile", "JAX")
+State = dict[str, np.ndarray]
+Train = Callable[[int], float]
+"""Makes so many training steps and returns the last one's loss."""
 
 
-def renamed(state: dict[str, Any]) -> dict[str, Any]:
-    """PyTorch's weights by the names that ours have: attention keeps its projection as in torch.nn."""
-    pairs = {"attn.in_proj.weight": "attn.in_proj_weight", "attn.in_proj.bias": "attn.in_proj_bias"}
-    found = {}
-    for name, value in state.items():
-        for old, new in pairs.items():
-            name = name.replace(old, new)
-        found[name] = value
-    return found
-
-
-def ours(model: Model, state: dict[str, Any], x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
+def ours(model: Model, state: State | None, x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
     """Runners of dlsys, compiled and as a loop in PyTorch's style, its losses, its memory report, and the seconds from
-    graph to first result."""
+    graph to first result. Without a state it starts from weights of its own, and makes no loop."""
     import dlsys as dl
     from dlsys import autodiff as ad
-    from dlsys import optim
+    from dlsys import nn, optim
 
-    network = model.ours()
-    network.load_state_dict(renamed(state))
+    network = model.network(nn)
+    if state is not None:
+        network.load_state_dict(state)
     start = time.perf_counter()
     X, Y = ad.Variable("X", x.shape, str(x.dtype)), ad.Variable("Y", y.shape, str(y.dtype))
     loss = ad.cross_entropy_op(network.train()(X), Y)
     optimizer = getattr(optim, model.optimizer)(network.parameters(), lr=model.lr)
     step = ad.Executor([loss, optimizer.minimize(loss)])
     feed = {X: dl.array(x), Y: dl.array(y)}
-    losses = [float(step.run(feed)[0].numpy().item())]
+
+    def train(times: int) -> float:
+        for _ in range(times):
+            found, _ = step.run(feed)
+        return float(found.numpy().item())
+
+    losses = [train(1)]
     first = time.perf_counter() - start
-    losses += [float(step.run(feed)[0].numpy().item()) for _ in range(CHECKED - 1)]
+    if state is None:
+        return {"train": train}
+    losses += [train(1) for _ in range(CHECKED - 1)]
     predict = ad.Executor([network.eval()(X)])
     inputs = {X: feed[X]}
     tensors = dl.tensor(x), dl.tensor(y)
-    other = model.ours()
-    other.load_state_dict(renamed(state))
+    other = model.network(nn)
+    other.load_state_dict(state)
     its_optimizer = getattr(optim, model.optimizer)(other.parameters(), lr=model.lr)
 
     def loop() -> Any:
@@ -73,7 +79,7 @@ def ours(model: Model, state: dict[str, Any], x: np.ndarray, y: np.ndarray) -> d
     if not np.allclose(looped, losses, rtol=TOLERANCE):
         sys.exit(f"the compiled step and the loop differ: {losses} and {looped}")
     return {
-        "train": common.repeat(lambda: step.run(feed)),
+        "train": train,
         "loop": common.repeat(loop),
         "infer": common.repeat(lambda: predict.run(inputs)),
         "losses": losses,
@@ -84,23 +90,36 @@ def ours(model: Model, state: dict[str, Any], x: np.ndarray, y: np.ndarray) -> d
     }
 
 
-def theirs(model: Model, network: Any, x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
-    """Runners of PyTorch and its losses."""
+def pytorch(model: Model, state: State | None, x: np.ndarray, y: np.ndarray, compiled: bool = False) -> dict[str, Any]:
+    """Runners of PyTorch, whose loss and update torch.compile makes if it is told to."""
     import torch
     from torch.nn import functional as F
 
-    X, Y = torch.tensor(x), torch.tensor(y)
+    network = model.network(torch.nn)
+    if state is not None:
+        network.load_state_dict({name: torch.from_numpy(value.copy()) for name, value in state.items()})
+    X, Y = torch.from_numpy(x), torch.from_numpy(y)
     optimizer = getattr(torch.optim, model.optimizer)(network.parameters(), lr=model.lr)
 
-    def step() -> Any:
-        network.train()
-        optimizer.zero_grad()
-        loss = F.cross_entropy(network(X), Y)
-        loss.backward()
-        optimizer.step()
-        return loss
+    def loss_of() -> Any:
+        return F.cross_entropy(network(X), Y)
 
-    losses = [step().item() for _ in range(CHECKED)]
+    loss_now, update = loss_of, optimizer.step
+    if compiled:
+        torch._dynamo.config.recompile_limit = 64  # beyond its limit Dynamo runs eagerly and says nothing
+        torch._dynamo.config.fail_on_recompile_limit_hit = torch._dynamo.config.allow_rnn = True
+        torch.compiler.reset()
+        loss_now = torch.compile(loss_of, fullgraph=True, dynamic=False)
+        update = torch.compile(optimizer.step)
+
+    def train(times: int) -> float:
+        network.train()
+        for _ in range(times):
+            optimizer.zero_grad()
+            loss = loss_now()
+            loss.backward()
+            update()
+        return float(loss.detach())
 
     def infer(times: int) -> None:
         network.eval()
@@ -108,7 +127,24 @@ def theirs(model: Model, network: Any, x: np.ndarray, y: np.ndarray) -> dict[str
             for _ in range(times):
                 network(X)
 
-    return {"train": common.repeat(step), "infer": infer, "losses": losses}
+    return {"train": train, "infer": infer}
+
+
+def jax(model: Model, state: State, x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
+    """The runner of JAX."""
+    import jax_nn
+
+    return {"train": jax_nn.trainer(model.network(jax_nn), state, x, y, model.optimizer, model.lr)}
+
+
+def contenders(eager: bool) -> dict[str, Callable[..., dict[str, Any]]]:
+    """What makes the runners of the others: PyTorch eager alone, or all that are installed."""
+    found: dict[str, Callable[..., dict[str, Any]]] = {"PyTorch": pytorch}
+    if not eager:
+        found["torch.compile"] = lambda *given: pytorch(*given, compiled=True)
+        if common.version("jax"):
+            found["JAX"] = jax
+    return found
 
 
 def split(profile: Any) -> dict[str, float]:
@@ -122,30 +158,44 @@ def split(profile: Any) -> dict[str, float]:
     }
 
 
+def peak(arguments: argparse.Namespace) -> None:
+    """Leaves the peak of this process' memory in bytes, after some steps of one model."""
+    model = MODELS[arguments.models]
+    x, y = model.batch(np.random.default_rng(0))
+    made = {"dlsys": ours, "PyTorch": pytorch}[arguments.peak](model, None, x, y)
+    made["train"](CHECKED)
+    nbytes = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux counts KiB
+    Path(arguments.child).write_text(json.dumps(nbytes), encoding="utf-8")
+
+
 def child(arguments: argparse.Namespace) -> None:
     """Times the models with the threads that the environment gives; leaves the figures as JSON."""
-    import json
-
     import torch
 
-    torch.set_num_threads(int(os.environ["TVM_NUM_THREADS"]))
+    if arguments.peak:
+        return peak(arguments)
+    threads = os.environ["TVM_NUM_THREADS"]
+    torch.set_num_threads(int(threads))
+    makers = contenders(arguments.eager)
     found = {}
     for name in arguments.models.split(","):
         model = MODELS[name]
         torch.manual_seed(0)
-        network = model.theirs()
+        state = {key: value.numpy().copy() for key, value in model.network(torch.nn).state_dict().items()}
         x, y = model.batch(np.random.default_rng(0))
-        state = {key: value.clone() for key, value in network.state_dict().items()}
-        mine, other = ours(model, state, x, y), theirs(model, copy.deepcopy(network), x, y)
-        if not np.allclose(mine["losses"], other["losses"], rtol=TOLERANCE):
-            sys.exit(f"{name}: the losses differ: {mine['losses']} and {other['losses']}")
+        mine = ours(model, state, x, y)
+        for who, make in makers.items():
+            train = make(model, state, x, y)["train"]
+            losses = [train(1) for _ in range(CHECKED)]
+            if not np.allclose(mine["losses"], losses, rtol=TOLERANCE):
+                sys.exit(f"{name}: the losses differ: {mine['losses']} and {who}'s {losses}")
         figures: dict[str, Any] = {"first": mine["first"], "losses": mine["losses"]}
         timed = dataclasses.replace(model, lr=TIMED_RATE)
-        mine, other = ours(timed, state, x, y), theirs(timed, network, x, y)
-        for kind in ("train", "infer"):
-            runners: dict[str, Callable[[int], object]] = {"dlsys": mine[kind], "PyTorch": other[kind]}
-            if kind == "train":
-                runners["loop"] = mine["loop"]
+        mine = ours(timed, state, x, y)
+        others = {who: make(timed, state, x, y) for who, make in makers.items()}
+        train = {"dlsys": mine["train"], "loop": mine["loop"], **{who: made["train"] for who, made in others.items()}}
+        infer = {"dlsys": mine["infer"], "PyTorch": others["PyTorch"]["infer"]}
+        for kind, runners in (("train", train), ("infer", infer)):
             timings = common.alternate(runners, arguments.rounds, MIN_TIME)
             figures[kind] = {who: timing.median for who, timing in timings.items()}
         profile = mine["profile"]()
@@ -157,53 +207,58 @@ def child(arguments: argparse.Namespace) -> None:
         figures["kernels"] = str(mine["kernels"]).count("\n")
         if arguments.profiles:
             arguments.profiles.mkdir(parents=True, exist_ok=True)
-            place = arguments.profiles / f"{name}_{os.environ['TVM_NUM_THREADS']}.txt"
+            place = arguments.profiles / f"{name}_{threads}.txt"
             place.write_text(str(profile), encoding="utf-8")
         found[name] = figures
-        ratio = figures["train"]["dlsys"] / figures["train"]["PyTorch"]
-        print(f"  {os.environ['TVM_NUM_THREADS']} thread(s), {name}: a step {ratio:.2f}x PyTorch", flush=True)
+        ratios = ", ".join(f"{figures['train']['dlsys'] / figures['train'][who]:.2f} of {who}" for who in others)
+        print(f"  {threads} thread(s), {name}: a step {ratios}", flush=True)
     Path(arguments.child).write_text(json.dumps(found), encoding="utf-8")
 
 
-def sections(runs: dict[int, dict[str, Any]]) -> list[str]:
+def sections(runs: dict[int, dict[str, Any]], peaks: dict[str, dict[str, int]]) -> list[str]:
     """The tables and the bars."""
     steps, memory, lines, times = [], [], [], []
     for threads, found in runs.items():
+        count = f"{threads} thread{'s' * (threads > 1)}"
         for name, figures in found.items():
-            model, row = MODELS[name], [MODELS[name].title, threads]
-            for kind in ("train", "infer"):
-                mine, other = figures[kind]["dlsys"], figures[kind]["PyTorch"]
-                row += [1e3 * mine, 1e3 * other, mine / other]
-                if kind == "train":
-                    loop = figures[kind]["loop"]
-                    row += [1e3 * loop, loop / other]
-            steps.append(row)
+            model, train, infer = MODELS[name], figures["train"], figures["infer"]
+            mine, best = train["dlsys"], min(train[who] for who in OTHERS if who in train)
+            row = [model.title, threads, 1e3 * mine, *(1e3 * train[w] if w in train else None for w in OTHERS)]
+            row += [mine / train["PyTorch"], mine / best, 1e3 * train["loop"], train["loop"] / train["PyTorch"]]
+            steps.append([*row, 1e3 * infer["dlsys"], 1e3 * infer["PyTorch"], infer["dlsys"] / infer["PyTorch"]])
             times.append([model.title, threads, *_time_row(figures)])
-            count = f"{threads} thread{'s' * (threads > 1)}"
-            ratio = figures["train"]["dlsys"] / figures["train"]["PyTorch"]
-            lines.append((f"{model.title}: a training step over PyTorch's, {count}", ratio, model.bar))
+            lines.append((f"{model.title}: a step over PyTorch's, {count}", mine / train["PyTorch"], model.bar))
+            if model.best and threads <= 2:
+                bar = model.best[threads - 1]
+                lines.append((f"{model.title}: a step over the best other's, {count}", mine / best, bar))
             if threads == min(runs):
                 unplanned, planned, bound = figures["arena"]
-                memory.append([model.title, figures["kernels"], unplanned / 2**20, planned / 2**20, planned / bound])
+                own, other = (peaks[name][who] / 2**20 for who in PEAKS)
+                arena = [unplanned / 2**20, planned / 2**20, planned / bound]
+                memory.append([model.title, figures["kernels"], *arena, own, other, own / other])
                 lines.append((f"{model.title}: arena over the lower bound", planned / bound, ARENA_BAR))
-    header = ["model", "threads", "step", "PyTorch", "ratio", "loop", "ratio", "inference", "PyTorch", "ratio"]
+                lines.append((f"{model.title}: peak of memory over PyTorch's", own / other, 1.0))
+    header = ["model", "threads", "step", *OTHERS, "of PyTorch", "of the best"]
+    header += ["loop", "of PyTorch", "inference", "PyTorch", "ratio"]
     return [
         "## Milliseconds of a training step and of inference",
         common.table(header, steps),
-        "Medians, in turn in one process. PyTorch runs eagerly. A step is one run of a compiled graph; a loop is "
-        "written as in PyTorch: `zero_grad`, the loss, `backward` and the optimizer's `step`.",
+        "Medians, in turn in one process. A step is one run of a compiled graph; a loop is written as in PyTorch: "
+        "`zero_grad`, the loss, `backward` and the optimizer's `step`. PyTorch's inference is eager.",
         "## Where a training step's time goes",
         common.table(TIMES, times),
         "Milliseconds of kernels timed one by one, products and convolutions with what is fused to them. The limit is "
         "the time of their operations at the measured peak of multiply-adds; a bar below the last column cannot be "
         "met, and near it nothing else may take time.",
         *_missed(runs),
-        "## Memory of a training step",
-        common.table(["model", "kernels", "MiB, a buffer a value", "MiB, arena", "over the lower bound"], memory),
+        "## Memory of a training step, in MiB",
+        common.table(MEMORY, memory),
+        "Peaks are those of whole processes, interpreter and libraries included.",
         common.bars(lines),
     ]
 
 
+MEMORY = ["model", "kernels", "a buffer a value", "arena", "over the lower bound", "peak", "PyTorch's", "ratio"]
 TIMES = ["model", "threads", "products", "GFLOP/s", "of peak", "other kernels", "limit", "limit over PyTorch's step"]
 
 
@@ -236,6 +291,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--threads", default=default, help="thread counts, e.g. 1,2")
     parser.add_argument("--models", default=",".join(MODELS), help="of " + ", ".join(MODELS))
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--eager", action="store_true", help="beside PyTorch eager alone")
+    parser.add_argument("--peak", choices=PEAKS, help=argparse.SUPPRESS)
     parser.add_argument("--profiles", type=Path, metavar="FOLDER", help="leave there a profile of each training step")
     parser.add_argument("--name", default="models", help="of the files of results")
     parser.add_argument("--results", type=Path, default=common.RESULTS, metavar="FOLDER")
@@ -251,15 +308,21 @@ def main() -> None:
         return child(arguments)
     load = common.OtherLoad()
     options = [f"--models={arguments.models}", f"--rounds={arguments.rounds}"]
+    options += ["--eager"] * arguments.eager
+    command = " ".join(["python benchmarks/bench_models.py", *options[1:]])
     if arguments.profiles:
         options.append(f"--profiles={arguments.profiles}")
-    runs = {
-        int(threads): common.run_with_threads(os.path.abspath(__file__), int(threads), options)
-        for threads in arguments.threads.split(",")
+    script, threads = os.path.abspath(__file__), [int(count) for count in arguments.threads.split(",")]
+    runs = {count: common.run_with_threads(script, count, options) for count in threads}
+    peaks = {
+        name: {
+            who: common.run_with_threads(script, min(threads), [f"--models={name}", f"--peak={who}"]) for who in PEAKS
+        }
+        for name in arguments.models.split(",")
     }
-    command = "python benchmarks/bench_models.py " + " ".join(o for o in options[1:] if "profiles" not in o)
-    title = "Networks: training steps and inference against PyTorch"
-    print(common.write_results(arguments.name, title, command, sections(runs), runs, load, arguments.results))
+    title = "Networks: training steps and inference against PyTorch and JAX"
+    data = {"runs": runs, "peaks": peaks}
+    print(common.write_results(arguments.name, title, command, sections(runs, peaks), data, load, arguments.results))
 
 
 if __name__ == "__main__":
