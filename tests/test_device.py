@@ -199,3 +199,13 @@ def test_every_operator_in_parallel_equals_its_numpy_rule():
             stack.enter_context(mock.patch.object(module, name, 2))
         stack.enter_context(mock.patch.object(base, "CASES", some))
         list(pool.map(base._check_operator, some))
+
+
+def test_large_arrays_begin_at_a_cache_line() -> None:
+    """On pages of 2 MiB, where Linux has them, which are NumPy's to ask for."""
+    kinds = (((1 << 20,), "float32"), ((1025, 1024), "float32"), ((600, 1000), "float64"), ((5 << 20,), "bool"))
+    for shape, dtype in kinds:
+        made = dl.empty(shape, dtype)
+        assert made.tensor.data_ptr() % 64 == 0 and (made.shape, made.dtype) == (shape, dtype)
+        made[...] = 1
+        assert np.asarray(made).all() and made.numpy().dtype == dtype

@@ -194,6 +194,27 @@ def test_layer_and_root_mean_square_norm() -> None:
                 [shape, inner, inner],
                 dtype,
             )
+            for weight, bias in ((True, False), (False, True)):
+                compare(
+                    lambda x, v, a=axes, w=weight, b=bias: ad.layer_norm_op(x, v if w else None, v if b else None, a),
+                    lambda x, v, s=inner, w=weight, b=bias: torch.nn.functional.layer_norm(
+                        x, s, v if w else None, v if b else None
+                    ),
+                    [shape, inner],
+                    dtype,
+                )
+
+
+def test_gradients_of_layer_norm_read_what_it_read() -> None:
+    """No kernel stores the normalised rows for another."""
+    shapes = {"x": (64, 32), "w": (32,), "b": (32,), "g": (64, 32)}
+    x, w, b, g = (ad.Variable(name, shape) for name, shape in shapes.items())
+    y = ad.layer_norm_op(x, w, b)
+    executor = ad.Executor([y, *ad.gradients(y * g, [x, w, b])])
+    executor.run({node: np.ones(shapes[node.name], "float32") for node in (x, w, b, g)})
+    rows, *sums = [line.split("->") for line in executor.groups().splitlines()[1:]]
+    assert len(sums) == 2 and rows[1].count("[64, 32]") == 2 and rows[1].count("[64, 1]") == 2
+    assert all("x[64, 32]" in reads for reads, writes in sums if "normalize" in reads)
 
 
 def test_mistakes_are_named() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -223,6 +224,23 @@ def test_column_sums_of_what_is_never_stored(rows: int, columns: int, dtype: str
     kernel = _check(bias_step, bias_step_numpy, shapes, dtype, on={0: 2})
     if rows > 1:
         assert f"alloc_buffer(({rows}, {columns})" not in kernel.script()
+
+
+WIDE = [(16, 2048), (40, 300), (33, 1004), (8, 4096), (300, 2064), (257, 1000), (24, 8200), (5, 12345)]
+
+
+def test_wide_rows_are_added_from_their_first_column_to_the_last() -> None:
+    """So memory is read straight on; rows far apart some at once. The sums fit L1."""
+    for rows, columns in WIDE:
+        for dtype in ("float32", "float64") if rows < 100 else ("float32",):
+            _check(bias_step, bias_step_numpy, [(rows, columns), (rows, columns), (columns,), ()], dtype, on={0: 2})
+            total = (lambda x: compute.reduce_sum(x, (1,)), lambda x: (x.sum(1),), [(3, rows, columns)], dtype)
+            _check(*total)
+    for columns, lines in ((1024, 1), (2048, 8)):
+        text, _ = _scheduled(lambda x: compute.reduce_sum(x, (0,)), [(64, columns)])
+        assert f"reduce_sum_global = T.sblock_alloc_buffer(({columns},)" in text
+        loops = re.search(r"T\.grid\((\d+), \d+\):\n +for \w+ in T\.unroll\((\d+)\)", text)
+        assert loops and tuple(map(int, loops.groups())) == (64 // lines, lines), text
 
 
 # exp, log, tanh

@@ -211,6 +211,8 @@ class Op:
     """Elements of the first input are added, or the largest or least taken, into fewer."""
     commutative: ClassVar[bool] = False
     """The order of the two inputs changes nothing."""
+    again: ClassVar[bool] = False
+    """Of equal nodes each is computed by its reader, which reads the inputs as soon as a stored result."""
     same_at_equal_shapes: ClassVar[bool] = False
     """The result is the first input where their shapes are equal."""
     flops: ClassVar[int] = 1
@@ -234,9 +236,7 @@ class Op:
         return _operator, (self.name,)  # of each there is one instance
 
     @classmethod
-    def make(
-        cls, inputs: Sequence[Node], attrs: dict[str, Any] | None = None, name: str | None = None
-    ) -> Node:
+    def make(cls, inputs: Sequence[Node], attrs: dict[str, Any] | None = None, name: str | None = None) -> Node:
         """A new node applying this operator. Raises GraphError for an input that is no node."""
         for position, value in enumerate(inputs):
             if not isinstance(value, Node):

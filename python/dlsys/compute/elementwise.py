@@ -102,10 +102,12 @@ def power_by_const(u: Expr, const: float) -> Expr:
 
 @elementwise
 def normalize(u: Expr, mean: Expr, var: Expr, *rest: Any) -> Expr:
-    """(u - mean) / sqrt(var + eps), of u, mean, var and eps; times weight plus bias where they stand before eps."""
+    """(u - mean) / sqrt(var + eps), of u, mean, var and eps; times weight, plus bias, where they stand before eps."""
     *affine, eps = rest
     n = (u - mean) * (_const(1, u) / tirx.sqrt(var + _const(eps, u)))
-    return n * affine[0] + affine[1] if affine else n
+    for i, value in enumerate(affine):
+        n = n + value if i else n * value
+    return n
 
 
 # Elementary functions --------------------------------------------------------------------------------------

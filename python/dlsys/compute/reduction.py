@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,14 +35,16 @@ def reduce_axes(
     reduced = {axis: te.reduce_axis((0, extents[axis]), name=f"k{axis}") for axis in axes}
 
     def at(*index: Any) -> tirx.PrimExpr:
-        rest = iter(index)
-        position = []
-        for axis in range(len(extents)):
-            outer = next(rest) if keepdims or axis not in reduced else None
-            position.append(reduced.get(axis, outer))
-        return reducer(x(*position), axis=list(reduced.values()))
+        return reducer(x(*_position(index, reduced, len(extents), keepdims)), axis=list(reduced.values()))
 
     return te.compute(shape, at, name=name)
+
+
+def _position(index: Sequence[Any], reduced: Mapping[int, Any], rank: int, keepdims: bool) -> list[Any]:
+    """Where an array is read for an index of what it is reduced to."""
+    rest = iter(index)
+    outer = [next(rest) if keepdims or axis not in reduced else None for axis in range(rank)]
+    return [reduced.get(axis, at) for axis, at in enumerate(outer)]
 
 
 def reduce_sum(x: te.Tensor, axes: Sequence[int], keepdims: bool = False) -> te.Tensor:
@@ -77,10 +79,10 @@ def _total(x: te.Tensor, axes: Sequence[int]) -> te.Tensor:
     return reduce_axes("row_sum", x, tuple(axes), True, te.sum, 0.0)
 
 
-def _shifted_exponential(x: te.Tensor) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
-    """Over the last axis, kept: the maximum, exp(x - maximum) and its sum. Every formula below begins with these same
-    stages, so that a kernel of several of them computes them once."""
-    axes = (len(x.shape) - 1,)
+def _shifted_exponential(x: te.Tensor, axis: int = -1) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
+    """Over an axis, kept: the maximum, exp(x - maximum) and its sum. Every formula below begins with these same stages,
+    so that a kernel of several of them computes them once."""
+    axes = (axis % len(x.shape),)
     largest = _largest(x, axes)
     exponential = pointwise("exponential", lambda v, m: elementary.exp(v - m), x, largest)
     return largest, exponential, _total(exponential, axes)
@@ -192,11 +194,7 @@ def _place(name: str, x: te.Tensor, axes: Sequence[int], keepdims: bool, largest
     reduced = {axis: te.reduce_axis((0, extents[axis]), name=f"k{axis}") for axis in axes}
 
     def at(*index: Any) -> tirx.PrimExpr:
-        rest = iter(index)
-        position: list[Any] = []
-        for axis in range(len(extents)):
-            outer = next(rest) if keepdims or axis not in reduced else None
-            position.append(reduced.get(axis, outer))
+        position = _position(index, reduced, len(extents), keepdims)
         flat: Any = 0
         for axis in reduced:
             flat = flat * extents[axis] + reduced[axis]
@@ -240,19 +238,12 @@ def _is_target(targets: te.Tensor, j: Any, *index: Any) -> tirx.PrimExpr:
     return j == tirx.Cast("int32", targets(*index))
 
 
-def _exponential(x: te.Tensor) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
-    """As in `reduction`, so that a kernel of both computes it once."""
-    largest = reduce_axes("row_max", x, (1,), True, te.max, -np.inf)
-    exponential = pointwise("exponential", lambda v, m: elementary.exp(v - m), x, largest)
-    return largest, exponential, reduce_axes("row_sum", exponential, (1,), True, te.sum, 0.0)
-
-
 def cross_entropy(logits: te.Tensor, targets: te.Tensor, ignore_index: int = -100) -> te.Tensor:
     """-log_softmax(logits) at the class of each target; 0 where ignored, NaN for a number that is no class."""
     (batch, classes, *rest), dtype = shape_of(logits), str(logits.dtype)
     if 0 in (batch, classes, *rest):
         return full((batch, *rest), np.nan, dtype)
-    largest, _, total = _exponential(logits)
+    largest, _, total = _shifted_exponential(logits, 1)
     log_sum = pointwise("log_sum", elementary.log, total)
     zero, nan = constant(0, dtype), constant(np.nan, dtype)
 
@@ -277,7 +268,7 @@ def cross_entropy_gradient(
     shape, dtype = shape_of(logits), str(logits.dtype)
     if 0 in shape:
         return full(shape, 0.0, dtype)
-    _, exponential, total = _exponential(logits)
+    _, exponential, total = _shifted_exponential(logits, 1)
     one, zero, nan = constant(1, dtype), constant(0, dtype), constant(np.nan, dtype)
 
     def at(n: Any, j: Any, *place: Any) -> tirx.PrimExpr:

@@ -1,16 +1,20 @@
-"""sin, cos and powers of float32 by arithmetic alone, in float64 between; those of float64 are the C library's.
+"""sin, cos and powers of float32 by arithmetic alone; those of float64 are the C library's.
 
 sin and cos: x 2/pi is taken to its nearest integer n and the rest; by n mod 4 the rest goes through the polynomial of
-one or the other. Of a large x most bits of 2/pi give multiples of 4, so it is held in pieces of 29 bits, whose products
-with 24 bits are exact (M. H. Payne and R. N. Hanek, "Radian reduction for trigonometric functions", 1983), and four are
-chosen by the size of x. Powers: a ** b = 2 ** (b log2 a), both functions by polynomials that meet them at Chebyshev's
-points. Errors: see tests/test_ops_math.py, below 2 units in the last place everywhere.
+one or the other. Of x below _SMALL n pi/2 is taken away in pieces, in float32 (W. J. Cody and W. Waite, "Software
+Manual for the Elementary Functions", 1980): within 1.6 units in the last place. Of a large x most bits of 2/pi give
+multiples of 4, so it is held in pieces of 29 bits, whose products with 24 bits are exact in float64 (M. H. Payne and
+R. N. Hanek, "Radian reduction for trigonometric functions", 1983), and four are chosen by the size of x.
+
+Powers: a ** b = 2 ** (b log2 a) in float64, both functions by polynomials that meet them at Chebyshev's points. These
+and large x are within 0.51 units (tests/test_ops_math.py).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -21,7 +25,6 @@ from .base import constant
 from .elementary import bound, horner
 
 _BITS = 29  # of a piece: with 24 of a float32 a product has 53
-_ENDS = (2.0**54, 2.0**83, 2.0**112)  # from each on, one piece more gives multiples of 4 alone
 # sin(pi/2 s) = s P(s^2) and cos(pi/2 s) = Q(s^2) for |s| < 0.57, highest power first: Taylor's
 _SIN = tuple([(-1) ** i * (math.pi / 2) ** (2 * i + 1) / math.factorial(2 * i + 1) for i in range(6)][::-1])
 _COS = tuple([(-1) ** i * (math.pi / 2) ** (2 * i) / math.factorial(2 * i) for i in range(7)][::-1])
@@ -39,36 +42,65 @@ _EXP2 = _meeting(np.exp2, 7, (-0.5, 0.5))
 _ROOT_HALF = 0x3FE6A09E667F3BCD  # the bits of the root of 1/2
 
 
-def _two_over_pi(bits: int) -> int:
-    """2/pi times 2 ** bits, cut off: by Machin's formula, pi = 16 arctan(1/5) - 4 arctan(1/239), in integers."""
-    one = 1 << (2 * bits)
-
-    def arctan_of_inverse(n: int) -> int:
-        term, total, k = one // n, 0, 1
-        while term:
-            total += term // k if k % 4 == 1 else -(term // k)
-            term //= n * n
-            k += 2
-        return total
-
-    return (2 << (3 * bits)) // (16 * arctan_of_inverse(5) - 4 * arctan_of_inverse(239))
-
-
-def _pieces(count: int) -> list[float]:
-    """2/pi in pieces of _BITS bits, the largest first."""
-    whole = _two_over_pi(count * _BITS)
+def _cut(value: Fraction, widths: Sequence[int]) -> list[float]:
+    """A number above 0 as numbers of so many bits each, whose sum it is but for what is below the last."""
     found = []
-    for i in range(count):
-        below = (count - 1 - i) * _BITS
-        found.append(float((whole >> below) % (1 << _BITS)) * 2.0 ** (-_BITS * (i + 1)))
+    for bits in widths:
+        unit = Fraction(2) ** (math.frexp(value)[1] - bits)
+        found.append(float(value // unit * unit))
+        value %= unit
     return found
 
 
-_PIECES = _pieces(4 + len(_ENDS))
+_PI = Fraction("3.1415926535897932384626433832795028841971693993751058209749445923078164062862089986280348253421170679")
+_PIECES = _cut(2 / _PI, (_BITS,) * 7)
+# From each on, one piece more gives multiples of 4 alone: x is a multiple of 2 ** -23 times the power of two below it.
+_ENDS = [2.0 ** (25 + _BITS - math.frexp(piece)[1]) for piece in _PIECES[:3]]
+
+
+def _alternating(z: float, odd: int) -> float:
+    """(sin(s) / s - 1) / s^2 for `odd` 1, (cos(s) - 1) / s^2 for 0, where z = s^2: the first terms of Taylor's sum."""
+    return sum((-1) ** i * z ** (i - 1) / math.factorial(2 * i + odd) for i in range(1, 9))
+
+
+_SMALL = 1e4  # multiples of pi/2 up to here have 13 bits: their products with pieces of 11 are exact in float32
+_HALF_PI = _cut(_PI / 2, (11, 11, 11, 24))
+_SIN_SMALL = _meeting(lambda z: _alternating(z, 1), 2, (0.0, 0.62))  # a little more than (pi/4)^2
+_COS_SMALL = _meeting(lambda z: _alternating(z, 0), 3, (0.0, 0.62))
+
+
+def _of_small(x: tirx.PrimExpr, quarter: int) -> tirx.PrimExpr:
+    """sin(x + quarter pi/2) of a float32 below _SMALL, in float32."""
+    f32 = "float32"
+    first, second, third, last = (constant(-piece, f32) for piece in _HALF_PI)
+
+    def of_turns(n: tirx.PrimExpr) -> tirx.PrimExpr:  # s is exact, r is not: the difference is `lost`
+        return bound(x + n * first + n * second, lambda s: bound(s + n * third, lambda r: of_rest(n, s, r)))
+
+    def of_rest(n: tirx.PrimExpr, s: tirx.PrimExpr, r: tirx.PrimExpr) -> tirx.PrimExpr:
+        lost = ((s - r) + n * third) + n * last
+        number = n.astype("int32") + tirx.const(quarter, "int32")
+
+        def signed(z: tirx.PrimExpr, number: tirx.PrimExpr) -> tirx.PrimExpr:
+            sine = r + (r * z * horner(_SIN_SMALL, z, f32) + lost)
+            cosine = horner(_COS_SMALL, z, f32) * z + constant(1, f32)
+            value = tirx.Select((number & tirx.const(1, "int32")) != 0, cosine, sine)
+            sign = (number & tirx.const(2, "int32")) << tirx.const(30, "int32")
+            return tirx.reinterpret(f32, tirx.reinterpret("int32", value) ^ sign)
+
+        return bound(r * r, lambda z: bound(number, lambda k: signed(z, k)))
+
+    return bound(tirx.nearbyint(x * constant(2 / math.pi, f32)), of_turns)
 
 
 def _of_turns(x: tirx.PrimExpr, quarter: int) -> tirx.PrimExpr:
     """sin(x + quarter pi/2) of a float32."""
+    small = tirx.likely(tirx.abs(x) < constant(_SMALL, "float32"))
+    return tirx.Select(small, _of_small(x, quarter), _of_large(x, quarter))
+
+
+def _of_large(x: tirx.PrimExpr, quarter: int) -> tirx.PrimExpr:
+    """sin(x + quarter pi/2) of a float32 of any size, in float64."""
     f64 = "float64"
     zero, fourth = constant(0.0, f64), constant(0.25, f64)
     size, wide = tirx.abs(x), x.astype(f64)

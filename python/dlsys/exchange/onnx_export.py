@@ -320,7 +320,9 @@ def _normalize(to: _Writing, node: Node) -> str:
     eps = to.constant(node.attrs["eps"], to.graph.dtypes[node])
     deviation = to.emit("Sqrt", [to.emit("Add", [variance, eps])])
     found = to.emit("Div", [to.emit("Sub", [x, mean]), deviation])
-    return to.emit("Add", [to.emit("Mul", [found, affine[0]]), affine[1]]) if affine else found
+    for kind, value in zip(("Mul", "Add"), affine, strict=False):
+        found = to.emit(kind, [found, value])
+    return found
 
 
 def _reduction(kind: str) -> Writer:

@@ -14,27 +14,31 @@ from .arithmetic import add_byconst_op, add_op, mul_op, sub_op
 from .elementary import rsqrt_op
 from .reduction import div_by_extent_op, mean_op, reducesum_op
 from .rules import axes_attribute, broadcast_rule
-from .shape import reshape_like_op
+from .shape import reshape_like_op, sum_to_like_op
 
 
 def _normalize(x: np.ndarray, mean: np.ndarray, var: np.ndarray, *rest: Any) -> np.ndarray:
     *affine, eps = rest
     n = (x - mean) / np.sqrt(var + x.dtype.type(eps))
-    return n * affine[0] + affine[1] if affine else n
+    for i, value in enumerate(affine):
+        n = n + value if i else n * value
+    return n
 
 
 @register
 class Normalize(Op):
-    """n = (x - mean) / sqrt(var + eps), or n weight + bias; mean and var are x's own along `axes`, where they have
-    extents of 1, as weight and bias do.
+    """n = (x - mean) / sqrt(var + eps), or n weight, or n weight + bias; mean and var are x's own along `axes`, where
+    they have extents of 1.
 
     With r = 1 / sqrt(var + eps): dx = r (g - mean(g) - n mean(g n)), of g times weight, which holds what x does through
-    mean and var; they get no gradient of their own. Ioffe and Szegedy (2015), where weight and bias are along the same
-    axes, so that their gradients are the sums that dx needs.
+    mean and var; they get no gradient of their own. A weight of one number for all elements along the axes (attribute
+    `shared`, batch normalisation: Ioffe and Szegedy, 2015) may come after the sums, which are the gradients of weight
+    and bias; one with a number for each of them (layer normalisation: Ba et al., 2016) comes before.
     """
 
     name = "normalize"
     elementwise = True
+    again = True
     formula, reference = compute.normalize, _normalize
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
@@ -46,16 +50,24 @@ class Normalize(Op):
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         x, mean, var, *affine = node.inputs
-        axes = node.attrs["axes"]
-        r = rsqrt_op(add_byconst_op(var, node.attrs["eps"]))
-        n = Normalize.make([x, mean, var], node.attrs) if affine else node
-        total = reducesum_op(output_grad, axes, keepdims=True)
-        along = reducesum_op(mul_op(output_grad, n), axes, keepdims=True)
-        centred = sub_op(output_grad, div_by_extent_op(total, x, axes))
-        dx = sub_op(centred, mul_op(n, div_by_extent_op(along, x, axes)))
-        if not affine:
-            return [mul_op(dx, r), None, None]
-        return [mul_op(dx, mul_op(r, affine[0])), None, None, along, total]
+        axes, shared = node.attrs["axes"], node.attrs["shared"]
+
+        def n() -> Node:
+            return Normalize.make([x, mean, var], node.attrs)
+
+        scale, inner = rsqrt_op(add_byconst_op(var, node.attrs["eps"])), output_grad
+        if affine and shared:
+            scale = mul_op(scale, affine[0])
+        elif affine:
+            inner = mul_op(output_grad, affine[0])
+        total = reducesum_op(inner, axes, keepdims=True)
+        along = reducesum_op(mul_op(inner, n()), axes, keepdims=True)
+        centred = sub_op(inner, div_by_extent_op(total, x, axes))
+        dx = mul_op(sub_op(centred, mul_op(n(), div_by_extent_op(along, x, axes))), scale)
+        if shared:
+            return [dx, None, None, *[along, total][: len(affine)]]
+        of_affine = [mul_op(output_grad, n()), output_grad]
+        return [dx, None, None, *(sum_to_like_op(*pair) for pair in zip(of_affine, affine, strict=False))]
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         return (node.attrs["eps"],)
@@ -81,19 +93,16 @@ def batch_norm_op(
         raise GraphError("batch_norm: weight and bias are both given or both None")
     mean, var = statistics_op(x, axes)
     affine = [] if weight is None or bias is None else [reshape_like_op(weight, mean), reshape_like_op(bias, mean)]
-    return Normalize.make([x, mean, var, *affine], {"axes": axes, "eps": float(eps)}), mean, var
-
-
-def _scaled(n: Node, weight: Node | None, bias: Node | None) -> Node:
-    if weight is not None:
-        n = mul_op(n, weight)
-    return n if bias is None else add_op(n, bias)
+    attrs = {"axes": axes, "eps": float(eps), "shared": True}
+    return Normalize.make([x, mean, var, *affine], attrs), mean, var
 
 
 def layer_norm_op(
     x: Node, weight: Node | None = None, bias: Node | None = None, axes: Any = (-1,), eps: float = 1e-5
 ) -> Node:
-    """x normalised along its last axes `axes`, times weight plus bias of the shape of these axes: Ba et al. (2016)."""
+    """x normalised along its last axes `axes`, times weight plus bias of the shape of these axes."""
     axes = axes_attribute("layer_norm", axes)
-    mean, var = statistics_op(x, axes)
-    return _scaled(Normalize.make([x, mean, var], {"axes": axes, "eps": float(eps)}), weight, bias)
+    statistics = statistics_op(x, axes)
+    affine = [] if weight is None else [weight] if bias is None else [weight, bias]
+    found = Normalize.make([x, *statistics, *affine], {"axes": axes, "eps": float(eps), "shared": False})
+    return add_op(found, bias) if weight is None and bias is not None else found

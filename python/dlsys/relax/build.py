@@ -49,7 +49,8 @@ class Compiled(Machine):
         module, values = _without_values(stages["scheduled"])
         planned = _passes(_PLANNING)(module)
         self.planned, self.relax_planned = _our_plan(module["main"]), _relax_plan(planned["main"])
-        self._executable = relax.build(planned, target, relax_pipeline=_passes(_LOWERING), tir_pipeline=PIPELINE)
+        with target:
+            self._executable = relax.build(planned, target, relax_pipeline=_passes(_LOWERING), tir_pipeline=PIPELINE)
         super().__init__(self._executable.jit(), context("cuda" if target.kind.name == "cuda" else "cpu"))
         arrays = [array(Array(value, context("cpu")), self.ctx) for value in values]
         self.parameters = dict(zip(self.names[len(self.names) - len(arrays) :], arrays, strict=True))

@@ -16,6 +16,8 @@ import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 from tvm.s_tir.analysis import get_sblock_access_region
 
+from ..compute.loops import sequence as sequence  # for the rules too
+from ..compute.loops import unravelled as unravelled
 from .common import BRANCH
 from .stages import Expr, buffers
 
@@ -119,11 +121,6 @@ class VectorCode:
         return sequence([*self._allocated, vectors(self.lane, self.width, body)])
 
 
-def sequence(statements: Sequence[tirx.Stmt]) -> tirx.Stmt:
-    """The statements, one after another."""
-    return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
-
-
 def vectors(lane: ir.Var, width: int, body: tirx.Stmt) -> tirx.Stmt:
     """A loop over the lanes of vectors."""
     return tirx.For(lane, 0, width, tirx.ForKind.VECTORIZED if width > 1 else tirx.ForKind.SERIAL, body)
@@ -165,12 +162,3 @@ def _allocations(body: tirx.Stmt) -> list[tirx.AllocBuffer]:
     found: list[tirx.AllocBuffer] = []
     tvm_ffi.structural_walk(body, (tirx.AllocBuffer, found.append))
     return found
-
-
-def unravelled(index: Expr, shape: Sequence[int]) -> list[Expr]:
-    """The index of an array in row-major order as one of each axis."""
-    found: list[Expr] = []
-    for extent in reversed(shape[1:]):
-        found.insert(0, tirx.floormod(index, extent))
-        index = tirx.floordiv(index, extent)
-    return [index, *found] if shape else []

@@ -1,4 +1,4 @@
-"""From scheduled functions to machine code: TVM's own passes, and three of ours (one is `strided`).
+"""From scheduled functions to machine code: TVM's own passes, and four of ours (one is `strided`).
 
 TVM's simplifier takes (x + y) - x for y and x - x for 0, as if numbers were not rounded and none were infinite.
 `_sum_with_negative` writes differences of floating point numbers as sums, which it leaves alone.
@@ -9,10 +9,15 @@ and more of a convolution's, and finds nothing there: functions of rules that ar
 TVM takes the memory of a "local" array from a pool at run time. LLVM then holds the array in registers only where it
 can prove that nothing else touches that memory: not in a loop with a prefetch. An array on the stack becomes registers
 by itself: `_on_stack`.
+
+A choice between a short way for likely arguments and a long one for all others computes both for each vector. Marked
+by `tirx.likely` it becomes a branch: `_expected` before TVM makes vectors, `_branch` after.
 """
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -26,6 +31,8 @@ from .common import rewritten
 PIPELINE = "dlsys"
 SLP = {True: "-vectorize-slp:bool=true", False: "-vectorize-slp:bool=false"}  # TVM's notation for LLVM's options
 STACK_BYTES = 16 * 1024  # the largest array that is put on the stack
+_LIKELY, _ROUND, _LLVM, _EXPECT = "prim.likely", "tirx.nearbyint", "tirx.call_llvm_pure_intrin", "llvm.expect"
+_EXPECT_NUMBER = tirx.call_llvm_pure_intrin("bool", _EXPECT, True, True).args[0]
 _AS_IT_IS = {"disable_lower_builtin": tirx.IntImm("bool", 1)}  # TVM's: this allocation is left to LLVM
 
 
@@ -59,6 +66,43 @@ def _sum_with_negative(difference: tirx.Sub) -> tirx.PrimExpr:
     return a + b * tirx.const(-1, dtype) if dtype.startswith("float") else difference
 
 
+def _expected(select: tirx.Select) -> tirx.Select:
+    """For a CPU a choice whose condition is likely, so written that TVM makes vectors of it and leaves the condition in
+    place; threads of a GPU branch as they are."""
+    condition = select.condition
+    if not isinstance(condition, tvm.ir.Call) or condition.op.name != _LIKELY or Target.current().kind.name != "llvm":
+        return select
+
+    def rounded(call: tvm.ir.Call) -> tirx.PrimExpr:
+        return tirx.call_llvm_pure_intrin(call.ty, "llvm.nearbyint", *call.args) if call.op.name == _ROUND else call
+
+    values = (rewritten(value, tvm.ir.Call, rounded) for value in (select.true_value, select.false_value))
+    return tirx.Select(tirx.call_llvm_pure_intrin("bool", _EXPECT, condition.args[0], True), *values)
+
+
+def _branch(select: tirx.Select) -> tirx.PrimExpr:
+    """A choice between vectors by a condition that is likely, as a branch: where it holds for all lanes the other value
+    is not computed."""
+    held = select.condition
+    if not isinstance(held, tvm.ir.Call) or held.op.name != _LLVM or held.args[0] != _EXPECT_NUMBER:
+        return select
+    held = held.args[1]
+    chosen = tirx.Select(held, select.true_value, select.false_value)
+    if held.ty.is_scalar():  # LLVM may make vectors of it
+        return chosen
+    everywhere = tirx.call_llvm_pure_intrin("bool", "llvm.vector.reduce.and", held)
+    return tirx.if_then_else(everywhere, select.true_value, chosen)
+
+
+def _exact(number: tirx.FloatImm) -> tirx.PrimExpr:
+    """A number for CUDA C: TVM writes a float64 with 15 decimals, 1e-20 as 0; others are given by their bits."""
+    value = float(number)
+    if str(number.ty) != "float64" or not math.isfinite(value) or float(f"{value:.15f}") == value:
+        return number
+    (bits,) = struct.unpack("<q", struct.pack("<d", value))
+    return tirx.reinterpret("float64", tirx.const(bits, "int64"))
+
+
 def _rewriting(kind: type, rewrite: Callable[[Any], Any]) -> tvm.transform.Pass:
     """The pass that rewrites all objects of a kind."""
 
@@ -73,9 +117,12 @@ def _rewriting(kind: type, rewrite: Callable[[Any], Any]) -> tvm.transform.Pass:
 def _pipeline() -> tuple[Any, Any, Any]:
     """TVM's passes for functions that were scheduled, with ours before them and before the host's allocations."""
     passes, host, device = tirx.get_tir_pipeline("s_tir")
-    first = [_rewriting(tirx.Sub, _sum_with_negative), passes]
-    own = [_rewriting(tirx.AllocBuffer, _on_stack), _rewriting(tvm.ir.TensorLoad, strided.contiguous)]
-    return tvm.transform.Sequential(first), lambda: tvm.transform.Sequential([*own, host()]), device
+    first = [_rewriting(tirx.Sub, _sum_with_negative), _rewriting(tirx.Select, _expected), passes]
+    kinds = ((tirx.Select, _branch), (tirx.AllocBuffer, _on_stack), (tvm.ir.TensorLoad, strided.contiguous))
+    own = [_rewriting(*kind) for kind in kinds]
+    exact = _rewriting(tirx.FloatImm, _exact)
+    final = (lambda: tvm.transform.Sequential([*own, host()]), lambda: tvm.transform.Sequential([exact, device()]))
+    return tvm.transform.Sequential(first), *final
 
 
 tirx.register_tir_pipeline(PIPELINE, _pipeline)

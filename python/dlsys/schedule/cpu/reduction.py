@@ -16,6 +16,10 @@ from ..target import Machine, Rule
 from . import elementwise, rows
 from .sharing import wanted
 
+FAR = 2048  # columns, from which on rows lie so far apart that ROWS of them are read at once
+ROWS, FEW_VECTORS = 8, 2  # of each of them so many vectors
+HELD = 4096  # sums that are held in L1
+
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     """Each row through all its stages at once where the stages share rows; else a stage at a time.
@@ -90,27 +94,49 @@ def _columns(
     parts: int,
     hold: bool,
 ) -> None:
-    """Sums down blocks of columns, each as wide as registers can hold, or less where that gives too few `parts`; 0 for
-    one thread. With `hold` the sums get an array of their own meanwhile; not where a block is a piece of several axes,
-    since an array's region is always a box."""
+    """Sums down blocks of columns, fewer where that gives too few `parts`; 0 for one thread. Rows are read from their
+    first column to the last, some at once where they lie far apart, and added to sums in an array of their own. Where a
+    block is a piece of several axes, and no such array is a box, without `hold`, columns are as wide as registers can
+    hold."""
     *rest, column = results
-    columns = math.prod(common.extent_of(sch, loop) for loop in results)
-    vectors = max(1, min(MAX_VECTORS, columns // (parts * lanes))) if parts > 1 else MAX_VECTORS
-    outer, vector = common.split_vector(sch, column, width := common.extent_of(sch, column), lanes, vectors)
-    sch.reorder(*terms, vector)
+    width, columns = common.extent_of(sch, column), math.prod(common.extent_of(sch, loop) for loop in results)
+    even, vectors = math.gcd(width, lanes), MAX_VECTORS
+    ragged = width > vectors * lanes and common.divisor(width, lanes, vectors * lanes) is None and 4 * even >= lanes
+    if hold and ragged:  # no vectors divide the columns, but halves of them do, or quarters
+        lanes, vectors = even, 1
+    far = hold and (ragged or width >= FAR)
+    together = common.divisor(common.extent_of(sch, terms[-1]), 1, ROWS) or 1 if far else 1
+    vectors = vectors if together == 1 else min(vectors, FEW_VECTORS)
+    if parts > 1:
+        vectors = max(1, min(vectors, columns // (parts * lanes)))
+    outer, vector = common.split_vector(sch, column, width, lanes, vectors)
     if outer is None:
+        sch.reorder(*terms, vector)
         outer = sch.add_unit_loop(terms[0])
-    exact = width == common.extent_of(sch, outer) * common.extent_of(sch, vector)
-    if parts > 1 and rest and exact:  # else the last step is split off, from a loop that stays as it is
-        outer, rest = sch.fuse(*rest, outer), []
-    # the sums stay in registers: TVM puts a small "global" array on the stack, any "local" one in a workspace
+    else:
+        count, wide = common.extent_of(sch, outer), common.extent_of(sch, vector)
+        exact = width == count * wide
+        if hold and exact:
+            most = max(1, min(HELD, columns // max(parts, 1)) // wide)
+            outer, step = sch.split(outer, [None, common.divisor(count, 1, most) or 1])
+            *terms, last = terms
+            last, row = sch.split(last, [None, together])
+            terms = [*terms, last]
+            sch.reorder(outer, *terms, step, row, vector)
+            sch.unroll(row)
+        else:
+            sch.reorder(outer, *terms, vector)
+        if parts > 1 and rest and exact:  # else the last step is split off, from a loop that stays as it is
+            outer, rest = sch.fuse(*rest, outer), []
+    # the sums stay in L1: TVM puts a small "global" array on the stack, any "local" one in a workspace
     held = sch.cache_write(block, 0, "global") if hold else None
     if held is not None:
         sch.reverse_compute_at(held, outer)
     if parts:
         sch.parallel(rest[0] if rest else outer)
     if held is not None:
-        sch.vectorize(sch.get_loops(held)[-1])
+        loop = sch.get_loops(held)[-1]
+        sch.vectorize(common.split_vector(sch, loop, common.extent_of(sch, loop), lanes, MAX_VECTORS)[1])
     sch.vectorize(vector)
     first = sch.decompose_reduction(block, terms[0])  # last: TVM takes no primitive on an outer loop after it
     sch.vectorize(sch.get_loops(first)[-1])
