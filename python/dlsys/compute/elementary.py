@@ -80,17 +80,19 @@ _TANH_P = (-9.64399179425052238628e-1, -9.92877231001918586564e1, -1.61468768441
 _TANH_Q = (1.0, 1.12811678491632931402e2, 2.23548839060100448583e3, 4.84406305325125486048e3)
 _TANH_SMALL = 0.625
 
-# erf(x) = x + x P(x^2) for |x| < 1 in float32
+# erf(x) = x + x P(x^2) for |x| < 0.9 in float32,
 _ERFF = (
-    7.853861353153693e-5, -8.010193625184903e-4, 5.188327685732524e-3, -2.685381193529856e-2,
-    1.128358514861418e-1, -3.761262582423300e-1, 1.28379165726710e-1,
+    -6.0903921663e-4, 5.0119702327e-3, -2.6778915133e-2, 1.1282141041e-1, -3.7612523311e-1, 1.2837915381e-1,
 )  # fmt: skip
-# and 1 - exp(P(x)) beyond, P fitted to log(erfc(x)) for 0.98 < x < 4 with the least error of erf; 1 from there on
-_ERFF_LOG = (
-    1.88822829e-4, -2.97243474e-3, 2.19404027e-2, -1.03327297e-1, -6.37883127e-1, -1.12725139,
-    -3.00436339e-4,
+_ERFF_SMALL = 0.9
+# and 1 - 2 ** P(x) beyond, P fitted to log2(erfc(x)) with the least error of erf; 1 from 3.95 on
+_ERFF_LOG2 = (
+    2.8597085596e-4, -4.4225709103e-3, 3.2194059767e-2, -1.5020431311e-1, -9.1896220885e-1,
+    -1.6270675048, -2.4012945197e-4,
 )  # fmt: skip
-_ERFF_LAST = 4.0
+_ERFF_LAST = 3.95
+# 2 ** r for |r| < 1/2 in float32
+_EXP2F = (1.3276471997e-3, 9.6755417291e-3, 5.5507132769e-2, 2.4022119717e-1, 6.9314696706e-1, 1.0)
 # erf(x) = x T(x^2) / U(x^2) for |x| < 1 in float64
 _ERF_T = (
     9.60497373987051638749e0, 9.00260197203842689217e1, 2.23200534594684319226e3, 7.00332514112805075473e3,
@@ -277,26 +279,43 @@ def tanh(x: tirx.PrimExpr) -> tirx.PrimExpr:
     return bound(x, at)
 
 
+def _erf_single(x: tirx.PrimExpr) -> tirx.PrimExpr:
+    """The error function of a float32."""
+    f32, i32 = "float32", "int32"
+    last, one = constant(_ERFF_LAST, f32), constant(1, f32)
+
+    def two_to_the(power: tirx.PrimExpr) -> tirx.PrimExpr:
+        def of_rest(n: tirx.PrimExpr) -> tirx.PrimExpr:
+            part = bound(power - n, lambda r: tirx.reinterpret(i32, horner(_EXP2F, r, f32)))
+            return tirx.reinterpret(f32, part + (n.astype(i32) << tirx.const(23, i32)))
+
+        return bound(tirx.nearbyint(power), of_rest)
+
+    def at(v: tirx.PrimExpr) -> tirx.PrimExpr:
+        def of_size(size: tirx.PrimExpr) -> tirx.PrimExpr:
+            small = size + size * bound(size * size, lambda z: horner(_ERFF, z, f32))
+            large = one - bound(horner(_ERFF_LOG2, size, f32), two_to_the)
+            found = tirx.reinterpret(i32, tirx.Select(size < constant(_ERFF_SMALL, f32), small, large))
+            return tirx.reinterpret(f32, found | (tirx.reinterpret(i32, v) & tirx.min_value(i32)))  # with v's sign
+
+        return tirx.Select(tirx.isnan(v), v, bound(tirx.Select(tirx.abs(v) < last, tirx.abs(v), last), of_size))
+
+    return bound(x, at)
+
+
 def erf(x: tirx.PrimExpr) -> tirx.PrimExpr:
     """The error function, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x."""
     dtype = str(x.ty)
-    single = dtype == "float32"
-    zero, one, last = (constant(c, dtype) for c in (0.0, 1.0, _ERFF_LAST if single else _ERF_LAST))
-
-    def near_zero(v: tirx.PrimExpr, z: tirx.PrimExpr) -> tirx.PrimExpr:
-        if single:
-            return v + v * horner(_ERFF, z, dtype)
-        return v * (horner(_ERF_T, z, dtype) / horner(_ERF_U, z, dtype))
-
-    def complement(size: tirx.PrimExpr) -> tirx.PrimExpr:
-        if single:
-            return _exp_moderate(horner(_ERFF_LOG, size, dtype))
-        return exp(zero - size * size) * (horner(_ERF_P, size, dtype) / horner(_ERF_Q, size, dtype))
+    if dtype == "float32":
+        return _erf_single(x)
+    zero, one, last = (constant(c, dtype) for c in (0.0, 1.0, _ERF_LAST))
 
     def at(v: tirx.PrimExpr) -> tirx.PrimExpr:
         def by_size(size: tirx.PrimExpr) -> tirx.PrimExpr:
-            large = bound(one - complement(size), lambda t: tirx.Select(v < zero, zero - t, t))
-            return tirx.Select(size < one, bound(v * v, lambda z: near_zero(v, z)), large)
+            complement = exp(zero - size * size) * (horner(_ERF_P, size, dtype) / horner(_ERF_Q, size, dtype))
+            large = bound(one - complement, lambda t: tirx.Select(v < zero, zero - t, t))
+            small = bound(v * v, lambda z: v * (horner(_ERF_T, z, dtype) / horner(_ERF_U, z, dtype)))
+            return tirx.Select(size < one, small, large)
 
         return tirx.Select(tirx.isnan(v), v, bound(tirx.Select(tirx.abs(v) < last, tirx.abs(v), last), by_size))
 

@@ -99,10 +99,11 @@ def loop(extent: int, body: Callable[[Expr], tirx.Stmt], work: int = 0, ordered:
 def nest(
     shape: Sequence[int], body: Callable[[list[Expr]], tirx.Stmt], work: int = 0, ordered: bool = False
 ) -> tirx.Stmt:
-    """`body` for every index of the shape; the outermost loop as `loop` says, all of them `ordered` or not."""
+    """`body` for every index of the shape; the first loop of several indices as `loop` says, all `ordered` or not."""
     if not shape:
         return body([])
-    return loop(shape[0], lambda i: nest(shape[1:], lambda rest: body([i, *rest]), 0, ordered), work, ordered)
+    within = work if shape[0] == 1 else 0
+    return loop(shape[0], lambda i: nest(shape[1:], lambda rest: body([i, *rest]), within, ordered), work, ordered)
 
 
 def sequence(statements: Sequence[tirx.Stmt]) -> tirx.Stmt:
@@ -140,18 +141,20 @@ def place(name: str, shape: Shape, fill: float | None, parts: Sequence[Part], le
     dtype = str(parts[0].tensor.dtype)
     parts = [part for part in parts if 0 not in part.counts]
     size = math.prod(shape)
+    while fill is not None and lead < len(shape) and all(p.counts[lead] == shape[lead] for p in parts):
+        lead += 1  # what is filled is in the cache when it is copied over
+    filled = shape[lead:]
 
     def body(sources: list[Source], out: Buffer) -> tirx.Stmt:
-        statements = []
-        if fill is not None:
-            statements.append(loop(size, lambda k: store_flat(out, k, constant(fill, dtype))))
-
         def rows(index: list[Expr]) -> tirx.Stmt:
-            return sequence([_copy(out, s, p, index) for s, p in zip(sources, parts, strict=True)])
+            def clear(k: Expr) -> tirx.Stmt:
+                return tirx.BufferStore(out, constant(fill or 0, dtype), [*index, *unravelled(k, filled)])
 
-        if parts:
-            statements.append(nest(shape[:lead], rows, size))
-        return sequence(statements)
+            found = [_copy(out, s, p, index) for s, p in zip(sources, parts, strict=True)]
+            clearing = [loop(math.prod(filled), clear, 0 if index else size)] if fill is not None else []
+            return sequence([*clearing, *found])
+
+        return nest(shape[:lead], rows, size)
 
     if parts:
         return program(name, shape, dtype, [part.tensor for part in parts], body)

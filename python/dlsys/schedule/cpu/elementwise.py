@@ -16,6 +16,7 @@ from ..common import COSTLY_VECTORS, PARALLEL_WORK, VECTORS, Access, LoopGroup
 from ..stages import Expr, Stage, domains, extents, read_stages, size, with_nests
 from ..strided import STRIDES
 from ..target import Machine, Rule
+from . import prefetch
 
 UNROLLED_ROWS = 32  # rows of some vectors; LLVM unrolls somewhat more too, and takes a second for it
 TOGETHER = 8  # results of the same vectors, each in a register
@@ -40,7 +41,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     for block in blocks:
         if common.domain(sch, block) > 0:
             stage(sch, block, machine, common.work(sch, block) >= PARALLEL_WORK)
-    return sch
+    return common.start(prefetch.insert(common.function_of(sch)))
 
 
 def _after_windows(sch: s_tir.Schedule, machine: Machine) -> bool:
@@ -147,6 +148,8 @@ def stage(
     if any(s not in (0, 1, *STRIDES) for s in inner.strides):
         if parallel:  # far strides: LLVM's choice
             sch.parallel(groups[0].loop)
+        if len(groups) > 1:
+            prefetch.mark_picked(sch, block)
         return
     if parallel and len(groups) == 1:
         width = lanes * VECTORS

@@ -8,17 +8,24 @@ product of 64 x 27 and 27 x 12,321 matrices took 420 us where it had taken 600 t
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from tvm import s_tir, sym, tirx
-from tvm.s_tir.schedule import LoopRV
+import tvm_ffi
+from tvm import DataType, ir, s_tir, sym, tirx
+from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from ..common import renamed, rewritten
+from ..codegen import sequence
+from ..common import renamed, rewritten, strides_of
 from ..roles import Roles
 
 MARK, PANEL, STORE = "prefetch", "prefetch_panel", "prefetch_store"
+PICKED, STREAM = "prefetch_picked", "prefetch_stream"
+LINE = 64  # bytes that are fetched at once
 FAR = 16 * 1024  # elements of a C that L1 does not hold, whose rows lie apart
 COLD = 256 * 1024  # elements of a B that is not in the caches when its turn comes
+HUGE = 8 * 1024 * 1024  # elements of an array that no cache holds
+AHEAD = 2048  # elements ahead of what a sum reads straight on: beyond a page, where the processor's own fetches end
 STEPS = 40  # of k ahead: some 250 ns, the latency of memory, at 6 ns a step
 INTO_L2 = 2  # LLVM's locality; into L1 was 4 % slower, where the panel of B lies
 DATA_CACHE = 1
@@ -48,9 +55,71 @@ def mark_store(sch: s_tir.Schedule, loop: LoopRV) -> None:
     sch.annotate(loop, STORE, 1)
 
 
+def mark_picked(sch: s_tir.Schedule, block: SBlockRV) -> None:
+    """Has the next row of an array fetched before elements are picked of one, in the innermost loop of a block, where
+    so many are picked that most of a row's lines are read. Their order tells the processor nothing."""
+    node = sch.get(block)
+    *rows, last = node.iter_vars
+    for number, load in enumerate(_loads(node)):
+        shape = [int(extent) for extent in load.source.shape]
+        own = len(shape) == len(rows) + 1 and all(i.same_as(v.var) for i, v in zip(load.indices, rows, strict=False))
+        many = int(last.dom.extent) * _line(load.source) >= shape[-1] and math.prod(shape) >= COLD
+        if own and many and strides_of(node, load.source, load.indices) is None:
+            sch.annotate(sch.get_loops(block)[-1], PICKED, number)
+
+
+def mark_stream(sch: s_tir.Schedule, loop: LoopRV) -> None:
+    """Has each step of a loop around vectors fetch what later steps read of huge arrays; others it would slow down."""
+    sch.annotate(loop, STREAM, 1)
+
+
+def _stream(loop: tirx.For) -> tirx.For:
+    """A marked loop that asks for what it reads some steps later, see `mark_stream`."""
+    if STREAM not in loop.annotations:
+        return loop
+    vector = loop.body
+    realized = vector.body
+    values = dict(zip((v.var for v in realized.block.iter_vars), realized.iter_values, strict=True))
+    body = [vector]
+    for load in _loads(realized.block):
+        if math.prod(int(extent) for extent in load.source.shape) < HUGE:
+            continue
+        *rows, last = (renamed(i, values) for i in load.indices)
+        for lane in range(0, int(vector.extent), _line(load.source)):
+            at = renamed(tvm_ffi.convert([*rows, last + AHEAD]), {vector.loop_var: tirx.IntImm("int32", lane)})
+            body.insert(-1, _fetch(load.source, at, to_write=0))
+    return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, sequence(body))
+
+
+def _loads(block: s_tir.SBlock) -> list[Any]:
+    found: list[Any] = []
+    tvm_ffi.structural_walk(block.body, (ir.TensorLoad, found.append))
+    return found
+
+
+def _line(buffer: Any) -> int:
+    """Elements of a cache line."""
+    return LINE * 8 // max(DataType(str(buffer.dtype)).bits, 8)
+
+
+def _next_row(loop: tirx.For) -> tirx.Stmt:
+    """A marked loop behind the fetch of the row that the next one picks of, see `mark_picked`."""
+    if PICKED not in loop.annotations:
+        return loop
+    realized = loop.body
+    load = _loads(realized.block)[int(loop.annotations[PICKED])]
+    row, line = int(load.source.shape[-1]), _line(load.source)
+    at = tirx.Var("line", "int32")
+    fetch = _fetch(load.source, [*realized.iter_values[:-1], row + at * line], to_write=0)
+    fetches = tirx.For(at, 0, -(-row // line), tirx.ForKind.SERIAL, fetch)
+    return tirx.SeqStmt([fetches, tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, realized)])
+
+
 def insert(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with prefetches in the loops that were marked."""
-    body = rewritten(func.body, tirx.For, _with_prefetch)
+    body = func.body
+    for insertion in (_with_prefetch, _next_row, _stream):
+        body = rewritten(body, tirx.For, insertion)
     return func.with_body(rewritten(body, tirx.SeqStmt, _with_stores))
 
 

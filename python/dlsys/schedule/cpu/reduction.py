@@ -13,7 +13,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from .. import blocked, common
 from ..common import ACCUMULATORS, MAX_VECTORS, PARALLEL_WORK
 from ..target import Machine, Rule
-from . import elementwise, rows
+from . import elementwise, prefetch, rows
 from .sharing import wanted
 
 FAR = 2048  # columns, from which on rows lie so far apart that ROWS of them are read at once
@@ -43,7 +43,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
             _reduce(sch, block, machine, parallel)
         else:
             elementwise.stage(sch, block, machine, parallel)
-    return sch
+    return common.start(prefetch.insert(common.function_of(sch)))
 
 
 # One sum
@@ -77,8 +77,8 @@ def _reduce(sch: s_tir.Schedule, block: SBlockRV, machine: Machine, parallel: bo
         sch.compute_at(partial, row, preserve_unit_loops=True)
     if parallel and outer:
         sch.parallel(row)
-    for partial in vectors:
-        _vectorize(sch, partial, row)
+    for number, partial in enumerate(vectors):
+        _vectorize(sch, partial, row, stream=number == 0)
 
 
 def _axes(sch: s_tir.Schedule, block: SBlockRV, kind: int) -> list[int]:
@@ -179,7 +179,7 @@ def _rfactor(sch: s_tir.Schedule, block: SBlockRV, loop: LoopRV) -> SBlockRV:
     return sch.rfactor(loop, len(sch.get(block).writes[0].source.shape))
 
 
-def _vectorize(sch: s_tir.Schedule, partial: SBlockRV, row: LoopRV) -> None:
+def _vectorize(sch: s_tir.Schedule, partial: SBlockRV, row: LoopRV, stream: bool) -> None:
     """Vectorizes partial sums, placed at a row: their first iterator is the position in the vector."""
     outer, loops = sch.get_sref(row), sch.get_loops(partial)
     depth = next(i for i, loop in enumerate(loops) if sch.get_sref(loop).same_as(outer)) + 1
@@ -189,6 +189,8 @@ def _vectorize(sch: s_tir.Schedule, partial: SBlockRV, row: LoopRV) -> None:
     results = [x for x, kind in zip(rest, kinds, strict=True) if kind == tirx.IterVar.DataPar]
     sch.reorder(*results, *terms, vector)
     sch.vectorize(vector)
+    if stream:
+        prefetch.mark_stream(sch, terms[-1])
     first = sch.decompose_reduction(partial, terms[0])
     sch.vectorize(sch.get_loops(first)[-1])
 
