@@ -164,9 +164,8 @@ class Node:
 
 
 def set_arithmetic(functions: dict[str, Callable[..., Any]]) -> None:
-    """Install what `+ - * / @ ** == != < <= > >= & | ^ ~ [] neg` of nodes mean; `dlsys.ops` does, above this module. A
-    function of two operands gets them as written, one being a node, or returns NotImplemented for what it cannot take.
-    """
+    """Install what `+ - * / @ ** == != < <= > >= & | ^ ~ [] neg` of nodes mean, as `dlsys.ops` does. A function of two
+    operands gets them as written, one being a node, or returns NotImplemented for what it cannot take."""
     _arithmetic.update(functions)
 
 
@@ -177,8 +176,7 @@ def _load(*args: Any) -> Node:
 
 
 _new_node: Callable[..., Node] = _load
-"""How operators make nodes: as tensors. Their module lies above this one and is loaded with the first node, so that
-nodes are the same whatever a program imports."""
+"""How operators make nodes: as tensors, whatever a program imports; their module, above this one, is loaded then."""
 
 
 class Op:
@@ -221,6 +219,8 @@ class Op:
     """Operations per element of the first input."""
     joint: ClassVar[bool] = False
     """Nodes of the same inputs and `attrs["body"]` are results of one computation: see `joint_gradient`."""
+    state: ClassVar[bool] = False
+    """Assigns to a parameter, or says what a run evaluates together: it has a value of its inputs, or none."""
     lifts: ClassVar[bool] = False
     """Whether some of its Python numbers may become inputs: see `numbers`, `number` and `lifted`."""
     dtypes: ClassVar[tuple[str, ...]] = FLOATS

@@ -29,8 +29,6 @@ from .operators import operand
 from .scan_gradient import Adjoints, loop_gradients
 from .types import known_dtype, known_shape
 
-STATE = ("assign", "group", "latest", "with_updates")
-
 
 @register
 class Scan(Op):
@@ -167,7 +165,7 @@ def _closed(
         return now[node]
 
     for node in nodes_below(outputs, lambda node: node.id <= mark or node in now):
-        if node.op.name in STATE:
+        if node.op.state:
             raise error_at(node, GraphError, "a loop's body changes no state and draws no random numbers")
         if node.op.name == "full":
             now[node] = node

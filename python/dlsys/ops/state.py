@@ -193,6 +193,7 @@ class Assign(Op):
     """The value, which the parameter takes at the end of the run: (parameter, value) -> value."""
 
     name = "assign"
+    state = True
     dtypes = DTYPES
     shape_only = (0,)
     formula, reference = compute.copy, np.asarray
@@ -218,6 +219,7 @@ class Group(Op):
     """Nodes evaluated together; it has no value itself, `run` returns None for it."""
 
     name = "group"
+    state = True
     never = "a group has no value: evaluate it, do not compute with it"
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
@@ -238,6 +240,7 @@ class WithUpdates(Op):
     """
 
     name = "with_updates"
+    state = True
     formula, reference = lambda x, *_: compute.copy(x), lambda x, *_: x
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
@@ -266,6 +269,7 @@ class Latest(Op):
     own where there are none. Evaluators put that value in its place."""
 
     name = "latest"
+    state = True
     dtypes = DTYPES
     formula, reference = compute.copy, np.asarray
 

@@ -199,7 +199,6 @@ def _without_groups(nodes: Iterable[Node]) -> Iterable[Node]:
 
 
 MOST_TRACES = 512  # compiled traces that are kept; those used last
-ALIASES = ("assign", "latest", "with_updates")  # operators whose value is that of their one part
 
 Numbers = dict[Node, list[int]]
 """Of nodes, which of their numbers are inputs."""
@@ -297,7 +296,7 @@ def _copied(trace: Trace, lifted: Numbers) -> tuple[list[Node], list[Node]]:
             copies.append(Variable(node.name, *entry[:2]))
             continue
         inputs = [copies[part] for part in entry[2]]
-        if node.op.name in ALIASES:
+        if node.op.state:  # its value is its one part's
             copies.append(inputs[0])
             continue
         if node in lifted:
