@@ -18,6 +18,7 @@ from . import k_blocks
 from .sharing import wanted
 
 ROWS = 4  # rows summed together: enough additions under way to hide their latency
+FEW = 4  # sums of a row, made of its vector's at once, that are added up one after another
 ROW_BITS = 512  # accumulators of a row: with more in all than 16 AVX2 registers hold, LLVM keeps them in memory
 VECTORS = 2  # of the result, updated together
 STREAMS = 4  # rows added to the result at a time: as many as the prefetcher follows
@@ -64,9 +65,15 @@ def _along_the_sum(
     _, lane = sch.split(term, [None, width])
     partial = sch.rfactor(lane, 0)  # a sum per lane, which `block` adds up
     sch.set_scope(partial, 0, "local")
+    few = None
+    if width % (2 * FEW) == 0:
+        _, lane = sch.split(sch.get_loops(block)[-1], [None, FEW])
+        few = sch.rfactor(lane, 0)
+        sch.set_scope(few, 0, "local")
     outer, _ = sch.split(sch.get_loops(block)[axis], [None, rows])
     depth = len(sch.get_loops(block)[: axis + 1])
-    sch.compute_at(partial, outer, preserve_unit_loops=True)
+    for part in (few, partial) if few is not None else (partial,):
+        sch.compute_at(part, outer, preserve_unit_loops=True)
     if shares > 1:
         sch.parallel(outer)
     lane, *others = sch.get_loops(partial)[depth:]  # its own iterators, the lane's first
@@ -78,6 +85,13 @@ def _along_the_sum(
     sch.vectorize(lane)
     sch.decompose_reduction(partial, k)
     k_blocks.mark_loop(sch, k, r.extents[r.k[0]] // width, 1)
+    if few is not None:
+        lane, quarter, *own = sch.get_loops(few)[depth:]
+        sch.reorder(*own, quarter, lane)
+        for loop in (*own, quarter):
+            sch.unroll(loop)
+        sch.vectorize(lane)
+        sch.vectorize(sch.get_loops(sch.decompose_reduction(few, quarter))[-1])
     for loop in sch.get_loops(block)[depth:]:
         sch.unroll(loop)  # the rows' last sums wait for each other no more
     return True
