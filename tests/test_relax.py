@@ -14,6 +14,7 @@ from dlsys import autodiff as ad
 from dlsys import nn, optim
 from dlsys.errors import DlsysError, DTypeError, FeedError, GraphError, KernelArgumentError, ShapeError
 from dlsys.graph import Node
+from dlsys.relax.build import kernels_of
 from helpers import error_of, every_case
 from tvm import relax, tirx
 from tvm.relax.frontend import nn as relax_nn
@@ -153,6 +154,24 @@ def test_modules_of_others_are_compiled_by_our_rules() -> None:
     assert compiled.rules["contraction"] == 2 and compiled.names[0] == "x" and len(parameters) == 4
     x, w, b, v, c = drawn(8, 12), drawn(32, 12), drawn(32), drawn(4, 32), drawn(4)
     equal(compiled(x, w, b, v, c), [np.maximum(x @ w.T + b, 0) @ v.T + c])
+
+
+def test_convolutions_of_others_go_to_another_layout() -> None:
+    """By Relax's ConvertLayout: transposes at the edges alone, our rules on what lies between."""
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((2, 4, 9, 9), "float32"))
+    filters = [relax.const(drawn(8, 4, 3, 3)), relax.const(drawn(6, 8, 3, 3))]
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            hidden = builder.emit(relax.op.nn.relu(relax.op.nn.conv2d(x, filters[0], padding=1)))
+            output = builder.emit_output(relax.op.nn.conv2d(hidden, filters[1], padding=1))
+        builder.emit_func_output(output)
+    module, images = builder.get(), drawn(2, 4, 9, 9)
+    as_it_is, laid_out = dl.relax.compile(module), dl.relax.compile(module, layout="NHWC")
+    equal(laid_out(images), as_it_is(images), 1e-4)
+    assert as_it_is.rules["contraction"] == laid_out.rules["contraction"] == 2
+    shapes = [tuple(map(int, v.shape)) for f in kernels_of(laid_out.stages["fused"]).values() for v in f.params]
+    assert (2, 9, 9, 8) in shapes and (2, 8, 9, 9) not in shapes
+    assert "NHWC" in error_of(GraphError, dl.relax.compile, module, layout="NCHW16c")
 
 
 def test_modules_of_others_may_split_and_must_have_known_shapes() -> None:

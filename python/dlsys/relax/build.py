@@ -26,6 +26,8 @@ from .machine import MAIN, Machine
 from .translate import to_relax
 
 SCHEDULES = ("rules", "default", "tuned")
+LAYOUTS = {"NHWC": ["NHWC", "OHWI"]}
+"""Of images and of filters."""
 _VIEW = "relax.reshape"  # stays an operator: the machine does it without a copy
 
 
@@ -89,6 +91,7 @@ def compile(
     *,
     feed_shapes: Mapping[Node, Any] | None = None,
     params: str = "inputs",
+    layout: str | None = None,
 ) -> Compiled:
     """The nodes, or a module whose function is `main`, compiled by Relax.
 
@@ -99,13 +102,18 @@ def compile(
             what `tune` has found, where it is faster than the rules as measured.
         database: the file of what was found; None for that of `default_database`.
         feed_shapes, params: of nodes, see `to_relax`.
+        layout: of the images of Relax's own convolutions, which modules of Relax's importers have: a key of `LAYOUTS`,
+            to which Relax's pass ConvertLayout brings them and what lies between; None leaves them. (Of our networks
+            `freeze` decides the layout.)
 
     Raises TargetError, GraphError, DataError for a file that holds something else, and what `to_relax` raises.
     """
     if schedule not in SCHEDULES:
         raise GraphError(f"relax.compile: schedule is one of {', '.join(SCHEDULES)}, not {schedule!r}")
+    if layout is not None and layout not in LAYOUTS:
+        raise GraphError(f"relax.compile: layout is one of {', '.join(LAYOUTS)}, not {layout!r}")
     found = resolve_target(target)
-    module, fused = fused_module(nodes_or_module, found, fuse, feed_shapes, params)
+    module, fused = fused_module(nodes_or_module, found, fuse, feed_shapes, params, layout)
     records = Records(default_database() if database is None else database) if schedule == "tuned" else None
     rules: Counter[str] = Counter()
     scheduled = _shaped(fused, None if schedule == "default" else found, rules, records)
@@ -117,7 +125,12 @@ def compile(
 
 
 def fused_module(
-    nodes_or_module: Any, target: Target, fuse: bool, feed_shapes: Mapping[Node, Any] | None, params: str = "inputs"
+    nodes_or_module: Any,
+    target: Target,
+    fuse: bool,
+    feed_shapes: Mapping[Node, Any] | None,
+    params: str = "inputs",
+    layout: str | None = None,
 ) -> tuple[tvm.IRModule, tvm.IRModule]:
     """The nodes translated, or the module as it is, and that with its operators fused. Raises GraphError."""
     if isinstance(nodes_or_module, tvm.IRModule):
@@ -128,7 +141,7 @@ def fused_module(
     if MAIN not in names:
         raise GraphError(f"relax.compile: the module has no function {MAIN}, but {', '.join(names) or 'none'}")
     with target:
-        fused = _passes(_FUSING if fuse else _FUSING[:1])(module)
+        fused = _passes((*_laid_out(layout), *(_FUSING if fuse else _FUSING[:1])))(module)
     for name, function in kernels_of(fused).items():
         extents = [extent for value in function.params if tirx.is_buffer_var(value) for extent in value.shape]
         if not all(isinstance(extent, tirx.IntImm) for extent in extents):
@@ -173,6 +186,11 @@ _LOWERING = (
     transform.VMShapeLower(),
     transform.AttachGlobalSymbol(),
 )
+
+
+def _laid_out(layout: str | None) -> Sequence[tvm.transform.Pass]:
+    """The passes that bring convolutions to a layout."""
+    return () if layout is None else (transform.ConvertLayout({"relax.nn.conv2d": LAYOUTS[layout]}),)
 
 
 def _passes(passes: Sequence[tvm.transform.Pass]) -> tvm.transform.Pass:
