@@ -24,7 +24,7 @@ from dlsys.kernels import disk
 from dlsys.system import cache_folder
 
 TOLERANCE = 1e-3
-ROUNDS, SECONDS = 7, 0.1  # times that each is timed, and how long, the contenders in turn
+ROUNDS, SECONDS = 5, 0.05  # times that each is timed, and how long, the contenders in turn
 STAGES = {"Relax": (False, "default"), "Relax, fused": (True, "default"), "Relax, our rules": (True, "rules")}
 TUNED = "Relax, tuned"
 COLOURS = {"NumPy": "#9aa3ad", "Relax": "#b3a2d1", "dlsys": "#2f6db5", "PyTorch": "#e0703c", "torch.compile": "#c9a227"}
