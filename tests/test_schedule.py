@@ -13,6 +13,7 @@ from unittest import mock
 
 import numpy as np
 import tvm
+from dlsys import autodiff as ad
 from dlsys import compute, schedule
 from dlsys.errors import TargetError
 from dlsys.graph import Node
@@ -136,6 +137,22 @@ def test_a_log_of_each_row_is_computed_along_vectors():
     want[3], want[6] = 0, np.nan
     assert np.isposinf(got[5])
     np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)
+
+
+def test_what_is_read_from_memory_is_fetched_ahead():
+    """The next row where elements of most of its lines are picked, and what a sum of a huge array reads later."""
+    random = np.random.default_rng(6)
+    cases = (((512, 1000), (512, 200), 1), ((64, 64, 100), (64, 64, 20), 2), ((64, 100, 64), (64, 9, 64), 1))
+    for shape, places, axis in cases:
+        x, i = ad.Variable("x"), ad.Variable("i", dtype="int64")
+        values, index = random.standard_normal(shape).astype("float32"), random.integers(0, shape[axis], places)
+        executor = ad.Executor([ad.take_along_axis_op(x, i, axis)])
+        (found,) = executor.run({x: values, i: index}, convert_to_numpy_ret_vals=True)
+        np.testing.assert_array_equal(found, np.take_along_axis(values, index, axis))
+        assert ("llvm.prefetch" in executor.script()) is (axis == len(shape) - 1), shape
+    for extent, ahead in ((4096, True), (512, False)):
+        function = _function("k", [(extent, 4096)], "float32", lambda a: compute.reduce_sum(a, (1,)))
+        assert ("llvm.prefetch" in schedule.apply(function, schedule.resolve_target())[0].script()) is ahead
 
 
 def test_columns_a_large_power_of_two_apart_are_turned_by_squares():
