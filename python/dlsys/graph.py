@@ -210,7 +210,7 @@ class Op:
     commutative: ClassVar[bool] = False
     """The order of the two inputs changes nothing."""
     again: ClassVar[bool] = False
-    """Of equal nodes each is computed by its reader, which reads the inputs as soon as a stored result."""
+    """Equal nodes are not merged: computing one again costs a reader no more than reading a stored result."""
     same_at_equal_shapes: ClassVar[bool] = False
     """The result is the first input where their shapes are equal."""
     flops: ClassVar[int] = 1
@@ -220,7 +220,7 @@ class Op:
     joint: ClassVar[bool] = False
     """Nodes of the same inputs and `attrs["body"]` are results of one computation: see `joint_gradient`."""
     state: ClassVar[bool] = False
-    """Assigns to a parameter, or says what a run evaluates together: it has a value of its inputs, or none."""
+    """Assigns, reads what was assigned, or names what a run evaluates; its value, if any, is that of an input."""
     lifts: ClassVar[bool] = False
     """Whether some of its Python numbers may become inputs: see `numbers`, `number` and `lifted`."""
     dtypes: ClassVar[tuple[str, ...]] = FLOATS

@@ -64,7 +64,7 @@ class Normalize(Op):
         along = reducesum_op(mul_op(inner, n()), axes, keepdims=True)
         centred = sub_op(inner, div_by_extent_op(total, x, axes))
         dx = mul_op(sub_op(centred, mul_op(n(), div_by_extent_op(along, x, axes))), scale)
-        if shared:
+        if shared or not affine:
             return [dx, None, None, *[along, total][: len(affine)]]
         of_affine = [mul_op(output_grad, n()), output_grad]
         return [dx, None, None, *(sum_to_like_op(*pair) for pair in zip(of_affine, affine, strict=False))]

@@ -1,4 +1,4 @@
-"""From scheduled functions to machine code: TVM's own passes, and four of ours (one is `strided`).
+"""From scheduled functions to machine code: TVM's own passes, and ours before and after them.
 
 TVM's simplifier takes (x + y) - x for y and x - x for 0, as if numbers were not rounded and none were infinite.
 `_sum_with_negative` writes differences of floating point numbers as sums, which it leaves alone.

@@ -1,9 +1,10 @@
-"""Memory fetched ahead of its use, where the processor does not foresee it: a tile's rows, which lie apart.
+"""Memory fetched ahead of its use, where the processor does not foresee it: a tile's rows, which lie apart, rows that
+elements are picked of (`mark_picked`), and huge arrays beyond the page being read (`mark_stream`).
 
-A schedule marks the loop over k of a product (`mark`); `insert` puts one prefetch into each of its steps. What is
-fetched is at the address of the operand's load, so many steps on; beyond the end of an array that is harmless,
-since a prefetch never faults. The lines that a tile is stored to are fetched before it is computed (`mark_store`): a
-product of 64 x 27 and 27 x 12,321 matrices took 420 us where it had taken 600 to 800.
+A product's schedule marks the loop over k (`mark`); `insert` puts one prefetch into each of its steps. What is fetched
+is at the address of the operand's load, so many steps on; beyond the end of an array that is harmless, since a prefetch
+never faults. The lines that a tile is stored to are fetched before it is computed (`mark_store`): a product of 64 x 27
+and 27 x 12,321 matrices took 420 us where it had taken 600 to 800.
 """
 
 from __future__ import annotations

@@ -94,10 +94,9 @@ def _columns(
     parts: int,
     hold: bool,
 ) -> None:
-    """Sums down blocks of columns, fewer where that gives too few `parts`; 0 for one thread. Rows are read from their
-    first column to the last, some at once where they lie far apart, and added to sums in an array of their own. Where a
-    block is a piece of several axes, and no such array is a box, without `hold`, columns are as wide as registers can
-    hold."""
+    """Sums down columns, in at least `parts` blocks for threads; 0 for one thread. Rows are read from end to end, some
+    at once where they lie far apart, and added to an array of sums. Without `hold`, where a block of columns is no box
+    of the result, there is no such array, and columns are taken as many at once as registers hold."""
     *rest, column = results
     width, columns = common.extent_of(sch, column), math.prod(common.extent_of(sch, loop) for loop in results)
     even, vectors = math.gcd(width, lanes), MAX_VECTORS
