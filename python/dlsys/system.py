@@ -1,4 +1,4 @@
-"""What the process finds around it: cores, the user's cache, the caller's line. Needs nothing but Python."""
+"""What the process finds around it: cores, the user's cache, CUDA, the caller's line. Needs nothing but Python."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from .errors import DataError
+
+TUNING = "DLSYS_TUNING"
 _LIBRARY = os.path.dirname(os.__file__) + os.sep
 _PACKAGE = str(Path(__file__).resolve().parent) + os.sep
 
@@ -28,6 +31,16 @@ def cache_folder() -> Path | None:
         return xdg / "dlsys"
     home = os.path.expanduser("~")
     return Path(home, ".cache", "dlsys") if os.path.isabs(home) and home != os.devnull else None
+
+
+def default_database() -> Path:
+    """The file of tuned schedules that `DLSYS_TUNING` names, or else that in the user's cache. Raises DataError where
+    there is none."""
+    if path := os.environ.get(TUNING):
+        return Path(path)
+    if (folder := cache_folder()) is None:
+        raise DataError("there is no cache folder for schedules: name a file")
+    return folder / "tuning.json"
 
 
 def cuda_folders() -> Iterator[Path]:

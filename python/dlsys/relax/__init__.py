@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..system import default_database
 from ..tvm_import import with_compiler
 from .machine import Machine, load
 
@@ -18,7 +19,6 @@ _COMPILER = {
     "Records": "tuning",
     "Tuning": "tuning",
     "compile": "build",
-    "default_database": "tuning",
     "to_relax": "translate",
     "tune": "tuning",
 }

@@ -21,7 +21,8 @@ from ..kernels.build import any_alignment
 from ..planner import Value, plan_memory
 from ..schedule import DEFAULT, apply, resolve_target
 from ..schedule.machine_code import PIPELINE
-from ..schedule.records import TUNED, Records, default_database
+from ..schedule.records import TUNED, Records
+from ..system import default_database
 from .machine import MAIN, Machine
 from .translate import to_relax
 

@@ -31,8 +31,8 @@ from ..graph import Node
 from ..kernels.build import UNCHECKED, any_alignment, prim_func
 from ..schedule import apply, resolve_target
 from ..schedule.machine_code import compiled
-from ..schedule.records import MAIN, Records, default_database, key_of, replayed, workload
-from ..system import available_cores
+from ..schedule.records import MAIN, Records, key_of, replayed, workload
+from ..system import available_cores, default_database
 from .build import fused_kernels
 
 POPULATION = 256  # schedules of which each round's are chosen

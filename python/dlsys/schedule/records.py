@@ -20,10 +20,9 @@ from tvm.target import Target
 
 from ..errors import DataError
 from ..storage import write_atomically
-from ..system import cache_folder
+from ..system import TUNING
 from .target import Rule
 
-VARIABLE = "DLSYS_TUNING"
 GAIN = 0.97  # of the rule's time: a schedule that takes more of it is not used, since measurements vary
 KEPT = 16  # schedules of a kernel, from which a later search goes on
 MAIN = "main"  # the function's name in the steps
@@ -104,19 +103,9 @@ def replayed(function: tirx.PrimFunc, steps: Any) -> tirx.PrimFunc:
     return made.with_attr("global_symbol", name) if name else made.without_attr("global_symbol")
 
 
-def default_database() -> Path:
-    """The file of what `DLSYS_TUNING` names, or else that in the user's cache. Raises DataError where there is none."""
-    folder = cache_folder()
-    if path := os.environ.get(VARIABLE):
-        return Path(path)
-    if folder is None:
-        raise DataError("there is no cache folder for schedules: name a file")
-    return folder / "tuning.json"
-
-
 def of_environment() -> Records | None:
     """The schedules of the file that `DLSYS_TUNING` names; None where it names none. Raises DataError."""
-    path = os.environ.get(VARIABLE)
+    path = os.environ.get(TUNING)
     return _read(path, os.stat(path).st_mtime_ns) if path else None
 
 
