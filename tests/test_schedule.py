@@ -155,6 +155,26 @@ def test_what_is_read_from_memory_is_fetched_ahead():
         assert ("llvm.prefetch" in schedule.apply(function, schedule.resolve_target())[0].script()) is ahead
 
 
+def test_while_a_panel_of_weights_is_read_the_next_one_is_fetched():
+    """All of its lines, and hardly others, of rows along k and of rows along n."""
+    target = schedule.resolve_target({"kind": "llvm", "mcpu": "znver4", "num-cores": 1})
+    line = 16  # elements
+    for m, n, k, turned in ((80, 128, 256, True), (80, 512, 256, False), (12, 512, 128, False), (33, 288, 176, True)):
+        shapes = [(m, k), (n, k) if turned else (k, n)]
+        function = _function("k", shapes, "float32", lambda a, b, turned=turned: compute.matmul(a, b, False, turned))
+        script = schedule.apply(function, target)[0].script()
+        fetched = re.findall(r"address_of\(x1\[(.*?)\]\)", script)
+        (width,) = {int(number) for number in re.findall(r"\(ax1_0 \+ 1\) \* (\d+)", script)}
+        tiles = -(-m // max(int(rows) for rows in re.findall(r"ax0\w* in T.unroll\((\d+)\)", script)))
+        steps = [{"ax1_0": 0, "ax0_0": tile, "ax2": term} for tile in range(tiles) for term in range(k)]
+        found = {eval(place, {}, step) for place in fetched for step in steps}  # sums and quotients of the loops
+        places = itertools.product(range(0, k, line), range(width, 2 * width))
+        if not turned:
+            places = itertools.product(range(width, 2 * width, line), range(k))
+        wanted = {(row, start) for start, row in places}
+        assert wanted <= found and len(found) <= 1.1 * len(wanted), (m, n, k)
+
+
 def test_columns_a_large_power_of_two_apart_are_turned_by_squares():
     random = np.random.default_rng(5)
     for threads in (1, 3):

@@ -9,8 +9,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from .errors import DataError
-
 TUNING = "DLSYS_TUNING"
 _LIBRARY = os.path.dirname(os.__file__) + os.sep
 _PACKAGE = str(Path(__file__).resolve().parent) + os.sep
@@ -31,16 +29,6 @@ def cache_folder() -> Path | None:
         return xdg / "dlsys"
     home = os.path.expanduser("~")
     return Path(home, ".cache", "dlsys") if os.path.isabs(home) and home != os.devnull else None
-
-
-def default_database() -> Path:
-    """The file of tuned schedules that `DLSYS_TUNING` names, or else that in the user's cache. Raises DataError where
-    there is none."""
-    if path := os.environ.get(TUNING):
-        return Path(path)
-    if (folder := cache_folder()) is None:
-        raise DataError("there is no cache folder for schedules: name a file")
-    return folder / "tuning.json"
 
 
 def cuda_folders() -> Iterator[Path]:

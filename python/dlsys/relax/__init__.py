@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..system import default_database
 from ..tvm_import import with_compiler
-from .machine import Machine, load
+from .machine import Machine, default_database, load
 
 _COMPILER = {
     "Compiled": "build",

@@ -22,8 +22,7 @@ from ..planner import Value, plan_memory
 from ..schedule import DEFAULT, apply, resolve_target
 from ..schedule.machine_code import PIPELINE
 from ..schedule.records import TUNED, Records
-from ..system import default_database
-from .machine import MAIN, Machine
+from .machine import MAIN, Machine, default_database
 from .translate import to_relax
 
 SCHEDULES = ("rules", "default", "tuned")

@@ -1,7 +1,9 @@
-"""A compiled Relax module in TVM's virtual machine, called with arrays. Nothing here needs TVM's compiler."""
+"""A compiled Relax module in TVM's virtual machine, called with arrays; and where schedules are kept. All this needs no
+compiler of TVM's."""
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from pathlib import Path
@@ -11,7 +13,8 @@ import tvm_ffi
 
 from ..device import Array, Context, context, to_array
 from ..device.context import DLPACK_CPU, DLPACK_CUDA
-from ..errors import DlsysError, KernelArgumentError
+from ..errors import DataError, DlsysError, KernelArgumentError
+from ..system import TUNING, cache_folder
 
 MAIN = "main"
 _WRONG = re.compile(r"param=(\w+), annotation=R\.Tensor\((.*)\)\)")  # what the machine says of an input
@@ -66,3 +69,13 @@ def load(path: Any, ctx: Any = None) -> Machine:
         return Machine(tvm_ffi.load_module(str(Path(path).resolve())), context(ctx))
     except (AttributeError, OSError, RuntimeError) as error:
         raise DlsysError(f"{path} is no compiled module: {str(error).strip().splitlines()[0]}") from None
+
+
+def default_database() -> Path:
+    """The file of tuned schedules that `DLSYS_TUNING` names, or else that in the user's cache. Raises DataError where
+    there is none."""
+    if path := os.environ.get(TUNING):
+        return Path(path)
+    if (folder := cache_folder()) is None:
+        raise DataError("there is no cache folder for schedules: name a file")
+    return folder / "tuning.json"

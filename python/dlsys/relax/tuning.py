@@ -32,8 +32,9 @@ from ..kernels.build import UNCHECKED, any_alignment, prim_func
 from ..schedule import apply, resolve_target
 from ..schedule.machine_code import compiled
 from ..schedule.records import MAIN, Records, key_of, replayed, workload
-from ..system import available_cores, default_database
+from ..system import available_cores
 from .build import fused_kernels
+from .machine import default_database
 
 POPULATION = 256  # schedules of which each round's are chosen
 ROUND = 16  # schedules that are tried of a kernel before another may have its turn

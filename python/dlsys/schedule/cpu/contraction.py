@@ -115,6 +115,7 @@ def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile, images: Images
     store = sch.reindex(c, ("write", 0))
     stages = _inline_others(sch, r, tile, (a_read, b_read, store), staged)
     a, b = _as_product(sch, c, r, tile, a_read, b_read, store)
+    sources = [region.source for region in sch.get(b).reads]
 
     *batch, m, n, k = sch.get_loops(c)
     m0, m1 = sch.split(m, [None, tile.rows])
@@ -169,6 +170,8 @@ def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile, images: Images
     by_panel = tile.panels or tile.block * tile.rows >= r.size(r.m)
     if r.panels[1 - r.a] and by_panel and r.size((*r.batch, *r.n, *r.k)) >= prefetch.COLD:
         prefetch.mark_next_panel(sch, ks[-1], 1 - r.a, (tile.rows, tile.columns), r)
+    if tile.panels and not any(r.windows) and not any(r.panels) and r.size((*r.n, *r.k)) >= prefetch.BEYOND_L1:
+        prefetch.mark_next_source(sch, ks[-1], sources, (tile.rows, tile.columns), r)
     k_blocks.mark(sch, r, dict(zip(r.k, ks, strict=False)))
     padding.mark(sch, skips, r, dict(zip(r.k, ks, strict=False)), staged or not tile.direct)
     rows, columns = sch.get_loops(store)[-2:]
