@@ -72,7 +72,7 @@ ABOVE = {
     "compiler/": 3474,  # 12 of them for export, 500 for loops
     "ops/": 5391,  # 220 of them for freezing, 565 for loops, 80 for sorts
     "kernels/": 1275,  # 163 of them for tuning, export and freezing, 70 for loops
-    "schedule/": 6638,  # 1,850 of them CUDA's; 450 for tuning, freezing, shared products; 330 for many cores
+    "schedule/": 6637,  # 1,850 of them CUDA's; 450 for tuning, freezing, shared products; 330 for many cores
     "compute/": 2570,  # 115 of them for freezing, 165 for sines and powers, 210 for sorts
 }
 """Of rooms above their budget the most lines that they may have until they are within it: to be lowered only."""

@@ -167,8 +167,7 @@ def _fetches(nest: tirx.Stmt, names: dict[Any, Any]) -> tirx.Stmt:
 
 
 def _with_prefetch(loop: tirx.For, given: Sequence[Any]) -> tirx.For:
-    """A marked loop that asks for what it reads some steps later. `given`: the function's
-    arguments."""
+    """A marked loop that asks for what it reads some steps later; `given` are the function's arguments."""
     marks = {name: [*map(int, loop.annotations[name])] for name in (MARK, PANEL, SOURCE) if name in loop.annotations}
     if not marks:
         return loop
