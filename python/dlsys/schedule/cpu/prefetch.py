@@ -55,8 +55,8 @@ def mark_next_panel(sch: s_tir.Schedule, loop: LoopRV, operand: int, tile: tuple
 
 
 def mark_next_source(sch: s_tir.Schedule, loop: LoopRV, sources: Any, tile: tuple[int, int], r: Roles) -> None:
-    """Has the steps of a loop over k together fetch what the next panel of B is packed from, where that is a matrix
-    that the function is given: weights, which a network reads once a pass.
+    """Has the steps of a loop over k together fetch the columns of B that the next panel is made of, or is, where B is
+    a matrix that the function is given: weights, which a network reads once a pass.
 
     `sources` are the buffers that B is made of, `tile` a tile's rows and the panels' columns. A product of 80 x 256 x
     256 with weights from L3 took 104 us where it had taken 124.
