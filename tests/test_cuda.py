@@ -36,7 +36,7 @@ def test_every_operator_has_the_values_of_the_cpu() -> None:
 
 
 def test_products_sums_and_rows() -> None:
-    passes("products", "every_tile", "tensor_cores", "sums", "rows", "transposes")
+    passes("products", "every_tile", "tensor_cores", "autocast", "sums", "rows", "transposes")
     passes("the_programs_kernels", "the_course_of_2017")
 
 
@@ -45,7 +45,7 @@ def test_drawn_graphs_with_all_passes() -> None:
 
 
 def test_training_steps_equal_the_cpus() -> None:
-    passes("training_steps", "loops", "the_program", "no_allocation_after_the_first_epochs")
+    passes("training_steps", "updates", "loops", "the_program", "no_allocation_after_the_first_epochs")
 
 
 def test_arrays_and_asynchronous_runs() -> None:

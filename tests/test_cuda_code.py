@@ -10,7 +10,9 @@ import tempfile
 import unittest
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -167,15 +169,41 @@ def test_wide_transposes_fit_shared_memory() -> None:
 def test_tensor_cores_multiply_more_than_they_load() -> None:
     a, b = ops.Variable("a"), ops.Variable("b")
     try:
-        for precision, arch in (("high", "sm_80"), ("high", "sm_90"), ("medium", "sm_80"), ("medium", "sm_90")):
-            dl.set_float32_matmul_precision(precision)
-            (kernel,) = one(a @ b, {a: (2048, 2048), b: (2048, 2048)}, arch)
+        for precision, arch in product(("high", "medium", "bfloat16", "float16"), ("sm_80", "sm_90")):
+            cast = precision.startswith(("b", "f"))
+            dl.set_float32_matmul_precision("highest" if cast else precision)
+            with dl.autocast(dtype=precision) if cast else nullcontext():
+                node = a @ b
+            (kernel,) = one(node, {a: (2048, 2048), b: (2048, 2048)}, arch)
             assert kernel.count("HMMA") >= 16 and kernel.count("FFMA") == 0, kernel.instructions
             assert kernel.count("LDS") <= 1.5 * kernel.count("HMMA"), kernel.instructions
             assert kernel.count("LDG") == kernel.count("LDG.E.128"), kernel.instructions
             assert kernel.stack == kernel.local == 0 and 2 * kernel.registers * kernel.threads <= REGISTERS
     finally:
         dl.set_float32_matmul_precision("highest")
+
+
+def test_autocast_holds_for_the_products_written_in_it() -> None:
+    x, w = ops.Variable("x"), ops.Variable("w")
+    with dl.autocast():
+        rounded = ops.transpose_op(x @ w) @ (x * 2.0)
+    with dl.autocast(enabled=False):
+        exact = ops.transpose_op(w @ x)
+    made = [rounded, exact, *ad.gradients(rounded, [w]), *ad.gradients(exact, [w])]
+    assert "matmul(x, w, precision='bfloat16')" in ad.format_graph(made)
+    executor = ad.Executor(made)
+    with dl.autocast(dtype=dl.float16):  # of who compiles, which says nothing of the graph's nodes
+        listed = executor.graph(True, dict.fromkeys((x, w), (40, 40))).splitlines()
+    found = [re.findall(r"precision='(\w+)'", line) for line in listed if " = matmul" in line]
+    assert sorted(found) == [[], [], *[["bfloat16"]] * 4] and "float16" not in "".join(listed).replace("bfloat16", "")
+
+    @dl.autocast("cuda", "float16")
+    def made_inside(a: Any, b: Any) -> Any:
+        return a @ b
+
+    assert made_inside(x, w).attrs["precision"] == "float16" and "precision" not in (x @ w).attrs
+    assert "bfloat16 or float16" in error_of(dl.DTypeError, lambda: dl.autocast(dtype="float64").__enter__())
+    assert "'tpu'" in error_of(dl.GraphError, lambda: dl.autocast("tpu").__enter__())
 
 
 def test_pointwise_functions_and_rows_load_vectors() -> None:

@@ -82,6 +82,7 @@ os.environ.setdefault("TVM_BIND_THREADS", "0")
 
 
 _DTYPES = {name: name for name in ("bool", "float32", "float64", "int32", "int64", "uint8", "uint32")}  # `dl.int64`
+_DTYPES |= {name: name for name in ("bfloat16", "float16")}  # of `autocast` alone
 _DTYPES |= {"double": "float64", "float": "float32", "int": "int32", "long": "int64"}  # PyTorch's other names
 _NUMBERS = {"e": math.e, "inf": math.inf, "nan": math.nan, "newaxis": None, "pi": math.pi}
 _MODULES = (
@@ -97,6 +98,7 @@ _FROM = {
     "tensors.about": ("is_floating_point", "numel"),
     "tensors.creation": ("arange", "empty", "eye", "full", "ones", "ones_like", "zeros", "zeros_like"),
     "ops.scan": ("scan",),
+    "scopes": ("autocast",),
     "tensors.reductions": ("where",),
     "tensors.shapes": ("cat", "stack"),
     "random": ("manual_seed", "multinomial", "rand", "randint", "randn"),

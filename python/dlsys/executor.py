@@ -9,17 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import kernels
-from .compiler import (
-    BOUNDARY,
-    Arena,
-    Plan,
-    TypedGraph,
-    analyse,
-    feed_type,
-    make_program,
-    select,
-    with_known_shapes,
-)
+from .compiler import Arena, Plan, TypedGraph, analyse, feed_type, make_program, select, with_known_shapes
 from .device import Array, copied, cpu, host_array, is_on_gpu, named, to_array
 from .errors import DeviceError, DTypeError, FeedError, GraphError
 from .graph import Node, Shape, find_topo_sort, format_graph, stamp
@@ -306,7 +296,7 @@ class Executor:
         plan = self._plans.get(signature)
         if plan is None:
             graph = analyse(self.topo_order, self.eval_node_list, fed)
-            program = make_program(graph, self.passes, self._columns, BOUNDARY[self.ctx.kind])
+            program = make_program(graph, self.passes, self._columns, self.ctx.kind)
             plan = Plan(program, self.ctx, self._arena)
             self._plans[signature], self._analysed[plan] = plan, graph
         if plan is not self._current:

@@ -9,6 +9,7 @@ from .errors import GraphError
 from .graph import Node, find_topo_sort
 from .ops import add_op, oneslike_op, zeroslike_op
 from .ops.loop import joint_key
+from .scopes import precision
 
 
 def sum_node_list(node_list: Sequence[Node]) -> Node:
@@ -70,7 +71,8 @@ def adjoints(seeds: Sequence[tuple[Node, Node]], node_list: Sequence[Node]) -> l
             if node.no_grad or dependent.isdisjoint(node.inputs):
                 continue
             if not node.op.joint:
-                give(node.inputs, node.op.gradient(node, grad))
+                with precision(node.attrs.get("precision")):
+                    give(node.inputs, node.op.gradient(node, grad))
                 continue
             joint.wait(node, grad)
         if node in joint.first and (waiting := joint.waiting.pop(node, None)):

@@ -11,6 +11,7 @@ import itertools
 import math
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, TypeVar
 
@@ -241,6 +242,8 @@ class Op:
         for position, value in enumerate(inputs):
             if not isinstance(value, Node):
                 raise GraphError(f"{cls.name}: input {position} must be a node, not {type(value).__name__}")
+        if cls.contraction and scopes.precision is not None:
+            attrs = {"precision": scopes.precision, **(attrs or {})}
         return _new_node(OPS[cls.name], list(inputs), attrs if attrs is not None else {}, name)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
@@ -384,9 +387,7 @@ def format_graph(nodes: Iterable[Node]) -> str:
     Nodes of one name are told apart by their ids, as `X#3`. Attributes that are None or False are left out.
     """
     order = find_topo_sort(nodes)
-    owners: dict[str, int] = {}
-    for node in order:
-        owners[node.name] = owners.get(node.name, 0) + 1
+    owners = Counter(node.name for node in order)
 
     def label(node: Node) -> str:
         return node.name if owners[node.name] == 1 else f"{node.name}#{node.id}"
@@ -394,7 +395,6 @@ def format_graph(nodes: Iterable[Node]) -> str:
     lines = []
     for node in order:
         arguments = [label(value) for value in node.inputs]
-        given = {key: value for key, value in node.attrs.items() if value is not None and value is not False}
-        arguments += [f"{key}={value!r}" for key, value in given.items()]
+        arguments += [f"{key}={v!r}" for key, v in node.attrs.items() if v is not None and v is not False]
         lines.append(f"{label(node)} = {node.op.name}({', '.join(arguments)})   # {node.location}")
     return "\n".join(lines)

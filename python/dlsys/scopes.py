@@ -1,4 +1,5 @@
-"""What nodes are made for now, in each thread: the part of a network, and whether gradients go through them."""
+"""What nodes are made for now, in each thread: the part of a network, whether gradients go through them, and how exact
+their products are."""
 
 from __future__ import annotations
 
@@ -7,13 +8,19 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from .errors import DTypeError, GraphError
+
+HALVES = ("bfloat16", "float16")
+
 
 class _Scopes(threading.local):
-    """The part of a network for which a thread makes nodes, and whether gradients are on."""
+    """The part of a network for which a thread makes nodes, whether gradients are on, and to what products may round
+    their inputs of float32 on a GPU: one of HALVES, or None."""
 
     def __init__(self) -> None:
         self.part: Any = None
         self.no_grad = False
+        self.precision: str | None = None
 
 
 scopes = _Scopes()
@@ -32,3 +39,34 @@ def scope(part: Any) -> Iterator[None]:
 def is_grad_enabled() -> bool:
     """Whether gradients go through the nodes that are made now."""
     return not scopes.no_grad
+
+
+@contextlib.contextmanager
+def precision(dtype: str | None) -> Iterator[None]:
+    """Products made inside may round to this dtype, see `_Scopes`."""
+    before, scopes.precision = scopes.precision, dtype
+    try:
+        yield
+    finally:
+        scopes.precision = before
+
+
+@contextlib.contextmanager
+def autocast(device_type: str = "cuda", dtype: str = "bfloat16", enabled: bool = True) -> Iterator[None]:
+    """A context or decorator: matrix products and convolutions written inside, and their gradients wherever these are
+    taken, may round their float32 inputs to `dtype` on a GPU, where tensor cores multiply them and add up in float32.
+
+    "bfloat16" keeps 7 bits behind the point and all of float32's range; "float16" keeps 10, takes what is larger than
+    65,504 for infinite and what is smaller than 6e-8 for zero. Arrays stay float32, and all that is no product is
+    computed in it, as is a product with fewer than 32 rows or columns. The CPU computes in float32 whatever is asked
+    for: there, and with `device_type` "cpu", nothing happens. `enabled=False` asks for float32 within such a context.
+
+    Raises DTypeError for another dtype, GraphError for another device.
+    """
+    if device_type not in ("cuda", "cpu"):
+        raise GraphError(f'autocast: the device is "cuda" or "cpu", not {device_type!r}')
+    if dtype not in HALVES:
+        raise DTypeError(f"autocast: inputs are rounded to {' or '.join(HALVES)}, not {dtype!r}")
+    own = dtype if enabled else None
+    with precision(scopes.precision if device_type == "cpu" else own):
+        yield

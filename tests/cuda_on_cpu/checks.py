@@ -181,6 +181,69 @@ def tensor_cores() -> None:
 
 
 @check
+def autocast() -> None:
+    """Products of a context, and their gradients, are rounded on the GPU, others and the CPU's are not: of graphs, of
+    tensors, of a loop's steps."""
+    rng = np.random.default_rng(0)
+    x, w, v, f = (ops.Variable(name, shape) for name, shape in (
+        ("x", (40, 64)), ("w", (64, 48)), ("v", (48, 64)), ("f", (40, 4, 4, 4))
+    ))  # fmt: skip
+    feed = {of: rng.standard_normal(of.attrs["shape"]).astype("float32") for of in (x, w, v, f)}
+
+    def built(dtype: str | None) -> list[list[Any]]:
+        """Nodes that are to be rounded, and some that are not."""
+        with dl.autocast(dtype=dtype or "bfloat16", enabled=dtype is not None):
+            hidden = x @ w + 1.0
+            image = ops.conv2d_op(ops.reshape_op(x, (40, 4, 4, 4)), f, padding=1)
+            with dl.autocast(enabled=False):
+                exact = x @ w + 1.0
+            with dl.autocast("cpu"):
+                again = hidden @ v
+        loss = ops.sum_op(again * again)
+        with dl.autocast(dtype="float16"):  # gradients are as exact as what they are gradients of
+            outside = ad.gradients(ops.sum_op(exact * exact), [x, w])
+        return [[hidden, again, image, *ad.gradients(loss, [x, w, v])], [exact, *outside, x @ ops.transpose_op(x)]]
+
+    wanted = [ad.Executor(nodes).run(feed, True) for nodes in built(None)]
+    for dtype, name, most in (("bfloat16", "bf16", 2e-2), ("float16", "f16", 2e-3)):
+        rounded, same = built(dtype)
+        close(ad.Executor(rounded).run(feed, True), wanted[0], 0)
+        executor = ad.Executor(rounded, ctx=GPU)
+        for way in WAYS:
+            with cuda_on_cpu.settings(**way), dl.autocast(dtype="bfloat16"):  # of who compiles: no matter
+                for node, one, other in zip(rounded, executor.run(feed, True), wanted[0], strict=True):
+                    off = float(np.abs(one - other).max() / np.abs(other).max())
+                    assert most / 200 < off < most, (dtype, node, off)
+        assert f"dlsys_mma_{name}" in executor.source("cuda")
+        with dl.autocast(dtype=dtype):
+            executor = ad.Executor(same, ctx=GPU)
+            close(executor.run(feed, True), wanted[1], 2e-5)
+        assert "dlsys_mma" not in executor.source("cuda")
+
+    def step(device: str, dtype: str | None) -> tuple[float, Any]:
+        a = dl.tensor(feed[x], device=device, requires_grad=True)
+        with dl.autocast(device, dtype=dtype or "bfloat16", enabled=dtype is not None):
+            loss = ((a @ dl.tensor(feed[w], device=device)) ** 2).mean()
+        loss.backward()
+        return loss.item(), a.grad.numpy()
+
+    exact, found = step("cuda", None), step("cuda", dl.bfloat16)
+    close([exact[1]], [step("cpu", "bfloat16")[1]])
+    assert 1e-4 < np.abs(found[1] - exact[1]).max() / np.abs(exact[1]).max() < 2e-2 and found[0] != exact[0]
+
+    with dl.autocast(dtype="float16"):
+        layer, sequence = nn.LSTM(32, 32), ops.Variable("sequence", (3, 32, 32))
+        output, _ = layer(sequence)
+    nodes = [output, *ad.gradients(ops.sum_op(output * output), layer.parameters())]
+    feed = {sequence: rng.standard_normal((3, 32, 32)).astype("float32")}
+    executor = ad.Executor(nodes, ctx=GPU)
+    for one, other in zip(executor.run(feed, True), ad.Executor(nodes).run(feed, True), strict=True):
+        assert 0 < np.abs(one - other).max() / np.abs(other).max() < 2e-3
+    products = re.findall(r" k_matmul\w*\([^;{]*\{(.*?)\n\}", executor.source("cuda"), re.DOTALL)
+    assert len(products) >= 5 and all("dlsys_mma_f16" in body for body in products)
+
+
+@check
 def every_tile() -> None:
     """A product larger than the tile in rows and columns, with edges, by each tile that a rule may choose."""
     rng = np.random.default_rng(0)
@@ -274,6 +337,38 @@ def training_steps() -> None:
                 found, executor, _ = trained(network, GPU)
                 close(found, wanted, 2e-5, f"{network} {way}")
                 assert executor.allocations == 1
+
+
+@check
+def updates() -> None:
+    """Those of all parameters are one launch; what reads a parameter that another one updates stays before it."""
+    for kind, options in ((optim.SGD, {"momentum": 0.9}), (optim.AdamW, {"eps": 0.1})):
+        found, kernels_of = {}, {}
+        for ctx in (dl.cpu(), GPU):
+            dl.manual_seed(0)
+            net, shape = networks.mlp()
+            net.append(nn.Linear(10, 40_000))  # of its weight a thread updates a vector
+            x = ops.Variable("x", shape)
+            result = net(x)
+            loss = ops.sum_op(result * result) * 1e-3
+            executor = ad.Executor([loss, kind(net.parameters(), lr=0.1, **options).minimize(loss)], ctx=ctx)
+            feed = {x: RANDOM[:16, [0, 1, 2, 3] * 5]}
+            for order in ("up", "shuffled"):
+                with cuda_on_cpu.settings(order):
+                    executor.run(feed)
+            found[ctx] = [parameter.numpy() for parameter in net.parameters()]
+            kernels_of[ctx] = [line.split()[1] for line in executor.groups().splitlines()[1:]]
+        close(found[GPU], found[dl.cpu()], 1e-4)
+        assert kernels_of[GPU].count("updates") == 1, kernels_of
+        launches = set(re.findall(r"k_updates_\w+_kernel\w*", executor.source("cuda")))
+        assert len(launches) == 1, launches
+
+    a, b, c = (ad.Parameter(np.full((3, n), 2.0, "float32"), name=name) for n, name in ((4, "a"), (4, "b"), (5, "c")))
+    changes = [ad.assign_op(a, a * 2.0 - b), ad.assign_op(b, b + 3.0), ad.assign_op(c, c * 0.5)]
+    executor = ad.Executor(changes, ctx=GPU)
+    for _ in range(2):
+        executor.run({})
+    assert [set(p.numpy().reshape(-1).tolist()) for p in (a, b, c)] == [{-1.0}, {8.0}, {0.5}]
 
 
 @check

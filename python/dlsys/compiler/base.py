@@ -9,6 +9,7 @@ from functools import cached_property
 
 from ..device import VECTOR
 from ..graph import Node, Shape
+from ..scopes import precision
 
 BOUNDARY = {"cpu": 4, "numpy": 4, "cuda": VECTOR}
 """Bytes, by the kind of context: kernels take it that their arrays begin at a multiple."""
@@ -80,9 +81,9 @@ def rewrite(graph: TypedGraph, rule: Rule, origins: dict[Node, Node] | None = No
 
     A node with a replaced input is made anew, with its name and source line, before the rule sees it. A rule returns
     None or the node itself to leave it, one of its inputs, or new nodes, built from its inputs by the public functions
-    of `ops`; these get the node's source line, and the rule sees them too. Types are up to date when the rule asks for
-    them; `nodes` and `uses` are those of the graph before. `origins`, if given, is filled with the former node of each
-    that is made anew.
+    of `ops`; these get the node's source line and precision, and the rule sees them too. Types are up to date when the
+    rule asks for them; `nodes` and `uses` are those of the graph before. `origins`, if given, is filled with the former
+    node of each that is made anew.
     """
     shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
     typed = replace(graph, shapes=shapes, dtypes=dtypes)
@@ -92,7 +93,8 @@ def rewrite(graph: TypedGraph, rule: Rule, origins: dict[Node, Node] | None = No
 
     def settle(node: Node, origin: Node) -> Node:
         """The node that stands for one whose inputs are in place and whose type is known."""
-        found = rule(node, typed)
+        with precision(node.attrs.get("precision")):
+            found = rule(node, typed)
         if found is None or found is node:
             nodes[node] = None
             return node

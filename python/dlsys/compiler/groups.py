@@ -32,6 +32,7 @@ class Group:
         kind: "contraction", "reduction", "rows", "elementwise" or "single"; "loop" for the results of a loop, whose
             step has kernels of its own.
         other: the inputs of a dtype that is not an output's.
+        parts: the groups that are computed side by side, by other threads each; none but for `updates.join_updates`.
     """
 
     nodes: tuple[Node, ...]
@@ -39,6 +40,7 @@ class Group:
     outputs: tuple[Node, ...]
     kind: str
     other: tuple[Node, ...] = ()
+    parts: tuple[Group, ...] = ()
 
     @property
     def loop(self) -> Any:
@@ -50,6 +52,8 @@ class Group:
         """The operators' names in order, `matmul_add_relu`, shortened where there are many."""
         if self.kind == "loop":
             return "scan"
+        if self.parts:
+            return "updates"
         names = [node.op.name for node in self.nodes if node.op.name != "full"] or ["full"]
         return "_".join(names) if len(names) <= 6 else "_".join([*names[:4], f"{len(names) - 5}more", names[-1]])
 
@@ -59,6 +63,9 @@ class Group:
         different dtypes never share memory: the compiler relies on it."""
         if self.kind == "rows":
             return []
+        for part in self.parts:
+            if output in set(part.outputs):
+                return part.overwritable(output, shapes)
         return [value for value in self._read_at_the_end if shapes[value] == shapes[output]]
 
     @cached_property
@@ -283,6 +290,7 @@ def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, boundary: int |
         for node, read in zip(group.nodes, reads, strict=True)
     )
     outputs = tuple(number[node] for node in group.outputs)
+    part_of = {node: i for i, part in enumerate(group.parts) for node in part.outputs}
 
     def te(*parameters: compute.Tensor) -> Any:
         values = list(parameters)
@@ -291,17 +299,19 @@ def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, boundary: int |
                 values.append(compute.full(shapes[node], node.attrs["value"], dtypes[node]))
                 continue
             inputs = [values[r] if isinstance(r, int) else compute.placeholder(*r, "shape") for r in read]
-            values.append(node.op.te(node, inputs, shapes[node], dtypes[node]))
+            value = node.op.te(node, inputs, shapes[node], dtypes[node])
+            values.append(compute.part(value, part_of[node]) if node in part_of else value)
         return tuple(values[i] for i in outputs)
 
     return KernelSpec(
         name=group.name,
-        key=(key, outputs),
+        key=(key, outputs, *part_of.values()),
         inputs=tuple((shapes[value], dtypes[value]) for value in group.inputs),
         te=te,
         in_place=in_place,
         outputs=tuple((shapes[node], dtypes[node]) for node in group.outputs),
         flat=shapes is not graph.shapes,
+        precision=next((p for node in group.nodes if (p := node.attrs.get("precision"))), ""),
     )
 
 
@@ -344,14 +354,17 @@ def _strided_spec(group: Group, graph: TypedGraph, strides: tuple[int, ...]) -> 
 
 def _flat_shapes(group: Group, graph: TypedGraph) -> dict[Node, Shape] | None:
     """The shapes of a group's values with one axis each, if all have as many elements or one alone; else None."""
-    shape = graph.shapes[group.outputs[0]]
-    values = dict.fromkeys([*group.inputs, *group.nodes])
-    if group.kind != "elementwise" or len(shape) < 2:
+    parts = group.parts or (group,)
+    shapes = [graph.shapes[part.outputs[0]] for part in parts]
+    if group.kind != "elementwise" or max(map(len, shapes)) < 2:
         return None
-    if any(graph.shapes[value] != shape and graph.size(value) != 1 for value in values if value.op.name != "full"):
-        return None
-    size = math.prod(shape)
-    return {value: (size if graph.shapes[value] == shape else 1,) for value in values}
+    found: dict[Node, Shape] = {}
+    for part, shape in zip(parts, shapes, strict=True):
+        for value in (*part.inputs, *part.nodes):
+            size = math.prod(shape) if graph.shapes[value] == shape else 1
+            if (size != graph.size(value) and value.op.name != "full") or found.setdefault(value, (size,)) != (size,):
+                return None
+    return found
 
 
 def _attributes(node: Node) -> tuple[tuple[str, str], ...]:

@@ -18,6 +18,7 @@ import numpy as np
 from ..graph import Node, Op, Shape, find_topo_sort
 from ..ops import Variable, slice_op, stack_op
 from ..ops.loop import Body, joint_key, loop_length, step_dtypes, step_shapes
+from ..scopes import precision
 from .aliases import nbytes_of
 from .base import BOUNDARY, TypedGraph, rewrite, value_inputs
 from .lower import lower
@@ -86,12 +87,13 @@ class _Result(Op):
 RESULT = _Result()
 
 
+@precision(None)  # not that of the context in which a graph is compiled
 def make_program(
-    graph: TypedGraph, passes: Iterable[str], columns: Columns | None = None, boundary: int = BOUNDARY["cpu"]
+    graph: TypedGraph, passes: Iterable[str], columns: Columns | None = None, kind: str = "cpu"
 ) -> Program:
     """The graph through the passes named, grouped into kernels, and put in order. `columns`: how wide the panels of the
-    machine's products are; None where its products pack nothing. `boundary`: see `base.BOUNDARY`."""
-    return _Lowering(frozenset(passes), columns, boundary).program(graph)
+    machine's products are; None where its products pack nothing. `kind`: of the context, "cpu" or "cuda"."""
+    return _Lowering(frozenset(passes), columns, kind).program(graph)
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ class _Lowering:
 
     names: frozenset[str]
     columns: Columns | None
-    boundary: int
+    kind: str
 
     def program(self, graph: TypedGraph) -> Program:
         unplanned = sum(nbytes_of(node, graph) for node in graph.nodes)
@@ -115,7 +117,7 @@ class _Lowering:
 
     def lowered(self, graph: TypedGraph, unplanned: int = 0) -> Program:
         """The program of an optimized graph."""
-        return lower(self.rolled(graph), self.names, self.boundary, unplanned)
+        return lower(self.rolled(graph), self.names, self.kind, unplanned)
 
     def rolled(self, graph: TypedGraph) -> TypedGraph:
         """The graph with a node for each result of each loop, and one for the memory of its steps."""
@@ -208,7 +210,7 @@ class _Rolled:
         self.carried = [k for k in self.body.needed(one.attrs["of"] for one in wanted) if k < self.body.carried]
         self.end = self.body.carried + self.body.sliced  # of the variables that change from step to step
         moved = (*self.carried, *stacks, *range(self.body.carried, self.end))
-        self.fits = all(self._nbytes(of) % lowering.boundary == 0 for of in moved)
+        self.fits = all(self._nbytes(of) % BOUNDARY[lowering.kind] == 0 for of in moved)
         self.read = list(range(len(node.inputs)))
         if self.fits:
             self._optimize(stacks)

@@ -9,21 +9,24 @@ from dataclasses import replace
 from ..graph import Node
 from ..ops import copy_op
 from .aliases import Aliases, find_aliases, nbytes_of, with_own_constants
-from .base import TypedGraph
+from .base import BOUNDARY, TypedGraph
 from .fuse import Group, fuse, ordered, single_groups
 from .program import Program, planned
+from .updates import join_updates
 
 
-def lower(graph: TypedGraph, names: frozenset[str], boundary: int, unplanned: int) -> Program:
+def lower(graph: TypedGraph, names: frozenset[str], kind: str, unplanned: int) -> Program:
     """The graph, of which the passes are done, grouped into kernels, and put in order. `names`: of "views" and "fuse"
-    those that are wanted; `boundary`: see `base.BOUNDARY`; `unplanned`: the program's `bytes_unplanned`."""
-    aliases = Aliases()
+    those that are wanted; `kind`: of the context; `unplanned`: the program's `bytes_unplanned`."""
+    aliases, boundary = Aliases(), BOUNDARY[kind]
     if "views" in names:
         graph = with_own_constants(graph)
         aliases = find_aliases(graph, boundary)
     graph = _copied(graph, aliases)
     fusion = fuse if "fuse" in names else single_groups
     groups = fusion(graph, aliases.uncomputed)
+    if "fuse" in names and kind == "cuda":
+        groups = join_updates(groups, graph, aliases)
     return _placed(graph, groups, aliases, unplanned, boundary)
 
 

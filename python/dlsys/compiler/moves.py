@@ -27,6 +27,7 @@ from ..ops import (
 )
 from ..ops.conv import Geometry, conv2d_filter_gradient_op, conv2d_input_gradient_op, geometry_of
 from ..ops.slicing import slice_gradient_op
+from ..scopes import precision
 from .base import Rule, TypedGraph, rewrite
 
 
@@ -79,7 +80,8 @@ def _transpose(node: Node, graph: TypedGraph) -> Node | None:
     ):  # else the product would be computed twice
         (a, b), trans_a, trans_b = x.inputs, x.matmul_attr_trans_A, x.matmul_attr_trans_B
         if min(len(graph.shapes[a]), len(graph.shapes[b])) > 1:
-            return matmul_op(b, a, not trans_b, not trans_a)
+            with precision(x.attrs.get("precision")):
+                return matmul_op(b, a, not trans_b, not trans_a)
     return None if node.attrs["axes"] == order else transpose_op(x, order)
 
 

@@ -42,7 +42,7 @@ def lower(spec: KernelSpec, target: Target, ours: bool = True) -> Lowered:
     `ours` false as TVM makes them."""
     function, rule = prim_func(spec), schedule.DEFAULT
     if ours:
-        function, rule = schedule.apply(function, target, schedule.of_environment())
+        function, rule = schedule.apply(function, target, schedule.of_environment(), spec.precision)
     schedule.check(function, target)
     return Lowered(function.with_attr("global_symbol", symbol_of(spec)), rule)
 

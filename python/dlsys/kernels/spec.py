@@ -37,6 +37,7 @@ class KernelSpec:
         in_place: whether an output may lie on an input, which the compiler is then told.
         outputs: shape and dtype of each output, where they are known without the formula.
         flat: whether the one axis of each array stands for all that its owner has.
+        precision: to what a GPU may round the inputs of its product, see `scopes.precision`; empty for float32.
     """
 
     name: str
@@ -46,6 +47,7 @@ class KernelSpec:
     in_place: bool = False
     outputs: tuple[ArrayType, ...] | None = None
     flat: bool = False
+    precision: str = ""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 
 from ..graph import FLOATS, OPS, Node
+from ..scopes import precision
 from .arithmetic import add_op
 from .inputs import full_op, zeroslike_op
 from .linalg import matmul_gradient_op
@@ -24,7 +25,8 @@ Adjoints = Callable[[Sequence[tuple[Node, Node]], Sequence[Node]], "list[Node | 
 
 def loop_gradients(nodes: Sequence[Node], grads: Sequence[Node], adjoints: Adjoints) -> list[Node | None]:
     """The gradient with respect to each input of a loop, from those of several of its results."""
-    return _Backwards(nodes, grads).gradients(adjoints)
+    with precision(None):  # each product says its own
+        return _Backwards(nodes, grads).gradients(adjoints)
 
 
 class _Backwards:
@@ -112,7 +114,7 @@ class _Backwards:
             if found and 2 <= rank <= len(known_shape(term.inputs[0]) or ()):
                 other, of_product = map(steps.stacked, term.inputs[:2])
                 kind = (term.attrs["operand"], term.attrs["trans_A"], term.attrs["trans_B"])
-                products.append(_product(other, of_product, whole, kind))
+                products.append(_product(other, of_product, whole, kind, term.attrs.get("precision")))
             else:
                 rest = term if rest is None else add_op(rest, term)
         if rest is not None:
@@ -123,9 +125,13 @@ class _Backwards:
 
 
 def _product(
-    other: Callable[[], Node], grad: Callable[[], Node], like: Node, kind: tuple[str, bool, bool]
+    other: Callable[[], Node], grad: Callable[[], Node], like: Node, kind: tuple[str, bool, bool], dtype: str | None
 ) -> Callable[[], Node]:
-    return lambda: matmul_gradient_op(other(), grad(), like, *kind)
+    def make() -> Node:
+        with precision(dtype):
+            return matmul_gradient_op(other(), grad(), like, *kind)
+
+    return make
 
 
 class _Steps:

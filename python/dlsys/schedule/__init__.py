@@ -25,14 +25,16 @@ DEFAULT = Rule("default", "", lambda func, machine: common.start(func))
 """TVM's own loops, for those who ask for them."""
 
 
-def apply(func: tirx.PrimFunc, target: Target, records: Records | None = None) -> tuple[tirx.PrimFunc, Rule]:
+def apply(
+    func: tirx.PrimFunc, target: Target, records: Records | None = None, precision: str = ""
+) -> tuple[tirx.PrimFunc, Rule]:
     """The function scheduled for the target, and the rule that did it; as `records` have it, where that is faster.
-    Warns of a rule that takes the function and fails; a later one then has it."""
+    `precision`: see `machine_of`. Warns of a rule that takes the function and fails; a later one then has it."""
     if _is_empty(func):
         return func, EMPTY
     if records is not None and (tuned := records.schedule(func, target)) is not None:
         return tuned, TUNED
-    machine = machine_of(target)
+    machine = machine_of(target, precision)
     *rules, last = RULES[machine.kind]
     for rule in rules:
         try:

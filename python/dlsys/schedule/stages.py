@@ -10,6 +10,7 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
+from ..compute.base import PART
 from . import common
 from .common import bound_once, renamed
 
@@ -45,6 +46,11 @@ class Stage:
     def reduced(self) -> list[tirx.IterVar]:
         """The iterators of the terms."""
         return [v for v in self.iters if v.iter_type == tirx.IterVar.CommReduce]
+
+    @property
+    def part(self) -> int | None:
+        """The part of the function to which it belongs, see `compute.base.PART`."""
+        return int(found) if (found := self.block.annotations.get(PART)) is not None else None
 
     def loads(self) -> list[Expr]:
         """The loads of the value, but those of the stage's own buffer."""
@@ -130,8 +136,8 @@ def buffers(code: tirx.Stmt) -> set[Any]:
 
 
 def domains(stages: Sequence[Stage]) -> list[list[Stage]]:
-    """The stages in groups of one domain, each behind those whose results it reads; within a group these are read only
-    at the index that is computed."""
+    """The stages in groups of one part and domain, each behind those whose results it reads; within a group these are
+    read only at the index that is computed."""
     groups: list[list[Stage]] = []
     home: dict[Any, int] = {}  # a buffer, and the group that writes it
     for stage in stages:
@@ -139,7 +145,8 @@ def domains(stages: Sequence[Stage]) -> list[list[Stage]]:
         first = max((home[load.source] for load in inside), default=0)
         if any(home[load.source] == first and not at_own_index(load, stage) for load in inside):
             first += 1
-        fits = [i for i in range(first, len(groups)) if extents(groups[i][0].iters) == extents(stage.iters)]
+        kind = stage.part, extents(stage.iters)
+        fits = [i for i in range(first, len(groups)) if (groups[i][0].part, extents(groups[i][0].iters)) == kind]
         if not fits:
             groups.append([])
         home[stage.buffer] = fits[0] if fits else len(groups) - 1

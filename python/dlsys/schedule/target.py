@@ -24,7 +24,7 @@ _VECTORS = (  # LLVM feature, bits of a vector register, number of them; the fir
 )
 _BASELINE = (128, 16)  # SSE2, which every x86-64 has
 _HALVES = ("znver4",)  # CPUs that take a vector of 512 bits in two halves
-TENSOR_CORES = {"high": "tf32", "medium": "bf16"}  # the keys of targets, by the precision of their products
+TENSOR_CORES = {"high": "tf32", "medium": "bfloat16"}  # the keys of targets, by the precision of their products
 _WARP_BITS = 32 * 32  # a warp of float32
 
 
@@ -37,7 +37,7 @@ class Machine:
     registers: int  # vector registers
     threads: int
     fma: float = 0.5  # cycles of a multiply-add of vectors
-    tensor_cores: str = ""  # to what they round products of float32, "tf32" or "bf16"; empty where they do not serve
+    tensor_cores: str = ""  # to what they round products of float32, "tf32", "bfloat16" or "float16"; empty: not
 
     def lanes(self, dtype: Any) -> int:
         """Elements of `dtype` in a vector register."""
@@ -114,10 +114,10 @@ def _features(target: str) -> frozenset[str]:
     return frozenset(str(feature) for feature in codegen.llvm_get_cpu_features(Target(target)))
 
 
-def machine_of(target: Target) -> Machine:
-    """The machine that a resolved target describes."""
+def machine_of(target: Target, precision: str = "") -> Machine:
+    """The machine that a resolved target describes; a GPU's tensor cores round to `precision`, if that is given."""
     if str(target.kind) == "cuda":
-        rounded = next((key for key in TENSOR_CORES.values() if key in target.keys), "")
+        rounded = precision or next((key for key in TENSOR_CORES.values() if key in target.keys), "")
         return Machine("cuda", _WARP_BITS, 255, 1, tensor_cores=rounded)
     features = _features(str(target))
     bits, registers = next((tuple(rest) for name, *rest in _VECTORS if name in features), _BASELINE)

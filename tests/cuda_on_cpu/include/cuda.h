@@ -145,6 +145,7 @@ UNWATCHED unsigned short dlsys_bf16(float x) {
   if (x != x) return 0x7fff;
   return (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;  // to nearest, ties to even
 }
+UNWATCHED unsigned short dlsys_f16(float x) { return emulated_bits<unsigned short, _Float16>((_Float16)x); }
 static inline float dlsys_word(const unsigned short* two) { return *(const float*)two; }
 
 // What all lanes hold of A and B, as 6 words each; then the products of those of a row and a column.
@@ -175,6 +176,12 @@ UNWATCHED void dlsys_mma_bf16(float* c, const float* a, const float* b) {
   emulated_mma(c, a, b, [](unsigned x, unsigned y) {
     const float low = emulated_bits<float, unsigned>(x << 16) * emulated_bits<float, unsigned>(y << 16);
     return low + emulated_bits<float, unsigned>(x & 0xffff0000u) * emulated_bits<float, unsigned>(y & 0xffff0000u);
+  });
+}
+UNWATCHED float emulated_half(unsigned bits) { return emulated_bits<_Float16, unsigned short>(bits); }
+UNWATCHED void dlsys_mma_f16(float* c, const float* a, const float* b) {
+  emulated_mma(c, a, b, [](unsigned x, unsigned y) {
+    return emulated_half(x) * emulated_half(y) + emulated_half(x >> 16) * emulated_half(y >> 16);
   });
 }
 

@@ -57,6 +57,18 @@ __device__ __forceinline__ void dlsys_mma_bf16(float* c, const float* a, const f
       : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3])),
         "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
 }
+__device__ __forceinline__ unsigned short dlsys_f16(float x) {
+  unsigned short bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+  return bits;
+}
+__device__ __forceinline__ void dlsys_mma_f16(float* c, const float* a, const float* b) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+      "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3])),
+        "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
+}
 """
 """The functions that kernels call: asynchronous copies to shared memory, and tensor cores."""
 LACKING = "CUDA code cannot be compiled: pip install 'dlsys[cuda]', which has NVRTC, or put nvcc of CUDA 13 on the PATH"

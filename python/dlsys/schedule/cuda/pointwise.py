@@ -1,4 +1,6 @@
-"""Functions of an index alone: a thread computes some neighbouring results of all stages, in one launch."""
+"""Functions of an index alone: a thread computes some neighbouring results of all stages, in one launch. Parts of a
+function that have nothing to do with each other share a launch too, each by blocks of its own.
+"""
 
 from __future__ import annotations
 
@@ -26,22 +28,44 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
 
 def nests(own: Sequence[Stage], stages: Sequence[Stage], results: set[Any]) -> list[tirx.Stmt]:
     """The launches of stages without sums, which keep what is a result or another stage of the function reads."""
-    found = []
+    parts: list[tuple[Sequence[Stage], set[Any]]] = []
+    found: list[tuple[Sequence[Stage], set[Any]]] = []
     for group in domains(own):
         written = {stage.buffer for stage in group}
         outside = {load.source for stage in stages if stage.buffer not in written for load in stage.loads()}
-        found.append(nest(group, written & {*results, *outside}))
-    return found
+        (found if group[0].part is None else parts).append((group, written & {*results, *outside}))
+    return [_launch(share) for share in (*([one] for one in found), parts) if share]
 
 
-def nest(group: Sequence[Stage], kept: set[Any]) -> tirx.Stmt:
-    """The launch of stages of one domain, which stores the buffers `kept`."""
+def _launch(parts: Sequence[tuple[Sequence[Stage], set[Any]]]) -> tirx.Stmt:
+    """The launch of stages, one domain a part, each with the buffers that it stores."""
+    block, thread = index("block"), index("thread")
+    widths = [_width(group, extents(group[0].iters)) for group, _ in parts]
+    totals = [math.prod(extents(group[0].iters)) for group, _ in parts]
+    threads = min(BLOCK, max(ceil_div(total, width) for total, width in zip(totals, widths, strict=True)))
+    ends = [0]
+    bodies = []
+    for (group, kept), width, total in zip(parts, widths, totals, strict=True):
+        bodies.append(_body(group, kept, width, ((block - ends[-1]) * threads + thread) * width, threads))
+        ends.append(ends[-1] + ceil_div(total, width * threads))
+    name = parts[-1][0][-1].name if len(parts) == 1 else "updates"
+    return launch(name, [(block, ends[-1])], [(thread, threads)], _chosen(block, ends[1:], bodies))
+
+
+def _chosen(block: tirx.Var, ends: Sequence[int], bodies: Sequence[tirx.Stmt]) -> tirx.Stmt:
+    """The body of the part to which a block belongs, the first whose end is beyond it: found by halves."""
+    if len(bodies) == 1:
+        return bodies[0]
+    half = len(bodies) // 2
+    first, last = _chosen(block, ends[:half], bodies[:half]), _chosen(block, ends[half:], bodies[half:])
+    return tirx.IfThenElse(block < ends[half - 1], first, last)
+
+
+def _body(group: Sequence[Stage], kept: set[Any], width: int, first: Expr, threads: int) -> tirx.Stmt:
+    """What a thread does for the stages of one domain from the index `first` on, of which it stores the buffers
+    `kept`."""
     shape = extents(group[0].iters)
-    total = math.prod(shape)
-    width = _width(group, shape)
-    threads = min(BLOCK, ceil_div(total, width))
-    block, thread, code = index("block"), index("thread"), ThreadCode(width)
-    first = (block * threads + thread) * width
+    total, code = math.prod(shape), ThreadCode(width)
     position = unravelled(first + code.lane, shape)
     values: dict[Any, Expr] = {}
 
@@ -54,11 +78,8 @@ def nest(group: Sequence[Stage], kept: set[Any]) -> tirx.Stmt:
         if stage.buffer in kept:
             at = [renamed(i, names) for i in stage.indices]
             code.store(stage.buffer, value, at)
-    blocks = ceil_div(total, width * threads)
     body = code.loop()
-    if blocks * threads * width > total:
-        body = tirx.IfThenElse(first < total, body, None)
-    return launch(group[-1].name, [(block, blocks)], [(thread, threads)], body)
+    return tirx.IfThenElse(first < total, body, None) if total % (threads * width) else body
 
 
 def _width(group: Sequence[Stage], shape: Sequence[int]) -> int:

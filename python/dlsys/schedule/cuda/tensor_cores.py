@@ -1,6 +1,7 @@
 """Products on tensor cores: a warp multiplies pieces of 16 x 8 and 8 x 8 words with one instruction, of float32
 numbers that are rounded before, and adds the products up in float32. A word is one number in TF32, which keeps 10 of
-the 23 bits behind the point, or two of neighbouring k in bfloat16, which keeps 7.
+the 23 bits behind the point, or two of neighbouring k: in bfloat16, which keeps 7, or float16, which keeps 10 and has a
+smaller range.
 
 What a thread holds of a piece is fixed by the instructions mma.m16n8k8 and m16n8k16 (PTX ISA, "Matrix fragments for
 mma"). With g = lane / 4 and t = lane % 4 these are of A the words (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4), of B
@@ -106,7 +107,7 @@ class TensorCode(Code):
 class HalfCode(TensorCode):
     """The same on numbers in bfloat16, two in a word of shared memory."""
 
-    numbers, instruction = 2, "dlsys_mma_bf16"
+    numbers, instruction, rounding = 2, "dlsys_mma_bf16", "dlsys_bf16"
     tile_dtype = "uint16"
 
     def _in_tile(self, operand: Operand, k: Expr, side: Expr, step: Expr) -> Expr:
@@ -114,11 +115,17 @@ class HalfCode(TensorCode):
         return word * 2 + tirx.floormod(k, 2)
 
     def _rounded(self, value: Expr) -> Expr:
-        return tirx.call_extern("uint16", "dlsys_bf16", value)
+        return tirx.call_extern("uint16", self.rounding, value)
 
     def _word(self, tile: tirx.Var, where: Expr) -> Expr:
         return tirx.call_extern("float32", "dlsys_word", tirx.address_of(tirx.BufferLoad(tile, [where])))
 
 
-CODES = {"tf32": TensorCode, "bf16": HalfCode}
-"""By the key of a target."""
+class Float16Code(HalfCode):
+    """The same in float16."""
+
+    instruction, rounding = "dlsys_mma_f16", "dlsys_f16"
+
+
+CODES = {"tf32": TensorCode, "bfloat16": HalfCode, "float16": Float16Code}
+"""By what a machine's tensor cores round to."""
