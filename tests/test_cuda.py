@@ -37,7 +37,7 @@ def test_every_operator_has_the_values_of_the_cpu() -> None:
 
 def test_products_sums_and_rows() -> None:
     passes("products", "every_tile", "tensor_cores", "autocast", "sums", "rows", "transposes")
-    passes("the_programs_kernels", "the_course_of_2017")
+    passes("arrays_between_launches", "the_programs_kernels", "the_course_of_2017")
 
 
 def test_drawn_graphs_with_all_passes() -> None:

@@ -149,6 +149,28 @@ def products() -> None:
 
 
 @check
+def arrays_between_launches() -> None:
+    """What a kernel's launches tell each other lies in the arena, behind the values; who calls a kernel gives none."""
+    a, b, x = ops.Variable("a"), ops.Variable("b"), ops.Variable("x")
+    rng = np.random.default_rng(0)
+    shapes = {a: (9, 2000), b: (2000, 10), x: (100_003,)}
+    feed = {node: rng.standard_normal(shape).astype("float32") for node, shape in shapes.items()}
+    nodes = [a @ b, ops.sum_op(x), ad.exp_op(x)]
+    executor = ad.Executor(nodes, ctx=GPU)
+    for _ in range(2):
+        found = executor.run(feed, True)
+    close(found, ad.Executor(nodes).run(feed, True), 1e-4)
+    made = executor.node_to_compiled_func
+    assert [len(made[node].scratch) for node in nodes] == [1, 1, 0] and executor.allocations == 1
+    before = cuda_on_cpu.count("used")
+    out = dl.empty((9, 10), ctx=GPU)
+    made[nodes[0]](dl.array(feed[a], GPU), dl.array(feed[b], GPU), out)
+    close([out.numpy()], [feed[a] @ feed[b]], 1e-4)
+    assert cuda_on_cpu.count("used") - before == out.numpy().nbytes
+    assert "matmul" in str(executor.profile(feed, 1))
+
+
+@check
 def tensor_cores() -> None:
     """Products and convolutions of numbers rounded to TF32 and bfloat16, with gradients; float32 again afterwards."""
     rng = np.random.default_rng(0)

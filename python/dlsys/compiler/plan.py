@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
+from itertools import accumulate
+from math import prod
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from .. import kernels
 from ..device import Array, Context, view_of
 from ..errors import GraphError
 from ..graph import Node, Shape
-from ..kernels import Call, Place, Repeat, Runner
+from ..kernels import ArrayType, Call, Calls, Place, Repeat, Runner
 from ..planner import MemoryPlan
 from ..tvm_import import with_compiler
 from .fuse import Group
@@ -25,6 +29,13 @@ Key = int | str
 
 TARGETS = {"cpu": "llvm", "cuda": "cuda"}
 """What kernels are compiled for, by the kind of context."""
+SCRATCH = 256  # bytes at a multiple of which arrays to work in begin
+
+
+def _ends(types: Iterable[ArrayType]) -> list[int]:
+    """Where each array would end if they lay one behind the other from 0 on, which comes first."""
+    sizes = (prod(shape) * np.dtype(dtype).itemsize for shape, dtype in types)
+    return list(accumulate((-(-size // SCRATCH) * SCRATCH for size in sizes), initial=0))
 
 
 class Plan:
@@ -61,7 +72,18 @@ class Plan:
     def arena(self) -> Any:
         """The arena's memory, a tensor. Allocates it."""
         self.is_placed = True
-        return self._arena.memory(max(self.memory.bytes_planned, 1), self)
+        return self._arena.memory(max(self._scratch_start + self._scratch_bytes, 1), self)
+
+    @property
+    def _scratch_start(self) -> int:
+        return -(-self.memory.bytes_planned // SCRATCH) * SCRATCH
+
+    @cached_property
+    def _scratch_bytes(self) -> int:
+        """Bytes behind all values for arrays to work in: as many as the kernel takes that needs most."""
+        if self.ctx.kind == "cpu":
+            return 0  # without asking for the kernels
+        return max((_ends(kernel.scratch)[-1] for kernel in self.kernel_of.values()), default=0)
 
     @cached_property
     def _storage(self) -> dict[Node, tuple[Any, int]]:
@@ -220,6 +242,21 @@ class Plan:
         first = [moved(start, call, False) for call in start.calls]
         return [*first, Repeat(tuple([moved(step, call, True) for call in step.calls]), loop.length)]
 
+    @property
+    def bound_calls(self) -> Calls:
+        """The calls with the arrays that the kernels get to work in. Compiles them."""
+        made = iter(self.kernel_of.values())
+
+        def bound(call: Call | Repeat, moves: tuple[tuple[int, bool], ...]) -> Call | Repeat:
+            if isinstance(call, Repeat):
+                return replace(call, calls=tuple([bound(inner, (*moves, (0, False))) for inner in call.calls]))
+            scratch = next(made).scratch
+            starts = [self._scratch_start + end for end in _ends(scratch)]
+            more = [Place(None, at, shape, dtype, moves) for at, (shape, dtype) in zip(starts, scratch, strict=False)]
+            return replace(call, places=(*call.places, *more)) if more else call
+
+        return [bound(call, ()) for call in self.calls]
+
     def export(self, path: Path) -> str:
         """Writes the run as a function of a library, see `Executor.export`."""
         program, graph = self.program, self.program.graph
@@ -236,7 +273,7 @@ class Plan:
         self._bound = [None] * len(self.given)
         made = list(self.kernel_of.values())
         functions = [kernel.function for kernel in made]
-        return Runner(self.calls, functions, len(self.given), self.arena)
+        return Runner(self.bound_calls, functions, len(self.given), self.arena)
 
     def run(self, feeds: Mapping[Node, Array]) -> list[Array | None]:
         """Put the feeds into their places and run. Allocates nothing after the first time.

@@ -147,8 +147,8 @@ def measure(prepare: Prepare, runs: int) -> Profile:
     given = {**feeds, **copies}
     made = list(plan.kernel_of.items())
     calls = [
-        (key, kernel.function, _arguments(twin, kernel, call.places, given))
-        for (key, kernel), call in ((made[number], call) for number, call in unrolled_calls(twin.calls))
+        (key, kernel.function, _arguments(twin, call.places, given))
+        for (key, kernel), call in ((made[number], call) for number, call in unrolled_calls(twin.bound_calls))
     ]
     idle = _idle(plan)
     times: dict[Key, list[float]] = {key: [] for key, _ in made}
@@ -188,12 +188,12 @@ def _copy(node: Node, plan: Plan, feeds: Mapping[Node, Array]) -> Array:
     return array(feeds[node].numpy() if node in feeds else node.value, plan.ctx)  # type: ignore[attr-defined]
 
 
-def _arguments(plan: Plan, kernel: Any, places: Sequence[Place], given: Mapping[Node, Array]) -> list[Any]:
+def _arguments(plan: Plan, places: Sequence[Place], given: Mapping[Node, Array]) -> list[Any]:
     """The tensors that a kernel is called with."""
     found = []
-    for place, (shape, dtype) in zip(places, [*kernel.inputs, *kernel.outputs], strict=True):
+    for place in places:
         tensor = plan.arena if place.base is None else given[plan.given[place.base]].tensor
-        found.append(view_of(tensor, shape, dtype, place.offset))
+        found.append(view_of(tensor, place.shape, place.dtype, place.offset))
     return found
 
 

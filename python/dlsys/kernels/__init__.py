@@ -14,6 +14,6 @@ from .. import tvm_import  # first: it imports tvm_ffi without PyTorch
 from .cache import built, get
 from .disk import CacheWarning
 from .kernel import Kernel
-from .runner import Call, Place, Repeat, Runner, each_call, unrolled_calls
+from .runner import Call, Calls, Place, Repeat, Runner, each_call, unrolled_calls
 from .spec import ArrayType, KernelSpec, default_schedules, filter_columns, panel_columns
 from .spec import symbol_of, target_name

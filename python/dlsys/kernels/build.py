@@ -31,20 +31,30 @@ UNCHECKED = {"tirx.disable_assert": True}  # TVM's setting for functions that ta
 
 @dataclass(frozen=True)
 class Lowered:
-    """A kernel before machine code: its scheduled loops, and the rule that shaped them."""
+    """A kernel before machine code: its scheduled loops, and the rule that shaped them.
+
+    Attributes:
+        scratch: shape and dtype of the arrays that it is given besides, behind its outputs, to work in.
+    """
 
     function: tirx.PrimFunc
     rule: schedule.Rule
+    scratch: tuple[ArrayType, ...] = ()
 
 
-def lower(spec: KernelSpec, target: Target, ours: bool = True) -> Lowered:
+def lower(spec: KernelSpec, target: Target, ours: bool = True, checked: bool = False) -> Lowered:
     """The formula's loops as the file of `DLSYS_TUNING` or the first schedule rule that takes them has them, or with
-    `ours` false as TVM makes them."""
+    `ours` false as TVM makes them. What a GPU's launches tell each other lies in arrays of the caller's, so that a
+    graph of launches finds it where it was; if `checked`, in memory that TVM takes for each call."""
     function, rule = prim_func(spec), schedule.DEFAULT
     if ours:
         function, rule = schedule.apply(function, target, schedule.of_environment(), spec.precision)
     schedule.check(function, target)
-    return Lowered(function.with_attr("global_symbol", symbol_of(spec)), rule)
+    function = function.with_attr("global_symbol", symbol_of(spec))
+    if checked or target.kind.name != "cuda":
+        return Lowered(function, rule)
+    function, arrays = schedule.with_scratch_given(function)
+    return Lowered(function, rule, tuple((tuple(map(int, array.shape)), str(array.dtype)) for array in arrays))
 
 
 def _formula(spec: KernelSpec) -> tuple[list[te.Tensor], list[te.Tensor]]:
@@ -101,7 +111,7 @@ def build(
 
     def make(share: Sequence[KernelSpec], slp: bool) -> None:
         for spec in share if slp else ():
-            lowered[symbol_of(spec)] = lower(spec, target, ours)
+            lowered[symbol_of(spec)] = lower(spec, target, ours, checked)
         own = {symbol: lowered[symbol] for symbol in map(symbol_of, share)}
         functions = {symbol: made.function for symbol, made in own.items() if made.rule.unrolled is not slp}
         if functions:

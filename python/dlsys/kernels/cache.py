@@ -107,6 +107,6 @@ def _kernel(module: Any, spec: KernelSpec, how: Settings, lowered: Any) -> Kerne
     """The kernel of a spec that `module` holds. Its loops, unless given, are made when somebody asks for them."""
 
     def lower() -> Any:
-        return lowered or with_compiler("kernels.build").lower(spec, how.target.target, how.ours)
+        return lowered or with_compiler("kernels.build").lower(spec, how.target.target, how.ours, how.checked)
 
     return Kernel(spec, how.target, module, lower, how.checked)

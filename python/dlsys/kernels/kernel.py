@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, cuda, empty, to_tensor, view_of
+from ..device import Array, cuda, empty, is_on_gpu, to_tensor, view_of
 from ..device.context import DLPACK_CPU
 from ..errors import DeviceError, DTypeError, KernelArgumentError, ShapeError
 from ..graph import Shape
 from ..tvm_import import with_compiler
-from .spec import KernelSpec, TargetName, symbol_of
+from .spec import ArrayType, KernelSpec, TargetName, symbol_of
 
 SOURCES = ("asm", "ll", "cuda", "ptx")
 
@@ -56,6 +56,11 @@ class Kernel:
         """The schedule rule that shaped its loops."""
         return self._lower().rule
 
+    @property
+    def scratch(self) -> tuple[ArrayType, ...]:
+        """Shape and dtype of the arrays that `function` takes behind the outputs, to work in: on a GPU alone."""
+        return () if self.named_target.kind == "llvm" else self._lower().scratch
+
     def __call__(self, *arrays: Any) -> None:
         """Run on the inputs, then the outputs: dlsys arrays, TVM tensors, or NumPy arrays of any alignment.
 
@@ -80,7 +85,8 @@ class Kernel:
             results = "the output" if len(self.outputs) == 1 else f"its {len(self.outputs)} outputs"
             told = f"takes {len(types)} arrays, its {count} inputs and then {results}; got {len(arrays)}: {self!r}"
             raise KernelArgumentError(f"{self.name}: {told}")
-        self.function(*(self._tensor(position, value) for position, value in enumerate(arrays)))
+        tensors = [self._tensor(position, value) for position, value in enumerate(arrays)]
+        self.function(*tensors, *(empty(*of, tensors[0].device).tensor for of in self.scratch))
 
     def _tensor(self, position: int, value: Any) -> Any:
         """The argument as a TVM tensor of the right type, without a copy unless it is a non-contiguous input."""
@@ -111,7 +117,7 @@ class Kernel:
             raise KernelArgumentError(f"{what} does not lie at a multiple of its element's {dtype} size")
         if 0 in shape:  # holds nothing, and NumPy's strides of such an array are not what TVM expects
             return empty(shape, dtype).tensor
-        tensor = to_tensor(value)
+        tensor = to_tensor(value, cuda(int(value.__dlpack_device__()[1])) if is_on_gpu(value) else None)
         kind = self.named_target.kind
         if (tensor.device.dlpack_device_type() == DLPACK_CPU) != (kind == "llvm"):
             if kind == "cuda":

@@ -5,7 +5,7 @@ A target's rules are asked in turn; the first that takes the function has it. Th
 
 from __future__ import annotations
 
-from tvm import s_tir, tirx
+from tvm import ir, s_tir, tirx
 from tvm.error import InternalError
 from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
@@ -54,6 +54,18 @@ def check(func: tirx.PrimFunc, target: Target) -> None:
     """Raises TargetError for a scheduled function that would not run on the target, but crash there."""
     if machine_of(target).kind == "cuda" and not _is_empty(func) and not cuda.is_bound(func):
         raise TargetError("loops that no threads of a GPU are bound to cannot run there; see schedule/cuda")
+
+
+def with_scratch_given(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, list[ir.Var]]:
+    """A scheduled function that is given the arrays between its launches, as its last parameters; and these arrays."""
+    root = func.body.block
+    arrays = [array for array in root.alloc_buffers if array.scope() == "global"]
+    if not arrays:
+        return func, []
+    rest = [array for array in root.alloc_buffers if array.scope() != "global"]
+    block = s_tir.SBlock([], [], [], root.name_hint, root.body, alloc_buffers=rest, annotations=root.annotations)
+    body = s_tir.SBlockRealize([], True, block)
+    return tirx.PrimFunc([*func.params, *arrays], body, func.ret_type, attrs=func.attrs), arrays
 
 
 def _is_empty(func: tirx.PrimFunc) -> bool:
