@@ -22,15 +22,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import dlsys as dl
 import numpy as np
 from dlsys import autodiff as ad
 from dlsys import nn, ops, optim
 from dlsys.cli import roofline
+from dlsys.kernels import Replay, Runner
 from dlsys.kernels.build import prim_func
 from dlsys.schedule import apply, resolve_target
 from dlsys.schedule.cuda import model
+from models import MODELS, Model, vectors
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 GPU = dl.cuda(0)
@@ -100,7 +103,7 @@ def predicted(executor: ad.Executor) -> float:
     total = 0.0
     plan = executor._latest()
     for key, spec in plan.specs.items():
-        function = apply(prim_func(spec), resolve_target("cuda"))[0]
+        function = apply(prim_func(spec), resolve_target("cuda"), precision=spec.precision)[0]
         total += plan.located(key)[2] * sum(launch.limit(device)[0] for launch in model.launches(function))
     return total
 
@@ -133,7 +136,7 @@ def operators(report: Report, quick: bool) -> None:
 
 def steps(report: Report, quick: bool) -> None:
     """Training steps of three small networks: losses and parameters, and allocations after 10 and 30 steps."""
-    import networks
+    import small_networks as networks
 
     for network in networks.ALL:
         results = []
@@ -197,12 +200,14 @@ def products(report: Report, quick: bool) -> None:
 def rounded(
     report: Report, torch: Any, sizes: Any, factors: Any, feed: dict[Any, np.ndarray], exact: np.ndarray
 ) -> None:
-    """The same product on tensor cores, in TF32 and in bfloat16, each beside cuBLAS in the same precision."""
+    """The same product on tensor cores, in TF32, bfloat16 and float16, each beside cuBLAS in the same precision."""
     name = " x ".join(map(str, sizes))
-    for precision, kind, most in (("high", "TF32", 2e-3), ("medium", "bfloat16", 2e-2)):
-        dl.set_float32_matmul_precision(precision)
+    for kind, most in (("TF32", 2e-3), ("bfloat16", 2e-2), ("float16", 2e-3)):
+        dl.set_float32_matmul_precision("high" if kind == "TF32" else "highest")
         try:
-            found, guess, executor = ours([factors[0] @ factors[1]], feed, 5)
+            with contextlib.nullcontext() if kind == "TF32" else dl.autocast(dtype=kind):
+                product = factors[0] @ factors[1]
+            found, guess, executor = ours([product], feed, 5)
             off = np.abs(executor.run(feed, True)[0] - exact).max() / np.abs(exact).max()
         finally:
             dl.set_float32_matmul_precision("highest")
@@ -211,8 +216,8 @@ def rounded(
         if torch is not None:
             torch.backends.cuda.matmul.allow_tf32 = True
             x, y = (torch.from_numpy(feed[factor]).cuda() for factor in factors)
-            if precision == "medium":
-                x, y = x.bfloat16(), y.bfloat16()
+            if kind != "TF32":
+                x, y = (value.to(getattr(torch, kind)) for value in (x, y))
             others["cuBLAS"] = seconds_of(lambda x=x, y=y: x @ y, torch.cuda.synchronize, 5)
             torch.backends.cuda.matmul.allow_tf32 = False
         rate = f"{2 * np.prod(sizes, dtype=float) / found / 1e12:.1f} TFLOP/s"
@@ -243,26 +248,34 @@ def rows(report: Report, quick: bool) -> None:
 
 
 def training(report: Report, quick: bool) -> None:
-    """Training steps beside PyTorch's, eager and as a CUDA graph."""
+    """Training steps beside PyTorch's, eager and as a CUDA graph; ours also call by call, and fed from the host."""
     torch = torch_or_none()
-    cases = [("mlp", 32), ("mlp", 100), ("mlp", 1000), ("cnn", 64)]
-    for name, batch in cases[: 1 if quick else None]:
-        net, shape = roofline.MODELS[name]()
-        x, y = ops.Variable("x", (batch, *shape)), ops.Variable("y", (batch,), "int64")
+    course = lambda lib: roofline.mlp(lib)[0]  # noqa: E731 - as the models' networks are given
+    cases = [
+        Model(f"MLP 784-256-100-10, batch {rows}", course, vectors(rows, 784, 10), "SGD", 0.01, 0.5)
+        for rows in (32, 100, 1000)
+    ]
+    for case in cases[:1] if quick else [*cases, MODELS["resnet9"], MODELS["transformer"]]:
+        net, (images, labels) = case.network(nn), case.batch(np.random.default_rng(0))
+        x, y = ops.Variable("x", images.shape, str(images.dtype)), ops.Variable("y", labels.shape, "int64")
         loss = nn.functional.cross_entropy(net(x), y)
-        rng = np.random.default_rng(0)
-        feed = {x: rng.standard_normal((batch, *shape)).astype("float32"), y: rng.integers(0, 10, batch)}
-        step = [loss, optim.SGD(net.parameters(), lr=0.01).minimize(loss)]
-        found, guess, _ = ours(step, feed, 7)
-        others = {} if torch is None else _of_torch(torch, name, feed[x], feed[y])
-        report.time(f"step of {name}, batch {batch}", found, guess, others)
+        optimizer = getattr(optim, case.optimizer)(net.parameters(), lr=case.lr)
+        feed = {x: images, y: labels}
+        found, guess, executor = ours([loss, optimizer.minimize(loss)], feed, 7)
+        others = {} if torch is None else _of_torch(torch, case, images, labels)
+        report.time(f"step of {case.title}", found, guess, others)
+        fed = seconds_of(lambda feed=feed, executor=executor: executor.run(feed), GPU.synchronize, 7)
+        report.time("  the same, fed from the host", fed, None, {})
+        with mock.patch.object(Replay, "run", Runner.run):
+            report.time("  the same, call by call", *ours(executor.eval_node_list, feed, 7)[:1], None, {})
 
 
-def _of_torch(torch: Any, name: str, images: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+def _of_torch(torch: Any, case: Model, images: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     """Seconds of PyTorch's step of the same network, eager and as a CUDA graph."""
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    net = roofline.MODELS[name](torch.nn)[0].cuda()
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    net = case.network(torch.nn).cuda()
+    graphs = {"capturable": True} if case.optimizer == "Adam" else {}
+    optimizer = getattr(torch.optim, case.optimizer)(net.parameters(), lr=case.lr, **graphs)
     x, y = torch.from_numpy(images).cuda(), torch.from_numpy(labels).cuda()
 
     def step() -> None:

@@ -31,7 +31,7 @@ class Model:
     best: tuple[float, float] | None = None
 
 
-def _vectors(rows: int, columns: int, classes: int) -> Batch:
+def vectors(rows: int, columns: int, classes: int) -> Batch:
     return lambda rng: (rng.standard_normal((rows, columns)).astype("float32"), rng.integers(0, classes, rows))
 
 
@@ -50,7 +50,7 @@ _SENTENCES = _tokens(32, networks.STEPS, networks.WORDS)
 _LSTM, _GRU = (partial(networks.recurrent, kind=kind) for kind in ("LSTM", "GRU"))
 
 MODELS = {
-    "mlp": Model("MLP 784-512x4-10, batch 8", networks.mlp, _vectors(8, 784, 10), "Adam", 1e-3, 0.6),
+    "mlp": Model("MLP 784-512x4-10, batch 8", networks.mlp, vectors(8, 784, 10), "Adam", 1e-3, 0.6),
     "resnet9": Model("ResNet9, batch 128", networks.resnet9, _images(128, 32, 10), "Adam", 1e-3, 1.0),
     "transformer": Model(
         f"Transformer {_TEXT}",

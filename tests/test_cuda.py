@@ -52,6 +52,10 @@ def test_arrays_and_asynchronous_runs() -> None:
     passes("arrays", "a_run_returns_before_it_is_done")
 
 
+def test_a_step_is_replayed_and_feeds_are_copied_beside_it() -> None:
+    passes("a_step_is_one_call", "what_cannot_be_recorded_runs_as_before", "a_missing_event_is_found")
+
+
 def test_tensors_and_modules_in_pytorchs_style() -> None:
     passes("tensors_and_modules")
 

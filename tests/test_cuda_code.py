@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import shutil
@@ -18,11 +19,12 @@ from typing import Any
 from unittest import mock
 
 import dlsys as dl
-import networks
 import numpy as np
+import small_networks as networks
 import tvm
 from dlsys import autodiff as ad
 from dlsys import ops
+from dlsys.device import streams
 from dlsys.kernels import build
 from dlsys.schedule import apply, resolve_target
 from dlsys.schedule.cuda import model, nvrtc
@@ -215,6 +217,26 @@ def test_pointwise_functions_and_rows_load_vectors() -> None:
     assert kernel.count("STG") == kernel.count("STG.E.128") == 1, kernel.instructions
     (kernel,) = one(ops.sum_op(x, 1), {x: (1024, 4096)})
     assert kernel.count("LDG") == kernel.count("LDG.E.128"), kernel.instructions
+
+
+def test_the_runtime_has_what_is_called() -> None:
+    """The emulated device has these functions because we gave them to it."""
+    found = [path for folder in cuda_folders() for path in sorted(folder.glob("lib*/libcudart.so.13"))]
+    if not found:
+        raise unittest.SkipTest("CUDA's runtime is not installed")
+    called = set(re.findall(r"\bcuda[A-Z]\w+", Path(streams.__file__).read_text(encoding="utf-8")))
+    runtime = ctypes.CDLL(str(found[0]))
+    assert len(called) > 15 and all(hasattr(runtime, name) for name in called), called
+    header = next(folder / "include" / "driver_types.h" for folder in cuda_folders() if (folder / "include").is_dir())
+    text = header.read_text(encoding="utf-8")
+    for name, value in (
+        ("cudaStreamNonBlocking", streams._APART),
+        ("cudaEventDisableTiming", streams._UNTIMED),
+        ("cudaStreamCaptureModeThreadLocal", streams._THIS_THREAD),
+        ("cudaMemcpyHostToDevice", streams._TO_DEVICE),
+    ):
+        told = re.search(rf"\b{name}\s*=?\s*(0x\w+|\d+)", text)
+        assert told and int(told[1], 0) == value, name
 
 
 def test_code_can_be_read_without_a_gpu() -> None:

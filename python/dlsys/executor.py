@@ -10,7 +10,7 @@ import numpy as np
 
 from . import kernels
 from .compiler import Arena, Plan, TypedGraph, analyse, feed_type, make_program, select, with_known_shapes
-from .device import Array, copied, cpu, host_array, is_on_gpu, named, to_array
+from .device import Array, Staging, copied, cpu, host_array, is_on_gpu, named, to_array
 from .errors import DeviceError, DTypeError, FeedError, GraphError
 from .graph import Node, Shape, find_topo_sort, format_graph, stamp
 from .inspect import Profile, draw_graph, draw_memory, measure, text
@@ -72,7 +72,7 @@ class Executor:
         self._needed: dict[tuple[int, ...], tuple[Node, ...]] = {}  # of the fed nodes, by their ids, those needed
         self._plans: dict[Signature, Plan] = {}
         self._analysed: dict[Plan, TypedGraph] = {}  # as the user wrote it, before the passes
-        self._held: dict[Any, Array] = {}  # on a GPU, the memory to which feeds of the host are copied
+        self._held: dict[Any, Staging] = {}  # on a GPU, the arrays to which feeds of the host are copied
         self._current: Plan | None = None
         self._before: tuple[tuple[int, ...], list[Any]] = ((-1,), [])  # ids and types of the latest run's feeds
         self._arena = arena or Arena(self.ctx)
@@ -332,10 +332,12 @@ class Executor:
             if self.ctx.kind != "cuda" or is_on_gpu(value):
                 return to_array(value, self.ctx, dtype)
             host = host_array(value, dtype)
-            if (held := self._held.get((node, host.shape, host.dtype))) is None:
-                held = self._held[node, host.shape, host.dtype] = to_array(host, self.ctx)
-                return held
-            return held.copyfrom(host)
+            if host.size == 0:
+                return to_array(host, self.ctx)
+            held = self._held.get(key := (node, host.shape, str(host.dtype)))
+            if held is None:
+                held = self._held[key] = Staging(self.ctx, *key[1:])
+            return held.put(host)
         except (DTypeError, DeviceError) as error:
             raise type(error)(f"feed of {node.name}: {error} {_at(node)}") from None
 

@@ -94,7 +94,7 @@ def install() -> None:
         _shared_library([], driver, "-Wl,-soname,libcuda.so.1")  # empty: the functions are in the other one
     _library = ctypes.CDLL(str(runtime), ctypes.RTLD_GLOBAL)
     ctypes.CDLL(str(driver), ctypes.RTLD_GLOBAL)
-    for name in ("allocations", "launches", "used", "waiting"):
+    for name in ("allocations", "graphs", "launches", "used", "waiting"):
         getattr(_library, f"emulated_{name}").restype = ctypes.c_long
     _library.emulated_failure.restype = ctypes.c_char_p
     _library.emulated_declare.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
@@ -105,7 +105,7 @@ def install() -> None:
 
 
 def count(what: str) -> int:
-    """How many "allocations" or "launches" there were, bytes "used", or calls "waiting" for the device."""
+    """How many "allocations", "launches" or "graphs" launched there were, bytes "used", or calls "waiting"."""
     return int(getattr(_library, f"emulated_{what}")())
 
 

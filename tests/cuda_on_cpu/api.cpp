@@ -1,7 +1,8 @@
 // The part of CUDA's runtime and driver that TVM's CUDA runtime calls, on memory of this process.
 //
-// What is asynchronous on a device is so here: launches and copies wait in a queue until somebody waits for the device,
-// so that a result that is read too early is wrong in the tests too.
+// What is asynchronous on a device is so here: launches and copies wait in their stream's queue until somebody waits for
+// them, so that a result that is read too early is wrong in the tests too. Streams that do not wait for the default one
+// have queues of their own, which are worked through as early as events allow, or as late.
 #include "device.h"
 
 #include <cuda.h>
@@ -13,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -22,18 +24,28 @@ namespace emulated {
 namespace {
 
 constexpr size_t PAGE = 4096;
-using Work = std::function<std::string()>;
+using Flag = std::shared_ptr<bool>;
+
+struct Work {
+  std::function<std::string()> run;
+  bool launch = false;
+  Flag until;  // set when it may be done; null for at once
+};
+struct Stream { std::deque<Work> queue; };
+struct Event { Flag done; double time = 0; };
 
 std::recursive_mutex lock;
-std::map<uintptr_t, size_t> allocations;  // bytes, as asked for
+std::map<uintptr_t, size_t> allocations, pinned;  // bytes, as asked for: on the device, and of the host
 std::map<std::pair<std::string, std::string>, size_t> sizes;
 char* memory = nullptr;
 char* top = nullptr;
 size_t used = 0;
-long allocation_count = 0, launch_count = 0;
-std::vector<Work> queue;
+long allocation_count = 0, launch_count = 0, graph_count = 0;
+Stream default_stream;                  // also of all streams that wait for it
+std::vector<Stream*> streams;           // the others
 std::vector<Work>* captured = nullptr;  // the graph that is being recorded
-std::string failure;                    // of what ran in the queue; the device is lost, as a real one
+cudaStream_t capturing = nullptr;       // the stream whose work that is
+std::string failure;                    // of what ran in a queue; the device is lost, as a real one
 
 size_t pages(size_t size) { return (size + PAGE - 1) / PAGE * PAGE; }
 
@@ -43,16 +55,51 @@ void reserve() {
   top = memory + PAGE;
 }
 
-void ask(Work work) { (captured ? *captured : queue).push_back(std::move(work)); }
+Stream& stream_of(cudaStream_t handle) {
+  for (Stream* stream : streams)
+    if (reinterpret_cast<Stream*>(handle) == stream) return *stream;
+  return default_stream;
+}
 
-cudaError_t finish() {
-  std::vector<Work> now;
-  now.swap(queue);
-  for (const Work& work : now) {
-    if (!failure.empty()) break;
-    failure = work();
+// Does the first work of a stream, if there is some that may be done.
+bool advance(Stream& stream) {
+  if (stream.queue.empty() || (stream.queue.front().until && !*stream.queue.front().until)) return false;
+  Work work = std::move(stream.queue.front());
+  stream.queue.pop_front();
+  if (failure.empty()) {
+    failure = work.run();
     if (!failure.empty()) fprintf(stderr, "emulated device: %s\n", failure.c_str());
   }
+  return true;
+}
+
+bool advance_any() {
+  if (advance(default_stream)) return true;
+  for (Stream* stream : streams)
+    if (advance(*stream)) return true;
+  return false;
+}
+
+void ask(cudaStream_t handle, Work work) {
+  if (captured && handle == capturing) {
+    captured->push_back(std::move(work));
+    return;
+  }
+  if (work.launch) launch_count++;
+  Stream& stream = stream_of(handle);
+  stream.queue.push_back(std::move(work));
+  while (settings.early && &stream != &default_stream && advance(stream)) {}
+}
+
+// Works until a stream has nothing to do, and no more than that needs of the others.
+cudaError_t finish(Stream& stream = default_stream) {
+  while (!stream.queue.empty())
+    if (!advance(stream) && !advance_any()) return cudaErrorLaunchFailure;  // waits for what nobody will do
+  return failure.empty() ? cudaSuccess : cudaErrorLaunchFailure;
+}
+
+cudaError_t finish_all() {
+  while (advance_any()) {}
   return failure.empty() ? cudaSuccess : cudaErrorLaunchFailure;
 }
 
@@ -90,20 +137,30 @@ extern "C" {
 // ---- for the tests
 void emulated_settings(int order, int early, int races) {
   Guard guard(lock);
-  finish();
+  finish_all();
   settings = {order, bool(early), bool(races)};
 }
 const char* emulated_failure() { return failure.c_str(); }
-void emulated_recover() { Guard guard(lock); queue.clear(); failure.clear(); }
+void emulated_recover() {
+  Guard guard(lock);
+  while (advance_any()) {}  // does nothing after a failure
+  failure.clear();
+}
 long emulated_allocations() { return allocation_count; }
 long emulated_launches() { return launch_count; }
+long emulated_graphs() { return graph_count; }
 long emulated_used() { return long(used); }
-long emulated_waiting() { return long(queue.size()); }
+long emulated_waiting() {
+  long count = long(default_stream.queue.size());
+  for (Stream* stream : streams) count += long(stream->queue.size());
+  return count;
+}
 void emulated_declare(const char* kernel, const char* parameter, size_t bytes) { sizes[{kernel, parameter}] = bytes; }
 
 // ---- memory
 cudaError_t cudaMalloc(void** pointer, size_t size) {
   Guard guard(lock);
+  if (captured) return cudaErrorStreamCaptureUnsupported;
   reserve();
   const size_t bytes = size ? size : 1, room = pages(bytes) + PAGE;
   if (top + room > memory + MEMORY) return cudaErrorMemoryAllocation;
@@ -119,7 +176,8 @@ cudaError_t cudaMalloc(void** pointer, size_t size) {
 }
 cudaError_t cudaFree(void* pointer) {
   Guard guard(lock);
-  finish();
+  if (captured) return cudaErrorStreamCaptureUnsupported;
+  finish_all();
   auto found = allocations.find(reinterpret_cast<uintptr_t>(pointer));
   if (found == allocations.end()) return pointer ? cudaErrorInvalidValue : cudaSuccess;
   madvise(pointer, pages(found->second), MADV_DONTNEED);
@@ -129,11 +187,15 @@ cudaError_t cudaFree(void* pointer) {
   return cudaSuccess;
 }
 cudaError_t cudaMallocHost(void** pointer, size_t size) {
-  return posix_memalign(pointer, PAGE, size ? size : 1) ? cudaErrorMemoryAllocation : cudaSuccess;
+  Guard guard(lock);
+  if (posix_memalign(pointer, PAGE, size ? size : 1)) return cudaErrorMemoryAllocation;
+  pinned[reinterpret_cast<uintptr_t>(*pointer)] = size;
+  return cudaSuccess;
 }
 cudaError_t cudaFreeHost(void* pointer) {
   Guard guard(lock);
-  finish();
+  finish_all();
+  pinned.erase(reinterpret_cast<uintptr_t>(pointer));
   free(pointer);
   return cudaSuccess;
 }
@@ -146,23 +208,30 @@ static bool on_device(const void* p) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(p);
   return address >= memory_start() && address < memory_end();
 }
-static cudaError_t copy(void* to, const void* from, size_t size) {
+static bool is_pinned(const void* p) {
+  const uintptr_t address = reinterpret_cast<uintptr_t>(p);
+  auto after = pinned.upper_bound(address);
+  return after != pinned.begin() && address < std::prev(after)->first + std::prev(after)->second;
+}
+static cudaError_t copy(void* to, const void* from, size_t size, cudaStream_t stream) {
   Guard guard(lock);
   for (const void* end : {static_cast<const void*>(to), from}) {
     uintptr_t start, whole, at = reinterpret_cast<uintptr_t>(end);
     if (on_device(end) && (!find_allocation(at, start, whole) || at + size > start + whole)) return cudaErrorInvalidValue;
   }
-  ask([=] {
+  // Memory of the host that is not pinned is read at once, and written when the call returns.
+  const bool at_once = !((on_device(to) || is_pinned(to)) && (on_device(from) || is_pinned(from)));
+  if (captured && (at_once || stream != capturing)) return cudaErrorStreamCaptureUnsupported;
+  ask(stream, {[=] {
     open_memory(true);
     memmove(to, from, size);
     open_memory(false);
     return std::string();
-  });
-  // Memory of the host that is not pinned is read at once, and written when the call returns.
-  return on_device(to) && on_device(from) ? cudaSuccess : captured ? cudaErrorStreamCaptureUnsupported : finish();
+  }});
+  return at_once ? finish(stream_of(stream)) : cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size, cudaMemcpyKind, cudaStream_t) { return copy(to, from, size); }
-cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t size, cudaStream_t) { return copy(to, from, size); }
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size, cudaMemcpyKind, cudaStream_t s) { return copy(to, from, size, s); }
+cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t size, cudaStream_t s) { return copy(to, from, size, s); }
 
 // ---- the device
 cudaError_t cudaGetDeviceCount(int* n) { *n = 1; return cudaSuccess; }
@@ -199,19 +268,31 @@ const char* cudaGetErrorString(cudaError_t error) {
   return failure.empty() ? "an error of the emulated device" : failure.c_str();
 }
 
-// ---- streams: one queue serves all
-cudaError_t cudaStreamCreate(cudaStream_t* stream) { *stream = static_cast<cudaStream_t>(malloc(8)); return cudaSuccess; }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) { return cudaStreamCreate(stream); }
-cudaError_t cudaStreamDestroy(cudaStream_t stream) { Guard guard(lock); finish(); free(stream); return cudaSuccess; }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { Guard guard(lock); return captured ? cudaErrorStreamCaptureUnsupported : finish(); }
-cudaError_t cudaDeviceSynchronize() { return cudaStreamSynchronize(nullptr); }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
+// ---- streams
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  Guard guard(lock);
+  Stream* made = new Stream;
+  if (flags & cudaStreamNonBlocking) streams.push_back(made);
+  *stream = reinterpret_cast<cudaStream_t>(made);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithFlags(stream, cudaStreamDefault); }
+cudaError_t cudaStreamDestroy(cudaStream_t stream) { Guard guard(lock); return finish_all(); }
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  Guard guard(lock);
+  return captured ? cudaErrorStreamCaptureUnsupported : finish(stream_of(stream));
+}
+cudaError_t cudaDeviceSynchronize() {
+  Guard guard(lock);
+  return captured ? cudaErrorStreamCaptureUnsupported : finish_all();
+}
 
-// ---- graphs: what was asked for while a stream was captured, asked for again
+// ---- graphs: what was asked of a stream while it was captured, asked for again
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   Guard guard(lock);
-  if (!stream || captured) return cudaErrorStreamCaptureUnsupported;  // the default stream cannot be captured
+  if (&stream_of(stream) == &default_stream || captured) return cudaErrorStreamCaptureUnsupported;
   captured = new std::vector<Work>;
+  capturing = stream;
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* graph) {
@@ -228,9 +309,11 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsig
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) { delete reinterpret_cast<Graph*>(graph); return cudaSuccess; }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) { delete reinterpret_cast<Graph*>(graph); return cudaSuccess; }
-cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t) {
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
   Guard guard(lock);
-  for (const Work& work : reinterpret_cast<Graph*>(graph)->work) ask(work);
+  if (!failure.empty()) return cudaErrorLaunchFailure;
+  graph_count++;
+  for (const Work& work : reinterpret_cast<Graph*>(graph)->work) ask(stream, work);
   return cudaSuccess;
 }
 
@@ -238,22 +321,49 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t) {
 static double now() {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
-cudaError_t cudaEventCreate(cudaEvent_t* event) { *event = static_cast<cudaEvent_t>(calloc(1, sizeof(double))); return cudaSuccess; }
-cudaError_t cudaEventDestroy(cudaEvent_t event) { free(event); return cudaSuccess; }
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
-  Guard guard(lock);
-  finish();
-  *reinterpret_cast<double*>(event) = now();
+static Event* event_of(cudaEvent_t event) { return reinterpret_cast<Event*>(event); }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = reinterpret_cast<cudaEvent_t>(new Event);
   return cudaSuccess;
 }
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaStreamSynchronize(nullptr); }
+cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, 0); }
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  Guard guard(lock);
+  finish_all();
+  delete event_of(event);
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  Guard guard(lock);
+  Event* own = event_of(event);
+  Flag done = own->done = std::make_shared<bool>(false);
+  ask(stream, {[=] {
+    *done = true;
+    own->time = now();
+    return std::string();
+  }});
+  return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  Guard guard(lock);
+  if (Flag done = event_of(event)->done) ask(stream, {[] { return std::string(); }, false, done});
+  return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  Guard guard(lock);
+  if (captured) return cudaErrorStreamCaptureUnsupported;
+  for (Flag done = event_of(event)->done; done && !*done;)
+    if (!advance_any()) return cudaErrorLaunchFailure;
+  return failure.empty() ? cudaSuccess : cudaErrorLaunchFailure;
+}
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
-  *ms = *reinterpret_cast<double*>(to) - *reinterpret_cast<double*>(from);
+  *ms = event_of(to)->time - event_of(from)->time;
   return cudaSuccess;
 }
 
 // ---- the driver
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+  if (captured) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   void* library = dlopen(static_cast<const char*>(image), RTLD_NOW | RTLD_LOCAL);  // the image is a library's path
   if (!library) {
     fprintf(stderr, "emulated device: %s\n", dlerror());
@@ -299,8 +409,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* c, CUfunction function, void** g
     const char* start = static_cast<const char*>(given[i]);
     launch->arguments.emplace_back(start, start + kernel->sizes[i]);
   }
-  launch_count++;
-  ask([launch] { return execute(*launch); });
+  ask(c->hStream, {[launch] { return execute(*launch); }, true});
   return CUDA_SUCCESS;
 }
 }

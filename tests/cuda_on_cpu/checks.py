@@ -25,10 +25,11 @@ if __name__ == "__main__":
 
 import dlsys as dl
 import mnist_dlsys
-import networks
+import small_networks as networks
 import test_gpu_op
 from dlsys import autodiff as ad
 from dlsys import kernels, nn, ops, optim, tvm_op
+from dlsys.device import streams
 from dlsys.kernels import build
 from dlsys.schedule.cuda import contraction
 from dlsys.schedule.cuda import tensor_cores as tensors
@@ -363,7 +364,8 @@ def training_steps() -> None:
 
 @check
 def updates() -> None:
-    """Those of all parameters are one launch; what reads a parameter that another one updates stays before it."""
+    """Those of all parameters are one launch, and what they take of single numbers is a few; what reads a parameter
+    that another one updates stays before it."""
     for kind, options in ((optim.SGD, {"momentum": 0.9}), (optim.AdamW, {"eps": 0.1})):
         found, kernels_of = {}, {}
         for ctx in (dl.cpu(), GPU):
@@ -381,9 +383,9 @@ def updates() -> None:
             found[ctx] = [parameter.numpy() for parameter in net.parameters()]
             kernels_of[ctx] = [line.split()[1] for line in executor.groups().splitlines()[1:]]
         close(found[GPU], found[dl.cpu()], 1e-4)
-        assert kernels_of[GPU].count("updates") == 1, kernels_of
-        launches = set(re.findall(r"k_updates_\w+_kernel\w*", executor.source("cuda")))
-        assert len(launches) == 1, launches
+        assert kernels_of[GPU].count("side_by_side") == (1 if kind is optim.SGD else 3), kernels_of
+        joined = set(re.findall(r"k_side_by_side_\w+?_kernel\w*", executor.source("cuda")))
+        assert kernels_of[GPU][-1] == "side_by_side" and len(joined) <= kernels_of[GPU].count("side_by_side"), joined
 
     a, b, c = (ad.Parameter(np.full((3, n), 2.0, "float32"), name=name) for n, name in ((4, "a"), (4, "b"), (5, "c")))
     changes = [ad.assign_op(a, a * 2.0 - b), ad.assign_op(b, b + 3.0), ad.assign_op(c, c * 0.5)]
@@ -391,6 +393,17 @@ def updates() -> None:
     for _ in range(2):
         executor.run({})
     assert [set(p.numpy().reshape(-1).tolist()) for p in (a, b, c)] == [{-1.0}, {8.0}, {0.5}]
+
+    x, count = ops.Variable("x", (1,)), ad.Parameter(np.zeros(1, "float32"))  # numbers, of which others are made
+    first, second = ops.exp_op(x), x * 2.0
+    nodes = [first + second, first * second, ops.exp_op(first), second - 1.0]
+    feed = {x: np.array([0.5], "float32")}
+    executor = ad.Executor([*nodes, ad.assign_op(count, count + x)], ctx=GPU, passes=("fuse",))
+    for runs in (1, 2, 3):
+        with cuda_on_cpu.settings("shuffled"):
+            found = executor.run(feed, True)
+        close(found[:-1], ad.Executor(nodes).run(feed, True))
+        assert found[-1] == runs * 0.5
 
 
 @check
@@ -422,6 +435,38 @@ def a_run_returns_before_it_is_done() -> None:
     (result,) = executor.run({x: value})
     assert cuda_on_cpu.count("launches") == before + 1 and cuda_on_cpu.count("waiting") == 1
     assert result.numpy().sum() == 2000 and cuda_on_cpu.count("waiting") == 0
+
+
+def batches_trained(ctx: Any, steps: int) -> list[Any]:
+    """Losses of a network on a batch for each step, and its parameters."""
+    executor, feed, parameters = networks.step(networks.mlp, ctx)
+    rng, losses = np.random.default_rng(1), []
+    for _ in range(steps):
+        batch = {node: rng.permutation(value) for node, value in feed.items()}
+        losses.append(dl.device.copied(executor.run(batch)[0]))  # nobody waits
+        for value in batch.values():
+            value[:] = np.nan  # what was fed may change at once
+    return [value.numpy() for value in (*losses, *parameters)]
+
+
+@check
+def a_step_is_one_call() -> None:
+    """From the second time on that a step finds its arrays where they were, it is a CUDA graph; what is fed is copied
+    while the last step runs."""
+    wanted = batches_trained(dl.cpu(), 9)
+    for way in WAYS:
+        with cuda_on_cpu.settings(**way):
+            close(batches_trained(GPU, 9), wanted, 1e-5, str(way))
+    executor, feed, _ = networks.step(networks.mlp, GPU)
+    calls = len(executor.groups(feed).splitlines()) - 1
+    seen = []
+    for _ in range(7):
+        before = [cuda_on_cpu.count(what) for what in ("graphs", "launches", "waiting")]
+        executor.run(feed)
+        seen.append([cuda_on_cpu.count(w) - n for w, n in zip(("graphs", "launches", "waiting"), before, strict=True)])
+    assert [graphs for graphs, _, _ in seen] == [0, 0, 1, 1, 1, 1, 1], seen  # a feed lies in two places in turn
+    assert {launches for _, launches, _ in seen} == {seen[0][1]} and seen[0][1] >= calls, seen
+    assert seen[1][2] > calls, seen  # nobody waited for the first step
 
 
 @check
@@ -642,6 +687,50 @@ def a_missing_check_of_bounds_is_found() -> None:
     assert "out of bounds" in told, told
     told = _faulty(lambda a, b: ad.matmul_op(a, b), [(40, 20), (20, 33)], always)
     assert "out of bounds" in told, told
+
+
+@check
+def a_missing_event_is_found() -> None:
+    """A value that is copied too early, too late, or from memory that has the next one already."""
+    wanted, call = batches_trained(dl.cpu(), 6), streams._call
+    for name, stream, early in (
+        ("cudaStreamWaitEvent", "copies", True),
+        ("cudaStreamWaitEvent", "default", False),
+        ("cudaEventSynchronize", "default", False),
+    ):
+        left_out = 0
+
+        def without(function: str, *given: Any, name: str = name, stream: str = stream) -> None:
+            nonlocal left_out
+            on_copies = bool(given) and given[0] is streams._stream(0, "copies")
+            if function == name and on_copies is (stream == "copies"):
+                left_out += 1
+            else:
+                call(function, *given)
+
+        with cuda_on_cpu.settings(early=early), mock.patch.object(streams, "_call", without):
+            found = batches_trained(GPU, 6)
+        assert left_out and not all(np.allclose(a, b, 1e-4) for a, b in zip(found, wanted, strict=True)), (name, stream)
+
+
+@check
+def what_cannot_be_recorded_runs_as_before() -> None:
+    """Memory that is taken, or a driver without graphs: said once, and the step runs call by call."""
+    error = _error(dl.DeviceError, lambda: dl.device.Graph(GPU.device, lambda: dl.empty((3,), ctx=GPU) and None))
+    assert "memory" in error, error
+    wanted, call = batches_trained(dl.cpu(), 5), streams._call
+
+    def failing(function: str, *given: Any) -> None:
+        if function == "cudaStreamBeginCapture":
+            raise dl.DeviceError("operation not permitted")
+        call(function, *given)
+
+    before = cuda_on_cpu.count("graphs")
+    with mock.patch.object(streams, "_call", failing), warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        close(batches_trained(GPU, 5), wanted)
+    assert cuda_on_cpu.count("graphs") == before
+    assert [(one.category, "not permitted" in str(one.message)) for one in told] == [(kernels.ReplayWarning, True)]
 
 
 @check

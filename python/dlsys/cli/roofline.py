@@ -128,4 +128,4 @@ def _row(plan: Plan, kernel: Any, keys: list[Key], arch: str, cores: int | None)
 
 def _scheduled(spec: KernelSpec, arch: str) -> Any:
     """The function of a kernel after the rules for an architecture."""
-    return apply(prim_func(spec), resolve_target({"kind": "cuda", "arch": arch}))[0]
+    return apply(prim_func(spec), resolve_target({"kind": "cuda", "arch": arch}), precision=spec.precision)[0]

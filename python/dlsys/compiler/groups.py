@@ -32,7 +32,7 @@ class Group:
         kind: "contraction", "reduction", "rows", "elementwise" or "single"; "loop" for the results of a loop, whose
             step has kernels of its own.
         other: the inputs of a dtype that is not an output's.
-        parts: the groups that are computed side by side, by other threads each; none but for `updates.join_updates`.
+        parts: the groups that are computed side by side, by other threads each; none but by `side_by_side.join`.
     """
 
     nodes: tuple[Node, ...]
@@ -53,19 +53,20 @@ class Group:
         if self.kind == "loop":
             return "scan"
         if self.parts:
-            return "updates"
+            return "side_by_side"
         names = [node.op.name for node in self.nodes if node.op.name != "full"] or ["full"]
         return "_".join(names) if len(names) <= 6 else "_".join([*names[:4], f"{len(names) - 5}more", names[-1]])
 
     def overwritable(self, output: Node, shapes: dict[Node, Shape]) -> list[Node]:
         """The inputs whose memory `output` may take: those of its shape and dtype that elementwise nodes alone read,
-        each at the index that is written. None in a group of rows, which reads its inputs more than once. Values of
-        different dtypes never share memory: the compiler relies on it."""
+        each at the index that is written. None in a group of rows, which reads its inputs more than once, nor what
+        two parts read. Values of different dtypes never share memory: the compiler relies on it."""
         if self.kind == "rows":
             return []
         for part in self.parts:
             if output in set(part.outputs):
-                return part.overwritable(output, shapes)
+                others = {value for other in self.parts if other is not part for value in other.inputs}
+                return [value for value in part.overwritable(output, shapes) if value not in others]
         return [value for value in self._read_at_the_end if shapes[value] == shapes[output]]
 
     @cached_property
@@ -276,36 +277,39 @@ def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, boundary: int |
     if boundary is not None and (found := _strides(group, graph, boundary)) is not None:
         return _strided_spec(group, graph, found[1])
     shapes = (None if boundary is None else _flat_shapes(group, graph)) or graph.shapes
-    number = {value: i for i, value in enumerate([*group.inputs, *group.nodes])}
+    nodes: list[Node] = []  # each part has its own, also of what another one computes too
     # What each node reads: the number of an input or node, or the shape that alone is read.
-    reads = [
-        tuple(
-            (graph.shapes[value], dtypes[value]) if i in node.op.shape_only else number[value]
-            for i, value in enumerate(node.inputs)
-        )
-        for node in group.nodes
-    ]
+    reads: list[tuple[Any, ...]] = []
+    part_of: dict[int, int] = {}  # of each number of an output, where there are parts
+    for i, part in enumerate(group.parts or (group,)):
+        number = {value: j for j, value in enumerate(group.inputs)}
+        number.update((node, len(group.inputs) + len(nodes) + j) for j, node in enumerate(part.nodes))
+        for node in part.nodes:
+            pairs = enumerate(node.inputs)
+            reads.append(tuple([
+                (graph.shapes[value], dtypes[value]) if j in node.op.shape_only else number[value] for j, value in pairs
+            ]))  # fmt: skip
+        nodes += part.nodes
+        part_of.update((number[node], i) for node in part.outputs)
     key = tuple(
         (node.op.name, _attributes(node), read, shapes[node], dtypes[node])
-        for node, read in zip(group.nodes, reads, strict=True)
+        for node, read in zip(nodes, reads, strict=True)
     )
-    outputs = tuple(number[node] for node in group.outputs)
-    part_of = {node: i for i, part in enumerate(group.parts) for node in part.outputs}
+    outputs = tuple(part_of)
 
     def te(*parameters: compute.Tensor) -> Any:
         values = list(parameters)
-        for node, read in zip(group.nodes, reads, strict=True):
+        for node, read in zip(nodes, reads, strict=True):
             if node.op.name == "full":
                 values.append(compute.full(shapes[node], node.attrs["value"], dtypes[node]))
                 continue
             inputs = [values[r] if isinstance(r, int) else compute.placeholder(*r, "shape") for r in read]
-            value = node.op.te(node, inputs, shapes[node], dtypes[node])
-            values.append(compute.part(value, part_of[node]) if node in part_of else value)
-        return tuple(values[i] for i in outputs)
+            values.append(node.op.te(node, inputs, shapes[node], dtypes[node]))
+        return tuple(compute.part(values[i], part_of[i]) if group.parts else values[i] for i in outputs)
 
     return KernelSpec(
         name=group.name,
-        key=(key, outputs, *part_of.values()),
+        key=(key, outputs, *(part_of.values() if group.parts else ())),
         inputs=tuple((shapes[value], dtypes[value]) for value in group.inputs),
         te=te,
         in_place=in_place,

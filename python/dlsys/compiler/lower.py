@@ -12,7 +12,7 @@ from .aliases import Aliases, find_aliases, nbytes_of, with_own_constants
 from .base import BOUNDARY, TypedGraph
 from .fuse import Group, fuse, ordered, single_groups
 from .program import Program, planned
-from .updates import join_updates
+from .side_by_side import join
 
 
 def lower(graph: TypedGraph, names: frozenset[str], kind: str, unplanned: int) -> Program:
@@ -26,7 +26,7 @@ def lower(graph: TypedGraph, names: frozenset[str], kind: str, unplanned: int) -
     fusion = fuse if "fuse" in names else single_groups
     groups = fusion(graph, aliases.uncomputed)
     if "fuse" in names and kind == "cuda":
-        groups = join_updates(groups, graph, aliases)
+        groups = join(groups, graph, aliases)
     return _placed(graph, groups, aliases, unplanned, boundary)
 
 

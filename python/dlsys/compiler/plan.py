@@ -273,7 +273,8 @@ class Plan:
         self._bound = [None] * len(self.given)
         made = list(self.kernel_of.values())
         functions = [kernel.function for kernel in made]
-        return Runner(self.bound_calls, functions, len(self.given), self.arena)
+        kind = Runner if self.ctx.kind == "cpu" else kernels.Replay
+        return kind(self.bound_calls, functions, len(self.given), self.arena)
 
     def run(self, feeds: Mapping[Node, Array]) -> list[Array | None]:
         """Put the feeds into their places and run. Allocates nothing after the first time.

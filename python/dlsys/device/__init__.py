@@ -1,4 +1,4 @@
-"""The ground: contexts, arrays on a device, threads."""
+"""The ground: contexts, arrays on a device, threads, and what a GPU does beside Python."""
 
 from __future__ import annotations
 
@@ -11,3 +11,4 @@ from .context import (
     Context, ThreadCountError, context, cpu, cuda, get_float32_matmul_precision, get_num_threads, gpu, named, numpy,
     set_float32_matmul_precision, set_num_threads,
 )
+from .streams import Graph, Staging

@@ -6,6 +6,7 @@
     disk.py     machine code -> a shared library; where libraries are kept: found, checked, bounded
     kernel.py   `Kernel`: checks what it is called with, and prints itself
     runner.py   many calls as one table, worked through by one compiled function
+    replay.py   the same on a GPU, as one CUDA graph
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from .. import tvm_import  # first: it imports tvm_ffi without PyTorch
 from .cache import built, get
 from .disk import CacheWarning
 from .kernel import Kernel
+from .replay import Replay, ReplayWarning
 from .runner import Call, Calls, Place, Repeat, Runner, each_call, unrolled_calls
 from .spec import ArrayType, KernelSpec, default_schedules, filter_columns, panel_columns
 from .spec import symbol_of, target_name

@@ -185,6 +185,10 @@ class Runner:
         self._arguments = [to_tensor(a.reshape(-1)) for a in (self.given, *numbers, result)]
         self._function = runner(target_name("llvm"))
 
+    def __len__(self) -> int:
+        """How many calls a run makes."""
+        return int(self._arguments[3].shape[0]) // 3
+
     def run(self) -> None:
         """Make all calls. Raises DeviceError where one failed, as its kernel got no memory to work in."""
         self._function(*self._arguments)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm_ffi
@@ -19,7 +19,8 @@ Expr = Any  # of tvm.ir: a number at run time
 
 @dataclass(frozen=True)
 class Stage:
-    """A loop nest around one store: `buffer[indices] = value`, a reduction where `init` comes first."""
+    """A loop nest around one store: `buffer[indices] = value`, a reduction where `init` comes first; `part` is that of
+    the function to which it belongs, see `compute.base.PART`."""
 
     name: str
     iters: tuple[tirx.IterVar, ...]
@@ -28,6 +29,7 @@ class Stage:
     value: Expr
     init: Expr | None
     loops: tirx.Stmt
+    part: int | None = None
 
     @property
     def block(self) -> s_tir.SBlock:
@@ -46,11 +48,6 @@ class Stage:
     def reduced(self) -> list[tirx.IterVar]:
         """The iterators of the terms."""
         return [v for v in self.iters if v.iter_type == tirx.IterVar.CommReduce]
-
-    @property
-    def part(self) -> int | None:
-        """The part of the function to which it belongs, see `compute.base.PART`."""
-        return int(found) if (found := self.block.annotations.get(PART)) is not None else None
 
     def loads(self) -> list[Expr]:
         """The loads of the value, but those of the stage's own buffer."""
@@ -89,7 +86,19 @@ def read_stages(func: tirx.PrimFunc) -> list[Stage] | None:
                 nest,
             )
         )
-    return found
+    return _with_parts(found)
+
+
+def _with_parts(stages: Sequence[Stage]) -> list[Stage]:
+    """The stages with their parts: those that say it, and those that they read."""
+    of: dict[Any, int] = {}
+    found = []
+    for stage in reversed(stages):
+        part = stage.block.annotations.get(PART, of.get(stage.buffer))
+        if part is not None:
+            of.update((load.source, int(part)) for load in stage.loads())
+        found.append(stage if part is None else replace(stage, part=int(part)))
+    return found[::-1]
 
 
 def inlined(func: tirx.PrimFunc, sums: bool) -> tuple[tirx.PrimFunc, list[Stage]] | None:

@@ -28,13 +28,19 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
 
 def nests(own: Sequence[Stage], stages: Sequence[Stage], results: set[Any]) -> list[tirx.Stmt]:
     """The launches of stages without sums, which keep what is a result or another stage of the function reads."""
-    parts: list[tuple[Sequence[Stage], set[Any]]] = []
-    found: list[tuple[Sequence[Stage], set[Any]]] = []
+    launches: list[list[tuple[Sequence[Stage], set[Any]]]] = []
+    home: dict[Any, int] = {}  # a buffer, and the launch that writes it
     for group in domains(own):
         written = {stage.buffer for stage in group}
+        loads = {load.source for stage in group for load in stage.loads()} - written
         outside = {load.source for stage in stages if stage.buffer not in written for load in stage.loads()}
-        (found if group[0].part is None else parts).append((group, written & {*results, *outside}))
-    return [_launch(share) for share in (*([one] for one in found), parts) if share]
+        level = 1 + max((home[source] for source in loads if source in home), default=-1)
+        if group[0].part is None or level == len(launches):
+            level = len(launches)
+            launches.append([])
+        launches[level].append((group, written & {*results, *outside}))
+        home.update(dict.fromkeys(written, level))
+    return [_launch(parts) for parts in launches]
 
 
 def _launch(parts: Sequence[tuple[Sequence[Stage], set[Any]]]) -> tirx.Stmt:
@@ -48,7 +54,7 @@ def _launch(parts: Sequence[tuple[Sequence[Stage], set[Any]]]) -> tirx.Stmt:
     for (group, kept), width, total in zip(parts, widths, totals, strict=True):
         bodies.append(_body(group, kept, width, ((block - ends[-1]) * threads + thread) * width, threads))
         ends.append(ends[-1] + ceil_div(total, width * threads))
-    name = parts[-1][0][-1].name if len(parts) == 1 else "updates"
+    name = parts[-1][0][-1].name if len(parts) == 1 else "side_by_side"
     return launch(name, [(block, ends[-1])], [(thread, threads)], _chosen(block, ends[1:], bodies))
 
 
