@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,10 +12,12 @@ from . import kernels
 from .compiler import Arena, Plan, TypedGraph, analyse, feed_type, make_program, select, with_known_shapes
 from .device import Array, Staging, copied, cpu, host_array, is_on_gpu, named, to_array
 from .errors import DeviceError, DTypeError, FeedError, GraphError
-from .graph import Node, Shape, find_topo_sort, format_graph, stamp
-from .inspect import Profile, draw_graph, draw_memory, measure, text
+from .graph import Node, Shape, find_topo_sort, format_graph
 from .ops import unchanged
 from .planner import MemoryPlan
+
+if TYPE_CHECKING:
+    from .inspect import Profile
 
 MOST_KEYS = 64  # sets of fed nodes that are remembered
 Signature = tuple[tuple[int, Shape, str], ...]
@@ -74,7 +76,6 @@ class Executor:
         self._analysed: dict[Plan, TypedGraph] = {}  # as the user wrote it, before the passes
         self._held: dict[Any, Staging] = {}  # on a GPU, the arrays to which feeds of the host are copied
         self._current: Plan | None = None
-        self._before: tuple[tuple[int, ...], list[Any]] = ((-1,), [])  # ids and types of the latest run's feeds
         self._arena = arena or Arena(self.ctx)
         self._lock = self._arena.lock
 
@@ -115,29 +116,26 @@ class Executor:
 
         Raises FeedError, ShapeError, DTypeError, DeviceError; the executor stays usable.
         """
-        if self.ctx.kind == "numpy":
-            return self._run_numpy(feed_dict)
         with self._lock:
-            results = self._run(feed_dict)
+            plan = self._current
+            results = None if plan is None else plan.run_again(feed_dict)
+            if results is None:
+                results = self._run(feed_dict)
             if convert_to_numpy_ret_vals:
-                return [None if value is None else value.numpy() for value in results]
-            return list(results)
+                return [value.numpy() if isinstance(value, Array) else value for value in results]
+            return [*results]
 
     def run_copied(self, feed_dict: Mapping[Node, Any]) -> list[Any]:
         """As `run`, with results in memory of their own."""
+        with self._lock:
+            return [copied(value) if isinstance(value, Array) else value for value in self.run(feed_dict)]
+
+    def _run(self, feed_dict: Mapping[Node, Any]) -> list[Any]:
+        """A run with what is fed looked at, input by input."""
         if self.ctx.kind == "numpy":
             return self._run_numpy(feed_dict)
-        with self._lock:
-            return [None if value is None else copied(value) for value in self._run(feed_dict)]
-
-    def _run(self, feed_dict: Mapping[Node, Any]) -> list[Array | None]:
         plan, feeds = self._prepare(feed_dict)
-        results = plan.run(feeds)
-        if plan.updated:
-            number = stamp()
-            for cell in plan.updated:
-                cell.content.written = number
-        return results
+        return plan.run(feeds, alone=len(feeds) == len(feed_dict))
 
     def infer_shape(self, feed_shapes: Mapping[Node, Any]) -> dict[Node, Shape]:
         """The shape of every node that is needed, given the feeds' shapes; also `node_to_shape_map`.
@@ -187,23 +185,24 @@ class Executor:
             return format_graph(self.eval_node_list)
         with self._lock:
             plan = self._planned(feed_shapes)
-            return text.format_typed(self._analysed[plan] if self.ctx.kind == "numpy" else plan.program.graph)
+            typed = self._analysed[plan] if self.ctx.kind == "numpy" else plan.program.graph
+            return _inspect().text.format_typed(typed)
 
     def groups(self, feed_shapes: Mapping[Node, Any] | None = None) -> str:
         """The kernels, a line each, in the order of running: number, name, kind, what it reads and writes."""
         with self._lock:
-            return text.format_groups(self._with_kernels(feed_shapes))
+            return _inspect().text.format_groups(self._with_kernels(feed_shapes))
 
     def plan(self, feed_shapes: Mapping[Node, Any] | None = None) -> str:
         """The memory plan, by the numbers of `groups`, and which values are views or lie in a parameter."""
         with self._lock:
-            return text.format_plan(self._with_kernels(feed_shapes))
+            return _inspect().text.format_plan(self._with_kernels(feed_shapes))
 
     def script(self, kernel: int | str | None = None, feed_shapes: Mapping[Node, Any] | None = None) -> str:
         """The calls of a run, and the loops of all kernels as TVMScript; or those of one, by its number or name in
         `groups`. Raises GraphError for one that is not there."""
         with self._lock:
-            return text.format_script(self._with_kernels(feed_shapes), kernel)
+            return _inspect().text.format_script(self._with_kernels(feed_shapes), kernel)
 
     def source(
         self,
@@ -215,7 +214,7 @@ class Executor:
 
         Raises GraphError for a kernel that is not there, KernelArgumentError for another form."""
         with self._lock:
-            return text.format_source(self._with_kernels(feed_shapes), form, kernel)
+            return _inspect().text.format_source(self._with_kernels(feed_shapes), form, kernel)
 
     def export(self, path: Any, feed_shapes: Mapping[Node, Any] | None = None) -> str:
         """Writes a run as the function `step` of a shared library, which needs TVM's runtime and no dlsys, and returns
@@ -232,12 +231,12 @@ class Executor:
         Raises GraphError for another suffix, or a graph too large for a picture.
         """
         with self._lock:
-            draw_graph(self._with_kernels(feed_shapes), path)
+            _inspect().draw_graph(self._with_kernels(feed_shapes), path)
 
     def draw_memory(self, path: Any, feed_shapes: Mapping[Node, Any] | None = None) -> None:
         """Draw the arena into a file: kernels across, bytes up, who lives where. See `draw`."""
         with self._lock:
-            draw_memory(self._with_kernels(feed_shapes), path)
+            _inspect().draw_memory(self._with_kernels(feed_shapes), path)
 
     def profile(self, feed_dict: Mapping[Node, Any], runs: int = 20) -> Profile:
         """Time every kernel, and the step as `run` takes it; `print` the result, or use its `rows`.
@@ -247,7 +246,7 @@ class Executor:
         """
         with self._lock:
             self._check_kernels()
-            return measure(lambda: self._prepare(feed_dict), runs)
+            return _inspect().measure(lambda: self._prepare(feed_dict), runs)
 
     def specs(self, feed_shapes: Mapping[Node, Any] | None = None) -> list[Any]:
         """A `kernels.KernelSpec` for each kernel, in the order of running: its formula and types."""
@@ -271,18 +270,8 @@ class Executor:
 
     def _prepare(self, feed_dict: Mapping[Node, Any]) -> tuple[Plan, Mapping[Node, Array]]:
         """The plan, and an Array for each feed that it needs."""
-        given, known = self._before
-        if type(feed_dict) is dict and tuple(map(id, feed_dict)) == given:
-            for node, of in known:  # Arrays as in the latest run need no look-ups, which take a small kernel's time
-                value = feed_dict[node]
-                if type(value) is not Array or value.context is not self.ctx or (value.shape, value.dtype) != of:
-                    break
-            else:
-                return self._latest(), feed_dict
         feeds = {node: self._feed(node, value) for node, value in self._items(feed_dict)}
-        plan = self._plan(types := {node: (value.shape, value.dtype) for node, value in feeds.items()})
-        self._before = tuple(map(id, feed_dict)), list(types.items())
-        return plan, feeds
+        return self._plan({node: (value.shape, value.dtype) for node, value in feeds.items()}), feeds
 
     def _latest(self) -> Plan:
         if self._current is None:
@@ -300,7 +289,7 @@ class Executor:
             plan = Plan(program, self.ctx, self._arena)
             self._plans[signature], self._analysed[plan] = plan, graph
         if plan is not self._current:
-            self._current, self._before = plan, ((-1,), [])
+            self._current = plan
             self.node_to_shape_map = self._analysed[plan].shapes
             self.node_to_dtype_map = self._analysed[plan].dtypes
         return plan
@@ -369,6 +358,13 @@ class Executor:
             for parameter, value in updates:  # after all have read the old values
                 parameter.cell.give(to_array(value, cpu()))
             return results
+
+
+def _inspect() -> Any:
+    """The room of prints and pictures, loaded when one is asked for: a program that runs a graph starts without it."""
+    from . import inspect
+
+    return inspect
 
 
 def _by_user_node(plan: Plan, found: Mapping[Node, Any]) -> dict[Node, Any]:

@@ -15,7 +15,7 @@ import numpy as np
 from .. import kernels
 from ..device import Array, Context, view_of
 from ..errors import GraphError
-from ..graph import Node, Shape
+from ..graph import Node, Shape, stamp
 from ..kernels import ArrayType, Call, Calls, Place, Repeat, Runner
 from ..planner import MemoryPlan
 from ..tvm_import import with_compiler
@@ -55,7 +55,9 @@ class Plan:
         self._arena = arena or Arena(ctx)
         self._parameters: dict[Node, Array] = {}
         self._results: list[Array | None] | None = None
-        self._bound: list[Any] = []  # the tensors whose pointers the runner has
+        self._bound: list[Array | None] = []  # the arrays whose pointers the runner has, in the order of `given`
+        self._fed: dict[Node, Array] = {}  # the latest run's feeds, if nothing else that was fed decides what is run
+        self._read: list[tuple[Any, Array]] = []  # the cells of parameters that it read, and what they held
 
     @cached_property
     def updated(self) -> tuple[Any, ...]:
@@ -102,7 +104,7 @@ class Plan:
         """Forget where the arena was: the next use asks for it again."""
         for name in ("arena", "_storage", "arrays", "_runner"):
             self.__dict__.pop(name, None)
-        self._results = None
+        self._results, self._fed = None, {}
         self.is_placed = False
 
     @cached_property
@@ -276,29 +278,68 @@ class Plan:
         kind = Runner if self.ctx.kind == "cpu" else kernels.Replay
         return kind(self.bound_calls, functions, len(self.given), self.arena)
 
-    def run(self, feeds: Mapping[Node, Array]) -> list[Array | None]:
-        """Put the feeds into their places and run. Allocates nothing after the first time.
+    def run(self, feeds: Mapping[Node, Array], alone: bool = False) -> list[Array | None]:
+        """Put the feeds into their places and run. Allocates nothing after the first time. `alone`: whether the user
+        fed these and no others.
 
         Returns the results, the same objects in every run unless a parameter moved.
         """
-        runner, moved, ctx = self._runner, False, self.ctx
+        runner, moved, ctx = self._runner, self._results is None, self.ctx
+        self._read = []
         for i, node in enumerate(self.given):
             array: Any = feeds.get(node)
             if array is None:  # what is given and not fed is a Parameter
                 array = node.cell.content
                 if type(array) is not Array or array.context is not ctx:
                     array = node.cell.on(ctx)
+                self._read.append((node.cell, array))
                 if self._parameters.get(node) is not array:
                     self._parameters[node] = self._fitting(node, array)
                     moved = True
-            if array.tensor is not self._bound[i]:  # parameters seldom are
-                self._bound[i] = array.tensor
-                runner.given[i] = array.tensor.data_ptr()
+            self._bind(i, array)
+        self._fed = dict(feeds) if alone and len(self._read) + len(feeds) == len(self.given) else {}
         if self.kernel_of:
             runner.run()
-        if moved or self._results is None:
+        if moved:
             self._results = [self._result(node) for node in self.program.results]
+        self._stamp()
+        assert self._results is not None
         return self._results
+
+    def run_again(self, feeds: Mapping[Node, Any]) -> list[Array | None] | None:
+        """As `run`, of arrays like the latest run's, with parameters where they were. None, and nothing is run, for all
+        else: finding out what is fed takes longer than a small kernel."""
+        fed = self._fed
+        if not fed or len(feeds) != len(fed) or type(feeds) is not dict:
+            return None
+        for node, before in fed.items():
+            array = feeds.get(node)
+            if array is not before:
+                if type(array) is not Array or array.context is not self.ctx:
+                    return None
+                if array.shape != before.shape or array.dtype != before.dtype:
+                    return None
+                fed[node] = array
+                self._bind(self._number[node], array)
+        for cell, array in self._read:
+            if cell.content is not array:
+                return None
+        self._runner.run()
+        if self.updated:
+            self._stamp()
+        return self._results
+
+    def _bind(self, i: int, array: Array) -> None:
+        """Tells the runner where the i-th given array lies."""
+        if array is not self._bound[i]:
+            self._bound[i] = array
+            self._runner.given[i] = array.tensor.data_ptr()
+
+    def _stamp(self) -> None:
+        """Says of the parameters' arrays that a run has overwritten them."""
+        number = stamp()
+        for cell in self.updated:
+            cell.content.written = number
 
     def _fitting(self, node: Node, array: Array) -> Array:
         """A parameter's array. Raises GraphError where it became one of another type since: kernels trust it."""

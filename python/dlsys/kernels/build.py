@@ -99,15 +99,16 @@ def any_alignment(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def build(
-    specs: Sequence[KernelSpec], target: Target, ours: bool, checked: bool
-) -> tuple[dict[str, Module], dict[str, Lowered]]:
-    """The module of each kernel, by symbol, and what was lowered.
+    specs: Sequence[KernelSpec], target: Target, ours: bool, checked: bool, keeps: bool
+) -> tuple[dict[str, Module], dict[str, Lowered], list[bytes | OSError]]:
+    """The module of each kernel, by symbol, what was lowered, and if it is to be kept the modules' objects.
 
     `ours`: whether with our schedules; `checked`: whether the functions check their arguments, which takes a third to a
     half of the time to compile a small kernel."""
 
     lowered: dict[str, Lowered] = {}
     modules: dict[str, Module] = {}
+    objects: list[bytes | OSError] = []
 
     def make(share: Sequence[KernelSpec], slp: bool) -> None:
         for spec in share if slp else ():
@@ -116,7 +117,9 @@ def build(
         functions = {symbol: made.function for symbol, made in own.items() if made.rule.unrolled is not slp}
         if functions:
             with tvm.transform.PassContext(config={} if checked else UNCHECKED):
-                modules.update(dict.fromkeys(functions, compiled(functions, target, slp)))
+                modules.update(dict.fromkeys(functions, module := compiled(functions, target, slp)))
+            if keeps:
+                objects.append(disk.object_of(module))
 
     def make_all(some: Sequence[KernelSpec], slp: bool) -> None:
         list(pool.map(make, shares := shared(some, parts), [slp] * len(shares)))
@@ -124,10 +127,10 @@ def build(
     cores = available_cores()
     parts = cores * (2 if len(specs) > MANY and cores > 1 else 1)
     with ThreadPoolExecutor(cores) as pool:
-        # One kind after the other: whether LLVM's SLP vectorizer runs is a setting of the whole process.
+        # One kind after the other: whether the SLP vectorizer runs is a setting of the process, for objects too.
         make_all(specs, True)
         make_all([spec for spec in specs if lowered[symbol_of(spec)].rule.unrolled], False)
-    return modules, lowered
+    return modules, lowered, objects
 
 
 def shared(specs: Iterable[KernelSpec], parts: int) -> list[list[KernelSpec]]:

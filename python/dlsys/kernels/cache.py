@@ -85,10 +85,10 @@ def _found_or_made(specs: Mapping[str, KernelSpec], how: Settings) -> dict[str, 
 def _made(specs: Mapping[str, KernelSpec], how: Settings, library: str | None) -> dict[str, Kernel]:
     """The kernels compiled, and kept in a library of that key where they can be."""
     build = with_compiler("kernels.build")
-    modules, lowered = build.build(list(specs.values()), how.target.target, how.ours, how.checked)
+    keeps = library is not None and disk.keeps()
+    modules, lowered, objects = build.build(list(specs.values()), how.target.target, how.ours, how.checked, keeps)
     if library is not None:
-        parts = list({id(module): module for module in modules.values()}.values())
-        kernels = disk.keep(library, partial(disk.link, parts), partial(_loaded, specs, how, lowered))
+        kernels = disk.keep(library, partial(disk.link, objects), partial(_loaded, specs, how, lowered))
         if kernels is not None:
             return kernels
     return {symbol: _kernel(modules[symbol], spec, how, lowered[symbol]) for symbol, spec in specs.items()}

@@ -45,15 +45,27 @@ def linker() -> tuple[str, ...] | None:
     return None
 
 
-def link(modules: Sequence[Any], path: Path, aliases: Mapping[str, str] | None = None) -> None:
-    """Writes the modules as a library, with other names for some symbols. Raises OSError where that cannot be, as on a
-    disk that is full."""
+def object_of(module: Any) -> bytes | OSError:
+    """A module's machine code for the linker, or why LLVM cannot write it: it would end the process."""
+    try:
+        _require_room()
+        with _file(b"") as (name, _):
+            module.write_to_file(name, "o")
+            return Path(name).read_bytes()
+    except OSError as error:
+        return error
+
+
+def link(objects: Sequence[bytes | OSError], path: Path, aliases: Mapping[str, str] | None = None) -> None:
+    """Writes objects as a library, with other names for some symbols. Raises OSError where that cannot be, as on a disk
+    that is full."""
     command = linker()
     if command is None:
         raise OSError("no linker or C compiler was found")
-    _require_room(path.parent)
     with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(_object(module, path.parent)) for module in modules]
+        for failure in (found for found in objects if isinstance(found, OSError)):
+            raise failure
+        files = [stack.enter_context(_file(content)) for content in objects if isinstance(content, bytes)]
         try:
             subprocess.run(
                 [*command, *_named(command[0], aliases or {}), "-o", str(path), *(name for name, _ in files)],
@@ -73,30 +85,30 @@ def _named(linker: str, aliases: Mapping[str, str]) -> list[str]:
     return [f"{through}--defsym={alias}={symbol}" for alias, symbol in aliases.items()]
 
 
-def _require_room(folder: Path) -> None:
-    """Raises OSError where LLVM could fail to write an object: it would end the process."""
+def _require_room() -> None:
+    """Raises OSError where LLVM could fail to write an object."""
     if sys.platform != "win32":
         import resource
 
         limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
         if limit != resource.RLIM_INFINITY and limit < MOST_OBJECT_BYTES:
             raise OSError(f"files are limited to {limit} bytes (ulimit -f)")
-    if not hasattr(os, "memfd_create") and shutil.disk_usage(folder).free < MOST_OBJECT_BYTES:
-        raise OSError(f"the disk of {folder} has less than {MOST_OBJECT_BYTES >> 20} MiB left")
+    if not hasattr(os, "memfd_create") and shutil.disk_usage(tempfile.gettempdir()).free < MOST_OBJECT_BYTES:
+        raise OSError(f"the disk of {tempfile.gettempdir()} has less than {MOST_OBJECT_BYTES >> 20} MiB left")
 
 
 @contextlib.contextmanager
-def _object(module: Any, folder: Path) -> Iterator[tuple[str, int | None]]:
-    """A name under which the linker finds a module's object, and the number of its file where that is in memory."""
+def _file(content: bytes) -> Iterator[tuple[str, int | None]]:
+    """The name of a file that holds this, and its number where it lies in memory."""
     if not hasattr(os, "memfd_create"):
-        with tempfile.NamedTemporaryFile(suffix=".o", dir=folder) as file:
-            module.write_to_file(file.name, "o")
+        with tempfile.NamedTemporaryFile(suffix=".o") as file:
+            Path(file.name).write_bytes(content)
             yield file.name, None
         return
     number = os.memfd_create("kernels.o")
     try:
         name = f"/proc/self/fd/{number}"
-        module.write_to_file(name, "o")
+        Path(name).write_bytes(content)
         yield name, number
     finally:
         os.close(number)
@@ -129,6 +141,11 @@ def cache_directory() -> Path | None:
         folder = cache_folder()
         return None if folder is None else folder / "compiled"
     return None if given.strip().lower() in ("0", "off", "no", "false") else Path(os.path.expanduser(given))
+
+
+def keeps() -> bool:
+    """Whether compiled code is to be kept on disk, and can be linked."""
+    return cache_directory() is not None and linker() is not None
 
 
 def cache_size(directory: Path) -> tuple[int, int]:

@@ -41,15 +41,14 @@ def export(
     """
     target = host_target()
     once = {symbol_of(spec): spec for spec in specs}
-    modules, _ = build(list(once.values()), target, uses_own_schedules(), False)
+    _, _, objects = build(list(once.values()), target, uses_own_schedules(), False, True)
     names = identifiers([*(name for name, _ in given), *(f"result_{i}" for i in range(len(results)))])
     types = [*(kind for _, kind in given), *((place.shape, place.dtype) for place in results)]
     taken = list(zip(names, types, strict=True))
     symbols, aliases = _symbols(calls)
     function = _step(calls, symbols, taken, len(given), results, arena)
-    parts = list({id(module): module for module in modules.values()}.values())
     try:
-        disk.link([*parts, compiled({STEP: function}, target)], path, aliases)
+        disk.link([*objects, disk.object_of(compiled({STEP: function}, target))], path, aliases)
     except OSError as error:
         raise DlsysError(f"{path} cannot be written: {error}") from None
     return f"{STEP}({', '.join(f'{name}: {dtype}{list(shape)}' for name, (shape, dtype) in taken)})"

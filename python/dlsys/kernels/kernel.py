@@ -69,16 +69,26 @@ class Kernel:
         ShapeError, DTypeError and DeviceError for an argument of another shape, dtype or device.
         """
         count = len(self.inputs)
-        twice = len(set(map(id, arrays))) < len(arrays)
-        if twice and any(x is out for x in arrays[:count] for out in arrays[count:]) and self.rule.overwrites:
-            raise KernelArgumentError(f"{self.name}: the output is also an input, which is read after it is written")
-        own = [a for a in arrays if type(a) is Array or (type(a) is np.ndarray and a.flags.carray)]
-        if self.checked and len(own) == len(arrays):
-            try:  # the usual case: TVM checks count, shape, dtype and device by itself, in half a microsecond
-                self.function(*[a.tensor if type(a) is Array else a for a in own])
-                return
-            except (TypeError, ValueError, BufferError, RuntimeError):
-                pass  # below the same is checked again, argument by argument, in the user's words
+        for out in arrays[count:]:
+            for given in arrays[:count]:
+                if given is out and self.rule.overwrites:
+                    told = "the output is also an input, which is read after it is written"
+                    raise KernelArgumentError(f"{self.name}: {told}")
+        if self.checked:
+            ready = []
+            for array in arrays:
+                if type(array) is Array:
+                    ready.append(array.tensor)
+                elif type(array) is np.ndarray and array.flags.carray:
+                    ready.append(array)
+                else:
+                    break
+            else:
+                try:  # the usual case: TVM checks count, shape, dtype and device by itself, in a tenth of a microsecond
+                    self.function(*ready)
+                    return
+                except (TypeError, ValueError, BufferError, RuntimeError):
+                    pass  # below the same is checked again, argument by argument, in the user's words
         arrays = tuple(_lent(array, i >= count) for i, array in enumerate(arrays))
         types = (*self.inputs, *self.outputs)
         if len(arrays) != len(types):

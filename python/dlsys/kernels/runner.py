@@ -130,7 +130,7 @@ def runner(target: TargetName) -> Any:
     if found is None:
         function = with_compiler("kernels.build").run_function(RUN, WORDS)
         module = with_compiler("schedule.machine_code").compiled({RUN: function}, target.target)
-        found = disk.keep(key, lambda path: disk.link([module], path), read) or module[RUN]
+        found = disk.keep(key, lambda path: disk.link([disk.object_of(module)], path), read) or module[RUN]
     return found
 
 

@@ -24,6 +24,7 @@ FAR = 1.3  # times as slow as that are steps that read more of A where it lies
 SHORTER = 0.5  # rows' time that a step takes besides: a shorter tile has more of them
 MORE_ROWS = 2  # of a tile beyond ROWS, that fit into the registers if that spares the copy
 MANY_COLUMNS = 4  # for each row of a product: then threads share out the panels of B, not the rows
+SMALL_BYTES = 40 * 1024  # of B, which all stays in L1: it is read where it lies, by rows of panels
 DIRECT_ROWS = 4  # up to so many rows packing B costs more than it saves
 PARALLEL_FLOP = 2_000_000  # about 20 us on one core; below, a parallel region costs more than it gives
 
@@ -55,6 +56,11 @@ class Tile:
     by_batch: bool  # there are batches enough to keep all threads busy
     direct: bool  # A are windows, read where they lie
     grid: bool = False  # threads share out blocks of rows and panels, not one of them
+
+    @property
+    def vectors(self) -> int:
+        """Vectors in a row."""
+        return self.columns // self.lanes
 
 
 def choose(
@@ -93,7 +99,7 @@ def panel_columns(m: int, n: int, dtype: str, machine: Machine) -> int:
     if m <= DIRECT_ROWS:
         return 0
     rows = _rows(m, n, ROWS.get(machine.registers, 6))
-    return _vectors(rows, n, machine.lanes(dtype), machine) * machine.lanes(dtype)
+    return _vectors(rows, n, machine.lanes(dtype), machine, False) * machine.lanes(dtype)
 
 
 def filter_columns(space: tuple[int, int], filters: int, dtype: str, machine: Machine) -> int:
@@ -105,7 +111,11 @@ def filter_columns(space: tuple[int, int], filters: int, dtype: str, machine: Ma
         for rows, vectors in itertools.product(boxes(space), range(1, 5))
         if rows * vectors + vectors + 1 <= machine.registers and filters % (vectors * lanes) == 0
     ]
-    best = min(tiles, key=lambda tile: _step(tile, machine) / (tile.rows * tile.columns), default=None)
+
+    def cost(tile: Tile) -> float:
+        return _step(tile.rows, tile.vectors, machine) / (tile.rows * tile.columns)
+
+    best = min(tiles, key=cost, default=None)
     return best.columns if best is not None else 0
 
 
@@ -119,15 +129,17 @@ def _packed(r: Roles, machine: Machine, dtype: str, computed: Sequence[bool]) ->
         pack_a = m % rows != 0
     elif not computed[r.a] and r.contiguous[r.a] == r.last(r.m) and m == r.extents[r.last(r.m)]:
         rows, pack_a = _rows_of_columns(m, n, m * k * itemsize, rows, machine)
-    columns = r.panels[1 - r.a] or _vectors(rows, n, lanes, machine) * lanes
     parallel, by_batch = _is_parallel(r, machine), _by_batch(r, machine)
-    # A loop that runs in parallel is not split, so one over panels has no narrower one at its end.
-    whole = n % columns == 0 or not parallel or by_batch
-    direct_b = r.panels[1 - r.a] > 0 or (
-        r.contiguous[1 - r.a] == r.last(r.n) and m <= rows and whole and not computed[1 - r.a]
-    )
+    split = not parallel or by_batch  # a loop that runs in parallel is not, so it has no narrower panel at its end
+    few, own = m <= rows, r.panels[1 - r.a] > 0
+    readable = r.contiguous[1 - r.a] == r.last(r.n) and not computed[1 - r.a]
+    readable = readable and (few or k * n * itemsize <= SMALL_BYTES)
+    columns = r.panels[1 - r.a] or _vectors(rows, n, lanes, machine, readable and split) * lanes
+    whole = n % columns == 0 or split
     resident = m * k * itemsize <= RESIDENT_BYTES and _are_own(r, columns, whole, lanes, machine)
-    panels = (resident and -(-n // columns) * r.size(r.batch) >= machine.threads) or direct_b
+    panels = resident and -(-n // columns) * r.size(r.batch) >= machine.threads
+    panels = panels or own or (readable and few and whole)
+    direct_b = own or (readable and (whole or not panels))
     return Tile(
         rows,
         columns,
@@ -181,9 +193,8 @@ def boxes(extents: Iterable[int]) -> set[int]:
     return found
 
 
-def _step(tile: Tile, machine: Machine) -> float:
-    """Cycles of a step of k in one tile."""
-    rows, vectors = tile.rows, tile.columns // tile.lanes
+def _step(rows: int, vectors: int, machine: Machine) -> float:
+    """Cycles of a step of k in one tile of so many rows, and vectors in each."""
     streamed = vectors * machine.vector_bits / 8 / STREAM
     bounds = (rows * vectors * machine.fma, (rows + vectors) * LOAD, streamed, LATENCY)
     return max(bounds) + OVERHEAD
@@ -191,14 +202,14 @@ def _step(tile: Tile, machine: Machine) -> float:
 
 def _direct_cost(r: Roles, tile: Tile, machine: Machine, paddings: Sequence[Padding]) -> float:
     m, columns = r.size(r.m), -(-r.size(r.n) // tile.columns) * tile.columns
-    step = _step(tile, machine) * share(paddings, r, tile.rows) / (tile.rows * tile.columns)
+    step = _step(tile.rows, tile.vectors, machine) / (tile.rows * tile.columns) * share(paddings, r, tile.rows)
     return m * columns * (step + TURN / r.size(r.k))
 
 
 def _packed_cost(r: Roles, tile: Tile, machine: Machine) -> float:
     m, n = r.size(r.m), r.size(r.n)
     tiles = -(-m // tile.rows) * -(-n // tile.columns)
-    return tiles * _step(tile, machine) + n * COPY / min(tile.lanes, group(r, tile.columns))
+    return tiles * _step(tile.rows, tile.vectors, machine) + n * COPY / min(tile.lanes, group(r, tile.columns))
 
 
 def group(r: Roles, columns: int) -> int:
@@ -257,10 +268,18 @@ def _block(tiles: int, most: int, threads: int) -> int:
     return -(-tiles // blocks)
 
 
-def _vectors(rows: int, n: int, lanes: int, machine: Machine) -> int:
-    """Vectors in a row of the tile: as many as keep the accumulators in registers, without much beyond the edge."""
-    most = max(VECTORS, (machine.registers - 4) // rows)
-    padded = {count: -(-n // (count * lanes)) * count for count in range(1, min(most, 4) + 1)}
+def _vectors(rows: int, n: int, lanes: int, machine: Machine, narrower: bool) -> int:
+    """Vectors in a row of the tile: as many as keep the accumulators in registers, without much beyond the edge, or
+    where the last panel may be `narrower` in the least time."""
+    most = min(max(VECTORS, (machine.registers - 4) // rows), 4)
+    if narrower and n > lanes:
+
+        def cost(count: int) -> float:
+            panels, rest = divmod(n, count * lanes)
+            return panels * _step(rows, count, machine) + (_step(rows, -(-rest // lanes), machine) if rest else 0)
+
+        return min(range(most, 0, -1), key=cost)
+    padded = {count: -(-n // (count * lanes)) * count for count in range(1, most + 1)}
     least = min(padded.values())
     return max(
         count for count, total in padded.items() if total <= least * (1.05 if count > VECTORS else 1.15)
