@@ -36,6 +36,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=1e-3, help="Adam's step, that decays to 0 as a cosine")
     parser.add_argument("--dropout", type=float, default=0.2)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu", help="where to train: cpu, cuda, cuda:1")
     parser.add_argument("--threads", type=int, help="of the kernels (default: all cores)")
     parser.add_argument("--directory", help="where to leave checkpoints, log and picture, and to go on from")
     return parser.parse_args(given)
@@ -51,7 +52,7 @@ def main(options: argparse.Namespace) -> float:
     train = TensorDataset(data.train_images.astype(np.float32), data.train_labels.astype(np.int64))
     valid = TensorDataset(data.valid_images.astype(np.float32), data.valid_labels.astype(np.int64))
 
-    model = network(options.dropout)
+    model = network(options.dropout).to(options.device)
     print(model)
     optimizer = optim.Adam(model.parameters(), lr=options.lr)
     loss, metrics, validation = nn.CrossEntropyLoss(), {"accuracy": dl.accuracy}, DataLoader(valid, 1000)

@@ -54,6 +54,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--weight-decay", type=float, default=1e-2)
     parser.add_argument("--plain", action="store_true", help="neither flips nor crops, to see the network overfit")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu", help="where to train: cpu, cuda, cuda:1")
     parser.add_argument("--threads", type=int, help="of the kernels (default: all cores)")
     parser.add_argument("--directory", help="where to leave checkpoints, log and picture, and to go on from")
     return parser.parse_args(given)
@@ -68,7 +69,7 @@ def main(options: argparse.Namespace) -> dict[str, float]:
     normalize = Normalize(MEAN, STD)
     changes = [] if options.plain else [RandomCrop(32, padding=4), RandomHorizontalFlip()]
 
-    model = ResNet9(len(train.classes))
+    model = ResNet9(len(train.classes)).to(options.device)
     print(model)
     optimizer = optim.AdamW(model.parameters(), lr=options.lr, weight_decay=options.weight_decay)
     loss, metrics = nn.CrossEntropyLoss(), {"accuracy": dl.accuracy}

@@ -76,10 +76,12 @@ def flat_loss(logits: ad.Node, targets: ad.Node) -> ad.Node:
 
 
 class Windows:
-    """Batches of windows of a row of words, in order, as needle's `batchify` and `get_batch` make them."""
+    """Batches of windows of a row of words, in order, as needle's `batchify` and `get_batch` make them; smaller ones of
+    a text that is too short for `batch_size`."""
 
     def __init__(self, tokens: np.ndarray, batch_size: int, length: int) -> None:
-        self.columns, self.length = batchify(tokens, batch_size), length
+        rows = max(1, min(batch_size, len(tokens) // (length + 1)))
+        self.columns, self.length = batchify(tokens, rows), length
 
     def __len__(self) -> int:
         return (len(self.columns) - 1) // self.length
@@ -120,7 +122,7 @@ class Some:
 def sample(model: nn.Module, start: np.ndarray, count: int, temperature: float, seed: int) -> np.ndarray:
     """`start` and `count` tokens more, each drawn from the model's distribution, sharpened by a temperature below 1."""
     x = ad.Variable("x", (1, model.context), "int64")
-    executor = ad.Executor([model.eval()(x)])
+    executor = ad.Executor([model.eval()(x)], ctx=next(iter(model.parameters())).device)
     rng, tokens = np.random.default_rng(seed), list(start)
     for _ in range(count):
         seen = tokens[-model.context :]
@@ -147,6 +149,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--start", default="\n", help="what the sample starts with")
     parser.add_argument("--temperature", type=float, default=0.8)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu", help="where to train: cpu, cuda, cuda:1")
     parser.add_argument("--threads", type=int, help="of the kernels (default: all cores)")
     parser.add_argument("--directory", help="where to leave checkpoints, log and picture, and to go on from")
     options = parser.parse_args(given)
@@ -184,7 +187,7 @@ def main(options: argparse.Namespace) -> float:
         def decode(numbers: np.ndarray) -> str:
             return " ".join(words.dictionary.idx2word[number] for number in numbers)
 
-    print(model)
+    print(model.to(options.device))
     optimizer = optim.AdamW(model.parameters(), lr=options.lr, weight_decay=0.1)
     warm_up = min(100, options.steps // 10)
 

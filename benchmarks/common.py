@@ -87,6 +87,16 @@ def version(package: str) -> str | None:
         return None
 
 
+def numpy_kernels() -> str:
+    """The CPU for which NumPy's OpenBLAS has chosen its kernels, which OPENBLAS_CORETYPE can overrule; empty where it
+    does not tell."""
+    import numpy as np  # noqa: F401 - whose library is asked
+    from threadpoolctl import threadpool_info
+
+    found = [library for library in threadpool_info() if library.get("internal_api") == "openblas"]
+    return str(found[0].get("architecture", "")) if found else ""
+
+
 def machine() -> dict[str, Any]:
     """Processor, cores, and the versions of what takes part."""
     packages = ("dlsys", "apache-tvm", "apache-tvm-ffi", "numpy", "torch", "jax")
@@ -97,6 +107,7 @@ def machine() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "versions": {package: number for package, number in versions.items() if number},
+        "kernels": numpy_kernels(),
     }
 
 
@@ -106,6 +117,7 @@ def machine_line(description: dict[str, Any]) -> str:
     return (
         f"{description['cpu']}, {description['cores']} cores, {description['system']}, "
         f"Python {description['python']}; {versions}"
+        + (f"; NumPy's OpenBLAS for {description['kernels']}" if description.get("kernels") else "")
     )
 
 

@@ -45,11 +45,11 @@ def test_drawn_graphs_with_all_passes() -> None:
 
 
 def test_training_steps_equal_the_cpus() -> None:
-    passes("training_steps", "updates", "loops", "the_program", "no_allocation_after_the_first_epochs")
+    passes("training_steps", "updates", "loops", "the_program", "an_app", "no_allocation_after_the_first_epochs")
 
 
 def test_arrays_and_asynchronous_runs() -> None:
-    passes("arrays", "a_run_returns_before_it_is_done")
+    passes("arrays", "arrays_of_other_libraries", "a_run_returns_before_it_is_done")
 
 
 def test_a_step_is_replayed_and_feeds_are_copied_beside_it() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from . import kernels
 from .compiler import Arena, Plan, TypedGraph, analyse, feed_type, make_program, select, with_known_shapes
-from .device import Array, Staging, copied, cpu, host_array, is_on_gpu, named, to_array
+from .device import Array, Staging, copied, cpu, host_array, lies_on, named, to_array
 from .errors import DeviceError, DTypeError, FeedError, GraphError
 from .graph import Node, Shape, find_topo_sort, format_graph
 from .ops import unchanged
@@ -318,7 +318,7 @@ class Executor:
     def _feed(self, node: Node, value: Any) -> Array:
         dtype = node.attrs.get("dtype") or np.float32
         try:
-            if self.ctx.kind != "cuda" or is_on_gpu(value):
+            if self.ctx.kind != "cuda" or lies_on(value).kind == "cuda":
                 return to_array(value, self.ctx, dtype)
             host = host_array(value, dtype)
             if host.size == 0:

@@ -13,6 +13,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -35,6 +36,9 @@ from dlsys.schedule.cuda import contraction
 from dlsys.schedule.cuda import tensor_cores as tensors
 from helpers import every_case
 from test_passes_drawn import Drawn
+
+sys.path.append(str(Path(__file__).parent.parent.parent / "apps"))
+import mlp
 
 CHECKS: dict[str, Callable[[], None]] = {}
 GPU = dl.cuda(0)
@@ -494,6 +498,40 @@ def arrays() -> None:
     assert "cpu" in error and "cuda" in error, error
 
 
+class Foreign:
+    """An array of another library: it has DLPack's two methods, a shape, and strides that need not be contiguous."""
+
+    def __init__(self, value: Any) -> None:
+        self.value, self.shape, self.dtype = value, value.shape, value.dtype
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.value.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self.value.__dlpack_device__()
+
+
+@check
+def arrays_of_other_libraries() -> None:
+    """PyTorch's and CuPy's come by DLPack, without a copy, and ours go to them so."""
+    own = dl.array(np.arange(6, dtype="float32").reshape(2, 3), GPU)
+    given, out = Foreign(own), dl.zeros((2, 3), ctx=GPU)
+    shared = dl.from_dlpack(given)
+    assert shared.device == GPU and shared.__dlpack_device__() == own.__dlpack_device__()
+    x = ops.Variable("x")
+    executor = ad.Executor([x * 2.0], ctx=GPU)
+    before = cuda_on_cpu.count("used")
+    assert executor.run({x: given}, True)[0].tolist() == [[0, 2, 4], [6, 8, 10]]
+    tvm_op.make_relu((2, 3), "cuda", "llvm", "relu")(given, Foreign(out))
+    assert cuda_on_cpu.count("used") - before <= 256  # of the executor's arena
+    own[0] = -1  # is seen through both
+    assert shared.numpy().tolist() == [[-1, -1, -1], [3, 4, 5]] == dl.array(given, "cpu").numpy().tolist()
+    assert out.numpy().tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert dl.from_dlpack(Foreign(shared * 2.0)).numpy().tolist() == [[-2, -2, -2], [6, 8, 10]]
+    error = _error(dl.DeviceError, lambda: ad.Executor([x * 2.0]).run({x: given}))
+    assert "cuda(0)" in error and "cpu" in error, error
+
+
 @check
 def the_programs_kernels() -> None:
     """The thirteen factories, on the GPU."""
@@ -539,6 +577,20 @@ def the_program() -> None:
         told.append([float(number) for number in re.findall(r"(?:loss|accuracy) = ([\d.]+)", text.getvalue())])
     assert len(told[0]) == 6
     np.testing.assert_allclose(told[1], told[0], rtol=1e-4)
+
+
+@check
+def an_app() -> None:
+    """`apps/mlp.py --device cuda` on a few drawn images reaches what it reaches on the CPU."""
+    rng = np.random.default_rng(0)
+    parts = [(rng.random((n, 784), "float32"), rng.integers(0, 10, n)) for n in (96, 40, 40)]
+    data = dl.data.MNIST(*(array for part in parts for array in part), "drawn")
+    found = []
+    for device in ("cpu", "cuda"):
+        options = mlp.arguments(["--device", device, "--epochs", "2", "--batch-size", "32", "--dropout", "0.1"])
+        with mock.patch.object(mlp, "mnist", lambda place: data), redirect_stdout(io.StringIO()):
+            found.append(mlp.main(options))
+    assert found[0] == found[1], found
 
 
 @check

@@ -203,9 +203,10 @@ def host_array(value: Any, python_dtype: Any = np.float32) -> np.ndarray:
     if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray):
         if getattr(value, "requires_grad", False):
             raise DTypeError("a tensor that requires grad cannot be shared: pass tensor.detach()")
-        on_cpu = value.__dlpack_device__()[0] == DLPACK_CPU
+        if (ctx := lies_on(value)).kind != "cpu":
+            return to_array(value, ctx)._view()
         try:
-            found = np.from_dlpack(value) if on_cpu else value.numpy()
+            found = np.from_dlpack(value)
         except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
             raise DTypeError(f"{type(value).__name__} is not an array that can be read: {error}") from None
     else:
@@ -218,6 +219,18 @@ def host_array(value: Any, python_dtype: Any = np.float32) -> np.ndarray:
     if not _is_numeric(found.dtype):
         raise DTypeError(f"{type(value).__name__} of dtype {found.dtype} is not an array of numbers")
     return found if found.dtype.isnative else found.astype(found.dtype.newbyteorder("="))
+
+
+def lies_on(value: Any) -> Context:
+    """Where an array of any library lies. Raises DeviceError for a device that dlsys does not know."""
+    if isinstance(value, Array):
+        return value.context
+    if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack_device__"):
+        return cpu()
+    kind, index = value.__dlpack_device__()
+    if kind not in KINDS:
+        raise DeviceError(f"{type(value).__name__} lives on a device that dlsys does not know")
+    return Context(KINDS[kind], int(index))
 
 
 class _Writable:
@@ -266,32 +279,19 @@ def to_array(value: Any, ctx: Context, python_dtype: Any = np.float32) -> Array:
             return Array(_wrap(value), ctx, value.shape, name)
     if hasattr(value, "__dlsys_array__"):
         value = value.__dlsys_array__()
-    if isinstance(value, Array):
-        found = value.context
-        if found is ctx or found == ctx or found.kind == ctx.kind == "cpu":
-            return value
-    elif isinstance(value, np.ndarray) or not hasattr(value, "__dlpack_device__"):
-        found = cpu()
-    else:
-        kind, index = value.__dlpack_device__()
-        if kind not in KINDS:
-            raise DeviceError(f"{type(value).__name__} lives on a device that dlsys does not know")
-        found = Context(KINDS[kind], int(index))
+    found = lies_on(value)
+    if isinstance(value, Array) and (found is ctx or found == ctx or found.kind == ctx.kind == "cpu"):
+        return value
     if found.kind == "cpu":
         host = host_array(value, python_dtype)
         return Array(_wrap(host), ctx) if ctx.kind == "cpu" else _copy(host, ctx)
     if found != ctx:
         raise DeviceError(f"the array is on {found}, not on {ctx}")
-    shared = Array(tvm_ffi.from_dlpack(value, require_contiguous=True), ctx)
+    try:
+        shared = Array(tvm_ffi.from_dlpack(value, require_contiguous=True), ctx)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise DTypeError(f"{type(value).__name__} on {ctx} cannot be shared: is it contiguous? ({error})") from None
     return shared if shared.tensor.data_ptr() % VECTOR == 0 else copied(shared)
-
-
-def is_on_gpu(value: Any) -> bool:
-    """Whether an array lies in a GPU's memory."""
-    if hasattr(value, "__dlsys_array__"):
-        value = value.__dlsys_array__()
-    shared = not isinstance(value, np.ndarray) and hasattr(value, "__dlpack_device__")
-    return shared and KINDS.get(int(value.__dlpack_device__()[0])) == "cuda"
 
 
 def to_tensor(value: Any, ctx: Any = None) -> Any:

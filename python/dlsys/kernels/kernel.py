@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, cuda, empty, is_on_gpu, to_tensor, view_of
+from ..device import Array, cuda, empty, lies_on, to_tensor, view_of
 from ..device.context import DLPACK_CPU
 from ..errors import DeviceError, DTypeError, KernelArgumentError, ShapeError
 from ..graph import Shape
@@ -127,7 +127,7 @@ class Kernel:
             raise KernelArgumentError(f"{what} does not lie at a multiple of its element's {dtype} size")
         if 0 in shape:  # holds nothing, and NumPy's strides of such an array are not what TVM expects
             return empty(shape, dtype).tensor
-        tensor = to_tensor(value, cuda(int(value.__dlpack_device__()[1])) if is_on_gpu(value) else None)
+        tensor = to_tensor(value, lies_on(value))
         kind = self.named_target.kind
         if (tensor.device.dlpack_device_type() == DLPACK_CPU) != (kind == "llvm"):
             if kind == "cuda":

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import device as devices
-from ..device import Context, host_array
+from ..device import Context, host_array, lies_on, to_array
 from ..errors import DeviceError, DTypeError, GraphError, ShapeError
 from ..graph import DTYPES, FLOATS, INTEGERS, Node, Shape
 from ..ops import cast_op, dtype_name, dtype_of, known_dtype, known_shape, zeroslike_op
@@ -105,11 +105,12 @@ def from_numpy(value: Any) -> Any:
 
 
 def from_dlpack(value: Any) -> Any:
-    """A leaf that shares the memory of an array of PyTorch, JAX, NumPy or TVM until the leaf is written, which gives it
-    memory of its own; copied where it is not contiguous or lies on another device, or is read-only. Raises DTypeError
-    for what cannot be shared."""
+    """A leaf that shares the memory of an array of another library until the leaf is written, which gives it its own;
+    copied where it is read-only or on the CPU not contiguous. Raises DTypeError for what cannot be shared."""
     if not hasattr(value, "__dlpack__"):
         raise DTypeError(f"from_dlpack: {type(value).__name__} has no __dlpack__")
+    if (ctx := lies_on(value)).kind != "cpu":
+        return leaf(to_array(value, ctx))
     host = host_array(value)
     return leaf(value if host.flags.writeable else host.copy())  # what is shared may be written
 
