@@ -21,10 +21,11 @@ from .reduction import Sum
 from .threads import WARP, ThreadCode, ceil_div, index, unrolled
 
 ROWS, COLUMNS, WORDS = 16, 8, 8  # of the pieces that an instruction multiplies
-WARP_ROWS, WARP_COLUMNS = 64, 32  # of a warp's part of a tile
+LANE_ROWS, LANE_COLUMNS = 8, 4  # of a warp's lanes, which each have results of its part of a tile
 
-TILES = (Tile(128, 128, 8, 8), Tile(64, 64, 8, 8))
-"""Best first. A thread has 64 results, as many as it would compute alone."""
+TILES = (Tile(128, 128, 8, 16), Tile(64, 64, 8, 8))
+"""Best first. A warp has 64 x 64 of the first: its lanes read a word of shared memory for each instruction, where of
+64 x 32 they read one and a half."""
 
 
 def tiling(product: Product, blocks: int, most: int) -> tuple[Tile, int] | None:
@@ -56,12 +57,13 @@ class TensorCode(Code):
 
     def __init__(self, product: Product, tile: Tile, whole: Sum, parts: int, length: int) -> None:
         super().__init__(product, tile, whole, parts, length)
-        self.pieces = (WARP_ROWS // ROWS, WARP_COLUMNS // COLUMNS)
+        of_warp = (tile.own_rows * LANE_ROWS, tile.own_columns * LANE_COLUMNS)
+        self.pieces = (of_warp[0] // ROWS, of_warp[1] // COLUMNS)
         self.fragments = (4 * self.pieces[0], 2 * self.pieces[1])
         warp, lane = tirx.floordiv(self.thread, WARP), tirx.floormod(self.thread, WARP)
         self.group, self.place = tirx.floordiv(lane, 4), tirx.floormod(lane, 4)
-        across = tile.columns // WARP_COLUMNS
-        self.at = (tirx.floordiv(warp, across) * WARP_ROWS, tirx.floormod(warp, across) * WARP_COLUMNS)
+        across = tile.columns // of_warp[1]
+        self.at = (tirx.floordiv(warp, across) * of_warp[0], tirx.floormod(warp, across) * of_warp[1])
 
     def _rounded(self, value: Expr) -> Expr:
         return tirx.call_extern("float32", "dlsys_tf32", value)
