@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
+from unittest import mock
 
 import dlsys as dl
 import numpy as np
@@ -294,3 +296,38 @@ def test_executors_that_share_an_arena_do_not_allocate_for_each_other() -> None:
     first.run({x: value})
     assert second.run({x: value}, True)[0][0] == -1 and first.run({x: value}, True)[0][0] == 2
     assert first.allocations == second.allocations == 1
+
+
+def test_a_run_with_arrays_like_the_last_ones_sees_what_is_fed() -> None:
+    """The short way of a run must not take one feed for another: values, arrays, nodes, parameters, shapes change."""
+    rng = np.random.default_rng(0)
+    x, w, other = ad.Variable("x"), ad.Variable("w"), ad.Variable("other")
+    p = ad.Parameter(np.ones(4, "float32"), "p")
+    hidden = x @ w
+    executor = ad.Executor([hidden * 2.0 + p])
+    feed = {x: dl.array(rng.standard_normal((3, 5)), dtype="float32"), w: dl.array(np.ones((5, 4)), dtype="float32")}
+
+    def right(given: dict[Any, Any]) -> None:
+        value = given[hidden] if hidden in given else np.asarray(given[x]) @ np.asarray(given[w])
+        for _ in range(3):
+            (found,) = executor.run(given, convert_to_numpy_ret_vals=True)
+            np.testing.assert_allclose(found, 2 * np.asarray(value) + np.asarray(p.value), rtol=1e-5)
+
+    right(feed)
+    feed[x][:] = 3.0  # in its own memory
+    right(feed)
+    feed[w] = dl.array(rng.standard_normal((5, 4)), dtype="float32")
+    right(feed)
+    right({hidden: dl.array(np.full((3, 4), 7.0), dtype="float32"), w: feed[w]})  # as many, and others
+    right({**feed, other: feed[x]})
+    p.value = np.arange(4, dtype="float32")
+    right(feed)
+    right({x: dl.array(np.ones((6, 5)), dtype="float32"), w: feed[w]})
+    executor.infer_shape({x: (9, 5), w: (5, 4)})
+    right(feed)
+    right({x: np.ones((3, 5), "float32"), w: feed[w]})
+    error = error_of(dl.ShapeError, executor.run, {x: feed[x], w: dl.zeros((4, 4))})
+    assert "(3, 5)" in error
+    right(feed)
+    with mock.patch.object(executor, "_prepare", side_effect=AssertionError):  # and the way is the short one
+        right(feed)
