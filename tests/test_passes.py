@@ -8,7 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from dlsys import ops
+from dlsys import autodiff as ad
+from dlsys import nn, ops, optim
 from dlsys.autodiff import Parameter
 from dlsys.compiler import NAMES, PASSES, run_passes, select
 from dlsys.errors import GraphError
@@ -395,3 +396,18 @@ def test_the_mlps_training_step_is_what_one_would_write() -> None:
     assert all(node.inputs[0].op.name == "relu" for node in gates)
     (scale,) = (node for node in graph.nodes if node.op.name == "mul_byconst")
     assert np.isclose(scale.const_attr or 0, 1 / batch) and graph.shapes[scale] == (batch, 10)
+
+
+def test_what_is_normalised_is_computed_again_and_not_kept() -> None:
+    """Of a batch norm's layer a step keeps what was given to it and what follows it, of a layer norm's the same."""
+    images, rows = (8, 8, 16, 16), (512, 64)
+    of_images = [m for _ in range(4) for m in (nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())]
+    of_rows = [m for _ in range(4) for m in (nn.LayerNorm(64), nn.Linear(64, 64))]
+    for layers, shape in ((of_images, images), (of_rows, rows)):
+        x, net = ad.Variable("x", shape), nn.Sequential(*layers)
+        loss = ad.mean_op(net(x) ** 2)
+        executor = ad.Executor([loss, optim.SGD(net.parameters(), lr=0.1).minimize(loss)])
+        arrays = executor.memory_plan({x: shape}).bytes_planned / (4 * np.prod(shape))
+        assert arrays < 9.5, (net, arrays)  # two for each layer, and one
+        for line in executor.groups().splitlines():
+            assert line.rpartition("->")[2].count("normalize_") <= 1, line

@@ -57,6 +57,7 @@ MOST_NODES = 48  # of a group: compile time grows with it, and what is saved doe
 MOST_ARRAYS = 24  # read and written by a group
 CACHED = range(1024, 16 * 1024)  # elements of a product that is read from a cache, and slower with tiles than in a row
 LARGE = 512 * 1024  # elements of a product that comes from memory again
+FEW = 8  # elements of an array for each of a smaller one, which is read again at no cost
 SIBLINGS = 16  # readers of one value that are looked at
 WINDOW = 2000  # nodes looked at to make sure that no path leaves a group and comes back; beyond, one may
 
@@ -289,13 +290,16 @@ class _Fusion:
                 near.remove(found)
                 members.add(found[1])
                 look_around(found[1])
-        needed = members.needed(anchor, self.index, self._takes) if kind == "elementwise" else members.nodes
-        self._make(needed, kind)
+        self._make(members.needed(anchor, self.index, self._takes, self._weighs), kind)
 
     def _takes(self, user: Node, node: Node) -> bool:
         """Whether the user's kernel could compute the node as well."""
         shape = self.graph.shapes
         return self._free(user) and is_elementwise(user) and shape[user] == shape[node]
+
+    def _weighs(self, value: Node, node: Node) -> bool:
+        """Whether reading the value costs about as much as reading the node."""
+        return not is_constant(value) and FEW * self.graph.size(value) > self.graph.size(node)
 
     def _between(self, node: Node, members: set[Node]) -> Node | None:
         """A node on a path outside between the members and the node, in either direction; None if there is none, and

@@ -18,6 +18,7 @@ from ..ops.slicing import region_of
 from .base import TypedGraph, value_inputs
 
 READS = 16  # of its argument by a costly operator, counted low
+OfTwo = Callable[[Node, Node], bool]
 MOST_LENGTH = READS**2  # of an expression, so that no costly operator's argument has another in it
 
 
@@ -230,11 +231,11 @@ class Members:
         if outside:
             self.leaving.add(node)
 
-    def needed(self, anchor: Node, index: dict[Node, int], takes: Callable[[Node, Node], bool]) -> set[Node]:
+    def needed(self, anchor: Node, index: dict[Node, int], takes: OfTwo, weighs: OfTwo) -> set[Node]:
         """The members without those that belong to later groups: a node, with the nodes computed for it alone, that
-        only later groups read, that they can compute themselves (`takes(user, node)`), and that needs at most one value
-        besides theirs, which is in memory anyway. An example is a gate's derivative, which the backward step computes
-        from the forward step's value."""
+        only later groups read, that they can compute themselves (`takes(user, node)`), and that needs besides theirs at
+        most one value as large (`weighs(value, node)`), which is in memory anyway. Examples are a gate's derivative,
+        which the backward step computes from the forward step's value, and what a batch norm has normalised."""
         left = set(self.nodes)
         backwards = sorted(left, key=index.__getitem__, reverse=True)
         for i, node in enumerate(backwards):
@@ -247,7 +248,7 @@ class Members:
                 inside = other in left and other is not anchor and other not in self._roots
                 if inside and cone.issuperset(self._consumers[other]):
                     cone.add(other)
-            values = {v for inner in cone for v in value_inputs(inner) if v not in cone and not is_constant(v)}
+            values = {v for inner in cone for v in value_inputs(inner) if v not in cone and weighs(v, node)}
             own = {value for user in users for value in value_inputs(user)}
             if len(values - own) <= 1 and all(self._is_stored(value, left, cone) for value in values):
                 left -= cone

@@ -111,11 +111,7 @@ def filter_columns(space: tuple[int, int], filters: int, dtype: str, machine: Ma
         for rows, vectors in itertools.product(boxes(space), range(1, 5))
         if rows * vectors + vectors + 1 <= machine.registers and filters % (vectors * lanes) == 0
     ]
-
-    def cost(tile: Tile) -> float:
-        return _step(tile.rows, tile.vectors, machine) / (tile.rows * tile.columns)
-
-    best = min(tiles, key=cost, default=None)
+    best = min(tiles, key=lambda t: _step(t.rows, t.vectors, machine) / (t.rows * t.columns), default=None)
     return best.columns if best is not None else 0
 
 
