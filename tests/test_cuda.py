@@ -45,7 +45,8 @@ def test_drawn_graphs_with_all_passes() -> None:
 
 
 def test_training_steps_equal_the_cpus() -> None:
-    passes("training_steps", "updates", "loops", "the_program", "an_app", "no_allocation_after_the_first_epochs")
+    passes("training_steps", "resnet9_of_the_app", "updates", "loops")
+    passes("the_program", "an_app", "no_allocation_after_the_first_epochs")
 
 
 def test_arrays_and_asynchronous_runs() -> None:

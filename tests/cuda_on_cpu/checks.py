@@ -39,6 +39,7 @@ from test_passes_drawn import Drawn
 
 sys.path.append(str(Path(__file__).parent.parent.parent / "apps"))
 import mlp
+import resnet9
 
 CHECKS: dict[str, Callable[[], None]] = {}
 GPU = dl.cuda(0)
@@ -364,6 +365,17 @@ def training_steps() -> None:
                 found, executor, _ = trained(network, GPU)
                 close(found, wanted, 2e-5, f"{network} {way}")
                 assert executor.allocations == 1
+
+
+@check
+def resnet9_of_the_app() -> None:
+    """Two steps of the network of `apps/resnet9.py`."""
+
+    def network() -> tuple[nn.Module, tuple[int, ...]]:
+        return resnet9.ResNet9(), (8, 3, 32, 32)
+
+    with cuda_on_cpu.settings("shuffled"):
+        close(trained(network, GPU, 2)[0], trained(network, dl.cpu(), 2)[0], 1e-4)
 
 
 @check

@@ -241,11 +241,11 @@ class Members:
         for i, node in enumerate(backwards):
             users = self._consumers[node]
             late = node is not anchor and node not in self._roots and users and left.isdisjoint(users)
-            if not late or not all(takes(user, node) for user in users):
+            if not late or not is_elementwise(node) or not all(takes(user, node) for user in users):
                 continue
             cone = {node}  # with what is computed for it alone
             for other in backwards[i + 1 :]:
-                inside = other in left and other is not anchor and other not in self._roots
+                inside = other in left and other is not anchor and other not in self._roots and is_elementwise(other)
                 if inside and cone.issuperset(self._consumers[other]):
                     cone.add(other)
             values = {v for inner in cone for v in value_inputs(inner) if v not in cone and weighs(v, node)}

@@ -285,7 +285,7 @@ class Plan:
         Returns the results, the same objects in every run unless a parameter moved.
         """
         runner, moved, ctx = self._runner, self._results is None, self.ctx
-        self._read = []
+        self._fed, self._read = {}, []  # until all is in its place
         for i, node in enumerate(self.given):
             array: Any = feeds.get(node)
             if array is None:  # what is given and not fed is a Parameter
