@@ -411,3 +411,12 @@ def test_what_is_normalised_is_computed_again_and_not_kept() -> None:
         assert arrays < 9.5, (net, arrays)  # two for each layer, and one
         for line in executor.groups().splitlines():
             assert line.rpartition("->")[2].count("normalize_") <= 1, line
+
+
+def test_what_stores_its_results_apart_reads_no_other_array() -> None:
+    """The gradient of a strided convolution's images comes phase by phase: a sum with it is a kernel of its own."""
+    for stride, names in ((1, ["conv2d_input_gradient_add"]), (2, ["conv2d_input_gradient", "add"])):
+        f, g, x = ad.Variable("f", (8, 4, 3, 3)), ad.Variable("g"), ad.Variable("x", (2, 4, 8, 8))
+        gradient = ops.conv2d_input_gradient_op(f, g, x, stride, 1) + x
+        listed = ad.Executor([gradient]).groups({f: (8, 4, 3, 3), g: (2, 8, 8 // stride, 8 // stride), x: (2, 4, 8, 8)})
+        assert [line.split()[1] for line in listed.splitlines()[1:]] == names, listed

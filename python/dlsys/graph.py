@@ -215,9 +215,8 @@ class Op:
     same_at_equal_shapes: ClassVar[bool] = False
     """The result is the first input where their shapes are equal."""
     flops: ClassVar[int] = 1
-    """Operations per element of the result, a transcendental function being one; see `flop`."""
     flops_of_input: ClassVar[int] = 0
-    """Operations per element of the first input."""
+    """Operations per element of the result and of the first input, a transcendental function being one; see `flop`."""
     joint: ClassVar[bool] = False
     """Nodes of the same inputs and `attrs["body"]` are results of one computation: see `joint_gradient`."""
     state: ClassVar[bool] = False
@@ -227,9 +226,8 @@ class Op:
     dtypes: ClassVar[tuple[str, ...]] = FLOATS
     """What the inputs that are read for their values may be."""
     formula: ClassVar[Callable[..., Any] | None] = None
-    """The tensor expression of the inputs that are read for their values and the `arguments`."""
     reference: ClassVar[Callable[..., Any]]
-    """NumPy's function of the same."""
+    """The tensor expression of the inputs that are read for their values and the `arguments`, and NumPy's function."""
     never: ClassVar[str] = ""
     """Why there is no formula, where there is none."""
 
@@ -295,6 +293,10 @@ class Op:
         """How many operations it takes; a multiply-add is two."""
         of_input = self.flops_of_input * math.prod(input_shapes[0]) if input_shapes else 0
         return self.flops * math.prod(shape) + of_input
+
+    def scatters(self, node: Node) -> bool:
+        """Whether its kernel stores results apart: reading other arrays there costs more than another kernel."""
+        return False
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         """The arguments of `formula` and `reference` behind the inputs, from the inputs' shapes and the result's."""
@@ -388,13 +390,10 @@ def format_graph(nodes: Iterable[Node]) -> str:
     """
     order = find_topo_sort(nodes)
     owners = Counter(node.name for node in order)
-
-    def label(node: Node) -> str:
-        return node.name if owners[node.name] == 1 else f"{node.name}#{node.id}"
-
+    label = {node: node.name if owners[node.name] == 1 else f"{node.name}#{node.id}" for node in order}
     lines = []
     for node in order:
-        arguments = [label(value) for value in node.inputs]
+        arguments = [label[value] for value in node.inputs]
         arguments += [f"{key}={v!r}" for key, v in node.attrs.items() if v is not None and v is not False]
-        lines.append(f"{label(node)} = {node.op.name}({', '.join(arguments)})   # {node.location}")
+        lines.append(f"{label[node]} = {node.op.name}({', '.join(arguments)})   # {node.location}")
     return "\n".join(lines)

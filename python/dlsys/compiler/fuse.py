@@ -165,8 +165,9 @@ class _Fusion:
             shape = self.graph.shapes[anchor]
             nodes = self._with_producers(self._epilogue(self._members([anchor]), anchor, shape), shape).nodes
             read = {v for x in nodes if x is not anchor for v in value_inputs(x) if not is_constant(v)} - set(nodes)
-            apart = self.graph.size(anchor) > LARGE and any(self.graph.shapes[v] == shape for v in read)
-            self._make([anchor] if apart and any(node.op.costly for node in nodes) else nodes, "contraction")
+            others = any(self.graph.shapes[v] == shape for v in read)
+            costly = self.graph.size(anchor) > LARGE and any(node.op.costly for node in nodes)
+            self._make([anchor] if others and (costly or anchor.op.scatters(anchor)) else nodes, "contraction")
 
     def leave_epilogue(self, anchor: Node) -> None:
         """Takes a small product's epilogue from it, if elementwise kernels read it: they find the product in the cache,

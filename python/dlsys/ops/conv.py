@@ -146,6 +146,9 @@ class Conv2dInputGradient(Op):
     def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
         return 2 * math.prod(input_shapes[1]) * math.prod(input_shapes[0][1:])
 
+    def scatters(self, node: Node) -> bool:
+        return node.attrs["stride"] != (1, 1) and node.attrs["groups"] == 1
+
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         (f, g, _), geometry = node.inputs, geometry_of(node)
         return [
