@@ -42,7 +42,7 @@ def _call(name: str, *arguments: Any) -> None:
 
 
 def _made(name: str, *arguments: Any) -> ctypes.c_void_p:
-    """What a function of the runtime makes."""
+    """The handle that a function of the runtime makes."""
     found = ctypes.c_void_p()
     _call(name, ctypes.byref(found), *arguments)
     return found

@@ -68,7 +68,7 @@ def _chosen(block: tirx.Var, ends: Sequence[int], bodies: Sequence[tirx.Stmt]) -
 
 
 def _body(group: Sequence[Stage], kept: set[Any], width: int, first: Expr, threads: int) -> tirx.Stmt:
-    """What a thread does for the stages of one domain from the index `first` on, of which it stores the buffers
+    """A thread's code for the stages of one domain from the index `first` on, of which it stores the buffers
     `kept`."""
     shape = extents(group[0].iters)
     total, code = math.prod(shape), ThreadCode(width)
