@@ -57,7 +57,6 @@ class Plan:
         self._results: list[Array | None] | None = None
         self._bound: list[Array | None] = []  # the arrays whose pointers the runner has, in the order of `given`
         self._fed: dict[Node, Array] = {}  # the latest run's feeds, if nothing else that was fed decides what is run
-        self._read: list[tuple[Any, Array]] = []  # the cells of parameters that it read, and what they held
 
     @cached_property
     def updated(self) -> tuple[Any, ...]:
@@ -285,19 +284,18 @@ class Plan:
         Returns the results, the same objects in every run unless a parameter moved.
         """
         runner, moved, ctx = self._runner, self._results is None, self.ctx
-        self._fed, self._read = {}, []  # until all is in its place
+        self._fed = {}  # until all is in its place
         for i, node in enumerate(self.given):
             array: Any = feeds.get(node)
             if array is None:  # what is given and not fed is a Parameter
                 array = node.cell.content
                 if type(array) is not Array or array.context is not ctx:
                     array = node.cell.on(ctx)
-                self._read.append((node.cell, array))
                 if self._parameters.get(node) is not array:
                     self._parameters[node] = self._fitting(node, array)
                     moved = True
             self._bind(i, array)
-        self._fed = dict(feeds) if alone and len(self._read) + len(feeds) == len(self.given) else {}
+        self._fed = dict(feeds) if alone and len(self._parameters) + len(feeds) == len(self.given) else {}
         if self.kernel_of:
             runner.run()
         if moved:
@@ -321,8 +319,8 @@ class Plan:
                     return None
                 fed[node] = array
                 self._bind(self._number[node], array)
-        for cell, array in self._read:
-            if cell.content is not array:
+        for node, array in self._parameters.items():
+            if node.cell.content is not array:
                 return None
         self._runner.run()
         if self.updated:
