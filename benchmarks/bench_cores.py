@@ -19,10 +19,11 @@ CORES = (1, 2, 8, 16, 64)
 SHOWN = 3  # kernels that take longest on the most cores
 
 
-def plan_of(name: str) -> Any:
-    """The plan of a model's training step."""
+def plan_of(name: str, cores: int) -> Any:
+    """The plan of a model's training step for so many cores."""
     from dlsys import autodiff as ad
     from dlsys import nn, optim
+    from dlsys.compiler import Plan, analyse, make_program
 
     model = MODELS[name]
     x, y = model.batch(np.random.default_rng(0))
@@ -30,8 +31,9 @@ def plan_of(name: str) -> Any:
     network = model.network(nn)
     loss = ad.cross_entropy_op(network.train()(X), Y)
     executor = ad.Executor([loss, getattr(optim, model.optimizer)(network.parameters(), lr=model.lr).minimize(loss)])
-    executor.infer_shape({X: x, Y: y})
-    return executor._latest()
+    fed = {node: (value.shape, str(value.dtype)) for node, value in ((X, x), (Y, y))}
+    graph = analyse(executor.topo_order, executor.eval_node_list, fed)
+    return Plan(make_program(graph, executor.passes, executor._columns, "cpu", cores), executor.ctx)
 
 
 def predicted(plan: Any, cores: int) -> tuple[float, list[list[Any]]]:
@@ -41,17 +43,17 @@ def predicted(plan: Any, cores: int) -> tuple[float, list[list[Any]]]:
     from dlsys.schedule.cpu import model
     from dlsys.schedule.target import host_target, machine_of
 
-    target = host_target(cores)
-    machine = machine_of(target)
+    machine = machine_of(host_target(cores))
     kernels: dict[Any, list[Any]] = defaultdict(list)
     for key, spec in plan.specs.items():
-        kernels[spec.name, spec.inputs, spec.key].append(key)
+        kernels[spec.name, spec.inputs, spec.key, spec.alone].append(key)
     total, rows = 0.0, []
     for keys in kernels.values():
         spec = plan.specs[keys[0]]
-        seconds, parts, limit = model.predicted(apply(prim_func(spec), target)[0], machine, cores)
-        calls = sum(plan.located(key)[2] for key in keys)
-        rows.append([spec.name, calls, parts, 1e3 * calls * seconds, limit])
+        own = 1 if spec.alone else cores
+        seconds, parts, limit = model.predicted(apply(prim_func(spec), host_target(own))[0], machine, own)
+        calls = sum(plan.located(key)[2] / plan.located(key)[3] for key in keys)
+        rows.append([spec.name, round(calls), parts, 1e3 * calls * seconds, limit])
         total += calls * seconds
     return total, sorted(rows, key=lambda row: -row[3])
 
@@ -66,9 +68,9 @@ def main() -> None:
     load = common.OtherLoad()
     steps, limits, data = [], [], {}
     for name in arguments.models.split(","):
-        plan, times = plan_of(name), {}
+        times = {}
         for cores in CORES:
-            times[cores], rows = predicted(plan, cores)
+            times[cores], rows = predicted(plan_of(name, cores), cores)
         data[name] = times
         gains = [times[1] / times[cores] for cores in CORES[1:]]
         steps.append([MODELS[name].title, *(1e3 * times[cores] for cores in CORES), *gains])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from unittest import mock
 
 import dlsys as dl
@@ -10,7 +11,7 @@ import numpy as np
 from dlsys import autodiff as ad
 from dlsys import tvm_op
 from dlsys.errors import DeviceError, GraphError, ShapeError
-from dlsys.kernels import Call, Place, Runner, disk
+from dlsys.kernels import Call, Place, Repeat, Runner, disk
 from helpers import error_of
 
 RNG = np.random.default_rng(5)
@@ -123,15 +124,19 @@ def test_a_call_that_fails_is_an_error() -> None:
     for dtype, fails in (("float32", False), ("float64", True)):
         places = (Place(0, 0, (4,), "float32"), Place(None, 64, (4,), dtype))
         after = (places[0], Place(None, 128, (4,), "float32"))  # as an update of parameters would be
-        calls = [Call(kernel.symbol, places), Call(kernel.symbol, after)]
-        runner = Runner(calls, [kernel.function] * 2, 1, arena)
-        given = dl.array(np.float32([-1, 2, -3, 4]))
-        runner.given[0] = given.tensor.data_ptr()
-        memory = np.array(np.from_dlpack(arena))
-        if fails:
-            assert "one of 2" in error_of(DeviceError, runner.run)
-            np.testing.assert_array_equal(np.from_dlpack(arena), memory)
-        else:
-            runner.run()
-            assert np.from_dlpack(arena)[16:20].tolist() == np.from_dlpack(arena)[32:36].tolist() == [0, 2, 0, 4]
-            np.from_dlpack(arena)[:] = 0
+        moved = tuple(replace(place, moves=((16, False),)) for place in places)
+        first = [Call(kernel.symbol, places), Repeat((Call(kernel.symbol, moved),), 2, at_once=True)]
+        for one in first:  # alone, and by two threads
+            runner = Runner([one, Call(kernel.symbol, after)], [kernel.function] * 2, 1, arena)
+            given = dl.array(np.float32([-1, 2, -3, 4, 5, -6, 7, -8]))
+            runner.given[0] = given.tensor.data_ptr()
+            memory = np.array(np.from_dlpack(arena))
+            if fails:
+                assert "one of 2" in error_of(DeviceError, runner.run)
+                np.testing.assert_array_equal(np.from_dlpack(arena), memory)
+            else:
+                runner.run()
+                second = [5, 0, 7, 0] if one is first[1] else [0] * 4
+                assert np.from_dlpack(arena)[16:24].tolist() == [0, 2, 0, 4, *second]
+                assert np.from_dlpack(arena)[32:36].tolist() == [0, 2, 0, 4]
+                np.from_dlpack(arena)[:] = 0

@@ -16,9 +16,10 @@ from dlsys import nn, ops, optim
 from dlsys.compiler import analyse, unrolled
 from dlsys.errors import DTypeError, FeedError, GraphError, ShapeError
 from dlsys.graph import Node, find_topo_sort
-from helpers import error_of
+from helpers import error_of, on_threads
 
 BATCH, WIDTH = 2, 3
+TWO = min(2, dl.get_num_threads())
 
 
 class Drawn:
@@ -261,27 +262,76 @@ def test_loops_with_tensors() -> None:
 
 
 def test_a_recurrent_step_trains_as_a_loop_and_is_exported() -> None:
-    net = nn.LSTM(4, 8)
-    x, y = ad.Variable("x", (5, 3, 4)), ad.Variable("y", (5, 3, 8))
-    loss = ad.mse_loss_op(net(x)[0], y)
-    executor = ad.Executor([loss, optim.SGD(net.parameters(), lr=2.0).minimize(loss)])
+    for batch in (3, 32):  # in the second threads have rows of their own
+        net = nn.LSTM(4, 8)
+        x, y = ad.Variable("x", (5, batch, 4)), ad.Variable("y", (5, batch, 8))
+        loss = ad.mse_loss_op(net(x)[0], y)
+        executor = ad.Executor([loss, optim.SGD(net.parameters(), lr=2.0).minimize(loss)])
+        rng = np.random.default_rng(0)
+        feed = {x: rng.standard_normal((5, batch, 4)), y: rng.uniform(-0.5, 0.5, (5, batch, 8))}
+        feed = {node: value.astype("float32") for node, value in feed.items()}
+        parameters = [p.numpy() for p in net.parameters()]
+        losses = [executor.run(feed, True)[0].item() for _ in range(60)]
+        assert losses[-1] < 0.85 * losses[0] and str(executor.groups()).count("loop, 5 steps") == 2
+        profile = executor.profile(feed, runs=2)
+        inside = [row for row in profile.rows if "." in str(row.groups[0]) and "start" not in str(row.groups[0])]
+        assert len(inside) > 3 and all(row.calls % 5 == 0 for row in inside)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "step.so")
+            told = executor.export(path)
+            arrays = {"x": feed[x], "y": feed[y]}
+            arrays |= dict(zip((p.name for p in net.parameters()), parameters, strict=True))
+            names = [part.split(":")[0].strip() for part in told[told.index("(") + 1 :].split(", ") if ":" in part]
+            result = np.zeros((), "float32")
+            tvm_ffi.load_module(str(path))["step"](*(tvm_ffi.from_dlpack(arrays.get(name, result)) for name in names))
+        assert abs(result.item() - losses[0]) < 1e-6
+
+
+def test_threads_have_rows_of_their_own() -> None:
     rng = np.random.default_rng(0)
-    feed = {x: rng.standard_normal((5, 3, 4)).astype("float32"), y: rng.uniform(-0.5, 0.5, (5, 3, 8)).astype("float32")}
-    parameters = [p.numpy() for p in net.parameters()]
-    losses = [executor.run(feed, True)[0].item() for _ in range(60)]
-    assert losses[-1] < 0.7 * losses[0] and executor.groups().count("loop, 5 steps") == 2
-    profile = executor.profile(feed, runs=2)
-    inside = [row for row in profile.rows if "." in str(row.groups[0]) and "start" not in str(row.groups[0])]
-    assert len(inside) > 3 and all(row.calls % 5 == 0 for row in inside)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "step.so")
-        told = executor.export(path)
-        arrays = {"x": feed[x], "y": feed[y]}
-        arrays |= dict(zip((p.name for p in net.parameters()), parameters, strict=True))
-        names = [part.split(":")[0].strip() for part in told[told.index("(") + 1 :].split(", ") if ":" in part]
-        result = np.zeros((), "float32")
-        tvm_ffi.load_module(str(path))["step"](*(tvm_ffi.from_dlpack(arrays.get(name, result)) for name in names))
-    assert abs(result.item() - losses[0]) < 1e-6
+    x, y = ad.Variable("x", (5, 32, 8)), ad.Variable("y", (5, 32, 8))
+    feed = {x: rng.standard_normal((5, 32, 8)).astype("float32"), y: np.zeros((5, 32, 8), "float32")}
+
+    def threads(results: list[Node]) -> tuple[list[int], list[np.ndarray]]:
+        """Of each loop how many threads have rows of their own, and what is computed."""
+        executor = ad.Executor(results)
+        found = [value for _ in range(2) for value in executor.run(feed, True)]
+        for one, other in zip(found, found[len(results) :], strict=False):
+            np.testing.assert_array_equal(one, other)
+        return [group.loop.threads for group in executor._latest().program.groups if group.kind == "loop"], found
+
+    for kind in (nn.RNN, nn.LSTM, nn.GRU):
+        net = kind(8, 12)
+        loss = ad.mse_loss_op(net(x)[0][:, :, :8], y)
+        results = [loss, *ad.gradients(loss, [x, *net.parameters()])]
+        with on_threads(2):
+            shared, found = threads(results)
+        with on_threads(1):
+            alone, expected = threads(results)
+        assert shared[0] == TWO and set(alone) == {1}
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+    h, square = ad.Variable("h", (32, 8)), ad.Variable("square", (32, 32))
+    feed |= {h: feed[x][0], square: rng.standard_normal((32, 32)).astype("float32") / 8}
+    few, odd = x[:, :16], x[:, :31]  # rows, with which threads would wait for the matrices; that threads cannot share
+    cases = [
+        (lambda h, x: (v := ad.tanh_op(h + x), v), h, x, TWO),
+        (lambda h, x: (v := ad.tanh_op(ad.matmul_op(square, h) + x), v), h, x, 1),  # a row needs the others
+        (lambda h, x: (v := ad.tanh_op(h + ops.sum_op(x, 0)), v), h, x, 1),
+        (lambda h, x: (v := h + ops.sum_op(x, 0), ops.sum_op(v)), h, x, 1),
+        (lambda h, x: (v := ad.tanh_op(h + x), v), h[:16], few, 1),
+        (lambda h, x: (v := ad.tanh_op(h + x), v), h[:31], odd, 1),
+        (lambda h, x: (v := ad.tanh_op(h * square[:, :8] + x), v), h, x, 1),  # each has a number of its own
+    ]
+    with on_threads(2):
+        for step, first, slices, expected_threads in cases:
+            last, kept = ad.scan_op(step, first, slices)
+            shared, found = threads([last, kept])
+            assert shared == [expected_threads]
+            rolled = ad.Executor([last, kept], "numpy").run(feed)
+            for one, other in zip(found, rolled, strict=False):
+                np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
 def test_pictures_and_prints() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from . import kernels
 from .compiler import Arena, Plan, TypedGraph, analyse, feed_type, make_program, select, with_known_shapes
-from .device import Array, Staging, copied, cpu, host_array, lies_on, named, to_array
+from .device import Array, Staging, copied, cpu, get_num_threads, host_array, lies_on, named, to_array
 from .errors import DeviceError, DTypeError, FeedError, GraphError
 from .graph import Node, Shape, find_topo_sort, format_graph
 from .ops import unchanged
@@ -285,7 +285,8 @@ class Executor:
         plan = self._plans.get(signature)
         if plan is None:
             graph = analyse(self.topo_order, self.eval_node_list, fed)
-            program = make_program(graph, self.passes, self._columns, self.ctx.kind)
+            threads = get_num_threads() if self.ctx.kind == "cpu" else 1
+            program = make_program(graph, self.passes, self._columns, self.ctx.kind, threads)
             plan = Plan(program, self.ctx, self._arena)
             self._plans[signature], self._analysed[plan] = plan, graph
         if plan is not self._current:

@@ -192,6 +192,8 @@ class Op:
     """The output is the first input's memory under another shape."""
     contraction: ClassVar[bool] = False
     """A sum of products over indices of two inputs: a matrix product, a convolution."""
+    by_rows: ClassVar[bool] = False
+    """Of matrices, the first not transposed: each row of the result comes from that of the first, and all others."""
     row_wise: ClassVar[bool] = False
     """Reads whole rows, which lie along the last axis of its first input; its results are rows or their sums."""
     along_axes: ClassVar[bool] = False
@@ -358,8 +360,7 @@ def find_topo_sort(nodes: Iterable[Node]) -> list[Node]:
     """Every node that `nodes` depend on, and they themselves, each once, inputs before users: depth-first, in linear
     time. Raises GraphError where somebody has put a node among the inputs of what it depends on."""
     order: list[Node] = []
-    seen: set[Node] = set()
-    above: set[Node] = set()  # those on the stack
+    seen, above = set[Node](), set[Node]()  # all that were met; those on the stack
     for root in nodes:
         if root in seen:
             continue

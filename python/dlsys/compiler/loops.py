@@ -25,19 +25,22 @@ from .lower import lower
 from .passes import run_passes
 from .products import Columns, pack
 from .program import Program
+from .rows import LEAST_ROWS, of_one_thread, rows_apart
 from .types import analyse
 
 
 @dataclass(frozen=True)
 class Where:
     """Where a step finds a value: in a loop's input or result of this number, from byte `offset` in the first step, and
-    `stride` bytes further in each, or, if it `alternates`, in every other one."""
+    `stride` bytes further in each, or, if it `alternates`, in every other one; `share` bytes further for each thread,
+    if they have rows of their own."""
 
     number: int
     is_result: bool = False
     offset: int = 0
     stride: int = 0
     alternates: bool = False
+    share: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +53,7 @@ class Loop:
         step: is run so many times.
         where: what each given node of the two is.
         types: shape and dtype of each result; the last is the memory for a step's own values, if there are any.
+        threads: each of which runs all steps with rows of its own, see `rows`; 1 where they share every kernel.
     """
 
     length: int
@@ -57,12 +61,18 @@ class Loop:
     step: Program
     where: dict[Node, Where]
     types: list[tuple[Shape, str]]
+    threads: int = 1
 
     @property
     def memory(self) -> int:
         """The number of the result that is the memory for a step's own values; of none where there are no values."""
         assert self.step.memory is not None
         return len(self.types) - bool(self.step.memory.bytes_planned)
+
+    @property
+    def steps(self) -> str:
+        """`5 steps`, or `5 steps on each of 2 threads`."""
+        return f"{self.length} steps{f' on each of {self.threads} threads' if self.threads > 1 else ''}"
 
     def __repr__(self) -> str:
         return f"<{self.length} steps of {len(self.step.groups)} kernels, {id(self):x}>"
@@ -89,11 +99,12 @@ RESULT = _Result()
 
 @precision(None)  # not that of the context in which a graph is compiled
 def make_program(
-    graph: TypedGraph, passes: Iterable[str], columns: Columns | None = None, kind: str = "cpu"
+    graph: TypedGraph, passes: Iterable[str], columns: Columns | None = None, kind: str = "cpu", threads: int = 1
 ) -> Program:
     """The graph through the passes named, grouped into kernels, and put in order. `columns`: how wide the panels of the
-    machine's products are; None where its products pack nothing. `kind`: of the context, "cpu" or "cuda"."""
-    return _Lowering(frozenset(passes), columns, kind).program(graph)
+    machine's products are; None where its products pack nothing. `kind`: of the context, "cpu" or "cuda"; `threads`:
+    that may have rows of their own."""
+    return _Lowering(frozenset(passes), columns, kind, threads).program(graph)
 
 
 @dataclass(frozen=True)
@@ -103,6 +114,7 @@ class _Lowering:
     names: frozenset[str]
     columns: Columns | None
     kind: str
+    threads: int
 
     def program(self, graph: TypedGraph) -> Program:
         unplanned = sum(nbytes_of(node, graph) for node in graph.nodes)
@@ -240,14 +252,18 @@ class _Rolled:
         self.node = node
         self.where: dict[Node, Where] = {}
         self.inputs: list[Node] = []
+        moving = [self.body.nodes[of] for of in self.read if of < self.end]
+        rows, self.apart = rows_apart(self.step, moving)
+        self.threads = self.lowering.threads if rows >= LEAST_ROWS * self.lowering.threads else 1
+        self.threads = self.threads if rows % self.threads == 0 else 1
         types = [((self._slots(k), *self.shapes[k]), self.dtypes[k]) for k in self.carried]
         types += [((self.length, *self.shapes[of]), self.dtypes[of]) for of in self.number]
         start = self.lowering.lowered(self._start())
         step = self.lowering.lowered(self._placed())
         assert step.memory is not None
         if nbytes := step.memory.bytes_planned:
-            types.append(((nbytes,), "uint8"))
-        loop = Loop(self.length, start, step, self.where, types)
+            types.append(((nbytes * self.threads,), "uint8"))
+        loop = Loop(self.length, start, step, self.where, types, self.threads)
         self.results = [_result(loop, self.inputs, of, node) for of in range(loop.memory)]
 
     def _slots(self, k: int) -> int:
@@ -255,18 +271,21 @@ class _Rolled:
 
     def _slot(self, k: int, after: bool) -> Where:
         """Where a step reads a carried value, or writes its next one."""
-        number, nbytes = self.carried.index(k), self._nbytes(k)
+        number, nbytes, share = self.carried.index(k), self._nbytes(k), self._share(k)
         if k not in self.tracks:
-            return Where(number, True, nbytes * after, -nbytes if after else nbytes, alternates=True)
+            return Where(number, True, nbytes * after, -nbytes if after else nbytes, alternates=True, share=share)
         first = self.length - after if self.body.reverse else int(after)
-        return Where(number, True, first * nbytes, -nbytes if self.body.reverse else nbytes)
+        return Where(number, True, first * nbytes, -nbytes if self.body.reverse else nbytes, share=share)
+
+    def _share(self, of: int) -> int:
+        return self._nbytes(of) // self.threads if self.threads > 1 else 0
 
     def _sliced(self, of: int, number: int, is_result: bool) -> Where:
         """Where a step finds its slice of an array of all steps."""
-        nbytes = self._nbytes(of)
+        nbytes, share = self._nbytes(of), self._share(of)
         if self.body.reverse:
-            return Where(number, is_result, (self.length - 1) * nbytes, -nbytes)
-        return Where(number, is_result, 0, nbytes)
+            return Where(number, is_result, (self.length - 1) * nbytes, -nbytes, share=share)
+        return Where(number, is_result, 0, nbytes, share=share)
 
     def _input(self, node: Node) -> int:
         """The number of the loop's input that a node of the outer graph is."""
@@ -334,7 +353,10 @@ class _Rolled:
         values[len(self.carried) :] = [kept[of] for of in self.number]
         fed = (step.fed - same) | {now[value] for value in now if value in outer}
         step = replace(step, nodes=tuple(nodes), shapes=shapes, dtypes=dtypes, fed=fed)
-        return _updating(step, list(zip(places, values, strict=True)))
+        step = _updating(step, list(zip(places, values, strict=True)))
+        if self.threads == 1:
+            return step
+        return of_one_thread(step, [*(now.get(node, node) for node in self.apart), *places], self.threads)
 
     def result(self, node: Node) -> Node:
         """The node of a wanted result, in the place of its `scan`."""

@@ -47,10 +47,12 @@ class Plan:
         is_placed: whether it has memory in the arena.
     """
 
-    def __init__(self, program: Program, ctx: Context, arena: Arena | None = None) -> None:
-        """`arena`: memory shared with other plans of the context; its own for None."""
+    def __init__(self, program: Program, ctx: Context, arena: Arena | None = None, alone: bool = False) -> None:
+        """`arena`: memory shared with other plans of the context; its own for None. `alone`: whether each of its
+        kernels is run by one thread."""
         self.program = program
         self.ctx = ctx
+        self._alone = alone
         self.is_compiled = self.is_placed = False
         self._arena = arena or Arena(ctx)
         self._parameters: dict[Node, Array] = {}
@@ -120,7 +122,10 @@ class Plan:
         """Of each group that is a loop the plans of what comes before its steps, and of a step; its own arena is
         theirs."""
         loops = {i: group.loop for i, group in enumerate(self.program.groups) if group.kind == "loop"}
-        return {i: (Plan(loop.start, self.ctx), Plan(loop.step, self.ctx)) for i, loop in loops.items()}
+        return {
+            i: (Plan(loop.start, self.ctx), Plan(loop.step, self.ctx, alone=self._alone or loop.threads > 1))
+            for i, loop in loops.items()
+        }
 
     @cached_property
     def specs(self) -> dict[Key, Any]:
@@ -135,22 +140,23 @@ class Plan:
                 found |= {f"{position}.{key}": spec for key, spec in step.specs.items()}
             elif any(program.nbytes(node) for node in group.outputs):
                 found[position] = kernel_spec(group, program.graph, self._in_place(group), program.boundary)
-        return found
+        return {key: replace(spec, alone=True) for key, spec in found.items()} if self._alone else found
 
-    def located(self, key: Key) -> tuple[Plan, int, int]:
-        """The plan of a group, its position there, and how often a run calls it."""
+    def located(self, key: Key) -> tuple[Plan, int, int, int]:
+        """The plan of a group, its position there, how often a run calls it, and how many threads do so at once."""
         if isinstance(key, int):
-            return self, key, 1
+            return self, key, 1, 1
         head, rest = key.split(".", 1)
         start, step = self.loops[int(head)]
         if rest.startswith("start"):
-            return start, int(rest.removeprefix("start")), 1
-        plan, position, times = step.located(int(rest) if rest.isdigit() else rest)
-        return plan, position, times * self.program.groups[int(head)].loop.length
+            return start, int(rest.removeprefix("start")), 1, 1
+        plan, position, times, threads = step.located(int(rest) if rest.isdigit() else rest)
+        loop = self.program.groups[int(head)].loop
+        return plan, position, times * loop.length * loop.threads, threads * loop.threads
 
     def group(self, key: Key) -> Group:
         """A group."""
-        plan, position, _ = self.located(key)
+        plan, position, *_ = self.located(key)
         return plan.program.groups[position]
 
     @cached_property
@@ -223,7 +229,8 @@ class Plan:
     def _loop_calls(self, position: int, group: Group) -> list[Call | Repeat]:
         """The calls of a loop, with places of this plan for those of its own."""
         loop, graph = group.loop, self.program.graph
-        inputs, memory = group.nodes[0].inputs, Where(loop.memory, is_result=True)
+        share = loop.step.memory.bytes_planned if loop.threads > 1 else 0
+        inputs, memory = group.nodes[0].inputs, Where(loop.memory, is_result=True, share=share)
 
         def moved(plan: Plan, call: Call | Repeat, repeated: bool) -> Call | Repeat:
             if isinstance(call, Repeat):
@@ -235,13 +242,15 @@ class Plan:
                 node = group.outputs[where.number] if where.is_result else inputs[where.number]
                 found = self._place(node, graph.shapes[node], graph.dtypes[node])
                 moves = ((where.stride, where.alternates), *place.moves) if repeated else place.moves
+                moves = ((where.share, False), *moves) if repeated and loop.threads > 1 else moves
                 offset = found.offset + where.offset + place.offset
                 places.append(replace(place, base=found.base, offset=offset, moves=moves))
             return replace(call, places=tuple(places))
 
         start, step = self.loops[position]
         first = [moved(start, call, False) for call in start.calls]
-        return [*first, Repeat(tuple([moved(step, call, True) for call in step.calls]), loop.length)]
+        steps = Repeat(tuple([moved(step, call, True) for call in step.calls]), loop.length)
+        return [*first, steps if loop.threads == 1 else Repeat((steps,), loop.threads, at_once=True)]
 
     @property
     def bound_calls(self) -> Calls:
@@ -266,8 +275,7 @@ class Plan:
         stored = [node for node in program.results if node is not None and program.aliases.source(node) not in updated]
         results = [self._place(node, graph.shapes[node], graph.dtypes[node]) for node in stored]
         export = with_compiler("kernels.export").export
-        calls = [call for _, call in kernels.unrolled_calls(self.calls)]
-        return export(list(self.specs.values()), calls, given, results, self.memory.bytes_planned, path)
+        return export(list(self.specs.values()), self.calls, given, results, self.memory.bytes_planned, path)
 
     @cached_property
     def _runner(self) -> Runner:

@@ -126,7 +126,7 @@ def lay_out(plan: Plan) -> Picture:
 
 
 def _times(group: Group) -> str:
-    return f", {group.loop.length} steps" if group.kind == "loop" else ""
+    return f", {group.loop.steps}" if group.kind == "loop" else ""
 
 
 def _cluster(

@@ -169,7 +169,8 @@ def measure(prepare: Prepare, runs: int) -> Profile:
             steps.append(time.perf_counter() - start)
     first = {key: arguments for key, _, arguments in reversed(calls)}
     cost = {key: plan.located(key)[2] * _cost(idle[key], first[key]) if idle else 0.0 for key in times}
-    alone = {p: [max(seconds - cost[p], LEAST) for seconds in found] for p, found in times.items()}
+    at_once = {key: plan.located(key)[3] for key in times}
+    alone = {p: [max(seconds - cost[p], LEAST) / at_once[p] for seconds in found] for p, found in times.items()}
     least = min(map(sum, zip(*alone.values(), strict=True)), default=0.0)
     rows, peaks = _rows(plan, {key: median(found) for key, found in alone.items()})
     return Profile(rows, median(steps), least, min(steps), runs, get_num_threads(), *peaks)

@@ -81,7 +81,7 @@ def format_groups(plan: Plan) -> str:
 
     `into W1` is written straight into a parameter's memory, `in x` where x puts it together with others, `over x`
     into that of an input which dies there. Below a loop stand the kernels of what comes before its steps, and of a
-    step, by the names of that step's values.
+    step, by the names of that step's values; where threads have rows of their own, with the shapes of one thread's.
     """
     return table([("", "kernel", "kind", "reads", "", "writes"), *_group_rows(plan, "", {})], "<<<<<<")
 
@@ -102,7 +102,7 @@ def _group_rows(plan: Plan, number: str, outside: dict[Node, str]) -> list[tuple
     for position, group in enumerate(plan.program.groups):
         own, kind = f"{number}{position}", group.kind
         if position in plan.loops:
-            kind = f"{kind}, {group.loop.length} steps"
+            kind = f"{kind}, {group.loop.steps}"
         reads, writes = map(read, group.inputs), (stored(group, node) for node in group.outputs)
         rows.append((own, group.name, kind, ", ".join(reads), "->", ", ".join(writes)))
         if position in plan.loops:
@@ -185,7 +185,8 @@ def format_calls(plan: Plan) -> str:
         for call in calls:
             margin = "#   " + "    " * depth
             if isinstance(call, Repeat):
-                yield f"{margin}for {'tuvw'[depth % 4]} in range({call.times}):"
+                at_once = "   # at once, by a thread each" if call.at_once else ""
+                yield f"{margin}for {'tuvw'[depth % 4]} in range({call.times}):{at_once}"
                 yield from lines(call.calls, depth + 1)
             else:
                 yield f"{margin}{names[call.symbol]}({', '.join(map(place, call.places))})"

@@ -17,7 +17,7 @@ from tvm.runtime import Module
 from tvm.target import Target
 
 from .. import compute, schedule
-from ..schedule.common import renamed
+from ..schedule.common import renamed, rewritten
 from ..schedule.cuda import nvrtc
 from ..schedule.machine_code import compiled
 from ..system import available_cores
@@ -47,14 +47,24 @@ def lower(spec: KernelSpec, target: Target, ours: bool = True, checked: bool = F
     `ours` false as TVM makes them. What a GPU's launches tell each other lies in arrays of the caller's, so that a
     graph of launches finds it where it was; if `checked`, in memory that TVM takes for each call."""
     function, rule = prim_func(spec), schedule.DEFAULT
+    target = schedule.host_target(1) if spec.alone else target
     if ours:
         function, rule = schedule.apply(function, target, schedule.of_environment(), spec.precision)
+    if spec.alone:  # a thread of a region must not begin another: TVM ends the process
+        function = function.with_body(rewritten(function.body, tirx.For, _serial))
     schedule.check(function, target)
     function = function.with_attr("global_symbol", symbol_of(spec))
     if checked or target.kind.name != "cuda":
         return Lowered(function, rule)
     function, arrays = schedule.with_scratch_given(function)
     return Lowered(function, rule, tuple((tuple(map(int, array.shape)), str(array.dtype)) for array in arrays))
+
+
+def _serial(loop: tirx.For) -> tirx.For:
+    """A loop that threads share as one of a thread."""
+    if loop.kind != tirx.ForKind.PARALLEL:
+        return loop
+    return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body, annotations=loop.annotations)
 
 
 def _formula(spec: KernelSpec) -> tuple[list[te.Tensor], list[te.Tensor]]:
@@ -176,32 +186,44 @@ def idle_functions(types: Iterable[Types], target: Target) -> dict[Types, Any]:
 
 
 def run_function(name: str, words: int) -> tirx.PrimFunc:
-    """`name(given, moves, tensors, calls, result)`, all arrays of int64.
+    """`name(given, moves, tensors, calls, turns, result)`, all arrays of int64.
 
     A move is three numbers: of a tensor, of what is given, and the byte there from which the tensor begins. A call is
-    three: the address of a function, that of its arguments, and their number. After one that fails none is made, so
-    that no parameter takes what came of it; `result[2]` is then 1, else 0. The rest of it is for what a function gives.
+    three: the address of a function, that of its arguments, and their number. A turn is three: its first call, how many
+    calls a thread makes, and how many threads make as many each. After a call that fails none is made, so that no
+    parameter takes what came of it; `result[0]` is then 1, else 0. The rest is for what a function gives, two numbers a
+    thread.
     """
 
     def array(name: str) -> Any:
         return tirx.decl_buffer((tirx.Var(f"{name}_size", "int64"),), "int64", name=name, data_alignment=8)
 
-    given, moves, tensors, calls, result = map(array, ("given", "moves", "tensors", "calls", "result"))
-    move, call = tirx.Var("move", "int64"), tirx.Var("call", "int64")
+    arrays = given, moves, tensors, calls, turns, result = tuple(
+        map(array, ("given", "moves", "tensors", "calls", "turns", "result"))
+    )
+    move, turn, thread = (tirx.Var(name, "int64") for name in ("move", "turn", "thread"))
+    first, count, threads = (turns[turn * 3 + i] for i in range(3))
     pointer = given[moves[move * 3 + 1]] + moves[move * 3 + 2]
     moving = tirx.BufferStore(tensors, pointer, [moves[move * 3] * words])
-    # TVMFFIFunctionCall(function, arguments, how many, result), which is None before
-    given_to = (calls[call * 3], calls[call * 3 + 1], tirx.Cast("int32", calls[call * 3 + 2]))
-    failed = tirx.call_extern("int32", "TVMFFIFunctionCall", *given_to, tirx.address_of(result[0])) != 0
-    zeros = [tirx.BufferStore(result, tirx.const(0, "int64"), [i]) for i in range(3)]
-    made = tirx.SeqStmt([*zeros[:2], tirx.BufferStore(result, tirx.Cast("int64", failed), [2])])
-    calling = tirx.IfThenElse(result[2] == 0, made, None)
 
-    def over(variable: tirx.Var, table: Any, body: Any) -> tirx.For:
-        return tirx.For(
-            variable, tirx.const(0, "int64"), tirx.floordiv(table.shape[0], 3), tirx.ForKind.SERIAL, body
-        )
+    def put(at: Any, value: int) -> tirx.Stmt:
+        return tirx.BufferStore(result, tirx.const(value, "int64"), [at])
 
-    body = tirx.SeqStmt([over(move, moves, moving), zeros[2], over(call, calls, calling)])
-    function = tirx.PrimFunc([given, moves, tensors, calls, result], body)
+    def loop(variable: tirx.Var, extent: Any, body: Any, kind: tirx.ForKind = tirx.ForKind.SERIAL) -> tirx.For:
+        return tirx.For(variable, tirx.const(0, "int64"), extent, kind, body)
+
+    def made_by(thread: Any) -> tirx.For:
+        number = tirx.Var("number", "int64")
+        call, own = first + thread * count + number, thread * 2 + 1
+        # TVMFFIFunctionCall(function, arguments, how many, result), which is None before
+        given_to = (calls[call * 3], calls[call * 3 + 1], tirx.Cast("int32", calls[call * 3 + 2]))
+        failed = tirx.call_extern("int32", "TVMFFIFunctionCall", *given_to, tirx.address_of(result[own])) != 0
+        calling = tirx.SeqStmt([put(own, 0), put(own + 1, 0), tirx.IfThenElse(failed, put(0, 1), None)])
+        return loop(number, count, tirx.IfThenElse(result[0] == 0, calling, None))
+
+    at_once = loop(thread, threads, made_by(thread), tirx.ForKind.PARALLEL)
+    in_turn = tirx.IfThenElse(threads == 1, made_by(tirx.const(0, "int64")), at_once)
+    moved = loop(move, tirx.floordiv(moves.shape[0], 3), moving)
+    made = loop(turn, tirx.floordiv(turns.shape[0], 3), in_turn)
+    function = tirx.PrimFunc(arrays, tirx.SeqStmt([moved, put(0, 0), made]))
     return function.with_attr("global_symbol", name).with_attr("tirx.noalias", False)

@@ -18,7 +18,7 @@ from ..schedule import host_target
 from ..schedule.machine_code import compiled
 from . import disk
 from .build import build
-from .runner import Call, Place
+from .runner import Call, Calls, Place, turns, unrolled_calls
 from .spec import ArrayType, KernelSpec, symbol_of, uses_own_schedules
 
 STEP = "step"
@@ -27,7 +27,7 @@ _PREFIX = "__tvm_ffi_"  # of the symbols of functions by TVM's calling conventio
 
 def export(
     specs: Sequence[KernelSpec],
-    calls: Sequence[Call],
+    calls: Calls,
     given: Sequence[tuple[str, ArrayType]],
     results: Sequence[Place],
     arena: int,
@@ -45,8 +45,9 @@ def export(
     names = identifiers([*(name for name, _ in given), *(f"result_{i}" for i in range(len(results)))])
     types = [*(kind for _, kind in given), *((place.shape, place.dtype) for place in results)]
     taken = list(zip(names, types, strict=True))
-    symbols, aliases = _symbols(calls)
-    function = _step(calls, symbols, taken, len(given), results, arena)
+    made = [call for _, call in unrolled_calls(calls)]
+    symbols, aliases = _symbols(made)
+    function = _step(made, symbols, turns(calls), taken, len(given), results, arena)
     try:
         disk.link([*objects, disk.object_of(compiled({STEP: function}, target))], path, aliases)
     except OSError as error:
@@ -79,12 +80,14 @@ def identifiers(names: Sequence[str]) -> list[str]:
 def _step(
     calls: Sequence[Call],
     symbols: Sequence[str],
+    by: Sequence[tuple[int, int]],
     taken: Sequence[tuple[str, ArrayType]],
     count: int,
     results: Sequence[Place],
     nbytes: int,
 ) -> tirx.PrimFunc:
-    """The function of `taken` arrays, of which the first `count` are given and the others get the results."""
+    """The function of `taken` arrays, of which the first `count` are given and the others get the results. `by`: how
+    many calls a thread makes, and how many threads do, in turn."""
     arrays = [tirx.decl_buffer(shape, dtype, name, data_alignment=4) for name, (shape, dtype) in taken]
     arena = tirx.decl_buffer((max(nbytes, 1),), "uint8", "arena")
 
@@ -108,13 +111,24 @@ def _step(
         return tirx.call_extern("handle", "memcpy", pointer(array, 0), address(place), size)
 
     ends = [tirx.BufferStore(arena, tirx.const(0, "uint8"), [at]) for at in (0, max(nbytes, 1) - 1)]
-    ran = [
-        tirx.call_cpacked(symbol, *map(argument, call.places))
+    ran = iter([
+        tirx.Evaluate(tirx.call_cpacked(symbol, *map(argument, call.places)))
         for symbol, call in zip(symbols, calls, strict=True)
-    ]
+    ])  # fmt: skip
+
+    def turn(count: int, threads: int) -> Any:
+        found = [tirx.SeqStmt([tirx.Evaluate(0), *itertools.islice(ran, count)]) for _ in range(threads)]
+        if threads == 1:
+            return found[0]
+        thread = tirx.Var("thread", "int32")
+        *rest, body = found
+        for number, own in reversed(list(enumerate(rest))):
+            body = tirx.IfThenElse(thread == number, own, body)
+        return tirx.For(thread, tirx.const(0, "int32"), tirx.const(threads, "int32"), tirx.ForKind.PARALLEL, body)
+
     stored = zip(results, arrays[count:], strict=True)
     copies = [copy(place, array) for place, array in stored if 0 not in place.shape]
     # TVM gives an array no more memory than from the first to the last index that it sees: so both are written
-    body = tirx.SeqStmt([tirx.AllocBuffer(arena, {}), *ends, *map(tirx.Evaluate, [*ran, *copies])])
+    body = tirx.SeqStmt([tirx.AllocBuffer(arena, {}), *ends, *(turn(*of) for of in by), *map(tirx.Evaluate, copies)])
     function = tirx.PrimFunc(arrays, body)
     return function.with_attr("global_symbol", STEP).with_attr("tirx.noalias", False)

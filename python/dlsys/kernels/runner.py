@@ -59,10 +59,11 @@ class Call:
 
 @dataclass(frozen=True)
 class Repeat:
-    """Calls that are made so many times, with their arguments' places moved."""
+    """Calls that are made so many times, with their arguments' places moved; `at_once`: by as many threads."""
 
     calls: tuple[Call | Repeat, ...]
     times: int
+    at_once: bool = False
 
 
 Calls = Sequence["Call | Repeat"]
@@ -116,6 +117,21 @@ def _expanded(calls: Calls, flat: Sequence[Call], depth: int) -> tuple[np.ndarra
         at += own
     nothing = [np.zeros(0, np.int64)]
     return np.concatenate(numbers or nothing), np.concatenate(order or nothing), np.concatenate(moved or nothing)
+
+
+def turns(calls: Calls) -> list[tuple[int, int]]:
+    """How many calls are made one after another, and by how many threads as many each, in the order of their making."""
+    found: list[tuple[int, int]] = []
+    for call in calls:
+        own = [(1, 1)]
+        if isinstance(call, Repeat):
+            own = turns(call.calls)
+            own = [(sum(count for count, _ in own), call.times)] if call.at_once else own * call.times
+        for count, threads in own:
+            if found and threads == found[-1][1] == 1:
+                count += found.pop()[0]
+            found.append((count, threads))
+    return found
 
 
 @lru_cache
@@ -178,10 +194,13 @@ class Runner:
         handles = np.array([function.__chandle__() for function in functions], np.int64)[made]
         first = arguments.ctypes.data + _ANY.itemsize * (np.cumsum(counts) - counts)
         table = np.stack([handles, first, counts], 1)
+        ranges = np.array([(0, 0, 0), *((0, *turn) for turn in turns(calls))], np.int64)[1:]
+        ranges[:, 0] = (made_by := ranges[:, 1] * ranges[:, 2]).cumsum() - made_by
         self.given = np.zeros(count, np.int64)
         self._kept = (functions, arena, extents, strides, arguments)  # all that the table points to
-        self._result = (result := np.zeros(3, np.int64)).data  # a view that is read thrice as fast as NumPy does
-        numbers = (moves, tensors.view(np.int64), table)
+        result = np.zeros(1 + 2 * int(ranges[:, 2].max(initial=1)), np.int64)
+        self._result = result.data  # a view that is read thrice as fast as NumPy does
+        numbers = (moves, tensors.view(np.int64), table, ranges)
         self._arguments = [to_tensor(a.reshape(-1)) for a in (self.given, *numbers, result)]
         self._function = runner(target_name("llvm"))
 
@@ -192,5 +211,5 @@ class Runner:
     def run(self) -> None:
         """Make all calls. Raises DeviceError where one failed, as its kernel got no memory to work in."""
         self._function(*self._arguments)
-        if self._result[2]:
+        if self._result[0]:
             raise DeviceError(f"one of {len(self._kept[0])} kernels failed, the rest was not run: is memory left?")

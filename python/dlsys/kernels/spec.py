@@ -35,6 +35,7 @@ class KernelSpec:
         inputs: shape and dtype of each input.
         te: the formula, from one `te.Tensor` per input to the output's, or to a tuple of outputs'.
         in_place: whether an output may lie on an input, which the compiler is then told.
+        alone: whether one thread runs it, while others run it on other arrays.
         outputs: shape and dtype of each output, where they are known without the formula.
         flat: whether the one axis of each array stands for all that its owner has.
         precision: to what a GPU may round the inputs of its product, see `scopes.precision`; empty for float32.
@@ -48,6 +49,7 @@ class KernelSpec:
     outputs: tuple[ArrayType, ...] | None = None
     flat: bool = False
     precision: str = ""
+    alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,6 @@ def _answer(key: str, function: str, args: tuple[Any, ...]) -> int:
 
 def symbol_of(spec: KernelSpec) -> str:
     """The kernel's name in machine code: like its own, and another for every formula, so that modules can be joined."""
-    formula = repr((spec.key, spec.inputs, spec.in_place)).encode()
+    formula = repr((spec.key, spec.inputs, spec.in_place, spec.alone)).encode()
     name = re.sub(r"\W", "_", spec.name, flags=re.ASCII)
     return f"k_{name}_{hashlib.sha256(formula).hexdigest()[:12]}"

@@ -82,7 +82,7 @@ class MatMul(Op):
     """C = op(A) op(B), where op transposes if trans_A, trans_B: (..., m, k) x (..., k, n) -> (..., m, n)."""
 
     name = "matmul"
-    contraction = True
+    contraction = by_rows = True
     dtypes = NUMBERS
     formula, reference = compute.matmul, _matmul
 
@@ -189,7 +189,7 @@ class MatMulPanels(Op):
     width) that of (b, m, k) with b matrices."""
 
     name = "matmul_panels"
-    contraction = True
+    contraction = by_rows = True
     formula, reference = compute.matmul_panels, _matmul_panels
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
