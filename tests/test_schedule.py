@@ -14,9 +14,10 @@ from unittest import mock
 import numpy as np
 import tvm
 from dlsys import autodiff as ad
-from dlsys import compute, schedule
+from dlsys import compute, kernels, schedule
 from dlsys.errors import TargetError
 from dlsys.graph import Node
+from dlsys.ops import pack_panels_op
 from dlsys.schedule import machine_code, strided
 from dlsys.system import available_cores
 from helpers import CASES, LOOPS, error_of
@@ -579,3 +580,34 @@ def test_results_without_elements_beside_one_with_some() -> None:
     x = te.placeholder((3,), "float32", name="x")
     function = te.create_prim_func([x, *both(x)])
     assert schedule.apply(function, schedule.host_target())[1].name == "elementwise"
+
+
+def test_squares_are_transposed_in_registers() -> None:
+    """Of float32 and int32, on vectors of 16, 8 and 4 numbers: none is put into a register by itself."""
+    random = np.random.default_rng(0)
+    x, w = ad.Variable("x", (64, 96)), ad.Variable("w", (48, 64))
+    cases: list[tuple[Callable[[], Node], Callable[[Any, Any], np.ndarray]]] = [
+        (lambda: ad.transpose_op(x, (1, 0)), lambda a, b: a.T),
+        (lambda: pack_panels_op(w, 16, 48, True), lambda a, b: b.reshape(3, 16, 64).transpose(0, 2, 1)),
+        (lambda: ad.matmul_op(w, x), lambda a, b: b @ a),
+        (lambda: ad.matmul_op(ad.transpose_op(x, (1, 0)), w, trans_B=True), lambda a, b: a.T @ b.T),
+    ]
+    for dtype, count in (("int32", 1), ("float32", 4), ("float64", 4)):
+        arrays = [random.integers(-9, 9, v.attrs["shape"]).astype(dtype) for v in (x, w)]
+        for build, reference in cases[:count]:
+            executor = ad.Executor([build()])
+            feed = dict(zip((x, w), arrays, strict=True))
+            executor.infer_shape(feed)
+            (spec,) = executor._latest().specs.values()
+            wanted = np.ascontiguousarray(reference(*arrays))
+            used = [feed[node] for node in executor._latest().program.groups[0].inputs]
+            for cpu in ("skylake-avx512", "haswell", "x86-64"):
+                try:
+                    kernel = kernels.get([spec], {"kind": "llvm", "mcpu": cpu, "num-cores": 1})[0]
+                except TargetError:
+                    continue  # not here
+                if dtype != "float64" and "matmul" not in spec.name:
+                    assert not re.search(r"\bv?(insertps|pinsrd)\b", kernel.source("asm")), (cpu, spec.name)
+                kernel(*used, found := wanted * 0)
+                np.testing.assert_array_equal(found, wanted)
+

@@ -25,7 +25,7 @@ import tvm
 from tvm import tirx
 from tvm.target import Target
 
-from . import strided
+from . import squares, strided
 from .common import rewritten
 
 PIPELINE = "dlsys"
@@ -118,8 +118,8 @@ def _pipeline() -> tuple[Any, Any, Any]:
     """TVM's passes for functions that were scheduled, with ours before them and before the host's allocations."""
     passes, host, device = tirx.get_tir_pipeline("s_tir")
     first = [_rewriting(tirx.Sub, _sum_with_negative), _rewriting(tirx.Select, _expected), passes]
-    kinds = ((tirx.Select, _branch), (tirx.AllocBuffer, _on_stack), (tvm.ir.TensorLoad, strided.contiguous))
-    own = [_rewriting(*kind) for kind in kinds]
+    kinds = ((tirx.Select, _branch), (tirx.AllocBuffer, _on_stack), (tirx.SeqStmt, squares.turned))
+    own = [_rewriting(*kind) for kind in (*kinds, (tvm.ir.TensorLoad, strided.contiguous))]
     exact = _rewriting(tirx.FloatImm, _exact)
     final = (lambda: tvm.transform.Sequential([*own, host()]), lambda: tvm.transform.Sequential([exact, device()]))
     return tvm.transform.Sequential(first), *final

@@ -30,13 +30,14 @@ from tvm.tirx import PrimFunc
 from .. import common
 from ..common import extent_of, is_costly, is_reduction
 from ..roles import CONFLICT, Roles, axes_of, index_map, roles
+from ..squares import SIDE
 from ..target import Machine, Rule
 from . import k_blocks, last_step, padding, prefetch
 from .sharing import few_tiles, missing_parts, shared_out, split_sum
 from .tiles import Tile, choose, group
 
 PARALLEL_PACK = 32_768  # elements of B; below, a parallel region costs more than packing them
-SQUARE = 16  # rows and columns that are turned at a time: a cache line of float32 each way
+FEW_CHANNELS = 16  # side by side: fewer are an unrolled loop
 PARTITION = "pragma_loop_partition_hint"  # the steps of a loop where a condition fails get loops of their own
 
 
@@ -161,7 +162,7 @@ def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile, images: Images
             sch.annotate(n0, PARTITION, 1)
         elif r.size(r.batch) == 1:
             last_step.mark(sch, shared[0])
-    few = tile.direct and r.contiguous[r.a] == r.k[-1] and r.extents[r.k[-1]] < SQUARE
+    few = tile.direct and r.contiguous[r.a] == r.k[-1] and r.extents[r.k[-1]] < FEW_CHANNELS
     if few and not any(one.tap == r.k[-1] or one.position == r.m[-1] for one in skips):
         sch.unroll(ks[-1])  # few channels, which lie side by side: the loop would take longer than its steps
     sch.decompose_reduction(c, ks[0])
@@ -335,18 +336,18 @@ def _pack_b(sch: s_tir.Schedule, b: SBlockRV, tile: Tile, at: LoopRV | None, r: 
 
 
 def _is_turned(sch: s_tir.Schedule, b: SBlockRV, r: Roles, n: LoopRV) -> bool:
-    """Whether B's columns are rows of memory that would drive each other out of L1 when they are read side by side."""
+    """Whether B's columns are rows of memory, in whole squares, which are turned in registers (see `squares`)."""
     if len(r.k) > 1 or len(r.n) > 1 or r.contiguous[1 - r.a] != r.k[0]:
         return False
-    if r.size(r.k) % CONFLICT or r.size(r.n) <= SQUARE:
+    if r.size(r.k) % SIDE or r.size(r.n) <= SIDE:
         return False
-    return r.size(r.n) % SQUARE == extent_of(sch, n) % SQUARE == 0  # nothing lies beyond the last column
+    return r.size(r.n) % SIDE == extent_of(sch, n) % SIDE == 0  # nothing lies beyond the last column
 
 
 def _pack_turned(sch: s_tir.Schedule, b: SBlockRV, n: LoopRV, k: LoopRV, parallel: bool) -> None:
     """B by squares: each is copied to the stack row by row of memory, and turned in registers."""
-    n0, n1 = sch.split(n, [None, SQUARE])
-    k0, k1 = sch.split(k, [None, SQUARE])
+    n0, n1 = sch.split(n, [None, SIDE])
+    k0, k1 = sch.split(k, [None, SIDE])
     sch.reorder(n0, k0, k1, n1)
     square = sch.cache_read(b, 0, "local")
     sch.compute_at(square, k0)

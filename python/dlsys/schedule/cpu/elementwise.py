@@ -13,6 +13,7 @@ from tvm.s_tir.schedule import SBlockRV
 from .. import common
 from ..codegen import VectorCode, block_of, sequence, steps, unravelled
 from ..common import COSTLY_VECTORS, PARALLEL_WORK, VECTORS, Access, LoopGroup
+from ..squares import SIDE
 from ..stages import Expr, Stage, domains, extents, read_stages, size, with_nests
 from ..strided import STRIDES
 from ..target import Machine, Rule
@@ -21,7 +22,6 @@ from . import prefetch
 UNROLLED_ROWS = 32  # rows of some vectors; LLVM unrolls somewhat more too, and takes a second for it
 TOGETHER = 8  # results of the same vectors, each in a register
 BRANCHED_VECTORS = 2  # where branches choose what is read: LLVM takes all branches before it computes
-TILE = 16  # rows and columns of a transposed tile: a cache line of float32 each way
 CHUNK = 16  # steps of a thread's share when a ragged loop is cut: some 2 KiB of float32
 
 
@@ -219,9 +219,9 @@ def _transpose(
     that are a large power of two apart share few lines of L1, and would drive each other out.
     """
     inner = groups[-1]
-    sizes = [min(TILE, group.extent) for group in (crossing, inner)]
-    exact = [common.divisor(group.extent, 1, TILE) or 1 for group in (crossing, inner)]
-    staged = staged and min(exact) >= TILE // 2
+    sizes = [min(SIDE, group.extent) for group in (crossing, inner)]
+    exact = [common.divisor(group.extent, 1, SIDE) or 1 for group in (crossing, inner)]
+    staged = staged and min(exact) >= SIDE // 2
     crossed = _crossing_reads(sch, block, groups.index(crossing)) if staged else []
     rows, row = sch.split(crossing.loop, [None, (exact if crossed else sizes)[0]])
     columns, column = sch.split(inner.loop, [None, (exact if crossed else sizes)[1]])
@@ -235,7 +235,7 @@ def _transpose(
         sch.vectorize(column)
     else:
         for loop, group in ((rows, crossing), (columns, inner)):
-            if group.extent % min(TILE, group.extent):
+            if group.extent % min(SIDE, group.extent):
                 sch.annotate(loop, "pragma_loop_partition_hint", 1)  # whole tiles without conditions
     if parallel:
         sch.parallel(groups[0].loop if groups[0] is not crossing else rows)
