@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import tvm
@@ -15,6 +16,7 @@ from dlsys.compute.base import constant, pointwise
 from dlsys.kernels.build import prim_func
 from dlsys.kernels.spec import KernelSpec
 from dlsys.schedule.stages import read_stages, share
+from helpers import on_threads
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import te
@@ -268,6 +270,49 @@ def _ulps(got: np.ndarray, want: Any) -> float:
 
 def _erf(x: np.ndarray) -> np.ndarray:
     return np.array([math.erf(value) for value in x.tolist()])
+
+
+def test_sums_down_columns_are_taken_with_rows() -> None:
+    """A layer norm with its gradients, and a sum of what it is given, are one kernel."""
+    for shape, dtype in (((2, 64), "float32"), ((3, 50, 151), "float64"), ((700, 100), "float32")):
+        _check_sums_down_columns(shape, dtype)
+
+
+def _check_sums_down_columns(shape: tuple[int, ...], dtype: str) -> None:
+    columns = shape[-1]
+    x, grad = ad.Variable("x", shape, dtype), ad.Variable("grad", shape, dtype)
+    weight, bias = ad.Variable("weight", (columns,), dtype), ad.Variable("bias", (columns,), dtype)
+    y = ad.layer_norm_op(x, weight, bias)
+    results = [y, *ad.gradients(ad.sum_op(y * grad), [x, weight, bias])]
+    results.append(ad.sum_op(ad.exp_op(x), tuple(range(len(shape) - 1)), True))
+    random = np.random.default_rng(0)
+    feed = {v: random.standard_normal(v.attrs["shape"]).astype(dtype) for v in (x, grad, weight, bias)}
+    found: list[list[np.ndarray]] = []
+    with mock.patch("dlsys.compiler.fuse.LARGE", 0):
+        for threads in (1, 2):
+            with on_threads(threads):
+                executor = ad.Executor(results)
+                found.append(executor.run(feed, True))
+    groups = executor._latest().program.groups
+    assert len(groups) == 1 and groups[0].kind == "rows", executor.groups()
+    wanted = ad.Executor(results, "numpy").run(feed, True)
+    for one, other, exact in zip(*found, wanted, strict=True):
+        np.testing.assert_array_equal(one, other)  # whatever the threads
+        scale = max(np.abs(exact).max(), 1e-3)
+        np.testing.assert_allclose(one, exact, rtol=0, atol=scale * (1e-4 if dtype == "float32" else 1e-11))
+
+
+def test_what_is_read_once_for_rows_and_columns() -> None:
+    """Large arrays alone, with long rows: small ones come from a cache again, and short rows lie side by side."""
+    for shape, together in (((1000, 600), True), ((100, 600), False), ((50_000, 12), False)):
+        kinds = ["rows"] if together else ["reduction", "rows"]
+        x = ad.Variable("x", shape)
+        executor = ad.Executor([ad.softmax_op(x), ad.sum_op(x, 0)])
+        executor.infer_shape({x: shape})
+        assert sorted(group.kind for group in executor._latest().program.groups) == kinds
+        found, sums = executor.run({x: np.ones(shape, "float32")}, True)
+        np.testing.assert_allclose(found, 1 / shape[1], rtol=1e-5)
+        np.testing.assert_array_equal(sums, np.float32(shape[0]))
 
 
 def test_elementary_functions_are_accurate_over_the_whole_range():

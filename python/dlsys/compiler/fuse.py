@@ -5,7 +5,8 @@ this order; the rules of `schedule` know how to run each:
 
     contraction   a matrix product or convolution, then elementwise nodes of its shape while there is one result
     reduction     elementwise nodes that only a sum reads, the sum, then elementwise nodes of the sum's shape
-    rows          sums and softmaxes along the last axis and elementwise nodes on the same rows, several results
+    rows          sums and softmaxes along the last axis, elementwise nodes on the same rows, and on a CPU the sums
+                  down the columns of large arrays; several results
     elementwise     connected elementwise nodes of one shape, several results
 
 What a group stores is of one dtype. A value of booleans or integers that it computes for itself alone may be of
@@ -41,6 +42,7 @@ from .groups import (
     Group,
     Members,
     is_constant,
+    is_down_columns,
     is_elementwise,
     is_row_wise,
     is_sum,
@@ -57,13 +59,15 @@ MOST_NODES = 48  # of a group: compile time grows with it, and what is saved doe
 MOST_ARRAYS = 24  # read and written by a group
 CACHED = range(1024, 16 * 1024)  # elements of a product that is read from a cache, and slower with tiles than in a row
 LARGE = 512 * 1024  # elements of a product that comes from memory again
+LONG_ROW = 64  # elements: shorter rows are computed side by side, and no sum down their columns with them
 FEW = 8  # elements of an array for each of a smaller one, which is read again at no cost
 SIBLINGS = 16  # readers of one value that are looked at
 WINDOW = 2000  # nodes looked at to make sure that no path leaves a group and comes back; beyond, one may
 
 
-def fuse(graph: TypedGraph, views: frozenset[Node] = frozenset()) -> list[Group]:
-    """Every computed node but `views` in one group; the groups in no particular order.
+def fuse(graph: TypedGraph, views: frozenset[Node] = frozenset(), columns: bool = False) -> list[Group]:
+    """Every computed node but `views` in one group; the groups in no particular order. `columns`: whether a group of
+    rows may sum large arrays down their columns, too.
 
     Groups do not depend on each other in a circle.
     """
@@ -76,12 +80,16 @@ def fuse(graph: TypedGraph, views: frozenset[Node] = frozenset()) -> list[Group]
     for node in graph.nodes:
         if node.op.contraction:
             fusion.leave_epilogue(node)
+    row_wise = [node for node in graph.nodes if is_row_wise(node, graph)]
+    if columns:
+        fusion.find_columns(row_wise)
     for node in graph.nodes:
-        if is_sum(node) and not is_row_wise(node, graph):
+        if is_sum(node) and not is_row_wise(node, graph) and node not in fusion.columns:
             fusion.grow_reduction(node)
-    for node in graph.nodes:
-        if is_row_wise(node, graph):
-            fusion.grow_rows(node)
+    for node in row_wise:
+        fusion.grow_rows(node)
+    for node in fusion.columns:
+        fusion.grow_reduction(node)
     # what is stored as numbers first, with the conditions it needs
     for node in sorted(graph.nodes, key=lambda node: graph.dtypes[node] not in FLOATS):
         if is_elementwise(node):
@@ -103,6 +111,14 @@ class _Fusion:
         self.inputs = {node: [v for v in value_inputs(node) if v in self.index] for node in graph.nodes}
         self.order = list(graph.nodes)  # inputs first also when each group is one node; its nodes stand together
         self.rank = dict(self.index)
+        self.columns: dict[Node, None] = {}  # sums that rows may take
+
+    def find_columns(self, row_wise: Iterable[Node]) -> None:
+        """Leaves sums down the columns of large arrays to rows as wide: they are read once for both."""
+        wide = {shape for node in row_wise if (shape := rows_of(node, self.graph))[-1] >= LONG_ROW}
+        for node in self.graph.nodes:
+            if is_down_columns(node, self.graph) and rows_of(node, self.graph) in wide:
+                self.columns.update({node: None} if self.graph.size(node.inputs[0]) > LARGE else {})
 
     def _free(self, node: Node) -> bool:
         return not (node in self.group_of or node in self.views or node not in self.index or is_constant(node))
@@ -235,7 +251,7 @@ class _Fusion:
         rows = wide[:-1]
 
         def fits(node: Node) -> bool:
-            if is_row_wise(node, self.graph):
+            if is_row_wise(node, self.graph) or node in self.columns:
                 return rows_of(node, self.graph) == wide
             # TVM lowers no arrays of booleans within vectors, as the kernels of rows would make; and a constant is in
             # the group, where all has rows

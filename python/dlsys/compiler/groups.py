@@ -158,6 +158,14 @@ def is_row_wise(node: Node, graph: TypedGraph) -> bool:
     return rank > 1 and axes is not None and tuple(axis % rank for axis in axes) == (rank - 1,)
 
 
+def is_down_columns(node: Node, graph: TypedGraph) -> bool:
+    """Whether the node sums all rows of its input, or takes the largest of each column."""
+    if not (node.op.reduces and node.op.along_axes) or node.attrs["axes"] is None:
+        return False
+    rank = len(graph.shapes[node.inputs[0]])
+    return rank > 1 and sorted(axis % rank for axis in node.attrs["axes"]) == list(range(rank - 1))
+
+
 def length(node: Node, written: dict[Node, int]) -> int:
     """The length of an elementwise node's expression, in names and operators. A value that has a length in `written` is
     written out wherever it is read; a value that was loaded or summed is one name."""

@@ -23,10 +23,11 @@ def lower(graph: TypedGraph, names: frozenset[str], kind: str, unplanned: int) -
         graph = with_own_constants(graph)
         aliases = find_aliases(graph, boundary)
     graph = _copied(graph, aliases)
-    fusion = fuse if "fuse" in names else single_groups
-    groups = fusion(graph, aliases.uncomputed)
-    if "fuse" in names and kind == "cuda":
-        groups = join(groups, graph, aliases)
+    if "fuse" in names:
+        groups = fuse(graph, aliases.uncomputed, columns=kind == "cpu")
+        groups = join(groups, graph, aliases) if kind == "cuda" else groups
+    else:
+        groups = single_groups(graph, aliases.uncomputed)
     return _placed(graph, groups, aliases, unplanned, boundary)
 
 

@@ -10,8 +10,8 @@ See Higham, "The accuracy of floating point summation" (1993), on blocked and pa
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import ir, s_tir, tirx
@@ -32,11 +32,16 @@ def blocked(func: tirx.PrimFunc, machine: Machine | None) -> tirx.PrimFunc:
     return with_nests(func, *nests(stages, machine))
 
 
-def nests(stages: Sequence[Stage], machine: Machine | None) -> tuple[list[tirx.Stmt], list[ir.Var]]:
-    """The stages' loop nests, long sums in blocks, and the arrays that hold the blocks' sums."""
+def nests(
+    stages: Sequence[Stage], machine: Machine | None, parts: Mapping[ir.Var, ir.Var] | None = None
+) -> tuple[list[tirx.Stmt], list[ir.Var]]:
+    """The stages' loop nests, long sums in blocks, and the arrays that hold the blocks' sums. `parts`: for the buffers
+    of some sums an array that holds the sums of parts, row by row."""
     found = _Nests(machine)
     for stage in stages:
-        if _is_long(stage, machine):
+        if parts and stage.buffer in parts:
+            found.add(stage, parts[stage.buffer])
+        elif _is_long(stage, machine):
             found.add(stage)
         else:
             found.nests.append(stage.loops)
@@ -92,8 +97,8 @@ class _Nests:
         self.nests: list[tirx.Stmt] = []
         self.arrays: list[ir.Var] = []
 
-    def add(self, stage: Stage) -> None:
-        """Adds the nests of a sum that may be long."""
+    def add(self, stage: Stage, parts: ir.Var | None = None) -> None:
+        """Adds the nests of a sum that may be long, of its terms or of the rows of `parts`."""
         results, terms = [v.var for v in stage.spatial], [v.var for v in stage.reduced]
 
         def copy(code: Expr, places: Sequence[Expr]) -> Expr:
@@ -105,6 +110,9 @@ class _Nests:
             extents(stage.reduced),
             lambda result, term: copy(stage.value.b, [*result, *term]),
         )
+        if parts is not None:
+            rows = (int(parts.shape[0]),)
+            whole = replace(whole, terms=rows, term=lambda r, term: tirx.BufferLoad(parts, [*term, r[-1]]))
         self._store(whole, stage.buffer, lambda result: [copy(i, result) for i in stage.indices], stage.init)
 
     def _store(

@@ -1,9 +1,12 @@
-"""Long rows, that share stages: along vectors, with what is in between in the first cache."""
+"""Long rows, that share stages: along vectors, with what is in between in the first cache.
+
+Sums down the columns of what the rows are computed of are added to row by row, in an array for each share of the rows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import s_tir, tirx
@@ -14,7 +17,7 @@ from ..blocked import TERMS
 from ..codegen import VectorCode, block_of, sequence, steps, unravelled, vectors
 from ..common import ACCUMULATORS, COSTLY_VECTORS, PARALLEL_WORK
 from ..row_stages import Rows, find_rows, is_plain, kept_buffers, work
-from ..stages import Expr, Stage, size, with_nests
+from ..stages import Expr, Stage, extents, size, with_nests
 from ..target import Machine
 
 STEPS = 64  # along a row to a block of a long sum (see `blocked`)
@@ -30,12 +33,15 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> tuple[s_tir.Schedule, lis
     if rows is None or rows.length < 2:
         return None
     rows = _without_last(rows)
-    plan = _passes(rows)
+    columns = [stage for stage in rows.rest if _is_down_columns(stage, rows)]
+    plan = _passes(rows, columns)
     if plan is None:
         return None
-    nest = block_of("rows", _LongRows(rows, plan, kept_buffers(func, rows), machine).nest())
-    rest, arrays = blocked.nests(rows.rest, machine)
-    sch = common.start(with_nests(func, [nest, *rest], arrays))
+    others = replace(rows, rest=tuple(stage for stage in rows.rest if stage not in columns))
+    code = _LongRows(rows, plan, kept_buffers(func, others), machine, columns)
+    nest = block_of("rows", code.nest())
+    rest, arrays = blocked.nests(rows.rest, machine, code.parts)
+    sch = common.start(with_nests(func, [nest, *rest], [*code.parts.values(), *arrays]))
     return sch, common.stages(sch)[1:]
 
 
@@ -53,6 +59,22 @@ def _without_last(rows: Rows) -> Rows:
     return Rows(rows.shape, tuple(stages), (*last, *rows.rest))
 
 
+def _is_down_columns(stage: Stage, rows: Rows) -> bool:
+    """Whether a stage sums all rows of what their stages compute, or of what these are given."""
+    others = {other.buffer for other in rows.rest}
+    inside = {other.buffer for other in rows.stages}
+    terms = [v.var for v in stage.reduced]
+
+    def at_row(load: Expr) -> bool:
+        own = zip(load.indices, terms, list(load.source.shape), strict=False)
+        return load.source not in inside or all(i.same_as(v) or int(extent) == 1 for i, v, extent in own)
+
+    whole = extents(stage.reduced) == rows.shape and size(stage.spatial) == rows.length
+    plain = whole and is_plain(stage) and isinstance(stage.value, tirx.Add)
+    last = plain and int(stage.spatial[-1].dom.extent) == rows.length  # a row is one axis
+    return last and all(at_row(load) and load.source not in others for load in stage.loads())
+
+
 @dataclass(frozen=True)
 class _Pass:
     """Once along the row.
@@ -66,8 +88,9 @@ class _Pass:
     along: list[Stage]
 
 
-def _passes(rows: Rows) -> list[_Pass] | None:
-    """The stages in passes: what needs a reduction's result is in a later one. None for stages of other lengths."""
+def _passes(rows: Rows, down: Sequence[Stage]) -> list[_Pass] | None:
+    """The stages in passes: what needs a reduction's result is in a later one. None for stages of other lengths.
+    `down`: sums down the columns."""
     rank, ready = len(rows.shape), dict[Any, int]()  # the pass in which a buffer can be read
     found: list[_Pass] = []
     for stage in rows.stages:
@@ -88,6 +111,11 @@ def _passes(rows: Rows) -> list[_Pass] | None:
             found.append(_Pass([], []))
         ready[stage.buffer] = number + 1 if stage.reduced else number
         (found[number].along if columns else found[number].before).append(stage)
+    for stage in down:
+        if not all(_in_row(load, rank, [stage.spatial[-1]], ready) for load in stage.loads()):
+            return None
+        number = max((ready[load.source] for load in stage.loads() if load.source in ready), default=0)
+        found[number].along.append(stage)
     return found
 
 
@@ -102,9 +130,15 @@ def _in_row(load: Expr, rank: int, columns: list[tirx.IterVar], inside: Any) -> 
 
 
 class _LongRows:
-    """The code of long rows."""
+    """The code of long rows.
 
-    def __init__(self, rows: Rows, passes: list[_Pass], kept: set[Any], machine: Machine) -> None:
+    Attributes:
+        parts: for the buffers of sums down the columns the array of the shares' sums.
+    """
+
+    def __init__(
+        self, rows: Rows, passes: list[_Pass], kept: set[Any], machine: Machine, down: Sequence[Stage]
+    ) -> None:
         self.rows = rows
         self.passes = passes
         self.kept = kept
@@ -112,18 +146,38 @@ class _LongRows:
         self.lanes = min(lanes, rows.length)
         self.parallel = work(rows) >= PARALLEL_WORK and rows.count > 1
         self.arrays: dict[Any, Any] = {}  # where a stage's row lies, by the stage's buffer
+        share = -(-rows.count // SHARES) if self.parallel else rows.count
+        self.share = min(share, TERMS) if down else share
+        self.down = list(down)
+        shape = (-(-rows.count // self.share), rows.length)
+        like = {"data_alignment": 4, "layout": None}
+        self.parts = {s.buffer: tirx.decl_buffer(shape, str(s.buffer.dtype), s.name, **like) for s in down}
 
     def nest(self) -> tirx.Stmt:
         """Shares of the rows, each with its arrays, and the rows of a share in turn."""
-        count = self.rows.count
-        share = -(-count // SHARES) if self.parallel else count
+        count, share = self.rows.count, self.share
         number, row = tirx.Var("share", "int32"), tirx.Var("row", "int32")
         allocated = self._allocate()
         code = sequence(self._row(unravelled(number * share + row, self.rows.shape)))
         extent = share if count % share == 0 else tirx.min(share, count - number * share)
-        body = sequence([*allocated, tirx.For(row, 0, extent, tirx.ForKind.SERIAL, code)])
+        rows = tirx.For(row, 0, extent, tirx.ForKind.SERIAL, code)
+        body = sequence([*allocated, *self._of_columns(None), rows, *self._of_columns(number)])
         kind = tirx.ForKind.PARALLEL if self.parallel else tirx.ForKind.SERIAL
         return tirx.For(number, 0, -(-count // share), kind, body)
+
+    def _of_columns(self, number: Expr | None) -> list[tirx.Stmt]:
+        """Begins the sums down the columns, or stores them as those of a share."""
+
+        def code(column: Expr, vector: VectorCode) -> None:
+            for stage in self.down:
+                array = self.arrays[stage.buffer]
+                if number is None:
+                    vector.store(array, stage.init, [column])
+                else:
+                    vector.store(self.parts[stage.buffer], tirx.BufferLoad(array, [column]), [number, column])
+
+        width = self.lanes * min(ACCUMULATORS, self.rows.length // self.lanes)
+        return steps(tirx.const(0, "int32"), self.rows.length, width, False, code) if self.down else []
 
     def _allocate(self) -> list[tirx.Stmt]:
         """Arrays for what a later pass reads: one number, or a row where it is no result."""
@@ -133,7 +187,7 @@ class _LongRows:
                 row = stage in one.along and not stage.reduced
                 if row and (stage.buffer in self.kept or stage.buffer not in self._later(stage)):
                     continue
-                shape = (self.rows.length if row else 1,)
+                shape = (self.rows.length if row or stage.buffer in self.parts else 1,)
                 self.arrays[stage.buffer] = tirx.decl_buffer(shape, str(stage.buffer.dtype), stage.name)
                 found.append(tirx.AllocBuffer(self.arrays[stage.buffer]))
         return found
@@ -162,8 +216,9 @@ class _LongRows:
         return code
 
     def _names(self, stage: Stage, row: list[Expr], column: Expr) -> dict[Any, Expr]:
-        names = {v.var: index for v, index in zip(stage.spatial, row, strict=False)}
-        for v in (*stage.spatial[len(row) :], *stage.reduced):
+        over = (*stage.reduced, *stage.spatial) if stage.buffer in self.parts else (*stage.spatial, *stage.reduced)
+        names = {v.var: index for v, index in zip(over, row, strict=False)}
+        for v in over[len(row) :]:
             names[v.var] = column if int(v.dom.extent) > 1 else tirx.const(0, "int32")
         return names
 
@@ -182,7 +237,8 @@ class _LongRows:
         costly = any(common.is_costly(stage.value) for stage in one.along)
         most = COSTLY_VECTORS if costly else ACCUMULATORS
         width = self.lanes * min(most, self.rows.length // self.lanes)
-        sums = {s.buffer: self._accumulators(s, width) for s in one.along if s.reduced}
+        across = [s for s in one.along if s.reduced and s.buffer not in self.parts]
+        sums = {s.buffer: self._accumulators(s, width) for s in across}
         code: list[tirx.Stmt] = []
         for stage in one.along:
             for array in sums.get(stage.buffer, ()):
@@ -203,6 +259,11 @@ class _LongRows:
                 names = self._names(stage, row, column)
                 if stage.reduced:
                     term = vector.value(vector.evaluate(stage.value.b, names, known))
+                if stage.buffer in self.parts:
+                    own = self.arrays[stage.buffer]
+                    vector.store(own, tirx.BufferLoad(own, [column]) + term, [column])
+                    continue
+                if stage.reduced:
                     vector.add_to(sums[stage.buffer][0], type(stage.value), term)
                     continue
                 value = vector.value(vector.evaluate(stage.value, names, known))
@@ -215,9 +276,8 @@ class _LongRows:
         long = [(stage, sums[stage.buffer]) for stage in one.along if len(sums.get(stage.buffer, ())) > 1]
         level = len(long[0][1]) - 1 if long else 0
         code += _blocks(tirx.const(0, "int32"), self.rows.length, width, level, long, step)
-        for stage in one.along:
-            if stage.reduced:
-                code += self._total(stage, sums[stage.buffer][-1], row)
+        for stage in across:
+            code += self._total(stage, sums[stage.buffer][-1], row)
         return code
 
     def _accumulators(self, stage: Stage, width: int) -> list[Any]:
