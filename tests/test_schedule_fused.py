@@ -302,6 +302,24 @@ def _check_sums_down_columns(shape: tuple[int, ...], dtype: str) -> None:
         np.testing.assert_allclose(one, exact, rtol=0, atol=scale * (1e-4 if dtype == "float32" else 1e-11))
 
 
+def test_columns_of_what_a_row_needs_all_of_itself_for() -> None:
+    """The sum alone comes behind the last of the row's own sums, and is of arrays of other ranks."""
+    x, y = ad.Variable("x", (130, 70)), ad.Variable("y", (2, 65, 70))
+    random = np.random.default_rng(0)
+    feed = {v: random.standard_normal(v.attrs["shape"]).astype("float32") for v in (x, y)}
+    for z in (x, y):
+        lead = tuple(range(len(z.attrs["shape"]) - 1))
+        least = ad.max_op(z, -1, keepdims=True)
+        for results in ([least, ad.sum_op(z - least, lead)], [least, ad.sum_op(ad.exp_op(z - least), lead, True)]):
+            with mock.patch("dlsys.compiler.fuse.LARGE", 0):
+                executor = ad.Executor([*results, ad.max_op(z, lead)])
+                found = executor.run(feed, True)
+            assert [group.kind for group in executor._latest().program.groups].count("rows") == 1
+            assert "reducesum" in next(g.name for g in executor._latest().program.groups if g.kind == "rows")
+            for one, other in zip(found, ad.Executor([*results, ad.max_op(z, lead)], "numpy").run(feed), strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-4)
+
+
 def test_what_is_read_once_for_rows_and_columns() -> None:
     """Large arrays alone, with long rows: small ones come from a cache again, and short rows lie side by side."""
     for shape, together in (((1000, 600), True), ((100, 600), False), ((50_000, 12), False)):

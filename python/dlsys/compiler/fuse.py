@@ -116,9 +116,9 @@ class _Fusion:
     def find_columns(self, row_wise: Iterable[Node]) -> None:
         """Leaves sums down the columns of large arrays to rows as wide: they are read once for both."""
         wide = {shape for node in row_wise if (shape := rows_of(node, self.graph))[-1] >= LONG_ROW}
-        for node in self.graph.nodes:
-            if is_down_columns(node, self.graph) and rows_of(node, self.graph) in wide:
-                self.columns.update({node: None} if self.graph.size(node.inputs[0]) > LARGE else {})
+        down = (node for node in self.graph.nodes if is_down_columns(node, self.graph))
+        read = {node: node.inputs[0] for node in down if rows_of(node, self.graph) in wide}
+        self.columns = {node: None for node, value in read.items() if self.graph.size(value) > LARGE}
 
     def _free(self, node: Node) -> bool:
         return not (node in self.group_of or node in self.views or node not in self.index or is_constant(node))

@@ -159,8 +159,8 @@ def is_row_wise(node: Node, graph: TypedGraph) -> bool:
 
 
 def is_down_columns(node: Node, graph: TypedGraph) -> bool:
-    """Whether the node sums all rows of its input, or takes the largest of each column."""
-    if not (node.op.reduces and node.op.along_axes) or node.attrs["axes"] is None:
+    """Whether the node sums all rows of its input."""
+    if node.op.name != "reducesum" or node.attrs["axes"] is None:
         return False
     rank = len(graph.shapes[node.inputs[0]])
     return rank > 1 and sorted(axis % rank for axis in node.attrs["axes"]) == list(range(rank - 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,9 +90,10 @@ def _runs_over(stage: Stage, shape: tuple[int, ...], inside: dict[Any, Stage], o
     return True
 
 
-def kept_buffers(func: tirx.PrimFunc, rows: Rows) -> set[Any]:
-    """The buffers that the rows' stages must store."""
-    read = {load.source for stage in rows.rest for load in stage.loads()}
+def kept_buffers(func: tirx.PrimFunc, rows: Rows, along: Sequence[Stage] = ()) -> set[Any]:
+    """The buffers that the rows' stages must store. `along`: of the others those that are computed with the rows."""
+    own = {stage.buffer for stage in along}
+    read = {load.source for stage in rows.rest if stage.buffer not in own for load in stage.loads()}
     return {s.buffer for s in rows.stages if s.buffer in func.params or s.buffer in read}
 
 

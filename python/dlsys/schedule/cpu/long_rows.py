@@ -6,7 +6,7 @@ Sums down the columns of what the rows are computed of are added to row by row, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import s_tir, tirx
@@ -37,8 +37,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> tuple[s_tir.Schedule, lis
     plan = _passes(rows, columns)
     if plan is None:
         return None
-    others = replace(rows, rest=tuple(stage for stage in rows.rest if stage not in columns))
-    code = _LongRows(rows, plan, kept_buffers(func, others), machine, columns)
+    code = _LongRows(rows, plan, kept_buffers(func, rows, columns), machine, columns)
     nest = block_of("rows", code.nest())
     rest, arrays = blocked.nests(rows.rest, machine, code.parts)
     sch = common.start(with_nests(func, [nest, *rest], [*code.parts.values(), *arrays]))
@@ -115,6 +114,7 @@ def _passes(rows: Rows, down: Sequence[Stage]) -> list[_Pass] | None:
         if not all(_in_row(load, rank, [stage.spatial[-1]], ready) for load in stage.loads()):
             return None
         number = max((ready[load.source] for load in stage.loads() if load.source in ready), default=0)
+        found += [_Pass([], []) for _ in range(number + 1 - len(found))]
         found[number].along.append(stage)
     return found
 
