@@ -1,14 +1,15 @@
 """The gradient of a loop: a loop over the slices backwards, whose gradient is found by the same rule.
 
 It carries the gradients of what is carried, and goes over the gradients of the results and over those values of the
-forward loop that its formulas read. The gradient of a matrix that each step multiplies with is one product, of what was
-multiplied with it in all steps and of that product's gradients; of other constants it is carried and added to.
+forward loop that its formulas read. The gradient of a matrix that each step multiplies with is one product, of what it
+was multiplied with in all steps and of that product's gradients; that of a bias added to it is one sum of these. Of
+other constants it is carried and added to.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 
 from ..graph import FLOATS, OPS, Node
 from ..scopes import precision
@@ -16,6 +17,7 @@ from .arithmetic import add_op
 from .inputs import full_op, zeroslike_op
 from .linalg import matmul_gradient_op
 from .loop import Body, loop_length, nodes_below, result, value_in_steps, variable_like
+from .shape import sum_to_like_op
 from .slicing import slice_op
 from .types import known_dtype, known_shape
 
@@ -85,6 +87,8 @@ class _Backwards:
             new = found[variables[k]]
             first = self.at_end[k] if k in self.at_end else zeroslike_op(inputs[k])
             steps.carry(total, zeroslike_op(total) if new is None else new, first)
+        same = map(found.get, variables[body.carried + body.sliced :])
+        stacks = _of_products([grad for grad in same if grad is not None])
         asked: list[Callable[[], Node | None]] = []
         for position, variable in enumerate(variables):
             grad: Node | None = found.get(variable)
@@ -95,7 +99,7 @@ class _Backwards:
             elif position < body.carried + body.sliced:
                 asked.append(steps.stacked(grad))
             else:
-                asked.append(self._of_constant(position, grad, steps))
+                asked.append(self._of_constant(position, grad, steps, stacks))
         steps.close()
         totals = [get() for get in asked]
         for k, more in self.at_start.items():
@@ -103,8 +107,10 @@ class _Backwards:
             totals[k] = more if before is None else add_op(before, more)
         return totals
 
-    def _of_constant(self, position: int, grad: Node, steps: _Steps) -> Callable[[], Node]:
-        """The gradient of what all steps read, from that of one step."""
+    def _of_constant(
+        self, position: int, grad: Node, steps: _Steps, stacks: dict[Node, Node]
+    ) -> Callable[[], Node]:
+        """The gradient of what all steps read, from that of one step. `stacks`: see `_of_products`."""
         variable, whole = self.body.variables[position], self.loop.inputs[position]
         products: list[Callable[[], Node]] = []
         rest: Node | None = None
@@ -115,6 +121,9 @@ class _Backwards:
                 other, of_product = map(steps.stacked, term.inputs[:2])
                 kind = (term.attrs["operand"], term.attrs["trans_A"], term.attrs["trans_B"])
                 products.append(_product(other, of_product, whole, kind, term.attrs.get("precision")))
+            elif term.op.name == "sum_to_like" and term.inputs[1] is variable and term.inputs[0] in stacks:
+                terms = steps.stacked(stacks[term.inputs[0]])
+                products.append(partial(_sum_of, terms, whole))
             else:
                 rest = term if rest is None else add_op(rest, term)
         if rest is not None:
@@ -122,6 +131,23 @@ class _Backwards:
             steps.carry(total, add_op(total, rest), zeroslike_op(whole))
             products.append(steps.last(total))
         return lambda: reduce(add_op, [product() for product in products])
+
+
+def _of_products(grads: Sequence[Node]) -> dict[Node, Node]:
+    """The gradients of products that are needed of all steps, each also by the value of its shape that it is."""
+    found: dict[Node, Node] = {}
+    for term in (term for grad in grads for term in _terms(grad)):
+        if term.op.name == "matmul_gradient":
+            value = term.inputs[1]
+            found[value] = value
+            while value.op.name == "sum_to_like" and known_shape(value) == known_shape(value.inputs[0]) is not None:
+                found[value.inputs[0]] = found[value]
+                value = value.inputs[0]
+    return found
+
+
+def _sum_of(terms: Callable[[], Node], like: Node) -> Node:
+    return sum_to_like_op(terms(), like)
 
 
 def _product(
