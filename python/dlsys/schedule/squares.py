@@ -8,13 +8,9 @@ of rows exchange halves: one instruction a register and round, with AVX-512, AVX
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
-import tvm_ffi
 from tvm import ir, tirx
-
-from .common import rewritten
 
 SIDE = 16  # rows, and numbers of 4 bytes in one: a cache line
 ROUNDS = ((1, 4), (2, 4), (4, 8), (8, 16))
@@ -23,17 +19,18 @@ ROUNDS = ((1, 4), (2, 4), (4, 8), (8, 16))
 
 
 def turned(code: tirx.SeqStmt) -> tirx.SeqStmt:
-    """The statements, with the columns of a square made of its rows where all of them are read, one after another."""
+    """The statements, with the columns of a square made of its rows where all of them are copied, one after another."""
+    if len(code.seq) < SIDE:
+        return code
     made: list[Any] = []
-    run: list[tuple[Any, Any]] = []  # stores that read columns 0, 1, ... of one square, and these loads
+    run: list[Any] = []  # stores of columns 0, 1, ... of one square
     for statement in [*code.seq, None]:
-        load = _column(statement)
-        number = -1 if load is None else int(load.indices[0].base)
-        if run and (number != len(run) or not load.source.same_as(run[0][1].source)):
-            made += [store for store, _ in run]
+        number = _column(statement)
+        if run and (number != len(run) or not statement.value.source.same_as(run[0].value.source)):
+            made += run
             run = []
         if number == len(run):
-            run.append((statement, load))
+            run.append(statement)
         elif statement is not None:
             made.append(statement)
         if len(run) == SIDE:
@@ -42,30 +39,25 @@ def turned(code: tirx.SeqStmt) -> tirx.SeqStmt:
     return tirx.SeqStmt(made) if len(made) > len(code.seq) else code
 
 
-def _column(statement: Any) -> Any:
-    """The load of a square's column, if a store's value has just that one; else None."""
-    found: list[Any] = []
-
-    def load(item: Any) -> None:
-        at, source = item.indices[0], item.source
-        own = len(source.shape) == 1 and str(source.shape[0]) == str(SIDE**2) and source.dtype.bits == 32
-        if own and isinstance(at, tirx.Ramp) and str(at.stride) == str(at.lanes) == str(SIDE):
-            found.extend([item] if isinstance(at.base, tirx.IntImm) else [])
-
-    if isinstance(statement, tirx.BufferStore):
-        tvm_ffi.structural_walk(statement.value, (ir.TensorLoad, load))
-    return found[0] if len(found) == 1 else None
+def _column(statement: Any) -> int:
+    """Which column of a square a statement copies; -1 for none."""
+    load = statement.value if isinstance(statement, tirx.BufferStore) else None
+    if not isinstance(load, ir.TensorLoad) or not isinstance(at := load.indices[0], tirx.Ramp):
+        return -1
+    square = len(load.source.shape) == 1 and str(load.source.shape[0]) == str(SIDE**2)
+    across = square and load.source.dtype.bits == 32 and str(at.stride) == str(at.lanes) == str(SIDE)
+    return int(at.base) if across and isinstance(at.base, tirx.IntImm) else -1
 
 
-def _of_columns(run: Sequence[tuple[Any, Any]]) -> list[Any]:
-    """What makes the columns, and the stores that read them."""
+def _of_columns(run: Sequence[Any]) -> list[Any]:
+    """What makes the columns, and their stores."""
     made: list[Any] = []
 
     def known(value: Any) -> Any:
         made.append(tirx.Bind(variable := tirx.Var("row", value.ty), value))
         return variable
 
-    square = run[0][1].source
+    square = run[0].value.source
     rows = [known(tirx.BufferLoad(square, [tirx.Ramp(i * SIDE, 1, SIDE)])) for i in range(SIDE)]
     for distance, (width, lane) in zip((1, 2, 4, 8), ROUNDS, strict=True):
         own = [i for first in range(0, SIDE, lane) for i in range(first, first + lane // 2)]
@@ -75,12 +67,5 @@ def _of_columns(run: Sequence[tuple[Any, Any]]) -> list[Any]:
             pair = [rows[i], rows[i + distance]]
             rows[i] = known(tirx.Shuffle(pair, places))
             rows[i + distance] = known(tirx.Shuffle(pair, [place + lane // 2 for place in places]))
-    for number, (store, load) in enumerate(run):
-        row = rows[number & ~3 | (number & 1) << 1 | (number & 2) >> 1]  # so the first two rounds leave them
-        value = rewritten(store.value, ir.TensorLoad, partial(_instead, load, row))
-        made.append(tirx.BufferStore(store.buffer, value, store.indices))
-    return made
-
-
-def _instead(load: Any, row: Any, item: Any) -> Any:
-    return row if item.same_as(load) else item
+    order = [i & ~3 | (i & 1) << 1 | (i & 2) >> 1 for i in range(SIDE)]  # so the first two rounds leave the rows
+    return made + [tirx.BufferStore(s.buffer, rows[i], s.indices) for s, i in zip(run, order, strict=True)]
