@@ -254,8 +254,8 @@ class _Rolled:
         self.inputs: list[Node] = []
         moving = [self.body.nodes[of] for of in self.read if of < self.end]
         rows, self.apart = rows_apart(self.step, moving)
-        self.threads = self.lowering.threads if rows >= LEAST_ROWS * self.lowering.threads else 1
-        self.threads = self.threads if rows % self.threads == 0 else 1
+        threads = self.lowering.threads
+        self.threads = threads if rows >= LEAST_ROWS * threads and rows % threads == 0 else 1
         types = [((self._slots(k), *self.shapes[k]), self.dtypes[k]) for k in self.carried]
         types += [((self.length, *self.shapes[of]), self.dtypes[of]) for of in self.number]
         start = self.lowering.lowered(self._start())

@@ -50,7 +50,7 @@ def _column(statement: Any) -> int:
 
 
 def _of_columns(run: Sequence[Any]) -> list[Any]:
-    """What makes the columns, and their stores."""
+    """The code that makes the columns of the rows, and stores them."""
     made: list[Any] = []
 
     def known(value: Any) -> Any:
