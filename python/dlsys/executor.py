@@ -116,7 +116,9 @@ class Executor:
 
         Raises FeedError, ShapeError, DTypeError, DeviceError; the executor stays usable.
         """
-        with self._lock:
+        lock = self._lock
+        lock.acquire()  # `with` takes 50 ns longer
+        try:
             plan = self._current
             results = None if plan is None else plan.run_again(feed_dict)
             if results is None:
@@ -124,6 +126,8 @@ class Executor:
             if convert_to_numpy_ret_vals:
                 return [value.numpy() if isinstance(value, Array) else value for value in results]
             return [*results]
+        finally:
+            lock.release()
 
     def run_copied(self, feed_dict: Mapping[Node, Any]) -> list[Any]:
         """As `run`, with results in memory of their own."""
@@ -153,7 +157,7 @@ class Executor:
             self.infer_shape(feed_shapes)
             plan = self._latest()
             if self.ctx.kind != "numpy":
-                plan.place()
+                plan.arrays  # noqa: B018 - so it is placed
             return plan.memory
 
     def compile_funcs(self, feed_shapes: Mapping[Node, Any]) -> dict[Node, Any]:
@@ -164,7 +168,7 @@ class Executor:
         with self._lock:
             self.infer_shape(feed_shapes)
             if self.ctx.kind != "numpy":
-                self._latest().compile()
+                self._latest().kernel_of  # noqa: B018 - so they are compiled
             return self.node_to_compiled_func
 
     def memory_report(self, feed_shapes: Mapping[Node, Any] | None = None) -> str:

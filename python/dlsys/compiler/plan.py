@@ -39,7 +39,7 @@ def _ends(types: Iterable[ArrayType]) -> list[int]:
 
 
 class Plan:
-    """One signature's program on one device. Stages are done at first use and kept.
+    """One signature's program on one device. Stages are done where they are first asked for, and kept.
 
     Attributes:
         program: what is computed.
@@ -58,7 +58,9 @@ class Plan:
         self._parameters: dict[Node, Array] = {}
         self._results: list[Array | None] | None = None
         self._bound: list[Array | None] = []  # the arrays whose pointers the runner has, in the order of `given`
-        self._fed: dict[Node, Array] = {}  # the latest run's feeds, if nothing else that was fed decides what is run
+        # What the latest run read, for `run_again`: lists of pairs are walked twice as fast as dictionaries.
+        self._fed: list[tuple[Node, Array]] | None = None  # None where something else that was fed decides what is run
+        self._held: list[tuple[Any, Array]] = []  # the Parameters' cells
 
     @cached_property
     def updated(self) -> tuple[Any, ...]:
@@ -93,19 +95,11 @@ class Plan:
         """The memory of every value in the arena, and its offset there."""
         return {node: (self.arena, self.memory.offset(node)) for node in self.program.stored()}
 
-    def place(self) -> None:
-        """Take memory in the arena, if it has none yet."""
-        self.arrays  # noqa: B018 - a stage is done where it is first asked for
-
-    def compile(self) -> None:
-        """Have the kernels, if it has none yet."""
-        self.kernel_of  # noqa: B018
-
     def leave(self) -> None:
         """Forget where the arena was: the next use asks for it again."""
         for name in ("arena", "_storage", "arrays", "_runner"):
             self.__dict__.pop(name, None)
-        self._results, self._fed = None, {}
+        self._results = self._fed = None
         self.is_placed = False
 
     @cached_property
@@ -292,7 +286,7 @@ class Plan:
         Returns the results, the same objects in every run unless a parameter moved.
         """
         runner, moved, ctx = self._runner, self._results is None, self.ctx
-        self._fed = {}  # until all is in its place
+        self._fed = None  # until all is in its place
         for i, node in enumerate(self.given):
             array: Any = feeds.get(node)
             if array is None:  # what is given and not fed is a Parameter
@@ -303,7 +297,9 @@ class Plan:
                     self._parameters[node] = self._fitting(node, array)
                     moved = True
             self._bind(i, array)
-        self._fed = dict(feeds) if alone and len(self._parameters) + len(feeds) == len(self.given) else {}
+        if alone and len(self._parameters) + len(feeds) == len(self.given):
+            self._fed = list(feeds.items())
+            self._held = [(node.cell, array) for node, array in self._parameters.items()]
         if self.kernel_of:
             runner.run()
         if moved:
@@ -316,19 +312,22 @@ class Plan:
         """As `run`, of arrays like the latest run's, with parameters where they were. None, and nothing is run, for all
         else: finding out what is fed takes longer than a small kernel."""
         fed = self._fed
-        if not fed or len(feeds) != len(fed) or type(feeds) is not dict:
+        if fed is None or type(feeds) is not dict or len(feeds) != len(fed):
             return None
-        for node, before in fed.items():
+        same = True
+        for node, before in fed:
             array = feeds.get(node)
             if array is not before:
                 if type(array) is not Array or array.context is not self.ctx:
                     return None
                 if array.shape != before.shape or array.dtype != before.dtype:
                     return None
-                fed[node] = array
                 self._bind(self._number[node], array)
-        for node, array in self._parameters.items():
-            if node.cell.content is not array:
+                same = False
+        if not same:
+            self._fed = [(node, feeds[node]) for node, _ in fed]
+        for cell, array in self._held:
+            if cell.content is not array:
                 return None
         self._runner.run()
         if self.updated:

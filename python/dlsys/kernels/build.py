@@ -185,45 +185,40 @@ def idle_functions(types: Iterable[Types], target: Target) -> dict[Types, Any]:
     return {of: module[name] for of, name in names.items()}
 
 
-def run_function(name: str, words: int) -> tirx.PrimFunc:
-    """`name(given, moves, tensors, calls, turns, result)`, all arrays of int64.
+def run_function(name: str, head: int, words: int) -> tirx.PrimFunc:
+    """`name(table)`, of an array of int64 that begins with where its parts do: moves, tensors, calls, turns, results,
+    and how many moves and turns there are. Behind this `head` lies what is given.
 
-    A move is three numbers: of a tensor, of what is given, and the byte there from which the tensor begins. A call is
-    three: the address of a function, that of its arguments, and their number. A turn is three: its first call, how many
-    calls a thread makes, and how many threads make as many each. After a call that fails none is made, so that no
-    parameter takes what came of it; `result[0]` is then 1, else 0. The rest is for what a function gives, two numbers a
-    thread.
+    A move is three numbers: of a tensor, of what is given, and the byte there from which the tensor begins. A tensor is
+    so many `words`, the first its pointer. A call is three: the address of a function, that of its arguments, and their
+    number. A turn is three: its first call, how many calls a thread makes, and how many threads make as many each. The
+    first result is 1 after a call that failed, else 0, and is returned: then no more calls are made, so that no
+    parameter takes what came of it. The rest is for what a function gives, two numbers a thread.
     """
-
-    def array(name: str) -> Any:
-        return tirx.decl_buffer((tirx.Var(f"{name}_size", "int64"),), "int64", name=name, data_alignment=8)
-
-    arrays = given, moves, tensors, calls, turns, result = tuple(
-        map(array, ("given", "moves", "tensors", "calls", "turns", "result"))
-    )
+    table = tirx.decl_buffer((tirx.Var("size", "int64"),), "int64", name="table", data_alignment=8)
     move, turn, thread = (tirx.Var(name, "int64") for name in ("move", "turn", "thread"))
-    first, count, threads = (turns[turn * 3 + i] for i in range(3))
-    pointer = given[moves[move * 3 + 1]] + moves[move * 3 + 2]
-    moving = tirx.BufferStore(tensors, pointer, [moves[move * 3] * words])
+    moves, tensors, calls, turns, results, many_moves, many_turns = (table[i] for i in range(head))
+    tensor, given, byte = (table[moves + move * 3 + i] for i in range(3))
+    first, count, threads = (table[turns + turn * 3 + i] for i in range(3))
+    moving = tirx.BufferStore(table, table[head + given] + byte, [tensors + tensor * words])
 
     def put(at: Any, value: int) -> tirx.Stmt:
-        return tirx.BufferStore(result, tirx.const(value, "int64"), [at])
+        return tirx.BufferStore(table, tirx.const(value, "int64"), [results + at])
 
     def loop(variable: tirx.Var, extent: Any, body: Any, kind: tirx.ForKind = tirx.ForKind.SERIAL) -> tirx.For:
         return tirx.For(variable, tirx.const(0, "int64"), extent, kind, body)
 
     def made_by(thread: Any) -> tirx.For:
         number = tirx.Var("number", "int64")
-        call, own = first + thread * count + number, thread * 2 + 1
+        call, own = calls + (first + thread * count + number) * 3, thread * 2 + 1
         # TVMFFIFunctionCall(function, arguments, how many, result), which is None before
-        given_to = (calls[call * 3], calls[call * 3 + 1], tirx.Cast("int32", calls[call * 3 + 2]))
-        failed = tirx.call_extern("int32", "TVMFFIFunctionCall", *given_to, tirx.address_of(result[own])) != 0
+        given_to = (table[call], table[call + 1], tirx.Cast("int32", table[call + 2]))
+        failed = tirx.call_extern("int32", "TVMFFIFunctionCall", *given_to, tirx.address_of(table[results + own])) != 0
         calling = tirx.SeqStmt([put(own, 0), put(own + 1, 0), tirx.IfThenElse(failed, put(0, 1), None)])
-        return loop(number, count, tirx.IfThenElse(result[0] == 0, calling, None))
+        return loop(number, count, tirx.IfThenElse(table[results] == 0, calling, None))
 
     at_once = loop(thread, threads, made_by(thread), tirx.ForKind.PARALLEL)
     in_turn = tirx.IfThenElse(threads == 1, made_by(tirx.const(0, "int64")), at_once)
-    moved = loop(move, tirx.floordiv(moves.shape[0], 3), moving)
-    made = loop(turn, tirx.floordiv(turns.shape[0], 3), in_turn)
-    function = tirx.PrimFunc(arrays, tirx.SeqStmt([moved, put(0, 0), made]))
-    return function.with_attr("global_symbol", name).with_attr("tirx.noalias", False)
+    steps = loop(move, many_moves, moving), put(0, 0), loop(turn, many_turns, in_turn)
+    function = tirx.PrimFunc([table], tirx.SeqStmt([*steps, tirx.Return(table[results])]))
+    return function.with_attr("global_symbol", name)

@@ -33,6 +33,7 @@ _TENSOR = np.dtype([
     ("shape", "u8"), ("strides", "u8"), ("byte_offset", "u8"),
 ])  # fmt: skip
 _ANY = np.dtype([("type_index", "i4"), ("padding", "u4"), ("value", "u8")])
+HEAD = 7  # numbers with which the table begins
 WORDS = _TENSOR.itemsize // 8  # of a tensor, whose first is its pointer
 
 
@@ -144,7 +145,7 @@ def runner(target: TargetName) -> Any:
 
     found = disk.load(key, read)
     if found is None:
-        function = with_compiler("kernels.build").run_function(RUN, WORDS)
+        function = with_compiler("kernels.build").run_function(RUN, HEAD, WORDS)
         module = with_compiler("schedule.machine_code").compiled({RUN: function}, target.target)
         found = disk.keep(key, lambda path: disk.link([disk.object_of(module)], path), read) or module[RUN]
     return found
@@ -187,7 +188,6 @@ class Runner:
         tensors["data"] = np.where(base < 0, arena.data_ptr() + offset, 0)
         arguments = np.zeros(len(order), _ANY)
         arguments["type_index"] = _POINTER
-        arguments["value"] = tensors.ctypes.data + _TENSOR.itemsize * np.arange(len(order))
         (given,) = np.nonzero(base >= 0)
         moves = np.stack([given, base[given], offset[given]], 1)
         counts = np.array([len(call.places) for call in flat], np.int64)[made]
@@ -196,20 +196,22 @@ class Runner:
         table = np.stack([handles, first, counts], 1)
         ranges = np.array([(0, 0, 0), *((0, *turn) for turn in turns(calls))], np.int64)[1:]
         ranges[:, 0] = (made_by := ranges[:, 1] * ranges[:, 2]).cumsum() - made_by
-        self.given = np.zeros(count, np.int64)
+        results = np.zeros(1 + 2 * int(ranges[:, 2].max(initial=1)), np.int64)
+        parts = [part.reshape(-1) for part in (moves, tensors.view(np.int64), table, ranges, results)]
+        starts = np.cumsum([HEAD + count, *(part.size for part in parts)])[:-1]
+        whole = np.concatenate([starts, [len(moves), len(ranges)], np.zeros(count, np.int64), *parts])
+        arguments["value"] = whole.ctypes.data + 8 * (starts[1] + WORDS * np.arange(len(order)))
+        self.given = whole[HEAD : HEAD + count].data  # a view that is written thrice as fast as NumPy does
         self._kept = (functions, arena, extents, strides, arguments)  # all that the table points to
-        result = np.zeros(1 + 2 * int(ranges[:, 2].max(initial=1)), np.int64)
-        self._result = result.data  # a view that is read thrice as fast as NumPy does
-        numbers = (moves, tensors.view(np.int64), table, ranges)
-        self._arguments = [to_tensor(a.reshape(-1)) for a in (self.given, *numbers, result)]
+        self._calls = len(table)
+        self._table = to_tensor(whole)
         self._function = runner(target_name("llvm"))
 
     def __len__(self) -> int:
         """How many calls a run makes."""
-        return int(self._arguments[3].shape[0]) // 3
+        return self._calls
 
     def run(self) -> None:
         """Make all calls. Raises DeviceError where one failed, as its kernel got no memory to work in."""
-        self._function(*self._arguments)
-        if self._result[0]:
+        if self._function(self._table):
             raise DeviceError(f"one of {len(self._kept[0])} kernels failed, the rest was not run: is memory left?")
