@@ -16,6 +16,6 @@ from .cache import built, get
 from .disk import CacheWarning
 from .kernel import Kernel
 from .replay import Replay, ReplayWarning
-from .runner import Call, Calls, Place, Repeat, Runner, each_call, unrolled_calls
+from .runner import RUN, Call, Calls, Place, Repeat, Runner, each_call, unrolled_calls
 from .spec import ArrayType, KernelSpec, default_schedules, filter_columns, panel_columns
 from .spec import symbol_of, target_name

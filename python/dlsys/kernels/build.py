@@ -4,8 +4,8 @@ The one file of this room that needs TVM's compiler.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from . import disk
 from .spec import ArrayType, KernelSpec, symbol_of
 
 Types = tuple[Any, ...]
-MANY = 32  # kernels: of more each core gets several modules, so that a long one leaves none idle
+SOME = 8  # kernels of a module, which takes as long as three small ones by itself
 UNCHECKED = {"tirx.disable_assert": True}  # TVM's setting for functions that take their arguments for right
 
 
@@ -46,6 +46,8 @@ def lower(spec: KernelSpec, target: Target, ours: bool = True, checked: bool = F
     """The formula's loops as the file of `DLSYS_TUNING` or the first schedule rule that takes them has them, or with
     `ours` false as TVM makes them. What a GPU's launches tell each other lies in arrays of the caller's, so that a
     graph of launches finds it where it was; if `checked`, in memory that TVM takes for each call."""
+    if spec.loops:
+        return Lowered(spec.loops().with_attr("global_symbol", symbol_of(spec)), schedule.DEFAULT)
     function, rule = prim_func(spec), schedule.DEFAULT
     target = schedule.host_target(1) if spec.alone else target
     if ours:
@@ -114,47 +116,55 @@ def build(
     """The module of each kernel, by symbol, what was lowered, and if it is to be kept the modules' objects.
 
     `ours`: whether with our schedules; `checked`: whether the functions check their arguments, which takes a third to a
-    half of the time to compile a small kernel."""
-
+    half of the time to compile a small kernel. Lowering is Python's, which runs one thread at a time: meanwhile the
+    other cores make machine code of what is lowered."""
     lowered: dict[str, Lowered] = {}
     modules: dict[str, Module] = {}
     objects: list[bytes | OSError] = []
 
     def make(share: Sequence[KernelSpec], slp: bool) -> None:
-        for spec in share if slp else ():
-            lowered[symbol_of(spec)] = lower(spec, target, ours, checked)
-        own = {symbol: lowered[symbol] for symbol in map(symbol_of, share)}
-        functions = {symbol: made.function for symbol, made in own.items() if made.rule.unrolled is not slp}
-        if functions:
-            with tvm.transform.PassContext(config={} if checked else UNCHECKED):
-                modules.update(dict.fromkeys(functions, module := compiled(functions, target, slp)))
-            if keeps:
-                objects.append(disk.object_of(module))
-
-    def make_all(some: Sequence[KernelSpec], slp: bool) -> None:
-        list(pool.map(make, shares := shared(some, parts), [slp] * len(shares)))
+        functions = {symbol: lowered[symbol].function for symbol in map(symbol_of, share)}
+        with tvm.transform.PassContext(config={} if checked else UNCHECKED):
+            modules.update(dict.fromkeys(functions, module := compiled(functions, target, slp)))
+        if keeps:
+            objects.append(disk.object_of(module))
 
     cores = available_cores()
-    parts = cores * (2 if len(specs) > MANY and cores > 1 else 1)
     with ThreadPoolExecutor(cores) as pool:
         # One kind after the other: whether the SLP vectorizer runs is a setting of the process, for objects too.
-        make_all(specs, True)
-        make_all([spec for spec in specs if lowered[symbol_of(spec)].rule.unrolled], False)
+        begun: list[Future[None]] = []
+        unrolled: list[KernelSpec] = []
+        others: dict[bool, list[KernelSpec]] = {False: [], True: []}  # by whether they work in place
+        for spec in specs:
+            made = lowered[symbol_of(spec)] = lower(spec, target, ours, checked)
+            kind = unrolled if made.rule.unrolled else others[bool(spec.in_place)]
+            kind.append(spec)
+            if kind is not unrolled and len(kind) == SOME:
+                begun.append(pool.submit(make, kind[:], True))
+                kind.clear()
+        begun += [pool.submit(make, kind, True) for kind in others.values() if kind]
+        for one in begun:
+            one.result()
+        shares = shared(unrolled, cores, lambda spec: len(str(lowered[symbol_of(spec)].function)))
+        list(pool.map(make, shares, [False] * len(shares)))
     return modules, lowered, objects
 
 
-def shared(specs: Iterable[KernelSpec], parts: int) -> list[list[KernelSpec]]:
-    """The specs in some `parts`, a module each, filled in turn, so that large kernels spread.
+def shared(specs: Sequence[KernelSpec], cores: int, size: Callable[[KernelSpec], int]) -> list[list[KernelSpec]]:
+    """The specs in shares, a module each, with as much to compile in each, and some for each core. `size`: of a kernel;
+    its loops' text says best how long LLVM takes.
 
     Kernels that work in place stand apart: where a module holds both kinds, TVM 0.27 may take it that the arrays of all
     its functions share no memory (test_tvm_op.py has such a pair).
     """
     found: list[list[KernelSpec]] = []
-    items = list(specs)
     for in_place in (False, True):
-        kind = [spec for spec in items if bool(spec.in_place) == in_place]
-        count = min(parts, len(kind))
-        found += [kind[part::count] for part in range(count)]
+        sizes = {spec: size(spec) for spec in specs if bool(spec.in_place) == in_place}
+        parts = min(cores * -(-len(sizes) // (cores * SOME)), len(sizes))
+        shares: list[list[KernelSpec]] = [[] for _ in range(parts)]
+        for spec in sorted(sizes, key=sizes.__getitem__, reverse=True):  # the largest to who has least
+            min(shares, key=lambda share: sum(map(sizes.__getitem__, share))).append(spec)
+        found += shares
     return found
 
 
@@ -185,9 +195,9 @@ def idle_functions(types: Iterable[Types], target: Target) -> dict[Types, Any]:
     return {of: module[name] for of, name in names.items()}
 
 
-def run_function(name: str, head: int, words: int) -> tirx.PrimFunc:
-    """`name(table)`, of an array of int64 that begins with where its parts do: moves, tensors, calls, turns, results,
-    and how many moves and turns there are. Behind this `head` lies what is given.
+def run_function(head: int, words: int) -> tirx.PrimFunc:
+    """A function of a table of int64, which begins with where its parts do: moves, tensors, calls, turns, results, and
+    how many moves and turns there are. Behind this `head` lies what is given.
 
     A move is three numbers: of a tensor, of what is given, and the byte there from which the tensor begins. A tensor is
     so many `words`, the first its pointer. A call is three: the address of a function, that of its arguments, and their
@@ -220,5 +230,4 @@ def run_function(name: str, head: int, words: int) -> tirx.PrimFunc:
     at_once = loop(thread, threads, made_by(thread), tirx.ForKind.PARALLEL)
     in_turn = tirx.IfThenElse(threads == 1, made_by(tirx.const(0, "int64")), at_once)
     steps = loop(move, many_moves, moving), put(0, 0), loop(turn, many_turns, in_turn)
-    function = tirx.PrimFunc([table], tirx.SeqStmt([*steps, tirx.Return(table[results])]))
-    return function.with_attr("global_symbol", name)
+    return tirx.PrimFunc([table], tirx.SeqStmt([*steps, tirx.Return(table[results])]))

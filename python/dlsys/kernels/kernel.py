@@ -40,7 +40,8 @@ class Kernel:
     ) -> None:
         """`lower` makes the scheduled loops, for who asks: a kernel that was loaded has not made them."""
         self.name, self.inputs, self.flat = spec.name, spec.inputs, spec.flat
-        self.outputs = spec.outputs or with_compiler("kernels.build").output_types(spec)
+        outputs = with_compiler("kernels.build").output_types(spec) if spec.outputs is None else spec.outputs
+        self.outputs: tuple[ArrayType, ...] = outputs
         self.named_target, self.module, self.checked = target, module, checked
         self.symbol = symbol_of(spec)
         self.function = module[self.symbol]

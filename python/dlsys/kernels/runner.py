@@ -10,22 +10,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tvm_ffi
 
 from ..device import to_tensor
 from ..errors import DeviceError
 from ..graph import Shape
 from ..tvm_import import with_compiler
-from . import disk
-from .spec import TargetName, target_name
+from .cache import get
+from .spec import KernelSpec
 
-RUN = "run_calls"
 _POINTER = 7  # kTVMFFIDLTensorPtr
 _CODES = {"f": 2, "i": 0, "u": 1, "b": 6}  # DLDataTypeCode, by NumPy's kind
 _TENSOR = np.dtype([
@@ -135,20 +131,12 @@ def turns(calls: Calls) -> list[tuple[int, int]]:
     return found
 
 
-@lru_cache
-def runner(target: TargetName) -> Any:
-    """`build.run_function` compiled: from disk, kept there, or for this process alone."""
-    key = disk.key(RUN, target.text)
+def _loops() -> Any:
+    return with_compiler("kernels.build").run_function(HEAD, WORDS)
 
-    def read(path: Path) -> Any:
-        return tvm_ffi.load_module(str(path))[RUN]
 
-    found = disk.load(key, read)
-    if found is None:
-        function = with_compiler("kernels.build").run_function(RUN, HEAD, WORDS)
-        module = with_compiler("schedule.machine_code").compiled({RUN: function}, target.target)
-        found = disk.keep(key, lambda path: disk.link([disk.object_of(module)], path), read) or module[RUN]
-    return found
+RUN = KernelSpec("run_calls", ("run_calls", HEAD, WORDS), (), lambda: (), outputs=(), loops=_loops)
+"""The function that makes the calls: a kernel like others, to be compiled and kept with them."""
 
 
 class Runner:
@@ -205,7 +193,8 @@ class Runner:
         self._kept = (functions, arena, extents, strides, arguments)  # all that the table points to
         self._calls = len(table)
         self._table = to_tensor(whole)
-        self._function = runner(target_name("llvm"))
+        (run,) = get([RUN])
+        self._function = run.function
 
     def __len__(self) -> int:
         """How many calls a run makes."""

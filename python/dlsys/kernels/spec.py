@@ -38,6 +38,7 @@ class KernelSpec:
         alone: whether one thread runs it, while others run it on other arrays.
         outputs: shape and dtype of each output, where they are known without the formula.
         flat: whether the one axis of each array stands for all that its owner has.
+        loops: makes TVM's PrimFunc of what has no formula, which is compiled as it is.
         precision: to what a GPU may round the inputs of its product, see `scopes.precision`; empty for float32.
     """
 
@@ -50,6 +51,7 @@ class KernelSpec:
     flat: bool = False
     precision: str = ""
     alone: bool = False
+    loops: Callable[[], Any] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

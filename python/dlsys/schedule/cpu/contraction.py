@@ -43,9 +43,8 @@ PARTITION = "pragma_loop_partition_hint"  # the steps of a loop where a conditio
 
 def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     """The schedule of a function with one contraction and elementwise stages around it; None for others."""
-    sch = s_tir.Schedule(func, error_render_level="none")
-    blocks = sch.get_child_blocks(sch.get_sblock("root"))
-    reductions = [block for block in blocks if is_reduction(sch, block)]
+    sch = common.start(func)
+    reductions = [block for block in common.stages(sch) if is_reduction(sch, block)]
     if len(reductions) != 1 or len(sch.get_output_blocks(sch.get_sblock("root"))) != 1:
         return None
     found = roles(sch.get(reductions[0]))
@@ -98,12 +97,6 @@ def _images(sch: s_tir.Schedule, c: SBlockRV, r: Roles) -> Images:
 def _feeds(sch: s_tir.Schedule, block: SBlockRV, reader: SBlockRV, read: int) -> bool:
     """Whether `reader` reads what `block` writes as its operand `read`."""
     return sch.get(reader).reads[read].source.same_as(sch.get(block).writes[0].source)
-
-
-def _producer(sch: s_tir.Schedule, block: SBlockRV, read: int) -> SBlockRV:
-    """The block that writes what `block` reads as its operand `read`."""
-    buffer = sch.get(block).reads[read].source
-    return next(p for p in sch.get_producers(block) if sch.get(p).writes[0].source.same_as(buffer))
 
 
 def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile, images: Images) -> None:
@@ -237,7 +230,7 @@ def _as_product(
     sch.transform_block_layout(c, index_map(r, list(range(len(r.extents))), [r.m, r.n, r.k]))
 
     sch.pad_einsum(c, [1] * len(r.batch) + [tile.rows, tile.edge, 1])
-    a, b = _producer(sch, c, r.a), _producer(sch, c, 1 - r.a)
+    a, b = (next(p for p in sch.get_producers(c) if _feeds(sch, p, c, read)) for read in (r.a, 1 - r.a))
     for packed, read_block in ((a, a_read), (b, b_read)):
         if not sch.get(packed).same_as(sch.get(read_block)):
             sch.compute_inline(read_block)

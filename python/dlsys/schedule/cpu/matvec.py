@@ -28,7 +28,7 @@ PARALLEL_BYTES = 512 * 1024  # of the matrix: about 10 us at the speed of the la
 
 def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     """The schedule of a matrix times a vector, on either side and transposed or not; None for others."""
-    sch = s_tir.Schedule(func, error_render_level="none")
+    sch = common.start(func)
     blocks = sch.get_child_blocks(sch.get_sblock("root"))
     if len(blocks) != 1:
         return None
