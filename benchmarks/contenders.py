@@ -108,6 +108,32 @@ def make_dlsys_default(sizes: tuple[int, ...], images: Any, labels: Any, batch: 
         return make_dlsys(sizes, images, labels, batch)
 
 
+def make_dlsys_loop(sizes: tuple[int, ...], images: Any, labels: Any, batch: int) -> Steps:
+    """A loop in PyTorch's style: each step makes its graph anew."""
+    import dlsys as dl
+    from dlsys import nn, optim
+
+    layers: list[Any] = []
+    values = initial_parameters(sizes)
+    for weight, bias in zip(values[::2], values[1::2], strict=True):
+        layer = nn.Linear(*weight.shape)
+        layer.weight.data, layer.bias.data = dl.tensor(weight.T), dl.tensor(bias)
+        layers += [layer, nn.ReLU()]
+    model, loss_of = nn.Sequential(*layers[:-1]), nn.CrossEntropyLoss()
+    optimizer = optim.SGD(model.parameters(), lr=LEARNING_RATE)
+    batches = [(dl.tensor(x), dl.tensor(y)) for x, y in cut(images, labels.argmax(axis=1), batch)]
+
+    def step(i: int) -> Any:
+        x, y = batches[i % len(batches)]
+        loss = loss_of(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step, lambda loss: float(loss.item())
+
+
 def torch_model(sizes: tuple[int, ...]) -> Any:
     """PyTorch's own layers. (Weights kept as (in, out) for `addmm` take up to twice as long at 10 columns.)"""
     import torch
@@ -245,6 +271,7 @@ def make_numpy(sizes: tuple[int, ...], images: Any, labels: Any, batch: int) -> 
 
 CONTENDERS: dict[str, Callable[[tuple[int, ...], Any, Any, int], Steps]] = {
     "dlsys": make_dlsys,
+    "dlsys, a loop in PyTorch's style": make_dlsys_loop,
     "PyTorch eager": make_torch,
     "torch.compile": make_torch_compile,
     "JAX": make_jax,

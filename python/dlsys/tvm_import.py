@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import importlib
+import gc
 import importlib.util
 import sys
 from functools import cache
@@ -30,14 +30,17 @@ def with_compiler(name: str) -> Any:
 
 
 def _import(name: str) -> Any:
-    """A module, imported without PyTorch."""
-    if name not in sys.modules and "torch" not in sys.modules:
+    """A module, imported without PyTorch, and without the garbage collector, which takes a sixth of the time."""
+    collects = gc.isenabled()
+    if hides := name not in sys.modules and "torch" not in sys.modules:
         sys.modules["torch"] = None  # type: ignore[assignment]  # Python's way to say that there is none
-        try:
-            return importlib.import_module(name)
-        finally:
+    gc.disable()
+    try:
+        return importlib.import_module(name)
+    finally:
+        (gc.enable if collects else gc.disable)()
+        if hides:
             del sys.modules["torch"]
-    return importlib.import_module(name)
 
 
 def _load(name: str, mode: str) -> Any:

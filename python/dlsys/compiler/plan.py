@@ -160,8 +160,9 @@ class Plan:
         self.is_compiled = True
         if not specs:
             return {}
-        beside = [kernels.RUN] if self.ctx.kind == "cpu" else []  # compiled with them, which takes no time of its own
-        return dict(zip(specs, kernels.get([*specs.values(), *beside], TARGETS[self.ctx.kind]), strict=False))
+        beside = [kernels.RUN] if self.ctx.kind == "cpu" else []  # compiled while others are lowered
+        found = kernels.get([*beside, *specs.values()], TARGETS[self.ctx.kind])
+        return dict(zip(specs, found[len(beside) :], strict=True))
 
     def _in_place(self, group: Group) -> bool:
         """Whether the compiler must be told that an output is the memory of an input. Of one output every element is

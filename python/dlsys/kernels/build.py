@@ -25,7 +25,7 @@ from . import disk
 from .spec import ArrayType, KernelSpec, symbol_of
 
 Types = tuple[Any, ...]
-SOME = 8  # kernels of a module, which takes as long as three small ones by itself
+SOME = 8  # kernels of a module, at most; each module takes as long as two small kernels by itself
 UNCHECKED = {"tirx.disable_assert": True}  # TVM's setting for functions that take their arguments for right
 
 
@@ -129,30 +129,32 @@ def build(
         if keeps:
             objects.append(disk.object_of(module))
 
+    def size(spec: KernelSpec) -> int:
+        return len(str(lowered[symbol_of(spec)].function))
+
     cores = available_cores()
     with ThreadPoolExecutor(cores) as pool:
         # One kind after the other: whether the SLP vectorizer runs is a setting of the process, for objects too.
         begun: list[Future[None]] = []
         unrolled: list[KernelSpec] = []
-        others: dict[bool, list[KernelSpec]] = {False: [], True: []}  # by whether they work in place
+        others: list[KernelSpec] = []
         for spec in specs:
             made = lowered[symbol_of(spec)] = lower(spec, target, ours, checked)
-            kind = unrolled if made.rule.unrolled else others[bool(spec.in_place)]
-            kind.append(spec)
-            if kind is not unrolled and len(kind) == SOME:
-                begun.append(pool.submit(make, kind[:], True))
-                kind.clear()
-        begun += [pool.submit(make, kind, True) for kind in others.values() if kind]
+            (unrolled if made.rule.unrolled else others).append(spec)
+            if others and sum(not one.done() for one in begun) < cores - 1:
+                begun += [pool.submit(make, share, True) for share in shared(others, 1, size)]
+                others = []
+        begun += [pool.submit(make, share, True) for share in shared(others, cores, size)]
         for one in begun:
             one.result()
-        shares = shared(unrolled, cores, lambda spec: len(str(lowered[symbol_of(spec)].function)))
+        shares = shared(unrolled, 2 * cores, size)
         list(pool.map(make, shares, [False] * len(shares)))
     return modules, lowered, objects
 
 
-def shared(specs: Sequence[KernelSpec], cores: int, size: Callable[[KernelSpec], int]) -> list[list[KernelSpec]]:
-    """The specs in shares, a module each, with as much to compile in each, and some for each core. `size`: of a kernel;
-    its loops' text says best how long LLVM takes.
+def shared(specs: Sequence[KernelSpec], parts: int, size: Callable[[KernelSpec], int]) -> list[list[KernelSpec]]:
+    """The specs in so many parts, or more of SOME kernels, a module each, with as much to compile in each. `size`: of a
+    kernel; the length of its loops' text says roughly how long LLVM takes.
 
     Kernels that work in place stand apart: where a module holds both kinds, TVM 0.27 may take it that the arrays of all
     its functions share no memory (test_tvm_op.py has such a pair).
@@ -160,8 +162,8 @@ def shared(specs: Sequence[KernelSpec], cores: int, size: Callable[[KernelSpec],
     found: list[list[KernelSpec]] = []
     for in_place in (False, True):
         sizes = {spec: size(spec) for spec in specs if bool(spec.in_place) == in_place}
-        parts = min(cores * -(-len(sizes) // (cores * SOME)), len(sizes))
-        shares: list[list[KernelSpec]] = [[] for _ in range(parts)]
+        count = min(parts * -(-len(sizes) // (parts * SOME)), len(sizes))
+        shares: list[list[KernelSpec]] = [[] for _ in range(count)]
         for spec in sorted(sizes, key=sizes.__getitem__, reverse=True):  # the largest to who has least
             min(shares, key=lambda share: sum(map(sizes.__getitem__, share))).append(spec)
         found += shares
