@@ -519,6 +519,22 @@ def test_wide_convolutions_need_no_im2col():
         assert (stored >= columns) == copied, (stored, columns)
 
 
+def test_gradients_of_filters_read_panels_that_lie_in_l2():
+    """Of some images' terms, or some rows', where those of all are more than a megabyte."""
+    for images, parts in (((8, 32, 56, 56), (8, 4)), ((2, 32, 112, 112), (8, 4)), ((8, 32, 28, 28), (1, 1))):
+
+        def gradient(x: te.Tensor, grad: te.Tensor) -> te.Tensor:
+            return compute.conv2d_filter_gradient(x, grad, (32, 32, 3, 3), padding=(1, 1))
+
+        for machine, count in zip(MACHINES, parts, strict=True):
+            scheduled = schedule.cpu.contraction.schedule(_function("k", [images] * 2, "float32", gradient), machine)
+            assert scheduled is not None
+            arrays = scheduled.get(scheduled.get_sblock("root")).alloc_buffers
+            (panels,) = [array.shape for array in arrays if array.name.endswith("_reindex")]
+            terms, columns = map(int, panels[-2:])
+            assert terms * count == images[0] * images[2] * images[3] and terms * columns * 4 <= 1 << 20
+
+
 def test_cuda_kernels_bind_every_stage():
     target = tvm.target.Target({"kind": "cuda", "arch": "sm_90"})
     for shapes, formula, name in [

@@ -289,9 +289,7 @@ def contiguous(extents: Mapping[int, int], found: Sequence[Access]) -> list[list
     groups: list[list[int]] = []
 
     def go_on(outer: int, inner: int) -> bool:
-        return all(
-            a.strides is not None and a.strides[outer] == a.strides[inner] * extents[inner] for a in found
-        )
+        return all(a.strides is not None and a.strides[outer] == a.strides[inner] * extents[inner] for a in found)
 
     for axis in extents:
         wide = [x for x in groups[-1] if extents[x] > 1] if groups else []

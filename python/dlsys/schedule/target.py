@@ -76,9 +76,7 @@ def resolve_target(value: Any = "llvm") -> Target:
     if not isinstance(value, (str, Mapping, Target)):
         raise TargetError(f"target {value!r} is a {type(value).__name__}; {known}")
     try:
-        target = (
-            value if isinstance(value, Target) else Target(value if isinstance(value, str) else dict(value))
-        )
+        target = value if isinstance(value, Target) else Target(value if isinstance(value, str) else dict(value))
     except (ValueError, TypeError, RuntimeError) as error:  # TVM's own errors are of these kinds
         reason = str(error).split(". Target creation")[0].strip().splitlines()[0]
         raise TargetError(f"unknown target {value!r} ({reason}); {known}") from None

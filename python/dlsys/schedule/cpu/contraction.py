@@ -33,7 +33,7 @@ from ..roles import CONFLICT, Roles, axes_of, index_map, roles
 from ..squares import SIDE
 from ..target import Machine, Rule
 from . import k_blocks, last_step, padding, prefetch
-from .sharing import few_tiles, missing_parts, shared_out, split_sum
+from .sharing import far_parts, few_tiles, missing_parts, shared_out, split_sum
 from .tiles import Tile, choose, group
 
 PARALLEL_PACK = 32_768  # elements of B; below, a parallel region costs more than packing them
@@ -53,7 +53,7 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     c, found = k_blocks.split(sch, whole := reductions[0], found, machine)
     if c is whole:
         lanes = machine.lanes(sch.get(c).writes[0].source.dtype)
-        c, found = split_sum(sch, whole, found, few_tiles(found, machine, lanes))
+        c, found = split_sum(sch, whole, found, max(few_tiles(found, machine, lanes), far_parts(found, machine)))
     r, tile, images = _chosen(sch, c, found, machine)
     if c is whole and (missing := missing_parts(r, tile, machine)) > 1:
         c, found = split_sum(sch, whole, found, missing)

@@ -62,9 +62,8 @@ def _joined(sch: s_tir.Schedule, machine: Machine) -> tuple[s_tir.Schedule, list
     stages = read_stages(func)
     if stages is None or any(size(stage.iters) == 0 for stage in stages):
         return sch, common.stages(sch)
-    found = dict(
-        zip((s.buffer for s in stages), (common.accesses(sch, b) for b in common.stages(sch)), strict=True)
-    )
+    reads = [common.accesses(sch, block) for block in common.stages(sch)]
+    found = dict(zip((stage.buffer for stage in stages), reads, strict=True))
     groups = domains(stages)
     nests = []
     for group in groups:
@@ -74,9 +73,8 @@ def _joined(sch: s_tir.Schedule, machine: Machine) -> tuple[s_tir.Schedule, list
         own = {stage.buffer for stage in group}
         outside = {load.source for s in stages if s.buffer not in own for load in s.loads()}
         accesses = [access for stage in group for access in found[stage.buffer]]
-        nests.append(
-            block_of(group[-1].name, _nest(group, own & {*func.params, *outside}, accesses, machine))
-        )
+        nest = _nest(group, own & {*func.params, *outside}, accesses, machine)
+        nests.append(block_of(group[-1].name, nest))
     joined = common.start(with_nests(func, nests))
     blocks = zip(groups, common.stages(joined), strict=True)
     return joined, [block for group, block in blocks if len(group) == 1]
@@ -88,9 +86,7 @@ def _nest(group: Sequence[Stage], kept: set[Any], accesses: list[Access], machin
     axes = common.contiguous(dict(enumerate(shape)), accesses)
     *outer, inner = [math.prod(shape[axis] for axis in part) for part in axes] or [1]
     lanes = min(_lanes([stage.value for stage in group], machine), machine.lanes(group[0].buffer.dtype))
-    straight_on = all(
-        a.strides is not None and (not axes or a.strides[axes[-1][-1]] in (0, 1)) for a in accesses
-    )
+    straight_on = all(a.strides is not None and (not axes or a.strides[axes[-1][-1]] in (0, 1)) for a in accesses)
     costly = any(common.is_costly(stage.value) for stage in group)
     width = lanes * (COSTLY_VECTORS if costly else VECTORS) if straight_on else 1
     parallel = math.prod(shape) * sum(common.operations(stage.value) for stage in group) >= PARALLEL_WORK

@@ -17,7 +17,7 @@ from tvm.s_tir.schedule import SBlockRV
 
 from ..roles import Roles
 from ..target import Machine
-from .tiles import Tile, boxes
+from .tiles import NEAR_BYTES, VECTORS, Tile, boxes
 
 MANY = 8  # threads, from which on there are so many; with fewer, what `tiles` chooses is fast
 PARTS = 2  # for each thread
@@ -26,6 +26,7 @@ LEAST_ROWS = 3  # of a tile: with fewer, a vector's multiply-adds wait for each 
 FINER = 4  # times as many blocks as needed are looked at, for threads to have equal parts
 GOOD_ROWS = 8  # of a tile of one vector that keeps the multiply-adds busy
 LEAST_TERMS = 64  # of a part of a sum over one axis
+FAR_BYTES = 1024 * 1024  # of a panel, which L2 does not hold: gradients of filters took 1.35 times as long
 FAR = 4  # times as many parts of a sum as needed, beyond which what they store is too much
 
 
@@ -37,6 +38,12 @@ def wanted(machine: Machine) -> int:
 def few_tiles(r: Roles, machine: Machine, lanes: int) -> int:
     """How many times as many good tiles a contraction should have."""
     return -(-wanted(machine) // _tiles(r, GOOD_ROWS, lanes)) if _is_large(r) else 1
+
+
+def far_parts(r: Roles, machine: Machine) -> int:
+    """The parts of a convolution's long sum whose panels lie in L2, where each row of tiles reads them all."""
+    panel = r.size(r.k) * VECTORS * machine.vector_bits // 8
+    return -(-panel // NEAR_BYTES) if panel > FAR_BYTES and any((*r.windows[0], *r.windows[1])) else 1
 
 
 def missing_parts(r: Roles, tile: Tile, machine: Machine) -> int:
