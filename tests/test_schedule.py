@@ -156,6 +156,16 @@ def test_what_is_read_from_memory_is_fetched_ahead():
         assert ("llvm.prefetch" in schedule.apply(function, schedule.resolve_target())[0].script()) is ahead
 
 
+def test_the_next_row_is_fetched_in_the_last_pass_over_a_row() -> None:
+    """Of a large array, and in that pass alone: a line or two in each step, and one for the rest of the row."""
+    for rows, is_large in ((300, True), (100, False)):
+        x, w = ad.Variable("x", (rows, 1000)), ad.Variable("w", (1000,))
+        script = ad.Executor([ad.layer_norm_op(x, w, w)]).script(feed_shapes={x: (rows, 1000), w: (1000,)})
+        fetches = [line for line in script.splitlines() if "llvm.prefetch" in line]
+        assert all("in0[" in line and "+ 1" in line for line in fetches)
+        assert (0 < len(fetches) <= 3) is is_large, script
+
+
 def test_while_a_panel_of_weights_is_read_the_next_one_is_fetched():
     """All of its lines, and hardly others, of rows along k and of rows along n."""
     target = schedule.resolve_target({"kind": "llvm", "mcpu": "znver4", "num-cores": 1})

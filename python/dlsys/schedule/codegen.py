@@ -31,6 +31,7 @@ class VectorCode:
     Attributes:
         lane: which of them, a variable of the code.
         width: how many.
+        before: statements before the loop over the lanes.
         scope: of the arrays that hold values, as TVM names it.
         holds_booleans: whether they hold booleans too.
     """
@@ -41,6 +42,7 @@ class VectorCode:
     def __init__(self, width: int) -> None:
         self.width = width
         self.lane = tirx.Var("lane", "int32")
+        self.before: list[tirx.Stmt] = []
         self._own: set[Any] = set()
         self._allocated: list[tirx.Stmt] = []
         self._computed: list[tirx.Stmt] = []
@@ -118,7 +120,7 @@ class VectorCode:
     def loop(self) -> tirx.Stmt:
         """The code, as a loop over the lanes."""
         body = sequence([*self._computed, *self._stores])
-        return sequence([*self._allocated, vectors(self.lane, self.width, body)])
+        return sequence([*self._allocated, *self.before, vectors(self.lane, self.width, body)])
 
 
 def vectors(lane: ir.Var, width: int, body: tirx.Stmt) -> tirx.Stmt:

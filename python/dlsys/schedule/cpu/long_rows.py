@@ -15,10 +15,11 @@ from tvm.s_tir.schedule import SBlockRV
 from .. import blocked, common
 from ..blocked import TERMS
 from ..codegen import VectorCode, block_of, sequence, steps, unravelled, vectors
-from ..common import ACCUMULATORS, COSTLY_VECTORS, PARALLEL_WORK
+from ..common import ACCUMULATORS, COSTLY_VECTORS, PARALLEL_WORK, renamed
 from ..row_stages import Rows, find_rows, is_plain, kept_buffers, work
 from ..stages import Expr, Stage, extents, size, with_nests
 from ..target import Machine
+from . import prefetch
 
 STEPS = 64  # along a row to a block of a long sum (see `blocked`)
 SHARES = 64  # of the rows for threads: each allocates its arrays once
@@ -255,6 +256,8 @@ class _LongRows:
                     return None
                 return tirx.BufferLoad(array, [column if int(array.shape[0]) > 1 else 0])
 
+            if one is self.passes[-1] is not self.passes[0]:
+                vector.before += self._of_next_row(row, column, vector)
             for stage in one.along:
                 names = self._names(stage, row, column)
                 if stage.reduced:
@@ -279,6 +282,18 @@ class _LongRows:
         for stage in across:
             code += self._total(stage, sums[stage.buffer][-1], row)
         return code
+
+    def _of_next_row(self, row: list[Expr], column: Expr, vector: VectorCode) -> list[tirx.Stmt]:
+        """The fetches of what the first pass over the next row reads of large arrays, while the last one over this row
+        finds all in L1: a row is a page or so, beyond which the processor's own fetches do not go."""
+        known = {*self.arrays, *self.parts, *self.kept}
+        found: dict[Any, list[Expr]] = {}
+        for stage in (stage for one in self.passes for stage in one.along):
+            names = self._names(stage, [*row[:-1], row[-1] + 1], column)
+            for load in stage.loads():
+                if load.source not in known and prefetch.is_far(load):
+                    found.setdefault(load.source, [renamed(index, names) for index in load.indices])
+        return [one for array, at in found.items() for one in prefetch.lines(array, at, vector.lane, vector.width)]
 
     def _accumulators(self, stage: Stage, width: int) -> list[Any]:
         """Arrays of partial results: one for the steps along the row, and, of a long sum, one for its blocks' sums, one

@@ -106,10 +106,21 @@ def _stream(loop: tirx.For) -> tirx.For:
         if math.prod(int(extent) for extent in load.source.shape) < HUGE:
             continue
         *rows, last = (renamed(i, values) for i in load.indices)
-        for lane in range(0, int(vector.extent), _line(load.source)):
-            at = renamed(tvm_ffi.convert([*rows, last + AHEAD]), {vector.loop_var: tirx.IntImm("int32", lane)})
-            body.insert(-1, _fetch(load.source, at, to_write=0))
+        body[-1:-1] = lines(load.source, [*rows, last + AHEAD], vector.loop_var, int(vector.extent))
     return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, sequence(body))
+
+
+def lines(buffer: Any, indices: Sequence[Any], lane: Any, width: int) -> list[tirx.Stmt]:
+    """The fetches of the lines of a vector of so many lanes."""
+    lanes = (tirx.IntImm("int32", at) for at in range(0, width, _line(buffer)))
+    return [_fetch(buffer, renamed(tvm_ffi.convert(list(indices)), {lane: at}), to_write=0) for at in lanes]
+
+
+def is_far(load: Any) -> bool:
+    """Whether a load is of a large array, at a place that no other array says."""
+    found: list[Any] = []
+    tvm_ffi.structural_walk(load, (ir.TensorLoad, found.append))
+    return len(found) == 1 and math.prod(int(extent) for extent in load.source.shape) >= COLD
 
 
 def _loads(block: s_tir.SBlock) -> list[Any]:
