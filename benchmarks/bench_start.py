@@ -21,18 +21,26 @@ import contenders
 
 ROUNDS = 5
 BATCH = 1000
-TRAINING = ("dlsys", "dlsys, a loop in PyTorch's style", "PyTorch eager", "torch.compile", "JAX")
+LOOP = "dlsys, a loop in PyTorch's style"
+TRAINING = {  # by name, the function of `contenders`
+    "dlsys": "make_dlsys",
+    LOOP: "make_dlsys_loop",
+    "PyTorch eager": "make_torch",
+    "torch.compile": "make_torch_compile",
+    "JAX": "make_jax",
+}
+OTHERS = [*contenders.NEEDS]  # which may be left out
 TRAIN = """
 import sys; sys.path.insert(0, sys.argv[1]); import contenders
 images, labels = contenders.synthetic_mnist(int(sys.argv[3]))
-step, finish = contenders.CONTENDERS[sys.argv[2]](contenders.MODELS["mlp"], images, labels, int(sys.argv[3]))
+step, finish = getattr(contenders, sys.argv[2])(contenders.MODELS["mlp"], images, labels, int(sys.argv[3]))
 print(finish(step(0)))
 """
-OTHERS = {"python -m dlsys info": ["-m", "dlsys", "info"], "import dlsys.autodiff": ["-c", "import dlsys.autodiff"]}
+PROGRAMS = {"python -m dlsys info": ["-m", "dlsys", "info"], "import dlsys.autodiff": ["-c", "import dlsys.autodiff"]}
 BARS = (  # seconds of a process
     ("dlsys", "cold", 1.8),
     ("dlsys", "from the cache", 0.5),
-    ("dlsys, a loop in PyTorch's style", "from the cache", 0.6),
+    (LOOP, "from the cache", 0.6),
     ("python -m dlsys info", "from the cache", 1.0),
     ("import dlsys.autodiff", "from the cache", 0.25),
 )
@@ -74,16 +82,16 @@ def measure(names: list[str], threads: int, rounds: int) -> dict[str, Any]:
             with tempfile.TemporaryDirectory() as cache:
                 for kind, samples in seconds[name].items():
                     try:
-                        found, said = sample(["-c", TRAIN, folder, name, str(BATCH)], threads, cache)
+                        found, said = sample(["-c", TRAIN, folder, TRAINING[name], str(BATCH)], threads, cache)
                     except RuntimeError as error:
                         if name != "torch.compile":  # which needs a C++ compiler
-                            raise
+                            sys.exit(f"{name} fails: {error}")
                         failures[name] = str(error)
                         break
                     samples.append(found)
                     losses[name].append(float(said))
                     print(f"  {threads} thread(s), {name}, {kind}: {found:.3f} s", flush=True)
-        for name, arguments in OTHERS.items():
+        for name, arguments in PROGRAMS.items():
             found, _ = sample(arguments, threads, "")
             seconds.setdefault(name, {"from the cache": []})["from the cache"].append(found)
     if wrong := contenders.disagreement({name: found for name, found in losses.items() if name not in failures}):
@@ -122,7 +130,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", default=str(common.available_cores()), help="thread counts, e.g. 1,2")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--skip", default="", metavar="NAMES", help=f"leave out, of {', '.join(TRAINING[2:])}")
+    parser.add_argument("--skip", default="", metavar="NAMES", help=f"leave out, of {', '.join(OTHERS)}")
     parser.add_argument("--name", default="start", help="of the files of results")
     parser.add_argument("--results", type=Path, default=common.RESULTS, metavar="FOLDER")
     return parser.parse_args()
@@ -131,8 +139,8 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> None:
     arguments = parse_arguments()
     skipped = {name.strip() for name in arguments.skip.split(",") if name.strip()}
-    if unknown := skipped - set(TRAINING[2:]):
-        sys.exit(f"--skip takes {', '.join(TRAINING[2:])}, not {', '.join(sorted(unknown))}")
+    if unknown := skipped - set(OTHERS):
+        sys.exit(f"--skip takes {', '.join(OTHERS)}, not {', '.join(sorted(unknown))}")
     absent = {name for name, package in contenders.NEEDS.items() if common.version(package) is None}
     names = [name for name in TRAINING if name not in skipped | absent]
     load = common.OtherLoad()

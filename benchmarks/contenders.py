@@ -108,20 +108,22 @@ def make_dlsys_default(sizes: tuple[int, ...], images: Any, labels: Any, batch: 
         return make_dlsys(sizes, images, labels, batch)
 
 
-def make_dlsys_loop(sizes: tuple[int, ...], images: Any, labels: Any, batch: int) -> Steps:
-    """A loop in PyTorch's style: each step makes its graph anew."""
-    import dlsys as dl
-    from dlsys import nn, optim
+def linear_model(sizes: tuple[int, ...], nn: Any, tensor: Callable[[Any], Any]) -> Any:
+    """The network of the layers of PyTorch's `nn`, or of ours. (PyTorch's `addmm` of weights kept as (in, out) takes up
+    to twice as long at 10 columns.)"""
+    import numpy as np
 
     layers: list[Any] = []
     values = initial_parameters(sizes)
     for weight, bias in zip(values[::2], values[1::2], strict=True):
         layer = nn.Linear(*weight.shape)
-        layer.weight.data, layer.bias.data = dl.tensor(weight.T), dl.tensor(bias)
+        layer.weight.data, layer.bias.data = tensor(np.ascontiguousarray(weight.T)), tensor(bias)
         layers += [layer, nn.ReLU()]
-    model, loss_of = nn.Sequential(*layers[:-1]), nn.CrossEntropyLoss()
-    optimizer = optim.SGD(model.parameters(), lr=LEARNING_RATE)
-    batches = [(dl.tensor(x), dl.tensor(y)) for x, y in cut(images, labels.argmax(axis=1), batch)]
+    return nn.Sequential(*layers[:-1])
+
+
+def loop_steps(model: Any, loss_of: Any, optimizer: Any, batches: list[tuple[Any, Any]]) -> Steps:
+    """A loop in PyTorch's style."""
 
     def step(i: int) -> Any:
         x, y = batches[i % len(batches)]
@@ -134,18 +136,15 @@ def make_dlsys_loop(sizes: tuple[int, ...], images: Any, labels: Any, batch: int
     return step, lambda loss: float(loss.item())
 
 
-def torch_model(sizes: tuple[int, ...]) -> Any:
-    """PyTorch's own layers. (Weights kept as (in, out) for `addmm` take up to twice as long at 10 columns.)"""
-    import torch
+def make_dlsys_loop(sizes: tuple[int, ...], images: Any, labels: Any, batch: int) -> Steps:
+    """Ours in PyTorch's style: each step makes its graph anew."""
+    import dlsys as dl
+    from dlsys import nn, optim
 
-    layers: list[Any] = []
-    values = [torch.from_numpy(value) for value in initial_parameters(sizes)]
-    for weight, bias in zip(values[::2], values[1::2], strict=True):
-        layer = torch.nn.Linear(*weight.shape)
-        layer.weight.data.copy_(weight.T)
-        layer.bias.data.copy_(bias)
-        layers += [layer, torch.nn.ReLU()]
-    return torch.nn.Sequential(*layers[:-1])
+    model = linear_model(sizes, nn, dl.tensor)
+    optimizer = optim.SGD(model.parameters(), lr=LEARNING_RATE)
+    batches = [(dl.tensor(x), dl.tensor(y)) for x, y in cut(images, labels.argmax(axis=1), batch)]
+    return loop_steps(model, nn.CrossEntropyLoss(), optimizer, batches)
 
 
 def torch_batches(images: Any, labels: Any, batch: int) -> list[tuple[Any, Any]]:
@@ -160,19 +159,9 @@ def make_torch(sizes: tuple[int, ...], images: Any, labels: Any, batch: int) -> 
     import torch
     from torch.nn import functional
 
-    model = torch_model(sizes)
+    model = linear_model(sizes, torch.nn, torch.from_numpy)
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
-    batches = torch_batches(images, labels, batch)
-
-    def step(i: int) -> Any:
-        x, y = batches[i % len(batches)]
-        loss = functional.cross_entropy(model(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return step, lambda loss: float(loss.detach())
+    return loop_steps(model, functional.cross_entropy, optimizer, torch_batches(images, labels, batch))
 
 
 def make_torch_compile(sizes: tuple[int, ...], images: Any, labels: Any, batch: int) -> Steps:
@@ -185,7 +174,7 @@ def make_torch_compile(sizes: tuple[int, ...], images: Any, labels: Any, batch: 
     from torch.nn import functional
 
     torch.compiler.reset()  # else a second batch size is taken for a dynamic one
-    model = torch_model(sizes)
+    model = linear_model(sizes, torch.nn, torch.from_numpy)
     parameters = {name: value.detach() for name, value in model.named_parameters()}
 
     def loss_of(parameters: dict[str, Any], x: Any, y: Any) -> Any:
@@ -271,7 +260,6 @@ def make_numpy(sizes: tuple[int, ...], images: Any, labels: Any, batch: int) -> 
 
 CONTENDERS: dict[str, Callable[[tuple[int, ...], Any, Any, int], Steps]] = {
     "dlsys": make_dlsys,
-    "dlsys, a loop in PyTorch's style": make_dlsys_loop,
     "PyTorch eager": make_torch,
     "torch.compile": make_torch_compile,
     "JAX": make_jax,

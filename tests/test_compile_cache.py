@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
 import multiprocessing
 import os
 import subprocess
@@ -21,7 +23,7 @@ import dlsys
 import dlsys as dl
 import numpy as np
 from dlsys import autodiff as ad
-from dlsys import kernels
+from dlsys import kernels, tvm_import
 from dlsys.data import DataLoader, TensorDataset
 from dlsys.kernels import CacheWarning, build, disk
 from dlsys.kernels import cache as of_process
@@ -382,3 +384,27 @@ def test_modules_at_work_together_have_one_setting_of_llvm() -> None:
     with mock.patch.object(build, "compiled", watched), mock.patch.dict(os.environ, {"DLSYS_COMPILE_CACHE": "0"}):
         executor.compile_funcs({value: (33 + i, 40) for i, value in enumerate(x)})
     assert len(overlaps) > 2 and not any(overlaps)
+
+
+def test_threads_that_import_the_compiler_leave_the_garbage_collector_on() -> None:
+    """The second begins while the first has switched it off, and ends after it."""
+    begun, second_begun, first_done = (threading.Event() for _ in range(3))
+
+    def slow(name: str) -> str:
+        if name == "first":
+            begun.set()
+            assert second_begun.wait(10)
+        else:
+            second_begun.set()
+            assert first_done.wait(10)
+        return name
+
+    assert gc.isenabled()
+    with mock.patch.object(importlib, "import_module", slow), ThreadPoolExecutor(2) as pool:
+        first = pool.submit(tvm_import._import, "first")
+        assert begun.wait(10)
+        second = pool.submit(tvm_import._import, "second")
+        assert first.result() == "first"
+        first_done.set()
+        assert second.result() == "second"
+    assert gc.isenabled()

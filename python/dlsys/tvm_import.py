@@ -18,27 +18,23 @@ from typing import Any
 from .system import cuda_folders
 
 
-def compiler() -> Any:
-    """The module `tvm`: TVM's Python with its compiler, imported now."""
-    return _import("tvm")
-
-
 def with_compiler(name: str) -> Any:
     """The module `dlsys.<name>`, which needs TVM's compiler and is imported with it now."""
-    compiler()
+    _import("tvm")
     return importlib.import_module(f"dlsys.{name}")
 
 
 def _import(name: str) -> Any:
     """A module, imported without PyTorch, and without the garbage collector, which takes a sixth of the time."""
-    collects = gc.isenabled()
-    if hides := name not in sys.modules and "torch" not in sys.modules:
+    hides, collects = name not in sys.modules and "torch" not in sys.modules, gc.isenabled()
+    if hides:
         sys.modules["torch"] = None  # type: ignore[assignment]  # Python's way to say that there is none
     gc.disable()
     try:
         return importlib.import_module(name)
     finally:
-        (gc.enable if collects else gc.disable)()
+        if collects:  # if not, another thread that imports may have switched it off, and switches it on
+            gc.enable()
         if hides:
             del sys.modules["torch"]
 

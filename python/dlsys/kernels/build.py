@@ -161,8 +161,9 @@ def shared(specs: Sequence[KernelSpec], parts: int, size: Callable[[KernelSpec],
     """
     found: list[list[KernelSpec]] = []
     for in_place in (False, True):
-        sizes = {spec: size(spec) for spec in specs if bool(spec.in_place) == in_place}
-        count = min(parts * -(-len(sizes) // (parts * SOME)), len(sizes))
+        own = [spec for spec in specs if bool(spec.in_place) == in_place]
+        count = min(parts * -(-len(own) // (parts * SOME)), len(own))
+        sizes = {spec: size(spec) if count > 1 else 0 for spec in own}
         shares: list[list[KernelSpec]] = [[] for _ in range(count)]
         for spec in sorted(sizes, key=sizes.__getitem__, reverse=True):  # the largest to who has least
             min(shares, key=lambda share: sum(map(sizes.__getitem__, share))).append(spec)

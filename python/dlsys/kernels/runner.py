@@ -131,11 +131,10 @@ def turns(calls: Calls) -> list[tuple[int, int]]:
     return found
 
 
-def _loops() -> Any:
-    return with_compiler("kernels.build").run_function(HEAD, WORDS)
-
-
-RUN = KernelSpec("run_calls", ("run_calls", HEAD, WORDS), (), lambda: (), outputs=(), loops=_loops)
+RUN = KernelSpec(
+    "run_calls", ("run_calls", HEAD, WORDS), (), lambda: (), outputs=(),
+    loops=lambda: with_compiler("kernels.build").run_function(HEAD, WORDS),
+)  # fmt: skip
 """The function that makes the calls: a kernel like others, to be compiled and kept with them."""
 
 
