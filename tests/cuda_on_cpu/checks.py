@@ -79,9 +79,10 @@ def exact_bounds() -> Iterator[None]:
     """Within it kernels that are compiled may touch no more than the arrays that they are given."""
     compiled = build.compiled
 
-    def declared(functions: Any, *rest: Any) -> Any:
-        declare_sizes(functions)
-        return compiled(functions, *rest)
+    def declared(functions: Any, target: Any, *rest: Any) -> Any:
+        if target.kind.name == "cuda":
+            declare_sizes(functions)
+        return compiled(functions, target, *rest)
 
     with mock.patch.object(build, "compiled", declared):
         yield
