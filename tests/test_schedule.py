@@ -156,14 +156,29 @@ def test_what_is_read_from_memory_is_fetched_ahead():
         assert ("llvm.prefetch" in schedule.apply(function, schedule.resolve_target())[0].script()) is ahead
 
 
-def test_the_next_row_is_fetched_in_the_last_pass_over_a_row() -> None:
-    """Of a large array, and in that pass alone: a line or two in each step, and one for the rest of the row."""
+def test_the_next_row_is_fetched_before_the_results_are_stored() -> None:
+    """Of a large array, and in one pass alone: a line in each step, and one for the rest of the row."""
     for rows, is_large in ((300, True), (100, False)):
         x, w = ad.Variable("x", (rows, 1000)), ad.Variable("w", (1000,))
         script = ad.Executor([ad.layer_norm_op(x, w, w)]).script(feed_shapes={x: (rows, 1000), w: (1000,)})
         fetches = [line for line in script.splitlines() if "llvm.prefetch" in line]
         assert all("in0[" in line and "+ 1" in line for line in fetches)
         assert (0 < len(fetches) <= 3) is is_large, script
+        assert script.rfind("llvm.prefetch") < re.search(r"normalize\[.*\] = ", script).start()
+
+
+def test_results_of_rows_are_stored_in_one_pass_that_computes_again_what_is_cheap() -> None:
+    shapes = {ad.Variable(name): (4096, 1024) if name in "xg" else (1024,) for name in "xgwb"}
+    x, g, w, b = shapes
+    y = ad.layer_norm_op(x, w, b)
+    executor = ad.Executor([y, *ad.gradients(y * g, [x, w, b])])
+    script = executor.script(feed_shapes=shapes)
+    rows = next(part for part in script.split("T.sblock(") if part.startswith('"rows"'))
+    assert rows.count("T.alloc_buffer((1024,))") == 2, script  # two sums down the columns, and no normalized row
+    stores = [i for i, line in enumerate(rows.splitlines()) if re.match(r" +(normalize|mul)\w*\[.*\] = ", line)]
+    assert len(stores) == 2 and stores[1] == stores[0] + 1, script
+    softmax = ad.Executor([ad.softmax_op(x), *ad.gradients(ad.softmax_op(x) * g, [x])])
+    assert "T.alloc_buffer((1024,))" in softmax.script(feed_shapes=shapes)  # the exponentials are not computed again
 
 
 def test_while_a_panel_of_weights_is_read_the_next_one_is_fetched():

@@ -6,7 +6,6 @@ Sums down the columns of what the rows are computed of are added to row by row, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tvm import s_tir, tirx
@@ -20,9 +19,11 @@ from ..row_stages import Rows, find_rows, is_plain, kept_buffers, work
 from ..stages import Expr, Stage, extents, size, with_nests
 from ..target import Machine
 from . import prefetch
+from .row_passes import Pass, in_passes, is_costly
 
 STEPS = 64  # along a row to a block of a long sum (see `blocked`)
 SHARES = 64  # of the rows for threads: each allocates its arrays once
+FAR_VECTORS = 1  # a step along rows from memory: with four of them a layer norm's gradients took a fifth longer (Zen 4)
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> tuple[s_tir.Schedule, list[SBlockRV]] | None:
@@ -35,7 +36,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> tuple[s_tir.Schedule, lis
         return None
     rows = _without_last(rows)
     columns = [stage for stage in rows.rest if _is_down_columns(stage, rows)]
-    plan = _passes(rows, columns)
+    plan = in_passes(rows, columns)
     if plan is None:
         return None
     code = _LongRows(rows, plan, kept_buffers(func, rows, columns), machine, columns)
@@ -75,61 +76,6 @@ def _is_down_columns(stage: Stage, rows: Rows) -> bool:
     return last and all(at_row(load) and load.source not in others for load in stage.loads())
 
 
-@dataclass(frozen=True)
-class _Pass:
-    """Once along the row.
-
-    Attributes:
-        before: stages of one number a row, which it may need.
-        along: elementwise stages and reductions along the row.
-    """
-
-    before: list[Stage]
-    along: list[Stage]
-
-
-def _passes(rows: Rows, down: Sequence[Stage]) -> list[_Pass] | None:
-    """The stages in passes: what needs a reduction's result is in a later one. None for stages of other lengths.
-    `down`: sums down the columns."""
-    rank, ready = len(rows.shape), dict[Any, int]()  # the pass in which a buffer can be read
-    found: list[_Pass] = []
-    for stage in rows.stages:
-        columns = [v for v in (*stage.spatial[rank:], *stage.reduced) if int(v.dom.extent) > 1]
-        numbers = size(stage.spatial[rank:])
-        if stage.reduced:
-            fits = numbers == 1 and size(stage.reduced) == rows.length and is_plain(stage)
-        else:
-            fits = numbers in (1, rows.length)
-        if (
-            not fits
-            or len(columns) > 1
-            or not all(_in_row(load, rank, columns, ready) for load in stage.loads())
-        ):
-            return None
-        number = max((ready[load.source] for load in stage.loads() if load.source in ready), default=0)
-        while len(found) <= number:
-            found.append(_Pass([], []))
-        ready[stage.buffer] = number + 1 if stage.reduced else number
-        (found[number].along if columns else found[number].before).append(stage)
-    for stage in down:
-        if not all(_in_row(load, rank, [stage.spatial[-1]], ready) for load in stage.loads()):
-            return None
-        number = max((ready[load.source] for load in stage.loads() if load.source in ready), default=0)
-        found += [_Pass([], []) for _ in range(number + 1 - len(found))]
-        found[number].along.append(stage)
-    return found
-
-
-def _in_row(load: Expr, rank: int, columns: list[tirx.IterVar], inside: Any) -> bool:
-    """Whether a load from another stage reads the column being computed, or one number a row."""
-    if load.source not in inside:
-        return True
-    return all(
-        int(extent) == 1 or (columns and index.same_as(columns[0].var))
-        for index, extent in zip(load.indices[rank:], list(load.source.shape)[rank:], strict=True)
-    )
-
-
 class _LongRows:
     """The code of long rows.
 
@@ -138,7 +84,7 @@ class _LongRows:
     """
 
     def __init__(
-        self, rows: Rows, passes: list[_Pass], kept: set[Any], machine: Machine, down: Sequence[Stage]
+        self, rows: Rows, passes: list[Pass], kept: set[Any], machine: Machine, down: Sequence[Stage]
     ) -> None:
         self.rows = rows
         self.passes = passes
@@ -146,6 +92,7 @@ class _LongRows:
         lanes = machine.lanes(rows.stages[0].buffer.dtype)
         self.lanes = min(lanes, rows.length)
         self.parallel = work(rows) >= PARALLEL_WORK and rows.count > 1
+        self.again: dict[Any, Stage] = {}  # by its buffer a stage that each pass computes for itself
         self.arrays: dict[Any, Any] = {}  # where a stage's row lies, by the stage's buffer
         share = -(-rows.count // SHARES) if self.parallel else rows.count
         self.share = min(share, TERMS) if down else share
@@ -188,10 +135,23 @@ class _LongRows:
                 row = stage in one.along and not stage.reduced
                 if row and (stage.buffer in self.kept or stage.buffer not in self._later(stage)):
                     continue
+                if row and self._is_cheap(stage):
+                    self.again[stage.buffer] = stage
+                    continue
                 shape = (self.rows.length if row or stage.buffer in self.parts else 1,)
                 self.arrays[stage.buffer] = tirx.decl_buffer(shape, str(stage.buffer.dtype), stage.name)
                 found.append(tirx.AllocBuffer(self.arrays[stage.buffer]))
         return found
+
+    def _is_cheap(self, stage: Stage) -> bool:
+        """Whether a stage takes less time than its row's way to L1 and back: arithmetic of one other row."""
+        column = self._column(stage)
+        rows = {load.source for load in stage.loads() if any(index.same_as(column) for index in load.indices)}
+        return len(rows) == 1 and not is_costly(stage, column)
+
+    def _column(self, stage: Stage) -> Any:
+        """The iterator along the row of a stage that runs along it."""
+        return stage.reduced[0].var if stage.reduced and stage.buffer not in self.parts else stage.spatial[-1].var
 
     def _later(self, stage: Stage) -> set[Any]:
         """The stages that passes behind that of a stage read."""
@@ -233,10 +193,10 @@ class _LongRows:
         if stage.buffer in self.kept:
             vector.store(stage.buffer, value, [*row, *[0] * len(stage.spatial[len(row) :])])
 
-    def _along(self, one: _Pass, row: list[Expr]) -> list[tirx.Stmt]:
+    def _along(self, one: Pass, row: list[Expr]) -> list[tirx.Stmt]:
         """One pass: sums in vectors, which are added up behind it."""
-        costly = any(common.is_costly(stage.value) for stage in one.along)
-        most = COSTLY_VECTORS if costly else ACCUMULATORS
+        costly = any(is_costly(stage, self._column(stage)) for stage in one.along)
+        most = COSTLY_VECTORS if costly else FAR_VECTORS if self._far() else ACCUMULATORS
         width = self.lanes * min(most, self.rows.length // self.lanes)
         across = [s for s in one.along if s.reduced and s.buffer not in self.parts]
         sums = {s.buffer: self._accumulators(s, width) for s in across}
@@ -251,12 +211,17 @@ class _LongRows:
             def known(load: Expr) -> Expr | None:
                 if load.source in values:
                     return values[load.source]
+                if load.source in self.again:
+                    stage = self.again[load.source]
+                    value = vector.evaluate(stage.value, self._names(stage, row, column), known)
+                    values[load.source] = vector.value(value)
+                    return values[load.source]
                 array = self.arrays.get(load.source)
                 if array is None:
                     return None
                 return tirx.BufferLoad(array, [column if int(array.shape[0]) > 1 else 0])
 
-            if one is self.passes[-1] is not self.passes[0]:
+            if len(self.passes) > 1 and one is self.passes[-2]:  # the last one waits for its stores
                 vector.before += self._of_next_row(row, column, vector)
             for stage in one.along:
                 names = self._names(stage, row, column)
@@ -283,16 +248,19 @@ class _LongRows:
             code += self._total(stage, sums[stage.buffer][-1], row)
         return code
 
+    def _far(self) -> list[tuple[Stage, Expr]]:
+        """The loads of large arrays along the row, with their stages."""
+        known = {*self.arrays, *self.again, *self.parts, *self.kept}
+        stages = [stage for one in self.passes for stage in one.along]
+        return [(s, x) for s in stages for x in s.loads() if x.source not in known and prefetch.is_far(x)]
+
     def _of_next_row(self, row: list[Expr], column: Expr, vector: VectorCode) -> list[tirx.Stmt]:
-        """The fetches of what the first pass over the next row reads of large arrays, while the last one over this row
-        finds all in L1: a row is a page or so, beyond which the processor's own fetches do not go."""
-        known = {*self.arrays, *self.parts, *self.kept}
+        """The fetches of what the passes over the next row read of large arrays, while one over this row finds all in
+        L1: a row is a page or so, beyond which the processor's own fetches do not go."""
         found: dict[Any, list[Expr]] = {}
-        for stage in (stage for one in self.passes for stage in one.along):
+        for stage, load in self._far():
             names = self._names(stage, [*row[:-1], row[-1] + 1], column)
-            for load in stage.loads():
-                if load.source not in known and prefetch.is_far(load):
-                    found.setdefault(load.source, [renamed(index, names) for index in load.indices])
+            found.setdefault(load.source, [renamed(index, names) for index in load.indices])
         return [one for array, at in found.items() for one in prefetch.lines(array, at, vector.lane, vector.width)]
 
     def _accumulators(self, stage: Stage, width: int) -> list[Any]:
