@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -246,11 +245,11 @@ def test_links_go_with_their_library() -> None:
     with directory() as path:
         results("softmax")
         (first,), links = files(path), set((path / disk.KERNELS).iterdir())
-        results("transpose")
+        results("matmul")
         (second,), (link,) = set(files(path)) - {first}, set((path / disk.KERNELS).iterdir()) - links
         os.utime(second, (1000, 1000))
         with mock.patch.object(disk, "MOST_BYTES", sum(file.stat().st_size for file in files(path))):
-            results("matmul")
+            results("transpose")
         assert not second.exists() and not link.is_symlink()
         assert [other.exists() for other in (path / disk.KERNELS).iterdir()] == [True] * 3  # one makes the calls
 
@@ -361,29 +360,6 @@ def test_kernels_and_loaders_run_after_a_fork() -> None:
     same, threads, batches, told = answer.get(timeout=120)
     child.join()
     assert same and threads == 1 and batches == 4 and "forked process" in told
-
-
-def test_modules_at_work_together_have_one_setting_of_llvm() -> None:
-    """LLVM's options are of the whole process: modules with and without the SLP vectorizer must not be made at once."""
-    working: set[tuple[int, bool]] = set()
-    overlaps: list[bool] = []
-    compiled = build.compiled
-
-    def watched(functions: Any, target: Any, slp: bool = True) -> Any:
-        working.add((threading.get_ident(), slp))
-        time.sleep(0.05)
-        overlaps.append(len({slp for _, slp in working}) > 1)
-        try:
-            return compiled(functions, target, slp)
-        finally:
-            working.discard((threading.get_ident(), slp))
-
-    x, w = [ad.Variable(f"x{i}") for i in range(6)], ad.Parameter(np.ones((40, 40), "float32"))
-    nodes = [node for value in x for node in (value @ w, ad.softmax_op(value))]
-    executor = ad.Executor(nodes)
-    with mock.patch.object(build, "compiled", watched), mock.patch.dict(os.environ, {"DLSYS_COMPILE_CACHE": "0"}):
-        executor.compile_funcs({value: (33 + i, 40) for i, value in enumerate(x)})
-    assert len(overlaps) > 2 and not any(overlaps)
 
 
 def test_threads_that_import_the_compiler_leave_the_garbage_collector_on() -> None:

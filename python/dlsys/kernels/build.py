@@ -122,10 +122,10 @@ def build(
     modules: dict[str, Module] = {}
     objects: list[bytes | OSError] = []
 
-    def make(share: Sequence[KernelSpec], slp: bool) -> None:
+    def make(share: Sequence[KernelSpec]) -> None:
         functions = {symbol: lowered[symbol].function for symbol in map(symbol_of, share)}
         with tvm.transform.PassContext(config={} if checked else UNCHECKED):
-            modules.update(dict.fromkeys(functions, module := compiled(functions, target, slp)))
+            modules.update(dict.fromkeys(functions, module := compiled(functions, target)))
         if keeps:
             objects.append(disk.object_of(module))
 
@@ -134,21 +134,17 @@ def build(
 
     cores = available_cores()
     with ThreadPoolExecutor(cores) as pool:
-        # One kind after the other: whether the SLP vectorizer runs is a setting of the process, for objects too.
         begun: list[Future[None]] = []
-        unrolled: list[KernelSpec] = []
-        others: list[KernelSpec] = []
+        waiting: list[KernelSpec] = []
         for spec in specs:
-            made = lowered[symbol_of(spec)] = lower(spec, target, ours, checked)
-            (unrolled if made.rule.unrolled else others).append(spec)
-            if others and sum(not one.done() for one in begun) < cores - 1:
-                begun += [pool.submit(make, share, True) for share in shared(others, 1, size)]
-                others = []
-        begun += [pool.submit(make, share, True) for share in shared(others, cores, size)]
+            lowered[symbol_of(spec)] = lower(spec, target, ours, checked)
+            waiting.append(spec)
+            if sum(not one.done() for one in begun) < cores - 1:
+                begun += [pool.submit(make, share) for share in shared(waiting, 1, size)]
+                waiting = []
+        begun += [pool.submit(make, share) for share in shared(waiting, 2 * cores, size)]
         for one in begun:
             one.result()
-        shares = shared(unrolled, 2 * cores, size)
-        list(pool.map(make, shares, [False] * len(shares)))
     return modules, lowered, objects
 
 

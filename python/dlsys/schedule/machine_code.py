@@ -3,8 +3,9 @@
 TVM's simplifier takes (x + y) - x for y and x - x for 0, as if numbers were not rounded and none were infinite.
 `_sum_with_negative` writes differences of floating point numbers as sums, which it leaves alone.
 
-LLVM's SLP vectorizer, which looks for scalars to put together, takes half of LLVM's time over an unrolled tile,
-and more of a convolution's, and finds nothing there: functions of rules that are `unrolled` go without.
+LLVM's SLP vectorizer, which looks for scalars to put together, takes half of LLVM's time over an unrolled tile, and
+more of a convolution's. All code goes without: what is written as vectors is told LLVM as vectors, see `VECTORS` and
+`_as_vectors`.
 
 TVM takes the memory of a "local" array from a pool at run time. LLVM then holds the array in registers only where it
 can prove that nothing else touches that memory: not in a loop with a prefetch. An array on the stack becomes registers
@@ -22,6 +23,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import tirx
 from tvm.target import Target
 
@@ -29,19 +31,18 @@ from . import squares, strided
 from .common import rewritten
 
 PIPELINE = "dlsys"
-SLP = {True: "-vectorize-slp:bool=true", False: "-vectorize-slp:bool=false"}  # TVM's notation for LLVM's options
+NO_SLP = "-vectorize-slp:bool=false"  # TVM's notation for LLVM's options
+VECTORS = ("tirx.isnan", "tirx.nearbyint")  # functions of vectors that TVM 0.27 takes for functions of numbers alone
 STACK_BYTES = 16 * 1024  # the largest array that is put on the stack
-_LIKELY, _ROUND, _LLVM, _EXPECT = "prim.likely", "tirx.nearbyint", "tirx.call_llvm_pure_intrin", "llvm.expect"
+_LIKELY, _LLVM, _EXPECT = "prim.likely", "tirx.call_llvm_pure_intrin", "llvm.expect"
 _EXPECT_NUMBER = tirx.call_llvm_pure_intrin("bool", _EXPECT, True, True).args[0]
 _AS_IT_IS = {"disable_lower_builtin": tirx.IntImm("bool", 1)}  # TVM's: this allocation is left to LLVM
 
 
-def compiled(functions: Mapping[str, tirx.PrimFunc], target: Target, slp: bool = True) -> tvm.runtime.Module:
-    """A module of the functions' machine code. `slp`: whether LLVM's SLP vectorizer runs, a setting of the process: TVM
-    sets it back, but to what another thread has set, so it is said each time, and threads at work at one time say the
-    same."""
+def compiled(functions: Mapping[str, tirx.PrimFunc], target: Target) -> tvm.runtime.Module:
+    """A module of the functions' machine code."""
     if str(target.kind) == "llvm":
-        options = [*target.attrs.get("cl-opt", ()), SLP[slp]]
+        options = [*target.attrs.get("cl-opt", ()), NO_SLP]
         target = Target({**dict(target.export()), "cl-opt": options})
     with target:  # CUDA's compiler is called from within and asks for the architecture
         return tvm.compile(tvm.IRModule(dict(functions)), target=target, tir_pipeline=PIPELINE).mod
@@ -72,12 +73,8 @@ def _expected(select: tirx.Select) -> tirx.Select:
     condition = select.condition
     if not isinstance(condition, tvm.ir.Call) or condition.op.name != _LIKELY or Target.current().kind.name != "llvm":
         return select
-
-    def rounded(call: tvm.ir.Call) -> tirx.PrimExpr:
-        return tirx.call_llvm_pure_intrin(call.ty, "llvm.nearbyint", *call.args) if call.op.name == _ROUND else call
-
-    values = (rewritten(value, tvm.ir.Call, rounded) for value in (select.true_value, select.false_value))
-    return tirx.Select(tirx.call_llvm_pure_intrin("bool", _EXPECT, condition.args[0], True), *values)
+    likely = tirx.call_llvm_pure_intrin("bool", _EXPECT, condition.args[0], True)
+    return tirx.Select(likely, select.true_value, select.false_value)
 
 
 def _branch(select: tirx.Select) -> tirx.PrimExpr:
@@ -103,15 +100,40 @@ def _exact(number: tirx.FloatImm) -> tirx.PrimExpr:
     return tirx.reinterpret("float64", tirx.const(bits, "int64"))
 
 
-def _rewriting(kind: type, rewrite: Callable[[Any], Any]) -> tvm.transform.Pass:
-    """The pass that rewrites all objects of a kind."""
+def _as_vectors(body: tirx.Stmt) -> tirx.Stmt:
+    """The code with numbers that count up along a vector as a sum of two vectors, one of them constant. TVM computes
+    them one by one, which LLVM leaves as it is. Places in memory stay: they say that elements are neighbours."""
+
+    def ramp(item: tirx.Ramp, mutator: Any) -> tirx.PrimExpr:
+        base, stride = mutator.mutate(item.base), item.stride
+        return tirx.Broadcast(base, item.lanes) + tirx.Ramp(tirx.const(0, str(base.ty)), stride, item.lanes)
+
+    def places(indices: Any, mutator: Any) -> list[Any]:
+        return [at if isinstance(at, tirx.Ramp) else mutator.mutate(at) for at in indices]
+
+    def load(item: tvm.ir.TensorLoad, mutator: Any) -> tirx.PrimExpr:
+        return tirx.BufferLoad(item.source, places(item.indices, mutator))
+
+    def store(item: tirx.BufferStore, mutator: Any) -> tirx.Stmt:
+        return tirx.BufferStore(item.buffer, mutator.mutate(item.value), places(item.indices, mutator))
+
+    return tvm_ffi.structural_mutate(body, [(tirx.Ramp, ramp), (tvm.ir.TensorLoad, load), (tirx.BufferStore, store)])
+
+
+def _changing(change: Callable[[tirx.Stmt], tirx.Stmt]) -> tvm.transform.Pass:
+    """The pass that changes the body of each function."""
 
     def of_module(module: tvm.IRModule, _: Any) -> tvm.IRModule:
         for name, function in module.functions.items():
-            module[name] = function.with_body(rewritten(function.body, kind, rewrite))
+            module[name] = function.with_body(change(function.body))
         return module
 
-    return tvm.transform.module_pass(of_module, opt_level=0, name=f"dlsys{rewrite.__name__}")
+    return tvm.transform.module_pass(of_module, opt_level=0, name="dlsys")
+
+
+def _rewriting(kind: type, rewrite: Callable[[Any], Any]) -> tvm.transform.Pass:
+    """The pass that rewrites all objects of a kind."""
+    return _changing(lambda body: rewritten(body, kind, rewrite))
 
 
 def _pipeline() -> tuple[Any, Any, Any]:
@@ -119,10 +141,12 @@ def _pipeline() -> tuple[Any, Any, Any]:
     passes, host, device = tirx.get_tir_pipeline("s_tir")
     first = [_rewriting(tirx.Sub, _sum_with_negative), _rewriting(tirx.Select, _expected), passes]
     kinds = ((tirx.Select, _branch), (tirx.AllocBuffer, _on_stack), (tirx.SeqStmt, squares.turned))
-    own = [_rewriting(*kind) for kind in (*kinds, (tvm.ir.TensorLoad, strided.contiguous))]
+    own = [_rewriting(*kind) for kind in (*kinds, (tvm.ir.TensorLoad, strided.contiguous))] + [_changing(_as_vectors)]
     exact = _rewriting(tirx.FloatImm, _exact)
     final = (lambda: tvm.transform.Sequential([*own, host()]), lambda: tvm.transform.Sequential([exact, device()]))
     return tvm.transform.Sequential(first), *final
 
 
 tirx.register_tir_pipeline(PIPELINE, _pipeline)
+for _name in VECTORS:
+    tvm.ir.register_op_attr(_name, "TVectorizable", True, 11)  # above what a later TVM says of itself

@@ -79,8 +79,9 @@ def _runs_over(stage: Stage, shape: tuple[int, ...], inside: dict[Any, Stage], o
     rank, spatial = len(shape), stage.spatial
     if extents(spatial[:rank]) != shape or len(stage.iters) != len(spatial) + len(stage.reduced):
         return False
+    terms = {v.var for v in stage.reduced}
     for load in stage.loads():
-        if load.source in outside:
+        if load.source in outside or not terms.isdisjoint(load.indices[:-1]):  # a sum down the columns of a square
             return False
         if load.source in inside and not all(
             index.same_as(v.var) or extent == 1

@@ -140,12 +140,9 @@ class Rule:
         schedule: returns the schedule of a function for a machine, or None where it declines.
         overwrites: whether its kernels may write results before they have read all inputs, so that an output must
             not be an input.
-        unrolled: whether its kernels are long straight code, in which LLVM's SLP vectorizer takes half of the
-            compiler's time and finds nothing.
     """
 
     name: str
     target: str
     schedule: Schedule
     overwrites: bool = False
-    unrolled: bool = False

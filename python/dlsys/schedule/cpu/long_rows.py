@@ -89,6 +89,8 @@ class _LongRows:
         self.rows = rows
         self.passes = passes
         self.kept = kept
+        along = [one for one in passes if one.along]
+        self.fetching = along[-2] if len(along) > 2 else None  # the next row, while no result is stored
         lanes = machine.lanes(rows.stages[0].buffer.dtype)
         self.lanes = min(lanes, rows.length)
         self.parallel = work(rows) >= PARALLEL_WORK and rows.count > 1
@@ -221,7 +223,7 @@ class _LongRows:
                     return None
                 return tirx.BufferLoad(array, [column if int(array.shape[0]) > 1 else 0])
 
-            if len(self.passes) > 1 and one is self.passes[-2]:  # the last one waits for its stores
+            if one is self.fetching:
                 vector.before += self._of_next_row(row, column, vector)
             for stage in one.along:
                 names = self._names(stage, row, column)
