@@ -108,11 +108,14 @@ def _as_vectors(body: tirx.Stmt) -> tirx.Stmt:
         base, stride = mutator.mutate(item.base), item.stride
         return tirx.Broadcast(base, item.lanes) + tirx.Ramp(tirx.const(0, str(base.ty)), stride, item.lanes)
 
+    def stays(index: tirx.PrimExpr) -> bool:
+        return isinstance(index, tirx.Ramp) or index.ty.is_scalar()
+
     def places(indices: Any, mutator: Any) -> list[Any]:
-        return [at if isinstance(at, tirx.Ramp) else mutator.mutate(at) for at in indices]
+        return [at if stays(at) else mutator.mutate(at) for at in indices]
 
     def load(item: tvm.ir.TensorLoad, mutator: Any) -> tirx.PrimExpr:
-        return tirx.BufferLoad(item.source, places(item.indices, mutator))
+        return item if all(map(stays, item.indices)) else tirx.BufferLoad(item.source, places(item.indices, mutator))
 
     def store(item: tirx.BufferStore, mutator: Any) -> tirx.Stmt:
         return tirx.BufferStore(item.buffer, mutator.mutate(item.value), places(item.indices, mutator))
