@@ -182,6 +182,21 @@ def test_results_of_rows_are_stored_in_one_pass_that_computes_again_what_is_chea
         assert kept in softmax.script(feed_shapes=shapes)  # the exponentials are not computed again
 
 
+def test_llvm_is_given_vectors_of_places_and_of_tests_for_nan() -> None:
+    """Its SLP vectorizer, which would put scalars together, is off: see `schedule.machine_code`."""
+    x, y, i = tirx.decl_buffer((64,), "float32"), tirx.decl_buffer((64,), "int32"), tirx.Var("i", "int32")
+    value = tirx.BufferLoad(x, [i])
+    chosen = tirx.Select(tirx.any(value == 3.0, tirx.isnan(value)), i, tirx.const(99, "int32"))
+    body = tirx.For(i, 0, 16, tirx.ForKind.VECTORIZED, tirx.BufferStore(y, chosen, [i]))
+    function = tirx.PrimFunc([x, y], body).with_attr("global_symbol", "main")
+    codes = [machine_code.compiled({"main": function}, schedule.host_target()).inspect_source("asm")]
+    shapes = {ad.Variable("x"): (512, 2048), ad.Variable("labels", dtype="int64"): (512,)}
+    loss = ad.cross_entropy_op(*shapes)
+    codes.append(ad.Executor([loss, *ad.gradients(loss, [next(iter(shapes))])]).source("asm", feed_shapes=shapes))
+    for code in codes:
+        assert re.findall(r"\bv?(?:ucomiss|comiss|pinsrd)\b", code) == []  # one element each
+
+
 def test_while_a_panel_of_weights_is_read_the_next_one_is_fetched():
     """All of its lines, and hardly others, of rows along k and of rows along n."""
     target = schedule.resolve_target({"kind": "llvm", "mcpu": "znver4", "num-cores": 1})

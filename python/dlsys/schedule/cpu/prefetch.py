@@ -94,6 +94,15 @@ def mark_stream(sch: s_tir.Schedule, loop: LoopRV) -> None:
     sch.annotate(loop, STREAM, 1)
 
 
+def reads_huge(sch: s_tir.Schedule, block: SBlockRV) -> bool:
+    """Whether a block reads an array that no cache holds."""
+    return any(map(_is_huge, _loads(sch.get(block))))
+
+
+def _is_huge(load: Any) -> bool:
+    return math.prod(int(extent) for extent in load.source.shape) >= HUGE
+
+
 def _stream(loop: tirx.For) -> tirx.For:
     """A marked loop that asks for what it reads some steps later, see `mark_stream`."""
     if STREAM not in loop.annotations:
@@ -103,10 +112,9 @@ def _stream(loop: tirx.For) -> tirx.For:
     values = dict(zip((v.var for v in realized.block.iter_vars), realized.iter_values, strict=True))
     body = [vector]
     for load in _loads(realized.block):
-        if math.prod(int(extent) for extent in load.source.shape) < HUGE:
-            continue
-        *rows, last = (renamed(i, values) for i in load.indices)
-        body[-1:-1] = lines(load.source, [*rows, last + AHEAD], vector.loop_var, int(vector.extent))
+        if _is_huge(load):
+            *rows, last = (renamed(i, values) for i in load.indices)
+            body[-1:-1] = lines(load.source, [*rows, last + AHEAD], vector.loop_var, int(vector.extent))
     return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, sequence(body))
 
 

@@ -19,6 +19,7 @@ from .sharing import wanted
 FAR = 2048  # columns, from which on rows lie so far apart that ROWS of them are read at once
 ROWS, FEW_VECTORS = 8, 2  # of each of them so many vectors
 HELD = 4096  # sums that are held in L1
+HUGE_ACCUMULATORS = 2  # vectors in which a row from memory is summed: four took a tenth longer (Zen 4)
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
@@ -150,6 +151,8 @@ def _row_vectors(sch: s_tir.Schedule, block: SBlockRV, lanes: int) -> list[SBloc
     iters = sch.get(block).iter_vars
     terms = math.prod(int(iters[i].dom.extent) for i in _axes(sch, block, tirx.IterVar.CommReduce))
     width = common.row_width(extent, terms, lanes)
+    if width == lanes * ACCUMULATORS and prefetch.reads_huge(sch, block):
+        width = lanes * HUGE_ACCUMULATORS
     if width == 1 or extent % width:
         return []
     _, position = sch.split(term, [None, width])
