@@ -177,7 +177,12 @@ def _direct(r: Roles, machine: Machine, dtype: str, paddings: Sequence[Padding])
                 tiles.append(
                     Tile(rows, columns, columns, lanes, block, whole, False, not own, parallel, by_batch, direct=True)
                 )
-    return min(tiles, key=lambda tile: (round(_direct_cost(r, tile, machine, paddings)), -tile.rows), default=None)
+    row = r.extents[r.m[-1]]  # of C: of several, taps share elements, and LLVM keeps more than there are registers
+
+    def cost(tile: Tile) -> tuple[int, bool, int]:
+        return round(_direct_cost(r, tile, machine, paddings)), tile.rows > row, -tile.rows
+
+    return min(tiles, key=cost, default=None)
 
 
 def boxes(extents: Iterable[int]) -> set[int]:
