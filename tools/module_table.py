@@ -73,7 +73,7 @@ ABOVE = {
     "compiler/": 3774,  # 12 of them for export, 584 for loops, 130 for a GPU, 40 for short runs, 25 for columns
     "ops/": 5426,  # 220 of them for freezing, 591 for loops, 80 for sorts, 3 for strides
     "kernels/": 1435,  # 163 of them for tuning, export and freezing, 130 for loops, 75 for a GPU, 29 for objects
-    "schedule/": 7005,  # 1,900 of them CUDA's; 738 for tuning, freezing, products, squares, rows; 330 many cores
+    "schedule/": 7002,  # 1,900 of them CUDA's; 738 for tuning, freezing, products, squares, rows; 330 many cores
     "compute/": 2579,  # 115 of them for freezing, 165 for sines and powers, 210 for sorts
 }
 """Of rooms above their budget the most lines that they may have until they are within it: to be lowered only."""

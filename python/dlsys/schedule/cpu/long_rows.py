@@ -6,6 +6,7 @@ Sums down the columns of what the rows are computed of are added to row by row, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 from tvm import s_tir, tirx
@@ -198,7 +199,7 @@ class _LongRows:
     def _along(self, one: Pass, row: list[Expr]) -> list[tirx.Stmt]:
         """One pass: sums in vectors, which are added up behind it."""
         costly = any(is_costly(stage, self._column(stage)) for stage in one.along)
-        most = COSTLY_VECTORS if costly else FAR_VECTORS if self._far() else ACCUMULATORS
+        most = COSTLY_VECTORS if costly else FAR_VECTORS if self._far else ACCUMULATORS
         width = self.lanes * min(most, self.rows.length // self.lanes)
         across = [s for s in one.along if s.reduced and s.buffer not in self.parts]
         sums = {s.buffer: self._accumulators(s, width) for s in across}
@@ -211,14 +212,13 @@ class _LongRows:
             values: dict[Any, Expr] = {}
 
             def known(load: Expr) -> Expr | None:
-                if load.source in values:
-                    return values[load.source]
-                if load.source in self.again:
-                    stage = self.again[load.source]
-                    value = vector.evaluate(stage.value, self._names(stage, row, column), known)
-                    values[load.source] = vector.value(value)
-                    return values[load.source]
-                array = self.arrays.get(load.source)
+                source = load.source
+                if source in self.again and source not in values:
+                    again = self.again[source]
+                    values[source] = vector.value(vector.evaluate(again.value, self._names(again, row, column), known))
+                if source in values:
+                    return values[source]
+                array = self.arrays.get(source)
                 if array is None:
                     return None
                 return tirx.BufferLoad(array, [column if int(array.shape[0]) > 1 else 0])
@@ -250,8 +250,9 @@ class _LongRows:
             code += self._total(stage, sums[stage.buffer][-1], row)
         return code
 
+    @cached_property
     def _far(self) -> list[tuple[Stage, Expr]]:
-        """The loads of large arrays along the row, with their stages."""
+        """The loads of large arrays along the row, with their stages; for when arrays are allocated."""
         known = {*self.arrays, *self.again, *self.parts, *self.kept}
         stages = [stage for one in self.passes for stage in one.along]
         return [(s, x) for s in stages for x in s.loads() if x.source not in known and prefetch.is_far(x)]
@@ -260,7 +261,7 @@ class _LongRows:
         """The fetches of what the passes over the next row read of large arrays, while one over this row finds all in
         L1: a row is a page or so, beyond which the processor's own fetches do not go."""
         found: dict[Any, list[Expr]] = {}
-        for stage, load in self._far():
+        for stage, load in self._far:
             names = self._names(stage, [*row[:-1], row[-1] + 1], column)
             found.setdefault(load.source, [renamed(index, names) for index in load.indices])
         return [one for array, at in found.items() for one in prefetch.lines(array, at, vector.lane, vector.width)]

@@ -178,11 +178,7 @@ def _direct(r: Roles, machine: Machine, dtype: str, paddings: Sequence[Padding])
                     Tile(rows, columns, columns, lanes, block, whole, False, not own, parallel, by_batch, direct=True)
                 )
     row = r.extents[r.m[-1]]  # of C: of several, taps share elements, and LLVM keeps more than there are registers
-
-    def cost(tile: Tile) -> tuple[int, bool, int]:
-        return round(_direct_cost(r, tile, machine, paddings)), tile.rows > row, -tile.rows
-
-    return min(tiles, key=cost, default=None)
+    return min(tiles, key=lambda t: (round(_direct_cost(r, t, machine, paddings)), t.rows > row, -t.rows), default=None)
 
 
 def boxes(extents: Iterable[int]) -> set[int]:
