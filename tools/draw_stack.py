@@ -11,8 +11,8 @@ import matplotlib
 matplotlib.use("Agg")  # a file is written, no window is needed
 
 import matplotlib.pyplot as plt
+from core_path import ROOT, lines_of
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
-from module_table import ROOT, lines_of
 
 # (title, colour, rooms: (files of the package, what is in it)); from the user down to the machine.
 FLOORS: list[tuple[str, str, list[tuple[str, str]]]] = [
