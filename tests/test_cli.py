@@ -23,7 +23,7 @@ from dlsys.cli import info, ladder, main
 from dlsys.schedule.common import start
 from dlsys.schedule.cpu import ladder as schedules
 from dlsys.schedule.cpu import peak
-from dlsys.schedule.target import host_target
+from dlsys.schedule.target import described, host_target
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -69,7 +69,7 @@ def test_info_is_text_and_json():
     assert (status, err) == (0, "")
     facts = json.loads(out)
     assert facts["dlsys"] == dl.__version__ and facts["NumPy"] == np.__version__ and facts["TVM"] == tvm.__version__
-    assert facts["target"] == f"llvm, mcpu {host_target().attrs['mcpu']}"
+    assert facts["target"] == f"llvm, mcpu {described(host_target())}"
     assert facts["threads"].startswith(f"{dl.get_num_threads()} of ")
     assert facts["compiled kernels"] == f"{plans}: 2 files, 2.9 KiB"
     assert facts["data"] == f"{data.parent}: 1 file, 3.0 KiB"

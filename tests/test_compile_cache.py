@@ -22,7 +22,7 @@ import dlsys
 import dlsys as dl
 import numpy as np
 from dlsys import autodiff as ad
-from dlsys import kernels, tvm_import
+from dlsys import kernels, system, tvm_import
 from dlsys.data import DataLoader, TensorDataset
 from dlsys.kernels import CacheWarning, build, disk
 from dlsys.kernels import cache as of_process
@@ -208,7 +208,19 @@ def test_threads_and_schedules_are_part_of_the_key() -> None:
                 assert compiled(result) > 0
             finally:
                 dl.set_num_threads(before)
+        with mock.patch.object(kernels.spec, "cpu", lambda: "another CPU in the same folder"):
+            assert compiled(result) > 0
         assert compiled(result) == 0
+
+
+def test_a_cpu_is_told_by_its_model_and_features() -> None:
+    if told := system._cpuid():
+        assert told == system.cpu() and len(told.split()) == 1 + 4 * system._CPUID_GROUPS
+        with mock.patch.object(system.ctypes, "CDLL", side_effect=OSError):  # no glibc, or an old one
+            system.cpu.cache_clear()
+            assert system.cpu() == system._cpuinfo() != told
+        system.cpu.cache_clear()
+    assert system.cpu() or not Path("/proc/cpuinfo").exists()
 
 
 def test_a_plan_compiles_only_the_kernels_that_no_plan_had() -> None:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 from unittest import mock
 
+import dlsys as dl
 import numpy as np
 import tvm
 from dlsys import autodiff as ad
@@ -19,6 +20,7 @@ from dlsys.errors import TargetError
 from dlsys.graph import Node
 from dlsys.ops import pack_panels_op
 from dlsys.schedule import machine_code, strided
+from dlsys.schedule import target as targets
 from dlsys.system import available_cores
 from helpers import CASES, LOOPS, error_of
 from tvm import s_tir, te, tirx
@@ -612,6 +614,50 @@ def test_targets():
     assert (narrow.vector_bits, narrow.registers) == (128, 16)
 
 
+def test_features_that_a_cpus_name_implies_and_cpuid_denies_are_switched_off() -> None:
+    """A hypervisor may mask them; LLVM, told the name alone, uses them and the process dies."""
+    found = targets._found_features()
+    assert found and set(host := schedule.host_target().attrs.get("mattr", ())) <= {f"-{name}" for name in found}
+    assert not any(found[str(name)[1:]] for name in host)
+    if not found.get("avx2"):
+        print("no AVX2: nothing to mask")
+        return
+    wide = schedule.machine_of(schedule.host_target()).vector_bits
+    for name in (targets._host_cpu, targets._host_target, targets._found_features):
+        name.cache_clear()
+    off = {name: there and not name.startswith(("avx", "fma", "vaes", "vpclmul")) for name, there in found.items()}
+    try:
+        with mock.patch.object(targets, "_found_features", lambda: off):
+            target = schedule.host_target()
+            assert schedule.machine_of(target).vector_bits == 128 < wide
+            assert {"-avx2", "-fma"} <= set(map(str, target.attrs["mattr"])) and "avx2" in targets.described(target)
+            function = _function("k", [(64, 64)] * 2, "float32", lambda x, y: compute.matmul(x, y, False, False))
+            code = machine_code.compiled({"k": schedule.apply(function, target)[0]}, target).inspect_source("asm")
+            assert "%xmm" in code and "%ymm" not in code and "vfmadd" not in code
+            assert "lacks avx" in targets.refusal(schedule.resolve_target({"kind": "llvm", "mcpu": "haswell"}))
+    finally:
+        targets._host_cpu.cache_clear(), targets._host_target.cache_clear()
+    assert schedule.machine_of(schedule.host_target()).vector_bits == wide
+
+
+def test_code_for_another_cpu_can_be_read_and_is_not_run() -> None:
+    spec = kernels.KernelSpec("double", "double_elsewhere", (((32,), "float32"),), lambda x: compute.add(x, x))
+    foreign = next(
+        name
+        for name in ("sapphirerapids", "diamondrapids", "knl", "apple-m1")
+        if targets.refusal(schedule.resolve_target({"kind": "llvm", "mcpu": name}))
+    )
+    (kernel,) = kernels.get([spec], {"kind": "llvm", "mcpu": foreign})
+    x = np.ones(32, "float32")
+    assert f"double: compiled for {foreign}, and this CPU lacks " in error_of(TargetError, kernel, x, x * 0)
+    assert kernel.source("asm") and "T.vectorized" in kernel.script()
+    x, y = ad.Variable("x"), ad.Variable("y")
+    elsewhere = dl.relax.compile(x * y, {"kind": "llvm", "mcpu": foreign}, feed_shapes={x: (32,), y: (32,)})
+    ones = np.ones(32, "float32")
+    assert f"compiled for {foreign}" in error_of(TargetError, elsewhere, ones, ones)
+    assert targets.refusal(schedule.host_target()) == ""
+
+
 def test_a_rule_that_takes_a_function_and_fails_is_told() -> None:
     """It is an error in all tests (see helpers.py); for a user a later rule has the kernel."""
 
@@ -659,12 +705,11 @@ def test_squares_are_transposed_in_registers() -> None:
             wanted = np.ascontiguousarray(reference(*arrays))
             used = [feed[node] for node in executor._latest().program.groups[0].inputs]
             for cpu in ("skylake-avx512", "haswell", "x86-64"):
-                try:
-                    kernel = kernels.get([spec], {"kind": "llvm", "mcpu": cpu, "num-cores": 1})[0]
-                except TargetError:
-                    continue  # not here
+                kernel = kernels.get([spec], {"kind": "llvm", "mcpu": cpu, "num-cores": 1})[0]
                 if dtype != "float64" and "matmul" not in spec.name:
                     assert not re.search(r"\bv?(insertps|pinsrd)\b", kernel.source("asm")), (cpu, spec.name)
+                if kernel.named_target.refusal:
+                    continue  # it can be read, but not run here
                 kernel(*used, found := wanted * 0)
                 np.testing.assert_array_equal(found, wanted)
 

@@ -220,14 +220,20 @@ class Executor:
         with self._lock:
             return _inspect().text.format_source(self._with_kernels(feed_shapes), form, kernel)
 
-    def export(self, path: Any, feed_shapes: Mapping[Node, Any] | None = None) -> str:
-        """Writes a run as the function `step` of a shared library, which needs TVM's runtime and no dlsys, and returns
-        how it is called: with the feeds and the parameters, then an array for each result. Assigned parameters are
-        overwritten, and no results. Raises DlsysError for a path that cannot be written, DeviceError beside the CPU."""
+    def export(
+        self, path: Any, feed_shapes: Mapping[Node, Any] | None = None, *, mcpu: str | None = None
+    ) -> str:
+        """Writes a run as the function `step` of a shared library, which needs TVM's runtime and no dlsys.
+
+        Returns two lines: how `step` is called, with the feeds and the parameters, then an array for each result; and
+        for which CPU it was compiled: this one, or `mcpu`, by LLVM's name, as "x86-64-v3". Assigned parameters are
+        overwritten, and no results. Raises DlsysError for a path that cannot be written, TargetError for a CPU that
+        LLVM does not know, DeviceError beside the CPU.
+        """
         with self._lock:
             if self.ctx.kind == "cuda":
                 raise DeviceError("Executor.export: libraries are written for the CPU alone")
-            return self._with_kernels(feed_shapes).export(Path(path))
+            return self._with_kernels(feed_shapes).export(Path(path), mcpu)
 
     def draw(self, path: Any, feed_shapes: Mapping[Node, Any] | None = None) -> None:
         """Draw the graph with its fused groups into a file, .svg or .png.

@@ -1,15 +1,19 @@
-"""What the process finds around it: cores, the user's cache, CUDA, the caller's line. Needs nothing but Python."""
+"""What the process finds around it: cores, CPU, CUDA, the user's cache, the caller's line. Needs Python alone."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import importlib.util
 import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 TUNING = "DLSYS_TUNING"
+_CPUID_GROUPS = 9  # that glibc 2.33 knows; of unknown ones it gives zeros
 _LIBRARY = os.path.dirname(os.__file__) + os.sep
 _PACKAGE = str(Path(__file__).resolve().parent) + os.sep
 
@@ -17,6 +21,33 @@ _PACKAGE = str(Path(__file__).resolve().parent) + os.sep
 def available_cores() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def cpu() -> str:
+    """This CPU's model and the features that the process may use; empty where neither glibc nor the system tells."""
+    return _cpuid() or _cpuinfo()
+
+
+def _cpuid() -> str:
+    """CPUID's words, as glibc keeps them: the model, and of each of its groups the features that are switched on. Under
+    an emulator, too, they are those of the CPU that runs this process, which /proc/cpuinfo's are not."""
+    try:
+        leaf = ctypes.CDLL(None).__x86_get_cpuid_feature_leaf  # glibc 2.33 and newer, on x86
+    except (AttributeError, OSError, TypeError):
+        return ""
+    leaf.restype, leaf.argtypes = ctypes.POINTER(ctypes.c_uint32 * 8), [ctypes.c_uint]
+    words = [list(leaf(group).contents) for group in range(_CPUID_GROUPS)]
+    return " ".join(f"{word:x}" for word in (words[0][0], *(word for group in words for word in group[4:])))
+
+
+def _cpuinfo() -> str:
+    """Model and features as Linux lists them."""
+    told = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU")
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines()
+        return "\n".join(line for line in lines if line.startswith(told))
+    return ""
 
 
 def cache_folder() -> Path | None:

@@ -13,6 +13,7 @@ from ..errors import DeviceError
 from ..kernels.disk import cache_directory, cache_size
 from ..schedule import host_target, machine_of
 from ..schedule.cpu.peak import cpu_features
+from ..schedule.target import described
 from ..system import available_cores, cache_folder
 
 PACKAGES = {"TVM": "apache-tvm", "tvm-ffi": "apache-tvm-ffi", "NumPy": "numpy"}
@@ -29,7 +30,7 @@ def facts() -> dict[str, str]:
         "Python": platform.python_version(),
         **{name: _version(package) for name, package in PACKAGES.items()},
         "system": f"{platform.system()} {platform.machine()}",
-        "target": f"{machine.kind}, mcpu {target.attrs['mcpu']}",
+        "target": f"{machine.kind}, mcpu {described(target)}",
         "vectors": f"{machine.vector_bits} bits ({machine.lanes('float32')} float32), {machine.registers} registers",
         "features": " ".join(cpu_features(target)) or "none beyond the baseline",
         "threads": f"{get_num_threads()} of {available_cores()} cores ({THREADS}={os.environ.get(THREADS)})",

@@ -262,7 +262,7 @@ class Plan:
 
         return [bound(call, ()) for call in self.calls]
 
-    def export(self, path: Path) -> str:
+    def export(self, path: Path, mcpu: str | None = None) -> str:
         """Writes the run as a function of a library, see `Executor.export`."""
         program, graph = self.program, self.program.graph
         given = [(node.name, (graph.shapes[node], graph.dtypes[node])) for node in self.given]
@@ -270,7 +270,7 @@ class Plan:
         stored = [node for node in program.results if node is not None and program.aliases.source(node) not in updated]
         results = [self._place(node, graph.shapes[node], graph.dtypes[node]) for node in stored]
         export = with_compiler("kernels.export").export
-        return export(list(self.specs.values()), self.calls, given, results, self.memory.bytes_planned, path)
+        return export(list(self.specs.values()), self.calls, given, results, self.memory.bytes_planned, path, mcpu)
 
     @cached_property
     def _runner(self) -> Runner:

@@ -47,7 +47,8 @@ def get(specs: Sequence[KernelSpec], target: Any = "llvm", checked: bool = False
     on all cores, and kept in both.
 
     `target` is "llvm" (this CPU), "cuda", a dict such as {"kind": "llvm", "mcpu": "znver3"}, or a TVM Target. For
-    `checked` see `Kernel`. Raises TargetError for a target that is unknown or that this machine cannot run.
+    `checked` see `Kernel`. Raises TargetError for a target that is unknown. A CPU's code that this one cannot run can
+    be read; calling its kernel raises TargetError.
     """
     how = Settings(target_name(target), uses_own_schedules(), checked)
     where = (how.target.text, how.ours, checked, disk.cache_directory())
@@ -62,7 +63,7 @@ def get(specs: Sequence[KernelSpec], target: Any = "llvm", checked: bool = False
 
 def _found_or_made(specs: Mapping[str, KernelSpec], how: Settings) -> dict[str, Kernel]:
     """The kernels by symbol, from disk or compiled into one library more."""
-    if how.target.kind != "llvm":
+    if how.target.kind != "llvm" or how.target.refusal:
         return _made(specs, how, None)
     settings = (how.target.text, how.ours, how.checked)
     key_of = {symbol: disk.key(symbol, *settings) for symbol in specs}

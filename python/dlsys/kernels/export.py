@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
+from ..device import get_num_threads
 from ..errors import DlsysError
-from ..schedule import host_target
+from ..schedule import host_target, resolve_target
 from ..schedule.machine_code import compiled
+from ..schedule.target import described
 from . import disk
 from .build import build
 from .runner import Call, Calls, Place, turns, unrolled_calls
@@ -32,14 +34,16 @@ def export(
     results: Sequence[Place],
     arena: int,
     path: Path,
+    mcpu: str | None = None,
 ) -> str:
     """Writes the library, and returns how its function `step` is called: with what is given, in order, then an array
-    for each result.
+    for each result; and on a second line the CPU that it is for: this one, or that of LLVM's name `mcpu`.
 
     `given`: names and types; `results`: where each lies at the end; `arena`: bytes of the memory between. Raises
-    DlsysError where the file cannot be written.
+    DlsysError where the file cannot be written, TargetError for an unknown CPU.
     """
-    target = host_target()
+    own = {"kind": "llvm", "mcpu": mcpu, "num-cores": get_num_threads()}
+    target = host_target() if mcpu is None else resolve_target(own)
     once = {symbol_of(spec): spec for spec in specs}
     _, _, objects = build(list(once.values()), target, uses_own_schedules(), False, True)
     names = identifiers([*(name for name, _ in given), *(f"result_{i}" for i in range(len(results)))])
@@ -52,7 +56,8 @@ def export(
         disk.link([*objects, disk.object_of(compiled({STEP: function}, target))], path, aliases)
     except OSError as error:
         raise DlsysError(f"{path} cannot be written: {error}") from None
-    return f"{STEP}({', '.join(f'{name}: {dtype}{list(shape)}' for name, (shape, dtype) in taken)})"
+    called = ", ".join(f"{name}: {dtype}{list(shape)}" for name, (shape, dtype) in taken)
+    return f"{STEP}({called})\nfor {described(target)}"
 
 
 def _symbols(calls: Sequence[Call]) -> tuple[list[str], dict[str, str]]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..device import Array, cuda, empty, lies_on, to_tensor, view_of
 from ..device.context import DLPACK_CPU
-from ..errors import DeviceError, DTypeError, KernelArgumentError, ShapeError
+from ..errors import DeviceError, DTypeError, KernelArgumentError, ShapeError, TargetError
 from ..graph import Shape
 from ..tvm_import import with_compiler
 from .spec import ArrayType, KernelSpec, TargetName, symbol_of
@@ -30,7 +30,8 @@ class Kernel:
         named_target: what it is compiled for, as text; `target` is TVM's object.
         symbol: the function's name in its module.
         module: the module that holds this kernel, among others that were compiled with it.
-        function: the bare TVM function, for TVM tensors, which costs a fraction of a microsecond.
+        function: the bare TVM function, for TVM tensors, which costs a fraction of a microsecond; for a CPU whose
+            instructions this one lacks, a function that raises TargetError.
         checked: whether `function` checks its arguments; if not, it takes whatever it is given for right.
         flat: whether its arrays, of one axis, may also be given with others.
     """
@@ -44,8 +45,12 @@ class Kernel:
         self.outputs: tuple[ArrayType, ...] = outputs
         self.named_target, self.module, self.checked = target, module, checked
         self.symbol = symbol_of(spec)
-        self.function = module[self.symbol]
+        self.function = self._refuse if target.refusal else module[self.symbol]
         self._lower = cache(lower)
+
+    def _refuse(self, *arrays: Any) -> None:
+        """In place of a function whose instructions this CPU lacks, which would end the process."""
+        raise TargetError(f"{self.name}: {self.named_target.refusal}")
 
     @property
     def target(self) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import re
@@ -10,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from .. import compute
 from ..device import get_num_threads
 from ..errors import DataError
 from ..graph import Shape
+from ..system import cpu
 from ..tvm_import import with_compiler
 from . import disk
 
@@ -62,11 +62,13 @@ class TargetName:
         kind: "llvm" or "cuda".
         text: tells it from others, in the names of kernels on disk too.
         made: makes TVM's `Target` of it, which needs the compiler.
+        refusal: why its code can be read here and not run; empty where it runs.
     """
 
     kind: str
     text: str
     made: Callable[[], Any] = field(compare=False)
+    refusal: str = ""
 
     @property
     def target(self) -> Any:
@@ -76,12 +78,13 @@ class TargetName:
 
 def target_name(target: Any) -> TargetName:
     """The name of what `kernels.get` takes as a target; for "llvm", without TVM's compiler. Raises TargetError."""
-    if isinstance(target, str) and target == "llvm" and _cpu():
+    if isinstance(target, str) and target == "llvm" and cpu():
         threads = get_num_threads()
-        text = f"{_cpu()}\n{threads} threads{_tuning()}"
+        text = f"{cpu()}\n{threads} threads{_tuning()}"
         return TargetName("llvm", text, lambda: with_compiler("schedule").host_target(threads))
-    found = with_compiler("schedule.target").resolve_target(target)
-    return TargetName(found.kind.name, f"{found}{_tuning()}", lambda: found)
+    targets = with_compiler("schedule.target")
+    found = targets.resolve_target(target)
+    return TargetName(found.kind.name, f"{found}{_tuning()}", lambda: found, targets.refusal(found))
 
 
 def _tuning() -> str:
@@ -99,16 +102,6 @@ def _tuning() -> str:
 def _hash_of(path: str, changed: int) -> str:
     """The hash of a file as it was then."""
     return "\n" + hashlib.sha256(Path(path).read_bytes()).hexdigest()
-
-
-@cache
-def _cpu() -> str:
-    """Model and features of this CPU as the system lists them; empty where it does not."""
-    told = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU")
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines()
-        return "\n".join(line for line in lines if line.startswith(told))
-    return ""
 
 
 _scheduled: ContextVar[bool] = ContextVar("scheduled", default=True)

@@ -15,13 +15,14 @@ from tvm.relax import transform
 from tvm.target import Target
 
 from ..device import Array, array, context
-from ..errors import GraphError
+from ..errors import GraphError, TargetError
 from ..graph import Node
 from ..kernels.build import any_alignment
 from ..planner import Value, plan_memory
 from ..schedule import DEFAULT, apply, resolve_target
 from ..schedule.machine_code import PIPELINE
 from ..schedule.records import TUNED, Records
+from ..schedule.target import refusal
 from .machine import MAIN, Machine, default_database
 from .translate import to_relax
 
@@ -48,6 +49,7 @@ class Compiled(Machine):
         self, stages: dict[str, tvm.IRModule], target: Target, rules: Counter[str], known: int | None = None
     ) -> None:
         self.stages, self.rules, self.known = stages, rules, known
+        self._refusal = refusal(target)
         module, values = _without_values(stages["scheduled"])
         planned = _passes(_PLANNING)(module)
         self.planned, self.relax_planned = _our_plan(module["main"]), _relax_plan(planned["main"])
@@ -58,7 +60,10 @@ class Compiled(Machine):
         self.parameters = dict(zip(self.names[len(self.names) - len(arrays) :], arrays, strict=True))
 
     def __call__(self, *inputs: Any) -> list[Array]:
-        """As `Machine`'s, with the feeds alone too: `parameters` then follow them."""
+        """As `Machine`'s, with the feeds alone too: `parameters` then follow them. Raises TargetError where this CPU
+        lacks instructions that the target has."""
+        if self._refusal:
+            raise TargetError(f"relax.compile: {self._refusal}")
         if len(inputs) == len(self.names) - len(self.parameters):
             inputs = (*inputs, *self.parameters.values())
         return super().__call__(*inputs)

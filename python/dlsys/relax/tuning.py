@@ -25,13 +25,14 @@ from tvm.target import Target
 
 from ..checks import integer
 from ..device import empty
-from ..errors import GraphError
+from ..errors import GraphError, TargetError
 from ..executor import Executor
 from ..graph import Node
 from ..kernels.build import UNCHECKED, any_alignment, prim_func
 from ..schedule import apply, resolve_target
 from ..schedule.machine_code import compiled
 from ..schedule.records import MAIN, Records, key_of, replayed, workload
+from ..schedule.target import refusal
 from ..system import available_cores
 from .build import fused_kernels
 from .machine import default_database
@@ -211,6 +212,8 @@ def tune(
     found = resolve_target(target)
     if found.kind.name != "llvm":
         raise GraphError(f"relax.tune: kernels are tuned for the CPU, not for {found.kind.name}")
+    if told := refusal(found):
+        raise TargetError(f"relax.tune: {told}")
     tasks = _tasks(what, found, feed_shapes)
     for task in tasks:
         if (known := records.of(task.function, found)) is not None:

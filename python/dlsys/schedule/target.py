@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -24,6 +24,8 @@ _VECTORS = (  # LLVM feature, bits of a vector register, number of them; the fir
 )
 _BASELINE = (128, 16)  # SSE2, which every x86-64 has
 _HALVES = ("znver4",)  # CPUs that take a vector of 512 bits in two halves
+_GENERATED = ("sse", "ssse", "avx", "fma", "f16c", "bmi", "lzcnt", "popcnt", "movbe", "gfni", "neon", "sve", "dotprod")
+"""How the names of features begin whose instructions LLVM writes by itself; for others, as pku, a program asks."""
 TENSOR_CORES = {"high": "tf32", "medium": "bfloat16"}  # the keys of targets, by the precision of their products
 _WARP_BITS = 32 * 32  # a warp of float32
 
@@ -52,7 +54,48 @@ def host_target(threads: int | None = None) -> Target:
 
 @cache
 def _host_target(threads: int) -> Target:
-    return Target({"kind": "llvm", "mcpu": codegen.llvm_get_system_cpu(), "num-cores": threads})
+    return Target({"kind": "llvm", **_host_cpu(), "num-cores": threads})
+
+
+@cache
+def _found_features() -> dict[str, bool]:
+    """Whether this CPU has a feature, by LLVM's name, as CPUID and XCR0 say."""
+    found = tvm.get_global_func("tvm.codegen.llvm.GetHostCPUFeatures", allow_missing=True)
+    return {str(name): bool(there) for name, there in found().items()} if found else {}
+
+
+def _masked(implied: Iterable[Any]) -> list[str]:
+    """Those of the features that this CPU lacks. Names that CPUID does not know are tunings, and are not lacked."""
+    found = _found_features()
+    return sorted(name for name in map(str, implied) if not found.get(name, True))
+
+
+@cache
+def _host_cpu() -> dict[str, Any]:
+    """This CPU for LLVM: its name, and what the name implies and the CPU lacks switched off, as hypervisors mask
+    features."""
+    named = {"mcpu": codegen.llvm_get_system_cpu()}
+    masked = _masked(codegen.llvm_get_cpu_features(Target({"kind": "llvm", **named})))
+    return {**named, "mattr": [f"-{name}" for name in masked]} if masked else named
+
+
+def refusal(target: Target) -> str:
+    """Why code for a resolved target can be read here and not run: instructions that this CPU lacks would end the
+    process. Empty where it runs, and for a GPU."""
+    if str(target.kind) != "llvm":
+        return ""
+    here = str(codegen.llvm_get_system_triple()).split("-")[0]
+    if (kind := str(target.attrs.get("mtriple") or here).split("-")[0]) != here:
+        return f"compiled for {kind}, and this machine is {here}"
+    lacking = [name for name in _masked(_features(str(target))) if name.startswith(_GENERATED)]
+    return f"compiled for {described(target)}, and this CPU lacks {', '.join(lacking)}" if lacking else ""
+
+
+def described(target: Target) -> str:
+    """The CPU of a resolved target: `znver3 without pku, rdpru`, or `generic`."""
+    masked = [str(name)[1:] for name in target.attrs.get("mattr") or () if str(name).startswith("-")]
+    name = str(target.attrs.get("mcpu") or "generic")
+    return f"{name} without {', '.join(masked)}" if masked else name
 
 
 @cache
@@ -92,7 +135,7 @@ def _complete(target: Target) -> Target:
     default = Target("llvm").attrs.get("mtriple")
     if mcpu is None and target.attrs.get("mattr") is None and triple in (None, default):
         config = dict(target.export())
-        return Target({**config, "mcpu": codegen.llvm_get_system_cpu(), "num-cores": _threads(target)})
+        return Target({**config, **_host_cpu(), "num-cores": _threads(target)})
     if mcpu is not None and not codegen.llvm_is_valid_cpu(str(mcpu), str(triple or default)):
         # LLVM would print a line and compile for a generic CPU
         raise TargetError(
