@@ -102,6 +102,16 @@ def error_of(kind: type[Exception], function: Callable[..., Any], *args: Any, **
 
 
 @contextmanager
+def denormals_kept() -> Iterator[None]:
+    """Kernels compiled within it compute denormal results."""
+    dl.set_flush_denormal(False)
+    try:
+        yield
+    finally:
+        dl.set_flush_denormal(True)
+
+
+@contextmanager
 def on_threads(count: int) -> Iterator[None]:
     """Kernels made within it are for so many threads, or for as many as there are."""
     before = dl.get_num_threads()

@@ -12,7 +12,7 @@ import torch
 from dlsys import autodiff as ad
 from dlsys.errors import DTypeError, GraphError, ShapeError
 from dlsys.graph import DTYPES, FLOATS, Node
-from helpers import error_of, evaluate
+from helpers import denormals_kept, error_of, evaluate
 
 LIMITS = {"float32": 1e-4, "float64": 1e-9}
 Function = Callable[..., Any]
@@ -94,6 +94,7 @@ def ulps(found: np.ndarray, wanted: np.ndarray) -> float:
     return float((np.abs(found - wanted) / unit).max())
 
 
+@denormals_kept()
 def test_sines_and_powers_are_rounded_right() -> None:
     """Arguments of all sizes, near multiples of pi/2, and the float32 that is nearest to one of them."""
     rng = np.random.default_rng(0)

@@ -16,7 +16,7 @@ from dlsys.compute.base import constant, pointwise
 from dlsys.kernels.build import prim_func
 from dlsys.kernels.spec import KernelSpec
 from dlsys.schedule.stages import read_stages, share
-from helpers import on_threads
+from helpers import denormals_kept, on_threads
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import te
@@ -333,6 +333,7 @@ def test_what_is_read_once_for_rows_and_columns() -> None:
         np.testing.assert_array_equal(sums, np.float32(shape[0]))
 
 
+@denormals_kept()
 def test_elementary_functions_are_accurate_over_the_whole_range():
     random, count = np.random.default_rng(6), 1 << 16
     near = {  # where results are neither 0 nor infinite

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         gpu,
         numpy,
         set_float32_matmul_precision,
+        set_flush_denormal,
         set_num_threads,
     )
     from .tensors.creation import empty, zeros
@@ -68,6 +69,7 @@ __all__ = [
     "gpu",
     "numpy",
     "set_float32_matmul_precision",
+    "set_flush_denormal",
     "set_num_threads",
     "zeros",
 ]

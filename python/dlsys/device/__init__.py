@@ -8,7 +8,7 @@ from .array import (
     zeros,
 )
 from .context import (
-    Context, ThreadCountError, context, cpu, cuda, get_float32_matmul_precision, get_num_threads, gpu, named, numpy,
-    set_float32_matmul_precision, set_num_threads,
+    Context, ThreadCountError, context, cpu, cuda, flushes_denormal, get_float32_matmul_precision, get_num_threads, gpu,
+    named, numpy, set_float32_matmul_precision, set_flush_denormal, set_num_threads,
 )
 from .streams import Graph, Staging

@@ -7,6 +7,7 @@ import itertools
 import numbers
 import operator
 import os
+import platform
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -156,6 +157,7 @@ at_fork(_alone)
 
 PRECISIONS = ("highest", "high", "medium")
 _precision = PRECISIONS[0]
+X86 = ("x86_64", "amd64", "i686")  # `platform.machine()`
 
 
 def set_float32_matmul_precision(precision: str) -> None:
@@ -172,6 +174,29 @@ def set_float32_matmul_precision(precision: str) -> None:
 def get_float32_matmul_precision() -> str:
     """The precision of products of float32 on a GPU, see `set_float32_matmul_precision`."""
     return _precision
+
+
+_flush_denormal = True
+
+
+def set_flush_denormal(flush: bool) -> bool:
+    """Whether kernels on the CPU take results for zero that are denormal, below 1.2e-38 in float32 and 2.2e-308 in
+    float64; they do unless told otherwise, since some CPUs take a hundred cycles for one. What is given to a kernel is
+    read as it is. It is for what is compiled from now on; a GPU and the `numpy` context compute denormal numbers.
+
+    Returns whether this CPU's kernels can do it: x86's. Raises DTypeError for what is no boolean. As PyTorch's
+    function of this name, which sets the calling thread's register.
+    """
+    global _flush_denormal
+    if not isinstance(flush, bool):
+        raise DTypeError(f"set_flush_denormal takes True or False, not {flush!r}")
+    _flush_denormal = flush
+    return platform.machine().lower() in X86
+
+
+def flushes_denormal() -> bool:
+    """Whether kernels compiled now take denormal results for zero, see `set_flush_denormal`."""
+    return _flush_denormal
 
 
 class ThreadCountError(DlsysError, ValueError):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import compute
-from ..device import get_num_threads
+from ..device import flushes_denormal, get_num_threads
 from ..errors import DataError
 from ..graph import Shape
 from ..system import cpu
@@ -79,9 +79,9 @@ class TargetName:
 def target_name(target: Any) -> TargetName:
     """The name of what `kernels.get` takes as a target; for "llvm", without TVM's compiler. Raises TargetError."""
     if isinstance(target, str) and target == "llvm" and cpu():
-        threads = get_num_threads()
-        text = f"{cpu()}\n{threads} threads{_tuning()}"
-        return TargetName("llvm", text, lambda: with_compiler("schedule").host_target(threads))
+        threads, flush = get_num_threads(), flushes_denormal()
+        text = f"{cpu()}\n{threads} threads{'' if flush else ', denormals'}{_tuning()}"
+        return TargetName("llvm", text, lambda: with_compiler("schedule").host_target(threads, flush))
     targets = with_compiler("schedule.target")
     found = targets.resolve_target(target)
     return TargetName(found.kind.name, f"{found}{_tuning()}", lambda: found, targets.refusal(found))

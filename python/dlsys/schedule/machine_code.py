@@ -27,7 +27,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.target import Target
 
-from . import squares, strided
+from . import denormals, squares, strided
 from .common import rewritten
 
 PIPELINE = "dlsys"
@@ -145,6 +145,7 @@ def _pipeline() -> tuple[Any, Any, Any]:
     first = [_rewriting(tirx.Sub, _sum_with_negative), _rewriting(tirx.Select, _expected), passes]
     kinds = ((tirx.Select, _branch), (tirx.AllocBuffer, _on_stack), (tirx.SeqStmt, squares.turned))
     own = [_rewriting(*kind) for kind in (*kinds, (tvm.ir.TensorLoad, strided.contiguous))] + [_changing(_as_vectors)]
+    own.append(denormals.PASS)
     exact = _rewriting(tirx.FloatImm, _exact)
     final = (lambda: tvm.transform.Sequential([*own, host()]), lambda: tvm.transform.Sequential([exact, device()]))
     return tvm.transform.Sequential(first), *final

@@ -11,8 +11,9 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.target import Target, codegen
 
-from ..device import get_float32_matmul_precision, get_num_threads
+from ..device import flushes_denormal, get_float32_matmul_precision, get_num_threads
 from ..errors import TargetError
+from . import denormals
 
 KINDS = ("llvm", "cuda")
 _FALLBACK_ARCH = "sm_90"  # CUDA code made where no device tells its own
@@ -47,14 +48,22 @@ class Machine:
         return max(1, self.vector_bits // max(bits, 8))  # a bool takes a byte
 
 
-def host_target(threads: int | None = None) -> Target:
-    """The CPU that this process runs on, with the features it has and as many threads as kernels use now, or given."""
-    return _host_target(threads or get_num_threads())
+def host_target(threads: int | None = None, flush: bool | None = None) -> Target:
+    """The CPU that this process runs on, with the features it has and as many threads as kernels use now, or given;
+    and whether they flush denormal results, as is set now, or given."""
+    return _host_target(threads or get_num_threads(), flushes_denormal() if flush is None else flush)
 
 
 @cache
-def _host_target(threads: int) -> Target:
-    return Target({"kind": "llvm", **_host_cpu(), "num-cores": threads})
+def _host_target(threads: int, flush: bool) -> Target:
+    return _keeping(Target({"kind": "llvm", **_host_cpu(), "num-cores": threads}), flush)
+
+
+def _keeping(target: Target, flush: bool) -> Target:
+    """The CPU target with the key that keeps denormal numbers, unless kernels flush them."""
+    if flush or denormals.KEPT in target.keys:
+        return target
+    return Target({**dict(target.export()), "keys": [*target.keys, denormals.KEPT]})
 
 
 @cache
@@ -126,7 +135,7 @@ def resolve_target(value: Any = "llvm") -> Target:
     kind = str(target.kind)
     if kind not in KINDS:
         raise TargetError(f"target kind {kind!r} has no schedules; {known}")
-    return _complete(target) if kind == "llvm" else target
+    return _keeping(_complete(target), flushes_denormal()) if kind == "llvm" else target
 
 
 def _complete(target: Target) -> Target:
