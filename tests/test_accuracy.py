@@ -209,3 +209,24 @@ def _adds(node: Node, drawn: dict[Node, np.ndarray]) -> bool:
             return True
         stack += [x.op for x in op.input_tensors]
     return False
+
+
+def test_variances_of_numbers_far_from_zero():
+    """The mean is rounded, to as much as these numbers' spacing: it must not enter the variance."""
+    random, x = np.random.default_rng(4), ad.Variable("x")
+    shapes = ((1000,), None), ((100_000,), None), ((3, 5000), (1,)), ((5000, 3), (0,)), ((70, 3, 80), (0, 2))
+    for shape, axes in shapes:
+        executor = ad.Executor([ad.var_op(x, axes), ad.std_op(x, axes), *ad.gradients(ad.var_op(x, axes), [x])])
+        for offset in (0.0, 1e3, 1e5, 3e7):
+            values = (random.normal(size=shape) * 1.2 + offset).astype("float32")
+            exact = values.astype("float64")
+            var = exact.var(axes, ddof=1)
+            count = exact.size // var.size
+            grad = 2 * (exact - exact.mean(axes, keepdims=True)) / (count - 1)
+            found = executor.run({x: values}, convert_to_numpy_ret_vals=True)
+            np.testing.assert_allclose(found[0], var, rtol=1e-4, err_msg=f"{shape} {offset}")
+            np.testing.assert_allclose(found[1], np.sqrt(var), rtol=1e-4)
+            limit = 1e-4 * np.abs(grad).max()
+            np.testing.assert_allclose(found[2], grad, rtol=0, atol=limit, err_msg=f"{shape} {offset}")
+        equal = executor.run({x: np.full(shape, 3e7 / 7, "float32")}, convert_to_numpy_ret_vals=True)
+        assert all((value == 0).all() for value in equal[:2]) and np.isfinite(equal[2]).all()

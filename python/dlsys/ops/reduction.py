@@ -11,7 +11,7 @@ from .. import compute
 from ..compute import Tensor
 from ..graph import DTYPES, NUMBERS, OPS, Node, Op, Shape, register, shape_error
 from .arithmetic import div_op, mul_op, sub_op
-from .elementary import equal_op, exp_op, sqrt_op, where_op
+from .elementary import clip_op, equal_op, exp_op, sqrt_op, where_op
 from .rules import real_constant, reduced_shape, resolve_axes
 from .types import over_axes
 
@@ -178,10 +178,15 @@ def mean_op(x: Node, axes: Any = None, keepdims: bool = False) -> Node:
 def var_op(x: Node, axes: Any = None, keepdims: bool = False, correction: float = 1) -> Node:
     """The variance over `axes`: the squared distances from the mean over their number less `correction`.
 
+    The mean is rounded: of numbers far from 0 the distances d from it have a sum s that is not 0, and their squares are
+    too large by s^2 / n, which is subtracted (Chan, Golub and LeVeque, 1983, the corrected two-pass algorithm).
     Raises GraphError for axes that are no integers, and a correction that is no real number.
     """
     distance = sub_op(x, mean_op(x, axes, keepdims=True))
-    return div_by_extent_op(reducesum_op(mul_op(distance, distance), axes, keepdims), x, axes, correction)
+    total = reducesum_op(distance, axes, keepdims)
+    excess = mul_op(total, div_by_extent_op(total, x, axes))
+    squares = sub_op(reducesum_op(mul_op(distance, distance), axes, keepdims), excess)
+    return div_by_extent_op(clip_op(squares, low=0.0), x, axes, correction)
 
 
 def std_op(x: Node, axes: Any = None, keepdims: bool = False, correction: float = 1) -> Node:
