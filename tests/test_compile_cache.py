@@ -22,7 +22,7 @@ import dlsys
 import dlsys as dl
 import numpy as np
 from dlsys import autodiff as ad
-from dlsys import kernels, system, tvm_import
+from dlsys import compute, kernels, system, tvm_import
 from dlsys.data import DataLoader, TensorDataset
 from dlsys.kernels import CacheWarning, build, disk
 from dlsys.kernels import cache as of_process
@@ -396,3 +396,29 @@ def test_threads_that_import_the_compiler_leave_the_garbage_collector_on() -> No
         first_done.set()
         assert second.result() == "second"
     assert gc.isenabled()
+
+
+def test_a_process_keeps_the_kernels_that_it_asked_for_last() -> None:
+    def double(n: int) -> kernels.Kernel:
+        spec = kernels.KernelSpec("double", "double_of", (((n,), "float32"),), lambda x: compute.add(x, x))
+        (kernel,) = kernels.get([spec])
+        np.testing.assert_array_equal(call(kernel), np.full(n, 2, "float32"))
+        return kernel
+
+    def call(kernel: kernels.Kernel) -> np.ndarray:
+        ((shape, _),) = kernel.inputs
+        kernel(np.ones(shape, "float32"), out := np.empty(shape, "float32"))
+        return out
+
+    with directory(), mock.patch.multiple(of_process, _kernels={}, _sizes={}):
+        first = double(1)
+        size = sum(of_process._sizes.values())
+        with mock.patch.object(of_process, "MOST_BYTES", 4 * size + size // 2):
+            made = [first, *(double(n) for n in range(2, 5))]
+            assert all(double(n).function is made[n - 1].function for n in range(1, 5)) and kernels.built() == 4
+            double(5)
+            assert kernels.built() == 4 and double(1).function is not first.function
+            assert (call(first) == 2).all()  # who holds it calls it on
+            for n in range(10, 20):
+                double(n)
+                assert kernels.built() == 4 == len(of_process._sizes)

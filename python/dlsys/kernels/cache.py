@@ -25,7 +25,11 @@ class Settings(NamedTuple):
     checked: bool
 
 
-_kernels: dict[Hashable, Kernel] = {}
+MOST_BYTES = 128 * 2**20  # of the kernels that the process keeps; those go first that were asked for longest ago
+_PAGES = 32 * 1024  # bytes that a kernel's library takes beside its code, or the module of one that is not on disk
+
+_kernels: dict[Hashable, Kernel] = {}  # in the order in which they were asked for last
+_sizes: dict[Hashable, int] = {}
 _lock = threading.Lock()
 
 
@@ -57,8 +61,25 @@ def get(specs: Sequence[KernelSpec], target: Any = "llvm", checked: bool = False
         missing = {symbol_of(spec): (key, spec) for key, spec in zip(keys, specs, strict=True) if key not in _kernels}
         if missing:
             found = _found_or_made({symbol: spec for symbol, (_, spec) in missing.items()}, how)
-            _kernels.update((key, found[symbol]) for symbol, (key, _) in missing.items())
-        return [_kernels[key].named(spec.name) for key, spec in zip(keys, specs, strict=True)]
+            for symbol, (key, _) in missing.items():
+                _kernels[key] = found[symbol]
+                _sizes[key] = found[symbol].code_bytes + _PAGES
+        for key in dict.fromkeys(keys):
+            _kernels[key] = _kernels.pop(key)
+        kernels = [_kernels[key].named(spec.name) for key, spec in zip(keys, specs, strict=True)]
+        if missing:
+            _forget()
+        return kernels
+
+
+def _forget() -> None:
+    """Drops the kernels beyond MOST_BYTES; who holds one still, as a plan does, calls it on."""
+    total = sum(_sizes.values())
+    for key in list(_kernels):
+        if total <= MOST_BYTES:
+            break
+        total -= _sizes.pop(key)
+        del _kernels[key]
 
 
 def _found_or_made(specs: Mapping[str, KernelSpec], how: Settings) -> dict[str, Kernel]:
@@ -100,14 +121,15 @@ def _loaded(
 ) -> dict[str, Kernel]:
     """The kernels in a library; `lowered`: their loops, by symbol, where these are known. Raises RuntimeError,
     AttributeError or OSError for a file that is none or lacks one."""
-    module = tvm_ffi.load_module(str(path))
-    return {symbol: _kernel(module, spec, how, lowered.get(symbol)) for symbol, spec in specs.items()}
+    module = tvm_ffi.load_module(str(path), keep_module_alive=False)  # a kernel keeps it
+    size = path.stat().st_size // len(specs)
+    return {symbol: _kernel(module, spec, how, lowered.get(symbol), size) for symbol, spec in specs.items()}
 
 
-def _kernel(module: Any, spec: KernelSpec, how: Settings, lowered: Any) -> Kernel:
+def _kernel(module: Any, spec: KernelSpec, how: Settings, lowered: Any, code_bytes: int = 0) -> Kernel:
     """The kernel of a spec that `module` holds. Its loops, unless given, are made when somebody asks for them."""
 
     def lower() -> Any:
         return lowered or with_compiler("kernels.build").lower(spec, how.target.target, how.ours, how.checked)
 
-    return Kernel(spec, how.target, module, lower, how.checked)
+    return Kernel(spec, how.target, module, lower, how.checked, code_bytes)

@@ -32,18 +32,25 @@ class Kernel:
         module: the module that holds this kernel, among others that were compiled with it.
         function: the bare TVM function, for TVM tensors, which costs a fraction of a microsecond; for a CPU whose
             instructions this one lacks, a function that raises TargetError.
+        code_bytes: its share of the library that holds it; 0 where it is in none.
         checked: whether `function` checks its arguments; if not, it takes whatever it is given for right.
         flat: whether its arrays, of one axis, may also be given with others.
     """
 
     def __init__(
-        self, spec: KernelSpec, target: TargetName, module: Any, lower: Callable[[], Any], checked: bool
+        self,
+        spec: KernelSpec,
+        target: TargetName,
+        module: Any,
+        lower: Callable[[], Any],
+        checked: bool,
+        code_bytes: int = 0,
     ) -> None:
         """`lower` makes the scheduled loops, for who asks: a kernel that was loaded has not made them."""
         self.name, self.inputs, self.flat = spec.name, spec.inputs, spec.flat
         outputs = with_compiler("kernels.build").output_types(spec) if spec.outputs is None else spec.outputs
         self.outputs: tuple[ArrayType, ...] = outputs
-        self.named_target, self.module, self.checked = target, module, checked
+        self.named_target, self.module, self.checked, self.code_bytes = target, module, checked, code_bytes
         self.symbol = symbol_of(spec)
         self.function = self._refuse if target.refusal else module[self.symbol]
         self._lower = cache(lower)
