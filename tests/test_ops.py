@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 from cases import Case, is_float
+from dlsys import autodiff as ad
 from dlsys import ops
 from dlsys.errors import DTypeError, GraphError, ShapeError
 from dlsys.gradients import gradients
-from dlsys.graph import OPS, Node, Op
+from dlsys.graph import FLOATS, INTEGERS, OPS, Node, Op
 from helpers import CASES, LOOPS, NO_CASES, OF_PASSES, error_of, evaluate
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -284,3 +285,50 @@ def test_arguments_that_no_operator_takes() -> None:
     assert "dtype" in error_of(GraphError, ops.Variable, "v", None, "float33")
     assert "dtype" in error_of(GraphError, ops.Variable, "v", None, "int8")
     assert "negative" in error_of(GraphError, ops.Variable, "v", (-1, 2))
+
+
+def _pointwise(dtype: str, values: np.ndarray) -> tuple[list[Node], dict[Node, np.ndarray]]:
+    """A node of each case of each pointwise operator that takes the dtype, and feeds of these values, drawn."""
+    random, nodes, feed = np.random.default_rng(5), [], {}
+    for _, case in each_case(but=OF_PASSES):
+        variables = case.variables()
+        node = case.build(*variables)
+        if not node.op.elementwise or dtype not in node.op.dtypes or case.parameters or node in set(variables):
+            continue
+        if node.const_attr == 0:
+            continue  # x + 0.0 is taken for x, and x * 0.0 for 0.0 or NaN
+        arrays = case.draw("float32")
+        taken = [i for i, array in enumerate(arrays) if is_float(array)]
+        for i in taken:
+            arrays[i] = random.choice(values, arrays[i].shape).astype(dtype)
+        try:
+            node.op.infer_dtype(node, [str(array.dtype) for array in arrays])
+        except DTypeError:
+            continue
+        if taken:
+            nodes.append(node)
+            feed.update(zip(variables, arrays, strict=True))
+    return nodes, feed
+
+
+def test_zeros_keep_the_signs_that_numpy_gives_them() -> None:
+    """But for -0.0 ** 0.5, 0.0 in C, which NumPy takes for a square root, and for the lesser of two zeros."""
+    either = ("power_byconst", "clip")
+    for dtype in FLOATS:
+        nodes, feed = _pointwise(dtype, np.array([0.0, -0.0]))
+        assert len(nodes) > 60
+        for node, found, wanted in zip(nodes, ad.Executor(nodes).run(feed, True), evaluate(nodes, feed), strict=True):
+            np.testing.assert_array_equal(found, wanted, err_msg=node.name)
+            if is_float(wanted) and node.op.name not in either:
+                known = ~np.isnan(wanted)
+                np.testing.assert_array_equal(np.signbit(found)[known], np.signbit(wanted)[known], err_msg=node.name)
+
+
+def test_integers_at_their_limits_are_numpys() -> None:
+    for dtype in INTEGERS:
+        limits = np.iinfo(dtype)
+        values = np.array([limits.min, limits.min + 1, 0, 1, 2, limits.max - 1, limits.max], dtype)
+        nodes, feed = _pointwise(dtype, values)
+        assert len(nodes) > 10
+        for node, found, wanted in zip(nodes, ad.Executor(nodes).run(feed, True), evaluate(nodes, feed), strict=True):
+            np.testing.assert_array_equal(found, wanted, err_msg=f"{node.name} of {dtype}")

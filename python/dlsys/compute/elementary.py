@@ -274,7 +274,7 @@ def tanh(x: tirx.PrimExpr) -> tirx.PrimExpr:
             )
             return tirx.Select(size < constant(_TANH_SMALL, dtype), small, large)
 
-        return tirx.Select(tirx.isnan(v), v, bound(size, by_size))
+        return tirx.Select(tirx.abs(v) > constant(0, dtype), bound(size, by_size), v)  # NaN and both zeros stay
 
     return bound(x, at)
 

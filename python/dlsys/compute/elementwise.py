@@ -128,11 +128,11 @@ relu_gradient = elementwise(lambda u, grad: tirx.Select(u > _const(0, u), grad, 
 
 @elementwise
 def sign(u: Expr) -> Expr:
-    """-1, 0 or 1; NaN kept."""
+    """-1, 0 (of -0.0 too) or 1; NaN kept."""
     zero, one = _const(0, u), _const(1, u)
     if str(u.ty).startswith("u"):
         return tirx.Select(u > zero, one, zero)
-    return tirx.Select(u > zero, one, tirx.Select(u < zero, _const(-1, u), u))
+    return tirx.Select(u > zero, one, tirx.Select(u < zero, _const(-1, u), tirx.abs(u)))
 
 
 # Comparisons and selections --------------------------------------------------------------------------------
