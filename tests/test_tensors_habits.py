@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
@@ -12,6 +13,7 @@ from against_torch import agree
 from dlsys import autodiff as ad
 from dlsys import data, nn, optim
 from dlsys.errors import DeviceError, DTypeError, GraphError, ShapeError
+from dlsys.nn import functional as F
 from helpers import error_of
 
 
@@ -232,3 +234,27 @@ def test_bytes_are_written_fed_and_cast() -> None:
     loader = dl.data.DataLoader(dl.data.TensorDataset(PIXELS, np.arange(3)), 2)
     batch = next(iter(loader))[0]
     assert batch.dtype == "uint8" and (batch.float() / 255).shape == (2, 4, 5)
+
+
+def test_edges_at_which_pytorch_differs_as_its_page_says() -> None:
+    def gradient(library: Any, function: str) -> list[float]:
+        x = library.tensor([math.nan, 1.0, 2.0], requires_grad=True)
+        getattr(x, function)().sum().backward()
+        return x.grad.tolist()
+
+    differ = {"relu": (0.0, 1.0), "abs": (math.nan, 0.0), "max": (math.nan, 1.0), "min": (math.nan, 1.0)}
+    for function, (ours, theirs) in differ.items():
+        found = gradient(dl, function)
+        np.testing.assert_equal([found[0], gradient(torch, function)[0]], [ours, theirs])
+        assert all(map(math.isnan, found)) or function in ("relu", "abs")
+    rows, classes = np.zeros((0, 3), "float32"), np.zeros(0, "int64")
+    assert float(F.cross_entropy(dl.tensor(rows), dl.tensor(classes))) == 0
+    assert torch.isnan(torch.nn.functional.cross_entropy(torch.tensor(rows), torch.tensor(classes)))
+    images, filters = np.zeros((1, 0, 4, 4), "float32"), np.zeros((2, 0, 3, 3), "float32")
+    assert (F.conv2d(dl.tensor(images), dl.tensor(filters)).numpy() == np.zeros((1, 2, 2, 2))).all()
+    large = [3e38, 3.1e38]
+    assert math.isnan(float(dl.tensor(large).var())) and math.isinf(float(torch.tensor(large).var()))
+    counts = dl.tensor([2, 3])
+    assert "int64" in error_of(DTypeError, lambda: (counts**counts).numpy())
+    for sorted_one in (lambda: dl.tensor(2.0).sort(), lambda: dl.tensor(2.0).topk(1)):
+        assert "out of range for 0 dimensions" in error_of(ShapeError, lambda make: make()[0].numpy(), sorted_one)
