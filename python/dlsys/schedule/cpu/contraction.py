@@ -134,15 +134,15 @@ def _tile(sch: s_tir.Schedule, c: SBlockRV, r: Roles, tile: Tile, images: Images
 
     # The accumulators are the tile's own; the whole tile is unrolled, so they stay in registers.
     sch.set_scope(c, 0, "local")
-    spilled = None
+    spilled, one_row = None, tile.rows == 1  # whose loop is kept: of what is stored the last two are looked at
     if is_costly(sch.get(store).body):  # too long for one copy of it a vector: the store is a loop over a copied tile
         sums = sch.get(c).writes[0].source
         read = next(i for i, region in enumerate(sch.get(store).reads) if region.source.same_as(sums))
         spilled = sch.cache_read(store, read, "local")
-        sch.reverse_compute_at(spilled, m0)
+        sch.reverse_compute_at(spilled, m0, preserve_unit_loops=one_row)
         rows, columns = sch.get_loops(spilled)[-2:]
         _unroll(sch, rows, columns, tile)
-    sch.reverse_compute_at(store, m0)
+    sch.reverse_compute_at(store, m0, preserve_unit_loops=one_row)
     for block in stages:
         _place(sch, block, batch, tile)
     _unroll(sch, m1, n1, tile)
