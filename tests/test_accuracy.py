@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import dlsys
 import numpy as np
 from dlsys import autodiff as ad
 from dlsys.graph import Node
@@ -155,6 +156,27 @@ def test_sums_of_equal_numbers_whose_rounding_does_not_cancel():
             name for name in SUMS if not name.startswith(("matmul", "conv2d", "var", "std", "batch_norm"))
         ]
         _check(names, n, lambda shape: np.full(shape, 0.1, "float32"), 4 * math.log2(n))
+
+
+def test_convolutions_of_any_geometry_are_summed_in_blocks() -> None:
+    """Of equal numbers, whose rounding does not cancel: n terms in one accumulator are off by n / 8 units."""
+    random = np.random.default_rng(0)
+    nodes: list[Node] = []
+    feed: dict[Node, np.ndarray] = {}
+    for number in range(8):
+        taps, size, stride = random.integers(1, 6, 2), random.integers(1, 8, 2), random.integers(1, 3, 2)
+        padding = random.integers(np.maximum(0, -(-(taps - size) // 2)), taps + 1)
+        groups, channels = (1, 1, 2, 4)[number % 4], 3000 // math.prod(taps) + int(random.integers(100))
+        x, f = ad.Variable("x"), ad.Variable("f")
+        y = ad.conv2d_op(x, f, *(tuple(map(int, of)) for of in (stride, padding)), groups=groups)
+        feed[x] = np.full((2, groups * channels, *size), 0.1, "float32")
+        feed[f] = np.full((int(random.choice([8, 15, 17])) * groups, channels, *taps), 0.3, "float32")
+        nodes += [y, *ad.gradients(y, [x, f])]
+    found = ad.Executor(nodes).run(feed, convert_to_numpy_ret_vals=True)
+    exact = {node: value.astype("float64") for node, value in feed.items()}
+    wanted = ad.Executor(nodes, ctx=dlsys.numpy()).run(exact, convert_to_numpy_ret_vals=True)
+    for node, a, b in zip(nodes, found, wanted, strict=True):
+        assert np.abs(a - b).max() <= 1024 / 8 * ULP * np.abs(b).max(), (node, a.shape, np.abs(a - b).max())
 
 
 def test_sums_beyond_what_float32_can_count():

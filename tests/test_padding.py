@@ -73,6 +73,23 @@ def test_images_are_staged_where_a_border_stays():
     assert "padded" in thin
 
 
+def test_what_is_left_out_of_a_long_sum_leaves_it_in_blocks() -> None:
+    """Of 512 channels and 3 x 3 taps each tap is a block; of 1,300 channels parts of it are."""
+    for channels, size, taps in ((512, 14, 3), (512, 7, 3), (1300, 14, 3), (1300, 7, 3), (130, 9, 5)):
+        images, filters = (2, channels, size, size), (32, channels, taps, taps)
+        script = _conv(images, filters, padding=(taps // 2, taps // 2))
+        assert "_blocks" in script and '"blocks"' not in script, (images, filters, script)
+
+
+def test_a_width_that_is_a_prime_has_tiles_of_one_row() -> None:
+    x, f = ad.Variable("x"), ad.Variable("f")
+    executor = ad.Executor([ad.conv2d_op(x, f, padding=(1, 4))])
+    random = np.random.default_rng(3)
+    a, b = (random.standard_normal(s).astype("float32") for s in ((2, 110, 1, 14), (16, 110, 2, 4)))
+    (found,) = executor.run({x: a, f: b}, convert_to_numpy_ret_vals=True)
+    np.testing.assert_allclose(found, _reference(a, b, (1, 1), (1, 4)), atol=1e-3)
+
+
 def test_what_is_computed_on_the_way_is_computed_once():
     x, f = ad.Variable("x"), ad.Variable("f")
     y = ad.conv2d_op(ad.relu_op(x), f, padding=1)

@@ -96,11 +96,14 @@ def insert(func: tirx.PrimFunc) -> tirx.PrimFunc:
     made: dict[Any, Any] = {}  # accumulators of a block, by those of the tile
 
     def with_blocks(statements: tirx.SeqStmt) -> tirx.Stmt:
-        found = list(statements.seq)
-        for i in range(1, len(found)):
-            clear = _block(found[i - 1])
-            if clear is not None and clear.name_hint.endswith("_init"):
-                found[i] = rewritten(found[i], tirx.For, partial(_cut, found[i - 1], made))
+        found, clear = [], None
+        for statement in statements.seq:
+            block = _block(statement)
+            if block is not None and block.name_hint.endswith("_init"):
+                clear = statement
+            elif clear is not None:
+                statement = rewritten(statement, tirx.For, partial(_cut, clear, made))
+            found.append(statement)
         return tirx.SeqStmt(found)
 
     body = rewritten(func.body.block.body, tirx.SeqStmt, with_blocks)
@@ -118,10 +121,9 @@ def _cut(clear: tirx.Stmt, made: dict[Any, Any], loop: tirx.For) -> tirx.Stmt:
     """A loop over k in blocks, if it is marked; `clear` are the loops that set a tile's accumulators to zero."""
     if MARK not in loop.annotations:
         return loop
-    length, extent = int(loop.annotations[MARK]), int(loop.extent)
+    extent = int(loop.extent)
+    length = min(int(loop.annotations[MARK]), extent)
     rest = {name: value for name, value in loop.annotations.items() if name != MARK}
-    if extent <= length:
-        return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, loop.body, annotations=rest)
     tile = _block(clear).body.buffer  # type: ignore[union-attr]
     if tile not in made:
         made[tile] = twin(tile, "block")
@@ -129,7 +131,7 @@ def _cut(clear: tirx.Stmt, made: dict[Any, Any], loop: tirx.For) -> tirx.Stmt:
     number, k = tirx.Var("block", "int32"), tirx.Var(loop.loop_var.name, "int32")
     steps = length if extent % length == 0 else tirx.min(length, extent - number * length)
     body = renamed(loop.body, {loop.loop_var: number * length + k, tile: own})
-    inner = tirx.For(k, 0, steps, loop.kind, body, annotations=rest)
+    inner = tirx.For(k, loop.min, steps, loop.kind, body, annotations=rest)
     parts = [renamed(clear, {tile: own, **anew(clear)}), inner, _added(clear, tile, own)]
     return tirx.For(number, 0, -(-extent // length), tirx.ForKind.SERIAL, tirx.SeqStmt(parts))
 

@@ -131,24 +131,30 @@ def insert(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _bounded(loop: tirx.For) -> tirx.Stmt:
-    """A marked loop with bounds that leave out its zeros."""
+    """A marked loop with bounds that leave out its zeros, and with its other marks."""
+    mark, body = loop.annotations.get(MARK), loop.body
+    rest = {name: value for name, value in loop.annotations.items() if name not in (INSIDE, MARK)}
     if INSIDE in loop.annotations:
-        rest = {name: value for name, value in loop.annotations.items() if name != INSIDE}
-        body = rewritten(loop.body, ir.Call, _without_zeros)
+        body = rewritten(body, ir.Call, _without_zeros)
+    if len(rest) < len(loop.annotations):
         loop = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=rest)
-    if MARK not in loop.annotations:
+    if mark is None:
         return loop
-    scale, step, start, stop, *rows = map(int, loop.annotations[MARK])
+    scale, step, start, stop, *rows = map(int, mark)
     if not rows:
         return _by_tap(loop, scale, step, start, stop)
     width, height = rows
-    first_row = _first_row(loop.body)
+    first_row = _first_row(body)
     if first_row is None:
-        return loop.body
+        return body
     row = tirx.floormod(tirx.floordiv(first_row, width), height)
     first = tirx.max(tirx.floordiv(start - scale * row + step - 1, step), 0)
     last = tirx.min(tirx.floordiv(stop - scale * row + step - 1, step), loop.extent)
-    return tirx.For(loop.loop_var, first, tirx.max(last - first, 0), loop.kind, loop.body)
+    if not rest:
+        return tirx.For(loop.loop_var, first, tirx.max(last - first, 0), loop.kind, body)
+    # to be cut into blocks. Their accumulators would be allocated outside of all loops that a loop's bounds hang on
+    inside = tirx.IfThenElse(tirx.all(loop.loop_var >= first, loop.loop_var < last), body, None)
+    return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, inside, annotations=rest)
 
 
 def _without_zeros(call: ir.Call) -> Any:
@@ -157,12 +163,16 @@ def _without_zeros(call: ir.Call) -> Any:
 
 
 def _by_tap(loop: tirx.For, scale: int, step: int, start: int, stop: int) -> tirx.Stmt:
-    """The loop unrolled, its steps without the rows of the tile whose windows lie beyond the image there."""
+    """The loop as one of its own for each step, without the rows of the tile whose windows lie beyond the image
+    there."""
     copies = []
     for tap in range(int(loop.extent)):
         first, last = -((step * tap - start) // scale), -((step * tap - stop) // scale)
         body = _over_rows(loop.body, first, last)
-        copies += [] if body is None else [renamed(body, {loop.loop_var: tirx.IntImm("int32", tap), **anew(body)})]
+        if body is not None:
+            at = tirx.IntImm("int32", tap)
+            copy = tirx.For(loop.loop_var, at, 1, loop.kind, body, annotations=loop.annotations)
+            copies.append(renamed(copy, anew(copy)))
     return tirx.SeqStmt(copies) if len(copies) > 1 else copies[0] if copies else tirx.Evaluate(0)
 
 
