@@ -342,7 +342,7 @@ def _pack_turned(sch: s_tir.Schedule, b: SBlockRV, n: LoopRV, k: LoopRV, paralle
     n0, n1 = sch.split(n, [None, SIDE])
     k0, k1 = sch.split(k, [None, SIDE])
     sch.reorder(n0, k0, k1, n1)
-    square = sch.cache_read(b, 0, "local")
+    square = sch.cache_read(b, 0, "local", [b])
     sch.compute_at(square, k0)
     sch.vectorize(sch.get_loops(square)[-1])
     sch.unroll(k1)

@@ -223,7 +223,7 @@ def _transpose(
     columns, column = sch.split(inner.loop, [None, (exact if crossed else sizes)[1]])
     sch.reorder(rows, columns, row, column)
     if crossed:
-        tiles = [sch.cache_read(block, read, "global") for read in crossed]  # on the stack, as it is small
+        tiles = [sch.cache_read(block, read, "global", [block]) for read in crossed]  # on the stack, as it is small
         for tile in tiles:
             sch.compute_at(tile, columns)
             sch.vectorize(sch.get_loops(tile)[-1])
