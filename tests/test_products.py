@@ -15,7 +15,7 @@ from dlsys.schedule.cpu import tiles
 from dlsys.schedule.roles import roles
 from dlsys.schedule.target import machine_of
 from helpers import on_threads
-from tvm import s_tir, te
+from tvm import s_tir, te, tirx
 
 SIZES = [2, 3, 5, 7, 8, 10, 12, 15, 16, 17, 24, 31, 33, 48, 50, 63, 65, 100, 112, 130]
 LONG = [*SIZES, 512, 1000]  # 512: rows that share lines of L1
@@ -101,6 +101,46 @@ def test_gradients_of_weights_are_sums_of_products():
             assert not is_split(_transposed(80, 48, 2048))  # A stays near
             assert not is_split(_transposed(80, 48, 4099))  # a prime
             assert not is_split(_transposed(1024, 1024, 1536))  # too much to write and read again
+
+
+def test_a_product_of_an_array_with_itself_has_the_loops_of_two() -> None:
+    def loops(function: tirx.PrimFunc, cpu: str, cores: int) -> list[str]:
+        target = schedule.resolve_target({"kind": "llvm", "mcpu": cpu, "num-cores": cores})
+        scheduled, rule = schedule.apply(function, target)
+        assert rule.name == "contraction", scheduled.script()
+        lines = scheduled.script().replace("_again", "").splitlines()
+        return [re.sub(r"\brelu\w*", "relu", line) for line in lines if "reads" not in line and "def " not in line]
+
+    for shape in ((256, 256), (100, 400), (700, 64), (3, 24, 24)):
+        for flags in ((False, False), (False, True), (True, False), (True, True)):
+            if flags[0] == flags[1] and shape[-2] != shape[-1]:
+                continue
+            x, y = te.placeholder(shape, "float32", "x"), te.placeholder(shape, "float32", "x_again")
+            for before in (lambda v: v, compute.relu):
+                once = before(x)
+                one = te.create_prim_func([x, compute.matmul(once, once, *flags)])
+                two = te.create_prim_func([x, y, compute.matmul(once, before(y), *flags)])
+                for machine in (("skylake-avx512", 16), ("haswell", 2)):
+                    assert loops(one, *machine) == loops(two, *machine), (shape, flags, machine)
+    x = te.placeholder((256, 256), "float32", "x")
+    both = te.create_prim_func([x, compute.matmul(compute.relu(x), compute.absolute(x), False, True)])
+    assert loops(both, "skylake-avx512", 16)  # two factors that are made of one array
+
+
+def test_products_of_an_array_with_itself_equal_numpy() -> None:
+    value = np.random.default_rng(0).standard_normal((3, 40, 40)).astype("float32")
+    x = ad.Variable("x")
+    for array in (value, value[0]):
+        turned = np.swapaxes(array, -1, -2)
+        relu = np.maximum(array, 0)
+        nodes = [ad.matmul_op(x, x), ad.matmul_op(x, x, trans_B=True), ad.matmul_op(x, x, trans_A=True)]
+        wanted = [array @ array, array @ turned, turned @ array]
+        kept = ad.relu_op(x)
+        nodes += [ad.matmul_op(kept, kept, trans_B=True), ad.matmul_op(ad.abs_op(x), kept, trans_B=True)]
+        wanted += [relu @ np.swapaxes(relu, -1, -2), np.abs(array) @ np.swapaxes(relu, -1, -2)]
+        for node, want in zip(nodes, wanted, strict=True):
+            (found,) = ad.Executor([node]).run({x: array}, convert_to_numpy_ret_vals=True)
+            np.testing.assert_allclose(found, want, rtol=0, atol=1e-5 * np.abs(want).max())
 
 
 def test_far_operands_are_copied():

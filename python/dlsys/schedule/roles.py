@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
 from tvm import s_tir, sym, tirx
+from tvm.s_tir.analysis import get_sblock_access_region
 
-from .common import strides_of
+from .common import anew, renamed, rewritten, strides_of
+from .stages import buffers, read_stages, with_nests
 
 LONG_SUM = 64  # additions beside which storing a tile by its columns weighs little
 CONFLICT = 512  # elements; rows a multiple of that apart share few lines of L1, so turning many of them is slow
@@ -102,6 +105,51 @@ def roles(block: s_tir.SBlock) -> Roles | None:
     panels = tuple(_panel(read, variables) for read in reads)
     strides = [strides_of(block, load.source, load.indices) for load in loads]
     return Roles(batch, m, tuple(n), k, 1 - b, tuple(axes), windows, contiguous, extents, panels, tuple(strides))
+
+
+def apart(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, dict[Any, Any]]:
+    """The function with a product of an array with itself, x @ x, as one of two arrays, which `roles` can tell apart;
+    and the parameter that stands for x there, with x. An array that is made on the way is made twice."""
+    stages = read_stages(func) or []
+    number = next((i for i, one in enumerate(stages) if one.reduced and _squared(one.value) is not None), None)
+    if number is None:
+        return func, {}
+    source = _squared(stages[number].value)
+    other = tirx.decl_buffer(source.shape, str(source.dtype), f"{source.name}_again", layout=None)
+
+    def of_two(block: s_tir.SBlock) -> s_tir.SBlock:
+        store, (a, b) = block.body, (block.body.value.b.a, block.body.value.b.b)
+        value = tirx.Add(store.value.a, tirx.Mul(a, tirx.BufferLoad(other, b.indices)))
+        found = tirx.BufferStore(store.buffer, value, store.indices)
+        plain = s_tir.SBlock(block.iter_vars, [], [], block.name_hint, found, block.init)
+        reads, writes, _ = get_sblock_access_region(plain, {x: x for x in buffers(found)})
+        reads = [region for region in reads if not region.source.same_as(store.buffer)]
+        return s_tir.SBlock(block.iter_vars, reads, writes, block.name_hint, found, block.init)
+
+    nests = [one.loops for one in stages]
+    nests[number] = rewritten(nests[number], s_tir.SBlock, of_two)
+    made = next((one.loops for one in stages if one.buffer.same_as(source)), None)
+    if made is not None:
+        nests.insert(number, renamed(made, {source: other, **anew(made)}))
+        return with_nests(func, nests, [other]), {}
+    func = with_nests(func, nests)
+    return tirx.PrimFunc([*func.params, other], func.body, func.ret_type, attrs=func.attrs), {other: source}
+
+
+def joined(func: tirx.PrimFunc, given: Mapping[Any, Any]) -> tirx.PrimFunc:
+    """The function without the parameters that stand for others: it reads those."""
+    params = [param for param in func.params if param not in given]
+    return tirx.PrimFunc(params, renamed(func.body, given), func.ret_type, attrs=func.attrs)
+
+
+def _squared(value: Any) -> Any:
+    """The array that both factors of an added product are read from; None where there is none."""
+    product = value.b if isinstance(value, tirx.Add) else None
+    if not isinstance(product, tirx.Mul):
+        return None
+    a, b = product.a, product.b
+    loads = isinstance(a, tvm.ir.TensorLoad) and isinstance(b, tvm.ir.TensorLoad)
+    return a.source if loads and a.source.same_as(b.source) else None
 
 
 def turned(r: Roles, lanes: int) -> Roles:

@@ -29,7 +29,7 @@ from tvm.tirx import PrimFunc
 
 from .. import common
 from ..common import extent_of, is_costly, is_reduction
-from ..roles import CONFLICT, Roles, axes_of, index_map, roles
+from ..roles import CONFLICT, Roles, apart, axes_of, index_map, joined, roles
 from ..squares import SIDE
 from ..target import Machine, Rule
 from . import k_blocks, last_step, padding, prefetch
@@ -43,6 +43,13 @@ PARTITION = "pragma_loop_partition_hint"  # the steps of a loop where a conditio
 
 def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     """The schedule of a function with one contraction and elementwise stages around it; None for others."""
+    func, again = apart(func)
+    sch = _schedule(func, machine)
+    return common.start(joined(common.function_of(sch), again)) if sch is not None and again else sch
+
+
+def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
+    """`schedule`, of a product of two arrays."""
     sch = common.start(func)
     reductions = [block for block in common.stages(sch) if is_reduction(sch, block)]
     if len(reductions) != 1 or len(sch.get_output_blocks(sch.get_sblock("root"))) != 1:
