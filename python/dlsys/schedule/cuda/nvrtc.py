@@ -6,6 +6,7 @@ takes exp and sin from tables. Ours does not: a GPU's results are as exact as th
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import re
 import shutil
@@ -78,12 +79,22 @@ LACKING = "CUDA code cannot be compiled: pip install 'dlsys[cuda]', which has NV
 def _library() -> Any:
     """NVRTC; None where it is not installed."""
     names = [path for folder in cuda_folders() for path in sorted(folder.glob("lib*/libnvrtc.so.1*"))]
-    for name in [*map(str, names), "libnvrtc.so.13"]:
-        try:
-            return ctypes.CDLL(name)
-        except OSError:
-            continue
+    for name in [*names, Path("libnvrtc.so.13")]:
+        with contextlib.suppress(OSError):
+            nvrtc = ctypes.CDLL(str(name))
+            # NVRTC opens its builtins by their name alone and, up to 13.0, not in its own folder: what is loaded already
+            # is found by its name.
+            with contextlib.suppress(OSError):
+                ctypes.CDLL(str(name.with_name("libnvrtc-builtins.so.{}.{}".format(*_version_of(nvrtc)))))
+            return nvrtc
     return None
+
+
+def _version_of(nvrtc: Any) -> tuple[int, int]:
+    """The library's version, major and minor."""
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    nvrtc.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+    return major.value, minor.value
 
 
 def compiled(code: str, arch: str, form: str = "cubin") -> bytes:
@@ -138,9 +149,7 @@ def _result(program: Any, what: str) -> bytes:
 def version() -> str:
     """The compiler that `compiled` takes and its version; empty where there is none."""
     if (nvrtc := _library()) is not None:
-        major, minor = ctypes.c_int(), ctypes.c_int()
-        nvrtc.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
-        return f"NVRTC {major.value}.{minor.value}"
+        return "NVRTC {}.{}".format(*_version_of(nvrtc))
     if (nvcc := shutil.which("nvcc")) is None:
         return ""
     return subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False).stdout
