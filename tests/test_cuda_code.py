@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 from collections import Counter
@@ -255,6 +256,19 @@ def test_no_fast_mathematics() -> None:
     x, y = ops.Variable("x"), ops.Variable("y")
     text = ad.Executor([x / y], ctx=dl.cuda(0)).source("ptx", feed_shapes=dict.fromkeys((x, y), (5,)))
     assert "div.rn.f32" in text and ".ftz" not in text and ".approx" not in text
+
+
+def test_nvrtc_has_its_builtins_before_it_looks_for_them() -> None:
+    """NVRTC 13.0 finds them only where they are loaded already; later ones look in their own folder too."""
+    if nvrtc._library() is None or not Path("/proc/self/maps").exists():
+        raise unittest.SkipTest("needs NVRTC, and Linux to tell what is loaded")
+    program = """if True:
+        from dlsys.schedule.cuda import nvrtc
+        version = ".".join(map(str, nvrtc._version_of(nvrtc._library())))
+        print(f"libnvrtc-builtins.so.{version}" in open("/proc/self/maps").read())
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
 
 
 def test_machine_code_is_kept_on_disk() -> None:
