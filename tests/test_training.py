@@ -15,7 +15,7 @@ from pathlib import Path
 import dlsys as dl
 import numpy as np
 from dlsys import autodiff as ad
-from dlsys import nn, optim
+from dlsys import nn, optim, training
 from dlsys.data import DataLoader, TensorDataset
 from dlsys.errors import DataError, GraphError, ShapeError
 from helpers import error_of
@@ -209,6 +209,24 @@ def test_wrong_arguments_are_named() -> None:
         kwargs = {} if more is None else {"epochs": 1, "progress": False, **more}
         told = error_of(GraphError, function, *args, **kwargs)
         assert words in told, told
+
+
+def test_drawing_leaves_the_programs_backend() -> None:
+    """Of matplotlib, of which a process has one: a notebook's figures stay where they were."""
+    import matplotlib
+
+    for path in Path(dl.__file__).parent.rglob("*.py"):
+        assert "import pyplot" not in (text := path.read_text(encoding="utf-8")) and "matplotlib.use(" not in text, path
+    before = matplotlib.get_backend()
+    matplotlib.use("pdf")
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            rows = [{"epoch": 1, "steps": 2, "loss": 0.5, "validation_loss": 0.75}]
+            training.History(rows, [1.0, 0.5]).draw(Path(folder) / "loss.png")
+            assert (Path(folder) / "loss.png").read_bytes().startswith(b"\x89PNG")
+        assert matplotlib.get_backend() == "pdf"
+    finally:
+        matplotlib.use(before)
 
 
 def test_steps_of_tensors_are_the_steps_of_graphs() -> None:

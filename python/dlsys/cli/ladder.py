@@ -219,13 +219,11 @@ SERIAL, PARALLEL, PEAK, NUMPY = "#2f6db5", "#1b3f6b", "#555555", "#d9822b"
 
 def draw(report: Report, path: Path) -> None:
     """Writes a PNG file: a bar for each rung, and where the peak and NumPy lie on as many threads. Raises OSError."""
-    import matplotlib
-
-    matplotlib.use("Agg")  # no display needed
-    from matplotlib import pyplot as plt
+    from matplotlib.figure import Figure  # without pyplot, whose backend is the program's to choose
 
     rows = report.rows
-    figure, axes = plt.subplots(figsize=(8.0, 1.0 + 0.45 * len(rows)), layout="constrained")
+    figure = Figure(figsize=(8.0, 1.0 + 0.45 * len(rows)), layout="constrained")
+    axes = figure.subplots()
     places = range(len(rows))
     colours = [SERIAL if row.threads == 1 else PARALLEL for row in rows]
     axes.barh(places, [row.gflops for row in rows], height=0.62, color=colours, zorder=2)
@@ -251,4 +249,3 @@ def draw(report: Report, path: Path) -> None:
     axes.set_axisbelow(True)
     axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, borderaxespad=0.2)
     figure.savefig(path, dpi=150)
-    plt.close(figure)

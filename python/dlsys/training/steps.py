@@ -48,12 +48,10 @@ class History:
 
     def draw(self, path: Path) -> None:
         """The losses of steps and epochs as a picture. Raises OSError."""
-        import matplotlib
+        from matplotlib.figure import Figure  # without pyplot, whose backend is the program's to choose
 
-        matplotlib.use("Agg")  # no display needed
-        from matplotlib import pyplot as plt
-
-        figure, axes = plt.subplots(figsize=(7.0, 4.0), layout="constrained")
+        figure = Figure(figsize=(7.0, 4.0), layout="constrained")
+        axes = figure.subplots()
         axes.plot(range(1, len(self.losses) + 1), self.losses, color="#9dbbe0", linewidth=0.8, label="loss of a step")
         for name, hue, label in (("loss", "#2f6db5", "mean of an epoch"), ("validation_loss", "#d9822b", "validation")):
             if rows := [row for row in self.epochs if name in row]:
@@ -64,7 +62,6 @@ class History:
         axes.set_axisbelow(True)
         axes.legend(frameon=False)
         figure.savefig(path, dpi=130)
-        plt.close(figure)
 
 
 def line_of(row: dict[str, Any]) -> str:
