@@ -29,6 +29,10 @@ from .steps import Function, Steps, accuracy
 LAST, BEST, LOG, CURVE = "last.safetensors", "best.safetensors", "log.jsonl", "loss.png"
 PARTS = ("model", "optimizer", "schedule", "data", "random")
 FORMAT = "dlsys training 3"
+COLUMNS = ("epoch", "steps", "loss", "lr", "seconds")
+"""Of the history's rows, besides the metrics."""
+VALIDATION = "validation_"
+"""What the columns of validation begin with."""
 
 
 def fit(
@@ -53,7 +57,8 @@ def fit(
 
     Args:
         model, loss, metrics: a batch (x, *targets) gives `loss(model(x), *targets)`, one number, and so each metric by
-            its name, e.g. {"accuracy": dl.accuracy}. Means over an epoch are weighted by the batches' sizes.
+            its name, e.g. {"accuracy": dl.accuracy}, which is none of `COLUMNS` and does not begin with "validation_".
+            Means over an epoch are weighted by the batches' sizes.
         optimizer: of `dlsys.optim`, made with the model's parameters.
         data, validation: what iterates over batches of NumPy arrays, as a `DataLoader`, once an epoch.
         schedule: of `dlsys.optim`, stepped after each "epoch" or "step" (`schedule_each`).
@@ -71,19 +76,20 @@ def fit(
     """
     for value, least, name in ((epochs, 0, "epochs"), (1 if save_every is None else save_every, 1, "save_every")):
         integer("fit", name, value, least)
-    if best != "loss" and best not in (metrics or {}):
-        raise GraphError(f"fit: best must be the loss or one of the metrics, not {best!r}")
-    are_metrics = metrics is None or (isinstance(metrics, Mapping) and all(map(callable, metrics.values())))
+    validates = validation is None or hasattr(validation, "__iter__")
     _check(
         "fit",
-        (isinstance(model, Module), "needs a model, a Module", model),
-        (callable(loss), "loss must be a function of output and targets", loss),
+        *_expected(model, loss, data),
         (isinstance(optimizer, Optimizer), "needs an optimizer of dlsys.optim", optimizer),
-        (hasattr(data, "__iter__"), "data must iterate over batches, as a DataLoader", data),
-        (are_metrics, "metrics must be a dictionary of names and functions", metrics),
+        (validates, "validation must iterate over batches, as a DataLoader", validation),
         (schedule is None or hasattr(schedule, "step"), "schedule must be one of dlsys.optim", schedule),
         (isinstance(directory, (str, Path, type(None))), "directory must be text or a path", directory),
     )
+    _check_metrics("fit", metrics)
+    if best != "loss" and best not in (metrics or {}):
+        raise GraphError(f"fit: best must be the loss or one of the metrics, not {best!r}")
+    if hasattr(validation, "__len__") and len(validation) == 0:
+        raise GraphError("fit: the validation data have no batch: give None, or one at least")
     if schedule_each not in ("epoch", "step"):
         raise GraphError(f'fit: schedule_each must be "epoch" or "step", not {schedule_each!r}')
     if set(optimizer.parameters).isdisjoint(model.parameters()):
@@ -135,11 +141,8 @@ def evaluate_on(
 ) -> dict[str, float]:
     """The mean loss and metrics of a model in its `eval` mode over all batches of `data`. Raises GraphError for what is
     no model, and data of no batch."""
-    _check(
-        "evaluate_on",
-        (isinstance(model, Module), "needs a model, a Module", model),
-        (hasattr(data, "__iter__"), "data must iterate over batches, as a DataLoader", data),
-    )
+    _check("evaluate_on", *_expected(model, loss, data))
+    _check_metrics("evaluate_on", metrics)
     steps = Steps(model, loss, None, metrics or {}, None, 0)
     found = _means([steps.run(batch, False) for batch in data])
     if not found:
@@ -147,8 +150,33 @@ def evaluate_on(
     return found
 
 
-def _check(function: str, *arguments: tuple[bool, str, Any]) -> None:
-    """Raises GraphError for the first argument that does not fit: (whether it does, what it must be, itself)."""
+Argument = tuple[bool, str, Any]
+"""Whether an argument fits, what it must be, and itself."""
+
+
+def _expected(model: Any, loss: Any, data: Any) -> tuple[Argument, ...]:
+    """What training and evaluation both take."""
+    return (
+        (isinstance(model, Module), "needs a model, a Module", model),
+        (callable(loss), "loss must be a function of output and targets", loss),
+        (hasattr(data, "__iter__"), "data must iterate over batches, as a DataLoader", data),
+    )
+
+
+def _check_metrics(function: str, metrics: Any) -> None:
+    """Raises GraphError for what are no metrics, or named as the history's own columns are."""
+    fit = metrics is None or (isinstance(metrics, Mapping) and all(map(callable, metrics.values())))
+    _check(function, (fit, "metrics must be a dictionary of names and functions", metrics))
+    for name in metrics or ():
+        if not isinstance(name, str):
+            raise GraphError(f"{function}: a metric's name must be text, not {name!r}")
+        if name in COLUMNS or name.startswith(VALIDATION):
+            own = ", ".join((*COLUMNS, f"{VALIDATION}..."))
+            raise GraphError(f"{function}: a metric cannot be named {name!r}: the history has columns {own} of its own")
+
+
+def _check(function: str, *arguments: Argument) -> None:
+    """Raises GraphError for the first argument that does not fit."""
     for fits, told, given in arguments:
         if not fits:
             raise GraphError(f"{function}: {told}, not {type(given).__name__}")
@@ -202,7 +230,9 @@ class _Run:
         row |= {"lr": self.optimizer.lr, "seconds": self.seconds + time.perf_counter() - self.since}
         if self.validation is not None:
             found = _means([self.compiled.run(batch, False) for batch in self.validation])
-            row |= {f"validation_{name}": value for name, value in found.items()}
+            if not found:
+                raise GraphError(f"fit: the validation data gave no batch in epoch {row['epoch']}")
+            row |= {VALIDATION + name: value for name, value in found.items()}
         self.history.epochs.append(row)
         self.epoch, self.measured, self.seconds, self.since = self.epoch + 1, [], 0.0, time.perf_counter()
         return row
@@ -212,7 +242,7 @@ class _Run:
         if self.directory is None:
             return
         row = self.history.epochs[-1]
-        value = row.get(f"validation_{self.best}", row[self.best]) * (1 if self.best == "loss" else -1)
+        value = row.get(VALIDATION + self.best, row[self.best]) * (1 if self.best == "loss" else -1)
         better = value < self.least
         self.least = min(self.least, value)
         for name in (LAST, BEST) if better else (LAST,):
