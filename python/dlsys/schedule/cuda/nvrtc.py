@@ -82,8 +82,8 @@ def _library() -> Any:
     for name in [*names, Path("libnvrtc.so.13")]:
         with contextlib.suppress(OSError):
             nvrtc = ctypes.CDLL(str(name))
-            # NVRTC opens its builtins by their name alone and, up to 13.0, not in its own folder: what is loaded already
-            # is found by its name.
+            # NVRTC opens its builtins by their name alone and, up to 13.0, not in its own folder: a library that is
+            # loaded already is found by its name.
             with contextlib.suppress(OSError):
                 ctypes.CDLL(str(name.with_name("libnvrtc-builtins.so.{}.{}".format(*_version_of(nvrtc)))))
             return nvrtc
