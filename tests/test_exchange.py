@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import tempfile
+import traceback
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -363,7 +364,27 @@ def test_mistakes_in_exports_are_told() -> None:
         DataError, dl.to_onnx, ad.relu_op(x), "/no/such/place.onnx", {x: (2,)}
     )
     assert "names of arguments" in error_of(FeedError, dl.to_onnx, nn.Linear(2, 3), None, {x: (1, 2)})
-    assert "Linear" in error_of(FeedError, dl.to_onnx, nn.Linear(2, 3), None, {"a": (1, 2), "b": (1,)})
+    assert "Linear.forward: too many" in error_of(FeedError, dl.to_onnx, nn.Linear(2, 3), None, {"a": (1, 2), "b": (1,)})
+    assert "missing a required argument: 'x'" in error_of(FeedError, dl.to_onnx, nn.Linear(2, 3), None, {})
+
+
+def test_a_mistake_within_forward_keeps_its_traceback() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            self.layer = nn.Linear(2, 3)
+
+        def forward(self, x: ad.Node) -> ad.Node:
+            return self.layer(x) + len(5)  # type: ignore[arg-type]
+
+    net_line = Net.forward.__code__.co_firstlineno + 1
+    for export in (lambda: dl.to_onnx(Net(), None, {"x": (1, 2)}), lambda: dl.freeze(Net(), {"x": (1, 2)})):
+        try:
+            export()
+        except TypeError as error:
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            assert (last.filename, last.lineno, str(error)) == (__file__, net_line, "object of type 'int' has no len()")
+        else:
+            raise AssertionError("no error")
 
 
 def test_programs_that_train_are_refused() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,30 @@ import dlsys as dl
 import numpy as np
 from dlsys import autodiff as ad
 from dlsys import data as D
-from dlsys import nn, optim
+from dlsys import nn, optim, tvm_op
 from dlsys.errors import DlsysError
 
 ONES = np.ones(2, "float32")
+
+
+def too_large() -> dict[str, tuple[Any, ...]]:
+    """Every factory that takes shapes, with such as no memory holds and no loop counts; zero-sized ones too."""
+    cube, side = (2**31, 2**31, 2**31), 2**31
+    found: dict[str, tuple[Any, ...]] = {
+        "matrix_mul": (tvm_op.make_matrix_mul, (side, side), False, (side, side), False),
+        "matrix_mul of columns": (tvm_op.make_matrix_mul, (side, 1), False, (1, side), False),
+        "conv2d": (tvm_op.make_conv2d, (side, 1, side, side), (1, 1, 1, 1)),
+        "broadcast_to": (tvm_op.make_broadcast_to, (1,), cube),
+        "sums in 32 bits": (tvm_op.make_reduce_sum_axis_zero, (2**16, 2**16)),
+        "rows in 32 bits": (tvm_op.make_matrix_softmax, (2**16, 2**16)),
+    }
+    for name in ("elemwise_add", "elemwise_mul", "relu", "relu_gradient", "matrix_softmax",
+                 "matrix_softmax_cross_entropy", "reduce_sum_axis_zero"):  # fmt: skip
+        make = getattr(tvm_op, f"make_{name}")
+        found |= {name: (make, cube), f"{name} of none": (make, (0, 2**64))}
+    for name in ("elemwise_add_by_const", "elemwise_mul_by_const", "sgd_update"):
+        found[name] = (getattr(tvm_op, f"make_{name}"), cube, 2.0)
+    return found
 
 
 def executed() -> ad.Executor:
@@ -85,6 +106,20 @@ def mistakes(folder: Path) -> dict[str, Callable[[], Any]]:
         "huge3": lambda: dl.zeros(2**40, 2**40),
         "huge4": lambda: ad.Executor([big * 2]).memory_plan({big: (2**40, 2**40)}),
         "huge5": lambda: ad.Executor([big * 2]).compile_funcs({big: (2**62, 4)}),
+        **{name: partial(make, *shapes, "llvm", "llvm", name) for name, (make, *shapes) in too_large().items()},
+        "loops of 32 bits": lambda: ad.Executor([ad.transpose_op(big) * 2]).compile_funcs({big: (2**16, 2**16)}),
+        "digits": lambda: dl.save({"a": [10**5000]}, folder / "x"),
+        "digits of a name": lambda: dl.save({"a": {-(10**5000): 1}}, folder / "x"),
+        "step": lambda: opt.step(5),
+        "step2": lambda: optim.Adam(lin.parameters()).step(np.ones(2)),
+        "td3": lambda: three["a"],
+        "td4": lambda: three[3],
+        "td5": lambda: three[[[1, 2], [3]]],
+        "compose": lambda: D.Compose(5),
+        "compose2": lambda: D.Compose([5]),
+        "validation": lambda: fit(validation=5),
+        "validation2": lambda: fit(validation=[]),
+        "validation3": lambda: fit(validation=iter([])),
         "zerobyte": lambda: dl.save({"a\x00b": np.ones(2)}, folder / "x"),
         "zerobyte2": lambda: dl.save({"a": np.ones(2)}, str(folder) + "/x\x00y"),
         "zb3": lambda: dl.load(str(folder) + "/x\x00y"),

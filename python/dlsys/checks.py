@@ -5,11 +5,22 @@ from __future__ import annotations
 import math
 import numbers
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from .errors import DlsysError, GraphError
+
+MOST_ELEMENTS = 2**60  # of 8 bytes each: beyond, an address does not fit into 64 bits
+
+
+def too_large(shape: Sequence[int]) -> str:
+    """Why no memory holds an array of this shape, as the end of an error; empty where one may. An extent of 0 excuses
+    no other, as in NumPy."""
+    if math.prod(max(extent, 1) for extent in shape) < MOST_ELEMENTS:
+        return ""
+    return f"an array of shape {tuple(shape)} has more bytes than any memory"
 
 
 def integer(

@@ -121,11 +121,13 @@ def packed(value: Any, place: str, arrays: dict[str, np.ndarray]) -> Any:
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, (int, float)) and not isinstance(value, np.generic):
-        return int(value) if isinstance(value, int) else float(value)
+        return _integer(value, place) if isinstance(value, int) else float(value)
     if isinstance(value, Mapping):
         for key in value:
             if isinstance(key, bool) or not isinstance(key, (str, int)):
                 raise DTypeError(f"save: names are text or integers, given {key!r}{f' in {place!r}' if place else ''}")
+            if isinstance(key, int):
+                _integer(key, place)
         entries = [(k, packed(item, _below(place, k), arrays)) for k, item in value.items()]
         return {"dict": dict(entries) if all(isinstance(key, str) for key in value) else entries}
     if isinstance(value, (list, tuple)):
@@ -144,6 +146,17 @@ def packed(value: Any, place: str, arrays: dict[str, np.ndarray]) -> Any:
         name += "'"
     arrays[name] = array
     return {"array": name}
+
+
+def _integer(value: int, place: str) -> int:
+    """The value as JSON has it. Raises DTypeError for one that Python writes down no digits of."""
+    try:
+        str(value)
+    except ValueError:
+        where = f" in {place!r}" if place else ""
+        told = f"an integer of {value.bit_length()} bits{where} has more digits than Python reads"
+        raise DTypeError(f"save: {told}: save its bytes as an array") from None
+    return int(value)
 
 
 def _below(place: str, key: Any) -> str:

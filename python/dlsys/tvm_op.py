@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from . import compute, kernels
-from .checks import pair
+from .checks import pair, too_large
 from .errors import DTypeError, ShapeError
 from .graph import Shape
 from .kernels import Kernel, KernelSpec
@@ -185,6 +185,9 @@ def _make(
     inputs = tuple((shape, kind) for shape in shapes)
     key = (formula.__name__, arguments)
     outputs = ((shapes[0] if output is None else output, kind),)
+    for shape, _ in (*inputs, *outputs):
+        if told := too_large(shape):
+            raise ShapeError(f"{name}: {told}")
     spec = KernelSpec(str(name), key, inputs, lambda *x: formula(*x, *arguments), outputs=outputs)
     return kernels.get([spec], tgt, checked=True)[0]
 

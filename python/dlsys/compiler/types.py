@@ -6,11 +6,11 @@ another's, so that what only gave its shape is free to go, and equal constants, 
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
+from ..checks import too_large
 from ..errors import DTypeError, FeedError, GraphError, ShapeError
 from ..graph import Node, Shape, error_at, shape_error
 from ..ops import broadcast_shape_op, div_byconst_op, full_op, reducesum_op, reshape_op, slice_op
@@ -19,8 +19,6 @@ from ..ops.reduction import extent_divisor
 from ..ops.slicing import slice_gradient_op
 from .base import TypedGraph, rewrite, value_inputs
 from .products import product_of_gradient
-
-MOST_ELEMENTS = 2**60  # of 8 bytes each: beyond, an address does not fit into 64 bits
 
 
 def feed_type(node: Node, value: Any) -> tuple[Shape, str]:
@@ -77,8 +75,8 @@ def analyse(
                 )
             shapes[node] = node.op.infer_shape(node, [shapes[value] for value in node.inputs])
             dtypes[node] = node.op.infer_dtype(node, [dtypes[value] for value in node.inputs])
-        if node in known and math.prod(shapes[node]) >= MOST_ELEMENTS:
-            raise shape_error(node, f"an array of shape {shapes[node]} has more bytes than any memory")
+        if node in known and (told := too_large(shapes[node])):
+            raise shape_error(node, told)
 
     given = frozenset(node for node in known if node in fed or node.cell is not None)
     computed = [node for node in order if node in needed and node not in given]

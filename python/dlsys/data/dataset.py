@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import checks
-from ..errors import DlsysError, DTypeError, ShapeError
+from ..errors import DlsysError, DTypeError, IndexRangeError, ShapeError
 from ..graph import DTYPES, Node
 
 
@@ -34,7 +34,8 @@ class TensorDataset(Dataset):
     """Arrays of one length n; sample i is the tuple of their rows i. Where one is a tensor of dlsys, samples and
     batches are tensors, else arrays of NumPy.
 
-    Raises ShapeError for 0-d arrays or lengths that differ.
+    Raises ShapeError for 0-d arrays or lengths that differ; IndexRangeError, DataArgumentError for an index that none of
+    the arrays has.
     """
 
     def __init__(self, *arrays: Any) -> None:
@@ -53,7 +54,11 @@ class TensorDataset(Dataset):
         return len(self.arrays[0])
 
     def __getitem__(self, index: Any) -> tuple[Any, ...]:
-        found = tuple(array[index] for array in self.arrays)
+        try:
+            found = tuple(array[index] for array in self.arrays)
+        except (IndexError, TypeError, ValueError) as error:
+            kind = IndexRangeError if isinstance(error, IndexError) else DataArgumentError
+            raise kind(f"TensorDataset of {len(self)} samples: {error}") from None
         return as_tensors(found) if self._as_tensors else found
 
     batch = __getitem__  # which takes many numbers as well as one

@@ -7,7 +7,7 @@ nothing else, all images of a batch at once. `DataLoader(transform=...)` hands i
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,9 @@ class Compose:
     """The transforms one after another, all drawing from one generator."""
 
     def __init__(self, transforms: Sequence[Callable[..., Any]]) -> None:
+        """Raises DataArgumentError for what is no list of transforms."""
+        if not isinstance(transforms, Iterable):
+            raise DataArgumentError(f"Compose: needs a list of transforms, not {transforms!r}")
         self.transforms = list(transforms)
         for transform in self.transforms:
             if not callable(transform):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -100,11 +101,13 @@ def traced(
         if not isinstance(name, str):
             raise FeedError(f"{function}: of a module, feed_shapes has names of arguments, not {name!r}")
         variables.append(ad.Variable(name, *feed_type(ad.Variable(name), value)))
+    try:
+        inspect.signature(module.forward).bind(*variables)
+    except TypeError as error:
+        raise FeedError(f"{function}: {type(module).__name__}.forward: {error}") from None
     modes = [(part, part.training) for part in module.modules()]
     try:
         found = module.eval()(*variables)
-    except TypeError as error:
-        raise FeedError(f"{function}: {type(module).__name__}: {error}") from None
     finally:
         for part, mode in modes:
             object.__setattr__(part, "training", mode)

@@ -4,7 +4,9 @@ The one file of this room that needs TVM's compiler.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,7 @@ from tvm.runtime import Module
 from tvm.target import Target
 
 from .. import compute, schedule
+from ..errors import DlsysError, ShapeError
 from ..schedule.common import renamed, rewritten
 from ..schedule.cuda import nvrtc
 from ..schedule.machine_code import compiled
@@ -27,6 +30,7 @@ from .spec import ArrayType, KernelSpec, symbol_of
 Types = tuple[Any, ...]
 SOME = 8  # kernels of a module, at most; each module takes as long as two small kernels by itself
 UNCHECKED = {"tirx.disable_assert": True}  # TVM's setting for functions that take their arguments for right
+MOST_COUNTED = 2**31 - 2**16  # elements of an array that loops number in 32 bits, whatever a tile adds
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,23 @@ def lower(spec: KernelSpec, target: Target, ours: bool = True, checked: bool = F
         return Lowered(function, rule)
     function, arrays = schedule.with_scratch_given(function)
     return Lowered(function, rule, tuple((tuple(map(int, array.shape)), str(array.dtype)) for array in arrays))
+
+
+@contextlib.contextmanager
+def _counted(specs: Iterable[KernelSpec]) -> Iterator[None]:
+    """Within it an error of TVM's is a ShapeError where a kernel has an array of more elements than its loops count:
+    those of one index for all elements count in 64 bits, others in 32."""
+    try:
+        yield
+    except DlsysError:
+        raise
+    except (AssertionError, RuntimeError, TypeError, ValueError) as error:
+        for spec in specs:
+            for shape, _ in (*spec.inputs, *(spec.outputs or ())):
+                if math.prod(shape) > MOST_COUNTED:
+                    told = f"its loops count in 32 bits, too few for an array of shape {shape}"
+                    raise ShapeError(f"{spec.name}: {told}") from error
+        raise
 
 
 def _serial(loop: tirx.For) -> tirx.For:
@@ -124,7 +145,7 @@ def build(
 
     def make(share: Sequence[KernelSpec]) -> None:
         functions = {symbol: lowered[symbol].function for symbol in map(symbol_of, share)}
-        with tvm.transform.PassContext(config={} if checked else UNCHECKED):
+        with _counted(share), tvm.transform.PassContext(config={} if checked else UNCHECKED):
             modules.update(dict.fromkeys(functions, module := compiled(functions, target)))
         if keeps:
             objects.append(disk.object_of(module))
@@ -137,7 +158,8 @@ def build(
         begun: list[Future[None]] = []
         waiting: list[KernelSpec] = []
         for spec in specs:
-            lowered[symbol_of(spec)] = lower(spec, target, ours, checked)
+            with _counted([spec]):
+                lowered[symbol_of(spec)] = lower(spec, target, ours, checked)
             waiting.append(spec)
             if sum(not one.done() for one in begun) < cores - 1:
                 begun += [pool.submit(make, share) for share in shared(waiting, 1, size)]

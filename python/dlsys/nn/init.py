@@ -12,6 +12,7 @@ import numpy as np
 
 from .. import random
 from ..autodiff import Parameter
+from ..checks import too_large
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import FLOATS
 from ..tensors import is_leaf
@@ -138,6 +139,6 @@ def made(shape: tuple[int, ...], dtype: Any, name: str) -> Parameter:
         name_of_dtype = ""
     if name_of_dtype not in FLOATS:
         raise DTypeError(f"{name}: the dtype must be {' or '.join(FLOATS)}, not {dtype!r}")
-    if math.prod(shape) >= 2**60:
-        raise ShapeError(f"{name}: an array of shape {shape} has more bytes than any memory")
+    if told := too_large(shape):
+        raise ShapeError(f"{name}: {told}")
     return Parameter(np.zeros(shape, name_of_dtype), name)

@@ -196,7 +196,11 @@ class Optimizer:
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step, now, down the gradients that `backward` left in the parameters; one without is passed over.
 
-        Returns what `closure` does, which is called first, to compute the loss and its gradients; None without."""
+        Returns what `closure` does, which is called first, to compute the loss and its gradients; None without. Raises
+        GraphError for what cannot be called, ShapeError for a gradient of another shape."""
+        if closure is not None and not callable(closure):
+            told = f"takes a function that computes the loss, or nothing, not {described(closure)}"
+            raise GraphError(f"{type(self).__name__}.step: {told}")
         loss = None if closure is None else closure()
         parameters = self.parameters
         for parameter in parameters:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 import numbers
 import operator
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import device as devices
+from ..checks import too_large
 from ..device import Context, host_array, lies_on, to_array
 from ..errors import DeviceError, DTypeError, GraphError, ShapeError
 from ..graph import DTYPES, FLOATS, INTEGERS, Node, Shape
@@ -124,8 +124,8 @@ def size_of(sizes: tuple[Any, ...]) -> Shape:
         raise ShapeError(f"a shape must be a tuple of integers, not {given!r}") from None
     if min(shape, default=0) < 0:
         raise ShapeError(f"a shape has no negative extent: {shape}")
-    if math.prod(shape) >= 2**60:
-        raise ShapeError(f"an array of shape {shape} has more bytes than any memory")
+    if told := too_large(shape):
+        raise ShapeError(told)
     return shape
 
 
