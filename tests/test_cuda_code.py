@@ -12,6 +12,7 @@ import tempfile
 import unittest
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import cache
 from itertools import product
@@ -29,6 +30,7 @@ from dlsys.device import streams
 from dlsys.kernels import build
 from dlsys.schedule import apply, resolve_target
 from dlsys.schedule.cuda import model, nvrtc
+from dlsys.schedule.machine_code import compiling
 from dlsys.system import cuda_folders
 from helpers import error_of
 from tvm import te
@@ -274,11 +276,27 @@ def test_nvrtc_has_its_builtins_before_it_looks_for_them() -> None:
 def test_machine_code_is_kept_on_disk() -> None:
     x = ops.Variable("x")
     code = ad.Executor([ops.exp_op(x) * 3.25], ctx=dl.cuda(0)).source("cuda", feed_shapes={x: (77,)})
-    compiling = mock.patch.object(nvrtc, "compiled", wraps=nvrtc.compiled)
+    counting = mock.patch.object(nvrtc, "compiled", wraps=nvrtc.compiled)
     own = tempfile.TemporaryDirectory()
-    with own as folder, mock.patch.dict(os.environ, {"DLSYS_COMPILE_CACHE": folder}), compiling as compiled:
-        with resolve_target("cuda"):
+    with own as folder, mock.patch.dict(os.environ, {"DLSYS_COMPILE_CACHE": folder}), counting as compiled:
+        with compiling(resolve_target("cuda")):
             first, second = build._machine_code(code), build._machine_code(code)
         assert first == second and first[1:4] == b"ELF" and compiled.call_count == 1
-        with resolve_target({"kind": "cuda", "arch": "sm_80"}):
+        with compiling(resolve_target({"kind": "cuda", "arch": "sm_80"})):
             assert build._machine_code(code) != first and compiled.call_count == 2
+
+
+def test_what_a_program_compiles_by_tvm_itself_goes_to_tvms_compiler() -> None:
+    theirs = mock.Mock(return_value=b"theirs")
+    ours = mock.patch.object(nvrtc, "compiled", return_value=b"ours")
+    off = mock.patch.dict(os.environ, {"DLSYS_COMPILE_CACHE": "0"})
+    compiler = tvm.get_global_func("tvm_callback_cuda_compile")  # as TVM looks for it
+    target = resolve_target({"kind": "cuda", "arch": "sm_80"})
+    with off, ours, mock.patch.object(build, "_compiled_by_tvm", theirs):
+        with target:
+            assert compiler("code") == b"theirs"
+        with compiling(target):
+            assert compiler("code") == b"ours"
+            with ThreadPoolExecutor(1) as pool:
+                assert pool.submit(compiler, "code").result() == b"theirs"
+        assert compiler("code") == b"theirs" and theirs.call_args.args == ("code",)

@@ -22,7 +22,7 @@ from .. import compute, schedule
 from ..errors import DlsysError, ShapeError
 from ..schedule.common import renamed, rewritten
 from ..schedule.cuda import nvrtc
-from ..schedule.machine_code import compiled
+from ..schedule.machine_code import compiled, is_compiling
 from ..system import available_cores
 from . import disk
 from .spec import ArrayType, KernelSpec, symbol_of
@@ -189,9 +189,16 @@ def shared(specs: Sequence[KernelSpec], parts: int, size: Callable[[KernelSpec],
     return found
 
 
-@tvm.register_global_func("tvm_callback_cuda_compile", override=True)
+_CUDA_COMPILER = "tvm_callback_cuda_compile"  # the name by which TVM calls it, of which a process has one
+_compiled_by_tvm = tvm.get_global_func(_CUDA_COMPILER)
+
+
+@tvm.register_global_func(_CUDA_COMPILER, override=True)
 def _machine_code(code: str) -> bytes:
-    """Machine code for a GPU from CUDA C++; from disk where it was made before. TVM calls this function by its name."""
+    """Machine code for a GPU from CUDA C++; from disk where it was made before. What a program compiles by TVM itself
+    goes to the compiler that TVM had before."""
+    if not is_compiling():
+        return _compiled_by_tvm(code)
     arch = str(Target.current().attrs["arch"])
     key = disk.key(code, arch, nvrtc.version())
 

@@ -20,7 +20,7 @@ from ..graph import Node
 from ..kernels.build import any_alignment
 from ..planner import Value, plan_memory
 from ..schedule import DEFAULT, apply, resolve_target
-from ..schedule.machine_code import PIPELINE
+from ..schedule.machine_code import PIPELINE, compiling
 from ..schedule.records import TUNED, Records
 from ..schedule.target import refusal
 from .machine import MAIN, Machine, default_database
@@ -53,7 +53,7 @@ class Compiled(Machine):
         module, values = _without_values(stages["scheduled"])
         planned = _passes(_PLANNING)(module)
         self.planned, self.relax_planned = _our_plan(module["main"]), _relax_plan(planned["main"])
-        with target:
+        with compiling(target):
             self._executable = relax.build(planned, target, relax_pipeline=_passes(_LOWERING), tir_pipeline=PIPELINE)
         super().__init__(self._executable.jit(), context("cuda" if target.kind.name == "cuda" else "cpu"))
         arrays = [array(Array(value, context("cpu")), self.ctx) for value in values]

@@ -17,9 +17,11 @@ by `tirx.likely` it becomes a branch: `_expected` before TVM makes vectors, `_br
 
 from __future__ import annotations
 
+import contextlib
 import math
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 import tvm
@@ -44,8 +46,27 @@ def compiled(functions: Mapping[str, tirx.PrimFunc], target: Target) -> tvm.runt
     if str(target.kind) == "llvm":
         options = [*target.attrs.get("cl-opt", ()), NO_SLP]
         target = Target({**dict(target.export()), "cl-opt": options})
-    with target:  # CUDA's compiler is called from within and asks for the architecture
+    with compiling(target):
         return tvm.compile(tvm.IRModule(dict(functions)), target=target, tir_pipeline=PIPELINE).mod
+
+
+_is_ours: ContextVar[bool] = ContextVar("is_ours", default=False)
+
+
+@contextlib.contextmanager
+def compiling(target: Target) -> Iterator[None]:
+    """Within it TVM compiles for the target, and CUDA C++ by our compiler, which asks for the architecture."""
+    token = _is_ours.set(True)
+    try:
+        with target:
+            yield
+    finally:
+        _is_ours.reset(token)
+
+
+def is_compiling() -> bool:
+    """Whether this thread compiles kernels of ours, and not a program's own of TVM."""
+    return _is_ours.get()
 
 
 def _on_stack(allocation: tirx.AllocBuffer) -> tirx.AllocBuffer:
