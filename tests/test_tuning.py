@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
 import tempfile
+import warnings
+from collections.abc import Iterator
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import dlsys as dl
 import numpy as np
 from dlsys import autodiff as ad
+from dlsys import kernels
 from dlsys.errors import DataError, GraphError
 from dlsys.graph import Node
+from dlsys.kernels import build, cache
 from dlsys.kernels.build import prim_func
 from dlsys.relax import tuning
 from dlsys.relax.build import kernels_of
 from dlsys.relax.tuning import Task
-from dlsys.schedule import apply, resolve_target
+from dlsys.schedule import ScheduleWarning, apply, resolve_target
 from dlsys.schedule.records import GAIN, TUNED, Records, replayed
 from helpers import error_of
 
@@ -37,13 +45,13 @@ def network() -> tuple[Node, list[Node], dict[Node, Any]]:
 
 def changed(change: Any) -> Path:
     """A copy of the file in which each kernel was changed."""
-    found = json.loads(FILE.read_text())
-    for kernels in found["targets"].values():
+    records = Records(FILE)
+    for kernels in records._targets.values():
         for kernel in kernels.values():
             change(kernel)
-    path = FILE.with_name("changed.json")
-    path.write_text(json.dumps(found))
-    return path
+    records.path = FILE.with_name("changed.json")
+    records.save()
+    return records.path
 
 
 def faster(kernel: dict[str, Any]) -> None:
@@ -122,6 +130,106 @@ def test_records_are_of_loops_and_of_a_target() -> None:
     assert Records(records.path).of(functions[0], target)["tuned"] == 0.25  # type: ignore[index]
     steps = task.found[0][1]
     assert replayed(functions[0], steps).script() != functions[0].script()
+
+
+def test_damaged_entries_are_warned_of_and_our_rules_have_their_kernels() -> None:
+    """Whatever of an entry is another: its steps would end the process, by division by zero, where a factor is 0."""
+    target = resolve_target("llvm")
+    _, nodes, feed = network()
+    function = prim_func(ad.Executor(nodes).specs(feed)[0])
+    task = Task("matmul", function, target, 1, 0)
+    task.try_some(2, float("inf"))
+    records = Records(FILE.with_name("own.json"))
+    kernel = {"name": "matmul", "rule": 1.0, "tuned": 0.5, "trials": 2, "found": task.found}
+    records.enter(function, target, kernel)
+    records.save()
+    text = records.path.read_text()
+    (key,) = json.loads(text)["targets"][str(target)]
+    path = FILE.with_name("damaged.json")
+
+    def damaged(change: Any) -> Records:
+        found = json.loads(text)
+        change(found["targets"][str(target)])
+        path.write_text(json.dumps(found))
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            rest = Records(path)
+        assert rest.of(function, target) is None and [one.category for one in told] == [ScheduleWarning]
+        assert "damaged.json: damaged entries" in str(told[0].message)
+        return rest
+
+    def places(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+        if value != [0]:
+            yield way
+        items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        for name, item in items:
+            yield from places(item, (*way, name))
+
+    for way in places(json.loads(text)["targets"][str(target)][key]):
+        *above, last = (key, *way)
+        rest = damaged(lambda kernels, above=above, last=last: reduce(getitem, above, kernels).__setitem__(last, [0]))
+    assert apply(function, target, rest)[1] is not TUNED
+    damaged(lambda kernels: kernels.update({"0" * 16: kernels.pop(key)}))
+    path.write_text(text)
+    assert apply(function, target, Records(path))[1] is TUNED
+
+
+def test_steps_that_do_not_fit_are_warned_of() -> None:
+    """As those of another TVM may."""
+    target = resolve_target("llvm")
+    _, nodes, feed = network()
+    executor = ad.Executor(nodes)
+    executor.run(feed)
+    function = prim_func(executor.specs(feed)[0])
+    steps = [[["GetSBlock", [], ["no_such_block", "main"], ["b0"]]], []]
+    assert "do not fit" in error_of(DataError, replayed, function, steps)
+    records = Records(FILE.with_name("unfit.json"))
+    kernel = {"name": "matmul", "rule": 1.0, "tuned": 0.5, "trials": 1, "found": [[0.5, steps]]}
+    records.enter(function, target, kernel)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        assert apply(function, target, records)[1] is not TUNED
+    assert "unfit.json: our rule has the kernel matmul" in str(told[0].message)
+    records.save()
+    found = dl.relax.tune(executor, 1, database=records.path, verbose=False)
+    assert sum(task.trials for task in found.tasks) == 1  # begun anew
+
+
+def test_a_kernel_shows_the_loops_of_its_own_file() -> None:
+    """A kernel from disk makes its loops when they are asked for: of the file as it was, whatever became of it."""
+    if not FILE.exists():
+        test_a_search_is_kept_used_and_goes_on()
+    _, nodes, feed = network()
+    specs = ad.Executor(nodes).specs(feed)
+    path = changed(faster)
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {"DLSYS_TUNING": str(path), "DLSYS_COMPILE_CACHE": folder}
+        with mock.patch.dict(os.environ, environment), mock.patch.object(cache, "_kernels", {}):
+            made = kernels.get(specs)
+            scripts, rules = [kernel.script() for kernel in made], [kernel.rule for kernel in made]
+            assert TUNED in rules
+            cache._kernels.clear()
+            with mock.patch.object(build, "build", side_effect=AssertionError("compiled again")):
+                loaded = kernels.get(specs)
+            changed(slower)
+            os.utime(path, ns=(1, 1))
+            assert [kernel.script() for kernel in loaded[:1]] == scripts[:1]
+            cache._kernels.clear()
+            plain = kernels.get(specs)
+            assert TUNED not in [kernel.rule for kernel in plain]
+            assert [kernel.script() for kernel in plain] != scripts
+            path.unlink()
+            del os.environ["DLSYS_TUNING"]
+            assert [kernel.script() for kernel in loaded] == scripts and [kernel.rule for kernel in loaded] == rules
+
+
+def test_a_search_leaves_tvm_as_it_was() -> None:
+    """The intrinsics that it does without are those of others in the process, and so is TVM's logger."""
+    if not FILE.exists():
+        test_a_search_is_kept_used_and_goes_on()
+    intrinsics = sys.modules.get("tvm.s_tir.tensor_intrin")
+    assert intrinsics is None or intrinsics.__spec__ is not None  # TVM's own, if another test has it imported
+    assert logging.getLogger("tvm.s_tir.meta_schedule").level == logging.NOTSET
 
 
 def test_mistakes_are_told() -> None:

@@ -25,7 +25,7 @@ from ..schedule.cuda import nvrtc
 from ..schedule.machine_code import compiled, is_compiling
 from ..system import available_cores
 from . import disk
-from .spec import ArrayType, KernelSpec, symbol_of
+from .spec import ArrayType, KernelSpec, TargetName, symbol_of
 
 Types = tuple[Any, ...]
 SOME = 8  # kernels of a module, at most; each module takes as long as two small kernels by itself
@@ -46,16 +46,17 @@ class Lowered:
     scratch: tuple[ArrayType, ...] = ()
 
 
-def lower(spec: KernelSpec, target: Target, ours: bool = True, checked: bool = False) -> Lowered:
-    """The formula's loops as the file of `DLSYS_TUNING` or the first schedule rule that takes them has them, or with
-    `ours` false as TVM makes them. What a GPU's launches tell each other lies in arrays of the caller's, so that a
+def lower(spec: KernelSpec, named: TargetName, ours: bool = True, checked: bool = False) -> Lowered:
+    """The formula's loops as the target's file of schedules or the first schedule rule that takes them has them, or
+    with `ours` false as TVM makes them. What a GPU's launches tell each other lies in arrays of the caller's, so that a
     graph of launches finds it where it was; if `checked`, in memory that TVM takes for each call."""
     if spec.loops:
         return Lowered(spec.loops().with_attr("global_symbol", symbol_of(spec)), schedule.DEFAULT)
     function, rule = prim_func(spec), schedule.DEFAULT
-    target = schedule.host_target(1) if spec.alone else target
+    target = schedule.host_target(1) if spec.alone else named.target
     if ours:
-        function, rule = schedule.apply(function, target, schedule.of_environment(), spec.precision)
+        records = schedule.records_of(*named.tuning) if named.tuning else None
+        function, rule = schedule.apply(function, target, records, spec.precision)
     if spec.alone:  # a thread of a region must not begin another: TVM ends the process
         function = function.with_body(rewritten(function.body, tirx.For, _serial))
     schedule.check(function, target)
@@ -132,7 +133,7 @@ def any_alignment(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def build(
-    specs: Sequence[KernelSpec], target: Target, ours: bool, checked: bool, keeps: bool
+    specs: Sequence[KernelSpec], target: TargetName, ours: bool, checked: bool, keeps: bool
 ) -> tuple[dict[str, Module], dict[str, Lowered], list[bytes | OSError]]:
     """The module of each kernel, by symbol, what was lowered, and if it is to be kept the modules' objects.
 
@@ -146,7 +147,7 @@ def build(
     def make(share: Sequence[KernelSpec]) -> None:
         functions = {symbol: lowered[symbol].function for symbol in map(symbol_of, share)}
         with _counted(share), tvm.transform.PassContext(config={} if checked else UNCHECKED):
-            modules.update(dict.fromkeys(functions, module := compiled(functions, target)))
+            modules.update(dict.fromkeys(functions, module := compiled(functions, target.target)))
         if keeps:
             objects.append(disk.object_of(module))
 

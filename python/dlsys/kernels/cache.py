@@ -108,7 +108,7 @@ def _made(specs: Mapping[str, KernelSpec], how: Settings, library: str | None) -
     """The kernels compiled, and kept in a library of that key where they can be."""
     build = with_compiler("kernels.build")
     keeps = library is not None and disk.keeps()
-    modules, lowered, objects = build.build(list(specs.values()), how.target.target, how.ours, how.checked, keeps)
+    modules, lowered, objects = build.build(list(specs.values()), how.target, how.ours, how.checked, keeps)
     if library is not None:
         kernels = disk.keep(library, partial(disk.link, objects), partial(_loaded, specs, how, lowered))
         if kernels is not None:
@@ -130,6 +130,6 @@ def _kernel(module: Any, spec: KernelSpec, how: Settings, lowered: Any, code_byt
     """The kernel of a spec that `module` holds. Its loops, unless given, are made when somebody asks for them."""
 
     def lower() -> Any:
-        return lowered or with_compiler("kernels.build").lower(spec, how.target.target, how.ours, how.checked)
+        return lowered or with_compiler("kernels.build").lower(spec, how.target, how.ours, how.checked)
 
     return Kernel(spec, how.target, module, lower, how.checked, code_bytes)

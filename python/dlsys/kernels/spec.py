@@ -17,7 +17,7 @@ from .. import compute
 from ..device import flushes_denormal, get_num_threads
 from ..errors import DataError
 from ..graph import Shape
-from ..system import cpu
+from ..system import TUNING, cpu
 from ..tvm_import import with_compiler
 from . import disk
 
@@ -63,11 +63,14 @@ class TargetName:
         text: tells it from others, in the names of kernels on disk too.
         made: makes TVM's `Target` of it, which needs the compiler.
         refusal: why its code can be read here and not run; empty where it runs.
+        tuning: the path and the content of the file of schedules that `DLSYS_TUNING` named then: a kernel's loops are
+            those of its own file, whatever becomes of the file and the variable. None where none was named.
     """
 
     kind: str
     text: str
     made: Callable[[], Any] = field(compare=False)
+    tuning: tuple[str, bytes] | None = field(default=None, compare=False)
     refusal: str = ""
 
     @property
@@ -78,30 +81,33 @@ class TargetName:
 
 def target_name(target: Any) -> TargetName:
     """The name of what `kernels.get` takes as a target; for "llvm", without TVM's compiler. Raises TargetError."""
+    tuning, hashed = _tuning()
     if isinstance(target, str) and target == "llvm" and cpu():
         threads, flush = get_num_threads(), flushes_denormal()
-        text = f"{cpu()}\n{threads} threads{'' if flush else ', denormals'}{_tuning()}"
-        return TargetName("llvm", text, lambda: with_compiler("schedule").host_target(threads, flush))
+        text = f"{cpu()}\n{threads} threads{'' if flush else ', denormals'}{hashed}"
+        return TargetName("llvm", text, lambda: with_compiler("schedule").host_target(threads, flush), tuning)
     targets = with_compiler("schedule.target")
     found = targets.resolve_target(target)
-    return TargetName(found.kind.name, f"{found}{_tuning()}", lambda: found, targets.refusal(found))
+    return TargetName(found.kind.name, f"{found}{hashed}", lambda: found, tuning, targets.refusal(found))
 
 
-def _tuning() -> str:
-    """The hash of the file of schedules that `DLSYS_TUNING` names, behind a line's end; empty where it names none.
-    Raises DataError where there is no such file."""
-    if not (path := os.environ.get("DLSYS_TUNING")):
-        return ""
+def _tuning() -> tuple[tuple[str, bytes] | None, str]:
+    """The file of schedules that `DLSYS_TUNING` names, with its content, and the hash of this behind a line's end; None
+    and empty where it names none. Raises DataError where there is no such file."""
+    if not (path := os.environ.get(TUNING)):
+        return None, ""
     try:
-        return _hash_of(path, os.stat(path).st_mtime_ns)
+        content, hashed = _read(path, os.stat(path).st_mtime_ns)
     except OSError as error:
-        raise DataError(f"DLSYS_TUNING: {path} cannot be read: {error.strerror}") from None
+        raise DataError(f"{TUNING}: {path} cannot be read: {error.strerror}") from None
+    return (path, content), f"\n{hashed}"
 
 
 @lru_cache(maxsize=4)
-def _hash_of(path: str, changed: int) -> str:
-    """The hash of a file as it was then."""
-    return "\n" + hashlib.sha256(Path(path).read_bytes()).hexdigest()
+def _read(path: str, changed: int) -> tuple[bytes, str]:
+    """The content of a file as it was then, and its hash."""
+    content = Path(path).read_bytes()
+    return content, hashlib.sha256(content).hexdigest()
 
 
 _scheduled: ContextVar[bool] = ContextVar("scheduled", default=True)

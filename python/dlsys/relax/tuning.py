@@ -8,9 +8,7 @@ import json
 import logging
 import math
 import statistics
-import sys
 import time
-import types
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,7 +23,7 @@ from tvm.target import Target
 
 from ..checks import integer
 from ..device import empty
-from ..errors import GraphError, TargetError
+from ..errors import DataError, GraphError, TargetError
 from ..executor import Executor
 from ..graph import Node
 from ..kernels.build import UNCHECKED, any_alignment, prim_func
@@ -46,6 +44,8 @@ MOST_BYTES = 64 * 2**20  # of the copies of a kernel's arrays
 MOST_COPIES = 16
 AGREE = 1e-3  # the most by which a result may differ from our rule's, of its largest element
 _NEEDED = ("psutil", "cloudpickle")
+_LOGGER = logging.getLogger(__name__)  # of what the search says, which is a screen for each round
+_LOGGER.setLevel(logging.ERROR)
 
 
 class Task:
@@ -216,7 +216,8 @@ def tune(
         raise TargetError(f"relax.tune: {told}")
     tasks = _tasks(what, found, feed_shapes)
     for task in tasks:
-        if (known := records.of(task.function, found)) is not None:
+        known = records.of(task.function, found)
+        if known is not None and all(_fits(task.function, steps) for _, steps in known["found"]):
             task.found, task.trials = list(known["found"]), known["trials"]
             task.best = min((item[0] for item in task.found), default=math.inf)
     deadline = time.perf_counter() + (math.inf if seconds is None else seconds)
@@ -281,6 +282,15 @@ def _operations(function: tirx.PrimFunc) -> float:
         return 0.0
 
 
+def _fits(function: tirx.PrimFunc, steps: Any) -> bool:
+    """Whether the steps of a schedule, of an older TVM perhaps, are still some of the function's."""
+    try:
+        replayed(function, steps)
+    except DataError:
+        return False
+    return True
+
+
 def _in_place(function: tirx.PrimFunc) -> bool:
     return bool(function.attrs) and "tirx.noalias" in function.attrs and not function.attrs["tirx.noalias"]
 
@@ -330,25 +340,20 @@ class _Search:
     this process: no workers are started that must be cleaned up, and none of their imports are paid."""
 
     def __init__(self, function: tirx.PrimFunc, target: Target, known: Sequence[Any]) -> None:
-        # TVM imports hundreds of tensor intrinsics, for half a minute, of which float32 needs none
-        sys.modules.setdefault("tvm.s_tir.tensor_intrin", types.ModuleType("tvm.s_tir.tensor_intrin"))
         from tvm.s_tir import meta_schedule
 
-        logging.getLogger("tvm.s_tir.meta_schedule").setLevel(logging.ERROR)
         self._ms, self._target, module = meta_schedule, target, workload(function)
         self._database = meta_schedule.database.MemoryDatabase()
         self._workload = self._database.commit_workload(module)
-        self._context = meta_schedule.TuneContext(
-            mod=module,
-            target=target,
-            space_generator=meta_schedule.space_generator.PostOrderApply(
+        self._context = _context(
+            module,
+            target,
+            meta_schedule.space_generator.PostOrderApply(
                 sch_rules=meta_schedule.schedule_rule.ScheduleRule.create("llvm"),
                 postprocs=meta_schedule.postproc.Postproc.create("llvm"),
                 mutator_probs=meta_schedule.mutator.Mutator.create("llvm"),
             ),
-            search_strategy=meta_schedule.search_strategy.EvolutionarySearch(population_size=POPULATION),
-            num_threads=available_cores(),
-            rand_state=1,
+            meta_schedule.search_strategy.EvolutionarySearch(population_size=POPULATION),
         )
         for seconds, steps in known:
             sch = s_tir.Schedule(module)
@@ -396,6 +401,21 @@ class _Search:
         arguments = self._ms.arg_info.ArgInfo.from_prim_func(function)
         record = self._ms.database.TuningRecord(trace, self._workload, [seconds], self._target, arguments)
         self._database.commit_tuning_record(record)
+
+
+def _context(module: tvm.IRModule, target: Target, space: Any, strategy: Any) -> Any:
+    """MetaSchedule's TuneContext, made as its constructor makes it, which first imports hundreds of tensor intrinsics,
+    for half a minute, of which float32 needs none."""
+    from tvm.s_tir.meta_schedule import TuneContext, _ffi_api
+    from tvm.s_tir.meta_schedule.logging import get_logging_func
+
+    made, seed = TuneContext.__new__(TuneContext), 1
+    made.__init_handle_by_constructor__(
+        _ffi_api.TuneContext,
+        *(module, target, space, strategy, MAIN, available_cores(), seed, get_logging_func(_LOGGER)),
+    )
+    _ffi_api.TuneContextInitialize(made)
+    return made
 
 
 def _plain(value: Any) -> Any:

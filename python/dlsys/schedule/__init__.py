@@ -13,7 +13,7 @@ from tvm.target import Target
 from ..errors import TargetError
 from ..system import warn
 from . import common, cpu, cuda
-from .records import TUNED, Records, of_environment
+from .records import TUNED, Records, records_of
 from .target import Rule, ScheduleWarning
 from .target import Machine, host_target, machine_of, resolve_target
 
