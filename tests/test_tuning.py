@@ -46,8 +46,8 @@ def network() -> tuple[Node, list[Node], dict[Node, Any]]:
 def changed(change: Any) -> Path:
     """A copy of the file in which each kernel was changed."""
     records = Records(FILE)
-    for kernels in records._targets.values():
-        for kernel in kernels.values():
+    for entries in records._targets.values():
+        for kernel in entries.values():
             change(kernel)
     records.path = FILE.with_name("changed.json")
     records.save()

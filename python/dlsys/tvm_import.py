@@ -1,7 +1,8 @@
 """TVM in two steps: the runtime library, which kernels need, at once; the compiler, when the first kernel is made.
 
 Importing TVM's Python takes most of a second, which a process need not pay whose kernels are on disk. With PyTorch
-installed it takes two more, to exchange arrays faster than DLPack does, so PyTorch is hidden unless it is imported.
+installed it takes two more, to exchange arrays faster than DLPack does, so PyTorch is hidden from the thread that
+imports TVM, unless it is imported already.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import ctypes
 import gc
 import importlib.util
 import sys
+import threading
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,19 +27,41 @@ def with_compiler(name: str) -> Any:
     return importlib.import_module(f"dlsys.{name}")
 
 
+class _Hiding:
+    """A finder of modules, asked before all others, by which one thread finds none of a name; others do."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._thread = name, threading.get_ident()
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        """None, as finders say that others are to look. Raises ModuleNotFoundError."""
+        if name == self._name and threading.get_ident() == self._thread:
+            raise ModuleNotFoundError(f"{name} is hidden while TVM is imported", name=name)
+
+
+@contextlib.contextmanager
+def _hidden(name: str) -> Iterator[None]:
+    """Within it this thread imports no module of that name, unless it is imported already."""
+    hiding, before = _Hiding(name), sys.meta_path
+    # The list is replaced, not changed: another thread that goes through it would miss a finder.
+    sys.meta_path = [hiding, *before]  # type: ignore[list-item]
+    try:
+        yield
+    finally:
+        rest = [finder for finder in sys.meta_path if finder is not hiding]
+        sys.meta_path = before if rest == before else rest
+
+
 def _import(name: str) -> Any:
     """A module, imported without PyTorch, and without the garbage collector, which takes a sixth of the time."""
-    hides, collects = name not in sys.modules and "torch" not in sys.modules, gc.isenabled()
-    if hides:
-        sys.modules["torch"] = None  # type: ignore[assignment]  # Python's way to say that there is none
-    gc.disable()
-    try:
-        return importlib.import_module(name)
-    finally:
-        if collects:  # if not, another thread that imports may have switched it off, and switches it on
-            gc.enable()
-        if hides:
-            del sys.modules["torch"]
+    collects = gc.isenabled()
+    with contextlib.nullcontext() if name in sys.modules else _hidden("torch"):
+        gc.disable()
+        try:
+            return importlib.import_module(name)
+        finally:
+            if collects:  # if not, another thread that imports may have switched it off, and switches it on
+                gc.enable()
 
 
 def _load(name: str, mode: str) -> Any:

@@ -34,8 +34,8 @@ class TensorDataset(Dataset):
     """Arrays of one length n; sample i is the tuple of their rows i. Where one is a tensor of dlsys, samples and
     batches are tensors, else arrays of NumPy.
 
-    Raises ShapeError for 0-d arrays or lengths that differ; IndexRangeError, DataArgumentError for an index that none of
-    the arrays has.
+    Raises ShapeError for 0-d arrays or lengths that differ; IndexRangeError, DataArgumentError for an index that is not
+    one of the samples'.
     """
 
     def __init__(self, *arrays: Any) -> None:
