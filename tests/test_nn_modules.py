@@ -119,6 +119,41 @@ def test_what_a_module_can_do() -> None:
     model.zero_grad(set_to_none=False)
     assert not model[0].weight.grad.numpy().any()
 
+
+class Child(nn.Module):
+    def __init__(self, parent: nn.Module, shared: nn.Module) -> None:
+        self.parent, self.shared = parent, shared
+        self.weight = ad.Parameter(np.ones(2, "float32"))
+        self.itself = self
+
+    def forward(self, x: ad.Node) -> ad.Node:
+        return self.shared(x * self.weight)
+
+
+class Family(nn.Module):
+    def __init__(self) -> None:
+        shared = nn.Linear(2, 2)
+        self.first, self.second = Child(self, shared), Child(self, shared)
+
+    def forward(self, x: ad.Node) -> ad.Node:
+        return self.second(self.first(x))
+
+
+def test_a_module_may_refer_to_its_parent() -> None:
+    """And to itself: every walk of the modules ends; one that modules share has all its names in a state."""
+    model = Family()
+    names = [f"{child}.{name}" for child in ("first", "second") for name in ("weight", "shared.weight", "shared.bias")]
+    state = model.state_dict()
+    assert list(state) == names and model.load_state_dict(state).missing_keys == []
+    assert list(model.first.state_dict())[:3] == ["weight", "parent.second.weight", "parent.second.shared.weight"]
+    lines = repr(model).splitlines()
+    assert sum(line.endswith("# above") for line in lines) == 4 and len(lines) == 9
+    assert "    (parent): Family()  # above" in lines and "    (itself): Child()  # above" in lines
+    assert len(model.parameters()) == 4 and len(list(model.modules())) == 4
+    assert not model.eval().first.training and model.double().second.weight.dtype == "float64"
+    assert model(rng.standard_normal((3, 2))).shape == (3, 2)
+
+
 def test_clipping_in_place_is_pytorchs() -> None:
     values = [100 * rng.standard_normal(shape).astype("float32") for shape in ((3, 4), (5,))]
     for max_norm in (2.0, 1e3):

@@ -26,15 +26,26 @@ class Parameter(Tensor):
     __slots__ = ()
 
 
-def _found(value: Any, kind: type) -> list[Any]:
-    """The Parameters or Modules in a value; of a module those in its attributes."""
-    if isinstance(value, kind):
-        return [value]
-    if isinstance(value, Module):
-        value = value.__dict__
-    if isinstance(value, dict):
-        value = list(value.values())
-    return [part for item in value for part in _found(item, kind)] if isinstance(value, (list, tuple)) else []
+def _found(top: Module, kind: type) -> list[Any]:
+    """The Parameters or Modules below a module, each once, in the order of attributes and entries."""
+    found: list[Any] = []
+    met: set[int] = {id(top)}
+    stack: list[Any] = [top.__dict__]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, (Module, Parameter, dict, list, tuple)):
+            if id(value) in met:  # shared, or a module's parent among its attributes
+                continue
+            met.add(id(value))
+        if isinstance(value, kind):
+            found.append(value)
+        if isinstance(value, Module):
+            value = value.__dict__
+        if isinstance(value, dict):
+            value = list(value.values())
+        if isinstance(value, (list, tuple)):
+            stack += reversed(value)
+    return found
 
 
 class Module:
@@ -44,12 +55,11 @@ class Module:
 
     def parameters(self) -> list[Parameter]:
         """All Parameters, those of modules below too."""
-        return list(dict.fromkeys(_found(self.__dict__, Parameter)))
+        return _found(self, Parameter)
 
     def _children(self) -> list[Module]:
         """All modules below."""
-        direct = _found(self.__dict__, Module)
-        return [part for child in direct for part in (child, *child._children())]
+        return _found(self, Module)
 
     def train(self) -> Module:
         """Set `training` here and below."""

@@ -319,14 +319,18 @@ class Module:
         return self.to(f"cuda:{device or 0}")
 
     def _saved(self) -> dict[str, Parameter]:
-        """The Parameters and buffers of `state_dict`, in PyTorch's order; a Parameter under each of its names."""
+        """The Parameters and buffers of `state_dict`, in PyTorch's order; one that modules share under each of its
+        names, but for those of a path that comes back to a module on it."""
         found: dict[str, Parameter] = {}
-        stack: list[tuple[str, Module]] = [("", self)]
+        stack: list[tuple[str, Module, tuple[Module, ...]]] = [("", self, ())]
         while stack:
-            prefix, module = stack.pop()
+            prefix, module, above = stack.pop()
+            if module in above:
+                continue
             found |= {prefix + key: value for key, value in module._parameters.items()}
             found |= {prefix + k: v for k, v in module._buffers.items() if k not in module._not_saved}
-            stack += reversed([(f"{prefix}{key}.", child) for key, child in module._modules.items()])
+            path = (*above, module)
+            stack += reversed([(f"{prefix}{key}.", child, path) for key, child in module._modules.items()])
         return found
 
     def state_dict(self) -> dict[str, np.ndarray]:

@@ -42,17 +42,21 @@ def _shown(value: Any) -> str:
 
 
 def tree(top: Any) -> str:
-    """A line for each module below: settings, its own Parameters with shapes, and how many numbers are below."""
+    """A line for each module below: settings, its own Parameters with shapes, and how many numbers are below. Of one
+    that is above its own line, as a module's parent among its attributes, the line tells no more."""
     lines: list[str] = []
 
-    def describe(name: str, module: Any, depth: int) -> None:
+    def describe(name: str, module: Any, above: list[Any]) -> None:
         own = ", ".join(f"{key} {list(value.shape)}" for key, value in module._parameters.items())
         count = sum(math.prod(value.shape) for value in module.parameters())
-        label = f"{'  ' * depth}{f'({name}): ' if name else ''}{module._label()}"
+        label = f"{'  ' * len(above)}{f'({name}): ' if name else ''}{module._label()}"
+        if any(module is other for other in above):
+            lines.append(f"{label}  # above")
+            return
         facts = f"{own + '; ' if own else ''}{count:,} parameters" if count else ""
         lines.append(f"{label}  # {facts}" if facts else label)
         for key, child in module._modules.items():
-            describe(key, child, depth + 1)
+            describe(key, child, [*above, module])
 
-    describe("", top, 0)
+    describe("", top, [])
     return "\n".join(lines)
