@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest import mock
 
@@ -285,3 +287,39 @@ def test_modes() -> None:
         assert (x * 2).requires_grad
     finally:
         dl.set_grad_enabled(True)
+
+
+def of_two_threads(mode: Any, kind: bool) -> list[list[bool]]:
+    """Whether gradients are on in a function that the mode decorates, and behind it, in two threads of which one begins
+    and ends first: it begins with `kind`, the second without."""
+    first_in, second_in, first_out = (threading.Event() for _ in range(3))
+
+    @mode
+    def call(within: threading.Event, leaves: threading.Event) -> bool:
+        within.set()
+        assert leaves.wait(600)
+        return dl.is_grad_enabled()
+
+    def first() -> list[bool]:
+        dl.set_grad_enabled(kind)
+        found = [call(first_in, second_in), dl.is_grad_enabled()]
+        first_out.set()
+        return found
+
+    def second() -> list[bool]:
+        dl.set_grad_enabled(not kind)
+        assert first_in.wait(600)
+        return [call(second_in, first_out), dl.is_grad_enabled()]
+
+    with ThreadPoolExecutor(2) as pool:
+        return [one.result() for one in [pool.submit(function) for function in (first, second)]]
+
+
+def test_threads_that_share_a_mode_keep_their_own() -> None:
+    shared = dl.set_grad_enabled(False)
+    dl.set_grad_enabled(True)
+    for mode, kind in ((dl.no_grad(), False), (dl.enable_grad(), True), (shared, False)):
+        assert of_two_threads(mode, kind) == [[kind, kind], [kind, not kind]]
+        with mode, mode, ThreadPoolExecutor(1) as pool:
+            assert dl.is_grad_enabled() is kind and pool.submit(dl.is_grad_enabled).result()
+        assert dl.is_grad_enabled() and not mode._before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,8 @@ from ..scopes import scopes
 
 
 class _Mode(contextlib.ContextDecorator):
-    """A context or decorator; what is made inside is recorded with gradients on or off."""
+    """A context or decorator; what is made inside is recorded with gradients on or off, by the thread that entered it:
+    several threads may call one decorated function, or enter one mode, at once."""
 
     _enabled: bool
 
@@ -27,14 +29,17 @@ class _Mode(contextlib.ContextDecorator):
         return made(args[0])
 
     def __init__(self) -> None:
-        self._before: list[bool] = []  # an entry for each block that is entered
+        self._before: dict[int, list[bool]] = {}  # of each thread an entry for each block that it is in
 
     def __enter__(self) -> None:
-        self._before.append(scopes.no_grad)
+        self._before.setdefault(threading.get_ident(), []).append(scopes.no_grad)
         scopes.no_grad = not self._enabled
 
     def __exit__(self, *error: Any) -> None:
-        scopes.no_grad = self._before.pop()
+        before = self._before[threading.get_ident()]
+        scopes.no_grad = before.pop()
+        if not before:
+            del self._before[threading.get_ident()]
 
 
 class no_grad(_Mode):
@@ -60,7 +65,7 @@ class set_grad_enabled(_Mode):
         if not isinstance(mode, (bool, np.bool_)):
             raise GraphError(f"set_grad_enabled: takes True or False, not {mode!r}")
         super().__init__()
-        self._at_call: bool | None = scopes.no_grad
+        self._at_call: tuple[int, bool] | None = (threading.get_ident(), scopes.no_grad)
         self._enabled = bool(mode)
         scopes.no_grad = not mode
 
@@ -73,6 +78,6 @@ class set_grad_enabled(_Mode):
         self._restore()
 
     def _restore(self) -> None:
-        """Undo what the call did, once."""
-        if self._at_call is not None:
-            scopes.no_grad, self._at_call = self._at_call, None
+        """Undo what the call did, once and in the thread that made it."""
+        if self._at_call is not None and self._at_call[0] == threading.get_ident():
+            scopes.no_grad, self._at_call = self._at_call[1], None
