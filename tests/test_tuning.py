@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import tempfile
+import tomllib
 import warnings
 from collections.abc import Iterator
 from functools import reduce
@@ -230,6 +232,13 @@ def test_a_search_leaves_tvm_as_it_was() -> None:
     intrinsics = sys.modules.get("tvm.s_tir.tensor_intrin")
     assert intrinsics is None or intrinsics.__spec__ is not None  # TVM's own, if another test has it imported
     assert logging.getLogger("tvm.s_tir.meta_schedule").level == logging.NOTSET
+
+
+def test_the_extra_brings_no_library_for_gpus() -> None:
+    """`xgboost` depends on NCCL, some 480 MB; `xgboost-cpu` is the same module."""
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needed = {re.split(r"[<>=]", line)[0] for line in project["optional-dependencies"]["relax"]}
+    assert needed == {"cloudpickle", "onnx", "psutil", "xgboost-cpu"}
 
 
 def test_mistakes_are_told() -> None:
