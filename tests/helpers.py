@@ -23,8 +23,12 @@ from dlsys.compiler import TypedGraph, value_inputs
 from dlsys.compiler.base import sorted_nodes
 from dlsys.graph import Node, Shape, find_topo_sort
 from dlsys.schedule import ScheduleWarning
+from hypothesis import HealthCheck, settings
 
 warnings.simplefilter("error", ScheduleWarning)  # a schedule rule that fails is no way to the fallback
+# How long a loaded machine takes to draw or to test says nothing; files that use Hypothesis import this one.
+settings.register_profile("dlsys", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("dlsys")
 
 CASES: dict[str, list[Case]] = {}
 for _module in (cases_basic, cases_math, cases_moves, cases_layers):

@@ -24,7 +24,8 @@ from dlsys.schedule.common import start
 from dlsys.schedule.cpu import ladder as schedules
 from dlsys.schedule.cpu import peak
 from dlsys.schedule.target import described, host_target
-from hypothesis import example, given, settings
+from helpers import settings  # whose profile allows for a loaded machine
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 context = sys.modules["dlsys.device.context"]  # the module: `dlsys.device.context` is the function
@@ -255,7 +256,7 @@ def test_python_m_dlsys():
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1200,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["dlsys"] == dl.__version__

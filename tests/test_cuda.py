@@ -20,7 +20,7 @@ def outcomes() -> dict[str, str]:
     if lacking := cuda_on_cpu.missing():
         raise unittest.SkipTest(f"the emulated CUDA device needs {lacking}")
     command = [sys.executable, "-m", "cuda_on_cpu.checks"]
-    done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=900, check=False)
+    done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=3600, check=False)
     assert done.returncode == 0, f"the process ended with {done.returncode}: {done.stderr[-3000:]}"
     found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
     return found

@@ -44,7 +44,7 @@ def call(*arguments: str, **variables: str) -> tuple[int, str, str]:
             env=environment(cache, **variables),
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=1200,
         )
     return done.returncode, done.stdout, done.stderr
 
@@ -113,7 +113,7 @@ def test_interruption_is_one_line_and_status_130():
             while "this epoch" not in (line := process.stdout.readline()):
                 assert line, "the program ended early"
             process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=30)
+            _, err = process.communicate(timeout=1200)
         finally:
             process.kill()
             process.wait()

@@ -300,5 +300,5 @@ def test_apps_run() -> None:
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         running.append((child, expected))
     for child, expected in running:
-        told, _ = child.communicate(timeout=300)
+        told, _ = child.communicate(timeout=1200)
         assert child.returncode == 0 and expected in told, told
