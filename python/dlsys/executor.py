@@ -225,10 +225,10 @@ class Executor:
     ) -> str:
         """Writes a run as the function `step` of a shared library, which needs TVM's runtime and no dlsys.
 
-        Returns two lines: how `step` is called, with the feeds and the parameters, then an array for each result; and
-        for which CPU it was compiled: this one, or `mcpu`, by LLVM's name, as "x86-64-v3". Assigned parameters are
-        overwritten, and no results. Raises DlsysError for a path that cannot be written, TargetError for a CPU that
-        LLVM does not know, DeviceError beside the CPU.
+        Returns two lines: how `step` is called, with the feeds and the parameters, an array for each result, and memory
+        to work in where it takes any, the arena; and for which CPU it was compiled: this one, or `mcpu`, by LLVM's
+        name, as "x86-64-v3". Assigned parameters are overwritten, and no results. Raises DlsysError for a path that
+        cannot be written, TargetError for a CPU that LLVM does not know, DeviceError beside the CPU.
         """
         with self._lock:
             if self.ctx.kind == "cuda":

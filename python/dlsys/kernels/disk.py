@@ -56,19 +56,30 @@ def object_of(module: Any) -> bytes | OSError:
         return error
 
 
-def link(objects: Sequence[bytes | OSError], path: Path, aliases: Mapping[str, str] | None = None) -> None:
-    """Writes objects as a library, with other names for some symbols. Raises OSError where that cannot be, as on a disk
-    that is full."""
+def link(
+    objects: Sequence[bytes | OSError],
+    path: Path,
+    aliases: Mapping[str, str] | None = None,
+    needed: Sequence[Path] = (),
+) -> None:
+    """Writes objects as a library, with other names for some symbols. Of the libraries `needed` those that it refers to
+    are loaded with it: from its own folder, or from where they lie now. Raises OSError where that cannot be, as on a
+    disk that is full."""
     command = linker()
     if command is None:
         raise OSError("no linker or C compiler was found")
+    options = [f"--defsym={alias}={symbol}" for alias, symbol in (aliases or {}).items()]
+    if needed:
+        options += ["--as-needed", "-rpath=" + ":".join(["$ORIGIN", *(str(library.parent) for library in needed)])]
+    if Path(command[0]).name != "ld":
+        options = [f"-Wl,{option}" for option in options]
     with contextlib.ExitStack() as stack:
         for failure in (found for found in objects if isinstance(found, OSError)):
             raise failure
         files = [stack.enter_context(_file(content)) for content in objects if isinstance(content, bytes)]
         try:
             subprocess.run(
-                [*command, *_named(command[0], aliases or {}), "-o", str(path), *(name for name, _ in files)],
+                [*command, *options, "-o", str(path), *(name for name, _ in files), *map(str, needed)],
                 check=True,
                 capture_output=True,
                 timeout=LINK_SECONDS,
@@ -77,12 +88,6 @@ def link(objects: Sequence[bytes | OSError], path: Path, aliases: Mapping[str, s
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
             told = (error.stderr or b"").decode(errors="replace").strip()
             raise OSError(f"{command[0]} failed: {told or error}") from None
-
-
-def _named(linker: str, aliases: Mapping[str, str]) -> list[str]:
-    """The linker's options for other names of symbols."""
-    through = "" if Path(linker).name == "ld" else "-Wl,"
-    return [f"{through}--defsym={alias}={symbol}" for alias, symbol in aliases.items()]
 
 
 def _require_room() -> None:

@@ -1,17 +1,24 @@
 """A whole run as one function of a shared library, for programs without dlsys: its kernels, and a function that calls
-them with memory of TVM's pool between."""
+them with memory that its caller gives.
+
+What a kernel needs of TVM's runtime (threads, memory of its own) it calls through pointers in the library, as
+`__TVMBackendAllocWorkspace`, which are empty until TVM's loader fills them. The library gets others in their place,
+which the system's loader fills, and the path of TVM's runtime.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
 import re
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tvm import tirx
+import tvm_ffi
+from tvm import libinfo, tirx
 
 from ..device import get_num_threads
 from ..errors import DlsysError
@@ -24,7 +31,9 @@ from .runner import Call, Calls, Place, turns, unrolled_calls
 from .spec import ArrayType, KernelSpec, symbol_of, uses_own_schedules
 
 STEP = "step"
+ARENA = "arena"
 _PREFIX = "__tvm_ffi_"  # of the symbols of functions by TVM's calling convention
+_POINTERS = re.compile(rb"__(TVM\w+)")  # in an object: names of pointers to functions of TVM's runtime
 
 
 def export(
@@ -36,8 +45,9 @@ def export(
     path: Path,
     mcpu: str | None = None,
 ) -> str:
-    """Writes the library, and returns how its function `step` is called: with what is given, in order, then an array
-    for each result; and on a second line the CPU that it is for: this one, or that of LLVM's name `mcpu`.
+    """Writes the library, and returns how its function `step` is called: with what is given, in order, an array for
+    each result, and memory for the values between, if there are any; and on a second line the CPU that it is for: this
+    one, or that of LLVM's name `mcpu`.
 
     `given`: names and types; `results`: where each lies at the end; `arena`: bytes of the memory between. Raises
     DlsysError where the file cannot be written, TargetError for an unknown CPU.
@@ -46,18 +56,36 @@ def export(
     target = host_target() if mcpu is None else resolve_target(own)
     once = {symbol_of(spec): spec for spec in specs}
     _, _, objects = build(list(once.values()), target, uses_own_schedules(), False, True)
-    names = identifiers([*(name for name, _ in given), *(f"result_{i}" for i in range(len(results)))])
-    types = [*(kind for _, kind in given), *((place.shape, place.dtype) for place in results)]
-    taken = list(zip(names, types, strict=True))
+    between = [(ARENA, ((arena,), "uint8"))] if arena else []
+    outputs = [(f"result_{i}", (place.shape, place.dtype)) for i, place in enumerate(results)]
+    wanted = [*given, *outputs, *between]
+    taken = list(zip(identifiers([name for name, _ in wanted]), (kind for _, kind in wanted), strict=True))
     made = [call for _, call in unrolled_calls(calls)]
     symbols, aliases = _symbols(made)
-    function = _step(made, symbols, turns(calls), taken, len(given), results, arena)
+    function = _step(made, symbols, turns(calls), taken, len(given), results)
+    objects = [*objects, disk.object_of(compiled({STEP: function}, target))]
     try:
-        disk.link([*objects, disk.object_of(compiled({STEP: function}, target))], path, aliases)
+        disk.link([*objects, _pointers(objects)], path, aliases, _runtime())
     except OSError as error:
         raise DlsysError(f"{path} cannot be written: {error}") from None
     called = ", ".join(f"{name}: {dtype}{list(shape)}" for name, (shape, dtype) in taken)
     return f"{STEP}({called})\nfor {described(target)}"
+
+
+def _pointers(objects: Sequence[bytes | OSError]) -> bytes | OSError:
+    """An object with the pointers to functions of TVM's runtime that the others refer to, for the system's loader to
+    fill: theirs are weak and empty."""
+    found = {name.decode() for content in objects if isinstance(content, bytes) for name in _POINTERS.findall(content)}
+    lines = [f"@__{name} = global ptr @{name}\ndeclare ptr @{name}()\n" for name in sorted(found)]
+    with tempfile.NamedTemporaryFile("w", suffix=".ll") as file:
+        file.write("".join(lines))
+        file.flush()
+        return disk.object_of(tvm_ffi.load_module(file.name))
+
+
+def _runtime() -> list[Path]:
+    """TVM's libraries that a step needs."""
+    return [Path(tvm_ffi.libinfo.find_libtvm_ffi()), Path(libinfo.find_libtvm_runtime())]
 
 
 def _symbols(calls: Sequence[Call]) -> tuple[list[str], dict[str, str]]:
@@ -89,12 +117,10 @@ def _step(
     taken: Sequence[tuple[str, ArrayType]],
     count: int,
     results: Sequence[Place],
-    nbytes: int,
 ) -> tirx.PrimFunc:
-    """The function of `taken` arrays, of which the first `count` are given and the others get the results. `by`: how
-    many calls a thread makes, and how many threads do, in turn."""
+    """The function of `taken` arrays, of which the first `count` are given, the next get the results, and the last is
+    the arena. `by`: how many calls a thread makes, and how many threads do, in turn."""
     arrays = [tirx.decl_buffer(shape, dtype, name, data_alignment=4) for name, (shape, dtype) in taken]
-    arena = tirx.decl_buffer((max(nbytes, 1),), "uint8", "arena")
 
     def pointer(array: Any, offset: int) -> Any:
         elements = offset // np.dtype(str(array.dtype)).itemsize
@@ -103,7 +129,7 @@ def _step(
         )
 
     def address(place: Place) -> Any:
-        return pointer(arena if place.base is None else arrays[place.base], place.offset)
+        return pointer(arrays[-1 if place.base is None else place.base], place.offset)
 
     def argument(place: Place) -> Any:
         extents = [tirx.const(extent, "int64") for extent in place.shape]
@@ -115,7 +141,6 @@ def _step(
         size = tirx.const(math.prod(place.shape) * np.dtype(place.dtype).itemsize, "uint64")
         return tirx.call_extern("handle", "memcpy", pointer(array, 0), address(place), size)
 
-    ends = [tirx.BufferStore(arena, tirx.const(0, "uint8"), [at]) for at in (0, max(nbytes, 1) - 1)]
     ran = iter([
         tirx.Evaluate(tirx.call_cpacked(symbol, *map(argument, call.places)))
         for symbol, call in zip(symbols, calls, strict=True)
@@ -131,9 +156,9 @@ def _step(
             body = tirx.IfThenElse(thread == number, own, body)
         return tirx.For(thread, tirx.const(0, "int32"), tirx.const(threads, "int32"), tirx.ForKind.PARALLEL, body)
 
-    stored = zip(results, arrays[count:], strict=True)
+    stored = zip(results, arrays[count:], strict=False)
     copies = [copy(place, array) for place, array in stored if 0 not in place.shape]
-    # TVM gives an array no more memory than from the first to the last index that it sees: so both are written
-    body = tirx.SeqStmt([tirx.AllocBuffer(arena, {}), *ends, *(turn(*of) for of in by), *map(tirx.Evaluate, copies)])
+    # TVM takes no sequence of one or none
+    body = tirx.SeqStmt([tirx.Evaluate(0), *(turn(*of) for of in by), *map(tirx.Evaluate, copies), tirx.Evaluate(0)])
     function = tirx.PrimFunc(arrays, body)
     return function.with_attr("global_symbol", STEP).with_attr("tirx.noalias", False)
