@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -45,7 +46,7 @@ def exported(executor: ad.Executor, feeds: dict[Node, Any], name: str) -> tuple[
 
 def arena_of(told: str) -> int:
     """The bytes to work in, of what `export` returned."""
-    return int(told.rsplit("[", 1)[1].rstrip("])"))
+    return int(re.search(r"arena: uint8\[(\d+)\]", told)[1])  # type: ignore[index]
 
 
 def test_a_c_program_trains() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -284,7 +285,7 @@ def test_a_recurrent_step_trains_as_a_loop_and_is_exported() -> None:
             arrays |= dict(zip((p.name for p in net.parameters()), parameters, strict=True))
             names = [part.split(":")[0].strip() for part in told[told.index("(") + 1 :].split(", ") if ":" in part]
             result = np.zeros((), "float32")
-            arrays["arena"] = np.zeros(int(told.rsplit("[", 1)[1].rstrip("])")), "uint8")
+            arrays["arena"] = np.zeros(int(re.findall(r"arena: uint8\[(\d+)\]", told)[0]), "uint8")
             tvm_ffi.load_module(str(path))["step"](*(tvm_ffi.from_dlpack(arrays.get(name, result)) for name in names))
         assert abs(result.item() - losses[0]) < 1e-6
 
