@@ -11,9 +11,6 @@ import sys
 import tempfile
 import tomllib
 import warnings
-from collections.abc import Iterator
-from functools import reduce
-from operator import getitem
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -30,7 +27,8 @@ from dlsys.relax import tuning
 from dlsys.relax.build import kernels_of
 from dlsys.relax.tuning import Task
 from dlsys.schedule import ScheduleWarning, apply, resolve_target
-from dlsys.schedule.records import GAIN, TUNED, Records, replayed
+from dlsys.schedule.records import GAIN, TUNED, Records, key_of, replayed
+from dlsys.system import TUNING
 from helpers import error_of
 
 tuning.POPULATION = 24  # a tenth of the time, for schedules that need not be good
@@ -134,48 +132,6 @@ def test_records_are_of_loops_and_of_a_target() -> None:
     assert replayed(functions[0], steps).script() != functions[0].script()
 
 
-def test_damaged_entries_are_warned_of_and_our_rules_have_their_kernels() -> None:
-    """Whatever of an entry is another: its steps would end the process, by division by zero, where a factor is 0."""
-    target = resolve_target("llvm")
-    _, nodes, feed = network()
-    function = prim_func(ad.Executor(nodes).specs(feed)[0])
-    task = Task("matmul", function, target, 1, 0)
-    task.try_some(2, float("inf"))
-    records = Records(FILE.with_name("own.json"))
-    kernel = {"name": "matmul", "rule": 1.0, "tuned": 0.5, "trials": 2, "found": task.found}
-    records.enter(function, target, kernel)
-    records.save()
-    text = records.path.read_text()
-    (key,) = json.loads(text)["targets"][str(target)]
-    path = FILE.with_name("damaged.json")
-
-    def damaged(change: Any) -> Records:
-        found = json.loads(text)
-        change(found["targets"][str(target)])
-        path.write_text(json.dumps(found))
-        with warnings.catch_warnings(record=True) as told:
-            warnings.simplefilter("always")
-            rest = Records(path)
-        assert rest.of(function, target) is None and [one.category for one in told] == [ScheduleWarning]
-        assert "damaged.json: damaged entries" in str(told[0].message)
-        return rest
-
-    def places(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-        if value != [0]:
-            yield way
-        items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-        for name, item in items:
-            yield from places(item, (*way, name))
-
-    for way in places(json.loads(text)["targets"][str(target)][key]):
-        *above, last = (key, *way)
-        rest = damaged(lambda kernels, above=above, last=last: reduce(getitem, above, kernels).__setitem__(last, [0]))
-    assert apply(function, target, rest)[1] is not TUNED
-    damaged(lambda kernels: kernels.update({"0" * 16: kernels.pop(key)}))
-    path.write_text(text)
-    assert apply(function, target, Records(path))[1] is TUNED
-
-
 def test_steps_that_do_not_fit_are_warned_of() -> None:
     """As those of another TVM may."""
     target = resolve_target("llvm")
@@ -259,6 +215,148 @@ def test_mistakes_are_told() -> None:
         and compiled.rules["tuned"] == 0
         and len(kernels_of(compiled.stages["fused"])) >= 2
     )
+
+
+def entry(*steps: Any, decisions: Any = ()) -> dict[str, Any]:
+    """An entry of the file, whose schedule has these steps."""
+    found = [[1e-6, [list(steps), list(decisions)]]]
+    return {"name": "matmul", "rule": 2e-6, "tuned": 1e-6, "trials": 1, "found": found}
+
+
+def holding(content: Any, name: str = "hostile.json") -> Path:
+    """A file with this content: text, or an entry for the product of `network`."""
+    path = FILE.with_name(name)
+    path.unlink(missing_ok=True)
+    if not isinstance(content, str):
+        content = json.dumps({"targets": {str(resolve_target("llvm")): {key_of(product()): content}}})
+    path.write_text(content)
+    path.chmod(0o600)
+    return path
+
+
+def product() -> Any:
+    _, nodes, feed = network()
+    return prim_func(ad.Executor(nodes).specs(feed)[0])
+
+
+BLOCK, LOOPS = ["GetSBlock", [], ["matmul", "main"], ["b0"]], ["GetLoops", ["b0"], [], ["l1", "l2", "l3"]]
+CODE = '"@x = global i32 0\nmodule asm \\".globl x\\""'
+
+
+def test_steps_that_no_search_of_ours_writes_are_refused() -> None:
+    foreign = [
+        ["Annotate", ["l1", CODE], ["pragma_import_llvm"], []],
+        ["Annotate", ["b0", CODE], ["pragma_import_c"], []],
+        ["Annotate", ["l1", CODE], ["pragma_unroll_explicit"], []],
+        ["Annotate", ["l1", "v7"], ["pragma_auto_unroll_max_step"], []],
+        ["Annotate", ["l1", 10**6], ["pragma_auto_unroll_max_step"], []],
+        ["Annotate", ["b0", CODE], ["meta_schedule.tiling_structure"], []],
+        ["Annotate", ["b0", 1], ["meta_schedule.auto_tensorize"], []],
+        ["Annotate", ["b0", ["a", ["b"]]], ["meta_schedule.parallel"], []],
+        ["Annotate", ["b0", {"a": 1}], ["meta_schedule.parallel"], []],
+        ["Unannotate", ["b0"], ["pragma_import_llvm"], []],
+        ["Tensorize", ["l1", CODE], [1], []],
+        ["TransformLayout", ["b0"], [0, "read", CODE, None, True], []],
+        ["SetScope", ["b0"], [0, "shared"], []],
+        ["StorageAlign", ["b0"], [0, 0, 32, 8], []],
+        ["CacheWrite", ["b0", []], [0, "shared.dyn"], ["b9"]],
+        ["UnsafeSetDType", ["b0"], [0, "int64"], []],
+        ["Bind", ["l1"], ["threadIdx.x"], []],
+        ["Unroll", ["l1"], [], []],
+        ["Split", ["l1", "None", 10**9], [True, False], ["l4", "l5"]],
+        ["Split", ["l1", "T.launch()", 4], [True, False], ["l4", "l5"]],
+        ["GetSBlock", [], ["a b", "main"], ["b0"]],
+        ["GetSBlock"],
+        [],
+        "GetSBlock",
+        None,
+    ]
+    for step in foreign:
+        path = holding(entry(BLOCK, LOOPS, step))
+        said = error_of(DataError, Records, path)
+        assert "hostile.json holds a step that no search of ours writes" in said and len(said) < 400, step
+    tile = ["SamplePerfectTile", ["l1"], [2, 64], ["v4", "v5"]]
+    drawn = ["SampleCategorical", [], [[0, 16], [0.5, 0.5]], ["v6"]]
+    where = ["SampleComputeLocation", ["b0"], [], ["l7"]]
+    for decision in (
+        [2, [0, 4]], [2, [-1, 4]], [2, [1]], [2, [1, 2, 3]], [2, [1, True]], [2, [1, 2.0]], [2, 1], [2, None], [2],
+        [5, [1, 6]], [-1, [1, 6]], ["2", [1, 6]], [True, 0], [0, 0], [3, 2], [3, -1], [3, [0, 1]], [4, -3], "2", {},
+    ):  # fmt: skip
+        path = holding(entry(BLOCK, LOOPS, tile, drawn, where, decisions=[decision]))
+        assert "no search of ours" in error_of(DataError, Records, path), decision
+    Records(holding(entry(BLOCK, LOOPS, tile, drawn, where, decisions=[[2, [1, 6]], [3, 1], [4, -2]])))
+    path = holding(entry(BLOCK, LOOPS, foreign[0]))
+    with mock.patch.dict(os.environ, {TUNING: str(path)}):
+        _, nodes, feed = network()
+        assert "no search of ours" in error_of(DataError, ad.Executor(nodes).run, feed)
+    assert "no search of ours" in error_of(DataError, dl.relax.tune, nodes, database=path, feed_shapes=feed)
+
+
+def test_a_damaged_entry_is_said_and_our_rule_has_the_kernel() -> None:
+    good = entry(BLOCK, LOOPS, ["Parallel", ["l1"], [], []])
+    path, target = holding(good), resolve_target("llvm")
+    assert apply(product(), target, Records(path))[1] is TUNED
+    damaged: list[Any] = [{key: value for key, value in good.items() if key != gone} for gone in good]
+    damaged += [{**good, "found": found} for found in ([], None, 5, [5], [[]], [[1]], [[1, []]], [[0, [[], []]]])]
+    damaged += [{**good, key: value} for key in ("rule", "tuned") for value in (0, -1.0, "1", [], float("nan"))]
+    damaged += [5, None, []]
+    for kernel in damaged:
+        path = holding(kernel)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            records = Records(path)
+        assert [one.category for one in said] == [ScheduleWarning] and "damaged" in str(said[0].message), kernel
+        assert apply(product(), target, records)[1] is not TUNED
+    for steps in (
+        [["GetSBlock", [], ["another", "main"], ["b0"]]],
+        [["GetLoops", ["b0"], [], ["l1"]]],
+        [BLOCK, LOOPS, ["Parallel", ["l3"], [], []]],
+        [BLOCK, LOOPS, ["Vectorize", ["l1"], [], []], ["Parallel", ["l9"], [], []]],
+        [BLOCK, LOOPS, ["Fuse", ["l1", "l2"], [1], ["l4"]], ["Vectorize", ["l4"], [], []]],  # too long a vector
+    ):
+        records = Records(holding(entry(*steps)))
+        assert "do not fit" in error_of(ScheduleWarning, apply, product(), target, records), steps
+
+
+def test_files_that_are_no_tuning_are_told() -> None:
+    for content in ("[" * 100_000, '{"targets": ' * 100_000, "[]", '{"targets": {"a": []}}', "1" * 100_000, "\0", ""):
+        assert "holds no schedules" in error_of(DataError, Records, holding(content))
+    deep = '{"targets": {"llvm": {"0": {"found": [[1, [[' + "[" * 900 + "]" * 900 + "], []]]]}}}}"
+    assert "no search of ours" in error_of(DataError, Records, holding(deep))
+    with open(huge := holding(""), "r+b") as file:
+        file.truncate(2**36)
+    assert "may have" in error_of(DataError, Records, huge)
+    for path in ("/dev/zero", FOLDER.name):
+        assert "no file" in error_of(DataError, Records, path)
+        with mock.patch.dict(os.environ, {TUNING: path}):
+            _, nodes, feed = network()
+            assert "no file" in error_of(DataError, ad.Executor(nodes).run, feed)
+
+
+def test_a_file_that_others_may_write_is_not_used() -> None:
+    path = holding(entry(BLOCK, LOOPS))
+    path.chmod(0o666)
+    assert "hostile.json is not used: others may write to" in error_of(DataError, Records, path)
+    path.chmod(0o644)
+    Records(path).save()
+    folder = Path(tempfile.mkdtemp(dir=FOLDER.name))
+    path = path.rename(folder / path.name)
+    link = folder / "link"
+    link.symlink_to(path)
+    for mode, name in ((0o777, path), (0o777, link)):
+        folder.chmod(mode)
+        assert f"others may write to {folder}" in error_of(DataError, Records, name)
+        folder.chmod(0o755)
+        Records(name)
+    before = os.umask(0)
+    try:
+        Records(link).save()
+    finally:
+        os.umask(before)
+    assert Records(link).path.is_symlink() and path.stat().st_mode & 0o777 == 0o644
+    if os.getuid() == 0:
+        os.chown(path, 12345, -1)
+        assert "belongs to another user" in error_of(DataError, Records, path)
 
 
 def test_a_wrong_schedule_is_not_taken() -> None:

@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and what killed processes left of them."""
+"""Files written whole or not at all, what killed processes left of them, and files that are the user's own."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ import glob
 import os
 import secrets
 import shutil
+import stat
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 STALE_SECONDS = 3600  # what is being written for longer was left by a process that was killed
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Writes `path` whole or not at all, with the permissions of a new file; removes what killed processes left of it.
-    Raises OSError."""
+def write_atomically(path: Path, content: bytes, own: bool = False) -> None:
+    """Writes `path` whole or not at all, with the permissions of a new file, but that others may not write to one that
+    is `own`; removes what killed processes left of it. Raises OSError."""
     target = Path(os.path.realpath(path))  # a link keeps pointing to the file
     remove_stale(target.parent, f"{glob.escape(target.name)}.*.tmp")
     temporary = target.with_name(f"{target.name}.{secrets.token_hex(4)}.tmp")
@@ -25,12 +27,61 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+            if own:
+                without_others(temporary)
             os.replace(temporary, target)
         except BaseException:  # Ctrl-C too: nothing half-written may stay
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             raise
     _sync(target.parent)
+
+
+def own_content(path: Path, most: int) -> bytes:
+    """The content of a file that is the user's own, see `require_own`. Raises OSError where it is not, and for a link,
+    for what is no file, and for more than `most` bytes."""
+    status = os.lstat(path)
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(f"{path} is a link or no file")
+    if status.st_size > most:
+        raise OSError(f"{path} has {status.st_size:,} bytes, and may have {most:,}")
+    require_own(path)
+    return path.read_bytes()
+
+
+def require_own(path: Path) -> None:
+    """Raises PermissionError where others than the user and root may write to a file or folder, or put another in its
+    place, as they may write to a folder around it. `path`: without links."""
+    if not hasattr(os, "getuid"):
+        return
+    for place in (path, *path.parents):
+        status = os.lstat(place)
+        if status.st_uid not in (os.getuid(), 0):
+            raise PermissionError(f"{place} belongs to another user")
+        sticky = place != path and status.st_mode & stat.S_ISVTX  # as /tmp: others can add to it, and replace nothing
+        writers = stat.S_IWOTH if status.st_gid == _private_group() else stat.S_IWOTH | stat.S_IWGRP
+        if status.st_mode & writers and not sticky:
+            raise PermissionError(f"others may write to {place}")
+
+
+@cache
+def _private_group() -> int | None:
+    """The group that has the user's name and no other member, as many systems have one for each user; None where there
+    is none."""
+    import grp
+    import pwd
+
+    with contextlib.suppress(KeyError):
+        user = pwd.getpwuid(os.getuid())
+        group = grp.getgrgid(user.pw_gid)
+        if group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}:
+            return group.gr_gid
+    return None
+
+
+def without_others(path: Path) -> None:
+    """Takes from others than the user the right to write to a file."""
+    path.chmod(path.stat().st_mode & ~(stat.S_IWGRP | stat.S_IWOTH))
 
 
 def remove_stale(folder: Path, pattern: str) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 TUNING = "DLSYS_TUNING"
 _CPUID_GROUPS = 9  # that glibc 2.33 knows; of unknown ones it gives zeros
+MOST_TUNING_BYTES = 64 * 1024 * 1024  # of the file that it names
 _LIBRARY = os.path.dirname(os.__file__) + os.sep
 _PACKAGE = str(Path(__file__).resolve().parent) + os.sep
 

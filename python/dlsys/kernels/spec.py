@@ -17,7 +17,8 @@ from .. import compute
 from ..device import flushes_denormal, get_num_threads
 from ..errors import DataError
 from ..graph import Shape
-from ..system import TUNING, cpu
+from ..storage import own_content
+from ..system import MOST_TUNING_BYTES, TUNING, cpu
 from ..tvm_import import with_compiler
 from . import disk
 
@@ -99,14 +100,14 @@ def _tuning() -> tuple[tuple[str, bytes] | None, str]:
     try:
         content, hashed = _read(path, os.stat(path).st_mtime_ns)
     except OSError as error:
-        raise DataError(f"{TUNING}: {path} cannot be read: {error.strerror}") from None
+        raise DataError(f"{TUNING}: {path} cannot be read: {error.strerror or error}") from None
     return (path, content), f"\n{hashed}"
 
 
 @lru_cache(maxsize=4)
 def _read(path: str, changed: int) -> tuple[bytes, str]:
     """The content of a file as it was then, and its hash."""
-    content = Path(path).read_bytes()
+    content = own_content(Path(os.path.realpath(path)), MOST_TUNING_BYTES)
     return content, hashlib.sha256(content).hexdigest()
 
 

@@ -2,14 +2,14 @@
 
 The file is JSON: for each target, by the structural hash of a kernel's loops, its name, the seconds of a call under our
 rule and under the best schedule found, measured in turn, how many were tried, and the best few of them, each with its
-seconds and its steps as TVM writes them. Each entry holds the hash of all this: one that was damaged, whose steps could
-end the process in TVM, is warned of and left out.
+seconds and its steps as TVM writes them. A file is taken where it is the user's own, and holds no other steps than our
+search writes.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
+import math
 import os
 from functools import lru_cache
 from pathlib import Path
@@ -21,14 +21,14 @@ from tvm import s_tir, tirx
 from tvm.target import Target
 
 from ..errors import DataError
-from ..storage import write_atomically
-from ..system import warn
+from ..storage import own_content, write_atomically
+from ..system import MOST_TUNING_BYTES, warn
+from .steps import foreign, has_long_vectors
 from .target import Rule, ScheduleWarning
 
 GAIN = 0.97  # of the rule's time: a schedule that takes more of it is not used, since measurements vary
 KEPT = 16  # schedules of a kernel, from which a later search goes on
 MAIN = "main"  # the function's name in the steps
-HASH = "sha256"  # of an entry, in the file
 TUNED = Rule("tuned", "", lambda function, machine: None, overwrites=True)
 """What a kernel names as its rule whose schedule was found."""
 
@@ -40,37 +40,39 @@ class Records:
     """The schedules of a file, or none yet. Changes go into the file with `save`."""
 
     def __init__(self, path: Any, content: bytes | None = None) -> None:
-        """`content`: of the file, where it was read before. Raises DataError for a file that holds something else."""
+        """`content`: of the file, where it was read before. Raises DataError for a file that others may write, or that
+        holds something else. Warns of a kernel's entry that is damaged, and leaves it out."""
         self.path = Path(os.path.expanduser(path))
         self._targets: dict[str, dict[str, Kernel]] = {}
         if content is not None or self.path.exists():
             try:
-                found = json.loads(self.path.read_bytes() if content is None else content)
-                given = {str(target): dict(kernels) for target, kernels in found["targets"].items()}
-            except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
+                if content is None:
+                    content = own_content(Path(os.path.realpath(self.path)), MOST_TUNING_BYTES)
+                for target, kernels in json.loads(content)["targets"].items():
+                    self._targets[target] = {key: kernel for key, kernel in kernels.items() if self._takes(kernel)}
+            except PermissionError as error:
+                raise DataError(f"{self.path} is not used: {error.strerror or error}") from None
+            except (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError) as error:
                 raise DataError(f"{self.path} holds no schedules: {error}") from None
-            self._targets = {target: self._whole(target, kernels) for target, kernels in given.items()}
 
-    def _whole(self, target: str, kernels: dict[str, Any]) -> dict[str, Kernel]:
-        """The entries that are what was saved; of others it warns."""
-        whole: dict[str, Kernel] = {}
-        for key, kernel in kernels.items():
-            if isinstance(kernel, dict) and kernel.pop(HASH, None) == _hash_of(target, key, kernel):
-                whole[key] = kernel
-        if damaged := ", ".join(sorted(kernels.keys() - whole.keys())):
-            told = f"{self.path}: damaged entries, or an older dlsys'; our rules have their kernels: {damaged}"
-            warn(told, ScheduleWarning)
-        return whole
+    def _takes(self, kernel: Any) -> bool:
+        """Whether an entry holds what it must, else warns. Raises DataError for steps that no search of ours writes."""
+        try:
+            for _, steps in kernel["found"]:
+                if strange := foreign(steps):
+                    raise DataError(f"{self.path} holds a step that no search of ours writes: {strange:.100}")
+            if _is_whole(kernel):
+                return True
+        except (KeyError, TypeError, ValueError):
+            pass
+        warn(f"{self.path}: the entry of a kernel is damaged and left out", ScheduleWarning)
+        return False
 
     def save(self) -> None:
         """Writes the file, whole or not at all. Raises DataError."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            targets = {
-                target: {key: {**kernel, HASH: _hash_of(target, key, kernel)} for key, kernel in kernels.items()}
-                for target, kernels in self._targets.items()
-            }
-            write_atomically(self.path, json.dumps({"targets": targets}).encode())
+            write_atomically(self.path, json.dumps({"targets": self._targets}).encode(), own=True)
         except OSError as error:
             raise DataError(f"{self.path} cannot be written: {error.strerror or error}") from None
 
@@ -104,9 +106,14 @@ class Records:
             return None
 
 
-def _hash_of(target: str, key: str, kernel: Kernel) -> str:
-    """The hash of an entry and its place."""
-    return hashlib.sha256(json.dumps([target, key, kernel], sort_keys=True).encode()).hexdigest()
+def _is_whole(kernel: Any) -> bool:
+    """Whether an entry has a name, a number of trials, and times, and a schedule if one is faster. Raises KeyError,
+    TypeError or ValueError where it lacks one of them."""
+    times = [kernel["rule"], *(seconds for seconds, _ in kernel["found"])]
+    times += [kernel["tuned"]] if kernel["tuned"] is not None else []
+    named = isinstance(kernel["name"], str) and isinstance(kernel["trials"], int) and kernel["trials"] >= 0
+    timed = all(0 < seconds < math.inf for seconds in times)
+    return named and timed and (bool(kernel["found"]) or _ratio(kernel) > GAIN)
 
 
 def _ratio(kernel: Kernel) -> float:
@@ -134,6 +141,8 @@ def replayed(function: tirx.PrimFunc, steps: Any) -> tirx.PrimFunc:
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         *_, told = str(error).strip().splitlines() or [type(error).__name__]
         raise DataError(f"the steps of a schedule do not fit it: {told}") from None
+    if has_long_vectors(made):
+        raise DataError("the steps of a schedule do not fit it: a vector is too long")
     name = function.attrs.get("global_symbol") if function.attrs else None
     return made.with_attr("global_symbol", name) if name else made.without_attr("global_symbol")
 
