@@ -24,7 +24,7 @@ import dlsys
 import dlsys as dl
 import numpy as np
 from dlsys import autodiff as ad
-from dlsys import compute, kernels, system, tvm_import
+from dlsys import compute, kernels, storage, system, tvm_import
 from dlsys.data import DataLoader, TensorDataset
 from dlsys.kernels import CacheWarning, build, disk
 from dlsys.kernels import cache as of_process
@@ -335,7 +335,78 @@ def test_a_cache_that_cannot_be_used_is_one_warning_at_the_users_line(tmp_path: 
     for library in good.glob("*.so"):
         library.unlink()
         os.mkfifo(library)
-    assert run(good) == ""
+    assert "no file" in run(good)
+
+
+def warned(path: Path) -> str:
+    """What is said, in one warning, when a kernel's library is asked for and made; it must give the right result."""
+    with warnings.catch_warnings(record=True) as found, mock.patch.object(disk, "_said", set()):
+        warnings.simplefilter("always")
+        assert result() == [0.5, 0.5]
+    assert [one.category for one in found] in ([], [CacheWarning])
+    return str(found[0].message) if found else ""
+
+
+def test_a_library_that_others_could_have_written_is_not_loaded() -> None:
+    with directory() as path:
+        result()
+        (file,) = files(path)
+        other = path / "other"
+        whole = file.read_bytes()
+
+        def linked() -> None:
+            file.rename(other)
+            file.symlink_to(other)
+
+        def sparse() -> None:
+            file.unlink()
+            with file.open("wb") as made:
+                made.truncate(30 * 2**30)
+
+        def foreign() -> None:
+            os.chown(file, 12345, -1)
+
+        for change, said in (
+            (lambda: file.chmod(0o666), "others may write to"),
+            (lambda: file.chmod(0o602), "others may write to"),
+            (linked, "is a link or no file"),
+            (sparse, "has 32,212,254,720 bytes"),
+            (foreign, "belongs to another user"),
+        ):
+            if change is not foreign or os.getuid() == 0:
+                change()
+                assert said in warned(path)
+            assert not file.is_symlink() and file.stat().st_mode & 0o022 == 0 and file.stat().st_uid == os.getuid()
+            assert len(file.read_bytes()) == len(whole) and warned(path) == ""
+
+
+def test_a_folder_around_the_cache_that_others_may_write_to_is_said() -> None:
+    with tempfile.TemporaryDirectory() as folder, directory(f"{folder}/open/inner/cache"):
+        inner = Path(folder, "open", "inner")
+        inner.mkdir(parents=True)
+        assert warned(inner) == "" and files(inner / "cache")
+        before = sorted(inner.rglob("*"))
+        private = inner.stat().st_gid == storage._private_group()
+        for mode, kept in ((0o777, False), (0o775, private), (0o1777, True), (0o755, True)):
+            inner.parent.chmod(mode)
+            said = warned(inner)
+            assert said == "" if kept else f"others may write to {inner.parent}" in said, oct(mode)
+        assert sorted(inner.rglob("*")) == before
+        Path(folder, "link").symlink_to(inner)
+        with directory(f"{folder}/link/cache"):  # a link is followed to where it leads
+            assert warned(inner) == "" and sorted(inner.rglob("*")) == before
+            inner.parent.chmod(0o777)
+            assert f"others may write to {inner.parent}" in warned(inner)
+
+
+def test_what_is_kept_is_the_users_alone_whatever_the_umask() -> None:
+    before = os.umask(0)
+    try:
+        with directory() as path:
+            assert warned(path) == "" and warned(path) == ""
+            assert all(file.stat().st_mode & 0o022 == 0 for file in [path, *files(path)])
+    finally:
+        os.umask(before)
 
 
 def test_a_user_without_a_home_has_no_cache() -> None:

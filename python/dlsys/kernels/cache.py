@@ -88,10 +88,10 @@ def _found_or_made(specs: Mapping[str, KernelSpec], how: Settings) -> dict[str, 
         return _made(specs, how, None)
     settings = (how.target.text, how.ours, how.checked)
     key_of = {symbol: disk.key(symbol, *settings) for symbol in specs}
-    held: dict[str, list[str]] = {}
+    library_of, held = disk.libraries_of(key_of.values()), dict[str, list[str]]()
     for symbol, key in key_of.items():
-        if (library := disk.library_of(key)) is not None:
-            held.setdefault(library, []).append(symbol)
+        if key in library_of:
+            held.setdefault(library_of[key], []).append(symbol)
     found: dict[str, Kernel] = {}
     for library, symbols in held.items():
         found.update(disk.load(library, partial(_loaded, {s: specs[s] for s in symbols}, how, {})) or {})

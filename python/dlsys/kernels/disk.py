@@ -4,8 +4,8 @@ Kernels that were compiled together are one library in `cache_directory()`, name
 of: formulas, shapes and dtypes, the target with its CPU's features and the number of threads, the versions of TVM and
 the sources of dlsys. A trailer holds that hash and the hash of the library; a file whose trailer does not fit is not
 loaded. In the folder `kernels` a link for each kernel, named by its own such hash, tells which library holds it. Files
-are written aside and renamed, so processes may share the directory; it must belong to the user alone, since loading a
-library runs its code.
+are written aside and renamed, so processes may share the directory. Loading a library runs its code: whoever else may
+write to it, to the directory or to a folder around it is kept from that, see `storage.require_own`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 
 import tvm_ffi
 
-from ..storage import remove_stale
+from ..storage import own_content, remove_stale, require_own, without_others
 from ..system import cache_folder, warn
 
 LINK_SECONDS = 60  # a linker that takes longer hangs
@@ -165,13 +165,14 @@ def key(*parts: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 
 
-def library_of(kernel: str) -> str | None:
-    """The key of the library in which a kernel of this key was last kept; None where none is known."""
+def libraries_of(kernels: Iterable[str]) -> dict[str, str]:
+    """The key of the library in which each kernel of these keys was last kept, of those of which one is known."""
     directory = _trusted()
-    try:
-        return Path(os.readlink(directory / KERNELS / kernel)).stem if directory else None
-    except OSError:
-        return None
+    found: dict[str, str] = {}
+    for kernel in kernels if directory else ():
+        with contextlib.suppress(OSError):
+            found[kernel] = Path(os.readlink(f"{directory}/{KERNELS}/{kernel}")).stem
+    return found
 
 
 def note(kernels: Iterable[str], library: str) -> None:
@@ -193,17 +194,19 @@ def load(library: str, read: Callable[[Path], Loaded]) -> Loaded | None:
     """Loads the library kept under a key by `read`, and returns its result; None where there is none that can be used,
     which is said once."""
     directory = _trusted()
-    path = None if directory is None else directory / (library + SUFFIX)
-    if path is None or not path.is_file():
+    if directory is None:
         return None
+    path = directory / (library + SUFFIX)
     try:
-        content = path.read_bytes()
+        content = own_content(path, MOST_BYTES)
         if content[-_TRAILER:] != _trailer(library, content[:-_TRAILER]):
             _say(f"a library of compiled kernels is damaged or foreign and is made anew: {path}")
             return None
         with contextlib.suppress(OSError):  # its last use; a directory that is only readable still serves
             os.utime(path)
         return read(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
     except (RuntimeError, AttributeError, OSError) as error:
         _say(f"a library of compiled kernels cannot be loaded and is made anew: {error}")
         return None
@@ -223,14 +226,16 @@ def keep(library: str, write: Callable[[Path], None], read: Callable[[Path], Loa
     if linker() is None:
         _say("compiled kernels are not kept: no linker or C compiler was found")
         return None
-    path = directory / (library + SUFFIX)
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if _trusted() is None:
+        directory = _trusted()
+        if directory is None:
             return None
+        path = directory / (library + SUFFIX)
         with tempfile.TemporaryDirectory(prefix=_TEMPORARY, dir=directory) as temporary:
             made = Path(temporary) / path.name
             write(made)
+            without_others(made)
             trailer = _trailer(library, made.read_bytes())
             with made.open("ab") as file:
                 file.write(trailer)
@@ -243,16 +248,18 @@ def keep(library: str, write: Callable[[Path], None], read: Callable[[Path], Loa
 
 
 def _trusted() -> Path | None:
-    """The directory, if it is there and nobody but the user may write to it; what is wrong is said once."""
+    """The directory without links, if it is there and nobody but the user may write to it; what is wrong is said
+    once."""
     directory = cache_directory()
     if directory is None:
         return None
     try:
-        found = directory.stat()
-    except OSError:
+        directory = Path(os.path.realpath(directory, strict=True))
+        require_own(directory)
+    except PermissionError as error:
+        _say(f"compiled kernels are not kept, as a library's code is run: {error}")
         return None
-    if hasattr(os, "getuid") and (found.st_uid not in (os.getuid(), 0) or found.st_mode & 0o022):
-        _say(f"compiled kernels are not kept: others may write to {directory}, whose code would be run")
+    except OSError:
         return None
     return directory
 
