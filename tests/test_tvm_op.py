@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from unittest import mock
 
 import dlsys as dl
 import numpy as np
 import tvm
+import tvm_ffi
+from dlsys import autodiff as ad
 from dlsys import kernels, tvm_op
+from dlsys.device import to_array
 from dlsys.errors import DTypeError, KernelArgumentError, ShapeError, TargetError
-from helpers import error_of
+from helpers import error_of, every_case
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -285,11 +289,88 @@ def test_wrong_arguments_are_named():
             assert word in message, (word, message)
 
 
-def test_an_output_that_is_an_input_too_is_refused_where_it_would_be_read_late():
-    x = np.ones((24, 24), "float32")
-    matmul = tvm_op.make_matrix_mul((24, 24), False, (24, 24), False, TGT, TGT_HOST, "mm")
-    assert "output is also an input" in error_of(KernelArgumentError, matmul, x, x, x)
-    np.testing.assert_array_equal(x, 1)  # nothing was written
+def _one_of_each():
+    """A small kernel of each factory."""
+    shape, make = (4, 6), tvm_op
+    of_shape = ("elemwise_add", "elemwise_mul", "relu", "relu_gradient", "matrix_softmax")
+    of_shape += ("matrix_softmax_cross_entropy", "reduce_sum_axis_zero")
+    found = {name: getattr(make, f"make_{name}")(shape, TGT, TGT_HOST, name) for name in of_shape}
+    for name in ("elemwise_add_by_const", "elemwise_mul_by_const", "sgd_update"):
+        found[name] = getattr(make, f"make_{name}")(shape, 0.25, TGT, TGT_HOST, name)
+    found["matrix_mul"] = make.make_matrix_mul((5, 5), False, (5, 5), True, TGT, TGT_HOST, "matrix_mul")
+    found["conv2d"] = make.make_conv2d((1, 2, 5, 5), (2, 2, 1, 1), TGT, TGT_HOST, "conv2d")
+    found["broadcast_to"] = make.make_broadcast_to((6,), shape, TGT, TGT_HOST, "broadcast_to")
+    assert {f"make_{name}" for name in found} == {name for name in dir(make) if name.startswith("make_")}
+    return found
+
+
+IN_PLACE = ("elemwise_add", "elemwise_mul", "elemwise_add_by_const", "elemwise_mul_by_const", "relu")
+IN_PLACE += ("relu_gradient", "sgd_update")
+KINDS = {"NumPy": np.asarray, "dlsys": lambda x: to_array(x, dl.cpu()), "TVM": tvm_ffi.from_dlpack}  # of one memory
+
+
+def test_memory_that_arguments_share_is_found_in_every_kernel():
+    for (name, kernel), (kind, lend) in itertools.product(_one_of_each().items(), KINDS.items()):
+        sizes = [int(np.prod(shape)) for shape, _ in (*kernel.inputs, *kernel.outputs)]
+        given = _draw(31, *(shape for shape, _ in kernel.inputs))
+        want, last = np.zeros(kernel.outputs[0][0], "float32"), sizes[-1]
+        kernel(*given, want)
+        for position, size in enumerate(sizes[:-1]):
+            for offset in (-last, -last + 1, -1, 0, 1, size - 1, size):  # of the output from the input, in elements
+                memory = np.zeros(last + size + last, "float32")
+                shared, out = memory[last : last + size], memory[last + offset :][:last].reshape(want.shape)
+                shared[:] = given[position].ravel()
+                arrays = [lend(x) for x in given]
+                arrays[position] = lend(shared.reshape(given[position].shape))
+                before = memory.copy()
+                if offset in (-last, size) or (offset == 0 and name in IN_PLACE):
+                    kernel(*arrays, lend(out))
+                    np.testing.assert_array_equal(out, want, f"{name} of {kind}")
+                else:
+                    message = error_of(KernelArgumentError, kernel, *arrays, lend(out))
+                    assert f"the output shares memory with input {position}" in message, (name, kind, message)
+                    assert ("may be one array" in message) == (name in IN_PLACE)
+                    np.testing.assert_array_equal(memory, before)
+
+
+def test_outputs_that_share_memory_are_refused():
+    a, b = ad.Variable("a"), ad.Variable("b")
+    fed = {a: np.ones((4, 5), "float32"), b: np.ones((4, 5), "float32")}
+    executor = ad.Executor([a + b, a * b])
+    executor.run(fed)
+    (kernel,) = set(executor.node_to_compiled_func.values())
+    memory = np.zeros(60, "float32")
+    kernel(*fed.values(), memory[:20], memory[20:40])
+    assert memory[:40].tolist() == [2] * 20 + [1] * 20
+    for start in (0, 1, 19):
+        message = error_of(KernelArgumentError, kernel, *fed.values(), memory[:20], memory[start : start + 20])
+        assert "output 1 shares memory with output 0" in message
+    assert "output 0 shares" in error_of(KernelArgumentError, kernel, *fed.values(), fed[a], memory[:20])
+
+
+def test_elementwise_kernels_of_every_operator_may_overwrite_an_input():
+    nodes, feed = every_case(of_each=1)
+    specs = [spec for spec in ad.Executor(nodes, passes=[]).specs(feed) if spec.elementwise]
+    assert len(specs) > 30
+    for kernel in kernels.get(specs):
+        (kind,) = kernel.outputs
+        given = [_draw(i, shape, low=0.5)[0].astype(dtype) for i, (shape, dtype) in enumerate(kernel.inputs)]
+        want = np.zeros(*kind)
+        kernel(*given, want)
+        for position, own in enumerate(kernel.inputs):
+            if own == kind:
+                arrays = [np.array(x) for x in given]
+                kernel(*arrays, arrays[position])
+                np.testing.assert_array_equal(arrays[position], want, repr(kernel))
+
+
+def test_tvm_arrays_are_called_with_as_they_are():
+    a, b = _draw(32, (64, 64), (64, 64))
+    kernel = tvm_op.make_matrix_mul(a.shape, False, b.shape, False, TGT, TGT_HOST, "mm")
+    out = tvm.runtime.empty((64, 64), "float32")
+    with mock.patch.object(kernels.Kernel, "_tensor", side_effect=AssertionError):  # where each is looked at in Python
+        kernel(tvm.runtime.tensor(a), tvm.runtime.tensor(b), out)
+    np.testing.assert_allclose(out.numpy(), a @ b, rtol=1e-5, atol=1e-5)
 
 
 def test_wrong_factories_are_named():

@@ -188,7 +188,9 @@ def _make(
     for shape, _ in (*inputs, *outputs):
         if told := too_large(shape):
             raise ShapeError(f"{name}: {told}")
-    spec = KernelSpec(str(name), key, inputs, lambda *x: formula(*x, *arguments), outputs=outputs)
+    elementwise = formula.__name__ in compute.ELEMENTWISE
+    te = lambda *x: formula(*x, *arguments)  # noqa: E731
+    spec = KernelSpec(str(name), key, inputs, te, outputs=outputs, elementwise=elementwise)
     return kernels.get([spec], tgt, checked=True)[0]
 
 

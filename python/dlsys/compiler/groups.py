@@ -324,6 +324,7 @@ def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, boundary: int |
         in_place=in_place,
         outputs=tuple((shapes[node], dtypes[node]) for node in group.outputs),
         flat=shapes is not graph.shapes,
+        elementwise=group.kind == "elementwise" and len(outputs) == 1,
         precision=next((p for node in group.nodes if (p := node.attrs.get("precision"))), ""),
     )
 

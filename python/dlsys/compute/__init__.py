@@ -39,6 +39,9 @@ _HOMES = {
 }
 """The formulas by the module that has them."""
 
+ELEMENTWISE = frozenset(_HOMES["elementwise"].split())
+"""The formulas whose result at an index depends on the inputs at that index alone, after broadcasting."""
+
 
 def _deferred(home: str, name: str) -> Callable[..., Any]:
     """The formula, as a function that loads it when it is called first."""

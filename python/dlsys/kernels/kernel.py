@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from tvm_ffi import Tensor, from_dlpack
 
 from ..device import Array, cuda, empty, lies_on, to_tensor, view_of
 from ..device.context import DLPACK_CPU
@@ -18,6 +19,17 @@ from ..tvm_import import with_compiler
 from .spec import ArrayType, KernelSpec, TargetName, symbol_of
 
 SOURCES = ("asm", "ll", "cuda", "ptx")
+
+
+class _Pair(NamedTuple):
+    """An output and another argument, by their positions, and the bytes of each. `may_be_one`: whether they may be the
+    same array, as each element of the input is read before the one at its place is written."""
+
+    output: int
+    other: int
+    written: int
+    size: int
+    may_be_one: bool
 
 
 class Kernel:
@@ -54,6 +66,9 @@ class Kernel:
         self.symbol = symbol_of(spec)
         self.function = self._refuse if target.refusal else module[self.symbol]
         self._lower = cache(lower)
+        self._alignment = max([np.dtype(dtype).itemsize for _, dtype in (*self.inputs, *self.outputs)], default=1)
+        self._pairs = tuple(self._pairs_to_compare(spec.elementwise))
+        self._apart: Sequence[int] | None = None  # where the arguments lay last that were found right: mostly the next
 
     def _refuse(self, *arrays: Any) -> None:
         """In place of a function whose instructions this CPU lacks, which would end the process."""
@@ -77,31 +92,32 @@ class Kernel:
     def __call__(self, *arrays: Any) -> None:
         """Run on the inputs, then the outputs: dlsys arrays, TVM tensors, or NumPy arrays of any alignment.
 
-        An output may be one of the inputs where the operation is elementwise. Raises KernelArgumentError for a
-        wrong number of arguments, or an output that cannot be written (read-only, non-contiguous, an input too);
-        ShapeError, DTypeError and DeviceError for an argument of another shape, dtype or device.
+        An output may be one of the inputs where the operation is elementwise; otherwise it must share no memory with
+        another argument. Raises KernelArgumentError for a wrong number of arguments, or an output that cannot be
+        written (read-only, non-contiguous, in another argument's memory); ShapeError, DTypeError and DeviceError for
+        an argument of another shape, dtype or device.
         """
-        count = len(self.inputs)
-        for out in arrays[count:]:
-            for given in arrays[:count]:
-                if given is out and self.rule.overwrites:
-                    told = "the output is also an input, which is read after it is written"
-                    raise KernelArgumentError(f"{self.name}: {told}")
         if self.checked:
-            ready = []
-            for array in arrays:
-                if type(array) is Array:
-                    ready.append(array.tensor)
-                elif type(array) is np.ndarray and array.flags.carray:
-                    ready.append(array)
+            ready, starts = [], []
+            try:  # the usual case: TVM checks count, shape, dtype and device by itself, in a tenth of a microsecond
+                for array in arrays:
+                    if type(array) is Array:
+                        tensor = array.tensor
+                    elif type(array) is np.ndarray and array.flags.carray:
+                        tensor = from_dlpack(array)
+                    elif isinstance(array, Tensor) and array.data_ptr() % self._alignment == 0:
+                        tensor = array
+                    else:
+                        break
+                    ready.append(tensor)
+                    starts.append(tensor.data_ptr())
                 else:
-                    break
-            else:
-                try:  # the usual case: TVM checks count, shape, dtype and device by itself, in a tenth of a microsecond
-                    self.function(*ready)
-                    return
-                except (TypeError, ValueError, BufferError, RuntimeError):
-                    pass  # below the same is checked again, argument by argument, in the user's words
+                    if starts == self._apart or self._sharing(starts) is None:
+                        self.function(*ready)
+                        return
+            except (BufferError, IndexError, RuntimeError, TypeError, ValueError):
+                pass  # below the same is checked again, argument by argument, in the user's words
+        count = len(self.inputs)
         arrays = tuple(_lent(array, i >= count) for i, array in enumerate(arrays))
         types = (*self.inputs, *self.outputs)
         if len(arrays) != len(types):
@@ -109,15 +125,34 @@ class Kernel:
             told = f"takes {len(types)} arrays, its {count} inputs and then {results}; got {len(arrays)}: {self!r}"
             raise KernelArgumentError(f"{self.name}: {told}")
         tensors = [self._tensor(position, value) for position, value in enumerate(arrays)]
+        if (pair := self._sharing([tensor.data_ptr() for tensor in tensors])) is not None:
+            told = f"{self._argument(pair.output)} shares memory with {self._argument(pair.other)}"
+            allowed = ": they may be one array, but not two that overlap" if pair.may_be_one else ""
+            raise KernelArgumentError(f"{self.name}: {told}{allowed}")
         self.function(*tensors, *(empty(*of, tensors[0].device).tensor for of in self.scratch))
+
+    def _sharing(self, starts: Sequence[int]) -> _Pair | None:
+        """The first output that would overwrite another argument, from where each argument's memory starts; None where
+        all is right."""
+        for pair in self._pairs:
+            output, other, written, size, may_be_one = pair
+            start, place = starts[output], starts[other]
+            if start < place + size and place < start + written and not (may_be_one and start == place):
+                return pair
+        self._apart = starts
+        return None
+
+    def _argument(self, position: int) -> str:
+        """The words for the argument at a position."""
+        number = position - len(self.inputs)
+        if number < 0:
+            return f"input {position}"
+        return "the output" if len(self.outputs) == 1 else f"output {number}"
 
     def _tensor(self, position: int, value: Any) -> Any:
         """The argument as a TVM tensor of the right type, without a copy unless it is a non-contiguous input."""
         is_output = position >= len(self.inputs)
-        what = f"{self.name}: input {position}"
-        if is_output:
-            number = position - len(self.inputs)
-            what = f"{self.name}: {'the output' if len(self.outputs) == 1 else f'output {number}'}"
+        what = f"{self.name}: {self._argument(position)}"
         shape, dtype = (*self.inputs, *self.outputs)[position]
         if not (isinstance(value, (Array, np.ndarray)) or hasattr(value, "__dlpack__")):
             raise KernelArgumentError(f"{what} must be a dlsys, TVM or NumPy array, not {type(value).__name__}")
@@ -179,6 +214,17 @@ class Kernel:
                 return code
             return with_compiler("schedule.cuda.nvrtc").compiled(code, str(self.target.attrs["arch"]), "ptx").decode()
         return module.inspect_source(form)
+
+    def _pairs_to_compare(self, elementwise: bool) -> Iterator[_Pair]:
+        """Each output with each input and with the outputs before it, where both have bytes."""
+        types = [(math.prod(shape) * np.dtype(dtype).itemsize, dtype) for shape, dtype in (*self.inputs, *self.outputs)]
+        count = len(self.inputs)
+        for output in range(count, len(types)):
+            for other in range(output):
+                (written, _), (size, _) = types[output], types[other]
+                may_be_one = elementwise and other < count and types[output] == types[other]
+                if written and size:
+                    yield _Pair(output, other, written, size, may_be_one)
 
     @property
     def nbytes(self) -> int:

@@ -40,6 +40,8 @@ class KernelSpec:
         outputs: shape and dtype of each output, where they are known without the formula.
         flat: whether the one axis of each array stands for all that its owner has.
         loops: makes TVM's PrimFunc of what has no formula, which is compiled as it is.
+        elementwise: whether each element of the result is computed from those at its place alone, so that it may lie on
+            an input of as many bytes.
         precision: to what a GPU may round the inputs of its product, see `scopes.precision`; empty for float32.
     """
 
@@ -50,6 +52,7 @@ class KernelSpec:
     in_place: bool = False
     outputs: tuple[ArrayType, ...] | None = None
     flat: bool = False
+    elementwise: bool = False
     precision: str = ""
     alone: bool = False
     loops: Callable[[], Any] | None = field(default=None, compare=False)

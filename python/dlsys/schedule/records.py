@@ -29,7 +29,7 @@ from .target import Rule, ScheduleWarning
 GAIN = 0.97  # of the rule's time: a schedule that takes more of it is not used, since measurements vary
 KEPT = 16  # schedules of a kernel, from which a later search goes on
 MAIN = "main"  # the function's name in the steps
-TUNED = Rule("tuned", "", lambda function, machine: None, overwrites=True)
+TUNED = Rule("tuned", "", lambda function, machine: None)
 """What a kernel names as its rule whose schedule was found."""
 
 Kernel = dict[str, Any]

@@ -190,11 +190,8 @@ class Rule:
         name: as a kernel tells it.
         target: the kind of target that it is for, "llvm" or "cuda"; "" for every one.
         schedule: returns the schedule of a function for a machine, or None where it declines.
-        overwrites: whether its kernels may write results before they have read all inputs, so that an output must
-            not be an input.
     """
 
     name: str
     target: str
     schedule: Schedule
-    overwrites: bool = False

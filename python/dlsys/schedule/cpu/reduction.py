@@ -197,4 +197,4 @@ def _vectorize(sch: s_tir.Schedule, partial: SBlockRV, row: LoopRV, stream: bool
     sch.vectorize(sch.get_loops(first)[-1])
 
 
-RULE = Rule("reduction", "llvm", schedule, overwrites=True)
+RULE = Rule("reduction", "llvm", schedule)
