@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -11,6 +12,8 @@ import numpy as np
 from dlsys import autodiff as ad
 from dlsys import device
 from helpers import error_of, evaluate
+
+RNG = np.random.default_rng(8)
 
 
 def mlp(batch: int) -> tuple[list[ad.Node], dict[ad.Node, tuple[int, ...]]]:
@@ -331,3 +334,50 @@ def test_a_run_with_arrays_like_the_last_ones_sees_what_is_fed() -> None:
     right(feed)
     with mock.patch.object(executor, "_prepare", side_effect=AssertionError):  # and the way is the short one
         right(feed)
+
+
+def test_a_result_fed_to_the_next_run_is_read_before_it_is_overwritten() -> None:
+    X = ad.Variable("X")
+    lent: dict[str, Callable[[dl.Array], Any]] = {
+        "Array": lambda array: array,
+        "NumPy": np.asarray,
+        "TVM": lambda array: array.tensor,
+        "part": lambda array: np.asarray(array)[1:],  # another signature, whose values lie in the same arena
+    }
+    for name, lend in lent.items():
+        executor = ad.Executor([ad.transpose_op(X) + 1.0])
+        (found,) = executor.run({X: RNG.standard_normal((64, 64)).astype("float32")})
+        for _ in range(4):  # the same objects again and again
+            given = lend(found)
+            want = np.array(np.from_dlpack(given) if name == "TVM" else np.asarray(given)).T + np.float32(1)
+            (found,) = executor.run({X: given})
+            np.testing.assert_array_equal(found.numpy(), want, name)
+        own, twice = dl.array(want), dl.array(want)
+        executor.run({X: own})
+        allocated = dl.device.allocation_count()
+        for feed in (own, twice, own, own):  # arrays of memory of their own are read where they lie
+            (found,) = executor.run({X: feed})
+            np.testing.assert_array_equal(found.numpy(), want.T + 1)
+        for _ in range(3):
+            (found,) = executor.run({X: found})
+        assert dl.device.allocation_count() <= allocated + 1  # the copy's memory
+
+
+def test_a_feed_that_lies_in_a_parameter_is_read_before_the_run_overwrites_it() -> None:
+    first = RNG.standard_normal((4, 4)).astype("float32")
+    for passes in (None, []):
+        W, X, V = ad.Parameter(first, "W"), ad.Variable("X"), ad.Parameter(first + 1, "V")
+        new = W * 2.0 + 1.0
+        nodes = [ad.assign(W, new), ad.assign(V, V + 1.0), X * ad.reducesum_op(new, None)]
+        executor = ad.Executor(nodes, passes=passes)
+        value, fed = first, dl.array(first)
+        for step in range(5):  # the second and later runs are fed with the memory of W, then of V
+            given = np.asarray(fed).copy()
+            value = value * np.float32(2) + np.float32(1)
+            found = executor.run({X: fed})
+            np.testing.assert_allclose(found[2].numpy(), given * value.sum(), rtol=1e-5)
+            np.testing.assert_allclose(W.numpy(), value, rtol=1e-6)
+            fed = found[step % 2]
+        W.value = first  # another array, whose memory is written now
+        given = W.cell.content
+        np.testing.assert_allclose(executor.run({X: given})[2].numpy(), first * (first * 2 + 1).sum(), rtol=1e-5)

@@ -106,8 +106,9 @@ class Executor:
 
         Args:
             feed_dict: a value for every variable that is needed; others are left unread. NumPy, dlsys or TVM
-                arrays, anything with `__dlpack__` (memory is shared, not copied, where it is contiguous and on the
-                device), Python numbers and lists of them (float32 unless the variable declares its dtype).
+                arrays, anything with `__dlpack__` (memory is shared, not copied, where it is contiguous, on the
+                device, and none that the run overwrites, as the last result's), Python numbers and lists of them
+                (float32 unless the variable declares its dtype).
             convert_to_numpy_ret_vals: return copies, as `np.ndarray`.
 
         Returns Arrays that are valid until the next run of this executor, which writes the same memory; two

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
 from math import prod
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .. import kernels
-from ..device import Array, Context, view_of
+from ..device import Array, Context, copied, view_of
 from ..errors import GraphError
 from ..graph import Node, Shape, stamp
 from ..kernels import ArrayType, Call, Calls, Place, Repeat, Runner
@@ -58,6 +60,9 @@ class Plan:
         self._parameters: dict[Node, Array] = {}
         self._results: list[Array | None] | None = None
         self._bound: list[Array | None] = []  # the arrays whose pointers the runner has, in the order of `given`
+        self._written: list[tuple[int, int]] = []  # the memory that a run writes, from which address to which, sorted
+        self._low = self._high = 0  # the first and the last of these addresses
+        self._copies: dict[int, Array] = {}  # of given arrays that lie in that memory, by their number
         # What the latest run read, for `run_again`: lists of pairs are walked twice as fast as dictionaries.
         self._fed: list[tuple[Node, Array]] | None = None  # None where something else that was fed decides what is run
         self._held: list[tuple[Any, Array]] = []  # the Parameters' cells
@@ -77,7 +82,11 @@ class Plan:
     def arena(self) -> Any:
         """The arena's memory, a tensor. Allocates it."""
         self.is_placed = True
-        return self._arena.memory(max(self._scratch_start + self._scratch_bytes, 1), self)
+        return self._arena.memory(self._bytes_planned, self)
+
+    @property
+    def _bytes_planned(self) -> int:
+        return max(self._scratch_start + self._scratch_bytes, 1)
 
     @property
     def _scratch_start(self) -> int:
@@ -193,7 +202,11 @@ class Plan:
         """The feeds that are read, and the parameters that are read or written."""
         program = self.program
         read = [program.aliases.source(value) for group in program.groups for value in group.inputs]
-        return list(dict.fromkeys([*(n for n in read if n in program.graph.fed), *program.parameters]))
+        return list(dict.fromkeys([*(n for n in read if n in program.graph.fed), *self._parameters_given]))
+
+    @cached_property
+    def _parameters_given(self) -> list[Node]:
+        return self.program.parameters
 
     def _place(self, node: Node, shape: Shape, dtype: str) -> Place:
         """Where a kernel finds a value, which it takes for one of this type."""
@@ -288,17 +301,26 @@ class Plan:
         """
         runner, moved, ctx = self._runner, self._results is None, self.ctx
         self._fed = None  # until all is in its place
-        for i, node in enumerate(self.given):
-            array: Any = feeds.get(node)
-            if array is None:  # what is given and not fed is a Parameter
-                array = node.cell.content
+        for node in self._parameters_given:
+            if node not in feeds:
+                array: Any = node.cell.content
                 if type(array) is not Array or array.context is not ctx:
                     array = node.cell.on(ctx)
                 if self._parameters.get(node) is not array:
                     self._parameters[node] = self._fitting(node, array)
                     moved = True
-            self._bind(i, array)
-        if alone and len(self._parameters) + len(feeds) == len(self.given):
+        if moved:
+            self._bound = [None] * len(self.given)
+            self._note_what_is_written({**self._parameters, **feeds})
+        repeats = alone and len(self._parameters) + len(feeds) == len(self.given)
+        for i, node in enumerate(self.given):
+            array = feeds.get(node)
+            if array is None:  # what is given and not fed is a Parameter
+                array = self._parameters[node]
+            if not self._bind(i, array):
+                self._bind_copy(i, array)
+                repeats = False
+        if repeats:
             self._fed = list(feeds.items())
             self._held = [(node.cell, array) for node, array in self._parameters.items()]
         if self.kernel_of:
@@ -323,7 +345,8 @@ class Plan:
                     return None
                 if array.shape != before.shape or array.dtype != before.dtype:
                     return None
-                self._bind(self._number[node], array)
+                if not self._bind(self._number[node], array):
+                    return None
                 same = False
         if not same:
             self._fed = [(node, feeds[node]) for node, _ in fed]
@@ -335,11 +358,42 @@ class Plan:
             self._stamp()
         return self._results
 
-    def _bind(self, i: int, array: Array) -> None:
-        """Tells the runner where the i-th given array lies."""
+    def _bind(self, i: int, array: Array) -> bool:
+        """Tells the runner where the i-th given array lies. False, and nothing is told, for one that the run would
+        overwrite and is only to read, as its last result that is fed again."""
         if array is not self._bound[i]:
+            start = array.tensor.data_ptr()
+            end = start + self._bytes_read[i]
+            if start < self._high and end > self._low and self._is_written(start, end):
+                return False
             self._bound[i] = array
-            self._runner.given[i] = array.tensor.data_ptr()
+            self._runner.given[i] = start
+        return True
+
+    def _bind_copy(self, i: int, array: Array) -> None:
+        """Tells the runner where a copy of the i-th given array lies, whose memory is taken once."""
+        copy = self._copies[i] = copied(array, self._copies.get(i))
+        self._bound[i] = None
+        self._runner.given[i] = copy.tensor.data_ptr()
+
+    def _is_written(self, start: int, end: int) -> bool:
+        """Whether a run writes into the memory between two addresses."""
+        i = bisect_right(self._written, start, key=itemgetter(1))
+        return i < len(self._written) and self._written[i][0] < end
+
+    def _note_what_is_written(self, given: Mapping[Node, Array]) -> None:
+        """Finds the memory that a run writes: the arena and the parameters that it updates."""
+        memory = [(self.arena, self._bytes_planned)]
+        for parameter, _ in self.program.graph.updates:
+            memory.append((given[parameter].tensor, self.program.nbytes(parameter)))
+        self._written = sorted((tensor.data_ptr(), tensor.data_ptr() + size) for tensor, size in memory)
+        self._low, self._high = self._written[0][0], self._written[-1][1]
+
+    @cached_property
+    def _bytes_read(self) -> list[int]:
+        """The bytes of each given array that must stay as they are in a run: none of one that it updates."""
+        updated = {parameter for parameter, _ in self.program.graph.updates}
+        return [0 if node in updated else self.program.nbytes(node) for node in self.given]
 
     def _stamp(self) -> None:
         """Says of the parameters' arrays that a run has overwritten them."""

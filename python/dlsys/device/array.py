@@ -252,14 +252,15 @@ def _wrap(value: np.ndarray) -> Any:
     return tvm_ffi.from_dlpack(value, require_alignment=value.itemsize, require_contiguous=True)
 
 
-def copied(value: Array) -> Array:
-    """A copy on the same context."""
+def copied(value: Array, into: Array | None = None) -> Array:
+    """A copy on the same context, in memory of its own or in that of `into`, an array of its type."""
+    if into is None:
+        into = Array(allocate(value.shape, value.dtype, value.context), value.context, value.shape, value.dtype)
     if value.context.kind != "cuda":
-        return _copy(value._view(), value.context, value.dtype)
-    found = Array(allocate(value.shape, value.dtype, value.context), value.context, value.shape, value.dtype)
-    if value.size:
-        between(value.tensor, found.tensor)
-    return found
+        into._view()[...] = value._view()
+    elif value.size:
+        between(value.tensor, into.tensor)
+    return into
 
 
 def _copy(value: np.ndarray, ctx: Context, dtype: str | None = None) -> Array:
