@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from .errors import DataError, DTypeError
-from .storage import write_atomically
+from .storage import read_file, write_atomically
+from .system import memory
 
 BFLOAT16 = "BF16"
 DTYPES = {
@@ -90,7 +91,7 @@ def load(path: str | os.PathLike[str], map_location: Any = None, *, weights_only
 
     `map_location` and `weights_only` are PyTorch's and change nothing: values are NumPy's, and nothing is unpickled.
     Raises DataError, which names the file and the cause, for a file that is missing, damaged or no safetensors, and
-    DTypeError for what is no path.
+    DTypeError for what is no path. A file of more than half the memory is not read: it is held twice while it is.
     """
     arrays, metadata = read(as_path("load", path))
     if TREE not in metadata:
@@ -213,8 +214,11 @@ def _require_checksum(path: object, content: bytes) -> bool:
     stated = _STATED.search(content, 8, 8 + min(int.from_bytes(content[:8], "little"), HEADER_LIMIT))
     if stated is None:
         return False
-    whole = content[: stated.start(1)] + _ZEROS + content[stated.end(1) :]
-    if hashlib.sha256(whole).hexdigest().encode() != stated[1]:
+    view = memoryview(content)
+    actual = hashlib.sha256(view[: stated.start(1)])
+    actual.update(_ZEROS)
+    actual.update(view[stated.end(1) :])
+    if actual.hexdigest().encode() != stated[1]:
         told = diagnosis(content, ValueError())
         told = told if "truncated" in told else "is damaged: its bytes are not those of its checksum"
         raise DataError(f"{path} {told}")
@@ -235,11 +239,8 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str,
     """Arrays and metadata of a safetensors file; DataError if it is none, or is not what its checksum says."""
     from safetensors import SafetensorError, deserialize
 
-    try:
-        # Read at once, not mapped: it stays one file even while another process replaces or cuts it.
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+    # Read at once, not mapped: it stays one file even while another process replaces or cuts it.
+    content = read_file(path, memory() // 2)
     is_checked = _require_checksum(path, content)
     try:
         tensors = deserialize(content)
@@ -247,20 +248,28 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str,
         metadata = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
     except (SafetensorError, ValueError, RecursionError) as error:
         raise DataError(f"{path} {diagnosis(content, error)}") from None
+    del content
     if not is_checked and {TREE, CHECKSUM} & metadata.keys():
         raise DataError(f"{path} is damaged: it has no checksum")
     arrays = {}
     for name, tensor in tensors:
-        stored, shape, data = tensor["dtype"], tensor["shape"], tensor["data"]
-        if stored == BFLOAT16:  # the upper half of a float32
-            bits = np.frombuffer(data, "<u2").astype(np.uint32) << np.uint32(16)
-            arrays[name] = bits.view(np.float32).reshape(shape)
-        elif stored in DTYPES:
-            dtype = np.dtype(DTYPES[stored])
-            arrays[name] = np.frombuffer(data, dtype.newbyteorder("<")).reshape(shape).astype(dtype)
-        else:
-            raise DataError(f"{path}: {name!r} is of dtype {stored}, which NumPy lacks")
+        try:
+            arrays[name] = _array(tensor["dtype"], tensor.pop("data")).reshape(tensor["shape"])
+        except KeyError:
+            raise DataError(f"{path}: {name!r} is of dtype {tensor['dtype']}, which NumPy lacks") from None
+        except ValueError as error:  # of more axes than NumPy has, or extents beside a 0 beyond all memory
+            raise DataError(f"{path}: {name!r} is of shape {tensor['shape']}: {error}") from None
     return arrays, metadata
+
+
+def _array(stored: str, data: bytes) -> np.ndarray:
+    """Bytes as a row of numbers, writable, of the dtype that NumPy has for safetensors'. Raises KeyError."""
+    if stored == BFLOAT16:  # the upper half of a float32
+        return (np.frombuffer(data, "<u2").astype(np.uint32) << np.uint32(16)).view(np.float32)
+    if stored == "BOOL":  # any byte but 0 is true
+        return np.frombuffer(data, np.uint8) != 0
+    dtype = np.dtype(DTYPES[stored])
+    return np.frombuffer(data, dtype.newbyteorder("<")).astype(dtype)
 
 
 def diagnosis(content: bytes, error: Exception) -> str:

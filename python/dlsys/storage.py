@@ -1,4 +1,4 @@
-"""Files written whole or not at all, what killed processes left of them, and files that are the user's own."""
+"""Files read up to a limit, written whole or not at all, what killed processes left of them, and the user's own files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,37 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from .errors import DataError
+
 STALE_SECONDS = 3600  # what is being written for longer was left by a process that was killed
+
+
+def checked_size(path: str | os.PathLike[str], most: int) -> int:
+    """The bytes of a file that is to be read. Raises DataError for one of more than `most` bytes, and for what is no
+    plain file: a device or a pipe need not end."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if stat.S_ISDIR(found.st_mode):
+        raise DataError(f"{path} cannot be read: Is a directory")
+    if not stat.S_ISREG(found.st_mode):
+        raise DataError(f"{path} is a device or a pipe, not a file: it is not read")
+    if found.st_size > most:
+        raise DataError(f"{path} has {found.st_size} bytes, {most} is the most that is read")
+    return found.st_size
+
+
+def read_file(path: str | os.PathLike[str], most: int) -> bytes:
+    """The content of a plain file of at most `most` bytes. Raises DataError."""
+    size = checked_size(path, most)
+    try:
+        with open(path, "rb") as file:
+            return file.read(size)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+    except MemoryError:
+        raise DataError(f"{path} has {size} bytes, more than memory has room for") from None
 
 
 def write_atomically(path: Path, content: bytes, own: bool = False) -> None:

@@ -51,6 +51,21 @@ def _cpuinfo() -> str:
     return ""
 
 
+def memory() -> int:
+    """The bytes of memory that this process may have: the machine's, or what the process or its group is limited to."""
+    limits = [sys.maxsize]
+    if hasattr(os, "sysconf"):
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    with contextlib.suppress(ImportError):
+        import resource  # of POSIX alone
+
+        if (limit := resource.getrlimit(resource.RLIMIT_AS)[0]) != resource.RLIM_INFINITY:
+            limits.append(limit)
+    with contextlib.suppress(OSError, ValueError):  # no group, or one without a limit: "max"
+        limits.append(int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
+    return min(limit for limit in limits if limit > 0)
+
+
 def cache_folder() -> Path | None:
     """dlsys' folder in the user's cache: ``DLSYS_CACHE``, or else ``$XDG_CACHE_HOME/dlsys``; None for a user who has no
     home, as in a container."""

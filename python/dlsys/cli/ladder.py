@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import statistics
 import sys
 import time
@@ -21,6 +20,7 @@ from ..errors import DlsysError
 from ..schedule import machine_of
 from ..schedule.cpu import ladder as schedules
 from ..schedule.cpu.peak import measure_fma
+from ..system import memory
 
 PAUSE = 0.04  # seconds before each turn; thread pools spin after their last task, OpenBLAS's for some 20 ms
 TURN = 0.05  # seconds of calls in a turn, at least
@@ -134,9 +134,8 @@ def climb(m: int, n: int, k: int, dtype: str, threads: int | None, rounds: int) 
     TVM's pool does not have.
     """
     needed = np.dtype(dtype).itemsize * (3 * m * k + 3 * k * n + 4 * m * n)  # operands, results and copies
-    held = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else math.inf
-    if needed > held:
-        told = f"it needs {needed / 2**30:.1f} GiB, this machine has {held / 2**30:.1f} GiB"
+    if needed > (held := memory()):
+        told = f"it needs {needed / 2**30:.1f} GiB, this process has {held / 2**30:.1f} GiB"
         raise DlsysError(f"{m} x {n} x {k} is too large: {told}")
     before = get_num_threads()
     try:

@@ -19,15 +19,21 @@ import sys
 import tarfile
 import urllib.parse
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..errors import DataError
-from ..storage import write_atomically
+from ..storage import read_file, write_atomically
 from ..system import cache_folder, warn
 
+MOST_BYTES = 1 << 30
+"""Of a file that is read, and of what it unpacks to; the largest of the data sets here has 47 million."""
 GZIP_MAGIC = b"\x1f\x8b"
+_HEAD = 1024
+"""The bytes by which a file may say how long it is."""
+_PIECE = 1 << 20
 TIMEOUT = 10.0
 """Seconds without a byte after which a mirror is given up."""
 
@@ -122,22 +128,33 @@ def _contents(collection: Collection, paths: Mapping[str, Path], least: int) -> 
     return content
 
 
-def read(path: Path) -> bytes:
-    """The uncompressed content of a file. Raises DataError if it cannot be read or is cut short."""
-    try:
-        return _uncompressed(path.read_bytes(), path)
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+def read(path: Path, stated: Callable[[bytes], int] | None = None) -> bytes:
+    """The uncompressed content of a file. `stated`: of the first 1,024 bytes of the content how many it has; what
+    unpacks to more is not unpacked further.
+
+    Raises DataError if the file cannot be read, is cut short, or has more than `MOST_BYTES`; what `stated` raises.
+    """
+    return _uncompressed(read_file(path, MOST_BYTES), path, stated)
 
 
-def _uncompressed(raw: bytes, origin: object) -> bytes:
+def _uncompressed(raw: bytes, origin: object, stated: Callable[[bytes], int] | None = None) -> bytes:
     """`raw`, unpacked if it is gzip: by its first bytes, as browsers and proxies unpack without renaming."""
     if not raw.startswith(GZIP_MAGIC):
         return raw
+    content = io.BytesIO()
     try:
-        return gzip.decompress(raw)
+        with gzip.GzipFile(fileobj=io.BytesIO(raw)) as file:
+            content.write(file.read(_HEAD))
+            most = MOST_BYTES if stated is None else stated(content.getvalue())
+            if most > MOST_BYTES:
+                raise DataError(f"{origin} says that it has {most} bytes, {MOST_BYTES} is the most that is read")
+            while content.tell() <= most and (piece := file.read(_PIECE)):
+                content.write(piece)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{origin} is a damaged gzip file: {error}") from None
+    if content.tell() > most:
+        raise DataError(f"{origin} unpacks to more than {most} bytes, the most that is expected")
+    return content.getvalue()
 
 
 def _verify(content: bytes, md5: str, origin: object) -> None:
@@ -186,15 +203,24 @@ def _from_mirror(collection: Collection, names: Sequence[str], mirror: str) -> d
     try:
         with tarfile.open(fileobj=io.BytesIO(raw), mode="r:gz") as archive:
             files = {name: archive.extractfile(f"{collection.name}/{name}") for name in collection.files}
-            return {name: b"" if file is None else file.read() for name, file in files.items()}
+            return {name: b"" if file is None else file.read(MOST_BYTES) for name, file in files.items()}
     except (KeyError, tarfile.TarError, EOFError, zlib.error, OSError) as error:
         raise DataError(f"{collection.archive} is damaged or lacks a file: {error}") from None
+
+
+class _Body(io.BytesIO):
+    """What a mirror sends, up to the limit."""
+
+    def write(self, piece: Any) -> int:
+        if self.tell() + len(piece) > MOST_BYTES:
+            raise OSError(f"sends more than {MOST_BYTES} bytes")
+        return super().write(piece)
 
 
 def _download(url: str) -> bytes:
     """The body at `url`, with a progress bar if stderr is a terminal. Raises OSError, as all errors of requests are."""
     import pooch  # late: a data set on disk needs no HTTP
 
-    body = io.BytesIO()
+    body = _Body()
     pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=TIMEOUT)(url, body, None)
     return body.getvalue()

@@ -18,28 +18,45 @@ UNSIGNED_BYTE = 0x08
 
 def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
     """The array in an IDX file of unsigned bytes, plain or gzip. Raises DataError as `parse_idx` does."""
-    return parse_idx(read(Path(path)), path)
+
+    def stated(head: bytes) -> int:
+        shape = _shape(head, path, None)
+        return _header(len(shape)) + math.prod(shape)
+
+    return parse_idx(read(Path(path), stated), path)
 
 
 def parse_idx(content: bytes, origin: object, rank: int | None = None) -> np.ndarray:
     """uint8 array of the shape that the header states; read-only, as it shares the memory of `content`.
 
-    Raises DataError, naming `origin`, for another magic number (with `rank`: another number of dimensions) or
-    a content longer or shorter than the header says.
+    Raises DataError, naming `origin`, for another magic number (with `rank`: another number of dimensions), a content
+    longer or shorter than the header says, and a shape that no array has.
     """
+    shape = _shape(content, origin, rank)
+    if (size := len(content) - _header(len(shape))) != math.prod(shape):
+        raise DataError(f"{origin}: the header says {shape}, {math.prod(shape)} bytes, but {size} follow")
+    try:
+        return np.frombuffer(content, np.uint8, offset=len(content) - size).reshape(shape)
+    except ValueError as error:  # of more axes than NumPy has, or extents beside a 0 beyond all memory
+        raise DataError(f"{origin}: the header says {len(shape)} dimensions, {shape}: {error}") from None
+
+
+def _header(dimensions: int) -> int:
+    """The bytes of a header."""
+    return 4 + 4 * dimensions
+
+
+def _shape(content: bytes, origin: object, rank: int | None) -> tuple[int, ...]:
+    """The shape that the header states. Raises DataError."""
     if len(content) < 4:
         raise DataError(f"{origin} is no IDX file: it has {len(content)} bytes")
     expected = f"0x{UNSIGNED_BYTE:06x}{rank:02x}" if rank is not None else f"0x{UNSIGNED_BYTE:06x}NN"
     if content[:3] != bytes((0, 0, UNSIGNED_BYTE)) or (rank is not None and content[3] != rank):
         raise DataError(f"{origin}: magic number 0x{content[:4].hex()}, expected {expected}")
-    dimensions = content[3]
-    header = 4 + 4 * dimensions
+    header = _header(content[3])
     if len(content) < header:
         raise DataError(f"{origin} ends within its header, after {len(content)} of {header} bytes")
-    shape = tuple(int.from_bytes(content[i : i + 4], "big") for i in range(4, header, 4))
-    if (size := len(content) - header) != math.prod(shape):
-        raise DataError(f"{origin}: the header says {shape}, {math.prod(shape)} bytes, but {size} follow")
-    return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
+    return tuple(int.from_bytes(content[i : i + 4], "big") for i in range(4, header, 4))
 
 
 FILES = Collection(

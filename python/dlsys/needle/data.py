@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import io
 import os
-import pickle
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -12,15 +12,14 @@ from typing import Any
 import numpy as np
 
 from ..data import CIFAR10, text
+from ..data.files import read
 from ..data.mnist import read_idx
-from ..data.text import EOS, Dictionary
+from ..data.text import EOS, Dictionary, decoded
 from ..errors import DataError
 from .autograd import Tensor
+from .pickled import read_batch
 
 Transform = Callable[[np.ndarray], np.ndarray]
-PICKLED = {("numpy", "dtype"), ("numpy", "ndarray"), ("_codecs", "encode")}
-PICKLED |= {(f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "_core")}
-"""The only functions that CIFAR-10's pickles may name: those that make arrays."""
 
 
 class RandomFlipHorizontal:
@@ -112,10 +111,8 @@ class CIFAR10Dataset(Dataset):
         names = [f"data_batch_{i}" for i in range(1, 6)] if train else ["test_batch"]
         paths = [Path(base_folder) / name for name in names] if base_folder is not None else []
         if paths and all(path.exists() for path in paths):
-            parts = [_unpickled(path) for path in paths]
-            pixels = np.concatenate([part[b"data"] for part in parts])
+            pixels, self.y = (np.concatenate(part) for part in zip(*map(read_batch, paths), strict=True))
             self.X = pixels.reshape(-1, 3, 32, 32).astype(np.float32) / np.float32(255)
-            self.y = np.concatenate([np.asarray(part[b"labels"]) for part in parts])
         else:
             self.X, self.y = CIFAR10(base_folder, train)[:]
 
@@ -130,25 +127,6 @@ class CIFAR10Dataset(Dataset):
             return self.apply_transforms(images.transpose(1, 2, 0)).transpose(2, 0, 1), labels
         moved = [self.apply_transforms(image.transpose(1, 2, 0)).transpose(2, 0, 1) for image in images]
         return np.stack(moved), labels
-
-
-class _Unpickler(pickle.Unpickler):
-    """Reads arrays and built-in containers, and nothing else."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in PICKLED:
-            raise DataError(f"a pickle that names {module}.{name} is not read")
-        return super().find_class(module, name)
-
-
-def _unpickled(path: Path) -> Any:
-    try:
-        with path.open("rb") as file:
-            found = _Unpickler(file, encoding="bytes").load()
-        found[b"data"].reshape(-1, 3, 32, 32), found[b"labels"]
-    except (OSError, ValueError, KeyError, TypeError, EOFError, AttributeError, pickle.UnpicklingError) as error:
-        raise DataError(f"{path} is no batch of CIFAR-10: {error}") from None
-    return found
 
 
 class DataLoader:
@@ -184,11 +162,7 @@ class Corpus:
 
     def tokenize(self, path: str | os.PathLike[str], max_lines: int | None = None) -> list[int]:
         """The numbers of a file's words, of its first `max_lines` lines; new words come into the dictionary."""
-        try:
-            with open(path, encoding="utf-8") as file:
-                lines = list(islice(file, max_lines))
-        except (OSError, UnicodeError) as error:
-            raise DataError(f"Corpus: {path} cannot be read: {error}") from None
+        lines = islice(io.StringIO(decoded(read(Path(path)), path), newline=None), max_lines)
         return [self.dictionary.add_word(word) for line in lines for word in (*line.split(), EOS)]
 
 

@@ -1,0 +1,277 @@
+"""Files that would take more memory or time than they have bytes for: each is refused by name, before it does."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import pickle
+import struct
+import tempfile
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import dlsys as dl
+import dlsys.needle as ndl
+import numpy as np
+from dlsys import serialization, system
+from dlsys.data import files, read_idx
+from dlsys.data.mnist import parse_idx
+from dlsys.errors import DataError
+from dlsys.needle import pickled
+from dlsys.serialization import CHECKSUM, TREE, load
+from helpers import error_of
+from test_data import at, sandbox, server
+
+GIB = 1 << 30
+
+
+@contextlib.contextmanager
+def file_of(content: bytes, name: str = "file") -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        path.write_bytes(content)
+        yield path
+
+
+def readers(path: Path) -> list[Any]:
+    """What reads a file, as functions of nothing."""
+    return [
+        lambda: dl.load(path),
+        lambda: read_idx(path),
+        lambda: files.read(path),
+        lambda: pickled.read_batch(path),
+        lambda: ndl.data.Corpus(path.parent),
+    ]
+
+
+def test_devices_pipes_and_folders_are_no_files() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        pipe = Path(folder) / "train.txt"
+        os.mkfifo(pipe)
+        for read in (*readers(Path("/dev/zero"))[:-1], *readers(pipe)):
+            assert "is a device or a pipe" in error_of(DataError, read)
+        for read in readers(Path(folder))[:-1]:
+            assert "Is a directory" in error_of(DataError, read)
+
+
+def test_files_beyond_a_limit_are_not_read() -> None:
+    """Sparse: 40 GiB on disk take no block of it."""
+    with file_of(b"", "train.txt") as path:
+        header = json.dumps({"a": {"dtype": "F32", "shape": [10 * GIB], "data_offsets": [0, 40 * GIB]}}).encode()
+        for start in (b"", struct.pack("<Q", len(header)) + header):
+            path.write_bytes(start)
+            os.truncate(path, len(start) + 40 * GIB)
+            with mock.patch.object(serialization, "memory", lambda: 8 * GIB):
+                for read in readers(path):
+                    assert "is the most that is read" in error_of(DataError, read)
+
+
+def test_the_memory_of_a_limited_process() -> None:
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    own = system.memory()
+    resource.setrlimit(resource.RLIMIT_AS, (own - 4096, before[1]))
+    try:
+        assert system.memory() == own - 4096
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+# safetensors -----------------------------------------------------------------------------------------------
+
+
+def safetensors(entries: dict[str, Any], data: bytes = b"") -> bytes:
+    header = json.dumps(entries).encode()
+    return struct.pack("<Q", len(header)) + header + data
+
+
+def test_shapes_that_no_array_has() -> None:
+    for shape, data in (([0, 1 << 62], b""), ([0, 1 << 63], b""), ([1] * 100, bytes(4))):
+        for dtype in ("F32", "BF16", "I64", "BOOL")[: 3 if shape == [0, 1 << 62] else 4]:
+            size = {"F32": 4, "BF16": 2, "BOOL": 1, "I64": 8}[dtype] if data else 0
+            entry = {"dtype": dtype, "shape": shape, "data_offsets": [0, size]}
+            with file_of(safetensors({"w": entry}, bytes(size))) as path:
+                told = error_of(DataError, load, path)
+                assert str(path) in told and "'w' is of shape" in told
+
+
+def test_booleans_of_any_byte_are_zeros_and_ones() -> None:
+    entry = {"w": {"dtype": "BOOL", "shape": [4], "data_offsets": [0, 4]}}
+    with file_of(safetensors(entry, b"\0\1\2\xff")) as path:
+        assert load(path)["w"].view(np.uint8).tolist() == [0, 1, 1, 1]
+
+
+def test_a_tree_that_is_nested_without_end() -> None:
+    for tree in ("[" * 100_000, "[" * 100_000 + "]" * 100_000, '{"tuple":' * 50_000 + "[]" + "}" * 50_000):
+        content = safetensors({"__metadata__": {TREE: tree, CHECKSUM: "0" * 64}})
+        with file_of(serialization._with_checksum(content.replace(b'": "', b'":"'))) as path:
+            assert str(path) in error_of(DataError, load, path)
+
+
+# IDX and gzip ----------------------------------------------------------------------------------------------
+
+
+def idx(*shape: int) -> bytes:
+    return bytes((0, 0, 8, len(shape))) + b"".join(extent.to_bytes(4, "big") for extent in shape)
+
+
+def test_idx_of_shapes_that_no_array_has() -> None:
+    for shape in ((1,) * 255, (0,) * 255, (0, *[(1 << 32) - 1] * 3), (1,) * 65):
+        content = idx(*shape) + bytes(0 not in shape)
+        for stored in (content, gzip.compress(content)):
+            with file_of(stored) as path:
+                told = error_of(DataError, read_idx, path)
+                assert str(path) in told and f"{len(shape)} dimensions" in told
+    assert parse_idx(idx(0, 5), "empty").shape == (0, 5)
+
+
+def bomb(start: bytes, size: int) -> bytes:
+    """A gzip file of the start and so many zeros."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    piece = bytes(1 << 20)
+    parts = [packer.compress(start), *(packer.compress(piece) for _ in range(size >> 20)), packer.flush()]
+    return b"".join(parts)
+
+
+def test_gzip_is_unpacked_no_further_than_its_header_says() -> None:
+    unpacked: list[int] = []
+
+    class Counting(gzip.GzipFile):
+        def read(self, size: int | None = -1) -> bytes:
+            unpacked.append(len(found := super().read(size)))
+            return found
+
+    with file_of(bomb(idx(3, 5), 16 << 20)) as path, mock.patch.object(gzip, "GzipFile", Counting):
+        assert path.stat().st_size < 1 << 20
+        assert f"{path} unpacks to more than 27 bytes" in error_of(DataError, read_idx, path)
+        assert 27 < sum(unpacked) <= 1 << 20
+    with file_of(bomb(idx(2, GIB), 1 << 20)) as path:
+        assert "says that it has 2147483660 bytes" in error_of(DataError, read_idx, path)
+    with mock.patch.object(files, "MOST_BYTES", 3 << 20):
+        with file_of(bomb(b"", 5 << 20)) as path:
+            assert "unpacks to more than 3145728 bytes" in error_of(DataError, files.read, path)
+        with file_of(bomb(b"", 3 << 20)) as path:
+            assert files.read(path) == bytes(3 << 20)
+    damaged = bytearray(gzip.compress(idx(3) + b"abc"))
+    damaged[-5] ^= 1  # of the checksum
+    with file_of(bytes(damaged)) as path:
+        assert "damaged gzip" in error_of(DataError, read_idx, path)
+
+
+def test_a_mirror_that_does_not_end_is_given_up() -> None:
+    with (
+        sandbox(),
+        mock.patch.object(files, "MOST_BYTES", 1000),
+        server({"a.txt.gz": bytes(100_000), "b.bin.gz": b""}) as (url, _),
+    ):
+        assert "sends more than 1000 bytes" in error_of(files.UnavailableError, files.load, at(url))
+
+
+# Pickles ---------------------------------------------------------------------------------------------------
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (4, 3072), np.uint8)
+
+
+def read_pickle(content: bytes) -> tuple[np.ndarray, np.ndarray]:
+    with file_of(content) as path:
+        return pickled.read_batch(path)
+
+
+def of_python_2(labels: list[int]) -> bytes:
+    """A batch as cPickle of Python 2 wrote it: text is bytes, by the step SHORT_BINSTRING or BINSTRING."""
+    array = (
+        b"cnumpy.core.multiarray\n_reconstruct\nq\x03cnumpy\nndarray\nq\x04K\x00\x85U\x01b\x87Rq\x05(K\x01K\x04M\x00\x0c"
+        b"\x86cnumpy\ndtype\nq\x06U\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89T"
+    )
+    numbers = b"]q\x08(" + b"".join(b"K" + bytes([label]) for label in labels) + b"e"
+    data = array + struct.pack("<I", PIXELS.size) + PIXELS.tobytes() + b"tb"
+    return b"\x80\x02}q\x01(U\x04data" + data + b"U\x06labelsq\x07" + numbers + b"u."
+
+
+def test_batches_of_every_protocol_are_read() -> None:
+    batch = {b"data": PIXELS, b"labels": [3, 0, 9, 1], b"filenames": [b"a.png"] * 4, b"batch_label": b"one of 5"}
+    turned = {**batch, b"data": np.asfortranarray(PIXELS)}
+    for content in (
+        *(pickle.dumps(batch, protocol) for protocol in range(5)),
+        pickle.dumps(turned, 2),
+        of_python_2([3, 0, 9, 1]),
+    ):
+        pixels, labels = read_pickle(content)
+        assert np.array_equal(pixels, PIXELS) and labels.tolist() == [3, 0, 9, 1] and labels.dtype == np.int64
+
+
+def test_labels_that_are_none_are_named() -> None:
+    nested: Any = 1
+    for _ in range(60):  # as long as 2**60 numbers, of which `np.asarray` makes an array
+        nested = [nested, nested]
+    for labels, told in (
+        (nested, "no list of integers"),
+        ([nested] * 4, "no list of integers"),
+        ([1.0, 2.0, 3.0, 4.0], "no list of integers"),
+        ([True] * 4, "no list of integers"),
+        ("1234", "no list of integers"),
+        ([1, 2, 3], "4 images and 3 labels"),
+        ([1, 2, 3, 10], "labels are 1 to 10, expected 0 to 9"),
+        ([-1, 2, 3, 4], "labels are -1 to 4"),
+        ([1, 2, 3, 2**100], "expected 0 to 9"),
+    ):
+        for protocol in (0, 2, 4):
+            content = pickle.dumps({b"data": PIXELS, b"labels": labels}, protocol)
+            assert told in error_of(DataError, read_pickle, content), told
+
+
+class Runs:
+    """Whoever unpickles this calls a function."""
+
+    def __init__(self, *call: Any) -> None:
+        self.call = call
+
+    def __reduce__(self) -> tuple:
+        return self.call[0], self.call[1:]
+
+
+def doubled(start: bytes, times: int = 60) -> bytes:
+    """Steps that leave a tuple of 2 ** times starts: a pair of itself, again and again."""
+    return start + b"".join(b"p%d\n0g%d\ng%d\n\x86" % (i, i, i) for i in range(times)).replace(b"0g", b"g")
+
+
+def test_pickles_that_hang_or_run_code_are_named() -> None:
+    head, tail = b"\x80\x02}", b"K\x01s."
+    cases = {
+        "posix.system": pickle.dumps({b"data": Runs(os.system, "false"), b"labels": []}),
+        "numpy.ndarray": pickle.dumps({b"data": Runs(np.ndarray, (1 << 40,)), b"labels": []}),
+        "_codecs.encode": pickle.dumps({b"data": Runs(__import__("_codecs").encode, b"a", "hex"), b"labels": []}),
+        "no text": head + doubled(b"K\x01") + tail,  # whose hash takes 2**60 steps
+        "no function": head + b"U\x04data" + doubled(b"K\x01") + b")Rs.",
+        "of no dictionary": b"\x80\x02](" + doubled(b"K\x01") + b"e.",
+        "the step DUP": head + b"K\x012s.",
+        "the step EMPTY_SET": head + b"\x8f.",
+    }
+    for told, content in cases.items():
+        begun = time.perf_counter()
+        assert told in error_of(DataError, read_pickle, content), told
+        assert time.perf_counter() - begun < 1.0
+    memo = b"r\xff\xff\xff\xff"  # LONG_BINPUT at 2**32 - 1, for which C's unpickler allocates 64 GiB
+    for content in (b"", b"no pickle", b".", head, head + b".", head + memo + b".", b"\x80\x02e.", b"\x80\x02t."):
+        assert "no batch of CIFAR-10" in error_of(DataError, read_pickle, content)
+    with mock.patch.object(pickled, "MOST_STEPS", 100):
+        content = pickle.dumps({b"data": PIXELS, b"labels": list(range(1000))})
+        assert "more than 100 steps" in error_of(DataError, read_pickle, content)
+
+
+def test_readers_of_pickles_end_whatever_they_are_given() -> None:
+    draw = np.random.default_rng(0)
+    good = pickle.dumps({b"data": PIXELS[:1], b"labels": [3]}, 2)
+    for _ in range(300):
+        changed = bytearray(good)
+        for place in draw.integers(0, min(len(good), 400), 3):
+            changed[place] = draw.integers(256)
+        with contextlib.suppress(DataError):
+            read_pickle(bytes(changed))
