@@ -43,6 +43,7 @@ def readers(path: Path) -> list[Any]:
     """What reads a file, as functions of nothing."""
     return [
         lambda: dl.load(path),
+        lambda: dl.from_onnx(path),
         lambda: read_idx(path),
         lambda: files.read(path),
         lambda: pickled.read_batch(path),

@@ -1,4 +1,4 @@
-"""Files read up to a limit, written whole or not at all, what killed processes left of them, and the user's own files."""
+"""Files read up to a limit, written whole or not at all, leftovers of killed processes, and the user's own files."""
 
 from __future__ import annotations
 

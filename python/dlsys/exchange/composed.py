@@ -97,15 +97,15 @@ def mean_pool(
     if wanted == list(pairs) and same:
         padding = tuple(before for before, _ in pairs)
         return functional.avg_pool2d(x, tuple(kernel), tuple(strides), padding, count_include_pad=count_pad)
-    counted = np.ones((1, 1, *shape_of(x)[2:]), "float32")
+    extents = shape_of(x)[2:]
     if count_pad:
-        counted = np.pad(counted, [(0, 0), (0, 0), *pairs], constant_values=1)
+        extents = tuple(sum(pair, extent) for extent, pair in zip(extents, pairs, strict=True))
         wanted_of_ones = [(0, all_ - own) for (_, all_), (_, own) in zip(wanted, pairs, strict=True)]
     else:
         wanted_of_ones = wanted
     shares = [
         functional.avg_pool2d(padded(image, widths), tuple(kernel), tuple(strides))
-        for image, widths in ((x, wanted), (tensor(counted), wanted_of_ones))
+        for image, widths in ((x, wanted), (ad.full_op((1, 1, *extents), 1.0), wanted_of_ones))
     ]
     return shares[0] / shares[1]
 
@@ -140,7 +140,10 @@ def leaky_relu(x: Node, slope: Any) -> Node:
 
 def triangle(x: Node, diagonal: int, upper: bool) -> Node:
     """The last two axes' upper or lower triangle, zeros elsewhere."""
-    rows, columns = shape_of(x)[-2:]
-    kept = np.triu if upper else np.tril
-    mask = kept(np.ones((rows, columns), bool), diagonal)
-    return ad.where_op(tensor(mask), x, ad.zeroslike_op(x))
+    if len(shape_of(x)) < 2:
+        raise GraphError(f"takes matrices, not the shape {shape_of(x)}")
+    rows, columns = (tensor(np.arange(extent)) for extent in shape_of(x)[-2:])
+    rows = ad.expand_dims_op(rows, 1)
+    least = max(min(diagonal, 2**31), -(2**31))
+    kept = columns >= rows + least if upper else columns <= rows + least
+    return ad.where_op(kept, x, ad.zeroslike_op(x))

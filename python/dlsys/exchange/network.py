@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,8 +15,11 @@ from ..compiler import feed_type
 from ..errors import FeedError, GraphError, ShapeError
 from ..graph import find_topo_sort
 from ..nn import Module
-from ..tensors import known_shape, tensor
+from ..tensors import dtype_of, known_shape, shape_of
 
+MOST_FOLDED = 2**28
+"""Bytes and operations of the values that are computed while a graph is read."""
+_FREE = 4096
 Value = Any
 """A value on the way: an `np.ndarray` where it does not depend on inputs or parameters, else a node."""
 
@@ -72,8 +76,10 @@ def _place(network: Module, leaf: Parameter, fixed: bool) -> tuple[Module, str]:
     *path, name = leaf.name.split(".")
     home = network
     for part in path:
+        while not part or (part not in home._modules and hasattr(home, part)):
+            part += "_"
         if part not in home._modules:
-            home.add_module(_free(home, part), Module())
+            home.add_module(part, Module())
         home = home._modules[part]
     place, own = home.register_buffer if fixed else home.register_parameter, _free(home, name)
     place(own, leaf)
@@ -124,14 +130,36 @@ def traced(
     return variables, outputs
 
 
-def as_nodes(values: Sequence[Value]) -> list[Any]:
-    """Values as nodes, those that are known as constants; None stays None."""
-    return [tensor(value) if isinstance(value, np.ndarray) else value for value in values]
+class Folding:
+    """Computes what depends on constants alone while a graph is read, by the operators' NumPy rules.
+
+    A value that takes more than 4,096 bytes and operations is computed as long as all such values of the graph take no
+    more than `MOST_FOLDED`. What is larger stays a node: a file of 200 bytes may tile a constant to 2**36 elements.
+    """
+
+    def __init__(self) -> None:
+        self._left = MOST_FOLDED
+
+    def folded(self, values: Sequence[Value]) -> list[Value]:
+        """The values, arrays in place of the nodes that are computed."""
+        nodes = [value for value in values if isinstance(value, Node)]
+        cost = _cost(nodes)
+        if not nodes or cost > max(_FREE, self._left):
+            return list(values)
+        self._left -= cost if cost > _FREE else 0
+        found = dict(zip(map(id, nodes), ad.Executor(nodes, ctx="numpy").run({}), strict=True))
+        return [found.get(id(value), value) for value in values]
 
 
-def folded(nodes: Sequence[Node]) -> list[np.ndarray]:
-    """The values of nodes that depend on constants alone, by the operators' NumPy rules."""
-    return ad.Executor(nodes, ctx="numpy").run({})
+def _cost(nodes: Sequence[Node]) -> int:
+    """The bytes and operations of computing nodes from constants."""
+    total = 0
+    for node in find_topo_sort(nodes):
+        if node.cell is None:
+            shape = shape_of(node)
+            total += math.prod(shape) * np.dtype(dtype_of(node)).itemsize
+            total += node.op.flop(node, [shape_of(value) for value in node.inputs], shape)
+    return total
 
 
 def missing(kind: str, names: Mapping[str, Sequence[str]]) -> GraphError:

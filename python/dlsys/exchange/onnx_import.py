@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,22 +17,33 @@ from .. import autodiff as ad
 from ..autodiff import Node, Parameter
 from ..errors import DataError, DlsysError, GraphError, ShapeError
 from ..graph import DTYPES, FLOATS
+from ..ops.rules import shape_attribute
 from ..scopes import scope
-from ..tensors import shape_of
+from ..storage import checked_size
+from ..system import memory
+from ..tensors import dtype_of, shape_of, tensor
 from . import onnx_layers, onnx_operators  # noqa: F401  # whose operators stand in one table
-from .network import Network, Value, as_nodes, folded, missing
+from .network import Folding, Network, Value, missing
 
-OLDEST = 13
-"""The first of ONNX's operator sets that is read as it is; a model of an older one is converted before, by ONNX."""
+OLDEST, NEWEST = 13, 28
+"""The first and the last of ONNX's operator sets that are read as they are; a model of an older one is converted
+before, by ONNX."""
 CONVERTED = 17
 BUFFERS = "dlsys.buffers"
 """The property of a model of `to_onnx` that has the names of the values that are not trained, a line each."""
+MOST_BYTES = 2**31
+"""Of a model's file: protobuf reads no more. Values may lie in other files beside it."""
+MOST_INLINED = 2**28
+"""Bytes of a model's nodes when those of its functions stand in place of the calls."""
+_LARGE = 1024  # elements
 _STATISTICS = slice(3, 5)  # the inputs of batch norm that are not trained
 
 
 def onnx_package(function: str) -> Any:
     """The package `onnx`. Raises GraphError where it is not installed."""
     try:
+        for part in ("inliner", "version_converter"):  # which `import onnx` may leave out
+            importlib.import_module(f"onnx.{part}")
         return importlib.import_module("onnx")
     except ImportError:
         raise GraphError(f"{function} needs the package onnx: pip install 'dlsys[relax]'") from None
@@ -41,55 +55,146 @@ def from_onnx(
     """The network of an ONNX model, and its parameters by name.
 
     Args:
-        model: a file's path, or an `onnx.ModelProto`. Operator sets 13 to 21 are read; older ones are converted.
+        model: a file's path, or an `onnx.ModelProto`. Operator sets 13 to 28 are read; older ones are converted.
         shapes: of inputs, by name; needed where the model does not state all extents.
 
     Weights, initial values of floats with more than one element, are parameters; batch norm's statistics are buffers,
     and what `to_onnx` has written as such; all else is constant. What depends on constants and shapes alone is computed
-    now.
+    now, as far as `Folding` allows.
 
-    Raises GraphError for operators that are not known, all at once, or used in a way that is not; ShapeError for
-    extents that are not known; DataError for a file that is no model.
+    Raises DataError, which names the file and the node, for what is no model of ONNX; GraphError for operators that are
+    not known, all at once, or used in a way that is not; ShapeError for extents that are not known or do not fit.
     """
     onnx = onnx_package("from_onnx")
-    proto = _loaded(onnx, model)
-    return _Reading(onnx, proto, shapes or {}).network()
-
-
-def _loaded(onnx: Any, model: Any) -> Any:
+    if shapes is not None and not isinstance(shapes, Mapping):
+        raise ShapeError(f"from_onnx: shapes is a dictionary, not {type(shapes).__name__}")
+    source = "from_onnx"
     if isinstance(model, (str, os.PathLike)):
-        try:
-            proto = onnx.load(os.fspath(model))
-        except FileNotFoundError:
-            raise DataError(f"from_onnx: there is no file {model}") from None
-        except Exception as error:  # noqa: BLE001  # of protobuf's many kinds
-            raise DataError(f"from_onnx: {model} is no ONNX model: {str(error).splitlines()[0]}") from None
-    elif isinstance(model, onnx.ModelProto):
-        proto = model
-    else:
+        source = f"from_onnx: {os.fspath(model)}"
+        model = _of_file(onnx, Path(model), source)
+    elif not isinstance(model, onnx.ModelProto):
         raise DataError(f"from_onnx: takes a path or an onnx.ModelProto, not {type(model).__name__}")
-    if not proto.graph.output:
-        raise DataError(f"from_onnx: {model if proto is not model else 'the model'} has no outputs")
-    if proto.functions:
-        proto = onnx.inliner.inline_local_functions(proto)
-    opset = next((item.version for item in proto.opset_import if item.domain in ("", "ai.onnx")), OLDEST)
-    if opset >= OLDEST:
-        return proto
+    return _Reading(onnx, _plain(onnx, model, source), shapes or {}, source).network()
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def _of_file(onnx: Any, path: Path, source: str) -> Any:
+    """The model of a file, with the values that lie in other files. Raises DataError."""
+    checked_size(path, MOST_BYTES)
     try:
-        return onnx.version_converter.convert_version(proto, CONVERTED)
-    except Exception as error:  # noqa: BLE001  # the converter's own
-        told = str(error).splitlines()[0]
-        raise GraphError(
-            f"from_onnx: operator set {opset} is older than {OLDEST} and not converted: {told}"
-        ) from None
+        proto = onnx.load(os.fspath(path), load_external_data=False)
+        apart = [tensor for tensor in _tensors(proto) if onnx.external_data_helper.uses_external_data(tensor)]
+        needed = 0
+        for tensor in apart:
+            size = _bytes_of(onnx, tensor, source)
+            needed += size
+            stated = {item.key: item.value for item in tensor.external_data}
+            if "length" not in stated:
+                tensor.external_data.add(key="length", value=str(size))
+            elif stated["length"] != str(size):
+                told = f"{tensor.name} has {size} bytes by its shape, and {stated['length']} in its file"
+                raise DataError(f"{source}: {told}")
+        if needed > (most := memory() // 2):
+            raise DataError(f"{source}: its values have {needed} bytes, {most} is the most that is read")
+        for tensor in apart:
+            onnx.external_data_helper.load_external_data_for_tensor(tensor, os.fspath(path.parent))
+    except DlsysError:
+        raise
+    except Exception as error:  # noqa: BLE001  # of protobuf's many kinds
+        raise DataError(f"{source} is no ONNX model: {_first_line(error)}") from None
+    return proto
+
+
+def _tensors(proto: Any) -> Iterator[Any]:
+    """A model's tensors: the graph's, and those of attributes of its nodes and of its functions'."""
+    yield from proto.graph.initializer
+    for nodes in (proto.graph.node, *(function.node for function in proto.functions)):
+        for node in nodes:
+            for item in node.attribute:
+                if item.HasField("t"):
+                    yield item.t
+
+
+def _bytes_of(onnx: Any, tensor: Any, owner: str) -> int:
+    """The bytes of a tensor's numbers by its shape and dtype. Raises DataError for what is none, GraphError for a dtype
+    that is not ours."""
+    try:
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    except KeyError:
+        raise DataError(f"{owner} is of dtype {tensor.data_type}, of which ONNX knows nothing") from None
+    if str(dtype) not in DTYPES:
+        raise GraphError(f"{owner} is {dtype}, not one of {', '.join(DTYPES)}")
+    if min(tensor.dims, default=0) < 0:
+        raise DataError(f"{owner} has the shape {tuple(tensor.dims)}")
+    return math.prod(tensor.dims) * dtype.itemsize
+
+
+def _opset(proto: Any) -> int:
+    return next((item.version for item in proto.opset_import if item.domain in ("", "ai.onnx")), OLDEST)
+
+
+def _plain(onnx: Any, proto: Any, source: str) -> Any:
+    """The model without functions, of an operator set that is read. Raises DataError."""
+    if not proto.graph.output:
+        raise DataError(f"{source}: the model has no outputs")
+    if (opset := _opset(proto)) > NEWEST:
+        raise DataError(f"{source}: operator set {opset} is newer than {NEWEST}, the last that is known")
+    try:
+        if proto.functions:
+            if (size := _inlined_bytes(proto)) > MOST_INLINED:
+                told = f"{size} bytes of nodes, {MOST_INLINED} is the most that is read"
+                raise DataError(f"{source}: its functions' calls of each other make {told}")
+            proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
+        return proto if opset >= OLDEST else onnx.version_converter.convert_version(proto, CONVERTED)
+    except DlsysError:
+        raise
+    except CycleError:
+        raise DataError(f"{source}: its functions call each other in a circle") from None
+    except Exception as error:  # noqa: BLE001  # the inliner's and the converter's own
+        told = f"operator set {opset} is older than {OLDEST} and not converted" if opset < OLDEST else "not inlined"
+        raise DataError(f"{source}: {told}: {_first_line(error)}") from None
+
+
+def _inlined_bytes(proto: Any) -> int:
+    """The bytes of a model's nodes with those of functions in place of their calls. Raises CycleError."""
+
+    def named(owner: Any, name: str) -> tuple[str, str, str]:
+        return "" if owner.domain == "ai.onnx" else owner.domain, name, getattr(owner, "overload", "")
+
+    def nested(nodes: Iterable[Any]) -> Iterator[Any]:
+        stack = list(nodes)
+        while stack:
+            node = stack.pop()
+            yield node
+            for item in node.attribute:
+                for graph in (item.g, *item.graphs):
+                    stack.extend(graph.node)
+
+    bodies = {named(function, function.name): list(nested(function.node)) for function in proto.functions}
+    calls = {key: {named(node, node.op_type) for node in body} & bodies.keys() for key, body in bodies.items()}
+    sizes: dict[Any, int] = {}
+    for key in TopologicalSorter(calls).static_order():
+        sizes[key] = sum(sizes.get(named(node, node.op_type), node.ByteSize()) for node in bodies[key])
+    return sum(sizes.get(named(node, node.op_type), node.ByteSize()) for node in nested(proto.graph.node))
+
+
+def _is_large(value: Value) -> bool:
+    """Whether it is a constant that is one leaf for all that read it, also where it is taken as it is."""
+    return isinstance(value, np.ndarray) and value.size > _LARGE
 
 
 class _Reading:
     """One model on its way to a network."""
 
-    def __init__(self, onnx: Any, proto: Any, shapes: Mapping[str, Sequence[int]]) -> None:
-        self._onnx, self._graph = onnx, proto.graph
+    def __init__(self, onnx: Any, proto: Any, shapes: Mapping[str, Sequence[int]], source: str) -> None:
+        """`source` begins the errors."""
+        self._onnx, self._graph, self._source = onnx, proto.graph, source
         self._values: dict[str, Value] = {"": None}
+        self._leaves: dict[str, Node] = {}
+        self._folding = Folding()
         self._fixed = {
             name
             for node in self._graph.node
@@ -97,23 +202,62 @@ class _Reading:
             for name in node.input[_STATISTICS]
         }
         self._fixed.update(*(item.value.splitlines() for item in proto.metadata_props if item.key == BUFFERS))
+        self._require_order()
         self._require_operators()
+        self._require_nodes(_opset(proto), proto.ir_version)
         self._buffers: list[Parameter] = []
         for initial in self._graph.initializer:
             self._values[initial.name] = self._initial(initial)
         given = [info for info in self._graph.input if info.name not in self._values]
         if unknown := sorted(shapes.keys() - {info.name for info in given}):
             names = ", ".join(info.name for info in given)
-            raise ShapeError(f"from_onnx: shapes has {', '.join(unknown)}, but the inputs are {names}")
+            raise ShapeError(f"{source}: shapes has {', '.join(unknown)}, but the inputs are {names}")
         self._inputs = [self._input(info, shapes.get(info.name)) for info in given]
 
     def network(self) -> tuple[Network, dict[str, Parameter]]:
         """The network, and its parameters."""
         for node in self._graph.node:
             self._apply(node)
-        outputs = as_nodes([self._values[info.name] for info in self._graph.output])
+        outputs = [self._node(info.name) for info in self._graph.output]
         made = Network(self._inputs, outputs, self._buffers)
         return made.eval(), dict(made.named_parameters())
+
+    def _wrong(self, told: str) -> DataError:
+        return DataError(f"{self._source}: {told}")
+
+    def _told(self, node: Any) -> str:
+        """A node in errors."""
+        return f"{node.op_type} {node.name or next(filter(None, node.output), 'without a name')}"
+
+    def _require_order(self) -> None:
+        """Raises DataError for values that nothing makes, that are made twice, or read before they are made."""
+        if self._graph.sparse_initializer:
+            raise GraphError(f"{self._source}: sparse initial values are not built")
+        known = set[str]()
+        for kind, owners in (("initial values", self._graph.initializer), ("inputs", self._graph.input)):
+            found = set[str]()
+            for owner in owners:
+                if not owner.name or owner.name in found:
+                    told = f"two {kind} of the name {owner.name!r}" if owner.name else f"{kind} without a name"
+                    raise self._wrong(f"there are {told}")
+                found.add(owner.name)
+            known |= found
+        made = known.union(*(node.output for node in self._graph.node))
+        for node in self._graph.node:
+            if not any(node.output):
+                raise self._wrong(f"{self._told(node)} has no outputs")
+            for name in node.input:
+                if name and name not in known:
+                    told = "it or a later node makes: nodes stand in order, without circles"
+                    told = told if name in made else "nothing makes"
+                    raise self._wrong(f"{self._told(node)} reads {name!r}, which {told}")
+            for name in filter(None, node.output):
+                if name in known:
+                    raise self._wrong(f"{self._told(node)} makes {name!r}, which is there before")
+                known.add(name)
+        for info in self._graph.output:
+            if info.name not in known:
+                raise self._wrong(f"the output {info.name!r} is made by nothing")
 
     def _require_operators(self) -> None:
         unknown: dict[str, list[str]] = {}
@@ -123,13 +267,41 @@ class _Reading:
                 name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
                 unknown.setdefault(name, []).append(node.name or f"node {place}")
         if unknown:
-            raise missing("from_onnx", unknown)
+            raise missing(self._source, unknown)
+
+    def _require_nodes(self, opset: int, version: int) -> None:
+        """Raises DataError for a node that has not as many inputs and outputs, or the attributes, that ONNX states."""
+        context = type(self._onnx.checker.DEFAULT_CONTEXT)()
+        context.ir_version, context.opset_imports = version, {"": opset, "ai.onnx": opset}
+        for node in self._graph.node:
+            try:
+                self._onnx.checker.check_node(node, context)
+            except Exception as error:  # noqa: BLE001  # the checker's own
+                raise self._wrong(f"{self._told(node)}: {_first_line(error)}") from None
 
     def _array(self, tensor: Any, owner: str) -> np.ndarray:
-        found = self._onnx.numpy_helper.to_array(tensor)
-        if str(found.dtype) not in DTYPES:
-            raise GraphError(f"from_onnx: {owner} is {found.dtype}, not one of {', '.join(DTYPES)}")
-        return found
+        """A tensor's numbers."""
+        owner = f"{self._source}: {owner}"
+        size = _bytes_of(self._onnx, tensor, owner)
+        if self._onnx.external_data_helper.uses_external_data(tensor):
+            raise DataError(f"{owner} lies in another file: give the path of the model")
+        try:
+            self._onnx.checker.check_tensor(tensor)
+            found = self._onnx.numpy_helper.to_array(tensor)
+        except Exception as error:  # noqa: BLE001  # the checker's and NumPy's own
+            raise DataError(f"{owner}: {_first_line(error)}") from None
+        if found.nbytes != size:
+            raise DataError(f"{owner} has {found.nbytes} bytes, not {size} as its shape has")
+        return np.asarray(found.view("uint8") != 0) if found.dtype == bool else found  # any byte but 0 is true
+
+    def _node(self, name: str) -> Any:
+        """The value of a name as a node; None for that of an input that is left out."""
+        value = self._values[name]
+        if not isinstance(value, np.ndarray):
+            return value
+        if name not in self._leaves:
+            self._leaves[name] = tensor(value)
+        return self._leaves[name]
 
     def _initial(self, tensor: Any) -> Value:
         found = self._array(tensor, tensor.name)
@@ -141,42 +313,48 @@ class _Reading:
         return made
 
     def _input(self, info: Any, shape: Sequence[int] | None) -> Node:
+        told = f"{self._source}: {info.name}"
+        if (held := info.type.WhichOneof("value")) != "tensor_type":
+            raise DataError(f"{told} is no tensor, but {held or 'has no type'}")
         kind = info.type.tensor_type
         stated = [d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in kind.shape.dim]
-        if shape is None and not all(isinstance(extent, int) for extent in stated):
-            told = ", ".join(map(str, stated))
-            raise ShapeError(f"from_onnx: {info.name} has shape ({told}): give shapes={{{info.name!r}: ...}}")
-        wanted = tuple(stated if shape is None else shape)
+        if any(isinstance(extent, int) and extent < 0 for extent in stated):
+            raise DataError(f"{told} has the shape ({', '.join(map(str, stated))})")
+        is_stated = kind.HasField("shape")
+        if shape is None and not (is_stated and all(isinstance(extent, int) for extent in stated)):
+            known = f"shape ({', '.join(map(str, stated))})" if is_stated else "no shape"
+            raise ShapeError(f"{told} has {known}: give shapes={{{info.name!r}: ...}}")
+        wanted = tuple(stated) if shape is None else shape_attribute("from_onnx", shape)
         agree = len(wanted) == len(stated) and all(
             not isinstance(a, int) or a == b for a, b in zip(stated, wanted, strict=True)
         )
-        if not agree:
-            raise ShapeError(
-                f"from_onnx: {info.name} has shape ({', '.join(map(str, stated))}), not {wanted}"
-            )
-        found = ad.Variable(info.name, wanted, onnx_operators.dtype_of_code(kind.elem_type))
+        if is_stated and not agree:
+            raise ShapeError(f"{told} has shape ({', '.join(map(str, stated))}), not {wanted}")
+        try:
+            dtype = onnx_operators.dtype_of_code(kind.elem_type)
+        except DlsysError as error:
+            raise type(error)(f"{told}: {error}") from None
+        found = ad.Variable(info.name, wanted, dtype)
         self._values[info.name] = found
         return found
 
     def _apply(self, node: Any) -> None:
         """Compute what the node gives, or make the nodes for it."""
-        if node.op_type == "Constant":
-            self._values[node.output[0]] = self._constant(node)
-            return
-        inputs = [self._values[name] for name in node.input]
-        attributes = {item.name: self._attribute(node, item) for item in node.attribute}
+        told = self._told(node)
         try:
-            with scope(f"{node.op_type} {node.name or node.output[0]}"):
-                found = _called(node, inputs, attributes)
-                for value in as_nodes(found):
-                    shape_of(value)  # what does not fit is told here, with the node's name
+            with scope(told):
+                found = [self._constant(node)] if node.op_type == "Constant" else self._called(node)
+                for value in found:
+                    if isinstance(value, Node):  # what does not fit is told here, with the node's name
+                        shape_of(value), dtype_of(value)
         except DlsysError as error:
-            if node.op_type in str(error) and (node.name or node.output[0]) in str(error):
-                raise
-            raise type(error)(f"from_onnx: {node.op_type} {node.name or node.output[0]}: {error}") from None
+            text = str(error).removeprefix(f"{self._source}: ")
+            raise type(error)(f"{self._source}: {text if told in text else f'{told}: {text}'}") from None
+        except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:
+            raise self._wrong(f"{told} has inputs or attributes that do not fit: {_first_line(error)}") from error
         self._values.update(zip(node.output, found, strict=False))
         if unmade := [name for name in node.output[len(found) :] if name]:
-            raise GraphError(f"from_onnx: {node.op_type} {node.name}: its output {unmade[0]} is not built")
+            raise GraphError(f"{self._source}: {told}: its output {unmade[0]} is not built")
 
     def _attribute(self, node: Any, item: Any) -> Any:
         value = self._onnx.helper.get_attribute_value(item)
@@ -189,6 +367,8 @@ class _Reading:
         return value
 
     def _constant(self, node: Any) -> np.ndarray:
+        if len(node.attribute) != 1:
+            raise DataError(f"a Constant has one attribute, its value, not {len(node.attribute)}")
         (item,) = node.attribute
         value = self._attribute(node, item)
         dtypes = {
@@ -198,32 +378,30 @@ class _Reading:
             "value_ints": "int64",
         }
         if item.name != "value" and item.name not in dtypes:
-            raise GraphError(
-                f"from_onnx: Constant {node.name} has {item.name}, which is no tensor of numbers"
-            )
+            raise GraphError(f"Constant {node.name} has {item.name}, which is no tensor of numbers")
         return np.asarray(value, dtypes.get(item.name))
 
-
-def _called(node: Any, inputs: list[Value], attributes: dict[str, Any]) -> Sequence[Value]:
-    """The values of the node's outputs."""
-    function, static = onnx_operators.OPERATORS[node.op_type], onnx_operators.STATIC[node.op_type]
-    signature = inspect.signature(function)
-    if "outputs" in signature.parameters:
-        attributes["outputs"] = len(node.output)
-    constant = all(value is None or isinstance(value, np.ndarray) for value in inputs)
-    nodes = as_nodes(inputs)
-    given = [value if place in static else nodes[place] for place, value in enumerate(inputs)]
-    try:
-        bound = signature.bind(*given, **attributes)
-    except TypeError as error:
-        raise GraphError(f"{error} is not built") from None
-    found = function(*bound.args, **bound.kwargs)
-    outputs = [
-        value if isinstance(value, Node) else np.asarray(value)
-        for value in (found if isinstance(found, (list, tuple)) else [found])
-    ]
-    if constant:
-        made = [value for value in outputs if isinstance(value, Node)]
-        values = dict(zip(map(id, made), folded(made), strict=True)) if made else {}
-        outputs = [values.get(id(value), value) for value in outputs]
-    return outputs
+    def _called(self, node: Any) -> Sequence[Value]:
+        """The values of the node's outputs."""
+        function, static = onnx_operators.OPERATORS[node.op_type], onnx_operators.STATIC[node.op_type]
+        attributes = {item.name: self._attribute(node, item) for item in node.attribute}
+        signature = inspect.signature(function)
+        if "outputs" in signature.parameters:
+            attributes["outputs"] = len(node.output)
+        values = [self._values[name] for name in node.input]
+        given = [
+            value if place in static and not _is_large(value) else self._node(name)
+            for place, (name, value) in enumerate(zip(node.input, values, strict=True))
+        ]
+        try:
+            bound = signature.bind(*given, **attributes)
+        except TypeError as error:
+            raise GraphError(f"{error} is not built") from None
+        found = function(*bound.args, **bound.kwargs)
+        outputs = [
+            value if isinstance(value, Node) else np.asarray(value)
+            for value in (found if isinstance(found, (list, tuple)) else [found])
+        ]
+        if all(value is None or isinstance(value, np.ndarray) for value in values):
+            outputs = self._folding.folded(outputs)
+        return outputs

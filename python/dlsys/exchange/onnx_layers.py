@@ -8,12 +8,12 @@ from typing import Any
 
 from .. import autodiff as ad
 from ..autodiff import Node
-from ..errors import GraphError
+from ..errors import DataError, GraphError
 from ..nn import recurrent
-from ..tensors import shape_of
+from ..tensors import dtype_of, shape_of
 from . import composed
 from .network import Value
-from .onnx_operators import integers, operator, pairs_of
+from .onnx_operators import axes_of, integers, operator, pairs_of
 
 
 def _auto(
@@ -21,6 +21,13 @@ def _auto(
 ) -> list[tuple[int, int]]:
     """The padding that `auto_pad` means: "SAME_...", so much that there are extent / stride windows."""
     extents = shape_of(x)[2:]
+    if not len(extents) == len(kernel) == len(strides) == len(dilations):
+        told = f"{len(kernel)} extents of the kernel, {len(strides)} strides and {len(dilations)} dilations"
+        raise DataError(f"x has {len(extents)} axes of space; there are {told}")
+    if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
+        raise DataError(f"auto_pad is {mode}")
+    if min(strides, default=1) < 1:
+        raise DataError(f"strides must be positive, not {list(strides)}")
     if mode in ("NOTSET", "VALID"):
         return pairs_of(pads if mode == "NOTSET" else None, len(extents))
     found = []
@@ -45,6 +52,8 @@ def conv(
 ) -> Node:
     """The cross-correlation of images or signals."""
     kernel = shape_of(weight)[2:]
+    if kernel_shape is not None and tuple(kernel_shape) != kernel:
+        raise DataError(f"kernel_shape is {list(kernel_shape)}, the weights have {list(kernel)}")
     ones = [1] * len(kernel)
     pairs = _auto(auto_pad, x, kernel, strides or ones, dilations or ones, pads)
     return composed.convolution(x, weight, bias, strides or ones, pairs, dilations or ones, group)
@@ -145,7 +154,7 @@ def layer_norm(
 ) -> Node:
     """x normalized over the axes from `axis` on."""
     rank = len(shape_of(x))
-    return ad.layer_norm_op(x, weight, bias, tuple(range(axis % rank, rank)), epsilon)
+    return ad.layer_norm_op(x, weight, bias, tuple(range(axes_of(rank, [axis])[0], rank)), epsilon)
 
 
 def _recurrent(
@@ -179,7 +188,11 @@ def _recurrent(
         **given: Any,
     ) -> tuple[Node, ...]:
         kind = "tanh"
-        ways = shape_of(w)[0]
+        if (ranks := [len(shape_of(value)) for value in (x, w, r)]) != [3, 3, 3]:
+            raise DataError(f"{name}: x, w and r have three axes, not {ranks}")
+        ways = {"forward": 1, "reverse": 1, "bidirectional": 2}.get(direction)
+        if ways != shape_of(w)[0] or ways != shape_of(r)[0]:
+            raise DataError(f"{name}: direction {direction} with weights for {shape_of(w)[0]} and {shape_of(r)[0]}")
         wanted = [text.lower() for text in given.pop("activations", list(activations) * ways)]
         if name == "RNN" and set(wanted) == {"relu"}:
             kind = "relu"
@@ -194,8 +207,9 @@ def _recurrent(
         if lengths is not None and set(integers(lengths, "sequence_lens")) != {shape_of(x)[0]}:
             raise GraphError(f"{name}: sequences of different lengths are not built")
         found = []
+        start = ad.full_op((shape_of(x)[1], shape_of(r)[-1]), 0.0, dtype_of(x))
         for i in range(ways):
-            state = [None if value is None else value[i] for value in (h, c)[: gates.states]]
+            state = [start if value is None else value[i] for value in (h, c)[: gates.states]]
             reverse = direction == "reverse" or i == 1
             found.append(one(x, w[i], r[i], None if b is None else b[i], state, reverse, kind))
         outputs = ad.stack_op([output for output, _ in found], 1)

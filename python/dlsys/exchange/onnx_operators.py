@@ -7,6 +7,7 @@ ONNX's. See https://onnx.ai/onnx/operators.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,11 +16,13 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node
-from ..errors import GraphError
-from ..graph import DTYPES, FLOATS
+from ..errors import DataError, GraphError
+from ..graph import DTYPES, FLOATS, INTEGERS
+from ..ops.rules import broadcast_rule
 from ..tensors import dtype_of, shape_of, tensor
+from ..tensors.shapes import repeat
 from . import composed
-from .network import Value
+from .network import MOST_FOLDED, Value
 
 OPERATORS: dict[str, Callable[..., Any]] = {}
 STATIC: dict[str, frozenset[int]] = {}
@@ -37,13 +40,14 @@ def operator(name: str, *static: int) -> Callable[[Callable[..., Any]], Callable
 
 
 def dtype_of_code(code: int) -> str:
-    """The dtype of ONNX's number for it. Raises GraphError for one that is not ours."""
+    """The dtype of ONNX's number for it. Raises DataError for a number that is none, GraphError for a dtype that is not
+    ours."""
     import onnx
 
     try:
         found = str(onnx.helper.tensor_dtype_to_np_dtype(code))
     except KeyError:
-        found = f"of number {code}"
+        raise DataError(f"there is no dtype of number {code}") from None
     if found not in DTYPES:
         raise GraphError(f"the dtype {found} is not one of {', '.join(DTYPES)}")
     return found
@@ -59,15 +63,36 @@ def known(value: Value, what: str) -> np.ndarray:
 
 
 def integers(value: Value, what: str) -> list[int]:
-    """An input that must be known, as integers; also an attribute."""
+    """An input that must be known, as integers; also an attribute. Raises DataError for other numbers."""
     if isinstance(value, (int, list, tuple)):
         return [int(item) for item in np.atleast_1d(value)]
-    return [int(item) for item in known(value, what).reshape(-1)]
+    found = known(value, what)
+    if str(found.dtype) not in INTEGERS:
+        raise DataError(f"{what} must be integers, not {found.dtype}")
+    return [int(item) for item in found.reshape(-1)]
+
+
+def one_of(value: Value, what: str) -> Any:
+    """The one element of an input that must be known. Raises DataError for more or none."""
+    found = known(value, what)
+    if found.size != 1:
+        raise DataError(f"{what} must be one number, not {found.size}")
+    return found.reshape(-1)[0]
 
 
 def number(value: Value, default: float, what: str) -> float:
     """An input of one element that must be known; the default where it is left out."""
-    return default if value is None else known(value, what).reshape(-1)[0].item()
+    return default if value is None else one_of(value, what).item()
+
+
+def axes_of(rank: int, axes: Sequence[int]) -> list[int]:
+    """Axes of so many, counted from the first. Raises DataError for one beyond them, or twice."""
+    if not all(-rank <= axis < rank for axis in axes):
+        raise DataError(f"there are {rank} axes, and it names {', '.join(map(str, axes))}")
+    found = [axis % rank for axis in axes]
+    if len(set(found)) < len(found):
+        raise DataError(f"it names one of the axes {', '.join(map(str, axes))} twice")
+    return found
 
 
 def node(value: Value) -> Node:
@@ -130,7 +155,11 @@ for _name, _function in _SINGLE.items():
 @operator("Mod", 0, 1)
 def modulo(a: Value, b: Value, fmod: int = 0) -> np.ndarray:
     """The remainder of values that are known, as extents; with `fmod` of the first one's sign."""
-    return (np.fmod if fmod else np.mod)(known(a, "an operand of Mod"), known(b, "an operand of Mod"))
+    dividend, divisor = known(a, "an operand of Mod"), known(b, "an operand of Mod")
+    if str(divisor.dtype) in INTEGERS and not divisor.all():
+        raise DataError("Mod by 0")
+    with np.errstate(invalid="ignore"):
+        return (np.fmod if fmod else np.mod)(dividend, divisor)
 
 
 def _pair(name: str, function: Callable[[Any, Any], Node]) -> None:
@@ -205,7 +234,7 @@ def dropout(x: Node, ratio: Value = None, training_mode: Value = None, seed: int
 
 def _axes(x: Node, axes: Value, noop: int) -> tuple[int, ...] | None:
     """The axes to reduce along; None for all."""
-    found = () if axes is None else tuple(axis % len(shape_of(x)) for axis in integers(axes, "axes"))
+    found = () if axes is None else tuple(axes_of(len(shape_of(x)), integers(axes, "axes")))
     return found if found or noop else None
 
 
@@ -248,7 +277,15 @@ def _place(name: str, function: Callable[..., Node]) -> None:
 
 _place("ArgMax", ad.argmax_op)
 _place("ArgMin", ad.argmin_op)
-operator("TopK", 1)(lambda x, k, axis=-1, largest=1, sorted=1: ad.topk_op(x, integers(k, "k")[0], axis, bool(largest)))
+
+
+@operator("TopK", 1)
+def topk(x: Node, k: Value, axis: int = -1, largest: int = 1, sorted: int = 1) -> Any:
+    """The k largest elements along an axis, or the smallest, in order; and their places."""
+    (count,) = integers(one_of(k, "k").reshape(1), "k")
+    return ad.topk_op(x, count, axis, bool(largest))
+
+
 operator("Softmax")(lambda x, axis=-1: ad.softmax_op(x, axis))
 operator("LogSoftmax")(lambda x, axis=-1: ad.log_softmax_op(x, axis))
 
@@ -270,6 +307,8 @@ def reshape(x: Node, shape: Value, allowzero: int = 0) -> Node:
     """x in another shape: 0 is x's extent, -1 what remains."""
     old, wanted = shape_of(x), integers(shape, "the shape of Reshape")
     if not allowzero:
+        if 0 in wanted[len(old) :]:
+            raise DataError(f"the shape {wanted} keeps an extent that {old} has not")
         wanted = [old[axis] if extent == 0 else extent for axis, extent in enumerate(wanted)]
     if -1 in wanted and 0 in wanted:
         wanted[wanted.index(-1)] = 0
@@ -280,6 +319,8 @@ def reshape(x: Node, shape: Value, allowzero: int = 0) -> Node:
 def flatten(x: Node, axis: int = 1) -> Node:
     """x as a matrix: the axes before `axis`, and the others."""
     extents = shape_of(x)
+    if not -len(extents) <= axis <= len(extents):
+        raise DataError(f"there are {len(extents)} axes, and it names {axis}")
     at = axis if axis >= 0 else axis + len(extents)
     return ad.reshape_op(x, (math.prod(extents[:at]), math.prod(extents[at:])))
 
@@ -305,16 +346,19 @@ def squeeze(x: Node, axes: Value = None) -> Node:
 @operator("Expand", 1)
 def expand(x: Node, shape: Value) -> Node:
     """x broadcast with a shape."""
-    wanted = np.broadcast_shapes(shape_of(x), tuple(integers(shape, "the shape of Expand")))
-    return ad.broadcast_shape_op(x, wanted)
+    wanted = integers(shape, "the shape of Expand")
+    if min(wanted, default=0) < 0:
+        raise DataError(f"a shape has no negative extent: {wanted}")
+    return ad.broadcast_shape_op(x, broadcast_rule(shape_of(x), tuple(wanted)))
 
 
 @operator("Tile", 1)
 def tile(x: Node, repeats: Value) -> Node:
     """x many times along each axis."""
-    for axis, count in enumerate(integers(repeats, "repeats")):
-        x = x if count == 1 else ad.concatenate_op([x] * count, axis)
-    return x
+    counts = integers(repeats, "repeats")
+    if len(counts) != len(shape_of(x)) or min(counts, default=0) < 0:
+        raise DataError(f"repeats must be a number for each of {len(shape_of(x))} axes, not {counts}")
+    return repeat(x, *counts)
 
 
 operator("Concat")(
@@ -327,15 +371,19 @@ def split(
     x: Node, sizes: Value = None, axis: int = 0, num_outputs: int | None = None, outputs: int = 1
 ) -> list[Node]:
     """Parts of x along an axis, of these sizes, or equal ones."""
+    (axis,) = axes_of(len(shape_of(x)), [axis])
     extent = shape_of(x)[axis]
     if sizes is None:
-        count = num_outputs or outputs
-        each = math.ceil(extent / count)
-        widths = [min(each, extent - each * i) for i in range(count)]
+        if num_outputs not in (None, outputs):
+            raise DataError(f"Split into {num_outputs} has {outputs} outputs")
+        each = math.ceil(extent / outputs)
+        widths = [max(min(each, extent - each * i), 0) for i in range(outputs)]
     else:
         widths = integers(sizes, "the sizes of Split")
-    ends = np.cumsum(widths).tolist()
-    whole = (slice(None),) * (axis % len(shape_of(x)))
+        if len(widths) != outputs or min(widths) < 0 or sum(widths) != extent:
+            raise DataError(f"Split of extent {extent} into {outputs} outputs of sizes {widths}")
+    ends = list(itertools.accumulate(widths))
+    whole = (slice(None),) * axis
     return [x[(*whole, slice(end - width, end))] for end, width in zip(ends, widths, strict=True)]
 
 
@@ -346,6 +394,9 @@ def slice_(x: Node, starts: Value, ends: Value, axes: Value = None, steps: Value
     along = range(len(first)) if axes is None else integers(axes, "axes")
     step = [1] * len(first) if steps is None else integers(steps, "steps")
     extents = shape_of(x)
+    if not len(first) == len(last) == len(along) == len(step):
+        raise DataError(f"{len(first)} starts, {len(last)} ends, {len(along)} axes and {len(step)} steps")
+    along = axes_of(len(extents), along)
     key: list[Any] = [slice(None)] * len(extents)
     for axis, start, end, by in zip(along, first, last, step, strict=True):
         extent = extents[axis]
@@ -363,6 +414,8 @@ operator("GatherElements")(lambda x, indices, axis=0: ad.take_along_axis_op(x, i
 def pairs_of(pads: Sequence[int] | None, space: int) -> list[tuple[int, int]]:
     """ONNX's pads, all before, then all behind, as pairs."""
     found = list(pads or (0,) * (2 * space))
+    if len(found) != 2 * space:
+        raise DataError(f"pads must be {2 * space} numbers, not {len(found)}")
     return list(zip(found[:space], found[space:], strict=True))
 
 
@@ -372,10 +425,8 @@ def pad(x: Node, pads: Value, value: Value = None, axes: Value = None, mode: str
     if mode != "constant":
         raise GraphError(f"Pad: mode {mode} is not built")
     rank = len(shape_of(x))
-    given = range(rank) if axes is None else integers(axes, "axes")
-    pairs = dict(
-        zip((axis % rank for axis in given), pairs_of(integers(pads, "pads"), len(given)), strict=True)
-    )
+    given = axes_of(rank, range(rank) if axes is None else integers(axes, "axes"))
+    pairs = dict(zip(given, pairs_of(integers(pads, "pads"), len(given)), strict=True))
     widths = [pairs.get(axis, (0, 0)) for axis in range(rank)]
     if min(map(min, widths), default=0) < 0:
         raise GraphError("Pad: negative pads are not built")
@@ -389,15 +440,22 @@ def triangle(x: Node, k: Value = None, upper: int = 1) -> Node:
 
 
 @operator("ConstantOfShape", 0)
-def constant_of_shape(shape: Value, value: np.ndarray | None = None) -> np.ndarray:
+def constant_of_shape(shape: Value, value: np.ndarray | None = None) -> Node:
     """One value at every index of a shape."""
     given = np.zeros(1, "float32") if value is None else value
-    return np.full(tuple(integers(shape, "the shape")), given.reshape(-1)[0], given.dtype)
+    extents = integers(shape, "the shape")
+    if min(extents, default=0) < 0:
+        raise DataError(f"a shape has no negative extent: {extents}")
+    return ad.broadcast_shape_op(tensor(np.asarray(one_of(given, "the value"))), tuple(extents))
 
 
 @operator("Range", 0, 1, 2)
 def range_(start: Value, limit: Value, delta: Value) -> np.ndarray:
     """start, start + delta, ... before limit."""
-    first, last, step = (known(value, "Range's bounds").reshape(-1)[0] for value in (start, limit, delta))
-    count = max(math.ceil((last - first) / step), 0)
+    first, last, step = (one_of(value, "a bound of Range") for value in (start, limit, delta))
+    if step == 0 or not np.isfinite([first, last, step]).all():
+        raise DataError(f"Range from {first} to {last} by {step} has no end")
+    count = max(math.ceil((last.item() - first.item()) / step.item()), 0)
+    if count * first.itemsize > MOST_FOLDED:
+        raise DataError(f"Range of {count} numbers has more than {MOST_FOLDED} bytes")
     return (np.arange(count) * step + first).astype(first.dtype)
