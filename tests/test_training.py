@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -143,6 +144,51 @@ def test_interrupting_saves_and_says_so() -> None:
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
         parts, _ = run(folder, epochs=5)
         assert same(parts, run(None, epochs=5)[0])
+
+
+def leaves_of(tree: object, way: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
+    """The ways to all parts of a checkpoint."""
+    inner = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, (list, tuple)) else ()
+    return [way, *(found for key, value in inner for found in leaves_of(value, (*way, key)))]
+
+
+def with_part(tree: object, way: tuple[object, ...], value: object) -> object:
+    """A copy of the tree with another part at the end of the way."""
+    if not way:
+        return value
+    if isinstance(tree, dict):
+        return {**tree, way[0]: with_part(tree[way[0]], way[1:], value)}
+    changed = list(tree)  # type: ignore[call-overload]
+    changed[way[0]] = with_part(changed[way[0]], way[1:], value)  # type: ignore[call-overload]
+    return type(tree)(changed)  # type: ignore[call-arg]
+
+
+def test_every_part_of_a_checkpoint_of_another_kind_is_named() -> None:
+    """Parts of the tree in turn as text, a negative number, nothing and so on: a DataError, or a run all the same."""
+    others: list[object] = ["text", -1, 1.5, None, [], {}, [[]], {"a": {}}, np.zeros(3), float("nan")]
+    with tempfile.TemporaryDirectory() as folder:
+        last = Path(folder) / "last.safetensors"
+        run(folder, epochs=1, save_every=1)
+        state = dl.load(last)
+        state["epoch"], state["history"], state["measured"] = 0, [], [(state["history"][0], 4)] * 4
+        refused = 0
+        for way, other in list(itertools.product(leaves_of(state)[1:], others))[::7]:
+            dl.save(with_part(state, way, other), last)
+            try:
+                run(folder, epochs=0)
+            except DataError as error:
+                assert "last.safetensors" in str(error)
+                refused += 1
+        assert refused > 50
+        for name, value in {
+            "epoch": [-1, 1.0, True, "1", None], "steps": [-1, 2.5, "a", 5], "seconds": [-1.0, "a", float("inf")],
+            "losses": ["a", [1.0] * 4, np.zeros((4, 1)), np.zeros(4, "f4"), np.zeros(3)],
+            "history": [5, "a", [5], [{"loss": 1.0}], [{"epoch": 1, "steps": 4, "loss": "a"}]],
+            "measured": [5, [5], [({"loss": 1.0}, -1)], [({}, 1)], [({"loss": "a"}, 1)]], "first_stream": [-1, "a"],
+        }.items():  # fmt: skip
+            for wrong in value:
+                dl.save({**state, name: wrong}, last)
+                assert f"{name!r} " in error_of(DataError, run, folder, 2), (name, wrong)
 
 
 def test_mistakes_are_named() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from . import autodiff as ad
+from .checks import integer
 from .errors import GraphError
 from .ops import dtype_name
 from .tensors import evaluate, leaf, tensor
@@ -94,10 +95,14 @@ class Generator:
         """Continue where `state_dict` was taken, in a program that has built the same graphs.
 
         Raises GraphError for what is no such dictionary."""
+        name = "Generator.load_state_dict"
         if not isinstance(state, Mapping) or set(state) != {"state", "streams"}:
-            raise GraphError('Generator.load_state_dict: needs a dictionary with "state" and "streams"')
-        self.state.value = np.asarray(state["state"])
-        self._drawn = int(state["streams"])
+            raise GraphError(f'{name}: needs a dictionary with "state" and "streams"')
+        words = np.asarray(state["state"])
+        if words.shape != (4,) or words.dtype.kind not in "iu" or not 0 <= words.min() <= words.max() <= _WORD:
+            raise GraphError(f"{name}: the state must be four integers of 32 bits")
+        drawn = integer(name, "streams", state["streams"], 0)
+        self.state.value, self._drawn = words.astype(np.uint32), drawn
 
 
 default_generator = Generator()

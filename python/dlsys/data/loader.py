@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -91,13 +91,15 @@ class DataLoader:
         """Epoch, number of its next batch, and what fixes the batches: what JSON holds."""
         return {"epoch": self.epoch, "batch": self._handed_out, **self._identity()}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on where the loader of `state` stood.
 
         Raises DataArgumentError if that loader's data set, batches or order were others.
         """
+        if not isinstance(state, Mapping):
+            raise DataArgumentError(f"DataLoader: the state must be a dictionary, not {type(state).__name__}")
         for name, value in self._identity().items():
-            if (other := state.get(name)) != value:
+            if type(other := state.get(name)) is not type(value) or other != value:
                 raise DataArgumentError(f"DataLoader: the state is of a loader with {name}={other!r}, not {value!r}")
         batch = integer("DataLoader", "batch", state.get("batch"), 0)
         if batch > len(self):

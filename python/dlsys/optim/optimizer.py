@@ -32,6 +32,8 @@ def loaded(owner: Any, name: str, given: Any) -> tuple[list[Settings], list[dict
     if not isinstance(given, Mapping) or not {"state", "param_groups"} <= set(given):
         raise GraphError(f'{name}: needs a dictionary of "state" and "param_groups", as state_dict gives it')
     groups, state = given["param_groups"], given["state"]
+    if not isinstance(state, Mapping) or not all(isinstance(value, Mapping) for value in state.values()):
+        raise GraphError(f"{name}: state must be a dictionary of dictionaries")
     _same_counts(owner, name, groups)
     settings = [_settings(owner, name, *pair) for pair in zip(owner.groups, groups, strict=True)]
     parameters = [(p, own[2]) for group, own in zip(owner.groups, settings, strict=True) for p in group.parameters]
@@ -56,6 +58,9 @@ def _same_counts(owner: Any, name: str, groups: Any) -> None:
     """Raises GraphError for other groups than the optimizer's."""
     if not isinstance(groups, Sequence) or not all(isinstance(group, Mapping) for group in groups):
         raise GraphError(f"{name}: param_groups must be a list of dictionaries")
+    for places in (group.get("params", []) for group in groups):
+        if not isinstance(places, Sequence) or not all(isinstance(place, (int, str)) for place in places):
+            raise GraphError(f"{name}: the params of param_groups must be lists of parameters' numbers")
     own = [len(group.parameters) for group in owner.groups]
     counts = [len(group["params"]) if "params" in group else None for group in groups]
     if len(counts) != len(own) or any(n not in (None, m) for n, m in zip(counts, own, strict=True)):
@@ -65,8 +70,9 @@ def _same_counts(owner: Any, name: str, groups: Any) -> None:
 def _settings(owner: Any, name: str, group: ParameterGroup, given: Mapping[str, Any]) -> Settings:
     """All settings of a group: those that are given, its own for the others. Raises GraphError."""
     for key, default in IDLE.items():
-        if default is not None and given.get(key, default) != default:
-            raise GraphError(f"{name}: {key} must be {default}, not {given[key]!r}: other values are not built")
+        value = given.get(key, default)
+        if default is not None and (isinstance(value, np.ndarray) or value != default):
+            raise GraphError(f"{name}: {key} must be {default}, not {value!r}: other values are not built")
     if unexpected := sorted(set(given) - set(group) - IDLE.keys()):
         raise GraphError(f"{name}: a parameter group has unexpected settings: {', '.join(unexpected)}")
     lr = number(name, "lr", given.get("lr", group.lr))

@@ -18,12 +18,12 @@ from tqdm import tqdm
 
 from .. import random
 from ..checks import integer
-from ..errors import DataError, DTypeError, GraphError, ShapeError
+from ..errors import DataError, DlsysError, GraphError
 from ..nn import Module
 from ..optim import Optimizer
 from ..serialization import last_good, load, save
 from ..system import warn
-from .steps import History, line_of
+from .steps import History, line_of, wrong_entry
 from .steps import Function, Steps, accuracy
 
 LAST, BEST, LOG, CURVE = "last.safetensors", "best.safetensors", "log.jsonl", "loss.png"
@@ -33,6 +33,7 @@ COLUMNS = ("epoch", "steps", "loss", "lr", "seconds")
 """Of the history's rows, besides the metrics."""
 VALIDATION = "validation_"
 """What the columns of validation begin with."""
+ANEW = "give another directory, or resume=False"
 
 
 def fit(
@@ -280,8 +281,11 @@ class _Run:
             good = last_good(self.directory, self.path(LAST))
             told = "there is no other" if good is None else f"copy {good} over it to go on from there"
             raise DataError(f"{error}; {told}, or give resume=False to begin anew") from None
-        if not isinstance(state, dict) or state.get("format") != FORMAT:
+        kind = state.get("format") if isinstance(state, dict) else None
+        if not isinstance(kind, str) or kind != FORMAT:
             raise DataError(f"{self.path(LAST)} is no checkpoint of fit")
+        if wrong := wrong_entry(state):
+            raise DataError(f"{self.path(LAST)} is damaged: its {wrong}; {ANEW}")
         parts = self.parts()
         for name in PARTS:
             if (known := name in state) != (name in parts):
@@ -289,9 +293,8 @@ class _Run:
             try:
                 if name in parts:
                     parts[name].load_state_dict(state[name])
-            except (GraphError, ShapeError, DTypeError) as error:
-                told = f"is of another {name}: {error}; give another directory, or resume=False"
-                raise DataError(f"{self.path(LAST)} {told}") from None
+            except DlsysError as error:
+                raise DataError(f"{self.path(LAST)} is of another {name}: {error}; {ANEW}") from None
         self.compiled.first_stream = state["first_stream"]
         self.history = History(state["history"], state["losses"].tolist())
         for name in ("epoch", "steps", "measured", "least", "seconds"):

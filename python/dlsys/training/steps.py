@@ -64,6 +64,55 @@ class History:
         figure.savefig(path, dpi=130)
 
 
+def _is_number(value: Any, least: float = -math.inf) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and not value < least
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and _is_number(value, 0)
+
+
+def _are_numbers(row: Any) -> bool:
+    """Whether this is a dictionary of names and numbers."""
+    return isinstance(row, dict) and all(isinstance(k, str) and _is_number(v) for k, v in row.items())
+
+
+_ENTRIES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(("epoch", "steps", "first_stream"), (_is_count, "an integer >= 0")),
+    "seconds": (lambda value: _is_number(value, 0) and value < math.inf, "a number >= 0"),
+    "least": (_is_number, "a number"),
+    "measured": (
+        lambda value: isinstance(value, list)
+        and all(isinstance(item, tuple) and len(item) == 2 for item in value)
+        and all(_are_numbers(row) and "loss" in row and _is_count(size) for row, size in value),
+        "a list of numbers by name, each with a count",
+    ),
+    "history": (
+        lambda value: isinstance(value, list)
+        and all(_are_numbers(row) and {"epoch", "steps", "loss"} <= row.keys() for row in value),
+        "a list of epochs' numbers by name",
+    ),
+    "losses": (
+        lambda value: isinstance(value, np.ndarray) and value.dtype == np.float64 and value.ndim == 1,
+        "a row of float64",
+    ),
+}
+"""A checkpoint's entries that are no part's state: whether one is what was saved, and what that is in words."""
+
+
+def wrong_entry(state: Mapping[str, Any]) -> str | None:
+    """What is wrong with a checkpoint's counts and numbers, in words; None where nothing is."""
+    for name, (fits, told) in _ENTRIES.items():
+        if name not in state:
+            return f"{name!r} is missing"
+        if not fits(state[name]):
+            return f"{name!r} is not {told}"
+    for name, count in (("losses", "steps"), ("history", "epoch")):
+        if len(state[name]) != state[count]:
+            return f"{name!r} has {len(state[name])} entries, and {count!r} is {state[count]}"
+    return None
+
+
 def line_of(row: dict[str, Any]) -> str:
     """An epoch in one line."""
     shown = [f"epoch {row['epoch']}"]
