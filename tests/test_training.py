@@ -146,6 +146,52 @@ def test_interrupting_saves_and_says_so() -> None:
         assert same(parts, run(None, epochs=5)[0])
 
 
+def test_sigterm_saves_and_exits_with_143() -> None:
+    """As clusters end jobs: in a process of its own, which goes on to the bits of a run that was not ended."""
+    program = textwrap.dedent(
+        f"""
+        import sys
+        sys.path.insert(0, {str(PROGRAM)!r})
+        import test_training
+        test_training.run(sys.argv[1], epochs=100_000)
+        """
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        last = Path(folder) / "last.safetensors"
+        child = subprocess.Popen([sys.executable, "-c", program, folder])
+        deadline = time.monotonic() + 60
+        while not last.exists() and child.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        child.terminate()
+        assert child.wait(60) == 128 + signal.SIGTERM == 143
+        state = dl.load(last)
+        epochs = state["epoch"] + 1
+        resumed, history = run(folder, epochs)
+        whole, other = run(None, epochs)
+    assert same(resumed, whole) and history.losses == other.losses and len(history.losses) > state["steps"]
+
+
+def test_the_second_signal_acts_as_before_and_handlers_are_put_back() -> None:
+    ended: list[str] = []
+
+    class Ending(list):
+        def __iter__(self):
+            for number in (signal.SIGTERM, signal.SIGTERM):
+                os.kill(os.getpid(), number)
+            return super().__iter__()
+
+    def own(number: int, frame: object) -> None:
+        ended.append(signal.Signals(number).name)
+
+    before = signal.signal(signal.SIGTERM, own)
+    try:
+        stopped = error_of(SystemExit, run, None, 5, validation=Ending([(np.ones((2, 6), "f4"), np.array([2, 2]))]))
+        assert stopped == "143" and ended == ["SIGTERM"] and signal.getsignal(signal.SIGTERM) is own
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 def leaves_of(tree: object, way: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
     """The ways to all parts of a checkpoint."""
     inner = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, (list, tuple)) else ()

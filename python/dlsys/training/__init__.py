@@ -64,7 +64,7 @@ def fit(
         data, validation: what iterates over batches of NumPy arrays, as a `DataLoader`, once an epoch.
         schedule: of `dlsys.optim`, stepped after each "epoch" or "step" (`schedule_each`).
         clip_norm: the most that the gradients' global norm may be.
-        directory: where to leave `last.safetensors` after each epoch (and every `save_every` steps, and at Ctrl-C),
+        directory: where to leave `last.safetensors` after each epoch (and every `save_every` steps, and when stopped),
             `best.safetensors` after the epoch of the least loss (or the greatest metric of the name `best`; of
             validation, if given), `log.jsonl`, `loss.png`.
         resume: go on from `last.safetensors` if it is there. A run that was killed at any moment and resumed gives the
@@ -72,8 +72,9 @@ def fit(
             the place in the data are kept. `data` must then have `state_dict`, as DataLoader has.
         progress: whether to show a bar in a terminal and a line an epoch.
 
-    Ctrl-C ends the run after the step under way, saves, and raises KeyboardInterrupt. Raises GraphError for arguments
-    that do not fit, DataError for a checkpoint that is damaged or of another run; what the operators raise.
+    Ctrl-C, and SIGTERM, by which clusters end jobs, end the run after the step under way, save, and raise
+    KeyboardInterrupt, and SystemExit(143); a second one ends it at once. Raises GraphError for arguments that do not
+    fit, DataError for a checkpoint that is damaged or of another run; what the operators raise.
     """
     for value, least, name in ((epochs, 0, "epochs"), (1 if save_every is None else save_every, 1, "save_every")):
         integer("fit", name, value, least)
@@ -106,12 +107,12 @@ def fit(
 
     if resume and run.load():
         say(f"goes on from {run.path(LAST)}: epoch {run.epoch + 1}, step {run.steps + 1}")
-    with _at_interrupt() as interrupted:
+    with _at_signals() as asked:
 
         def stop_if_asked() -> None:
-            if interrupted():
+            if asked:
                 say(f"interrupted after step {run.steps}{'' if place is None else f'; saved in {run.path(LAST)}'}")
-                raise KeyboardInterrupt
+                raise KeyboardInterrupt if asked[0] == signal.SIGINT else SystemExit(128 + asked[0])
 
         while run.epoch < epochs:
             told = f"epoch {run.epoch + 1}"
@@ -121,7 +122,7 @@ def fit(
                     bar.set_postfix(loss=f"{found:.4f}", lr=f"{optimizer.lr:.3g}", refresh=False)
                     if schedule is not None and schedule_each == "step":
                         schedule.step()
-                    if interrupted() or (save_every and run.steps % save_every == 0):
+                    if asked or (save_every and run.steps % save_every == 0):
                         run.save(LAST)
                     stop_if_asked()
             if not any(size for _, size in run.measured):
@@ -303,19 +304,24 @@ class _Run:
 
 
 @contextlib.contextmanager
-def _at_interrupt() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed; a second one interrupts at once. Only the main thread can ask for signals."""
-    pressed = threading.Event()
+def _at_signals() -> Iterator[list[int]]:
+    """The signals that have asked the run to stop: SIGINT, that is Ctrl-C, and SIGTERM; a second one of a kind acts as
+    it did before, at once. Only the main thread can ask for signals."""
+    asked: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield pressed.is_set
+        yield asked
         return
 
     def note(number: int, frame: Any) -> None:
-        pressed.set()
-        signal.signal(signal.SIGINT, before)
+        asked.append(number)
+        signal.signal(number, before[number])
 
-    before = signal.signal(signal.SIGINT, note)
+    # None: set by another language, of which Python knows no function
+    before = {int(n): signal.getsignal(n) or signal.SIG_DFL for n in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield pressed.is_set
+        for number in before:
+            signal.signal(number, note)
+        yield asked
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
