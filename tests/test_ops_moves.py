@@ -9,7 +9,7 @@ import numpy as np
 from dlsys import autodiff as ad
 from dlsys import ops
 from dlsys.errors import DTypeError, GraphError, ShapeError
-from dlsys.graph import OPS, Node, Shape
+from dlsys.graph import INTEGERS, OPS, Node, Shape
 from helpers import error_of, evaluate
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -85,6 +85,24 @@ def test_values_of_every_dtype_are_moved() -> None:
             ],
             {x: array, i: indices},
         )
+
+
+def test_indices_of_every_integer_dtype_at_its_limits() -> None:
+    """Also where there are more classes, or places along an axis, than the dtype holds."""
+    values = np.arange(300.0)
+    for dtype in INTEGERS:
+        limits = np.iinfo(dtype)
+        known = [n for n in (0, 1, 15, 16, 44, 255, 256, 271, 299) if n <= limits.max]
+        some = np.array([*known, limits.max, limits.max - 1, limits.min], dtype)
+        x, i = ops.Variable("x"), ops.Variable("i")
+        hot, few = ops.one_hot_op(i, 300), ops.one_hot_op(i, 272, "int32")
+        along = ops.take_along_axis_op(x, i, 0)
+        found = both([hot, few, ops.take_op(x, i), along], {x: values, i: some})
+        places = some.astype(np.int64)
+        np.testing.assert_array_equal(found[0], places[:, None] == np.arange(300), err_msg=dtype)
+        np.testing.assert_array_equal(found[1], places[:, None] == np.arange(272), err_msg=dtype)
+        for taken in found[2:]:  # what is out of range is clamped into it
+            np.testing.assert_array_equal(taken, np.clip(places, 0, 299), err_msg=dtype)
 
 
 def test_items_of_a_node() -> None:

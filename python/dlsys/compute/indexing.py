@@ -238,8 +238,9 @@ def take_along_axis_gradient(grad: te.Tensor, indices: te.Tensor, axis: int, sha
 def one_hot(indices: te.Tensor, classes: int, dtype: str) -> te.Tensor:
     """y[..., c] = 1 where indices[...] = c, else 0."""
     zero, one = constant(0, dtype), constant(1, dtype)
+    wide = "int64" if str(indices.dtype) in ("int64", "uint32") else "int32"  # which holds indices and classes
 
     def at(*index: Any) -> Expr:
-        return tirx.Select(indices(*index[:-1]) == index[-1].astype(str(indices.dtype)), one, zero)
+        return tirx.Select(indices(*index[:-1]).astype(wide) == index[-1].astype(wide), one, zero)
 
     return te.compute((*shape_of(indices), classes), at, name="one_hot")
