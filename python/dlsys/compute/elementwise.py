@@ -7,6 +7,7 @@ false, but `!=`. TVM's simplifier holds `x - x` and `x == x` for constant, whate
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -33,34 +34,60 @@ def _is_zero(value: float, like: Expr) -> bool:
     return is_float(like) and float(np.asarray(value, str(like.ty))) == 0
 
 
+# Arithmetic ------------------------------------------------------------------------------------------------
+#
+# Integers wrap around. TVM assumes that those of 32 and 64 bits never overflow, and tells LLVM so, which then makes
+# x | 2**31 of x + 2**31, and 0 of 0 - x where x is unsigned. So 32 bits are computed by way of 64, in which nothing
+# overflows; LLVM makes one instruction of it. 64 bits are left to it: there only x + -2**63 came out wrong.
+
+
+def _wrapping(operation: Callable[[Expr, Expr], Expr], u: Expr, v: Expr, unsigned: str = "int64") -> Expr:
+    """The operation of two elements; `unsigned`: the wider dtype in which it is computed for unsigned integers."""
+    dtype = str(u.ty)
+    wide = {"int32": "int64", "uint8": unsigned, "uint32": unsigned}.get(dtype)
+    return operation(u, v) if wide is None else operation(u.astype(wide), v.astype(wide)).astype(dtype)
+
+
+def _product(u: Expr, v: Expr) -> Expr:
+    return _wrapping(operator.mul, u, v, "uint64")
+
+
+def _compared(operation: Callable[[Expr, Expr], Expr], u: Expr, v: Expr) -> Expr:
+    """A comparison; to compare x with c TVM's simplifier takes x - c, which overflows where c is int32's -2**31."""
+    return operation(u.astype("int64"), v.astype("int64")) if str(u.ty) == "int32" else operation(u, v)
+
+
 def _scaled(u: Expr, factor: float) -> Expr:
     """u times a constant; of zero, which TVM's simplifier would make zero, NaN and infinity give NaN."""
     if _is_zero(factor, u):
         return tirx.Select(tirx.isfinite(u), _const(factor, u), _const(np.nan, u))
-    return u * _const(factor, u)
+    return _product(u, _const(factor, u))
 
 
-# Arithmetic ------------------------------------------------------------------------------------------------
-
-add = elementwise(operator.add, "add")
-mul = elementwise(operator.mul, "mul")
+add, mul = elementwise(lambda u, v: _wrapping(operator.add, u, v), "add"), elementwise(_product, "mul")
 div = elementwise(operator.truediv, "div")
-add_by_const = elementwise(lambda u, const: u + _const(const, u), "add_by_const")
 mul_by_const = elementwise(_scaled, "mul_by_const")
 sgd_update = elementwise(lambda u, grad, rate: u - _scaled(grad, rate), "sgd_update")
 
 
 @elementwise
+def add_by_const(u: Expr, const: float) -> Expr:
+    """u + const."""
+    v = _const(const, u)
+    sign = str(u.ty) == "int64" and const == np.iinfo("int64").min
+    return u ^ v if sign else _wrapping(operator.add, u, v)
+
+
+@elementwise
 def sub(u: Expr, v: Expr) -> Expr:
     """u - v."""
-    return _scaled(u, 0.0) if u.same_as(v) else u - v
+    return _scaled(u, 0.0) if u.same_as(v) else _wrapping(operator.sub, u, v)
 
 
 @elementwise
 def neg(u: Expr) -> Expr:
-    """-u; of unsigned integers modulo 2 ** bits, for TVM's simplifier holds 0 - u for 0."""
-    unsigned = str(u.ty).startswith("uint")
-    return u * _const(int(np.iinfo(str(u.ty)).max), u) if unsigned else -u
+    """-u."""
+    return -u if is_float(u) else _wrapping(operator.sub, _const(0, u), u)
 
 
 @elementwise
@@ -143,10 +170,12 @@ def _is_number(u: Expr) -> Expr:
 
 
 _never = tirx.const(False, "bool")
-less = elementwise(lambda u, v: _never if u.same_as(v) else u < v, "less")
-greater = elementwise(lambda u, v: _never if u.same_as(v) else u > v, "greater")
-less_equal = elementwise(lambda u, v: _is_number(u) if u.same_as(v) else u <= v, "less_equal")
-greater_equal = elementwise(lambda u, v: _is_number(u) if u.same_as(v) else u >= v, "greater_equal")
+less = elementwise(lambda u, v: _never if u.same_as(v) else _compared(operator.lt, u, v), "less")
+greater = elementwise(lambda u, v: _never if u.same_as(v) else _compared(operator.gt, u, v), "greater")
+less_equal = elementwise(lambda u, v: _is_number(u) if u.same_as(v) else _compared(operator.le, u, v), "less_equal")
+greater_equal = elementwise(
+    lambda u, v: _is_number(u) if u.same_as(v) else _compared(operator.ge, u, v), "greater_equal"
+)
 logical_and, logical_or = elementwise(tirx.And, "logical_and"), elementwise(tirx.Or, "logical_or")
 logical_not = elementwise(tirx.Not, "logical_not")
 where = elementwise(tirx.Select, "where")
@@ -159,7 +188,7 @@ def equal(u: Expr, v: Expr) -> Expr:
         return _is_number(u)
     if str(u.ty) == "bool":  # which TVM would compare as floating point numbers
         return tirx.Select(u, v, tirx.Not(v))
-    return tirx.EQ(u, v)
+    return _compared(tirx.EQ, u, v)
 
 
 @elementwise
@@ -171,7 +200,7 @@ def not_equal(u: Expr, v: Expr) -> Expr:
         return tirx.Select(u, tirx.Not(v), v)
     if is_float(u):  # TVM's own is false beside NaN
         return tirx.any(tirx.isnan(u), tirx.isnan(v), tirx.NE(u, v))
-    return tirx.NE(u, v)
+    return _compared(tirx.NE, u, v)
 
 
 def _chosen(u: Expr, v: Expr, better: Expr) -> Expr:
@@ -181,8 +210,8 @@ def _chosen(u: Expr, v: Expr, better: Expr) -> Expr:
     return tirx.Select(tirx.any(better, tirx.isnan(u)) if is_float(u) else better, u, v)
 
 
-maximum = elementwise(lambda u, v: _chosen(u, v, u > v), "maximum")
-minimum = elementwise(lambda u, v: _chosen(u, v, u < v), "minimum")
+maximum = elementwise(lambda u, v: _chosen(u, v, _compared(operator.gt, u, v)), "maximum")
+minimum = elementwise(lambda u, v: _chosen(u, v, _compared(operator.lt, u, v)), "minimum")
 
 
 @elementwise
