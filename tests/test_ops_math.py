@@ -7,11 +7,12 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import dlsys as dl
 import numpy as np
 import torch
 from dlsys import autodiff as ad
 from dlsys.errors import DTypeError, GraphError, ShapeError
-from dlsys.graph import DTYPES, FLOATS, Node
+from dlsys.graph import DTYPES, FLOATS, INTEGERS, Node
 from helpers import denormals_kept, error_of, evaluate
 
 LIMITS = {"float32": 1e-4, "float64": 1e-9}
@@ -304,6 +305,48 @@ def test_integers_count_and_wrap_as_numpys() -> None:
             for node, value, want in zip(nodes, found, wants, strict=True):
                 assert value.dtype == want.dtype, (node, dtype)
                 np.testing.assert_array_equal(value, want, err_msg=f"{node.op.name} {dtype} {ctx}")
+
+
+def test_constants_beside_integers_are_exact() -> None:
+    """Also where no float64 holds them, and where the result wraps around; LLVM has made `or` of `+`."""
+    for dtype in INTEGERS:
+        limits = np.iinfo(dtype)
+        low, high = int(limits.min), int(limits.max)
+        x, numbers = ad.Variable("x", dtype=dtype), np.array([low, 0, 1, 5, high // 2, high], dtype)
+        nodes: list[Node] = []
+        wants: list[np.ndarray] = []
+        for constant in {low, high // 2, high // 2 + 1, min(2**53 + 1, high - 1), high}:
+            held = np.asarray(constant, dtype)
+            nodes += [x + constant, x - held, held - x, x * held, constant * x, x == constant, x <= constant]
+            nodes += [ad.maximum_op(x, constant), ad.add_byconst_op(x, constant), ad.mul_byconst_op(x, constant)]
+            nodes += [ad.clip_op(x, constant), ad.where_op(x > 1, x, constant), ad.full_op((6,), constant, dtype) + x]
+            nodes.append(ad.pad_op(x, ((1, 0),), constant)[:1] + ad.full_op((1,), 0, dtype))
+            with np.errstate(over="ignore"):
+                wants += [numbers + held, numbers - held, held - numbers, numbers * held, numbers * held]
+                wants += [numbers == held, numbers <= held, np.maximum(numbers, held), numbers + held, numbers * held]
+                wants += [np.maximum(numbers, held), np.where(numbers > 1, numbers, held), numbers + held, held[None]]
+        for ctx in ("cpu", "numpy"):
+            found = ad.Executor(nodes, ctx).run({x: numbers}, convert_to_numpy_ret_vals=True)
+            for node, value, want in zip(nodes, found, wants, strict=True):
+                assert value.dtype == want.dtype, (node, dtype)
+                np.testing.assert_array_equal(value, want, err_msg=f"{node.op.name} {node.attrs} {dtype} {ctx}")
+        for beyond in (high + 1, low - 1, np.inf, np.nan):
+            assert "is no" in error_of(DTypeError, ad.full_op, (2,), beyond, dtype)
+            padded = ad.pad_op(x, ((1, 0),), beyond)
+            assert "is no" in error_of(DTypeError, padded.op.infer_dtype, padded, [dtype])
+    beside = dl.tensor(np.array([5, 6], "int32"))  # NumPy's numbers are negated as Python's are
+    for number in (np.uint8(5), np.int8(-128), np.int64(-7), np.uint64(9), np.bool_(True), np.array(3, "uint8")):
+        assert (beside - number).tolist() == [5 - int(number), 6 - int(number)]
+
+
+def test_products_of_integers_that_share_a_matrix() -> None:
+    """Of floats it is packed once for all of them; of integers it is not."""
+    random = np.random.default_rng(3)
+    for dtype in ("int32", "int64"):
+        a, b, c = (random.integers(-9, 9, (64, 64)).astype(dtype) for _ in range(3))
+        x, y, z = (ad.Variable(name) for name in "xyz")
+        found = ad.Executor([x @ z, y @ z]).run({x: a, y: b, z: c}, convert_to_numpy_ret_vals=True)
+        np.testing.assert_array_equal(found, [a @ c, b @ c])
 
 
 def test_wrong_dtypes_and_arguments_are_named() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from cases import Case, is_float
@@ -12,8 +13,8 @@ from dlsys import ops
 from dlsys.compiler import NAMES, PASSES, TypedGraph, run_passes, select
 from dlsys.errors import DlsysError
 from dlsys.gradients import gradients
-from dlsys.graph import Node, Op, Shape
-from helpers import CASES, OF_PASSES, check_form, expression, typed_graph
+from dlsys.graph import DTYPES, FLOATS, INTEGERS, Node, Op, Shape
+from helpers import CASES, OF_PASSES, check_form, evaluate, expression, typed_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -215,6 +216,74 @@ def test_gradients_of_drawn_graphs_keep_their_values(seed: int, steps: int) -> N
     fed = {node: (value.shape, str(value.dtype)) for node, value in drawn.feed.items()}
     graph = typed_graph([last, *gradients(ops.reducesum_op(last), leaves)], [], fed)
     check_to_rounding(drawn, graph, tuple(PASSES))
+
+
+def at_limits(dtype: str) -> st.SearchStrategy[Any]:
+    """Numbers of a dtype: those at its limits and about zero, those next to what float64 holds, and any."""
+    if dtype == "bool":
+        return st.booleans()
+    if dtype in FLOATS:
+        size = 8 * np.dtype(dtype).itemsize
+        some = [0.0, -0.0, 1.5, -3.0, float(np.finfo(dtype).max), float(np.finfo(dtype).tiny), np.inf, -np.inf, np.nan]
+        return st.sampled_from(some) | st.floats(width=size)
+    low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    some = [low, low + 1, -(2**53) - 1, -3, -1, 0, 1, 2, 3, 94906267, 2**53 - 1, 2**53 + 1, high // 2 + 1, high]
+    return st.sampled_from([n for n in some if low <= n <= high]) | st.integers(low, high)
+
+
+def constants(data: st.DataObject, dtype: str) -> list[Node]:
+    """Operators of drawn constants of a dtype, of each that takes it one."""
+
+    def full(shape: Shape = (2, 3), dtype: str = dtype) -> Node:
+        return ops.full_op(shape, data.draw(at_limits(dtype)), dtype)
+
+    found = [ops.reshape_op(full(), (6,)), ops.cast_op(full(), "bool"), ops.copy_op(full())]
+    found += [ops.equal_op(full(), full()), ops.where_op(full(dtype="bool"), full(), full())]
+    found.append(ops.pad_op(full(), ((1, 0), (0, 0)), 1))
+    if dtype == "bool":
+        return [*found, ops.logical_and_op(full(), full()), ops.logical_not_op(full())]
+    found += [f(full(), full((3,))) for f in (ops.add_op, ops.sub_op, ops.mul_op, ops.maximum_op, ops.less_op)]
+    found += [f(full()) for f in (ops.neg_op, ops.abs_op, ops.sign_op, ops.max_op)]
+    count = data.draw(st.sampled_from([0, 1, 255, 256, 300, 1000]))
+    repeated = ops.broadcast_shape_op(full((3,)), (count, 3))
+    found += [ops.reducesum_op(repeated, 0), ops.reducesum_op(full((count,)))]
+    found += [ops.matmul_op(full((2, count)), full((count, 3))), ops.mul_op(found[-1], full())]
+    if dtype in INTEGERS:
+        number = data.draw(at_limits(dtype))
+        found += [f(full(), number) for f in (ops.add_byconst_op, ops.mul_byconst_op, ops.clip_op)]
+        found += [ops.cast_op(full(), other) for other in (*INTEGERS, "float64")]
+    return found
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.data(), st.sampled_from(DTYPES))
+def test_folded_constants_are_numpys(data: st.DataObject, dtype: str) -> None:
+    """To the bit of integers, which wrap around; sums and products of floats to rounding."""
+    outputs = constants(data, dtype)
+    graph = run_passes(typed_graph(outputs, [], {}), tuple(PASSES))
+    with np.errstate(all="ignore"):
+        expected, found = evaluate(outputs, {}), evaluate([node for node in graph.outputs if node is not None], {})
+    for node, now, want, got in zip(outputs, graph.outputs, expected, found, strict=True):
+        one_value = want.size == 0 or np.array_equal(want, np.full_like(want, want.flat[0]), equal_nan=True)
+        assert now is not None and (now.op.name == "full") == bool(one_value), expression(node)
+        assert (got.shape, got.dtype) == (want.shape, want.dtype)
+        if is_float(want):
+            np.testing.assert_allclose(got, want, rtol=1e-4 if dtype == "float32" else 1e-12, err_msg=expression(node))
+        else:
+            np.testing.assert_array_equal(got, want, err_msg=expression(node))
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.data(), st.sampled_from(INTEGERS), st.sampled_from([1, 2, 255, 256, 257, 300, 70000]))
+def test_sums_of_what_is_repeated_wrap_around(data: st.DataObject, dtype: str, times: int) -> None:
+    x = ops.Variable("x")
+    array = np.asarray(data.draw(st.lists(at_limits(dtype), min_size=3, max_size=3)), dtype)
+    total = ops.reducesum_op(ops.broadcast_shape_op(x, (times, 3)), 0)
+    graph = run_passes(typed_graph([total], [], {x: ((3,), dtype)}), tuple(PASSES))
+    assert "reducesum" not in [node.op.name for node in graph.nodes]
+    (found,) = evaluate([node for node in graph.outputs if node is not None], {x: array})
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(found, array * np.asarray(times).astype(dtype))
 
 
 class Program:

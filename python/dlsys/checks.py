@@ -1,4 +1,6 @@
-"""Arguments that are numbers, checked where the user gives them: `owner` and `name` say which in the error."""
+"""Arguments that are numbers, checked where the user gives them: `owner` and `name` say which in the error; and what a
+number is in a dtype.
+"""
 
 from __future__ import annotations
 
@@ -70,3 +72,15 @@ def number(owner: str, name: str, value: Any, most: float = math.inf, below: flo
         limits = f"in [0, {most:g}]" if most < math.inf else f"in [0, {below:g})" if below < math.inf else ">= 0"
         raise GraphError(f"{owner}: {name} must be a number {limits}, not {value!r}")
     return found
+
+
+def in_dtype(value: float, dtype: Any) -> np.ndarray:
+    """A constant in a dtype, as an array of shape (). Floats are rounded, beyond their range to infinity; integers wrap
+    around, as in NumPy's arithmetic of arrays, and lose a fraction."""
+    known = np.dtype(dtype)
+    if known.kind in "iu":
+        limits = np.iinfo(known)
+        low, high = int(limits.min), int(limits.max)
+        value = (int(value) - low) % (high - low + 1) + low
+    with np.errstate(over="ignore"):
+        return np.asarray(value, known)

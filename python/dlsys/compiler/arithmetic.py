@@ -7,8 +7,7 @@ one to rounding.
 
 from __future__ import annotations
 
-import numpy as np
-
+from ..checks import in_dtype
 from ..graph import FLOATS, Node
 from ..ops import (
     add_byconst_op,
@@ -40,8 +39,7 @@ def _constant(node: Node) -> float | None:
 
 def _rounded(node: Node, graph: TypedGraph) -> float:
     """The constant of a `_byconst` operator in the node's dtype."""
-    with np.errstate(over="ignore"):
-        return float(np.asarray(node.attrs["const"], graph.dtypes[node]))
+    return in_dtype(node.attrs["const"], graph.dtypes[node]).item()
 
 
 def _like(node: Node, result: Node, x: Node, graph: TypedGraph) -> Node:
@@ -62,7 +60,7 @@ def _add(node: Node, graph: TypedGraph) -> Node | None:
 def _sub(node: Node, graph: TypedGraph) -> Node | None:
     a, b = node.inputs
     if (const := _constant(b)) is not None:
-        return _like(node, add_byconst_op(a, -const), a, graph)
+        return _like(node, add_byconst_op(a, in_dtype(-const, graph.dtypes[node]).item()), a, graph)
     if (const := _constant(a)) is not None:
         return _like(node, add_byconst_op(neg_op(b), const), b, graph)
     return add_op(a, b.inputs[0]) if _is(b, "neg") else None
@@ -134,7 +132,7 @@ def _power_byconst(node: Node, graph: TypedGraph) -> Node | None:
 
 
 def _of_floats(rule: Rule) -> Rule:
-    """The rule for floats alone: integers wrap around, and a merged constant may be none of theirs."""
+    """The rule for floats alone: a merged constant may be none of the integers."""
     return lambda node, graph: rule(node, graph) if graph.dtypes[node] in FLOATS else None
 
 
@@ -150,5 +148,8 @@ _RULES: dict[str, Rule] = {
     "const_div": _const_div,
     "power_byconst": _power_byconst,
 }
-RULES: dict[str, list[Rule]] = {name: [_of_floats(rule)] for name, rule in _RULES.items()}
+_OF_INTEGERS = ("add", "sub", "mul")  # constants wrap around in them as elements do
+RULES: dict[str, list[Rule]] = {
+    name: [rule if name in _OF_INTEGERS else _of_floats(rule)] for name, rule in _RULES.items()
+}
 """By the operator's name, tried in turn."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..checks import in_dtype
 from ..graph import Node, Shape
 from ..ops import (
     broadcast_rule,
@@ -157,6 +158,7 @@ def _sum_of_broadcast(node: Node, axes: tuple[int, ...], graph: TypedGraph) -> N
     if times == 0:  # nothing is summed; zero times infinity would be NaN
         return full_op(shape, 0.0, graph.dtypes[node])
     own = tuple(axis - lead for axis in axes if axis >= lead)
+    times = in_dtype(times, graph.dtypes[node]).item()  # of integers modulo their range, as the sum is
     return broadcast_shape_op(mul_byconst_op(reducesum_op(value, own, node.attrs["keepdims"]), times), shape)
 
 

@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 
-from ..graph import Node
+from ..graph import FLOATS, Node
 from ..ops import matmul_op, matmul_panels_op, pack_panels_op, reshape_op
 from .base import TypedGraph, rewrite
 from .simplify import merge
@@ -85,8 +85,8 @@ def pack(graph: TypedGraph, columns: Columns, same: frozenset[Node] = frozenset(
 
 
 def _shared(node: Node, graph: TypedGraph) -> tuple[Node, bool, int] | None:
-    """Of a product of matrices, whose left one is not transposed: the right one, whether that is, and m."""
-    if node.op.name != "matmul" or node.matmul_attr_trans_A:
+    """Of a product of matrices of floats, whose left one is not transposed: the right one, whether that is, and m."""
+    if node.op.name != "matmul" or node.matmul_attr_trans_A or graph.dtypes[node] not in FLOATS:
         return None
     a, b = (graph.shapes[value] for value in node.inputs)
     if len(a) != 2 or len(b) != 2 or b[0] * b[1] < LEAST_ELEMENTS:

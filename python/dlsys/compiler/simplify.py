@@ -4,7 +4,7 @@ subexpressions and constants, computed once; dead code.
 Numbers as the rules' modules say: mostly to the bit, some to rounding. A logarithm of a softmax becomes the operator
 that does it without underflow, which is better than rounding. Constants that are folded are `full`, one value at every
 index, and stay one value through most operators, so no array is made for them, however large their shape. Folded sums
-and products of matrices are the value times the count, which may differ in rounding from a sum term by term.
+and products of matrices are the value times the count, which of floats may differ in rounding from a sum term by term.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..checks import in_dtype
 from ..graph import Node
 from ..ops import full_op, log_softmax_op, relu_gradient_op, relu_op, softmax_op
 from . import arithmetic, moves
@@ -130,12 +131,13 @@ def _rule(node: Node, graph: TypedGraph) -> Node | None:
     values = value_inputs(node)
     if not values or any(value.op.name != "full" for value in values):
         return None
-    found = _one_value(node, graph)
-    return None if found is None else full_op(graph.shapes[node], found, graph.dtypes[node])
+    found, dtype = _one_value(node, graph), graph.dtypes[node]
+    return None if found is None else full_op(graph.shapes[node], in_dtype(found, dtype).item(), dtype)
 
 
 def _one_value(node: Node, graph: TypedGraph) -> float | None:
-    """The value at every index of the node's result; None if they differ, or it would take long to find out."""
+    """The value at every index of the node's result, before it is rounded or wraps around; None if they differ, or it
+    would take long to find out."""
     name, shape = node.op.name, graph.shapes[node]
     first = node.inputs[0].attrs["value"]
     if 0 in shape:
@@ -167,6 +169,4 @@ def _evaluate(node: Node, graph: TypedGraph, at_one_index: bool) -> float | None
         arrays.append(np.broadcast_to(np.asarray(number, graph.dtypes[value]), shape))
     with np.errstate(all="ignore"):
         result = node.op.numpy(node, arrays).ravel()
-    return (
-        float(result[0]) if np.array_equal(result, np.full_like(result, result[0]), equal_nan=True) else None
-    )
+    return result[0].item() if np.array_equal(result, np.full_like(result, result[0]), equal_nan=True) else None

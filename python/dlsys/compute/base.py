@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
+from ..checks import in_dtype
+
 Shape = tuple[int, ...]
 Tensor = te.Tensor
 
@@ -18,9 +20,8 @@ def shape_of(x: te.Tensor) -> Shape:
 
 
 def constant(value: float, dtype: Any) -> tirx.PrimExpr:
-    """`value` rounded to `dtype`; beyond its range infinity, which `tirx.const` would refuse."""
-    with np.errstate(over="ignore"):
-        return tirx.const(np.asarray(value, str(dtype)).item(), str(dtype))
+    """`value` in a dtype, see `in_dtype`; infinity too, which `tirx.const` makes of no number beyond the range."""
+    return tirx.const(in_dtype(value, str(dtype)).item(), str(dtype))
 
 
 def read(x: te.Tensor, index: Sequence[Any]) -> tirx.PrimExpr:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..checks import in_dtype
 from ..compute import Tensor
 from ..errors import DTypeError
 from ..graph import DTYPES, INTEGERS, Node, Op, Shape, error_at, register
@@ -71,22 +72,16 @@ class ByConst(Pointwise):
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         with np.errstate(all="ignore"):
-            return np.asarray(type(self).reference(inputs[0], _rounded(node.attrs["const"], inputs[0].dtype)))
+            return np.asarray(type(self).reference(inputs[0], in_dtype(node.attrs["const"], inputs[0].dtype)))
 
     def numbers(self, node: Node) -> tuple[Any, Sequence[Any]]:
         return None, (node.attrs["const"],)
 
     def number(self, node: Node, which: int) -> np.ndarray:
-        return _rounded(node.attrs["const"], dtype_of(node.inputs[0]))
+        return in_dtype(node.attrs["const"], dtype_of(node.inputs[0]))
 
     def lifted(self, node: Node, inputs: list[Node], numbers: dict[int, Node]) -> Node:
         return type(self).of_nodes(inputs[0], numbers[0])
-
-
-def _rounded(const: float, dtype: Any) -> np.ndarray:
-    """The constant in a dtype; beyond its range it is infinite."""
-    with np.errstate(over="ignore"):
-        return np.asarray(const, dtype)
 
 
 def require_constant(node: Node, const: float, dtype: str) -> None:
@@ -94,7 +89,8 @@ def require_constant(node: Node, const: float, dtype: str) -> None:
     if dtype not in INTEGERS:
         return
     limits = np.iinfo(dtype)
-    if not (const.is_integer() and int(limits.min) <= const <= int(limits.max)):
+    whole = isinstance(const, int) or const.is_integer()
+    if not (whole and int(limits.min) <= const <= int(limits.max)):
         raise error_at(node, DTypeError, f"the constant {const:g} is no {dtype}, which {node.inputs[0].name} is")
 
 

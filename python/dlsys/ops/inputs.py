@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from .. import compute
+from ..checks import in_dtype
 from ..compute import Tensor
 from ..errors import DTypeError, GraphError
-from ..graph import DTYPES, Node, Op, Shape, error_at, register, shape_error
+from ..graph import DTYPES, INTEGERS, Node, Op, Shape, error_at, register, shape_error
 from .rules import dtype_attribute, real_constant, shape_attribute
 from .shape import broadcast_shape_op
 
@@ -147,11 +148,13 @@ def zeroslike_op(node: Node) -> Node:
 
 
 def full_op(shape: Any, value: float, dtype: Any = "float32") -> Node:
-    """`value`, rounded to the dtype, at every index of the shape.
+    """`value`, rounded to the dtype, at every index of the shape; of integers a fraction is cut off.
 
-    Raises GraphError for a shape or dtype that is none, and a value that is no real number.
+    Raises GraphError for a shape or dtype that is none, and a value that is no real number, DTypeError for one beyond
+    the range of integers.
     """
-    known = dtype_attribute("full", dtype)
-    with np.errstate(over="ignore"):  # a value beyond the dtype's range is infinite
-        rounded = float(np.asarray(real_constant("full", value), known))
-    return Full.make([], {"shape": shape_attribute("full", shape), "value": rounded, "dtype": known})
+    known, number = dtype_attribute("full", dtype), real_constant("full", value)
+    if known in INTEGERS and not int(np.iinfo(known).min) <= number <= int(np.iinfo(known).max):
+        raise DTypeError(f"full: {value} is no {known}")
+    held = in_dtype(number, known).item()
+    return Full.make([], {"shape": shape_attribute("full", shape), "value": held, "dtype": known})

@@ -44,8 +44,6 @@ from .linalg import matmul_op
 from .state import leaf
 from .types import as_float, beside_number, cast_like_op, cast_op, known_dtype, promoted
 
-EXACT = 2**53  # beyond it not every integer is a float64, in which constants are held
-
 Binary = Callable[[Node, Node], Node]
 
 
@@ -57,11 +55,11 @@ def is_number(value: Any) -> bool:
 
 
 def operand(value: Any) -> Any:
-    """A node or a number as it is, an array of any library as a constant; None for anything else."""
+    """A node as it is, a number as Python's, an array of any library as a constant; None for anything else."""
     if isinstance(value, Node):
         return value
-    if is_number(value):
-        return bool(value) if getattr(value, "dtype", None) == np.bool_ else value
+    if is_number(value):  # NumPy's would wrap around as it is negated, within its own dtype
+        return value.item() if isinstance(value, (np.generic, np.ndarray)) else value
     if isinstance(value, np.ndarray) or hasattr(value, "__dlpack__"):
         return leaf(np.array(host_array(value)), "constant")
     return None
@@ -90,12 +88,10 @@ def _holds(dtype: str, value: Any) -> bool:
 
 
 def constant_beside(value: Any, node: Node) -> Node:
-    """A number as a node of the other operand's shape and dtype, to the last digit also where it is a large integer."""
+    """A number as a node of the other operand's shape and dtype."""
     dtype = known_dtype(node)
     if dtype in INTEGERS and not _holds(dtype, value):
         raise DTypeError(f"the constant {value} is no {dtype}, which {node.name} is: cast it to another dtype")
-    if dtype in INTEGERS and isinstance(value, numbers.Integral) and abs(int(value)) > EXACT:
-        return leaf(np.asarray(value, dtype), "constant")
     return constant_like(value, node)
 
 

@@ -124,15 +124,16 @@ def reshaped(node: Node, shape: Shape, to_shape: Shape) -> Shape:
 
 
 def real_constant(op: str, value: Any) -> float:
-    """A Python or NumPy real number as a float. Raises GraphError."""
+    """A Python or NumPy real number as a float, or as an int where no float64 is equal to it. Raises GraphError."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
     if not isinstance(value, numbers.Real):
         raise GraphError(f"{op}: the constant must be a real number, not {type(value).__name__}")
     try:
-        return float(value)
+        found = float(value)
     except OverflowError:
         raise GraphError(f"{op}: the constant is beyond the range of float64") from None
+    return int(value) if isinstance(value, numbers.Integral) and int(value) != found else found
 
 
 class Adjoint(Op):

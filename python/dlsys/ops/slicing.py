@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from .. import compute
+from ..checks import in_dtype
 from ..compute import Tensor
 from ..errors import GraphError
 from ..graph import DTYPES, OPS, Node, Op, Shape, register, set_arithmetic, shape_error
+from .family import require_constant
 from .indexing import take_op
 from .rules import Adjoint, real_constant
 from .state import leaf
@@ -238,6 +240,11 @@ class Pad(Op):
             raise shape_error(node, f"{len(padding)} pairs of padding for {len(shape)} dimensions: {shape}")
         return tuple(before + extent + after for extent, (before, after) in zip(shape, padding, strict=True))
 
+    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
+        dtype = super().infer_dtype(node, input_dtypes)
+        require_constant(node, node.attrs["value"], dtype)
+        return dtype
+
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         key = tuple((before, -after if after else None, None) for before, after in node.attrs["padding"])
         return [Slice.make([output_grad], {"key": key})]
@@ -249,10 +256,8 @@ class Pad(Op):
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         x, padding = inputs[0], node.attrs["padding"]
-        with np.errstate(over="ignore"):  # a value beyond the dtype's range is infinite
-            value = np.asarray(node.attrs["value"], x.dtype)
         shape = self.infer_shape(node, [x.shape])
-        result = np.full(shape, value, x.dtype)
+        result = np.full(shape, in_dtype(node.attrs["value"], x.dtype), x.dtype)
         result[tuple(slice(b, b + n) for (b, _), n in zip(padding, x.shape, strict=True))] = x
         return result
 
