@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import dlsys as dl
 import numpy as np
@@ -13,6 +15,7 @@ from dlsys import autodiff as ad
 from dlsys import device, nn, optim
 from dlsys.errors import DlsysError, DTypeError, FeedError, GraphError, ShapeError
 from dlsys.nn import functional as F
+from dlsys.ops import state
 from helpers import error_of
 
 CONTEXTS = ("cpu", "numpy")
@@ -201,6 +204,42 @@ def test_updates_that_follow_each_other() -> None:
     plain = ad.assign(a, a * 3.0)
     assert "assigned twice" in error_of(GraphError, ad.Executor([added, plain]).run, {})
     assert "must be a Parameter" in error_of(GraphError, ad.advance_op, a * 1.0, lambda v: v)
+
+
+def test_one_value_for_two_states_is_copied() -> None:
+    """No two cells hold one array, nor does one hold that of a computed tensor: compiled steps write in place."""
+    for give in (
+        lambda p, q, y: [ad.advance_op(p, lambda v: y), ad.advance_op(q, lambda v: y)],
+        lambda p, q, y: [ad.with_updates_op(y * 1.0, [ad.assign(p, y), ad.assign(q, y)])],
+    ):
+        for made in (lambda: dl.tensor([1.0, 2.0]) * 3.0, lambda: parameter([3, 6], "value")):
+            for look_first in (False, True):
+                p, q, y = parameter([0, 0]), parameter([0, 0], "q"), made()
+                if look_first:
+                    y.numpy()
+                give(p, q, y)
+                assert (p * 2.0).numpy().tolist() == [6, 12]
+                assert p.value.tolist() == q.value.tolist() == [3, 6]
+                ad.Executor([ad.assign(p, p * 10.0)]).run({})
+                assert p.value.tolist() == [30, 60]
+                assert q.value.tolist() == y.numpy().tolist() == [3, 6]
+
+
+def test_given_up_arrays_are_counted_once() -> None:
+    gc.collect()
+    p, q, kept = parameter(np.zeros(1000)), parameter(np.zeros(1000), "q"), []
+    before = state._held
+    with mock.patch.object(state, "MOST_BYTES", before + 6 * 4000):
+        for i in range(20):
+            y = dl.tensor(np.full(1000, i, "float32")) * 1.0
+            for cell in (p, q):
+                ad.advance_op(cell, lambda v, y=y: y)
+                assert cell.value[0] == i
+                kept.append(cell * 2.0)
+            for cell in (p, q):
+                cell.value = np.zeros(1000)
+            assert state._held == sum(size for _, size in state._given_up.values()) <= before + 6 * 4000
+    assert kept[-1].numpy()[0] == 38.0
 
 
 DRAW = np.random.default_rng(0)

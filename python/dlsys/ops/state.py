@@ -35,11 +35,11 @@ class Cell:
     """The place of a leaf's value: it holds an array, and may be given another one of the same shape and dtype.
 
     Nodes that read a leaf keep what its cell held when they were made (`Node.read`); an Executor reads the cell when it
-    runs, and may overwrite the array. State that changes as a network is called holds the node of its new value until
-    somebody needs it.
+    runs, and may overwrite the array. State that changes as a network is called holds the assignment of its new value
+    until somebody needs it. No two cells hold one array: an assignment's value is a copy of its own.
 
     Attributes:
-        content: the Array, or the node of a value that nobody has asked for yet.
+        content: the Array, or the assignment of a value that nobody has asked for yet.
         waiting: how many changes of such a content follow each other.
         roams: whether it lies wherever it was used last, and nothing is computed there for its sake.
     """
@@ -102,6 +102,7 @@ def _give_up(before: Array) -> None:
         _forget(key)
 
     with _lock:
+        _forget(key)  # counts once
         _given_up[key] = weakref.ref(before, gone), size
         _held += size
         while _held > MOST_BYTES:
@@ -123,21 +124,25 @@ def _forget(key: int) -> Array | None:
 
 MOST = 4  # changes of a cell that wait; each holds the inputs of its network
 
-_waiting: list[tuple[Cell, Node]] = []
+_waiting: list[Node] = []  # assignments
 
 
-def wait(cell: Cell, value: Node) -> None:
-    """Let the cell hold the node of its new value."""
+def wait(assign: Node) -> None:
+    """Let the cell of an assignment's parameter hold the assignment. Raises ShapeError, DTypeError where the value does
+    not fit."""
+    shape_of(assign)
+    dtype_of(assign)
+    cell = assign.inputs[0].cell
     if cell.waiting >= MOST:
         cell.array()  # computes all that wait
-    cell.content = value
+    cell.content = assign
     cell.waiting += 1
-    _waiting.append((cell, value))
+    _waiting.append(assign)
 
 
 def waiting() -> list[Node]:
     """The changes that wait."""
-    return [value for _, value in _waiting if value.kept is None]
+    return [assign for assign in _waiting if assign.kept is None]
 
 
 def forget() -> None:
@@ -147,10 +152,11 @@ def forget() -> None:
 
 def settle() -> None:
     """Give cells the arrays of the changes that were computed."""
-    for cell, value in _waiting:
-        if value.kept is not None and cell.content is value:
-            cell.give(value.kept)
-    _waiting[:] = [(cell, value) for cell, value in _waiting if value.kept is None]
+    for assign in _waiting:
+        cell = assign.inputs[0].cell
+        if assign.kept is not None and cell.content is assign:
+            cell.give(assign.kept)
+    _waiting[:] = waiting()
 
 
 def leaf(value: Any, name: str | None = None) -> Node:
@@ -280,7 +286,7 @@ class Latest(Op):
 def advance_op(parameter: Node, after: Callable[[Node], Node]) -> Node:
     """An assignment of `after(value)`, where several of one run follow each other in the order in which they were made:
     each finds the value that the one before it left. For running means and counters. Of tensors that hold data the
-    state changes now: its cell holds the node of the new value.
+    state changes now: its cell holds the assignment.
 
     Raises GraphError for a first argument that is no Parameter.
     """
@@ -288,7 +294,7 @@ def advance_op(parameter: Node, after: Callable[[Node], Node]) -> Node:
         raise GraphError(f"advance: the first argument must be a Parameter, not {parameter!r}")
     made = Assign.make([parameter, after(Latest.make([parameter]))], {"follows": True})
     if made.is_data:
-        _change([made])
+        wait(made)
     return made
 
 
@@ -296,38 +302,27 @@ def with_updates_op(node: Node, assigns: Sequence[Node]) -> Node:
     """A node that has `node`'s value, and in whose evaluation the assignments are made, once a run however often it is
     read. Raises GraphError for what is no assignment.
 
-    Of tensors that hold data the state changes now: its cells hold the nodes of their new values."""
+    Of tensors that hold data the state changes now: an assignment becomes one that follows those before, see
+    `advance_op`, but for those of `each_run`."""
     for assign in assigns:
         if not isinstance(assign, Node) or assign.op.name != "assign":
             raise GraphError(f"with_updates: {assign!r} is no assignment")
-    made = WithUpdates.make([node, *assigns])
-    if made.is_data:
-        _change([assign for assign in assigns if "follows" not in assign.attrs])
-    return made
+    if all(value.is_data for value in (node, *assigns)):
+        assigns = [assign if assign.attrs else advance_op(assign.inputs[0], _value_of(assign)) for assign in assigns]
+    return WithUpdates.make([node, *assigns])
 
 
-def _change(assigns: Sequence[Node]) -> None:
-    """Let cells hold the nodes of the values that they are assigned, but for those of `each_run`."""
-    for assign in assigns:
-        parameter, value = assign.inputs
-        if not assign.attrs.get("each_run"):
-            _require_types(assign)
-            wait(parameter.cell, value)
+def _value_of(assign: Node) -> Callable[[Node], Node]:
+    return lambda before: assign.inputs[1]
 
 
 def unchanged(nodes: Sequence[Node]) -> None:
     """Take back the changes of state that nobody has asked for: an Executor runs these nodes, and changes the
     state in each run."""
     for node in sorted((n for n in nodes if n.op.name == "assign"), key=lambda n: -n.id):  # the last one first
-        cell, value = node.inputs[0].cell, node.inputs[1]
-        if cell.content is value:
+        cell = node.inputs[0].cell
+        if cell.content is node:
             cell.content, cell.waiting = node.read[0], cell.waiting - 1
-
-
-def _require_types(assign: Node) -> None:
-    """Raises ShapeError, DTypeError where a value does not fit into the cell that it is assigned to."""
-    shape_of(assign)
-    dtype_of(assign)
 
 
 def group_op(nodes: Sequence[Node]) -> Node:

@@ -30,7 +30,7 @@ class Trace:
         numbers: the Python numbers of the nodes that may become inputs: (node, which of its numbers, number).
         place: of every node that is computed.
         outputs: the nodes that are computed and kept: the roots, the outputs of modules, changes of state.
-        assigns: assignments among them. updates: new values of state that cells hold.
+        assigns: assignments among them. updates: those that cells hold as changes of state.
         again: nodes that an earlier evaluation has computed on its way, and that this one reads.
         changed: the leaves that require a gradient and hold another array by now, with a node that read the one before.
     """
@@ -134,15 +134,14 @@ class Trace:
 
     def _update(self, assigns: Sequence[Node]) -> None:
         for assign in assigns:
-            value = assign.inputs[1]
-            if not assign.attrs.get("each_run") and value.cell is None and value.kept is None:
-                self.updates.append(value)
+            if not assign.attrs.get("each_run") and assign.kept is None:
+                self.updates.append(assign)
 
     def _part(self, value: Node, content: Any, reader: Node) -> Any:
         """The place of a leaf, or the node that has to be computed. `content` is what the reader read of a leaf."""
         if value.cell is None:
             return self._leaf(value, value, value.kept) if self._has_value(value) else value
-        while type(content) is not Array:  # the node of a change of state
+        while type(content) is not Array:  # a change of state
             if content.kept is None:
                 return content
             content = content.kept
