@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import dlsys as dl
 import numpy as np
@@ -11,7 +12,7 @@ from dlsys import autodiff as ad
 from dlsys import tvm_op
 from dlsys.errors import DTypeError, GraphError, KernelArgumentError, ShapeError
 from dlsys.tensors import trace
-from helpers import error_of
+from helpers import CASES, error_of
 
 
 def random(*shape: int, seed: int = 0) -> np.ndarray:
@@ -168,6 +169,43 @@ def test_numbers_that_change_become_inputs() -> None:
         check(w.grad, t.grad.numpy())
 
     assert compiled(slope, *places) == 2
+
+
+def with_numbers() -> dict[str, Callable[[ad.Node, float], ad.Node]]:
+    """Of every operator that has a float among its attributes how it is made of a node and that number."""
+    made: dict[str, Callable[[ad.Node, float], ad.Node]] = {}
+    for name, cases in CASES.items():
+        for case in cases:
+            node = case.build(*case.variables())
+            floats = [key for key, value in node.attrs.items() if type(value) is float]
+            if node.op.name == name and floats:
+                made[name] = partial(remade, node, floats[-1])
+    return made
+
+
+def remade(node: ad.Node, key: str, x: ad.Node, number: float) -> ad.Node:
+    """The node with another input and number."""
+    return node.op.make([x] * len(node.inputs), {**node.attrs, key: number})
+
+
+def test_both_zeros_and_nan_are_numbers_of_their_own() -> None:
+    builders = with_numbers()
+    assert {"add_byconst", "clip", "const_div", "div_byconst", "mul_byconst", "pad", "sgd_update"} <= set(builders)
+    del builders["dropout"]  # a share of at least 0
+    builders["pad"] = lambda x, c: ad.pad_op(x, ((1, 0),), c)
+    builders["full"] = lambda x, c: ad.full_op((3,), c, "float64") * x
+    x = dl.tensor(np.array([2.0, 3.0, 0.5]))  # of negative numbers times 0 the sign is not said
+    for name, build in builders.items():
+        numbers = (0.0, -0.0, 0.0, -0.0) if name != "add_byconst" else (0.0, 1.0)  # x + 0 is x, also of -0.0
+        for number in numbers:
+            variable = ad.Variable("x")
+            (want,) = ad.Executor([build(variable, number)], "numpy").run({variable: x.numpy()})
+            got = build(x, number).numpy()
+            np.testing.assert_array_equal(got, want, err_msg=name)
+            np.testing.assert_array_equal(np.signbit(got), np.signbit(want), err_msg=f"{name} {number}")
+        if name != "clip":
+            some = [float("nan") for _ in range(4)]  # each another object
+            assert compiled(lambda c, f=build: f(x, c).numpy(), *some) == 1, name
 
 
 def test_a_loop_that_asks_for_a_part_goes_on_from_where_it_was() -> None:

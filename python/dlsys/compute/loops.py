@@ -143,12 +143,12 @@ def place(name: str, shape: Shape, fill: float | None, parts: Sequence[Part], le
     size = math.prod(shape)
     while fill is not None and lead < len(shape) and all(p.counts[lead] == shape[lead] for p in parts):
         lead += 1  # what is filled is in the cache when it is copied over
-    filled = shape[lead:]
+    filled, value = shape[lead:], constant(0 if fill is None else fill, dtype)
 
     def body(sources: list[Source], out: Buffer) -> tirx.Stmt:
         def rows(index: list[Expr]) -> tirx.Stmt:
             def clear(k: Expr) -> tirx.Stmt:
-                return tirx.BufferStore(out, constant(fill or 0, dtype), [*index, *unravelled(k, filled)])
+                return tirx.BufferStore(out, value, [*index, *unravelled(k, filled)])
 
             found = [_copy(out, s, p, index) for s, p in zip(sources, parts, strict=True)]
             clearing = [loop(math.prod(filled), clear, 0 if index else size)] if fill is not None else []
@@ -158,7 +158,7 @@ def place(name: str, shape: Shape, fill: float | None, parts: Sequence[Part], le
 
     if parts:
         return program(name, shape, dtype, [part.tensor for part in parts], body)
-    return te.compute(shape, lambda *_: constant(0 if fill is None else fill, dtype), name=name)
+    return te.compute(shape, lambda *_: value, name=name)
 
 
 def _copy(out: Buffer, source: Source, part: Part, lead: list[Expr]) -> tirx.Stmt:

@@ -171,7 +171,7 @@ class Trace:
             rest, numbers = op.numbers(node)
             self.numbers += [(node, which, number) for which, number in enumerate(numbers)]
         else:
-            rest = tuple(node.attrs.items())
+            rest = repr(node.attrs) if node.attrs else ""  # 0.0 == -0.0, and NaN is not equal to itself
         self.place[node] = len(self.entries)
         self.entries.append((op, rest, parts, node.no_grad))
         self.nodes.append(node)
