@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
@@ -11,6 +13,7 @@ import dlsys as dl
 import numpy as np
 from dlsys import autodiff as ad
 from dlsys import device
+from dlsys import executor as executors
 from helpers import error_of, evaluate
 
 RNG = np.random.default_rng(8)
@@ -289,6 +292,59 @@ def test_plans_share_one_arena_that_grows() -> None:
     assert executor.allocations == 2 and executor.compilations == 3
     again = executor.node_to_arr_map[executor.eval_node_list[0]]
     assert again.tensor.data_ptr() != arena.tensor.data_ptr()
+
+
+def test_plans_used_longest_ago_are_dropped() -> None:
+    """Bounded by number and by bytes; what a dropped plan returned stays, and it is made again when it is needed."""
+    x = ad.Variable("x")
+    executor = ad.Executor([x * 2.0 + 1.0])
+    values = {n: np.arange(n, dtype="f4") for n in range(2, 8)}
+    with mock.patch.object(executors, "MOST_PLANS", 3):
+        for n in [*values, 2, 3, 2, 4, 5, 2, *values]:
+            (found,) = executor.run({x: values[n]})
+            assert len(executor._plans) <= 3 and len(executor._analysed) == len(executor._plans)
+            assert executor.node_to_shape_map[x] == (n,) and f"f32[{n}]" in executor.graph(True).replace("float", "f")
+            np.testing.assert_array_equal(found.numpy(), 2 * values[n] + 1)
+        assert executor.compilations == 15  # of 18: three times 2 was among the last three
+    kept = executor.run({x: values[7]})[0]
+    with mock.patch.object(executors, "MOST_PLANS", 1):
+        assert executor.infer_shape({x: (9,)})[x] == (9,) and len(executor._plans) == 1
+        assert "[9]" in executor.plan() + executor.graph(True)  # of the latest signature
+        np.testing.assert_array_equal(kept.numpy(), 2 * values[7] + 1)  # until the next run
+    each = next(iter(executor._plans.values())).nbytes
+    with mock.patch.object(executors, "MOST_BYTES", 4 * each):
+        for n in values:
+            np.testing.assert_array_equal(executor.run({x: values[n]}, True)[0], 2 * values[n] + 1)
+        assert len(executor._plans) == 4
+    with mock.patch.object(executors, "MOST_BYTES", 1):  # the one that runs is kept
+        assert executor.run({x: values[2]}, True)[0].tolist() == [1, 3] and len(executor._plans) == 1
+
+
+def test_many_shapes_leave_the_number_of_plans_bounded() -> None:
+    x = ad.Variable("x")
+    executor = ad.Executor([ad.sum_op(x * 2.0)], "numpy")
+    for n in (*range(1, 400), *range(1, 400, 7)):
+        assert executor.run({x: np.ones(n, "f4")})[0] == 2 * n
+        assert len(executor._plans) <= executors.MOST_PLANS and len(executor._analysed) <= executors.MOST_PLANS
+    assert len(executor._plans) == executors.MOST_PLANS == 256
+
+
+def test_plans_hold_no_arrays_that_were_fed() -> None:
+    """Nor, as another one's turn comes, the parameters' old values."""
+    x, p = ad.Variable("x"), ad.Parameter(np.ones(1000, "f4"))
+    executor = ad.Executor([x * p])
+    gone = []
+    for n in (1, 2, 1, 2):
+        fed = dl.array(np.ones((n, 1000), "f4"))
+        for _ in range(3):
+            executor.run({x: fed})
+        p.value = np.full(1000, n, "f4")
+        gone += [weakref.ref(fed), weakref.ref(p.cell.content)]
+        del fed
+    p.value = np.zeros(1000, "f4")
+    executor.run({x: dl.array(np.ones((1, 1000), "f4"))})
+    gc.collect()
+    assert [ref() for ref in gone] == [None] * 8
 
 
 def test_executors_that_share_an_arena_do_not_allocate_for_each_other() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from .inspect import Profile
 
 MOST_KEYS = 64  # sets of fed nodes that are remembered
+MOST_PLANS, MOST_BYTES = 256, 512 << 20  # that an executor keeps; see `Plan.nbytes`
+COPIES = 4  # of a feed that the host gives to a GPU: two there, and two by way of which it is copied
 Signature = tuple[tuple[int, Shape, str], ...]
 
 
@@ -28,8 +32,9 @@ class Executor:
 
     Plans (shapes, memory, kernels) are kept per signature, which is the set of fed nodes with their shapes and
     dtypes, and share one arena. After the first run of a signature, `run` neither compiles nor allocates device
-    memory. Any node may be fed, not only a variable: what only led to it is then not computed. One executor may be
-    used from several threads, which take turns.
+    memory. Kept are the plans used last: up to 256, of up to 512 MiB, not counting kernels and arena; one that was
+    dropped is made again, with the kernels that the process has. Any node may be fed, not only a variable: what only
+    led to it is then not computed. One executor may be used from several threads, which take turns.
 
     Attributes:
         eval_node_list: the nodes, in the order of `run`'s results.
@@ -72,17 +77,18 @@ class Executor:
         self._columns = kernels.panel_columns if self.ctx.kind == "cpu" else None
         self._position = {node: position for position, node in enumerate(self.topo_order)}
         self._needed: dict[tuple[int, ...], tuple[Node, ...]] = {}  # of the fed nodes, by their ids, those needed
-        self._plans: dict[Signature, Plan] = {}
+        self._plans: OrderedDict[Signature, Plan] = OrderedDict()  # the one used last is the last
         self._analysed: dict[Plan, TypedGraph] = {}  # as the user wrote it, before the passes
         self._held: dict[Any, Staging] = {}  # on a GPU, the arrays to which feeds of the host are copied
         self._current: Plan | None = None
+        self._compiled_before = 0  # plans that were dropped since
         self._arena = arena or Arena(self.ctx)
         self._lock = self._arena.lock
 
     @property
     def compilations(self) -> int:
         """How many plans were compiled."""
-        return sum(plan.is_compiled for plan in list(self._plans.values()))
+        return self._compiled_before + sum(plan.is_compiled for plan in list(self._plans.values()))
 
     @property
     def allocations(self) -> int:
@@ -300,11 +306,34 @@ class Executor:
             program = make_program(graph, self.passes, self._columns, self.ctx.kind, threads)
             plan = Plan(program, self.ctx, self._arena)
             self._plans[signature], self._analysed[plan] = plan, graph
+            self._drop_plans()
         if plan is not self._current:
+            self._plans.move_to_end(signature)
+            if self._current is not None:
+                self._current.rest()
             self._current = plan
             self.node_to_shape_map = self._analysed[plan].shapes
             self.node_to_dtype_map = self._analysed[plan].dtypes
         return plan
+
+    def _drop_plans(self) -> None:
+        """Drop the plans used longest ago, while there are more than may be; and arrays for feeds that none needs."""
+        nbytes = {signature: self._nbytes(signature, plan) for signature, plan in self._plans.items()}
+        total = sum(nbytes.values())
+        while len(self._plans) > 1 and (len(self._plans) > MOST_PLANS or total > MOST_BYTES):
+            signature, plan = self._plans.popitem(last=False)
+            total -= nbytes[signature]
+            del self._analysed[plan]
+            self._compiled_before += plan.is_compiled
+        if len(self._plans) < len(nbytes):
+            fed = {(self.topo_order[at], shape, dtype) for signature in self._plans for at, shape, dtype in signature}
+            self._held = {key: staging for key, staging in self._held.items() if key in fed}
+
+    def _nbytes(self, signature: Signature, plan: Plan) -> int:
+        """Bytes of a plan, and on a GPU of the arrays for its feeds."""
+        if self.ctx.kind != "cuda":
+            return plan.nbytes
+        return plan.nbytes + sum(COPIES * prod(shape) * np.dtype(dtype).itemsize for _, shape, dtype in signature)
 
     def _items(self, feeds: Any) -> list[tuple[Node, Any]]:
         """The feeds that the run needs, with their nodes, in topological order; others are left unread, so that one
