@@ -44,7 +44,7 @@ def _hidden(name: str) -> Iterator[None]:
     """Within it this thread imports no module of that name, unless it is imported already."""
     hiding, before = _Hiding(name), sys.meta_path
     # The list is replaced, not changed: another thread that goes through it would miss a finder.
-    sys.meta_path = [hiding, *before]  # type: ignore[list-item]
+    sys.meta_path = [hiding, *before]
     try:
         yield
     finally:
