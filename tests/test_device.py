@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from unittest import mock
@@ -15,8 +17,10 @@ from cases import Case
 from dlsys import device
 from dlsys.compute import loops
 from dlsys.device import to_array, to_tensor
+from dlsys.graph import DTYPES
 from dlsys.schedule.cpu import contraction, elementwise, fallback, long_rows, matvec, reduction, rows, tiles
 from dlsys.system import available_cores
+from dlsys.tensors import array_arithmetic
 from helpers import CASES, LOOPS, error_of
 
 
@@ -174,6 +178,35 @@ def test_arrays_have_arithmetic_on_their_device() -> None:
     assert "unsupported" in error_of(TypeError, lambda: a + "1")
     assert "int8" in error_of(dl.DTypeError, lambda: a + np.zeros(4, "int8"))
     assert isinstance(a + dl.tensor(g), dl.Tensor)
+
+
+def test_numbers_take_the_dtype_of_the_array_beside_them() -> None:
+    """As beside a tensor: a float64 array times 0.1 is not rounded to float32."""
+    for dtype in DTYPES:
+        for shape in ((3,), ()):
+            array, tensor = dl.array(np.ones(shape, dtype)), dl.tensor(np.ones(shape, dtype))
+            for number in (2, 0.1, np.float64(0.1), np.array(0.7), np.uint8(3), True):
+                found = array * number
+                assert (found.dtype, found.shape) == ((tensor * number).dtype, shape), (dtype, number)
+                assert (found.numpy() == np.asarray(number).astype(found.dtype)).all()
+            assert (0.1 / array).dtype == (0.1 / tensor).dtype and (array - 1).dtype == (tensor - 1).dtype
+    assert (dl.array(np.ones(1)) * 0.1).numpy()[0] == 0.1
+    for number in (300, -1, 2**70):
+        assert "is no uint8" in error_of(dl.DTypeError, lambda n=number: dl.array(np.ones(2, "uint8")) + n)
+
+
+def test_executors_of_array_arithmetic_are_bounded() -> None:
+    with mock.patch.object(array_arithmetic, "MOST", 5):
+        for n in (*range(1, 9), 8, 1, 2):
+            a = dl.array(np.arange(n, dtype="float32"))
+            assert (a + a).numpy().tolist() == [2 * i for i in range(n)]
+            assert len(array_arithmetic._executors) <= 5
+        executor, _ = next(iter(array_arithmetic._executors.values()))
+        assert len(executor._plans) == 1 and executor.allocations < 12  # they share an arena
+        fed = weakref.ref(a)
+        del a
+        gc.collect()
+        assert fed() is None
 
 
 FEWEST = [

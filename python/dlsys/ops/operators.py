@@ -87,11 +87,17 @@ def _holds(dtype: str, value: Any) -> bool:
     return not isinstance(value, numbers.Integral) or int(limits.min) <= int(value) <= int(limits.max)
 
 
+def require_held(dtype: str, value: Any, name: str) -> None:
+    """Raises DTypeError for a number beyond the limits of an integer dtype, that of what has this name."""
+    if dtype in INTEGERS and not _holds(dtype, value):
+        raise DTypeError(f"the constant {value} is no {dtype}, which {name} is: cast it to another dtype")
+
+
 def constant_beside(value: Any, node: Node) -> Node:
     """A number as a node of the other operand's shape and dtype."""
     dtype = known_dtype(node)
-    if dtype in INTEGERS and not _holds(dtype, value):
-        raise DTypeError(f"the constant {value} is no {dtype}, which {node.name} is: cast it to another dtype")
+    if dtype is not None:
+        require_held(dtype, value, node.name)
     return constant_like(value, node)
 
 

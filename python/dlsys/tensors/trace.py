@@ -236,7 +236,13 @@ _numbers: OrderedDict[_Structure, tuple[_Structure, tuple[Any, ...], frozenset[i
     OrderedDict()
 )  # of each structure itself, the numbers that it was met with first, and which vary
 _lock = threading.Lock()
-_arenas: dict[Context, Arena] = {}  # of all traces of a context: they run in turn, and their results are copies
+_arenas: dict[Context, Arena] = {}
+
+
+def arena_of(ctx: Context) -> Arena:
+    """The memory of all traces of a context: they run in turn, and their results are copies."""
+    with _lock:
+        return _arenas.setdefault(ctx, Arena(ctx))
 
 
 def compiled(
@@ -271,9 +277,7 @@ def compiled(
     if found is None:
         copies, variables = _copied(trace, lifted)
         outputs, others, result = build(copies)
-        with _lock:
-            arena = _arenas.setdefault(ctx, Arena(ctx))
-        found = Compiled(Executor(outputs, ctx, arena=arena), [*variables, *others], result)
+        found = Compiled(Executor(outputs, ctx, arena=arena_of(ctx)), [*variables, *others], result)
         with _lock:
             _compiled[whole] = found
             for table in (_compiled, _numbers):
