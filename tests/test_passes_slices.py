@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from dlsys import autodiff as ad
 from dlsys import ops
 from dlsys.compiler import NAMES, PASSES, Group, fuse, run_passes
 from dlsys.graph import Node
+from dlsys.ops.slicing import slice_gradient_op
 from helpers import check_form, evaluate, expression, typed_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -90,6 +92,65 @@ def test_gradients_of_slices_are_put_together() -> None:
         1,
         0,
     )
+
+
+def boxes(shape: tuple[int, ...]) -> st.SearchStrategy[tuple[slice, ...]]:
+    """Keys of parts of an array, often of one of few places along an axis."""
+
+    def part(extent: int) -> st.SearchStrategy[slice]:
+        ends = st.tuples(st.integers(0, extent - 1), st.integers(1, extent)).filter(lambda pair: pair[0] < pair[1])
+        some = [(0, extent), (0, extent // 2), (extent // 2, extent), *((i, i + 1) for i in range(extent))]
+        return (ends | st.sampled_from(some)).map(lambda pair: slice(*pair))
+
+    return st.tuples(*map(part, shape))
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(st.data(), st.sampled_from([(6,), (4, 5), (2, 3, 4)]), st.integers(2, 9))
+def test_sums_of_gradients_of_slices_keep_their_order(data: st.DataObject, shape: tuple[int, ...], count: int) -> None:
+    """To the bit: terms of which 1e8 - 1e8 + 1 is 1 in one order alone, added in drawn trees."""
+    x, feed, terms = ops.Variable("x"), {}, []
+    rng = np.random.default_rng(count)
+    for i in range(count):
+        key = data.draw(boxes(shape)) if data.draw(st.integers(0, 3)) else None
+        value = ops.Variable(f"t{i}")
+        own = shape if key is None else np.empty(shape)[key].shape
+        feed[value] = rng.choice(np.array([1e8, -1e8, 1.0, 3.0, 1e-3], "float32"), own)
+        terms.append(value if key is None else slice_gradient_op(value, x, key))
+    while len(terms) > 1:  # mostly from the left
+        at = data.draw(st.sampled_from([0, 0, 0, len(terms) // 2 - 1, len(terms) - 2]))
+        pair = terms[at : at + 2]
+        terms[at : at + 2] = [ops.add_op(*(pair if data.draw(st.booleans()) else pair[::-1]))]
+    fed = {x: (shape, "float32"), **{node: (value.shape, "float32") for node, value in feed.items()}}
+    graph = run_passes(typed_graph(terms, [], fed), ("shapes", "slices", "dead"))
+    check_form(graph)
+    feed[x] = np.zeros(shape, "float32")
+    outputs = [node for node in graph.outputs if node is not None]
+    (want,), (found,) = evaluate(terms, feed), evaluate(outputs, feed)
+    np.testing.assert_array_equal(found, want)
+
+
+def test_what_is_read_around_a_whole_array_is_joined_where_the_order_allows() -> None:
+    def count(build: Callable[..., Node]) -> tuple[int, int]:
+        text = after(build, ("shapes", "slices", "dead"))
+        return text.count("slice_gradient("), text.count("concatenate(")
+
+    def part(value: Node, x: Node, start: int) -> Node:
+        return slice_gradient_op(value, x, (slice(start, start + 2),))
+
+    assert count(lambda x, y, z, w, p, b: part(y, x, 0) + p + part(y * 2.0, x, 0)) == (2, 0)
+    assert count(lambda x, y, z, w, p, b: part(y, x, 0) + part(y * 2.0, x, 0) + p) == (1, 0)
+    three = [lambda x, y, p: part(y, x, 0), lambda x, y, p: part(y * 2.0, x, 2), lambda x, y, p: part(y * 3.0, x, 4)]
+    for at in range(4):  # the array itself, whichever it is
+        terms = [*three[:at], lambda x, y, p: p, *three[at:]]
+
+        def total(x: Node, y: Node, z: Node, w: Node, p: Node, b: Node, terms: Any = terms) -> Node:
+            first, *rest = (term(x, y, p) for term in terms)
+            for term in rest:
+                first = ops.add_op(first, term)
+            return first
+
+        assert count(total) == (0, 1)
 
 
 class Drawn:

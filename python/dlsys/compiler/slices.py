@@ -2,13 +2,18 @@
 
 To the bit, but that the sign of a zero may change. Gradients of slices are arrays of zeros with something in one place:
 their sum is one array put together of those, so a network that takes an array apart step by step, or part by part,
-costs one pass over it backwards.
+costs one pass over it backwards. At each index numbers are added in the order in which they were: of (a + c) + b, where
+a and b have something in the same place, a and b are not added first.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
+
+import numpy as np
 
 from ..graph import Node, Shape
 from ..ops import add_op, concatenate_op, full_op, reshape_op, slice_op
@@ -21,35 +26,32 @@ class Terms:
 
     def __init__(self, graph: TypedGraph) -> None:
         self.origins: dict[Node, Node] = {}
-        readers: dict[Node, Node] = {}
+        self._inner: set[Node] = set()  # sums that are the beginning of another
+
+        def begins(value: Node, node: Node) -> bool:
+            alike = graph.shapes.get(value) == graph.shapes[node]
+            return value.op.name == "add" and graph.uses[value] == 1 and alike
+
         for node in graph.nodes:
             if node.op.name == "add" and node.inputs[0] is not node.inputs[1]:
-                readers.update((value, node) for value in node.inputs)
-        self._inner = {
-            value
-            for value, reader in readers.items()
-            if value.op.name == "add"
-            and graph.uses[value] == 1
-            and graph.shapes[value] == graph.shapes[reader]
-        }
+                self._inner.update([value for value in node.inputs if begins(value, node)][:1])
 
     def origin(self, node: Node) -> Node:
         """The node of the graph before, for one that stands for it."""
         return self.origins.get(node, node)
 
     def of(self, node: Node) -> list[Node]:
-        """The terms of a sum, in order; none for what is no sum, or part of another."""
+        """The terms of a sum, in the order in which they are added, one by one; none for what is no sum, or begins
+        another."""
         if node.op.name != "add" or self.origin(node) in self._inner:
             return []
-        found: list[Node] = []
-        stack = [node]
-        while stack:
-            value = stack.pop()
-            if value is node or (value.op.name == "add" and self.origin(value) in self._inner):
-                stack += reversed(value.inputs)
-            else:
-                found.append(value)
-        return found
+        found: list[Node] = []  # the last first
+        while True:
+            inner = [value for value in node.inputs if value.op.name == "add" and self.origin(value) in self._inner]
+            if not inner:
+                return [*node.inputs, *reversed(found)]
+            found.append(node.inputs[1] if inner[0] is node.inputs[0] else node.inputs[0])
+            node = inner[0]
 
 
 def total(terms: list[Node]) -> Node:
@@ -221,45 +223,87 @@ class _Box:
     starts: tuple[int, ...]
     counts: tuple[int, ...]
     value: Node
-    number: int  # of the first term in it
+
+    @property
+    def place(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return self.starts, self.counts
+
+    def along(self, axis: int) -> tuple[int, int]:
+        """Where it begins and ends."""
+        return self.starts[axis], self.starts[axis] + self.counts[axis]
 
 
 def _sum(node: Node, graph: TypedGraph, terms: list[Node]) -> Node | None:
-    """A sum whose terms are gradients of slices: those of one slice are added, those of neighbours joined."""
+    """A sum whose terms are gradients of slices: those of neighbours are joined, those of one slice added, where that
+    leaves the order at each index."""
     shape = graph.shapes[node]
-    boxes: list[_Box] = []
+    parts: list[Node | _Box] = []
     like = None
-    for number, term in enumerate(terms):
+    for term in terms:
+        parts.append(term)
         if term.op.name == "slice_gradient" and graph.shapes[term] == shape:
             region = region_of(term, shape)
             if _is_plain(region):
-                value, like = reshape_op(term.inputs[0], region.counts), term.inputs[1]
-                boxes.append(_Box(region.starts, region.counts, value, number))
-    if like is None or len(boxes) < 2:
+                like = term.inputs[1]
+                parts[-1] = _Box(region.starts, region.counts, reshape_op(term.inputs[0], region.counts))
+    if like is None or sum(isinstance(part, _Box) for part in parts) < 2:
         return None
-    fewer = _added(boxes)
-    for axis in reversed(range(len(shape))):
-        fewer = _side_by_side(fewer, axis, shape, graph.dtypes[node])
-    if len(fewer) == len(boxes):
-        return None
-    joined = {}
-    for box in fewer:
-        whole = box.counts == shape
-        joined[box.number] = (
-            box.value if whole else slice_gradient_op(box.value, like, _key(box.starts, box.counts))
-        )
-    gone = {box.number for box in boxes}
-    return total([joined.get(i, term) for i, term in enumerate(terms) if i in joined or i not in gone])
+    found: list[Node] = []
+    for layer in _layers(parts, len(shape)):
+        if isinstance(layer, Node):
+            found.append(layer)
+            continue
+        for axis in reversed(range(len(shape))):
+            layer = _side_by_side(layer, axis, shape, graph.dtypes[node])
+        for box in layer:
+            whole = box.counts == shape
+            found.append(box.value if whole else slice_gradient_op(box.value, like, _key(box.starts, box.counts)))
+    return total(found) if len(found) < len(terms) else None
 
 
-def _added(boxes: list[_Box]) -> list[_Box]:
-    """With one box for those at the same place."""
-    found: dict[tuple[Shape, Shape], _Box] = {}
-    for box in boxes:
-        key = (box.starts, box.counts)
-        first = found.get(key)
-        found[key] = box if first is None else replace(first, value=add_op(first.value, box.value))
-    return list(found.values())
+MOST_CELLS = 1 << 20  # into which the ends of all boxes cut an array; beyond, boxes stay where they are
+
+
+def _layers(parts: list[Node | _Box], rank: int) -> list[Node | list[_Box]]:
+    """The parts of a sum in an order that changes no number of it, boxes in lists of such as do not overlap.
+
+    Of the numbers at an index the first two may change places, and nothing else. So a box that overlaps none before it
+    goes to the front, past one other part at most; one that lies where another lies is added to it, if there was
+    nothing else; the rest stand behind as many other parts as before, and behind the boxes that they overlap."""
+    boxes = [part for part in parts if isinstance(part, _Box)]
+    ends = [sorted({end for box in boxes for end in box.along(axis)}) for axis in range(rank)]
+    if math.prod(map(len, ends)) > MOST_CELLS:
+        return [[part] if isinstance(part, _Box) else part for part in parts]
+    cell = [{end: number for number, end in enumerate(of_axis)} for of_axis in ends]
+    last = np.full([len(of_axis) for of_axis in ends], -1)  # of each cell, in which layer the last box over it is
+    most = len(parts)  # layers behind one part
+    behind: list[list[list[_Box]]] = [[[]]]  # the layers behind as many other parts
+    others: list[Node] = []
+    for part in parts:
+        if isinstance(part, Node):
+            others.append(part)
+            behind.append([])
+            continue
+        cells = tuple(slice(*(cell[axis][end] for end in part.along(axis))) for axis in range(rank))
+        count, before = len(others), int(last[cells].max())
+        front = behind[0][0]
+        same = [i for i, box in enumerate(front) if box.place == part.place] if count == before == 0 else []
+        if same:
+            front[same[0]] = replace(part, value=add_op(front[same[0]].value, part.value))
+            continue
+        if before < 0 and count < 2:
+            count = layer = 0
+        else:
+            layer = before % most + 1 if before // most == count else 0
+        if layer == len(behind[count]):
+            behind[count].append([])
+        behind[count][layer].append(part)
+        last[cells] = count * most + layer
+    found: list[Node | list[_Box]] = []
+    for layers, other in zip_longest(behind, others):
+        found += [layer for layer in layers if layer]
+        found += [] if other is None else [other]
+    return found
 
 
 def _side_by_side(boxes: list[_Box], axis: int, shape: Shape, dtype: str) -> list[_Box]:
@@ -296,7 +340,7 @@ def _filled(row: list[_Box], axis: int, shape: Shape, dtype: str) -> list[_Box]:
         if start > end:
             counts = (*shape[:axis], start - end, *shape[axis + 1 :])
             starts = tuple(end if i == axis else 0 for i in range(len(shape)))
-            found.append(_Box(starts, counts, full_op(counts, 0.0, dtype), row[0].number))
+            found.append(_Box(starts, counts, full_op(counts, 0.0, dtype)))
         if box is not None:
             found.append(box)
             end = start + box.counts[axis]
@@ -309,4 +353,4 @@ def _one(run: list[_Box], axis: int) -> _Box:
     first = run[0]
     counts = (*first.counts[:axis], sum(box.counts[axis] for box in run), *first.counts[axis + 1 :])
     value = concatenate_op([box.value for box in run], axis)
-    return _Box(first.starts, counts, value, min(box.number for box in run))
+    return _Box(first.starts, counts, value)
