@@ -486,6 +486,91 @@ def test_pytorch_is_hidden_from_the_thread_alone_that_imports_tvm() -> None:
     assert sys.meta_path is before
 
 
+WHILE_COMPILING = """
+import multiprocessing, os, sys, threading, warnings
+from concurrent.futures import ProcessPoolExecutor
+import numpy as np
+import dlsys as dl
+from dlsys import autodiff as ad
+from dlsys.kernels import build
+
+warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
+value = np.float32([[0, 1], [2, 3]])
+x = ad.Variable("x")
+executor = ad.Executor([ad.matmul_op(x, x) * 2.0])
+traced = lambda: dl.tensor(value, requires_grad=True)
+
+def work(number):
+    (found,) = executor.run({x: value}, True)
+    y = ad.Variable("y")
+    (other,) = ad.Executor([ad.matmul_op(y, y) * float(number)]).run({y: value}, True)
+    t = traced()
+    (t * float(number)).sum().backward()
+    return found[1, 1] == 22 and other[1, 1] == 11 * number and (t.grad.numpy() == number).all()
+
+begun, go_on, lower, main = threading.Event(), threading.Event(), build.lower, threading.get_ident()
+
+def slow(*args):
+    if threading.get_ident() != main:
+        begun.set()
+        assert go_on.wait(60)
+    return lower(*args)
+
+def held(function, *args):
+    # forks while a thread compiles in `function`, with all locks that it takes
+    begun.clear(), go_on.clear()
+    thread = threading.Thread(target=function, args=args)
+    thread.start()
+    assert begun.wait(60)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if work(5) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    context = multiprocessing.get_context("fork")
+    with context.Pool(2) as pool:
+        assert all(pool.map(work, (10, 11)))
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        assert pool.submit(work, 12).result()
+    go_on.set()
+    thread.join()
+
+build.lower = slow
+held(executor.run, {x: value})  # the executor itself, which the child runs too
+held((traced() * 3.0).sum().backward)
+assert work(9)
+print("done")
+"""
+
+
+def test_a_fork_while_a_thread_compiles_leaves_no_lock_behind() -> None:
+    environment = {**os.environ, disk.VARIABLE: "0"}
+    command = [sys.executable, "-c", WHILE_COMPILING]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.stdout == "done\n", done.stderr[-3000:]
+
+
+def test_a_plan_is_compiled_while_another_waits_for_its_kernels() -> None:
+    """The first thread's kernels come after the second's whole run."""
+    first_waits, second_is_done = threading.Event(), threading.Event()
+    get = kernels.get
+
+    def waiting(*args: Any, **options: Any) -> Any:
+        if threading.current_thread().name == "first":
+            first_waits.set()
+            assert second_is_done.wait(60)
+        return get(*args, **options)
+
+    found: list[Any] = []
+    with mock.patch.object(kernels, "get", waiting):
+        first = threading.Thread(target=lambda: found.append(results("matmul")), name="first")
+        first.start()
+        assert first_waits.wait(60)
+        assert results("softmax") == [SOFTMAX]
+        second_is_done.set()
+        first.join()
+    assert found == [[MATMUL]]
+
+
 def test_threads_that_import_the_compiler_leave_the_garbage_collector_on() -> None:
     """The second begins while the first has switched it off, and ends after it."""
     begun, second_begun, first_done = (threading.Event() for _ in range(3))

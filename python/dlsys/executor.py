@@ -98,14 +98,16 @@ class Executor:
     @property
     def node_to_arr_map(self) -> dict[Node, Array]:
         """The Array of each node that the latest signature computes; nothing before `memory_plan` or `run`."""
-        plan = self._current
-        return _by_user_node(plan, plan.arrays) if plan is not None and plan.is_placed else {}
+        with self._lock:
+            plan = self._current
+            return _by_user_node(plan, plan.arrays) if plan is not None and plan.is_placed else {}
 
     @property
     def node_to_compiled_func(self) -> dict[Node, Any]:
         """The kernel of each node of the latest signature that has one; nothing before `compile_funcs` or `run`."""
-        plan = self._current
-        return _by_user_node(plan, plan.kernels) if plan is not None and plan.is_compiled else {}
+        with self._lock:
+            plan = self._current
+            return _by_user_node(plan, plan.kernels) if plan is not None and plan.is_compiled else {}
 
     def run(self, feed_dict: Mapping[Node, Any], convert_to_numpy_ret_vals: bool = False) -> list[Any]:
         """The values of `eval_node_list`.

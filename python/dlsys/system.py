@@ -1,4 +1,5 @@
-"""What the process finds around it: cores, CPU, CUDA, the user's cache, the caller's line. Needs Python alone."""
+"""What the process finds around it: cores, CPU, CUDA, the user's cache, the caller's line; and what forks and threads
+need. Needs nothing but Python."""
 
 from __future__ import annotations
 
@@ -8,13 +9,17 @@ import importlib.util
 import os
 import sys
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any, Generic, TypeVar, overload
 
 TUNING = "DLSYS_TUNING"
 _CPUID_GROUPS = 9  # that glibc 2.33 knows; of unknown ones it gives zeros
 MOST_TUNING_BYTES = 64 * 1024 * 1024  # of the file that it names
+Value = TypeVar("Value")
+Lock = TypeVar("Lock")
 _LIBRARY = os.path.dirname(os.__file__) + os.sep
 _PACKAGE = str(Path(__file__).resolve().parent) + os.sep
 
@@ -104,3 +109,56 @@ def at_fork(function: Callable[[], None]) -> None:
     """Calls the function in each process that is forked from this one."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=function)
+
+
+_locks: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def free_at_fork(lock: Lock) -> Lock:
+    """The lock, a `threading.Lock` or `RLock`, which is free in each process that is forked from this one: there no
+    thread gives it back that held it."""
+    _locks.add(lock)
+    return lock
+
+
+def freed(lock: Any) -> bool:
+    """In a forked process, frees a lock. Returns whether a thread of the other process held it, which has left undone
+    what it was doing."""
+    if lock.acquire(blocking=False):  # nobody's, or this thread's
+        lock.release()
+        return False
+    lock._at_fork_reinit()  # as Python's own modules do
+    return True
+
+
+def _free() -> None:
+    for lock in _locks:
+        freed(lock)
+
+
+at_fork(_free)
+
+
+class lazy(Generic[Value]):
+    """A property that is computed when it is first asked for, and from then on an attribute of its object.
+
+    `functools.cached_property` of Python 3.11 holds one lock for all objects meanwhile: threads wait for each other,
+    and a process that is forked then waits forever. This has none, as Python's from 3.12 on: objects that threads share
+    have a lock of their own.
+    """
+
+    def __init__(self, function: Callable[[Any], Value]) -> None:
+        self._function, self.__doc__ = function, function.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> lazy[Value]: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> Value: ...
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is None:
+            return self
+        value = instance.__dict__[self._name] = self._function(instance)
+        return value

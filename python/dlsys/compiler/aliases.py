@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 
 from ..graph import Node
 from ..ops.slicing import region_of
+from ..system import lazy
 from .base import TypedGraph, rewrite, value_inputs
 from .slices import pieces
 
@@ -51,7 +51,7 @@ class Aliases:
             node = other
         return total
 
-    @cached_property
+    @lazy
     def _joins(self) -> frozenset[Node]:
         return frozenset(self.parts.values())
 

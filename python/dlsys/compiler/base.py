@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from ..device import VECTOR
 from ..graph import Node, Shape
 from ..scopes import precision
+from ..system import lazy
 
 BOUNDARY = {"cpu": 4, "numpy": 4, "cuda": VECTOR}
 """Bytes, by the kind of context: kernels take it that their arrays begin at a multiple."""
@@ -45,7 +45,7 @@ class TypedGraph:
         values = [node for node in self.outputs if node is not None]
         return list(dict.fromkeys([*values, *(value for _, value in self.updates)]))
 
-    @cached_property
+    @lazy
     def uses(self) -> Counter[Node]:
         """How many computed nodes read each node's value; being a root is one use more."""
         found = Counter(value for node in self.nodes for value in value_inputs(node))

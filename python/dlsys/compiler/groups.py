@@ -6,7 +6,6 @@ import heapq
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from .. import compute
 from ..graph import Node, Shape
 from ..kernels import KernelSpec
 from ..ops.slicing import region_of
+from ..system import lazy
 from .base import TypedGraph, value_inputs
 
 READS = 16  # of its argument by a costly operator, counted low
@@ -70,7 +70,7 @@ class Group:
                 return [value for value in part.overwritable(output, shapes) if value not in others]
         return [value for value in self._read_at_the_end if shapes[value] == shapes[output]]
 
-    @cached_property
+    @lazy
     def _read_at_the_end(self) -> list[Node]:
         """The inputs, not of `other`, that neither a contraction or sum reads nor what one depends on."""
         before = {node for node in self.nodes if not is_elementwise(node)}

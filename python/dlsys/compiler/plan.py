@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import cached_property
 from itertools import accumulate
 from math import prod
 from operator import itemgetter
@@ -20,6 +19,7 @@ from ..errors import GraphError
 from ..graph import Node, Shape, stamp
 from ..kernels import ArrayType, Call, Calls, Place, Repeat, Runner
 from ..planner import MemoryPlan
+from ..system import lazy
 from ..tvm_import import with_compiler
 from .fuse import Group
 from .groups import kernel_spec, read_from
@@ -42,7 +42,8 @@ def _ends(types: Iterable[ArrayType]) -> list[int]:
 
 
 class Plan:
-    """One signature's program on one device. Stages are done where they are first asked for, and kept.
+    """One signature's program on one device. Stages are done where they are first asked for, and kept; who asks holds
+    the arena's lock.
 
     Attributes:
         program: what is computed.
@@ -78,7 +79,7 @@ class Plan:
         self._parameters, self._copies, self._held, self._bound = {}, {}, [], [None] * len(self._bound)
         self._results = self._fed = None
 
-    @cached_property
+    @lazy
     def updated(self) -> tuple[Any, ...]:
         """The cells of the Parameters whose memory a run writes."""
         return tuple(parameter.cell for parameter, _ in self.program.graph.updates)
@@ -89,7 +90,7 @@ class Plan:
         assert self.program.memory is not None
         return self.program.memory
 
-    @cached_property
+    @lazy
     def arena(self) -> Any:
         """The arena's memory, a tensor. Allocates it."""
         self.is_placed = True
@@ -103,14 +104,14 @@ class Plan:
     def _scratch_start(self) -> int:
         return -(-self.memory.bytes_planned // SCRATCH) * SCRATCH
 
-    @cached_property
+    @lazy
     def _scratch_bytes(self) -> int:
         """Bytes behind all values for arrays to work in: as many as the kernel takes that needs most."""
         if self.ctx.kind == "cpu":
             return 0  # without asking for the kernels
         return max((_ends(kernel.scratch)[-1] for kernel in self.kernel_of.values()), default=0)
 
-    @cached_property
+    @lazy
     def _storage(self) -> dict[Node, tuple[Any, int]]:
         """The memory of every value in the arena, and its offset there."""
         return {node: (self.arena, self.memory.offset(node)) for node in self.program.stored()}
@@ -122,7 +123,7 @@ class Plan:
         self._results = self._fed = None
         self.is_placed = False
 
-    @cached_property
+    @lazy
     def arrays(self) -> dict[Node, Array]:
         """The Array of every value in the arena; views share memory."""
         return {node: self._view(node, *place) for node, place in self._storage.items()}
@@ -131,7 +132,7 @@ class Plan:
         shape, dtype = self.program.graph.shapes[node], self.program.graph.dtypes[node]
         return Array(view_of(memory, shape, dtype, offset), self.ctx)
 
-    @cached_property
+    @lazy
     def loops(self) -> dict[int, tuple[Plan, Plan]]:
         """Of each group that is a loop the plans of what comes before its steps, and of a step; its own arena is
         theirs."""
@@ -141,7 +142,7 @@ class Plan:
             for i, loop in loops.items()
         }
 
-    @cached_property
+    @lazy
     def specs(self) -> dict[Key, Any]:
         """The kernel that each group needs, by the group's position, in the order of running; values without elements
         need none."""
@@ -173,7 +174,7 @@ class Plan:
         plan, position, *_ = self.located(key)
         return plan.program.groups[position]
 
-    @cached_property
+    @lazy
     def kernel_of(self) -> dict[Key, Any]:
         """The kernel of each group, by the group's position; values without elements have none."""
         specs = self.specs
@@ -208,14 +209,14 @@ class Plan:
         """The kernel that computes each node."""
         return {node: kernel for key, kernel in self.kernel_of.items() for node in self.group(key).nodes}
 
-    @cached_property
+    @lazy
     def given(self) -> list[Node]:
         """The feeds that are read, and the parameters that are read or written."""
         program = self.program
         read = [program.aliases.source(value) for group in program.groups for value in group.inputs]
         return list(dict.fromkeys([*(n for n in read if n in program.graph.fed), *self._parameters_given]))
 
-    @cached_property
+    @lazy
     def _parameters_given(self) -> list[Node]:
         return self.program.parameters
 
@@ -225,11 +226,11 @@ class Plan:
             return Place(None, self.memory.offset(node), shape, dtype)
         return Place(self._number[self.program.aliases.source(node)], self.program.aliases.offset(node), shape, dtype)
 
-    @cached_property
+    @lazy
     def _number(self) -> dict[Node, int]:
         return {node: number for number, node in enumerate(self.given)}
 
-    @cached_property
+    @lazy
     def calls(self) -> list[Call | Repeat]:
         """The step's calls in order."""
         calls: list[Call | Repeat] = []
@@ -296,7 +297,7 @@ class Plan:
         export = with_compiler("kernels.export").export
         return export(list(self.specs.values()), self.calls, given, results, self.memory.bytes_planned, path, mcpu)
 
-    @cached_property
+    @lazy
     def _runner(self) -> Runner:
         self._bound = [None] * len(self.given)
         made = list(self.kernel_of.values())
@@ -400,7 +401,7 @@ class Plan:
         self._written = sorted((tensor.data_ptr(), tensor.data_ptr() + size) for tensor, size in memory)
         self._low, self._high = self._written[0][0], self._written[-1][1]
 
-    @cached_property
+    @lazy
     def _bytes_read(self) -> list[int]:
         """The bytes of each given array that must stay as they are in a run: none of one that it updates."""
         updated = {parameter for parameter, _ in self.program.graph.updates}

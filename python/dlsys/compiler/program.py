@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from ..device import Context, allocate
 from ..graph import Node
 from ..planner import MemoryPlan, Value, plan_memory
+from ..system import at_fork, freed
 from .aliases import Aliases, nbytes_of
 from .base import BOUNDARY, TypedGraph
 from .fuse import Group
@@ -149,6 +150,7 @@ class Arena:
         self._memory: Any = None
         self._nbytes = 0
         self._tenants: weakref.WeakSet[Any] = weakref.WeakSet()
+        _arenas.add(self)
 
     def memory(self, nbytes: int, tenant: Tenant) -> Any:
         """A tensor of `nbytes` bytes or more, valid until `tenant.leave` is called, as when another needs more."""
@@ -162,3 +164,20 @@ class Arena:
                 self.allocations += 1
             self._tenants.add(tenant)
             return self._memory
+
+    def after_fork(self) -> None:
+        """In a forked process: the lock is free, and what a thread of the other process was doing is done anew."""
+        if freed(self.lock):
+            for tenant in self._tenants:
+                tenant.leave()
+
+
+_arenas: weakref.WeakSet[Arena] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for arena in _arenas:
+        arena.after_fork()
+
+
+at_fork(_after_fork)

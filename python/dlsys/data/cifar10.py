@@ -7,12 +7,12 @@ A file is a row of records of 3,073 bytes: the label, then the red, green and bl
 from __future__ import annotations
 
 import os
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..errors import DataError
+from ..system import lazy
 from .dataset import Dataset
 from .digits import augmented_digits
 from .files import Collection, UnavailableError, load
@@ -84,7 +84,7 @@ class CIFAR10(Dataset):
 
     batch = __getitem__  # which takes many numbers as well as one
 
-    @cached_property
+    @lazy
     def images(self) -> np.ndarray:
         """float32 (n, 3, 32, 32) in [0, 1]: all images; 600 MB for the whole training part."""
         return scaled(self.pixels)

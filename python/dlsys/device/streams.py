@@ -19,6 +19,7 @@ import numpy as np
 import tvm_ffi
 
 from ..errors import DeviceError
+from ..system import free_at_fork
 from .array import Array, Shape, allocate
 from .context import Context
 
@@ -55,7 +56,7 @@ def _stream(index: int, purpose: str) -> ctypes.c_void_p:
     return _made("cudaStreamCreateWithFlags", _APART)
 
 
-_recording = threading.Lock()  # a device has one stream to record on
+_recording = free_at_fork(threading.Lock())  # a device has one stream to record on
 
 
 class Graph:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import tvm_ffi
 
-from ..system import at_fork
+from ..system import free_at_fork
 from ..tvm_import import with_compiler
 from . import disk
 from .kernel import Kernel
@@ -30,15 +30,7 @@ _PAGES = 32 * 1024  # bytes that a kernel's library takes beside its code, or th
 
 _kernels: dict[Hashable, Kernel] = {}  # in the order in which they were asked for last
 _sizes: dict[Hashable, int] = {}
-_lock = threading.Lock()
-
-
-def _unlock() -> None:
-    global _lock
-    _lock = threading.Lock()  # another thread of the parent may have held it
-
-
-at_fork(_unlock)
+_lock = free_at_fork(threading.Lock())
 
 
 def built() -> int:

@@ -22,13 +22,14 @@ from .. import compute
 from ..device import Array, Context, array, copied, cpu, to_array
 from ..errors import DTypeError, GraphError
 from ..graph import DTYPES, OPS, Node, Op, Shape, error_at, register, shape_error, stamp
+from ..system import free_at_fork
 from .types import dtype_of, shape_of
 
 MOST_BYTES = 2**30
 
 _given_up: dict[int, tuple[weakref.ref[Array], int]] = {}  # by id, the oldest first, with their bytes
 _held = 0  # bytes of all of these
-_lock = threading.RLock()
+_lock = free_at_fork(threading.RLock())
 
 
 class Cell:

@@ -14,7 +14,7 @@ import tvm_ffi
 from ..device import Array, Context, context, to_array
 from ..device.context import DLPACK_CPU, DLPACK_CUDA
 from ..errors import DataError, DlsysError, KernelArgumentError
-from ..system import TUNING, cache_folder
+from ..system import TUNING, cache_folder, free_at_fork
 
 MAIN = "main"
 _WRONG = re.compile(r"param=(\w+), annotation=R\.Tensor\((.*)\)\)")  # what the machine says of an input
@@ -38,7 +38,7 @@ class Machine:
         self.names: tuple[str, ...] = tuple(machine["get_function_param_name"](MAIN, i) for i in range(count))
         self.ctx = ctx
         self._main = machine[MAIN]
-        self._lock = threading.Lock()
+        self._lock = free_at_fork(threading.Lock())
 
     def __call__(self, *inputs: Any) -> list[Array]:
         """The results, in memory of their own; but the new value of an assigned parameter lies in that of the input,

@@ -15,6 +15,7 @@ from ..errors import GraphError
 from ..executor import Executor
 from ..graph import FLOATS, Node, error_at, find_topo_sort
 from ..ops import Variable, dtype_of
+from ..system import free_at_fork
 
 Place = int  # of a leaf or a node: its position among the entries
 
@@ -235,7 +236,7 @@ _compiled: OrderedDict[Any, Compiled] = OrderedDict()
 _numbers: OrderedDict[_Structure, tuple[_Structure, tuple[Any, ...], frozenset[int]]] = (
     OrderedDict()
 )  # of each structure itself, the numbers that it was met with first, and which vary
-_lock = threading.Lock()
+_lock = free_at_fork(threading.Lock())
 _arenas: dict[Context, Arena] = {}
 
 

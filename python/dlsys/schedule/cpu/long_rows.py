@@ -6,12 +6,12 @@ Sums down the columns of what the rows are computed of are added to row by row, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Any
 
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import SBlockRV
 
+from ...system import lazy
 from .. import blocked, common
 from ..blocked import TERMS
 from ..codegen import VectorCode, block_of, sequence, steps, unravelled, vectors
@@ -250,7 +250,7 @@ class _LongRows:
             code += self._total(stage, sums[stage.buffer][-1], row)
         return code
 
-    @cached_property
+    @lazy
     def _far(self) -> list[tuple[Stage, Expr]]:
         """The loads of large arrays along the row, with their stages; for when arrays are allocated."""
         known = {*self.arrays, *self.again, *self.parts, *self.kept}
