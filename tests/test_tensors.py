@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import gc
+import operator
+import sys
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import dlsys as dl
 import numpy as np
 import torch
 from dlsys import autodiff as ad
-from dlsys import tensors
+from dlsys import nn, optim, tensors
 from dlsys.errors import DTypeError, GraphError, ShapeError
 from dlsys.tensors import trace
 from helpers import error_of
@@ -280,3 +284,55 @@ def test_arange_of_integers_counts_in_integers() -> None:
     assert "a step of 0" in error_of(GraphError, dl.arange, 0, 2, 0.5, dtype="int64")
     assert "finite" in error_of(GraphError, dl.arange, 0, float("inf"), dtype="int64")
     assert "finite" in error_of(GraphError, dl.arange, 0, 10**400)
+
+
+def at_once(change: Callable[[int], object]) -> None:
+    """Makes the change 20 times in each of 8 threads, which take turns as often as Python lets them."""
+
+    def work(number: int) -> None:
+        for _ in range(20):
+            change(number)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(work, range(8)))
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_no_change_of_a_leaf_that_threads_share_is_lost() -> None:
+    w = dl.ones(3, requires_grad=True)
+    for times, change in enumerate((
+        lambda number: (w * 1.0).sum().backward(),
+        lambda number: w.sum().backward(create_graph=True),
+        lambda number: w.backward(np.ones(3)),
+        lambda number: dl.autograd.backward([w.sum() * 1.0]),
+    )):  # fmt: skip
+        at_once(change)
+        assert w.grad.tolist() == [160.0 * (times + 1)] * 3, times
+    total, each = dl.zeros(3), dl.zeros(8)
+
+    def add_to_one(number: int) -> None:
+        each[number] = each[number].item() + 1
+
+    for change in (lambda number: total.add_(1.0), lambda number: operator.iadd(total, 1.0)):
+        at_once(change)
+    at_once(add_to_one)
+    assert total.tolist() == [320.0] * 3 and each.tolist() == [20.0] * 8
+
+
+def test_no_step_and_no_state_that_threads_share_is_lost() -> None:
+    for count in (1, 8):  # threads with the same optimizer, or each with its own
+        p = nn.Parameter(dl.zeros(3))
+        p.grad = dl.tensor([-1.0] * 3)
+        optimizers = [optim.SGD([p], lr=1.0) for _ in range(count)]
+        at_once(lambda number, optimizers=optimizers: optimizers[number % len(optimizers)].step())
+        assert p.tolist() == [160.0] * 3
+    norm, dropout, images = nn.BatchNorm1d(3), nn.Dropout(0.5), dl.ones(4, 3)
+    at_once(lambda number: norm(images).numpy())
+    assert norm.num_batches_tracked.item() == 160
+    masks: list[bytes] = []
+    at_once(lambda number: masks.append(dropout(dl.ones(64)).numpy().tobytes()))
+    assert len(set(masks)) == 160

@@ -30,6 +30,9 @@ MOST_BYTES = 2**30
 _given_up: dict[int, tuple[weakref.ref[Array], int]] = {}  # by id, the oldest first, with their bytes
 _held = 0  # bytes of all of these
 _lock = free_at_fork(threading.RLock())
+changing = free_at_fork(threading.RLock())
+"""Held from the reading of a leaf to the writing of what was computed from it: where gradients are added, in place, in
+an optimizer's step, where state advances. It is one for all leaves, whose values are computed in turn in any case."""
 
 
 class Cell:
@@ -55,15 +58,20 @@ class Cell:
 
     def array(self) -> Array:
         """The array, computed if it was not yet."""
-        if type(self.content) is not Array:
-            self.give(self.content.computed())
-        return self.content
+        found = self.content
+        if type(found) is not Array:
+            value = found.computed()
+            with _lock:
+                if self.content is found:  # else another thread gave it one
+                    self.give(value)
+        return self.content if type(self.content) is Array else self.array()
 
     def give(self, value: Array) -> None:
         """Hold another array; nodes made before keep the one before."""
-        before, self.content, self.waiting = self.content, value, 0
-        if type(before) is Array and before is not value:
-            _give_up(before)
+        with _lock:
+            before, self.content, self.waiting = self.content, value, 0
+            if type(before) is Array and before is not value:
+                _give_up(before)
 
     def __deepcopy__(self, memo: Any) -> Cell:
         return Cell(copied(self.array()))
@@ -136,9 +144,10 @@ def wait(assign: Node) -> None:
     cell = assign.inputs[0].cell
     if cell.waiting >= MOST:
         cell.array()  # computes all that wait
-    cell.content = assign
-    cell.waiting += 1
-    _waiting.append(assign)
+    with _lock:
+        cell.content = assign
+        cell.waiting += 1
+        _waiting.append(assign)
 
 
 def waiting() -> list[Node]:
@@ -153,11 +162,12 @@ def forget() -> None:
 
 def settle() -> None:
     """Give cells the arrays of the changes that were computed."""
-    for assign in _waiting:
-        cell = assign.inputs[0].cell
-        if assign.kept is not None and cell.content is assign:
-            cell.give(assign.kept)
-    _waiting[:] = waiting()
+    with _lock:
+        for assign in _waiting:
+            cell = assign.inputs[0].cell
+            if assign.kept is not None and cell.content is assign:
+                cell.give(assign.kept)
+        _waiting[:] = waiting()
 
 
 def leaf(value: Any, name: str | None = None) -> Node:
@@ -293,9 +303,10 @@ def advance_op(parameter: Node, after: Callable[[Node], Node]) -> Node:
     """
     if not isinstance(parameter, Node) or parameter.cell is None:
         raise GraphError(f"advance: the first argument must be a Parameter, not {parameter!r}")
-    made = Assign.make([parameter, after(Latest.make([parameter]))], {"follows": True})
-    if made.is_data:
-        wait(made)
+    with changing:
+        made = Assign.make([parameter, after(Latest.make([parameter]))], {"follows": True})
+        if made.is_data:
+            wait(made)
     return made
 
 

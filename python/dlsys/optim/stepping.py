@@ -14,6 +14,7 @@ from typing import Any
 
 from .. import autodiff as ad
 from ..device import cpu, empty
+from ..ops.state import changing
 from ..tensors import evaluate, leaf
 from .groups import ParameterGroup
 
@@ -62,6 +63,11 @@ class Stepping:
         given = {p: scalars(group, p) for group in groups for p in group.parameters if p.grad is not None}
         if not given:
             return
+        with changing:
+            self._take(given, groups, update)
+
+    def _take(self, given: Mapping[ad.Parameter, Any], groups: Sequence[ParameterGroup], update: Update) -> None:
+        """The step of `given` parameters, with their scalars."""
         values: Any = evaluate([p.grad for p in given])
         found = dict(zip(given, values, strict=True))
         sorts = self._sorts(given)

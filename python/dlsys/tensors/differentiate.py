@@ -10,6 +10,7 @@ from ..errors import GraphError, ShapeError
 from ..gradients import gradients
 from ..graph import Node, error_at
 from ..ops import Variable, add_op, dtype_of, mul_op, shape_of
+from ..ops.state import changing
 from . import trace
 from .creation import leaf, tensor
 from .mode import enable_grad
@@ -41,7 +42,8 @@ def backward(output: Node, gradient: Any = None, create_graph: bool = False, inp
     if create_graph or inputs is not None:
         return _backward_of_nodes(output, weight, create_graph, inputs)
     found = Trace([output] if weight is None else [output, weight], differentiated=True)
-    _backward_of_trace(output, weight, found)
+    with changing:
+        _backward_of_trace(output, weight, found)
     for module in dict.fromkeys(node.part.module for node in found.place if node.part is not None and node.inputs):
         for parameter in module.parameters(recurse=False):
             if parameter.requires_grad and parameter.grad is None:
@@ -105,12 +107,13 @@ def _backward_of_nodes(output: Node, weight: Node | None, create_graph: bool, in
     if inputs is not None:
         leaves = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
     require_unchanged(output)
-    with enable_grad():
-        found = gradients(output if weight is None else mul_op(output, weight), leaves)
-        totals = [g if leaf.grad is None else add_op(leaf.grad, g) for leaf, g in zip(leaves, found, strict=True)]
-    _, *values = evaluate([output, *totals])
-    for of, total, value in zip(leaves, totals, values, strict=True):
-        of.grad = total if create_graph else leaf(value, name=f"{of.name}.grad")
+    with changing:
+        with enable_grad():
+            found = gradients(output if weight is None else mul_op(output, weight), leaves)
+            totals = [g if leaf.grad is None else add_op(leaf.grad, g) for leaf, g in zip(leaves, found, strict=True)]
+        _, *values = evaluate([output, *totals])
+        for of, total, value in zip(leaves, totals, values, strict=True):
+            of.grad = total if create_graph else leaf(value, name=f"{of.name}.grad")
 
 
 def require_unchanged(output: Node) -> None:

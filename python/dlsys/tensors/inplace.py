@@ -17,6 +17,7 @@ from ..device import Array, cpu, host_array, to_array
 from ..errors import DTypeError, GraphError, IndexRangeError, ShapeError
 from ..graph import FLOATS, Node, shape_error
 from ..ops import dtype_of, shape_of
+from ..ops.state import changing
 from ..scopes import is_grad_enabled
 from .functions import node_of
 from .values import array_of, leaves_that_require_grad
@@ -133,19 +134,31 @@ def setitem(node: Node, key: Any, value: Any) -> None:
     require_no_history(node)
     if isinstance(value, Node) and is_grad_enabled() and leaves_that_require_grad(value):
         _refuse_history(node)
-    values = array_of(node).numpy()
-    _place(node, values, _key(key), host_array(value, None))
-    write(node, values)
+    place, given = _key(key), host_array(value, None)
+    with changing:
+        values = array_of(node).numpy()
+        _place(node, values, place, given)
+        write(node, values)
+
+
+def _in_place(function: Callable[[Any, Any], Any], take: Callable[[Any, Any], Any]) -> Any:
+    """The method that gives a leaf the function's value: no thread writes between."""
+
+    def method(self: Any, other: Any) -> Any:
+        with changing:
+            return take(self, function(self, other))
+
+    return method
 
 
 def _augmenting(function: Callable[[Any, Any], Any]) -> Any:
     """`+=` and its like."""
-    return lambda self, other: augmented(self, function(self, other))
+    return _in_place(function, augmented)
 
 
 def _changing(function: Callable[[Any, Any], Any]) -> Any:
     """`add_` and its like."""
-    return lambda self, other: changed_in_place(self, function(self, other))
+    return _in_place(function, changed_in_place)
 
 
 class InPlace:
