@@ -12,10 +12,17 @@ from dlsys.graph import Node, Shape
 FEW = [((),), ((7,),), ((3, 31),), ((2, 0, 3),)]
 PAIRS = [((), ()), ((3, 31), (3, 31)), ((4, 3), (3,)), ((4, 1), (1, 3)), ((2, 3), ()), ((1, 1), (0, 5))]
 BOOL, INTEGER = ("bool", 0, 2), ("int64", -3, 4)
+_INTEGERS = [("int32", -(2**31), 2**31), ("int64", -(2**62), 2**62), ("uint8", 0, 256), ("uint32", 0, 2**32)]
 
 
 def _few(function: Callable[[Node], Node], positive: bool = False) -> list[Case]:
     return cases_of(function, *FEW, positive=positive)
+
+
+def _bits(function: Callable[..., Node], count: int) -> list[Case]:
+    kinds = [*_INTEGERS, BOOL]
+    shapes = [((5, 7), (7,)), ((3, 1), (4,)), ((), (2, 3)), ((0, 3), (3,)), ((31,), (31,))]
+    return [_fixed(function, pair[:count], *(kind,) * count) for pair, kind in zip(shapes, kinds, strict=True)]
 
 
 def _fixed(function: Callable[..., Node], shapes: tuple[Shape, ...], *kinds: tuple[str, int, int]) -> Case:
@@ -172,6 +179,10 @@ CASES: dict[str, list[Case]] = {
     "logical_and": _logical(ops.logical_and_op),
     "logical_or": _logical(ops.logical_or_op),
     "logical_not": [_fixed(ops.logical_not_op, shape, BOOL) for shape in FEW],
+    "bitwise_and": _bits(ops.bitwise_and_op, 2),
+    "bitwise_or": _bits(ops.bitwise_or_op, 2),
+    "bitwise_xor": _bits(ops.bitwise_xor_op, 2),
+    "bitwise_not": _bits(ops.bitwise_not_op, 1),
     "where": _where(),
     "cast": _cast(),
     "cast_as": _cast_as(),

@@ -266,6 +266,28 @@ def test_every_operator_that_onnx_has() -> None:
     assert counts["equal"] > 220 and counts["onnxruntime has none"] < 10, counts
 
 
+def test_bits_of_integers_go_to_onnx_and_come_from_pytorch() -> None:
+    class Bits(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return x & y, x | y, x ^ y, ~x, x & 6
+
+    a, b = np.array([5, 6, -7, 2**31 - 1], "int32"), np.array([3, -1, 12, -(2**31)], "int32")
+    wanted = [a & b, a | b, a ^ b, ~a, a & 6]
+    for x, y in ((a, b), (a > 0, b > 0)):
+        nodes = [ad.Variable("x", x.shape, str(x.dtype)), ad.Variable("y", y.shape, str(y.dtype))]
+        outputs = [nodes[0] & nodes[1], nodes[0] | nodes[1], nodes[0] ^ nodes[1], ~nodes[0]]
+        model = dl.to_onnx(outputs, None, {nodes[0]: x, nodes[1]: y})
+        kinds = {node.op_type for node in model.graph.node}
+        assert ("BitwiseAnd" if x is a else "And") in kinds
+        expected = wanted[:4] if x is a else [x & y, x | y, x ^ y, ~x]
+        equal(of_onnxruntime(model, [x, y]), expected, 0)
+        read, _ = dl.from_onnx(model)
+        equal(flat(read(x, y)), expected, 0)
+    exported = torch.export.export(Bits(), (torch.tensor(a), torch.tensor(b)))
+    read, _ = dl.from_torch(exported)
+    equal(flat(read(a, b)), wanted, 0)
+
+
 class Sentences(nn.Module):
     def __init__(self) -> None:
         self.embedding = nn.Embedding(20, 8)

@@ -8,6 +8,7 @@ from .graph import Node, Op, find_topo_sort, format_graph
 from .ops import (
     OPS, Variable, abs_op, adaptive_avg_pool2d_op, add_byconst_op, add_op, advance_op, argmax_op, argmin_op,
     argsort_op, assign_op, avg_pool2d_op, batch_norm_op, broadcast_axes_op, broadcast_rule, broadcast_shape_op,
+    bitwise_and_op, bitwise_not_op, bitwise_or_op, bitwise_xor_op,
     broadcastto_op, cast_like_op, cast_op, clip_op, concatenate_op, const_div_op, conv2d_filter_gradient_op,
     conv2d_input_gradient_op, conv2d_op, copy_op, cos_op, cross_entropy_op, div_by_extent_op, div_byconst_op, div_op,
     dropout_op, embedding_op, equal_op, erf_op, exp_op, expand_dims_op, flatten_op, flip_op, floor_op, full_op,

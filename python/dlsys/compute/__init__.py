@@ -22,7 +22,8 @@ from ..tvm_import import with_compiler
 Tensor = Any  # te.Tensor
 _HOMES = {
     "base": "copy full part placeholder shape_of",
-    "elementwise": """absolute add add_by_const cast clip const_div cos div div_by_const equal erf exp floor greater
+    "elementwise": """bitwise_and bitwise_not bitwise_or bitwise_xor
+        absolute add add_by_const cast clip const_div cos div div_by_const equal erf exp floor greater
         greater_equal less less_equal log logical_and logical_not logical_or maximum minimum mul mul_by_const nearest
         neg normalize not_equal power power_by_const relu relu_gradient rsqrt sgd_update sigmoid sign sin sqrt sub tanh
         where""",

@@ -203,6 +203,21 @@ def not_equal(u: Expr, v: Expr) -> Expr:
     return _compared(tirx.NE, u, v)
 
 
+def _bitwise(name: str, of_integers: Callable[..., Expr], of_booleans: Callable[..., Expr]) -> Callable[..., te.Tensor]:
+    """An operation on the bits of integers, which of booleans is logical."""
+
+    def function(*elements: Expr) -> Expr:
+        return (of_booleans if str(elements[0].ty) == "bool" else of_integers)(*elements)
+
+    return elementwise(function, name)
+
+
+bitwise_and = _bitwise("bitwise_and", operator.and_, tirx.And)
+bitwise_or = _bitwise("bitwise_or", operator.or_, tirx.Or)
+bitwise_xor = _bitwise("bitwise_xor", operator.xor, lambda u, v: tirx.Select(u, tirx.Not(v), v))
+bitwise_not = _bitwise("bitwise_not", operator.invert, tirx.Not)
+
+
 def _chosen(u: Expr, v: Expr, better: Expr) -> Expr:
     """u where it is the better or NaN, else v."""
     if u.same_as(v):

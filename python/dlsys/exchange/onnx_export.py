@@ -221,6 +221,15 @@ for _ours, _theirs in {
     _WRITERS[_ours] = _same(_theirs)
 
 
+def _bitwise(kind: str) -> Writer:
+    """ONNX has operators of their own for booleans."""
+    return lambda to, node: to.emit(kind if to.graph.dtypes[node] == "bool" else f"Bitwise{kind}", to.inputs(node))
+
+
+for _ours, _theirs in {"and": "And", "not": "Not", "or": "Or", "xor": "Xor"}.items():
+    _WRITERS[f"bitwise_{_ours}"] = _bitwise(_theirs)
+
+
 def _by_constant(kind: str) -> Writer:
     def write(to: _Writing, node: Node) -> str:
         const = to.constant(node.attrs["const"], to.graph.dtypes[node.inputs[0]])

@@ -147,6 +147,10 @@ _SINGLE: dict[str, Callable[..., Any]] = {
     "And": ad.logical_and_op,
     "Or": ad.logical_or_op,
     "Xor": ad.not_equal_op,
+    "BitwiseAnd": ad.bitwise_and_op,
+    "BitwiseNot": ad.bitwise_not_op,
+    "BitwiseOr": ad.bitwise_or_op,
+    "BitwiseXor": ad.bitwise_xor_op,
 }
 for _name, _function in _SINGLE.items():
     operator(_name)(_function)

@@ -45,9 +45,10 @@ def operator(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 OPERATORS |= {
     "alias": lambda x: x,
-    "bitwise_and": reductions.logical_and,
-    "bitwise_not": reductions.logical_not,
-    "bitwise_or": reductions.logical_or,
+    "bitwise_and": lambda a, b: a & b,
+    "bitwise_not": lambda x: ~x,
+    "bitwise_or": lambda a, b: a | b,
+    "bitwise_xor": lambda a, b: a ^ b,
     "clamp_min": lambda x, least: pointwise.clamp(x, least),
     "clone": lambda x: x,
     "contiguous": lambda x: x,
@@ -75,9 +76,9 @@ OPERATORS |= {
     "full_like": lambda x, value, dtype=None: creation.full(shape_of(x), value, dtype=dtype or dtype_of(x)),
     "repeat": lambda x, sizes: shapes.repeat(x, *sizes),
 }
-OPERATORS |= {
-    name: OPERATORS[same] for name, same in {"_unsafe_view": "view", "lift_fresh_copy": "clone"}.items()
-}
+_ALIASES = {"_unsafe_view": "view", "lift_fresh_copy": "clone"}
+_ALIASES |= {"__and__": "bitwise_and", "__or__": "bitwise_or", "__xor__": "bitwise_xor"}
+OPERATORS |= {name: OPERATORS[same] for name, same in _ALIASES.items()}
 
 
 @operator("add")

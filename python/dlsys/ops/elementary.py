@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import compute
 from ..errors import DTypeError, GraphError
-from ..graph import DTYPES, NUMBERS, Node, Shape, error_at, register
+from ..graph import DTYPES, INTEGERS, NUMBERS, Node, Shape, error_at, register
 from .arithmetic import add_byconst_op, div_op, mul_byconst_op, mul_op, neg_op
 from .family import OfNode, Pointwise, binary, comparison, require_constant, unary
 from .inputs import oneslike_op, zeroslike_op
@@ -159,6 +159,23 @@ logical_or_op = comparison(
 )
 logical_not_op = unary(
     "logical_not", "not node, of booleans.", compute.logical_not, np.logical_not, dtypes=("bool",)
+)
+_BITS = ("bool", *INTEGERS)
+bitwise_and_op = binary(
+    "bitwise_and", "a & b, of integers bit by bit, of booleans a and b; broadcast.",
+    compute.bitwise_and, np.bitwise_and, dtypes=_BITS, commutative=True,
+)
+bitwise_or_op = binary(
+    "bitwise_or", "a | b, of integers bit by bit, of booleans a or b; broadcast.",
+    compute.bitwise_or, np.bitwise_or, dtypes=_BITS, commutative=True,
+)
+bitwise_xor_op = binary(
+    "bitwise_xor", "a ^ b, of integers bit by bit, of booleans either a or b; broadcast.",
+    compute.bitwise_xor, np.bitwise_xor, dtypes=_BITS, commutative=True,
+)
+bitwise_not_op = unary(
+    "bitwise_not", "~node: every bit of an integer is the other one; of booleans not node.",
+    compute.bitwise_not, np.bitwise_not, dtypes=_BITS,
 )
 
 

@@ -28,6 +28,10 @@ from .arithmetic import (
     sub_op,
 )
 from .elementary import (
+    bitwise_and_op,
+    bitwise_not_op,
+    bitwise_or_op,
+    bitwise_xor_op,
     constant_like,
     equal_op,
     greater_equal_op,
@@ -234,10 +238,10 @@ set_arithmetic(
         "<=": _compared(less_equal_op, _as_integers(less_equal_op)),
         ">": _compared(greater_op, _as_integers(greater_op)),
         ">=": _compared(greater_equal_op, _as_integers(greater_equal_op)),
-        "&": _of_pair(logical_and_op),
-        "|": _of_pair(logical_or_op),
-        "^": _of_pair(not_equal_op),
-        "~": logical_not_op,
+        "&": _of_pair(bitwise_and_op, logical_and_op),
+        "|": _of_pair(bitwise_or_op, logical_or_op),
+        "^": _of_pair(bitwise_xor_op, not_equal_op),
+        "~": lambda node: logical_not_op(node) if known_dtype(node) == "bool" else bitwise_not_op(node),
         "neg": neg_op,
     }
 )
