@@ -189,6 +189,8 @@ def test_numbers_take_the_dtype_of_the_array_beside_them() -> None:
                 found = array * number
                 assert (found.dtype, found.shape) == ((tensor * number).dtype, shape), (dtype, number)
                 assert (found.numpy() == np.asarray(number).astype(found.dtype)).all()
+            want = -np.ones(shape, "int64" if dtype == "bool" else dtype)
+            assert (-array).dtype == want.dtype and (-array).numpy().tolist() == want.tolist()
             assert (0.1 / array).dtype == (0.1 / tensor).dtype and (array - 1).dtype == (tensor - 1).dtype
     assert (dl.array(np.ones(1)) * 0.1).numpy()[0] == 0.1
     for number in (300, -1, 2**70):

@@ -177,7 +177,7 @@ class Array:
     __pow__, __rpow__ = _both_ways("**")
 
     def __neg__(self) -> Any:
-        return self * -1
+        return 0 - self if self.dtype.startswith("u") else self * -1  # which unsigned integers do not hold
 
     def __len__(self) -> int:
         if not self.shape:
