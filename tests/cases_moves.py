@@ -98,8 +98,10 @@ ALONG: list[tuple[Shape, Shape, int]] = [
 ]
 
 
-def _indices(low: int = -6, high: int = 6, dtype: str = "int64") -> tuple[tuple[int, str, int, int], ...]:
-    return ((1, dtype, low, high),)
+def _indices(shape: Shape, axis: int, dtype: str = "int64") -> tuple[tuple[int, str, int, int], ...]:
+    """Of the second input those of an axis; of one without elements none are drawn."""
+    extent = max(shape[axis], 1)
+    return ((1, dtype, 0 if dtype[0] == "u" else -extent, extent),)
 
 
 def _take() -> list[Case]:
@@ -108,7 +110,7 @@ def _take() -> list[Case]:
         Case(
             lambda x, i, a=axis: ops.take_op(x, i, a),
             (shape, where),
-            fixed=_indices(0 if dtype == "uint32" else -6, 6, dtype),
+            fixed=_indices(shape, axis, dtype),
         )
         for (shape, where, axis), dtype in zip(TAKEN, dtypes * 3, strict=False)
     ]
@@ -119,14 +121,14 @@ def _take_gradient() -> list[Case]:
     for shape, where, axis in TAKEN:
         at = axis % len(shape)
         grad = (*shape[:at], *where, *shape[at + 1 :])
-        cases.append(Case(_make("take_gradient", axis=axis), (grad, where, shape), fixed=_indices()))
+        cases.append(Case(_make("take_gradient", axis=axis), (grad, where, shape), fixed=_indices(shape, axis)))
     return cases
 
 
 def _along(name: str) -> list[Case]:
     if name == "take_along_axis":
-        return [Case(_make(name, axis=a), (shape, where), fixed=_indices()) for shape, where, a in ALONG]
-    return [Case(_make(name, axis=a), (where, where, shape), fixed=_indices()) for shape, where, a in ALONG]
+        return [Case(_make(name, axis=a), (shape, where), fixed=_indices(shape, a)) for shape, where, a in ALONG]
+    return [Case(_make(name, axis=a), (where, where, shape), fixed=_indices(shape, a)) for shape, where, a in ALONG]
 
 
 def _one_hot() -> list[Case]:
@@ -136,11 +138,25 @@ def _one_hot() -> list[Case]:
         ((2, 3), 4, "int32"),
         ((3,), 1, "bool"),
         ((0,), 4, "float64"),
-        ((3,), 0, "float64"),
+        ((2, 0), 0, "float64"),
     ]
     return [
-        Case(lambda i, n=classes, d=dtype: ops.one_hot_op(i, n, d), (shape,), fixed=((0, "int64", -2, 6),))
+        Case(lambda i, n=classes, d=dtype: ops.one_hot_op(i, n, d), (shape,), fixed=((0, "int64", 0, max(classes, 1)),))
         for shape, classes, dtype in settings
+    ]
+
+
+def _in_range() -> list[Case]:
+    settings: list[tuple[Shape, int, int, str]] = [
+        ((7,), 5, -5, "int64"),
+        ((2, 3), 1, -1, "int32"),
+        ((), 4, 0, "uint32"),
+        ((300,), 256, 0, "uint8"),
+        ((0,), 0, 0, "int64"),
+    ]
+    return [
+        Case(_make("in_range", extent=n), (shape,), fixed=((0, dtype, low, max(n, 1)),))
+        for shape, n, low, dtype in settings
     ]
 
 
@@ -189,6 +205,7 @@ CASES: dict[str, list[Case]] = {
     "take_along_axis": _along("take_along_axis"),
     "take_along_axis_gradient": _along("take_along_axis_gradient"),
     "one_hot": _one_hot(),
+    "in_range": _in_range(),
     "random_bits": _random_bits(),
     "random_uniform": _of_bits("random_uniform"),
     "random_normal": _of_bits("random_normal", 2),

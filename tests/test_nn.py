@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from dlsys import autodiff as ad
 from dlsys import nn
-from dlsys.errors import GraphError, ShapeError
+from dlsys.errors import GraphError, IndexRangeError, ShapeError
 from dlsys.nn import functional as F
 from helpers import error_of
 from test_nn_layers import Pair, close, compare
@@ -184,7 +184,12 @@ def test_one_hot_and_cross_entropy_of_declared_variables() -> None:
     logits, targets = ad.Variable("logits", (2, 3), "float64"), ad.Variable("targets", (2,), "int64")
     loss = nn.CrossEntropyLoss()(logits, targets)
     values, numbers = rng.standard_normal((2, 3)), np.array([2, 7])
-    assert np.isnan(ad.Executor([loss], "numpy").run({logits: values, targets: numbers})[0])
+    told = error_of(IndexRangeError, ad.Executor([loss], "numpy").run, {logits: values, targets: numbers})
+    assert "index 7 is out of range for 3 classes [targets]" in told
+    told = error_of(IndexRangeError, F.cross_entropy, dl.tensor(values), dl.tensor(numbers))
+    assert "index 7 is out of range for 3 classes" in told
+    computed = nn.CrossEntropyLoss()(logits, ad.maximum_op(targets, targets))
+    assert np.isnan(ad.Executor([computed], "numpy").run({logits: values, targets: numbers})[0])
     told = error_of(ShapeError, nn.CrossEntropyLoss(), logits, ad.Variable("y", (3,)))
     assert told.startswith("CrossEntropyLoss() got (2, 3)") and "beside (3,)" in told
     unknown = [ad.Variable("x"), ad.Variable("y")]  # probabilities are known by their dtype or shape
@@ -200,7 +205,8 @@ def test_one_hot_and_cross_entropy_of_declared_variables() -> None:
 def test_no_classes_make_no_error() -> None:
     logits, numbers = ad.Variable("x", (2, 0), "float32"), ad.Variable("y", (2,), "int64")
     for smoothing in (0.0, 0.1):
-        loss = ad.cross_entropy_op(logits, numbers, label_smoothing=smoothing, reduction="none")
+        computed = ad.maximum_op(numbers, numbers)  # what is fed is out of range
+        loss = ad.cross_entropy_op(logits, computed, label_smoothing=smoothing, reduction="none")
         for ctx in ("numpy", "cpu"):
             found = ad.Executor([loss, *ad.gradients(loss, [logits])], ctx).run(
                 {logits: np.zeros((2, 0), "float32"), numbers: np.zeros(2, "int64")}, convert_to_numpy_ret_vals=True

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import dlsys as dl
 import numpy as np
 from dlsys import autodiff as ad
 from dlsys import ops
-from dlsys.errors import DTypeError, GraphError, ShapeError
+from dlsys.errors import DTypeError, GraphError, IndexRangeError, ShapeError
 from dlsys.graph import INTEGERS, OPS, Node, Shape
 from helpers import error_of, evaluate
 from hypothesis import given, settings
@@ -72,7 +73,7 @@ def test_values_of_every_dtype_are_moved() -> None:
     for dtype in ("int32", "int64", "uint32", "bool"):
         array = np.arange(-3, 9).astype(dtype).reshape(3, 4) if dtype != "bool" else np.eye(3, 4, dtype=bool)
         x, i = ops.Variable("x"), ops.Variable("i")
-        indices = np.array([2, -1, 0, 7])
+        indices = np.array([2, -1, 0, -3])
         check(
             [
                 (x[::-1, 1:3], array[::-1, 1:3]),
@@ -80,7 +81,7 @@ def test_values_of_every_dtype_are_moved() -> None:
                 (ops.concatenate_op([x, x], 1), np.concatenate([array, array], 1)),
                 (ops.stack_op([x, x], -1), np.stack([array, array], -1)),
                 (ops.pad_op(x, ((1, 0), (0, 2)), 1), np.pad(array, ((1, 0), (0, 2)), constant_values=1)),
-                (ops.take_op(x, i), array[[2, 2, 0, 2]]),
+                (ops.take_op(x, i), array[[2, 2, 0, 0]]),
                 (ops.swapaxes_op(x, 0, -1), array.T),
             ],
             {x: array, i: indices},
@@ -165,8 +166,9 @@ def test_the_parts_of_a_join_are_not_joined_for_their_extents() -> None:
     assert computed.count("concatenate") == 1, computed
 
 
-def test_indices_out_of_range_are_clamped() -> None:
-    x, i, g = (ops.Variable(name) for name in "xig")
+def test_indices_out_of_range_that_a_run_computes_are_clamped() -> None:
+    x, i, g, zero = (ops.Variable(name) for name in ("x", "i", "g", "zero"))
+    computed = ops.add_op(i, zero)
     extremes = {
         "int32": [-(2**31), -6, -5, -1, 4, 5, 2**31 - 1],
         "int64": [-(2**63), -6, -5, -1, 4, 5, 2**63 - 1],
@@ -178,9 +180,65 @@ def test_indices_out_of_range_are_clamped() -> None:
         sums = np.zeros((5, 2), "float32")
         np.add.at(sums, places, np.ones((7, 2)))
         hot = (np.arange(5) == np.array(values)[:, None]).astype("float32")
-        feed = {x: array, i: np.array(values, dtype), g: np.ones((7, 2), "float32")}
-        scatter = OPS["take_gradient"].make([g, i, x], {"axis": 0})
-        check([(ops.take_op(x, i), array[places]), (scatter, sums), (ops.one_hot_op(i, 5), hot)], feed)
+        feed = {x: array, i: np.array(values, dtype), g: np.ones((7, 2), "float32"), zero: np.zeros(7, dtype)}
+        scatter = OPS["take_gradient"].make([g, computed, x], {"axis": 0})
+        along = ops.broadcast_shape_op(ops.reshape_op(computed, (7, 1)), (7, 2))
+        apart = OPS["take_along_axis_gradient"].make([g, along, x], {"axis": 0})
+        inside = ops.in_range_op(computed, 5)
+        check(
+            [
+                (ops.take_op(x, computed), array[places]),
+                (ops.take_along_axis_op(x, along, 0), array[places]),
+                (scatter, sums),
+                (apart, sums),
+                (ops.one_hot_op(computed, 5), hot),
+                (inside, np.array(places)),
+            ],
+            feed,
+        )
+
+
+# Of what reads indices of 5 slices or classes: its node of x (5, 2) and the indices (4,), the least and the largest.
+INDEXED: dict[str, tuple[Callable[[Node, Node], Node], int, int]] = {
+    "take": (ops.take_op, -5, 4),
+    "embedding": (ops.embedding_op, 0, 4),
+    "its gradient": (lambda x, i: ad.gradients(ops.embedding_op(x, i), [x])[0], 0, 4),
+    "take_along_axis": (lambda x, i: ops.take_along_axis_op(x[:, :1], ops.reshape_op(i, (4, 1)), 0), -5, 4),
+    "scatter_add": (lambda x, i: ops.scatter_add_op(x[:, 0], i, ops.full_op((4,), 1.0), 0), -5, 4),
+    "one_hot": (lambda x, i: ops.one_hot_op(i, 5), 0, 4),
+    "cross_entropy": (lambda x, i: ops.cross_entropy_op(ops.stack_op([x[:, 0]] * 4), i, ignore_index=-7), 0, 4),
+    "several axes": (lambda x, i: x[i, np.arange(4) % 2], -5, 4),
+    "of others": (lambda x, i: ops.take_op(x, ops.reshape_op(ops.cast_op(i, "int64"), (2, 2)) - 3), -2, 7),
+    "a part": (lambda x, i: ops.take_op(x, i[:3]), -5, 4),
+}
+
+
+def test_fed_indices_out_of_range_are_errors() -> None:
+    for name, (make, least, most) in INDEXED.items():
+        for dtype in ("int64", "int32", "uint32", "uint8"):
+            x, i = ops.Variable("x", (5, 2), "float32"), ops.Variable("fed", (4,), dtype)
+            if name == "several axes" and dtype == "uint8":
+                continue  # a mask
+            for ctx in ("cpu", "numpy"):
+                executor = ad.Executor([make(x, i)], ctx)
+                array = np.ones((5, 2), "float32")
+
+                def run(*indices: int, own: bool = False) -> None:
+                    given = np.array(indices, dtype)  # noqa: B023 - called here
+                    feed = {x: array, i: given}  # noqa: B023
+                    executor.run({node: dl.array(value) for node, value in feed.items()} if own else feed)  # noqa: B023
+
+                lowest = max(least, 0) if dtype[0] == "u" else least
+                for own in (False, True, True):  # the second time by the shorter way
+                    run(lowest, most, lowest, most, own=own)
+                    beyond = [most + 1] if dtype[0] == "u" else [most + 1, least - 1]
+                    for wrong in beyond:
+                        told = error_of(IndexRangeError, run, wrong, most, most, most, own=own)
+                        assert "is out of range for" in told and "test_ops_moves.py" in told, (name, told)
+                    if name == "a part":
+                        run(most, most, most, most + 1, own=own)  # which is not read
+                    if name == "cross_entropy" and dtype[0] == "i":
+                        run(-7, most, most, most, own=own)
 
 
 def test_sums_at_equal_indices_are_in_order_on_any_number_of_threads() -> None:

@@ -14,6 +14,7 @@ from dlsys.compiler import NAMES, PASSES, TypedGraph, run_passes, select
 from dlsys.errors import DlsysError
 from dlsys.gradients import gradients
 from dlsys.graph import DTYPES, FLOATS, INTEGERS, Node, Op, Shape
+from dlsys.ops.indexing import require_in_range
 from helpers import CASES, OF_PASSES, check_form, evaluate, expression, typed_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -96,6 +97,8 @@ class Drawn:
                 values = [{**self.values, **new}[value] for value in inner.inputs]
                 inner.op.infer_shape(inner, [value.shape for value in values])
                 inner.op.infer_dtype(inner, [str(value.dtype) for value in values])
+                if (of := inner.op.index_range(inner, [value.shape for value in values])) is not None:
+                    require_in_range(inner, of, values[of.position])
                 with np.errstate(all="ignore"):
                     new[inner] = inner.op.numpy(inner, values)
         except DlsysError:

@@ -53,8 +53,11 @@ def test_indices_of_every_kind() -> None:
         ad.Variable("i", dtype="int64", shape=2),
         ad.Variable("j", dtype="int32", shape=2),
     )
-    (value,) = ad.Executor([v[i, j]]).run({v: x[:, :, 0], i: np.array([0, -9]), j: np.int32([-1, 9])}, True)
-    np.testing.assert_array_equal(value, x[[0, 0], [3, 3], 0])  # in a run what is out of range is clamped
+    executor, values = ad.Executor([v[i, j]]), x[:, :, 0]
+    (value,) = executor.run({v: values, i: np.array([0, -3]), j: np.int32([-1, 3])}, True)
+    np.testing.assert_array_equal(value, x[[0, 0], [3, 3], 0])
+    told = error_of(IndexRangeError, executor.run, {v: values, i: np.array([0, -3]), j: np.int32([-1, 4])})
+    assert "index 4 is out of range for an axis of 4" in told
 
 
 def test_indices_that_do_not_fit() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from . import kernels
 from .compiler import Arena, Plan, TypedGraph, analyse, feed_type, make_program, select, with_known_shapes
+from .compiler.indices import fed_indices
 from .device import Array, Staging, copied, cpu, get_num_threads, host_array, lies_on, named, to_array
 from .errors import DeviceError, DTypeError, FeedError, GraphError
 from .graph import Node, Shape, find_topo_sort, format_graph
@@ -123,7 +124,8 @@ class Executor:
         results may share memory where they are the same value. The result of an assignment lies in its
         parameter's memory, that of a group is None. In the `numpy` context, `np.ndarray`s.
 
-        Raises FeedError, ShapeError, DTypeError, DeviceError; the executor stays usable.
+        Raises FeedError, ShapeError, DTypeError, DeviceError, and IndexRangeError for indices out of range that are fed
+        from host memory; the executor stays usable.
         """
         lock = self._lock
         lock.acquire()  # `with` takes 50 ns longer
@@ -139,15 +141,20 @@ class Executor:
             lock.release()
 
     def run_copied(self, feed_dict: Mapping[Node, Any]) -> list[Any]:
-        """As `run`, with results in memory of their own."""
+        """As `run`, with results in memory of their own; indices are not looked at, as those of tensors were."""
         with self._lock:
-            return [copied(value) if isinstance(value, Array) else value for value in self.run(feed_dict)]
+            results = None if self._current is None else self._current.run_again(feed_dict, checks=False)
+            if results is None:
+                results = self._run(feed_dict, checks=False)
+            return [copied(value) if isinstance(value, Array) else value for value in results]
 
-    def _run(self, feed_dict: Mapping[Node, Any]) -> list[Any]:
+    def _run(self, feed_dict: Mapping[Node, Any], checks: bool = True) -> list[Any]:
         """A run with what is fed looked at, input by input."""
         if self.ctx.kind == "numpy":
             return self._run_numpy(feed_dict)
         plan, feeds = self._prepare(feed_dict)
+        if checks:
+            plan.require_in_range(feed_dict)
         return plan.run(feeds, alone=len(feeds) == len(feed_dict))
 
     def infer_shape(self, feed_shapes: Mapping[Node, Any]) -> dict[Node, Shape]:
@@ -306,7 +313,7 @@ class Executor:
             graph = analyse(self.topo_order, self.eval_node_list, fed)
             threads = get_num_threads() if self.ctx.kind == "cpu" else 1
             program = make_program(graph, self.passes, self._columns, self.ctx.kind, threads)
-            plan = Plan(program, self.ctx, self._arena)
+            plan = Plan(program, self.ctx, self._arena, indices=fed_indices(graph, fed))
             self._plans[signature], self._analysed[plan] = plan, graph
             self._drop_plans()
         if plan is not self._current:
@@ -382,7 +389,9 @@ class Executor:
             except DTypeError as error:
                 raise DTypeError(f"feed of {node.name}: {error} {_at(node)}") from None
         with self._lock:
-            graph = self._analysed[self._plan({n: (v.shape, str(v.dtype)) for n, v in values.items()})]
+            plan = self._plan({n: (v.shape, str(v.dtype)) for n, v in values.items()})
+            plan.require_in_range(values)
+            graph = self._analysed[plan]
             for node in graph.fed - values.keys():
                 if node.cell is not None:
                     values[node] = node.cell.on(self.ctx)

@@ -13,7 +13,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -180,6 +180,17 @@ _new_node: Callable[..., Node] = _load
 """How operators make nodes: as tensors, whatever a program imports; their module, above this one, is loaded then."""
 
 
+class IndexRange(NamedTuple):
+    """The indices that a node takes: those of its input number `position`, from `least` to below `beyond`, and the
+    number `besides`. `told`: what they count, for errors."""
+
+    position: int
+    least: int
+    beyond: int
+    told: str
+    besides: int | None = None
+
+
 class Op:
     """An operator: all that dlsys knows about one formula. `register` makes a subclass's one instance."""
 
@@ -278,6 +289,10 @@ class Op:
         """needle's: the gradient of sum(node * out_grad) with respect to each input of `node`."""
         found = zip(node.inputs, self.gradient(node, out_grad), strict=True)
         return tuple(OPS["zeroslike"].make([value]) if grad is None else grad for value, grad in found)
+
+    def index_range(self, node: Node, input_shapes: Sequence[Shape]) -> IndexRange | None:
+        """Which of its inputs holds indices, and of what range; None where none does."""
+        return None
 
     def numbers(self, node: Node) -> tuple[Any, Sequence[Any]]:
         """The attributes without the numbers that may become inputs, and those; for an operator that `lifts`."""

@@ -1,10 +1,10 @@
 """From a graph to a plan: types -> simplify -> fuse -> aliases -> order -> plan, each printable.
 
-`types` infers shapes and dtypes and finds what a run computes; `passes` make the graph simpler; `fuse` makes groups of
-nodes, one kernel each, of which `side_by_side` joins small ones on a GPU; `aliases` finds the values that need no
-memory of their own; `order` puts the kernels in order; `lower` calls them in order, and `loops` lets it do so for a
-loop's step, of which `rows` finds what threads compute without waiting for each other; `program` holds the result and
-says where values lie, and `plan` gives it memory and compiled kernels.
+`types` infers shapes and dtypes and finds what a run computes, `indices` which feeds hold indices; `passes` make the
+graph simpler; `fuse` makes groups of nodes, one kernel each, of which `side_by_side` joins small ones on a GPU;
+`aliases` finds the values that need no memory of their own; `order` puts the kernels in order; `lower` calls them in
+order, and `loops` lets it do so for a loop's step, of which `rows` finds what threads compute without waiting for each
+other; `program` holds the result and says where values lie, and `plan` gives it memory and compiled kernels.
 """
 
 from __future__ import annotations

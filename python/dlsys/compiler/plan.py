@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from math import prod
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from ..device import Array, Context, copied, view_of
+from ..device import Array, Context, copied, host_array, lies_on, view_of
 from ..errors import GraphError
 from ..graph import Node, Shape, stamp
 from ..kernels import ArrayType, Call, Calls, Place, Repeat, Runner
@@ -23,6 +23,7 @@ from ..system import lazy
 from ..tvm_import import with_compiler
 from .fuse import Group
 from .groups import kernel_spec, read_from
+from .indices import FedIndices
 from .loops import Where
 from .program import Arena, Program
 
@@ -51,11 +52,19 @@ class Plan:
         is_placed: whether it has memory in the arena.
     """
 
-    def __init__(self, program: Program, ctx: Context, arena: Arena | None = None, alone: bool = False) -> None:
+    def __init__(
+        self,
+        program: Program,
+        ctx: Context,
+        arena: Arena | None = None,
+        alone: bool = False,
+        indices: Sequence[FedIndices] = (),
+    ) -> None:
         """`arena`: memory shared with other plans of the context; its own for None. `alone`: whether each of its
-        kernels is run by one thread."""
+        kernels is run by one thread. `indices`: those among the feeds, for `require_in_range`."""
         self.program = program
         self.ctx = ctx
+        self.indices = indices
         self._alone = alone
         self.is_compiled = self.is_placed = False
         self._arena = arena or Arena(ctx)
@@ -343,9 +352,16 @@ class Plan:
         assert self._results is not None
         return self._results
 
-    def run_again(self, feeds: Mapping[Node, Any]) -> list[Array | None] | None:
+    def require_in_range(self, feeds: Mapping[Node, Any]) -> None:
+        """Raises IndexRangeError for an index out of range in a feed of host memory."""
+        for fed in self.indices:
+            value = feeds[fed.feed]
+            if lies_on(value).kind == "cpu":
+                fed.require_in_range(host_array(value, fed.feed.attrs.get("dtype") or np.float32))
+
+    def run_again(self, feeds: Mapping[Node, Any], checks: bool = True) -> list[Array | None] | None:
         """As `run`, of arrays like the latest run's, with parameters where they were. None, and nothing is run, for all
-        else: finding out what is fed takes longer than a small kernel."""
+        else: finding out what is fed takes longer than a small kernel. `checks`: whether it does `require_in_range`."""
         fed = self._fed
         if fed is None or type(feeds) is not dict or len(feeds) != len(fed):
             return None
@@ -365,6 +381,8 @@ class Plan:
         for cell, array in self._held:
             if cell.content is not array:
                 return None
+        if checks and self.indices:
+            self.require_in_range(feeds)
         self._runner.run()
         if self.updated:
             self._stamp()

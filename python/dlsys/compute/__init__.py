@@ -29,8 +29,8 @@ _HOMES = {
         where""",
     "contraction": """conv2d conv2d_filter_gradient conv2d_input_gradient matmul matmul_gradient
         matmul_panels pack_panels""",
-    "indexing": """broadcast_axes broadcast_to concatenate one_hot reshape stack strided strided_place strided_slice
-        take take_along_axis take_along_axis_gradient take_gradient transpose""",
+    "indexing": """broadcast_axes broadcast_to concatenate in_range one_hot reshape stack strided strided_place
+        strided_slice take take_along_axis take_along_axis_gradient take_gradient transpose""",
     "reduction": """argmax argmin cross_entropy cross_entropy_gradient log_softmax logsumexp reduce_max reduce_min
         reduce_sum softmax softmax_cross_entropy sum_to""",
     "pooling": "max_pool max_pool_gradient max_pool_place max_pool_select mean_pool mean_pool_gradient",

@@ -134,6 +134,11 @@ def _inside(index: Expr, extent: int) -> Expr:
     return tirx.min(index, last).astype("int32")
 
 
+def in_range(indices: te.Tensor, extent: int) -> te.Tensor:
+    """The indices, negative from the end, clamped into [0, extent), as int64."""
+    return te.compute(shape_of(indices), lambda *at: _inside(indices(*at), extent).astype("int64"), name="in_range")
+
+
 def take(x: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:
     """The slices of x along `axis` (non-negative) with the numbers `indices`, whose shape takes the axis's place."""
     extents, where = shape_of(x), shape_of(indices)

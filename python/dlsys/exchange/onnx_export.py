@@ -445,6 +445,16 @@ def _take(to: _Writing, node: Node) -> str:
     return to.emit(kind, [value, indices], axis=node.attrs["axis"])
 
 
+@writer("in_range")
+def _in_range(to: _Writing, node: Node) -> str:
+    extent = max(node.attrs["extent"], 1)
+    indices = to.emit("Cast", to.inputs(node), to=to.code("int64"))
+    zero, last = to.constant(0), to.constant(extent - 1)
+    from_end = to.emit("Add", [indices, to.constant(extent)])
+    found = to.emit("Where", [to.emit("Less", [indices, zero]), from_end, indices])
+    return to.emit("Min", [to.emit("Max", [found, zero]), last])
+
+
 @writer("one_hot")
 def _one_hot(to: _Writing, node: Node) -> str:
     """By comparing: ONNX's operator takes negative indices for others."""

@@ -6,6 +6,7 @@ logits' shape and dtype.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,11 @@ import numpy as np
 from .. import compute
 from ..checks import integer, number
 from ..errors import DTypeError, GraphError
-from ..graph import FLOATS, INTEGERS, Node, Op, Shape, error_at, register, shape_error
+from ..graph import FLOATS, INTEGERS, IndexRange, Node, Op, Shape, error_at, register, shape_error
 from .activation import log_softmax_op, softmax_op
 from .arithmetic import add_op, div_op, mul_byconst_op, mul_op, neg_op, sub_op
 from .elementary import not_equal_op, where_op
+from .indexing import checked
 from .inputs import oneslike_op
 from .loss import require_reduction
 from .reduction import broadcast_axes_op, div_by_extent_op, mean_op, reducesum_op
@@ -51,6 +53,12 @@ class _CrossEntropy(Op):
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         return (node.attrs["ignore_index"],)
+
+    def index_range(self, node: Node, input_shapes: Sequence[Shape]) -> IndexRange | None:
+        logits = input_shapes[0]
+        if len(logits) < 2:
+            return None  # the operator says it
+        return IndexRange(1, 0, logits[1], f"{logits[1]} classes", node.attrs["ignore_index"])
 
 
 def _shifted_exponential(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -144,7 +152,8 @@ def cross_entropy_op(
     """The cross-entropy of logits (N, C) or (N, C, d1, ...) with targets: class numbers (N, d1, ...) of an integer
     dtype, or probabilities of the logits' shape and dtype; variables of probabilities declare their dtype.
 
-    Class numbers equal to `ignore_index` count nothing; any other number that is no class makes the loss NaN.
+    Class numbers equal to `ignore_index` count nothing; any other number that is no class is an IndexRangeError where
+    its value is known, here or at the run, and makes the loss NaN where a run computes it.
     `label_smoothing` s takes (1 - s) y + s / C for the probabilities y, one-hot for a class number. `reduction` "none"
     leaves (N, d1, ...), "sum" adds up, "mean" divides that by the targets that are not ignored, giving shape (); NaN if
     there are none. Raises GraphError for other arguments.
@@ -155,7 +164,7 @@ def cross_entropy_op(
     if _are_probabilities(logits, targets):
         losses, counts = _of_probabilities(logits, targets), None
     else:
-        losses = CrossEntropy.make([logits, targets], {"ignore_index": ignored})
+        losses = checked(CrossEntropy.make([logits, targets], {"ignore_index": ignored}))
         counts = _counted(targets, ignored, losses)
     if smoothing:
         even = neg_op(div_by_extent_op(reducesum_op(log_softmax_op(logits, 1), 1), logits, 1))

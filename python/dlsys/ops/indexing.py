@@ -1,12 +1,13 @@
 """Values found by integer indices, and the sums that are their gradients.
 
 Indices may be of any integer dtype. A negative one counts from the end. One that is out of range then is an
-IndexRangeError where its value is at hand when the operator is called; in a run it is clamped into range: a kernel
-cannot raise an error, and never reads or writes beyond its arrays.
+IndexRangeError where its value is known when the operator is called, and where an Executor is fed it; one that a run
+computes is clamped into range: a kernel cannot raise an error, and never reads or writes beyond its arrays.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from .. import compute
 from ..checks import integer
 from ..errors import DTypeError, IndexRangeError
-from ..graph import DTYPES, FLOATS, INTEGERS, Node, Op, Shape, error_at, register, shape_error
+from ..graph import DTYPES, FLOATS, INTEGERS, IndexRange, Node, Op, Shape, error_at, register, shape_error
 from .arithmetic import add_op
 from .rules import Adjoint, dtype_attribute, own_axis
 from .state import value_at_hand
@@ -55,6 +56,30 @@ def _one_hot(indices: np.ndarray, classes: int, dtype: str) -> np.ndarray:
     return np.asarray(indices[..., None] == np.arange(classes), dtype)
 
 
+def require_in_range(node: Node, of: IndexRange, indices: np.ndarray) -> None:
+    """Raises IndexRangeError for indices of a node that are out of range; it tells the first of them."""
+    if not indices.size or indices.dtype.kind not in "iu":
+        return
+    if int(indices.view(f"u{indices.itemsize}").max()) < of.beyond:  # a negative number is a large one there
+        return
+    wrong = (indices < of.least) | (indices >= of.beyond)
+    if of.besides is not None:
+        wrong &= indices != of.besides
+    if wrong.any():
+        number, name = indices[wrong].flat[0], node.inputs[of.position].name
+        raise error_at(node, IndexRangeError, f"index {number} is out of range for {of.told} [{name}]")
+
+
+def checked(node: Node) -> Node:
+    """The node. Raises IndexRangeError where an index is out of range, as far as values and shapes are known."""
+    shapes = [known_shape(value) for value in node.inputs]
+    if None not in shapes and (of := node.op.index_range(node, shapes)) is not None:  # type: ignore[arg-type]
+        indices = value_at_hand(node.inputs[of.position])
+        if indices is not None:
+            require_in_range(node, of, np.asarray(indices))
+    return node
+
+
 class Indexed(Op):
     """An operator of values and integer indices, and maybe what gives the result's shape."""
 
@@ -73,13 +98,28 @@ class Indexed(Op):
             raise error_at(node, DTypeError, f"input {node.inputs[0].name} is {found}, not one of {known}")
         return found
 
+
+class IndexedAlong(Indexed):
+    """One whose indices are of the axis `attrs["axis"]`."""
+
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         return (own_axis(node, len(shapes[0])),)
 
+    def index_range(self, node: Node, input_shapes: Sequence[Shape]) -> IndexRange | None:
+        """Along `axis` of what is read or written: of x, or of the gradient's `like`."""
+        at = len(input_shapes) - 1 if self.shape_only else 0
+        shape, axis = input_shapes[at], node.attrs["axis"]
+        if not -len(shape) <= axis < len(shape):
+            return None  # the operator says it
+        least = 0 if node.attrs.get("from_start") else -shape[axis]
+        told = f"axis {axis} of {node.inputs[at].name} of shape {shape}"
+        return IndexRange(self._indices, least, shape[axis], told)
+
 
 @register
-class Take(Indexed):
-    """The slices of x along `axis` with the numbers `indices`, whose shape takes the axis's place, as `np.take`."""
+class Take(IndexedAlong):
+    """The slices of x along `axis` with the numbers `indices`, whose shape takes the axis's place, as `np.take`; with
+    `from_start` none is negative."""
 
     name = "take"
     flops = 0
@@ -97,7 +137,7 @@ class Take(Indexed):
 
 
 @register
-class TakeGradient(Adjoint, Indexed):
+class TakeGradient(Adjoint, IndexedAlong):
     """Zeros of like's shape, to whose slices along `axis` with the numbers `indices` the gradient's are added, in their
     order: inputs (gradient, indices, like)."""
 
@@ -111,7 +151,7 @@ class TakeGradient(Adjoint, Indexed):
 
 
 @register
-class TakeAlongAxis(Indexed):
+class TakeAlongAxis(IndexedAlong):
     """y[..., i, ...] = x[..., indices[..., i, ...], ...] along `axis`; the other extents agree."""
 
     name = "take_along_axis"
@@ -132,7 +172,7 @@ class TakeAlongAxis(Indexed):
 
 
 @register
-class TakeAlongAxisGradient(Adjoint, Indexed):
+class TakeAlongAxisGradient(Adjoint, IndexedAlong):
     """Zeros of like's shape, to which the gradient is added where `take_along_axis` reads: inputs (gradient, indices,
     like)."""
 
@@ -167,38 +207,42 @@ class OneHot(Indexed):
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         return node.attrs["classes"], node.attrs["dtype"]
 
-
-def _values_of(indices: Node) -> np.ndarray | None:
-    """The values of integer indices, where they are at hand: of a leaf, and of what was computed."""
-    memory = value_at_hand(indices)
-    values = None if memory is None else np.asarray(memory)
-    return values if values is not None and values.size and values.dtype.kind in "iu" else None
+    def index_range(self, node: Node, input_shapes: Sequence[Shape]) -> IndexRange:
+        count = node.attrs["classes"]
+        return IndexRange(0, 0, count, f"{count} classes")
 
 
-def _require_in_range(op: str, x: Node, indices: Node, axis: int, negative: bool = True) -> None:
-    """Raises IndexRangeError for an index beyond the axis, where the values and x's shape are known; `negative`:
-    whether those from the end may be among them."""
-    if not (isinstance(x, Node) and isinstance(indices, Node)):
-        return  # the operator says it
-    values, shape = _values_of(indices), known_shape(x)
-    if values is None or shape is None or not -len(shape) <= axis < len(shape):
-        return
-    extent = shape[axis]
-    least = -extent if negative else 0
-    if not least <= values.min() <= values.max() < extent:
-        wrong = values[(values < least) | (values >= extent)][0]
-        raise IndexRangeError(f"{op}: index {wrong} is out of range for axis {axis} of {x.name} of shape {shape}")
+@register
+class InRange(Indexed):
+    """The indices as int64: negative ones from the end, and what is not from 0 to below `extent` clamped into it."""
+
+    name = "in_range"
+    elementwise = True
+    _indices = 0
+    formula, reference = compute.in_range, _inside
+
+    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
+        super().infer_dtype(node, input_dtypes)
+        return "int64"
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [None]
+
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return (max(node.attrs["extent"], 1),)
+
+    def index_range(self, node: Node, input_shapes: Sequence[Shape]) -> IndexRange:
+        extent = node.attrs["extent"]
+        return IndexRange(0, -extent, extent, f"an axis of {extent}")
 
 
 def take_op(x: Node, indices: Node, axis: int = 0) -> Node:
     """The slices of x along `axis` with the numbers `indices`, of any integer shape: (..., *indices.shape, ...).
 
     Negative indices count from the end. Raises GraphError for no axis, IndexRangeError for an index out of range whose
-    value is at hand; one that is not is clamped into range.
+    value is known, here or at the run; one that a run computes is clamped into range.
     """
-    along = integer("take", "the axis", axis)
-    _require_in_range("take", x, indices, along)
-    return Take.make([x, indices], {"axis": along})
+    return checked(Take.make([x, indices], {"axis": integer("take", "the axis", axis)}))
 
 
 def take_along_axis_op(x: Node, indices: Node, axis: int) -> Node:
@@ -206,8 +250,7 @@ def take_along_axis_op(x: Node, indices: Node, axis: int) -> Node:
     along = integer("take_along_axis", "the axis", axis)
     if is_scalar(x, along) and is_scalar(indices, along):
         return x
-    _require_in_range("take_along_axis", x, indices, along)
-    return TakeAlongAxis.make([x, indices], {"axis": along})
+    return checked(TakeAlongAxis.make([x, indices], {"axis": along}))
 
 
 def scatter_add_op(x: Node, indices: Node, values: Node, axis: int) -> Node:
@@ -216,28 +259,27 @@ def scatter_add_op(x: Node, indices: Node, values: Node, axis: int) -> Node:
     Values have the indices' shape, which is x's but along the axis; where an index occurs several times all its values
     are added. See `take_op` for the range of indices."""
     along = integer("scatter_add", "the axis", axis)
-    _require_in_range("scatter_add", x, indices, along)
-    return add_op(x, TakeAlongAxisGradient.make([values, indices, x], {"axis": along}))
+    return add_op(x, checked(TakeAlongAxisGradient.make([values, indices, x], {"axis": along})))
 
 
 def embedding_op(weight: Node, indices: Node) -> Node:
     """The rows of `weight`, (entries, width), with the numbers `indices`: (*indices.shape, width).
 
-    Raises IndexRangeError for a number that is no row's, also a negative one, whose value is at hand."""
-    _require_in_range("embedding", weight, indices, 0, negative=False)
-    return take_op(weight, indices, 0)
+    Raises IndexRangeError as `take_op` does, also for a negative number."""
+    return checked(Take.make([weight, indices], {"axis": 0, "from_start": True}))
+
+
+def in_range_op(indices: Node, extent: int) -> Node:
+    """Indices of an axis as int64 from 0 to below its extent: negative ones count from the end, see `take_op` for what
+    is out of range."""
+    return checked(InRange.make([indices], {"extent": extent}))
 
 
 def one_hot_op(indices: Node, classes: int, dtype: Any = "float32") -> Node:
     """Ones at the indices along a new last axis of extent `classes`, zeros elsewhere.
 
     Raises GraphError for a number of classes below 0 or an unknown dtype, IndexRangeError for an index out of range
-    whose value is at hand; one that is not has a row of zeros.
+    whose value is known, here or at the run; one that a run computes has a row of zeros.
     """
     count = integer("one_hot", "the number of classes", classes, 0)
-    known = dtype_attribute("one_hot", dtype)
-    values = _values_of(indices) if isinstance(indices, Node) else None
-    if values is not None and not 0 <= values.min() <= values.max() < count:
-        wrong = values[(values < 0) | (values >= count)][0]
-        raise IndexRangeError(f"one_hot: index {wrong} of {indices.name} is out of range for {count} classes")
-    return OneHot.make([indices], {"classes": count, "dtype": known})
+    return checked(OneHot.make([indices], {"classes": count, "dtype": dtype_attribute("one_hot", dtype)}))

@@ -154,9 +154,6 @@ class MaxPool2dSelect(Indexed):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return MaxPool2dGradient.of(node, output_grad)
 
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return ()
-
 
 @register
 class MaxPool2dGradient(Adjoint, Indexed):

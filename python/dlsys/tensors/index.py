@@ -17,7 +17,7 @@ from .. import ops
 from ..device import host_array
 from ..errors import DTypeError, GraphError, IndexRangeError, ShapeError
 from ..graph import INTEGERS, Node, Shape
-from ..ops import dtype_of, known_dtype, known_shape, shape_of
+from ..ops import known_dtype, known_shape, shape_of
 from .creation import is_leaf, leaf
 from .functions import node_of
 from .values import array_of
@@ -191,8 +191,7 @@ def _joined(x: Node, arrays: list[Any], extents: Shape) -> Node:
                 raise IndexRangeError(f"index {wrong[0]} is out of range for an axis of {extent} of {x.name}")
             own: Any = np.where(values < 0, values + extent, values)
         else:
-            node = index if dtype_of(index) == "int64" else ops.cast_op(index, "int64")
-            own = ops.clip_op(ops.where_op(node < 0, node + extent, node), 0, max(extent - 1, 0))
+            own = ops.in_range_op(index, extent)
         total = own if isinstance(total, int) else total * extent + own
     return _as_node(total)
 

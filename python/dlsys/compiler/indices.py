@@ -1,0 +1,47 @@
+"""Indices that a run is fed: which feeds, of what range, so that one out of range is an error and not clamped."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..graph import IndexRange, Node
+from ..ops.indexing import require_in_range
+from .base import TypedGraph
+
+
+@dataclass(frozen=True)
+class FedIndices:
+    """Indices that a node takes from a feed, by way of the nodes `between`: slices, casts, `x + 1`."""
+
+    feed: Node
+    between: tuple[Node, ...]
+    node: Node
+    of: IndexRange
+
+    def require_in_range(self, values: np.ndarray) -> None:
+        """Raises IndexRangeError for a feed's values."""
+        for node in self.between:
+            values = node.op.numpy(node, [values])
+        require_in_range(self.node, self.of, values)
+
+
+def fed_indices(graph: TypedGraph, feeds: Container[Node]) -> list[FedIndices]:
+    """The indices among the feeds; those that several nodes take of one range, as an operator and its gradient do,
+    once."""
+    found: dict[tuple[Node, IndexRange], FedIndices] = {}
+    for node in graph.nodes:
+        of = node.op.index_range(node, [graph.shapes[value] for value in node.inputs])
+        if of is None:
+            continue
+        between: list[Node] = []
+        value = indices = node.inputs[of.position]
+        while value not in feeds and len(value.inputs) == 1 and (value.op.elementwise or value.op.picks):
+            if between or not value.op.is_view:  # the last one's shape does not matter
+                between.insert(0, value)
+            value = value.inputs[0]
+        if value in feeds:
+            found.setdefault((indices, of._replace(told="")), FedIndices(value, tuple(between), node, of))
+    return list(found.values())
