@@ -202,6 +202,19 @@ def test_one_hot_and_cross_entropy_of_declared_variables() -> None:
     )
 
 
+def test_squares_of_differences_are_of_one_shape() -> None:
+    x, y = np.ones((8, 1), "float32"), np.ones(8, "float32")
+    for loss in (F.mse_loss, nn.MSELoss()):
+        told = error_of(ShapeError, loss, dl.tensor(x), dl.tensor(y))
+        assert "(8, 1)" in told and "(8,)" in told
+        a, b = ad.Variable("a"), ad.Variable("b")
+        for ctx in ("cpu", "numpy"):
+            executor = ad.Executor([loss(a, b)], ctx)
+            assert "shapes differ: (8, 1) and (8,)" in error_of(ShapeError, executor.run, {a: x, b: y})
+            assert np.asarray(executor.run({a: x, b: 3 * x})[0]) == 4
+    assert F.mse_loss(dl.tensor(y), 3 * y).item() == F.mse_loss(dl.tensor(y), 3).item() == 4
+
+
 def test_no_classes_make_no_error() -> None:
     logits, numbers = ad.Variable("x", (2, 0), "float32"), ad.Variable("y", (2,), "int64")
     for smoothing in (0.0, 0.1):

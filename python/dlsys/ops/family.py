@@ -14,7 +14,7 @@ from ..checks import in_dtype
 from ..compute import Tensor
 from ..errors import DTypeError
 from ..graph import DTYPES, INTEGERS, Node, Op, Shape, error_at, register
-from .rules import broadcast_operands, real_constant
+from .rules import broadcast_operands, real_constant, require_same
 from .shape import sum_to_like_op
 from .types import dtype_of
 
@@ -24,7 +24,8 @@ OfConst = Callable[[Node, float], Node]
 
 
 class Pointwise(Op):
-    """output[i] = formula(inputs[i], ...), where several inputs are broadcast by NumPy's rules."""
+    """output[i] = formula(inputs[i], ...), where several inputs are broadcast by NumPy's rules; with the attribute
+    `same_shape` they must be of one shape."""
 
     elementwise = True
     derivative: ClassVar[Callable[..., Any] | None] = None
@@ -36,7 +37,7 @@ class Pointwise(Op):
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         shape = input_shapes[-1]
         for other in reversed(input_shapes[:-1]):
-            shape = broadcast_operands(node, other, shape)
+            shape = (require_same if "same_shape" in node.attrs else broadcast_operands)(node, other, shape)
         return shape
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 
 from .. import compute
-from ..errors import GraphError
-from ..graph import Node, Op, Shape, register, shape_error
+from ..errors import GraphError, ShapeError
+from ..graph import OPS, Node, Op, Shape, register, shape_error
 from .activation import log_softmax_func, log_softmax_op, softmax_op
 from .arithmetic import mul_byconst_op, mul_op, neg_op, sub_op
+from .operators import pair
 from .reduction import div_by_extent_op, mean_op, reducesum_op
 from .rules import real_constant, require_same
+from .types import known_shape
 
 
 def _softmax_cross_entropy(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -90,9 +92,15 @@ def _reduced(op: str, losses: Node, reduction: str) -> Node:
 
 
 def mse_loss_op(x: Node, y: Node, reduction: str = "mean") -> Node:
-    """(x - y)^2, of each element for "none", else their "mean" or "sum", shape (). Raises GraphError for any other
-    `reduction`."""
-    if not isinstance(x, Node):
-        raise GraphError(f"mse_loss: takes tensors and nodes, not {type(x).__name__}")
-    difference = x - y
+    """(x - y)^2 of one shape, of each element for "none", else their "mean" or "sum", shape (). Raises GraphError for
+    any other `reduction`, ShapeError for two shapes, at the run where they are not known before."""
+    found = pair(x, y) if isinstance(x, Node) else None
+    if found is None:
+        raise GraphError(f"mse_loss: takes tensors and nodes, not {type(y if isinstance(x, Node) else x).__name__}")
+    difference = OPS["sub"].make(found, {"same_shape": True})
+    mine, other = map(known_shape, found)
+    if None not in (mine, other) and mine != other:
+        first, second = found
+        told = f"{first.name} {mine} and {second.name} {other} [made at {difference.location}]"
+        raise ShapeError(f"mse_loss: shapes differ: {told}")
     return _reduced("mse_loss", mul_op(difference, difference), reduction)
