@@ -124,7 +124,7 @@ def of_torch(name: str, model: Any, image: np.ndarray) -> dict[str, Callable[[],
     twin, _ = MODELS[name](torch.nn)
     with torch.no_grad():
         for mine, other in zip(model.parameters(), twin.parameters(), strict=True):
-            other.copy_(torch.from_numpy(mine.numpy()))
+            other.copy_(torch.tensor(mine.numpy()))
     twin.eval()
     quick, batch = torch.compile(twin), torch.from_numpy(image)
 

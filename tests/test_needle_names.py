@@ -106,6 +106,14 @@ def test_operators_have_needles_arguments() -> None:
     assert len(ops.split(c, -1)) == 4 and ops.split(ndl.Tensor(np.zeros((2, 0))), 1) == ()
 
 
+def test_numpy_gives_a_copy_that_may_be_written() -> None:
+    x = ndl.Tensor(np.ones(3))
+    for tensor in (x, x * 2):
+        values = tensor.numpy()
+        values += 1
+        assert values[0] == tensor.numpy()[0] + 1
+
+
 def test_operators_say_what_they_do_not_take() -> None:
     a = ndl.Tensor(np.ones((2, 3)))
     assert "scalar must be a number, not str" in error_of(GraphError, ndl.add_scalar, a, "2")

@@ -104,20 +104,107 @@ def test_results_are_not_overwritten_by_later_runs() -> None:
     assert [float(node) for node in kept] == [0, 1, 4, 9, 16]
 
 
-def test_arrays_come_and_go_without_a_copy() -> None:
-    source = torch.arange(6.0).reshape(2, 3)
-    shared = dl.from_dlpack(source)
-    source[0, 0] = 7.0
-    assert shared.numpy()[0, 0] == 7.0
-    result = shared * 2.0
-    as_torch, as_numpy = torch.from_dlpack(result), np.from_dlpack(result)
-    assert as_torch.data_ptr() == as_numpy.ctypes.data and as_torch[0, 0] == 14.0
-    np.testing.assert_array_equal(np.asarray(result), as_numpy)
-    strided = dl.from_dlpack(source.T)  # not contiguous: copied
-    np.testing.assert_array_equal(strided.numpy(), source.T.numpy())
-    (found,) = ad.Executor([shared + 1.0]).run({})  # a leaf of any graph
-    np.testing.assert_array_equal(found.numpy(), source.numpy() + 1)
+def test_a_value_does_not_follow_a_buffer_that_is_written_later() -> None:
+    for library in (np.zeros(2, "float32"), torch.zeros(2)):
+        ways = {
+            "from_dlpack": dl.from_dlpack,
+            "tensor": dl.tensor,
+            "as_tensor": dl.as_tensor,
+            "operand": lambda a: dl.ones(2) + a,
+            "function": dl.relu,
+            "module": dl.nn.Identity(),
+            "index": lambda a: dl.arange(10)[a.astype("int64") if isinstance(a, np.ndarray) else a.long()],
+            "condition": lambda a: dl.where(a > 100, dl.ones(2), a),
+            "parameter": dl.nn.Parameter,
+        }
+        if library.__class__ is np.ndarray:
+            ways["from_numpy"] = dl.from_numpy
+        for name, make in ways.items():
+            made, wanted = [], []
+            for number in (0.0, 4.0, 8.0):
+                library[:] = number
+                made.append(make(library) * 2)
+                wanted.append([2 * (number + (name == "operand"))] * 2)
+            library[:] = 9.0
+            assert [node.tolist() for node in made] == wanted, name
+
+
+WRITES = (
+    lambda leaf: leaf.add_(1),
+    lambda leaf: leaf.copyfrom([8, 2, 3, 4]),
+    lambda leaf: leaf.__setitem__(0, 8),
+    lambda leaf: setattr(leaf, "data", [8, 2, 3, 4]),
+    lambda leaf: ad.Executor([ad.assign(leaf, leaf * 1.0)]).run({}),
+    lambda leaf: ad.Executor([ad.assign(leaf, leaf * 1.0)], "numpy").run({}),
+    lambda leaf: tensors.evaluate([ad.assign(leaf, leaf * 1.0)]),
+)
+
+
+def test_memory_is_shared_where_it_is_asked_for() -> None:
+    for source, share in ((np.arange(4, dtype="float32"), dl.from_numpy), (torch.arange(4.0), dl.from_dlpack)):
+        shared = share(source, copy=False)
+        waiting, early = shared * 2, shared * 2
+        assert early.tolist() == [0, 2, 4, 6]
+        source[0] = 7  # dlsys does not see it
+        assert shared.tolist() == [7, 1, 2, 3] and waiting.tolist() == [14, 2, 4, 6] and early.tolist()[0] == 0
+        waiting = shared * 2
+        for write in WRITES:
+            write(shared)  # into the array, as dlsys sees
+            assert list(source) == shared.tolist() == [8, 2, 3, 4]
+            assert "overwritten since" in error_of(GraphError, waiting.numpy)
+            waiting = shared * 2
+    frozen = np.zeros(2)
+    frozen.flags.writeable = False
+    for wrong in (frozen, np.zeros((2, 3)).T, np.zeros(2, ">f4"), np.zeros(17, "uint8")[1:].view("float64")):
+        assert "cannot be shared" in error_of(DTypeError, dl.from_numpy, wrong, copy=False)
+        np.testing.assert_array_equal(dl.from_numpy(wrong).numpy(), wrong)
+    assert "cannot be shared" in error_of(DTypeError, dl.from_dlpack, torch.zeros(2, 3).T, copy=False)
     error_of(DTypeError, dl.from_dlpack, [1.0])
+    error_of(DTypeError, dl.from_numpy, torch.zeros(2))
+
+
+def test_arrays_go_without_a_copy() -> None:
+    result = dl.tensor(random(2, 3)) * 2.0
+    as_torch, as_numpy = torch.from_dlpack(result), np.from_dlpack(result)
+    assert as_torch.data_ptr() == as_numpy.ctypes.data
+    np.testing.assert_array_equal(np.asarray(result), as_numpy)
+    leaf = dl.from_dlpack(torch.arange(6.0).reshape(2, 3))
+    (found,) = ad.Executor([leaf + 1.0]).run({})  # a leaf of any graph
+    np.testing.assert_array_equal(found.numpy(), leaf.numpy() + 1)
+
+
+def test_writes_to_arrays_of_tensors_are_errors() -> None:
+    leaf = dl.tensor([1.0, 2.0])
+    for x in (leaf, leaf * 1.0):
+        for array in (x.numpy(), np.asarray(x), np.asarray(x, "float64"), x.value):
+            assert array.tolist() == [1, 2]
+            assert "read-only" in error_of(ValueError, array.__setitem__, 0, 5.0)
+        own = np.array(x)
+        own[0] = 5
+        assert x.tolist() == [1, 2]
+        if np.lib.NumpyVersion(np.__version__) >= "2.0.0":
+            view = np.array(x, copy=False)
+            assert view.ctypes.data == np.from_dlpack(x).ctypes.data and not view.flags.writeable
+            assert "needs a copy" in error_of(ValueError, np.array, x, "float64", copy=False)
+    state = dl.nn.Linear(2, 2).state_dict()
+    state["bias"] += 1  # copies that may be written
+
+
+def test_what_is_detached_from_a_leaf_is_the_leaf_without_history() -> None:
+    for name in ("detach", "data"):
+        for write in (lambda d: d.add_(1), lambda d: d.__setitem__(..., 2), lambda d: d.copyfrom([2.0, 2.0])):
+            p = dl.nn.Parameter(np.ones(2))
+            d = p.detach() if name == "detach" else p.data
+            assert d.is_leaf and not d.requires_grad and p.requires_grad
+            write(d)
+            assert p.tolist() == d.tolist() == [2, 2]
+            p.data += 1
+            assert p.tolist() == d.tolist() == [3, 3]
+    y = p * 2
+    d = y.detach()
+    d += 1  # of what is computed a leaf of its own
+    ad.Executor([ad.assign(d, d * 2)]).run({})
+    assert y.tolist() == [6, 6] and d.tolist() == [14, 14]
 
 
 def test_updates_that_come_with_a_value_are_made_once() -> None:

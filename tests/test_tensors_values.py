@@ -181,7 +181,7 @@ def test_a_loop_that_keeps_its_losses_does_not_keep_all_parameters() -> None:
         assert "gone" in error_of(GraphError, waiting[0].numpy) and "w" in error_of(GraphError, waiting[5].numpy)
         assert [value.numpy()[0] for value in waiting[-5:]] == [2.0 * i for i in range(34, 39)]
     assert [loss.item() for loss in losses[:3]] == [1000.0, 0.0, 1000.0]  # computed in time
-    first = w.detach()
+    first = (w * 1.0).detach()
     w.data = w.data + 1
     assert first.numpy()[0] == 39 and w.numpy()[0] == 40  # what a leaf holds is not given up
     before = state._held

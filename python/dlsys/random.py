@@ -89,7 +89,7 @@ class Generator:
 
     def state_dict(self) -> dict[str, Any]:
         """Where the generator stands, for a checkpoint."""
-        return {"state": self.state.value, "streams": self._drawn}
+        return {"state": np.array(self.state), "streams": self._drawn}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state_dict` was taken, in a program that has built the same graphs.

@@ -529,8 +529,8 @@ def arrays_of_other_libraries() -> None:
     """PyTorch's and CuPy's come by DLPack, without a copy, and ours go to them so."""
     own = dl.array(np.arange(6, dtype="float32").reshape(2, 3), GPU)
     given, out = Foreign(own), dl.zeros((2, 3), ctx=GPU)
-    shared = dl.from_dlpack(given)
-    assert shared.device == GPU and shared.__dlpack_device__() == own.__dlpack_device__()
+    shared, copied = dl.from_dlpack(given, copy=False), dl.from_dlpack(given)
+    assert copied.device == shared.device == GPU and shared.__dlpack_device__() == own.__dlpack_device__()
     x = ops.Variable("x")
     executor = ad.Executor([x * 2.0], ctx=GPU)
     before = cuda_on_cpu.count("used")
@@ -539,7 +539,10 @@ def arrays_of_other_libraries() -> None:
     assert cuda_on_cpu.count("used") - before <= 256  # of the executor's arena
     own[0] = -1  # is seen through both
     assert shared.numpy().tolist() == [[-1, -1, -1], [3, 4, 5]] == dl.array(given, "cpu").numpy().tolist()
-    assert out.numpy().tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert out.numpy().tolist() == copied.numpy().tolist() == [[0, 1, 2], [3, 4, 5]]
+    shared.add_(1.0)  # is written there
+    assert own.numpy().tolist() == [[0, 0, 0], [4, 5, 6]]
+    shared.sub_(1.0)
     assert dl.from_dlpack(Foreign(shared * 2.0)).numpy().tolist() == [[-2, -2, -2], [6, 8, 10]]
     error = _error(dl.DeviceError, lambda: ad.Executor([x * 2.0]).run({x: given}))
     assert "cuda(0)" in error and "cpu" in error, error

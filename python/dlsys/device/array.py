@@ -288,11 +288,22 @@ def to_array(value: Any, ctx: Context, python_dtype: Any = np.float32) -> Array:
         return Array(_wrap(host), ctx) if ctx.kind == "cpu" else _copy(host, ctx)
     if found != ctx:
         raise DeviceError(f"the array is on {found}, not on {ctx}")
+    shared = shared_array(value, ctx)
+    return shared if is_aligned(shared) else copied(shared)
+
+
+def shared_array(value: Any, ctx: Context) -> Array:
+    """A GPU's array of any library in its own memory, wherever that begins. Raises DTypeError for one that is not
+    contiguous."""
     try:
-        shared = Array(tvm_ffi.from_dlpack(value, require_contiguous=True), ctx)
+        return Array(tvm_ffi.from_dlpack(value, require_contiguous=True), ctx)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise DTypeError(f"{type(value).__name__} on {ctx} cannot be shared: is it contiguous? ({error})") from None
-    return shared if shared.tensor.data_ptr() % VECTOR == 0 else copied(shared)
+
+
+def is_aligned(value: Array) -> bool:
+    """Whether a GPU's array begins where its kernels take it."""
+    return value.tensor.data_ptr() % VECTOR == 0
 
 
 def to_tensor(value: Any, ctx: Any = None) -> Any:

@@ -116,6 +116,10 @@ class Tensor(DlsysTensor):
     def __rsub__(self, other: Any) -> Any:
         return -self + other
 
+    def numpy(self) -> np.ndarray:
+        """A copy of the value, which may be written. Raises GraphError for a graph with placeholders."""
+        return array_of(self).numpy()
+
     sum: Any = ops.summation
     transpose: Any = ops.transpose
     reshape: Any = ops.reshape

@@ -6,6 +6,8 @@ import math
 import operator
 from typing import Any
 
+import numpy as np
+
 from .. import autodiff as ad
 from ..autodiff import Node
 from ..checks import integer, number
@@ -105,7 +107,7 @@ class Embedding(Module):
         """Set the initial values anew."""
         init.normal_(self.weight)
         if self.padding_idx is not None:
-            value = self.weight.value
+            value = np.array(self.weight)
             value[self.padding_idx] = 0
             self.weight.value = value
 

@@ -335,7 +335,7 @@ class Module:
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copies of Parameters and buffers by their dotted names, with PyTorch's names, order and layouts."""
-        return {name: parameter.value for name, parameter in self._saved().items()}
+        return {name: np.array(parameter) for name, parameter in self._saved().items()}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
         """Set Parameters and buffers from arrays (of NumPy, PyTorch, dlsys) by name, cast to their dtypes.

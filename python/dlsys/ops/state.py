@@ -46,15 +46,17 @@ class Cell:
         content: the Array, or the assignment of a value that nobody has asked for yet.
         waiting: how many changes of such a content follow each other.
         roams: whether it lies wherever it was used last, and nothing is computed there for its sake.
+        shared: the Array in whose memory every value is written, as somebody else reads it there; None else.
     """
 
-    __slots__ = ("content", "dtype", "roams", "shape", "waiting")
+    __slots__ = ("content", "dtype", "roams", "shape", "shared", "waiting")
 
     def __init__(self, value: Array) -> None:
         self.content: Any = Array(value.tensor, value.context, value.shape, value.dtype)  # nobody else's
         self.shape, self.dtype = value.shape, value.dtype
         self.waiting = 0
         self.roams = False
+        self.shared: Array | None = None
 
     def array(self) -> Array:
         """The array, computed if it was not yet."""
@@ -67,8 +69,11 @@ class Cell:
         return self.content if type(self.content) is Array else self.array()
 
     def give(self, value: Array) -> None:
-        """Hold another array; nodes made before keep the one before."""
+        """Hold another array; nodes made before keep the one before. In shared memory its numbers are written."""
         with _lock:
+            if self.shared is not None:
+                self.shared.copyfrom(value).written = stamp()
+                value = self.shared
             before, self.content, self.waiting = self.content, value, 0
             if type(before) is Array and before is not value:
                 _give_up(before)
@@ -88,6 +93,7 @@ class Cell:
         if found.context is not ctx:
             if found.context != ctx:
                 self.content = found = array(found, ctx)
+                self.shared = None
             found.context = ctx  # the same object next time: comparing two takes longer than all else here
         return found
 

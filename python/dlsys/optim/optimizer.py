@@ -278,9 +278,9 @@ class Optimizer:
         ...]}. State are copies; parameters are their numbers, in the order of `parameters`, without their values."""
         number = {parameter: i for i, parameter in enumerate(self.parameters)}
         state = {
-            number[parameter]: {key: self.state[parameter][key].value for key in self._starts(group.options, parameter)}
+            number[p]: {key: np.array(self.state[p][key]) for key in self._starts(group.options, p)}
             for group in self.groups
-            for parameter in group.parameters
+            for p in group.parameters
         }
         groups = [{**group, "params": [number[parameter] for parameter in group.parameters]} for group in self.groups]
         return {"state": {i: values for i, values in state.items() if values}, "param_groups": groups}

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .. import ops
-from ..device import Array, cpu, host_array, to_array
+from ..device import Array, copied, cpu, host_array, to_array
 from ..errors import DlsysError, DTypeError, GraphError
 from ..graph import DTYPES, FLOATS, OPS, Node, Op, Shape
 from ..ops import Cell, dtype_of, known_dtype, shape_of
@@ -20,6 +20,12 @@ from .inplace import InPlace, clone, require_writable, write
 from .values import array_of, evaluate_change, leaves_that_require_grad
 
 SHOWN: dict[str, Any] = {"precision": 4, "threshold": 200, "edgeitems": 3}
+
+
+def _read_only(values: np.ndarray) -> np.ndarray:
+    """The array, which cannot be written any more."""
+    values.flags.writeable = False
+    return values
 
 
 class Values:
@@ -90,14 +96,15 @@ class Values:
         return array_of(self).tensor
 
     def numpy(self: Any) -> np.ndarray:
-        """The value, a copy. Computed at the first request, then kept. Raises GraphError for a graph with variables."""
-        return array_of(self).numpy()
+        """The value, a copy; read-only, as what is written there would not reach the tensor. Computed at the first
+        request, then kept. Raises GraphError for a graph with variables."""
+        return _read_only(array_of(self).numpy())
 
     @property
     def value(self: Any) -> np.ndarray:
-        """The value, a copy. Set it, of a leaf, from anything that `tensor` takes, of the same shape; it is cast to the
-        leaf's dtype. Raises ShapeError for another shape."""
-        return array_of(self).numpy()
+        """`numpy()`. Set it, of a leaf, from anything that `tensor` takes, of the same shape; it is cast to the leaf's
+        dtype. Raises ShapeError for another shape."""
+        return _read_only(array_of(self).numpy())
 
     @value.setter
     def value(self: Any, value: Any) -> None:
@@ -116,18 +123,19 @@ class Values:
         return self.numpy().tolist()
 
     def detach(self: Any) -> Any:
-        """A leaf with this value and no history."""
-        return leaf(array_of(self), name=f"{self.name}.detach")
+        """A leaf without history: of a leaf one with the same cell, so that what is written to either is written to
+        both; of what was computed one that holds a copy of the value."""
+        name = f"{self.name}.detach"
+        if self.cell is None:
+            return leaf(copied(array_of(self)), name=name)
+        made: Any = new_tensor(self.op, [], self.attrs, name)
+        made.cell = self.cell
+        return made
 
     @property
     def data(self: Any) -> Any:
-        """A leaf without history: of a leaf one with the same cell, so that what is written to either is written to
-        both; of what was computed `detach`. Set it, of a leaf, from anything of the same shape."""
-        if self.cell is None:
-            return self.detach()
-        made: Any = new_tensor(self.op, [], self.attrs, f"{self.name}.data")
-        made.cell = self.cell
-        return made
+        """`detach`. Set it, of a leaf, from anything of the same shape."""
+        return self.detach()
 
     @data.setter
     def data(self: Any, value: Any) -> None:
@@ -167,7 +175,16 @@ class Values:
         return (self[i] for i in range(len(self)))
 
     def __array__(self: Any, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return self.numpy().astype(dtype or self.dtype, copy=False)
+        """The value for NumPy: `np.array` makes a copy to write in, `np.asarray` one that is read-only. With
+        `copy=False` it is the value's memory, read-only, which a compiled step may overwrite; ValueError where that
+        cannot be."""
+        found = array_of(self)
+        if copy is not False:
+            values = np.array(found, dtype)
+            return values if copy else _read_only(values)
+        if found.context.kind != "cpu" or np.dtype(dtype or found.dtype) != found.dtype:
+            raise ValueError(f"{self.name} is {found.dtype} on {found.context}: this needs a copy")
+        return _read_only(np.asarray(found))
 
     def __dlpack__(self: Any, **kwargs: Any) -> Any:
         return array_of(self).tensor.__dlpack__(**kwargs)

@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import device as devices
 from ..checks import too_large
-from ..device import Context, host_array, lies_on, to_array
+from ..device import Array, Context, host_array, is_aligned, lies_on, shared_array, to_array
 from ..errors import DeviceError, DTypeError, GraphError, ShapeError
 from ..graph import DTYPES, FLOATS, INTEGERS, Node, Shape
 from ..ops import cast_op, dtype_name, dtype_of, known_dtype, known_shape, zeroslike_op
@@ -96,23 +96,51 @@ def as_tensor(value: Any, dtype: Any = None, device: Any = None) -> Any:
     return found if device is None else found.to(device)
 
 
-def from_numpy(value: Any) -> Any:
-    """A leaf that shares the memory of a NumPy array until the leaf is written, see `from_dlpack`. Raises DTypeError
-    for anything else."""
+def from_numpy(value: Any, copy: bool = True) -> Any:
+    """A leaf that holds a copy of a NumPy array, or shares its memory, see `from_dlpack`. Raises DTypeError for
+    anything else."""
     if not isinstance(value, np.ndarray):
         raise DTypeError(f"from_numpy: takes a NumPy array, not {type(value).__name__}")
-    return from_dlpack(value)
+    return _imported("from_numpy", value, copy)
 
 
-def from_dlpack(value: Any) -> Any:
-    """A leaf that shares the memory of an array of another library until the leaf is written, which gives it its own;
-    copied where it is read-only or on the CPU not contiguous. Raises DTypeError for what cannot be shared."""
+def from_dlpack(value: Any, copy: bool = True) -> Any:
+    """A leaf that holds a copy of an array of another library, on the array's device.
+
+    With `copy=False` leaf and array are one memory, until the leaf moves to another device. What the leaf is given is
+    written there. What is written to the array, dlsys does not see: the leaf has the new numbers, and so have tensors
+    that were made from it before and are computed afterwards.
+
+    Raises DTypeError for what is no array of numbers, and with `copy=False` for what cannot be shared: it is read-only,
+    not contiguous, or of another byte order.
+    """
     if not hasattr(value, "__dlpack__"):
         raise DTypeError(f"from_dlpack: {type(value).__name__} has no __dlpack__")
-    if (ctx := lies_on(value)).kind != "cpu":
-        return leaf(to_array(value, ctx))
-    host = host_array(value)
-    return leaf(value if host.flags.writeable else host.copy())  # what is shared may be written
+    return _imported("from_dlpack", value, copy)
+
+
+def _imported(function: str, value: Any, copy: bool) -> Any:
+    ctx = lies_on(value)
+    if ctx.kind == "cpu":
+        host = host_array(value)
+        if copy:
+            return leaf(np.array(host, order="C"))
+        own = host.flags.writeable and host.flags.c_contiguous and host.flags.aligned
+        if not (own and getattr(value.dtype, "isnative", True)):
+            told = "that is read-only, not contiguous or of another byte order cannot be shared"
+            raise DTypeError(f"{function}: an array {told}: leave copy=True")
+        return _sharing(to_array(host, ctx))
+    shared = shared_array(value, ctx)
+    if not copy and not is_aligned(shared):
+        raise DTypeError(f"{function}: an array that begins within a vector cannot be shared: leave copy=True")
+    return leaf(devices.copied(shared)) if copy else _sharing(shared)
+
+
+def _sharing(value: Array) -> Any:
+    """A leaf that is written in the array's memory."""
+    made = leaf(value)
+    made.cell.shared = made.cell.content
+    return made
 
 
 def size_of(sizes: tuple[Any, ...]) -> Shape:

@@ -14,6 +14,7 @@ import numpy as np
 from .. import autodiff as ad
 from .. import random
 from ..data.dataset import nearest_dtype
+from ..device import host_array
 from ..errors import GraphError, ShapeError
 from ..nn import Module
 from ..optim import Optimizer, clip_grad_norm
@@ -138,7 +139,7 @@ def _as_batch(given: Any) -> Batch:
         given = (given,)
     if not isinstance(given, (tuple, list)) or not given:
         raise GraphError(f"fit: a batch must be a tuple of arrays (input, target, ...), not {type(given).__name__}")
-    arrays = [np.asarray(value) for value in given]
+    arrays = [host_array(v, None) if isinstance(v, ad.Node) else np.asarray(v) for v in given]  # tensors' own memory
     if wrong := [str(array.dtype) for array in arrays if array.dtype.kind not in "biuf"]:
         raise GraphError(f"fit: a batch holds an array of {wrong[0]}, which operators do not take")
     return tuple(array.astype(nearest_dtype(array.dtype), copy=False) for array in arrays)
