@@ -207,6 +207,21 @@ def test_what_is_detached_from_a_leaf_is_the_leaf_without_history() -> None:
     assert y.tolist() == [6, 6] and d.tolist() == [14, 14]
 
 
+def test_a_run_reads_the_old_value_by_all_names_of_a_leaf() -> None:
+    for ctx in ("cpu", "numpy"):
+        for names in (lambda p: (p, p.detach()), lambda p: (p.data, p), lambda p: (p.detach(), p.data)):
+            p = dl.nn.Parameter(np.ones((3, 3)))
+            written, read = names(p)
+            run = ad.Executor([ad.assign(written, written * 2 + 1), ad.transpose_op(read) @ read, read * 1], ctx)
+            for value in (1.0, 3.0):
+                found = [np.asarray(x) for x in run.run({})]
+                assert (found[1] == 3 * value**2).all() and (found[2] == value).all()
+                assert (p.numpy() == 2 * value + 1).all()
+            twice = ad.group([ad.assign(written, written + 1), ad.assign(read, read + 1)])
+            assert "assigned twice" in error_of(GraphError, ad.Executor([twice], ctx).run, {})
+            assert "assigned twice" in error_of(GraphError, tensors.evaluate, [twice])
+
+
 def test_updates_that_come_with_a_value_are_made_once() -> None:
     count = ad.Parameter(np.zeros(1), "count")
     y = ad.with_updates_op(dl.tensor([2.0], "float64") * 3.0, [ad.assign(count, count + 1.0)])

@@ -93,20 +93,20 @@ def _without_effects(
 ) -> TypedGraph:
     """Assignments become `updates`, and whoever reads one, or a value that comes with them, reads the value; groups
     become no output. Those of `advance_op` to one parameter follow each other in the order of their making."""
-    assigned = [node.inputs[0] for node in computed if node.op.name == "assign"]
+    now = _first_of_each_cell(node for node in given if node not in fed)
+    assigned = [now.get(node.inputs[0], node.inputs[0]) for node in computed if node.op.name == "assign"]
     if len(set(assigned)) < len(assigned):
         computed = sorted(computed, key=lambda node: node.id)  # inputs have smaller ids, so it is an order too
     updates: dict[Node, Node] = {}
     assigned_by: dict[Node, Node] = {}
-    now: dict[Node, Node] = {}
     nodes = []
     for node in computed:
         inputs = [now.get(value, value) for value in node.inputs]
         if node.op.name == "assign":
-            parameter, value = node.inputs[0], inputs[1]
+            parameter, value = inputs
             if parameter in updates and "follows" not in node.attrs:
                 first = assigned_by[parameter]
-                twice = f"{parameter.name} is assigned twice in one run, also by {first}, made at {first.location}"
+                twice = f"{parameter.name} is assigned twice in one run, also by {first.name}, made at {first.location}"
                 raise error_at(node, GraphError, twice)
             if parameter in fed:
                 both = f"{parameter.name} is fed in the run that assigns it: set {parameter.name}.value instead"
@@ -114,7 +114,7 @@ def _without_effects(
             updates[parameter], assigned_by[parameter] = value, node
             now[node] = value
         elif node.op.name == "latest":
-            now[node] = updates.get(node.inputs[0], inputs[0])
+            now[node] = updates.get(inputs[0], inputs[0])
         elif node.op.name == "with_updates":
             now[node] = inputs[0]
         elif node.op.name == "group":
@@ -131,6 +131,14 @@ def _without_effects(
             nodes.append(node)
     outputs = tuple(None if node.op.name == "group" else now.get(node, node) for node in evaluated)
     return TypedGraph(tuple(nodes), outputs, tuple(updates.items()), given, shapes, dtypes, dict(now))
+
+
+def _first_of_each_cell(leaves: Iterable[Node]) -> dict[Node, Node]:
+    """For a leaf whose cell an earlier one has too, as `p.detach()` has that of p, the earlier one: what is written to
+    the one is written to the other."""
+    first: dict[Any, Node] = {}
+    ordered = sorted(leaves, key=lambda node: node.id)
+    return {node: one for node in ordered if (one := first.setdefault(node.cell, node)) is not node}
 
 
 def _check_declaration(node: Node, shape: Shape, dtype: str) -> None:

@@ -8,6 +8,7 @@ for something in each round does not begin anew each time. Everything else is co
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ..device import Array, Context, array, copied, cpu
 from ..errors import DeviceError, DlsysError, GraphError
@@ -46,10 +47,10 @@ def keep(found: Trace, values: Sequence[Array]) -> None:
     """Keep the values of a trace's outputs, and give cells theirs. Raises GraphError where two assignments meet."""
     for node, value in zip(found.outputs, values, strict=False):
         node.kept = value
-    given: dict[Node, Node] = {}
+    given: dict[Any, Node] = {}
     for assign in sorted(found.assigns, key=lambda node: node.id):
         parameter = assign.inputs[0]
-        first = given.setdefault(parameter, assign)
+        first = given.setdefault(parameter.cell, assign)
         if first is not assign:
             raise GraphError(f"{parameter.name} is assigned twice in one evaluation, at {assign.location}")
         parameter.cell.give(copied(assign.kept))
