@@ -154,6 +154,27 @@ def test_a_module_may_refer_to_its_parent() -> None:
     assert model(rng.standard_normal((3, 2))).shape == (3, 2)
 
 
+def test_a_parameter_in_a_buffers_place_is_a_parameter() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("scale", np.ones(2, "float32"), persistent=False)
+
+    model, other = Scaled(), Scaled()
+    model.scale = other.scale  # another buffer is a tensor
+    model.scale = model.scale * 2
+    assert [name for name, _ in model.named_buffers()] == ["scale"] and not list(model.parameters())
+    model.scale = nn.Parameter(np.ones(2, "float32"))
+    assert [name for name, _ in model.named_parameters()] == ["scale"] == list(model.state_dict())
+    assert not list(model.named_buffers())
+    optimizer = dl.optim.SGD(model.parameters(), lr=1.0)
+    (model.scale * 3).sum().backward()
+    optimizer.step()
+    assert model.scale.tolist() == [-2, -2]
+    norm = nn.BatchNorm1d(2).double()
+    assert not any(isinstance(value, nn.Parameter) for value in norm.buffers()) and norm.running_var.dtype == "float64"
+
+
 def test_clipping_in_place_is_pytorchs() -> None:
     values = [100 * rng.standard_normal(shape).astype("float32") for shape in ((3, 4), (5,))]
     for max_norm in (2.0, 1e3):

@@ -37,11 +37,12 @@ class Network(Module):
     """
 
     def __init__(
-        self, inputs: Sequence[Node], outputs: Sequence[Node], buffers: Iterable[Parameter] = ()
+        self, inputs: Sequence[Node], outputs: Sequence[Node], buffers: Iterable[Node] = ()
     ) -> None:
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         order, fixed = find_topo_sort(self.outputs), set(buffers)
-        places = [(leaf, *_place(self, leaf, leaf in fixed)) for leaf in order if isinstance(leaf, Parameter)]
+        named = [node for node in order if node in fixed or isinstance(node, Parameter)]
+        places = [(leaf, *_place(self, leaf, leaf in fixed)) for leaf in named]
         for name, value in (("_order", order), ("_places", places)):  # where no parameters are looked for
             object.__setattr__(self, name, value)
 
@@ -70,7 +71,7 @@ class Network(Module):
         return found[0] if len(found) == 1 else found
 
 
-def _place(network: Module, leaf: Parameter, fixed: bool) -> tuple[Module, str]:
+def _place(network: Module, leaf: Node, fixed: bool) -> tuple[Module, str]:
     """Make a parameter, or a buffer, the attribute of a dotted name, `layer1.0.weight` that of module `0` of module
     `layer1`; returns this module and the last name."""
     *path, name = leaf.name.split(".")

@@ -21,7 +21,8 @@ from ..ops.rules import shape_attribute
 from ..scopes import scope
 from ..storage import checked_size
 from ..system import memory
-from ..tensors import dtype_of, shape_of, tensor
+from ..tensors import dtype_of, shape_of
+from ..tensors import tensor as as_leaf
 from . import onnx_layers, onnx_operators  # noqa: F401  # whose operators stand in one table
 from .network import Folding, Network, Value, missing
 
@@ -205,7 +206,7 @@ class _Reading:
         self._require_order()
         self._require_operators()
         self._require_nodes(_opset(proto), proto.ir_version)
-        self._buffers: list[Parameter] = []
+        self._buffers: list[Node] = []
         for initial in self._graph.initializer:
             self._values[initial.name] = self._initial(initial)
         given = [info for info in self._graph.input if info.name not in self._values]
@@ -307,10 +308,10 @@ class _Reading:
         found = self._array(tensor, tensor.name)
         if str(found.dtype) not in FLOATS or found.size <= 1:
             return found
-        made = Parameter(found, tensor.name, requires_grad=tensor.name not in self._fixed)
-        if tensor.name in self._fixed:
-            self._buffers.append(made)
-        return made
+        if tensor.name not in self._fixed:
+            return Parameter(found, tensor.name)
+        self._buffers.append(as_leaf(found, name=tensor.name))
+        return self._buffers[-1]
 
     def _input(self, info: Any, shape: Sequence[int] | None) -> Node:
         told = f"{self._source}: {info.name}"

@@ -49,7 +49,7 @@ class _Reading:
             told = ", ".join(written.values())
             raise GraphError(f"from_torch: the program changes {told}: export the model after model.eval()")
         self._inputs: list[Node] = []
-        self._buffers: list[Parameter] = []
+        self._buffers: list[Node] = []
         self._known: dict[Any, Any] = {}
 
     def network(self) -> tuple[Network, dict[str, Parameter]]:
@@ -96,10 +96,10 @@ class _Reading:
         return made
 
     def _stored(self, value: Any, name: str, trained: bool) -> Node:
-        made = Parameter(self._array(value), name, requires_grad=None if trained else False)
-        if not trained:
-            self._buffers.append(made)
-        return made
+        if trained:
+            return Parameter(self._array(value), name)
+        self._buffers.append(tensor(self._array(value), name=name))
+        return self._buffers[-1]
 
     def _array(self, value: Any) -> np.ndarray:
         self._dtype(value.dtype)

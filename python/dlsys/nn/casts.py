@@ -10,7 +10,7 @@ import numpy as np
 from ..autodiff import Node, Parameter
 from ..errors import DTypeError
 from ..graph import FLOATS
-from ..tensors import dtype_of
+from ..tensors import Tensor, dtype_of, leaf
 from ..tensors.creation import context_named
 
 
@@ -27,14 +27,22 @@ def move(module: Any, value: Any) -> None:
 
 def _cast(module: Any, dtype: str) -> None:
     """Put Parameters and buffers of another dtype in place of those of floats; shared ones stay shared."""
-    made: dict[Parameter, Parameter] = {}
+    made: dict[Tensor, Tensor] = {}
     for part in module.modules():
         for table in (part._parameters, part._buffers):
             for name, old in table.items():
                 if old.dtype in FLOATS and old.dtype != dtype:
                     if old not in made:
-                        made[old] = Parameter(old.value.astype(dtype), old.name, old.requires_grad)
+                        made[old] = _as(old, dtype)
                     table[name] = made[old]
+
+
+def _as(old: Tensor, dtype: str) -> Tensor:
+    values = np.array(old, dtype)
+    if isinstance(old, Parameter):
+        return Parameter(values, old.name, old.requires_grad)
+    made: Tensor = leaf(values, name=old.name)
+    return made
 
 
 def float_dtype(value: Any) -> str | None:

@@ -11,12 +11,13 @@ from ..autodiff import Node, Parameter
 from ..device import host_array
 from ..errors import DTypeError, GraphError, ShapeError
 from ..scopes import scope, scopes
-from ..tensors import Tensor, is_leaf, known_shape
+from ..tensors import Tensor, is_leaf, known_shape, leaf
 from .casts import move
 from .checks import as_node, warn_of_hidden
 from .printing import settings, tree
 
 ModuleType = TypeVar("ModuleType", bound="Module")
+LeafType = TypeVar("LeafType", bound=Tensor)
 
 
 class Part:
@@ -47,10 +48,10 @@ class IncompatibleKeys(NamedTuple):
     unexpected_keys: list[str]
 
 
-class Parameters(list[Parameter]):
+class Parameters(list[LeafType]):
     """A list whose entries `next` takes out, as PyTorch's iterators of parameters do: next(model.parameters())."""
 
-    def __next__(self) -> Parameter:
+    def __next__(self) -> LeafType:
         if not self:
             raise StopIteration
         return self.pop(0)
@@ -115,10 +116,10 @@ class Module:
 
     def __setattr__(self, name: str, value: Any) -> None:
         tables: dict[str, dict[str, Any]] = {key: self.__dict__[key] for key in ("_parameters", "_buffers", "_modules")}
-        if name in tables["_buffers"] and isinstance(value, Node):
+        owned = isinstance(value, Parameter)
+        if name in tables["_buffers"] and isinstance(value, Node) and not owned:
             tables["_buffers"][name] = value if is_leaf(value) else value.detach()  # type: ignore[attr-defined]
             return
-        owned = isinstance(value, Parameter)
         if name in tables["_parameters"] and value is not None and not owned:
             own, kind = f"{type(self).__name__}.{name}", "tensor" if isinstance(value, Node) else type(value).__name__
             raise GraphError(f"{own} is a parameter: assign an nn.Parameter or None, not a {kind}")
@@ -167,13 +168,14 @@ class Module:
         setattr(self, name, parameter)
 
     def register_buffer(self, name: str, value: Any, persistent: bool = True) -> None:
-        """State that no optimizer trains, as a running mean: an array or a Parameter, read as `self.<name>`; None for
-        one that is left out. `persistent`: whether it is part of `state_dict`. Raises GraphError."""
+        """State that no optimizer trains, as a running mean: an array or a leaf, read as `self.<name>`; None for one
+        that is left out. A tensor that is assigned to the name is the new state; a Parameter becomes the module's, as
+        under another name. `persistent`: whether it is part of `state_dict`. Raises GraphError, DTypeError."""
         self._check_name("register_buffer", name)
         if value is None:
             setattr(self, name, None)
             return
-        given = value if is_leaf(value) else Parameter(value, name, requires_grad=False)
+        given = value if is_leaf(value) else leaf(np.array(host_array(value), order="C"), name=name)
         given.requires_grad = False
         self.__dict__.pop(name, None)
         self._buffers[name] = given
@@ -230,8 +232,8 @@ class Module:
         """The modules directly below, by name."""
         return iter(self._modules.items())
 
-    def _named(self, table: str, prefix: str, recurse: bool) -> Iterator[tuple[str, Module, str, Parameter]]:
-        seen: set[Parameter] = set()
+    def _named(self, table: str, prefix: str, recurse: bool) -> Iterator[tuple[str, Module, str, Any]]:
+        seen: set[Node] = set()
         for path, module in self.named_modules(prefix) if recurse else [(prefix, self)]:
             for key, value in getattr(module, table).items():
                 if value not in seen:
@@ -242,15 +244,15 @@ class Module:
         """All Parameters, each once, by their dotted names; without `recurse` the module's own."""
         return ((name, value) for name, _, _, value in self._named("_parameters", prefix, recurse))
 
-    def parameters(self, recurse: bool = True) -> Parameters:
+    def parameters(self, recurse: bool = True) -> Parameters[Parameter]:
         """All Parameters, each once; without `recurse` the module's own."""
         return Parameters(value for _, value in self.named_parameters(recurse=recurse))
 
-    def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Parameter]]:
+    def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
         """All buffers, each once, by their dotted names; without `recurse` the module's own."""
         return ((name, value) for name, _, _, value in self._named("_buffers", prefix, recurse))
 
-    def buffers(self, recurse: bool = True) -> Parameters:
+    def buffers(self, recurse: bool = True) -> Parameters[Tensor]:
         """All buffers, each once; without `recurse` the module's own."""
         return Parameters(value for _, value in self.named_buffers(recurse=recurse))
 
