@@ -301,7 +301,7 @@ class _Reading:
         if not isinstance(value, np.ndarray):
             return value
         if name not in self._leaves:
-            self._leaves[name] = tensor(value)
+            self._leaves[name] = as_leaf(value)
         return self._leaves[name]
 
     def _initial(self, tensor: Any) -> Value:

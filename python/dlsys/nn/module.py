@@ -320,10 +320,10 @@ class Module:
         """`to` a GPU, the first for None."""
         return self.to(f"cuda:{device or 0}")
 
-    def _saved(self) -> dict[str, Parameter]:
+    def _saved(self) -> dict[str, Tensor]:
         """The Parameters and buffers of `state_dict`, in PyTorch's order; one that modules share under each of its
         names, but for those of a path that comes back to a module on it."""
-        found: dict[str, Parameter] = {}
+        found: dict[str, Tensor] = {}
         stack: list[tuple[str, Module, tuple[Module, ...]]] = [("", self, ())]
         while stack:
             prefix, module, above = stack.pop()
