@@ -648,6 +648,14 @@ def tensors_and_modules() -> None:
         assert {p.device for p in net.parameters()} == {dl.context(device)} == {net[0].weight.grad.device}
         return losses, net
 
+    x = np.ones((1, 3, 4), "float32")  # a causal mask serves all models, and leaves each where it is
+    for device in ("cuda", "cpu", "cuda"):
+        block = nn.GPTBlock(4, 2).to(device)
+        assert block(dl.tensor(x, device=device)).device == dl.context(device)
+        variable = ad.Variable("x", x.shape, "float32")
+        ad.Executor([block(variable)], device).run({variable: x})
+        assert {p.device for p in block.parameters()} == {dl.context(device)}
+
     loop("cuda")  # the random state stays there, and draws nobody after it
     (wanted, on_cpu), (found, on_gpu) = loop("cpu"), loop("cuda")
     np.testing.assert_allclose(found, wanted, rtol=1e-5)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import autodiff as ad
-from ..autodiff import Node, Parameter
+from ..autodiff import Node
 from ..checks import integer, number
 from ..errors import DlsysError, GraphError, ShapeError
 from ..graph import Shape
@@ -26,10 +26,12 @@ from .norm import LayerNorm
 
 
 @functools.lru_cache(maxsize=64)
-def causal_mask(queries: int, keys: int, dtype: str = "float32") -> Parameter:
+def causal_mask(queries: int, keys: int, dtype: str = "float32") -> Node:
     """(queries, keys): 0 where a query sees a key, those up to its own number, and -inf elsewhere; to be added to
-    scores. One leaf serves all layers."""
-    return Parameter(np.triu(np.full((queries, keys), -math.inf, dtype), 1), "causal_mask", requires_grad=False)
+    scores. One leaf serves all layers of all models, and so decides for none where it is computed."""
+    made: Node = tensor(np.triu(np.full((queries, keys), -math.inf, dtype), 1), name="causal_mask")
+    made.cell.roams = True
+    return made
 
 
 class MultiheadAttention(Module):
