@@ -314,6 +314,14 @@ def test_modules_are_found_in_lists_and_dictionaries() -> None:
     np.testing.assert_allclose(found, (np.random.rand(3, 4) <= 0.75) / 0.75, rtol=1e-6)
 
 
+def test_modules_that_refer_to_each_other() -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.Residual(nn.Linear(3, 3)))
+    model.modules[0].parent, model.table = model, [model, {"again": model.modules}]
+    assert len(model.parameters()) == 4 and len(model._children()) == 3
+    model.table.append(model.table)
+    assert not model.eval().modules[1].fn.training and len(model.modules[0].parameters()) == 4
+
+
 class ResidualBlock(nn.Module):
     """hw2's."""
 

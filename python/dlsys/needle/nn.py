@@ -26,25 +26,22 @@ class Parameter(Tensor):
     __slots__ = ()
 
 
-def _found(top: Module, kind: type) -> list[Any]:
-    """The Parameters or Modules below a module, each once, in the order of attributes and entries."""
+def _below(top: Module) -> list[Any]:
+    """The module, and all Parameters and Modules in its attributes, in lists, tuples and dictionaries among them, and
+    in modules below; each once."""
     found: list[Any] = []
-    met: set[int] = {id(top)}
-    stack: list[Any] = [top.__dict__]
+    seen: set[int] = set()
+    stack: list[Any] = [top]
     while stack:
         value = stack.pop()
-        if isinstance(value, (Module, Parameter, dict, list, tuple)):
-            if id(value) in met:  # shared, or a module's parent among its attributes
-                continue
-            met.add(id(value))
-        if isinstance(value, kind):
+        if not isinstance(value, (Parameter, Module, dict, list, tuple)) or id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, (Parameter, Module)):
             found.append(value)
-        if isinstance(value, Module):
-            value = value.__dict__
-        if isinstance(value, dict):
-            value = list(value.values())
-        if isinstance(value, (list, tuple)):
-            stack += reversed(value)
+        if not isinstance(value, Parameter):
+            held = value.__dict__ if isinstance(value, Module) else value
+            stack += reversed(list(held.values() if isinstance(held, dict) else held))
     return found
 
 
@@ -54,23 +51,24 @@ class Module:
     training = True
 
     def parameters(self) -> list[Parameter]:
-        """All Parameters, those of modules below too."""
-        return _found(self, Parameter)
+        """All Parameters, those of modules below too, each once."""
+        return [part for part in _below(self) if isinstance(part, Parameter)]
 
     def _children(self) -> list[Module]:
-        """All modules below."""
-        return _found(self, Module)
+        """All modules below, each once."""
+        return [part for part in _below(self)[1:] if isinstance(part, Module)]
 
     def train(self) -> Module:
         """Set `training` here and below."""
-        for module in (self, *self._children()):
-            module.training = True
-        return self
+        return self._set_training(True)
 
     def eval(self) -> Module:
         """Unset `training` here and below."""
+        return self._set_training(False)
+
+    def _set_training(self, training: bool) -> Module:
         for module in (self, *self._children()):
-            module.training = False
+            module.training = training
         return self
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
