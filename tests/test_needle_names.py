@@ -481,6 +481,8 @@ def test_data_sets() -> None:
     flipped = np.pad(plain[2][0][:, ::-1], ((1, 1), (1, 1), (0, 0)))
     np.testing.assert_array_equal(changed, flipped[1 + down : 6 + down, 1 + right : 5 + right])
     np.testing.assert_array_equal(cifar[1][0], unchanged[1][0][:, :, ::-1])
+    nothing = ndl.data.DataLoader(ndl.data.NDArrayDataset(np.zeros((0, 2)), np.zeros(0)), 4, shuffle=True)
+    assert len(nothing) == 0 and list(nothing) == []
     batch = next(iter(ndl.data.DataLoader(cifar, 2)))
     np.testing.assert_array_equal(batch[0].numpy(), unchanged.images[:2, :, :, ::-1])
     np.testing.assert_array_equal(pickled[:][0], unchanged.images)

@@ -145,8 +145,9 @@ class DataLoader:
         order = np.arange(len(self.dataset))
         if self.shuffle:
             np.random.shuffle(order)
-        for batch in np.array_split(order, range(self.batch_size, len(order), self.batch_size)):
-            parts = zip(*(self.dataset[int(i)] for i in batch), strict=True)
+        for start in range(0, len(order), self.batch_size):
+            samples = (self.dataset[int(i)] for i in order[start : start + self.batch_size])
+            parts = zip(*samples, strict=True)
             yield tuple(Tensor(np.stack(part), device=self.device, dtype=self.dtype) for part in parts)
 
 
