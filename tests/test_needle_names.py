@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import os
 import pickle
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -87,7 +90,7 @@ def test_operators_have_needles_arguments() -> None:
         (ops.flip(c, axes=(0, 1)), np.flip(z, (0, 1))),
         (ndl.undilate(ndl.dilate(c, axes=(1,), dilation=2), axes=(1,), dilation=2), z),
         (ndl.tuple_get_item(ops.split(c, axis=1), 2), z[:, 2]),
-        (ndl.make_tuple(a, c)[1], z),
+        (ops.MakeTensorTuple()(a, c)[-1], z),
     ]
     moved += [
         (c.transpose(), z.swapaxes(1, 2)),
@@ -103,7 +106,81 @@ def test_operators_have_needles_arguments() -> None:
         np.testing.assert_allclose(node.numpy(), value, rtol=1e-5, atol=1e-6, err_msg=str(number))
     wide = ndl.dilate(ndl.Tensor([[1.0, 2.0]]), axes=(0, 1), dilation=1)
     assert wide.tolist() == [[1, 0, 2, 0], [0, 0, 0, 0]]
-    assert len(ops.split(c, -1)) == 4 and ops.split(ndl.Tensor(np.zeros((2, 0))), 1) == ()
+    assert len(ops.split(c, -1)) == 4 and len(ops.split(ndl.Tensor(np.zeros((2, 0))), 1)) == 0
+
+
+def test_tuples_of_tensors() -> None:
+    x, y = np.arange(6.0).reshape(2, 3), np.arange(6.0, 0, -1).reshape(2, 3)
+    a, b = ndl.Tensor(x), ndl.Tensor(y)
+    pair = ops.make_tuple(a, b)
+    assert isinstance(pair, ndl.autograd.TensorTuple) and ndl.TensorTuple is ops.TensorTuple and len(pair) == 2
+    assert pair[0] is a and ops.tuple_get_item(pair, 1) is b and pair.tuple() == (a, b) and pair.inputs == [a, b]
+    assert isinstance(pair.op, ops.MakeTensorTuple) and pair.op.compute(1, 2) == (1, 2)
+    assert str(pair).startswith("needle.TensorTuple(needle.Tensor([[0. 1. 2.]") and pair.requires_grad
+    total = pair + ops.make_tuple(b, b)
+    np.testing.assert_array_equal(total[0].numpy(), x + y)
+    (total[0] * total[1]).sum().backward()  # (a + b) 2 b
+    np.testing.assert_array_equal(a.grad.numpy(), 2 * y)
+    np.testing.assert_array_equal(b.grad.numpy(), 2 * x + 4 * y)
+    a.grad = None
+    parts = ops.split(a, 1)
+    assert isinstance(parts, ndl.TensorTuple) and ops.stack(parts, 1).shape == (2, 3)
+    (parts[2] * 3).sum().backward()
+    assert a.grad.tolist() == [[0, 0, 3], [0, 0, 3]]
+    grads = pair.op.gradient_as_tuple(ops.make_tuple(b, a), pair)
+    assert grads == (b, a)
+    apart = total.detach()
+    assert isinstance(apart, ndl.TensorTuple) and all(item.is_leaf() for item in apart) and not apart.requires_grad
+    const = ndl.TensorTuple.make_const(pair.realize_cached_data(), requires_grad=True)
+    np.testing.assert_array_equal(const[1].numpy(), y)
+    const[0].cached_data[0, 0] = 8  # the arrays' own memory, as needle's
+    assert a.numpy()[0, 0] == 8 and const.cached_data[0].numpy()[0, 0] == 8
+    assert "of the same length, not of 1" in error_of(GraphError, lambda: pair + ops.make_tuple(a))
+    assert "not Tensor" in error_of(GraphError, lambda: pair + a)
+    assert "takes tensors, not int" in error_of(GraphError, ops.make_tuple, a, 1)
+
+
+def backward_check(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """hw4's: float64 for the gradient of the result, of tensors that are float32."""
+    eps = 1e-3
+    out = function(*args, **kwargs)
+    c = np.random.randn(*out.shape)
+    if isinstance(args[0], list):
+        args = (*args[0],)
+        inner, function = function, lambda *parts, **kwargs: inner(list(parts), **kwargs)
+    numerical = [np.zeros(a.shape) for a in args]
+    for a, found in zip(args, numerical, strict=True):
+        for j in range(a.realize_cached_data().size):
+            a.realize_cached_data().flat[j] += eps
+            above = (function(*args, **kwargs).numpy() * c).sum()
+            a.realize_cached_data().flat[j] -= 2 * eps
+            below = (function(*args, **kwargs).numpy() * c).sum()
+            a.realize_cached_data().flat[j] += eps
+            found.flat[j] = (above - below) / (2 * eps)
+    grads = out.op.gradient_as_tuple(ndl.Tensor(c, device=args[0].device), out)
+    if isinstance(grads[0], ndl.TensorTuple):
+        grads = grads[0].tuple()
+    assert sum(np.linalg.norm(g.numpy() - n) for g, n in zip(grads, numerical, strict=False)) < 1e-2
+
+
+def test_arrays_of_float64_become_float32_as_with_needles_arrays() -> None:
+    np.random.seed(0)
+    nd, values = ndl.backend_ndarray, np.random.randn(3, 4)
+    for x in (values, values.tolist(), nd.array(values), values.astype("float16"), np.arange(3)):
+        assert ndl.Tensor(x).dtype == "float32"
+    assert nd.array(values).dtype == "float32" and nn.Linear(4, 2)(ndl.Tensor(values)).numpy().dtype == "float32"
+    wide = ndl.Tensor(values, dtype="float64")
+    assert wide.dtype == ndl.Tensor(wide).dtype == "float64"
+    backward_check(ops.tanh, ndl.Tensor(nd.array(values)))
+    backward_check(ops.stack, [ndl.Tensor(values), ndl.Tensor(values * 2)], axis=1)
+    backward_check(ops.flip, ndl.Tensor(values), axes=(1,))
+    backward_check(ops.dilate, ndl.Tensor(values), dilation=1, axes=(0,))
+    code = "import numpy as np, dlsys.needle as ndl\nfor x in (np.ones(2), np.arange(2)): print(ndl.Tensor(x).dtype)"
+    command = [sys.executable, "-c", code]
+    for backend, wanted in (("np", "float64 float32"), ("nd", "float32 float32")):
+        env = {**os.environ, "NEEDLE_BACKEND": backend}
+        told = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+        assert told.split() == wanted.split(), backend
 
 
 def test_numpy_gives_a_copy_that_may_be_written() -> None:
@@ -260,7 +337,7 @@ def test_optimizers_step_as_needles() -> None:
     opt = ndl.optim.SGD([p], lr=0.1, momentum=0.9, weight_decay=0.01)
     value, u = start, 0.0
     for g in grads:
-        p.grad = ndl.Tensor(g)
+        p.grad = ndl.Tensor(g, dtype="float64")
         opt.step()
         u = 0.9 * u + 0.1 * (g + 0.01 * value)
         value = value - 0.1 * u
@@ -269,7 +346,7 @@ def test_optimizers_step_as_needles() -> None:
     adam = ndl.optim.Adam([p], lr=0.1, beta1=0.8, beta2=0.99, eps=1e-8, weight_decay=0.01)
     value, m, v = start, 0.0, 0.0
     for t, g in enumerate(grads, 1):
-        p.grad = ndl.Tensor(g)
+        p.grad = ndl.Tensor(g, dtype="float64")
         adam.step()
         g = g + 0.01 * value
         m, v = 0.8 * m + 0.2 * g, 0.99 * v + 0.01 * g * g

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import autograd, backend_ndarray, data, init, nn, ops, optim
-from .autograd import Tensor
+from .autograd import Tensor, TensorTuple
 from .backend_ndarray import all_devices, cpu, cpu_numpy, cuda, default_device
 
 backend_selection = backend_ndarray

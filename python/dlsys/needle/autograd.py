@@ -1,8 +1,10 @@
-"""needle's tensors: they require a gradient unless told, and their gradients can be differentiated again."""
+"""needle's tensors, and tuples of them: a tensor requires a gradient unless told, and gradients can be differentiated
+again."""
 
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -10,22 +12,23 @@ import numpy as np
 from ..errors import GraphError, ShapeError
 from ..gradients import gradients
 from ..graph import FLOATS, OPS, Node, Op, find_topo_sort
-from ..ops import shape_of
+from ..ops import broadcast_shape_op, reducesum_op, reshape_op, shape_of, swapaxes_op
+from ..ops.rules import axes_attribute
 from ..tensors import Tensor as DlsysTensor
 from ..tensors import evaluate
 from ..tensors.base import fill
 from ..tensors.inplace import require_writable, write
 from ..tensors.values import array_of, leaves_that_require_grad
-from . import ops
-from .backend_ndarray import NDArray, cpu, require_cpu
+from .backend_ndarray import BACKEND, NDArray, cpu, require_cpu
 
-TensorTuple = tuple
-"""What an operator with several outputs gives: Python's tuple."""
+
+_NARROWED = "iu" if BACKEND == "np" else "iuf"  # kinds of arrays that become float32
 
 
 class Tensor(DlsysTensor):
     """A leaf that holds a copy of an array; or, as `placeholder`, a variable of its shape and dtype, which is fed to an
-    Executor. Arrays of floats keep their dtype, integers become float32. Two tensors are equal where they are one."""
+    Executor. Without a `dtype` a tensor keeps its own and an array becomes float32; with needle's NumPy backend, see
+    `backend_ndarray.BACKEND`, arrays of floats keep theirs. Two tensors are equal where they are one."""
 
     __slots__ = ()
     __hash__ = DlsysTensor.__hash__
@@ -43,7 +46,7 @@ class Tensor(DlsysTensor):
         """Raises DTypeError for what is no array of numbers, DeviceError for another device than the CPU."""
         require_cpu(device)
         values = np.array(array, dtype)
-        if values.dtype.kind in "iu" and dtype is None:
+        if dtype is None and values.dtype.kind in _NARROWED and not isinstance(array, Node):
             values = values.astype("float32")
         if placeholder:
             fill(self, OPS["placeholder"], [], {"shape": values.shape, "dtype": str(values.dtype)}, name)
@@ -120,14 +123,101 @@ class Tensor(DlsysTensor):
         """A copy of the value, which may be written. Raises GraphError for a graph with placeholders."""
         return array_of(self).numpy()
 
-    sum: Any = ops.summation
-    transpose: Any = ops.transpose
-    reshape: Any = ops.reshape
-    broadcast_to: Any = ops.broadcast_to
+    # By needle's arguments; also the functions of `ops`, which take nodes of any kind.
+
+    def sum(self: Any, axes: Any = None) -> Any:  # type: ignore[override]
+        """The sum over axes, all for None."""
+        return reducesum_op(self, axes)
+
+    def transpose(self: Any, axes: Any = None) -> Any:  # type: ignore[override]
+        """The two axes exchanged, the last two for None. Raises GraphError for axes that are not two integers."""
+        pair = axes_attribute("transpose", (-1, -2) if axes is None else axes)
+        if pair is None or len(pair) != 2:
+            raise GraphError(f"transpose: axes must be two, which change places, not {axes!r}")
+        return swapaxes_op(self, *pair)
+
+    def reshape(self: Any, shape: Any) -> Any:  # type: ignore[override]
+        """The values under another shape."""
+        return reshape_op(self, shape)
+
+    def broadcast_to(self: Any, shape: Any) -> Any:  # type: ignore[override]
+        """The values broadcast to a shape."""
+        return broadcast_shape_op(self, shape)
 
 
 Tensor.results = Tensor  # what operators make of needle's tensors are needle's
 Value = Tensor
+
+
+class MakeTensorTuple:
+    """The operator of a tuple of tensors: `MakeTensorTuple()(a, b)`."""
+
+    def __call__(self, *args: Node) -> TensorTuple:
+        """The tensors as a tuple. Raises GraphError for what is no tensor."""
+        for value in args:
+            if not isinstance(value, Node):
+                raise GraphError(f"make_tuple: takes tensors, not {type(value).__name__}")
+        return TensorTuple(args)
+
+    def compute(self, *args: Any) -> tuple[Any, ...]:
+        """The arrays as a tuple."""
+        return args
+
+    def gradient(self, out_grad: Iterable[Node], node: Any) -> tuple[Node, ...]:
+        """The gradient of each tensor, from a tuple of them."""
+        return tuple(out_grad)
+
+    gradient_as_tuple = gradient
+
+
+class TensorTuple(tuple[Any, ...]):
+    """Tensors, by their numbers: what `MakeTensorTuple` and operators with several results give. Gradients go to the
+    tensors. Two of one length are added item by item."""
+
+    __slots__ = ()
+    op = MakeTensorTuple()
+
+    @classmethod
+    def make_const(cls, data: Iterable[Any], *, requires_grad: bool = False) -> TensorTuple:
+        """Leaves in the memory of tensors or arrays, see `Tensor.make_const`."""
+        return cls(Tensor.make_const(item, requires_grad) for item in data)
+
+    def tuple(self) -> tuple[Any, ...]:
+        """The tensors in Python's tuple."""
+        return tuple(self)
+
+    def detach(self) -> TensorTuple:
+        """Leaves with these values and no history."""
+        return TensorTuple.make_const(self)
+
+    @property
+    def inputs(self) -> list[Any]:
+        """The tensors in a list."""
+        return list(self)
+
+    @property
+    def cached_data(self) -> Any:
+        """The tensors' `cached_data`, in Python's tuple."""
+        return tuple(item.cached_data for item in self)
+
+    def realize_cached_data(self) -> Any:
+        """`cached_data`."""
+        return self.cached_data
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether one of the tensors does."""
+        return any(item.requires_grad for item in self)
+
+    def __add__(self, other: Any) -> TensorTuple:
+        """The sums of the items. Raises GraphError for what is no TensorTuple, or one of another length."""
+        if not isinstance(other, TensorTuple) or len(other) != len(self):
+            told = f"of {len(other)}" if isinstance(other, tuple) else type(other).__name__
+            raise GraphError(f"a TensorTuple of {len(self)} is added to one of the same length, not {told}")
+        return TensorTuple(a + b for a, b in zip(self, other, strict=True))
+
+    def __repr__(self) -> str:
+        return f"needle.TensorTuple{super().__repr__()}"
 
 
 def compute_gradient_of_variables(output_tensor: Any, out_grad: Any = None) -> None:

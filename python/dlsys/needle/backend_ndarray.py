@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -10,7 +11,9 @@ import numpy as np
 
 from ..errors import DeviceError, GraphError
 
-BACKEND = "nd"
+BACKEND = os.environ.get("NEEDLE_BACKEND", "nd")
+"""The backend whose dtypes tensors have: "nd", that of hw3 and hw4, float32; "np", NumPy, that of hw1 and hw2, those of
+NumPy's arrays of floats."""
 
 
 class BackendDevice(NamedTuple):

@@ -13,7 +13,9 @@ from ..graph import Node
 from ..ops.operators import is_number
 from ..ops.rules import axes_attribute
 from ..ops.slicing import Slice, SliceGradient, strided_key
+from .autograd import MakeTensorTuple, Tensor, TensorTuple
 
+summation, transpose, reshape, broadcast_to = Tensor.sum, Tensor.transpose, Tensor.reshape, Tensor.broadcast_to
 add, multiply, divide, power = operator.add, operator.mul, operator.truediv, operator.pow
 negate, matmul = operator.neg, operator.matmul
 exp, log, relu, tanh, sigmoid, logsoftmax = (
@@ -38,29 +40,6 @@ add_scalar, mul_scalar = _with_scalar("add_scalar", add), _with_scalar("mul_scal
 divide_scalar, power_scalar = _with_scalar("divide_scalar", divide), _with_scalar("power_scalar", power)
 
 
-def transpose(a: Node, axes: Any = None) -> Node:
-    """The two axes exchanged, the last two for None. Raises GraphError for axes that are not two integers."""
-    pair = axes_attribute("transpose", (-1, -2) if axes is None else axes)
-    if pair is None or len(pair) != 2:
-        raise GraphError(f"transpose: axes must be two, which change places, not {axes!r}")
-    return ops.swapaxes_op(a, *pair)
-
-
-def reshape(a: Node, shape: Any) -> Node:
-    """a under another shape."""
-    return ops.reshape_op(a, shape)
-
-
-def broadcast_to(a: Node, shape: Any) -> Node:
-    """a broadcast to a shape."""
-    return ops.broadcast_shape_op(a, shape)
-
-
-def summation(a: Node, axes: Any = None) -> Node:
-    """The sum over axes, all for None."""
-    return ops.reducesum_op(a, axes)
-
-
 def logsumexp(a: Node, axes: Any = None) -> Node:
     """log(sum(exp(a))) over axes, all for None, without overflow."""
     return ops.logsumexp_op(a, axes)
@@ -71,14 +50,15 @@ def stack(args: Sequence[Node], axis: int) -> Node:
     return ops.stack_op(args, axis)
 
 
-def split(a: Node, axis: int) -> tuple[Node, ...]:
+def split(a: Node, axis: int) -> TensorTuple:
     """The inverse of `stack`: what lies along an axis, which goes away. Raises GraphError for an axis that is not
     there, ShapeError."""
     (along,) = axes_attribute("split", axis) or (0,)
     shape = ops.shape_of(a)
     if not -len(shape) <= along < len(shape):
         raise GraphError(f"split: axis {along} of {a.name}, whose shape is {shape}")
-    return tuple(ops.squeeze_op(part, along) for part in ops.split_op(a, shape[along], along)) if shape[along] else ()
+    parts = ops.split_op(a, shape[along], along) if shape[along] else ()
+    return make_tuple(*(ops.squeeze_op(part, along) for part in parts))
 
 
 def flip(a: Node, axes: Any = None) -> Node:
@@ -110,9 +90,9 @@ def conv(a: Node, b: Node, stride: int = 1, padding: int = 1) -> Node:
     return ops.transpose_op(ops.conv2d_op(images, filters, stride, padding), (0, 2, 3, 1))
 
 
-def make_tuple(*args: Node) -> tuple[Node, ...]:
-    """The tensors as a tuple."""
-    return args
+def make_tuple(*args: Node) -> TensorTuple:
+    """The tensors as a tuple. Raises GraphError for what is no tensor."""
+    return MakeTensorTuple()(*args)
 
 
 def tuple_get_item(value: Sequence[Node], index: int) -> Node:
