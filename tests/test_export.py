@@ -188,12 +188,14 @@ def test_a_library_for_another_cpu_has_that_cpus_instructions() -> None:
         return
     for cpu, wide in (("x86-64", False), ("skylake-avx512", True)):
         path = Path(FOLDER.name) / f"{cpu}.so"
-        assert executor.export(path, {x: values}, mcpu=cpu).splitlines()[1] == f"for {cpu}"
+        told = executor.export(path, {x: values}, mcpu=cpu)
+        assert told.splitlines()[1] == f"for {cpu}"
         if objdump := shutil.which("objdump"):
             code = subprocess.run([objdump, "-d", str(path)], capture_output=True, text=True, check=True).stdout
             assert ("%zmm" in code) == wide and ("%ymm" in code) <= wide, cpu
-    result = dl.array(values)
-    tvm_ffi.load_module(str(Path(FOLDER.name) / "x86-64.so"))["step"](dl.array(values).tensor, result.tensor)
+    result, arena = dl.array(values), dl.array(np.zeros(arena_of(told), "uint8"))
+    step = tvm_ffi.load_module(str(Path(FOLDER.name) / "x86-64.so"))["step"]
+    step(dl.array(values).tensor, result.tensor, arena.tensor)
     np.testing.assert_array_equal(result.numpy(), np.maximum(values, 0) * 2)
     assert "nope" in error_of(TargetError, executor.export, "step.so", {x: values}, mcpu="nope")
 

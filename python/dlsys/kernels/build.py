@@ -53,7 +53,7 @@ def lower(spec: KernelSpec, named: TargetName, ours: bool = True, checked: bool 
     if spec.loops:
         return Lowered(spec.loops().with_attr("global_symbol", symbol_of(spec)), schedule.DEFAULT)
     function, rule = prim_func(spec), schedule.DEFAULT
-    target = schedule.host_target(1) if spec.alone else named.target
+    target = schedule.with_threads(named.target, 1) if spec.alone else named.target
     if ours:
         records = schedule.records_of(*named.tuning) if named.tuning else None
         function, rule = schedule.apply(function, target, records, spec.precision)

@@ -22,13 +22,12 @@ from tvm import libinfo, tirx
 
 from ..device import get_num_threads
 from ..errors import DlsysError
-from ..schedule import host_target, resolve_target
 from ..schedule.machine_code import compiled
 from ..schedule.target import described
 from . import disk
 from .build import build
 from .runner import Call, Calls, Place, turns, unrolled_calls
-from .spec import ArrayType, KernelSpec, symbol_of, uses_own_schedules
+from .spec import ArrayType, KernelSpec, symbol_of, target_name, uses_own_schedules
 
 STEP = "step"
 ARENA = "arena"
@@ -53,9 +52,10 @@ def export(
     DlsysError where the file cannot be written, TargetError for an unknown CPU.
     """
     own = {"kind": "llvm", "mcpu": mcpu, "num-cores": get_num_threads()}
-    target = host_target() if mcpu is None else resolve_target(own)
+    named = target_name("llvm" if mcpu is None else own)
+    target = named.target
     once = {symbol_of(spec): spec for spec in specs}
-    _, _, objects = build(list(once.values()), target, uses_own_schedules(), False, True)
+    _, _, objects = build(list(once.values()), named, uses_own_schedules(), False, True)
     between = [(ARENA, ((arena,), "uint8"))] if arena else []
     outputs = [(f"result_{i}", (place.shape, place.dtype)) for i, place in enumerate(results)]
     wanted = [*given, *outputs, *between]

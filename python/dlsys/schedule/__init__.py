@@ -15,7 +15,7 @@ from ..system import warn
 from . import common, cpu, cuda
 from .records import TUNED, Records, records_of
 from .target import Rule, ScheduleWarning
-from .target import Machine, host_target, machine_of, resolve_target
+from .target import Machine, host_target, machine_of, resolve_target, with_threads
 
 RULES: dict[str, tuple[Rule, ...]] = {"llvm": cpu.RULES, "cuda": cuda.RULES}
 """By the kind of target."""

@@ -59,6 +59,11 @@ def _host_target(threads: int, flush: bool) -> Target:
     return _keeping(Target({"kind": "llvm", **_host_cpu(), "num-cores": threads}), flush)
 
 
+def with_threads(target: Target, threads: int) -> Target:
+    """The CPU target with so many threads."""
+    return Target({**dict(target.export()), "num-cores": threads})
+
+
 def _keeping(target: Target, flush: bool) -> Target:
     """The CPU target with the key that keeps denormal numbers, unless kernels flush them."""
     if flush or denormals.KEPT in target.keys:

@@ -21,7 +21,7 @@ from ... import compute
 from .. import Rule, apply, machine_code
 from ..common import function_of, start
 from ..roles import roles
-from ..target import Machine, host_target, machine_of
+from ..target import Machine, host_target, machine_of, with_threads
 from .tiles import ROWS, choose
 
 
@@ -158,7 +158,7 @@ def compiled(rung: Rung) -> Callable[..., Any]:
 
 
 def _target(threads: int) -> Target:
-    return Target({**dict(host_target().export()), "num-cores": threads})
+    return with_threads(host_target(), threads)
 
 
 def body(function: Callable[..., Any]) -> tuple[str, ...]:
