@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -418,6 +419,55 @@ def test_a_user_without_a_home_has_no_cache() -> None:
     command = [sys.executable, "-W", "error", "-c", program]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stdout) == (0, "None\n"), done.stderr[-2000:]
+
+
+C_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+def test_the_caches_name_may_have_any_letters_in_any_locale(tmp_path: Path) -> None:
+    named = tmp_path / "c\u00e4ch\u00e9"
+    assert run(None, DLSYS_CACHE=str(named), **C_LOCALE) == "" and list(named.glob("compiled/*.so"))
+    assert run(None, DLSYS_CACHE=os.fsdecode(bytes(tmp_path) + b"/c\xe4ch")).count("takes names in UTF-8 alone") == 1
+
+
+def test_a_blank_setting_is_none(tmp_path: Path) -> None:
+    assert run(None, DLSYS_CACHE=" ", DLSYS_COMPILE_CACHE=" ", DLSYS_TUNING=" ", HOME=str(tmp_path)) == ""
+    assert list(tmp_path.glob(".cache/dlsys/compiled/*.so")) and not Path(" ").exists()
+
+
+def test_a_package_in_a_zip_file_runs_and_keeps_its_kernels(tmp_path: Path) -> None:
+    archive = shutil.make_archive(str(tmp_path / "dlsys"), "zip", PACKAGE, "dlsys")
+    program = f"import dlsys\nassert dlsys.__file__.startswith({archive!r})\n{PROGRAM}"
+    program += "from dlsys.data import text\nprint(len(text.read_text()[0]))"
+    settings = {"PYTHONPATH": archive, "DLSYS_COMPILE_CACHE": str(tmp_path / "cache"), "DLSYS_CACHE": str(tmp_path)}
+    environment = {**os.environ, **settings, "DLSYS_OFFLINE": "1", "DLSYS_DATA": ""}
+    command = [sys.executable, "-W", "error", "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and int(done.stdout.split()[-1]) > 40_000, done.stderr[-2000:]
+    assert list(tmp_path.glob("cache/*.so"))
+
+
+def test_no_more_threads_than_cores() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for asked in ("1000", "0", "many", "9" * 5000):
+            said = run(Path(folder, "cache"), TVM_NUM_THREADS=asked)
+            assert said.count("RuntimeWarning") == 1 and f"TVM_NUM_THREADS={asked[:20]}" in said
+        for asked in ("1", " ", ""):
+            assert run(Path(folder, "cache"), TVM_NUM_THREADS=asked) == ""
+
+
+def test_a_compiler_that_would_not_fit_is_not_loaded(tmp_path: Path) -> None:
+    threads = {"TVM_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    cache = tmp_path / "cache"
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as program:
+        program.write(PROGRAM)
+        program.flush()
+        command = ["sh", "-c", f"ulimit -v 600000; exec {sys.executable} {program.name}"]
+        environment = {**os.environ, **threads, "PYTHONPATH": str(PACKAGE), "DLSYS_COMPILE_CACHE": str(cache)}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    if sys.platform.startswith("linux"):
+        assert done.returncode == 1 and "DlsysError: TVM's compiler takes" in done.stderr, done.stderr[-2000:]
+    assert run(cache, **threads) == "" and run(cache, "ulimit -v 600000;", **threads) == ""
 
 
 def _in_child(executor: Any, x: Any, value: np.ndarray, want: np.ndarray, answer: Any) -> None:

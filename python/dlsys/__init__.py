@@ -24,7 +24,7 @@ from .errors import (
     TargetError,
 )
 from .names import FUNCTIONS
-from .system import available_cores
+from .system import limit_threads
 
 if TYPE_CHECKING:
     from .device import (
@@ -77,8 +77,7 @@ __all__ = [
 # TVM cannot be imported by a user without a home, as in a container; this one can hold nothing.
 if not os.path.isabs(os.path.expanduser("~")):
     os.environ["HOME"] = os.devnull
-# TVM reads this once, when its thread pool starts; its own default is half of the logical cores.
-os.environ.setdefault("TVM_NUM_THREADS", str(available_cores()))
+limit_threads()
 # TVM would bind the calling thread, and so all that it starts, to one core: NumPy's and PyTorch's threads, and ours.
 os.environ.setdefault("TVM_BIND_THREADS", "0")
 

@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
 
+THREADS = "TVM_NUM_THREADS"
 TUNING = "DLSYS_TUNING"
 _CPUID_GROUPS = 9  # that glibc 2.33 knows; of unknown ones it gives zeros
 MOST_TUNING_BYTES = 64 * 1024 * 1024  # of the file that it names
@@ -71,10 +72,41 @@ def memory() -> int:
     return min(limit for limit in limits if limit > 0)
 
 
+def setting(name: str) -> str:
+    """A variable of the environment; empty where it is unset or blank."""
+    found = os.environ.get(name, "")
+    return found if found.strip() else ""
+
+
+def limit_threads() -> None:
+    """Has TVM's pool, which reads `TVM_NUM_THREADS` when it starts, take one thread for each core of the process, or as
+    many fewer as the variable says. More would wait for each other: 1,000 on two cores take minutes for a small kernel.
+    """
+    cores, asked = available_cores(), setting(THREADS)
+    count = int(asked) if asked.isdecimal() and len(asked) < 10 else 0
+    if 1 <= count <= cores:
+        return
+    os.environ[THREADS] = str(cores)
+    if asked:
+        told = f"{THREADS}={asked:.20}: kernels run on {cores} thread{'s' * (cores > 1)}, one for each core of the process"
+        warn(told, RuntimeWarning)
+
+
+def address_space() -> int | None:
+    """The bytes of address space that the process may still take; None for no limit, or where it is not told."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource  # of POSIX alone
+
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if limit != resource.RLIM_INFINITY:
+            return limit - int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    return None
+
+
 def cache_folder() -> Path | None:
     """dlsys' folder in the user's cache: ``DLSYS_CACHE``, or else ``$XDG_CACHE_HOME/dlsys``; None for a user who has no
     home, as in a container."""
-    if own := os.environ.get("DLSYS_CACHE"):
+    if own := setting("DLSYS_CACHE"):
         return Path(os.path.expanduser(own))
     xdg = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if xdg.is_absolute():  # the XDG specification: a relative path is invalid and to be ignored

@@ -18,13 +18,29 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .system import cuda_folders
+from .errors import DlsysError
+from .system import address_space, available_cores, cuda_folders
+
+COMPILER_BYTES = 592 * 2**20  # of address space, that TVM's compiler takes for a small kernel; less ends the process
+THREAD_BYTES = 16 * 2**20  # of one of its threads and one of the kernels'
 
 
 def with_compiler(name: str) -> Any:
-    """The module `dlsys.<name>`, which needs TVM's compiler and is imported with it now."""
+    """The module `dlsys.<name>`, which needs TVM's compiler and is imported with it now. Raises DlsysError where the
+    process is limited to less memory than that takes."""
+    if "tvm" not in sys.modules:
+        _require_room()
     _import("tvm")
     return importlib.import_module(f"dlsys.{name}")
+
+
+def _require_room() -> None:
+    least, left = COMPILER_BYTES + THREAD_BYTES * available_cores(), address_space()
+    if left is not None and left < least:
+        raise DlsysError(
+            f"TVM's compiler takes {least >> 20} MiB of address space or more, and the process may have {left >> 20} "
+            "more (ulimit -v); kernels that are on disk need no compiler"
+        )
 
 
 class _Hiding:

@@ -14,10 +14,9 @@ from ..kernels.disk import cache_directory, cache_size
 from ..schedule import host_target, machine_of
 from ..schedule.cpu.peak import cpu_features
 from ..schedule.target import described
-from ..system import available_cores, cache_folder
+from ..system import THREADS, available_cores, cache_folder
 
 PACKAGES = {"TVM": "apache-tvm", "tvm-ffi": "apache-tvm-ffi", "NumPy": "numpy"}
-THREADS = "TVM_NUM_THREADS"
 
 
 def facts() -> dict[str, str]:

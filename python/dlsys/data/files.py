@@ -26,7 +26,7 @@ from typing import Any
 
 from ..errors import DataError
 from ..storage import read_file, write_atomically
-from ..system import cache_folder, warn
+from ..system import cache_folder, setting, warn
 
 MOST_BYTES = 1 << 30
 """Of a file that is read, and of what it unpacks to; the largest of the data sets here has 47 million."""
@@ -94,7 +94,7 @@ def named_directory(directory: str | os.PathLike[str] | None) -> tuple[Path, str
         if not isinstance(directory, (str, os.PathLike)):
             raise DataError(f"a data directory must be text or a pathlib.Path, not {type(directory).__name__}")
         return Path(directory).expanduser(), "data directory"
-    if variable := os.environ.get("DLSYS_DATA"):
+    if variable := setting("DLSYS_DATA"):
         return Path(variable).expanduser(), "DLSYS_DATA"
     return None
 

@@ -9,6 +9,7 @@ footnotes and marks of italics, in ASCII.
 from __future__ import annotations
 
 import os
+import pkgutil
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -27,7 +28,7 @@ FILES = Collection(
     mirrors=("https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/",),
     suffix="",
 )
-EMBEDDED = Path(__file__).with_name("opticks.txt")
+EMBEDDED = "opticks.txt"
 SPLITS = ("train", "test", "all")
 TRAIN_SHARE = 0.9
 EOS, UNKNOWN = "<eos>", "<unk>"
@@ -46,7 +47,9 @@ def read_text(root: str | os.PathLike[str] | None = None) -> tuple[str, str]:
         content, source = load(FILES, root)
     except UnavailableError as error:
         print(f"No tinyshakespeare at hand ({error}): using a part of Newton's Opticks.", flush=True)
-        return decoded(read(EMBEDDED), EMBEDDED), "Newton's Opticks, Queries 1 to 28"
+        embedded = pkgutil.get_data(__package__, EMBEDDED)  # out of a zip file too
+        assert embedded is not None
+        return decoded(embedded, EMBEDDED), "Newton's Opticks, Queries 1 to 28"
     return decoded(content["input.txt"], source), source
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import tvm_ffi
 
 from ..errors import DeviceError, DlsysError, DTypeError
-from ..system import at_fork
+from ..system import THREADS, at_fork
 from ..tvm_import import load_cuda
 
 _NAMES = {"cpu": "cpu", "cuda": "cuda", "gpu": "cuda", "numpy": "numpy"}
@@ -141,8 +141,7 @@ def named(value: Any) -> Context:
     raise DeviceError(f"unknown context {value!r}: use dlsys.cpu(0), dlsys.cuda(0) or dlsys.numpy()")
 
 
-_setting = os.environ.get("TVM_NUM_THREADS", "")
-_thread_ceiling = int(_setting) if _setting.isdecimal() and int(_setting) > 0 else int(_runtime("NumThreads")())
+_thread_ceiling = int(os.environ[THREADS])
 
 
 def _alone() -> None:
@@ -206,13 +205,13 @@ class ThreadCountError(DlsysError, ValueError):
 def set_num_threads(count: int) -> None:
     """Let kernels run on `count` threads.
 
-    The environment variable TVM_NUM_THREADS, read when dlsys is imported, is the ceiling; its default is the
-    number of cores that the process may use; a forked process has one thread. Raises ThreadCountError beyond it.
+    The number of cores that the process may use is the ceiling, or the environment variable TVM_NUM_THREADS, read when
+    dlsys is imported, where that is less; a forked process has one thread. Raises ThreadCountError beyond it.
     """
     if isinstance(count, bool) or not isinstance(count, numbers.Integral) or not 1 <= count <= _thread_ceiling:
         raise ThreadCountError(
-            f"the number of threads must be an integer from 1 to {_thread_ceiling}, not {count!r} (the environment "
-            "variable TVM_NUM_THREADS, set before the start, allows more; a forked process has one: use spawn)"
+            f"the number of threads must be an integer from 1 to {_thread_ceiling}, not {count!r} (one for each core, "
+            f"or as many as {THREADS} says, set before the start; a forked process has one: use spawn)"
         )
     _runtime("config_threadpool")(1, int(count))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
@@ -113,7 +114,8 @@ def _loaded(
 ) -> dict[str, Kernel]:
     """The kernels in a library; `lowered`: their loops, by symbol, where these are known. Raises RuntimeError,
     AttributeError or OSError for a file that is none or lacks one."""
-    module = tvm_ffi.load_module(str(path), keep_module_alive=False)  # a kernel keeps it
+    text = os.fsencode(path).decode()  # TVM takes text for UTF-8, whatever the locale
+    module = tvm_ffi.load_module(text, keep_module_alive=False)  # a kernel keeps it
     size = path.stat().st_size // len(specs)
     return {symbol: _kernel(module, spec, how, lowered.get(symbol), size) for symbol, spec in specs.items()}
 

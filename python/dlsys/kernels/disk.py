@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 import tvm_ffi
 
 from ..storage import own_content, remove_stale, require_own, without_others
-from ..system import cache_folder, warn
+from ..system import cache_folder, setting, warn
 
 LINK_SECONDS = 60  # a linker that takes longer hangs
 MOST_OBJECT_BYTES = 256 * 1024 * 1024  # of an object: more than any has
@@ -141,8 +141,8 @@ class CacheWarning(UserWarning):
 def cache_directory() -> Path | None:
     """Where compiled kernels are kept: `DLSYS_COMPILE_CACHE`, None if that is `0`; else in the cache of dlsys, None if
     there is none."""
-    given = os.environ.get(VARIABLE)
-    if given is None or not given:
+    given = setting(VARIABLE)
+    if not given:
         folder = cache_folder()
         return None if folder is None else folder / "compiled"
     return None if given.strip().lower() in ("0", "off", "no", "false") else Path(os.path.expanduser(given))
@@ -256,6 +256,10 @@ def _trusted() -> Path | None:
     try:
         directory = Path(os.path.realpath(directory, strict=True))
         require_own(directory)
+        os.fsencode(directory).decode()
+    except UnicodeDecodeError:
+        _say(f"compiled kernels are not kept: TVM takes names in UTF-8 alone, not {os.fsencode(directory)!r}")
+        return None
     except PermissionError as error:
         _say(f"compiled kernels are not kept, as a library's code is run: {error}")
         return None
@@ -314,6 +318,9 @@ def _source_digest() -> str:
     """The hash of the sources that decide what code is made: an edited dlsys does not take what an older one left."""
     package = Path(__file__).resolve().parent.parent
     digest = hashlib.sha256()
+    if archive := getattr(__spec__.loader, "archive", None):  # a zip file, which stands for all
+        digest.update(Path(archive).read_bytes())
+        return digest.hexdigest()
     named = [package / name for name in SOURCES]
     for path in sorted(path for part in named for path in ([part] if part.suffix else part.rglob("*.py"))):
         digest.update(str(path.relative_to(package)).encode())

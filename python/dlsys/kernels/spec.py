@@ -18,7 +18,7 @@ from ..device import flushes_denormal, get_num_threads
 from ..errors import DataError
 from ..graph import Shape
 from ..storage import own_content
-from ..system import MOST_TUNING_BYTES, TUNING, cpu
+from ..system import MOST_TUNING_BYTES, TUNING, cpu, setting
 from ..tvm_import import with_compiler
 from . import disk
 
@@ -98,7 +98,7 @@ def target_name(target: Any) -> TargetName:
 def _tuning() -> tuple[tuple[str, bytes] | None, str]:
     """The file of schedules that `DLSYS_TUNING` names, with its content, and the hash of this behind a line's end; None
     and empty where it names none. Raises DataError where there is no such file."""
-    if not (path := os.environ.get(TUNING)):
+    if not (path := setting(TUNING)):
         return None, ""
     try:
         content, hashed = _read(path, os.stat(path).st_mtime_ns)

@@ -3,7 +3,6 @@ compiler of TVM's."""
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 from pathlib import Path
@@ -14,7 +13,7 @@ import tvm_ffi
 from ..device import Array, Context, context, to_array
 from ..device.context import DLPACK_CPU, DLPACK_CUDA
 from ..errors import DataError, DlsysError, KernelArgumentError
-from ..system import TUNING, cache_folder, free_at_fork
+from ..system import TUNING, cache_folder, free_at_fork, setting
 
 MAIN = "main"
 _WRONG = re.compile(r"param=(\w+), annotation=R\.Tensor\((.*)\)\)")  # what the machine says of an input
@@ -74,7 +73,7 @@ def load(path: Any, ctx: Any = None) -> Machine:
 def default_database() -> Path:
     """The file of tuned schedules that `DLSYS_TUNING` names, or else that in the user's cache. Raises DataError where
     there is none."""
-    if path := os.environ.get(TUNING):
+    if path := setting(TUNING):
         return Path(path)
     if (folder := cache_folder()) is None:
         raise DataError("there is no cache folder for schedules: name a file")
