@@ -88,8 +88,8 @@ def limit_threads() -> None:
         return
     os.environ[THREADS] = str(cores)
     if asked:
-        told = f"{THREADS}={asked:.20}: kernels run on {cores} thread{'s' * (cores > 1)}, one for each core of the process"
-        warn(told, RuntimeWarning)
+        told = f"kernels run on {cores} thread{'s' * (cores > 1)}, one for each core of the process"
+        warn(f"{THREADS}={asked:.20}: {told}", RuntimeWarning)
 
 
 def address_space() -> int | None:
