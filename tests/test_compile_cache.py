@@ -260,10 +260,15 @@ def test_links_go_with_their_library() -> None:
     with directory() as path:
         results("softmax")
         (first,), links = files(path), set((path / disk.KERNELS).iterdir())
+        results("transpose")
+        (third,), (gone,) = set(files(path)) - {first}, set((path / disk.KERNELS).iterdir()) - links
+        size = third.stat().st_size
+        third.unlink(), gone.unlink()
         results("matmul")
         (second,), (link,) = set(files(path)) - {first}, set((path / disk.KERNELS).iterdir()) - links
         os.utime(second, (1000, 1000))
-        with mock.patch.object(disk, "MOST_BYTES", sum(file.stat().st_size for file in files(path))):
+        most = sum(file.stat().st_size for file in files(path)) + size - 1  # so that one library must go
+        with mock.patch.object(disk, "MOST_BYTES", most):
             results("transpose")
         assert not second.exists() and not link.is_symlink()
         assert [other.exists() for other in (path / disk.KERNELS).iterdir()] == [True] * 3  # one makes the calls
