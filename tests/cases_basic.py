@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from cases import BROADCAST, EXPANDED, ONE, ROWS, SAME, Case, cases_of, unary
 from dlsys import ops
-from dlsys.graph import Node, Shape
+from dlsys.graph import OPS, Node, Shape
 
 
 def _by_const(
@@ -156,6 +156,7 @@ CASES: dict[str, list[Case]] = {
     "placeholder": cases_of(lambda x: x, *ONE),
     "assign": [Case(ops.assign_op, shapes, parameters=(0,)) for shapes in SAME],
     "copy": unary(ops.copy_op),
+    "as_gradient": cases_of(lambda g, x: OPS["as_gradient"].make([g, x], {"by": "copy"}), *SAME),
     "full": _full(),
     "oneslike": unary(ops.oneslike_op),
     "zeroslike": unary(ops.zeroslike_op),

@@ -15,7 +15,7 @@ from .compiler import Arena, Plan, TypedGraph, analyse, feed_type, make_program,
 from .compiler.indices import fed_indices
 from .device import Array, Staging, copied, cpu, get_num_threads, host_array, lies_on, named, to_array
 from .errors import DeviceError, DTypeError, FeedError, GraphError
-from .graph import Node, Shape, find_topo_sort, format_graph
+from .graph import Node, Shape, find_topo_sort, format_graph, require_type
 from .ops import unchanged
 from .planner import MemoryPlan
 
@@ -399,7 +399,9 @@ class Executor:
             with np.errstate(all="ignore"):
                 for node in graph.nodes:
                     inputs = [values[value] if value in values else _stand_in(graph, value) for value in node.inputs]
-                    values[node] = node.op.numpy(node, inputs)
+                    values[node] = value = node.op.numpy(node, inputs)
+                    given = value.shape, str(value.dtype)
+                    require_type(node, "reference", given, graph.shapes[node], graph.dtypes[node])
 
             def own(value: np.ndarray) -> np.ndarray:
                 lent = any(np.may_share_memory(value, other) for other in borrowed)

@@ -72,7 +72,7 @@ def adjoints(seeds: Sequence[tuple[Node, Node]], node_list: Sequence[Node]) -> l
                 continue
             if not node.op.joint:
                 with precision(node.attrs.get("precision")):
-                    give(node.inputs, node.op.gradient(node, grad))
+                    give(node.inputs, node.op.checked(node, node.op.gradient(node, grad)))
                 continue
             joint.wait(node, grad)
         if node in joint.first and (waiting := joint.waiting.pop(node, None)):

@@ -7,6 +7,7 @@ walk `find_topo_sort`. Nothing recurses: a graph may be as deep as memory allows
 from __future__ import annotations
 
 import importlib
+import inspect
 import itertools
 import math
 import os
@@ -243,19 +244,34 @@ class Op:
     """The tensor expression of the inputs that are read for their values and the `arguments`, and NumPy's function."""
     never: ClassVar[str] = ""
     """Why there is no formula, where there is none."""
+    builtin: ClassVar[bool] = False
+    """Whether it is one of this package, whose tests compare its formula, its rules and its gradient; set for each
+    class."""
+    edition: ClassVar[int] = 0
+    """How many operators of this name the program has defined before."""
+
+    def __init_subclass__(cls) -> None:
+        cls.builtin = cls.__module__.startswith(f"{__package__}.")
 
     def __reduce__(self) -> Any:
         return _operator, (self.name,)  # of each there is one instance
 
+    def __deepcopy__(self, memo: Any) -> Op:
+        return self
+
     @classmethod
     def make(cls, inputs: Sequence[Node], attrs: dict[str, Any] | None = None, name: str | None = None) -> Node:
-        """A new node applying this operator. Raises GraphError for an input that is no node."""
+        """A new node applying this operator. Raises GraphError for an input that is no node, and of a class that is
+        not registered."""
         for position, value in enumerate(inputs):
             if not isinstance(value, Node):
                 raise GraphError(f"{cls.name}: input {position} must be a node, not {type(value).__name__}")
         if cls.contraction and scopes.precision is not None:
             attrs = {"precision": scopes.precision, **(attrs or {})}
-        return _new_node(OPS[cls.name], list(inputs), attrs if attrs is not None else {}, name)
+        op = _instances.get(cls)
+        if op is None:
+            raise GraphError(f"{cls.__qualname__} is not registered as an operator: write @register above the class")
+        return _new_node(op, list(inputs), attrs if attrs is not None else {}, name)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         """The output's shape: the first input's, unless an operator says otherwise. Raises ShapeError."""
@@ -279,7 +295,25 @@ class Op:
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         """The gradient with respect to each input, as new nodes; None where it is zero."""
-        raise NotImplementedError
+        told = "there is no gradient: write `gradient` in its class, which returns one for each input, None for zero"
+        raise error_at(node, GraphError, told)
+
+    def checked(self, node: Node, grads: Any) -> Sequence[Node | None]:
+        """The gradients that `gradient` has returned. Those of an operator that is not of this package are compared with
+        their inputs, in shape and dtype, where types are inferred. Raises GraphError for what are no gradients."""
+        right = isinstance(grads, (list, tuple)) and len(grads) == len(node.inputs)
+        if not right or any([not isinstance(grad, Node) for grad in grads if grad is not None]):
+            told = f"gradient must return a list of {len(node.inputs)}, a node or None for each input, not {grads!r}"
+            raise error_at(node, GraphError, told)
+        if self.builtin:
+            return grads
+        found: list[Node | None] = []
+        for grad, x in zip(grads, node.inputs, strict=True):
+            if grad is not None:
+                grad = OPS["as_gradient"].make([grad, x], {"by": self.name})
+                grad.placed_as(node)
+            found.append(grad)
+        return found
 
     def joint_gradient(self, nodes: Sequence[Node], grads: Sequence[Node], adjoints: Any) -> list[Node | None]:
         """The gradient with respect to each input, of several results of a `joint` operator; see `Scan`."""
@@ -287,7 +321,7 @@ class Op:
 
     def gradient_as_tuple(self, out_grad: Node, node: Node) -> tuple[Node, ...]:
         """needle's: the gradient of sum(node * out_grad) with respect to each input of `node`."""
-        found = zip(node.inputs, self.gradient(node, out_grad), strict=True)
+        found = zip(node.inputs, self.checked(node, self.gradient(node, out_grad)), strict=True)
         return tuple(OPS["zeroslike"].make([value]) if grad is None else grad for value, grad in found)
 
     def index_range(self, node: Node, input_shapes: Sequence[Shape]) -> IndexRange | None:
@@ -332,15 +366,38 @@ class Op:
 
     def _applied(self, which: str, node: Node, inputs: list[Any], shape: Shape) -> Any:
         """`formula` or `reference` of the inputs that are read for their values, and the arguments."""
-        if self.formula is None:
-            raise error_at(node, GraphError, self.never)
+        function = getattr(type(self), which, None)
+        if function is None:
+            raise error_at(node, GraphError, self.never or f"its class has no {which}")
         shapes = [tuple(map(int, x.shape)) for x in inputs]
         read = [x for i, x in enumerate(inputs) if i not in self.shape_only]
-        return getattr(type(self), which)(*read, *self.arguments(node, shapes, shape))
+        arguments = *read, *self.arguments(node, shapes, shape)
+        try:
+            return function(*arguments)
+        except TypeError:
+            require_takes(node, which, function, arguments)
+            raise
+
+
+def require_takes(node: Node, part: str, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
+    """Raises GraphError for a part of the node's operator that does not take so many arguments; asked when a call of it
+    has failed."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # some functions in C do not tell
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        count = f"{len(arguments)} argument{'s'[: len(arguments) != 1]}"
+        raise error_at(node, GraphError, f"its {part} takes {signature}, and is called with {count}") from error
 
 
 OPS: dict[str, Op] = {}
 """Every operator by its name, one instance each."""
+
+
+_instances: dict[type[Op], Op] = {}  # of each class, also of one whose name another operator has taken since
 
 
 def _operator(name: str) -> Op:
@@ -351,10 +408,22 @@ OpClass = TypeVar("OpClass", bound=type[Op])
 
 
 def register(cls: OpClass) -> OpClass:
-    """Class decorator: put an operator's one instance into `OPS`. Raises GraphError for a name taken."""
-    if cls.name in OPS:
-        raise GraphError(f"operator {cls.name} is registered twice")
-    OPS[cls.name] = cls()
+    """Class decorator: put an operator's one instance into `OPS`.
+
+    A program may define its operator again, as when a notebook's cell is run twice: a class of the same module and
+    name takes the place of the one before, whose nodes stay what they are. Raises GraphError for a class without a
+    name, and for the name of another operator.
+    """
+    name = getattr(cls, "name", None)
+    if not (isinstance(cls, type) and issubclass(cls, Op) and isinstance(name, str)):
+        raise GraphError(f"{cls!r} is no class of an operator: it is derived from `Op`, and has a `name`")
+    before = OPS.get(name)
+    if before is not None:
+        owner, own = (f"{kind.__module__}.{kind.__qualname__}" for kind in (type(before), cls))
+        if owner != own or cls.builtin:
+            raise GraphError(f"operator {name} is there already, as {owner}: give {own} another name")
+        cls.edition = before.edition + 1
+    OPS[name] = _instances[cls] = cls()
     return cls
 
 
@@ -364,6 +433,16 @@ ErrorClass = TypeVar("ErrorClass", bound=DlsysError)
 def error_at(node: Node, kind: type[ErrorClass], message: str) -> ErrorClass:
     """`<op>: <message> [node <name>, made at <file:line>]`, to be raised by the caller."""
     return kind(f"{node.op.name}: {message} [node {node.name}, made at {node.location}]")
+
+
+def require_type(node: Node, part: str, given: tuple[Shape, str], shape: Shape, dtype: str) -> None:
+    """Raises ShapeError or DTypeError where a part of the node's operator gives an array of another type than that
+    which was inferred."""
+    if given == (shape, dtype):
+        return
+    kind, rule = (ShapeError, "infer_shape") if given[0] != shape else (DTypeError, "infer_dtype")
+    told, found = (f"{dtype}{list(extents)}" for extents, dtype in ((shape, dtype), given))
+    raise error_at(node, kind, f"{rule} says {told}, the {part} gives {found}")
 
 
 def shape_error(node: Node, message: str) -> ShapeError:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import heapq
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from .. import compute
-from ..graph import Node, Shape
-from ..kernels import KernelSpec
+from ..errors import DlsysError, GraphError
+from ..graph import Node, Op, Shape, error_at, require_type
+from ..kernels import ArrayType, KernelSpec
 from ..ops.slicing import region_of
 from ..system import lazy
+from ..tvm_import import with_compiler
 from .base import TypedGraph, value_inputs
 
 READS = 16  # of its argument by a costly operator, counted low
@@ -313,10 +317,10 @@ def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, boundary: int |
                 values.append(compute.full(shapes[node], node.attrs["value"], dtypes[node]))
                 continue
             inputs = [values[r] if isinstance(r, int) else compute.placeholder(*r, "shape") for r in read]
-            values.append(node.op.te(node, inputs, shapes[node], dtypes[node]))
+            values.append(_expression(node, inputs, shapes[node], dtypes[node]))
         return tuple(compute.part(values[i], part_of[i]) if group.parts else values[i] for i in outputs)
 
-    return KernelSpec(
+    spec = KernelSpec(
         name=group.name,
         key=(key, outputs, *(part_of.values() if group.parts else ())),
         inputs=tuple((shapes[value], dtypes[value]) for value in group.inputs),
@@ -327,6 +331,46 @@ def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, boundary: int |
         elementwise=group.kind == "elementwise" and len(outputs) == 1,
         precision=next((p for node in group.nodes if (p := node.attrs.get("precision"))), ""),
     )
+    foreign = tuple(node.op for node in nodes if not node.op.builtin)
+    return replace(spec, key=(spec.key, _digest(_Formula(foreign, spec.key, spec.inputs, spec)))) if foreign else spec
+
+
+@dataclass(frozen=True)
+class _Formula:
+    """The formula of a kernel that computes operators of the user's, and what tells it from others in this process."""
+
+    operators: tuple[Op, ...]
+    key: Hashable
+    inputs: tuple[ArrayType, ...]
+    spec: KernelSpec = field(compare=False)
+
+
+@lru_cache(maxsize=1024)
+def _digest(formula: _Formula) -> str:
+    """The hash of a formula as it is: under its operators' names the kernels on disk may be those of others, which had
+    these names before the program was changed."""
+    text = str(with_compiler("kernels.build").prim_func(formula.spec))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+_OF_TE = "A formula is of TE, as those of dlsys.compute; what is written in NumPy is the `reference`"
+
+
+def _expression(node: Node, inputs: Sequence[compute.Tensor], shape: Shape, dtype: str) -> compute.Tensor:
+    """The node's tensor expression. Raises GraphError where there is none, ShapeError and DTypeError where it is of
+    another type than that which was inferred: a kernel would write beyond its memory."""
+    try:
+        found = node.op.te(node, inputs, shape, dtype)
+    except DlsysError:
+        raise
+    except Exception as error:
+        told = f"its formula fails with {type(error).__name__}: {error}. {_OF_TE}"
+        raise error_at(node, GraphError, told) from error
+    if (given := compute.type_of(found)) is None:
+        told = f"its formula gives {type(found).__name__}. {_OF_TE}"
+        raise error_at(node, GraphError, told)
+    require_type(node, "formula", given, shape, dtype)
+    return found
 
 
 def read_from(group: Group, graph: TypedGraph, boundary: int) -> int:

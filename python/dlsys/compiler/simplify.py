@@ -95,7 +95,7 @@ def merge(graph: TypedGraph) -> TypedGraph:
         attributes = (
             tuple(sorted((key, repr(value)) for key, value in node.attrs.items())) if node.attrs else ()
         )
-        return first.setdefault((node.op.name, inputs, attributes), node)
+        return first.setdefault((node.op, inputs, attributes), node)
 
     return rewrite(graph, rule)
 

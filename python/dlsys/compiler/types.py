@@ -12,7 +12,7 @@ from typing import Any
 
 from ..checks import too_large
 from ..errors import DTypeError, FeedError, GraphError, ShapeError
-from ..graph import Node, Shape, error_at, shape_error
+from ..graph import DTYPES, Node, Shape, error_at, shape_error
 from ..ops import broadcast_shape_op, div_byconst_op, full_op, reducesum_op, reshape_op, slice_op
 from ..ops.joining import part_start
 from ..ops.reduction import extent_divisor
@@ -75,12 +75,23 @@ def analyse(
                 )
             shapes[node] = node.op.infer_shape(node, [shapes[value] for value in node.inputs])
             dtypes[node] = node.op.infer_dtype(node, [dtypes[value] for value in node.inputs])
+            if not node.op.builtin:
+                _require_type(node, shapes[node], dtypes[node])
         if node in known and (told := too_large(shapes[node])):
             raise shape_error(node, told)
 
     given = frozenset(node for node in known if node in fed or node.cell is not None)
     computed = [node for node in order if node in needed and node not in given]
     return _without_effects(computed, evaluated, fed, given, shapes, dtypes)
+
+
+def _require_type(node: Node, shape: Any, dtype: Any) -> None:
+    """Raises ShapeError or DTypeError for what an operator's rules return that is no shape or no dtype."""
+    if type(shape) is not tuple or any(type(extent) is not int for extent in shape) or min(shape, default=0) < 0:
+        raise shape_error(node, f"infer_shape must return a tuple of integers that are not negative, not {shape!r}")
+    if type(dtype) is not str or dtype not in DTYPES:
+        told = f"infer_dtype must return the name of a dtype, one of {', '.join(DTYPES)}, not {dtype!r}"
+        raise error_at(node, DTypeError, told)
 
 
 def _without_effects(
@@ -91,8 +102,9 @@ def _without_effects(
     shapes: dict[Node, Shape],
     dtypes: dict[Node, str],
 ) -> TypedGraph:
-    """Assignments become `updates`, and whoever reads one, or a value that comes with them, reads the value; groups
-    become no output. Those of `advance_op` to one parameter follow each other in the order of their making."""
+    """Assignments become `updates`, and whoever reads one, a value that comes with them, or a gradient whose type was
+    looked at, reads the value; groups become no output. Those of `advance_op` to one parameter follow each other in the
+    order of their making."""
     now = _first_of_each_cell(node for node in given if node not in fed)
     assigned = [now.get(node.inputs[0], node.inputs[0]) for node in computed if node.op.name == "assign"]
     if len(set(assigned)) < len(assigned):
@@ -115,7 +127,7 @@ def _without_effects(
             now[node] = value
         elif node.op.name == "latest":
             now[node] = updates.get(inputs[0], inputs[0])
-        elif node.op.name == "with_updates":
+        elif node.op.name in ("with_updates", "as_gradient"):
             now[node] = inputs[0]
         elif node.op.name == "group":
             continue

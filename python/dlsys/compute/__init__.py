@@ -21,7 +21,7 @@ from ..tvm_import import with_compiler
 
 Tensor = Any  # te.Tensor
 _HOMES = {
-    "base": "copy full part placeholder shape_of",
+    "base": "copy full part placeholder shape_of type_of",
     "elementwise": """bitwise_and bitwise_not bitwise_or bitwise_xor
         absolute add add_by_const cast clip const_div cos div div_by_const equal erf exp floor greater
         greater_equal less less_equal log logical_and logical_not logical_or maximum minimum mul mul_by_const nearest

@@ -19,6 +19,11 @@ def shape_of(x: te.Tensor) -> Shape:
     return tuple(int(extent) for extent in x.shape)
 
 
+def type_of(x: Any) -> tuple[Shape, str] | None:
+    """The shape and dtype of a tensor; None of what is no tensor of TE."""
+    return (shape_of(x), str(x.dtype)) if isinstance(x, te.Tensor) else None
+
+
 def constant(value: float, dtype: Any) -> tirx.PrimExpr:
     """`value` in a dtype, see `in_dtype`; infinity too, which `tirx.const` makes of no number beyond the range."""
     return tirx.const(in_dtype(value, str(dtype)).item(), str(dtype))

@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import compute
 from ..graph import NUMBERS, OPS, Node
-from .family import OfConst, OfNode, OfNodes, binary, by_const, unary
+from .family import ZERO, OfConst, OfNode, OfNodes, Zero, binary, by_const, unary
 
 neg_op: OfNode = unary("neg", "-node.", compute.neg, np.negative, lambda g, y, x: neg_op(g), dtypes=NUMBERS)
 
@@ -60,9 +60,9 @@ def const_div_op(const: float, node: Node) -> Node:
     return _const_div(node, const)
 
 
-def _power_derivative(g: Node, y: Node, x: Node, const: float) -> Node | None:
+def _power_derivative(g: Node, y: Node, x: Node, const: float) -> Node | Zero:
     if const == 0:  # 0 * x ** -1 would be NaN at 0
-        return None
+        return ZERO
     return g if const == 1 else mul_op(g, mul_byconst_op(power_byconst_op(x, const - 1), const))
 
 

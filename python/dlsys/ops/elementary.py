@@ -15,7 +15,7 @@ from .. import compute
 from ..errors import DTypeError, GraphError
 from ..graph import DTYPES, INTEGERS, NUMBERS, Node, Shape, error_at, register
 from .arithmetic import add_byconst_op, div_op, mul_byconst_op, mul_op, neg_op
-from .family import OfNode, Pointwise, binary, comparison, require_constant, unary
+from .family import ZERO, OfNode, Pointwise, binary, comparison, require_constant, unary
 from .inputs import oneslike_op, zeroslike_op
 from .rules import real_constant
 
@@ -76,14 +76,15 @@ abs_op = unary(
     dtypes=NUMBERS,
 )
 sign_op: OfNode = unary(
-    "sign", "-1, 0 or 1, as the node's sign; NaN of NaN; the derivative is 0.", compute.sign, np.sign,
+    "sign", "-1, 0 or 1, as the node's sign; NaN of NaN; the derivative is 0.", compute.sign, np.sign, ZERO,
     dtypes=NUMBERS,
 )
 floor_op = unary(
-    "floor", "The largest integer that is no larger than the node; the derivative is 0.", compute.floor, np.floor
+    "floor", "The largest integer that is no larger than the node; the derivative is 0.",
+    compute.floor, np.floor, ZERO,
 )
 round_op = unary(
-    "round", "The nearest integer, of two the even one; the derivative is 0.", compute.nearest, np.rint
+    "round", "The nearest integer, of two the even one; the derivative is 0.", compute.nearest, np.rint, ZERO
 )
 
 
@@ -158,7 +159,7 @@ logical_or_op = comparison(
     "logical_or", "a or b, of booleans, broadcast.", compute.logical_or, np.logical_or, dtypes=("bool",)
 )
 logical_not_op = unary(
-    "logical_not", "not node, of booleans.", compute.logical_not, np.logical_not, dtypes=("bool",)
+    "logical_not", "not node, of booleans.", compute.logical_not, np.logical_not, ZERO, dtypes=("bool",)
 )
 _BITS = ("bool", *INTEGERS)
 bitwise_and_op = binary(

@@ -1,19 +1,24 @@
 """Families of operators that differ in their formulas alone: of each member a table holds the name, the tensor
 expression, the NumPy reference and the derivative. `unary` and its like register an operator and return the function
 of the graph that users call.
+
+A derivative is a function (gradient, node, *inputs) -> the gradient of each input in the output's shape, of one input
+without a tuple; a derivative that is zero is `ZERO`, everywhere or as what the function returns.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ..checks import in_dtype
 from ..compute import Tensor
-from ..errors import DTypeError
-from ..graph import DTYPES, INTEGERS, Node, Op, Shape, error_at, register
+from ..errors import DTypeError, GraphError
+from ..graph import DTYPES, INTEGERS, Node, Op, Shape, error_at, register, require_takes
 from .rules import broadcast_operands, real_constant, require_same
 from .shape import sum_to_like_op
 from .types import dtype_of
@@ -23,14 +28,22 @@ OfNodes = Callable[[Any, Any], Node]
 OfConst = Callable[[Node, float], Node]
 
 
+class Zero(Enum):
+    """A derivative that is zero, which nobody gets by forgetting one."""
+
+    ZERO = 0
+
+
+ZERO = Zero.ZERO
+Derivative = Callable[..., "Node | Zero | tuple[Node | Zero, ...]"] | Zero
+
+
 class Pointwise(Op):
     """output[i] = formula(inputs[i], ...), where several inputs are broadcast by NumPy's rules; with the attribute
     `same_shape` they must be of one shape."""
 
     elementwise = True
-    derivative: ClassVar[Callable[..., Any] | None] = None
-    """(gradient, node, *inputs) -> the gradient of each input in the output's shape, of one input without a tuple; None
-    where all are zero."""
+    derivative: ClassVar[Derivative | None] = None
     result: ClassVar[str] = ""
     """The result's dtype, where it is not that of the inputs."""
 
@@ -45,12 +58,25 @@ class Pointwise(Op):
         return self.result or dtype
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        if self.derivative is None:
-            return [None] * len(node.inputs)
-        found = type(self).derivative(output_grad, node, *node.inputs)  # type: ignore[misc]
-        if len(node.inputs) == 1:
+        derivative, count = type(self).derivative, len(node.inputs)
+        if derivative is ZERO:
+            return [None] * count
+        if derivative is None:
+            return super().gradient(node, output_grad)
+        arguments = output_grad, node, *node.inputs, *self.arguments(node, [], ())
+        try:
+            found: Any = derivative(*arguments)
+        except TypeError:
+            require_takes(node, "derivative", derivative, arguments)
+            raise
+        if count == 1 and isinstance(found, Node):  # as mostly
             return [found]
-        return [sum_to_like_op(grad, x) for grad, x in zip(found, node.inputs, strict=True)]
+        grads = [found] if count == 1 else found
+        right = isinstance(grads, (list, tuple)) and len(grads) == count
+        if not right or any([not isinstance(grad, (Node, Zero)) for grad in grads]):
+            wanted = "a node" if count == 1 else f"a tuple of {count} nodes"
+            raise error_at(node, GraphError, f"its derivative must return {wanted}, or ZERO for one, not {found!r}")
+        return [None if g is ZERO else sum_to_like_op(g, x) for g, x in zip(grads, node.inputs, strict=True)]
 
 
 class ByConst(Pointwise):
@@ -64,9 +90,6 @@ class ByConst(Pointwise):
         dtype = super().infer_dtype(node, input_dtypes)
         require_constant(node, node.attrs["const"], dtype)
         return dtype
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [type(self).derivative(output_grad, node, node.inputs[0], node.attrs["const"])]  # type: ignore[misc]
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         return (node.attrs["const"],)
@@ -96,7 +119,13 @@ def require_constant(node: Node, const: float, dtype: str) -> None:
 
 
 def _member(base: type[Op], name: str, doc: str, facts: dict[str, Any]) -> type[Op]:
-    return register(type(name, (base,), {"name": name, "__doc__": doc, "__module__": __name__, **facts}))
+    if facts["derivative"] is None:
+        raise GraphError(f"{name}: there is no derivative: pass one, or derivative=ZERO if it is zero everywhere")
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename == __file__ and frame.f_back is not None:
+        frame = frame.f_back
+    module = frame.f_globals.get("__name__", "__main__")  # of who defines it
+    return register(type(name, (base,), {"name": name, "__doc__": doc, "__module__": module, **facts}))
 
 
 def _named(function: Callable[..., Node], name: str, doc: str) -> Callable[..., Node]:
@@ -110,10 +139,11 @@ def unary(
     doc: str,
     formula: Callable[..., Tensor],
     reference: Callable[..., Any],
-    derivative: Callable[..., Node | None] | None = None,
+    derivative: Derivative | None = None,
     **facts: Any,
 ) -> OfNode:
-    """The function of a new operator of one node; see `Pointwise` for its parts. `facts`: attributes of its class."""
+    """The function of a new operator of one node. `facts`: attributes of its class. Raises GraphError where there is no
+    derivative, and for the name of another operator (see `register`)."""
     parts: dict[str, Any] = {"formula": formula, "reference": reference, "derivative": derivative}
     operator = _member(Pointwise, name, doc, {**parts, **facts})
 
@@ -128,11 +158,12 @@ def binary(
     doc: str,
     formula: Callable[..., Tensor],
     reference: Callable[..., Any],
-    derivative: Callable[..., tuple[Node, Node]] | None = None,
+    derivative: Derivative | None = None,
     operands: Callable[[Any, Any], Sequence[Any]] = lambda a, b: (a, b),
     **facts: Any,
 ) -> OfNodes:
-    """The function of a new operator of two nodes, broadcast; `operands` makes them of what users pass."""
+    """The function of a new operator of two nodes, broadcast; `operands` makes them of what users pass. Raises as
+    `unary`."""
     parts: dict[str, Any] = {"formula": formula, "reference": reference, "derivative": derivative, "broadcasts": True}
     operator = _member(Pointwise, name, doc, {**parts, **facts})
 
@@ -146,7 +177,7 @@ def comparison(
     name: str, doc: str, formula: Callable[..., Tensor], reference: Callable[..., Any], **facts: Any
 ) -> OfNodes:
     """The function of a new operator of two nodes whose result is bool."""
-    return binary(name, doc, formula, reference, **{"result": "bool", "dtypes": DTYPES, **facts})
+    return binary(name, doc, formula, reference, ZERO, **{"result": "bool", "dtypes": DTYPES, **facts})
 
 
 def by_const(
@@ -154,7 +185,7 @@ def by_const(
     doc: str,
     formula: Callable[..., Tensor],
     reference: Callable[..., Any],
-    derivative: Callable[..., Node | None],
+    derivative: Derivative,
     of_nodes: Callable[[Node, Node], Node],
     **facts: Any,
 ) -> OfConst:

@@ -46,7 +46,7 @@ class Body:
         self.out = tuple([number[node] for node in out])
         self.reverse, self.length = reverse, None if self.sliced else length
         told = [
-            (node.op.name, sorted(node.attrs.items()), [number[v] for v in node.inputs], node.no_grad)
+            (node.op.name, node.op.edition, sorted(node.attrs.items()), [number[v] for v in node.inputs], node.no_grad)
             for node in self.nodes
         ]
         text = repr((self.carried, self.sliced, self.out, reverse, self.length, told))

@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import compute
 from ..compute import Tensor
-from ..errors import DlsysError, DTypeError, GraphError
+from ..errors import DlsysError, DTypeError, GraphError, ShapeError
 from ..graph import DTYPES, FLOATS, Node, Op, Shape, register
 from .rules import axes_attribute, dtype_attribute
 
@@ -61,6 +61,38 @@ class CastAs(_Cast):
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [cast_like_op(output_grad, node.inputs[0]), None]
+
+
+@register
+class AsGradient(Op):
+    """A gradient, given by the operator `attrs["by"]`, that must have the shape and dtype of `x`, whose values are not
+    read. Type inference compares them, and puts the gradient in this node's place."""
+
+    name = "as_gradient"
+    shape_only = (1,)
+    formula, reference = compute.copy, np.array
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        grad, own = input_shapes
+        if grad != own:
+            raise ShapeError(self._told(node, f"has shape {grad}, the input {own}"))
+        return grad
+
+    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
+        grad, own = input_dtypes
+        if own not in FLOATS:
+            raise DTypeError(self._told(node, f"is {grad}, but one of {own} is always zero: return None for it"))
+        if grad != own:
+            raise DTypeError(self._told(node, f"is {grad}, the input {own}"))
+        return grad
+
+    @staticmethod
+    def _told(node: Node, wrong: str) -> str:
+        by, place = node.attrs["by"], f"[node {node.name}, made at {node.location}]"
+        return f"{by}: the gradient that it gives for {node.inputs[1].name} {wrong} {place}"
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [output_grad, None]
 
 
 def cast_op(x: Node, dtype: Any) -> Node:
