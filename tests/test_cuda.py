@@ -50,7 +50,7 @@ def test_training_steps_equal_the_cpus() -> None:
 
 
 def test_arrays_and_asynchronous_runs() -> None:
-    passes("arrays", "arrays_of_other_libraries", "a_run_returns_before_it_is_done")
+    passes("arrays", "arrays_of_other_libraries", "memory_that_is_shared", "a_run_returns_before_it_is_done")
 
 
 def test_a_step_is_replayed_and_feeds_are_copied_beside_it() -> None:

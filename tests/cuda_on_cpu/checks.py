@@ -4,6 +4,7 @@ folder of the tests. Prints a line of JSON: each check's name, and its error or 
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import random
@@ -509,6 +510,27 @@ def arrays() -> None:
     assert set(out.numpy()) == {5.0}
     error = _error(dl.DeviceError, lambda: kernel(np.ones(70, "float32"), found[1], out))
     assert "cpu" in error and "cuda" in error, error
+
+
+@check
+def memory_that_is_shared() -> None:
+    """Kernels refuse an output in an input's memory; a result that is fed again is copied first, into one place."""
+    x = ops.Variable("x")
+    matmul = tvm_op.make_matrix_mul((8, 8), False, (8, 8), False, "cuda", "llvm", "matmul")
+    a, b = (dl.array(np.eye(8, dtype="float32"), GPU) for _ in range(2))
+    for given, out in ((a, a), (dl.from_dlpack(Foreign(a)), a)):
+        told = _error(dl.KernelArgumentError, functools.partial(matmul, given, b, out))
+        assert "the output shares memory with input 0" in told, told
+    value = np.arange(64, dtype="float32").reshape(8, 8)
+    executor = ad.Executor([ops.transpose_op(x) + 1.0, ops.transpose_op(x) @ x], ctx=GPU)
+    result, _ = executor.run({x: value})
+    value, before = value.T + 1, 0
+    for _ in range(5):
+        result, product = executor.run({x: result})
+        close([result.numpy(), product.numpy()], [value.T + 1, value.T @ value], 1e-4)
+        value, used = value.T + 1, dl.device.allocation_count()
+        assert not before or used == before
+        before = used
 
 
 class Foreign:
