@@ -299,10 +299,10 @@ class Op:
         raise error_at(node, GraphError, told)
 
     def checked(self, node: Node, grads: Any) -> Sequence[Node | None]:
-        """The gradients that `gradient` has returned. Those of an operator that is not of this package are compared with
+        """The gradients that `gradient` has returned. Those of operators not of this package are compared with
         their inputs, in shape and dtype, where types are inferred. Raises GraphError for what are no gradients."""
         right = isinstance(grads, (list, tuple)) and len(grads) == len(node.inputs)
-        if not right or any([not isinstance(grad, Node) for grad in grads if grad is not None]):
+        if not right or any(not isinstance(grad, Node) for grad in grads if grad is not None):
             told = f"gradient must return a list of {len(node.inputs)}, a node or None for each input, not {grads!r}"
             raise error_at(node, GraphError, told)
         if self.builtin:

@@ -356,7 +356,7 @@ def _digest(formula: _Formula) -> str:
 _OF_TE = "A formula is of TE, as those of dlsys.compute; what is written in NumPy is the `reference`"
 
 
-def _expression(node: Node, inputs: Sequence[compute.Tensor], shape: Shape, dtype: str) -> compute.Tensor:
+def _expression(node: Node, inputs: list[compute.Tensor], shape: Shape, dtype: str) -> compute.Tensor:
     """The node's tensor expression. Raises GraphError where there is none, ShapeError and DTypeError where it is of
     another type than that which was inferred: a kernel would write beyond its memory."""
     try:

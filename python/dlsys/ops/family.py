@@ -73,7 +73,7 @@ class Pointwise(Op):
             return [found]
         grads = [found] if count == 1 else found
         right = isinstance(grads, (list, tuple)) and len(grads) == count
-        if not right or any([not isinstance(grad, (Node, Zero)) for grad in grads]):
+        if not right or any(not isinstance(grad, (Node, Zero)) for grad in grads):
             wanted = "a node" if count == 1 else f"a tuple of {count} nodes"
             raise error_at(node, GraphError, f"its derivative must return {wanted}, or ZERO for one, not {found!r}")
         return [None if g is ZERO else sum_to_like_op(g, x) for g, x in zip(grads, node.inputs, strict=True)]
