@@ -164,19 +164,19 @@ logical_not_op = unary(
 _BITS = ("bool", *INTEGERS)
 bitwise_and_op = binary(
     "bitwise_and", "a & b, of integers bit by bit, of booleans a and b; broadcast.",
-    compute.bitwise_and, np.bitwise_and, dtypes=_BITS, commutative=True,
+    compute.bitwise_and, np.bitwise_and, ZERO, dtypes=_BITS, commutative=True,
 )
 bitwise_or_op = binary(
     "bitwise_or", "a | b, of integers bit by bit, of booleans a or b; broadcast.",
-    compute.bitwise_or, np.bitwise_or, dtypes=_BITS, commutative=True,
+    compute.bitwise_or, np.bitwise_or, ZERO, dtypes=_BITS, commutative=True,
 )
 bitwise_xor_op = binary(
     "bitwise_xor", "a ^ b, of integers bit by bit, of booleans either a or b; broadcast.",
-    compute.bitwise_xor, np.bitwise_xor, dtypes=_BITS, commutative=True,
+    compute.bitwise_xor, np.bitwise_xor, ZERO, dtypes=_BITS, commutative=True,
 )
 bitwise_not_op = unary(
     "bitwise_not", "~node: every bit of an integer is the other one; of booleans not node.",
-    compute.bitwise_not, np.bitwise_not, dtypes=_BITS,
+    compute.bitwise_not, np.bitwise_not, ZERO, dtypes=_BITS,
 )
 
 
