@@ -146,7 +146,10 @@ class Executor:
             results = None if self._current is None else self._current.run_again(feed_dict, checks=False)
             if results is None:
                 results = self._run(feed_dict, checks=False)
-            return [copied(value) if isinstance(value, Array) else value for value in results]
+            found = [copied(value) if isinstance(value, Array) else value for value in results]
+            if self._current is not None:
+                self._current.let_go()
+            return found
 
     def _run(self, feed_dict: Mapping[Node, Any], checks: bool = True) -> list[Any]:
         """A run with what is fed looked at, input by input."""

@@ -88,6 +88,12 @@ class Plan:
         self._parameters, self._copies, self._held, self._bound = {}, {}, [], [None] * len(self._bound)
         self._results = self._fed = None
 
+    def let_go(self) -> None:
+        """Hold what the latest run was fed no longer."""
+        self._fed = None
+        pairs = zip(self.given, self._bound, strict=False)  # nothing is bound before the first run
+        self._bound = [array if node in self._parameters else None for node, array in pairs]
+
     @lazy
     def updated(self) -> tuple[Any, ...]:
         """The cells of the Parameters whose memory a run writes."""
