@@ -228,7 +228,7 @@ def test_an_operator_is_registered_once() -> None:
     class Twice(Op):
         name = "add"
 
-    assert "add is registered twice" in error_of(GraphError, register, Twice)
+    assert "operator add is there already" in error_of(GraphError, register, Twice)
     assert all(op.name == name for name, op in OPS.items())
 
 

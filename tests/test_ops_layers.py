@@ -37,18 +37,21 @@ def test_special_values_are_pytorchs() -> None:
 
 
 def test_targets_that_are_no_class_make_the_loss_nan_and_ignored_ones_leave_none() -> None:
-    x, t = ad.Variable("x"), ad.Variable("t")
-    losses, mean = ops.cross_entropy_op(x, t, reduction="none"), ops.cross_entropy_op(x, t)
+    """Where a run computes them; those that are fed are looked at."""
+    x, t, zero = ad.Variable("x"), ad.Variable("t"), ad.Variable("zero")
+    of_run = t + zero
+    losses, mean = ops.cross_entropy_op(x, of_run, reduction="none"), ops.cross_entropy_op(x, of_run)
     executor = ad.Executor([losses, mean, *ad.gradients(losses, [x])])
+    nothing = np.zeros(4, "int64")
     logits = np.zeros((4, 3), "float32")
     for targets in (np.array([0, 3, -1, -100]), np.array([2**40, -(2**40), 3, 1])):
-        each, total, grad = executor.run({x: logits, t: targets}, convert_to_numpy_ret_vals=True)
+        each, total, grad = executor.run({x: logits, t: targets, zero: nothing}, convert_to_numpy_ret_vals=True)
         bad = (targets != -100) & ((targets < 0) | (targets >= 3))
         assert np.isnan(each[bad]).all() and np.isfinite(each[~bad]).all() and np.isnan(total)
         assert np.isnan(grad[bad]).all() and np.isfinite(grad[~bad]).all()
         assert not each[targets == -100].any() and not grad[targets == -100].any()
     ignored = np.full(4, -100)
-    each, total, _ = executor.run({x: logits, t: ignored}, convert_to_numpy_ret_vals=True)
+    each, total, _ = executor.run({x: logits, t: ignored, zero: nothing}, convert_to_numpy_ret_vals=True)
     assert not each.any() and np.isnan(total)
 
 

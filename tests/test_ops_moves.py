@@ -95,10 +95,11 @@ def test_indices_of_every_integer_dtype_at_its_limits() -> None:
         limits = np.iinfo(dtype)
         known = [n for n in (0, 1, 15, 16, 44, 255, 256, 271, 299) if n <= limits.max]
         some = np.array([*known, limits.max, limits.max - 1, limits.min], dtype)
-        x, i = ops.Variable("x"), ops.Variable("i")
-        hot, few = ops.one_hot_op(i, 300), ops.one_hot_op(i, 272, "int32")
-        along = ops.take_along_axis_op(x, i, 0)
-        found = both([hot, few, ops.take_op(x, i), along], {x: values, i: some})
+        x, i, zero = ops.Variable("x"), ops.Variable("i"), ops.Variable("zero")
+        of_run = i + zero  # what is fed is looked at
+        hot, few = ops.one_hot_op(of_run, 300), ops.one_hot_op(of_run, 272, "int32")
+        along = ops.take_along_axis_op(x, of_run, 0)
+        found = both([hot, few, ops.take_op(x, of_run), along], {x: values, i: some, zero: np.zeros_like(some)})
         places = some.astype(np.int64)
         np.testing.assert_array_equal(found[0], places[:, None] == np.arange(300), err_msg=dtype)
         np.testing.assert_array_equal(found[1], places[:, None] == np.arange(272), err_msg=dtype)

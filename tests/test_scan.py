@@ -272,7 +272,7 @@ def test_a_recurrent_step_trains_as_a_loop_and_is_exported() -> None:
         rng = np.random.default_rng(0)
         feed = {x: rng.standard_normal((5, batch, 4)), y: rng.uniform(-0.5, 0.5, (5, batch, 8))}
         feed = {node: value.astype("float32") for node, value in feed.items()}
-        parameters = [p.numpy() for p in net.parameters()]
+        parameters = [p.numpy().copy() for p in net.parameters()]
         losses = [executor.run(feed, True)[0].item() for _ in range(60)]
         assert losses[-1] < 0.85 * losses[0] and str(executor.groups()).count("loop, 5 steps") == 2
         profile = executor.profile(feed, runs=2)

@@ -1,5 +1,7 @@
 """Long sums in blocks, the blocks' sums in blocks again, so that rounding grows with the logarithm of the length.
 
+Up to 512 rows are added to the sums of their columns one after another, which gives NumPy's bits; more in blocks of rows.
+
 n equal terms added one after another in float32 are off by up to n / 8 units in the last place; a sum of ones stops at
 2^24. With blocks of some 128 terms at each level the error stays below 4 log2(n) units. The blocks depend on the shape
 and the vector width alone, so the number of threads does not change a result.
@@ -22,6 +24,7 @@ from .stages import Expr, Stage, buffers, extents, read_stages, size, with_nests
 from .target import Machine
 
 TERMS = 128  # added in turn to one accumulator, about; a sum of up to twice as many is not cut
+IN_ORDER = 512  # rows whose sum down the columns is made row after row, as NumPy makes it: the bits are the same
 
 
 def blocked(func: tirx.PrimFunc, machine: Machine | None) -> tirx.PrimFunc:
@@ -67,7 +70,7 @@ def _block_terms(block: s_tir.SBlock, machine: Machine | None) -> tuple[int, boo
         return all(a.strides is not None and a.strides[axis] in (0, 1) for a in found)
 
     if results and runs_along(results[-1]):
-        return TERMS, True
+        return IN_ORDER // 2, True  # a sum of up to twice as many is not cut
     if not terms or not runs_along(max(terms)):
         return TERMS, False
     row = math.prod(terms[i] for i in common.contiguous(terms, found)[-1])
