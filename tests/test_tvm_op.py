@@ -10,7 +10,6 @@ import numpy as np
 import tvm
 import tvm_ffi
 from dlsys import autodiff as ad
-from dlsys import autodiff as ad
 from dlsys import kernels, tvm_op
 from dlsys.device import to_array
 from dlsys.errors import DTypeError, KernelArgumentError, ShapeError, TargetError

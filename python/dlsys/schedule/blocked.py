@@ -1,6 +1,6 @@
 """Long sums in blocks, the blocks' sums in blocks again, so that rounding grows with the logarithm of the length.
 
-Up to 512 rows are added to the sums of their columns one after another, which gives NumPy's bits; more in blocks of rows.
+Up to 512 rows are added to their columns' sums one after another, which gives NumPy's bits; more in blocks of rows.
 
 n equal terms added one after another in float32 are off by up to n / 8 units in the last place; a sum of ones stops at
 2^24. With blocks of some 128 terms at each level the error stays below 4 log2(n) units. The blocks depend on the shape
