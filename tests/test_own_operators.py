@@ -66,6 +66,7 @@ def test_a_formula_of_another_type_than_the_rules_say_is_refused() -> None:
         (DTypeError, {"infer_dtype": lambda *_: np.float32}, "must return the name of a dtype"),
         (DTypeError, {"infer_dtype": lambda *_: "float16"}, "must return the name of a dtype"),
         (DTypeError, {"infer_dtype": lambda *_: "int32"}, "infer_dtype says int32[1000]"),
+        (ShapeError, {"infer_shape": lambda *_: (5000,), "is_view": True}, "a view has as many elements as its input"),
     ]
     for kind, own, words in members:
         for elementwise in (False, True):

@@ -6,8 +6,7 @@ import hashlib
 import heapq
 import math
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy as np
 from .. import compute
 from ..errors import DlsysError, GraphError
 from ..graph import Node, Op, Shape, error_at, require_type
-from ..kernels import ArrayType, KernelSpec
+from ..kernels import KernelSpec
 from ..ops.slicing import region_of
 from ..system import lazy
 from ..tvm_import import with_compiler
@@ -332,25 +331,24 @@ def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, boundary: int |
         precision=next((p for node in group.nodes if (p := node.attrs.get("precision"))), ""),
     )
     foreign = tuple(node.op for node in nodes if not node.op.builtin)
-    return replace(spec, key=(spec.key, _digest(_Formula(foreign, spec.key, spec.inputs, spec)))) if foreign else spec
+    return replace(spec, key=(spec.key, _digest(spec, foreign))) if foreign else spec
 
 
-@dataclass(frozen=True)
-class _Formula:
-    """The formula of a kernel that computes operators of the user's, and what tells it from others in this process."""
-
-    operators: tuple[Op, ...]
-    key: Hashable
-    inputs: tuple[ArrayType, ...]
-    spec: KernelSpec = field(compare=False)
+MOST_DIGESTS = 1024
+_digests: dict[Hashable, str] = {}  # without the specifications, which hold on to graphs
 
 
-@lru_cache(maxsize=1024)
-def _digest(formula: _Formula) -> str:
-    """The hash of a formula as it is: under its operators' names the kernels on disk may be those of others, which had
-    these names before the program was changed."""
-    text = str(with_compiler("kernels.build").prim_func(formula.spec))
-    return hashlib.sha256(text.encode()).hexdigest()
+def _digest(spec: KernelSpec, operators: tuple[Op, ...]) -> str:
+    """The hash of a formula in which operators of the user's take part: under their names the kernels on disk may be
+    those of others, which had these names before the program was changed."""
+    formula = operators, spec.key, spec.inputs
+    found = _digests.get(formula)
+    if found is None:
+        if len(_digests) >= MOST_DIGESTS:
+            _digests.clear()
+        text = str(with_compiler("kernels.build").prim_func(spec))
+        found = _digests[formula] = hashlib.sha256(text.encode()).hexdigest()
+    return found
 
 
 _OF_TE = "A formula is of TE, as those of dlsys.compute; what is written in NumPy is the `reference`"

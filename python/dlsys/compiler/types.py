@@ -6,6 +6,7 @@ another's, so that what only gave its shape is free to go, and equal constants, 
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
@@ -76,7 +77,7 @@ def analyse(
             shapes[node] = node.op.infer_shape(node, [shapes[value] for value in node.inputs])
             dtypes[node] = node.op.infer_dtype(node, [dtypes[value] for value in node.inputs])
             if not node.op.builtin:
-                _require_type(node, shapes[node], dtypes[node])
+                _require_type(node, shapes[node], dtypes[node], shapes)
         if node in known and (told := too_large(shapes[node])):
             raise shape_error(node, told)
 
@@ -85,10 +86,13 @@ def analyse(
     return _without_effects(computed, evaluated, fed, given, shapes, dtypes)
 
 
-def _require_type(node: Node, shape: Any, dtype: Any) -> None:
-    """Raises ShapeError or DTypeError for what an operator's rules return that is no shape or no dtype."""
+def _require_type(node: Node, shape: Any, dtype: Any, shapes: Mapping[Node, Shape]) -> None:
+    """Raises ShapeError or DTypeError for what an operator's rules return that is no shape or no dtype, and for a view
+    of another size than its input. `shapes`: of the inputs."""
     if type(shape) is not tuple or any(type(extent) is not int for extent in shape) or min(shape, default=0) < 0:
         raise shape_error(node, f"infer_shape must return a tuple of integers that are not negative, not {shape!r}")
+    if node.op.is_view and math.prod(shape) != math.prod(shapes[node.inputs[0]]):
+        raise shape_error(node, f"a view has as many elements as its input: {shape} for {shapes[node.inputs[0]]}")
     if type(dtype) is not str or dtype not in DTYPES:
         told = f"infer_dtype must return the name of a dtype, one of {', '.join(DTYPES)}, not {dtype!r}"
         raise error_at(node, DTypeError, told)
