@@ -13,6 +13,7 @@ import torch
 from dlsys import autodiff as ad
 from dlsys.errors import DTypeError, GraphError, ShapeError
 from dlsys.graph import DTYPES, FLOATS, INTEGERS, Node
+from dlsys.tensors import dtype_of, shape_of
 from helpers import denormals_kept, error_of, evaluate
 
 LIMITS = {"float32": 1e-4, "float64": 1e-9}
@@ -52,6 +53,25 @@ def check(functions: dict[str, tuple[Function, Function]], arrays: Sequence[np.n
         assert (value.shape, str(value.dtype)) == (want.shape, dtype), name
         limit, size = LIMITS[dtype], float(np.abs(want[np.isfinite(want)]).max(initial=1.0))
         np.testing.assert_allclose(value, want, rtol=limit, atol=limit * size * 1e-2, err_msg=name)
+
+
+def test_functions_of_booleans_that_the_same_kernel_computes() -> None:
+    """Every function of one float, of a comparison that was cast: TVM once failed on whether that is NaN."""
+    x = ad.Variable("x", (19,), "float32")
+    array = np.linspace(-1, 1, 19).astype("float32")
+    functions = [getattr(ad, name) for name in sorted(vars(ad)) if name.endswith("_op")]
+    nodes = []
+    for i, function in enumerate(functions):
+        try:
+            node = function(ad.cast_op(x > 0.001 * i, "float32"))  # of each another, so that none is shared
+            if isinstance(node, Node) and (shape_of(node), dtype_of(node)):
+                nodes.append(node)
+        except (TypeError, GraphError, ShapeError):  # takes more, or others
+            continue
+    assert len(nodes) > 25
+    wanted = ad.Executor(nodes, ctx="numpy").run({x: array})
+    for node, found, want in zip(nodes, ad.Executor(nodes).run({x: array}, True), wanted, strict=True):
+        np.testing.assert_allclose(found, want, rtol=1e-6, err_msg=node.op.name)
 
 
 def test_ties_share_the_gradient() -> None:

@@ -246,4 +246,6 @@ def cast(x: te.Tensor, dtype: str) -> te.Tensor:
         return not_equal(x, full((), 0, source))
     if dtype.startswith("uint") and is_float(x):  # by way of int64, so that negative numbers wrap around
         return pointwise("cast", lambda u: u.astype("int64").astype(dtype), x)
+    if source == "bool" and dtype.startswith("float"):  # TVM 0.27 fails on whether a cast boolean of a vector is NaN
+        return pointwise("cast", lambda u: tirx.Select(u, tirx.const(1.0, dtype), tirx.const(0.0, dtype)), x)
     return pointwise("cast", lambda u: u.astype(dtype), x)
