@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import tempfile
 from collections.abc import Callable
@@ -189,7 +190,97 @@ def mistakes(folder: Path) -> dict[str, Callable[[], Any]]:
         "prof": lambda: ad.Executor([X * 2]).profile({X: np.ones(2, "float32")}, runs=0),
         "src": lambda: executed().source("foo"),
         "scr": lambda: executed().script(99),
+        **arguments(),
     }
+
+
+def arguments() -> dict[str, Callable[[], Any]]:
+    """Arguments of another kind, which Python's or NumPy's own errors told of."""
+    F, x, pixels = nn.functional, dl.ones(2, 3), ad.Variable("pixels", (2, 3))
+    numbers, text, weight = np.zeros((2, 3)), np.array("text"), nn.Parameter(np.ones((2, 3)))
+    adam = optim.Adam([weight])
+    wrong: dict[str, tuple[Any, ...]] = {
+        "relu6": (F.relu6, [1.0]),
+        "relu6 of text": (F.relu6, "text"),
+        "layer_norm": (F.layer_norm, x, 1.5),
+        "layer_norm of another shape": (F.layer_norm, x, (7,)),
+        "layer_norm of no axes": (F.layer_norm, x, ()),
+        "one_hot": (F.one_hot, x, numbers),
+        "one_hot of text": (F.one_hot, "text"),
+        "one_hot of floats": (F.one_hot, x),
+        "randint": (dl.randint, 0, "text", (3,)),
+        "randint of fractions": (dl.randint, 0.5, 3.5, (3,)),
+        "randint beyond int64": (dl.randint, 0, 2**70, (3,)),
+        "Array": (dl.Array, 3, dl.cpu(0)),
+        "Array without a context": (dl.Array, dl.ones(2).computed().tensor, 3),
+        "GPTBlock": (nn.GPTBlock, None, 2),
+        "GPTBlock of text": (nn.GPTBlock, "text", 2),
+        "var": (dl.var, x, 0, "text"),
+        "var of arrays": (dl.var, x, 0, numbers),
+        "std": (dl.std, x, 0, {}),
+        "std with a correction": (lambda: dl.std(x, correction="text"),),
+        "chunk": (dl.chunk, x, "text"),
+        "chunk along two": (dl.chunk, x, 2, (0, 1)),
+        "split": (dl.split, x, 1.5),
+        "split of sizes": (dl.split, x, ["a", 1]),
+        "unbind": (dl.unbind, x, "text"),
+        "pad": (F.pad, x, 1),
+        "pad by a mode": (F.pad, x, (1, 1), numbers),
+        "masked_fill": (dl.masked_fill, x, x > 0, [1, 2]),
+        "masked_fill of integers": (dl.masked_fill, dl.arange(3), dl.arange(3) > 0, "text"),
+        "clip_grad_norm_": (nn.utils.clip_grad_norm_, [weight], numbers),
+        "clip_grad_norm_ of an array": (nn.utils.clip_grad_norm_, numbers, 1.0),
+        "sum_op": (ad.sum_op, pixels, 0, numbers),
+        "mean_op": (ad.mean_op, pixels, 0, "text"),
+        "argmax_op": (ad.argmax_op, pixels, 0, numbers),
+        "matmul_op": (ad.matmul_op, pixels, pixels, numbers),
+        "matmul_op with text": (ad.matmul_op, pixels, pixels, False, "text"),
+        "mse_loss": (F.mse_loss, x, [1, 2]),
+        "mse_loss of arrays": (F.mse_loss, x, x, numbers),
+        "mse_loss_op": (ad.mse_loss_op, pixels, None),
+        "add": (dl.add, "text", x),
+        "matmul with a number": (lambda: dl.matmul(x, 3).shape,),
+        "add_": (x.add_, {}),
+        "size": (x.size, 7),
+        "expand": (x.expand, numbers),
+        "norm": (dl.norm, x, numbers),
+        "allclose": (dl.allclose, x, x, "text"),
+        "allclose of other shapes": (dl.allclose, x, dl.ones(4)),
+        "flip along 2^70": (dl.flip, x, 2**70),
+        "triu": (dl.triu, x, "text"),
+        "multinomial": (dl.multinomial, "text", 2),
+        "multinomial of many": (dl.multinomial, [1.0, 2.0], 1.5),
+        "arange": (dl.arange, 2**70),
+        "full": (dl.full, (2,), [[1, 2], [3]]),
+        "a dtype that is a tensor": (lambda: dl.ones(2, dtype=x),),
+        "a dtype of Python's": (lambda: nn.Linear(2, 2, dtype="(float32"),),
+        "gelu": (F.gelu, x, numbers),
+        "GELU": (nn.GELU, numbers),
+        "MSELoss": (nn.MSELoss, numbers),
+        "MaxPool2d": (lambda: nn.MaxPool2d(2, ceil_mode=numbers),),
+        "batch_norm": (F.batch_norm, x, dl.ones(3), text),
+        "attention": (F.scaled_dot_product_attention, x, x, x, [1]),
+        "init": (nn.init.uniform_, weight, "a", "b"),
+        "gain": (nn.init.xavier_normal_, weight, numbers),
+        "find_topo_sort": (ad.find_topo_sort, 3),
+        "find_topo_sort of numbers": (ad.find_topo_sort, (2, 3)),
+        "sum_node_list": (ad.sum_node_list, 3),
+        "broadcast_rule": (ad.broadcast_rule, 3, (2,)),
+        "softmax_func": (ad.softmax_func, [1.0, 2.0]),
+        "advance_op": (ad.advance_op, weight, 3),
+        "with_updates_op": (ad.with_updates_op, pixels, 3),
+        "Optimizer": (optim.Optimizer, [weight], 0.1, 3),
+        "nesterov": (lambda: optim.SGD([weight], 0.1, 0.9, nesterov=numbers),),
+        "closure": (adam.step, [1]),
+        "Context": (dl.Context, "tpu"),
+        "precision": (dl.set_float32_matmul_precision, numbers),
+        "get_submodule": (nn.Linear(2, 2).get_submodule, 3),
+        "apply": (nn.Linear(2, 2).apply, 3),
+        "parameters": (lambda: list(nn.Linear(2, 2).parameters(numbers)),),
+        "requires_grad": (lambda: dl.tensor([1.0], requires_grad=numbers),),
+        "ModuleList": (nn.ModuleList, text),
+    }
+    return {f"argument of {name}": functools.partial(*call) for name, call in wrong.items()}
 
 
 def test_every_mistake_is_told_in_the_users_words() -> None:

@@ -212,7 +212,7 @@ def test_wrong_arguments_are_named() -> None:
         ("MaxPool2d: return_indices=True is not built", nn.MaxPool2d, (2, 2, 0, 1, True)),
         ("MaxPool2d: ceil_mode=True is not built", nn.MaxPool2d, (2, 2, 0, 1, False, True)),
         ("AvgPool2d: ceil_mode=True is not built", nn.AvgPool2d, (2, 2, 0, True)),
-        ('approximate must be "none" or "tanh"', nn.GELU, ("erf",)),
+        ("approximate must be 'none' or 'tanh', not 'erf'", nn.GELU, ("erf",)),
     ]
     parameter, model = ad.Parameter(np.ones(2)), nn.Sequential(nn.Linear(2, 2))
     cases += [
@@ -220,7 +220,7 @@ def test_wrong_arguments_are_named() -> None:
         ("BatchNorm1d: momentum must be a number in [0, 1], not 2", nn.BatchNorm1d, (3, 1e-5, 2)),
         ("ModuleList: needs a list of modules, not int", nn.ModuleList, (3,)),
         ("uniform_ needs a <= b", nn.init.uniform_, (parameter, 1, -1)),
-        ("normal_ needs std >= 0", nn.init.normal_, (parameter, 0, -1)),
+        ("normal_: std must be a number >= 0", nn.init.normal_, (parameter, 0, -1)),
         ("zeros_ sets a Parameter, not a list", nn.init.zeros_, ([1],)),
         ("xavier_uniform_ sets a Parameter, not a str", nn.init.xavier_uniform_, ("w",)),
         ("takes tensors and arrays, not int", model, (3,)),

@@ -1,5 +1,5 @@
-"""Arguments that are numbers, checked where the user gives them: `owner` and `name` say which in the error; and what a
-number is in a dtype.
+"""Arguments that are numbers, words and flags, checked where the user gives them: `owner` and `name` say which in the
+error; and what a number is in a dtype.
 """
 
 from __future__ import annotations
@@ -62,12 +62,7 @@ def pair(owner: str, name: str, value: Any, least: int, error: type[DlsysError] 
 
 def number(owner: str, name: str, value: Any, most: float = math.inf, below: float = math.inf) -> float:
     """The value as a float: finite, from 0 to `most`, less than `below`. Raises GraphError."""
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        value = value[()]
-    try:
-        found = math.nan if isinstance(value, bool) or not isinstance(value, numbers.Real) else float(value)
-    except OverflowError:
-        found = math.inf
+    found = _as_float(value)
     if not (0 <= found <= most and found < below):
         limits = f"in [0, {most:g}]" if most < math.inf else f"in [0, {below:g})" if below < math.inf else ">= 0"
         raise GraphError(f"{owner}: {name} must be a number {limits}, not {value!r}")
@@ -84,3 +79,44 @@ def in_dtype(value: float, dtype: Any) -> np.ndarray:
         value = (int(value) - low) % (high - low + 1) + low
     with np.errstate(over="ignore"):
         return np.asarray(value, known)
+
+
+def _as_float(value: Any) -> float:
+    """A real number, or an array of one, as a float: infinite beyond their range, NaN for what is none."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    try:
+        return math.nan if isinstance(value, bool) or not isinstance(value, numbers.Real) else float(value)
+    except OverflowError:
+        return math.inf
+
+
+def real(owner: str, name: str, value: Any) -> float:
+    """The value as a float, of any finite size. Raises GraphError."""
+    found = _as_float(value)
+    if not math.isfinite(found):
+        raise GraphError(f"{owner}: {name} must be a finite number, not {value!r}")
+    return found
+
+
+def flag(owner: str, name: str, value: Any) -> bool:
+    """The value as a bool, which integers and None may be too. Raises GraphError."""
+    if value is None or isinstance(value, (bool, np.bool_, int)):
+        return bool(value)
+    raise GraphError(f"{owner}: {name} must be True or False, not {value!r}")
+
+
+def word(owner: str, name: str, value: Any, words: Sequence[str], error: type[DlsysError] = GraphError) -> str:
+    """The value, one of the words. Raises `error`."""
+    if isinstance(value, str) and value in words:
+        return value
+    known = ", ".join(map(repr, words[:-1])) + f" or {words[-1]!r}"
+    raise error(f"{owner}: {name} must be {known}, not {value!r}")
+
+
+def dtype_named(value: Any) -> str | None:
+    """NumPy's name of a dtype, given as text, NumPy's, a Python type or PyTorch's; None for what is none."""
+    try:
+        return str(np.dtype(str(value).removeprefix("torch.") if "torch" in type(value).__module__ else value))
+    except (TypeError, ValueError, SyntaxError):  # NumPy reads text as Python
+        return None

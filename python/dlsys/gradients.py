@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from .errors import GraphError
 from .graph import Node, find_topo_sort
 from .ops import add_op, oneslike_op, zeroslike_op
@@ -13,7 +15,10 @@ from .scopes import precision
 
 
 def sum_node_list(node_list: Sequence[Node]) -> Node:
-    """The sum of one or more nodes of one shape, added from the left. Raises GraphError for an empty list."""
+    """The sum of one or more nodes of one shape, added from the left. Raises GraphError for an empty list, and for what
+    is no list of nodes."""
+    if not isinstance(node_list, (list, tuple)) or not all(isinstance(node, Node) for node in node_list):
+        raise GraphError(f"sum_node_list: takes a list of nodes, not {node_list!r}")
     if not node_list:
         raise GraphError("sum_node_list: there is no node to sum")
     total = node_list[0]
@@ -33,7 +38,7 @@ def gradients(output_node: Node, node_list: Sequence[Node]) -> list[Node]:
     """
     if not isinstance(output_node, Node):
         raise GraphError(f"gradients: the output must be a node, not {type(output_node).__name__}")
-    if isinstance(node_list, Node) or not isinstance(node_list, Iterable):
+    if isinstance(node_list, (Node, np.ndarray)) or not isinstance(node_list, Iterable):
         kind = "one node" if isinstance(node_list, Node) else type(node_list).__name__
         raise GraphError(f"gradients: node_list must be a list of nodes, not {kind}")
     node_list = list(node_list)

@@ -452,10 +452,15 @@ def shape_error(node: Node, message: str) -> ShapeError:
 
 def find_topo_sort(nodes: Iterable[Node]) -> list[Node]:
     """Every node that `nodes` depend on, and they themselves, each once, inputs before users: depth-first, in linear
-    time. Raises GraphError where somebody has put a node among the inputs of what it depends on."""
+    time. Raises GraphError for what is no list of nodes, and where somebody has put a node among the inputs of what it
+    depends on."""
+    if isinstance(nodes, (Node, np.ndarray)) or not isinstance(nodes, Iterable):
+        raise GraphError(f"takes a list of nodes, not {type(nodes).__name__}")
     order: list[Node] = []
     seen, above = set[Node](), set[Node]()  # all that were met; those on the stack
     for root in nodes:
+        if not isinstance(root, Node):
+            raise GraphError(f"takes a list of nodes, not of {type(root).__name__}")
         if root in seen:
             continue
         seen.add(root)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from . import autodiff as ad
-from .checks import integer
+from .checks import flag, integer
 from .errors import GraphError
 from .ops import dtype_name
 from .tensors import evaluate, leaf, tensor
@@ -115,7 +115,7 @@ def manual_seed(seed: int) -> Generator:
 
 def _drawn(operation: Any, shape: Any, dtype: Any, requires_grad: bool, device: Any) -> Any:
     """Numbers drawn here and now, as in PyTorch; a graph draws by `random_uniform_op` and its like."""
-    name = dtype_name("random", dtype or "float32")
+    name = dtype_name("random", "float32" if dtype is None else dtype)
     node = default_generator.drawing(operation(default_generator.key(), size_of(shape), 0.0, 1.0, name))
     (value,) = evaluate([node])
     return leaf(value, requires_grad, device=device)
@@ -134,24 +134,33 @@ def randn(*size: Any, dtype: Any = None, requires_grad: bool = False, device: An
 def randint(low: int, high: Any, size: Any = None, *, dtype: Any = None, device: Any = None) -> Any:
     """Integers of [low, high), of [0, low) in `randint(low, size)`; int64 for None.
 
-    Raises GraphError for an empty range.
+    Raises GraphError for an empty range, and for bounds that are no integers.
     """
     if size is None:
         low, high, size = 0, low, high
+    low, high = integer("randint", "low", low), integer("randint", "high", high)
     if not low < high:
         raise GraphError(f"randint: there is no integer of [{low}, {high})")
+    if not -(2**63) <= low < high <= 2**63:
+        raise GraphError(f"randint: [{low}, {high}) are not of int64")
+    known = dtype_name("randint", "int64" if dtype is None else dtype)
     drawn = default_generator.numpy().integers(low, high, size_of((size,)), np.int64)
-    return leaf(np.asarray(drawn, dtype_name("randint", dtype or "int64")), device=device)
+    return leaf(np.asarray(drawn, known), device=device)
 
 
 def multinomial(weights: Any, num_samples: int, replacement: bool = False) -> Any:
     """int64: numbers drawn with these weights, a row of them for each row of weights; each once at most unless
     `replacement`. Raises GraphError for weights that are none, and for more than there are."""
-    values = np.asarray(weights, np.float64)
+    count = integer("multinomial", "num_samples", num_samples, 1)
+    replacement = flag("multinomial", "replacement", replacement)
+    try:
+        values = np.asarray(weights, np.float64)
+    except (TypeError, ValueError):
+        raise GraphError(f"multinomial: the weights must be numbers, not {weights!r}") from None
     rows = np.atleast_2d(values)
     fits = rows.ndim == 2 and np.isfinite(rows).all() and (rows >= 0).all() and (rows.sum(-1) > 0).all()
-    if not fits or (not replacement and (rows > 0).sum(-1).min() < num_samples):
-        raise GraphError(f"multinomial: {num_samples} numbers cannot be drawn by these weights, shape {values.shape}")
+    if not fits or (not replacement and (rows > 0).sum(-1).min() < count):
+        raise GraphError(f"multinomial: {count} numbers cannot be drawn by these weights, shape {values.shape}")
     generator = default_generator.numpy()
-    drawn = [generator.choice(len(row), num_samples, replacement, row / row.sum()) for row in rows]
-    return leaf(np.reshape(np.asarray(drawn, np.int64), (*values.shape[:-1], num_samples)))
+    drawn = [generator.choice(len(row), count, replacement, row / row.sum()) for row in rows]
+    return leaf(np.reshape(np.asarray(drawn, np.int64), (*values.shape[:-1], count)))

@@ -78,7 +78,11 @@ class Array:
     __slots__ = ("__weakref__", "context", "dtype", "shape", "tensor", "written")
 
     def __init__(self, tensor: Any, ctx: Context, shape: Shape | None = None, dtype: str | None = None) -> None:
-        """`shape` and `dtype` are the tensor's, where they are known: asking it takes longer than the rest."""
+        """`shape` and `dtype` are the tensor's, where they are known: asking it takes longer than the rest. Raises
+        DeviceError for what is no tensor of TVM or no context."""
+        if not isinstance(ctx, Context) or not hasattr(tensor, "__dlpack__"):
+            told = f"{type(tensor).__name__} and {type(ctx).__name__}"
+            raise DeviceError(f"Array: takes a tensor of TVM and a context, not {told}: dl.array makes one")
         self.tensor = tensor
         self.shape: Shape = tuple(tensor.shape) if shape is None else shape
         self.dtype = str(tensor.dtype) if dtype is None else dtype

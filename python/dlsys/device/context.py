@@ -14,6 +14,7 @@ from typing import Any
 
 import tvm_ffi
 
+from ..checks import integer, word
 from ..errors import DeviceError, DlsysError, DTypeError
 from ..system import THREADS, at_fork
 from ..tvm_import import load_cuda
@@ -35,6 +36,11 @@ class Context:
 
     kind: str
     index: int = 0
+
+    def __post_init__(self) -> None:
+        """Raises DeviceError for what is no kind, and no index."""
+        word("Context", "the kind", self.kind, ("cpu", "cuda", "numpy"), DeviceError)
+        integer("Context", "the index", self.index, 0, DeviceError)
 
     def __repr__(self) -> str:
         return "numpy()" if self.kind == "numpy" else f"{self.kind}({self.index})"
@@ -165,9 +171,7 @@ def set_float32_matmul_precision(precision: str) -> None:
     added up in float32. It is for what is compiled from now on; the CPU knows no other than "highest". Raises
     DTypeError for another name."""
     global _precision
-    if precision not in PRECISIONS:
-        raise DTypeError(f"the precision of products is one of {', '.join(PRECISIONS)}, not {precision!r}")
-    _precision = precision
+    _precision = word("set_float32_matmul_precision", "the precision", precision, list(PRECISIONS), DTypeError)
 
 
 def get_float32_matmul_precision() -> str:

@@ -17,6 +17,7 @@ from ..errors import DataError, FeedError, GraphError
 from ..graph import find_topo_sort
 from ..nn import Module
 from ..ops.slicing import region_of
+from ..serialization import as_path
 from .network import missing, traced
 from .onnx_import import BUFFERS, onnx_package
 
@@ -60,7 +61,7 @@ def to_onnx(nodes: Node | Sequence[Node] | Module, path: Any, feed_shapes: Mappi
     onnx.checker.check_model(model)
     if path is not None:
         try:
-            onnx.save(model, os.fspath(path))
+            onnx.save(model, os.fspath(as_path("to_onnx", path)))
         except OSError as error:
             raise DataError(f"to_onnx: {path} cannot be written: {error.strerror or error}") from None
     return model

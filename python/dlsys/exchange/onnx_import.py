@@ -273,7 +273,7 @@ class _Reading:
     def _require_nodes(self, opset: int, version: int) -> None:
         """Raises DataError for a node that has not as many inputs and outputs, or the attributes, that ONNX states."""
         context = type(self._onnx.checker.DEFAULT_CONTEXT)()
-        context.ir_version, context.opset_imports = version, {"": opset, "ai.onnx": opset}
+        context.ir_version, context.opset_imports = max(0, min(version, 2**31 - 1)), {"": opset, "ai.onnx": opset}
         for node in self._graph.node:
             try:
                 self._onnx.checker.check_node(node, context)

@@ -260,6 +260,7 @@ class GPTBlock(Module):
     ) -> None:
         """`n_inner`: the width of the mlp, four times n_embd for None; `approximate`: see `GELU`, "tanh" in GPT-2."""
         dtype = placed(device, dtype)
+        n_embd = integer("GPTBlock", "n_embd", n_embd, 1)
         inner = 4 * n_embd if n_inner is None else n_inner
         self.ln_1 = LayerNorm(n_embd, bias=bias, dtype=dtype)
         self.attn = MultiheadAttention(n_embd, n_head, dropout, bias, batch_first=True, dtype=dtype)

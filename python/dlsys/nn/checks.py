@@ -30,6 +30,13 @@ def shape_of(function: str, x: Node) -> Shape:
     return shape
 
 
+def require_nodes(function: str, *values: Any) -> None:
+    """Raises GraphError for an argument of a function that is neither a node nor None."""
+    for value in values:
+        if value is not None and not isinstance(value, Node):
+            raise GraphError(f"{function}: takes tensors and nodes, not {type(value).__name__}")
+
+
 def as_node(value: Any) -> Any:
     """An argument of a module; arrays (of NumPy, PyTorch, dlsys) as tensors."""
     is_array = isinstance(value, np.ndarray) or (hasattr(value, "__dlpack__") and not isinstance(value, Node))

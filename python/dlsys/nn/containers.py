@@ -23,7 +23,12 @@ class _Numbered(Module):
     """Modules by number: "0", "1", ...; Sequential's may have names."""
 
     def _add(self, modules: Iterable[Any]) -> None:
-        for module in modules:
+        try:
+            given = list(modules)
+        except TypeError:
+            told = f"needs a list of modules, not {type(modules).__name__}"
+            raise GraphError(f"{type(self).__name__}: {told}") from None
+        for module in given:
             number = len(self._modules)
             while str(number) in self._modules:
                 number += 1
@@ -80,8 +85,6 @@ class ModuleList(_Numbered):
 
     def __init__(self, modules: Iterable[Module] = ()) -> None:
         """Raises GraphError for what are no modules."""
-        if not isinstance(modules, Iterable):
-            raise GraphError(f"ModuleList: needs a list of modules, not {type(modules).__name__}")
         self._add(modules)
 
     def _part(self, entries: dict[str, Module]) -> Any:

@@ -14,15 +14,16 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node
-from ..checks import integer, number
-from ..errors import DlsysError, DTypeError, GraphError
+from ..checks import flag, integer, number, real
+from ..errors import DlsysError, DTypeError, GraphError, ShapeError
 from ..graph import INTEGERS
+from ..ops.rules import axes_attribute, shape_attribute
 from ..random import default_generator
 from ..tensors import dtype_of, known_dtype, known_shape, tensor
-from .checks import shape_of
+from .checks import require_nodes, shape_of
 
 
-def per_channel(values: Node, space: int = 2) -> Node:
+def _per_channel(values: Node, space: int = 2) -> Node:
     """(C,) as (C, 1, ...), which broadcasts against (N, C, *space)."""
     return values if space == 0 else ad.reshape_op(values, (-1, *(1,) * space))
 
@@ -38,8 +39,9 @@ def conv2d(
 ) -> Node:
     """Cross-correlation of images (N, C, H, W) with weight (O, C / groups, h, w), plus bias (O,): `autodiff.conv2d_op`.
     Raises GraphError."""
+    require_nodes("conv2d", input, weight, bias)
     y = ad.conv2d_op(input, weight, stride, padding, dilation, groups)
-    return y if bias is None else y + per_channel(bias)
+    return y if bias is None else y + _per_channel(bias)
 
 
 def max_pool2d(input: Node, kernel_size: Any, stride: Any = None, padding: Any = 0) -> Node:
@@ -56,7 +58,7 @@ def avg_pool2d(
     count_include_pad: bool = True,
 ) -> Node:
     """The means of windows of images (N, C, H, W), see `autodiff.avg_pool2d_op`. Raises GraphError."""
-    if ceil_mode:
+    if flag("avg_pool2d", "ceil_mode", ceil_mode):
         raise GraphError("avg_pool2d: ceil_mode is not built: pad the images")
     return ad.avg_pool2d_op(input, kernel_size, stride, padding, count_include_pad)
 
@@ -70,9 +72,12 @@ def adaptive_avg_pool2d(input: Node, output_size: Any) -> Node:
 def pad(input: Node, pad: Sequence[int], mode: str = "constant", value: float | None = 0.0) -> Node:
     """The input, of known shape, with `value` around it: pad is (before, after) of the last axis, then of the one
     before, ... Raises GraphError, also for another mode than "constant"."""
-    if mode != "constant":
+    if not isinstance(mode, str) or mode != "constant":
         raise GraphError(f'pad: mode must be "constant", not {mode!r}')
+    require_nodes("pad", input)
     shape = shape_of("pad", input)
+    if not isinstance(pad, (tuple, list)):
+        raise GraphError(f"pad: takes a list of widths, not {pad!r}")
     if len(pad) % 2 or len(pad) > 2 * len(shape):
         raise GraphError(f"pad: {tuple(pad)} are not pairs for the last of {len(shape)} axes")
     widths = [integer("pad", "a width", width, 0) for width in pad]
@@ -87,7 +92,8 @@ def relu(input: Node, inplace: bool = False) -> Node:
 
 def relu6(input: Node, inplace: bool = False) -> Node:
     """x within [0, 6]; the derivative is 0 at 0 and at 6."""
-    return ad.where_op(input >= 6.0, 6.0, ad.relu_op(input))
+    rectified = ad.relu_op(input)
+    return ad.where_op(input >= 6.0, 6.0, rectified)
 
 
 def gelu(input: Node, approximate: str = "none") -> Node:
@@ -117,6 +123,7 @@ def log_softmax(input: Node, dim: int = -1, *, dtype: Any = None) -> Node:
 
 def linear(input: Node, weight: Node, bias: Node | None = None) -> Node:
     """x W^T + b: (..., in), (out, in), (out,) -> (..., out)."""
+    require_nodes("linear", input, weight, bias)
     product = ad.matmul_op(input, weight, trans_B=True)
     return product if bias is None else product + bias
 
@@ -130,7 +137,8 @@ def dropout(
     anew. Raises GraphError for a p outside [0, 1].
     """
     p = number("dropout", "p", p, most=1)
-    if not training or p == 0:
+    require_nodes("dropout", input)
+    if not flag("dropout", "training", training) or p == 0:
         return input
     if p == 1:
         return input * 0.0
@@ -147,6 +155,7 @@ def embedding(input: Node, weight: Node, padding_idx: int | None = None) -> Node
     rows = ad.embedding_op(weight, input)
     if padding_idx is None:
         return rows
+    padding_idx = integer("embedding", "padding_idx", padding_idx)
     if padding_idx < 0:
         padding_idx += shape_of("embedding", weight)[0]
     return ad.where_op(ad.expand_dims_op(ad.equal_op(input, padding_idx), -1), 0.0, rows)
@@ -155,7 +164,10 @@ def embedding(input: Node, weight: Node, padding_idx: int | None = None) -> Node
 def one_hot(indices: Node, num_classes: int = -1, dtype: Any = "int64") -> Node:
     """Ones at the indices along a new last axis of extent `num_classes`, zeros elsewhere; -1: one more than the largest
     of the indices, which must hold data then."""
-    if num_classes == -1:
+    require_nodes("one_hot", indices)
+    if isinstance(num_classes, int) and num_classes == -1:
+        if known_dtype(indices) not in (None, *INTEGERS):
+            raise DTypeError(f"one_hot: {indices.name} must be of integers, not {known_dtype(indices)}")
         num_classes = int(np.asarray(indices).max(initial=-1)) + 1
     return ad.one_hot_op(indices, num_classes, dtype)
 
@@ -194,16 +206,18 @@ def batch_norm(
     by `momentum`, a number or a node: running = (1 - momentum) running + momentum own, with the unbiased variance.
     Else by the running ones. `axes` are all but that of the channels; None: of x's shape. Raises GraphError.
     """
+    require_nodes("batch_norm", input, running_mean, running_var, weight, bias)
+    axes, eps = axes_attribute("batch_norm", axes), real("batch_norm", "eps", eps)
     if axes is None:
         axes = tuple(axis for axis in range(len(shape_of("batch_norm", input))) if axis != 1)
-    if not training:
+    if not flag("batch_norm", "training", training):
         if running_mean is None or running_var is None:
             raise GraphError("batch_norm: without training it needs running_mean and running_var")
         scale = ad.rsqrt_op(running_var + eps)
         scale = scale if weight is None else scale * weight
         shift = -running_mean * scale if bias is None else bias - running_mean * scale
         space = len(axes) - 1
-        return input * per_channel(scale, space) + per_channel(shift, space)
+        return input * _per_channel(scale, space) + _per_channel(shift, space)
     y, mean, var = ad.batch_norm_op(input, weight, bias, axes, eps)
     updates = []
     if running_mean is not None:
@@ -226,6 +240,7 @@ def _unbiased(input: Node, var: Node, axes: Sequence[int]) -> Any:
 def _advanced(running: Node, own: Node, momentum: Any) -> Node:
     """The assignment that moves a running statistic towards the batch's own."""
     own = ad.reshape_op(own, shape_of("batch_norm", running))
+    momentum = momentum if isinstance(momentum, Node) else real("batch_norm", "momentum", momentum)
     if isinstance(momentum, Node):
         return ad.advance_op(running, lambda before: before + (own - before) * momentum)
     return ad.advance_op(running, lambda before: before * (1 - momentum) + own * momentum)
@@ -238,8 +253,16 @@ def layer_norm(
     bias: Node | None = None,
     eps: float = 1e-5,
 ) -> Node:
-    """x normalised over its last axes, of extents `normalized_shape`, times weight plus bias of that shape."""
-    return ad.layer_norm_op(input, weight, bias, tuple(range(-len(normalized_shape), 0)), eps)
+    """x normalised over its last axes, of extents `normalized_shape`, times weight plus bias of that shape. Raises
+    GraphError for what is no shape, ShapeError for another than x's."""
+    extents = shape_attribute("layer_norm", normalized_shape)
+    if not extents:
+        raise GraphError("layer_norm: normalized_shape has one extent or more")
+    require_nodes("layer_norm", input, weight, bias)
+    shape = known_shape(input)
+    if shape is not None and shape[-len(extents) :] != extents:
+        raise ShapeError(f"layer_norm: the last axes of {input.name}, of shape {shape}, are not {extents}")
+    return ad.layer_norm_op(input, weight, bias, tuple(range(-len(extents), 0)), eps)
 
 
 def scaled_dot_product_attention(
@@ -262,9 +285,10 @@ def scaled_dot_product_attention(
 
     Raises GraphError, ShapeError.
     """
+    require_nodes("scaled_dot_product_attention", query, key, value, attn_mask)
     shape = known_shape(query)
     if scale is not None:
-        q = query * scale
+        q = query * real("scaled_dot_product_attention", "scale", scale)
     elif shape is None:
         one = ad.cast_like_op(ad.full_op((), 1.0), query)
         q = query * ad.sqrt_op(ad.div_by_extent_op(one, query, -1))
@@ -276,7 +300,7 @@ def scaled_dot_product_attention(
         seen = attn_mask
     elif attn_mask is not None:
         scores = scores + attn_mask
-    if is_causal:
+    if flag("scaled_dot_product_attention", "is_causal", is_causal):
         rows, columns = (shape_of("scaled_dot_product_attention", x)[-2] for x in (query, key))
         before = tensor(np.tri(rows, columns, dtype=bool), name="causal_mask")
         scores = ad.where_op(before, scores, -math.inf)

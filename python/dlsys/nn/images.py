@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from ..autodiff import Node
-from ..checks import integer, integers, pair
+from ..checks import flag, integer, integers, pair
 from ..errors import GraphError
 from ..graph import Shape
 from . import functional as F
@@ -85,7 +85,8 @@ class _Pool(Module):
         built."""
         owner = type(self).__name__
         for name, value in idle.items():
-            if value not in (1, (1, 1)) if name == "dilation" else value:  # True is equal to 1
+            is_default = pair(owner, name, value, 1) == (1, 1) if name == "dilation" else not flag(owner, name, value)
+            if not is_default:
                 raise GraphError(f"{owner}: {name}={value!r} is not built")
         self.kernel_size = pair(owner, "kernel_size", kernel_size, 1)
         self.stride = self.kernel_size if stride is None else pair(owner, "stride", stride, 1)
@@ -136,7 +137,7 @@ class AvgPool2d(_Pool):
     ) -> None:
         """stride None is kernel_size, padding is at most its half. Raises GraphError, also for `ceil_mode`."""
         self._set(kernel_size, stride, padding, ceil_mode=ceil_mode)
-        self.count_include_pad = bool(count_include_pad)
+        self.count_include_pad = flag("AvgPool2d", "count_include_pad", count_include_pad)
 
     def forward(self, x: Node) -> Node:
         self._require_fit(x)

@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import random
 from ..autodiff import Parameter
-from ..checks import too_large
+from ..checks import dtype_named, number, real, too_large, word
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import FLOATS
 from ..tensors import is_leaf
@@ -24,11 +24,9 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """The factor by which a nonlinearity's input should be scaled up; `param` is leaky_relu's slope, 0.01 for None.
 
     Raises GraphError for a name that is not known."""
-    if nonlinearity == "leaky_relu":
-        slope = 0.01 if param is None else float(param)
+    if word("init", "the nonlinearity", nonlinearity, [*_GAINS, "leaky_relu"]) == "leaky_relu":
+        slope = 0.01 if param is None else real("init", "the slope", param)
         return math.sqrt(2.0 / (1 + slope * slope))
-    if nonlinearity not in _GAINS:
-        raise GraphError(f"init: unknown nonlinearity {nonlinearity!r}; known: {', '.join([*_GAINS, 'leaky_relu'])}")
     return _GAINS[nonlinearity]
 
 
@@ -48,13 +46,12 @@ def fans(parameter: Parameter, rule: str = "fans") -> tuple[int, int]:
 
 
 def _fan(parameter: Parameter, mode: str) -> int:
-    if mode not in ("fan_in", "fan_out"):
-        raise GraphError(f'init: mode must be "fan_in" or "fan_out", not {mode!r}')
-    return fans(parameter)[mode == "fan_out"]
+    return fans(parameter)[word("init", "mode", mode, ("fan_in", "fan_out")) == "fan_out"]
 
 
 def constant_(parameter: Parameter, value: float) -> Parameter:
-    """`value` everywhere."""
+    """`value` everywhere. Raises GraphError for what is no finite number."""
+    value = real("init: constant_", "the value", value)
     parameter.value = np.full(_shape("constant_", parameter), value)
     return parameter
 
@@ -73,7 +70,8 @@ def ones_(parameter: Parameter) -> Parameter:
 
 def uniform_(parameter: Parameter, a: float = 0.0, b: float = 1.0) -> Parameter:
     """Uniform in [a, b). Raises GraphError for bounds in the wrong order."""
-    if a > b:
+    a, b = real("init: uniform_", "a", a), real("init: uniform_", "b", b)
+    if a > b or math.isinf(b - a):
         raise GraphError(f"init: uniform_ needs a <= b, not {a!r} and {b!r}")
     parameter.value = random.default_generator.numpy().uniform(a, b, _shape("uniform_", parameter))
     return parameter
@@ -81,8 +79,7 @@ def uniform_(parameter: Parameter, a: float = 0.0, b: float = 1.0) -> Parameter:
 
 def normal_(parameter: Parameter, mean: float = 0.0, std: float = 1.0) -> Parameter:
     """Normal with a mean and a standard deviation. Raises GraphError for a negative one."""
-    if std < 0:
-        raise GraphError(f"init: normal_ needs std >= 0, not {std!r}")
+    mean, std = real("init: normal_", "mean", mean), number("init: normal_", "std", std)
     parameter.value = random.default_generator.numpy().normal(mean, std, _shape("normal_", parameter))
     return parameter
 
@@ -91,6 +88,8 @@ def trunc_normal_(
     parameter: Parameter, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0
 ) -> Parameter:
     """Normal, drawn again where outside [a, b]. Raises GraphError where that would hardly end."""
+    given = (("mean", mean), ("std", std), ("a", a), ("b", b))
+    mean, std, a, b = (real("init: trunc_normal_", name, value) for name, value in given)
     if not (a < b and mean - 4 * std < b and mean + 4 * std > a):
         raise GraphError(f"init: a normal of mean {mean} and std {std} has too little in [{a}, {b}]")
     generator = random.default_generator.numpy()
@@ -102,7 +101,7 @@ def trunc_normal_(
 
 
 def _xavier_std(fans_together: int, gain: float) -> float:
-    return gain * math.sqrt(2.0 / fans_together)
+    return number("init", "gain", gain) * math.sqrt(2.0 / fans_together)
 
 
 def xavier_uniform_(parameter: Parameter, gain: float = 1.0) -> Parameter:
@@ -133,10 +132,7 @@ def kaiming_normal_(
 
 def made(shape: tuple[int, ...], dtype: Any, name: str) -> Parameter:
     """A Parameter of zeros, for an initialiser to fill. Raises DTypeError for a dtype that is none of floats."""
-    try:
-        name_of_dtype = str(np.dtype(str(dtype).removeprefix("torch.") if not isinstance(dtype, type) else dtype))
-    except TypeError:
-        name_of_dtype = ""
+    name_of_dtype = dtype_named(dtype)
     if name_of_dtype not in FLOATS:
         raise DTypeError(f"{name}: the dtype must be {' or '.join(FLOATS)}, not {dtype!r}")
     if told := too_large(shape):

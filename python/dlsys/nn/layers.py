@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node
-from ..checks import integer, number
+from ..checks import integer, number, word
 from ..errors import GraphError, ShapeError
 from . import functional as F
 from . import init
@@ -155,9 +155,7 @@ class GELU(Module):
 
     def __init__(self, approximate: str = "none") -> None:
         """Raises GraphError for another formula."""
-        if approximate not in ("none", "tanh"):
-            raise GraphError(f'GELU: approximate must be "none" or "tanh", not {approximate!r}')
-        self.approximate = approximate
+        self.approximate = word("GELU", "approximate", approximate, ("none", "tanh"))
 
     def forward(self, x: Node) -> Node:
         return F.gelu(x, self.approximate)
@@ -202,10 +200,7 @@ class _Loss(Module):
 
     def __init__(self, reduction: str = "mean") -> None:
         """Raises GraphError for another reduction."""
-        if reduction not in ("mean", "sum", "none"):
-            owner = type(self).__name__
-            raise GraphError(f"{owner}: reduction must be 'mean', 'sum' or 'none', not {reduction!r}")
-        self.reduction = reduction
+        self.reduction = word(type(self).__name__, "reduction", reduction, ("mean", "sum", "none"))
 
     def require_beside(self, fits: bool, x: Node, y: Node) -> None:
         """Raise a ShapeError that names both shapes where they do not fit."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ..autodiff import Node, Parameter
+from ..checks import flag
 from ..device import host_array
 from ..errors import DTypeError, GraphError, ShapeError
 from ..scopes import scope, scopes
@@ -198,6 +199,8 @@ class Module:
 
     def get_submodule(self, target: str) -> Module:
         """The module of a dotted name, as `named_modules` says them; "" is the module itself. Raises GraphError."""
+        if not isinstance(target, str):
+            raise GraphError(f"get_submodule: a name must be text, not {target!r}")
         module: Any = self
         for part in target.split(".") if target else ():
             if part not in module._modules:
@@ -234,7 +237,7 @@ class Module:
 
     def _named(self, table: str, prefix: str, recurse: bool) -> Iterator[tuple[str, Module, str, Any]]:
         seen: set[Node] = set()
-        for path, module in self.named_modules(prefix) if recurse else [(prefix, self)]:
+        for path, module in self.named_modules(prefix) if flag("parameters", "recurse", recurse) else [(prefix, self)]:
             for key, value in getattr(module, table).items():
                 if value not in seen:
                     seen.add(value)
@@ -257,7 +260,9 @@ class Module:
         return Parameters(value for _, value in self.named_buffers(recurse=recurse))
 
     def apply(self: ModuleType, function: Callable[[Module], Any]) -> ModuleType:
-        """Call the function with every module, those below first; returns the module itself."""
+        """Call the function with every module, those below first; returns the module itself. Raises GraphError."""
+        if not callable(function):
+            raise GraphError(f"{type(self).__name__}.apply: takes a function of a module, not {function!r}")
         for module in reversed(list(self.modules())):
             function(module)
         return self
@@ -279,11 +284,12 @@ class Module:
     def requires_grad_(self: ModuleType, requires_grad: bool = True) -> ModuleType:
         """Set `requires_grad` of all Parameters."""
         for parameter in self.parameters():
-            parameter.requires_grad = bool(requires_grad)
+            parameter.requires_grad = requires_grad
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget what `backward` left in the Parameters, or set it to zeros."""
+        set_to_none = flag("zero_grad", "set_to_none", set_to_none)
         for parameter in self.parameters():
             if set_to_none or parameter.grad is None:
                 parameter.grad = None
@@ -318,7 +324,7 @@ class Module:
 
     def cuda(self: ModuleType, device: Any = None) -> ModuleType:
         """`to` a GPU, the first for None."""
-        return self.to(f"cuda:{device or 0}")
+        return self.to("cuda:0" if device is None else f"cuda:{device}")
 
     def _saved(self) -> dict[str, Tensor]:
         """The Parameters and buffers of `state_dict`, in PyTorch's order; one that modules share under each of its

@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node, Parameter
-from ..checks import integer, number
+from ..checks import integer, number, word
 from ..errors import GraphError, ShapeError
 from ..tensors import known_shape, shape_of, tensor
 from . import functional, init
@@ -218,9 +218,7 @@ class GRUCell(_Cell):
 
 
 def _known(nonlinearity: str) -> str:
-    if nonlinearity not in _NONLINEARITIES:
-        raise GraphError(f'RNN: nonlinearity must be "tanh" or "relu", not {nonlinearity!r}')
-    return nonlinearity
+    return word("RNN", "nonlinearity", nonlinearity, list(_NONLINEARITIES))
 
 
 class _Recurrent(Module):

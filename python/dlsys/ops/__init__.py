@@ -29,7 +29,7 @@ from .joining import concatenate_op, split_op, stack_op
 from .linalg import matmul_gradient_op, matmul_op, matmul_panels_op, pack_panels_op
 from .loss import mse_loss_op, sgd_update_op, softmaxcrossentropy_op
 from .norm import batch_norm_op, layer_norm_op, statistics_op
-from .operators import operand, pair
+from .operators import is_number, is_operand, operand, pair
 from .pooling import adaptive_avg_pool2d_op, avg_pool2d_op, max_pool2d_op
 from .random import dropout_op, random_bits_like_op, random_bits_op, random_normal_op, random_uniform_op
 from .reduction import (

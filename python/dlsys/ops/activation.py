@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from .. import compute
-from ..checks import integer
-from ..errors import GraphError
+from ..checks import integer, word
+from ..errors import GraphError, ShapeError
 from ..graph import Node, Op, Shape, register, shape_error
 from .arithmetic import add_byconst_op, mul_byconst_op, mul_op, sub_op
 from .elementary import erf_op, tanh_op
@@ -21,7 +21,12 @@ from .types import is_scalar, known_shape
 
 
 def softmax_func(x: np.ndarray, axis: int = -1) -> np.ndarray:
-    """Softmax of an array over an axis: exp(x) / sum(exp(x)), shifted by the maximum."""
+    """Softmax of an array over an axis: exp(x) / sum(exp(x)), shifted by the maximum. Raises GraphError for what is no
+    array, ShapeError for an axis that it has not."""
+    if not isinstance(x, np.ndarray) or x.dtype.kind not in "biuf":
+        raise GraphError(f"softmax_func: takes an array of numbers, not {type(x).__name__}")
+    if not -x.ndim <= integer("softmax_func", "the axis", axis) < x.ndim:
+        raise ShapeError(f"softmax_func: axis {axis} is out of range for {x.ndim} dimensions")
     with np.errstate(invalid="ignore"):  # infinite logits give NaN, as they should
         exponential = np.exp(x - x.max(axis=axis, keepdims=True, initial=-np.inf))
         return exponential / exponential.sum(axis=axis, keepdims=True)
@@ -106,13 +111,11 @@ def gelu_op(x: Node, approximate: str = "none") -> Node:
 
     Raises GraphError for any other `approximate`.
     """
-    if approximate == "none":
+    if word("gelu", "approximate", approximate, ("none", "tanh")) == "none":
         inner = erf_op(mul_byconst_op(x, math.sqrt(0.5)))
-    elif approximate == "tanh":
+    else:
         cube = mul_op(mul_op(x, x), x)
         inner = tanh_op(mul_byconst_op(x + mul_byconst_op(cube, 0.044715), math.sqrt(2 / math.pi)))
-    else:
-        raise GraphError(f"gelu: approximate must be 'none' or 'tanh', not {approximate!r}")
     return mul_op(mul_byconst_op(x, 0.5), add_byconst_op(inner, 1.0))
 
 

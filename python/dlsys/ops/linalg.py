@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from .. import compute
+from ..checks import flag, word
 from ..errors import GraphError, ShapeError
 from ..graph import NUMBERS, Node, Op, Shape, error_at, register, shape_error
 from .rules import broadcast_rule
@@ -58,13 +59,13 @@ def _swapped(x: np.ndarray, swap: bool) -> np.ndarray:
 
 def _product_shape(node: Node, shape_a: Shape, shape_b: Shape) -> Shape:
     """The shape of matmul(a, b). Raises ShapeError."""
-    flags = [flag for flag in ("trans_A", "trans_B") if node.attrs[flag]]
+    flags = [name for name in ("trans_A", "trans_B") if node.attrs[name]]
     suffix = f" with {' and '.join(flags)}" if flags else ""
     both = f"{shape_a} x {shape_b}{suffix}"
-    for flag, shape in (("trans_A", shape_a), ("trans_B", shape_b)):
+    for name, shape in (("trans_A", shape_a), ("trans_B", shape_b)):
         if not shape:
             raise shape_error(node, f"operands must be vectors or matrices, not scalars: {both}")
-        if len(shape) == 1 and flag in flags:
+        if len(shape) == 1 and name in flags:
             raise shape_error(node, f"a vector has no two axes to transpose: {both}")
     *m, k = shape_a[-2:][::-1] if node.attrs["trans_A"] else shape_a[-2:]
     k_b, *n = shape_b[-2:][::-1] if node.attrs["trans_B"] else shape_b[-2:]
@@ -146,7 +147,8 @@ def matmul_op(a: Node, b: Node, trans_A: bool = False, trans_B: bool = False) ->
     As np.matmul: leading axes broadcast, and a vector is a row on the left, a column on the right, whose other axis
     is not there in the result.
     """
-    return MatMul.make([a, b], {"trans_A": bool(trans_A), "trans_B": bool(trans_B)})
+    flags = {"trans_A": flag("matmul", "trans_A", trans_A), "trans_B": flag("matmul", "trans_B", trans_B)}
+    return MatMul.make([a, b], flags)
 
 
 def matmul_gradient_op(
@@ -154,9 +156,9 @@ def matmul_gradient_op(
 ) -> Node:
     """The gradient of matmul_op with respect to operand "A" or "B", of like's shape, from the other operand and the
     product's gradient. Raises GraphError for another operand."""
-    if operand not in ("A", "B"):
-        raise GraphError(f"matmul_gradient: operand must be 'A' or 'B', not {operand!r}")
-    attrs = {"operand": operand, "trans_A": bool(trans_A), "trans_B": bool(trans_B)}
+    name = "matmul_gradient"
+    flags = {"trans_A": flag(name, "trans_A", trans_A), "trans_B": flag(name, "trans_B", trans_B)}
+    attrs = {"operand": word(name, "operand", operand, ("A", "B")), **flags}
     return MatMulGradient.make([other, grad, like], attrs)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import compute
+from ..checks import word
 from ..errors import GraphError, ShapeError
 from ..graph import OPS, Node, Op, Shape, register, shape_error
 from .activation import log_softmax_func, log_softmax_op, softmax_op
@@ -80,8 +81,7 @@ def sgd_update_op(x: Node, grad: Node, learning_rate: float) -> Node:
 
 def require_reduction(op: str, reduction: Any) -> None:
     """Raises GraphError for a `reduction` that is not "mean", "sum" or "none"."""
-    if not isinstance(reduction, str) or reduction not in ("mean", "sum", "none"):
-        raise GraphError(f"{op}: reduction must be 'mean', 'sum' or 'none', not {reduction!r}")
+    word(op, "reduction", reduction, ("mean", "sum", "none"))
 
 
 def _reduced(op: str, losses: Node, reduction: str) -> Node:

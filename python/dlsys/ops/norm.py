@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import compute
+from ..checks import real
 from ..errors import GraphError
 from ..graph import Node, Op, Shape, register, shape_error
 from .arithmetic import add_byconst_op, add_op, mul_op, sub_op
@@ -93,7 +94,7 @@ def batch_norm_op(
         raise GraphError("batch_norm: weight and bias are both given or both None")
     mean, var = statistics_op(x, axes)
     affine = [] if weight is None or bias is None else [reshape_like_op(weight, mean), reshape_like_op(bias, mean)]
-    attrs = {"axes": axes, "eps": float(eps), "shared": True}
+    attrs = {"axes": axes, "eps": real("batch_norm", "eps", eps), "shared": True}
     return Normalize.make([x, mean, var, *affine], attrs), mean, var
 
 
@@ -104,5 +105,6 @@ def layer_norm_op(
     axes = axes_attribute("layer_norm", axes)
     statistics = statistics_op(x, axes)
     affine = [] if weight is None else [weight] if bias is None else [weight, bias]
-    found = Normalize.make([x, *statistics, *affine], {"axes": axes, "eps": float(eps), "shared": False})
+    attrs = {"axes": axes, "eps": real("layer_norm", "eps", eps), "shared": False}
+    found = Normalize.make([x, *statistics, *affine], attrs)
     return add_op(found, bias) if weight is None and bias is not None else found

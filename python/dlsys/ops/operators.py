@@ -58,6 +58,11 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (numbers.Real, np.bool_))
 
 
+def is_operand(value: Any) -> bool:
+    """Whether the value is a node, a number or an array of any library."""
+    return isinstance(value, (Node, np.ndarray)) or is_number(value) or hasattr(value, "__dlpack__")
+
+
 def operand(value: Any) -> Any:
     """A node as it is, a number as Python's, an array of any library as a constant; None for anything else."""
     if isinstance(value, Node):

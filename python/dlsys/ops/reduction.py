@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import compute
+from ..checks import flag
 from ..compute import Tensor
 from ..graph import DTYPES, NUMBERS, OPS, Node, Op, Shape, register, shape_error
 from .arithmetic import div_op, mul_op, sub_op
@@ -38,7 +39,7 @@ class Reduction(Op):
 
 def reduction_attributes(op: str, x: Node, axes: Any, keepdims: bool) -> dict[str, Any]:
     """The attributes of a reduction. Raises GraphError for axes that are no integers."""
-    return {"axes": over_axes(op, x, axes), "keepdims": bool(keepdims)}
+    return {"axes": over_axes(op, x, axes), "keepdims": flag(op, "keepdims", keepdims)}
 
 
 @register
@@ -157,15 +158,13 @@ def reducesumaxiszero_op(node: Node) -> Node:
 
 def broadcast_axes_op(a: Node, like: Node, axes: Any = None, keepdims: bool = False) -> Node:
     """a repeated to like's shape along `axes`, which it lacks, or has with extent 1 if `keepdims`."""
-    return BroadcastAxes.make(
-        [a, like], {"axes": over_axes("broadcast_axes", like, axes), "keepdims": bool(keepdims)}
-    )
+    return BroadcastAxes.make([a, like], reduction_attributes("broadcast_axes", like, axes, keepdims))
 
 
 def div_by_extent_op(x: Node, like: Node, axes: Any = None, correction: float = 0) -> Node:
     """x divided by the product of like's extents along `axes` (None: all; "rows": all but the last) less `correction`,
     by 0 if that is negative. Raises GraphError for a correction that is no real number."""
-    along = axes if axes == "rows" else over_axes("div_by_extent", like, axes)
+    along = axes if isinstance(axes, str) and axes == "rows" else over_axes("div_by_extent", like, axes)
     less = real_constant("div_by_extent", correction)
     return DivByExtent.make([x, like], {"axes": along, "correction": less} if less else {"axes": along})
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..checks import dtype_named
 from ..errors import GraphError, ShapeError
 from ..graph import DTYPES, FLOATS, OPS, Node, Op, Shape, shape_error
 
@@ -20,6 +21,8 @@ def broadcast_rule(shape_a: Shape, shape_b: Shape) -> Shape:
         return tuple(np.broadcast_shapes(tuple(shape_a), tuple(shape_b)))
     except ValueError:
         raise ShapeError(f"shapes do not broadcast: {tuple(shape_a)} and {tuple(shape_b)}") from None
+    except TypeError:
+        raise ShapeError(f"a shape is a tuple of integers, not {shape_a!r} or {shape_b!r}") from None
 
 
 def broadcast_operands(node: Node, shape_a: Shape, shape_b: Shape) -> Shape:
@@ -102,11 +105,8 @@ def shape_attribute(op: str, shape: Any, signed: bool = False) -> Shape:
 
 def dtype_attribute(op: str, dtype: Any, known: Sequence[str] = DTYPES) -> str:
     """The name of one of the known dtypes. Raises GraphError."""
-    try:
-        found = "" if dtype is None else str(np.dtype(dtype))
-    except TypeError:
-        found = ""
-    if found not in known:
+    found = None if dtype is None else dtype_named(dtype)
+    if found is None or found not in known:
         raise GraphError(f"{op}: dtype {dtype} is not one of {', '.join(known)}")
     return found
 

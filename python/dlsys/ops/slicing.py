@@ -15,7 +15,7 @@ import numpy as np
 from .. import compute
 from ..checks import in_dtype
 from ..compute import Tensor
-from ..errors import GraphError
+from ..errors import GraphError, ShapeError
 from ..graph import DTYPES, OPS, Node, Op, Shape, register, set_arithmetic, shape_error
 from .family import require_constant
 from .indexing import take_op
@@ -321,11 +321,16 @@ def _getitem(x: Node, key: Any) -> Node:
     return slice_op(x, key)
 
 
+MOST_AXES = 64  # of an array of NumPy
+
+
 def strided_key(op: str, x: Node, axes: Any, step: int) -> Key:
     """The key of a slice that takes each `step`-th element along the axes, an int, integers or None for all.
 
     Raises GraphError, and ShapeError where the shape has to be known and is not."""
     found = over_axes(op, x, axes)
+    if found and not -MOST_AXES <= min(found) <= max(found) < MOST_AXES:
+        raise ShapeError(f"{op}: axes {found} are out of range for any array")
     if found is None or (min(found, default=0) < 0 <= max(found, default=0)):
         rank = len(shape_of(x))
         found = tuple(range(rank)) if found is None else tuple(axis % max(rank, 1) for axis in found)

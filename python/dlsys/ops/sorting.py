@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import compute
-from ..checks import integer
+from ..checks import flag, integer
 from ..errors import GraphError
 from ..graph import DTYPES, Node, Op, Shape, register, shape_error
 from .indexing import take_along_axis_op
@@ -56,7 +56,7 @@ def argsort_op(x: Node, axis: int = -1, descending: bool = False) -> Node:
 
 
 def _places(op: str, x: Node, axis: Any, descending: bool, count: int | None) -> Node:
-    attrs = {"axis": integer(op, "the axis", axis), "descending": bool(descending), "count": count}
+    attrs = {"axis": integer(op, "the axis", axis), "descending": flag(op, "descending", descending), "count": count}
     node, shape = Argsort.make([x], attrs), known_shape(x)
     if shape is not None:
         node.op.infer_shape(node, [shape])  # to raise ShapeError where the user wrote it

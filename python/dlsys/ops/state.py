@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from .. import compute
+from ..checks import flag
 from ..device import Array, Context, array, copied, cpu, to_array
 from ..errors import DTypeError, GraphError
 from ..graph import DTYPES, OPS, Node, Op, Shape, error_at, register, shape_error, stamp
@@ -283,7 +284,8 @@ def assign_op(parameter: Node, node: Node, each_run: bool = False) -> Node:
     """
     if not isinstance(parameter, Node) or parameter.cell is None:
         raise GraphError(f"assign: the first argument must be a Parameter, not {parameter!r}")
-    return Assign.make([parameter, node], {"each_run": True} if each_run else {})
+    attrs = {"each_run": True} if flag("assign", "each_run", each_run) else {}
+    return Assign.make([parameter, node], attrs)
 
 
 @register
@@ -305,8 +307,10 @@ def advance_op(parameter: Node, after: Callable[[Node], Node]) -> Node:
     each finds the value that the one before it left. For running means and counters. Of tensors that hold data the
     state changes now: its cell holds the assignment.
 
-    Raises GraphError for a first argument that is no Parameter.
+    Raises GraphError for a first argument that is no Parameter, and a second that is no function.
     """
+    if not callable(after):
+        raise GraphError(f"advance: the second argument must be a function of the value, not {after!r}")
     if not isinstance(parameter, Node) or parameter.cell is None:
         raise GraphError(f"advance: the first argument must be a Parameter, not {parameter!r}")
     with changing:
@@ -322,6 +326,8 @@ def with_updates_op(node: Node, assigns: Sequence[Node]) -> Node:
 
     Of tensors that hold data the state changes now: an assignment becomes one that follows those before, see
     `advance_op`, but for those of `each_run`."""
+    if not isinstance(assigns, (list, tuple)):
+        raise GraphError(f"with_updates: takes a list of assignments, not {type(assigns).__name__}")
     for assign in assigns:
         if not isinstance(assign, Node) or assign.op.name != "assign":
             raise GraphError(f"with_updates: {assign!r} is no assignment")
@@ -346,6 +352,6 @@ def unchanged(nodes: Sequence[Node]) -> None:
 def group_op(nodes: Sequence[Node]) -> Node:
     """A node whose evaluation evaluates all of `nodes`, for their assignments; `run` returns None for it. Raises
     GraphError for what is no list of nodes."""
-    if isinstance(nodes, Node) or not isinstance(nodes, Iterable):
+    if isinstance(nodes, (Node, np.ndarray)) or not isinstance(nodes, Iterable):
         raise GraphError(f"group: takes a list of nodes, not {type(nodes).__name__}")
     return Group.make(list(nodes))

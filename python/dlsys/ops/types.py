@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import compute
+from ..checks import dtype_named
 from ..compute import Tensor
 from ..errors import DlsysError, DTypeError, GraphError, ShapeError
 from ..graph import DTYPES, FLOATS, Node, Op, Shape, register
@@ -265,12 +266,9 @@ def as_float(node: Node) -> Node:
 def dtype_name(op: str, dtype: Any) -> str:
     """The name of a dtype that operators take, given as "int64", np.int64, a Python type or PyTorch's. Raises
     DTypeError for any other."""
-    try:
-        known = str(
-            np.dtype(str(dtype).removeprefix("torch.") if "torch" in type(dtype).__module__ else dtype)
-        )
-    except TypeError:
-        raise DTypeError(f"{op}: unknown dtype {dtype!r}") from None
+    known = dtype_named(dtype)
+    if known is None:
+        raise DTypeError(f"{op}: unknown dtype {dtype!r}")
     if known not in DTYPES:
         raise DTypeError(f"{op}: dtype {known} is not one of {', '.join(DTYPES)}")
     return known

@@ -32,7 +32,9 @@ class ParameterGroup(MutableMapping[str, Any]):
     """
 
     def __init__(self, owner: str, parameters: list[ad.Parameter], lr: Any, accept: Accept) -> None:
-        """`owner`: the optimizer's name; `accept`: what sets a group's options, checked."""
+        """`owner`: the optimizer's name; `accept`: what sets a group's options, checked. Raises GraphError."""
+        if not isinstance(parameters, list) or not all(map(is_leaf, parameters)):
+            raise GraphError(f"{owner}: a parameter group has a list of Parameters, not {described(parameters)}")
         self.parameters = parameters
         self.options: dict[str, Any] = {}
         self._owner, self._accept = owner, accept
@@ -168,9 +170,10 @@ def clip_grad_norm_(parameters: Any, max_norm: float) -> np.float64:
 
     max_norm: infinity only measures. Raises GraphError for what is no parameter, and another max_norm.
     """
-    limit = math.inf if max_norm == math.inf else number("clip_grad_norm_", "max_norm", max_norm)
-    given: Any = [parameters] if is_leaf(parameters) else parameters
-    if not isinstance(given, Iterable) or not all(map(is_leaf, given := list(given))):
+    is_infinite = isinstance(max_norm, float) and max_norm == math.inf
+    limit = math.inf if is_infinite else number("clip_grad_norm_", "max_norm", max_norm)
+    given: Any = [parameters] if isinstance(parameters, ad.Node) else parameters
+    if isinstance(given, np.ndarray) or not isinstance(given, Iterable) or not all(map(is_leaf, given := list(given))):
         raise GraphError(f"clip_grad_norm_: takes parameters, not {described(parameters)}")
     left = [parameter for parameter in given if parameter.grad is not None]
     if not left:

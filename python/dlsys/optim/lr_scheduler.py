@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..checks import integer, number
+from ..checks import flag, integer, number
 from ..errors import GraphError
 from .optimizer import Optimizer
 
@@ -156,7 +156,7 @@ class OneCycleLR(LRScheduler):
         """Steps are total_steps, or epochs * steps_per_epoch. Raises GraphError; also unless `cycle_momentum` is False:
         that the momentum goes the opposite way, PyTorch's default, is not built."""
         name = "OneCycleLR"
-        if cycle_momentum:
+        if flag(name, "cycle_momentum", cycle_momentum):
             raise GraphError(f"{name}: a momentum that changes is not built: pass cycle_momentum=False")
         if total_steps is None:
             total_steps = integer(name, "epochs", epochs, 1) * integer(name, "steps_per_epoch", steps_per_epoch, 1)

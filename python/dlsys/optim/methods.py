@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .. import autodiff as ad
-from ..checks import number
+from ..checks import flag, number
 from ..errors import GraphError
 from .optimizer import Nodes, Optimizer, State, with_decay
 
@@ -36,15 +36,16 @@ class SGD(Optimizer):
 
         Raises GraphError.
         """
-        if dampening:
+        if number("SGD", "dampening", dampening):
             raise GraphError(f"SGD: dampening must be 0, not {dampening!r}: others are not built")
         super().__init__(params, lr, {"momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov})
 
     def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
         checked = {key: number("SGD", key, options[key]) for key in ("momentum", "weight_decay")}
-        if options["nesterov"] and not checked["momentum"]:
+        nesterov = flag("SGD", "nesterov", options["nesterov"])
+        if nesterov and not checked["momentum"]:
             raise GraphError("SGD: nesterov requires a momentum")
-        return {**checked, "nesterov": bool(options["nesterov"])}
+        return {**checked, "nesterov": nesterov}
 
     def _buffers(self, options: dict[str, Any]) -> dict[str, float]:
         return {"momentum_buffer": 0.0} if options["momentum"] else {}

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import autodiff as ad
-from ..checks import number
+from ..checks import flag, number
 from ..errors import DTypeError, GraphError, ShapeError
 from .groups import ParameterGroup, as_groups, as_parameters, described
 from .stepping import Stepping
@@ -114,6 +114,8 @@ class Optimizer:
         Raises GraphError for what is none of these, an empty list, a parameter given twice, a setting that is
         unknown or out of range.
         """
+        if not isinstance(options, Mapping):
+            raise GraphError(f"{type(self).__name__}: the options must be a dictionary, not {described(options)}")
         self.defaults = {"lr": lr, **options}
         self.groups: list[ParameterGroup] = []
         self.state: dict[ad.Parameter, State] = {}
@@ -218,6 +220,7 @@ class Optimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients that `backward` left in the parameters, or set them to zeros."""
+        set_to_none = flag("zero_grad", "set_to_none", set_to_none)
         for parameter in self.parameters:
             if set_to_none or parameter.grad is None:
                 parameter.grad = None
@@ -232,7 +235,7 @@ class Optimizer:
         the parameters' are found when it is run.
         """
         name, parameters = f"{type(self).__name__}.update", self.parameters
-        if isinstance(gradients, ad.Node) or not isinstance(gradients, Iterable):
+        if isinstance(gradients, (ad.Node, np.ndarray)) or not isinstance(gradients, Iterable):
             raise GraphError(f"{name}: needs a list of gradients, not {described(gradients)}")
         gradients = list(gradients)
         if len(gradients) != len(parameters):

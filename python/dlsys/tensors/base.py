@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .. import ops
+from ..checks import flag
 from ..device import Array, copied, cpu, host_array, to_array
 from ..errors import DlsysError, DTypeError, GraphError
 from ..graph import DTYPES, FLOATS, OPS, Node, Op, Shape
@@ -63,11 +64,12 @@ class Values:
     def requires_grad_(self: Any, requires_grad: bool = True) -> Any:
         """Set whether `backward` leaves a gradient in a leaf; itself. Raises DTypeError for what is of no floats,
         GraphError for what is computed, where that would change something."""
+        requires_grad = flag("requires_grad_", "requires_grad", requires_grad)
         if requires_grad and self.dtype not in FLOATS:
             raise DTypeError(f"requires_grad_: only floats have gradients, not {self.dtype}")
         if self.cell is not None:
-            self.wants_grad = bool(requires_grad)
-        elif bool(requires_grad) != self.requires_grad:
+            self.wants_grad = requires_grad
+        elif requires_grad != self.requires_grad:
             if requires_grad:
                 raise GraphError(f"{self.name} is computed: {self.name}.detach().requires_grad_() is a leaf")
             raise GraphError(f"{self.name} has a history of gradients: {self.name}.detach() has none")
@@ -79,8 +81,8 @@ class Values:
         return self.cell is not None
 
     def size(self: Any, axis: int | None = None) -> Any:
-        """The shape, or its extent along an axis."""
-        return self.shape if axis is None else self.shape[axis]
+        """The shape, or its extent along an axis. Raises GraphError, and ShapeError for an axis that it has not."""
+        return self.shape if axis is None else self.shape[shapes.dim_of("size", self, axis)]
 
     def dim(self: Any) -> int:
         """The number of axes."""
@@ -321,7 +323,7 @@ class Tensor(Values, Operators, InPlace, About, Node):
         self, data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, name: str | None = None
     ) -> None:
         """See above. Raises DTypeError for what is no array of numbers, DeviceError for a device that is not there."""
-        values = values_of(data, dtype or "float32")
+        values = values_of(data, "float32" if dtype is None else dtype)
         self._hold(values if device is None else leaf(values, device=device).cell.content, name, requires_grad)
 
     def _hold(self, values: Any, name: str | None, requires_grad: bool) -> None:
@@ -352,7 +354,7 @@ class Parameter(Tensor):
         given = host_array(value, np.float32)
         if str(given.dtype) not in DTYPES:
             raise DTypeError(f"parameter: dtype {given.dtype} is not one of {', '.join(DTYPES)}")
-        wanted = str(given.dtype) in FLOATS if requires_grad is None else bool(requires_grad)
+        wanted = str(given.dtype) in FLOATS if requires_grad is None else requires_grad
         self._hold(np.array(given, order="C"), name, wanted)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import device as devices
-from ..checks import too_large
+from ..checks import flag, too_large
 from ..device import Array, Context, host_array, is_aligned, lies_on, shared_array, to_array
 from ..errors import DeviceError, DTypeError, GraphError, ShapeError
 from ..graph import DTYPES, FLOATS, INTEGERS, Node, Shape
@@ -43,12 +43,14 @@ def is_leaf(value: Any) -> bool:
 def leaf(value: Any, requires_grad: bool = False, name: str | None = None, device: Any = None) -> Any:
     """A leaf in the memory of a new array, or of a copy of it on a GPU. Raises DTypeError where it shall have a
     gradient and is of no floats, DeviceError."""
+    if requires_grad is not False:
+        requires_grad = flag("tensor", "requires_grad", requires_grad)
     if device is not None and (ctx := context_named(device)).kind != "cpu":
         value = devices.array(value, ctx)
     if requires_grad and str(value.dtype) not in FLOATS:
         raise DTypeError(f"tensor: only floats have gradients, not {value.dtype}")
     made: Any = leaf_of(value, name)
-    made.requires_grad = bool(requires_grad)
+    made.requires_grad = requires_grad
     return made
 
 
@@ -191,14 +193,18 @@ def empty(*size: Any, dtype: Any = None, requires_grad: bool = False, ctx: Any =
 
 def ones(*size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Any:
     """A tensor of ones; float32 for None. Raises ShapeError, DTypeError."""
-    return full(size_of(size), 1, dtype=dtype or "float32", requires_grad=requires_grad, device=device)
+    known = "float32" if dtype is None else dtype
+    return full(size_of(size), 1, dtype=known, requires_grad=requires_grad, device=device)
 
 
 def full(
     size: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None
 ) -> Any:
     """A tensor of one number, in the dtype that `tensor` gives it for None. Raises ShapeError, DTypeError."""
-    number = np.asarray(fill_value)
+    try:
+        number = np.asarray(fill_value)
+    except ValueError:  # lists of several lengths
+        number = np.asarray(None)
     if number.ndim or number.dtype.kind not in "biuf":
         raise DTypeError(f"full: takes one number, not {fill_value!r}")
     if dtype is None:
@@ -219,7 +225,8 @@ def _like(x: Any, fill: Any, dtype: Any, requires_grad: bool, device: Any) -> An
     shape = known_shape(node)
     if shape is None:  # of a variable: when it is fed
         return zeroslike_op(node) + fill if dtype is None else (zeroslike_op(node) + fill).to(dtype)
-    return full(shape, fill, dtype=dtype or dtype_of(node), requires_grad=requires_grad, device=device)
+    known = dtype_of(node) if dtype is None else dtype
+    return full(shape, fill, dtype=known, requires_grad=requires_grad, device=device)
 
 
 def zeros_like(x: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Any:
@@ -252,6 +259,8 @@ def arange(
     if not step or (end - start) * step < 0:
         raise GraphError(f"arange: a step of {step} does not lead from {start} to {end}")
     count = -((start - end) // step) if whole else int(np.ceil((end - start) / step))
+    if told := too_large((count,)):
+        raise ShapeError(f"arange: {told}")
     places = np.arange(count, dtype=np.int64 if whole else np.float64)
     made = start + step * places
     return leaf(np.asarray(made, known or ("int64" if whole else "float32")), requires_grad, device=device)
@@ -262,4 +271,5 @@ def eye(
 ) -> Any:
     """Ones on the diagonal of (n, m), m = n for None; float32 for None. Raises ShapeError for no extents."""
     rows, columns = size_of((n, n if m is None else m))
-    return leaf(np.eye(rows, columns, dtype=dtype_name("eye", dtype or "float32")), requires_grad, device=device)
+    known = dtype_name("eye", "float32" if dtype is None else dtype)
+    return leaf(np.eye(rows, columns, dtype=known), requires_grad, device=device)

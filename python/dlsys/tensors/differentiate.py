@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..checks import flag
 from ..errors import GraphError, ShapeError
 from ..gradients import gradients
 from ..graph import Node, error_at
@@ -34,7 +35,7 @@ def backward(output: Node, gradient: Any = None, create_graph: bool = False, inp
     The value of `output` is computed in the same run. Raises GraphError where no leaf requires a gradient, ShapeError
     for a gradient of another shape, GraphError where a parameter was changed since the output was built.
     """
-    weight = None
+    create_graph, weight = flag("backward", "create_graph", create_graph), None
     if gradient is not None:
         weight = gradient if isinstance(gradient, Node) else tensor(gradient, dtype_of(output))
         if shape_of(weight) != shape_of(output):

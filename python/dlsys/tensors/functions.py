@@ -11,10 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import ops
+from ..checks import integer
 from ..device import Context
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import FLOATS, INTEGERS, Node
-from ..ops import beside_number, dtype_name, known_dtype, operand, pair, shape_of
+from ..ops import beside_number, dtype_name, is_operand, known_dtype, operand, pair, shape_of
 from ..ops.types import as_float
 from .creation import context_named, tensor
 from .values import moved
@@ -46,14 +47,20 @@ def float_of(x: Any) -> Node:
 
 
 def dims_of(x: Node, dim: Any) -> tuple[int, ...]:
-    """Axes as non-negative numbers, all for None; the shape must be known. Raises ShapeError."""
+    """Axes as non-negative numbers, all for None; the shape must be known. Raises ShapeError, GraphError."""
     rank = len(shape_of(x))
     given = range(rank) if dim is None else dim if isinstance(dim, (tuple, list)) else (dim,)
-    found = tuple(operator.index(axis) for axis in given)
+    found = tuple(integer(x.name, "the axis", axis) for axis in given)
     for axis in found:
         if not -rank <= axis < rank:
             raise ShapeError(f"axis {axis} is out of range for {x.name} of shape {shape_of(x)}")
     return tuple(axis % rank for axis in found)
+
+
+def dim_of(op: str, x: Node, dim: Any) -> int:
+    """One axis as a non-negative number; the shape must be known. Raises ShapeError, GraphError."""
+    (found,) = dims_of(x, integer(op, "the axis", dim))
+    return found
 
 
 # Of one tensor, at each index -----------------------------------------------------------------------------------
@@ -136,9 +143,14 @@ def _between(symbol: str, function: Callable[[Any, Any], Any]) -> Callable[[Any,
     """One of Python's operators as a function of tensors, arrays and numbers."""
 
     def apply(a: Any, b: Any) -> Node:
+        for value in (a, b):
+            if not is_operand(value):
+                raise GraphError(f"{type(value).__name__} is no tensor: make one by tensor()")
+        if symbol == "@":
+            return function(node_of(a), node_of(b))
         return function(a if isinstance(b, Node) else node_of(a), b)
 
-    apply.__doc__ = f"a {symbol} b, at each index."
+    apply.__doc__ = f"a {symbol} b, at each index. Raises GraphError for what is neither tensor nor number."
     return apply
 
 

@@ -16,7 +16,7 @@ from .. import ops
 from ..device import Array, cpu, host_array, to_array
 from ..errors import DTypeError, GraphError, IndexRangeError, ShapeError
 from ..graph import FLOATS, Node, shape_error
-from ..ops import dtype_of, shape_of
+from ..ops import dtype_of, is_operand, shape_of
 from ..ops.state import changing
 from ..scopes import is_grad_enabled
 from .functions import node_of
@@ -157,8 +157,14 @@ def _augmenting(function: Callable[[Any, Any], Any]) -> Any:
 
 
 def _changing(function: Callable[[Any, Any], Any]) -> Any:
-    """`add_` and its like."""
-    return _in_place(function, changed_in_place)
+    """`add_` and its like. Raises GraphError for what is no operand."""
+
+    def checked(node: Node, other: Any) -> Any:
+        if not is_operand(other):
+            raise GraphError(f"{type(other).__name__} is no tensor: make one by tensor()")
+        return function(node, other)
+
+    return _in_place(checked, changed_in_place)
 
 
 class InPlace:

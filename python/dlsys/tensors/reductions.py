@@ -12,9 +12,10 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from .. import ops
+from ..checks import flag, number
 from ..errors import DTypeError, GraphError
 from ..graph import INTEGERS, UNSIGNED, Node
-from ..ops import dtype_name, known_dtype
+from ..ops import broadcast_rule, dtype_name, is_number, known_dtype
 from .creation import leaf
 from .functions import float_of, maximum, minimum, node_of, pair_of, require_float
 from .values import array_of
@@ -70,6 +71,8 @@ def masked_fill(x: Any, mask: Any, value: Any) -> Node:
     node = node_of(x)
     if isinstance(value, Node):
         return ops.where_op(node_of(mask), ops.cast_like_op(value, node), node)
+    if not is_number(value):
+        raise GraphError(f"masked_fill: the value must be a number or a tensor, not {value!r}")
     dtype = known_dtype(node)
     if dtype == "bool":
         value = leaf(np.asarray(bool(value)))
@@ -83,8 +86,10 @@ def masked_fill(x: Any, mask: Any, value: Any) -> Node:
 
 def allclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
     """Whether |a - b| <= atol + rtol |b| everywhere, or both are the same infinity; or both NaN with `equal_nan`."""
-    first, second = pair_of(a, b)
-    return bool(np.allclose(array_of(first).numpy(), array_of(second).numpy(), rtol, atol, equal_nan))
+    first, second = (array_of(node).numpy() for node in pair_of(a, b))
+    broadcast_rule(first.shape, second.shape)
+    near = number("allclose", "rtol", rtol), number("allclose", "atol", atol)
+    return bool(np.allclose(first, second, *near, flag("allclose", "equal_nan", equal_nan)))
 
 
 def equal(a: Any, b: Any) -> bool:
@@ -146,7 +151,7 @@ def _spread(function: Any, x: Any, dim: Any, unbiased: Any, keepdim: bool, corre
     """Variance or deviation, whose second argument by position is `unbiased`, or the first where it is a bool."""
     if isinstance(dim, bool):
         dim, unbiased = None, dim
-    terms = correction if correction is not None else 1 if unbiased is None else int(unbiased)
+    terms = correction if correction is not None else 1 if unbiased is None else flag("var", "unbiased", unbiased)
     return function(require_float("var", x), _over(dim), keepdim, terms)
 
 
@@ -197,7 +202,7 @@ def max(x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, kee
     `indices`; along NumPy's `axis` the values alone. Of two tensors, the larger at each index."""
     if isinstance(dim, Node) or (isinstance(dim, np.ndarray) and dim.ndim):
         return maximum(x, dim)
-    keep = keepdim or keepdims
+    keep = flag("max", "keepdim", keepdim) or flag("max", "keepdims", keepdims)
     return amax(x, axis, keep) if dim is None else _extremum(x, dim, keep, ops.argmax_op)
 
 
@@ -205,7 +210,7 @@ def min(x: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, kee
     """The minimum; see `max`."""
     if isinstance(dim, Node) or (isinstance(dim, np.ndarray) and dim.ndim):
         return minimum(x, dim)
-    keep = keepdim or keepdims
+    keep = flag("min", "keepdim", keepdim) or flag("min", "keepdims", keepdims)
     return amin(x, axis, keep) if dim is None else _extremum(x, dim, keep, ops.argmin_op)
 
 
@@ -255,7 +260,7 @@ def log_softmax(x: Any, dim: Any = -1) -> Node:
 @_either_word
 def norm(x: Any, p: float = 2, dim: Any = None, keepdim: bool = False) -> Node:
     """The Euclidean norm; its gradient is 0 where it is. Raises GraphError for another p than 2."""
-    if p != 2:
+    if isinstance(p, np.ndarray) or p != 2:
         raise GraphError(f"norm: p must be 2, not {p!r}: other norms are not built")
     node = require_float("norm", x)
     total = ops.reducesum_op(node * node, _over(dim), keepdim)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import operator
 from typing import Any
 
 import numpy as np
 
 from .. import ops
+from ..checks import integer
 from ..errors import GraphError, ShapeError
 from ..graph import Node
 from ..ops import known_shape, promoted, shape_of
 from .creation import leaf
-from .functions import dims_of, node_of
+from .functions import dim_of, dims_of, node_of
 
 
 def given(numbers: tuple[Any, ...], *named: Any) -> tuple[Any, ...]:
@@ -97,32 +97,32 @@ def split(x: Any, split_size_or_sections: Any, dim: int = 0, *, axis: int | None
 
     Raises ShapeError for sizes that do not add up, GraphError for a size that is not positive."""
     node, dim = node_of(x), dim if axis is None else axis
-    (axis,) = dims_of(node, dim)
+    axis = dim_of("split", node, dim)
     extent, sizes = shape_of(node)[axis], split_size_or_sections
     if isinstance(sizes, (tuple, list)):
+        sizes = [integer("split", "a size", size, 0) for size in sizes]
         if sum(sizes) != extent:
             raise ShapeError(
                 f"split: sizes {list(sizes)} do not add up to {extent}, axis {dim} of {shape_of(node)}"
             )
         return ops.split_op(node, list(itertools.accumulate(sizes))[:-1], axis)
-    if not operator.index(sizes) > 0:
-        raise GraphError(f"split: a part has one element or more, not {sizes}")
+    sizes = integer("split", "a part's size", sizes, 1)
     return ops.split_op(node, list(range(sizes, extent, sizes)), axis)
 
 
 def chunk(x: Any, chunks: int, dim: int = 0) -> list[Node]:
-    """At most `chunks` parts of one size along `dim`, the last one smaller; the shape must be known."""
-    if not operator.index(chunks) > 0:
-        raise GraphError(f"chunk: into one part or more, not {chunks}")
+    """At most `chunks` parts of one size along `dim`, the last one smaller; the shape must be known. Raises GraphError
+    for a number below 1."""
+    chunks = integer("chunk", "the number of parts", chunks, 1)
     node = node_of(x)
-    (axis,) = dims_of(node, dim)
+    axis = dim_of("chunk", node, dim)
     return split(node, max(-(-shape_of(node)[axis] // chunks), 1), axis)
 
 
 def unbind(x: Any, dim: int = 0) -> list[Node]:
     """The slices along `dim`, which they lack; the shape must be known."""
     node = node_of(x)
-    (axis,) = dims_of(node, dim)
+    axis = dim_of("unbind", node, dim)
     return [ops.slice_op(node, (*(slice(None),) * axis, i)) for i in range(shape_of(node)[axis])]
 
 
@@ -150,7 +150,7 @@ def repeat(x: Any, *sizes: Any) -> Node:
 def expand(x: Any, *sizes: Any) -> Node:
     """x repeated along axes of extent 1 and new leading ones; -1 keeps an extent. The shape must be known for that."""
     node = node_of(x)
-    wide = given(sizes)
+    wide = tuple(integer("expand", "an extent", extent, -1) for extent in given(sizes))
     if -1 in wide:
         own = shape_of(node)
         lead = len(wide) - len(own)
@@ -163,6 +163,7 @@ def _triangle(op: str, x: Any, diagonal: int, lower: bool) -> Node:
     shape = known_shape(node)
     if shape is None or len(shape) < 2:
         raise ShapeError(f"{op}: takes matrices, of a shape that is known, not {shape} [{node.name}]")
+    diagonal = min(max(integer(op, "the diagonal", diagonal), -shape[-2]), shape[-1])
     kept = np.tri(shape[-2], shape[-1], k=diagonal if lower else diagonal - 1, dtype=bool)
     return ops.where_op(leaf(kept if lower else ~kept), node, ops.zeroslike_op(node))
 
