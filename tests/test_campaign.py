@@ -11,19 +11,41 @@ from dlsys import autodiff as ad
 
 TOOLS = Path(__file__).parents[1] / "tools"
 sys.path.insert(0, str(TOOLS))
-import campaign_graphs  # noqa: E402 - lies beside the tests, not among them
+import campaign_arguments  # noqa: E402 - these lie beside the tests, not among them
+import campaign_files  # noqa: E402
+import campaign_graphs  # noqa: E402
+
+PARTS = ("graphs", "operators", "modules", "optimizers", "files", "hostile", "kills", "forks", "leaf", "junk")
 
 
 def test_seeded_rounds_find_nothing_wrong():
     command = [sys.executable, "-W", "ignore", TOOLS / "campaign.py", "--seconds", "0", "--rounds", "2"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    table = re.findall(r"^(\w+) +(\d+) +(\d+) +(\d+) +(\d+) +(\d+)$", done.stdout, re.MULTILINE)
+    table = re.findall(r"^(\w+) +(\d+) +(\d+) +(\d+) +(\d+) +(\d+) +(\d+)$", done.stdout, re.MULTILINE)
     tried = {name: [int(count) for count in counts] for name, *counts in table}
-    assert sorted(tried) == sorted(["graphs", "operators", "modules", "optimizers", "files", "kills", "junk"])
-    for name, (every, right, clear, other, wrong) in tried.items():
-        assert every == right + clear + other + wrong > 0 == wrong, done.stdout
-        assert name == "junk" or other == 0, done.stdout
+    assert sorted(tried) == sorted(PARTS)
+    for every, right, clear, other, wrong, hung in tried.values():
+        assert every == right + clear > 0 == other == wrong == hung, done.stdout
+
+
+def test_a_file_that_hangs_and_one_that_ends_the_process_are_counted():
+    reader = campaign_files.Reader(["test_batch"])
+    try:
+        with mock.patch.object(campaign_files, "SECONDS", 0.0):
+            assert reader.ask("test_batch", 1)[0] == "hang"
+        reader.begin()  # as the next `ask` does
+        reader._process.kill()
+        reader._process.join()
+        assert reader.ask("test_batch", 2) == ("wrong", "the process ended with -9")
+    finally:
+        reader.stop()
+
+
+def test_every_public_name_is_given_arguments():
+    names = {name for name, _ in campaign_arguments.public()}
+    assert {"nn.Linear", "ad.matmul_op", "dl.var", "functional.relu6", "Tensor.sum", "Adam.step"} <= names
+    assert len(names) > 450
 
 
 def test_the_campaign_finds_a_planted_mistake_and_shrinks_its_graph():

@@ -279,6 +279,16 @@ def arguments() -> dict[str, Callable[[], Any]]:
         "parameters": (lambda: list(nn.Linear(2, 2).parameters(numbers)),),
         "requires_grad": (lambda: dl.tensor([1.0], requires_grad=numbers),),
         "ModuleList": (nn.ModuleList, text),
+        "with_updates_op of a number": (ad.with_updates_op, 0, []),
+        "from_dlpack": (dl.from_dlpack, x, numbers),
+        "to": (lambda: x.to("cpu", copy=numbers),),
+        "array": (dl.array, numbers, None, x),
+        "split along no axis": (lambda: [part.numpy() for part in ad.split_op(x, (1, 2), 3)],),
+        "split along no axis from the end": (lambda: [part.numpy() for part in ad.split_op(x, (1, 2), -3)],),
+        "split along 2^70": (ad.split_op, x, 2, 2**70),
+        "register_buffer": (lambda: nn.Linear(2, 2).register_buffer("mean", x, persistent=numbers),),
+        "load_state_dict": (nn.Linear(2, 2).load_state_dict, {}, numbers),
+        "multinomial of 2^70": (dl.multinomial, [1.0, 2.0], 2**70, True),
     }
     return {f"argument of {name}": functools.partial(*call) for name, call in wrong.items()}
 

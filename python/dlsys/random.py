@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from . import autodiff as ad
-from .checks import flag, integer
+from .checks import flag, integer, too_large
 from .errors import GraphError
 from .ops import dtype_name
 from .tensors import evaluate, leaf, tensor
@@ -152,6 +152,8 @@ def multinomial(weights: Any, num_samples: int, replacement: bool = False) -> An
     """int64: numbers drawn with these weights, a row of them for each row of weights; each once at most unless
     `replacement`. Raises GraphError for weights that are none, and for more than there are."""
     count = integer("multinomial", "num_samples", num_samples, 1)
+    if reason := too_large((count,)):
+        raise GraphError(f"multinomial: {reason}")
     replacement = flag("multinomial", "replacement", replacement)
     try:
         values = np.asarray(weights, np.float64)

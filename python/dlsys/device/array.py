@@ -334,7 +334,7 @@ def _is_numeric(dtype: np.dtype) -> bool:
 def _checked_dtype(dtype: Any) -> str:
     try:
         known = np.dtype(dtype)
-    except TypeError:
+    except (TypeError, ValueError, SyntaxError):  # NumPy reads text as Python
         raise DTypeError(f"unknown dtype {dtype!r}") from None
     if not _is_numeric(known):
         raise DTypeError(f"dtype {known} is not one of numbers")

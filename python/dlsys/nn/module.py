@@ -173,6 +173,7 @@ class Module:
         that is left out. A tensor that is assigned to the name is the new state; a Parameter becomes the module's, as
         under another name. `persistent`: whether it is part of `state_dict`. Raises GraphError, DTypeError."""
         self._check_name("register_buffer", name)
+        persistent = flag("register_buffer", "persistent", persistent)
         if value is None:
             setattr(self, name, None)
             return
@@ -351,7 +352,7 @@ class Module:
         Returns the missing and the unexpected names. Raises GraphError that lists them all if `strict`, ShapeError that
         lists all shapes that differ, DTypeError for what is no array; nothing is changed then.
         """
-        own = self._saved()
+        own, strict = self._saved(), flag("load_state_dict", "strict", strict)
         if not isinstance(state, Mapping):
             raise GraphError(f"load_state_dict: needs a dictionary, not {type(state).__name__}")
         missing, unexpected = [k for k in own if k not in state], [str(k) for k in state if k not in own]

@@ -24,6 +24,7 @@ from .state import leaf
 from .types import over_axes, shape_of
 
 _WHOLE = (None, None, None)
+MOST_AXES = 64  # of an array of NumPy
 
 
 def _split(node: Node) -> tuple[Any, Sequence[Any]]:
@@ -263,7 +264,9 @@ class Pad(Op):
 
 
 def key_at(axis: int, item: Any) -> Key:
-    """The key of a slice that reads `item` along an axis, and the others whole."""
+    """The key of a slice that reads `item` along an axis, and the others whole. Raises GraphError."""
+    if abs(axis) > MOST_AXES:
+        raise GraphError(f"slice: no array has an axis {axis}")
     whole = (None, None, None)
     return (*(whole,) * axis, item) if axis >= 0 else (Ellipsis, item, *(whole,) * (-axis - 1))
 
@@ -320,8 +323,6 @@ def _getitem(x: Node, key: Any) -> Node:
         return take_op(x, leaf(indices.astype(np.int64), "indices"))
     return slice_op(x, key)
 
-
-MOST_AXES = 64  # of an array of NumPy
 
 
 def strided_key(op: str, x: Node, axes: Any, step: int) -> Key:

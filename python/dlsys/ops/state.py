@@ -328,6 +328,8 @@ def with_updates_op(node: Node, assigns: Sequence[Node]) -> Node:
     `advance_op`, but for those of `each_run`."""
     if not isinstance(assigns, (list, tuple)):
         raise GraphError(f"with_updates: takes a list of assignments, not {type(assigns).__name__}")
+    if not isinstance(node, Node):
+        raise GraphError(f"with_updates: takes a node, not {type(node).__name__}")
     for assign in assigns:
         if not isinstance(assign, Node) or assign.op.name != "assign":
             raise GraphError(f"with_updates: {assign!r} is no assignment")

@@ -121,8 +121,8 @@ def from_dlpack(value: Any, copy: bool = True) -> Any:
     return _imported("from_dlpack", value, copy)
 
 
-def _imported(function: str, value: Any, copy: bool) -> Any:
-    ctx = lies_on(value)
+def _imported(function: str, value: Any, copy: Any) -> Any:
+    copy, ctx = flag(function, "copy", copy), lies_on(value)
     if ctx.kind == "cpu":
         host = host_array(value)
         if copy:

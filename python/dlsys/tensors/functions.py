@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import ops
-from ..checks import integer
+from ..checks import flag, integer
 from ..device import Context
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import FLOATS, INTEGERS, Node
@@ -194,7 +194,7 @@ def to(x: Any, *given: Any, dtype: Any = None, device: Any = None, copy: bool = 
         elif value is not None and not isinstance(value, bool):
             found = dtype_name("to", value)
             node = node if known_dtype(node) == found else ops.cast_op(node, found)
-    return ops.copy_op(node) if copy and node is x else node
+    return ops.copy_op(node) if flag("to", "copy", copy) and node is x else node
 
 
 def _is_device(value: Any) -> bool:

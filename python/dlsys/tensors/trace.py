@@ -14,7 +14,7 @@ from ..device import Array, Context, cpu
 from ..errors import GraphError
 from ..executor import Executor
 from ..graph import FLOATS, Node, error_at, find_topo_sort
-from ..ops import Variable, dtype_of
+from ..ops import Variable, dtype_of, shape_of
 from ..system import free_at_fork
 
 Place = int  # of a leaf or a node: its position among the entries
@@ -273,7 +273,7 @@ def compiled(
     lifted: Numbers = {}
     for i in sorted(varying):
         node, which, _ = trace.numbers[i]
-        dtype_of(node)  # says it if an integer dtype does not hold the number
+        dtype_of(node), shape_of(node)  # say it if no integer dtype holds the number, or no axis is there for it
         lifted.setdefault(node, []).append(which)
     if found is None:
         copies, variables = _copied(trace, lifted)
