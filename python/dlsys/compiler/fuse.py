@@ -32,9 +32,11 @@ register.
 from __future__ import annotations
 
 import heapq
+import math
 from bisect import insort
 from collections.abc import Callable, Iterable
 
+from ..compute.base import IN_ORDER
 from ..graph import FLOATS, Node, Shape
 from .base import TypedGraph, value_inputs
 from .groups import (
@@ -114,8 +116,10 @@ class _Fusion:
         self.columns: dict[Node, None] = {}  # sums that rows may take
 
     def find_columns(self, row_wise: Iterable[Node]) -> None:
-        """Leaves sums down the columns of large arrays to rows as wide: they are read once for both."""
-        wide = {shape for node in row_wise if (shape := rows_of(node, self.graph))[-1] >= LONG_ROW}
+        """Leaves sums down the columns of large arrays to rows as wide: they are read once for both. Sums of few rows
+        stay by themselves, as those must be added in order (`compute.base.IN_ORDER`)."""
+        shapes = {rows_of(node, self.graph) for node in row_wise}
+        wide = {shape for shape in shapes if shape[-1] >= LONG_ROW and math.prod(shape[:-1]) > IN_ORDER}
         down = (node for node in self.graph.nodes if is_down_columns(node, self.graph))
         read = {node: node.inputs[0] for node in down if rows_of(node, self.graph) in wide}
         self.columns = {node: None for node, value in read.items() if self.graph.size(value) > LARGE}

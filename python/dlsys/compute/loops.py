@@ -18,6 +18,7 @@ from .base import Shape, constant, shape_of
 
 ORDERED = "dlsys_ordered"  # the mark of a loop whose indices must come in order
 PARALLEL_WORK = 64 * 1024  # elements: fewer do not repay the start of the threads
+PARTS = 16  # steps of a loop, at least, that threads share out, if those within it can be shared out instead
 
 Buffer = Any  # of tirx
 Expr = Any  # of tvm.ir
@@ -99,11 +100,18 @@ def loop(extent: int, body: Callable[[Expr], tirx.Stmt], work: int = 0, ordered:
 def nest(
     shape: Sequence[int], body: Callable[[list[Expr]], tirx.Stmt], work: int = 0, ordered: bool = False
 ) -> tirx.Stmt:
-    """`body` for every index of the shape; the first loop of several indices as `loop` says, all `ordered` or not."""
+    """`body` for every index of the shape, on threads where all of it is `work` enough; all `ordered` or not."""
     if not shape:
         return body([])
-    within = work if shape[0] == 1 else 0
-    return loop(shape[0], lambda i: nest(shape[1:], lambda rest: body([i, *rest]), within, ordered), work, ordered)
+    count = 1
+    while work >= PARALLEL_WORK and count < len(shape) and math.prod(shape[:count]) < PARTS:
+        count += 1
+    first = shape[:count]
+
+    def step(index: Expr) -> tirx.Stmt:
+        return nest(shape[count:], lambda rest: body([*unravelled(index, first), *rest]), 0, ordered)
+
+    return loop(math.prod(first), step, work, ordered)
 
 
 def sequence(statements: Sequence[tirx.Stmt]) -> tirx.Stmt:
@@ -144,26 +152,30 @@ def place(name: str, shape: Shape, fill: float | None, parts: Sequence[Part], le
     while fill is not None and lead < len(shape) and all(p.counts[lead] == shape[lead] for p in parts):
         lead += 1  # what is filled is in the cache when it is copied over
     filled, value = shape[lead:], constant(0 if fill is None else fill, dtype)
+    counts = [math.prod(part.counts[lead:]) for part in parts] + [math.prod(filled)] * (fill is not None)
+    outer = math.prod(shape[:lead])
+    within = outer < PARTS and max(counts, default=0) >= PARALLEL_WORK  # threads share out each part instead
 
     def body(sources: list[Source], out: Buffer) -> tirx.Stmt:
         def rows(index: list[Expr]) -> tirx.Stmt:
             def clear(k: Expr) -> tirx.Stmt:
                 return tirx.BufferStore(out, value, [*index, *unravelled(k, filled)])
 
-            found = [_copy(out, s, p, index) for s, p in zip(sources, parts, strict=True)]
-            clearing = [loop(math.prod(filled), clear, 0 if index else size)] if fill is not None else []
+            found = [_copy(out, s, p, index, within) for s, p in zip(sources, parts, strict=True)]
+            count = math.prod(filled)
+            clearing = [loop(count, clear, count if within else 0)] if fill is not None else []
             return sequence([*clearing, *found])
 
-        return nest(shape[:lead], rows, size)
+        return nest(shape[:lead], rows, 0 if within else size)
 
     if parts:
         return program(name, shape, dtype, [part.tensor for part in parts], body)
     return te.compute(shape, lambda *_: value, name=name)
 
 
-def _copy(out: Buffer, source: Source, part: Part, lead: list[Expr]) -> tirx.Stmt:
-    """The loops that copy a part, at an index of the first axes; the innermost runs straight through both arrays as far
-    as they agree."""
+def _copy(out: Buffer, source: Source, part: Part, lead: list[Expr], parallel: bool) -> tirx.Stmt:
+    """The loops that copy a part, at an index of the first axes, to be shared out to threads or not; the innermost runs
+    straight through both arrays as far as they agree."""
     shape, counts, starts, steps = extents(out), part.counts, part.starts, part.steps
     axis = len(shape)
     while axis > len(lead) and (counts[axis - 1], steps[axis - 1]) == (shape[axis - 1], 1):
@@ -184,9 +196,11 @@ def _copy(out: Buffer, source: Source, part: Part, lead: list[Expr]) -> tirx.Stm
             value = source.flat(row * run + k)
             return tirx.BufferStore(out, value, [*target, *unravelled(k + first, shape[axis:])])
 
-        return loop(run, copy)
+        return loop(run, copy, run if few else 0)
 
-    return nest(counts[len(lead) : axis], line, 0 if lead else math.prod(counts))
+    rows = counts[len(lead) : axis]
+    few = parallel and math.prod(rows) < PARTS and run >= PARALLEL_WORK
+    return nest(rows, line, math.prod(rows) * run if parallel and not few else 0)
 
 
 def part_of(tensor: te.Tensor, starts: Sequence[int]) -> Part:

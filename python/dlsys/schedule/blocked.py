@@ -1,10 +1,10 @@
-"""Long sums in blocks, the blocks' sums in blocks again, so that rounding grows with the logarithm of the length.
-
-Up to 512 rows are added to their columns' sums one after another, which gives NumPy's bits; more in blocks of rows.
+"""Long sums in blocks, the blocks' sums in blocks again, so that rounding grows with the logarithm of the length; and
+maxima, minima and sums of integers in parts for threads, where there are few of them.
 
 n equal terms added one after another in float32 are off by up to n / 8 units in the last place; a sum of ones stops at
-2^24. With blocks of some 128 terms at each level the error stays below 4 log2(n) units. The blocks depend on the shape
-and the vector width alone, so the number of threads does not change a result.
+2^24. With blocks of some 128 terms at each level the error stays below 4 log2(n) units. Up to 512 rows are added to the
+sums of their columns one after another, as NumPy does; more are added in blocks of up to 512. The blocks depend on the
+shape and the vector width alone, so the number of threads does not change a result.
 
 See Higham, "The accuracy of floating point summation" (1993), on blocked and pairwise sums.
 """
@@ -19,12 +19,15 @@ from typing import Any
 from tvm import ir, s_tir, tirx
 from tvm.s_tir.analysis import get_sblock_access_region
 
+from ..compute.base import IN_ORDER
 from . import common
+from .row_stages import is_plain
 from .stages import Expr, Stage, buffers, extents, read_stages, size, with_nests
 from .target import Machine
 
+LEAST = 4 * common.PARALLEL_WORK  # terms in all: fewer are combined while threads start
+PARTS = 64  # results, or vectors of them, that are enough for threads
 TERMS = 128  # added in turn to one accumulator, about; a sum of up to twice as many is not cut
-IN_ORDER = 512  # rows whose sum down the columns is made row after row, as NumPy makes it: the bits are the same
 
 
 def blocked(func: tirx.PrimFunc, machine: Machine | None) -> tirx.PrimFunc:
@@ -51,41 +54,72 @@ def nests(
     return found.nests, found.arrays
 
 
+def is_exact(stage: Stage) -> bool:
+    """Whether a reduction has the same result in any order: a maximum, a minimum or a sum of integers."""
+    return is_plain(stage) and not isinstance(stage.value, tirx.Mul) and not _is_float_sum(stage.value)
+
+
+def _is_float_sum(value: Expr) -> bool:
+    return isinstance(value, tirx.Add) and str(value.ty).startswith("float")
+
+
 def _is_long(stage: Stage, machine: Machine | None) -> bool:
-    value = stage.value
-    if not stage.reduced or not isinstance(value, tirx.Add) or not str(value.ty).startswith("float"):
+    """Whether a reduction is cut."""
+    if not stage.reduced or not is_plain(stage) or isinstance(stage.value, tirx.Mul):
         return False
-    own = isinstance(value.a, ir.TensorLoad) and value.a.source.same_as(stage.buffer)
-    return own and size(stage.reduced) > 2 * _block_terms(stage.block, machine)[0]
+    return size(stage.reduced) > _cut(stage.block, machine).most
 
 
-def _block_terms(block: s_tir.SBlock, machine: Machine | None) -> tuple[int, bool]:
-    """How many terms of a sum are a block, and whether neighbouring results are computed together (columns)."""
+@dataclass(frozen=True)
+class _Cut:
+    """How a reduction is cut into blocks: about how many terms a block has, and how many at most, best a multiple of
+    `unit`. A reduction of no more than `most` is not cut. `columns`: neighbouring results are computed together."""
+
+    about: int
+    most: int
+    unit: int
+    columns: bool
+
+
+def _cut(block: s_tir.SBlock, machine: Machine | None) -> _Cut:
+    """How a reduction is cut: sums of floats as accuracy needs it, all else where its results are few for threads."""
     iters, found = block.iter_vars, common.accesses_of(block)
     wide = {i: int(v.dom.extent) for i, v in enumerate(iters) if int(v.dom.extent) > 1}
     results = [i for i in wide if iters[i].iter_type == tirx.IterVar.DataPar]
     terms = {i: extent for i, extent in wide.items() if i not in results}
+    lanes = 1 if machine is None else machine.lanes(block.writes[0].source.dtype)
 
     def runs_along(axis: int) -> bool:
         return all(a.strides is not None and a.strides[axis] in (0, 1) for a in found)
 
-    if results and runs_along(results[-1]):
-        return IN_ORDER // 2, True  # a sum of up to twice as many is not cut
+    columns = bool(results) and runs_along(results[-1])
+    if not _is_float_sum(block.body.value):
+        length, unit = math.prod(terms.values()), 1 if columns else lanes * common.ACCUMULATORS
+        together = math.prod(wide[i] for i in results)  # what threads share out without parts
+        if columns:
+            width = wide[results[-1]]
+            together = max(together // lanes if width % lanes == 0 else max(together // width, width // lanes), 1)
+        parts = -(-PARTS // together)
+        if parts > 1 and math.prod(wide.values()) >= LEAST:
+            length = max(length // parts // unit, 1) * unit
+        return _Cut(length, length, unit, columns)
+    if columns:
+        return _Cut(IN_ORDER, IN_ORDER, 1, True)
     if not terms or not runs_along(max(terms)):
-        return TERMS, False
+        return _Cut(TERMS, 2 * TERMS, lanes, False)
     row = math.prod(terms[i] for i in common.contiguous(terms, found)[-1])
-    width = common.row_width(row, math.prod(terms.values()), _lanes(block, machine))
-    return TERMS * max(width // 2, 1), False  # a vector's sums are added up besides
-
-
-def _lanes(block: s_tir.SBlock, machine: Machine | None) -> int:
-    return 1 if machine is None else machine.lanes(block.writes[0].source.dtype)
+    width = common.row_width(row, math.prod(terms.values()), lanes)
+    about = TERMS * max(width // 2, 1)  # a vector's sums are added up besides
+    return _Cut(about, 2 * about, lanes, False)
 
 
 @dataclass(frozen=True)
 class _Sum:
-    """The sum of `term`, of a place among the results and one among the terms, for all places of the results."""
+    """The sum of `term`, of a place among the results and one among the terms, for all places of the results; or what
+    `combine` makes of them, from `init` on."""
 
+    combine: Callable[[Expr, Expr], Expr]
+    init: Expr
     name: str
     results: tuple[int, ...]
     terms: tuple[int, ...]
@@ -108,6 +142,8 @@ class _Nests:
             return common.renamed(code, dict(zip([*results, *terms], places, strict=False)))
 
         whole = _Sum(
+            type(stage.value),
+            stage.init,
             stage.name,
             extents(stage.spatial),
             extents(stage.reduced),
@@ -116,69 +152,67 @@ class _Nests:
         if parts is not None:
             rows = (int(parts.shape[0]),)
             whole = replace(whole, terms=rows, term=lambda r, term: tirx.BufferLoad(parts, [*term, r[-1]]))
-        self._store(whole, stage.buffer, lambda result: [copy(i, result) for i in stage.indices], stage.init)
+        self._store(whole, stage.buffer, lambda result: [copy(i, result) for i in stage.indices])
 
-    def _store(
-        self, whole: _Sum, buffer: ir.Var, place: Callable[[Sequence[Expr]], list[Expr]], init: Expr
-    ) -> None:
+    def _store(self, whole: _Sum, buffer: ir.Var, place: Callable[[Sequence[Expr]], list[Expr]]) -> None:
         """Adds the nests that store a sum."""
-        nest, block = _nest(whole, buffer, place, init)
-        most, columns = _block_terms(block, self.machine)
-        dtype = str(buffer.dtype)
-        if math.prod(whole.terms) <= 2 * most:
+        nest, block = _nest(whole, buffer, place)
+        cut, dtype = _cut(block, self.machine), str(buffer.dtype)
+        if math.prod(whole.terms) <= cut.most:
             self.nests.append(nest)
             return
         axis, inner = len(whole.terms) - 1, 1
-        while inner * whole.terms[axis] <= most:
+        while inner * whole.terms[axis] <= cut.about:
             inner *= whole.terms[axis]
             axis -= 1
         outer, extent, within = whole.terms[:axis], whole.terms[axis], whole.terms[axis + 1 :]
-        length = _length(extent, max(most // inner, 1), 1 if within else _lanes(block, self.machine))
+        length = _length(extent, max(cut.about // inner, 1), max(cut.most // inner, 1), 1 if within else cut.unit)
         count, rest = divmod(extent, length)
         lead = axis + 1
 
         def of_block(place: Sequence[Expr], term: Sequence[Expr]) -> Expr:
-            number, result = (place[:lead], place[lead:]) if columns else (place[-lead:], place[:-lead])
+            number, result = (place[:lead], place[lead:]) if cut.columns else (place[-lead:], place[:-lead])
             return whole.term(result, [*number[:-1], number[-1] * length + term[0], *term[1:]])
 
         def of_rest(result: Sequence[Expr], term: Sequence[Expr]) -> Expr:
             return whole.term(result, [*term[:axis], count * length + term[axis], *term[axis + 1 :]])
 
-        shape = (*outer, count, *whole.results) if columns else (*whole.results, *outer, count)
-        sums = self._stored(_Sum(f"{whole.name}_blocks", shape, (length, *within), of_block), dtype)
-        total = _Sum(
-            whole.name,
-            whole.results,
-            (*outer, count),
-            lambda result, term: sums([*term, *result] if columns else [*result, *term]),
+        shape = (*outer, count, *whole.results) if cut.columns else (*whole.results, *outer, count)
+        blocks = replace(
+            whole, name=f"{whole.name}_blocks", results=shape, terms=(length, *within), term=of_block
+        )
+        sums = self._stored(blocks, dtype)
+        total = replace(
+            whole,
+            terms=(*outer, count),
+            term=lambda result, term: sums([*term, *result] if cut.columns else [*result, *term]),
         )
         if not rest:
-            self._store(total, buffer, place, init)
+            self._store(total, buffer, place)
             return
-        parts = [
-            self._stored(total, dtype),
-            self._stored(_Sum(f"{whole.name}_rest", whole.results, (*outer, rest, *within), of_rest), dtype),
-        ]
-        both = _Sum(whole.name, whole.results, (), lambda result, _: parts[0](result) + parts[1](result))
-        self.nests.append(_nest(both, buffer, place, init)[0])
+        last = replace(whole, name=f"{whole.name}_rest", terms=(*outer, rest, *within), term=of_rest)
+        parts = [self._stored(total, dtype), self._stored(last, dtype)]
+        both = replace(whole, terms=(), term=lambda result, _: whole.combine(*(part(result) for part in parts)))
+        self.nests.append(_nest(both, buffer, place)[0])
 
     def _stored(self, whole: _Sum, dtype: str) -> Callable[[Sequence[Expr]], Expr]:
         """Adds the nests that store a sum in an array of its own; the result reads it."""
         buffer = tirx.decl_buffer(whole.results, dtype, whole.name, data_alignment=4, layout=None)
         self.arrays.append(buffer)
-        self._store(whole, buffer, list, tirx.const(0, dtype))
+        self._store(whole, buffer, list)
         return lambda place: tirx.BufferLoad(buffer, list(place))
 
 
-def _length(extent: int, most: int, lanes: int) -> int:
-    """The length of a block: about `most`, a divisor of the extent where there is one, best one of whole vectors."""
-    near = sorted(range(max(most // 2, 1), min(2 * most, extent) + 1), key=lambda n: abs(math.log(n / most)))
-    whole = (n for n in near if extent % n == 0 and n % lanes == 0)
-    return next(whole, None) or next((n for n in near if extent % n == 0), None) or min(most, extent)
+def _length(extent: int, about: int, most: int, unit: int) -> int:
+    """The length of a block: near `about`, a divisor of the extent where there is one, best a multiple of `unit`."""
+    near: Sequence[int] = range(max(about // 2, 1), min(most, extent) + 1)
+    near = near[::-1] if most == about else sorted(near, key=lambda n: abs(math.log(n / about)))
+    whole = (n for n in near if extent % n == 0 and n % unit == 0)
+    return next(whole, None) or next((n for n in near if extent % n == 0), None) or min(about, extent)
 
 
 def _nest(
-    whole: _Sum, buffer: ir.Var, place: Callable[[Sequence[Expr]], list[Expr]], init: Expr
+    whole: _Sum, buffer: ir.Var, place: Callable[[Sequence[Expr]], list[Expr]]
 ) -> tuple[tirx.Stmt, s_tir.SBlock]:
     """The loops that store a sum as it is, and their block."""
     kinds = [tirx.IterVar.DataPar] * len(whole.results) + [tirx.IterVar.CommReduce] * len(whole.terms)
@@ -189,7 +223,8 @@ def _nest(
     result, term = own[: len(whole.results)], own[len(whole.results) :]
     at, value, first = place(result), whole.term(result, term), None
     if term:
-        value, first = tirx.BufferLoad(buffer, at) + value, tirx.BufferStore(buffer, init, at)
+        value = whole.combine(tirx.BufferLoad(buffer, at), value)
+        first = tirx.BufferStore(buffer, whole.init, at)
     store = tirx.BufferStore(buffer, value, at)
     used = {x: x for x in buffers(store)}
     reads, writes, _ = get_sblock_access_region(s_tir.SBlock(iters, [], [], whole.name, store, first), used)

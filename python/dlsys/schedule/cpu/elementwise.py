@@ -18,6 +18,7 @@ from ..stages import Expr, Stage, domains, extents, read_stages, size, with_nest
 from ..strided import STRIDES
 from ..target import Machine, Rule
 from . import prefetch
+from .sharing import least_divisor, least_parts, outermost, share_out
 
 UNROLLED_ROWS = 32  # rows of some vectors; LLVM unrolls somewhat more too, and takes a second for it
 TOGETHER = 8  # results of the same vectors, each in a register
@@ -89,7 +90,8 @@ def _nest(group: Sequence[Stage], kept: set[Any], accesses: list[Access], machin
     straight_on = all(a.strides is not None and (not axes or a.strides[axes[-1][-1]] in (0, 1)) for a in accesses)
     costly = any(common.is_costly(stage.value) for stage in group)
     width = lanes * (COSTLY_VECTORS if costly else VECTORS) if straight_on else 1
-    parallel = math.prod(shape) * sum(common.operations(stage.value) for stage in group) >= PARALLEL_WORK
+    work = sum(common.operations(stage.value) for stage in group)
+    parallel = math.prod(shape) * work >= PARALLEL_WORK
     row = tirx.Var("row", "int32")
 
     def code(index: Expr, vector: VectorCode) -> None:
@@ -110,11 +112,13 @@ def _nest(group: Sequence[Stage], kept: set[Any], accesses: list[Access], machin
             if stage.buffer in kept:
                 vector.store(stage.buffer, value, position[: len(stage.indices)])
 
-    loops = sequence(steps(0, inner, min(width, inner), parallel and not outer, code))
+    rows = math.prod(outer)
+    within = parallel and rows < least_parts(machine) and inner * work >= PARALLEL_WORK
+    loops = sequence(steps(0, inner, min(width, inner), within or (parallel and not outer), code))
     if not outer:
         return loops
-    kind = tirx.ForKind.PARALLEL if parallel else tirx.ForKind.SERIAL
-    return tirx.For(row, 0, math.prod(outer), kind, loops)
+    kind = tirx.ForKind.PARALLEL if parallel and not within else tirx.ForKind.SERIAL
+    return tirx.For(row, 0, rows, kind, loops)
 
 
 def stage(
@@ -139,32 +143,39 @@ def stage(
         node = sch.get(block)
         whole = len(groups) == len(loops) and not branching
         plain = all(str(region.source.dtype) != "bool" for region in [*node.reads, *node.writes])
-        _transpose(sch, block, groups, crossing, parallel, staged=whole and plain)
+        _transpose(sch, block, groups, crossing, least_parts(machine) if parallel else 0, staged=whole and plain)
         return
-    if any(s not in (0, 1, *STRIDES) for s in inner.strides):
-        if parallel:  # far strides: LLVM's choice
-            sch.parallel(groups[0].loop)
-        if len(groups) > 1:
+    rows, parts = [g.loop for g in groups[:-1]], least_parts(machine)
+    count = math.prod(g.extent for g in groups[:-1])
+    if any(s not in (0, 1, *STRIDES) for s in inner.strides):  # far strides: LLVM's choice
+        if parallel and count < parts:
+            missing = -(-parts // count)
+            even = least_divisor(inner.extent, missing)
+            part, _ = sch.split(inner.loop, [even if even > 1 else missing, None])
+            share_out(sch, [*rows, part], parts)
+            return
+        if parallel:
+            share_out(sch, rows or [inner.loop], parts)
+        if rows:
             prefetch.mark_picked(sch, block)
         return
-    if parallel and len(groups) == 1:
+    if parallel and not by_row and (count < parts or not rows):
         width = lanes * VECTORS
         exact = common.divisor(inner.extent, lanes, width)
         if exact is None:
             chunk, rest = sch.split(inner.loop, [None, width * CHUNK])  # each thread's steps in order
-            sch.parallel(chunk)
             _, vector = sch.split(rest, [None, width])
             sch.annotate(sch.get_loops(block)[-2], "pragma_loop_partition_hint", 1)
         else:
-            outer, vector = sch.split(inner.loop, [None, exact])
-            sch.parallel(outer)
+            chunk, vector = sch.split(inner.loop, [None, exact])
+        sch.parallel(common.fused(sch, [*rows, chunk]))
         sch.vectorize(vector)
         return
     few = len(groups) > 2 and inner.extent <= lanes * VECTORS and UNROLLED_ROWS < groups[-2].extent <= 4 * UNROLLED_ROWS
     if parallel or few:
-        rows = sch.fuse(*(g.loop for g in groups[:-1]))
+        row = common.fused(sch, rows)
         if parallel:
-            sch.parallel(rows)  # to threads
+            sch.parallel(row)  # to threads
     wide = VECTORS if not by_row else BRANCHED_VECTORS if inner.extent % (BRANCHED_VECTORS * lanes) == 0 else 1
     _, vector = common.split_vector(sch, inner.loop, inner.extent, lanes, wide)
     if inner.extent > 1:
@@ -207,9 +218,10 @@ def _crosses(group: LoopGroup, inner: LoopGroup) -> bool:
 
 
 def _transpose(
-    sch: s_tir.Schedule, block: SBlockRV, groups: list[LoopGroup], crossing: LoopGroup, parallel: bool, staged: bool
+    sch: s_tir.Schedule, block: SBlockRV, groups: list[LoopGroup], crossing: LoopGroup, parts: int, staged: bool
 ) -> None:
-    """Goes by square tiles, whose lines of both arrays stay in cache until they are used up.
+    """Goes by square tiles, whose lines of both arrays stay in cache until they are used up. They are shared out to
+    threads in at least so many `parts`; 0 for one thread.
 
     `staged`: where tiles divide the array, what crosses is first copied, line by line, into a tile of its own. Rows
     that are a large power of two apart share few lines of L1, and would drive each other out.
@@ -229,12 +241,15 @@ def _transpose(
             sch.vectorize(sch.get_loops(tile)[-1])
         sch.unroll(row)
         sch.vectorize(column)
-    else:
-        for loop, group in ((rows, crossing), (columns, inner)):
-            if group.extent % min(SIDE, group.extent):
-                sch.annotate(loop, "pragma_loop_partition_hint", 1)  # whole tiles without conditions
-    if parallel:
-        sch.parallel(groups[0].loop if groups[0] is not crossing else rows)
+    around = sch.get_loops(block)[:-2]
+    shared = outermost(sch, around, parts) if parts else []
+    fused = [sch.get_sref(loop) for loop in shared] if len(shared) > 1 else []
+    for loop, group in () if crossed else ((rows, crossing), (columns, inner)):
+        ragged = group.extent % min(SIDE, group.extent) > 0
+        if ragged and not any(sch.get_sref(loop).same_as(one) for one in fused):
+            sch.annotate(loop, "pragma_loop_partition_hint", 1)  # whole tiles without conditions
+    if shared:
+        sch.parallel(common.fused(sch, shared))
 
 
 def _crossing_reads(sch: s_tir.Schedule, block: SBlockRV, axis: int) -> list[int]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tvm import s_tir, tirx
-from tvm.s_tir.schedule import SBlockRV
 
 from .. import blocked, common
 from ..common import PARALLEL_WORK
 from ..target import Machine, Rule
+from .sharing import least_parts, share_out
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule:
@@ -17,14 +17,10 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule:
     sch = common.start(blocked.blocked(common.function_of(sch), None))
     for block in common.stages(sch):
         if common.work(sch, block) >= PARALLEL_WORK:
-            _parallel(sch, block)
+            results, _ = common.loops_of(sch, block)
+            if results:
+                share_out(sch, results, least_parts(machine))
     return sch
-
-
-def _parallel(sch: s_tir.Schedule, block: SBlockRV) -> None:
-    loop = next((x for x in common.loops_of(sch, block)[0] if common.extent_of(sch, x) > 1), None)
-    if loop is not None:
-        sch.parallel(loop)
 
 
 RULE = Rule("fallback", "llvm", schedule)

@@ -14,7 +14,7 @@ from .. import blocked, common
 from ..common import ACCUMULATORS, MAX_VECTORS, PARALLEL_WORK
 from ..target import Machine, Rule
 from . import elementwise, prefetch, rows
-from .sharing import wanted
+from .sharing import least_parts, wanted
 
 FAR = 2048  # columns, from which on rows lie so far apart that ROWS of them are read at once
 ROWS, FEW_VECTORS = 8, 2  # of each of them so many vectors
@@ -66,7 +66,8 @@ def _reduce(sch: s_tir.Schedule, block: SBlockRV, machine: Machine, parallel: bo
         iters = sch.get(block).iter_vars
         wide = [i for i in _axes(sch, block, tirx.IterVar.DataPar) if int(iters[i].dom.extent) > 1]
         hold = len(wide) == len([x for x in outer if common.extent_of(sch, x) > 1])  # each loop is one axis
-        _columns(sch, block, outer, inner, lanes, wanted(machine) if parallel else 0, hold)
+        parts = least_parts(machine) if common.domain(sch, block) >= blocked.LEAST else wanted(machine)
+        _columns(sch, block, outer, inner, lanes, parts if parallel else 0, hold)
         return
     along = all(s in (0, 1) for s in terms[-1].strides)
     vectors = _row_vectors(sch, block, lanes) if along else []
@@ -108,17 +109,20 @@ def _columns(
     together = common.divisor(common.extent_of(sch, terms[-1]), 1, ROWS) or 1 if far else 1
     vectors = vectors if together == 1 else min(vectors, FEW_VECTORS)
     if parts > 1:
-        vectors = max(1, min(vectors, columns // (parts * lanes)))
+        uneven = width > vectors * lanes and common.divisor(width, lanes, vectors * lanes) is None
+        vectors = max(1, min(vectors, (width if uneven else columns) // (parts * lanes)))
     outer, vector = common.split_vector(sch, column, width, lanes, vectors)
+    inside = outer  # the loop that the sums of a step are held in
     if outer is None:
         sch.reorder(*terms, vector)
-        outer = sch.add_unit_loop(terms[0])
+        inside = outer = sch.add_unit_loop(terms[0])
     else:
         count, wide = common.extent_of(sch, outer), common.extent_of(sch, vector)
         exact = width == count * wide
         if hold and exact:
             most = max(1, min(HELD, columns // max(parts, 1)) // wide)
             outer, step = sch.split(outer, [None, common.divisor(count, 1, most) or 1])
+            inside = outer
             *terms, last = terms
             last, row = sch.split(last, [None, together])
             terms = [*terms, last]
@@ -126,14 +130,18 @@ def _columns(
             sch.unroll(row)
         else:
             sch.reorder(outer, *terms, vector)
-        if parts > 1 and rest and exact:  # else the last step is split off, from a loop that stays as it is
-            outer, rest = sch.fuse(*rest, outer), []
+        if parts > 1 and rest and exact:
+            inside = outer = sch.fuse(*rest, outer)
+            rest = []
+        elif rest and columns // width < min(parts, count):  # not fused: the last step of columns is split off
+            sch.reorder(outer, *rest)
+            inside, rest = rest[-1], []
     # the sums stay in L1: TVM puts a small "global" array on the stack, any "local" one in a workspace
     held = sch.cache_write(block, 0, "global") if hold else None
     if held is not None:
-        sch.reverse_compute_at(held, outer)
+        sch.reverse_compute_at(held, inside)
     if parts:
-        sch.parallel(rest[0] if rest else outer)
+        sch.parallel(common.fused(sch, rest) if rest else outer)
     if held is not None:
         loop = sch.get_loops(held)[-1]
         sch.vectorize(common.split_vector(sch, loop, common.extent_of(sch, loop), lanes, MAX_VECTORS)[1])

@@ -30,7 +30,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> tuple[s_tir.Schedule, lis
     Declines functions without rows."""
     func = share(func)
     found = find_rows(func)
-    if found is None or found.count < 1:
+    if found is None or found.count < 1 or _is_for_parts(found):
         return None
     values = sum(size(stage.iters) // found.count for stage in found.stages)
     if found.length <= SHORT_ROW and values <= SHORT_VALUES:
@@ -38,6 +38,13 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> tuple[s_tir.Schedule, lis
         if short is not None:
             return short
     return long_rows.schedule(func, machine) if len(found.stages) > 1 else None
+
+
+def _is_for_parts(rows: Rows) -> bool:
+    """Whether rows are too few for threads, each long enough for several, and their reductions can be cut into parts
+    without another result: maxima, minima and sums of integers."""
+    exact = all(blocked.is_exact(stage) for stage in rows.stages if stage.reduced)
+    return exact and rows.count < blocked.PARTS and work(rows) >= max(rows.count * PARALLEL_WORK, blocked.LEAST)
 
 
 def _short(func: tirx.PrimFunc, rows: Rows, machine: Machine) -> tuple[s_tir.Schedule, list[SBlockRV]] | None:
