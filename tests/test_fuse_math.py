@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import dlsys
 import numpy as np
 from dlsys import autodiff as ad
 from dlsys import kernels, ops, schedule
@@ -156,3 +157,17 @@ def test_chains_of_formulas_that_name_their_inputs_twice_are_several_kernels() -
         (wanted,) = ad.Executor([y], ctx="numpy").run(feed)
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
         assert 2 < executor.groups().count("\n") < 10, executor.groups()
+
+
+def test_zeros_that_are_nodes_keep_nan_and_infinity() -> None:
+    """TVM's simplifier makes 0 * x and 0 / x zero where a kernel has both."""
+    x, s = ad.Variable("x", (4, 4)), (4, 4)
+    feed = {x: np.array([[np.nan, np.inf, -1.0, 1.0]] * 4, "float32")}
+    zeros = ad.full_op(s, 0.0), ad.full_op(s, -0.0), ad.zeroslike_op(x), ad.broadcast_shape_op(ad.full_op((), 0.0), s)
+    for zero in zeros:
+        nodes = [x * zero, zero / x, zero * x + x, ad.matmul_op(x, zero), ad.matmul_op(zero, x)]
+        for node in nodes:
+            (wanted,) = ad.Executor([node], ctx=dlsys.numpy()).run(feed, True)
+            for passes in ((), ("fuse",), None):
+                (found,) = ad.Executor([node], passes=passes).run(feed, True)
+                np.testing.assert_array_equal(found, wanted, err_msg=f"{node} {passes}")

@@ -68,7 +68,13 @@ def program(
 def _constant_of(x: te.Tensor) -> Expr | None:
     """The value of a formula that is one value at every index."""
     value = x.op.body[0] if isinstance(x.op, te.ComputeOp) else None
-    return value if isinstance(value, (tirx.IntImm, tirx.FloatImm)) else None
+    return value if _is_constant(value) else None
+
+
+def _is_constant(value: Any) -> bool:
+    """Whether an expression is a number, or a call or product of numbers, as the zero of `full`."""
+    parts = value.args if isinstance(value, ir.Call) else (value.a, value.b) if isinstance(value, tirx.Mul) else ()
+    return isinstance(value, (tirx.IntImm, tirx.FloatImm)) or (len(parts) > 0 and all(map(_is_constant, parts)))
 
 
 def _source(x: te.Tensor, stored: Sequence[te.Tensor], buffers: Sequence[Buffer]) -> Source:
