@@ -73,8 +73,8 @@ def placeholder(shape: Sequence[int], dtype: str, name: str) -> te.Tensor:
 
 
 def full(shape: Sequence[int], value: float, dtype: str) -> te.Tensor:
-    """`value` at every index; a floating-point zero by a call: TVM's simplifier makes 0 * x and 0 / x zero where a kernel
-    has both, whatever x is."""
+    """`value` at every index; a floating-point zero by a call: TVM's simplifier makes 0 * x and 0 / x zero, whatever x
+    is, where a kernel has both."""
     found = constant(value, dtype)
     if dtype.startswith("float") and in_dtype(value, dtype) == 0:
         found = tirx.call_intrin(dtype, "tirx.fabs", found) * constant(np.copysign(1, value), dtype)

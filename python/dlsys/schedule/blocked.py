@@ -3,7 +3,7 @@ maxima, minima and sums of integers in parts for threads, where there are few of
 
 n equal terms added one after another in float32 are off by up to n / 8 units in the last place; a sum of ones stops at
 2^24. With blocks of some 128 terms at each level the error stays below 4 log2(n) units. Up to 512 rows are added to the
-sums of their columns one after another, as NumPy does; more are added in blocks of up to 512. The blocks depend on the
+sums of their columns one after another, as NumPy does; more are added in blocks of some 256. The blocks depend on the
 shape and the vector width alone, so the number of threads does not change a result.
 
 See Higham, "The accuracy of floating point summation" (1993), on blocked and pairwise sums.
@@ -104,7 +104,7 @@ def _cut(block: s_tir.SBlock, machine: Machine | None) -> _Cut:
             length = max(length // parts // unit, 1) * unit
         return _Cut(length, length, unit, columns)
     if columns:
-        return _Cut(IN_ORDER, IN_ORDER, 1, True)
+        return _Cut(IN_ORDER // 2, IN_ORDER, lanes, True)
     if not terms or not runs_along(max(terms)):
         return _Cut(TERMS, 2 * TERMS, lanes, False)
     row = math.prod(terms[i] for i in common.contiguous(terms, found)[-1])
