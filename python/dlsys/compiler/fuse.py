@@ -36,7 +36,7 @@ import math
 from bisect import insort
 from collections.abc import Callable, Iterable
 
-from ..compute.base import IN_ORDER
+from ..compute import IN_ORDER
 from ..graph import FLOATS, Node, Shape
 from .base import TypedGraph, value_inputs
 from .groups import (

@@ -20,6 +20,8 @@ from typing import Any
 from ..tvm_import import with_compiler
 
 Tensor = Any  # te.Tensor
+IN_ORDER = 512
+"""Rows whose sum down the columns is made row after row, as NumPy makes it: the result has NumPy's bits."""
 _HOMES = {
     "base": "copy full part placeholder shape_of type_of",
     "elementwise": """bitwise_and bitwise_not bitwise_or bitwise_xor

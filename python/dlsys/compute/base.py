@@ -86,8 +86,6 @@ def copy(x: te.Tensor) -> te.Tensor:
     return pointwise("copy", lambda v: v, x)
 
 
-IN_ORDER = 512
-"""Rows whose sum down the columns is made row after row, as NumPy makes it: the result has NumPy's bits."""
 PART = "dlsys.part"
 """The annotation of a stage that says to which part of a function it belongs."""
 

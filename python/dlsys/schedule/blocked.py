@@ -19,7 +19,7 @@ from typing import Any
 from tvm import ir, s_tir, tirx
 from tvm.s_tir.analysis import get_sblock_access_region
 
-from ..compute.base import IN_ORDER
+from ..compute import IN_ORDER
 from . import common
 from .row_stages import is_plain
 from .stages import Expr, Stage, buffers, extents, read_stages, size, with_nests
