@@ -12,9 +12,9 @@ import numpy as np
 from dlsys import autodiff as ad
 from dlsys import errors
 from dlsys.inspect import draw, draw_arena
+from dlsys.inspect import peak as peaks
 from dlsys.inspect.layout import Box, Edge, layered
 from dlsys.planner import Value, plan_memory
-from dlsys.schedule.cpu import peak as peaks
 from helpers import error_of
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -18,6 +18,7 @@ LAYERS = [
     ("device",),
     ("compute",),
     ("schedule",),
+    ("tuning",),
     ("kernels",),
     ("tvm_op",),
     ("gpu_op", "ndarray"),
@@ -41,7 +42,7 @@ LAYERS = [
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 # TVM's API moves between minor versions: it is met at these doors only.
-TVM_DOORS = {"device", "compute", "schedule", "kernels", "relax", "tvm_import"}
+TVM_DOORS = {"device", "compute", "schedule", "tuning", "kernels", "inspect", "relax", "cli", "tvm_import"}
 
 
 def module_name(path: Path, package: Path) -> str:

@@ -26,9 +26,9 @@ from dlsys.kernels.build import prim_func
 from dlsys.relax import tuning
 from dlsys.relax.build import kernels_of
 from dlsys.relax.tuning import Task
-from dlsys.schedule import ScheduleWarning, apply, resolve_target
-from dlsys.schedule.records import GAIN, TUNED, Records, key_of, replayed
+from dlsys.schedule import ScheduleWarning, resolve_target
 from dlsys.system import TUNING
+from dlsys.tuning import GAIN, TUNED, Records, apply, key_of, replayed
 from helpers import error_of
 
 tuning.POPULATION = 24  # a tenth of the time, for schedules that need not be good
@@ -121,7 +121,7 @@ def test_records_are_of_loops_and_of_a_target() -> None:
     kernel = {"name": "matmul", "rule": 1.0, "tuned": 0.5, "trials": 2, "found": task.found}
     records.enter(functions[0], target, kernel)
     assert apply(functions[0], target, records)[1] is TUNED
-    assert apply(functions[0], target)[1] is not TUNED
+    assert apply(functions[0], target, None)[1] is not TUNED
     assert apply(functions[1], target, records)[1] is not TUNED
     assert apply(functions[0], resolve_target({"kind": "llvm", "mcpu": "x86-64"}), records)[1] is not TUNED
     other.enter(functions[0], target, {**kernel, "tuned": 0.25})

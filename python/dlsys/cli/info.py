@@ -10,9 +10,9 @@ from pathlib import Path
 from .. import __version__
 from ..device import cuda, get_num_threads
 from ..errors import DeviceError
+from ..inspect.peak import cpu_features
 from ..kernels.disk import cache_directory, cache_size
 from ..schedule import host_target, machine_of
-from ..schedule.cpu.peak import cpu_features
 from ..schedule.target import described
 from ..system import THREADS, available_cores, cache_folder
 

@@ -1,4 +1,4 @@
-"""`python -m dlsys ladder`: the rungs of `schedule.cpu.ladder`, checked, timed beside peak and NumPy, and drawn."""
+"""`python -m dlsys ladder`: the rungs of `cli.rungs`, checked, timed beside peak and NumPy, and drawn."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from threadpoolctl import ThreadpoolController
 
 from ..device import array, empty, get_num_threads, set_num_threads
 from ..errors import DlsysError
+from ..inspect.peak import measure_fma
 from ..schedule import machine_of
-from ..schedule.cpu import ladder as schedules
-from ..schedule.cpu.peak import measure_fma
 from ..system import memory
+from . import rungs as schedules
 
 PAUSE = 0.04  # seconds before each turn; thread pools spin after their last task, OpenBLAS's for some 20 ms
 TURN = 0.05  # seconds of calls in a turn, at least

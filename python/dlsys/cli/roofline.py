@@ -16,13 +16,13 @@ from .. import nn, optim
 from ..compiler import Key, Plan
 from ..device import cuda, get_num_threads
 from ..errors import TargetError
+from ..inspect import peak
 from ..inspect.profile import flop_of
 from ..inspect.text import kernels_of, table
 from ..kernels import KernelSpec
 from ..kernels.build import prim_func
 from ..schedule import apply, resolve_target
 from ..schedule.cpu import model as cpu_model
-from ..schedule.cpu import peak
 from ..schedule.cuda import model
 from ..schedule.target import host_target, machine_of
 

@@ -78,7 +78,7 @@ class Profile:
             that differ far more than these tell of other work on the machine, which long calls meet more often.
         runs: how many were timed.
         threads: how many the kernels ran on.
-        peak_gflops, peak_gbytes: what the machine can do on these, by `dlsys.schedule.cpu.peak`; None on a GPU.
+        peak_gflops, peak_gbytes: what the machine can do on these, by `dlsys.inspect.peak`; None on a GPU.
     """
 
     rows: tuple[Row, ...]
@@ -218,7 +218,7 @@ def _rows(plan: Plan, seconds: dict[Key, float]) -> tuple[tuple[Row, ...], tuple
     dtypes = [program.graph.dtypes[node] for group in program.groups for node in group.outputs]
     dtype = max(dtypes, key=dtypes.count, default="float32")
     known = plan.ctx.kind == "cpu" and bool(seconds)
-    peak = with_compiler("schedule.cpu.peak")
+    peak = with_compiler("inspect.peak")
     gflops, gbytes = (peak.fma_peak(threads, dtype), peak.memory_bandwidth(threads)) if known else (None, None)
     rows = []
     for kernel, keys in kernels_of(plan):

@@ -18,7 +18,7 @@ from tvm import s_tir, te, tirx
 from tvm.runtime import Module
 from tvm.target import Target
 
-from .. import compute, schedule
+from .. import compute, schedule, tuning
 from ..errors import DlsysError, ShapeError
 from ..schedule.common import renamed, rewritten
 from ..schedule.cuda import nvrtc
@@ -55,8 +55,8 @@ def lower(spec: KernelSpec, named: TargetName, ours: bool = True, checked: bool 
     function, rule = prim_func(spec), schedule.DEFAULT
     target = schedule.with_threads(named.target, 1) if spec.alone else named.target
     if ours:
-        records = schedule.records_of(*named.tuning) if named.tuning else None
-        function, rule = schedule.apply(function, target, records, spec.precision)
+        records = tuning.records_of(*named.tuning) if named.tuning else None
+        function, rule = tuning.apply(function, target, records, spec.precision)
     if spec.alone:  # a thread of a region must not begin another: TVM ends the process
         function = function.with_body(rewritten(function.body, tirx.For, _serial))
     schedule.check(function, target)

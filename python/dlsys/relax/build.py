@@ -19,10 +19,10 @@ from ..errors import GraphError, TargetError
 from ..graph import Node
 from ..kernels.build import any_alignment
 from ..planner import Value, plan_memory
-from ..schedule import DEFAULT, apply, resolve_target
+from ..schedule import DEFAULT, resolve_target
 from ..schedule.machine_code import PIPELINE, compiling
-from ..schedule.records import TUNED, Records
 from ..schedule.target import refusal
+from ..tuning import TUNED, Records, apply
 from .machine import MAIN, Machine, default_database
 from .translate import to_relax
 

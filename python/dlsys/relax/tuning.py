@@ -29,9 +29,9 @@ from ..graph import Node
 from ..kernels.build import UNCHECKED, any_alignment, prim_func
 from ..schedule import apply, resolve_target
 from ..schedule.machine_code import compiled
-from ..schedule.records import MAIN, Records, key_of, replayed, workload
 from ..schedule.target import refusal
 from ..system import available_cores
+from ..tuning import MAIN, Records, key_of, replayed, workload
 from .build import fused_kernels
 from .machine import default_database
 

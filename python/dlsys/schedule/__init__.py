@@ -13,7 +13,6 @@ from tvm.target import Target
 from ..errors import TargetError
 from ..system import warn
 from . import common, cpu, cuda
-from .records import TUNED, Records, records_of
 from .target import Rule, ScheduleWarning
 from .target import Machine, host_target, machine_of, resolve_target, with_threads
 
@@ -25,15 +24,11 @@ DEFAULT = Rule("default", "", lambda func, machine: common.start(func))
 """TVM's own loops, for those who ask for them."""
 
 
-def apply(
-    func: tirx.PrimFunc, target: Target, records: Records | None = None, precision: str = ""
-) -> tuple[tirx.PrimFunc, Rule]:
-    """The function scheduled for the target, and the rule that did it; as `records` have it, where that is faster.
-    `precision`: see `machine_of`. Warns of a rule that takes the function and fails; a later one then has it."""
+def apply(func: tirx.PrimFunc, target: Target, precision: str = "") -> tuple[tirx.PrimFunc, Rule]:
+    """The function scheduled for the target, and the rule that did it. `precision`: see `machine_of`. Warns of a rule
+    that takes the function and fails; a later one then has it."""
     if _is_empty(func):
         return func, EMPTY
-    if records is not None and (tuned := records.schedule(func, target)) is not None:
-        return tuned, TUNED
     machine = machine_of(target, precision)
     *rules, last = RULES[machine.kind]
     for rule in rules:

@@ -17,7 +17,7 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm.target import Target, codegen
 
-from ..target import Machine, host_target, machine_of
+from ..schedule.target import Machine, host_target, machine_of
 
 FMA_STEPS = 1 << 18
 FMA_SECONDS = 0.12  # for each form: the clock needs some milliseconds to reach its height

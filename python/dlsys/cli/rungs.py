@@ -17,12 +17,12 @@ from typing import Any
 from tvm import s_tir, te, tirx
 from tvm.target import Target
 
-from ... import compute
-from .. import Rule, apply, machine_code
-from ..common import function_of, start
-from ..roles import roles
-from ..target import Machine, host_target, machine_of, with_threads
-from .tiles import ROWS, choose
+from .. import compute
+from ..schedule import Rule, apply, machine_code
+from ..schedule.common import function_of, start
+from ..schedule.cpu.tiles import ROWS, choose
+from ..schedule.roles import roles
+from ..schedule.target import Machine, host_target, machine_of, with_threads
 
 
 @dataclass(frozen=True)

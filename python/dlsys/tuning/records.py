@@ -20,11 +20,12 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.target import Target
 
+from .. import schedule
 from ..errors import DataError
+from ..schedule import Rule, ScheduleWarning
 from ..storage import own_content, write_atomically
 from ..system import MOST_TUNING_BYTES, warn
 from .steps import foreign, has_long_vectors
-from .target import Rule, ScheduleWarning
 
 GAIN = 0.97  # of the rule's time: a schedule that takes more of it is not used, since measurements vary
 KEPT = 16  # schedules of a kernel, from which a later search goes on
@@ -145,6 +146,15 @@ def replayed(function: tirx.PrimFunc, steps: Any) -> tirx.PrimFunc:
         raise DataError("the steps of a schedule do not fit it: a vector is too long")
     name = function.attrs.get("global_symbol") if function.attrs else None
     return made.with_attr("global_symbol", name) if name else made.without_attr("global_symbol")
+
+
+def apply(
+    function: tirx.PrimFunc, target: Target, records: Records | None, precision: str = ""
+) -> tuple[tirx.PrimFunc, Rule]:
+    """The function as the records have it where that is faster, else as `schedule.apply` does; and the rule."""
+    if records is not None and (tuned := records.schedule(function, target)) is not None:
+        return tuned, TUNED
+    return schedule.apply(function, target, precision)
 
 
 @lru_cache(maxsize=4)
