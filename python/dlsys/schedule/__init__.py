@@ -29,9 +29,9 @@ def apply(func: tirx.PrimFunc, target: Target, precision: str = "") -> tuple[tir
     that takes the function and fails; a later one then has it."""
     if _is_empty(func):
         return func, EMPTY
-    machine = machine_of(target, precision)
+    machine, sums = machine_of(target, precision), common.has_sums(func)
     *rules, last = RULES[machine.kind]
-    for rule in rules:
+    for rule in (rule for rule in rules if rule.sums in (sums, None)):
         try:
             sch = rule.schedule(func, machine)
         except (ScheduleError, InternalError) as error:
@@ -65,8 +65,8 @@ def with_scratch_given(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, list[ir.Var]
 
 def _is_empty(func: tirx.PrimFunc) -> bool:
     """Whether no stage has anything to compute."""
-    sch = common.start(func)
-    return all(common.domain(sch, block) == 0 for block in common.stages(sch))
+    blocks = common.blocks_of(func)
+    return bool(blocks) and all(any(int(v.dom.extent) == 0 for v in block.iter_vars) for block in blocks)
 
 
 def _function(sch: s_tir.Schedule, func: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -46,22 +46,30 @@ class LoopGroup:
 
 
 def rewritten(code: Any, kind: type, function: Callable[[Any], Any]) -> Any:
-    """The code with each node of a kind replaced by the function's result, inner ones first.
+    """The code with each node of a kind replaced by the function's result, inner ones first."""
+    return rewritten_all(code, {kind: function})
 
-    An exception of the function is raised when all is done: passing through TVM 0.27 it corrupts the process's memory.
+
+def rewritten_all(code: Any, functions: Mapping[type, Callable[[Any], Any]]) -> Any:
+    """The code with each node of a kind replaced by the result of its function, inner ones first.
+
+    An exception of a function is raised when all is done: passing through TVM 0.27 it corrupts the process's memory.
     """
     failed: list[Exception] = []
 
-    def guarded(node: Any) -> Any:
-        if failed:
-            return node
-        try:
-            return function(node)
-        except Exception as error:  # noqa: BLE001 - raised below
-            failed.append(error)
-            return node
+    def guarded(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def guard(node: Any) -> Any:
+            if failed:
+                return node
+            try:
+                return function(node)
+            except Exception as error:  # noqa: BLE001 - raised below
+                failed.append(error)
+                return node
 
-    found = tvm_ffi.structural_map(code, (kind, guarded))
+        return guard
+
+    found = tvm_ffi.structural_map(code, [(kind, guarded(function)) for kind, function in functions.items()])
     if failed:
         raise failed[0]
     return found
@@ -97,6 +105,24 @@ def with_buffers(func: tirx.PrimFunc, body: tirx.Stmt, buffers: Iterable[Any]) -
     root = func.body.block
     block = s_tir.SBlock([], [], [], root.name_hint, body, alloc_buffers=[*root.alloc_buffers, *buffers])
     return func.with_body(s_tir.SBlockRealize([], True, block))
+
+
+@lru_cache(8)
+def blocks_of(func: tirx.PrimFunc) -> list[s_tir.SBlock]:
+    """The blocks of a function's loop nests, producers first, read without a schedule."""
+    body, found = func.body.block.body, []
+    for nest in body.seq if isinstance(body, tirx.SeqStmt) else [body]:
+        inner = nest
+        while isinstance(inner, tirx.For):
+            inner = inner.body
+        if isinstance(inner, s_tir.SBlockRealize):
+            found.append(inner.block)
+    return found
+
+
+def has_sums(func: tirx.PrimFunc) -> bool:
+    """Whether some block of the function reduces over an iterator."""
+    return any(v.iter_type == tirx.IterVar.CommReduce for block in blocks_of(func) for v in block.iter_vars)
 
 
 def start(func: tirx.PrimFunc) -> s_tir.Schedule:

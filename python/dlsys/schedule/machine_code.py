@@ -30,7 +30,7 @@ from tvm import tirx
 from tvm.target import Target
 
 from . import denormals, squares, strided
-from .common import rewritten
+from .common import rewritten_all
 
 PIPELINE = "dlsys"
 NO_SLP = "-vectorize-slp:bool=false"  # TVM's notation for LLVM's options
@@ -149,25 +149,25 @@ def _changing(change: Callable[[tirx.Stmt], tirx.Stmt]) -> tvm.transform.Pass:
 
     def of_module(module: tvm.IRModule, _: Any) -> tvm.IRModule:
         for name, function in module.functions.items():
-            module[name] = function.with_body(change(function.body))
+            if not (body := change(function.body)).same_as(function.body):  # a function takes long to make
+                module[name] = function.with_body(body)
         return module
 
     return tvm.transform.module_pass(of_module, opt_level=0, name="dlsys")
 
 
-def _rewriting(kind: type, rewrite: Callable[[Any], Any]) -> tvm.transform.Pass:
-    """The pass that rewrites all objects of a kind."""
-    return _changing(lambda body: rewritten(body, kind, rewrite))
+def _rewriting(functions: Mapping[type, Callable[[Any], Any]]) -> tvm.transform.Pass:
+    """The pass that rewrites all objects of some kinds, by a function each, in one walk."""
+    return _changing(lambda body: rewritten_all(body, functions))
 
 
 def _pipeline() -> tuple[Any, Any, Any]:
     """TVM's passes for functions that were scheduled, with ours before them and before the host's allocations."""
     passes, host, device = tirx.get_tir_pipeline("s_tir")
-    first = [_rewriting(tirx.Sub, _sum_with_negative), _rewriting(tirx.Select, _expected), passes]
-    kinds = ((tirx.Select, _branch), (tirx.AllocBuffer, _on_stack), (tirx.SeqStmt, squares.turned))
-    own = [_rewriting(*kind) for kind in (*kinds, (tvm.ir.TensorLoad, strided.contiguous))] + [_changing(_as_vectors)]
-    own.append(denormals.PASS)
-    exact = _rewriting(tirx.FloatImm, _exact)
+    first = [_rewriting({tirx.Sub: _sum_with_negative, tirx.Select: _expected}), passes]
+    kinds = {tirx.Select: _branch, tirx.AllocBuffer: _on_stack, tirx.SeqStmt: squares.turned}
+    own = [_rewriting({**kinds, tvm.ir.TensorLoad: strided.contiguous}), _changing(_as_vectors), denormals.PASS]
+    exact = _rewriting({tirx.FloatImm: _exact})
     final = (lambda: tvm.transform.Sequential([*own, host()]), lambda: tvm.transform.Sequential([exact, device()]))
     return tvm.transform.Sequential(first), *final
 

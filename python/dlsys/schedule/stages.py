@@ -101,12 +101,10 @@ def _with_parts(stages: Sequence[Stage]) -> list[Stage]:
     return found[::-1]
 
 
-def inlined(func: tirx.PrimFunc, sums: bool) -> tuple[tirx.PrimFunc, list[Stage]] | None:
+def inlined(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, list[Stage]] | None:
     """The function with its intermediate values computed where they are read (`common.inline_spatial`), and its stages;
-    None where `read_stages` has none, or the function has no sum although `sums`, or has one although not."""
+    None where `read_stages` has none."""
     sch = common.start(func)
-    if any(common.is_reduction(sch, block) for block in common.stages(sch)) is not sums:
-        return None
     common.inline_spatial(sch)
     func = common.function_of(sch)
     stages = read_stages(func)

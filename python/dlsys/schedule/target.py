@@ -194,9 +194,11 @@ class Rule:
     Attributes:
         name: as a kernel tells it.
         target: the kind of target that it is for, "llvm" or "cuda"; "" for every one.
+        sums: whether it is for functions with sums, or without; None for both.
         schedule: returns the schedule of a function for a machine, or None where it declines.
     """
 
     name: str
     target: str
     schedule: Schedule
+    sums: bool | None = None

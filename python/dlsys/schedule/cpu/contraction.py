@@ -365,4 +365,4 @@ def _share(sch: s_tir.Schedule, b: SBlockRV, panel: LoopRV) -> None:
     sch.parallel(common.fused(sch, loops[: own + 1]))
 
 
-RULE = Rule("contraction", "llvm", schedule)
+RULE = Rule("contraction", "llvm", schedule, sums=True)

@@ -28,10 +28,8 @@ CHUNK = 16  # steps of a thread's share when a ragged loop is cut: some 2 KiB of
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     """A loop nest for each result, or one for all results of one shape: vectorized, parallel where large. Such a nest
-    reads all inputs of an index before it stores, so an output may be an input. Declines sums."""
+    reads all inputs of an index before it stores, so an output may be an input."""
     sch = common.start(func)
-    if any(common.is_reduction(sch, block) for block in common.stages(sch)):
-        return None
     common.inline_spatial(sch)  # one pass over memory
     if len(common.stages(sch)) == 2 and common.reads_windows(sch, common.stages(sch)[0]):
         return sch if _after_windows(sch, machine) else None
@@ -262,4 +260,4 @@ def _crossing_reads(sch: s_tir.Schedule, block: SBlockRV, axis: int) -> list[int
     return found
 
 
-RULE = Rule("elementwise", "llvm", schedule)
+RULE = Rule("elementwise", "llvm", schedule, sums=False)

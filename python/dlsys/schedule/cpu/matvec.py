@@ -122,4 +122,4 @@ def _across_the_sum(
     return True
 
 
-RULE = Rule("matvec", "llvm", schedule)
+RULE = Rule("matvec", "llvm", schedule, sums=True)

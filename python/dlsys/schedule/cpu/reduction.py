@@ -23,11 +23,8 @@ HUGE_ACCUMULATORS = 2  # vectors in which a row from memory is summed: four took
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
-    """Each row through all its stages at once where the stages share rows; else a stage at a time.
-    Declines what has no sum."""
+    """Each row through all its stages at once where the stages share rows; else a stage at a time."""
     sch = common.start(func)
-    if not any(common.is_reduction(sch, block) for block in common.stages(sch)):
-        return None
     found = rows.schedule(func, machine)
     if found is not None:
         sch, behind = found
@@ -205,4 +202,4 @@ def _vectorize(sch: s_tir.Schedule, partial: SBlockRV, row: LoopRV, stream: bool
     sch.vectorize(sch.get_loops(first)[-1])
 
 
-RULE = Rule("reduction", "llvm", schedule)
+RULE = Rule("reduction", "llvm", schedule, sums=True)

@@ -144,4 +144,4 @@ def _inlined(sch: s_tir.Schedule, c: SBlockRV, r: Roles) -> SBlockRV | None:
     return images
 
 
-RULE = Rule("windows", "llvm", schedule)
+RULE = Rule("windows", "llvm", schedule, sums=True)

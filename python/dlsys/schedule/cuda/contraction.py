@@ -32,7 +32,7 @@ SECOND = 6000  # cycles of the launch that adds up parts
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     """The launches of a function with one product. Declines others, and products with few rows or columns."""
-    if (found := inlined(func, sums=True)) is None:
+    if (found := inlined(func)) is None:
         return None
     func, stages = found
     sums = [stage for stage in stages if stage.reduced]
@@ -109,4 +109,4 @@ def _launches(product: Product, whole: Sum, machine: Machine) -> tuple[list[tirx
     return [kind(product, tile, first, ceil_div(terms, length), length).nest(), last], [array]
 
 
-RULE = Rule("contraction", "cuda", schedule)
+RULE = Rule("contraction", "cuda", schedule, sums=True)

@@ -81,4 +81,4 @@ def _launch(name: str, loops: Loops, body: tirx.Stmt) -> tirx.Stmt:
     return launch(name, [(block, ceil_div(total, threads))], [(thread, threads)], body)
 
 
-RULE = Rule("loops", "cuda", schedule)
+RULE = Rule("loops", "cuda", schedule, sums=False)

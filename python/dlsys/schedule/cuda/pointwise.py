@@ -19,8 +19,8 @@ from .threads import BLOCK, MULTIPROCESSORS, ThreadCode, ceil_div, index, lanes,
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     """A launch for all results of one shape. It reads all inputs of an index before it stores, so an output may be an
-    input. Declines sums."""
-    if (found := inlined(func, sums=False)) is None:
+    input."""
+    if (found := inlined(func)) is None:
         return None
     func, stages = found
     return start(with_nests(func, nests([s for s in stages if size(s.iters)], stages, set(func.params))))
@@ -98,4 +98,4 @@ def _width(group: Sequence[Stage], shape: Sequence[int]) -> int:
     return width if fills and inner % width == 0 else 1
 
 
-RULE = Rule("pointwise", "cuda", schedule)
+RULE = Rule("pointwise", "cuda", schedule, sums=False)

@@ -84,9 +84,9 @@ class Sum:
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
-    """A launch or two for each sum, with what is computed of it alone. Declines what has no sum, and reductions that do
+    """A launch or two for each sum, with what is computed of it alone. Declines reductions that do
     more than combine terms."""
-    read = inlined(func, sums=True)
+    read = inlined(func)
     if read is None or not all(is_plain(stage) for stage in read[1] if stage.reduced):
         return None
     func, stages = read
@@ -298,4 +298,4 @@ def _adding(
     return tirx.For(step, 0, ceil_div(whole.count, stride), tirx.ForKind.SERIAL, body)
 
 
-RULE = Rule("reduction", "cuda", schedule)
+RULE = Rule("reduction", "cuda", schedule, sums=True)

@@ -205,4 +205,4 @@ class _Code:
         self._keep(stage, total, None)
 
 
-RULE = Rule("rows", "cuda", schedule)
+RULE = Rule("rows", "cuda", schedule, sums=True)
