@@ -31,7 +31,7 @@ from dlsys.kernels import build
 from dlsys.schedule import apply, resolve_target
 from dlsys.schedule.cuda import model, nvrtc
 from dlsys.schedule.machine_code import compiling
-from dlsys.system import cuda_folders
+from dlsys.system import available_cores, cuda_folders
 from helpers import error_of
 from tvm import te
 
@@ -105,7 +105,8 @@ def built(code: str, arch: str) -> list[Built]:
 @cache
 def kernels_of_steps(arch: str) -> tuple[Built, ...]:
     """The kernels of a training step of three networks."""
-    return tuple(kernel for code in codes() for kernel in built(code, arch))
+    with ThreadPoolExecutor(available_cores()) as pool:
+        return tuple(kernel for found in pool.map(lambda code: built(code, arch), codes()) for kernel in found)
 
 
 @cache

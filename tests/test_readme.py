@@ -8,9 +8,11 @@ import re
 import shlex
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+from dlsys.system import available_cores
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 
@@ -57,8 +59,10 @@ def test_examples_print_what_is_shown():
 
 
 def test_the_code_of_the_docs_prints_what_they_show():
-    assert len(list(docs.DOCS.glob("*.md"))) >= 6
-    for page in sorted(docs.DOCS.glob("*.md")):
+    pages = sorted(docs.DOCS.glob("*.md"))
+    assert len(pages) >= 6
+
+    def check(page: Path) -> None:
         with tempfile.TemporaryDirectory() as folder:
             printed = docs.run(page, Path(folder))
             made = {path.name for path in Path(folder).iterdir()}
@@ -67,6 +71,9 @@ def test_the_code_of_the_docs_prints_what_they_show():
         for target in re.findall(r"\]\(([^)#]+)\)", text):
             assert "://" in target or (docs.DOCS / target).is_file(), (page.name, target)
         assert all(name in text for name in made if name.endswith((".svg", ".png"))), (page.name, made)
+
+    with ThreadPoolExecutor(available_cores()) as pool:  # each in a process of its own
+        list(pool.map(check, pages))
 
 
 def test_overview_names_every_module():
