@@ -133,10 +133,11 @@ def store_flat(buffer: Buffer, index: Expr, value: Expr) -> tirx.Stmt:
 def unravelled(index: Expr, shape: Sequence[int]) -> list[Expr]:
     """The number of an element as one index of each axis."""
     found: list[Expr] = []
-    for extent in reversed(shape[1:]):
+    wide = next((i for i, extent in enumerate(shape) if extent > 1), len(shape) - 1)  # all before are 0
+    for extent in reversed(shape[wide + 1 :]):
         found.insert(0, tirx.floormod(index, extent))
         index = tirx.floordiv(index, extent)
-    return [index, *found] if shape else []
+    return [*(index * 0 for _ in range(wide)), index, *found] if shape else []
 
 
 @dataclass(frozen=True)

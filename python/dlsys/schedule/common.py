@@ -224,8 +224,13 @@ def calls_of(code: Any) -> list[str]:
 
 
 def branching(sch: s_tir.Schedule, block: SBlockRV) -> set[int]:
-    """The block's iterators on which it hangs what is read: zeros, or an image within its border."""
-    node, found = sch.get(block), set[int]()
+    """`branching_of`."""
+    return branching_of(sch.get(block))
+
+
+def branching_of(node: s_tir.SBlock) -> set[int]:
+    """A block's iterators on which it hangs what is read: zeros, or an image within its border."""
+    found = set[int]()
 
     def visit(call: tvm.ir.Call) -> None:
         if str(getattr(call.op, "name", "")) == BRANCH:

@@ -64,29 +64,42 @@ def extents(iters: Iterable[tirx.IterVar]) -> tuple[int, ...]:
 def read_stages(func: tirx.PrimFunc) -> list[Stage] | None:
     """The stages of a function as TE makes it, producers first; None for any other."""
     body = func.body.block.body
-    found = []
-    for nest in body.seq if isinstance(body, tirx.SeqStmt) else [body]:
-        inner = nest
-        while isinstance(inner, tirx.For):
-            inner = inner.body
-        block = inner.block if isinstance(inner, s_tir.SBlockRealize) else None
-        if block is None or not isinstance(block.body, tirx.BufferStore):
-            return None
-        store, init = block.body, block.init
-        if not (init is None or isinstance(init, tirx.BufferStore)):
-            return None
-        found.append(
-            Stage(
-                block.name_hint,
-                tuple(block.iter_vars),
-                store.buffer,
-                tuple(store.indices),
-                store.value,
-                None if init is None else init.value,
-                nest,
-            )
-        )
-    return _with_parts(found)
+    found = [_stage(nest) for nest in (body.seq if isinstance(body, tirx.SeqStmt) else [body])]
+    stages = [stage for stage in found if stage is not None]
+    return _with_parts(stages) if len(stages) == len(found) else None
+
+
+def _stage(nest: tirx.Stmt) -> Stage | None:
+    """A loop nest as a stage; None for one around something else than one store."""
+    inner = nest
+    while isinstance(inner, tirx.For):
+        inner = inner.body
+    block = inner.block if isinstance(inner, s_tir.SBlockRealize) else None
+    if block is None or not isinstance(block.body, tirx.BufferStore):
+        return None
+    store, init = block.body, block.init
+    if not (init is None or isinstance(init, tirx.BufferStore)):
+        return None
+    first = None if init is None else init.value
+    return Stage(
+        block.name_hint, tuple(block.iter_vars), store.buffer, tuple(store.indices), store.value, first, nest
+    )
+
+
+def plain_stage(nest: tirx.Stmt) -> Stage | None:
+    """A loop nest that nobody has changed as a stage: a plain loop for each iterator. None for any other."""
+    stage, loops, inner = _stage(nest), list[tirx.For](), nest
+    while isinstance(inner, tirx.For):
+        loops.append(inner)
+        inner = inner.body
+    if stage is None or any(loop.kind != tirx.ForKind.SERIAL or loop.annotations for loop in loops):
+        return None
+    wide = [loop for loop in loops if int(loop.extent) > 1]
+    values = [value for value in inner.iter_values if not isinstance(value, tirx.IntImm)]
+    own = [value for value in values if any(value.same_as(loop.loop_var) for loop in wide)]
+    unit = [value for value in values if any(value.same_as(loop.loop_var) for loop in loops if loop not in wide)]
+    plain = len(own) == len(wide) and all(a.same_as(b.loop_var) for a, b in zip(own, wide, strict=True))
+    return stage if plain and len(own) + len(unit) == len(values) else None
 
 
 def _with_parts(stages: Sequence[Stage]) -> list[Stage]:

@@ -32,7 +32,7 @@ from ..common import extent_of, is_costly, is_reduction
 from ..roles import CONFLICT, Roles, apart, axes_of, index_map, joined, roles
 from ..squares import SIDE
 from ..target import Machine, Rule
-from . import k_blocks, last_step, padding, prefetch
+from . import k_blocks, last_step, padding, pointwise, prefetch
 from .sharing import far_parts, few_tiles, missing_parts, shared_out, split_sum
 from .tiles import Tile, choose, group
 
@@ -69,7 +69,8 @@ def _schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     if c is not whole:
         k_blocks.add_up(sch, whole, machine)
     func = common.function_of(sch)
-    return common.start(k_blocks.insert(prefetch.insert(padding.insert(last_step.insert(func)))))
+    func = k_blocks.insert(prefetch.insert(padding.insert(last_step.insert(func))))
+    return common.start(pointwise.finish(func, machine))
 
 
 def _chosen(sch: s_tir.Schedule, c: SBlockRV, r: Roles, machine: Machine) -> tuple[Roles, Tile, Images]:

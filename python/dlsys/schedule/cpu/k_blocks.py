@@ -22,7 +22,6 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from ..common import anew, behind, divisor, extent_of, near_divisor, renamed, rewritten, twin, with_buffers
 from ..roles import Roles, turned
 from ..target import Machine
-from . import elementwise
 from .tiles import RESIDENT_BYTES
 
 MARK = "blocks"
@@ -74,12 +73,10 @@ def split(sch: s_tir.Schedule, c: SBlockRV, r: Roles, machine: Machine) -> tuple
 
 
 def add_up(sch: s_tir.Schedule, c: SBlockRV, machine: Machine) -> None:
-    """Schedules the sum over blocks, vector by vector of C, and what is computed of it."""
+    """Schedules the sum over blocks, vector by vector of C; what is computed of it is left to `pointwise.finish`."""
     after = behind(sch, c)
     for block in after[:-1]:
         sch.compute_inline(block)
-    for block in after[-1:]:
-        elementwise.stage(sch, block, machine, machine.threads > 1)
     *spatial, number = sch.get_loops(c)
     elements = sch.fuse(*spatial)
     lanes = machine.lanes(sch.get(c).writes[0].source.dtype)

@@ -1,5 +1,5 @@
 """Memory fetched ahead of its use, where the processor does not foresee it: a tile's rows, which lie apart, the next
-panel of weights (`mark_next_source`), rows that elements are picked of (`mark_picked`), and huge arrays beyond the page
+panel of weights (`mark_next_source`), rows that elements are picked of (`next_row`), and huge arrays beyond the page
 being read (`mark_stream`).
 
 A product's schedule marks the loop over k (`mark`); `insert` puts one prefetch into each of its steps. What is fetched
@@ -22,9 +22,10 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from ..codegen import sequence
 from ..common import renamed, rewritten, strides_of
 from ..roles import Roles
+from ..stages import Stage
 
 MARK, PANEL, SOURCE, STORE = "prefetch", "prefetch_panel", "prefetch_source", "prefetch_store"
-PICKED, STREAM = "prefetch_picked", "prefetch_stream"
+STREAM = "prefetch_stream"
 LINE = 64  # bytes that are fetched at once
 FAR = 16 * 1024  # elements of a C that L1 does not hold, whose rows lie apart
 COLD = 256 * 1024  # elements of a B that is not in the caches when its turn comes
@@ -76,17 +77,19 @@ def mark_store(sch: s_tir.Schedule, loop: LoopRV) -> None:
     sch.annotate(loop, STORE, 1)
 
 
-def mark_picked(sch: s_tir.Schedule, block: SBlockRV) -> None:
-    """Has the next row of an array fetched before elements are picked of one, in the innermost loop of a block, where
-    so many are picked that most of a row's lines are read. Their order tells the processor nothing."""
-    node = sch.get(block)
-    *rows, last = node.iter_vars
-    for number, load in enumerate(_loads(node)):
-        shape = [int(extent) for extent in load.source.shape]
+def next_row(stage: Stage, row: Sequence[Any]) -> list[tirx.Stmt]:
+    """The fetches of the row of an array behind the one that the stage picks elements of at this index, where so many
+    are picked that most of a row's lines are read. Their order tells the processor nothing."""
+    *rows, last = stage.iters
+    for load in stage.loads():
+        shape, line = [int(extent) for extent in load.source.shape], _line(load.source)
         own = len(shape) == len(rows) + 1 and all(i.same_as(v.var) for i, v in zip(load.indices, rows, strict=False))
-        many = int(last.dom.extent) * _line(load.source) >= shape[-1] and math.prod(shape) >= COLD
-        if own and many and strides_of(node, load.source, load.indices) is None:
-            sch.annotate(sch.get_loops(block)[-1], PICKED, number)
+        many = int(last.dom.extent) * line >= shape[-1] and math.prod(shape) >= COLD
+        if own and many and strides_of(stage.block, load.source, load.indices) is None:
+            at = tirx.Var("line", "int32")
+            fetch = _fetch(load.source, [*row, shape[-1] + at * line], to_write=0)
+            return [tirx.For(at, 0, -(-shape[-1] // line), tirx.ForKind.SERIAL, fetch)]
+    return []
 
 
 def mark_stream(sch: s_tir.Schedule, loop: LoopRV) -> None:
@@ -142,23 +145,10 @@ def _line(buffer: Any) -> int:
     return LINE * 8 // max(DataType(str(buffer.dtype)).bits, 8)
 
 
-def _next_row(loop: tirx.For) -> tirx.Stmt:
-    """A marked loop behind the fetch of the row that the next one picks of, see `mark_picked`."""
-    if PICKED not in loop.annotations:
-        return loop
-    realized = loop.body
-    load = _loads(realized.block)[int(loop.annotations[PICKED])]
-    row, line = int(load.source.shape[-1]), _line(load.source)
-    at = tirx.Var("line", "int32")
-    fetch = _fetch(load.source, [*realized.iter_values[:-1], row + at * line], to_write=0)
-    fetches = tirx.For(at, 0, -(-row // line), tirx.ForKind.SERIAL, fetch)
-    return tirx.SeqStmt([fetches, tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, realized)])
-
-
 def insert(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with prefetches in the loops that were marked."""
     body = func.body
-    for insertion in (lambda loop: _with_prefetch(loop, func.params), _next_row, _stream):
+    for insertion in (lambda loop: _with_prefetch(loop, func.params), _stream):
         body = rewritten(body, tirx.For, insertion)
     return func.with_body(rewritten(body, tirx.SeqStmt, _with_stores))
 

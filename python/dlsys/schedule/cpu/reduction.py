@@ -13,7 +13,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from .. import blocked, common
 from ..common import ACCUMULATORS, MAX_VECTORS, PARALLEL_WORK
 from ..target import Machine, Rule
-from . import elementwise, prefetch, rows
+from . import pointwise, prefetch, rows
 from .sharing import least_parts, wanted
 
 FAR = 2048  # columns, from which on rows lie so far apart that ROWS of them are read at once
@@ -36,12 +36,9 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
         if not sch.get_loops(block):  # of a result of shape (): rfactor of another block fails beside one without
             sch.add_unit_loop(block)
     for block in behind:
-        parallel = common.work(sch, block) >= PARALLEL_WORK
         if common.is_reduction(sch, block):
-            _reduce(sch, block, machine, parallel)
-        else:
-            elementwise.stage(sch, block, machine, parallel)
-    return common.start(prefetch.insert(common.function_of(sch)))
+            _reduce(sch, block, machine, common.work(sch, block) >= PARALLEL_WORK)
+    return common.start(pointwise.finish(prefetch.insert(common.function_of(sch)), machine))
 
 
 # One sum

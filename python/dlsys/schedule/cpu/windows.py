@@ -14,7 +14,7 @@ from .. import common
 from ..common import PARALLEL_WORK
 from ..roles import Roles, roles
 from ..target import Machine, Rule
-from . import k_blocks
+from . import k_blocks, pointwise
 from .sharing import few_tiles, least_divisor, split_sum, wanted
 
 TAPS = 64  # elements of a window that are unrolled: 7 x 7 and less
@@ -43,7 +43,7 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
         return None
     if part is not c:
         k_blocks.add_up(sch, c, machine)
-    return sch
+    return common.start(pointwise.finish(common.function_of(sch), machine))
 
 
 def _first(r: Roles) -> list[int]:

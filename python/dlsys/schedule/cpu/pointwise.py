@@ -1,0 +1,340 @@
+"""Functions of an index alone: no sum, every value from its index. The loops are written here, one nest for all results
+of one shape."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import ir, s_tir, tirx
+
+from .. import common
+from ..codegen import VectorCode, block_of, sequence, unravelled, vectors
+from ..common import COSTLY_VECTORS, PARALLEL_WORK, VECTORS, renamed
+from ..squares import SIDE
+from ..stages import Expr, Stage, domains, extents, plain_stage, read_stages, size, with_nests
+from ..strided import STRIDES
+from ..target import Machine, Rule
+from .prefetch import next_row
+from .sharing import least_parts
+
+TOGETHER = 8  # results of the same vectors, each in a register
+BRANCHED_VECTORS = 2  # where branches choose what is read: LLVM takes all branches before it computes
+CHUNK = 16  # steps of a thread's share when a ragged loop is cut: some 2 KiB of float32
+
+
+def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule:
+    """A loop nest for each result, or one for all results of one shape: vectorized, parallel where large. Such a nest
+    reads all inputs of an index before it stores, so an output may be an input."""
+    sch = common.start(func)
+    common.inline_spatial(sch)  # one pass over memory
+    func = common.function_of(sch)
+    stages = read_stages(func)
+    if stages is None or any(size(stage.iters) == 0 for stage in stages):
+        return common.start(finish(func, machine))
+    nests = []
+    for group in domains(stages):
+        own = {stage.buffer for stage in group}
+        outside = {load.source for s in stages if s.buffer not in own for load in s.loads()}
+        nests.append(_block(group, own & {*func.params, *outside}, machine))
+    return common.start(with_nests(func, nests))
+
+
+def finish(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc:
+    """The function with the loops of its stages that have no sum, and were not touched yet."""
+    body, changed = func.body.block.body, False
+    nests = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
+    for i, nest in enumerate(nests):
+        stage = plain_stage(nest)
+        if stage is not None and not stage.reduced and size(stage.iters):
+            nests[i], changed = _block([stage], {stage.buffer}, machine), True
+    return with_nests(func, nests) if changed else func
+
+
+def _block(group: Sequence[Stage], kept: set[Any], machine: Machine) -> tirx.Stmt:
+    return block_of(group[-1].name, _Loops(group, kept, machine).nest(), whole=True)
+
+
+@dataclass(frozen=True)
+class _Axes:
+    """The axes of a domain in groups that all accesses step through as one; of each its extent, its last axis that is
+    wider than 1, and the elements that each access steps over, None where that varies."""
+
+    parts: tuple[tuple[int, ...], ...]
+    sizes: tuple[int, ...]
+    last: tuple[int, ...]
+    strides: tuple[tuple[int | None, ...], ...]
+
+
+class _Loops:
+    """The loops over a domain, which compute stages of it and store the buffers `kept`."""
+
+    def __init__(self, group: Sequence[Stage], kept: set[Any], machine: Machine) -> None:
+        self.group, self.kept = group, kept
+        self.shape = extents(group[0].iters)
+        self.accesses = [access for stage in group for access in common.accesses_of(stage.block)]
+        branching = {i for stage in group for i in common.branching_of(stage.block)}
+        self.by_row = bool(branching) and len(self.shape) - 1 not in branching  # branches are taken for a whole row
+        self.branching = bool(branching)
+        self.axes = self._axes()
+        *self.outer, self.inner = self.axes.sizes
+        self.rows = math.prod(self.outer)
+        self.lanes = min(_lanes(stage.value, machine) for stage in group)
+        self.lanes = min([self.lanes, *(machine.lanes(stage.buffer.dtype) for stage in group)])
+        self.work = sum(common.operations(stage.value) for stage in group)
+        self.parts = least_parts(machine) if math.prod(self.shape) * self.work >= PARALLEL_WORK else 0
+
+    def _axes(self) -> _Axes:
+        last = len(self.shape) - 1
+        parts = common.contiguous(dict(enumerate(self.shape[:last] if self.by_row else self.shape)), self.accesses)
+        parts += [[last]] if self.by_row else []
+        wide = [next((x for x in reversed(part) if self.shape[x] > 1), part[-1]) for part in parts]
+        strides = [tuple(None if a.strides is None else a.strides[x] for a in self.accesses) for x in wide]
+        sizes = [math.prod(self.shape[x] for x in part) for part in parts]
+        return _Axes(tuple(map(tuple, parts)) or ((),), tuple(sizes) or (1,), tuple(wide), tuple(strides) or ((),))
+
+    def nest(self) -> tirx.Stmt:
+        """The loops in the order that suits what they read."""
+        across = next((i for i in range(len(self.outer)) if self._crosses(i)), None)
+        if self._shares_reads():
+            return self._together()
+        if across is not None:
+            return self._in_tiles(across)
+        steps = (0, 1, *STRIDES) if len(self.group) == 1 else (0, 1)
+        if any(s not in steps for s in self.axes.strides[-1]):
+            return self._scattered()
+        return self._along_lanes()
+
+    def at(self, parts: Sequence[Expr]) -> list[Expr]:
+        """The index of the domain at an index of each group of axes."""
+        found: dict[int, Expr] = {}
+        for part, index in zip(self.axes.parts, parts, strict=True):
+            found.update(zip(part, unravelled(index, [self.shape[x] for x in part]), strict=True))
+        return [found[x] for x in range(len(self.shape))]
+
+    def code(self, index: Sequence[Expr], vector: VectorCode) -> None:
+        """Adds to the code what is computed and stored at an index of the domain."""
+        values: dict[Any, Expr] = {}
+        for stage in self.group:
+            names = {v.var: at for v, at in zip(stage.iters, index, strict=True)}
+            value = vector.evaluate(stage.value, names, lambda load: values.get(load.source))
+            values[stage.buffer] = value = vector.value(value)
+            if stage.buffer in self.kept:
+                vector.store(stage.buffer, value, [renamed(i, names) for i in stage.indices])
+
+    # Along vectors
+
+    def _along_lanes(self) -> tirx.Stmt:
+        """Rows, and along each some vectors a step."""
+        costly = len(self.group) > 1 and any(common.is_costly(stage.value) for stage in self.group)
+        most = COSTLY_VECTORS if costly else VECTORS
+        if self.by_row:
+            most = BRANCHED_VECTORS if self.inner % (BRANCHED_VECTORS * self.lanes) == 0 else 1
+        width = min(self.inner, self.lanes * most)
+        if width < self.inner and (exact := common.divisor(self.inner, self.lanes, width)):
+            width = exact
+
+        def steps(row: Expr, first: Expr, count: int) -> tirx.Stmt:
+            """`count` elements of a row from `first` on."""
+            whole, rest = divmod(count, width)
+            found = [loop(whole, lambda i: self._vector(row, first + i * width, width))] if whole else []
+            return sequence([*found, *([self._vector(row, first + whole * width, rest)] if rest else [])])
+
+        if not self.parts or self.by_row or (self.rows >= self.parts and self.outer) or self.inner <= width:
+            return loop(self.rows, lambda row: steps(row, 0, self.inner), parallel=self.parts > 0)
+        share = width if self.inner % width == 0 else width * CHUNK
+        return self._shared(share, steps)
+
+    def _vector(self, row: Expr, first: Expr, width: int) -> tirx.Stmt:
+        """Some neighbours in a row, from its element `first` on."""
+        if len(self.group) == 1:
+            return lanes(width, lambda lane: self._element(self.at([*unravelled(row, self.outer), first + lane])))
+        vector = VectorCode(width)
+        self.code(self.at([*unravelled(row, self.outer), first + vector.lane]), vector)
+        return vector.loop()
+
+    def _shared(self, share: int, steps: Callable[[Expr, Expr, int], tirx.Stmt]) -> tirx.Stmt:
+        """Rows, few of them, cut into shares of so many elements, which threads take; what is left of a row follows."""
+        whole, rest = divmod(self.inner, share)
+
+        def body(part: Expr) -> tirx.Stmt:
+            row, number = unravelled(part, (self.rows, whole))
+            return steps(row, number * share, share)
+
+        last = loop(self.rows, lambda row: steps(row, whole * share, rest)) if rest else None
+        return sequence([loop(self.rows * whole, body, parallel=True), *([last] if last else [])])
+
+    # Element by element
+
+    def _scattered(self) -> tirx.Stmt:
+        """Elements that lie apart, in LLVM's order; the next row that they are picked of is fetched."""
+
+        def steps(row: Expr, first: Expr, count: int) -> tirx.Stmt:
+            elements = loop(count, lambda i: self._vector(row, first + i, 1))
+            return sequence([*fetches(row), elements])
+
+        def fetches(row: Expr) -> list[tirx.Stmt]:
+            whole = self.outer and self.rows >= max(self.parts, 1) and len(self.axes.parts) == len(self.shape)
+            return next_row(self.group[0], unravelled(row, self.outer)) if whole and len(self.group) == 1 else []
+
+        if self.parts and self.rows < self.parts:
+            return self._shared(-(-self.inner // -(-self.parts // self.rows)), steps)
+        return loop(self.rows, lambda row: steps(row, 0, self.inner), parallel=self.parts > 0)
+
+    # Results of the same vectors
+
+    def _shares_reads(self) -> bool:
+        """Whether the few results along the first axis are computed of the same several vectors."""
+        if len(self.group) > 1 or len(self.shape) < 3 or not 1 < self.shape[0] <= TOGETHER:
+            return False
+        vectors_ = [a.strides for a in self.accesses if not a.is_write and (a.strides is None or a.strides[-1])]
+        several = len(self.group[0].loads()) >= 2 * common.WINDOW and bool(vectors_)
+        return several and all(s is not None and s[0] == 0 and s[-1] == 1 for s in vectors_)
+
+    def _together(self) -> tirx.Stmt:
+        """Vector by vector: what is read once serves all results along the first axis."""
+        first, *rows, last = self.shape
+        width = min(last, self.lanes)
+
+        def step(row: Expr, start: Expr, width: int) -> tirx.Stmt:
+            vector = VectorCode(width)
+            for result in range(first):
+                self.code([tirx.IntImm("int32", result), *unravelled(row, rows), start + vector.lane], vector)
+            return vector.loop()
+
+        def body(row: Expr) -> tirx.Stmt:
+            whole, rest = divmod(last, width)
+            steps = loop(whole, lambda i: step(row, i * width, width))
+            return sequence([steps, *([step(row, whole * width, rest)] if rest else [])])
+
+        return loop(math.prod(rows), body, parallel=self.parts > 0)
+
+    # Across memory
+
+    def _crosses(self, part: int) -> bool:
+        """Whether some access runs along a group of axes where the output runs along the last."""
+        pairs = zip(self.axes.strides[part], self.axes.strides[-1], strict=True)
+        return len(self.group) == 1 and any(s == 1 and last not in (0, 1, None) for s, last in pairs)
+
+    def _in_tiles(self, across: int) -> tirx.Stmt:
+        """Square tiles, whose lines of both arrays stay in cache until they are used up.
+
+        Where tiles divide the array, what crosses is first copied, line by line, into a tile of its own. Rows that are
+        a large power of two apart share few lines of L1, and would drive each other out.
+        """
+        sizes = self.axes.sizes
+        exact = [common.divisor(sizes[i], 1, SIDE) or 1 for i in (across, -1)]
+        copied = self._crossing_loads(across) if min(exact) >= SIDE // 2 else []
+        high, wide = exact if copied else [min(SIDE, sizes[i]) for i in (across, -1)]
+
+        def tile(index: Sequence[Expr]) -> tirx.Stmt:
+            *lead, up, right = index
+
+            def one(inside: Sequence[Expr]) -> tirx.Stmt:
+                def at(row: Expr, column: Expr) -> list[Expr]:
+                    return self.at([*lead, up * high + row, *inside, right * wide + column])
+
+                def part(rows: int, columns: int) -> tirx.Stmt:
+                    return loop(rows, lambda r: loop(columns, lambda c: self._element(at(r, c))))
+
+                if copied:
+                    return self._turned(copied, high, wide, at)
+                ends = (up, sizes[across], high), (right, sizes[-1], wide)
+                return cut(*ends[0], lambda rows: cut(*ends[1], lambda columns: part(rows, columns)))
+
+            return each(sizes[across + 1 : -1], one)
+
+        counts = (*sizes[:across], -(-sizes[across] // high), -(-sizes[-1] // wide))
+        outer = next((n for n in range(1, len(counts)) if math.prod(counts[:n]) >= self.parts), len(counts))
+
+        def body(index: Expr) -> tirx.Stmt:
+            return each(counts[outer:], lambda rest: tile([*unravelled(index, counts[:outer]), *rest]))
+
+        return loop(math.prod(counts[:outer]), body, parallel=self.parts > 0)
+
+    def _crossing_loads(self, across: int) -> list[Expr]:
+        """The loads that run along a group of axes where the output runs along the last, if they can be copied."""
+        (stage,) = self.group
+        dtypes = [str(load.source.dtype) for load in stage.loads()]
+        if self.branching or "bool" in [*dtypes, str(stage.buffer.dtype)]:
+            return []
+        found = []
+        for load in stage.loads():
+            strides = common.strides_of(stage.block, load.source, load.indices)
+            if strides and strides[self.axes.last[across]] == 1 and strides[self.axes.last[-1]] not in (0, 1):
+                found.append(load)
+        return found
+
+    def _turned(
+        self, loads: Sequence[Expr], high: int, wide: int, at: Callable[[Expr, Expr], list[Expr]]
+    ) -> tirx.Stmt:
+        """A tile whose crossing loads are copied to the stack first, as they lie: vectors along both arrays."""
+        tiles = [tirx.decl_buffer((wide, high), str(load.source.dtype), "tile", data_alignment=4) for load in loads]
+        pairs = list(zip(loads, tiles, strict=True))
+
+        def copy(load: Expr, tile: Any) -> tirx.Stmt:
+            def put(row: Expr, column: Expr) -> tirx.Stmt:
+                return tirx.BufferStore(tile, renamed(load, self._names(at(row, column))), [column, row])
+
+            return loop(wide, lambda column: lanes(high, lambda row: put(row, column)))
+
+        def element(row: Expr, column: Expr) -> tirx.Stmt:
+            return self._element(at(row, column), [(load, tile, (column, row)) for load, tile in pairs])
+
+        rows = loop(high, lambda row: lanes(wide, lambda column: element(row, column)), kind=tirx.ForKind.UNROLLED)
+        return sequence([*map(tirx.AllocBuffer, tiles), *(copy(*pair) for pair in pairs), rows])
+
+    def _names(self, index: Sequence[Expr]) -> dict[Any, Expr]:
+        return {v.var: at for v, at in zip(self.group[0].iters, index, strict=True)}
+
+    def _element(self, index: Sequence[Expr], copied: Sequence[tuple[Expr, Any, Sequence[Expr]]] = ()) -> tirx.Stmt:
+        """The store of one element; loads that were copied come from their tiles."""
+        (stage,) = self.group
+
+        def load(item: ir.TensorLoad, mutator: Any) -> Expr:
+            found = next(((tile, at) for one, tile, at in copied if item.same_as(one)), None)
+            return mutator.default_mutate(item) if found is None else tirx.BufferLoad(found[0], list(found[1]))
+
+        names = self._names(index)
+        value = tvm_ffi.structural_mutate(stage.value, [(ir.TensorLoad, load)]) if copied else stage.value
+        return tirx.BufferStore(stage.buffer, renamed(value, names), [renamed(i, names) for i in stage.indices])
+
+
+def loop(
+    extent: int, body: Callable[[Expr], tirx.Stmt], parallel: bool = False, kind: int = tirx.ForKind.SERIAL
+) -> tirx.Stmt:
+    """`body` for each index below the extent; of one index without a loop."""
+    if extent == 1:
+        return body(tirx.IntImm("int32", 0))
+    index = tirx.Var("i", "int32")
+    return tirx.For(index, 0, extent, tirx.ForKind.PARALLEL if parallel else kind, body(index))
+
+
+def each(shape: Sequence[int], body: Callable[[list[Expr]], tirx.Stmt]) -> tirx.Stmt:
+    """`body` for each index of a shape."""
+    return loop(math.prod(shape), lambda index: body(unravelled(index, shape)))
+
+
+def lanes(width: int, body: Callable[[Expr], tirx.Stmt]) -> tirx.Stmt:
+    """`body` for the lanes of a vector."""
+    lane = tirx.Var("lane", "int32")
+    return vectors(lane, width, body(lane))
+
+
+def cut(step: Expr, extent: int, width: int, body: Callable[[int], tirx.Stmt]) -> tirx.Stmt:
+    """`body` of a step's width: the last of an extent in steps may be narrower."""
+    whole, rest = divmod(extent, width)
+    return tirx.IfThenElse(step < whole, body(width), body(rest)) if rest and whole else body(width if whole else rest)
+
+
+def _lanes(code: Any, machine: Machine) -> int:
+    """Elements in a vector register of the widest that the code loads: of booleans many more would go into one."""
+    found: list[Any] = []
+    tvm_ffi.structural_walk(code, (ir.TensorLoad, lambda load: found.append(load.source.dtype)))
+    return min((machine.lanes(dtype) for dtype in found), default=machine.lanes("bool"))
+
+
+RULE = Rule("elementwise", "llvm", schedule, sums=False)
