@@ -9,6 +9,7 @@ stands for in the place of each of its uses, and code would grow without bound.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -126,6 +127,33 @@ class VectorCode:
 def vectors(lane: ir.Var, width: int, body: tirx.Stmt) -> tirx.Stmt:
     """A loop over the lanes of vectors."""
     return tirx.For(lane, 0, width, tirx.ForKind.VECTORIZED if width > 1 else tirx.ForKind.SERIAL, body)
+
+
+def loop(
+    extent: int, body: Callable[[Expr], tirx.Stmt], parallel: bool = False, kind: int = tirx.ForKind.SERIAL
+) -> tirx.Stmt:
+    """`body` for each index below the extent; of one index without a loop."""
+    if extent == 1:
+        return body(tirx.IntImm("int32", 0))
+    index = tirx.Var("i", "int32")
+    return tirx.For(index, 0, extent, tirx.ForKind.PARALLEL if parallel else kind, body(index))
+
+
+def each(shape: Sequence[int], body: Callable[[list[Expr]], tirx.Stmt]) -> tirx.Stmt:
+    """`body` for each index of a shape."""
+    return loop(math.prod(shape), lambda index: body(unravelled(index, shape)))
+
+
+def lanes(width: int, body: Callable[[Expr], tirx.Stmt]) -> tirx.Stmt:
+    """`body` for the lanes of a vector."""
+    lane = tirx.Var("lane", "int32")
+    return vectors(lane, width, body(lane))
+
+
+def cut(step: Expr, extent: int, width: int, body: Callable[[int], tirx.Stmt]) -> tirx.Stmt:
+    """`body` of a step's width: the last of an extent in steps may be narrower."""
+    whole, rest = divmod(extent, width)
+    return tirx.IfThenElse(step < whole, body(width), body(rest)) if rest and whole else body(width if whole else rest)
 
 
 def steps(

@@ -14,6 +14,8 @@ import tvm_ffi
 from tvm import s_tir, sym, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
+from ..compute.loops import unravelled
+
 PARALLEL_WORK = 64 * 1024  # simple operations, some 50 us with their memory: less does not repay a region's 5 us
 CALL_WORK = 4  # an exp or log, in simple operations with their memory
 VECTORS = 4  # vectors a step of an elementwise loop: loads enough in flight, code still small
@@ -34,15 +36,6 @@ class Access:
 
     strides: tuple[int, ...] | None
     is_write: bool
-
-
-@dataclass
-class LoopGroup:
-    """Adjacent loops that step through memory as one."""
-
-    loop: LoopRV
-    extent: int
-    strides: tuple[int | None, ...]  # one an access
 
 
 def rewritten(code: Any, kind: type, function: Callable[[Any], Any]) -> Any:
@@ -331,19 +324,39 @@ def contiguous(extents: Mapping[int, int], found: Sequence[Access]) -> list[list
     return groups
 
 
-def fuse_contiguous(
-    sch: s_tir.Schedule, loops: Sequence[LoopRV], found: Sequence[Access], axes: Iterable[int]
-) -> list[LoopGroup]:
-    """The adjacent loops number `axes` of a block with accesses `found`, fused wherever every access goes
-    on from one row to the next."""
-    extents = {axis: extent_of(sch, loops[axis]) for axis in axes}
-    groups: list[LoopGroup] = []
-    for part in contiguous(extents, found):
-        loop = sch.fuse(*(loops[x] for x in part)) if len(part) > 1 else loops[part[0]]
-        last = next((x for x in reversed(part) if extents[x] > 1), part[-1])
-        strides = tuple(None if a.strides is None else a.strides[last] for a in found)
-        groups.append(LoopGroup(loop, math.prod(extents[x] for x in part), strides))
-    return groups
+@dataclass(frozen=True)
+class Axes:
+    """Some axes of a domain in groups that all accesses step through as one.
+
+    Attributes:
+        shape: the extents of all axes of the domain.
+        parts: the axes of each group.
+        strides: for each group the elements that each access steps over, None where that varies.
+    """
+
+    shape: tuple[int, ...]
+    parts: tuple[tuple[int, ...], ...]
+    strides: tuple[tuple[int | None, ...], ...]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The extent of each group."""
+        return tuple(math.prod(self.shape[x] for x in part) for part in self.parts)
+
+    def index(self, at: Sequence[Any]) -> dict[int, Any]:
+        """The index of each axis at an index of each group."""
+        found: dict[int, Any] = {}
+        for part, index in zip(self.parts, at, strict=True):
+            found.update(zip(part, unravelled(index, [self.shape[x] for x in part]), strict=True))
+        return found
+
+
+def axes_of(shape: Sequence[int], axes: Iterable[int], found: Sequence[Access]) -> Axes:
+    """Axes of a shape as accesses `found` go through them."""
+    parts = contiguous({axis: shape[axis] for axis in axes}, found)
+    last = [next((x for x in reversed(part) if shape[x] > 1), part[-1]) for part in parts]  # that is wider than 1
+    strides = [tuple(None if a.strides is None else a.strides[x] for a in found) for x in last]
+    return Axes(tuple(shape), tuple(map(tuple, parts)), tuple(strides))
 
 
 def fused(sch: s_tir.Schedule, loops: Sequence[LoopRV]) -> LoopRV:
@@ -374,20 +387,6 @@ def row_width(row: int, terms: int, lanes: int) -> int:
     # rows of small images: short, but many are added up, so a part of a vector is better than none
     width = divisor(row, lanes, lanes) or divisor(row, 1, lanes) or 1
     return width if width >= SHORT else 1
-
-
-def split_vector(
-    sch: s_tir.Schedule, loop: LoopRV, extent: int, lanes: int, vectors: int
-) -> tuple[LoopRV | None, LoopRV]:
-    """The loop as (steps, some vectors wide): one step where it is short, exact steps where some width
-    divides it. Else the last step is partial, and split off so that its condition spares the others."""
-    if extent <= lanes * vectors:
-        return None, loop
-    factor = divisor(extent, lanes, lanes * vectors)
-    outer, inner = sch.split(loop, [None, factor or lanes * vectors])
-    if factor is None:
-        sch.annotate(outer, "pragma_loop_partition_hint", 1)
-    return outer, inner
 
 
 def loops_of(sch: s_tir.Schedule, block: SBlockRV) -> tuple[list[LoopRV], list[LoopRV]]:

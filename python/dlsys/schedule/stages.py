@@ -86,6 +86,12 @@ def _stage(nest: tirx.Stmt) -> Stage | None:
     )
 
 
+def plain_stages(func: tirx.PrimFunc) -> list[tuple[tirx.Stmt, Stage | None]]:
+    """The loop nests of a function, each with its stage where it is plain."""
+    body = func.body.block.body
+    return [(nest, plain_stage(nest)) for nest in (body.seq if isinstance(body, tirx.SeqStmt) else [body])]
+
+
 def plain_stage(nest: tirx.Stmt) -> Stage | None:
     """A loop nest that nobody has changed as a stage: a plain loop for each iterator. None for any other."""
     stage, loops, inner = _stage(nest), list[tirx.For](), nest

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tvm import s_tir, tirx
-from tvm.s_tir.schedule import SBlockRV
+from tvm import tirx
 
 from ...system import lazy
 from .. import blocked, common
@@ -27,7 +26,7 @@ SHARES = 64  # of the rows for threads: each allocates its arrays once
 FAR_VECTORS = 1  # a step along rows from memory: with four of them a layer norm's gradients took a fifth longer (Zen 4)
 
 
-def schedule(func: tirx.PrimFunc, machine: Machine) -> tuple[s_tir.Schedule, list[SBlockRV]] | None:
+def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """A row at a time, in as few passes along it as its reductions allow, each along vectors."""
     sch = common.start(func)
     common.inline_spatial(sch)
@@ -43,8 +42,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> tuple[s_tir.Schedule, lis
     code = _LongRows(rows, plan, kept_buffers(func, rows, columns), machine, columns)
     nest = block_of("rows", code.nest())
     rest, arrays = blocked.nests(rows.rest, machine, code.parts)
-    sch = common.start(with_nests(func, [nest, *rest], [*code.parts.values(), *arrays]))
-    return sch, common.stages(sch)[1:]
+    return with_nests(func, [nest, *rest], [*code.parts.values(), *arrays])
 
 
 def _without_last(rows: Rows) -> Rows:

@@ -5,17 +5,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
 from .. import common
-from ..codegen import VectorCode, block_of, sequence, unravelled, vectors
-from ..common import COSTLY_VECTORS, PARALLEL_WORK, VECTORS, renamed
+from ..codegen import VectorCode, block_of, cut, each, lanes, loop, sequence, unravelled
+from ..common import COSTLY_VECTORS, PARALLEL_WORK, VECTORS, Access, Axes, axes_of, renamed
 from ..squares import SIDE
-from ..stages import Expr, Stage, domains, extents, plain_stage, read_stages, size, with_nests
+from ..stages import Expr, Stage, domains, extents, plain_stages, read_stages, size, with_nests
 from ..strided import STRIDES
 from ..target import Machine, Rule
 from .prefetch import next_row
@@ -45,28 +44,15 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule:
 
 def finish(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc:
     """The function with the loops of its stages that have no sum, and were not touched yet."""
-    body, changed = func.body.block.body, False
-    nests = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
-    for i, nest in enumerate(nests):
-        stage = plain_stage(nest)
+    nests, changed = plain_stages(func), False
+    for i, (_, stage) in enumerate(nests):
         if stage is not None and not stage.reduced and size(stage.iters):
-            nests[i], changed = _block([stage], {stage.buffer}, machine), True
-    return with_nests(func, nests) if changed else func
+            nests[i], changed = (_block([stage], {stage.buffer}, machine), None), True
+    return with_nests(func, [nest for nest, _ in nests]) if changed else func
 
 
 def _block(group: Sequence[Stage], kept: set[Any], machine: Machine) -> tirx.Stmt:
     return block_of(group[-1].name, _Loops(group, kept, machine).nest(), whole=True)
-
-
-@dataclass(frozen=True)
-class _Axes:
-    """The axes of a domain in groups that all accesses step through as one; of each its extent, its last axis that is
-    wider than 1, and the elements that each access steps over, None where that varies."""
-
-    parts: tuple[tuple[int, ...], ...]
-    sizes: tuple[int, ...]
-    last: tuple[int, ...]
-    strides: tuple[tuple[int | None, ...], ...]
 
 
 class _Loops:
@@ -80,21 +66,19 @@ class _Loops:
         self.by_row = bool(branching) and len(self.shape) - 1 not in branching  # branches are taken for a whole row
         self.branching = bool(branching)
         self.axes = self._axes()
-        *self.outer, self.inner = self.axes.sizes
+        *self.outer, self.inner = self.axes.sizes or (1,)
         self.rows = math.prod(self.outer)
         self.lanes = min(_lanes(stage.value, machine) for stage in group)
         self.lanes = min([self.lanes, *(machine.lanes(stage.buffer.dtype) for stage in group)])
         self.work = sum(common.operations(stage.value) for stage in group)
         self.parts = least_parts(machine) if math.prod(self.shape) * self.work >= PARALLEL_WORK else 0
 
-    def _axes(self) -> _Axes:
+    def _axes(self) -> Axes:
         last = len(self.shape) - 1
-        parts = common.contiguous(dict(enumerate(self.shape[:last] if self.by_row else self.shape)), self.accesses)
-        parts += [[last]] if self.by_row else []
-        wide = [next((x for x in reversed(part) if self.shape[x] > 1), part[-1]) for part in parts]
-        strides = [tuple(None if a.strides is None else a.strides[x] for a in self.accesses) for x in wide]
-        sizes = [math.prod(self.shape[x] for x in part) for part in parts]
-        return _Axes(tuple(map(tuple, parts)) or ((),), tuple(sizes) or (1,), tuple(wide), tuple(strides) or ((),))
+        if not self.by_row:
+            return axes_of(self.shape, range(last + 1), self.accesses)
+        rows, row = (axes_of(self.shape, part, self.accesses) for part in (range(last), [last]))
+        return Axes(self.shape, (*rows.parts, *row.parts), (*rows.strides, *row.strides))
 
     def nest(self) -> tirx.Stmt:
         """The loops in the order that suits what they read."""
@@ -104,15 +88,13 @@ class _Loops:
         if across is not None:
             return self._in_tiles(across)
         steps = (0, 1, *STRIDES) if len(self.group) == 1 else (0, 1)
-        if any(s not in steps for s in self.axes.strides[-1]):
+        if self.shape and any(s not in steps for s in self.axes.strides[-1]):
             return self._scattered()
         return self._along_lanes()
 
     def at(self, parts: Sequence[Expr]) -> list[Expr]:
         """The index of the domain at an index of each group of axes."""
-        found: dict[int, Expr] = {}
-        for part, index in zip(self.axes.parts, parts, strict=True):
-            found.update(zip(part, unravelled(index, [self.shape[x] for x in part]), strict=True))
+        found = self.axes.index(parts) if self.shape else {}
         return [found[x] for x in range(len(self.shape))]
 
     def code(self, index: Sequence[Expr], vector: VectorCode) -> None:
@@ -263,8 +245,9 @@ class _Loops:
             return []
         found = []
         for load in stage.loads():
-            strides = common.strides_of(stage.block, load.source, load.indices)
-            if strides and strides[self.axes.last[across]] == 1 and strides[self.axes.last[-1]] not in (0, 1):
+            access = Access(common.strides_of(stage.block, load.source, load.indices), False)
+            along, last = (s[self.accesses.index(access)] for s in (self.axes.strides[across], self.axes.strides[-1]))
+            if along == 1 and last not in (0, 1, None):
                 found.append(load)
         return found
 
@@ -301,33 +284,6 @@ class _Loops:
         names = self._names(index)
         value = tvm_ffi.structural_mutate(stage.value, [(ir.TensorLoad, load)]) if copied else stage.value
         return tirx.BufferStore(stage.buffer, renamed(value, names), [renamed(i, names) for i in stage.indices])
-
-
-def loop(
-    extent: int, body: Callable[[Expr], tirx.Stmt], parallel: bool = False, kind: int = tirx.ForKind.SERIAL
-) -> tirx.Stmt:
-    """`body` for each index below the extent; of one index without a loop."""
-    if extent == 1:
-        return body(tirx.IntImm("int32", 0))
-    index = tirx.Var("i", "int32")
-    return tirx.For(index, 0, extent, tirx.ForKind.PARALLEL if parallel else kind, body(index))
-
-
-def each(shape: Sequence[int], body: Callable[[list[Expr]], tirx.Stmt]) -> tirx.Stmt:
-    """`body` for each index of a shape."""
-    return loop(math.prod(shape), lambda index: body(unravelled(index, shape)))
-
-
-def lanes(width: int, body: Callable[[Expr], tirx.Stmt]) -> tirx.Stmt:
-    """`body` for the lanes of a vector."""
-    lane = tirx.Var("lane", "int32")
-    return vectors(lane, width, body(lane))
-
-
-def cut(step: Expr, extent: int, width: int, body: Callable[[int], tirx.Stmt]) -> tirx.Stmt:
-    """`body` of a step's width: the last of an extent in steps may be narrower."""
-    whole, rest = divmod(extent, width)
-    return tirx.IfThenElse(step < whole, body(width), body(rest)) if rest and whole else body(width if whole else rest)
 
 
 def _lanes(code: Any, machine: Machine) -> int:

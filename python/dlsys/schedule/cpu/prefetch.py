@@ -1,6 +1,6 @@
 """Memory fetched ahead of its use, where the processor does not foresee it: a tile's rows, which lie apart, the next
 panel of weights (`mark_next_source`), rows that elements are picked of (`next_row`), and huge arrays beyond the page
-being read (`mark_stream`).
+being read (`lines_from`).
 
 A product's schedule marks the loop over k (`mark`); `insert` puts one prefetch into each of its steps. What is fetched
 is at the address of the operand's load, so many steps on; beyond the end of an array that is harmless, since a prefetch
@@ -17,15 +17,13 @@ from typing import Any
 
 import tvm_ffi
 from tvm import DataType, ir, s_tir, sym, tirx
-from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.s_tir.schedule import LoopRV
 
-from ..codegen import sequence
 from ..common import renamed, rewritten, strides_of
 from ..roles import Roles
 from ..stages import Stage
 
 MARK, PANEL, SOURCE, STORE = "prefetch", "prefetch_panel", "prefetch_source", "prefetch_store"
-STREAM = "prefetch_stream"
 LINE = 64  # bytes that are fetched at once
 FAR = 16 * 1024  # elements of a C that L1 does not hold, whose rows lie apart
 COLD = 256 * 1024  # elements of a B that is not in the caches when its turn comes
@@ -92,33 +90,16 @@ def next_row(stage: Stage, row: Sequence[Any]) -> list[tirx.Stmt]:
     return []
 
 
-def mark_stream(sch: s_tir.Schedule, loop: LoopRV) -> None:
-    """Has each step of a loop around vectors fetch what later steps read of huge arrays; others it would slow down."""
-    sch.annotate(loop, STREAM, 1)
-
-
-def reads_huge(sch: s_tir.Schedule, block: SBlockRV) -> bool:
-    """Whether a block reads an array that no cache holds."""
-    return any(map(_is_huge, _loads(sch.get(block))))
-
-
-def _is_huge(load: Any) -> bool:
+def is_huge(load: Any) -> bool:
+    """Whether a load is of an array that no cache holds."""
     return math.prod(int(extent) for extent in load.source.shape) >= HUGE
 
 
-def _stream(loop: tirx.For) -> tirx.For:
-    """A marked loop that asks for what it reads some steps later, see `mark_stream`."""
-    if STREAM not in loop.annotations:
-        return loop
-    vector = loop.body
-    realized = vector.body
-    values = dict(zip((v.var for v in realized.block.iter_vars), realized.iter_values, strict=True))
-    body = [vector]
-    for load in _loads(realized.block):
-        if _is_huge(load):
-            *rows, last = (renamed(i, values) for i in load.indices)
-            body[-1:-1] = lines(load.source, [*rows, last + AHEAD], vector.loop_var, int(vector.extent))
-    return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, sequence(body))
+def lines_from(buffer: Any, indices: Sequence[Any], count: int) -> list[tirx.Stmt]:
+    """The fetches of the lines of so many elements from an index on."""
+    *lead, last = indices
+    starts = range(0, count, _line(buffer))
+    return [_fetch(buffer, [*lead, last + at], to_write=0) for at in starts]
 
 
 def lines(buffer: Any, indices: Sequence[Any], lane: Any, width: int) -> list[tirx.Stmt]:
@@ -147,9 +128,7 @@ def _line(buffer: Any) -> int:
 
 def insert(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with prefetches in the loops that were marked."""
-    body = func.body
-    for insertion in (lambda loop: _with_prefetch(loop, func.params), _stream):
-        body = rewritten(body, tirx.For, insertion)
+    body = rewritten(func.body, tirx.For, lambda loop: _with_prefetch(loop, func.params))
     return func.with_body(rewritten(body, tirx.SeqStmt, _with_stores))
 
 

@@ -1,17 +1,24 @@
 """Sums and maxima, one or a chain of them (softmax and its loss), with what is elementwise around them.
 
-Long sums are cut into blocks (`blocked`), whose sums are independent results for vectors and threads.
+Long sums are cut into blocks (`blocked`), whose sums are independent results for vectors and threads. A sum is added
+up in an array of its own, which lies in registers or in L1: of neighbouring results where memory runs along them
+(columns), else of vectors along the terms (rows).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from tvm import s_tir, tirx
-from tvm.s_tir.schedule import LoopRV, SBlockRV
+import tvm_ffi
+from tvm import ir, s_tir, tirx
 
 from .. import blocked, common
-from ..common import ACCUMULATORS, MAX_VECTORS, PARALLEL_WORK
+from ..codegen import block_of, cut, each, lanes, loop, sequence, unravelled
+from ..common import ACCUMULATORS, MAX_VECTORS, PARALLEL_WORK, axes_of, renamed
+from ..row_stages import is_plain
+from ..stages import Expr, Stage, extents, plain_stages, size, with_nests
 from ..target import Machine, Rule
 from . import pointwise, prefetch, rows
 from .sharing import least_parts, wanted
@@ -22,181 +29,226 @@ HELD = 4096  # sums that are held in L1
 HUGE_ACCUMULATORS = 2  # vectors in which a row from memory is summed: four took a tenth longer (Zen 4)
 
 
-def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
+def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule:
     """Each row through all its stages at once where the stages share rows; else a stage at a time."""
-    sch = common.start(func)
     found = rows.schedule(func, machine)
-    if found is not None:
-        sch, behind = found
-    else:
+    if found is None:
+        sch = common.start(func)
         common.inline_spatial(sch)
-        sch = common.start(blocked.blocked(common.function_of(sch), machine))
-        behind = common.stages(sch)
-    for block in behind:
-        if not sch.get_loops(block):  # of a result of shape (): rfactor of another block fails beside one without
-            sch.add_unit_loop(block)
-    for block in behind:
-        if common.is_reduction(sch, block):
-            _reduce(sch, block, machine, common.work(sch, block) >= PARALLEL_WORK)
-    return common.start(pointwise.finish(prefetch.insert(common.function_of(sch)), machine))
+        found = blocked.blocked(common.function_of(sch), machine)
+    return common.start(pointwise.finish(finish(found, machine), machine))
 
 
-# One sum
+def finish(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc:
+    """The function with the loops of its sums that were not touched yet."""
+    nests, changed = plain_stages(func), False
+    for i, (_, stage) in enumerate(nests):
+        if stage is not None and stage.reduced and size(stage.spatial):
+            nests[i], changed = (block_of(stage.name, _Sum(stage, machine).nest(), whole=True), None), True
+    return with_nests(func, [nest for nest, _ in nests]) if changed else func
 
 
-def _reduce(sch: s_tir.Schedule, block: SBlockRV, machine: Machine, parallel: bool) -> None:
-    """Schedules one sum, whose loops must be those of its iterators: vectorized along the results where
-    memory runs along them (columns), else along the terms (rows)."""
-    loops = sch.get_loops(block)
-    if len(sch.get(block).iter_vars) != len(loops):
-        return
-    found, lanes = common.accesses(sch, block), machine.lanes(sch.get(block).writes[0].source.dtype)
-    results = common.fuse_contiguous(sch, loops, found, _axes(sch, block, tirx.IterVar.DataPar))
-    terms = common.fuse_contiguous(sch, loops, found, _axes(sch, block, tirx.IterVar.CommReduce))
-    columns = bool(results) and results[-1].extent > 1 and all(s in (0, 1) for s in results[-1].strides)
-    outer = [g.loop for g in results]
-    inner = sch.get_loops(block)[len(outer) :]
-    if columns:
-        iters = sch.get(block).iter_vars
-        wide = [i for i in _axes(sch, block, tirx.IterVar.DataPar) if int(iters[i].dom.extent) > 1]
-        hold = len(wide) == len([x for x in outer if common.extent_of(sch, x) > 1])  # each loop is one axis
-        parts = least_parts(machine) if common.domain(sch, block) >= blocked.LEAST else wanted(machine)
-        _columns(sch, block, outer, inner, lanes, parts if parallel else 0, hold)
-        return
-    along = all(s in (0, 1) for s in terms[-1].strides)
-    vectors = _row_vectors(sch, block, lanes) if along else []
-    if along and not vectors and terms[-1].extent >= 2 * lanes:
-        _ragged_rows(sch, block, lanes, parallel and bool(outer))
-        return
-    row = common.fused(sch, outer) if outer else sch.add_unit_loop(sch.get_loops(block)[0])
-    for partial in reversed(vectors):
-        sch.compute_at(partial, row, preserve_unit_loops=True)
-    if parallel and outer:
-        sch.parallel(row)
-    for number, partial in enumerate(vectors):
-        _vectorize(sch, partial, row, stream=number == 0)
+class _Sum:
+    """The loops of one sum, or of another reduction."""
 
+    def __init__(self, stage: Stage, machine: Machine) -> None:
+        self.stage, self.machine = stage, machine
+        self.shape = extents(stage.iters)
+        self.dtype = str(stage.buffer.dtype)
+        self.lanes = machine.lanes(self.dtype)
+        found = common.accesses_of(stage.block)
+        kinds = [v.iter_type for v in stage.iters]
+        spatial = [i for i, kind in enumerate(kinds) if kind == tirx.IterVar.DataPar]
+        self.results = axes_of(self.shape, spatial, found)
+        self.terms = axes_of(self.shape, [i for i in range(len(kinds)) if i not in spatial], found)
+        self.parallel = math.prod(self.shape) * common.operations(stage.block.body) >= PARALLEL_WORK
 
-def _axes(sch: s_tir.Schedule, block: SBlockRV, kind: int) -> list[int]:
-    return [i for i, v in enumerate(sch.get(block).iter_vars) if v.iter_type == kind]
+    def nest(self) -> tirx.Stmt:
+        """The loops, by what memory runs along."""
+        if self.results.sizes and self.results.sizes[-1] > 1 and all(s in (0, 1) for s in self.results.strides[-1]):
+            return self._columns()
+        return self._rows()
 
+    def _at(self, result: Sequence[Expr], term: Sequence[Expr]) -> dict[Any, Expr]:
+        """What the iterators are at a result and a term, given as indices of the groups of axes."""
+        found = {**self.results.index(result), **self.terms.index(term)}
+        return {v.var: found[i] for i, v in enumerate(self.stage.iters) if i in found}
 
-def _columns(
-    sch: s_tir.Schedule,
-    block: SBlockRV,
-    results: list[LoopRV],
-    terms: list[LoopRV],
-    lanes: int,
-    parts: int,
-    hold: bool,
-) -> None:
-    """Sums down columns, in at least `parts` blocks for threads; 0 for one thread. Rows are read from end to end, some
-    at once where they lie far apart, and added to an array of sums. Without `hold`, where a block of columns is no box
-    of the result, there is no such array, and columns are taken as many at once as registers hold."""
-    *rest, column = results
-    width, columns = common.extent_of(sch, column), math.prod(common.extent_of(sch, loop) for loop in results)
-    even, vectors = math.gcd(width, lanes), MAX_VECTORS
-    ragged = width > vectors * lanes and common.divisor(width, lanes, vectors * lanes) is None and 4 * even >= lanes
-    if hold and ragged:  # no vectors divide the columns, but halves of them do, or quarters
-        lanes, vectors = even, 1
-    far = hold and (ragged or width >= FAR)
-    together = common.divisor(common.extent_of(sch, terms[-1]), 1, ROWS) or 1 if far else 1
-    vectors = vectors if together == 1 else min(vectors, FEW_VECTORS)
-    if parts > 1:
-        uneven = width > vectors * lanes and common.divisor(width, lanes, vectors * lanes) is None
-        vectors = max(1, min(vectors, (width if uneven else columns) // (parts * lanes)))
-    outer, vector = common.split_vector(sch, column, width, lanes, vectors)
-    inside = outer  # the loop that the sums of a step are held in
-    if outer is None:
-        sch.reorder(*terms, vector)
-        inside = outer = sch.add_unit_loop(terms[0])
-    else:
-        count, wide = common.extent_of(sch, outer), common.extent_of(sch, vector)
-        exact = width == count * wide
-        if hold and exact:
-            most = max(1, min(HELD, columns // max(parts, 1)) // wide)
-            outer, step = sch.split(outer, [None, common.divisor(count, 1, most) or 1])
-            inside = outer
-            *terms, last = terms
-            last, row = sch.split(last, [None, together])
-            terms = [*terms, last]
-            sch.reorder(outer, *terms, step, row, vector)
-            sch.unroll(row)
-        else:
-            sch.reorder(outer, *terms, vector)
-        if parts > 1 and rest and exact:
-            inside = outer = sch.fuse(*rest, outer)
-            rest = []
-        elif rest and columns // width < min(parts, count):  # not fused: the last step of columns is split off
-            sch.reorder(outer, *rest)
-            inside, rest = rest[-1], []
-    # the sums stay in L1: TVM puts a small "global" array on the stack, any "local" one in a workspace
-    held = sch.cache_write(block, 0, "global") if hold else None
-    if held is not None:
-        sch.reverse_compute_at(held, inside)
-    if parts:
-        sch.parallel(common.fused(sch, rest) if rest else outer)
-    if held is not None:
-        loop = sch.get_loops(held)[-1]
-        sch.vectorize(common.split_vector(sch, loop, common.extent_of(sch, loop), lanes, MAX_VECTORS)[1])
-    sch.vectorize(vector)
-    first = sch.decompose_reduction(block, terms[0])  # last: TVM takes no primitive on an outer loop after it
-    sch.vectorize(sch.get_loops(first)[-1])
+    def _add(self, sums: Any, at: Expr, names: dict[Any, Expr]) -> tirx.Stmt:
+        """Takes one term into the sum that lies at a place of the array of sums."""
 
+        def load(item: ir.TensorLoad, mutator: Any) -> Expr:
+            own = item.source.same_as(self.stage.buffer)
+            return tirx.BufferLoad(sums, [at]) if own else mutator.default_mutate(item)
 
-def _row_vectors(sch: s_tir.Schedule, block: SBlockRV, lanes: int) -> list[SBlockRV]:
-    """Cuts the sum along its last loop: into as many sums as fill some vectors, those into one vector, and
-    that into the result. The new blocks; none for a loop that is short, or that no such width divides:
-    `compute_at` would lose the condition of a partial vector."""
-    term = sch.get_loops(block)[-1]
-    extent = common.extent_of(sch, term)
-    iters = sch.get(block).iter_vars
-    terms = math.prod(int(iters[i].dom.extent) for i in _axes(sch, block, tirx.IterVar.CommReduce))
-    width = common.row_width(extent, terms, lanes)
-    if width == lanes * ACCUMULATORS and prefetch.reads_huge(sch, block):
-        width = lanes * HUGE_ACCUMULATORS
-    if width == 1 or extent % width:
-        return []
-    _, position = sch.split(term, [None, width])
-    partials = [_rfactor(sch, block, position)]
-    if width > lanes and width % lanes == 0:
-        _, lane = sch.split(sch.get_loops(block)[-1], [None, lanes])
-        partials.append(_rfactor(sch, block, lane))
-    return partials
+        value = tvm_ffi.structural_mutate(self.stage.value, [(ir.TensorLoad, load)])
+        return tirx.BufferStore(sums, renamed(value, names), [at])
 
+    def _array(self, count: int) -> Any:
+        return tirx.decl_buffer((count,), self.dtype, "sums", data_alignment=4)
 
-def _ragged_rows(sch: s_tir.Schedule, block: SBlockRV, lanes: int, parallel: bool) -> None:
-    """Sums rows whose length no vectors divide: first all of them into vectors, then those."""
-    _, position = sch.split(sch.get_loops(block)[-1], [None, lanes * ACCUMULATORS])
-    partial = sch.rfactor(position, len(sch.get(block).writes[0].source.shape))
-    loops, kinds = sch.get_loops(partial), [v.iter_type for v in sch.get(partial).iter_vars]
-    terms = loops[-1 - kinds.count(tirx.IterVar.CommReduce) : -1]
-    sch.annotate(terms[-1], "pragma_loop_partition_hint", 1)  # whole vectors without conditions
-    if parallel:
-        sch.parallel(loops[0])
-    sch.vectorize(loops[-1])
-    first = sch.decompose_reduction(partial, terms[0])
-    sch.vectorize(sch.get_loops(first)[-1])
+    def _store(self, value: Expr, result: Sequence[Expr]) -> tirx.Stmt:
+        names = self._at(result, [tirx.IntImm("int32", 0)] * len(self.terms.parts))
+        return tirx.BufferStore(self.stage.buffer, value, [renamed(i, names) for i in self.stage.indices])
 
+    # Columns
 
-def _rfactor(sch: s_tir.Schedule, block: SBlockRV, loop: LoopRV) -> SBlockRV:
-    return sch.rfactor(loop, len(sch.get(block).writes[0].source.shape))
+    def _columns(self) -> tirx.Stmt:
+        """Sums down columns, some blocks of them. Rows are read from end to end, some at once where they lie far apart,
+        and added to an array of sums."""
+        *rest, width = self.results.sizes
+        parts, step, block, together = self._cut()
 
+        def sums(row: Sequence[Expr], first: Expr, many: int) -> tirx.Stmt:
+            """The sums of so many neighbouring columns."""
+            array = self._array(many)
 
-def _vectorize(sch: s_tir.Schedule, partial: SBlockRV, row: LoopRV, stream: bool) -> None:
-    """Vectorizes partial sums, placed at a row: their first iterator is the position in the vector."""
-    outer, loops = sch.get_sref(row), sch.get_loops(partial)
-    depth = next(i for i, loop in enumerate(loops) if sch.get_sref(loop).same_as(outer)) + 1
-    vector, *rest = loops[depth:]
-    kinds = [v.iter_type for v in sch.get(partial).iter_vars][1:]
-    terms = [x for x, kind in zip(rest, kinds, strict=True) if kind == tirx.IterVar.CommReduce]
-    results = [x for x, kind in zip(rest, kinds, strict=True) if kind == tirx.IterVar.DataPar]
-    sch.reorder(*results, *terms, vector)
-    sch.vectorize(vector)
-    if stream:
-        prefetch.mark_stream(sch, terms[-1])
-    first = sch.decompose_reduction(partial, terms[0])
-    sch.vectorize(sch.get_loops(first)[-1])
+            def add(term: Sequence[Expr], start: Expr, number: int) -> tirx.Stmt:
+                def at(lane: Expr) -> tirx.Stmt:
+                    return self._add(array, start + lane, self._at([*row, first + start + lane], term))
+
+                return lanes(number, at)
+
+            def some_rows(outer: Sequence[Expr], start: Expr) -> tirx.Stmt:
+                def row_of(number: Expr) -> Sequence[Expr]:
+                    return [*outer[:-1], outer[-1] * together + number]
+
+                def of_step(begin: Expr, number: int) -> tirx.Stmt:
+                    return loop(together, lambda r: add(row_of(r), begin, number), kind=tirx.ForKind.UNROLLED)
+
+                return self._steps(many, step, of_step)
+
+            counts = [*self.terms.sizes[:-1], self.terms.sizes[-1] // together]
+            terms = each(counts, lambda outer: some_rows(outer, 0))
+
+            def clear(start: Expr, number: int) -> tirx.Stmt:
+                return lanes(number, lambda lane: self._clear(array, start + lane))
+
+            def put(start: Expr, number: int) -> tirx.Stmt:
+                return lanes(number, lambda lane: self._put(array, start + lane, [*row, first + start + lane]))
+
+            before, behind = (self._steps(many, MAX_VECTORS * self.lanes, code) for code in (clear, put))
+            return sequence([tirx.AllocBuffer(array), before, terms, behind])
+
+        def body(index: Expr) -> tirx.Stmt:
+            *row, number = unravelled(index, [*rest, -(-width // block)])
+            return cut(number, width, block, lambda many: sums(row, number * block, many))
+
+        return loop(math.prod(rest) * -(-width // block), body, parallel=parts > 0)
+
+    def _cut(self) -> tuple[int, int, int, int]:
+        """How sums of columns are cut: the parts that threads should have, 0 for one thread; the columns of a step, and
+        of a block of steps, whose sums are held; the rows that are read at once."""
+        columns, width, lanes, vectors = math.prod(self.results.sizes), self.results.sizes[-1], self.lanes, MAX_VECTORS
+        large = math.prod(self.shape) >= blocked.LEAST
+        parts = (least_parts(self.machine) if large else wanted(self.machine)) if self.parallel else 0
+
+        def step() -> int:
+            return width if width <= vectors * lanes else common.divisor(width, lanes, vectors * lanes) or 0
+
+        even = math.gcd(width, lanes)
+        halves = not step() and 4 * even >= lanes  # no vectors divide the columns, but halves of them do, or quarters
+        if halves:
+            lanes, vectors = even, 1
+        together = common.divisor(self.terms.sizes[-1], 1, ROWS) or 1 if halves or width >= FAR else 1
+        vectors = vectors if together == 1 else min(vectors, FEW_VECTORS)
+        if parts > 1:
+            vectors = max(1, min(vectors, (columns if step() else width) // (parts * lanes)))
+        own = step() or vectors * lanes
+        most = max(1, min(HELD, columns // max(parts, 1)) // own)
+        if step():
+            return parts, own, own * (common.divisor(width // own, 1, most) or 1), together
+        # the last step is narrower: sums stay in registers, but of an array that must be read from end to end
+        huge = any(map(prefetch.is_huge, self.stage.loads()))
+        return parts, own, own * most if huge else own, together
+
+    @staticmethod
+    def _steps(extent: int, width: int, body: Callable[[Expr, int], tirx.Stmt]) -> tirx.Stmt:
+        """`body` from each start on, for so many: steps of a width, and the rest."""
+        whole, rest = divmod(extent, width)
+        found = [loop(whole, lambda i: body(i * width, width))] if whole else []
+        return sequence([*found, *([body(tirx.IntImm("int32", whole * width), rest)] if rest else [])])
+
+    def _clear(self, array: Any, at: Expr) -> tirx.Stmt:
+        return tirx.BufferStore(array, self.stage.init, [at])
+
+    def _put(self, array: Any, at: Expr, result: Sequence[Expr]) -> tirx.Stmt:
+        return self._store(tirx.BufferLoad(array, [at]), result)
+
+    # Rows
+
+    def _rows(self) -> tirx.Stmt:
+        """A sum a result: along vectors where memory runs along the terms, as many sums as fill some vectors, which are
+        added up to one vector, and that to the result."""
+        width = self._width()
+        *outer, inner = self.terms.sizes
+        count = math.prod(self.results.sizes)
+
+        def row(index: Expr) -> tirx.Stmt:
+            result = unravelled(index, self.results.sizes)
+            array = self._array(width)
+
+            def add(term: Sequence[Expr]) -> tirx.Stmt:
+                def step(first: Expr, number: int) -> tirx.Stmt:
+                    def at(lane: Expr) -> tirx.Stmt:
+                        return self._add(array, lane, self._at(result, [*term, first + lane]))
+
+                    return sequence([*self._ahead(result, term, first, number), lanes(number, at)])
+
+                return self._steps(inner, width, step)
+
+            clear = lanes(width, lambda lane: self._clear(array, lane))
+            return sequence([tirx.AllocBuffer(array), clear, each(outer, add), *self._folded(array, width, result)])
+
+        return loop(count, row, parallel=self.parallel)
+
+    def _width(self) -> int:
+        """How many sums of a row are made side by side; 1 where memory does not run along the terms."""
+        inner = self.terms.sizes[-1]
+        if not is_plain(self.stage) or not all(s in (0, 1) for s in self.terms.strides[-1]):
+            return 1
+        width = common.row_width(inner, math.prod(self.terms.sizes), self.lanes)
+        huge = any(map(prefetch.is_huge, self.stage.loads()))
+        if width == self.lanes * ACCUMULATORS and huge and inner % (self.lanes * HUGE_ACCUMULATORS) == 0:
+            return self.lanes * HUGE_ACCUMULATORS
+        if inner % width and inner >= 2 * self.lanes:
+            return self.lanes * ACCUMULATORS
+        return width if inner % width == 0 else 1
+
+    def _ahead(self, result: Sequence[Expr], term: Sequence[Expr], first: Expr, number: int) -> list[tirx.Stmt]:
+        """The fetches of what later steps read of arrays that no cache holds."""
+        found: list[tirx.Stmt] = []
+        if number > 1:
+            for load in filter(prefetch.is_huge, self.stage.loads()):
+                *lead, last = (renamed(i, self._at(result, [*term, first])) for i in load.indices)
+                found += prefetch.lines_from(load.source, [*lead, last + prefetch.AHEAD], number)
+        return found
+
+    def _folded(self, array: Any, width: int, result: Sequence[Expr]) -> list[tirx.Stmt]:
+        """Adds up the sums of a row, and stores the result."""
+        made: list[tirx.Stmt] = []
+        if width > self.lanes and width % self.lanes == 0:
+            vector = self._array(self.lanes)
+            made += [tirx.AllocBuffer(vector), lanes(self.lanes, lambda lane: self._clear(vector, lane))]
+            made.append(
+                loop(
+                    width // self.lanes,
+                    lambda i: lanes(self.lanes, lambda x: self._joined(vector, x, array, i * self.lanes + x)),
+                    kind=tirx.ForKind.UNROLLED,
+                )
+            )
+            array, width = vector, self.lanes
+        if width > 1:
+            total = self._array(1)
+            zero = tirx.IntImm("int32", 0)
+            made += [tirx.AllocBuffer(total), self._clear(total, zero)]
+            made.append(loop(width, lambda i: self._joined(total, zero, array, i), kind=tirx.ForKind.UNROLLED))
+            array = total
+        return [*made, self._put(array, tirx.IntImm("int32", 0), result)]
+
+    def _joined(self, to: Any, at: Expr, array: Any, place: Expr) -> tirx.Stmt:
+        combine = type(self.stage.value)
+        return tirx.BufferStore(to, combine(tirx.BufferLoad(to, [at]), tirx.BufferLoad(array, [place])), [at])
 
 
 RULE = Rule("reduction", "llvm", schedule, sums=True)

@@ -9,10 +9,9 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
-from tvm import s_tir, tirx
-from tvm.s_tir.schedule import SBlockRV
+from tvm import tirx
 
-from .. import blocked, common
+from .. import blocked
 from ..codegen import VectorCode, block_of, sequence, steps, unravelled
 from ..common import PARALLEL_WORK
 from ..row_stages import Rows, find_rows, is_plain, kept_buffers, work
@@ -25,9 +24,9 @@ SHORT_VALUES = 160  # of all stages of such a row
 PARALLEL_SHORT = 4 * PARALLEL_WORK  # simple operations; without memory to wait for, they take less time
 
 
-def schedule(func: tirx.PrimFunc, machine: Machine) -> tuple[s_tir.Schedule, list[SBlockRV]] | None:
-    """The schedule with all that runs over rows done, and the blocks behind it, which are not yet scheduled.
-    Declines functions without rows."""
+def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
+    """The function with the loops of all that runs over rows; what is behind it has plain loops. None where there are
+    no rows."""
     func = share(func)
     found = find_rows(func)
     if found is None or found.count < 1 or _is_for_parts(found):
@@ -47,7 +46,7 @@ def _is_for_parts(rows: Rows) -> bool:
     return exact and rows.count < blocked.PARTS and work(rows) >= max(rows.count * PARALLEL_WORK, blocked.LEAST)
 
 
-def _short(func: tirx.PrimFunc, rows: Rows, machine: Machine) -> tuple[s_tir.Schedule, list[SBlockRV]] | None:
+def _short(func: tirx.PrimFunc, rows: Rows, machine: Machine) -> tirx.PrimFunc | None:
     """A vector of rows at a time, a row a lane."""
     lanes = machine.lanes(rows.stages[0].buffer.dtype)
     kept = kept_buffers(func, rows)
@@ -61,8 +60,7 @@ def _short(func: tirx.PrimFunc, rows: Rows, machine: Machine) -> tuple[s_tir.Sch
     loops = steps(0, rows.count, _width(rows.count, lanes), parallel, code)
     nest = block_of("rows", sequence(loops))
     rest, arrays = blocked.nests(rows.rest, machine)
-    sch = common.start(with_nests(func, [nest, *rest], arrays))
-    return sch, common.stages(sch)[1:]
+    return with_nests(func, [nest, *rest], arrays)
 
 
 def _width(count: int, lanes: int) -> int:
