@@ -423,3 +423,9 @@ def test_wrong_dtypes_and_arguments_are_named() -> None:
     assert "input 1 must be a node" in error_of(GraphError, ad.maximum_op, x, "1")
     error_of(TypeError, lambda: x < "1")
     assert ad.softmax_op(x).op is ad.softmax_op(x, -1).op and ad.softmax_op(x).attrs == {}
+
+
+def test_the_softmax_of_an_array_of_integers_is_that_of_floats() -> None:
+    x = np.array([[0, 1, 2], [5, 5, -7]])
+    for dtype in ("int64", "uint8", "bool"):
+        np.testing.assert_array_equal(ad.softmax_func(x.astype(dtype)), ad.softmax_func(x.astype(dtype).astype("f8")))

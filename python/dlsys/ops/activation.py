@@ -21,12 +21,13 @@ from .types import is_scalar, known_shape
 
 
 def softmax_func(x: np.ndarray, axis: int = -1) -> np.ndarray:
-    """Softmax of an array over an axis: exp(x) / sum(exp(x)), shifted by the maximum. Raises GraphError for what is no
-    array, ShapeError for an axis that it has not."""
+    """Softmax of an array over an axis: exp(x) / sum(exp(x)), shifted by the maximum; of integers in float64. Raises
+    GraphError for what is no array, ShapeError for an axis that it has not."""
     if not isinstance(x, np.ndarray) or x.dtype.kind not in "biuf":
         raise GraphError(f"softmax_func: takes an array of numbers, not {type(x).__name__}")
     if not -x.ndim <= integer("softmax_func", "the axis", axis) < x.ndim:
         raise ShapeError(f"softmax_func: axis {axis} is out of range for {x.ndim} dimensions")
+    x = x if x.dtype.kind == "f" else x.astype(np.float64)
     with np.errstate(invalid="ignore"):  # infinite logits give NaN, as they should
         exponential = np.exp(x - x.max(axis=axis, keepdims=True, initial=-np.inf))
         return exponential / exponential.sum(axis=axis, keepdims=True)
