@@ -40,9 +40,10 @@ class VectorCode:
     scope = "global"
     holds_booleans = False
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, dtype: str = "int32") -> None:
+        """`dtype`: of the lane."""
         self.width = width
-        self.lane = tirx.Var("lane", "int32")
+        self.lane = tirx.Var("lane", dtype)
         self.before: list[tirx.Stmt] = []
         self._own: set[Any] = set()
         self._allocated: list[tirx.Stmt] = []
@@ -50,7 +51,7 @@ class VectorCode:
         self._stores: list[tirx.Stmt] = []
         self._known: dict[int, list[tuple[Expr, Expr]]] = {}
         self._analyzer = sym.Analyzer()
-        self._analyzer.bind(self.lane, ir.Range(0, width))
+        self._analyzer.bind(self.lane, ir.Range(0, tirx.IntImm(dtype, width)))
 
     def value(self, expression: Expr) -> Expr:
         """The expression, computed once and kept, equal ones once.
@@ -126,27 +127,33 @@ class VectorCode:
 
 def vectors(lane: ir.Var, width: int, body: tirx.Stmt) -> tirx.Stmt:
     """A loop over the lanes of vectors."""
-    return tirx.For(lane, 0, width, tirx.ForKind.VECTORIZED if width > 1 else tirx.ForKind.SERIAL, body)
+    kind = tirx.ForKind.VECTORIZED if width > 1 else tirx.ForKind.SERIAL
+    return tirx.For(lane, 0, tirx.IntImm(lane.ty, width), kind, body)
 
 
 def loop(
-    extent: int, body: Callable[[Expr], tirx.Stmt], parallel: bool = False, kind: int = tirx.ForKind.SERIAL
+    extent: int,
+    body: Callable[[Expr], tirx.Stmt],
+    parallel: bool = False,
+    kind: int = tirx.ForKind.SERIAL,
+    dtype: str = "int32",
 ) -> tirx.Stmt:
     """`body` for each index below the extent; of one index without a loop."""
     if extent == 1:
-        return body(tirx.IntImm("int32", 0))
-    index = tirx.Var("i", "int32")
-    return tirx.For(index, 0, extent, tirx.ForKind.PARALLEL if parallel else kind, body(index))
+        return body(tirx.IntImm(dtype, 0))
+    index = tirx.Var("i", dtype)
+    kind = tirx.ForKind.PARALLEL if parallel else kind
+    return tirx.For(index, 0, tirx.IntImm(dtype, extent), kind, body(index))
 
 
-def each(shape: Sequence[int], body: Callable[[list[Expr]], tirx.Stmt]) -> tirx.Stmt:
+def each(shape: Sequence[int], body: Callable[[list[Expr]], tirx.Stmt], dtype: str = "int32") -> tirx.Stmt:
     """`body` for each index of a shape."""
-    return loop(math.prod(shape), lambda index: body(unravelled(index, shape)))
+    return loop(math.prod(shape), lambda index: body(unravelled(index, shape)), dtype=dtype)
 
 
-def lanes(width: int, body: Callable[[Expr], tirx.Stmt]) -> tirx.Stmt:
+def lanes(width: int, body: Callable[[Expr], tirx.Stmt], dtype: str = "int32") -> tirx.Stmt:
     """`body` for the lanes of a vector."""
-    lane = tirx.Var("lane", "int32")
+    lane = tirx.Var("lane", dtype)
     return vectors(lane, width, body(lane))
 
 
@@ -179,7 +186,7 @@ def block_of(name: str, body: tirx.Stmt, whole: bool = False) -> tirx.Stmt:
     """A block without iterators around finished loops. `whole`: it is said to read and write all of its arrays, as
     where a value chooses what is read."""
     own = {s.buffer for s in _allocations(body)}
-    outer = buffers(body) - own
+    outer = [buffer for buffer in buffers(body) if buffer not in own]
     reads = writes = [tirx.BufferRegion(x, [ir.Range(0, extent) for extent in x.shape]) for x in outer]
     if not whole:
         reads, writes, _ = get_sblock_access_region(s_tir.SBlock([], [], [], name, body), {x: x for x in outer})

@@ -147,15 +147,15 @@ def with_nests(
     return bound_once(func.with_body(s_tir.SBlockRealize([], True, block)))
 
 
-def buffers(code: tirx.Stmt) -> set[Any]:
-    """The buffers that the code loads from or stores to."""
-    found: set[Any] = set()
+def buffers(code: tirx.Stmt) -> dict[Any, None]:
+    """The buffers that the code loads from or stores to, in the order in which they come."""
+    found: dict[Any, None] = {}
 
     def load(item: ir.TensorLoad) -> None:
-        found.add(item.source)
+        found[item.source] = None
 
     def store(item: tirx.BufferStore) -> None:
-        found.add(item.buffer)
+        found[item.buffer] = None
 
     tvm_ffi.structural_walk(code, [(ir.TensorLoad, load), (tirx.BufferStore, store)])
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import tvm_ffi
@@ -60,6 +61,8 @@ class _Loops:
 
     def __init__(self, group: Sequence[Stage], kept: set[Any], machine: Machine) -> None:
         self.group, self.kept = group, kept
+        self.index = next((str(v.var.ty) for v in group[0].iters), "int32")
+        self.loop, self.each, self.vector = (partial(function, dtype=self.index) for function in (loop, each, lanes))
         self.shape = extents(group[0].iters)
         self.accesses = [access for stage in group for access in common.accesses_of(stage.block)]
         branching = {i for stage in group for i in common.branching_of(stage.block)}
@@ -122,19 +125,19 @@ class _Loops:
         def steps(row: Expr, first: Expr, count: int) -> tirx.Stmt:
             """`count` elements of a row from `first` on."""
             whole, rest = divmod(count, width)
-            found = [loop(whole, lambda i: self._vector(row, first + i * width, width))] if whole else []
+            found = [self.loop(whole, lambda i: self._vector(row, first + i * width, width))] if whole else []
             return sequence([*found, *([self._vector(row, first + whole * width, rest)] if rest else [])])
 
         if not self.parts or self.by_row or (self.rows >= self.parts and self.outer) or self.inner <= width:
-            return loop(self.rows, lambda row: steps(row, 0, self.inner), parallel=self.parts > 0)
+            return self.loop(self.rows, lambda row: steps(row, 0, self.inner), parallel=self.parts > 0)
         share = width if self.inner % width == 0 else width * CHUNK
         return self._shared(share, steps)
 
     def _vector(self, row: Expr, first: Expr, width: int) -> tirx.Stmt:
         """Some neighbours in a row, from its element `first` on."""
         if len(self.group) == 1:
-            return lanes(width, lambda lane: self._element(self.at([*unravelled(row, self.outer), first + lane])))
-        vector = VectorCode(width)
+            return self.vector(width, lambda lane: self._element(self.at([*unravelled(row, self.outer), first + lane])))
+        vector = VectorCode(width, self.index)
         self.code(self.at([*unravelled(row, self.outer), first + vector.lane]), vector)
         return vector.loop()
 
@@ -146,8 +149,8 @@ class _Loops:
             row, number = unravelled(part, (self.rows, whole))
             return steps(row, number * share, share)
 
-        last = loop(self.rows, lambda row: steps(row, whole * share, rest)) if rest else None
-        return sequence([loop(self.rows * whole, body, parallel=True), *([last] if last else [])])
+        last = self.loop(self.rows, lambda row: steps(row, whole * share, rest)) if rest else None
+        return sequence([self.loop(self.rows * whole, body, parallel=True), *([last] if last else [])])
 
     # Element by element
 
@@ -155,7 +158,7 @@ class _Loops:
         """Elements that lie apart, in LLVM's order; the next row that they are picked of is fetched."""
 
         def steps(row: Expr, first: Expr, count: int) -> tirx.Stmt:
-            elements = loop(count, lambda i: self._vector(row, first + i, 1))
+            elements = self.loop(count, lambda i: self._vector(row, first + i, 1))
             return sequence([*fetches(row), elements])
 
         def fetches(row: Expr) -> list[tirx.Stmt]:
@@ -164,7 +167,7 @@ class _Loops:
 
         if self.parts and self.rows < self.parts:
             return self._shared(-(-self.inner // -(-self.parts // self.rows)), steps)
-        return loop(self.rows, lambda row: steps(row, 0, self.inner), parallel=self.parts > 0)
+        return self.loop(self.rows, lambda row: steps(row, 0, self.inner), parallel=self.parts > 0)
 
     # Results of the same vectors
 
@@ -182,17 +185,17 @@ class _Loops:
         width = min(last, self.lanes)
 
         def step(row: Expr, start: Expr, width: int) -> tirx.Stmt:
-            vector = VectorCode(width)
+            vector = VectorCode(width, self.index)
             for result in range(first):
-                self.code([tirx.IntImm("int32", result), *unravelled(row, rows), start + vector.lane], vector)
+                self.code([tirx.IntImm(self.index, result), *unravelled(row, rows), start + vector.lane], vector)
             return vector.loop()
 
         def body(row: Expr) -> tirx.Stmt:
             whole, rest = divmod(last, width)
-            steps = loop(whole, lambda i: step(row, i * width, width))
+            steps = self.loop(whole, lambda i: step(row, i * width, width))
             return sequence([steps, *([step(row, whole * width, rest)] if rest else [])])
 
-        return loop(math.prod(rows), body, parallel=self.parts > 0)
+        return self.loop(math.prod(rows), body, parallel=self.parts > 0)
 
     # Across memory
 
@@ -220,22 +223,22 @@ class _Loops:
                     return self.at([*lead, up * high + row, *inside, right * wide + column])
 
                 def part(rows: int, columns: int) -> tirx.Stmt:
-                    return loop(rows, lambda r: loop(columns, lambda c: self._element(at(r, c))))
+                    return self.loop(rows, lambda r: self.loop(columns, lambda c: self._element(at(r, c))))
 
                 if copied:
                     return self._turned(copied, high, wide, at)
                 ends = (up, sizes[across], high), (right, sizes[-1], wide)
                 return cut(*ends[0], lambda rows: cut(*ends[1], lambda columns: part(rows, columns)))
 
-            return each(sizes[across + 1 : -1], one)
+            return self.each(sizes[across + 1 : -1], one)
 
         counts = (*sizes[:across], -(-sizes[across] // high), -(-sizes[-1] // wide))
         outer = next((n for n in range(1, len(counts)) if math.prod(counts[:n]) >= self.parts), len(counts))
 
         def body(index: Expr) -> tirx.Stmt:
-            return each(counts[outer:], lambda rest: tile([*unravelled(index, counts[:outer]), *rest]))
+            return self.each(counts[outer:], lambda rest: tile([*unravelled(index, counts[:outer]), *rest]))
 
-        return loop(math.prod(counts[:outer]), body, parallel=self.parts > 0)
+        return self.loop(math.prod(counts[:outer]), body, parallel=self.parts > 0)
 
     def _crossing_loads(self, across: int) -> list[Expr]:
         """The loads that run along a group of axes where the output runs along the last, if they can be copied."""
@@ -262,12 +265,15 @@ class _Loops:
             def put(row: Expr, column: Expr) -> tirx.Stmt:
                 return tirx.BufferStore(tile, renamed(load, self._names(at(row, column))), [column, row])
 
-            return loop(wide, lambda column: lanes(high, lambda row: put(row, column)))
+            return self.loop(wide, lambda column: self.vector(high, lambda row: put(row, column)))
 
         def element(row: Expr, column: Expr) -> tirx.Stmt:
             return self._element(at(row, column), [(load, tile, (column, row)) for load, tile in pairs])
 
-        rows = loop(high, lambda row: lanes(wide, lambda column: element(row, column)), kind=tirx.ForKind.UNROLLED)
+        def line(row: Expr) -> tirx.Stmt:
+            return self.vector(wide, lambda column: element(row, column))
+
+        rows = self.loop(high, line, kind=tirx.ForKind.UNROLLED)
         return sequence([*map(tirx.AllocBuffer, tiles), *(copy(*pair) for pair in pairs), rows])
 
     def _names(self, index: Sequence[Expr]) -> dict[Any, Expr]:
