@@ -674,3 +674,15 @@ def test_a_process_keeps_the_kernels_that_it_asked_for_last() -> None:
             for n in range(10, 20):
                 double(n)
                 assert kernels.built() == 4 == len(of_process._sizes)
+
+
+def test_kernels_that_are_not_on_disk_count_what_the_compiler_keeps() -> None:
+    """1 MiB a module: 4,096 kernels counted as 32 KiB each took 4.4 GiB."""
+    environment = mock.patch.dict(os.environ, {"DLSYS_COMPILE_CACHE": "0"})
+    with environment, mock.patch.multiple(of_process, _kernels={}, _sizes={}):
+        specs = [kernels.KernelSpec("d", n, (((n,), "float32"),), lambda x: compute.add(x, x)) for n in (1, 2)]
+        kernels.get(specs[:1])
+        assert sum(of_process._sizes.values()) > 2**20
+        with mock.patch.object(of_process, "MOST_BYTES", 2**20):
+            kernels.get(specs[1:])
+            assert kernels.built() <= 1

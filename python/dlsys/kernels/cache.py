@@ -27,7 +27,8 @@ class Settings(NamedTuple):
 
 
 MOST_BYTES = 128 * 2**20  # of the kernels that the process keeps; those go first that were asked for longest ago
-_PAGES = 32 * 1024  # bytes that a kernel's library takes beside its code, or the module of one that is not on disk
+_PAGES = 32 * 1024  # bytes that a kernel's library takes beside its code
+_COMPILER = 2**20  # bytes that LLVM keeps for a module that is in no library
 
 _kernels: dict[Hashable, Kernel] = {}  # in the order in which they were asked for last
 _sizes: dict[Hashable, int] = {}
@@ -106,7 +107,8 @@ def _made(specs: Mapping[str, KernelSpec], how: Settings, library: str | None) -
         kernels = disk.keep(library, partial(disk.link, objects), partial(_loaded, specs, how, lowered))
         if kernels is not None:
             return kernels
-    return {symbol: _kernel(modules[symbol], spec, how, lowered[symbol]) for symbol, spec in specs.items()}
+    size = _COMPILER // min(len(specs), build.SOME)
+    return {symbol: _kernel(modules[symbol], spec, how, lowered[symbol], size) for symbol, spec in specs.items()}
 
 
 def _loaded(
