@@ -227,8 +227,6 @@ def _shaped(
     """The module with every kernel as its best record or the first of the target's rules that takes it shapes it, or
     for None as it is, for arrays of any alignment; `rules` counts them."""
     found = {}
-    if target is not None:  # TVM's importers count in 64 bits, the loops of sums and products in 32
-        module = tirx.transform.ForceNarrowIndexToInt32()(module)
     for name, function in kernels_of(module).items():
         function, rule = any_alignment(function), DEFAULT
         if target is not None:

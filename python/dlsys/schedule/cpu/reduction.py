@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import tvm_ffi
@@ -54,6 +55,8 @@ class _Sum:
     def __init__(self, stage: Stage, machine: Machine) -> None:
         self.stage, self.machine = stage, machine
         self.shape = extents(stage.iters)
+        self.index = next((str(v.var.ty) for v in stage.iters), "int32")
+        self.loop, self.each, self.vector = (partial(function, dtype=self.index) for function in (loop, each, lanes))
         self.dtype = str(stage.buffer.dtype)
         self.lanes = machine.lanes(self.dtype)
         found = common.accesses_of(stage.block)
@@ -88,7 +91,7 @@ class _Sum:
         return tirx.decl_buffer((count,), self.dtype, "sums", data_alignment=4)
 
     def _store(self, value: Expr, result: Sequence[Expr]) -> tirx.Stmt:
-        names = self._at(result, [tirx.IntImm("int32", 0)] * len(self.terms.parts))
+        names = self._at(result, [tirx.IntImm(self.index, 0)] * len(self.terms.parts))
         return tirx.BufferStore(self.stage.buffer, value, [renamed(i, names) for i in self.stage.indices])
 
     # Columns
@@ -107,25 +110,25 @@ class _Sum:
                 def at(lane: Expr) -> tirx.Stmt:
                     return self._add(array, start + lane, self._at([*row, first + start + lane], term))
 
-                return lanes(number, at)
+                return self.vector(number, at)
 
             def some_rows(outer: Sequence[Expr], start: Expr) -> tirx.Stmt:
                 def row_of(number: Expr) -> Sequence[Expr]:
                     return [*outer[:-1], outer[-1] * together + number]
 
                 def of_step(begin: Expr, number: int) -> tirx.Stmt:
-                    return loop(together, lambda r: add(row_of(r), begin, number), kind=tirx.ForKind.UNROLLED)
+                    return self.loop(together, lambda r: add(row_of(r), begin, number), kind=tirx.ForKind.UNROLLED)
 
                 return self._steps(many, step, of_step)
 
             counts = [*self.terms.sizes[:-1], self.terms.sizes[-1] // together]
-            terms = each(counts, lambda outer: some_rows(outer, 0))
+            terms = self.each(counts, lambda outer: some_rows(outer, 0))
 
             def clear(start: Expr, number: int) -> tirx.Stmt:
-                return lanes(number, lambda lane: self._clear(array, start + lane))
+                return self.vector(number, lambda lane: self._clear(array, start + lane))
 
             def put(start: Expr, number: int) -> tirx.Stmt:
-                return lanes(number, lambda lane: self._put(array, start + lane, [*row, first + start + lane]))
+                return self.vector(number, lambda lane: self._put(array, start + lane, [*row, first + start + lane]))
 
             before, behind = (self._steps(many, MAX_VECTORS * self.lanes, code) for code in (clear, put))
             return sequence([tirx.AllocBuffer(array), before, terms, behind])
@@ -134,7 +137,7 @@ class _Sum:
             *row, number = unravelled(index, [*rest, -(-width // block)])
             return cut(number, width, block, lambda many: sums(row, number * block, many))
 
-        return loop(math.prod(rest) * -(-width // block), body, parallel=parts > 0)
+        return self.loop(math.prod(rest) * -(-width // block), body, parallel=parts > 0)
 
     def _cut(self) -> tuple[int, int, int, int]:
         """How sums of columns are cut: the parts that threads should have, 0 for one thread; the columns of a step, and
@@ -162,12 +165,11 @@ class _Sum:
         huge = any(map(prefetch.is_huge, self.stage.loads()))
         return parts, own, own * most if huge else own, together
 
-    @staticmethod
-    def _steps(extent: int, width: int, body: Callable[[Expr, int], tirx.Stmt]) -> tirx.Stmt:
+    def _steps(self, extent: int, width: int, body: Callable[[Expr, int], tirx.Stmt]) -> tirx.Stmt:
         """`body` from each start on, for so many: steps of a width, and the rest."""
         whole, rest = divmod(extent, width)
-        found = [loop(whole, lambda i: body(i * width, width))] if whole else []
-        return sequence([*found, *([body(tirx.IntImm("int32", whole * width), rest)] if rest else [])])
+        found = [self.loop(whole, lambda i: body(i * width, width))] if whole else []
+        return sequence([*found, *([body(tirx.IntImm(self.index, whole * width), rest)] if rest else [])])
 
     def _clear(self, array: Any, at: Expr) -> tirx.Stmt:
         return tirx.BufferStore(array, self.stage.init, [at])
@@ -193,14 +195,15 @@ class _Sum:
                     def at(lane: Expr) -> tirx.Stmt:
                         return self._add(array, lane, self._at(result, [*term, first + lane]))
 
-                    return sequence([*self._ahead(result, term, first, number), lanes(number, at)])
+                    return sequence([*self._ahead(result, term, first, number), self.vector(number, at)])
 
                 return self._steps(inner, width, step)
 
-            clear = lanes(width, lambda lane: self._clear(array, lane))
-            return sequence([tirx.AllocBuffer(array), clear, each(outer, add), *self._folded(array, width, result)])
+            clear = self.vector(width, lambda lane: self._clear(array, lane))
+            terms = self.each(outer, add)
+            return sequence([tirx.AllocBuffer(array), clear, terms, *self._folded(array, width, result)])
 
-        return loop(count, row, parallel=self.parallel)
+        return self.loop(count, row, parallel=self.parallel)
 
     def _width(self) -> int:
         """How many sums of a row are made side by side; 1 where memory does not run along the terms."""
@@ -229,22 +232,22 @@ class _Sum:
         made: list[tirx.Stmt] = []
         if width > self.lanes and width % self.lanes == 0:
             vector = self._array(self.lanes)
-            made += [tirx.AllocBuffer(vector), lanes(self.lanes, lambda lane: self._clear(vector, lane))]
+            made += [tirx.AllocBuffer(vector), self.vector(self.lanes, lambda lane: self._clear(vector, lane))]
             made.append(
-                loop(
+                self.loop(
                     width // self.lanes,
-                    lambda i: lanes(self.lanes, lambda x: self._joined(vector, x, array, i * self.lanes + x)),
+                    lambda i: self.vector(self.lanes, lambda x: self._joined(vector, x, array, i * self.lanes + x)),
                     kind=tirx.ForKind.UNROLLED,
                 )
             )
             array, width = vector, self.lanes
         if width > 1:
             total = self._array(1)
-            zero = tirx.IntImm("int32", 0)
+            zero = tirx.IntImm(self.index, 0)
             made += [tirx.AllocBuffer(total), self._clear(total, zero)]
-            made.append(loop(width, lambda i: self._joined(total, zero, array, i), kind=tirx.ForKind.UNROLLED))
+            made.append(self.loop(width, lambda i: self._joined(total, zero, array, i), kind=tirx.ForKind.UNROLLED))
             array = total
-        return [*made, self._put(array, tirx.IntImm("int32", 0), result)]
+        return [*made, self._put(array, tirx.IntImm(self.index, 0), result)]
 
     def _joined(self, to: Any, at: Expr, array: Any, place: Expr) -> tirx.Stmt:
         combine = type(self.stage.value)
