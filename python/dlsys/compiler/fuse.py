@@ -117,7 +117,7 @@ class _Fusion:
 
     def find_columns(self, row_wise: Iterable[Node]) -> None:
         """Leaves sums down the columns of large arrays to rows as wide: they are read once for both. Sums of few rows
-        stay by themselves, as those must be added in order (`compute.base.IN_ORDER`)."""
+        stay by themselves, as those must be added in order (`compute.IN_ORDER`)."""
         shapes = {rows_of(node, self.graph) for node in row_wise}
         wide = {shape for shape in shapes if shape[-1] >= LONG_ROW and math.prod(shape[:-1]) > IN_ORDER}
         down = (node for node in self.graph.nodes if is_down_columns(node, self.graph))

@@ -209,7 +209,7 @@ def _from_mirror(collection: Collection, names: Sequence[str], mirror: str) -> d
 
 
 class _Body(io.BytesIO):
-    """What a mirror sends, up to the limit."""
+    """The bytes that a mirror sends, up to the limit."""
 
     def write(self, piece: Any) -> int:
         if self.tell() + len(piece) > MOST_BYTES:

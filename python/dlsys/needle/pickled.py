@@ -30,8 +30,7 @@ _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": (
 
 
 class _Call:
-    """What a pickle says to call: a function's module and name, the arguments, and the state that the result is given.
-    """
+    """A call that a pickle asks for: a function's module and name, the arguments, and the state of its result."""
 
     def __init__(self, name: tuple[str, str], arguments: Any) -> None:
         self.name, self.arguments = name, arguments
@@ -127,7 +126,7 @@ def _set_items(entries: dict[str, Any], items: list[Any]) -> None:
 
 
 def _called(name: Any, arguments: Any) -> Any:
-    """What a function's result is read as. Raises ValueError for a function that makes no array."""
+    """The value of a function that a pickle calls. Raises ValueError for a function that makes no array."""
     if not isinstance(name, tuple) or len(name) != 2 or not all(isinstance(part, str) for part in name):
         raise ValueError("a pickle that calls what is no function is not read")
     if name == _ENCODE and isinstance(arguments[0], str) and arguments[1:] == ("latin1",):

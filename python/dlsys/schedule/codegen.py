@@ -163,6 +163,13 @@ def cut(step: Expr, extent: int, width: int, body: Callable[[int], tirx.Stmt]) -
     return tirx.IfThenElse(step < whole, body(width), body(rest)) if rest and whole else body(width if whole else rest)
 
 
+def in_steps(extent: int, width: int, body: Callable[[Expr, int], tirx.Stmt], dtype: str = "int32") -> tirx.Stmt:
+    """`body` of the start and the width of each step of an extent; the last one has what is left."""
+    whole, rest = divmod(extent, width)
+    found = [loop(whole, lambda i: body(i * width, width), dtype=dtype)] if whole else []
+    return sequence([*found, *([body(tirx.IntImm(dtype, whole * width), rest)] if rest else [])])
+
+
 def steps(
     start: Expr, extent: int, width: int, parallel: bool, code: Callable[[Expr, VectorCode], None]
 ) -> list[tirx.Stmt]:

@@ -157,7 +157,7 @@ Argument = tuple[bool, str, Any]
 
 
 def _expected(model: Any, loss: Any, data: Any) -> tuple[Argument, ...]:
-    """What training and evaluation both take."""
+    """The arguments that training and evaluation both take."""
     return (
         (isinstance(model, Module), "needs a model, a Module", model),
         (callable(loss), "loss must be a function of output and targets", loss),

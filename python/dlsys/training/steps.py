@@ -102,7 +102,7 @@ _ENTRIES: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def wrong_entry(state: Mapping[str, Any]) -> str | None:
-    """What is wrong with a checkpoint's counts and numbers, in words; None where nothing is."""
+    """The fault of a checkpoint's counts and numbers, in words; None where there is none."""
     for name, (fits, told) in _ENTRIES.items():
         if name not in state:
             return f"{name!r} is missing"

@@ -12,7 +12,7 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 
 from .. import common
-from ..codegen import VectorCode, block_of, cut, each, lanes, loop, sequence, unravelled
+from ..codegen import VectorCode, block_of, cut, each, in_steps, lanes, loop, sequence, unravelled
 from ..common import COSTLY_VECTORS, PARALLEL_WORK, VECTORS, Access, Axes, axes_of, renamed
 from ..squares import SIDE
 from ..stages import Expr, Stage, domains, extents, plain_stages, read_stages, size, with_nests
@@ -71,8 +71,7 @@ class _Loops:
         self.axes = self._axes()
         *self.outer, self.inner = self.axes.sizes or (1,)
         self.rows = math.prod(self.outer)
-        self.lanes = min(_lanes(stage.value, machine) for stage in group)
-        self.lanes = min([self.lanes, *(machine.lanes(stage.buffer.dtype) for stage in group)])
+        self.lanes = min(min(_lanes(s.value, machine), machine.lanes(s.buffer.dtype)) for s in group)
         self.work = sum(common.operations(stage.value) for stage in group)
         self.parts = least_parts(machine) if math.prod(self.shape) * self.work >= PARALLEL_WORK else 0
 
@@ -124,9 +123,7 @@ class _Loops:
 
         def steps(row: Expr, first: Expr, count: int) -> tirx.Stmt:
             """`count` elements of a row from `first` on."""
-            whole, rest = divmod(count, width)
-            found = [self.loop(whole, lambda i: self._vector(row, first + i * width, width))] if whole else []
-            return sequence([*found, *([self._vector(row, first + whole * width, rest)] if rest else [])])
+            return in_steps(count, width, lambda start, n: self._vector(row, first + start, n), self.index)
 
         if not self.parts or self.by_row or (self.rows >= self.parts and self.outer) or self.inner <= width:
             return self.loop(self.rows, lambda row: steps(row, 0, self.inner), parallel=self.parts > 0)
@@ -182,7 +179,6 @@ class _Loops:
     def _together(self) -> tirx.Stmt:
         """Vector by vector: what is read once serves all results along the first axis."""
         first, *rows, last = self.shape
-        width = min(last, self.lanes)
 
         def step(row: Expr, start: Expr, width: int) -> tirx.Stmt:
             vector = VectorCode(width, self.index)
@@ -191,9 +187,7 @@ class _Loops:
             return vector.loop()
 
         def body(row: Expr) -> tirx.Stmt:
-            whole, rest = divmod(last, width)
-            steps = self.loop(whole, lambda i: step(row, i * width, width))
-            return sequence([steps, *([step(row, whole * width, rest)] if rest else [])])
+            return in_steps(last, min(last, self.lanes), lambda start, n: step(row, start, n), self.index)
 
         return self.loop(math.prod(rows), body, parallel=self.parts > 0)
 

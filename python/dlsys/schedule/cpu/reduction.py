@@ -8,7 +8,7 @@ up in an array of its own, which lies in registers or in L1: of neighbouring res
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 
 from .. import blocked, common
-from ..codegen import block_of, cut, each, lanes, loop, sequence, unravelled
+from ..codegen import block_of, cut, each, in_steps, lanes, loop, sequence, unravelled
 from ..common import ACCUMULATORS, MAX_VECTORS, PARALLEL_WORK, axes_of, renamed
 from ..row_stages import is_plain
 from ..stages import Expr, Stage, extents, plain_stages, size, with_nests
@@ -73,7 +73,7 @@ class _Sum:
         return self._rows()
 
     def _at(self, result: Sequence[Expr], term: Sequence[Expr]) -> dict[Any, Expr]:
-        """What the iterators are at a result and a term, given as indices of the groups of axes."""
+        """The values of the iterators at a result and a term, given as indices of the groups of axes."""
         found = {**self.results.index(result), **self.terms.index(term)}
         return {v.var: found[i] for i, v in enumerate(self.stage.iters) if i in found}
 
@@ -112,17 +112,17 @@ class _Sum:
 
                 return self.vector(number, at)
 
-            def some_rows(outer: Sequence[Expr], start: Expr) -> tirx.Stmt:
+            def some_rows(outer: Sequence[Expr]) -> tirx.Stmt:
                 def row_of(number: Expr) -> Sequence[Expr]:
                     return [*outer[:-1], outer[-1] * together + number]
 
                 def of_step(begin: Expr, number: int) -> tirx.Stmt:
                     return self.loop(together, lambda r: add(row_of(r), begin, number), kind=tirx.ForKind.UNROLLED)
 
-                return self._steps(many, step, of_step)
+                return in_steps(many, step, of_step, self.index)
 
             counts = [*self.terms.sizes[:-1], self.terms.sizes[-1] // together]
-            terms = self.each(counts, lambda outer: some_rows(outer, 0))
+            terms = self.each(counts, some_rows)
 
             def clear(start: Expr, number: int) -> tirx.Stmt:
                 return self.vector(number, lambda lane: self._clear(array, start + lane))
@@ -130,7 +130,7 @@ class _Sum:
             def put(start: Expr, number: int) -> tirx.Stmt:
                 return self.vector(number, lambda lane: self._put(array, start + lane, [*row, first + start + lane]))
 
-            before, behind = (self._steps(many, MAX_VECTORS * self.lanes, code) for code in (clear, put))
+            before, behind = (in_steps(many, MAX_VECTORS * self.lanes, code, self.index) for code in (clear, put))
             return sequence([tirx.AllocBuffer(array), before, terms, behind])
 
         def body(index: Expr) -> tirx.Stmt:
@@ -165,12 +165,6 @@ class _Sum:
         huge = any(map(prefetch.is_huge, self.stage.loads()))
         return parts, own, own * most if huge else own, together
 
-    def _steps(self, extent: int, width: int, body: Callable[[Expr, int], tirx.Stmt]) -> tirx.Stmt:
-        """`body` from each start on, for so many: steps of a width, and the rest."""
-        whole, rest = divmod(extent, width)
-        found = [self.loop(whole, lambda i: body(i * width, width))] if whole else []
-        return sequence([*found, *([body(tirx.IntImm(self.index, whole * width), rest)] if rest else [])])
-
     def _clear(self, array: Any, at: Expr) -> tirx.Stmt:
         return tirx.BufferStore(array, self.stage.init, [at])
 
@@ -197,7 +191,7 @@ class _Sum:
 
                     return sequence([*self._ahead(result, term, first, number), self.vector(number, at)])
 
-                return self._steps(inner, width, step)
+                return in_steps(inner, width, step, self.index)
 
             clear = self.vector(width, lambda lane: self._clear(array, lane))
             terms = self.each(outer, add)
