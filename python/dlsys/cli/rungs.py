@@ -22,6 +22,7 @@ from ..schedule import Rule, apply, machine_code
 from ..schedule.common import function_of, start
 from ..schedule.cpu.tiles import ROWS, choose
 from ..schedule.roles import roles
+from ..schedule.stages import read_stages
 from ..schedule.target import Machine, host_target, machine_of, with_threads
 
 
@@ -144,8 +145,8 @@ def rungs(m: int, n: int, k: int, dtype: str = "float32", threads: int = 1) -> l
 
 def tile_of(machine: Machine, m: int, n: int, k: int, dtype: str) -> RegisterTile:
     """The tile that the contraction rule takes for this product."""
-    sch = start(default_loops(m, n, k, dtype))
-    found = roles(sch.get(sch.get_sblock("matmul")))
+    stages = read_stages(default_loops(m, n, k, dtype))
+    found = roles(stages[0]) if stages else None
     if found is None:  # an extent of 1, of which the rule makes no product
         return RegisterTile(min(ROWS[32], m), machine.lanes(dtype), machine.lanes(dtype))
     _, chosen = choose(found, machine, dtype, (False, False))

@@ -114,7 +114,7 @@ def _cut(block: s_tir.SBlock, machine: Machine | None) -> _Cut:
 
 
 @dataclass(frozen=True)
-class _Sum:
+class Sum:
     """The sum of `term`, of a place among the results and one among the terms, for all places of the results; or what
     `combine` makes of them, from `init` on."""
 
@@ -141,7 +141,7 @@ class _Nests:
         def copy(code: Expr, places: Sequence[Expr]) -> Expr:
             return common.renamed(code, dict(zip([*results, *terms], places, strict=False)))
 
-        whole = _Sum(
+        whole = Sum(
             type(stage.value),
             stage.init,
             stage.name,
@@ -154,9 +154,9 @@ class _Nests:
             whole = replace(whole, terms=rows, term=lambda r, term: tirx.BufferLoad(parts, [*term, r[-1]]))
         self._store(whole, stage.buffer, lambda result: [copy(i, result) for i in stage.indices])
 
-    def _store(self, whole: _Sum, buffer: ir.Var, place: Callable[[Sequence[Expr]], list[Expr]]) -> None:
+    def _store(self, whole: Sum, buffer: ir.Var, place: Callable[[Sequence[Expr]], list[Expr]]) -> None:
         """Adds the nests that store a sum."""
-        nest, block = _nest(whole, buffer, place)
+        nest, block = nest_of(whole, buffer, place)
         cut, dtype = _cut(block, self.machine), str(buffer.dtype)
         if math.prod(whole.terms) <= cut.most:
             self.nests.append(nest)
@@ -193,9 +193,9 @@ class _Nests:
         last = replace(whole, name=f"{whole.name}_rest", terms=(*outer, rest, *within), term=of_rest)
         parts = [self._stored(total, dtype), self._stored(last, dtype)]
         both = replace(whole, terms=(), term=lambda result, _: whole.combine(*(part(result) for part in parts)))
-        self.nests.append(_nest(both, buffer, place)[0])
+        self.nests.append(nest_of(both, buffer, place)[0])
 
-    def _stored(self, whole: _Sum, dtype: str) -> Callable[[Sequence[Expr]], Expr]:
+    def _stored(self, whole: Sum, dtype: str) -> Callable[[Sequence[Expr]], Expr]:
         """Adds the nests that store a sum in an array of its own; the result reads it."""
         buffer = tirx.decl_buffer(whole.results, dtype, whole.name, data_alignment=4, layout=None)
         self.arrays.append(buffer)
@@ -211,8 +211,8 @@ def _length(extent: int, about: int, most: int, unit: int) -> int:
     return next(whole, None) or next((n for n in near if extent % n == 0), None) or min(about, extent)
 
 
-def _nest(
-    whole: _Sum, buffer: ir.Var, place: Callable[[Sequence[Expr]], list[Expr]]
+def nest_of(
+    whole: Sum, buffer: ir.Var, place: Callable[[Sequence[Expr]], list[Expr]]
 ) -> tuple[tirx.Stmt, s_tir.SBlock]:
     """The loops that store a sum as it is, and their block."""
     kinds = [tirx.IterVar.DataPar] * len(whole.results) + [tirx.IterVar.CommReduce] * len(whole.terms)

@@ -22,6 +22,8 @@ from ..compute.loops import unravelled as unravelled
 from .common import BRANCH
 from .stages import Expr, buffers
 
+SERIAL, UNROLLED, PARALLEL = tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED, tirx.ForKind.PARALLEL
+
 Values = Callable[[Expr], "Expr | None"]
 """From a load to the value that stands for it, None where it is to be loaded."""
 
@@ -137,11 +139,12 @@ def loop(
     parallel: bool = False,
     kind: int = tirx.ForKind.SERIAL,
     dtype: str = "int32",
+    name: str = "i",
 ) -> tirx.Stmt:
-    """`body` for each index below the extent; of one index without a loop."""
+    """`body` for each index below the extent, which has a name; of one index without a loop."""
     if extent == 1:
         return body(tirx.IntImm(dtype, 0))
-    index = tirx.Var("i", dtype)
+    index = tirx.Var(name, dtype)
     kind = tirx.ForKind.PARALLEL if parallel else kind
     return tirx.For(index, 0, tirx.IntImm(dtype, extent), kind, body(index))
 

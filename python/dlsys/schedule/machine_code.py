@@ -29,7 +29,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.target import Target
 
-from . import denormals, squares, strided
+from . import denormals, strided
 from .common import rewritten_all
 
 PIPELINE = "dlsys"
@@ -165,7 +165,7 @@ def _pipeline() -> tuple[Any, Any, Any]:
     """TVM's passes for functions that were scheduled, with ours before them and before the host's allocations."""
     passes, host, device = tirx.get_tir_pipeline("s_tir")
     first = [_rewriting({tirx.Sub: _sum_with_negative, tirx.Select: _expected}), passes]
-    kinds = {tirx.Select: _branch, tirx.AllocBuffer: _on_stack, tirx.SeqStmt: squares.turned}
+    kinds = {tirx.Select: _branch, tirx.AllocBuffer: _on_stack}
     own = [_rewriting({**kinds, tvm.ir.TensorLoad: strided.contiguous}), _changing(_as_vectors), denormals.PASS]
     exact = _rewriting({tirx.FloatImm: _exact})
     final = (lambda: tvm.transform.Sequential([*own, host()]), lambda: tvm.transform.Sequential([exact, device()]))

@@ -1,71 +1,67 @@
 """Squares of a matrix, transposed in registers.
 
-A kernel that goes across a matrix copies a square of 16 x 16 to the stack, row by row, and stores it column by column.
-LLVM puts each column together element by element. Here the columns are made of the rows in four rounds, in which pairs
-of rows exchange halves: one instruction a register and round, with AVX-512, AVX and SSE alike.
+A kernel that goes across a matrix copies a square to the stack, row by row, and reads it column by column. LLVM puts
+each column together element by element. Here the columns of 16 x 16 numbers of 4 bytes are made of the rows in four
+rounds, in which pairs of rows exchange halves: one instruction a register and round, with AVX-512, AVX and SSE alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
-from tvm import ir, tirx
+import tvm
+from tvm import tirx
+
+from .codegen import UNROLLED, lanes, loop, sequence
+from .stages import Expr
 
 SIDE = 16  # rows, and numbers of 4 bytes in one: a cache line
 ROUNDS = ((1, 4), (2, 4), (4, 8), (8, 16))
-"""In a round each row and the one 1, 2, 4 or 8 below it interleave: `width` elements at a time, first halves of all
+"""In a round each row and the one 1, 2, 4 or 8 below it interleave: so many elements at a time, first halves of all
 `lane` elements and second halves. The first two rounds stay within 16 bytes, as unpacking instructions do."""
 
 
-def turned(code: tirx.SeqStmt) -> tirx.SeqStmt:
-    """The statements, with the columns of a square made of its rows where all of them are copied, one after another."""
-    if len(code.seq) < SIDE:
-        return code
-    made: list[Any] = []
-    run: list[Any] = []  # stores of columns 0, 1, ... of one square
-    for statement in [*code.seq, None]:
-        number = _column(statement)
-        if run and (number != len(run) or not statement.value.source.same_as(run[0].value.source)):
-            made += run
-            run = []
-        if number == len(run):
-            run.append(statement)
-        elif statement is not None:
-            made.append(statement)
-        if len(run) == SIDE:
-            made += _of_columns(run)
-            run = []
-    return tirx.SeqStmt(made) if len(made) > len(code.seq) else code
+def turned(
+    copy: Callable[[Expr, Expr], Expr], rows: int, columns: int, dtype: str, index: str
+) -> tuple[tirx.Stmt, Callable[[Expr, Expr], Expr]]:
+    """The code that copies so many rows and columns of a matrix to the stack, given an element of it, so that vectors
+    run down its columns; and how an element is read then."""
+    whole = rows == columns == SIDE and tvm.DataType(dtype).bits == 32
+    square = _array(rows, columns, dtype, "local" if whole else "global")
 
+    def row(r: Expr) -> tirx.Stmt:
+        return lanes(columns, lambda c: tirx.BufferStore(square, copy(r, c), [r, c]), index)
 
-def _column(statement: Any) -> int:
-    """Which column of a square a statement copies; -1 for none."""
-    load = statement.value if isinstance(statement, tirx.BufferStore) else None
-    if not isinstance(load, ir.TensorLoad) or not isinstance(at := load.indices[0], tirx.Ramp):
-        return -1
-    square = len(load.source.shape) == 1 and str(load.source.shape[0]) == str(SIDE**2)
-    across = square and load.source.dtype.bits == 32 and str(at.stride) == str(at.lanes) == str(SIDE)
-    return int(at.base) if across and isinstance(at.base, tirx.IntImm) else -1
-
-
-def _of_columns(run: Sequence[Any]) -> list[Any]:
-    """The code that makes the columns of the rows, and stores them."""
-    made: list[Any] = []
-
-    def known(value: Any) -> Any:
-        made.append(tirx.Bind(variable := tirx.Var("row", value.ty), value))
-        return variable
-
-    square = run[0].value.source
-    rows = [known(tirx.BufferLoad(square, [tirx.Ramp(i * SIDE, 1, SIDE)])) for i in range(SIDE)]
-    for distance, (width, lane) in zip((1, 2, 4, 8), ROUNDS, strict=True):
+    made = [tirx.AllocBuffer(square), loop(rows, row, dtype=index)]
+    if not whole:
+        return sequence(made), lambda r, c: tirx.BufferLoad(square, [r, c])
+    for distance, lane in ROUNDS:
         own = [i for first in range(0, SIDE, lane) for i in range(first, first + lane // 2)]
-        parts = [own[i : i + width] for i in range(0, len(own), width)]
+        parts = [own[i : i + distance] for i in range(0, SIDE // 2, distance)]
         places = [place for part in parts for place in (*part, *(SIDE + i for i in part))]
-        for i in (i for i in range(SIDE) if not i & distance):
-            pair = [rows[i], rows[i + distance]]
-            rows[i] = known(tirx.Shuffle(pair, places))
-            rows[i + distance] = known(tirx.Shuffle(pair, [place + lane // 2 for place in places]))
-    order = [i & ~3 | (i & 1) << 1 | (i & 2) >> 1 for i in range(SIDE)]  # so the first two rounds leave the rows
-    return made + [tirx.BufferStore(s.buffer, rows[i], s.indices) for s, i in zip(run, order, strict=True)]
+        made += _exchanged(square, square := _array(SIDE, SIDE, dtype, "local"), distance, places, lane // 2, index)
+
+    def element(r: Expr, c: Expr) -> Expr:  # the first two rounds leave the rows in another order
+        return tirx.BufferLoad(square, [c - c % 4 + c % 2 * 2 + c % 4 // 2, r])
+
+    return sequence(made), element
+
+
+def _exchanged(
+    source: Any, to: Any, distance: int, places: list[int], half: int, index: str
+) -> list[tirx.Stmt]:
+    """A round: rows so far apart in pairs, which become those of their elements at some places and behind these."""
+    whole = tirx.Ramp(tirx.IntImm(index, 0), 1, SIDE)
+
+    def pair(number: Expr) -> tirx.Stmt:
+        first = number // distance * 2 * distance + number % distance
+        both = [tirx.BufferLoad(source, [r, whole]) for r in (first, first + distance)]
+        made = [tirx.Shuffle(both, own) for own in (places, [place + half for place in places])]
+        return tirx.SeqStmt([tirx.BufferStore(to, made[i], [first + i * distance, whole]) for i in (0, 1)])
+
+    return [tirx.AllocBuffer(to), loop(SIDE // 2, pair, kind=UNROLLED, dtype=index)]
+
+
+def _array(rows: int, columns: int, dtype: str, scope: str) -> Any:
+    return tirx.decl_buffer((rows, columns), dtype, "square", scope=scope, data_alignment=4, layout=None)

@@ -12,7 +12,7 @@ from tvm import ir, s_tir, tirx
 
 from ..compute.base import PART
 from . import common
-from .common import bound_once, renamed
+from .common import bound_once, renamed, rewritten
 
 Expr = Any  # of tvm.ir: a number at run time
 
@@ -49,11 +49,25 @@ class Stage:
         """The iterators of the terms."""
         return [v for v in self.iters if v.iter_type == tirx.IterVar.CommReduce]
 
+    def with_value(self, value: Expr) -> Stage:
+        """The stage with another value."""
+
+        def store(item: tirx.BufferStore) -> tirx.BufferStore:
+            return tirx.BufferStore(item.buffer, value, item.indices)
+
+        return replace(self, value=value, loops=rewritten(self.loops, tirx.BufferStore, store))
+
     def loads(self) -> list[Expr]:
         """The loads of the value, but those of the stage's own buffer."""
-        found: list[Expr] = []
-        tvm_ffi.structural_walk(self.value, (ir.TensorLoad, found.append))
-        return [load for load in found if not load.source.same_as(self.buffer)]
+        return [load for load in loads_of([self.value]) if not load.source.same_as(self.buffer)]
+
+
+def loads_of(expressions: Iterable[Expr]) -> list[Expr]:
+    """All loads in some expressions."""
+    found: list[Expr] = []
+    for expression in expressions:
+        tvm_ffi.structural_walk(expression, (ir.TensorLoad, found.append))
+    return found
 
 
 def extents(iters: Iterable[tirx.IterVar]) -> tuple[int, ...]:

@@ -10,38 +10,16 @@ would be fetched anew for each panel.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-import tvm
 from tvm import s_tir, tirx
-from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.s_tir.schedule import LoopRV
 
-from ..common import anew, behind, divisor, extent_of, near_divisor, renamed, rewritten, twin, with_buffers
-from ..roles import Roles, turned
-from ..target import Machine
-from .tiles import RESIDENT_BYTES
+from ..common import anew, near_divisor, renamed, rewritten, twin, with_buffers
 
 MARK = "blocks"
 TERMS = 512  # of k in a block: to add up a tile of 12 x 2 vectors takes some 40 cycles, so many steps of k 6,000
-SPLIT_TERMS = 256  # of k in a product of its own: their lines, with a panel's, fill L1
-PARTIAL_BYTES = 8 * 1024 * 1024  # of those products, which are read again: what stays in L3
-
-
-def mark(sch: s_tir.Schedule, r: Roles, loops: Mapping[int, LoopRV]) -> None:
-    """Has a long sum cut into blocks. `loops`: those over k, outermost first, by their axes; one for all is the first
-    axis's."""
-    if r.size(r.k) <= 2 * TERMS:
-        return
-    extents = {axis: r.extents[axis] for axis in loops} if len(loops) > 1 else {r.k[0]: r.size(r.k)}
-    inner = 1
-    for axis, extent in reversed(extents.items()):
-        if inner * extent > 2 * TERMS or axis == next(iter(extents)):
-            mark_loop(sch, loops[axis], extent, inner)
-            return
-        inner *= extent
 
 
 def mark_loop(sch: s_tir.Schedule, loop: LoopRV, extent: int, terms: int) -> None:
@@ -49,43 +27,6 @@ def mark_loop(sch: s_tir.Schedule, loop: LoopRV, extent: int, terms: int) -> Non
     if extent * terms > 2 * TERMS:
         most = max(TERMS // terms, 1)
         sch.annotate(loop, MARK, near_divisor(extent, most) or most)
-
-
-def split(sch: s_tir.Schedule, c: SBlockRV, r: Roles, machine: Machine) -> tuple[SBlockRV, Roles]:
-    """The block of a product over blocks of k, as many batches, and its roles; `c` becomes their sum (`add_up`). What
-    is no such product is returned as it was given."""
-    dtype = str(sch.get(c).writes[0].source.dtype)
-    own, itemsize = turned(r, machine.lanes(dtype)), tvm.DataType(dtype).bits // 8
-    *sizes, k = own.extents
-    terms = near_divisor(k, SPLIT_TERMS) if k > 2 * SPLIT_TERMS else None
-    if terms is None or len(r.k) > 1 or r.batch or any(r.panels) or any(r.windows):
-        return c, r
-    by_rows_of_k = (own.contiguous[own.a], own.contiguous[1 - own.a]) == (own.last(own.m), own.last(own.n))
-    far = own.size(own.m) * k * itemsize > RESIDENT_BYTES
-    if not (by_rows_of_k and far and k // terms * math.prod(sizes) * itemsize <= PARTIAL_BYTES):
-        return c, r
-    product = sch.rfactor(sch.split(sch.get_loops(c)[-1], [None, terms])[0], 0)
-    *spatial, number, _ = sch.get_loops(product)
-    sch.reorder(number, *spatial)
-    m, n, last, along = (tuple(axis + 1 for axis in axes) for axes in (own.m, own.n, own.k, own.contiguous))
-    reads = tuple((0, *(axis + 1 for axis in axes)) for axes in own.axes)
-    return product, Roles((0,), m, n, last, own.a, reads, own.windows, along, (k // terms, *sizes, terms))
-
-
-def add_up(sch: s_tir.Schedule, c: SBlockRV, machine: Machine) -> None:
-    """Schedules the sum over blocks, vector by vector of C; what is computed of it is left to `pointwise.finish`."""
-    after = behind(sch, c)
-    for block in after[:-1]:
-        sch.compute_inline(block)
-    *spatial, number = sch.get_loops(c)
-    elements = sch.fuse(*spatial)
-    lanes = machine.lanes(sch.get(c).writes[0].source.dtype)
-    vectors, lane = sch.split(elements, [None, divisor(extent_of(sch, elements), 1, 4 * lanes)])
-    sch.reorder(vectors, number, lane)
-    sch.vectorize(lane)
-    if machine.threads > 1:
-        sch.parallel(vectors)
-    sch.decompose_reduction(c, number)
 
 
 def insert(func: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -13,6 +13,7 @@ from tvm.tirx import PrimFunc
 
 from .. import common
 from ..roles import Roles, roles
+from ..stages import read_stages
 from ..target import Machine, Rule
 from . import k_blocks
 from .sharing import wanted
@@ -32,7 +33,8 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     blocks = sch.get_child_blocks(sch.get_sblock("root"))
     if len(blocks) != 1:
         return None
-    found = roles(sch.get(blocks[0]))
+    stages = read_stages(func)
+    found = roles(stages[0]) if stages else None
     if found is None or found.size(found.batch) != 1 or len(found.k) != 1 or 0 in found.extents:
         return None
     sizes = (found.size(found.m), found.size(found.n))

@@ -7,23 +7,23 @@ With both the images are read where they lie; else they are still set into zeros
 
 An infinity or NaN in a filter is then not multiplied with such a zero, as in PyTorch for most shapes.
 
-A schedule marks the two loops (`mark`); `insert` gives them their bounds.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tvm import ir, s_tir, sym, tirx
-from tvm.s_tir.schedule import LoopRV
+import tvm_ffi
+from tvm import ir, sym, tirx
 
-from ..common import anew, renamed, rewritten
+from ..codegen import PARALLEL, SERIAL, lanes, unravelled
+from ..common import SHORT, accesses_of, divisor, renamed, rewritten
 from ..roles import Roles
+from ..stages import Stage, extents, loads_of
 
-MARK = "padding"
-INSIDE = "padding.inside"  # a nest of loops that reads no zeros around images
 CHANNELS = 16  # with fewer, the loop over them is too short to stand inside those over taps
 
 
@@ -43,45 +43,32 @@ class Padding:
         return self.start <= self.scale * position + self.step * tap < self.stop
 
 
-def paddings(block: s_tir.SBlock, read: int, padded: s_tir.SBlock) -> tuple[list[Padding], bool]:
-    """The padding of images that `padded` sets into zeros and a contraction reads through windows, as factor `read`;
-    and whether nothing else in `padded` is zero."""
-    value = padded.body.value
-    if not (isinstance(value, ir.Call) and _is_set_into_zeros(value)):
-        return [], False
-    product = block.body.value.b
-    load = (product.a, product.b)[read]
-    variables = [v.var for v in block.iter_vars]
-    summed = [v.iter_type == tirx.IterVar.CommReduce for v in block.iter_vars]
-    parts = _conjuncts(value.args[0])
-    own = [v.var for v in padded.iter_vars]
-    whole = all(sum(_reads(part, v) for v in own) == 1 for part in parts)
+def paddings(load: Any, reader: Stage, padded: Stage) -> tuple[list[Padding], bool]:
+    """The padding of images that `padded` sets into zeros and a product reads through windows by `load`; and whether
+    nothing else in `padded` is zero."""
+    borders, whole = _borders(padded)
+    variables = [v.var for v in reader.iters]
+    summed = [v.iter_type == tirx.IterVar.CommReduce for v in reader.iters]
     found = []
-    for index, iterator in zip(load.indices, padded.iter_vars, strict=True):
-        inside = _inside([part for part in parts if _reads(part, iterator.var)], iterator)
-        if len(inside) == int(iterator.dom.extent):
-            continue
-        terms = sym.detect_linear_equation(index, variables)
-        one = _padding(inside, terms, summed)
-        if one is None:
-            whole = False
-        else:
-            found.append(one)
-            whole = whole and len(inside) == one.stop - one.start
+    for i, (low, high) in borders.items():
+        if (low, high) != (0, int(padded.iters[i].dom.extent)):
+            one = _padding(low, high, sym.detect_linear_equation(load.indices[i], variables), summed)
+            whole = whole and one is not None
+            found += [one] if one is not None else []
     return found, whole
 
 
-def _padding(inside: Sequence[int], terms: Sequence[Any], summed: Sequence[bool]) -> Padding | None:
+def _padding(low: int, high: int, terms: Sequence[Any], summed: Sequence[bool]) -> Padding | None:
     """The padding that windows meet at an index that is the sum of `terms`, a factor for each axis and a constant;
     None where that is not a position and a tap."""
-    if not inside or len(terms) != len(summed) + 1 or not all(isinstance(term, tirx.IntImm) for term in terms):
+    if len(terms) != len(summed) + 1 or not all(isinstance(term, tirx.IntImm) for term in terms):
         return None
     *factors, first = map(int, terms)
     used = sorted((i for i, factor in enumerate(factors) if factor), key=lambda i: summed[i])
     if [summed[i] for i in used] != [False, True] or min(factors[i] for i in used) < 0:
         return None
     position, tap = used
-    return Padding(position, tap, factors[position], factors[tap], inside[0] - first, inside[-1] + 1 - first)
+    return Padding(position, tap, factors[position], factors[tap], low - first, high - first)
 
 
 def skipped(found: Sequence[Padding], r: Roles, rows: int) -> list[Padding]:
@@ -112,95 +99,116 @@ def share(found: Sequence[Padding], r: Roles, rows: int) -> float:
     return part
 
 
-def mark(
-    sch: s_tir.Schedule, skips: Sequence[Padding], r: Roles, taps: Mapping[int, LoopRV], staged: bool
-) -> None:
-    """Has the loops over taps, given by their axes, leave out the padding; all of them where no images are staged."""
-    if not staged:
-        sch.annotate(taps[r.k[0]], INSIDE, 1)
-    for one in skips:
-        numbers = [one.scale, one.step, one.start, one.stop]
-        if one.position != r.m[-1]:
-            numbers += [r.extents[r.m[-1]], r.extents[one.position]]
-        sch.annotate(taps[one.tap], MARK, numbers)
+@dataclass(frozen=True)
+class Images:
+    """Images that are made before a product reads them: all, or those of one batch at a time.
+
+    Attributes:
+        stage: that makes them.
+        buffer: where they lie.
+        fixed: the axes of the product at which some of the stage's iterators stand, where the images at one index of
+            those lie in the buffer.
+    """
+
+    stage: Stage
+    buffer: Any
+    fixed: Mapping[int, int]
+
+    def of_batch(
+        self, axes: Sequence[int], reader: Stage, factors: Sequence[Any]
+    ) -> tuple[Images, tuple[Any, ...]] | None:
+        """The images at one index of some axes of a product, and the factors that read them; None where a place in them
+        hangs on those and on more."""
+        unit = {v.var: tirx.IntImm(v.var.ty, 0) for v in reader.iters if int(v.dom.extent) == 1}
+        simple = sym.Analyzer().simplify
+        loads = [load for load in loads_of(factors) if load.source.same_as(self.buffer)]
+        places = [[simple(renamed(index, unit)) for index in load.indices] for load in loads]
+        batch = {axis: reader.iters[axis].var for axis in axes}
+        fixed: dict[int, int] = {}
+        for i in range(len(self.stage.iters)):
+            for axis, var in batch.items():
+                if all(place[i].same_as(var) for place in places):
+                    fixed[i] = axis
+            if i not in fixed and any(_reads(place[i], var) for place in places for var in batch.values()):
+                return None
+        free = [i for i in range(len(self.stage.iters)) if i not in fixed]
+        shape = [int(self.stage.iters[i].dom.extent) for i in free]
+        own = tirx.decl_buffer(shape, str(self.buffer.dtype), self.buffer.name, data_alignment=4, layout=None)
+
+        def load(item: ir.TensorLoad, mutator: Any) -> Any:
+            if not item.source.same_as(self.buffer):
+                return mutator.default_mutate(item)
+            return tirx.BufferLoad(own, [mutator.mutate(item.indices[i]) for i in free])
+
+        read = tuple(tvm_ffi.structural_mutate(factor, [(ir.TensorLoad, load)]) for factor in factors)
+        return (Images(self.stage, own, fixed), read) if fixed and len(free) > 1 else None
+
+    def laid(self, loop: Any, at: Mapping[int, Any], most: int, parallel: bool = False) -> tirx.Stmt:
+        """The loops that make the images: planes of zeros, and within their borders what is set into them, up to `most`
+        elements at a time. `at`: the index of those axes."""
+        names = {i: at[axis] for i, axis in self.fixed.items()}
+        return _laid(self.stage, self.buffer, names, loop, most, parallel)
 
 
-def insert(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The function with bounds in the loops that were marked."""
-    return func.with_body(rewritten(func.body, tirx.For, _bounded))
+def _laid(stage: Stage, buffer: Any, fixed: Mapping[int, Any], loop: Any, most: int, parallel: bool) -> tirx.Stmt:
+    """The loops of a stage that sets images into zeros, of two axes at least: of all its elements, or of those at
+    `fixed` values of some iterators. Each plane, of the last two axes, is cleared, and what is within its borders
+    copied; what is zero for other reasons is computed element by element."""
+    *outer, y, x = free = [i for i in range(len(stage.iters)) if i not in fixed]
+    sizes, (borders, exact) = extents(stage.iters), _borders(stage)
+    inside = {i: borders[i] if exact else (0, sizes[i]) for i in free}
+    (top, height), (left, width) = ((low, high - low) for low, high in (inside[y], inside[x]))
+    zero, value = tirx.const(0, str(buffer.dtype)), stage.value.args[1] if exact else stage.value
+
+    def store(what: Any, at: Mapping[int, Any]) -> tirx.Stmt:
+        names = {stage.iters[i].var: place for i, place in {**fixed, **at}.items()}
+        return tirx.BufferStore(buffer, renamed(what, names), [at[i] for i in free])
+
+    def copied(at: Mapping[int, Any]) -> tirx.Stmt:
+        accesses = accesses_of(stage.block)
+        flat = exact and width == sizes[x]  # rows lie beside each other: it does not matter where one ends
+        flat = flat and all(a.strides is not None and a.strides[y] == a.strides[x] * width for a in accesses)
+        rows, row = (1, height * width) if flat else (height, width)
+        step = (divisor(row, 1, most) or 1) if exact else 1
+        step = step if step >= SHORT else 1
+
+        def part(i: Any, start: Any) -> tirx.Stmt:
+            index = str(stage.iters[x].var.ty)
+            return lanes(step, lambda lane: store(value, {**at, y: top + i, x: left + start + lane}), index)
+
+        return loop(rows, lambda i: loop(row // step, lambda j: part(i, j * step)))
+
+    def plane(number: Any) -> tirx.Stmt:
+        at = dict(zip(outer, unravelled(number, [sizes[i] for i in outer]), strict=True))
+        if not exact:
+            return copied(at)
+        clear = loop(sizes[y], lambda i: loop(sizes[x], lambda j: store(zero, {**at, y: i, x: j})))
+        within = [low <= at[i] for i, (low, _) in inside.items() if i in at and low > 0]
+        within += [at[i] < high for i, (_, high) in inside.items() if i in at and high < sizes[i]]
+        copy = copied(at)
+        return tirx.SeqStmt([clear, tirx.IfThenElse(tirx.all(*within), copy, None) if within else copy])
+
+    return loop(math.prod(sizes[i] for i in outer), plane, PARALLEL if parallel else SERIAL)
 
 
-def _bounded(loop: tirx.For) -> tirx.Stmt:
-    """A marked loop with bounds that leave out its zeros, and with its other marks."""
-    mark, body = loop.annotations.get(MARK), loop.body
-    rest = {name: value for name, value in loop.annotations.items() if name not in (INSIDE, MARK)}
-    if INSIDE in loop.annotations:
-        body = rewritten(body, ir.Call, _without_zeros)
-    if len(rest) < len(loop.annotations):
-        loop = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=rest)
-    if mark is None:
-        return loop
-    scale, step, start, stop, *rows = map(int, mark)
-    if not rows:
-        return _by_tap(loop, scale, step, start, stop)
-    width, height = rows
-    first_row = _first_row(body)
-    if first_row is None:
-        return body
-    row = tirx.floormod(tirx.floordiv(first_row, width), height)
-    first = tirx.max(tirx.floordiv(start - scale * row + step - 1, step), 0)
-    last = tirx.min(tirx.floordiv(stop - scale * row + step - 1, step), loop.extent)
-    if not rest:
-        return tirx.For(loop.loop_var, first, tirx.max(last - first, 0), loop.kind, body)
-    # to be cut into blocks. Their accumulators would be allocated outside of all loops that a loop's bounds hang on
-    inside = tirx.IfThenElse(tirx.all(loop.loop_var >= first, loop.loop_var < last), body, None)
-    return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, inside, annotations=rest)
+def _borders(stage: Stage) -> tuple[dict[int, tuple[int, int]], bool]:
+    """Within what a stage that sets something into zeros has it, for each iterator, as far as conditions tell that read
+    that iterator alone; and whether all is told. Nothing of other stages."""
+    if not (isinstance(stage.value, ir.Call) and _is_set_into_zeros(stage.value)):
+        return {}, False
+    parts, found = _conjuncts(stage.value.args[0]), dict[int, tuple[int, int]]()
+    exact = all(sum(_reads(part, v.var) for v in stage.iters) == 1 for part in parts)
+    for i, iterator in enumerate(stage.iters):
+        own = _inside([part for part in parts if _reads(part, iterator.var)], iterator)
+        exact = exact and bool(own) and own[-1] - own[0] + 1 == len(own)
+        if own:
+            found[i] = (own[0], own[-1] + 1)
+    return found, exact
 
 
-def _without_zeros(call: ir.Call) -> Any:
-    """The read of an image without the condition that the place lies within."""
-    return call.args[1] if _is_set_into_zeros(call) else call
-
-
-def _by_tap(loop: tirx.For, scale: int, step: int, start: int, stop: int) -> tirx.Stmt:
-    """The loop as one of its own for each step, without the rows of the tile whose windows lie beyond the image
-    there."""
-    copies = []
-    for tap in range(int(loop.extent)):
-        first, last = -((step * tap - start) // scale), -((step * tap - stop) // scale)
-        body = _over_rows(loop.body, first, last)
-        if body is not None:
-            at = tirx.IntImm("int32", tap)
-            copy = tirx.For(loop.loop_var, at, 1, loop.kind, body, annotations=loop.annotations)
-            copies.append(renamed(copy, anew(copy)))
-    return tirx.SeqStmt(copies) if len(copies) > 1 else copies[0] if copies else tirx.Evaluate(0)
-
-
-def _over_rows(body: tirx.Stmt, first: int, last: int) -> tirx.Stmt | None:
-    """A nest of loops with the one over a tile's rows, the first that is unrolled, from `first` to before `last`."""
-    if body.kind != tirx.ForKind.UNROLLED:
-        inner = _over_rows(body.body, first, last)
-        if inner is None:
-            return None
-        return tirx.For(body.loop_var, body.min, body.extent, body.kind, inner, annotations=body.annotations)
-    first, last = max(first, 0), min(last, int(body.extent))
-    if first >= last:
-        return None
-    return tirx.For(body.loop_var, first, last - first, body.kind, body.body, annotations=body.annotations)
-
-
-def _first_row(nest: tirx.Stmt) -> Any:
-    """The index, among the rows of the product, of a tile's first; None where no tap meets the image."""
-    zero: dict[Any, Any] = {}
-    while not isinstance(nest, s_tir.SBlockRealize):
-        if isinstance(nest, tirx.SeqStmt):  # by taps: their tiles are the same
-            nest = nest.seq[0]
-        if isinstance(nest, tirx.Evaluate):
-            return None
-        if nest.kind == tirx.ForKind.UNROLLED:
-            zero[nest.loop_var] = tirx.IntImm("int32", 0)
-        nest = nest.body
-    return renamed(nest.iter_values[-3], zero)  # (batch..., m, n, k)
+def without_zeros(code: Any) -> Any:
+    """An expression that reads images without the condition that the place lies within."""
+    return rewritten(code, ir.Call, lambda call: call.args[1] if _is_set_into_zeros(call) else call)
 
 
 def _conjuncts(condition: Any) -> list[Any]:
@@ -217,13 +225,14 @@ def _reads(code: Any, var: Any) -> bool:
 def _inside(parts: Sequence[Any], iterator: tirx.IterVar) -> list[int]:
     """The values of an iterator for which terms may hold that are all to hold, as far as those tell that read it
     alone."""
-    analyzer = sym.Analyzer()
     own = [part for part in parts if len(tirx.analysis.undefined_vars(part)) == 1]
+    simplify, extent = sym.Analyzer().simplify, int(iterator.dom.extent)
 
-    def holds(part: Any, value: int) -> bool:
-        return bool(analyzer.simplify(renamed(part, {iterator.var: tirx.IntImm("int32", value)})))
+    def holds(value: int) -> bool:
+        at = {iterator.var: tirx.IntImm(iterator.var.ty, value)}
+        return all(bool(simplify(renamed(part, at))) for part in own)
 
-    return [value for value in range(int(iterator.dom.extent)) if all(holds(part, value) for part in own)]
+    return [value for value in range(extent) if holds(value)] if own else list(range(extent))
 
 
 def _is_set_into_zeros(call: ir.Call) -> bool:

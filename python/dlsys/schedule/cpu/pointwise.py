@@ -14,7 +14,7 @@ from tvm import ir, s_tir, tirx
 from .. import common
 from ..codegen import VectorCode, block_of, cut, each, in_steps, lanes, loop, sequence, unravelled
 from ..common import COSTLY_VECTORS, PARALLEL_WORK, VECTORS, Access, Axes, axes_of, renamed
-from ..squares import SIDE
+from ..squares import SIDE, turned
 from ..stages import Expr, Stage, domains, extents, plain_stages, read_stages, size, with_nests
 from ..strided import STRIDES
 from ..target import Machine, Rule
@@ -252,34 +252,34 @@ class _Loops:
         self, loads: Sequence[Expr], high: int, wide: int, at: Callable[[Expr, Expr], list[Expr]]
     ) -> tirx.Stmt:
         """A tile whose crossing loads are copied to the stack first, as they lie: vectors along both arrays."""
-        tiles = [tirx.decl_buffer((wide, high), str(load.source.dtype), "tile", data_alignment=4) for load in loads]
-        pairs = list(zip(loads, tiles, strict=True))
+        copied, made = list[tuple[Expr, Callable[[Expr, Expr], Expr]]](), list[tirx.Stmt]()
+        for load in loads:
 
-        def copy(load: Expr, tile: Any) -> tirx.Stmt:
-            def put(row: Expr, column: Expr) -> tirx.Stmt:
-                return tirx.BufferStore(tile, renamed(load, self._names(at(row, column))), [column, row])
+            def element(column: Expr, row: Expr, load: Expr = load) -> Expr:
+                return renamed(load, self._names(at(row, column)))
 
-            return self.loop(wide, lambda column: self.vector(high, lambda row: put(row, column)))
-
-        def element(row: Expr, column: Expr) -> tirx.Stmt:
-            return self._element(at(row, column), [(load, tile, (column, row)) for load, tile in pairs])
+            code, read = turned(element, wide, high, str(load.source.dtype), self.index)
+            made.append(code)
+            copied.append((load, read))
 
         def line(row: Expr) -> tirx.Stmt:
-            return self.vector(wide, lambda column: element(row, column))
+            def one(column: Expr) -> tirx.Stmt:
+                return self._element(at(row, column), [(load, read(column, row)) for load, read in copied])
 
-        rows = self.loop(high, line, kind=tirx.ForKind.UNROLLED)
-        return sequence([*map(tirx.AllocBuffer, tiles), *(copy(*pair) for pair in pairs), rows])
+            return self.vector(wide, one)
+
+        return sequence([*made, self.loop(high, line, kind=tirx.ForKind.UNROLLED)])
 
     def _names(self, index: Sequence[Expr]) -> dict[Any, Expr]:
         return {v.var: at for v, at in zip(self.group[0].iters, index, strict=True)}
 
-    def _element(self, index: Sequence[Expr], copied: Sequence[tuple[Expr, Any, Sequence[Expr]]] = ()) -> tirx.Stmt:
-        """The store of one element; loads that were copied come from their tiles."""
+    def _element(self, index: Sequence[Expr], copied: Sequence[tuple[Expr, Expr]] = ()) -> tirx.Stmt:
+        """The store of one element; in the place of loads that were copied are those of the copies."""
         (stage,) = self.group
 
         def load(item: ir.TensorLoad, mutator: Any) -> Expr:
-            found = next(((tile, at) for one, tile, at in copied if item.same_as(one)), None)
-            return mutator.default_mutate(item) if found is None else tirx.BufferLoad(found[0], list(found[1]))
+            found = next((copy for one, copy in copied if item.same_as(one)), None)
+            return mutator.default_mutate(item) if found is None else found
 
         names = self._names(index)
         value = tvm_ffi.structural_mutate(stage.value, [(ir.TensorLoad, load)]) if copied else stage.value

@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from tvm import s_tir
-from tvm.s_tir.schedule import LoopRV, SBlockRV
+import tvm
+from tvm import s_tir, tirx
+from tvm.s_tir.schedule import LoopRV
 
 from .. import common
+from ..blocked import Sum, nest_of
+from ..codegen import unravelled
+from ..common import near_divisor, renamed
 from ..roles import Roles
+from ..stages import read_stages, with_nests
 from ..target import Machine
-from .tiles import NEAR_BYTES, VECTORS, Tile, boxes
+from .tiles import GRID, NEAR_BYTES, PACKED, PANELS, RESIDENT_BYTES, VECTORS, WINDOWS, Tile, boxes
 
 MANY = 8  # threads, from which on there are so many; with fewer, what `tiles` chooses is fast
 PARTS = 2  # for each thread
@@ -28,6 +34,8 @@ FINER = 4  # times as many blocks as needed are looked at, for threads to have e
 GOOD_ROWS = 8  # of a tile of one vector that keeps the multiply-adds busy
 LEAST_TERMS = 64  # of a part of a sum over one axis
 FAR_BYTES = 1536 * 1024  # of a panel: to cut one of 1.2 MB lost 1 to 4 %, of 2.4 MB won 10 %, of 3.2 MB 27 %
+SPLIT_TERMS = 256  # of k in a product of its own: their lines, with a panel's, fill L1
+PARTIAL_BYTES = 8 * 1024 * 1024  # of those products, which are read again: what stays in L3
 FAR = 4  # times as many parts of a sum as needed, beyond which what they store is too much
 
 
@@ -70,59 +78,67 @@ def missing_parts(r: Roles, tile: Tile, machine: Machine) -> int:
     return -(-wanted(machine) // _parts(r, tile)) if _is_large(r) else 1
 
 
-def split_sum(sch: s_tir.Schedule, c: SBlockRV, r: Roles, missing: int) -> tuple[SBlockRV, Roles]:
-    """The block of a contraction over so many parts of the sum, about, which become batches, and its roles; `c` becomes
-    the sum of the parts. As they were given for one part, and where an operand lies in panels.
+def parts_of(r: Roles, missing: int) -> dict[int, int]:
+    """Into how many parts axes of a product's sum are cut, to have about so many times as many parts; none where an
+    operand lies in panels.
 
-    Shared out is the sum's first axis, in a gradient of filters the images, and where those are too few the second too,
-    their rows.
+    Cut is the sum's first axis, in a gradient of filters the images, and where those are too few the second too, their
+    rows.
     """
     if missing == 1 or any(r.panels):
-        return c, r
+        return {}
     first, *others = (axis for axis in r.k if r.extents[axis] > 1)
     parts = least_divisor(r.extents[first], missing if others else min(missing, r.extents[first] // LEAST_TERMS))
     whole = parts == r.extents[first]
     rows = least_divisor(r.extents[others[0]], -(-missing // parts)) if whole and others[:1] == [first + 1] else 1
-    if parts * rows == 1:
-        return c, r
-    loops = sch.get_loops(c)
-    number = loops[first] if whole else sch.split(loops[first], [parts, None])[0]
-    if rows > 1:
-        number = sch.fuse(number, sch.split(loops[others[0]], [rows, None])[0])
-    product = sch.rfactor(number, 0)
-    loops = sch.get_loops(product)
-    spatial = len(r.extents) - len(r.k)
-    sch.reorder(loops[spatial], *loops[:spatial])
-    return product, _of_parts(r, first, parts, rows)
+    found = {first: parts, **({others[0]: rows} if rows > 1 else {})}
+    return found if parts * rows > 1 else {}
 
 
-def _of_parts(r: Roles, first: int, parts: int, rows: int) -> Roles:
-    """The roles of a product whose axis 0 counts the parts of the sum: its axis `first` is parted, or, if that leaves
-    nothing of it, gone, and the axis behind it is parted into `rows`."""
-    extents = [parts * rows]
-    place: dict[int, int] = {}
-    for axis, extent in enumerate(r.extents):
-        own = extent // (parts if axis == first else rows if axis == first + 1 and rows > 1 else 1)
-        if axis == first and own == 1:
-            place[axis] = 0
-        else:
-            place[axis] = len(extents)
-            extents.append(own)
+def blocks_of(r: Roles, machine: Machine, dtype: str) -> dict[int, int]:
+    """Into how many blocks the k of A^T B is cut, a gradient of weights. A tile reads a cache line of such an A in each
+    step of k. The lines of some hundred steps stay in L1 until the next panel of B needs them; those of thousands would
+    be fetched anew for each panel."""
+    itemsize, (m, n, k) = tvm.DataType(dtype).bits // 8, map(r.size, (r.m, r.n, r.k))
+    terms = near_divisor(k, SPLIT_TERMS) if k > 2 * SPLIT_TERMS else None
+    if terms is None or len(r.k) > 1 or r.batch or any(r.panels) or any(r.windows):
+        return {}
+    by_rows_of_k = (r.contiguous[r.a], r.contiguous[1 - r.a]) == (r.last(r.m), r.last(r.n))
+    far = m * k * itemsize > RESIDENT_BYTES
+    return {r.k[0]: k // terms} if by_rows_of_k and far and k // terms * m * n * itemsize <= PARTIAL_BYTES else {}
 
-    def placed(axes: Iterable[int]) -> tuple[int, ...]:
-        return tuple(place[axis] for axis in axes if place[axis])
 
-    return Roles(
-        (0, *placed(r.batch)),
-        placed(r.m),
-        placed(r.n),
-        placed(r.k),
-        r.a,
-        tuple((0, *placed(axes)) for axes in r.axes),
-        tuple(tuple(w for w in map(frozenset, map(placed, own)) if len(w) > 1) for own in r.windows),
-        tuple(place.get(axis, -1) or -1 for axis in r.contiguous),
-        tuple(extents),
+def in_parts(func: tirx.PrimFunc, number: int, parts: Mapping[int, int]) -> tirx.PrimFunc:
+    """The function whose stage of that number, a sum, is made of sums over parts of some of its axes: the parts are one
+    axis, the first, of a stage before it."""
+    stages = read_stages(func)
+    assert stages is not None
+    stage, count = stages[number], math.prod(parts.values())
+    lengths = {i: int(v.dom.extent) // parts.get(i, 1) for i, v in enumerate(stage.iters)}
+    spatial = [i for i, v in enumerate(stage.iters) if v.iter_type == tirx.IterVar.DataPar]
+    terms = [i for i in lengths if i not in spatial and (i not in parts or lengths[i] > 1)]
+
+    def term(result: Sequence[Any], own: Sequence[Any]) -> Any:
+        names = dict(zip([*spatial, *terms], [*result[1:], *own], strict=True))
+        for i, at in zip(parts, unravelled(result[0], list(parts.values())), strict=True):
+            names[i] = at * lengths[i] + names.get(i, 0)
+        return renamed(stage.value.b, {stage.iters[i].var: at for i, at in names.items()})
+
+    shape = (count, *(lengths[i] for i in spatial))
+    array = tirx.decl_buffer(shape, str(stage.buffer.dtype), f"{stage.name}_parts", data_alignment=4, layout=None)
+    whole = Sum(
+        type(stage.value), stage.init, array.name, shape, tuple(lengths[i] for i in terms), term
     )
+    total = replace(
+        whole,
+        name=stage.name,
+        results=shape[1:],
+        terms=(count,),
+        term=lambda result, own: tirx.BufferLoad(array, [*own, *result]),
+    )
+    nests = [one.loops for one in stages]
+    nests[number : number + 1] = [nest_of(whole, array, list)[0], nest_of(total, stage.buffer, list)[0]]
+    return with_nests(func, nests, [array])
 
 
 def least_divisor(extent: int, least: int) -> int:
@@ -139,16 +155,14 @@ def shared_out(r: Roles, tile: Tile, machine: Machine) -> Tile:
     sizes = itertools.product(_rows(r, tile), _columns(r, tile))
     rows, columns = max(sizes, key=lambda size: (min(_tiles(r, *size), wanted(machine)), size[0] * size[1], size[1]))
     panels, whole = -(-r.size(r.n) // columns) * r.size(r.batch), r.size(r.n) % columns == 0
-    line = max(r.extents[r.m[-1]] // rows, 1) if tile.direct else 1
+    line = max(r.extents[r.m[-1]] // rows, 1) if tile.a == WINDOWS else 1
     return replace(
         tile,
         rows=rows,
         columns=columns,
-        edge=columns,
+        b=tile.b if whole or r.panels[1 - r.a] else PACKED,
+        order=GRID,
         block=_block(-(-r.size(r.m) // rows), panels, line, machine),
-        panels=False,
-        pack_b=tile.pack_b or not (whole or r.panels[1 - r.a]),
-        grid=True,
     )
 
 
@@ -174,10 +188,10 @@ def _parts(r: Roles, tile: Tile) -> int:
     """The parts among which threads share out the work."""
     if tile.by_batch:
         return r.size(r.batch)
-    if tile.grid:
+    if tile.order == GRID:
         blocks = -(-r.size(r.m) // (tile.rows * tile.block))
         return r.size(r.batch) * blocks * -(-r.size(r.n) // tile.columns)
-    own = r.size(r.n) / tile.columns if tile.panels else r.size(r.m) / (tile.rows * tile.block)
+    own = r.size(r.n) / tile.columns if tile.order == PANELS else r.size(r.m) / (tile.rows * tile.block)
     return r.size(r.batch) * -int(-own // 1)
 
 
@@ -187,8 +201,8 @@ def _tiles(r: Roles, rows: int, columns: int) -> int:
 
 def _rows(r: Roles, tile: Tile) -> list[int]:
     """Rows that tiles may have: where A is read as it lies, those that divide its own, or are boxes of windows."""
-    fitting = boxes(r.extents[axis] for axis in r.m) if tile.direct else range(1, tile.rows + 1)
-    divides = tile.pack_a or tile.direct
+    fitting = boxes(r.extents[axis] for axis in r.m) if tile.a == WINDOWS else range(1, tile.rows + 1)
+    divides = tile.a in (PACKED, WINDOWS)
     found = [rows for rows in fitting if LEAST_ROWS <= rows < tile.rows and (divides or r.size(r.m) % rows == 0)]
     return [tile.rows, *sorted(found, reverse=True)]
 

@@ -17,22 +17,22 @@ ROWS = {16: 6, 32: 12}  # rows of a tile by number of vector registers: 6 x 2 ac
 VECTORS = 2  # vectors in a row of the tile
 BLOCK_BYTES = 2 * 1024 * 1024  # of A's rows between two passes over B: what still streams well from L3
 RESIDENT_BYTES = 1024 * 1024  # up to here all of A stays near, and panels of B are packed one at a time
-COPY_COLUMNS = 16  # copying an element of A, from memory, costs as much as using it for so many columns of C
 TURN_COLUMNS = 64  # the same where A lies row by row of k, so that a line that is fetched holds a tile's rows only
 NEAR_BYTES = 512 * 1024  # of such an A, whose lines are then found in L2 again for the next panel of B
 FAR = 1.3  # times as slow as that are steps that read more of A where it lies
-SHORTER = 0.5  # rows' time that a step takes besides: a shorter tile has more of them
-MORE_ROWS = 2  # of a tile beyond ROWS, that fit into the registers if that spares the copy
 MANY_COLUMNS = 4  # for each row of a product: then threads share out the panels of B, not the rows
 SMALL_BYTES = 40 * 1024  # of B, which all stays in L1: it is read where it lies, by rows of panels
 DIRECT_ROWS = 4  # up to so many rows packing B costs more than it saves
 PARALLEL_FLOP = 2_000_000  # about 20 us on one core; below, a parallel region costs more than it gives
+
+RAGGED = 1.04  # times as long takes a last tile with fewer rows, whose code is other code
 
 # Where the time of a step of k goes, in cycles; measured on Zen 5, with AVX-512 and with AVX2.
 LOAD = 0.6  # loading a vector, or an element into all lanes
 LATENCY = 4.0  # of an addition, which a tile's accumulators wait for
 STREAM = 32  # bytes a cycle from L2, where a panel lies
 OVERHEAD = 0.5  # of what counts the steps
+TURNED = 17.0  # copying an element of images into rows that lie side by side, k by k
 COPY = 2.0  # copying a group of neighbouring elements into a panel of windows
 REGION = 17_000  # starting and ending a parallel region
 SHARED = 0.8  # reading an element of a panel that another core has packed
@@ -40,22 +40,38 @@ ONE_TAP = 1.1  # times as much as predicted take tiles along the pixels of one i
 TURN = 0.3  # storing an element of a tile along its rows, once for all steps
 
 
+LIES, PACKED, GIVEN, WINDOWS = "lies", "packed", "given", "windows"
+"""How an operand is read: where it lies; from a copy in panels; from panels that are given; through windows of images,
+which are read where they lie, an axis of k at a time."""
+PANELS, IN_BLOCKS, GRID = "panels", "blocks", "grid"
+"""The order of tiles: see `product`."""
+
+
 @dataclass(frozen=True)
 class Tile:
-    """The numbers of one schedule."""
+    """How a product is computed.
 
-    rows: int  # MR
-    columns: int  # NR
-    edge: int  # what n is padded to a multiple of; where that is less than NR, the last panel may be narrower
+    Attributes:
+        rows: of C in a tile.
+        columns: of a panel.
+        lanes: of a vector.
+        a: how A is read: where it lies, packed, or through windows.
+        b: how B is: where it lies, packed, or from panels that are given.
+        order: of tiles.
+        block: tiles of rows in a block.
+        parallel: threads share out the steps of the order,
+        by_batch: or batches, of which there are enough.
+    """
+
+    rows: int
+    columns: int
     lanes: int
-    block: int  # tiles of rows between two passes over B
-    panels: bool  # a panel of B at a time is packed, and all rows pass; else blocks of rows, B packed before
-    pack_a: bool
-    pack_b: bool
-    parallel: bool
-    by_batch: bool  # there are batches enough to keep all threads busy
-    direct: bool  # A are windows, read where they lie
-    grid: bool = False  # threads share out blocks of rows and panels, not one of them
+    a: str
+    b: str
+    order: str
+    block: int = 1
+    parallel: bool = False
+    by_batch: bool = False
 
     @property
     def vectors(self) -> int:
@@ -72,11 +88,12 @@ def choose(
     lanes = machine.lanes(dtype)
     if any(r.panels) or (r.windows[r.a] and not r.windows[1 - r.a]):
         packed, direct = _packed(r, machine, dtype, computed), None
-        if r.windows[r.a] or (packed.pack_a and len(r.m) > 1):
+        if r.windows[r.a] or (packed.a == PACKED and len(r.m) > 1):
             direct = _direct(r, machine, dtype, paddings)
-        if direct is None or 2 * direct.rows < packed.rows:  # extents without divisors: rather a copy of A
+        if direct is None:
             return r, packed
-        return r, direct
+        copied = _packed_cost(r, packed, machine) + r.size(r.m) * TURNED  # where extents have no divisors
+        return (r, packed) if copied < _direct_cost(r, direct, machine, paddings) else (r, direct)
     if not r.windows[1 - r.a] and not _per_image(r):
         r = turned(r, lanes)
         return r, _packed(r, machine, dtype, computed)
@@ -98,7 +115,7 @@ def panel_columns(m: int, n: int, dtype: str, machine: Machine) -> int:
     """Columns of the panels that a product of (m, k) and (k, n) reads best; 0 where it packs none."""
     if m <= DIRECT_ROWS:
         return 0
-    rows = _rows(m, n, ROWS.get(machine.registers, 6))
+    rows = _rows(m, ROWS.get(machine.registers, 6), machine)
     return _vectors(rows, n, machine.lanes(dtype), machine, False) * machine.lanes(dtype)
 
 
@@ -107,7 +124,7 @@ def filter_columns(space: tuple[int, int], filters: int, dtype: str, machine: Ma
     them."""
     lanes = machine.lanes(dtype)
     tiles = [
-        Tile(rows, vectors * lanes, vectors * lanes, lanes, 1, False, False, False, False, False, direct=True)
+        Tile(rows, vectors * lanes, lanes, WINDOWS, GIVEN, IN_BLOCKS)
         for rows, vectors in itertools.product(boxes(space), range(1, 5))
         if rows * vectors + vectors + 1 <= machine.registers and filters % (vectors * lanes) == 0
     ]
@@ -120,11 +137,11 @@ def _packed(r: Roles, machine: Machine, dtype: str, computed: Sequence[bool]) ->
     m, n, k = r.size(r.m), r.size(r.n), r.size(r.k)
     lanes, itemsize = machine.lanes(dtype), tvm.DataType(dtype).bits // 8
     most = ROWS.get(machine.registers, 6)
-    rows, pack_a = _rows(m, n, most), True
-    if not computed[r.a] and r.contiguous[r.a] == r.last(r.k):
-        pack_a = m % rows != 0
-    elif not computed[r.a] and r.contiguous[r.a] == r.last(r.m) and m == r.extents[r.last(r.m)]:
-        rows, pack_a = _rows_of_columns(m, n, m * k * itemsize, rows, machine)
+    rows, pack_a = _rows(m, most, machine), False
+    if r.contiguous[r.a] != r.last(r.k):
+        along_rows = r.contiguous[r.a] == r.last(r.m) and m == r.extents[r.last(r.m)] and not computed[r.a]
+        slower = _tiles_time(m, rows, machine) * (FAR - 1) if m * k * itemsize > NEAR_BYTES else 0.0
+        pack_a = not along_rows or slower > m * TURN_COLUMNS / n
     parallel, by_batch = _is_parallel(r, machine), _by_batch(r, machine)
     split = not parallel or by_batch  # a loop that runs in parallel is not, so it has no narrower panel at its end
     few, own = m <= rows, r.panels[1 - r.a] > 0
@@ -139,15 +156,13 @@ def _packed(r: Roles, machine: Machine, dtype: str, computed: Sequence[bool]) ->
     return Tile(
         rows,
         columns,
-        columns if r.panels[1 - r.a] or (panels and not whole) else 1 if direct_b else _edge(n, lanes),
         lanes,
-        block=_block(-(-m // rows), BLOCK_BYTES // (rows * k * itemsize), machine.threads if parallel else 1),
-        panels=panels,
-        pack_a=pack_a,
-        pack_b=not direct_b,
-        parallel=parallel,
-        by_batch=by_batch,
-        direct=False,
+        PACKED if pack_a else LIES,
+        GIVEN if own else LIES if direct_b else PACKED,
+        PANELS if panels else IN_BLOCKS,
+        _block(-(-m // rows), BLOCK_BYTES // (rows * k * itemsize), machine.threads if parallel else 1),
+        parallel,
+        parallel and by_batch,
     )
 
 
@@ -156,7 +171,7 @@ def _are_own(r: Roles, columns: int, whole: bool, lanes: int, machine: Machine) 
     tiles; else they share out the rows, after all have packed all panels."""
     m, n, k = r.size(r.m), r.size(r.n), r.size(r.k)
     if whole or r.size(r.batch) > 1:
-        return whole or m < 2 * _rows(m, n, ROWS.get(machine.registers, 6)) * machine.threads
+        return whole or m < 2 * _rows(m, ROWS.get(machine.registers, 6), machine) * machine.threads
     rounds = -(-n // (columns * machine.threads))
     idle = m * k * (rounds * columns - n / machine.threads) * machine.fma / lanes
     return idle <= REGION + SHARED * n * k
@@ -174,9 +189,8 @@ def _direct(r: Roles, machine: Machine, dtype: str, paddings: Sequence[Padding])
             columns, own = vectors * lanes, r.panels[1 - r.a]
             if own in (0, columns):  # many panels are read once, each by one thread; few by all, for other rows
                 whole = own > 0 and not by_batch and r.size(r.n) >= MANY_COLUMNS * r.size(r.m)
-                tiles.append(
-                    Tile(rows, columns, columns, lanes, block, whole, False, not own, parallel, by_batch, direct=True)
-                )
+                b, order = GIVEN if own else PACKED, PANELS if whole else IN_BLOCKS
+                tiles.append(Tile(rows, columns, lanes, WINDOWS, b, order, block, parallel, parallel and by_batch))
     row = r.extents[r.m[-1]]  # of C: of several, taps share elements, and LLVM keeps more than there are registers
     return min(tiles, key=lambda t: (round(_direct_cost(r, t, machine, paddings)), t.rows > row, -t.rows), default=None)
 
@@ -206,13 +220,14 @@ def _direct_cost(r: Roles, tile: Tile, machine: Machine, paddings: Sequence[Padd
 def _packed_cost(r: Roles, tile: Tile, machine: Machine) -> float:
     m, n = r.size(r.m), r.size(r.n)
     tiles = -(-m // tile.rows) * -(-n // tile.columns)
-    return tiles * _step(tile.rows, tile.vectors, machine) + n * COPY / min(tile.lanes, group(r, tile.columns))
+    return tiles * _step(tile.rows, tile.vectors, machine) + n * COPY / min(tile.lanes, group(r, 1 - r.a, tile.columns))
 
 
-def group(r: Roles, columns: int) -> int:
-    """Neighbouring elements of a panel's row at addresses of B that run on."""
-    run = r.run(1 - r.a, r.n)
-    return columns if run == r.size(r.n) else math.gcd(columns, run)
+def group(r: Roles, read: int, width: int) -> int:
+    """Neighbouring elements in a panel of an operand, for one k, at addresses that run on."""
+    axes = r.m if read == r.a else r.n
+    run = r.run(read, axes)
+    return width if run == r.size(axes) else math.gcd(width, run)
 
 
 def _is_parallel(r: Roles, machine: Machine) -> bool:
@@ -223,39 +238,16 @@ def _by_batch(r: Roles, machine: Machine) -> bool:
     return r.size(r.batch) >= 4 * machine.threads
 
 
-def _rows(m: int, n: int, most: int) -> int:
-    """Rows of a tile: least time over m. A shorter tile has more steps, and one that does not divide m has A copied and
-    padded, which weighs the more the fewer columns use the copy."""
-    if m <= most:
-        return m
-
-    def cost(rows: int) -> float:
-        steps = -(-m // rows) * (rows + SHORTER)
-        return steps + (m * COPY_COLUMNS / n if m % rows else 0)
-
-    return min(range(most, most // 2, -1), key=cost)
+def _rows(m: int, most: int, machine: Machine) -> int:
+    """Rows of a tile: least time over m."""
+    return min(range(min(m, most), most // 2, -1), key=lambda rows: _tiles_time(m, rows, machine), default=m)
 
 
-def _rows_of_columns(m: int, n: int, nbytes: int, copied: int, machine: Machine) -> tuple[int, bool]:
-    """Rows of a tile, and whether A is copied, where A is contiguous along m: a tile that divides m reads it where it
-    lies, at addresses that differ by constants; else it is copied, and has `copied` rows."""
-    most = ROWS.get(machine.registers, 6)
-    largest = most + (MORE_ROWS if machine.registers > 16 else 0)
-
-    def cost(rows: int) -> float:
-        return -(-m // rows) * (rows + SHORTER)
-
-    fitting = [rows for rows in range(min(largest, m), most // 2, -1) if m % rows == 0]
-    best = min(fitting, key=cost, default=0)
-    slower = FAR if nbytes > NEAR_BYTES else 1.0
-    if best and slower * cost(best) <= cost(copied) + m * TURN_COLUMNS / n:
-        return best, False
-    return copied, True
-
-
-def _edge(n: int, lanes: int) -> int:
-    """A vector for the columns beyond the last whole one: the narrowest that holds them."""
-    return min(lanes, 1 << (n % lanes - 1).bit_length()) if n % lanes else lanes
+def _tiles_time(m: int, rows: int, machine: Machine) -> float:
+    """Cycles of a step of k in all tiles of so many rows; the last has those that are left."""
+    whole, rest = divmod(m, rows)
+    time = whole * _step(rows, VECTORS, machine)
+    return (time + _step(rest, VECTORS, machine)) * RAGGED if rest else time
 
 
 def _block(tiles: int, most: int, threads: int) -> int:

@@ -6,16 +6,23 @@ meets the images, is a few vectors; a window's elements are unrolled, so that su
 
 from __future__ import annotations
 
-from tvm import s_tir
-from tvm.s_tir.schedule import SBlockRV
+import math
+from typing import Any
+
+from tvm import s_tir, tirx
 from tvm.tirx import PrimFunc
 
 from .. import common
-from ..common import PARALLEL_WORK
-from ..roles import Roles, roles
+from ..codegen import UNROLLED, block_of, each, lanes, loop, sequence, unravelled
+from ..common import PARALLEL_WORK, renamed
+from ..roles import roles
+from ..stages import Expr, Stage, with_nests
 from ..target import Machine, Rule
-from . import k_blocks, pointwise
-from .sharing import few_tiles, least_divisor, split_sum, wanted
+from . import pointwise, reduction
+from .contraction import described, of_parts, one_sum, with_one_result, written
+from .product import Product
+from .sharing import few_tiles, parts_of, wanted
+from .tiles import LIES, PANELS, WINDOWS, Tile
 
 TAPS = 64  # elements of a window that are unrolled: 7 x 7 and less
 VECTORS = 4  # in a row that is taken at once
@@ -23,125 +30,110 @@ VECTORS = 4  # in a row that is taken at once
 
 def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     """The schedule of a convolution of planes, of its gradient, or of its filters' gradient; None for others."""
-    sch = common.start(func)
-    blocks = common.stages(sch)
-    sums = [block for block in blocks if common.is_reduction(sch, block)]
-    if len(sums) != 1 or len(sch.get_output_blocks(sch.get_sblock("root"))) != 1:
+    found = one_sum(func)
+    r = roles(found[0][found[1]]) if found else None
+    if found is None or r is None or 0 in r.extents or r.size(r.m) != 1 or not r.windows[1 - r.a]:
         return None
-    c = sums[0]
-    r = roles(sch.get(c))
-    if r is None or 0 in r.extents or r.size(r.m) != 1 or not r.windows[1 - r.a] or list(r.batch) != _first(r):
+    if list(r.batch) != [i for i in range(len(r.extents)) if i not in r.k and i < r.n[0]]:
         return None
-    lanes = machine.lanes(sch.get(c).writes[0].source.dtype)
-    parallel = common.work(sch, c) >= PARALLEL_WORK
+    stages, number = found
+    vectors = machine.lanes(stages[number].buffer.dtype)
+    parallel = math.prod(r.extents) >= PARALLEL_WORK
     if r.size(r.k) <= TAPS:
-        return sch if _planes(sch, c, r, lanes, wanted(machine) if parallel else 0) else None
-    if r.size(r.n) > TAPS:
+        width = _width(r.extents[r.n[-1]], vectors, VECTORS)
+        if width is None:
+            return None
+        by_batch = parallel and wanted(machine) <= r.size(r.batch)
+        tile = Tile(1, width, width, LIES, WINDOWS, PANELS, 1, parallel, by_batch)
+        return common.start(written(*with_one_result(func, number), number, r, tile))
+    width = _width(r.extents[r.k[-1]], vectors, 1) or _width(r.extents[r.k[-1]], vectors, VECTORS)
+    if r.size(r.n) > TAPS or width is None or len(r.k) < 2:
         return None
-    part, own = split_sum(sch, c, r, few_tiles(r, machine, lanes))
-    if not _taps(sch, part, own, lanes, parallel):
-        return None
-    if part is not c:
-        k_blocks.add_up(sch, c, machine)
-    return common.start(pointwise.finish(common.function_of(sch), machine))
+    if parts := parts_of(r, few_tiles(r, machine, vectors)):
+        func, stages, r = of_parts(func, number, parts)
+    else:
+        func, stages = with_one_result(func, number)
+    product, _, rest = described(stages, number, r, 1 - r.a)
+    func = with_nests(func, [_filters(product, width, VECTORS * vectors, parallel), *rest])
+    return common.start(pointwise.finish(reduction.finish(func, machine), machine))
 
 
-def _first(r: Roles) -> list[int]:
-    """The axes of results before those of n."""
-    return [i for i in range(len(r.extents)) if i not in r.k and i < r.n[0]]
-
-
-def _planes(sch: s_tir.Schedule, c: SBlockRV, r: Roles, lanes: int, parts: int) -> bool:
-    """Row by row of a plane of results, all elements of the windows at once. Threads share out planes, and their rows
-    too where that gives too few `parts`; 0 for one thread."""
-    vector = _vector(r.extents[r.n[-1]], lanes, VECTORS)
-    if vector is None:
-        return False
-    images = _inlined(sch, c, r)
-    after = common.behind(sch, c)
-    store = sch.cache_write(c, 0, "local")
-    for block in after[:-1]:
-        sch.compute_inline(block)
-    for block in after[-1:]:
-        sch.reverse_compute_inline(block)
-    loops = sch.get_loops(c)
-    spatial = len(loops) - len(r.k)
-    plane = common.fused(sch, loops[: len(r.batch)])
-    if parts > common.extent_of(sch, plane) and spatial - len(r.batch) == 2:
-        pieces = least_divisor(r.extents[r.n[0]], -(-parts // common.extent_of(sch, plane)))
-        plane = sch.fuse(plane, sch.split(loops[spatial - 2], [pieces, None])[0])
-    across, vectors = sch.split(loops[spatial - 1], [None, vector])
-    terms = loops[spatial:]
-    sch.reorder(across, *terms, vectors)
-    sch.reverse_compute_at(store, across)
-    if images is not None:
-        sch.compute_at(images, plane, preserve_unit_loops=True)
-        common.lay(sch, images, VECTORS * lanes)
-    if parts:
-        sch.parallel(plane)
-    for term in terms:
-        sch.unroll(term)
-    sch.vectorize(vectors)
-    sch.vectorize(sch.get_loops(store)[-1])
-    sch.vectorize(sch.get_loops(sch.decompose_reduction(c, terms[0]))[-1])
-    return True
-
-
-def _taps(sch: s_tir.Schedule, c: SBlockRV, r: Roles, lanes: int, parallel: bool) -> bool:
-    """A sum for each element of the windows and each place in a row of vectors, down all rows of all planes; then those
-    are added up."""
-    vector = _vector(r.extents[r.k[-1]], lanes, 1) or _vector(r.extents[r.k[-1]], lanes, VECTORS)
-    if vector is None or len(r.k) < 2:
-        return False
-    images = _inlined(sch, c, r)
-    after = common.behind(sch, c)
-    for block in after[:-1]:
-        sch.compute_inline(block)
-    _, place = sch.split(sch.get_loops(c)[r.k[-1]], [None, vector])
-    partial = sch.rfactor(place, len(r.extents) - len(r.k))
-    loops = sch.get_loops(partial)
-    spatial = len(r.extents) - len(r.k)
-    results, (*terms, across), place = loops[:spatial], loops[spatial:-1], loops[-1]
-    channel, taps = results[: len(r.batch)], results[len(r.batch) :]
-    sch.reorder(*channel, terms[0], *taps[:-1], *terms[1:], across, taps[-1], place)
-    outer = common.fused(sch, channel)
-    if images is not None:
-        sch.compute_at(images, terms[0] if len(terms) > 1 else outer, preserve_unit_loops=True)
-        common.lay(sch, images, VECTORS * lanes)
-    whole = common.fused(sch, sch.get_loops(c)[: len(r.batch)])
-    for block in after[-1:]:
-        sch.reverse_compute_at(block, whole)
-    if parallel:
-        sch.parallel(outer)
-        sch.parallel(whole)
-    sch.unroll(taps[-1])
-    sch.vectorize(place)
-    sch.vectorize(sch.get_loops(sch.decompose_reduction(partial, terms[0]))[-1])
-    return True
-
-
-def _vector(extent: int, lanes: int, most: int) -> int | None:
+def _width(extent: int, vector: int, most: int) -> int | None:
     """Elements of a row of so many that are taken at once, at most so many vectors: all, or a part that divides them;
     None where that is not about a vector long."""
-    if extent <= most * lanes:
+    if extent <= most * vector:
         return extent
-    part = common.divisor(extent, lanes, most * lanes) or common.divisor(extent, 1, most * lanes) or 1
-    return part if 2 * part > lanes else None
+    part = common.divisor(extent, vector, most * vector) or common.divisor(extent, 1, most * vector) or 1
+    return part if 2 * part > vector else None
 
 
-def _inlined(sch: s_tir.Schedule, c: SBlockRV, r: Roles) -> SBlockRV | None:
-    """The block that the windows are read from, if it is made on the way; all else before the sums is computed in
-    place."""
-    source = sch.get(c).reads[1 - r.a].source
-    images = None
-    for block in common.stages(sch):
-        if sch.get(block).name_hint == sch.get(c).name_hint:
-            break
-        if sch.get(block).writes[0].source.same_as(source):
-            images = block
-        else:
-            sch.compute_inline(block)
-    return images
+def _filters(product: Product, width: int, most: int, parallel: bool) -> tirx.Stmt:
+    """The loops of the filters' gradient: a sum for each element of the windows and each place in a row of vectors,
+    down all rows of all planes; then those are added up. `most`: elements of an image that are copied at a time."""
+    stage, r, factors, images = product.stage, product.r, product.factors, product.images
+    taps, (first, *within) = [r.extents[axis] for axis in r.n], r.k
+    if images is not None and (own := images.of_batch((*r.batch, first), stage, factors)):
+        images, factors = own
+    *rows, across = (r.extents[axis] for axis in within)
+    sums = _array(stage, (math.prod(taps), width), "sums")
+
+    def of_batch(number: Expr) -> tirx.Stmt:
+        batch = dict(zip(r.batch, unravelled(number, [r.extents[axis] for axis in r.batch]), strict=True))
+
+        def plane(at: Expr) -> tirx.Stmt:
+            names, made = {**batch, first: at}, list[tirx.Stmt]()
+            if images is not None:
+                made = [tirx.AllocBuffer(images.buffer), images.laid(loop, names, most)]
+            return sequence([*made, each(taps[:-1], lambda outer: line(outer, names))])
+
+        def line(outer: list[Expr], names: dict[int, Expr]) -> tirx.Stmt:
+            """A row of a window's elements, which meets all rows of a plane."""
+            held, start = _array(stage, (taps[-1], width), "held"), _flat(outer, taps[:-1]) * taps[-1]
+
+            def step(row: list[Expr], part: Expr) -> tirx.Stmt:
+                def add(tap: Expr, lane: Expr) -> tirx.Stmt:
+                    places = [*outer, tap, *row, part * width + lane]
+                    at = {**names, **dict(zip([*r.n, *within], places, strict=True))}
+                    values = {v.var: at[i] for i, v in enumerate(stage.iters) if i in at}
+                    a, b = (renamed(factor, values) for factor in factors)
+                    return tirx.BufferStore(held, tirx.BufferLoad(held, [tap, lane]) + a * b, [tap, lane])
+
+                return loop(taps[-1], lambda tap: lanes(width, lambda lane: add(tap, lane)), kind=UNROLLED)
+
+            def copied(to: Any, source: Any, shift_to: Expr, shift: Expr) -> tirx.Stmt:
+                def one(tap: Expr, lane: Expr) -> tirx.Stmt:
+                    return tirx.BufferStore(to, tirx.BufferLoad(source, [shift + tap, lane]), [shift_to + tap, lane])
+
+                return loop(taps[-1], lambda tap: lanes(width, lambda lane: one(tap, lane)), kind=UNROLLED)
+
+            terms = each(rows, lambda row: loop(across // width, lambda part: step(row, part)))
+            return sequence([tirx.AllocBuffer(held), copied(held, sums, 0, start), terms, copied(sums, held, start, 0)])
+
+        def total(tap: list[Expr]) -> tirx.Stmt:
+            one, place = _array(stage, (1,), "total"), _flat(tap, taps)
+
+            def add(lane: Expr) -> tirx.Stmt:
+                return tirx.BufferStore(one, tirx.BufferLoad(one, [0]) + tirx.BufferLoad(sums, [place, lane]), [0])
+
+            store = product.stored({**batch, **dict(zip(r.n, tap, strict=True))}, tirx.BufferLoad(one, [0]))
+            return sequence([tirx.AllocBuffer(one), tirx.BufferStore(one, stage.init, [0]), loop(width, add), store])
+
+        clear = loop(math.prod(taps), lambda i: lanes(width, lambda x: tirx.BufferStore(sums, stage.init, [i, x])))
+        return sequence([tirx.AllocBuffer(sums), clear, loop(r.extents[first], plane), each(taps, total)])
+
+    return block_of(stage.name, loop(r.size(r.batch), of_batch, parallel=parallel), whole=True)
+
+
+def _array(stage: Stage, shape: tuple[int, ...], name: str) -> Any:
+    return tirx.decl_buffer(shape, str(stage.buffer.dtype), name, data_alignment=4, layout=None)
+
+
+def _flat(index: list[Expr], shape: list[int]) -> Expr:
+    """The number of an index in row-major order."""
+    found: Expr = 0
+    for at, extent in zip(index, shape, strict=True):
+        found = found * extent + at
+    return found
 
 
 RULE = Rule("windows", "llvm", schedule, sums=True)
