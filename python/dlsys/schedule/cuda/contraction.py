@@ -17,10 +17,9 @@ from ..common import start
 from ..stages import Stage, inlined, with_nests
 from ..target import Machine, Rule
 from . import reduction, tensor_cores
-from .model import SHARED_BYTES, WARPS_A_CYCLE
 from .product_code import DEPTH, Code, Product, Tile
 from .reduction import Sum, behind, parts_of, sum_of
-from .threads import MULTIPROCESSORS, WARP, ceil_div
+from .threads import MULTIPROCESSORS, SHARED_BYTES, WARP, WARPS_A_CYCLE, ceil_div
 
 LEAST = 8  # rows and columns of a product; of fewer each result is a sum of its own
 PART = 256  # terms of a part, at least, where k is cut

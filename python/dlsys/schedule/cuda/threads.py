@@ -19,6 +19,8 @@ WARP = 32  # threads that run one instruction together
 BLOCK = 256  # threads of a block: eight warps, and several blocks to a multiprocessor
 SHARED = 48 * 1024  # bytes of shared memory that a block's arrays may take, as they are declared
 MULTIPROCESSORS = 132  # of a large device, an H200: fewer blocks leave some idle
+WARPS_A_CYCLE = 4  # instructions of warps that a multiprocessor starts in a cycle
+SHARED_BYTES = 128  # of shared memory that it reads in a cycle
 Combine = Callable[[Expr, Expr], Expr]
 _ALL_LANES = tirx.const(0xFFFFFFFF, "uint32")
 
