@@ -16,11 +16,10 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 
 from ..schedule.common import CHEAP_CALLS
-from ..schedule.cuda.threads import SHARED_BYTES, WARP, WARPS_A_CYCLE
+from ..schedule.cuda.threads import SHARED_BYTES, TENSOR_INSTRUCTION, WARP, WARPS_A_CYCLE
 from ..schedule.target import Machine
 
 CALL = 8  # instructions of an exp, a division or the like, about
-TENSOR_INSTRUCTION = 5  # instructions' time of one of tensor cores: 1,024 multiply-adds, some 945 of which a cycle
 OVERHEAD = 24  # registers of a thread beside its arrays, about
 _HELPER = "tirx.call_extern"  # calls of one instruction: those of `nvrtc.HELPERS`, and of the shuffles
 _ONE_INSTRUCTION = ("shift", "bitwise", "reinterpret", "nearbyint", "if_then_else", "address_of", "isfinite")

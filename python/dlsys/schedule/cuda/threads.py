@@ -21,6 +21,7 @@ SHARED = 48 * 1024  # bytes of shared memory that a block's arrays may take, as 
 MULTIPROCESSORS = 132  # of a large device, an H200: fewer blocks leave some idle
 WARPS_A_CYCLE = 4  # instructions of warps that a multiprocessor starts in a cycle
 SHARED_BYTES = 128  # of shared memory that it reads in a cycle
+TENSOR_INSTRUCTION = 5  # instructions' time of one of tensor cores: 1,024 multiply-adds, some 945 of which a cycle
 Combine = Callable[[Expr, Expr], Expr]
 _ALL_LANES = tirx.const(0xFFFFFFFF, "uint32")
 
@@ -68,11 +69,13 @@ def lanes(width_of: Sequence[Any]) -> int:
     return max(1, VECTOR * 8 // max(widest, 32))
 
 
-def launch(name: str, grid: Sequence[tuple[tirx.Var, int]], block: Sequence[tuple[tirx.Var, int]], body: Any) -> Any:
-    """One launch: the body for each index of the grid's blocks and of a block's threads, x first."""
+def launch(name: str, grid: Sequence[tuple[Expr, int]], block: Sequence[tuple[Expr, int]], body: Any) -> Any:
+    """One launch: the body for each index of the grid's blocks and of a block's threads, x first; `axis` makes them."""
     for kind, axes in (("threadIdx", block), ("blockIdx", grid)):
-        for axis, (variable, extent) in zip("xyz", axes, strict=False):
-            tag = f"{kind}.{axis}"
+        for letter, (variable, extent) in zip("xyz", axes, strict=False):
+            if isinstance(variable, tirx.IntImm):
+                continue
+            tag = f"{kind}.{letter}"
             bound = tirx.IterVar(None, tirx.Var(tag, "int32"), tirx.IterVar.ThreadIndex, tag)
             body = tirx.For(variable, 0, extent, tirx.ForKind.THREAD_BINDING, body, bound)
     return block_of(name, body, whole=True)
@@ -98,6 +101,11 @@ def is_bound(func: tirx.PrimFunc) -> bool:
 def index(name: str) -> tirx.Var:
     """A variable for an index."""
     return tirx.Var(name, "int32")
+
+
+def axis(name: str, extent: int) -> Expr:
+    """A variable for the index along an axis of a launch; 0 where there is but one."""
+    return index(name) if extent > 1 else tirx.const(0, "int32")
 
 
 def local(dtype: str, value: Expr, width: int = 1) -> tuple[tirx.Var, list[tirx.Stmt]]:
@@ -155,6 +163,13 @@ def all_of_block(value: tirx.Var, combine: Combine, thread: Expr, threads: int) 
         barrier(),
         tirx.BufferStore(value, folded(values, combine), [0]),
     ]
+
+
+def guarded(guards: Sequence[Expr], body: tirx.Stmt) -> tirx.Stmt:
+    """The body where all guards hold, the last of which is asked first."""
+    for guard in guards:
+        body = tirx.IfThenElse(guard, body, None)
+    return body
 
 
 def ceil_div(a: int, b: int) -> int:
