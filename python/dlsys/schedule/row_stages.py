@@ -39,6 +39,10 @@ class Rows:
         """Elements of the longest row."""
         return max(size(stage.iters) // max(self.count, 1) for stage in self.stages)
 
+    def columns(self, stage: Stage) -> list[tirx.IterVar]:
+        """The iterators of a stage that run along a row."""
+        return [v for v in (*stage.spatial[len(self.shape) :], *stage.reduced) if int(v.dom.extent) > 1]
+
 
 def find_rows(func: tirx.PrimFunc) -> Rows | None:
     """The rows of a function with a reduction along the last axis of what it reads; None where there is none, or where
@@ -87,6 +91,25 @@ def _runs_over(stage: Stage, shape: tuple[int, ...], inside: dict[Any, Stage], o
             index.same_as(v.var) or extent == 1
             for index, v, extent in zip(load.indices[:rank], spatial, shape, strict=False)
         ):
+            return False
+    return True
+
+
+def fit(rows: Rows) -> bool:
+    """Whether each stage has one number a row or is as long as the row, sums combine terms, and an element is computed
+    of others of its own column, or of the row's numbers."""
+    rank, inside = len(rows.shape), {stage.buffer for stage in rows.stages}
+    for stage in rows.stages:
+        numbers, columns = size(stage.spatial[rank:]), [v.var for v in rows.columns(stage)]
+        if stage.reduced:
+            fits = numbers == 1 and size(stage.reduced) == rows.length and is_plain(stage)
+        else:
+            fits = numbers in (1, rows.length)
+        for load in (load for load in stage.loads() if load.source in inside):
+            wide = zip(load.indices[rank:], load.source.shape[rank:], strict=True)
+            own = [index for index, extent in wide if int(extent) > 1]
+            fits &= len(own) in (0, len(columns)) and all(i.same_as(v) for i, v in zip(own, columns, strict=False))
+        if not fits:
             return False
     return True
 

@@ -11,8 +11,7 @@ from tvm import ir, tirx
 
 from . import common
 from .codegen import VectorCode, unravelled
-from .common import renamed
-from .stages import Expr, Stage, at_own_index, extents
+from .stages import Expr, Stage, at_own_index, extents, kept
 
 
 @dataclass(frozen=True)
@@ -56,9 +55,7 @@ def sum_of(stage: Stage, after: Sequence[Stage], stages: Sequence[Stage], result
     """A stage as its sum; `after`: what is done with each result."""
     shape, terms = extents(stage.spatial), extents(stage.reduced)
     group = [stage, *after]
-    written = {one.buffer for one in group}
-    outside = {load.source for other in stages if other not in group for load in other.loads()}
-    kept = written & {*results, *outside}
+    stored = kept(group, stages, results)
 
     def term(code: VectorCode, result: list[Expr], number: Expr) -> Expr:
         places = [*result, *unravelled(number, terms)]
@@ -66,14 +63,7 @@ def sum_of(stage: Stage, after: Sequence[Stage], stages: Sequence[Stage], result
         return code.value(code.evaluate(stage.value.b, names, lambda load: None))
 
     def store(code: VectorCode, result: list[Expr], total: Expr) -> None:
-        values = {stage.buffer: total}
-        for one in group:
-            names = {v.var: at for v, at in zip(one.spatial, result, strict=True)}
-            if one is not stage:
-                found = code.evaluate(one.value, names, lambda load: values.get(load.source))
-                values[one.buffer] = code.value(found)
-            if one.buffer in kept:
-                code.store(one.buffer, values[one.buffer], [renamed(i, names) for i in one.indices])
+        code.compute(group, result, {stage.buffer: total}, stored)
 
     dtypes = tuple(str(load.source.dtype) for load in stage.loads())
     return Sum(stage, shape, math.prod(terms), _in_columns(stage), dtypes, term, store)

@@ -18,7 +18,7 @@ from ..codegen import sequence, unravelled
 from ..common import renamed
 from ..stages import Expr, with_nests
 from ..target import Machine, Rule
-from .threads import BLOCK, ceil_div, index, launch
+from .threads import BLOCK, ceil_div, guarded, index, launch
 
 Loops = list[tuple[tirx.For, int]]
 """Loops, and the most steps that each takes."""
@@ -75,9 +75,7 @@ def _launch(name: str, loops: Loops, body: tirx.Stmt) -> tirx.Stmt:
         names[loop.loop_var] = place
         if not isinstance(extent, tirx.IntImm) or int(extent) != most:
             guards.append(place < extent)
-    body = renamed(body, {**common.anew(body), **names})
-    for guard in reversed(guards):
-        body = tirx.IfThenElse(guard, body, None)
+    body = guarded(guards[::-1], renamed(body, {**common.anew(body), **names}))
     return launch(name, [(block, ceil_div(total, threads))], [(thread, threads)], body)
 
 

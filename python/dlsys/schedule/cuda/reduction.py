@@ -28,8 +28,7 @@ from .threads import (
     MULTIPROCESSORS,
     WARP,
     ThreadCode,
-    all_of_block,
-    all_of_warp,
+    all_of,
     axis,
     barrier,
     ceil_div,
@@ -151,8 +150,7 @@ def _rows_launch(whole: Sum, width: int) -> tirx.Stmt:
     inside = [result < total] if total % rows else []
     body.append(guarded(inside, _adding(whole, width, place, x, threads, sums)))
     one, more = local(whole.dtype, folded([tirx.BufferLoad(sums, [i]) for i in range(width)], whole.combine))
-    body += more
-    body += all_of_warp(one, whole.combine) if threads == WARP else all_of_block(one, whole.combine, x, threads)
+    body += [*more, *all_of(one, whole.combine, x, threads)]
     code = ThreadCode(1)
     whole.store(code, place, tirx.BufferLoad(one, [0]))
     body.append(tirx.IfThenElse(tirx.all(x == 0, *inside), code.loop(), None))

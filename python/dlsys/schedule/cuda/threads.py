@@ -138,27 +138,23 @@ def folded(values: list[Expr], combine: Combine) -> Expr:
     return values[0]
 
 
-def all_of_warp(value: tirx.Var, combine: Combine, threads: int = WARP) -> list[tirx.Stmt]:
-    """Combines the first elements of the arrays `value` of the first threads of a warp, a power of two of them: each
-    has the result then."""
-    found, own = [], tirx.BufferLoad(value, [0])
-    while threads > 1:
-        threads //= 2
-        other = tirx.call_extern(str(value.dtype), "__shfl_xor_sync", _ALL_LANES, own, threads)
-        taken, more = local(str(value.dtype), other)
+def all_of(value: tirx.Var, combine: Combine, thread: Expr, threads: int) -> list[tirx.Stmt]:
+    """Combines the first elements of the arrays `value` of the threads of a warp, or of a block of whole warps, a power
+    of two of them: each has the result then."""
+    dtype, own, distance, found = str(value.dtype), tirx.BufferLoad(value, [0]), WARP, list[tirx.Stmt]()
+    while distance > 1:
+        distance //= 2
+        other = tirx.call_extern(dtype, "__shfl_xor_sync", _ALL_LANES, own, distance)
+        taken, more = local(dtype, other)
         found += [*more, tirx.BufferStore(value, combine(own, tirx.BufferLoad(taken, [0])), [0])]
-    return found
-
-
-def all_of_block(value: tirx.Var, combine: Combine, thread: Expr, threads: int) -> list[tirx.Stmt]:
-    """As `all_of_warp`, of all threads of a block, whole warps."""
-    warps = threads // WARP
-    every = shared((warps,), str(value.dtype), "every_warp")
-    storing = tirx.BufferStore(every, tirx.BufferLoad(value, [0]), [tirx.floordiv(thread, WARP)])
-    values = [tirx.BufferLoad(every, [i]) for i in range(warps)]
+    if threads == WARP:
+        return found
+    every = shared((threads // WARP,), dtype, "every_warp")
+    storing = tirx.BufferStore(every, own, [tirx.floordiv(thread, WARP)])
+    values = [tirx.BufferLoad(every, [i]) for i in range(threads // WARP)]
     return [
         tirx.AllocBuffer(every),
-        *all_of_warp(value, combine),
+        *found,
         tirx.IfThenElse(tirx.floormod(thread, WARP) == 0, storing, None),
         barrier(),
         tirx.BufferStore(value, folded(values, combine), [0]),
