@@ -109,12 +109,45 @@ class Operand:
         names[iters[last].var] = index("vector") * self.width + code.lane
         return code.is_vector(self.factor.source, [renamed(i, names) for i in self.factor.indices])
 
+    def allocate(self, first: Expr, at: Expr, own: int, pad: int, dtype: str) -> None:
+        """Makes the arrays, for a tile that begins at `first`, of which the thread has `own` elements at `at`. `pad`:
+        elements behind each row of the tile in shared memory; `dtype`: of its numbers there."""
+        self.first, self.at = first, at
+        # of one axis: of two TVM would cut off what pads the rows
+        self.tile = shared((DEPTH * (self.side + pad) * (1 + self.copied),), dtype, self.name)
+        self.held = tirx.decl_buffer((self.count * self.width,), self.dtype, f"{self.name}_next", scope="local")
+        self.own = tirx.decl_buffer((own,), self.dtype, f"{self.name}_own", scope="local")
+
     def place(self, number: Expr, lane: Expr) -> tuple[Expr, Expr]:
         """The k and the row or column, within the tile, of an element of a vector."""
         first = number * self.width
         if self.along_k:
             return tirx.floormod(first, DEPTH) + lane, tirx.floordiv(first, DEPTH)
         return tirx.floordiv(first, self.side), tirx.floormod(first, self.side) + lane
+
+    def group(self, number: int) -> Expr:
+        """Where in the tile a group of the thread's rows or columns begins: they lie apart."""
+        return number * (self.side * GROUP // int(self.own.shape[0])) + self.at * GROUP
+
+    def copy(self, place: Expr, names: dict[ir.Var, Expr], guards: list[Expr]) -> tirx.Stmt:
+        """The asynchronous copy of a vector to a place in shared memory; of zeros where a guard fails."""
+        indices = [renamed(i, names) for i in self.factor.indices]
+        source = tirx.address_of(tirx.BufferLoad(self.factor.source, indices))
+        inside: Expr = tirx.const(1, "int32")
+        for guard in guards:
+            inside = tirx.Select(guard, inside, ZERO)
+        return _call("dlsys_copy", tirx.address_of(tirx.BufferLoad(self.tile, [place])), source, inside)
+
+    def hold(self, number: int, names: dict[ir.Var, Expr], guards: list[Expr], code: ThreadCode) -> tirx.Stmt:
+        """A vector into the thread's registers, at the lanes of `code`; zeros where a guard fails."""
+        value = code.value(code.evaluate(self.factor, names, lambda load: None))
+        code.store(self.held, value, [number * self.width + code.lane])
+        if not guards:
+            return code.loop()
+        lane = index("lane")
+        zero = tirx.BufferStore(self.held, tirx.const(0, self.dtype), [number * self.width + lane])
+        zeros = tirx.For(lane, 0, self.width, tirx.ForKind.UNROLLED, zero)
+        return tirx.IfThenElse(tirx.all(*guards), code.loop(), zeros)
 
 
 def _call(name: str, *arguments: Any) -> tirx.Stmt:
@@ -146,16 +179,9 @@ class Code:
         self.blocks = math.prod(counts)
         self.part, self.batch, *numbers = unravelled(self.block, counts)
         self.dtype = whole.dtype
-        for operand, number, (at, count) in zip(self.operands, numbers, self.shares(), strict=True):
-            operand.first, operand.at = number * operand.side, at
+        for operand, number, (at, own) in zip(self.operands, numbers, self.shares(), strict=True):
             operand.copied = operand.copied and self.copies
-            # of one axis: of two TVM would cut off what pads the rows
-            size = DEPTH * (operand.side + self.pad) * (1 + operand.copied)
-            operand.tile = shared((size,), self.tile_dtype or operand.dtype, operand.name)
-            operand.held, operand.own = (
-                tirx.decl_buffer((size,), operand.dtype, f"{operand.name}_{suffix}", scope="local")
-                for suffix, size in (("next", operand.count * operand.width), ("own", count))
-            )
+            operand.allocate(number * operand.side, at, own, self.pad, self.tile_dtype or operand.dtype)
 
     def shares(self) -> list[tuple[Expr, int]]:
         """Of A and of B the thread's part of the tile, and how many elements of it the thread holds."""
@@ -210,38 +236,17 @@ class Code:
                 first_k = self.part * self.length + step * DEPTH
                 if self.parts * self.length != product.size(product.k) or self.length % DEPTH:
                     guards.append(first_k + k < product.size(product.k))
-                lane = code.lane if operand.width > 1 and not operand.copied else ZERO
-                k_lane, side_lane = operand.place(vector, lane)
+                k_lane, side_lane = operand.place(vector, ZERO if operand.copied else code.lane)
                 names = product.at(
                     {product.batch: self.batch, operand.axes: operand.first + side_lane, product.k: first_k + k_lane}
                 )
                 if operand.copied:
-                    found.append(self._copy(operand, self.in_tile(operand, k, side, step), names, guards))
-                    continue
-                value = code.value(code.evaluate(operand.factor, names, lambda load: None))
-                code.store(operand.held, value, [i * operand.width + code.lane])
-                found.append(self._or_zeros(guards, code.loop(), operand, i * operand.width))
+                    found.append(operand.copy(self.in_tile(operand, k, side, step), names, guards))
+                else:
+                    found.append(operand.hold(i, names, guards, code))
         if any(operand.copied for operand in self.operands):
             found.append(_call("dlsys_commit"))
         return found
-
-    def _copy(self, operand: Operand, place: Expr, names: dict[ir.Var, Expr], guards: list[Expr]) -> tirx.Stmt:
-        """The asynchronous copy of a vector to a place in shared memory; of zeros where a guard fails."""
-        indices = [renamed(i, names) for i in operand.factor.indices]
-        source = tirx.address_of(tirx.BufferLoad(operand.factor.source, indices))
-        inside: Expr = tirx.const(1, "int32")
-        for guard in guards:
-            inside = tirx.Select(guard, inside, ZERO)
-        return _call("dlsys_copy", tirx.address_of(tirx.BufferLoad(operand.tile, [place])), source, inside)
-
-    def _or_zeros(self, guards: list[Expr], body: tirx.Stmt, operand: Operand, start: int) -> tirx.Stmt:
-        """The body where all guards hold, else zeros in a vector of what is held."""
-        if not guards:
-            return body
-        lane = index("lane")
-        zero = tirx.BufferStore(operand.held, tirx.const(0, operand.dtype), [start + lane])
-        zeros = tirx.For(lane, 0, operand.width, tirx.ForKind.UNROLLED, zero)
-        return tirx.IfThenElse(tirx.all(*guards), body, zeros)
 
     def _share(self) -> list[tirx.Stmt]:
         """The held elements into shared memory, k outermost; what is on its way there arrives."""
@@ -249,7 +254,7 @@ class Code:
         for operand in (operand for operand in self.operands if not operand.copied):
             for i in range(operand.count):
                 code, vector = ThreadCode(operand.width), i * self.tile.threads + self.thread
-                k, side = operand.place(vector, code.lane if operand.width > 1 else ZERO)
+                k, side = operand.place(vector, code.lane)
                 value = self.rounded(tirx.BufferLoad(operand.held, [i * operand.width + code.lane]))
                 code.store(operand.tile, value, [self.in_tile(operand, k, side, self.step)])
                 inside = [] if operand.exact else [vector * operand.width < operand.side * DEPTH]
@@ -260,11 +265,10 @@ class Code:
         """A step's multiply-adds."""
         k, i, j, loads, factors = index("k"), index("i"), index("j"), [], []
         for operand, number in zip(self.operands, (i, j), strict=True):
-            count = int(operand.own.shape[0])
-            for group in range(count // GROUP):
+            for group in range(int(operand.own.shape[0]) // GROUP):
                 code = ThreadCode(GROUP)
-                side = group * (operand.side * GROUP // count) + operand.at * GROUP + code.lane
-                value = tirx.BufferLoad(operand.tile, [self.in_tile(operand, k, side, self.step)])
+                where = self.in_tile(operand, k, operand.group(group) + code.lane, self.step)
+                value = tirx.BufferLoad(operand.tile, [where])
                 code.store(operand.own, value, [group * GROUP + code.lane])
                 loads.append(code.loop())
             factors.append(tirx.Cast(self.dtype, tirx.BufferLoad(operand.own, [number])))
@@ -276,26 +280,24 @@ class Code:
     def places(self) -> Iterator[tuple[list[Expr], int, int]]:
         """Of the thread's results, some neighbouring columns at a time: row and first column, the number of the first
         sum, and how many."""
-        own = (self.tile.own_rows, self.tile.own_columns)
+        own_columns = self.tile.own_columns
         width = GROUP if self.operands[1].total % GROUP == 0 else 1
-        for row in range(own[0]):
-            for column in range(0, own[1], width):
-                place = []
-                for operand, number, count in zip(self.operands, (row, column), own, strict=True):
-                    group, rest = divmod(number, GROUP)
-                    group_first = operand.first + group * (operand.side * GROUP // count)
-                    place.append(group_first + operand.at * GROUP + rest)
-                yield place, row * own[1] + column, width
+        for row in range(self.tile.own_rows):
+            for column in range(0, own_columns, width):
+                place = [
+                    operand.first + operand.group(number // GROUP) + number % GROUP
+                    for operand, number in zip(self.operands, (row, column), strict=True)
+                ]
+                yield place, row * own_columns + column, width
 
     def _results(self) -> list[tirx.Stmt]:
         """The stores of the thread's results, each after its epilogue."""
         product, found = self.product, []
         for (row, column), number, width in self.places():
             code = ThreadCode(width)
-            lane = code.lane if width > 1 else ZERO
-            names = product.at({product.batch: self.batch, product.m: row, product.n: column + lane})
+            names = product.at({product.batch: self.batch, product.m: row, product.n: column + code.lane})
             result = [names[v.var] for v in product.stage.spatial]
-            total = tirx.BufferLoad(self.sums, [number + lane])
+            total = tirx.BufferLoad(self.sums, [number + code.lane])
             self.whole.store(code, [self.part, *result] if self.parts > 1 else result, total)
             beyond = [
                 place < operand.total

@@ -130,9 +130,8 @@ class _Code:
         def known(load: ir.TensorLoad) -> Expr | None:
             if (held := self.held.get(load.source)) is None:
                 return None
-            if load.source in self.long:
-                return tirx.BufferLoad(held[step or 0], [code.lane if code.width > 1 else 0])
-            return tirx.BufferLoad(held[0], [0])
+            number, lane = (step or 0, code.lane) if load.source in self.long else (0, 0)
+            return tirx.BufferLoad(held[number], [lane])
 
         return code.value(code.evaluate(expression, self._names(stage, code, step), known))
 
