@@ -14,8 +14,8 @@ from tvm import ir, s_tir, tirx
 from .. import common
 from ..codegen import sequence, unravelled
 from ..common import renamed
-from ..row_stages import Rows, find_rows, fit, kept_buffers
-from ..stages import Expr, Stage, extents, inlined, share, with_nests
+from ..row_stages import Rows, find_rows, kept_buffers
+from ..stages import Expr, Stage, inlined, share, with_nests
 from ..target import Machine, Rule
 from . import reduction
 from .threads import (
@@ -45,7 +45,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
         return None
     func, stages = found
     rows = find_rows(func)
-    if rows is None or rows.count < 1 or len(rows.stages) < 2 or not fit(rows):
+    if rows is None or rows.count < 1 or len(rows.stages) < 2 or not rows.fit():
         return None
     if (threads := _threads(rows.length)) is None:
         return None
@@ -86,7 +86,7 @@ class _Code:
         self.block, self.x, self.y = index("block"), index("x"), axis("y", self.side)
         self.number = self.block * self.side + self.y
         self.row = unravelled(self.number, rows.shape)
-        self.long = {stage.buffer for stage in rows.stages if not stage.reduced and rows.columns(stage)}
+        self.long = {stage.buffer for stage in rows.stages if not stage.reduced and rows.along(stage)}
         self.held: dict[Any, list[ir.Var]] = {}
         self.code: list[tirx.Stmt] = []
 
@@ -117,12 +117,7 @@ class _Code:
 
     def _names(self, stage: Stage, code: ThreadCode, step: int | None) -> dict[Any, Expr]:
         """The values of a stage's iterators at the thread's elements of a step."""
-        columns = self.rows.columns(stage)
-        column = self._column(step) if step is None else self._column(step) + code.lane
-        places = unravelled(column, extents(columns)) if columns else []
-        names = {v.var: tirx.const(0, "int32") for v in stage.iters}
-        names |= {v.var: at for v, at in zip(stage.spatial, self.row, strict=False)}
-        return names | {v.var: at for v, at in zip(columns, places, strict=True)}
+        return self.rows.names(stage, self.row, self._column(step) + code.lane)
 
     def _value(self, stage: Stage, expression: Expr, code: ThreadCode, step: int | None) -> Expr:
         """An expression of a stage at a step, from what the thread holds."""
