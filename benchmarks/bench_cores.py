@@ -1,6 +1,6 @@
 """How training steps scale to many cores, as a model predicts it: `python benchmarks/bench_cores.py`.
 
-Each kernel of a step is scheduled for so many cores, and its time predicted from its loops (`dlsys.schedule.cpu.model`,
+Each kernel of a step is scheduled for so many cores, and its time predicted from its loops (`dlsys.inspect.cost`,
 which states its constants). Nothing is compiled or run.
 """
 
@@ -38,9 +38,9 @@ def plan_of(name: str, cores: int) -> Any:
 
 def predicted(plan: Any, cores: int) -> tuple[float, list[list[Any]]]:
     """Seconds of a step, and a row for each kernel: its name, calls, parts, milliseconds, and what it waits for."""
+    from dlsys.inspect import cost
     from dlsys.kernels.build import prim_func
     from dlsys.schedule import apply
-    from dlsys.schedule.cpu import model
     from dlsys.schedule.target import host_target, machine_of
 
     machine = machine_of(host_target(cores))
@@ -51,10 +51,11 @@ def predicted(plan: Any, cores: int) -> tuple[float, list[list[Any]]]:
     for keys in kernels.values():
         spec = plan.specs[keys[0]]
         own = 1 if spec.alone else cores
-        seconds, parts, limit = model.predicted(apply(prim_func(spec), host_target(own))[0], machine, own)
+        found = cost.predicted(apply(prim_func(spec), host_target(own))[0], cost.Cores(machine, own))
+        parts = " + ".join(str(region.parts) for region in found.regions)
         calls = sum(plan.located(key)[2] / plan.located(key)[3] for key in keys)
-        rows.append([spec.name, round(calls), parts, 1e3 * calls * seconds, limit])
-        total += calls * seconds
+        rows.append([spec.name, round(calls), parts, 1e3 * calls * found.seconds, found.limit])
+        total += calls * found.seconds
     return total, sorted(rows, key=lambda row: -row[3])
 
 

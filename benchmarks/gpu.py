@@ -2,7 +2,7 @@
 
 Prints one table of checks and one of times, and writes both as JSON: operators and gradients against the CPU, training,
 allocations; products beside PyTorch's cuBLAS, rows beside a copy on the device, training steps beside PyTorch eager and
-its CUDA graphs, and beside each time what `dlsys.schedule.cuda.model` predicts. Installs nothing; what needs PyTorch is
+its CUDA graphs, and beside each time what `dlsys.inspect.cost` predicts. Installs nothing; what needs PyTorch is
 left out where it is not there. A part that fails is told, and the next one runs.
 
 `--quick`: small sizes, to see that the program itself works.
@@ -29,10 +29,10 @@ import numpy as np
 from dlsys import autodiff as ad
 from dlsys import nn, ops, optim
 from dlsys.cli import roofline
+from dlsys.inspect import cost
 from dlsys.kernels import Replay, Runner
 from dlsys.kernels.build import prim_func
 from dlsys.schedule import apply, resolve_target
-from dlsys.schedule.cuda import model
 from models import MODELS, Model, vectors
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
@@ -99,12 +99,12 @@ def seconds_of(run: Callable[[], Any], wait: Callable[[], Any], rounds: int) -> 
 def predicted(executor: ad.Executor) -> float:
     """What the model says of an executor's latest plan."""
     arch = str(resolve_target("cuda").attrs["arch"])
-    device = model.DEVICES.get(arch, model.DEVICES["sm_90"])
+    device = cost.GPUS.get(arch, cost.GPUS["sm_90"])
     total = 0.0
     plan = executor._latest()
     for key, spec in plan.specs.items():
         function = apply(prim_func(spec), resolve_target("cuda"), precision=spec.precision)[0]
-        total += plan.located(key)[2] * sum(launch.limit(device)[0] for launch in model.launches(function))
+        total += plan.located(key)[2] * cost.predicted(function, device).seconds
     return total
 
 

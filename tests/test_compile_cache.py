@@ -29,6 +29,7 @@ from dlsys import compute, kernels, storage, system, tvm_import
 from dlsys.data import DataLoader, TensorDataset
 from dlsys.kernels import CacheWarning, build, disk
 from dlsys.kernels import cache as of_process
+from dlsys.schedule import target as targets
 
 
 class Forgetful(dict[object, object]):
@@ -213,6 +214,8 @@ def test_threads_and_schedules_are_part_of_the_key() -> None:
                 dl.set_num_threads(before)
         with mock.patch.object(kernels.spec, "cpu", lambda: "another CPU in the same folder"):
             assert compiled(result) > 0
+        with mock.patch.object(kernels.spec, "cache_sizes", lambda: {1: 48 << 10}):  # or with other caches
+            assert compiled(result) > 0
         assert compiled(result) == 0
 
 
@@ -224,6 +227,24 @@ def test_a_cpu_is_told_by_its_model_and_features() -> None:
             assert system.cpu() == system._cpuinfo() != told
         system.cpu.cache_clear()
     assert system.cpu() or not Path("/proc/cpuinfo").exists()
+
+
+def test_caches_are_those_that_linux_tells_and_else_the_usual_ones() -> None:
+    machine = targets.machine_of(targets.host_target())
+    assert 8 << 10 <= machine.l1 < machine.l2 < machine.l3
+    assert all((machine.l1, machine.l2, machine.l3)[i - 1] == size for i, size in system.cache_sizes().items())
+    usual = targets.machine_of(targets.resolve_target({"kind": "llvm", "mcpu": "nocona"}))
+    assert (usual.l1, usual.l2, usual.l3) == (32 << 10, 1 << 20, 32 << 20)
+    with tempfile.TemporaryDirectory() as folder:
+        told = [("1", "Data", "48K"), ("1", "Instruction", "64K"), ("2", "Unified", "2M"), ("3", "Unified", "odd")]
+        for i, words in enumerate(told):
+            entry = Path(folder, f"index{i}")
+            entry.mkdir()
+            for name, word in zip(("level", "type", "size"), words, strict=True):
+                (entry / name).write_text(word + "\n", encoding="ascii")
+        Path(folder, "index9").mkdir()
+        with mock.patch.object(system, "Path", lambda path: Path(folder)):
+            assert system.cache_sizes.__wrapped__() == {1: 48 << 10, 2: 2 << 20}
 
 
 def test_a_plan_compiles_only_the_kernels_that_no_plan_had() -> None:

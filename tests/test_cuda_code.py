@@ -27,9 +27,10 @@ import tvm
 from dlsys import autodiff as ad
 from dlsys import ops
 from dlsys.device import streams
+from dlsys.inspect import cost
 from dlsys.kernels import build
 from dlsys.schedule import apply, resolve_target
-from dlsys.schedule.cuda import model, nvrtc
+from dlsys.schedule.cuda import nvrtc
 from dlsys.schedule.machine_code import compiling
 from dlsys.system import available_cores, cuda_folders
 from helpers import error_of
@@ -166,7 +167,7 @@ def test_wide_transposes_fit_shared_memory() -> None:
         target = resolve_target("cuda")
         func, rule = apply(te.create_prim_func([*inputs, total]), target)
         assert rule.name == "transpose"
-        (launch,) = model.launches(func)
+        (launch,) = cost.regions(func)
         assert launch.shared == most * 32 * 33 * np.dtype(dtype).itemsize <= 48 * 1024
         code = tvm.compile(tvm.IRModule({"total": func.with_attr("global_symbol", "total")}), target)
         assert nvrtc.compiled(code.mod.imports[0].inspect_source("cuda"), "sm_90")[1:4] == b"ELF"

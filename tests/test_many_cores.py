@@ -16,9 +16,9 @@ from dlsys import autodiff as ad
 from dlsys import optim
 from dlsys.cli import main
 from dlsys.graph import Node
+from dlsys.inspect import cost
 from dlsys.kernels.build import prim_func
 from dlsys.schedule import apply, resolve_target
-from dlsys.schedule.cpu import model
 from dlsys.schedule.target import machine_of
 from helpers import on_threads
 from tvm import tirx
@@ -184,19 +184,21 @@ def test_the_model_counts_what_the_loops_do() -> None:
     executor = ad.Executor([ad.matmul_op(a, b), ad.reducesum_op(x, 0)])
     executor.infer_shape({a: (256, 512), b: (512, 256), x: (4096, 1024)})
     product, columns = (
-        model.regions(apply(prim_func(spec), target)[0]) for spec in executor._latest().specs.values()
+        cost.regions(apply(prim_func(spec), target)[0]) for spec in executor._latest().specs.values()
     )
     packed, multiplied = product
     assert multiplied.parts >= 32 and packed.arithmetic == 512 * 256
     assert 256 * 256 * 512 <= multiplied.arithmetic <= 1.02 * 256 * 256 * 512  # and what is cleared and stored
     assert sum(multiplied.arrays.values()) == 4 * (256 * 512 + 512 * 256 + 256 * 256)
     assert sum(region.arithmetic for region in columns) >= 4096 * 1024
-    one, many = (multiplied.seconds(machine, cores) for cores in (1, 16))
-    assert 8 < one / many < 16
-    alone = model.Region(1, 1, 10**6)
-    assert alone.seconds(machine, 64) == alone.seconds(machine, 1) and alone.limit(machine, 64) == "few parts"
-    much = model.Region(64, 1, 0, {"array": 2**32})
-    assert much.seconds(machine, 1) == 2**32 / model.MEMORY and much.limit(machine, 64) == "memory"
+    one, some, many = (cost.Cores(machine, count) for count in (1, 16, 64))
+    assert 8 < one.seconds(multiplied) / some.seconds(multiplied) < 16
+    alone = cost.Region(arithmetic=10**6)
+    limits = many.limits(alone)
+    assert many.seconds(alone) == one.seconds(alone) == max(limits.values()) == limits["few parts"]
+    much = cost.Region(parts=64, arrays={"array": 2**32})
+    limits = many.limits(much)
+    assert one.seconds(much) == 2**32 / one.memory and max(limits.values()) == limits["memory"]
 
 
 def test_roofline_predicts_a_step_on_many_cores() -> None:

@@ -57,6 +57,20 @@ def _cpuinfo() -> str:
     return ""
 
 
+@cache
+def cache_sizes() -> dict[int, int]:
+    """The bytes of this CPU's caches for data by level, 1 to 3, as Linux tells them of its first core: {1: 32768, ...}.
+    A level of which it tells nothing is left out."""
+    found: dict[int, int] = {}
+    for entry in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
+        with contextlib.suppress(OSError, ValueError):
+            told = [(entry / name).read_text(encoding="ascii").strip() for name in ("level", "type", "size")]
+            level, kind, size = told
+            if kind in ("Data", "Unified") and (count := int(size.rstrip("KM"))) > 0:
+                found[int(level)] = count << {"K": 10, "M": 20}.get(size[-1], 0)
+    return dict(sorted(found.items()))
+
+
 def memory() -> int:
     """The bytes of memory that this process may have: the machine's, or what the process or its group is limited to."""
     limits = [sys.maxsize]

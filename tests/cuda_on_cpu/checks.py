@@ -183,7 +183,7 @@ def tensor_cores() -> None:
     """Products and convolutions of numbers rounded to TF32 and bfloat16, with gradients; float32 again afterwards."""
     rng = np.random.default_rng(0)
     nodes, feed = [], {}
-    for m, k, n in ((64, 64, 64), (100, 45, 130), (40, 17, 33), (70, 600, 65)):
+    for m, k, n in ((64, 64, 64), (100, 45, 130), (40, 17, 33), (70, 600, 65), (40, 1300, 33)):
         for turned_a, turned_b in ((False, False), (True, True)):
             a, b = ops.Variable("a"), ops.Variable("b")
             feed[a] = rng.standard_normal((k, m) if turned_a else (m, k)).astype("float32")

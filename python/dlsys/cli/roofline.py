@@ -1,8 +1,7 @@
 """`python -m dlsys roofline`: the kernels of a training step and what limits each, from a model of the machine.
 
-On a GPU the time is predicted from what the launches do (`schedule.cuda.model`), so no GPU is needed; for a CPU of many
-cores `schedule.cpu.model` does the same. On this CPU it is the longer of what the arithmetic and the memory take at the
-machine's measured peaks.
+On a GPU, and on a CPU of many cores, the time is predicted from the loops (`inspect.cost`), so none is needed. On this
+CPU it is the longer of what the arithmetic and the memory take at the machine's measured peaks.
 """
 
 from __future__ import annotations
@@ -17,13 +16,11 @@ from ..compiler import Key, Plan
 from ..device import cuda, get_num_threads
 from ..errors import TargetError
 from ..inspect import peak
+from ..inspect.cost import GPUS, Cores, predicted
 from ..inspect.profile import flop_of
 from ..inspect.text import kernels_of, table
-from ..kernels import KernelSpec
 from ..kernels.build import prim_func
 from ..schedule import apply, resolve_target
-from ..schedule.cpu import model as cpu_model
-from ..schedule.cuda import model
 from ..schedule.target import host_target, machine_of
 
 
@@ -68,8 +65,8 @@ def report(name: str, batch: int, target: str, arch: str, cores: int | None = No
     TargetError for an unknown architecture, and for cores of a GPU."""
     if target == "cuda" and cores:
         raise TargetError("roofline: --cores is for a CPU: --target llvm")
-    if target == "cuda" and arch not in model.DEVICES:
-        raise TargetError(f"roofline: no data of {arch!r}; known: {', '.join(model.DEVICES)}")
+    if target == "cuda" and arch not in GPUS:
+        raise TargetError(f"roofline: no data of {arch!r}; known: {', '.join(GPUS)}")
     net, shape = MODELS[name]()
     x, y = ad.Variable("x", (batch, *shape)), ad.Variable("y", (batch, 10))
     loss = ad.softmaxcrossentropy_op(net(x), y)
@@ -87,10 +84,10 @@ def report(name: str, batch: int, target: str, arch: str, cores: int | None = No
     ]  # fmt: skip
     total = sum(row.seconds for row in rows)
     if target == "cuda":
-        device = model.DEVICES[arch]
+        device = GPUS[arch]
         where = f"{device.name} ({device.flops / 1e12:.0f} TFLOP/s, {device.bandwidth / 1e12:.1f} TB/s): a prediction"
     elif cores:
-        where = f"{cores} cores like this CPU's, as `schedule.cpu.model` has them: a prediction"
+        where = f"{cores} cores like this CPU's, as `inspect.cost` has them: a prediction"
     else:
         where = f"this CPU, {get_num_threads()} threads, at its measured peaks"
     return "\n".join([
@@ -101,14 +98,15 @@ def report(name: str, batch: int, target: str, arch: str, cores: int | None = No
 
 def _row(plan: Plan, kernel: Any, keys: list[Key], arch: str, cores: int | None) -> Row:
     """The row of a kernel that a plan calls at these groups."""
+    spec = plan.specs[keys[0]]
     often = [plan.located(key)[2] for key in keys]
     flop = sum(times * flop_of(plan, key) for key, times in zip(keys, often, strict=True))
     nbytes, calls = kernel.nbytes * sum(often), sum(often)
     if cores and kernel.named_target.kind == "llvm":
         goal = host_target(cores)
-        function = apply(prim_func(plan.specs[keys[0]]), goal)[0]
-        seconds, parts, limit = cpu_model.predicted(function, machine_of(goal), cores)
-        return Row(kernel.name, calls, parts, "", "", nbytes, flop, calls * seconds, limit)
+        found = predicted(apply(prim_func(spec), goal)[0], Cores(machine_of(goal), cores))
+        parts = " + ".join(str(region.parts) for region in found.regions)
+        return Row(kernel.name, calls, parts, "", "", nbytes, flop, calls * found.seconds, found.limit)
     if kernel.named_target.kind == "llvm":
         threads = get_num_threads()
         limits = {
@@ -117,15 +115,9 @@ def _row(plan: Plan, kernel: Any, keys: list[Key], arch: str, cores: int | None)
         }
         limit = max(limits, key=limits.__getitem__)
         return Row(kernel.name, calls, "", "", "", nbytes, flop, limits[limit], limit)
-    device = model.DEVICES[arch]
-    found = model.launches(_scheduled(plan.specs[keys[0]], arch))
-    seconds = calls * sum(launch.limit(device)[0] for launch in found)
-    launch = max(found, key=lambda one: one.limit(device))
-    grid = " + ".join(f"{one.blocks} x {one.threads}" for one in found)
-    occupancy, waves = f"{launch.occupancy(device):.0%}", f"{launch.waves(device):.2f}"
-    return Row(kernel.name, calls, grid, occupancy, waves, nbytes, flop, seconds, launch.limit(device)[1])
-
-
-def _scheduled(spec: KernelSpec, arch: str) -> Any:
-    """The function of a kernel after the rules for an architecture."""
-    return apply(prim_func(spec), resolve_target({"kind": "cuda", "arch": arch}), precision=spec.precision)[0]
+    device = GPUS[arch]
+    function = apply(prim_func(spec), resolve_target({"kind": "cuda", "arch": arch}), precision=spec.precision)[0]
+    found = predicted(function, device)
+    grid = " + ".join(f"{region.parts} x {region.threads}" for region in found.regions)
+    occupancy, waves = f"{device.occupancy(found.longest):.0%}", f"{device.waves(found.longest):.2f}"
+    return Row(kernel.name, calls, grid, occupancy, waves, nbytes, flop, calls * found.seconds, found.limit)

@@ -18,7 +18,7 @@ from ..device import flushes_denormal, get_num_threads
 from ..errors import DataError
 from ..graph import Shape
 from ..storage import own_content
-from ..system import MOST_TUNING_BYTES, TUNING, cpu, setting
+from ..system import MOST_TUNING_BYTES, TUNING, cache_sizes, cpu, setting
 from ..tvm_import import with_compiler
 from . import disk
 
@@ -88,11 +88,12 @@ def target_name(target: Any) -> TargetName:
     tuning, hashed = _tuning()
     if isinstance(target, str) and target == "llvm" and cpu():
         threads, flush = get_num_threads(), flushes_denormal()
-        text = f"{cpu()}\n{threads} threads{'' if flush else ', denormals'}{hashed}"
+        text = f"{cpu()}\ncaches {cache_sizes()}\n{threads} threads{'' if flush else ', denormals'}{hashed}"
         return TargetName("llvm", text, lambda: with_compiler("schedule").host_target(threads, flush), tuning)
     targets = with_compiler("schedule.target")
     found = targets.resolve_target(target)
-    return TargetName(found.kind.name, f"{found}{hashed}", lambda: found, tuning, targets.refusal(found))
+    text = f"{found}\n{targets.machine_of(found)}{hashed}"
+    return TargetName(found.kind.name, text, lambda: found, tuning, targets.refusal(found))
 
 
 def _tuning() -> tuple[tuple[str, bytes] | None, str]:

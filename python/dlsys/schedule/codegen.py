@@ -19,8 +19,8 @@ from tvm.s_tir.analysis import get_sblock_access_region
 
 from ..compute.loops import sequence as sequence  # for the rules too
 from ..compute.loops import unravelled as unravelled
-from .common import BRANCH
-from .stages import Expr, buffers
+from .common import BRANCH, renamed
+from .stages import Expr, Stage, buffers
 
 SERIAL, UNROLLED, PARALLEL = tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED, tirx.ForKind.PARALLEL
 
@@ -105,6 +105,18 @@ class VectorCode:
 
         callbacks = [(tirx.Let, let), (ir.TensorLoad, load), (ir.Call, call), (ir.Var, var)]
         return tvm_ffi.structural_mutate(expression, callbacks)
+
+    def compute(self, stages: Sequence[Stage], place: Sequence[Expr], values: dict[Any, Expr], kept: set[Any]) -> None:
+        """Stages of one domain at an index, each from the `values` of those before it, by buffer; those that have none
+        yet get one. Stores the buffers `kept`."""
+        for stage in stages:
+            names = {v.var: at for v, at in zip(stage.spatial, place, strict=True)}
+            if stage.buffer not in values:
+                values[stage.buffer] = self.value(
+                    self.evaluate(stage.value, names, lambda load: values.get(load.source))
+                )
+            if stage.buffer in kept:
+                self.store(stage.buffer, values[stage.buffer], [renamed(i, names) for i in stage.indices])
 
     def equal(self, a: Expr, b: Expr) -> bool:
         """Whether two indices are the same."""

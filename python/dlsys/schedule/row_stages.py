@@ -10,7 +10,8 @@ from typing import Any
 from tvm import ir, tirx
 
 from . import common
-from .stages import Stage, extents, read_stages, size
+from .codegen import unravelled
+from .stages import Expr, Stage, extents, read_stages, size
 
 _COMBINING = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)  # any order gives the same, but for rounding
 
@@ -38,6 +39,36 @@ class Rows:
     def length(self) -> int:
         """Elements of the longest row."""
         return max(size(stage.iters) // max(self.count, 1) for stage in self.stages)
+
+    def along(self, stage: Stage) -> list[tirx.IterVar]:
+        """The iterators of a stage that run along a row; none where it has one number a row."""
+        return [v for v in (*stage.spatial[len(self.shape) :], *stage.reduced) if int(v.dom.extent) > 1]
+
+    def names(self, stage: Stage, row: Sequence[Expr], column: Expr) -> dict[Any, Expr]:
+        """The values of a stage's iterators at a column of a row."""
+        along = self.along(stage)
+        names = {v.var: tirx.const(0, "int32") for v in stage.iters}
+        names |= {v.var: at for v, at in zip(stage.spatial, row, strict=False)}
+        places = unravelled(column, extents(along)) if along else []
+        return names | {v.var: at for v, at in zip(along, places, strict=True)}
+
+    def fit(self) -> bool:
+        """Whether each stage has one number a row or is as long as the row, sums combine terms, and an element is
+        computed of others of its own column, or of the row's numbers."""
+        rank, inside = len(self.shape), {stage.buffer for stage in self.stages}
+        for stage in self.stages:
+            numbers, along = size(stage.spatial[rank:]), [v.var for v in self.along(stage)]
+            if stage.reduced:
+                fits = numbers == 1 and size(stage.reduced) == self.length and is_plain(stage)
+            else:
+                fits = numbers in (1, self.length)
+            for load in (load for load in stage.loads() if load.source in inside):
+                wide = zip(load.indices[rank:], load.source.shape[rank:], strict=True)
+                own = [index for index, extent in wide if int(extent) > 1]
+                fits &= len(own) in (0, len(along)) and all(i.same_as(v) for i, v in zip(own, along, strict=False))
+            if not fits:
+                return False
+        return True
 
 
 def find_rows(func: tirx.PrimFunc) -> Rows | None:

@@ -175,6 +175,13 @@ def buffers(code: tirx.Stmt) -> dict[Any, None]:
     return found
 
 
+def kept(group: Sequence[Stage], stages: Sequence[Stage], results: set[Any]) -> set[Any]:
+    """The buffers that some of a function's stages must store: results, and what other stages read."""
+    written = {stage.buffer for stage in group}
+    outside = {load.source for other in stages if other.buffer not in written for load in other.loads()}
+    return written & {*results, *outside}
+
+
 def domains(stages: Sequence[Stage]) -> list[list[Stage]]:
     """The stages in groups of one part and domain, each behind those whose results it reads; within a group these are
     read only at the index that is computed."""

@@ -13,6 +13,7 @@ from tvm.target import Target, codegen
 
 from ..device import flushes_denormal, get_float32_matmul_precision, get_num_threads
 from ..errors import TargetError
+from ..system import cache_sizes
 from . import denormals
 
 KINDS = ("llvm", "cuda")
@@ -29,18 +30,36 @@ _GENERATED = ("sse", "ssse", "avx", "fma", "f16c", "bmi", "lzcnt", "popcnt", "mo
 """How the names of features begin whose instructions LLVM writes by itself; for others, as pku, a program asks."""
 TENSOR_CORES = {"high": "tf32", "medium": "bfloat16"}  # the keys of targets, by the precision of their products
 _WARP_BITS = 32 * 32  # a warp of float32
+_CACHES = {1: 32 << 10, 2: 1 << 20, 3: 32 << 20}
+"""Bytes of caches by level where nothing tells them: on other systems than Linux, and of another CPU than this one."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """The facts of a target that schedules read."""
+    """The facts of a target that schedules read. All of them are part of a kernel's key on disk.
 
-    kind: str  # "llvm" or "cuda"
+    Attributes:
+        kind: "llvm" or "cuda".
+        vector_bits: of a vector register; of a GPU those that a warp has of one number each.
+        registers: vector registers of a core, or those of a GPU's thread.
+        threads: that a CPU's kernels are shared by.
+        fma: cycles of a multiply-add of vectors, where its operands lie in registers and none waits for another.
+        tensor_cores: to what a GPU's round products of float32, "tf32", "bfloat16" or "float16"; empty: they are not
+            used.
+        l1: bytes of a core's first cache for data.
+        l2: bytes of its second one.
+        l3: bytes of the last one, which cores share: of all that share it. Of a GPU no rule reads these three.
+    """
+
+    kind: str
     vector_bits: int
-    registers: int  # vector registers
+    registers: int
     threads: int
-    fma: float = 0.5  # cycles of a multiply-add of vectors
-    tensor_cores: str = ""  # to what they round products of float32, "tf32", "bfloat16" or "float16"; empty: not
+    fma: float = 0.5
+    tensor_cores: str = ""
+    l1: int = _CACHES[1]
+    l2: int = _CACHES[2]
+    l3: int = _CACHES[3]
 
     def lanes(self, dtype: Any) -> int:
         """Elements of `dtype` in a vector register."""
@@ -146,7 +165,7 @@ def resolve_target(value: Any = "llvm") -> Target:
 def _complete(target: Target) -> Target:
     """A CPU target without a CPU named is the host, unless it names another machine. Raises TargetError."""
     mcpu, triple = target.attrs.get("mcpu"), target.attrs.get("mtriple")
-    default = Target("llvm").attrs.get("mtriple")
+    default = _host_triple()
     if mcpu is None and target.attrs.get("mattr") is None and triple in (None, default):
         config = dict(target.export())
         return Target({**config, **_host_cpu(), "num-cores": _threads(target)})
@@ -177,7 +196,21 @@ def machine_of(target: Target, precision: str = "") -> Machine:
     features = _features(str(target))
     bits, registers = next((tuple(rest) for name, *rest in _VECTORS if name in features), _BASELINE)
     halves = bits == 512 and str(target.attrs.get("mcpu")) in _HALVES
-    return Machine("llvm", bits, registers, _threads(target), 1.0 if halves else 0.5)
+    l1, l2, l3 = _caches(str(target.attrs.get("mcpu")), str(target.attrs.get("mtriple") or _host_triple()))
+    return Machine("llvm", bits, registers, _threads(target), 1.0 if halves else 0.5, l1=l1, l2=l2, l3=l3)
+
+
+@cache
+def _host_triple() -> str:
+    return str(Target("llvm").attrs.get("mtriple"))
+
+
+@cache
+def _caches(mcpu: str, triple: str) -> tuple[int, ...]:
+    """Bytes of the caches of a CPU, L1 to L3: as they were found where it is this one."""
+    own = triple == _host_triple() and mcpu == codegen.llvm_get_system_cpu()
+    found = cache_sizes() if own else {}
+    return tuple(found.get(level, nbytes) for level, nbytes in _CACHES.items())
 
 
 Schedule = Callable[[tirx.PrimFunc, Machine], "s_tir.Schedule | None"]

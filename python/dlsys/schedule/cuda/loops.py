@@ -18,7 +18,7 @@ from ..codegen import sequence, unravelled
 from ..common import renamed
 from ..stages import Expr, with_nests
 from ..target import Machine, Rule
-from .threads import BLOCK, ceil_div, index, launch
+from .threads import BLOCK, ceil_div, guarded, index, launch
 
 Loops = list[tuple[tirx.For, int]]
 """Loops, and the most steps that each takes."""
@@ -26,13 +26,12 @@ Loops = list[tuple[tirx.For, int]]
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     """The launches of a function that is one block of loops. Declines all others."""
-    sch = common.start(func)
-    blocks = common.stages(sch)
-    if len(blocks) != 1 or sch.get(blocks[0]).iter_vars or sch.get_loops(blocks[0]):
+    root = func.body.block
+    if not isinstance(root.body, s_tir.SBlockRealize) or root.body.block.iter_vars:
         return None
-    block = sch.get(blocks[0])
+    block = root.body.block
     found = [_launch(block.name_hint, loops, body) for loops, body in _parts(block.body, [], sym.Analyzer())]
-    if scratch := list(sch.get(sch.get_sblock("root")).alloc_buffers):
+    if scratch := list(root.alloc_buffers):
         found.insert(0, _touch(scratch))
     return common.start(with_nests(func, found))
 
@@ -75,9 +74,7 @@ def _launch(name: str, loops: Loops, body: tirx.Stmt) -> tirx.Stmt:
         names[loop.loop_var] = place
         if not isinstance(extent, tirx.IntImm) or int(extent) != most:
             guards.append(place < extent)
-    body = renamed(body, {**common.anew(body), **names})
-    for guard in reversed(guards):
-        body = tirx.IfThenElse(guard, body, None)
+    body = guarded(guards[::-1], renamed(body, {**common.anew(body), **names}))
     return launch(name, [(block, ceil_div(total, threads))], [(thread, threads)], body)
 
 

@@ -26,6 +26,20 @@ typedef int int32_t; typedef unsigned int uint32_t; typedef long long int64_t; t
 """
 _PRELUDE = re.compile(r"#ifdef __CUDACC_RTC__\n.*?#else\n.*?#endif\n", re.DOTALL)
 _BOUNDS = re.compile(r"__launch_bounds__\((\d{1,2}|1\d\d|2[0-4]\d|25[0-6])\)")  # of up to 256 threads
+_ROUND = """
+__device__ __forceinline__ unsigned short dlsys_{name}(float x) {{
+  unsigned short bits;
+  asm("cvt.rn.{name}.f32 %0, %1;" : "=h"(bits) : "f"(x));
+  return bits;
+}}"""
+_MULTIPLY = """
+__device__ __forceinline__ void dlsys_mma_{name}(float* c, const float* a, const float* b) {{
+  asm volatile("mma.sync.aligned.m16n8k{depth}.row.col.f32.{name}.{name}.f32 "
+      "{{%0,%1,%2,%3}}, {{%4,%5,%6,%7}}, {{%8,%9}}, {{%0,%1,%2,%3}};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3])),
+        "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
+}}"""
 HELPERS = """
 __device__ __forceinline__ void dlsys_copy(float* to, const float* from, int inside) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
@@ -38,39 +52,10 @@ __device__ __forceinline__ float dlsys_tf32(float x) {
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
   return __uint_as_float(bits);
 }
-__device__ __forceinline__ void dlsys_mma_tf32(float* c, const float* a, const float* b) {
-  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-      "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3])),
-        "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
-}
-__device__ __forceinline__ unsigned short dlsys_bf16(float x) {
-  unsigned short bits;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
-  return bits;
-}
 __device__ __forceinline__ float dlsys_word(const unsigned short* two) { return *(const float*)two; }
-__device__ __forceinline__ void dlsys_mma_bf16(float* c, const float* a, const float* b) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-      "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3])),
-        "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
-}
-__device__ __forceinline__ unsigned short dlsys_f16(float x) {
-  unsigned short bits;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
-  return bits;
-}
-__device__ __forceinline__ void dlsys_mma_f16(float* c, const float* a, const float* b) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-      "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3])),
-        "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
-}
 """
+HELPERS += "".join(_ROUND.format(name=name) for name in ("bf16", "f16"))
+HELPERS += "".join(_MULTIPLY.format(name=name, depth=n) for name, n in (("tf32", 8), ("bf16", 16), ("f16", 16)))
 """The functions that kernels call: asynchronous copies to shared memory, and tensor cores."""
 LACKING = "CUDA code cannot be compiled: pip install 'dlsys[cuda]', which has NVRTC, or put nvcc of CUDA 13 on the PATH"
 

@@ -8,13 +8,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tvm import ir, s_tir, tirx
+from tvm import s_tir, tirx
 
 from ..codegen import unravelled
-from ..common import renamed, start
-from ..stages import Expr, Stage, domains, extents, inlined, size, with_nests
+from ..common import start
+from ..stages import Expr, Stage, domains, extents, inlined, kept, size, with_nests
 from ..target import Machine, Rule
-from .threads import BLOCK, MULTIPROCESSORS, ThreadCode, ceil_div, index, lanes, launch
+from .threads import BLOCK, MULTIPROCESSORS, ThreadCode, ceil_div, guarded, index, lanes, launch
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
@@ -33,12 +33,11 @@ def nests(own: Sequence[Stage], stages: Sequence[Stage], results: set[Any]) -> l
     for group in domains(own):
         written = {stage.buffer for stage in group}
         loads = {load.source for stage in group for load in stage.loads()} - written
-        outside = {load.source for stage in stages if stage.buffer not in written for load in stage.loads()}
         level = 1 + max((home[source] for source in loads if source in home), default=-1)
         if group[0].part is None or level == len(launches):
             level = len(launches)
             launches.append([])
-        launches[level].append((group, written & {*results, *outside}))
+        launches[level].append((group, kept(group, stages, results)))
         home.update(dict.fromkeys(written, level))
     return [_launch(parts) for parts in launches]
 
@@ -51,8 +50,8 @@ def _launch(parts: Sequence[tuple[Sequence[Stage], set[Any]]]) -> tirx.Stmt:
     threads = min(BLOCK, max(ceil_div(total, width) for total, width in zip(totals, widths, strict=True)))
     ends = [0]
     bodies = []
-    for (group, kept), width, total in zip(parts, widths, totals, strict=True):
-        bodies.append(_body(group, kept, width, ((block - ends[-1]) * threads + thread) * width, threads))
+    for (group, stored), width, total in zip(parts, widths, totals, strict=True):
+        bodies.append(_body(group, stored, width, ((block - ends[-1]) * threads + thread) * width, threads))
         ends.append(ends[-1] + ceil_div(total, width * threads))
     name = parts[-1][0][-1].name if len(parts) == 1 else "side_by_side"
     return launch(name, [(block, ends[-1])], [(thread, threads)], _chosen(block, ends[1:], bodies))
@@ -67,25 +66,12 @@ def _chosen(block: tirx.Var, ends: Sequence[int], bodies: Sequence[tirx.Stmt]) -
     return tirx.IfThenElse(block < ends[half - 1], first, last)
 
 
-def _body(group: Sequence[Stage], kept: set[Any], width: int, first: Expr, threads: int) -> tirx.Stmt:
-    """A thread's code for the stages of one domain from the index `first` on, of which it stores the buffers
-    `kept`."""
+def _body(group: Sequence[Stage], stored: set[Any], width: int, first: Expr, threads: int) -> tirx.Stmt:
+    """A thread's code for the stages of one domain from the index `first` on, of which it stores some buffers."""
     shape = extents(group[0].iters)
     total, code = math.prod(shape), ThreadCode(width)
-    position = unravelled(first + code.lane, shape)
-    values: dict[Any, Expr] = {}
-
-    def known(load: ir.TensorLoad) -> Expr | None:
-        return values.get(load.source)
-
-    for stage in group:
-        names = {v.var: at for v, at in zip(stage.iters, position, strict=True)}
-        values[stage.buffer] = value = code.value(code.evaluate(stage.value, names, known))
-        if stage.buffer in kept:
-            at = [renamed(i, names) for i in stage.indices]
-            code.store(stage.buffer, value, at)
-    body = code.loop()
-    return tirx.IfThenElse(first < total, body, None) if total % (threads * width) else body
+    code.compute(group, unravelled(first + code.lane, shape), {}, stored)
+    return guarded([first < total] if total % (threads * width) else [], code.loop())
 
 
 def _width(group: Sequence[Stage], shape: Sequence[int]) -> int:

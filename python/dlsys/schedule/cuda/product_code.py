@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
 from tvm import ir, tirx
 
-from .. import common
 from ..codegen import sequence, unravelled
-from ..stages import Expr, Stage
-from .reduction import Sum
-from .threads import ThreadCode, barrier, ceil_div, index, lanes, launch, local, shared, unrolled
+from ..common import renamed
+from ..products import Axes, Product
+from ..stages import Expr
+from ..sums import Sum
+from .threads import ThreadCode, barrier, ceil_div, guarded, index, lanes, launch, local, shared, unrolled
 
 DEPTH = 16  # steps of k between two barriers
 GROUP = 4  # neighbouring rows or columns of a thread, read as one vector
+ZERO = tirx.const(0, "int32")
 
 
 @dataclass(frozen=True)
@@ -36,92 +38,121 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class Product:
-    """A stage that is a product: its factors, and what its iterators are for, as positions among them."""
+class Step:
+    """What a block does for a tile at each step along k, of `depth` terms.
 
-    stage: Stage
-    a: Expr
-    b: Expr
-    batch: tuple[int, ...]
-    m: tuple[int, ...]
-    n: tuple[int, ...]
-    k: tuple[int, ...]
+    Attributes:
+        instructions: of a warp, each in the time of a multiply-add.
+        nbytes: that all its threads read of shared memory.
+    """
 
-    def shape(self, axes: Sequence[int]) -> tuple[int, ...]:
-        """The extents of some iterators."""
-        return tuple(int(self.stage.iters[i].dom.extent) for i in axes)
+    tile: Tile
+    instructions: int
+    nbytes: int
+    depth: int = 1
 
-    def size(self, axes: Sequence[int]) -> int:
-        """Their product."""
-        return math.prod(self.shape(axes))
+
+def step_of(tile: Tile) -> Step:
+    """A step of CUDA cores: a thread multiplies each of its rows by each of its columns."""
+    return Step(tile, tile.own_rows * tile.own_columns, (tile.own_rows + tile.own_columns) * 4 * tile.threads)
 
 
 class Operand:
-    """How a factor's tile comes from memory to shared memory.
+    """A factor of the product, and how its tile comes from memory to shared memory.
 
     Attributes:
         side: rows of the tile of A, or columns of that of B.
+        total: those of the whole factor.
         width: elements that a thread loads at once, along k or along the side.
         along_k: whether neighbouring threads take neighbours along k.
         count: vectors that a thread loads.
+        exact: whether all threads load all of them.
         copied: whether they go to shared memory without passing through registers (cp.async): vectors of 16 bytes that
             lie there as in memory. Such a tile has two halves, one of which is filled while the other is read.
+        first: the row or column at which the block's tile begins.
+        at: which part of the tile is the thread's.
+        tile, held, own: arrays of the tile in shared memory, of what a thread has loaded of the next one, and of what
+            it multiplies at a time.
     """
 
-    def __init__(self, product: Product, factor: Expr, axes: tuple[int, ...], side: int, threads: int) -> None:
-        self.factor, self.axes, self.side = factor, axes, side
-        stage = product.stage
-        steps = _steps(stage, factor)
-        last_k = [i for i in product.k if int(stage.iters[i].dom.extent) > 1][-1:]
-        last = [i for i in axes if int(stage.iters[i].dom.extent) > 1][-1:]
-        self.along_k = bool(last_k) and steps[last_k[0]] == 1 and not (last and steps[last[0]] == 1)
-        run = product.size(last_k if self.along_k else last)
+    first: Expr
+    at: Expr
+    tile: ir.Var
+    held: ir.Var
+    own: ir.Var
+
+    def __init__(self, product: Product, name: str, factor: Expr, axes: Axes, side: int, threads: int) -> None:
+        self.product, self.name, self.factor, self.axes, self.side = product, name, factor, axes, side
+        self.total, self.dtype = product.size(axes), str(factor.ty)
+        last_k, last, steps = product.last(product.k), product.last(axes), product.strides(factor)
+
+        def runs_along(axis: int | None) -> bool:
+            return axis is not None and steps is not None and steps[axis] == 1
+
+        self.along_k = runs_along(last_k) and not runs_along(last)
+        inner = last_k if self.along_k else last
         found: list[Any] = []
         tvm_ffi.structural_walk(factor, (ir.TensorLoad, found.append))
         width = lanes([load.source.dtype for load in found])
-        plain = isinstance(factor, ir.TensorLoad) and run % width == 0
-        self.width = width if plain and (side * DEPTH // width) % threads == 0 else 1
+        run = 1 if inner is None else product.shape((inner,))[0]
+        vectors = isinstance(factor, ir.TensorLoad) and run % width == 0 and side * DEPTH // width % threads == 0
+        self.width = width if vectors else 1
         self.count = ceil_div(side * DEPTH // self.width, threads)
         self.exact = self.count * threads * self.width == side * DEPTH
-        whole = self.width > 1 and self.exact and not self.along_k and _is_aligned(stage, factor, last[0], self.width)
-        self.copied = whole and str(factor.ty) == "float32"
+        whole = self.width > 1 and self.exact and not self.along_k and self.dtype == "float32"
+        self.copied = whole and last is not None and self._is_aligned(last)
 
-    def place(self, number: Expr) -> tuple[Expr, Expr]:
-        """The k and the row or column of a vector's first element within the tile."""
+    def _is_aligned(self, last: int) -> bool:
+        """Whether vectors along an iterator lie at multiples of their size."""
+        code, iters = ThreadCode(self.width), self.product.stage.iters
+        names = {v.var: index(v.var.name) for v in iters}
+        names[iters[last].var] = index("vector") * self.width + code.lane
+        return code.is_vector(self.factor.source, [renamed(i, names) for i in self.factor.indices])
+
+    def allocate(self, first: Expr, at: Expr, own: int, pad: int, dtype: str) -> None:
+        """Makes the arrays, for a tile that begins at `first`, of which the thread has `own` elements at `at`. `pad`:
+        elements behind each row of the tile in shared memory; `dtype`: of its numbers there."""
+        self.first, self.at = first, at
+        # of one axis: of two TVM would cut off what pads the rows
+        self.tile = shared((DEPTH * (self.side + pad) * (1 + self.copied),), dtype, self.name)
+        self.held = tirx.decl_buffer((self.count * self.width,), self.dtype, f"{self.name}_next", scope="local")
+        self.own = tirx.decl_buffer((own,), self.dtype, f"{self.name}_own", scope="local")
+
+    def place(self, number: Expr, lane: Expr) -> tuple[Expr, Expr]:
+        """The k and the row or column, within the tile, of an element of a vector."""
         first = number * self.width
         if self.along_k:
-            return tirx.floormod(first, DEPTH), tirx.floordiv(first, DEPTH)
-        return tirx.floordiv(first, self.side), tirx.floormod(first, self.side)
+            return tirx.floormod(first, DEPTH) + lane, tirx.floordiv(first, DEPTH)
+        return tirx.floordiv(first, self.side), tirx.floormod(first, self.side) + lane
 
+    def group(self, number: int) -> Expr:
+        """Where in the tile a group of the thread's rows or columns begins: they lie apart."""
+        return number * (self.side * GROUP // int(self.own.shape[0])) + self.at * GROUP
 
-def _is_aligned(stage: Stage, factor: Expr, last: int, width: int) -> bool:
-    """Whether the vectors of a factor along an iterator lie at multiples of their size."""
-    code, index_of = ThreadCode(width), {v.var: index(v.var.name) for v in stage.iters}
-    index_of[stage.iters[last].var] = index("vector") * width + code.lane
-    return code.is_vector(factor.source, [common.renamed(i, index_of) for i in factor.indices])
+    def copy(self, place: Expr, names: dict[ir.Var, Expr], guards: list[Expr]) -> tirx.Stmt:
+        """The asynchronous copy of a vector to a place in shared memory; of zeros where a guard fails."""
+        indices = [renamed(i, names) for i in self.factor.indices]
+        source = tirx.address_of(tirx.BufferLoad(self.factor.source, indices))
+        inside: Expr = tirx.const(1, "int32")
+        for guard in guards:
+            inside = tirx.Select(guard, inside, ZERO)
+        return _call("dlsys_copy", tirx.address_of(tirx.BufferLoad(self.tile, [place])), source, inside)
 
-
-def _steps(stage: Stage, factor: Expr) -> dict[int, int | None]:
-    """Elements stepped over in the factor's memory when an iterator advances; None where that varies."""
-    found: list[Any] = []
-    tvm_ffi.structural_walk(factor, (ir.TensorLoad, found.append))
-    strides = common.strides_of(stage.block, found[0].source, found[0].indices) if len(found) == 1 else None
-    return {i: None if strides is None else strides[i] for i in range(len(stage.iters))}
+    def hold(self, number: int, names: dict[ir.Var, Expr], guards: list[Expr], code: ThreadCode) -> tirx.Stmt:
+        """A vector into the thread's registers, at the lanes of `code`; zeros where a guard fails."""
+        value = code.value(code.evaluate(self.factor, names, lambda load: None))
+        code.store(self.held, value, [number * self.width + code.lane])
+        if not guards:
+            return code.loop()
+        lane = index("lane")
+        zero = tirx.BufferStore(self.held, tirx.const(0, self.dtype), [number * self.width + lane])
+        zeros = tirx.For(lane, 0, self.width, tirx.ForKind.UNROLLED, zero)
+        return tirx.IfThenElse(tirx.all(*guards), code.loop(), zeros)
 
 
 def _call(name: str, *arguments: Any) -> tirx.Stmt:
     """A call of one of `nvrtc.HELPERS`."""
     return tirx.Evaluate(tirx.call_extern("int32", name, *arguments))
-
-
-def _copy(tile: ir.Var, place: Expr, factor: Expr, names: dict[Any, Expr], guards: list[Expr]) -> tirx.Stmt:
-    """The asynchronous copy of a vector of a factor to a place in shared memory; of zeros where a guard fails."""
-    indices = [common.renamed(i, names) for i in factor.indices]
-    source = tirx.address_of(tirx.BufferLoad(factor.source, indices))
-    inside: Expr = tirx.const(1, "int32")
-    for guard in guards:
-        inside = tirx.Select(guard, inside, tirx.const(0, "int32"))
-    return _call("dlsys_copy", tirx.address_of(tirx.BufferLoad(tile, [place])), source, inside)
 
 
 class Code:
@@ -130,7 +161,6 @@ class Code:
 
     Attributes:
         pad: elements behind each row of a tile in shared memory: its columns are stored to different banks.
-        fragments: elements of A and of B that a thread holds.
         tile_dtype: of the numbers in shared memory; the factors' for None.
         copies: whether operands are copied, see `Operand`, where they can be.
         step: the number of the step along k.
@@ -142,183 +172,137 @@ class Code:
 
     def __init__(self, product: Product, tile: Tile, whole: Sum, parts: int, length: int) -> None:
         self.product, self.tile, self.whole, self.parts, self.length = product, tile, whole, parts, length
-        self.dtype = whole.dtype
-        self.operands = (
-            Operand(product, product.a, product.m, tile.rows, tile.threads),
-            Operand(product, product.b, product.n, tile.columns, tile.threads),
-        )
-        for operand in self.operands:
-            operand.copied = operand.copied and self.copies
+        sides = (("a", product.a, product.m, tile.rows), ("b", product.b, product.n, tile.columns))
+        self.operands = [Operand(product, *side, tile.threads) for side in sides]
         self.block, self.thread, self.step = index("block"), index("thread"), index("step")
-        self.rows, self.columns = product.size(product.m), product.size(product.n)
-        tiles = (ceil_div(self.rows, tile.rows), ceil_div(self.columns, tile.columns))
-        counts = (parts, product.size(product.batch), *tiles)
+        counts = (parts, product.size(product.batch), *(ceil_div(o.total, o.side) for o in self.operands))
         self.blocks = math.prod(counts)
-        self.part, self.batch, row, column = unravelled(self.block, counts)
-        self.first = (row * tile.rows, column * tile.columns)
-        across = tile.columns // tile.own_columns
-        self.at = (tirx.floordiv(self.thread, across), tirx.floormod(self.thread, across))
-        self.fragments = (tile.own_rows, tile.own_columns)
+        self.part, self.batch, *numbers = unravelled(self.block, counts)
+        self.dtype = whole.dtype
+        for operand, number, (at, own) in zip(self.operands, numbers, self.shares(), strict=True):
+            operand.copied = operand.copied and self.copies
+            operand.allocate(number * operand.side, at, own, self.pad, self.tile_dtype or operand.dtype)
+
+    def shares(self) -> list[tuple[Expr, int]]:
+        """Of A and of B the thread's part of the tile, and how many elements of it the thread holds."""
+        own = (self.tile.own_rows, self.tile.own_columns)
+        across = self.tile.columns // own[1]
+        at = (tirx.floordiv(self.thread, across), tirx.floormod(self.thread, across))
+        return list(zip(at, own, strict=True))
 
     def nest(self) -> tirx.Stmt:
         """The launch."""
-        tile = self.tile
-        # of one axis: of two TVM would cut off what pads the rows
-        self.tiles = [
-            shared((DEPTH * (o.side + self.pad) * (1 + o.copied),), self.tile_dtype or self._dtype_of(o), name)
-            for o, name in zip(self.operands, "ab", strict=True)
-        ]
-        self.held = [
-            tirx.decl_buffer((o.count * o.width,), self._dtype_of(o), f"{name}_next", scope="local")
-            for o, name in zip(self.operands, "ab", strict=True)
-        ]
-        self.own = [
-            tirx.decl_buffer((width,), self._dtype_of(o), f"{name}_own", scope="local")
-            for o, name, width in zip(self.operands, "ab", self.fragments, strict=True)
-        ]
+        tile, steps = self.tile, ceil_div(self.length, DEPTH)
         self.sums, zeros = local(self.dtype, self.whole.stage.init, tile.own_rows * tile.own_columns)
-        steps = ceil_div(self.length, DEPTH)
         more = sequence(self._load(self.step + 1))
         inner = [*self._share(), barrier()]
         inner += [tirx.IfThenElse(self.step + 1 < steps, more, None)] if steps > 1 else []
-        inner.append(self._multiply())
+        inner.append(self.multiply())
         if not all(operand.copied for operand in self.operands):  # one tile for all steps: it has been read
             inner.append(barrier())
-        held = [held for operand, held in zip(self.operands, self.held, strict=True) if not operand.copied]
+        arrays = [operand.tile for operand in self.operands]
+        arrays += [operand.held for operand in self.operands if not operand.copied]
+        arrays += [operand.own for operand in self.operands]
         body = [
-            *map(tirx.AllocBuffer, [*self.tiles, *held, *self.own]),
+            *map(tirx.AllocBuffer, arrays),
             *zeros,
-            *self._load(tirx.const(0, "int32")),
+            *self._load(ZERO),
             tirx.For(self.step, 0, steps, tirx.ForKind.SERIAL, sequence(inner)),
             *self._results(),
         ]
         return launch(self.whole.name, [(self.block, self.blocks)], [(self.thread, tile.threads)], sequence(body))
 
-    def _in_tile(self, operand: Operand, k: Expr, side: Expr, step: Expr) -> Expr:
+    def in_tile(self, operand: Operand, k: Expr, side: Expr, step: Expr) -> Expr:
         """Where an element of a step's tile lies in shared memory."""
         row = k + tirx.floormod(step, 2) * DEPTH if operand.copied else k
         return row * (operand.side + self.pad) + side
 
-    def _rounded(self, value: Expr) -> Expr:
+    def rounded(self, value: Expr) -> Expr:
         """A factor's element as it is multiplied."""
         return value
-
-    def _dtype_of(self, operand: Operand) -> str:
-        """The dtype of a factor's elements."""
-        return str(operand.factor.ty)
 
     def _load(self, step: Expr) -> list[tirx.Stmt]:
         """A step's elements into registers, or on their way to shared memory; zeros beyond the edges."""
         product, found = self.product, []
-        iters = product.stage.iters
-        for operand, held, tile, first in zip(self.operands, self.held, self.tiles, self.first, strict=True):
-            total = product.size(operand.axes)
+        for operand in self.operands:
             for i in range(operand.count):
-                code = ThreadCode(operand.width)
-                k, side = operand.place(i * self.tile.threads + self.thread)
-                lane = code.lane if operand.width > 1 else 0
-                place = self._in_tile(operand, k, side, step)
-                number, k = first + side, self.part * self.length + step * DEPTH + k
-                k_lane, number_lane = (k + lane, number) if operand.along_k else (k, number + lane)
-                names: dict[Any, Expr] = {}
-                for axes, at in ((product.batch, self.batch), (operand.axes, number_lane), (product.k, k_lane)):
-                    places = unravelled(at, product.shape(axes))
-                    names |= {iters[axis].var: place for axis, place in zip(axes, places, strict=True)}
+                code, vector = ThreadCode(operand.width), i * self.tile.threads + self.thread
+                k, side = operand.place(vector, ZERO)
                 guards = []
                 if not operand.exact:
-                    guards.append((i * self.tile.threads + self.thread) * operand.width < operand.side * DEPTH)
-                if total % operand.side:
-                    guards.append(number < total)
+                    guards.append(vector * operand.width < operand.side * DEPTH)
+                if operand.total % operand.side:
+                    guards.append(operand.first + side < operand.total)
+                first_k = self.part * self.length + step * DEPTH
                 if self.parts * self.length != product.size(product.k) or self.length % DEPTH:
-                    guards.append(k < product.size(product.k))
+                    guards.append(first_k + k < product.size(product.k))
+                k_lane, side_lane = operand.place(vector, ZERO if operand.copied else code.lane)
+                names = product.at(
+                    {product.batch: self.batch, operand.axes: operand.first + side_lane, product.k: first_k + k_lane}
+                )
                 if operand.copied:
-                    names = {v: common.renamed(at, {code.lane: tirx.const(0, "int32")}) for v, at in names.items()}
-                    found.append(_copy(tile, place, operand.factor, names, guards))
-                    continue
-                value = code.value(code.evaluate(operand.factor, names, lambda load: None))
-                code.store(held, value, [i * operand.width + code.lane])
-                found.append(self._or_zeros(guards, code.loop(), held, i * operand.width, operand.width))
+                    found.append(operand.copy(self.in_tile(operand, k, side, step), names, guards))
+                else:
+                    found.append(operand.hold(i, names, guards, code))
         if any(operand.copied for operand in self.operands):
             found.append(_call("dlsys_commit"))
         return found
 
-    def _or_zeros(self, guards: list[Expr], body: tirx.Stmt, held: ir.Var, start: int, width: int) -> tirx.Stmt:
-        """The body where all guards hold, else zeros in a part of an array."""
-        if not guards:
-            return body
-        lane = index("lane")
-        zero = tirx.BufferStore(held, tirx.const(0, str(held.dtype)), [start + lane])
-        return tirx.IfThenElse(tirx.all(*guards), body, tirx.For(lane, 0, width, tirx.ForKind.UNROLLED, zero))
-
     def _share(self) -> list[tirx.Stmt]:
         """The held elements into shared memory, k outermost; what is on its way there arrives."""
         found = [_call("dlsys_wait")] if any(operand.copied for operand in self.operands) else []
-        for operand, held, tile in zip(self.operands, self.held, self.tiles, strict=True):
-            if operand.copied:
-                continue
+        for operand in (operand for operand in self.operands if not operand.copied):
             for i in range(operand.count):
-                number = i * self.tile.threads + self.thread
-                k, side = operand.place(number)
-                code = ThreadCode(operand.width)
-                lane = code.lane if operand.width > 1 else 0
-                place = (k + lane, side) if operand.along_k else (k, side + lane)
-                value = self._rounded(tirx.BufferLoad(held, [i * operand.width + code.lane]))
-                code.store(tile, value, [self._in_tile(operand, *place, self.step)])
-                body = code.loop()
-                inside = number * operand.width < operand.side * DEPTH
-                found.append(body if operand.exact else tirx.IfThenElse(inside, body, None))
+                code, vector = ThreadCode(operand.width), i * self.tile.threads + self.thread
+                k, side = operand.place(vector, code.lane)
+                value = self.rounded(tirx.BufferLoad(operand.held, [i * operand.width + code.lane]))
+                code.store(operand.tile, value, [self.in_tile(operand, k, side, self.step)])
+                inside = [] if operand.exact else [vector * operand.width < operand.side * DEPTH]
+                found.append(guarded(inside, code.loop()))
         return found
 
-    def _multiply(self) -> tirx.Stmt:
+    def multiply(self) -> tirx.Stmt:
         """A step's multiply-adds."""
-        tile, k = self.tile, index("k")
-        loads = []
-        for operand, both, own, at in zip(self.operands, self.tiles, self.own, self.at, strict=True):
-            count = int(own.shape[0])
-            for group in range(count // GROUP):
+        k, i, j, loads, factors = index("k"), index("i"), index("j"), [], []
+        for operand, number in zip(self.operands, (i, j), strict=True):
+            for group in range(int(operand.own.shape[0]) // GROUP):
                 code = ThreadCode(GROUP)
-                first = group * (operand.side * GROUP // count) + at * GROUP
-                value = tirx.BufferLoad(both, [self._in_tile(operand, k, first + code.lane, self.step)])
-                code.store(own, value, [group * GROUP + code.lane])
+                where = self.in_tile(operand, k, operand.group(group) + code.lane, self.step)
+                value = tirx.BufferLoad(operand.tile, [where])
+                code.store(operand.own, value, [group * GROUP + code.lane])
                 loads.append(code.loop())
-        i, j = index("i"), index("j")
-        place = i * tile.own_columns + j
-        a, b = (tirx.Cast(self.dtype, tirx.BufferLoad(own, [x])) for own, x in zip(self.own, (i, j), strict=True))
-        adding = tirx.BufferStore(self.sums, tirx.BufferLoad(self.sums, [place]) + a * b, [place])
-        product = unrolled(i, tile.own_rows, unrolled(j, tile.own_columns, adding))
+            factors.append(tirx.Cast(self.dtype, tirx.BufferLoad(operand.own, [number])))
+        place = [i * self.tile.own_columns + j]
+        adding = tirx.BufferStore(self.sums, tirx.BufferLoad(self.sums, place) + factors[0] * factors[1], place)
+        product = unrolled(i, self.tile.own_rows, unrolled(j, self.tile.own_columns, adding))
         return unrolled(k, DEPTH, sequence([*loads, product]))
 
-    def _places(self) -> Iterator[tuple[Expr, Expr, int, int]]:
-        """Of the thread's results, some neighbouring columns at a time: row, first column, number of the first sum, and
-        how many."""
-        tile = self.tile
-        width = GROUP if self.columns % GROUP == 0 else 1
-        for row in range(tile.own_rows):
-            for column in range(0, tile.own_columns, width):
-                places = []
-                for number, at, count, side, first in (
-                    (row, self.at[0], tile.own_rows, tile.rows, self.first[0]),
-                    (column, self.at[1], tile.own_columns, tile.columns, self.first[1]),
-                ):
-                    group, rest = divmod(number, GROUP)
-                    places.append(first + group * (side * GROUP // count) + at * GROUP + rest)
-                yield places[0], places[1], row * tile.own_columns + column, width
+    def places(self) -> Iterator[tuple[list[Expr], int, int]]:
+        """Of the thread's results, some neighbouring columns at a time: row and first column, the number of the first
+        sum, and how many."""
+        own_columns = self.tile.own_columns
+        width = GROUP if self.operands[1].total % GROUP == 0 else 1
+        for row in range(self.tile.own_rows):
+            for column in range(0, own_columns, width):
+                place = [
+                    operand.first + operand.group(number // GROUP) + number % GROUP
+                    for operand, number in zip(self.operands, (row, column), strict=True)
+                ]
+                yield place, row * own_columns + column, width
 
     def _results(self) -> list[tirx.Stmt]:
         """The stores of the thread's results, each after its epilogue."""
-        tile, product, found = self.tile, self.product, []
-        for row, column, number, width in self._places():
+        product, found = self.product, []
+        for (row, column), number, width in self.places():
             code = ThreadCode(width)
-            lane = code.lane if width > 1 else 0
-            names: dict[int, Expr] = {}
-            for axes, at in ((product.batch, self.batch), (product.m, row), (product.n, column + lane)):
-                names |= dict(zip(axes, unravelled(at, product.shape(axes)), strict=True))
-            result = [names[i] for i in range(len(product.stage.spatial))]
-            total = tirx.BufferLoad(self.sums, [number + lane])
+            names = product.at({product.batch: self.batch, product.m: row, product.n: column + code.lane})
+            result = [names[v.var] for v in product.stage.spatial]
+            total = tirx.BufferLoad(self.sums, [number + code.lane])
             self.whole.store(code, [self.part, *result] if self.parts > 1 else result, total)
-            body = code.loop()
-            for place, count, side in ((row, self.rows, tile.rows), (column, self.columns, tile.columns)):
-                if count % side:
-                    body = tirx.IfThenElse(place < count, body, None)
-            found.append(body)
+            beyond = [
+                place < operand.total
+                for place, operand in zip((row, column), self.operands, strict=True)
+                if operand.total % operand.side
+            ]
+            found.append(guarded(beyond, code.loop()))
         return found

@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tvm import ir, s_tir, tirx
 
 from .. import common
 from ..codegen import sequence, unravelled
-from ..common import renamed
 from ..row_stages import is_plain
-from ..stages import Expr, Stage, at_own_index, extents, inlined, size, with_nests
+from ..stages import Expr, Stage, inlined, size, with_nests
+from ..sums import Sum, epilogue, parts_of, sum_of
 from ..target import Machine, Rule
 from . import pointwise
 from .threads import (
@@ -27,11 +28,12 @@ from .threads import (
     MULTIPROCESSORS,
     WARP,
     ThreadCode,
-    all_of_block,
-    all_of_warp,
+    all_of,
+    axis,
     barrier,
     ceil_div,
     folded,
+    guarded,
     index,
     lanes,
     launch,
@@ -44,43 +46,6 @@ LONG_ROW = 1024  # terms of a sum that a whole block adds up
 STEPS = 16  # terms, or vectors of them, of a thread, where a sum is cut into parts
 MOST_STEPS = 64  # of a sum that is not cut: what they take is not worth a second launch
 BLOCKS = 2 * MULTIPROCESSORS  # that fill the device
-
-
-@dataclass(frozen=True)
-class Sum:
-    """Sums of `count` terms each: `term` gives the one of a result and a number, at the lanes of a thread's code.
-
-    Attributes:
-        stage: where it stands in the function; tells how terms are combined, and what an empty sum is.
-        results: the shape of the results.
-        columns: whether neighbouring results lie side by side in what is read.
-        dtypes: of what is read.
-        store: adds what is done with a result to a thread's code.
-        exists: whether there is a term, of a result and a number; None where all are there.
-    """
-
-    stage: Stage
-    results: tuple[int, ...]
-    count: int
-    columns: bool
-    dtypes: tuple[str, ...]
-    term: Callable[[ThreadCode, list[Expr], Expr], Expr]
-    store: Callable[[ThreadCode, list[Expr], Expr], None]
-    exists: Callable[[list[Expr], Expr], Expr] | None = None
-
-    @property
-    def name(self) -> str:
-        """The stage's."""
-        return self.stage.name
-
-    @property
-    def dtype(self) -> str:
-        """Of the results."""
-        return str(self.stage.buffer.dtype)
-
-    def combine(self, a: Expr, b: Expr) -> Expr:
-        """Of two partial sums one."""
-        return type(self.stage.value)(a, b)
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
@@ -108,194 +73,98 @@ def nests(
             while left and not left[0].reduced:
                 plain.append(left.pop(0))
             found += pointwise.nests(plain, stages, results)
-            continue
-        if not size(stage.spatial):
-            continue
-        after = behind(stage, left)
-        left = [other for other in left if other not in after]
-        made, more = _launches(sum_of(stage, after, stages, results))
-        found += made
-        arrays += more
+        elif size(stage.spatial):
+            after = epilogue(stage, left)
+            left = [other for other in left if other not in after]
+            made, more = _launches(sum_of(stage, after, stages, results))
+            found += made
+            arrays += more
     return found, arrays
-
-
-def behind(stage: Stage, later: Sequence[Stage]) -> list[Stage]:
-    """The stages right behind a sum that are computed of its results, each of the one at its own index."""
-    found: list[Stage] = []
-    inside = {stage.buffer}
-    unknown = {other.buffer for other in later}
-    for other in later:
-        reads = [load for load in other.loads() if load.source in inside]
-        at_own = all(at_own_index(load, other) for load in reads)
-        apart = any(load.source in unknown - inside for load in other.loads())
-        if other.reduced or not reads or not at_own or apart or extents(other.iters) != extents(stage.spatial):
-            break
-        inside.add(other.buffer)
-        found.append(other)
-    return found
-
-
-def sum_of(stage: Stage, after: Sequence[Stage], stages: Sequence[Stage], results: set[Any]) -> Sum:
-    """A stage as its sum; `after`: what is done with each result."""
-    shape, terms = extents(stage.spatial), extents(stage.reduced)
-    group = [stage, *after]
-    written = {one.buffer for one in group}
-    outside = {load.source for other in stages if other not in group for load in other.loads()}
-    kept = written & {*results, *outside}
-
-    def term(code: ThreadCode, result: list[Expr], number: Expr) -> Expr:
-        places = [*result, *unravelled(number, terms)]
-        names = {v.var: at for v, at in zip([*stage.spatial, *stage.reduced], places, strict=True)}
-        return code.value(code.evaluate(stage.value.b, names, lambda load: None))
-
-    def store(code: ThreadCode, result: list[Expr], total: Expr) -> None:
-        values = {stage.buffer: total}
-
-        def known(load: ir.TensorLoad) -> Expr | None:
-            return values.get(load.source)
-
-        for one in group:
-            names = {v.var: at for v, at in zip(one.spatial, result, strict=True)}
-            if one is not stage:
-                values[one.buffer] = code.value(code.evaluate(one.value, names, known))
-            if one.buffer in kept:
-                code.store(one.buffer, values[one.buffer], [renamed(i, names) for i in one.indices])
-
-    dtypes = tuple(str(load.source.dtype) for load in stage.loads())
-    return Sum(stage, shape, math.prod(terms), _columns(stage), dtypes, term, store)
-
-
-def _columns(stage: Stage) -> bool:
-    """Whether threads side by side read what lies side by side, if each has a result of its own."""
-    wide = [i for i, v in enumerate(stage.iters) if int(v.dom.extent) > 1]
-    spatial = [i for i in wide if stage.iters[i].iter_type == tirx.IterVar.DataPar]
-    terms = [i for i in wide if i not in spatial]
-    if not spatial or not terms or size(stage.reduced) <= FEW_TERMS:
-        return bool(spatial)
-    reads = [a.strides for a in common.accesses_of(stage.block) if not a.is_write and a.strides is not None]
-    return sum(s[spatial[-1]] == 1 for s in reads) > sum(s[terms[-1]] == 1 for s in reads)
 
 
 def _launches(whole: Sum) -> tuple[list[tirx.Stmt], list[ir.Var]]:
     """The launches of a sum, and the array of its parts' sums."""
     count = math.prod(whole.results)
-    width = 1 if whole.columns else _width(whole)
-    step = width * (_split(whole)[1] if whole.columns else WARP if whole.count <= LONG_ROW else BLOCK)
+    if whole.count <= FEW_TERMS:
+        whole = replace(whole, columns=count > 1)
+    launch_of: Callable[[Sum], tirx.Stmt] = columns_launch
+    step = _deep(whole)
+    if not whole.columns:
+        width = _width(whole)
+        launch_of, step = partial(_rows_launch, width=width), _side(whole) * width
     blocks = ceil_div(count, WARP) if whole.columns else count
     parts = min(ceil_div(BLOCKS, blocks), whole.count // (step * STEPS))
     if parts < 2 or whole.count <= step * MOST_STEPS:
-        return [_launch(whole, width)], []
+        return [launch_of(whole)], []
     length = ceil_div(ceil_div(whole.count, parts), step) * step
-    parts = ceil_div(whole.count, length)
-    first, last, array = parts_of(whole, parts, length)
-    return [_launch(first, width), last], [array]
+    first, last, array = parts_of(whole, ceil_div(whole.count, length), length)
+    return [launch_of(first), columns_launch(last)], [array]
 
 
-def parts_of(whole: Sum, parts: int, length: int) -> tuple[Sum, tirx.Stmt, ir.Var]:
-    """A sum as those of its parts, of `length` terms each, kept in an array, and the launch that adds them up."""
-    array = tirx.decl_buffer((parts, *whole.results), whole.dtype, f"{whole.name}_parts", layout=None)
-
-    def term(code: ThreadCode, result: list[Expr], number: Expr) -> Expr:
-        return whole.term(code, result[1:], result[0] * length + number)
-
-    def exists(result: list[Expr], number: Expr) -> Expr:
-        return result[0] * length + number < whole.count
-
-    def keep(code: ThreadCode, result: list[Expr], total: Expr) -> None:
-        code.store(array, total, result)
-
-    def part(code: ThreadCode, result: list[Expr], number: Expr) -> Expr:
-        return code.value(tirx.BufferLoad(array, [number, *result]))
-
-    cut = None if parts * length == whole.count else exists
-    first = replace(whole, results=(parts, *whole.results), count=length, term=term, store=keep, exists=cut)
-    last = replace(whole, count=parts, columns=True, dtypes=(whole.dtype,), term=part)
-    return first, _columns_launch(last), array
+def _deep(whole: Sum) -> int:
+    """Threads that share the terms of each result of columns."""
+    return 1 if whole.count <= FEW_TERMS else BLOCK // WARP
 
 
-def _width(whole: Sum) -> int:
-    """Terms that a thread reads at once."""
-    width = lanes([*whole.dtypes, whole.dtype])
-    return width if whole.count % width == 0 and whole.count >= width * WARP else 1
-
-
-def _split(whole: Sum) -> tuple[int, int]:
-    """Threads of a block side by side over the results of columns, and those that share each one's terms."""
-    results = math.prod(whole.results)
-    if whole.count <= FEW_TERMS:
-        return min(BLOCK, results), 1
-    return min(WARP, results), BLOCK // WARP
-
-
-def _launch(whole: Sum, width: int) -> tirx.Stmt:
-    """The launch that computes the sums, of rows or columns."""
-    return _columns_launch(whole) if whole.columns else _rows_launch(whole, width)
-
-
-def _columns_launch(whole: Sum) -> tirx.Stmt:
-    """A thread, or a column of threads, for each result."""
-    side, deep = _split(whole)
-    total = math.prod(whole.results)
-    block, x, y = index("block"), index("x"), index("y")
+def columns_launch(whole: Sum) -> tirx.Stmt:
+    """The launch of columns: a thread, or a column of threads, for each result."""
+    deep, total = _deep(whole), math.prod(whole.results)
+    side = min(BLOCK if deep == 1 else WARP, total)
+    block, x, y = index("block"), index("x"), axis("y", deep)
     result = block * side + x
     place = unravelled(result, whole.results)
     sums, body = local(whole.dtype, whole.stage.init)
-    adding = _adding(whole, ThreadCode(1), place, y if deep > 1 else 0, deep, sums)
+    inside = [result < total] if total % side else []
+    body.append(guarded(inside, _adding(whole, 1, place, y, deep, sums)))
     mine: Expr = tirx.BufferLoad(sums, [0])
-    guard: Expr = None
-    if total % side:
-        guard = result < total
-        adding = tirx.IfThenElse(guard, adding, None)
-    body.append(adding)
     if deep > 1:
         both = shared((deep, side), whole.dtype, f"{whole.name}_shared")
         body += [tirx.AllocBuffer(both), tirx.BufferStore(both, mine, [y, x]), barrier()]
         mine = folded([tirx.BufferLoad(both, [i, x]) for i in range(deep)], whole.combine)
-        guard = y == 0 if guard is None else tirx.And(y == 0, guard)
+        inside = [y == 0, *inside]
     code = ThreadCode(1)
     whole.store(code, place, code.value(mine))
-    storing = code.loop()
-    body.append(storing if guard is None else tirx.IfThenElse(guard, storing, None))
-    threads = [(x, side), (y, deep)] if deep > 1 else [(x, side)]
-    return launch(whole.name, [(block, ceil_div(total, side))], threads, sequence(body))
+    body.append(tirx.IfThenElse(tirx.all(*inside), code.loop(), None) if inside else code.loop())
+    return launch(whole.name, [(block, ceil_div(total, side))], [(x, side), (y, deep)], sequence(body))
+
+
+def _side(whole: Sum) -> int:
+    """Threads that share the terms of a row."""
+    return BLOCK if whole.count > LONG_ROW else WARP
+
+
+def _width(whole: Sum) -> int:
+    """Terms of a row that a thread reads at once."""
+    width = lanes([*whole.dtypes, whole.dtype])
+    return width if whole.count % width == 0 and whole.count >= width * WARP else 1
 
 
 def _rows_launch(whole: Sum, width: int) -> tirx.Stmt:
-    """A warp for each result, or a block for long sums."""
-    total = math.prod(whole.results)
-    long = whole.count > LONG_ROW
-    threads, rows = (BLOCK, 1) if long else (WARP, min(BLOCK // WARP, total))
-    block, x, y = index("block"), index("x"), index("y")
-    result = block * rows + y if rows > 1 else block
+    """The launch of rows: a warp for each result, or a block for long sums."""
+    total, threads = math.prod(whole.results), _side(whole)
+    rows = min(BLOCK // WARP, total) if threads == WARP else 1
+    block, x, y = index("block"), index("x"), axis("y", rows)
+    result = block * rows + y
     place = unravelled(result, whole.results)
     sums, body = local(whole.dtype, whole.stage.init, width)
-    adding = _adding(whole, ThreadCode(width), place, x, threads, sums)
-    inside = result < total if total % rows else None
-    body.append(adding if inside is None else tirx.IfThenElse(inside, adding, None))
-    mine = folded([tirx.BufferLoad(sums, [i]) for i in range(width)], whole.combine)
-    one, more = local(whole.dtype, mine)
-    body += more + (all_of_block(one, whole.combine, x, threads) if long else all_of_warp(one, whole.combine))
+    inside = [result < total] if total % rows else []
+    body.append(guarded(inside, _adding(whole, width, place, x, threads, sums)))
+    one, more = local(whole.dtype, folded([tirx.BufferLoad(sums, [i]) for i in range(width)], whole.combine))
+    body += [*more, *all_of(one, whole.combine, x, threads)]
     code = ThreadCode(1)
     whole.store(code, place, tirx.BufferLoad(one, [0]))
-    guard = x == 0 if inside is None else tirx.And(x == 0, inside)
-    body.append(tirx.IfThenElse(guard, code.loop(), None))
-    axes = [(x, threads), (y, rows)] if rows > 1 else [(x, threads)]
-    return launch(whole.name, [(block, ceil_div(total, rows))], axes, sequence(body))
+    body.append(tirx.IfThenElse(tirx.all(x == 0, *inside), code.loop(), None))
+    return launch(whole.name, [(block, ceil_div(total, rows))], [(x, threads), (y, rows)], sequence(body))
 
 
-def _adding(
-    whole: Sum, code: ThreadCode, place: list[Expr], thread: Expr, threads: int, sums: ir.Var
-) -> tirx.Stmt:
+def _adding(whole: Sum, width: int, place: list[Expr], thread: Expr, threads: int, sums: ir.Var) -> tirx.Stmt:
     """The loop in which a thread adds up its terms: vectors of them, each so many threads after the last."""
-    step, stride = index("step"), threads * code.width
-    number = step * stride + thread * code.width
+    code, step, stride = ThreadCode(width), index("step"), threads * width
+    number = step * stride + thread * width
     code.add_to(sums, whole.combine, whole.term(code, place, number + code.lane))
-    body = code.loop()
     guards = [number < whole.count] if whole.count % stride else []
     guards += [whole.exists(place, number)] if whole.exists else []
-    for guard in guards:
-        body = tirx.IfThenElse(guard, body, None)
-    return tirx.For(step, 0, ceil_div(whole.count, stride), tirx.ForKind.SERIAL, body)
+    return tirx.For(step, 0, ceil_div(whole.count, stride), tirx.ForKind.SERIAL, guarded(guards, code.loop()))
 
 
 RULE = Rule("reduction", "cuda", schedule, sums=True)

@@ -14,8 +14,8 @@ from tvm import ir, s_tir, tirx
 from .. import common
 from ..codegen import sequence, unravelled
 from ..common import renamed
-from ..row_stages import Rows, find_rows, is_plain, kept_buffers
-from ..stages import Expr, Stage, share, size, with_nests
+from ..row_stages import Rows, find_rows, kept_buffers
+from ..stages import Expr, Stage, inlined, share, with_nests
 from ..target import Machine, Rule
 from . import reduction
 from .threads import (
@@ -23,8 +23,8 @@ from .threads import (
     MULTIPROCESSORS,
     WARP,
     ThreadCode,
-    all_of_block,
-    all_of_warp,
+    all_of,
+    axis,
     ceil_div,
     folded,
     index,
@@ -41,46 +41,17 @@ MOST_THREADS = 512
 def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     """One launch for what runs over rows, then those of what is behind. Declines functions without rows, with one sum
     alone or rows that registers do not hold."""
-    func = share(func)
-    sch = common.start(func)
-    common.inline_spatial(sch)
-    func = common.function_of(sch)
-    rows = find_rows(func)
-    if rows is None or rows.count < 1 or len(rows.stages) < 2 or not _fit(rows):
+    if (found := inlined(share(func))) is None:
         return None
-    threads = _threads(rows.length)
-    if threads is None:
+    func, stages = found
+    rows = find_rows(func)
+    if rows is None or rows.count < 1 or len(rows.stages) < 2 or not rows.fit():
+        return None
+    if (threads := _threads(rows.length)) is None:
         return None
     nest = _Code(func, rows, threads).nest()
-    rest, arrays = reduction.nests(rows.rest, [*rows.stages, *rows.rest], set(func.params))
+    rest, arrays = reduction.nests(rows.rest, stages, set(func.params))
     return common.start(with_nests(func, [nest, *rest], arrays))
-
-
-def _columns(stage: Stage, rank: int) -> list[tirx.IterVar]:
-    """The iterators that run along a row, behind the `rank` that count rows."""
-    return [v for v in [*stage.spatial[rank:], *stage.reduced] if int(v.dom.extent) > 1]
-
-
-def _fit(rows: Rows) -> bool:
-    """Whether each stage has one number a row or is as long as the row, sums combine terms, and an element is computed
-    of others of its own column."""
-    rank = len(rows.shape)
-    inside = {stage.buffer for stage in rows.stages}
-    for stage in rows.stages:
-        columns = [v.var for v in _columns(stage, rank)]
-        for load in stage.loads():
-            wide = zip(load.indices[rank:], load.source.shape[rank:], strict=True)
-            own = [index for index, extent in wide if int(extent) > 1]
-            fits = len(own) in (0, len(columns)) and all(i.same_as(v) for i, v in zip(own, columns, strict=False))
-            if load.source in inside and not fits:
-                return False
-        numbers = size(stage.spatial[rank:])
-        if stage.reduced:
-            if numbers != 1 or size(stage.reduced) != rows.length or not is_plain(stage):
-                return False
-        elif numbers not in (1, rows.length):
-            return False
-    return True
 
 
 def _threads(length: int) -> int | None:
@@ -99,6 +70,8 @@ class _Code:
     Attributes:
         width: elements side by side that it holds.
         steps: how many times as many.
+        side: rows of a block.
+        held: by a stage's buffer the arrays of the thread's elements, one for each step, or that of the row's number.
     """
 
     def __init__(self, func: tirx.PrimFunc, rows: Rows, threads: int) -> None:
@@ -110,10 +83,11 @@ class _Code:
         self.width = width if rows.length % width == 0 and rows.length >= width * threads else 1
         self.steps = ceil_div(rows.length, threads * self.width)
         self.side = BLOCK // WARP if threads == WARP and rows.count >= MULTIPROCESSORS * BLOCK // WARP else 1
-        self.block, self.x, self.y = index("block"), index("x"), index("y")
-        self.row = unravelled(self.block * self.side + self.y if self.side > 1 else self.block, rows.shape)
-        self.long = {stage.buffer for stage in rows.stages if not stage.reduced and _columns(stage, len(rows.shape))}
-        self.held: dict[Any, list[ir.Var]] = {}  # by a stage's buffer: elements step by step, or the number
+        self.block, self.x, self.y = index("block"), index("x"), axis("y", self.side)
+        self.number = self.block * self.side + self.y
+        self.row = unravelled(self.number, rows.shape)
+        self.long = {stage.buffer for stage in rows.stages if not stage.reduced and rows.along(stage)}
+        self.held: dict[Any, list[ir.Var]] = {}
         self.code: list[tirx.Stmt] = []
 
     def nest(self) -> tirx.Stmt:
@@ -123,64 +97,57 @@ class _Code:
                 self._reduce(stage)
             else:
                 self._compute(stage)
-        axes = [(self.x, self.threads), (self.y, self.side)] if self.side > 1 else [(self.x, self.threads)]
-        blocks = ceil_div(self.rows.count, self.side)
-        return launch(self.rows.stages[-1].name, [(self.block, blocks)], axes, sequence(self.code))
+        grid = [(self.block, ceil_div(self.rows.count, self.side))]
+        block = [(self.x, self.threads), (self.y, self.side)]
+        return launch(self.rows.stages[-1].name, grid, block, sequence(self.code))
 
-    def _column(self, step: int) -> Expr:
-        """The first of the thread's elements of a step."""
-        return (step * self.threads + self.x) * self.width
+    def _column(self, step: int | None) -> Expr:
+        """The first of the thread's elements of a step; 0 for the row's number, whose step is None."""
+        return tirx.const(0, "int32") if step is None else (step * self.threads + self.x) * self.width
+
+    def _thread(self, step: int | None) -> ThreadCode:
+        return ThreadCode(1 if step is None else self.width)
 
     def _guarded(self, step: int | None, body: tirx.Stmt) -> tirx.Stmt:
-        """The body for a thread whose elements of a step are there; for None, whose row is."""
-        guards = []
-        if self.rows.count % self.side:
-            guards.append(self.block * self.side + self.y < self.rows.count)
+        """The body for a thread whose elements of a step are there, and whose row is."""
+        guards = [self.number < self.rows.count] if self.rows.count % self.side else []
         if step is not None and (step + 1) * self.threads * self.width > self.rows.length:
             guards.append(self._column(step) < self.rows.length)
         return tirx.IfThenElse(tirx.all(*guards), body, None) if guards else body
 
-    def _names(self, stage: Stage, column: Expr) -> dict[Any, Expr]:
-        """The values of a stage's iterators at a column of the thread's row."""
-        columns = _columns(stage, len(self.rows.shape))
-        names = {v.var: tirx.const(0, "int32") for v in stage.iters}
-        names |= {v.var: at for v, at in zip(stage.spatial, self.row, strict=False)}
-        places = unravelled(column, [int(v.dom.extent) for v in columns]) if columns else []
-        return names | {v.var: at for v, at in zip(columns, places, strict=True)}
+    def _names(self, stage: Stage, code: ThreadCode, step: int | None) -> dict[Any, Expr]:
+        """The values of a stage's iterators at the thread's elements of a step."""
+        return self.rows.names(stage, self.row, self._column(step) + code.lane)
 
-    def _evaluated(self, code: ThreadCode, stage: Stage, value: Expr, column: Expr, step: int) -> Expr:
-        """An expression of a stage at a column, from what the thread holds."""
+    def _value(self, stage: Stage, expression: Expr, code: ThreadCode, step: int | None) -> Expr:
+        """An expression of a stage at a step, from what the thread holds."""
 
         def known(load: ir.TensorLoad) -> Expr | None:
-            held = self.held.get(load.source)
-            if held is None:
+            if (held := self.held.get(load.source)) is None:
                 return None
-            buffer = held[step] if load.source in self.long else held[0]
-            return tirx.BufferLoad(buffer, [code.lane if load.source in self.long and code.width > 1 else 0])
+            number, lane = (step or 0, code.lane) if load.source in self.long else (0, 0)
+            return tirx.BufferLoad(held[number], [lane])
 
-        return code.evaluate(value, self._names(stage, column), known)
+        return code.value(code.evaluate(expression, self._names(stage, code, step), known))
 
     def _compute(self, stage: Stage) -> None:
         """A stage without a sum: each thread's elements, or the row's number."""
-        long = stage.buffer in self.long
-        width, steps = (self.width, self.steps) if long else (1, 1)
         self.held[stage.buffer] = held = []
-        for step in range(steps):
-            own = tirx.decl_buffer((width,), str(stage.buffer.dtype), f"{stage.name}_own", scope="local")
+        for step in range(self.steps) if stage.buffer in self.long else [None]:
+            code = self._thread(step)
+            own = tirx.decl_buffer((code.width,), str(stage.buffer.dtype), f"{stage.name}_own", scope="local")
             held.append(own)
-            code = ThreadCode(width)
-            column = self._column(step) + code.lane if long else tirx.const(0, "int32")
-            code.store(own, code.value(self._evaluated(code, stage, stage.value, column, step)), [code.lane])
-            self.code += [tirx.AllocBuffer(own), self._guarded(step if long else None, code.loop())]
-            self._keep(stage, own, step if long else None)
+            code.store(own, self._value(stage, stage.value, code, step), [code.lane])
+            self.code += [tirx.AllocBuffer(own), self._guarded(step, code.loop())]
+            self._keep(stage, own, step)
 
     def _keep(self, stage: Stage, own: ir.Var, step: int | None) -> None:
         """Stores a thread's elements of a step, or the row's number, where the function's result or a later stage needs
         them."""
         if stage.buffer not in self.kept:
             return
-        code = ThreadCode(1 if step is None else self.width)
-        names = self._names(stage, tirx.const(0, "int32") if step is None else self._column(step) + code.lane)
+        code = self._thread(step)
+        names = self._names(stage, code, step)
         code.store(stage.buffer, tirx.BufferLoad(own, [code.lane]), [renamed(i, names) for i in stage.indices])
         body = self._guarded(step, code.loop())
         self.code.append(tirx.IfThenElse(self.x == 0, body, None) if step is None else body)
@@ -191,16 +158,12 @@ class _Code:
         sums, made = local(dtype, stage.init, self.width)
         self.code += made
         for step in range(self.steps):
-            code = ThreadCode(self.width)
-            term = self._evaluated(code, stage, stage.value.b, self._column(step) + code.lane, step)
-            code.add_to(sums, kind, code.value(term))
+            code = self._thread(step)
+            code.add_to(sums, kind, self._value(stage, stage.value.b, code, step))
             self.code.append(self._guarded(step, code.loop()))
         total, made = local(dtype, folded([tirx.BufferLoad(sums, [i]) for i in range(self.width)], kind))
         self.code += made
-        if self.threads == WARP:
-            self.code += all_of_warp(total, kind)
-        else:
-            self.code += all_of_block(total, kind, self.x, self.threads)
+        self.code += all_of(total, kind, self.x, self.threads)
         self.held[stage.buffer] = [total]
         self._keep(stage, total, None)
 

@@ -10,124 +10,132 @@ mma"). With g = lane / 4 and t = lane % 4 these are of A the words (g, t), (g + 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tvm import tirx
 
 from ..codegen import sequence
+from ..products import Product
 from ..stages import Expr
-from .product_code import DEPTH, Code, Operand, Product, Tile
-from .reduction import Sum
-from .threads import WARP, ThreadCode, ceil_div, index, unrolled
+from ..sums import Sum
+from .product_code import DEPTH, Code, Operand, Step, Tile
+from .threads import TENSOR_INSTRUCTION, WARP, ThreadCode, index, unrolled
 
 ROWS, COLUMNS, WORDS = 16, 8, 8  # of the pieces that an instruction multiplies
 LANE_ROWS, LANE_COLUMNS = 8, 4  # of a warp's lanes, which each have results of its part of a tile
 
 TILES = (Tile(128, 128, 8, 16), Tile(64, 64, 8, 8))
-"""Best first. A warp has 64 x 64 of the first: its lanes read a word of shared memory for each instruction, where of
-64 x 32 they read one and a half."""
+"""A warp has 64 x 64 of the first: its lanes read a word of shared memory for each instruction, where of 64 x 32 they
+read one and a half."""
 
 
-def tiling(product: Product, blocks: int, most: int) -> tuple[Tile, int] | None:
-    """The tile and the number of parts of k, at most `most`, that fill so many blocks; None where tensor cores do not
-    serve: for other dtypes than float32, and for less than a tile."""
+@dataclass(frozen=True)
+class Rounding:
+    """To what numbers are rounded: its name in `nvrtc.HELPERS`, their dtype in shared memory, and how many of
+    neighbouring k are a word."""
+
+    name: str
+    dtype: str
+    numbers: int
+
+
+ROUNDINGS = {
+    "tf32": Rounding("tf32", "float32", 1),
+    "bfloat16": Rounding("bf16", "uint16", 2),
+    "float16": Rounding("f16", "uint16", 2),
+}
+"""By what a machine's tensor cores round to."""
+
+
+def serve(product: Product) -> bool:
+    """Whether tensor cores serve for a product: of float32, and not of less than a tile."""
     dtypes = {str(part.ty) for part in (product.a, product.b)} | {str(product.stage.buffer.dtype)}
-    m, n, batch = product.size(product.m), product.size(product.n), product.size(product.batch)
-    if dtypes != {"float32"} or min(m, n) < TILES[-1].rows // 2 or product.size(product.k) < DEPTH:
-        return None
-    for tile in TILES:
-        count = batch * ceil_div(m, tile.rows) * ceil_div(n, tile.columns)
-        parts = max(1, min(ceil_div(blocks, count), most))
-        if count * parts >= blocks or tile is TILES[-1]:
-            return tile, parts
-    return None
+    least = min(product.size(product.m), product.size(product.n))
+    return dtypes == {"float32"} and least >= TILES[-1].rows // 2 and product.size(product.k) >= DEPTH
+
+
+def _of_warp(tile: Tile) -> tuple[int, int]:
+    """Rows and columns of a warp's part of a tile."""
+    return tile.own_rows * LANE_ROWS, tile.own_columns * LANE_COLUMNS
+
+
+def _pieces(tile: Tile) -> tuple[int, int]:
+    """Pieces of A and of B of a warp's part of a tile."""
+    rows, columns = _of_warp(tile)
+    return rows // ROWS, columns // COLUMNS
+
+
+def step_of(tile: Tile, rounding: Rounding) -> Step:
+    """A step of tensor cores: a warp multiplies each of its pieces of A by each of B. The numbers do not come by
+    themselves: each is loaded, rounded and stored."""
+    depth, warps = WORDS * rounding.numbers, tile.threads // WARP
+    brought = 3 * depth * (tile.rows + tile.columns) // tile.threads
+    instructions = math.prod(_pieces(tile)) * TENSOR_INSTRUCTION + brought
+    return Step(tile, instructions, sum(_of_warp(tile)) * WORDS * 4 * warps, depth)
 
 
 class TensorCode(Code):
-    """The code of a product's launch, by instructions of warps on numbers in TF32.
-
-    Attributes:
-        numbers: of neighbouring k in a word.
-        instruction: the function that a warp calls.
-    """
+    """The code of a product's launch, by instructions of warps on rounded numbers: those of a word lie side by side in
+    shared memory."""
 
     copies = False  # the numbers are rounded on their way
-    numbers, instruction = 1, "dlsys_mma_tf32"
     pad = 8  # the lanes of a warp read 4 rows of 8 elements each: from 32 banks
 
-    def __init__(self, product: Product, tile: Tile, whole: Sum, parts: int, length: int) -> None:
+    def __init__(
+        self, product: Product, tile: Tile, whole: Sum, parts: int, length: int, rounding: Rounding
+    ) -> None:
+        self.rounding, self.tile_dtype, self.pieces = rounding, rounding.dtype, _pieces(tile)
         super().__init__(product, tile, whole, parts, length)
-        of_warp = (tile.own_rows * LANE_ROWS, tile.own_columns * LANE_COLUMNS)
-        self.pieces = (of_warp[0] // ROWS, of_warp[1] // COLUMNS)
-        self.fragments = (4 * self.pieces[0], 2 * self.pieces[1])
-        warp, lane = tirx.floordiv(self.thread, WARP), tirx.floormod(self.thread, WARP)
+        lane = tirx.floormod(self.thread, WARP)
         self.group, self.place = tirx.floordiv(lane, 4), tirx.floormod(lane, 4)
-        across = tile.columns // of_warp[1]
-        self.at = (tirx.floordiv(warp, across) * of_warp[0], tirx.floormod(warp, across) * of_warp[1])
 
-    def _rounded(self, value: Expr) -> Expr:
-        return tirx.call_extern("float32", "dlsys_tf32", value)
+    def shares(self) -> list[tuple[Expr, int]]:
+        (rows, columns), warp = _of_warp(self.tile), tirx.floordiv(self.thread, WARP)
+        across = self.tile.columns // columns
+        at = (tirx.floordiv(warp, across) * rows, tirx.floormod(warp, across) * columns)
+        return [(at[0], 4 * self.pieces[0]), (at[1], 2 * self.pieces[1])]
 
-    def _multiply(self) -> tirx.Stmt:
+    def in_tile(self, operand: Operand, k: Expr, side: Expr, step: Expr) -> Expr:
+        numbers = self.rounding.numbers
+        word = tirx.floordiv(k, numbers) * (operand.side + self.pad) + side
+        return word * numbers + tirx.floormod(k, numbers)
+
+    def rounded(self, value: Expr) -> Expr:
+        return tirx.call_extern(self.rounding.dtype, f"dlsys_{self.rounding.name}", value)
+
+    def multiply(self) -> tirx.Stmt:
         """A step's instructions."""
-        k, found = index("k"), []
-        first = k * WORDS + self.place
-        for operand, both, own, at, pieces, part in zip(
-            self.operands, self.tiles, self.own, self.at, self.pieces, ((0, 8), (0,)), strict=True
-        ):
-            size = ROWS if len(part) == 2 else COLUMNS
+        k, found, numbers = index("k"), [], self.rounding.numbers
+        sizes = ((ROWS, (0, 8)), (COLUMNS, (0,)))
+        for operand, pieces, (size, parts) in zip(self.operands, self.pieces, sizes, strict=True):
             for piece in range(pieces):
-                places = [(step, side) for step in (0, 4) for side in part]  # of A rows change first
+                places = [(step, side) for step in (0, 4) for side in parts]  # of A rows change first
                 for number, (step, side) in enumerate(places):
-                    row = at + piece * size + self.group + side
-                    where = self._in_tile(operand, (first + step) * self.numbers, row, self.step)
+                    row = operand.at + piece * size + self.group + side
+                    where = self.in_tile(operand, (k * WORDS + self.place + step) * numbers, row, self.step)
+                    word = tirx.BufferLoad(operand.tile, [where])
+                    if numbers > 1:
+                        word = tirx.call_extern("float32", "dlsys_word", tirx.address_of(word))
                     code = ThreadCode(1)
-                    code.store(own, self._word(both, where), [piece * len(places) + number])
+                    code.store(operand.own, word, [piece * len(places) + number])
                     found.append(code.loop())
-        a, b = self.own
+        a, b = (operand.own for operand in self.operands)
         for i in range(self.pieces[0]):
             for j in range(self.pieces[1]):
                 starts = ((self.sums, 4 * (i * self.pieces[1] + j)), (a, 4 * i), (b, 2 * j))
                 pointers = [tirx.address_of(tirx.BufferLoad(buffer, [start])) for buffer, start in starts]
-                found.append(tirx.Evaluate(tirx.call_extern("int32", self.instruction, *pointers)))
-        return unrolled(k, DEPTH // (WORDS * self.numbers), sequence(found))
+                found.append(tirx.Evaluate(tirx.call_extern("int32", f"dlsys_mma_{self.rounding.name}", *pointers)))
+        return unrolled(k, DEPTH // (WORDS * numbers), sequence(found))
 
-    def _word(self, tile: tirx.Var, where: Expr) -> Expr:
-        return tirx.BufferLoad(tile, [where])
-
-    def _places(self) -> Iterator[tuple[Expr, Expr, int, int]]:
-        width = 2 if self.columns % 2 == 0 else 1
+    def places(self) -> Iterator[tuple[list[Expr], int, int]]:
+        a, b = self.operands
+        width = 2 if b.total % 2 == 0 else 1
         for i in range(self.pieces[0]):
             for j in range(self.pieces[1]):
                 for half in range(2):
-                    row = self.first[0] + self.at[0] + i * ROWS + half * 8 + self.group
-                    column = self.first[1] + self.at[1] + j * COLUMNS + 2 * self.place
+                    row = a.first + a.at + i * ROWS + half * 8 + self.group
+                    column = b.first + b.at + j * COLUMNS + 2 * self.place
                     for one in range(0, 2, width):
-                        yield row, column + one, 4 * (i * self.pieces[1] + j) + 2 * half + one, width
-
-
-class HalfCode(TensorCode):
-    """The same on numbers in bfloat16, two in a word of shared memory."""
-
-    numbers, instruction, rounding = 2, "dlsys_mma_bf16", "dlsys_bf16"
-    tile_dtype = "uint16"
-
-    def _in_tile(self, operand: Operand, k: Expr, side: Expr, step: Expr) -> Expr:
-        word = tirx.floordiv(k, 2) * (operand.side + self.pad) + side
-        return word * 2 + tirx.floormod(k, 2)
-
-    def _rounded(self, value: Expr) -> Expr:
-        return tirx.call_extern("uint16", self.rounding, value)
-
-    def _word(self, tile: tirx.Var, where: Expr) -> Expr:
-        return tirx.call_extern("float32", "dlsys_word", tirx.address_of(tirx.BufferLoad(tile, [where])))
-
-
-class Float16Code(HalfCode):
-    """The same in float16."""
-
-    instruction, rounding = "dlsys_mma_f16", "dlsys_f16"
-
-
-CODES = {"tf32": TensorCode, "bfloat16": HalfCode, "float16": Float16Code}
-"""By what a machine's tensor cores round to."""
+                        yield [row, column + one], 4 * (i * self.pieces[1] + j) + 2 * half + one, width

@@ -19,6 +19,9 @@ WARP = 32  # threads that run one instruction together
 BLOCK = 256  # threads of a block: eight warps, and several blocks to a multiprocessor
 SHARED = 48 * 1024  # bytes of shared memory that a block's arrays may take, as they are declared
 MULTIPROCESSORS = 132  # of a large device, an H200: fewer blocks leave some idle
+WARPS_A_CYCLE = 4  # instructions of warps that a multiprocessor starts in a cycle
+SHARED_BYTES = 128  # of shared memory that it reads in a cycle
+TENSOR_INSTRUCTION = 5  # instructions' time of one of tensor cores: 1,024 multiply-adds, some 945 of which a cycle
 Combine = Callable[[Expr, Expr], Expr]
 _ALL_LANES = tirx.const(0xFFFFFFFF, "uint32")
 
@@ -66,11 +69,13 @@ def lanes(width_of: Sequence[Any]) -> int:
     return max(1, VECTOR * 8 // max(widest, 32))
 
 
-def launch(name: str, grid: Sequence[tuple[tirx.Var, int]], block: Sequence[tuple[tirx.Var, int]], body: Any) -> Any:
-    """One launch: the body for each index of the grid's blocks and of a block's threads, x first."""
+def launch(name: str, grid: Sequence[tuple[Expr, int]], block: Sequence[tuple[Expr, int]], body: Any) -> Any:
+    """One launch: the body for each index of the grid's blocks and of a block's threads, x first; `axis` makes them."""
     for kind, axes in (("threadIdx", block), ("blockIdx", grid)):
-        for axis, (variable, extent) in zip("xyz", axes, strict=False):
-            tag = f"{kind}.{axis}"
+        for letter, (variable, extent) in zip("xyz", axes, strict=False):
+            if isinstance(variable, tirx.IntImm):
+                continue
+            tag = f"{kind}.{letter}"
             bound = tirx.IterVar(None, tirx.Var(tag, "int32"), tirx.IterVar.ThreadIndex, tag)
             body = tirx.For(variable, 0, extent, tirx.ForKind.THREAD_BINDING, body, bound)
     return block_of(name, body, whole=True)
@@ -96,6 +101,11 @@ def is_bound(func: tirx.PrimFunc) -> bool:
 def index(name: str) -> tirx.Var:
     """A variable for an index."""
     return tirx.Var(name, "int32")
+
+
+def axis(name: str, extent: int) -> Expr:
+    """A variable for the index along an axis of a launch; 0 where there is but one."""
+    return index(name) if extent > 1 else tirx.const(0, "int32")
 
 
 def local(dtype: str, value: Expr, width: int = 1) -> tuple[tirx.Var, list[tirx.Stmt]]:
@@ -128,31 +138,34 @@ def folded(values: list[Expr], combine: Combine) -> Expr:
     return values[0]
 
 
-def all_of_warp(value: tirx.Var, combine: Combine, threads: int = WARP) -> list[tirx.Stmt]:
-    """Combines the first elements of the arrays `value` of the first threads of a warp, a power of two of them: each
-    has the result then."""
-    found, own = [], tirx.BufferLoad(value, [0])
-    while threads > 1:
-        threads //= 2
-        other = tirx.call_extern(str(value.dtype), "__shfl_xor_sync", _ALL_LANES, own, threads)
-        taken, more = local(str(value.dtype), other)
+def all_of(value: tirx.Var, combine: Combine, thread: Expr, threads: int) -> list[tirx.Stmt]:
+    """Combines the first elements of the arrays `value` of the threads of a warp, or of a block of whole warps, a power
+    of two of them: each has the result then."""
+    dtype, own, distance, found = str(value.dtype), tirx.BufferLoad(value, [0]), WARP, list[tirx.Stmt]()
+    while distance > 1:
+        distance //= 2
+        other = tirx.call_extern(dtype, "__shfl_xor_sync", _ALL_LANES, own, distance)
+        taken, more = local(dtype, other)
         found += [*more, tirx.BufferStore(value, combine(own, tirx.BufferLoad(taken, [0])), [0])]
-    return found
-
-
-def all_of_block(value: tirx.Var, combine: Combine, thread: Expr, threads: int) -> list[tirx.Stmt]:
-    """As `all_of_warp`, of all threads of a block, whole warps."""
-    warps = threads // WARP
-    every = shared((warps,), str(value.dtype), "every_warp")
-    storing = tirx.BufferStore(every, tirx.BufferLoad(value, [0]), [tirx.floordiv(thread, WARP)])
-    values = [tirx.BufferLoad(every, [i]) for i in range(warps)]
+    if threads == WARP:
+        return found
+    every = shared((threads // WARP,), dtype, "every_warp")
+    storing = tirx.BufferStore(every, own, [tirx.floordiv(thread, WARP)])
+    values = [tirx.BufferLoad(every, [i]) for i in range(threads // WARP)]
     return [
         tirx.AllocBuffer(every),
-        *all_of_warp(value, combine),
+        *found,
         tirx.IfThenElse(tirx.floormod(thread, WARP) == 0, storing, None),
         barrier(),
         tirx.BufferStore(value, folded(values, combine), [0]),
     ]
+
+
+def guarded(guards: Sequence[Expr], body: tirx.Stmt) -> tirx.Stmt:
+    """The body where all guards hold, the last of which is asked first."""
+    for guard in guards:
+        body = tirx.IfThenElse(guard, body, None)
+    return body
 
 
 def ceil_div(a: int, b: int) -> int:

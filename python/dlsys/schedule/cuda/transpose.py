@@ -4,6 +4,7 @@ tile, so that both are touched line by line."""
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import tvm
 from tvm import ir, s_tir, tirx
@@ -12,7 +13,7 @@ from .. import common
 from ..codegen import sequence, unravelled
 from ..stages import Expr, Stage, extents, inlined, with_nests
 from ..target import Machine, Rule
-from .threads import SHARED, ThreadCode, barrier, ceil_div, index, launch, shared
+from .threads import SHARED, ThreadCode, barrier, ceil_div, guarded, index, launch, shared
 
 TILE = 32  # rows and columns of a tile
 ROWS = 8  # of a tile that a block's threads take at once
@@ -52,50 +53,43 @@ def _nest(stage: Stage, axis: int, across: list[ir.TensorLoad]) -> tirx.Stmt:
     block, x, y = index("block"), index("x"), index("y")
     number, row, column = unravelled(block, counts)
     others = dict(zip(rest, unravelled(number, [shape[i] for i in rest]), strict=True))
-    tiles = {}
-    body: list[tirx.Stmt] = []
-    for load in across:
-        dtype = str(load.source.dtype)
-        tiles[load] = shared((TILE * (TILE + PAD),), dtype, "tile")
-        body.append(tirx.AllocBuffer(tiles[load]))
+    tiles = {load: shared((TILE * (TILE + PAD),), str(load.source.dtype), "tile") for load in across}
+    body: list[tirx.Stmt] = [tirx.AllocBuffer(tile) for tile in tiles.values()]
 
-    def at(on_axis: Expr, on_last: Expr, code: ThreadCode, value: Expr, known: dict[ir.TensorLoad, Expr]) -> Expr:
+    def names(on_axis: Expr, on_last: Expr) -> dict[ir.Var, Expr]:
         places = {**others, axis: row * TILE + on_axis, len(shape) - 1: column * TILE + on_last}
-        names = {v.var: places[i] for i, v in enumerate(stage.iters)}
-        kept = {load: common.renamed(load, names) for load in known}
-
-        def held(item: ir.TensorLoad) -> Expr | None:
-            for load, wanted in kept.items():
-                if item.source.same_as(load.source) and all(
-                    code.equal(i, j) for i, j in zip(item.indices, wanted.indices, strict=True)
-                ):
-                    return known[load]
-            return None
-
-        return code.evaluate(value, names, held)
+        return {v.var: places[i] for i, v in enumerate(stage.iters)}
 
     def inside(on_axis: Expr, on_last: Expr, done: tirx.Stmt) -> tirx.Stmt:
-        for place, extent, first in ((on_last, wide, column), (on_axis, long, row)):
-            if extent % TILE:
-                done = tirx.IfThenElse(first * TILE + place < extent, done, None)
-        return done
+        places = ((on_last, wide, column), (on_axis, long, row))
+        return guarded([first * TILE + at < extent for at, extent, first in places if extent % TILE], done)
 
     for part in range(0, TILE, ROWS):
         code = ThreadCode(1)
-        for load in across:
-            value = code.value(at(x, y + part, code, load, {}))
-            code.store(tiles[load], value, [(y + part) * (TILE + PAD) + x])
+        for load, tile in tiles.items():
+            value = code.value(code.evaluate(load, names(x, y + part), lambda load: None))
+            code.store(tile, value, [(y + part) * (TILE + PAD) + x])
         body.append(inside(x, y + part, code.loop()))
     body.append(barrier())
     for part in range(0, TILE, ROWS):
-        code = ThreadCode(1)
-        known = {load: tirx.BufferLoad(tiles[load], [x * (TILE + PAD) + y + part]) for load in across}
-        value = code.value(at(y + part, x, code, stage.value, known))
-        places = {**others, axis: row * TILE + y + part, len(shape) - 1: column * TILE + x}
-        names = {v.var: places[i] for i, v in enumerate(stage.iters)}
-        code.store(stage.buffer, value, [common.renamed(i, names) for i in stage.indices])
+        code, at = ThreadCode(1), names(y + part, x)
+        held = [
+            (common.renamed(load, at), tirx.BufferLoad(tile, [x * (TILE + PAD) + y + part]))
+            for load, tile in tiles.items()
+        ]
+        value = code.value(code.evaluate(stage.value, at, partial(_known, code, held)))
+        code.store(stage.buffer, value, [common.renamed(i, at) for i in stage.indices])
         body.append(inside(y + part, x, code.loop()))
     return launch(stage.name, [(block, math.prod(counts))], [(x, TILE), (y, ROWS)], sequence(body))
+
+
+def _known(code: ThreadCode, held: list[tuple[ir.TensorLoad, Expr]], load: ir.TensorLoad) -> Expr | None:
+    """What is held of a load; None where nothing is."""
+    for other, value in held:
+        pairs = zip(load.indices, other.indices, strict=False)
+        if load.source.same_as(other.source) and all(code.equal(i, j) for i, j in pairs):
+            return value
+    return None
 
 
 RULE = Rule("transpose", "cuda", schedule, sums=False)

@@ -1,0 +1,78 @@
+"""What stages are, found from their expressions: products and their axes, sums and their parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dlsys import compute
+from dlsys.schedule.codegen import VectorCode
+from dlsys.schedule.products import Product, product_of
+from dlsys.schedule.stages import Stage, inlined
+from dlsys.schedule.sums import parts_of, sum_of
+from tvm import te, tirx
+
+
+def _stages(inputs: list[te.Tensor], output: te.Tensor) -> list[Stage]:
+    found = inlined(te.create_prim_func([*inputs, output]))
+    assert found is not None
+    return found[1]
+
+
+def _product(shapes: list[tuple[int, ...]], formula: Any) -> Product:
+    inputs = [te.placeholder(shape, "float32", f"x{i}") for i, shape in enumerate(shapes)]
+    (stage,) = (stage for stage in _stages(inputs, formula(*inputs)) if stage.reduced)
+    found = product_of(stage)
+    assert found is not None
+    return found
+
+
+def test_products_are_found_whatever_is_transposed() -> None:
+    for trans_a in (False, True):
+        for trans_b in (False, True):
+            shapes = [(7, 5) if trans_a else (5, 7), (6, 7) if trans_b else (7, 6)]
+            found = _product(shapes, lambda a, b, turned=(trans_a, trans_b): compute.matmul(a, b, *turned))
+            assert [found.shape(axes) for axes in (found.batch, found.m, found.n, found.k)] == [(), (5,), (6,), (7,)]
+            (m,), (n,), (k,) = found.m, found.n, found.k
+            a, b = found.strides(found.a), found.strides(found.b)
+            assert a is not None and (a[m], a[n], a[k]) == ((1, 0, 5) if trans_a else (7, 0, 1))
+            assert b is not None and (b[m], b[n], b[k]) == ((0, 7, 1) if trans_b else (0, 1, 6))
+
+
+def test_an_array_with_itself_is_a_product() -> None:
+    found = _product([(8, 8)], lambda x: compute.matmul(x, x, False, True))
+    assert found.a.source.same_as(found.b.source) and found.size(found.k) == 8
+    at = found.at({found.m: tirx.const(3, "int32"), found.n: tirx.const(5, "int32")})
+    assert [int(at[found.stage.iters[axis].var]) for axis in (*found.m, *found.n)] == [3, 5]
+
+
+def test_convolutions_are_products() -> None:
+    found = _product([(2, 3, 9, 9), (4, 3, 3, 3)], lambda x, f: compute.conv2d(x, f, (1, 1), (1, 1)))
+    assert found.size(found.k) == 27 and found.size(found.m) == 4 and found.size(found.n) == 2 * 81
+    steps = found.strides(found.b)  # of the image with its border, 11 x 11
+    assert steps is not None and [steps[axis] for axis in (*found.n, *found.k)] == [363, 11, 1, 121, 11, 1]
+    assert found.last(found.m) == found.m[0] and found.last(found.batch) is None
+
+
+def test_other_reductions_are_no_products() -> None:
+    x, y, k = te.placeholder((5, 7), "float32"), te.placeholder((5, 7), "float32"), te.reduce_axis((0, 7), "k")
+    total = te.compute((5,), lambda i: te.sum(x[i, k], axis=k))
+    most = te.compute((5,), lambda i: te.max(x[i, k] * y[i, k], axis=k))
+    both = te.compute((5,), lambda i: te.sum(x[i, k] * y[i, k], axis=k))  # each row with its own: no column
+    for inputs, output in (([x], total), ([x, y], most), ([x, y], both)):
+        assert product_of(_stages(inputs, output)[-1]) is None
+
+
+def test_sums_tell_what_lies_side_by_side_and_are_cut_into_parts() -> None:
+    for axis, columns in ((0, True), (1, False)):
+        x = te.placeholder((40, 30), "float32")
+        (stage,) = _stages([x], compute.reduce_sum(x, (axis,)))
+        whole = sum_of(stage, [], [stage], {stage.buffer})
+        assert (whole.columns, whole.count) == (columns, (40, 30)[axis])
+        first, last, array = parts_of(whole, 4, 12)
+        assert first.results == (4, *whole.results) == tuple(map(int, array.shape))
+        assert (first.count, last.count, last.columns) == (12, 4, True) and last.results == whole.results
+        number, exists = tirx.Var("n", "int32"), first.exists
+        assert exists is not None and f"< {whole.count}" in str(exists([tirx.const(3, "int32"), 0], number))
+        code, place = VectorCode(1), tirx.const(2, "int32")
+        first.store(code, [place, place], tirx.const(0.0, "float32"))
+        assert str(array.name) in str(code.loop())
