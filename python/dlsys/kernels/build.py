@@ -27,7 +27,6 @@ from ..system import available_cores
 from . import disk
 from .spec import ArrayType, KernelSpec, TargetName, symbol_of
 
-Types = tuple[Any, ...]
 SOME = 8  # kernels of a module, at most; each module takes as long as two small kernels by itself
 UNCHECKED = {"tirx.disable_assert": True}  # TVM's setting for functions that take their arguments for right
 MOST_COUNTED = 2**31 - 2**16  # elements of an array that loops number in 32 bits, whatever a tile adds
@@ -208,20 +207,6 @@ def _machine_code(code: str) -> bytes:
 
     found = disk.load(key, disk.content) or disk.keep(key, write, disk.content)
     return nvrtc.compiled(code, arch) if found is None else found
-
-
-def idle_functions(types: Iterable[Types], target: Target) -> dict[Types, Any]:
-    """For each list of arguments' shapes and dtypes a compiled function that does nothing: what a call costs."""
-    functions: dict[str, Any] = {}
-    names: dict[Types, str] = {}
-    for of in types:
-        if of not in names:
-            name = names[of] = f"idle_{len(names)}"
-            buffers = [tirx.decl_buffer(shape, dtype, data_alignment=4) for shape, dtype in of]
-            functions[name] = tirx.PrimFunc(buffers, tirx.Evaluate(0)).with_attr("global_symbol", name)
-    with tvm.transform.PassContext(config=UNCHECKED):
-        module = tvm.compile(tvm.IRModule(functions), target=target).mod
-    return {of: module[name] for of, name in names.items()}
 
 
 def run_function(head: int, words: int) -> tirx.PrimFunc:

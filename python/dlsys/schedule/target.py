@@ -12,40 +12,18 @@ from tvm import s_tir, tirx
 from tvm.target import Target, codegen
 
 from ..device import flushes_denormal, get_float32_matmul_precision, get_num_threads
+from ..device.machine import Machine as Machine  # for the rules too
+from ..device.machine import cpu_machine
 from ..errors import TargetError
 from . import denormals
 
 KINDS = ("llvm", "cuda")
 _FALLBACK_ARCH = "sm_90"  # CUDA code made where no device tells its own
-_VECTORS = (  # LLVM feature, bits of a vector register, number of them; the first that the target has counts
-    ("avx512f", 512, 32),
-    ("avx2", 256, 16),
-    ("avx", 256, 16),
-    ("neon", 128, 32),
-)
-_BASELINE = (128, 16)  # SSE2, which every x86-64 has
 _HALVES = ("znver4",)  # CPUs that take a vector of 512 bits in two halves
 _GENERATED = ("sse", "ssse", "avx", "fma", "f16c", "bmi", "lzcnt", "popcnt", "movbe", "gfni", "neon", "sve", "dotprod")
 """How the names of features begin whose instructions LLVM writes by itself; for others, as pku, a program asks."""
 TENSOR_CORES = {"high": "tf32", "medium": "bfloat16"}  # the keys of targets, by the precision of their products
 _WARP_BITS = 32 * 32  # a warp of float32
-
-
-@dataclass(frozen=True)
-class Machine:
-    """The facts of a target that schedules read."""
-
-    kind: str  # "llvm" or "cuda"
-    vector_bits: int
-    registers: int  # vector registers
-    threads: int
-    fma: float = 0.5  # cycles of a multiply-add of vectors
-    tensor_cores: str = ""  # to what they round products of float32, "tf32", "bfloat16" or "float16"; empty: not
-
-    def lanes(self, dtype: Any) -> int:
-        """Elements of `dtype` in a vector register."""
-        bits = tvm.DataType(str(dtype)).bits
-        return max(1, self.vector_bits // max(bits, 8))  # a bool takes a byte
 
 
 def host_target(threads: int | None = None, flush: bool | None = None) -> Target:
@@ -174,10 +152,7 @@ def machine_of(target: Target, precision: str = "") -> Machine:
     if str(target.kind) == "cuda":
         rounded = precision or next((key for key in TENSOR_CORES.values() if key in target.keys), "")
         return Machine("cuda", _WARP_BITS, 255, 1, tensor_cores=rounded)
-    features = _features(str(target))
-    bits, registers = next((tuple(rest) for name, *rest in _VECTORS if name in features), _BASELINE)
-    halves = bits == 512 and str(target.attrs.get("mcpu")) in _HALVES
-    return Machine("llvm", bits, registers, _threads(target), 1.0 if halves else 0.5)
+    return cpu_machine(_features(str(target)), _threads(target), str(target.attrs.get("mcpu")) in _HALVES)
 
 
 Schedule = Callable[[tirx.PrimFunc, Machine], "s_tir.Schedule | None"]

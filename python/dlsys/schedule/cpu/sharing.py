@@ -15,10 +15,11 @@ from dataclasses import replace
 from tvm import s_tir
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
+from ...device.panels import VECTORS, boxes
 from .. import common
 from ..roles import Roles
 from ..target import Machine
-from .tiles import NEAR_BYTES, VECTORS, Tile, boxes
+from .tiles import NEAR_BYTES, Tile
 
 MANY = 8  # threads, from which on there are so many; with fewer, what `tiles` chooses is fast
 PARTS = 2  # for each thread
