@@ -40,6 +40,8 @@ def _shared(code: tirx.Stmt, parts: int) -> tirx.Stmt:
         return code if all(map(tirx.Stmt.same_as, found, code.seq)) else tirx.SeqStmt(found)
     if not isinstance(code, tirx.For) or is_ordered(code) or _work(code) < PARALLEL_WORK:
         return code
+    if not isinstance(code.extent, tirx.IntImm):  # a part of what is shared out around it
+        return code
     loops, body = [code], code.body
     while isinstance(body, tirx.For) and not is_ordered(body):
         loops, body = [*loops, body], body.body
