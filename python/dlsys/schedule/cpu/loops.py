@@ -19,7 +19,7 @@ from .sharing import least_parts
 
 PARALLEL_WORK = 64 * 1024  # elements: fewer do not repay the start of the threads
 PARTS = 16  # steps that threads share out, at least, if those within can be shared out instead
-CHUNK = 64  # columns of a thread, at least, and a divisor of them: some cache lines of each row
+CHUNK = 64  # columns that a thread adds up: some cache lines of each row
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
@@ -91,13 +91,12 @@ def _in_chunks(code: tirx.Stmt, parts: int) -> tirx.Stmt:
     marked: list[tirx.For] = []
     tvm_ffi.structural_walk(code, (tirx.For, lambda loop: marked.append(loop) if COLUMNS in loop.annotations else None))
     outer = [code] if isinstance(code, tirx.For) and COLUMNS not in code.annotations else []
-    wanted = -(-parts // int(outer[0].extent)) if outer else parts
-    if not marked or wanted == 1 or (width := int(marked[0].extent)) <= CHUNK:
+    enough = parts <= (int(outer[0].extent) if outer else 1)
+    if not marked or enough or (width := int(marked[0].extent)) <= CHUNK:
         return code
-    size = CHUNK * -(-width // (CHUNK * wanted))
     chunk = tirx.Var("chunk", "int32")
-    first = chunk * size
-    extent = size if width % size == 0 else tirx.min(size, width - first)
+    first = chunk * CHUNK
+    extent = CHUNK if width % CHUNK == 0 else tirx.min(CHUNK, width - first)
 
     def cut(loop: tirx.For) -> tirx.For:
         if COLUMNS not in loop.annotations:
@@ -106,7 +105,7 @@ def _in_chunks(code: tirx.Stmt, parts: int) -> tirx.Stmt:
         return tirx.For(loop.loop_var, 0, extent, loop.kind, body)
 
     body = rewritten(code.body if outer else code, tirx.For, cut)
-    return _around(outer, tirx.For(chunk, 0, -(-width // size), tirx.ForKind.SERIAL, body))
+    return _around(outer, tirx.For(chunk, 0, -(-width // CHUNK), tirx.ForKind.SERIAL, body))
 
 
 RULE = Rule("loops", "llvm", schedule, sums=False)
