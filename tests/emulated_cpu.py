@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 from dlsys import tvm_op
+from dlsys.device import host_machine
 from dlsys.schedule import host_target, machine_of
 from dlsys.schedule.target import described
 
@@ -18,6 +19,7 @@ def main() -> None:
     tvm_op.make_relu(product.shape, "llvm", "llvm", "relu")(product, positive)
     np.testing.assert_allclose(product, a @ b, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(positive, np.maximum(product, 0))
+    assert host_machine() == machine_of(host_target()), "the CPU's flags and the compiler say the same"
     print(f"{described(host_target())}: vectors of {machine_of(host_target()).vector_bits} bits, right")
 
 

@@ -25,8 +25,9 @@ import dlsys
 import dlsys as dl
 import numpy as np
 from dlsys import autodiff as ad
-from dlsys import compute, kernels, storage, system, tvm_import
+from dlsys import compute, kernels, schedule, storage, system, tvm_import
 from dlsys.data import DataLoader, TensorDataset
+from dlsys.device import host_machine
 from dlsys.kernels import CacheWarning, build, disk
 from dlsys.kernels import cache as of_process
 from dlsys.schedule import target as targets
@@ -245,6 +246,21 @@ def test_caches_are_those_that_linux_tells_and_else_the_usual_ones() -> None:
         Path(folder, "index9").mkdir()
         with mock.patch.object(system, "Path", lambda path: Path(folder)):
             assert system.cache_sizes.__wrapped__() == {1: 48 << 10, 2: 2 << 20}
+
+
+def test_vectors_are_those_that_the_compiler_finds_and_need_neither_it_nor_the_disk() -> None:
+    assert host_machine() == schedule.machine_of(schedule.host_target())
+    zen_4, words = (0x19, 0x11), [0] * 36
+    words[2], words[5] = 1 << 28, 1 << 5  # AVX of leaf 1, AVX2 of leaf 7
+    for features in ({"avx", "avx2"}, {"avx", "avx2", "avx512f"}):
+        text = " ".join(f"{word:x}" for word in (0xA10F11, *words))
+        with mock.patch.object(system, "_cpuid", lambda text=text: text):
+            assert (system.cpu_features.__wrapped__(), system.cpu_model.__wrapped__()) == (features, zen_4)
+        words[5] |= 1 << 16
+    listed = "cpu family\t: 25\nmodel\t\t: 17\nflags\t\t: fpu avx avx2 avx512f"
+    nothing = mock.patch.object(system, "_cpuid", str)
+    with nothing, mock.patch.object(system, "_cpuinfo", lambda: listed):
+        assert (system.cpu_features.__wrapped__(), system.cpu_model.__wrapped__()) == (features, zen_4)
 
 
 def test_a_plan_compiles_only_the_kernels_that_no_plan_had() -> None:

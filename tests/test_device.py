@@ -15,10 +15,19 @@ import test_schedule as base
 import tvm
 from cases import Case
 from dlsys import device
-from dlsys.compute import loops
 from dlsys.device import to_array, to_tensor
 from dlsys.graph import DTYPES
-from dlsys.schedule.cpu import contraction, fallback, long_rows, matvec, pointwise, reduction, rows, tiles
+from dlsys.schedule.cpu import (
+    contraction,
+    fallback,
+    long_rows,
+    loops,
+    matvec,
+    pointwise,
+    reduction,
+    rows,
+    tiles,
+)
 from dlsys.system import available_cores
 from dlsys.tensors import array_arithmetic
 from helpers import CASES, LOOPS, error_of

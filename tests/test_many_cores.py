@@ -149,6 +149,39 @@ def test_other_kernels_have_parts_for_many_cores() -> None:
         assert found[2] >= 2 and found[16] >= 32 and found[64] >= 62, (name, found)
 
 
+def _scheduled(build: Build, *arrays: tuple[tuple[int, ...], str], target: Any = None) -> tuple[Any, str]:
+    """The scheduled function of the one kernel of a graph, for 16 cores, and its rule."""
+    nodes = [ad.Variable(f"x{i}", *of) for i, of in enumerate(arrays)]
+    executor = ad.Executor(build(*nodes))
+    executor.infer_shape({node: shape for node, (shape, _) in zip(nodes, arrays, strict=True)})
+    *_, spec = executor._latest().specs.values()
+    function, rule = apply(prim_func(spec), resolve_target(target or CORES))
+    return function, rule.name
+
+
+CORES = {"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 16}
+
+
+def test_formulas_that_are_loops_say_nothing_of_threads_and_their_rule_shares_them_out() -> None:
+    def sort(x: Node) -> list[Node]:
+        return [ad.argsort_op(x, -1)]
+
+    def scatter(x: Node, i: Node) -> list[Node]:
+        return ad.gradients(ad.take_op(x, i, 0), [x])
+
+    long = ((1000, 300), "float32")
+    function, rule = _scheduled(sort, long)
+    assert (rule, _parts(function)) == ("loops", 64)
+    memory = [tuple(map(int, array.shape)) for array in function.body.block.alloc_buffers]
+    assert memory == [(2, 64, 300), (2, 64, 300), (2, 64, 4, 256)]  # of a thousand rows 64 at once
+    launches = _scheduled(sort, long, target="cuda")[0].script()
+    assert 'T.thread_binding(64, thread="threadIdx.x")' in launches and "T.parallel" not in launches
+    for columns, parts in ((512, 8), (500, 8), (64, 1)):  # of 64 columns
+        function, rule = _scheduled(scatter, ((1000, columns), "float32"), ((2000,), "int64"))
+        assert (rule, _parts(function)) == ("loops", parts), columns
+    assert _parts(_scheduled(sort, ((4, 10), "float32"))[0]) == 1  # too little work
+
+
 def test_schedules_for_many_cores_run_right_on_two() -> None:
     for name in (*CASES, *OTHERS):
         executor, feed = _executor(name)

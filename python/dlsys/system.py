@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import importlib.util
 import os
+import platform
 import sys
 import warnings
 import weakref
@@ -46,6 +47,32 @@ def _cpuid() -> str:
     leaf.restype, leaf.argtypes = ctypes.POINTER(ctypes.c_uint32 * 8), [ctypes.c_uint]
     words = [list(leaf(group).contents) for group in range(_CPUID_GROUPS)]
     return " ".join(f"{word:x}" for word in (words[0][0], *(word for group in words for word in group[4:])))
+
+
+_FEATURES = {"avx": (2, 28), "avx2": (5, 5), "avx512f": (5, 16)}  # the word of `_cpuid` behind the model, and its bit
+
+
+@cache
+def cpu_features() -> set[str]:
+    """Those features that decide how long this CPU's vectors are, by LLVM's names."""
+    if platform.machine().lower() in ("aarch64", "arm64"):
+        return {"neon"}
+    if not (told := _cpuid()):
+        return {*_cpuinfo().split()} & {*_FEATURES}
+    words = [int(word, 16) for word in told.split()[1:]]
+    return {name for name, (word, bit) in _FEATURES.items() if words[word] >> bit & 1}
+
+
+@cache
+def cpu_model() -> tuple[int, int]:
+    """This CPU's family and model, as x86 counts them; zeros where nothing tells them."""
+    if told := _cpuid():
+        word = int(told.split()[0], 16)
+        family, model = word >> 8 & 15, word >> 4 & 15
+        return (family + (word >> 20 & 255), model + (word >> 12 & 240)) if family == 15 else (family, model)
+    lines = dict(line.replace("\t", "").split(":", 1) for line in _cpuinfo().splitlines() if ":" in line)
+    numbers = [lines.get(name, "").strip() for name in ("cpu family", "model")]
+    return (int(numbers[0]), int(numbers[1])) if all(map(str.isdecimal, numbers)) else (0, 0)
 
 
 def _cpuinfo() -> str:

@@ -73,7 +73,8 @@ def make_matrix_softmax(
     shape: Sequence[int], tgt: Any, tgt_host: Any, func_name: str, dtype: str = "float32"
 ) -> Kernel:
     """exp(x) / sum(exp(x)) over the last axis -> out, both of `shape`."""
-    return _make(func_name, compute.softmax, [_shape(shape, least=1)], tgt, dtype)
+    found = _shape(shape, least=1)
+    return _make(func_name, compute.softmax, [found], tgt, dtype, output=found)
 
 
 def make_matrix_softmax_cross_entropy(
@@ -178,7 +179,8 @@ def _make(
     *arguments: Hashable,
     output: Shape | None = None,
 ) -> Kernel:
-    """The kernel of `formula(*inputs, *arguments)`; `output`: its result's shape, None for the first input's."""
+    """The kernel of `formula(*inputs, *arguments)`; `output`: its result's shape, None of a formula of elements, which
+    has that of its inputs."""
     kind = str(np.dtype(dtype)) if isinstance(dtype, (type, np.dtype)) else str(dtype)
     if kind not in DTYPES:
         raise DTypeError(f"{name}: dtype must be one of {', '.join(DTYPES)}, not {kind}")
@@ -188,9 +190,8 @@ def _make(
     for shape, _ in (*inputs, *outputs):
         if told := too_large(shape):
             raise ShapeError(f"{name}: {told}")
-    elementwise = formula.__name__ in compute.ELEMENTWISE
     te = lambda *x: formula(*x, *arguments)  # noqa: E731
-    spec = KernelSpec(str(name), key, inputs, te, outputs=outputs, elementwise=elementwise)
+    spec = KernelSpec(str(name), key, inputs, te, outputs=outputs, elementwise=output is None)
     return kernels.get([spec], tgt, checked=True)[0]
 
 

@@ -18,9 +18,10 @@ from tvm import s_tir, te, tirx
 from tvm.target import Target
 
 from .. import compute
+from ..device import panels
 from ..schedule import Rule, apply, machine_code
 from ..schedule.common import function_of, start
-from ..schedule.cpu.tiles import ROWS, choose
+from ..schedule.cpu.tiles import choose
 from ..schedule.roles import roles
 from ..schedule.stages import read_stages
 from ..schedule.target import Machine, host_target, machine_of, with_threads
@@ -148,7 +149,7 @@ def tile_of(machine: Machine, m: int, n: int, k: int, dtype: str) -> RegisterTil
     stages = read_stages(default_loops(m, n, k, dtype))
     found = roles(stages[0]) if stages else None
     if found is None:  # an extent of 1, of which the rule makes no product
-        return RegisterTile(min(ROWS[32], m), machine.lanes(dtype), machine.lanes(dtype))
+        return RegisterTile(min(panels.ROWS[32], m), machine.lanes(dtype), machine.lanes(dtype))
     _, chosen = choose(found, machine, dtype, (False, False))
     return RegisterTile(chosen.rows, chosen.columns, chosen.lanes)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from ..tvm_import import with_compiler
@@ -22,48 +23,32 @@ from ..tvm_import import with_compiler
 Tensor = Any  # te.Tensor
 IN_ORDER = 512
 """Rows whose sum down the columns is made row after row, as NumPy makes it: the result has NumPy's bits."""
-_HOMES = {
-    "base": "copy full part placeholder shape_of type_of",
-    "elementwise": """bitwise_and bitwise_not bitwise_or bitwise_xor
-        absolute add add_by_const cast clip const_div cos div div_by_const equal erf exp floor greater
-        greater_equal less less_equal log logical_and logical_not logical_or maximum minimum mul mul_by_const nearest
-        neg normalize not_equal power power_by_const relu relu_gradient rsqrt sgd_update sigmoid sign sin sqrt sub tanh
-        where""",
-    "contraction": """conv2d conv2d_filter_gradient conv2d_input_gradient matmul matmul_gradient
-        matmul_panels pack_panels""",
-    "indexing": """broadcast_axes broadcast_to concatenate in_range one_hot reshape stack strided strided_place
-        strided_slice take take_along_axis take_along_axis_gradient take_gradient transpose""",
-    "reduction": """argmax argmin cross_entropy cross_entropy_gradient log_softmax logsumexp reduce_max reduce_min
-        reduce_sum softmax softmax_cross_entropy sum_to""",
-    "pooling": "max_pool max_pool_gradient max_pool_place max_pool_select mean_pool mean_pool_gradient",
-    "channels_last": "conv2d_panels conv2d_planes join_tiles pool_last transform_tiles",
-    "sorting": "argsort",
-    "random": "dropout normal random_bits uniform",
-}
-"""The formulas by the module that has them."""
-
-ELEMENTWISE = frozenset(_HOMES["elementwise"].split())
-"""The formulas whose result at an index depends on the inputs at that index alone, after broadcasting."""
+_MODULES = (
+    *("base", "elementwise", "contraction", "indexing", "reduction"),
+    *("pooling", "channels_last", "sorting", "random"),
+)
+_PARTS = ("elementary", "loops", "trigonometry")  # of formulas
 
 
-def _deferred(home: str, name: str) -> Callable[..., Any]:
-    """The formula, as a function that loads it when it is called first."""
+@cache
+def _formula(name: str) -> Callable[..., Any]:
+    """The formula of that name, as a function that looks for it when it is called first."""
 
     def formula(*args: Any, **options: Any) -> Any:
-        return getattr(with_compiler(f"compute.{home}"), name)(*args, **options)
+        for module in _MODULES:
+            if (found := getattr(with_compiler(f"compute.{module}"), name, None)) is not None:
+                return found(*args, **options)
+        raise AttributeError(f"module {__name__!r} has no formula {name!r}")
 
     formula.__name__ = formula.__qualname__ = name  # part of kernels' keys
     return formula
 
 
-_formulas = {name: _deferred(home, name) for home, names in _HOMES.items() for name in names.split()}
-
-
 def __getattr__(name: str) -> Callable[..., Any]:
     """The formula of that name."""
-    if name not in _formulas:
+    if name.startswith("_") or name in (*_MODULES, *_PARTS):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return _formulas[name]
+    return _formula(name)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Convolution and pooling of images NHWC: vectors run along the channels, which lie side by side."""
+"""Convolution of images NHWC: vectors run along the channels, which lie side by side."""
 
 from __future__ import annotations
 
@@ -7,21 +7,8 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
-from . import Windows
 from .base import Shape, constant, shape_of
-from .pooling import largest
-
-Pair = tuple[int, int]
-
-
-def _read(x: te.Tensor, n: Any, place: tuple[Any, Any], c: Any, padding: Pair, fill: float) -> tirx.PrimExpr:
-    """x[n, place, c] of images that are padded; a place is counted from the padding on."""
-    extents = shape_of(x)[1:3]
-    own = [at - before for at, before in zip(place, padding, strict=True)]
-    inside = [at >= 0 for at, before in zip(own, padding, strict=True) if before]
-    inside += [at < extent for at, extent, before in zip(own, extents, padding, strict=True) if before]
-    value = x(n, *own, c)
-    return tirx.if_then_else(tirx.all(*inside), value, constant(fill, x.dtype)) if inside else value
+from .pooling import LAST, Pair, read_padded
 
 
 def conv2d_panels(
@@ -34,7 +21,9 @@ def conv2d_panels(
     padded = x
     if padding != (0, 0):
         around = (batch, height + 2 * top, across + 2 * left, channels)
-        padded = te.compute(around, lambda n, y, z, c: _read(x, n, (y, z), c, padding, 0.0), name="padded")
+        padded = te.compute(
+            around, lambda n, y, z, c: read_padded(x, (n, y - top, z - left, c), LAST, padding, 0.0), name="padded"
+        )
     i, j, c = (te.reduce_axis((0, extent), name) for name, extent in (("i", fy), ("j", fz), ("c", channels)))
 
     def at(n: Any, y: Any, z: Any, o: Any) -> tirx.PrimExpr:
@@ -48,28 +37,14 @@ def conv2d_planes(
     x: te.Tensor, f: te.Tensor, shape: Shape, stride: Pair, padding: Pair, dilation: Pair
 ) -> te.Tensor:
     """Each channel of images NHWC convolved with a filter of its own, f (h, w, C), to `shape`."""
-    (sy, sz), (dy, dz), taps = stride, dilation, list(np.ndindex(*shape_of(f)[:2]))
+    (sy, sz), (dy, dz), (top, left), taps = stride, dilation, padding, list(np.ndindex(*shape_of(f)[:2]))
 
     def at(n: Any, y: Any, z: Any, c: Any) -> tirx.PrimExpr:
-        return sum(
-            _read(x, n, (y * sy + i * dy, z * sz + j * dz), c, padding, 0.0) * f(i, j, c) for i, j in taps
-        )
+        places = [(n, y * sy + i * dy - top, z * sz + j * dz - left, c) for i, j in taps]
+        values = [read_padded(x, place, LAST, padding, 0.0) for place in places]
+        return sum(value * f(*ij, c) for value, ij in zip(values, taps, strict=True))
 
     return te.compute(shape, at, name="conv2d")
-
-
-def pool_last(x: te.Tensor, rows: Windows, columns: Windows, mean: bool) -> te.Tensor:
-    """The maxima of the windows of images NHWC, NaN where there is one, padding being -inf; or their means, in which
-    padding counts as zeros."""
-    (batch, _, _, channels), padding = shape_of(x), (rows.padding, columns.padding)
-    taps = list(np.ndindex(rows.size, columns.size))
-
-    def at(n: Any, y: Any, z: Any, c: Any) -> tirx.PrimExpr:
-        places = [(y * rows.stride + i, z * columns.stride + j) for i, j in taps]
-        values = [_read(x, n, place, c, padding, 0.0 if mean else -np.inf) for place in places]
-        return sum(values) * constant(1 / len(taps), x.dtype) if mean else largest(values)
-
-    return te.compute((batch, rows.count, columns.count, channels), at, name="pool")
 
 
 def transform_tiles(

@@ -186,16 +186,15 @@ def conv2d(
     space = (height + 2 * py - (fy - 1) * dy - 1) // sy + 1, (width + 2 * pz - (fz - 1) * dz - 1) // sz + 1
     if channels == 0 or batch == 0:
         return full((batch, filters, *space), 0.0, str(x.dtype))
-    if _is_depthwise(shape_of(f), groups):
-        return _depthwise_conv2d(x, f, space, stride, padding, dilation)
+    groups, depthwise = _split(shape_of(f), groups)
     padded, own = pad_images(_grouped(x, 1, groups), padding), _grouped(f, 0, groups)
-    c, i, j = _axes(c=channels, i=fy, j=fz)
+    *lead, i, j = _axes(**({} if depthwise else {"c": channels}), i=fy, j=fz)
 
     def at(n: Any, *index: Any) -> tirx.PrimExpr:
         *g, o, y, z = index
-        return te.sum(
-            padded(n, *g, c, y * sy + i * dy, z * sz + j * dz) * own(*g, o, c, i, j), axis=[c, i, j]
-        )
+        channel, c = (o, 0) if depthwise else (lead[0], lead[0])
+        value = padded(n, *g, channel, y * sy + i * dy, z * sz + j * dz)
+        return te.sum(value * own(*g, o, c, i, j), axis=[*lead, i, j])
 
     shape = (batch, *([groups] if groups > 1 else []), filters // groups, *space)
     return _ungrouped(te.compute(shape, at, name="conv2d"), 1, groups)
@@ -213,25 +212,25 @@ def conv2d_input_gradient(
     """The gradient of `conv2d` with respect to its images, of `shape`: the output's gradient, set apart by
     the stride and padded, against the filters turned by half a turn,
     out[n, c, y, z] = sum_{o, i, j} spread(grad)[n, o, y + i * d, z + j * d'] * f[o, c, fy - 1 - i, fz - 1 - j]."""
-    (batch, filters, gy, gz), (_, channels, fy, fz), (dy, dz) = shape_of(grad), shape_of(f), dilation
+    (batch, filters, gy, gz), (*_, fy, fz), (dy, dz) = shape_of(grad), shape_of(f), dilation
     if 0 in (filters, batch, gy, gz):
         return full(shape, 0.0, str(grad.dtype))
     if stride != (1, 1) and dilation == (1, 1) and groups == 1 and not (shape[2] % stride[0] or shape[3] % stride[1]):
         return _input_gradient_by_phases(f, grad, shape, stride, padding)
-    if _is_depthwise(shape_of(f), groups):
-        return _depthwise_conv2d_input_gradient(f, grad, shape, stride, padding, dilation)
+    groups, depthwise = _split(shape_of(f), groups)
     h, w = (fy - 1) * dy, (fz - 1) * dz
     first = (h - padding[0], w - padding[1])  # zeros before the first gradient
     spread = spread_images(_grouped(grad, 1, groups), (shape[2] + h, shape[3] + w), first, stride)
     own = _grouped(f, 0, groups)
-    o, i, j = _axes(o=filters // groups, i=fy, j=fz)
+    *lead, i, j = _axes(**({} if depthwise else {"o": filters // groups}), i=fy, j=fz)
 
     def at(n: Any, *index: Any) -> tirx.PrimExpr:
         *g, c, y, z = index
-        turned = own(*g, o, c, fy - 1 - i, fz - 1 - j)
-        return te.sum(spread(n, *g, o, y + i * dy, z + j * dz) * turned, axis=[o, i, j])
+        o, channel = (c, 0) if depthwise else (lead[0], c)
+        turned = own(*g, o, channel, fy - 1 - i, fz - 1 - j)
+        return te.sum(spread(n, *g, o, y + i * dy, z + j * dz) * turned, axis=[*lead, i, j])
 
-    within = (batch, *([groups] if groups > 1 else []), channels, *shape[2:])
+    within = (batch, *([groups] if groups > 1 else []), shape[1] // groups, *shape[2:])
     return _ungrouped(te.compute(within, at, name="conv2d_input_gradient"), 1, groups)
 
 
@@ -293,67 +292,21 @@ def conv2d_filter_gradient(
     (batch, _, gy, gz), (sy, sz), (dy, dz) = shape_of(grad), stride, dilation
     if batch == 0 or gy == 0 or gz == 0:
         return full(shape, 0.0, str(x.dtype))
-    if _is_depthwise(shape, groups):
-        return _depthwise_conv2d_filter_gradient(x, grad, shape, stride, padding, dilation)
+    groups, depthwise = _split(shape, groups)
     padded, grads = pad_images(_grouped(x, 1, groups), padding), _grouped(grad, 1, groups)
     n, y, z = _axes(n=batch, y=gy, z=gz)
 
     def at(*index: Any) -> tirx.PrimExpr:
         *g, o, c, i, j = index
-        return te.sum(
-            grads(n, *g, o, y, z) * padded(n, *g, c, y * sy + i * dy, z * sz + j * dz), axis=[n, y, z]
-        )
+        value = padded(n, *g, o + c if depthwise else c, y * sy + i * dy, z * sz + j * dz)
+        return te.sum(grads(n, *g, o, y, z) * value, axis=[n, y, z])
 
     within = (*([groups] if groups > 1 else []), shape[0] // groups, *shape[1:])
     return _ungrouped(te.compute(within, at, name="conv2d_filter_gradient"), 0, groups)
 
 
-def _is_depthwise(filters: Shape, groups: int) -> bool:
-    """Whether each group is one channel with one filter."""
-    return groups > 1 and filters[:2] == (groups, 1)
-
-
-def _depthwise_conv2d(
-    x: te.Tensor, f: te.Tensor, space: Pair, stride: Pair, padding: Pair, dilation: Pair
-) -> te.Tensor:
-    """out[n, c, y, z] = sum_{i, j} pad(x)[n, c, y * s + i * d, z * s' + j * d'] * f[c, 0, i, j]."""
-    padded, (sy, sz), (dy, dz) = pad_images(x, padding), stride, dilation
-    i, j = _taps(shape_of(f))
-
-    def at(n: Any, c: Any, y: Any, z: Any) -> tirx.PrimExpr:
-        return te.sum(padded(n, c, y * sy + i * dy, z * sz + j * dz) * f(c, 0, i, j), axis=[i, j])
-
-    return te.compute((*shape_of(x)[:2], *space), at, name="conv2d")
-
-
-def _depthwise_conv2d_input_gradient(
-    f: te.Tensor, grad: te.Tensor, shape: Shape, stride: Pair, padding: Pair, dilation: Pair
-) -> te.Tensor:
-    """out[n, c, y, z] = sum_{i, j} spread(grad)[n, c, y + i * d, z + j * d'] * f[c, 0, fy - 1 - i, fz - 1 - j]."""
-    (*_, fy, fz), (dy, dz) = shape_of(f), dilation
-    h, w = (fy - 1) * dy, (fz - 1) * dz
-    spread = spread_images(grad, (shape[2] + h, shape[3] + w), (h - padding[0], w - padding[1]), stride)
-    i, j = _taps(shape_of(f))
-
-    def at(n: Any, c: Any, y: Any, z: Any) -> tirx.PrimExpr:
-        return te.sum(spread(n, c, y + i * dy, z + j * dz) * f(c, 0, fy - 1 - i, fz - 1 - j), axis=[i, j])
-
-    return te.compute(shape, at, name="conv2d_input_gradient")
-
-
-def _depthwise_conv2d_filter_gradient(
-    x: te.Tensor, grad: te.Tensor, shape: Shape, stride: Pair, padding: Pair, dilation: Pair
-) -> te.Tensor:
-    """out[c, 0, i, j] = sum_{n, y, z} grad[n, c, y, z] * pad(x)[n, c, y * s + i * d, z * s' + j * d']."""
-    padded, (sy, sz), (dy, dz) = pad_images(x, padding), stride, dilation
-    batch, _, height, width = shape_of(grad)
-    n, y, z = (te.reduce_axis((0, extent), name=name) for extent, name in ((batch, "n"), (height, "y"), (width, "z")))
-
-    def at(c: Any, o: Any, i: Any, j: Any) -> tirx.PrimExpr:
-        return te.sum(grad(n, c, y, z) * padded(n, c + o, y * sy + i * dy, z * sz + j * dz), axis=[n, y, z])
-
-    return te.compute(shape, at, name="conv2d_filter_gradient")
-
-
-def _taps(filters: Shape) -> tuple[tirx.IterVar, tirx.IterVar]:
-    return te.reduce_axis((0, filters[2]), name="i"), te.reduce_axis((0, filters[3]), name="j")
+def _split(filters: Shape, groups: int) -> tuple[int, bool]:
+    """In how many groups channels and filters are put apart, and whether each filter has a channel of its own: then in
+    one, as there is no sum over channels."""
+    depthwise = groups > 1 and filters[:2] == (groups, 1)
+    return 1 if depthwise else groups, depthwise

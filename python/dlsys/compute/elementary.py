@@ -177,6 +177,19 @@ def _power_of_two(n: tirx.PrimExpr, dtype: str) -> tirx.PrimExpr:
     return tirx.reinterpret(dtype, biased << tirx.const(form.mantissa, form.integer))
 
 
+def exp2(y: tirx.PrimExpr, coefficients: tuple[float, ...]) -> tirx.PrimExpr:
+    """2 ** y, where that is a normal number: the polynomial of what is left of y beside the nearest integer, which is
+    added to its exponent."""
+    dtype = str(y.ty)
+    integer, mantissa = _FORMATS[dtype].integer, _FORMATS[dtype].mantissa
+
+    def of_rest(n: tirx.PrimExpr) -> tirx.PrimExpr:
+        part = bound(y - n, lambda r: tirx.reinterpret(integer, horner(coefficients, r, dtype)))
+        return tirx.reinterpret(dtype, part + (n.astype("int32").astype(integer) << tirx.const(mantissa, integer)))
+
+    return bound(tirx.nearbyint(y), of_rest)
+
+
 def _exp_of_finite(
     x: tirx.PrimExpr, scaled: Callable[[tirx.PrimExpr, tirx.PrimExpr], tirx.PrimExpr]
 ) -> tirx.PrimExpr:
@@ -205,13 +218,28 @@ def _exp_of_finite(
     )
 
 
+def of_exponent(x: tirx.PrimExpr, function: Callable[[tirx.PrimExpr, tirx.PrimExpr], tirx.PrimExpr]) -> tirx.PrimExpr:
+    """function(f, e) of a number x = 2 ** e * (1 + f) above 0 that is not denormal, 1 + f between the roots of 1/2 and
+    2."""
+    dtype = str(x.ty)
+    form = _FORMATS[dtype]
+    mantissa, root_half = tirx.const(form.mantissa, form.integer), tirx.const(form.root_half, form.integer)
+
+    def of_bits(bits: tirx.PrimExpr) -> tirx.PrimExpr:
+        def parts(exponent: tirx.PrimExpr) -> tirx.PrimExpr:
+            fraction = tirx.reinterpret(dtype, bits - (exponent << mantissa)) - constant(1, dtype)
+            return bound(fraction, lambda f: function(f, exponent.astype("int32").astype(dtype)))  # AVX2 has no int64's
+
+        return bound((bits - root_half) >> mantissa, parts)
+
+    return bound(tirx.reinterpret(form.integer, x), of_bits)
+
+
 def log(x: tirx.PrimExpr) -> tirx.PrimExpr:
     """The natural logarithm: e log 2 + log(1 + f), where x = 2 ** e * (1 + f)."""
     dtype = str(x.ty)
     form = _FORMATS[dtype]
-    zero, one, smallest = (constant(c, dtype) for c in (0.0, 1.0, form.smallest))
-    integer = form.integer
-    mantissa, root_half = tirx.const(form.mantissa, integer), tirx.const(form.root_half, integer)
+    zero, smallest = (constant(c, dtype) for c in (0.0, form.smallest))
 
     def of_rest(f: tirx.PrimExpr, e: tirx.PrimExpr) -> tirx.PrimExpr:
         def near_one(z: tirx.PrimExpr) -> tirx.PrimExpr:
@@ -225,19 +253,11 @@ def log(x: tirx.PrimExpr) -> tirx.PrimExpr:
 
         return bound(f * f, near_one)
 
-    def of_bits(bits: tirx.PrimExpr, shift: tirx.PrimExpr) -> tirx.PrimExpr:
-        def parts(exponent: tirx.PrimExpr) -> tirx.PrimExpr:
-            fraction = tirx.reinterpret(dtype, bits - (exponent << mantissa)) - one
-            e = exponent.astype("int32").astype(dtype) - shift  # AVX2 converts no int64
-            return bound(fraction, lambda f: bound(e, lambda e: of_rest(f, e)))
-
-        return bound((bits - root_half) >> mantissa, parts)
-
     def at(v: tirx.PrimExpr) -> tirx.PrimExpr:
         denormal = v < smallest
         normal = tirx.Select(denormal, v * constant(2.0**form.mantissa, dtype), v)
         shift = tirx.Select(denormal, constant(form.mantissa, dtype), zero)
-        result = bound(tirx.reinterpret(integer, normal), lambda bits: of_bits(bits, shift))
+        result = of_exponent(normal, lambda f, e: bound(e - shift, lambda e: of_rest(f, e)))
         infinity, nan = constant(np.inf, dtype), constant(np.nan, dtype)
         limit = tirx.Select(v == zero, -infinity, tirx.Select(v == infinity, infinity, nan))
         return tirx.Select(tirx.all(v > zero, v < infinity), result, limit)
@@ -284,17 +304,10 @@ def _erf_single(x: tirx.PrimExpr) -> tirx.PrimExpr:
     f32, i32 = "float32", "int32"
     last, one = constant(_ERFF_LAST, f32), constant(1, f32)
 
-    def two_to_the(power: tirx.PrimExpr) -> tirx.PrimExpr:
-        def of_rest(n: tirx.PrimExpr) -> tirx.PrimExpr:
-            part = bound(power - n, lambda r: tirx.reinterpret(i32, horner(_EXP2F, r, f32)))
-            return tirx.reinterpret(f32, part + (n.astype(i32) << tirx.const(23, i32)))
-
-        return bound(tirx.nearbyint(power), of_rest)
-
     def at(v: tirx.PrimExpr) -> tirx.PrimExpr:
         def of_size(size: tirx.PrimExpr) -> tirx.PrimExpr:
             small = size + size * bound(size * size, lambda z: horner(_ERFF, z, f32))
-            large = one - bound(horner(_ERFF_LOG2, size, f32), two_to_the)
+            large = one - bound(horner(_ERFF_LOG2, size, f32), lambda power: exp2(power, _EXP2F))
             found = tirx.reinterpret(i32, tirx.Select(size < constant(_ERFF_SMALL, f32), small, large))
             return tirx.reinterpret(f32, found | (tirx.reinterpret(i32, v) & tirx.min_value(i32)))  # with v's sign
 

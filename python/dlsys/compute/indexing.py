@@ -13,7 +13,7 @@ from typing import Any
 from tvm import te, tirx
 
 from .base import Shape, constant, copy, full, read, shape_of
-from .loops import Buffer, Expr, Part, Source, loop, nest, part_of, place, program, sequence, unravelled
+from .loops import Expr, Part, part_of, place, scatter_add
 
 
 def broadcast_to(x: te.Tensor, shape: Sequence[int]) -> te.Tensor:
@@ -54,9 +54,6 @@ def transpose(x: te.Tensor, axes: Sequence[int]) -> te.Tensor:
     inverse = [list(axes).index(axis) for axis in range(len(axes))]
     shape = tuple(extents[axis] for axis in axes)
     return te.compute(shape, lambda *index: x(*(index[axis] for axis in inverse)), name="transpose")
-
-
-CHUNK = 64  # columns that a thread adds up: some cache lines of each row
 
 
 def strided_slice(
@@ -156,42 +153,9 @@ def take(x: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:
 def take_gradient(grad: te.Tensor, indices: te.Tensor, axis: int, shape: Shape) -> te.Tensor:
     """Zeros of `shape`, to whose slices along `axis` with the numbers `indices` those of `grad` are added, in their
     order: one pass over `grad`."""
-    dtype = str(grad.dtype)
-    if 0 in shape or 0 in shape_of(grad):
-        return full(shape, 0.0, dtype)
-    outer, extent, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
-    count = math.prod(shape_of(indices))
-    chunks = -(-inner // CHUNK)
-
-    def body(sources: list[Source], out: Buffer) -> tirx.Stmt:
-        values, numbers = sources
-
-        def columns(index: Expr) -> tirx.Stmt:
-            first = tirx.floormod(index, chunks) * CHUNK if chunks > 1 else tirx.const(0, "int32")
-            width = tirx.min(CHUNK, inner - first) if chunks > 1 and inner % CHUNK else min(CHUNK, inner)
-            lead = unravelled(tirx.floordiv(index, chunks), shape[:axis])
-
-            def at(row: Expr, column: Expr) -> list[Expr]:
-                return [*lead, row, *unravelled(first + column, shape[axis + 1 :])]
-
-            def clear(row: Expr) -> tirx.Stmt:
-                return loop(width, lambda c: tirx.BufferStore(out, constant(0, dtype), at(row, c)))
-
-            def add(i: Expr) -> tirx.Stmt:
-                row = _inside(numbers.flat(i), extent)
-                start = (tirx.floordiv(index, chunks) * count + i) * inner + first
-
-                def one(c: Expr) -> tirx.Stmt:
-                    old = tirx.BufferLoad(out, at(row, c))
-                    return tirx.BufferStore(out, old + values.flat(start + c), at(row, c))
-
-                return loop(width, one)
-
-            return sequence([loop(extent, clear), loop(count, add, ordered=True)])
-
-        return loop(outer * chunks, columns, outer * inner * (extent + count))
-
-    return program("take_gradient", shape, dtype, [grad, indices], body)
+    return scatter_add(
+        "take_gradient", grad, indices, shape, (axis, axis + 1), lambda i: _inside(i, shape[axis])
+    )
 
 
 def take_along_axis(x: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:
@@ -208,36 +172,9 @@ def take_along_axis(x: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:
 
 def take_along_axis_gradient(grad: te.Tensor, indices: te.Tensor, axis: int, shape: Shape) -> te.Tensor:
     """Zeros of `shape`, to which the elements of `grad` are added where `take_along_axis` read them, in their order."""
-    dtype = str(grad.dtype)
-    if 0 in shape or 0 in shape_of(grad):
-        return full(shape, 0.0, dtype)
-    outer, extent, inner = shape[:axis], shape[axis], shape[axis + 1 :]
-    count = shape_of(indices)[axis]
-
-    def body(sources: list[Source], out: Buffer) -> tirx.Stmt:
-        values, numbers = sources
-
-        def slab(number: Expr) -> tirx.Stmt:
-            lead = unravelled(number, outer)
-
-            def add(index: list[Expr]) -> tirx.Stmt:
-                i, *rest = index
-                own = [*lead, i, *rest]
-                there = [*lead, _inside(numbers.load(own), extent), *rest]
-                total = tirx.BufferLoad(out, there) + values.load(own)
-                return tirx.BufferStore(out, total, there)
-
-            def adding(i: Expr) -> tirx.Stmt:
-                return nest(inner, lambda rest: add([i, *rest]))
-
-            def clear(k: Expr) -> tirx.Stmt:
-                return tirx.BufferStore(out, constant(0, dtype), [*lead, *unravelled(k, shape[axis:])])
-
-            return sequence([loop(math.prod(shape[axis:]), clear), loop(count, adding, ordered=True)])
-
-        return loop(math.prod(outer), slab, math.prod(shape) + math.prod(shape_of(grad)))
-
-    return program("take_along_axis_gradient", shape, dtype, [grad, indices], body)
+    return scatter_add(
+        "take_along_axis_gradient", grad, indices, shape, (axis, axis + 1), lambda i: _inside(i, shape[axis])
+    )
 
 
 def one_hot(indices: te.Tensor, classes: int, dtype: str) -> te.Tensor:

@@ -1,8 +1,9 @@
 """Formulas written as loops: where an expression for one index would ask, index by index, which source it reads, or
 would search all terms for its own.
 
-The loops are one block, which the schedule rules leave as it is. They copy runs of memory or compute straight on, so
-that LLVM makes vectors of them; the outermost goes to threads where there is work for them.
+The loops are one block. They copy runs of memory or compute straight on, so that LLVM makes vectors of them. Their
+indices may come in any order, but those of loops that are marked; which of them run in parallel, a target's rule says
+(schedule/cpu/loops.py, schedule/cuda/loops.py).
 """
 
 from __future__ import annotations
@@ -14,11 +15,10 @@ from typing import Any
 
 from tvm import ir, s_tir, te, tirx
 
-from .base import Shape, constant, shape_of
+from .base import Shape, constant, full, shape_of
 
 ORDERED = "dlsys_ordered"  # the mark of a loop whose indices must come in order
-PARALLEL_WORK = 64 * 1024  # elements: fewer do not repay the start of the threads
-PARTS = 16  # steps of a loop, at least, that threads share out, if those within it can be shared out instead
+COLUMNS = "dlsys_columns"  # of those whose indices stand for the same columns, which have nothing to do with others
 
 Buffer = Any  # of tirx
 Expr = Any  # of tvm.ir
@@ -45,7 +45,8 @@ def program(
     scratch: Sequence[tuple[Shape, str]] = (),
 ) -> te.Tensor:
     """The tensor that `body`, of the inputs, the output's buffer and one for each shape and dtype of `scratch`, fills.
-    The output may not be empty, and an input is memory or a constant: other formulas cannot be computed within."""
+    The output may not be empty, and an input is memory or a constant: other formulas cannot be computed within. Of
+    `scratch` each step of the outermost loop has its own part, along the axis that its index counts."""
     stored: list[te.Tensor] = []
     for x in inputs:
         if _constant_of(x) is None and not any(x.same_as(other) for other in stored):
@@ -94,30 +95,24 @@ def extents(buffer: Buffer) -> Shape:
     return tuple(int(extent) for extent in buffer.shape)
 
 
-def loop(extent: int, body: Callable[[Expr], tirx.Stmt], work: int = 0, ordered: bool = False) -> tirx.Stmt:
-    """`body` for every index below `extent`, on threads where all of it is `work` enough. `ordered`: one after the
-    other, as they add to the same elements; if not, the indices may come in any order, also those of loops within an
-    ordered one: each of them has elements of its own."""
+def loop(extent: int, body: Callable[[Expr], tirx.Stmt], ordered: bool = False, columns: bool = False) -> tirx.Stmt:
+    """`body` for every index below `extent`; of one index without a loop. `ordered`: one after the other, as they add
+    to the same elements; if not, the indices may come in any order, also those of loops within an ordered one: each of
+    them has elements of its own.
+    `columns`: an index stands for the same elements in all loops that are marked so.
+    """
+    if extent == 1:
+        return body(tirx.const(0, "int32"))
     index = tirx.Var("i", "int32")
-    kind = tirx.ForKind.PARALLEL if work >= PARALLEL_WORK and extent > 1 else tirx.ForKind.SERIAL
-    return tirx.For(index, 0, extent, kind, body(index), None, {ORDERED: True} if ordered else None)
+    marks = {name: True for name, given in ((ORDERED, ordered), (COLUMNS, columns)) if given}
+    return tirx.For(index, 0, extent, tirx.ForKind.SERIAL, body(index), None, marks)
 
 
-def nest(
-    shape: Sequence[int], body: Callable[[list[Expr]], tirx.Stmt], work: int = 0, ordered: bool = False
-) -> tirx.Stmt:
-    """`body` for every index of the shape, on threads where all of it is `work` enough; all `ordered` or not."""
+def nest(shape: Sequence[int], body: Callable[[list[Expr]], tirx.Stmt], ordered: bool = False) -> tirx.Stmt:
+    """`body` for every index of the shape, all `ordered` or not."""
     if not shape:
         return body([])
-    count = 1
-    while work >= PARALLEL_WORK and count < len(shape) and math.prod(shape[:count]) < PARTS:
-        count += 1
-    first = shape[:count]
-
-    def step(index: Expr) -> tirx.Stmt:
-        return nest(shape[count:], lambda rest: body([*unravelled(index, first), *rest]), 0, ordered)
-
-    return loop(math.prod(first), step, work, ordered)
+    return loop(shape[0], lambda i: nest(shape[1:], lambda rest: body([i, *rest]), ordered), ordered)
 
 
 def sequence(statements: Sequence[tirx.Stmt]) -> tirx.Stmt:
@@ -155,34 +150,28 @@ def place(name: str, shape: Shape, fill: float | None, parts: Sequence[Part], le
     where parts leave nothing. The first `lead` axes all parts have whole: their loops go around all parts."""
     dtype = str(parts[0].tensor.dtype)
     parts = [part for part in parts if 0 not in part.counts]
-    size = math.prod(shape)
     while fill is not None and lead < len(shape) and all(p.counts[lead] == shape[lead] for p in parts):
         lead += 1  # what is filled is in the cache when it is copied over
     filled, value = shape[lead:], constant(0 if fill is None else fill, dtype)
-    counts = [math.prod(part.counts[lead:]) for part in parts] + [math.prod(filled)] * (fill is not None)
-    outer = math.prod(shape[:lead])
-    within = outer < PARTS and max(counts, default=0) >= PARALLEL_WORK  # threads share out each part instead
 
     def body(sources: list[Source], out: Buffer) -> tirx.Stmt:
         def rows(index: list[Expr]) -> tirx.Stmt:
             def clear(k: Expr) -> tirx.Stmt:
                 return tirx.BufferStore(out, value, [*index, *unravelled(k, filled)])
 
-            found = [_copy(out, s, p, index, within) for s, p in zip(sources, parts, strict=True)]
-            count = math.prod(filled)
-            clearing = [loop(count, clear, count if within else 0)] if fill is not None else []
-            return sequence([*clearing, *found])
+            found = [_copy(out, s, p, index) for s, p in zip(sources, parts, strict=True)]
+            return sequence([*([] if fill is None else [loop(math.prod(filled), clear)]), *found])
 
-        return nest(shape[:lead], rows, 0 if within else size)
+        return nest(shape[:lead], rows)
 
     if parts:
         return program(name, shape, dtype, [part.tensor for part in parts], body)
     return te.compute(shape, lambda *_: value, name=name)
 
 
-def _copy(out: Buffer, source: Source, part: Part, lead: list[Expr], parallel: bool) -> tirx.Stmt:
-    """The loops that copy a part, at an index of the first axes, to be shared out to threads or not; the innermost runs
-    straight through both arrays as far as they agree."""
+def _copy(out: Buffer, source: Source, part: Part, lead: list[Expr]) -> tirx.Stmt:
+    """The loops that copy a part, at an index of the first axes; the innermost runs straight through both arrays as far
+    as they agree."""
     shape, counts, starts, steps = extents(out), part.counts, part.starts, part.steps
     axis = len(shape)
     while axis > len(lead) and (counts[axis - 1], steps[axis - 1]) == (shape[axis - 1], 1):
@@ -203,14 +192,60 @@ def _copy(out: Buffer, source: Source, part: Part, lead: list[Expr], parallel: b
             value = source.flat(row * run + k)
             return tirx.BufferStore(out, value, [*target, *unravelled(k + first, shape[axis:])])
 
-        return loop(run, copy, run if few else 0)
+        return loop(run, copy)
 
-    rows = counts[len(lead) : axis]
-    few = parallel and math.prod(rows) < PARTS and run >= PARALLEL_WORK
-    return nest(rows, line, math.prod(rows) * run if parallel and not few else 0)
+    return nest(counts[len(lead) : axis], line)
 
 
 def part_of(tensor: te.Tensor, starts: Sequence[int]) -> Part:
     """A tensor as a part that begins at the index `starts`."""
     counts = shape_of(tensor)
     return Part(tensor, counts, tuple(starts), (1,) * len(counts))
+
+
+def scatter_add(
+    name: str,
+    grad: te.Tensor,
+    indices: te.Tensor,
+    shape: Shape,
+    axes: tuple[int, int],
+    row_of: Callable[[Expr], Expr],
+) -> te.Tensor:
+    """Zeros of `shape`, to whose rows those of grad are added in their order: a row has the axes from `axes[1]` on, and
+    its number counts along those from `axes[0]` to there. `indices` has that number, by `row_of`, for each row of grad,
+    or for each element."""
+    dtype, (first, last) = str(grad.dtype), axes
+    if 0 in shape or 0 in shape_of(grad):
+        return full(shape, 0.0, dtype)
+    lead, rows, inner = shape[:first], shape[first:last], shape[last:]
+    given = shape_of(grad)[first : len(grad.shape) - len(inner)]
+    shared = shape_of(indices) == given  # by all of the first axes
+
+    def body(sources: list[Source], out: Buffer) -> tirx.Stmt:
+        values, numbers = sources
+
+        def part(number: Expr) -> tirx.Stmt:
+            outer = unravelled(number, lead)
+
+            def columns(store: Callable[[list[Expr]], tirx.Stmt]) -> tirx.Stmt:
+                return loop(math.prod(inner), lambda c: store(unravelled(c, inner)), columns=True)
+
+            def clear(row: Expr) -> tirx.Stmt:
+                return columns(
+                    lambda c: tirx.BufferStore(out, constant(0, dtype), [*outer, *unravelled(row, rows), *c])
+                )
+
+            def add(i: Expr) -> tirx.Stmt:
+                def one(c: list[Expr]) -> tirx.Stmt:
+                    here = [*outer, *unravelled(i, given), *c]
+                    row = row_of(numbers.load(unravelled(i, given) if shared else here))
+                    there = [*outer, *unravelled(row, rows), *c]
+                    return tirx.BufferStore(out, tirx.BufferLoad(out, there) + values.load(here), there)
+
+                return columns(one)
+
+            return sequence([loop(math.prod(rows), clear), loop(math.prod(given), add, ordered=True)])
+
+        return loop(math.prod(lead), part)
+
+    return program(name, shape, dtype, [grad, indices], body)

@@ -1,8 +1,7 @@
-"""Maxima and means over windows of images, NCHW, and their gradients."""
+"""Maxima and means over windows of images, and their gradients; of images NCHW where nothing else is said."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
@@ -12,28 +11,40 @@ from tvm import te, tirx
 
 from . import Windows
 from .base import Shape, constant, full, shape_of
-from .loops import Buffer, Expr, Source, loop, nest, program, sequence, unravelled
+from .loops import Expr, scatter_add, unravelled
 from .reduction import reduce_max, reduce_min, reduce_sum
 
+Pair = tuple[int, int]
 Spans = tuple[Windows, Windows]
 
+FIRST, LAST = (2, 3), (1, 2)  # the axes of rows and columns, where channels come before them and behind
 UNROLLED = 16  # elements of a window up to which it is one expression, which runs along vectors
 
 
-def _inside(w: Spans, place: Sequence[Any]) -> list[Expr]:
-    """The condition under which `place` lies inside the image; nothing where windows lie inside it."""
-    found = []
-    for windows, at in zip(w, place, strict=True):
-        if windows.padding:
-            found += [at >= 0, at < windows.extent]
+def inside(value: Expr, fill: Any, index: Sequence[Any], extents: Shape, axes: Pair, padding: Pair) -> Expr:
+    """A value where an index lies in images of those extents, else `fill`; rows and columns have so much padding."""
+    tests = []
+    for axis in (axis for axis, own in zip(axes, padding, strict=True) if own):
+        tests += [index[axis] >= 0, index[axis] < extents[axis]]
+    return tirx.if_then_else(tirx.all(*tests), value, fill) if tests else value
+
+
+def read_padded(x: te.Tensor, index: Sequence[Any], axes: Pair, padding: Pair, fill: float) -> Expr:
+    """x at an index; `fill` in the padding of its images."""
+    return inside(x(*index), constant(fill, x.dtype), index, shape_of(x), axes, padding)
+
+
+def _element(w: Spans, index: Sequence[Any], axes: Pair, ij: Sequence[Any]) -> list[Any]:
+    """Where element (i, j) of the window lies that stands at an index."""
+    found = list(index)
+    for axis, windows, k in zip(axes, w, ij, strict=True):
+        found[axis] = windows.begin(found[axis]) + k
     return found
 
 
-def _read(x: te.Tensor, lead: Sequence[Any], o: Sequence[Any], ij: Sequence[Any], w: Spans, fill: float) -> Expr:
-    """Element (i, j) of the windows o; `fill` where that does not lie inside."""
-    place = [windows.begin(a) + b for windows, a, b in zip(w, o, ij, strict=True)]
-    value, inside = x(*lead, *place), _inside(w, place)
-    return tirx.if_then_else(tirx.all(*inside), value, constant(fill, x.dtype)) if inside else value
+Term = Callable[[Sequence[Any], Sequence[Any]], Expr]
+Few = Callable[[list[Expr]], Expr]
+Many = Callable[[te.Tensor, tuple[int, int]], te.Tensor]
 
 
 def largest(values: list[Expr]) -> Expr:
@@ -43,10 +54,32 @@ def largest(values: list[Expr]) -> Expr:
     return tirx.Select(numbers, reduce(tirx.max, values), constant(np.nan, dtype))
 
 
-def max_pool(x: te.Tensor, rows: Windows, columns: Windows) -> te.Tensor:
+def _pool(x: te.Tensor, w: Spans, axes: Pair, fill: float, few: Few, many: Many) -> te.Tensor:
+    """Of each window what `few` or `many` make of its elements, `fill` beyond the images, see `_terms`."""
+    shape, padding = list(shape_of(x)), (w[0].padding, w[1].padding)
+    for axis, windows in zip(axes, w, strict=True):
+        shape[axis] = windows.count
+
+    def term(index: Sequence[Any], ij: Sequence[Any]) -> Expr:
+        return read_padded(x, _element(w, index, axes, ij), axes, padding, fill)
+
+    return _terms(tuple(shape), (w[0].size, w[1].size), term, few, many if axes == FIRST else None)
+
+
+def max_pool(x: te.Tensor, rows: Windows, columns: Windows, axes: Pair = FIRST) -> te.Tensor:
     """The maxima of the windows, NaN where there is one; what lies outside the images is -inf."""
-    w = (rows, columns)
-    return _of_windows(x, w, lambda n, c, o, ij: _read(x, (n, c), o, ij, w, -np.inf), largest, reduce_max)
+    return _pool(x, (rows, columns), axes, -np.inf, largest, reduce_max)
+
+
+def mean_pool(x: te.Tensor, rows: Windows, columns: Windows, axes: Pair = FIRST) -> te.Tensor:
+    """The means of the windows, in which what lies outside the images counts as zeros."""
+    sums = _pool(x, (rows, columns), axes, 0.0, sum, reduce_sum)
+    return _share(sums, rows, columns, "mean_pool")
+
+
+def pool_last(x: te.Tensor, rows: Windows, columns: Windows, mean: bool) -> te.Tensor:
+    """The means or the maxima of the windows of images NHWC."""
+    return (mean_pool if mean else max_pool)(x, rows, columns, LAST)
 
 
 def max_pool_place(x: te.Tensor, maxima: te.Tensor, rows: Windows, columns: Windows) -> te.Tensor:
@@ -54,14 +87,15 @@ def max_pool_place(x: te.Tensor, maxima: te.Tensor, rows: Windows, columns: Wind
     what is no maximum."""
     w, last = (rows, columns), constant(rows.extent * columns.extent - 1, "int32")
 
-    def number(n: Any, c: Any, o: Sequence[Any], ij: Sequence[Any]) -> Expr:
-        place = [windows.begin(a) + i for windows, a, i in zip(w, o, ij, strict=True)]
-        value, inside = x(n, c, *place), _inside(w, place)
-        found = tirx.any(value == maxima(n, c, *o), tirx.isnan(value))  # where there is a NaN, that is the maximum
-        own = tirx.Select(found, place[0] * columns.extent + place[1], last)
-        return tirx.if_then_else(tirx.all(*inside), own, last) if inside else own
+    def number(index: Sequence[Any], ij: Sequence[Any]) -> Expr:
+        place = _element(w, index, FIRST, ij)
+        value = x(*place)
+        found = tirx.any(value == maxima(*index), tirx.isnan(value))  # where there is a NaN, that is the maximum
+        own = tirx.Select(found, place[2] * columns.extent + place[3], last)
+        return inside(own, last, place, shape_of(x), FIRST, (rows.padding, columns.padding))
 
-    return _of_windows(x, w, number, lambda values: reduce(tirx.min, values), reduce_min)
+    least: Few = lambda values: reduce(tirx.min, values)  # noqa: E731
+    return _terms(shape_of(maxima), (rows.size, columns.size), number, least, reduce_min)
 
 
 def max_pool_select(values: te.Tensor, place: te.Tensor) -> te.Tensor:
@@ -76,32 +110,7 @@ def max_pool_select(values: te.Tensor, place: te.Tensor) -> te.Tensor:
 
 def max_pool_gradient(grad: te.Tensor, place: te.Tensor, shape: Shape) -> te.Tensor:
     """Images of `shape`, zeros, to which each window's gradient is added at its place."""
-    (batch, channels, *inner), windows, dtype = shape, shape_of(grad)[2:], str(grad.dtype)
-    if 0 in shape or 0 in windows:
-        return full(shape, 0.0, dtype)
-
-    def body(sources: list[Source], out: Buffer) -> tirx.Stmt:
-        def image(number: Expr) -> tirx.Stmt:
-            lead = unravelled(number, (batch, channels))
-
-            def add(o: list[Expr]) -> tirx.Stmt:
-                grad, place = (source.load([*lead, *o]) for source in sources)
-                target = [*lead, *unravelled(place, tuple(inner))]
-                return tirx.BufferStore(out, tirx.BufferLoad(out, target) + grad, target)
-
-            zero = nest(tuple(inner), lambda at: tirx.BufferStore(out, constant(0, dtype), [*lead, *at]))
-            return sequence([zero, nest(windows, add, ordered=True)])
-
-        return loop(batch * channels, image, math.prod(shape))
-
-    return program("max_pool_gradient", shape, dtype, [grad, place], body)
-
-
-def mean_pool(x: te.Tensor, rows: Windows, columns: Windows) -> te.Tensor:
-    """The means of the windows, in which what lies outside the images counts as zeros."""
-    w, share = (rows, columns), constant(1 / (rows.size * columns.size), x.dtype)
-    sums = _of_windows(x, w, lambda n, c, o, ij: _read(x, (n, c), o, ij, w, 0.0), sum, reduce_sum)
-    return te.compute(shape_of(sums), lambda *index: sums(*index) * share, name="mean_pool")
+    return scatter_add("max_pool_gradient", grad, place, shape, (2, 4), lambda place: place)
 
 
 def mean_pool_gradient(grad: te.Tensor, shape: Shape, rows: Windows, columns: Windows) -> te.Tensor:
@@ -109,34 +118,29 @@ def mean_pool_gradient(grad: te.Tensor, shape: Shape, rows: Windows, columns: Wi
     w, dtype = (rows, columns), str(grad.dtype)
     if 0 in shape or 0 in shape_of(grad):
         return full(shape, 0.0, dtype)
-    share = constant(1 / (rows.size * columns.size), dtype)
 
-    def term(n: Any, c: Any, at: Sequence[Any], steps: Sequence[Any]) -> Expr:
-        o = [span.first_over(i) + k for span, i, k in zip(w, at, steps, strict=True)]
-        over = []
-        for span, i, a in zip(w, at, o, strict=True):
+    def term(index: Sequence[Any], steps: Sequence[Any]) -> Expr:
+        o, over = list(index), []
+        for axis, span, k in zip(FIRST, w, steps, strict=True):
+            i, a = index[axis], span.first_over(index[axis]) + k
+            o[axis] = a
             over += [a >= 0, a < span.count, span.begin(a) <= i, i < span.begin(a) + span.size]
-        return tirx.if_then_else(tirx.all(*over), grad(n, c, *o), constant(0, dtype))
+        return tirx.if_then_else(tirx.all(*over), grad(*o), constant(0, dtype))
 
     sums = _terms(shape, (rows.covering, columns.covering), term, sum, reduce_sum)
-    return te.compute(shape, lambda *index: sums(*index) * share, name="mean_pool_gradient")
+    return _share(sums, rows, columns, "mean_pool_gradient")
 
 
-Term = Callable[[Any, Any, Sequence[Any], Sequence[Any]], Expr]
-Reduced = Callable[[te.Tensor, tuple[int, int]], te.Tensor]
+def _share(sums: te.Tensor, rows: Windows, columns: Windows, name: str) -> te.Tensor:
+    """Sums divided by the size of a window."""
+    share = constant(1 / (rows.size * columns.size), sums.dtype)
+    return te.compute(shape_of(sums), lambda *index: sums(*index) * share, name=name)
 
 
-def _of_windows(x: te.Tensor, w: Spans, term: Term, few: Callable[[list[Expr]], Expr], many: Reduced) -> te.Tensor:
-    """Of images a value for each window, from a term for each of its elements, see `_terms`."""
-    return _terms((*shape_of(x)[:2], w[0].count, w[1].count), (w[0].size, w[1].size), term, few, many)
-
-
-def _terms(
-    shape: Shape, counts: tuple[int, int], term: Term, few: Callable[[list[Expr]], Expr], many: Reduced
-) -> te.Tensor:
-    """At each index (n, c, y, z) what `few` makes of term(n, c, (y, z), (i, j)), i and j below the counts, in one
-    expression, or where they are many the reduction `many`."""
-    if 0 not in shape and counts[0] * counts[1] > UNROLLED:
-        each = te.compute((*shape, *counts), lambda n, c, y, z, *ij: term(n, c, (y, z), ij), name="terms")
+def _terms(shape: Shape, counts: Pair, term: Term, few: Few, many: Many | None) -> te.Tensor:
+    """At each index what `few` makes of term(index, (i, j)), i and j below the counts, in one expression, or where they
+    are many the reduction `many`, if there is one."""
+    if many and 0 not in shape and counts[0] * counts[1] > UNROLLED:
+        each = te.compute((*shape, *counts), lambda *index: term(index[:4], index[4:]), name="terms")
         return many(each, (4, 5))
-    return te.compute(shape, lambda n, c, *at: few([term(n, c, at, ij) for ij in np.ndindex(counts)]), name="windows")
+    return te.compute(shape, lambda *index: few([term(index, ij) for ij in np.ndindex(counts)]), name="windows")

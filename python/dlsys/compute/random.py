@@ -17,11 +17,11 @@ from tvm import te, tirx
 from . import elementary
 from .base import Shape, constant, elementwise, full, shape_of
 from .loops import Buffer, Expr, Source, loop, program, sequence, store_flat
+from .trigonometry import of_quarter
 
 ROUNDS = 10
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 WEYL = (0x9E3779B9, 0xBB67AE85)  # added to the key from round to round: the golden ratio, sqrt(3) - 1
-CHUNK = 1024  # blocks of a thread's step
 
 
 class _Words:
@@ -73,12 +73,7 @@ def random_bits(key: te.Tensor, shape: Shape) -> te.Tensor:
             stores = [store_flat(out, index * 4 + i, found[i]) for i in range(count)]
             return sequence([*words.code, *stores])
 
-        def chunk(number: Expr) -> tirx.Stmt:
-            first = number * CHUNK
-            whole = blocks % CHUNK == 0
-            return loop(CHUNK if whole else tirx.min(CHUNK, blocks - first), lambda i: block(first + i))
-
-        parts = [loop(-(-blocks // CHUNK), chunk, size)] if blocks else []
+        parts = [loop(blocks, block)] if blocks else []
         if size % 4:
             parts.append(block(tirx.const(blocks, "int32"), size % 4))
         return sequence(parts)
@@ -107,9 +102,7 @@ def _cos_turns(u: Expr) -> Expr:
             sine = x + x * z * elementary.horner(_SIN, z, "float32")
             cosine = constant(1, "float32") - z * constant(0.5, "float32")
             cosine = cosine + z * z * elementary.horner(_COS, z, "float32")
-            one, two = (tirx.const(n, "int32") for n in (1, 2))
-            value = tirx.Select((quarter & one) == one, sine, cosine)  # cos(x + pi / 2) = -sin(x)
-            return tirx.Select(((quarter + one) & two) == two, -value, value)
+            return of_quarter(quarter + tirx.const(1, "int32"), sine, cosine)
 
         x = rest * constant(np.pi / 2, "float32")
         return elementary.bound(x, lambda v: elementary.bound(v * v, lambda z: at(v, z)))

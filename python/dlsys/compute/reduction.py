@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,37 +14,51 @@ from .base import constant, copy, full, pointwise, shape_of
 from .elementary import bound
 from .elementwise import cast, is_float
 
+Kept = bool | Sequence[int]  # whether axes that are reduced over stay with extent 1, or which of them
+
 
 def reduce_axes(
     name: str,
     x: te.Tensor,
     axes: Sequence[int],
-    keepdims: bool,
+    keepdims: Kept,
     reducer: Callable[..., tirx.PrimExpr],
     empty: float,
 ) -> te.Tensor:
     """`reducer` of x over `axes` (non-negative, distinct); `empty` is what nothing reduces to."""
     extents = shape_of(x)
-    shape = tuple(
-        1 if axis in axes else extent for axis, extent in enumerate(extents) if keepdims or axis not in axes
-    )
     if any(extents[axis] == 0 for axis in axes):  # TE would not even write the output
-        return full(shape, empty, str(x.dtype))
+        return full(_reduced_shape(extents, axes, keepdims), empty, str(x.dtype))
     if not axes:
         return copy(x)
-    reduced = {axis: te.reduce_axis((0, extents[axis]), name=f"k{axis}") for axis in axes}
+    reduced = _axes(extents, axes)
 
     def at(*index: Any) -> tirx.PrimExpr:
         return reducer(x(*_position(index, reduced, len(extents), keepdims)), axis=list(reduced.values()))
 
-    return te.compute(shape, at, name=name)
+    return te.compute(_reduced_shape(extents, axes, keepdims), at, name=name)
 
 
-def _position(index: Sequence[Any], reduced: Mapping[int, Any], rank: int, keepdims: bool) -> list[Any]:
-    """Where an array is read for an index of what it is reduced to."""
-    rest = iter(index)
-    outer = [next(rest) if keepdims or axis not in reduced else None for axis in range(rank)]
-    return [reduced.get(axis, at) for axis, at in enumerate(outer)]
+def _axes(extents: Sequence[int], axes: Sequence[int]) -> dict[int, Any]:
+    """The indices to reduce over, by axis."""
+    return {axis: te.reduce_axis((0, extents[axis]), name=f"k{axis}") for axis in axes}
+
+
+def _left(rank: int, axes: Container[int], keepdims: Kept) -> list[int]:
+    """The axes that are left of so many when some are reduced over."""
+    kept: Container[int] = keepdims if not isinstance(keepdims, bool) else range(rank if keepdims else 0)
+    return [axis for axis in range(rank) if axis not in axes or axis in kept]
+
+
+def _reduced_shape(extents: Sequence[int], axes: Sequence[int], keepdims: Kept) -> tuple[int, ...]:
+    """The shape of what is reduced over `axes`."""
+    return tuple(1 if axis in axes else extents[axis] for axis in _left(len(extents), axes, keepdims))
+
+
+def _position(index: Sequence[Any], reduced: Mapping[int, Any], rank: int, keepdims: Kept) -> list[Any]:
+    """Where an array is read for an index of what it is reduced to: along the other axes at those of `reduced`."""
+    outer = dict(zip(_left(rank, reduced, keepdims), index, strict=True))
+    return [reduced.get(axis, outer.get(axis)) for axis in range(rank)]
 
 
 def reduce_sum(x: te.Tensor, axes: Sequence[int], keepdims: bool = False) -> te.Tensor:
@@ -57,17 +71,7 @@ def sum_to(x: te.Tensor, shape: Sequence[int]) -> te.Tensor:
     extents = shape_of(x)
     lead = len(extents) - len(shape)
     inner = [lead + axis for axis, extent in enumerate(shape) if extent == 1 and extents[lead + axis] != 1]
-    if not lead:
-        return reduce_sum(x, inner, keepdims=True) if inner else copy(x)
-    reduced = {axis: te.reduce_axis((0, extents[axis]), name=f"k{axis}") for axis in [*range(lead), *inner]}
-    if any(extents[axis] == 0 for axis in reduced):
-        return full(shape, 0.0, str(x.dtype))
-
-    def at(*index: Any) -> tirx.PrimExpr:
-        position = [reduced[axis] if axis in reduced else index[axis - lead] for axis in range(len(extents))]
-        return te.sum(x(*position), axis=list(reduced.values()))
-
-    return te.compute(tuple(shape), at, name="sum_to")
+    return reduce_axes("sum_to", x, [*range(lead), *inner], inner, te.sum, 0.0)
 
 
 def _largest(x: te.Tensor, axes: Sequence[int]) -> te.Tensor:
@@ -114,8 +118,7 @@ def log_softmax(x: te.Tensor) -> te.Tensor:
 def logsumexp(x: te.Tensor, axes: Sequence[int], keepdims: bool) -> te.Tensor:
     """log(sum(exp(x))) over `axes`, shifted by the maximum where that is finite; -inf for nothing."""
     extents = shape_of(x)
-    kept = [axis for axis in range(len(extents)) if axis not in axes]
-    shape = tuple(1 if axis in axes else n for axis, n in enumerate(extents) if keepdims or axis not in axes)
+    shape = _reduced_shape(extents, axes, keepdims)
     if 0 in extents:
         return full(shape, -np.inf, str(x.dtype))
     zero = constant(0, x.dtype)
@@ -124,9 +127,7 @@ def logsumexp(x: te.Tensor, axes: Sequence[int], keepdims: bool) -> te.Tensor:
     total = _total(exponential, axes)
 
     def at(*index: Any) -> tirx.PrimExpr:
-        place: list[Any] = [0] * len(extents)
-        for axis in kept:
-            place[axis] = index[axis if keepdims else kept.index(axis)]
+        place = _position(index, dict.fromkeys(axes, 0), len(extents), keepdims)
         return elementary.log(total(*place)) + shift(*place)
 
     return te.compute(shape, at, name="logsumexp")
@@ -184,14 +185,14 @@ def reduce_min(x: te.Tensor, axes: Sequence[int], keepdims: bool = False) -> te.
 def _place(name: str, x: te.Tensor, axes: Sequence[int], keepdims: bool, largest: bool) -> te.Tensor:
     """int64: the first place of the extremum in row-major order of `axes`: the least at which it is found."""
     extents = shape_of(x)
-    shape = tuple(1 if axis in axes else n for axis, n in enumerate(extents) if keepdims or axis not in axes)
+    shape = _reduced_shape(extents, axes, keepdims)
     count = math.prod(extents[axis] for axis in axes)
     if not axes or 0 in extents:
         return full(shape, 0, "int64")
     wide = count >= 2**31 or str(x.dtype) in ("float64", "int64")  # as wide as x: vectors of one length
     integer = "int64" if wide else "int32"
     extremum = _reduced(x, axes, True, largest)
-    reduced = {axis: te.reduce_axis((0, extents[axis]), name=f"k{axis}") for axis in axes}
+    reduced = _axes(extents, axes)
 
     def at(*index: Any) -> tirx.PrimExpr:
         position = _position(index, reduced, len(extents), keepdims)

@@ -20,7 +20,6 @@ from .loops import Buffer, Expr, Source, loop, nest, program, sequence, unravell
 
 DIGIT = 8  # bits that one pass sorts by
 LONG_DIGIT, LONG = 11, 1 << 14  # of rows so long that clearing the counts takes no time
-PARTS = 64  # threads at most, each with memory for one row, where it finds the next one's place in its caches
 
 
 def argsort(x: te.Tensor, axis: int, descending: bool, count: int) -> te.Tensor:
@@ -32,13 +31,11 @@ def argsort(x: te.Tensor, axis: int, descending: bool, count: int) -> te.Tensor:
     if 0 in shape:
         return full(shape, 0, "int64")
     rows = math.prod(outer) * math.prod(inner)
-    parts = min(rows, PARTS)
-    each = -(-rows // parts)
     few = count * count <= extent
     bits = _bits(x.dtype)
 
     def body(sources: list[Source], out: Buffer, *scratch: Buffer) -> tirx.Stmt:
-        def row(part: Expr, number: Expr) -> tirx.Stmt:
+        def row(number: Expr) -> tirx.Stmt:
             lead, rest = tirx.floordiv(number, math.prod(inner)), tirx.floormod(number, math.prod(inner))
 
             def at(i: Expr) -> list[Expr]:
@@ -48,21 +45,17 @@ def argsort(x: te.Tensor, axis: int, descending: bool, count: int) -> te.Tensor:
                 return _key(sources[0].load(at(i)), descending)
 
             sort = _inserted if few else _by_digits
-            code = sort(part, extent, count, key, lambda i, value: tirx.BufferStore(out, value, at(i)), *scratch)
-            return code if rows % parts == 0 else tirx.IfThenElse(number < rows, code, None)
+            return sort(number, extent, count, key, lambda i, value: tirx.BufferStore(out, value, at(i)), *scratch)
 
-        def rows_of(part: Expr) -> tirx.Stmt:
-            return loop(each, lambda r: row(part, part * each + r), ordered=True)
-
-        return loop(parts, rows_of, math.prod(own))
+        return loop(rows, row)
 
     word = f"uint{bits}"
     memory: list[tuple[Shape, str]]
     if few:
-        memory = [((parts, count), word), ((parts, count), "int32"), ((parts, 1), "int32")]
+        memory = [((rows, count), word), ((rows, count), "int32"), ((rows, 1), "int32")]
     else:
         passes = (-(-bits // _digit(extent)), 1 << _digit(extent))
-        memory = [((2, parts, extent), word), ((2, parts, extent), "int32"), ((2, parts, *passes), "int32")]
+        memory = [((2, rows, extent), word), ((2, rows, extent), "int32"), ((2, rows, *passes), "int32")]
     return program("argsort", shape, "int64", [x], body, memory)
 
 
@@ -99,7 +92,7 @@ def _key(value: Expr, descending: bool) -> Expr:
 
 
 def _by_digits(
-    part: Expr,
+    row: Expr,
     extent: int,
     count: int,
     key: Callable[[Expr], Expr],
@@ -112,44 +105,45 @@ def _by_digits(
     _, _, passes, bins = (int(axis) for axis in counts.shape)
     width = bins.bit_length() - 1
 
-    def load(buffer: Buffer, *index: Any) -> Expr:
-        return tirx.BufferLoad(buffer, [tirx.const(i, "int32") if isinstance(i, int) else i for i in index])
+    def load(buffer: Buffer, side: int, *index: Any) -> Expr:
+        found = (side, row, *index)
+        return tirx.BufferLoad(buffer, [tirx.const(i, "int32") if isinstance(i, int) else i for i in found])
 
-    def put(buffer: Buffer, value: Expr, *index: Any) -> tirx.Stmt:
-        return tirx.BufferStore(buffer, value, list(index))
+    def put(buffer: Buffer, value: Expr, side: int, *index: Any) -> tirx.Stmt:
+        return tirx.BufferStore(buffer, value, [side, row, *index])
 
     def digit(value: Expr, number: int) -> Expr:
         own = value >> tirx.const(number * width, value.ty.dtype) & tirx.const(bins - 1, value.ty.dtype)
         return own.astype("int32")
 
     def tally(i: Expr) -> tirx.Stmt:
-        found = [put(keys, key(i), 0, part, i)]
+        found = [put(keys, key(i), 0, i)]
         for number in range(passes):
-            index = (0, part, number, digit(load(keys, 0, part, i), number))
+            index = (0, number, digit(load(keys, 0, i), number))
             found.append(put(counts, load(counts, *index) + 1, *index))
         return sequence(found)
 
     def begin(number: Expr) -> tirx.Stmt:
         def add(b: Expr) -> tirx.Stmt:
-            before = load(counts, 1, part, number, b) + load(counts, 0, part, number, b)
-            return put(counts, before, 1, part, number, b + 1)
+            before = load(counts, 1, number, b) + load(counts, 0, number, b)
+            return put(counts, before, 1, number, b + 1)
 
-        return sequence([put(counts, 0, 1, part, number, 0), loop(bins - 1, add, ordered=True)])
+        return sequence([put(counts, 0, 1, number, 0), loop(bins - 1, add, ordered=True)])
 
     def move(number: int, i: Expr) -> tirx.Stmt:
         source, target = number % 2, 1 - number % 2
-        value = load(keys, source, part, i)
-        index = (1, part, number, digit(value, number))
-        to, place = load(counts, *index), i if number == 0 else load(places, source, part, i)
+        value = load(keys, source, i)
+        index = (1, number, digit(value, number))
+        to, place = load(counts, *index), i if number == 0 else load(places, source, i)
         if number == passes - 1:
             stored = store(to, place.astype("int64"))
             moved = stored if count == extent else tirx.IfThenElse(to < count, stored, None)
         else:
-            moved = sequence([put(keys, value, target, part, to), put(places, place, target, part, to)])
+            moved = sequence([put(keys, value, target, to), put(places, place, target, to)])
         return sequence([moved, put(counts, to + 1, *index)])
 
     return sequence([
-        nest((passes, bins), lambda index: put(counts, 0, 0, part, *index), ordered=True),
+        nest((passes, bins), lambda index: put(counts, 0, 0, *index), ordered=True),
         loop(extent, tally, ordered=True),
         loop(passes, begin, ordered=True),
         *(loop(extent, partial(move, number), ordered=True) for number in range(passes)),
@@ -157,7 +151,7 @@ def _by_digits(
 
 
 def _inserted(
-    part: Expr,
+    row: Expr,
     extent: int,
     count: int,
     key: Callable[[Expr], Expr],
@@ -167,29 +161,29 @@ def _inserted(
     at: Buffer,
 ) -> tirx.Stmt:
     """The first of one row: each element that comes before the last of them takes its place among them."""
-    here = tirx.BufferLoad(at, [part, tirx.const(0, "int32")])
+    here = tirx.BufferLoad(at, [row, tirx.const(0, "int32")])
     before = tirx.max(here - 1, 0)
 
     def set_here(value: Expr) -> tirx.Stmt:
-        return tirx.BufferStore(at, value, [part, 0])
+        return tirx.BufferStore(at, value, [row, 0])
 
     def insert(own: Expr, i: Expr, end: Expr) -> tirx.Stmt:
         """Element i, with that key, before those behind it, up to `end`."""
         moved = [
-            tirx.BufferStore(buffer, tirx.BufferLoad(buffer, [part, before]), [part, here])
+            tirx.BufferStore(buffer, tirx.BufferLoad(buffer, [row, before]), [row, here])
             for buffer in (keys, places)
         ]
-        later = tirx.all(here > 0, tirx.BufferLoad(keys, [part, before]) > own)
+        later = tirx.all(here > 0, tirx.BufferLoad(keys, [row, before]) > own)
         return sequence([
             set_here(end),
             tirx.While(later, sequence([*moved, set_here(here - 1)])),
-            tirx.BufferStore(keys, own, [part, here]),
-            tirx.BufferStore(places, i, [part, here]),
+            tirx.BufferStore(keys, own, [row, here]),
+            tirx.BufferStore(places, i, [row, here]),
         ])  # fmt: skip
 
     def look(i: Expr) -> tirx.Stmt:
         own = tirx.Var("key", str(keys.dtype))
-        last = tirx.BufferLoad(keys, [part, tirx.const(count - 1, "int32")])
+        last = tirx.BufferLoad(keys, [row, tirx.const(count - 1, "int32")])
         return sequence([tirx.Bind(own, key(i)), tirx.IfThenElse(own < last, insert(own, i, count - 1), None)])
 
     def begin(i: Expr) -> tirx.Stmt:
@@ -197,7 +191,7 @@ def _inserted(
         return sequence([tirx.Bind(own, key(i)), insert(own, i, i)])
 
     def give(i: Expr) -> tirx.Stmt:
-        return store(i, tirx.BufferLoad(places, [part, i]).astype("int64"))
+        return store(i, tirx.BufferLoad(places, [row, i]).astype("int64"))
 
     return sequence([
         loop(count, begin, ordered=True),

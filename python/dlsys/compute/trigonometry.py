@@ -22,7 +22,7 @@ from numpy.polynomial import Chebyshev, Polynomial
 from tvm import tirx
 
 from .base import constant
-from .elementary import bound, horner
+from .elementary import bound, exp2, horner, of_exponent
 
 _BITS = 29  # of a piece: with 24 of a float32 a product has 53
 # sin(pi/2 s) = s P(s^2) and cos(pi/2 s) = Q(s^2) for |s| < 0.57, highest power first: Taylor's
@@ -39,7 +39,6 @@ def _meeting(function: Callable[..., Any], degree: int, ends: tuple[float, float
 # log2(1 + f) / f between the roots of 1/2 and 2, within 2 ** -40 of it, and 2 ** r within 2 ** -34
 _LOG2 = _meeting(lambda f: np.log1p(f) / (f * math.log(2)), 14, (math.sqrt(0.5) - 1, math.sqrt(2) - 1))
 _EXP2 = _meeting(np.exp2, 7, (-0.5, 0.5))
-_ROOT_HALF = 0x3FE6A09E667F3BCD  # the bits of the root of 1/2
 
 
 def _cut(value: Fraction, widths: Sequence[int]) -> list[float]:
@@ -69,6 +68,13 @@ _SIN_SMALL = _meeting(lambda z: _alternating(z, 1), 2, (0.0, 0.62))  # a little 
 _COS_SMALL = _meeting(lambda z: _alternating(z, 0), 3, (0.0, 0.62))
 
 
+def of_quarter(number: tirx.PrimExpr, sine: tirx.PrimExpr, cosine: tirx.PrimExpr) -> tirx.PrimExpr:
+    """sin(r + number pi/2) as float32, from the sine and the cosine of r."""
+    value = tirx.Select((number & tirx.const(1, "int32")) != 0, cosine, sine).astype("float32")
+    sign = (number & tirx.const(2, "int32")) << tirx.const(30, "int32")
+    return tirx.reinterpret("float32", tirx.reinterpret("int32", value) ^ sign)
+
+
 def _of_small(x: tirx.PrimExpr, quarter: int) -> tirx.PrimExpr:
     """sin(x + quarter pi/2) of a float32 below _SMALL, in float32."""
     f32 = "float32"
@@ -84,9 +90,7 @@ def _of_small(x: tirx.PrimExpr, quarter: int) -> tirx.PrimExpr:
         def signed(z: tirx.PrimExpr, number: tirx.PrimExpr) -> tirx.PrimExpr:
             sine = r + (r * z * horner(_SIN_SMALL, z, f32) + lost)
             cosine = horner(_COS_SMALL, z, f32) * z + constant(1, f32)
-            value = tirx.Select((number & tirx.const(1, "int32")) != 0, cosine, sine)
-            sign = (number & tirx.const(2, "int32")) << tirx.const(30, "int32")
-            return tirx.reinterpret(f32, tirx.reinterpret("int32", value) ^ sign)
+            return of_quarter(number, sine, cosine)
 
         return bound(r * r, lambda z: bound(number, lambda k: signed(z, k)))
 
@@ -114,9 +118,7 @@ def _of_large(x: tirx.PrimExpr, quarter: int) -> tirx.PrimExpr:
 
     def of_rest(s: tirx.PrimExpr, n: tirx.PrimExpr) -> tirx.PrimExpr:
         z = s * s
-        odd = (n & tirx.const(1, "int32")) != 0
-        result = tirx.Select(odd, horner(_COS, z, f64), s * horner(_SIN, z, f64))
-        return tirx.Select((n & tirx.const(2, "int32")) != 0, -result, result).astype("float32")
+        return of_quarter(n, s * horner(_SIN, z, f64), horner(_COS, z, f64))
 
     def of_first(t: tirx.PrimExpr) -> tirx.PrimExpr:
         return bound(tirx.nearbyint(t), lambda k: bound((t - k) + wide * piece(1), lambda s: of_second(s, k)))
@@ -143,33 +145,6 @@ def sin(x: tirx.PrimExpr) -> tirx.PrimExpr:
 def cos(x: tirx.PrimExpr) -> tirx.PrimExpr:
     """The cosine."""
     return bound(x, lambda v: _of_turns(v, 1)) if str(x.ty) == "float32" else tirx.cos(x)
-
-
-def _log2(a: tirx.PrimExpr, function: Callable[[tirx.PrimExpr], tirx.PrimExpr]) -> tirx.PrimExpr:
-    """function(log2 a) of a float64 that is a number above 0 and not denormal, to 40 bits: e + log2(1 + f), where
-    a = 2 ** e (1 + f) and 1 + f lies between the roots of 1/2 and 2."""
-    f64, mantissa = "float64", tirx.const(52, "int64")
-
-    def of_bits(bits: tirx.PrimExpr) -> tirx.PrimExpr:
-        def parts(e: tirx.PrimExpr) -> tirx.PrimExpr:
-            fraction = tirx.reinterpret(f64, bits - (e << mantissa)) - constant(1.0, f64)
-            exponent = e.astype("int32").astype(f64)  # AVX2 converts no int64
-            return bound(fraction, lambda f: bound(exponent + f * horner(_LOG2, f, f64), function))
-
-        return bound((bits - tirx.const(_ROOT_HALF, "int64")) >> mantissa, parts)
-
-    return bound(tirx.reinterpret("int64", a), of_bits)
-
-
-def _exp2(y: tirx.PrimExpr, function: Callable[[tirx.PrimExpr], tirx.PrimExpr]) -> tirx.PrimExpr:
-    """function(2 ** y) of a float64 below 1,000, to 34 bits: 2 ** n times a polynomial of the rest."""
-    f64 = "float64"
-
-    def scaled(n: tirx.PrimExpr) -> tirx.PrimExpr:
-        bits = (n.astype("int32").astype("int64") + tirx.const(1023, "int64")) << tirx.const(52, "int64")
-        return bound(y - n, lambda r: bound(horner(_EXP2, r, f64) * tirx.reinterpret(f64, bits), function))
-
-    return bound(tirx.nearbyint(y), scaled)
 
 
 def power(a: tirx.PrimExpr, b: tirx.PrimExpr) -> tirx.PrimExpr:
@@ -199,8 +174,10 @@ def power(a: tirx.PrimExpr, b: tirx.PrimExpr) -> tirx.PrimExpr:
         def raised(logarithm: tirx.PrimExpr) -> tirx.PrimExpr:
             limit = tirx.Select(a == zero, -huge, tirx.Select(tirx.abs(a) == infinity, huge, logarithm + nothing))
             exponent = b.astype("float64") * limit
-            return _exp2(tirx.max(tirx.min(exponent, most), -most), signed)
+            return bound(exp2(tirx.max(tirx.min(exponent, most), -most), _EXP2), signed)
 
-        return _log2(tirx.abs(a).astype("float64"), raised)
+        return of_exponent(
+            tirx.abs(a).astype("float64"), lambda f, e: bound(e + f * horner(_LOG2, f, "float64"), raised)
+        )
 
     return bound(a, lambda a: bound(b, lambda b: at(a, b)))

@@ -204,7 +204,7 @@ def _idle(plan: Plan) -> dict[Key, Any]:
     if plan.ctx.kind != "cpu" or not plan.kernel_of:
         return {}
     types = {position: (*kernel.inputs, *kernel.outputs) for position, kernel in plan.kernel_of.items()}
-    idle = with_compiler("kernels.build").idle_functions(types.values(), next(iter(plan.kernel_of.values())).target)
+    idle = with_compiler("inspect.idle").idle_functions(types.values(), next(iter(plan.kernel_of.values())).target)
     return {position: idle[of] for position, of in types.items()}
 
 

@@ -27,7 +27,6 @@ from ..system import available_cores
 from . import disk
 from .spec import ArrayType, KernelSpec, TargetName, symbol_of
 
-Types = tuple[Any, ...]
 SOME = 8  # kernels of a module, at most; each module takes as long as two small kernels by itself
 UNCHECKED = {"tirx.disable_assert": True}  # TVM's setting for functions that take their arguments for right
 MOST_COUNTED = 2**31 - 2**16  # elements of an array that loops number in 32 bits, whatever a tile adds
@@ -210,36 +209,22 @@ def _machine_code(code: str) -> bytes:
     return nvrtc.compiled(code, arch) if found is None else found
 
 
-def idle_functions(types: Iterable[Types], target: Target) -> dict[Types, Any]:
-    """For each list of arguments' shapes and dtypes a compiled function that does nothing: what a call costs."""
-    functions: dict[str, Any] = {}
-    names: dict[Types, str] = {}
-    for of in types:
-        if of not in names:
-            name = names[of] = f"idle_{len(names)}"
-            buffers = [tirx.decl_buffer(shape, dtype, data_alignment=4) for shape, dtype in of]
-            functions[name] = tirx.PrimFunc(buffers, tirx.Evaluate(0)).with_attr("global_symbol", name)
-    with tvm.transform.PassContext(config=UNCHECKED):
-        module = tvm.compile(tvm.IRModule(functions), target=target).mod
-    return {of: module[name] for of, name in names.items()}
+def run_function(head: int) -> tirx.PrimFunc:
+    """A function of a table of int64, which begins with where its parts do: moves, calls, turns, results, and how many
+    turns and moves there are. Behind this `head` lies where arrays begin.
 
-
-def run_function(head: int, words: int) -> tirx.PrimFunc:
-    """A function of a table of int64, which begins with where its parts do: moves, tensors, calls, turns, results, and
-    how many moves and turns there are. Behind this `head` lies what is given.
-
-    A move is three numbers: of a tensor, of what is given, and the byte there from which the tensor begins. A tensor is
-    so many `words`, the first its pointer. A call is three: the address of a function, that of its arguments, and their
-    number. A turn is three: its first call, how many calls a thread makes, and how many threads make as many each. The
-    first result is 1 after a call that failed, else 0, and is returned: then no more calls are made, so that no
-    parameter takes what came of it. The rest is for what a function gives, two numbers a thread.
+    A move is three numbers: of a word of the table, of an array, and the byte there which the word then points to. A
+    call is three: the address of a function, that of its arguments, and their number. A turn is three: its first call,
+    how many calls a thread makes, and how many threads make as many each. The first result is 1 after a call that
+    failed, else 0, and is returned: then no more calls are made, so that no parameter takes what came of it. The rest
+    is for what a function gives, two numbers a thread.
     """
     table = tirx.decl_buffer((tirx.Var("size", "int64"),), "int64", name="table", data_alignment=8)
     move, turn, thread = (tirx.Var(name, "int64") for name in ("move", "turn", "thread"))
-    moves, tensors, calls, turns, results, many_moves, many_turns = (table[i] for i in range(head))
-    tensor, given, byte = (table[moves + move * 3 + i] for i in range(3))
+    moves, calls, turns, results, many_turns, many_moves = (table[i] for i in range(head))
+    word, array, byte = (table[moves + move * 3 + i] for i in range(3))
     first, count, threads = (table[turns + turn * 3 + i] for i in range(3))
-    moving = tirx.BufferStore(table, table[head + given] + byte, [tensors + tensor * words])
+    moving = tirx.BufferStore(table, table[head + array] + byte, [word])
 
     def put(at: Any, value: int) -> tirx.Stmt:
         return tirx.BufferStore(table, tirx.const(value, "int64"), [results + at])

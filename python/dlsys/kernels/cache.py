@@ -50,7 +50,7 @@ def get(specs: Sequence[KernelSpec], target: Any = "llvm", checked: bool = False
     """
     how = Settings(target_name(target), uses_own_schedules(), checked)
     where = (how.target.text, how.ours, checked, disk.cache_directory())
-    keys: list[Hashable] = [(spec.key, spec.inputs, spec.in_place, spec.alone, *where) for spec in specs]
+    keys: list[Hashable] = [(spec.formula, *where) for spec in specs]
     with _lock:
         missing = {symbol_of(spec): (key, spec) for key, spec in zip(keys, specs, strict=True) if key not in _kernels}
         if missing:

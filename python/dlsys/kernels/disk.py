@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -56,21 +56,15 @@ def object_of(module: Any) -> bytes | OSError:
         return error
 
 
-def link(
-    objects: Sequence[bytes | OSError],
-    path: Path,
-    aliases: Mapping[str, str] | None = None,
-    needed: Sequence[Path] = (),
-) -> None:
-    """Writes objects as a library, with other names for some symbols. Of the libraries `needed` those that it refers to
-    are loaded with it: from its own folder, or from where they lie now. Raises OSError where that cannot be, as on a
-    disk that is full."""
+def link(objects: Sequence[bytes | OSError], path: Path, needed: Sequence[Path] = ()) -> None:
+    """Writes objects as a library. Of the libraries `needed` those that it refers to are loaded with it: from its own
+    folder, or from where they lie now. Raises OSError where that cannot be, as on a disk that is full."""
     command = linker()
     if command is None:
         raise OSError("no linker or C compiler was found")
-    options = [f"--defsym={alias}={symbol}" for alias, symbol in (aliases or {}).items()]
+    options: list[str] = []
     if needed:
-        options += ["--as-needed", "-rpath=" + ":".join(["$ORIGIN", *(str(library.parent) for library in needed)])]
+        options = ["--as-needed", "-rpath=" + ":".join(["$ORIGIN", *(str(library.parent) for library in needed)])]
     if Path(command[0]).name != "ld":
         options = [f"-Wl,{option}" for option in options]
     with contextlib.ExitStack() as stack:

@@ -1,5 +1,5 @@
-"""A whole run as one function of a shared library, for programs without dlsys: its kernels, and a function that calls
-them with memory that its caller gives.
+"""A whole run as one function of a shared library, for programs without dlsys: its kernels, and the table of its calls
+(`runner.Table`), which the function copies, points to the memory that its caller gives, and works through.
 
 What a kernel needs of TVM's runtime (threads, memory of its own) it calls through pointers in the library, as
 `__TVMBackendAllocWorkspace`, which are empty until TVM's loader fills them. The library gets others in their place,
@@ -26,12 +26,13 @@ from ..schedule.machine_code import compiled
 from ..schedule.target import described
 from . import disk
 from .build import build
-from .runner import Call, Calls, Place, turns, unrolled_calls
+from .runner import HEAD, RUN, Calls, Place, Table, each_call
 from .spec import ArrayType, KernelSpec, symbol_of, target_name, uses_own_schedules
 
 STEP = "step"
 ARENA = "arena"
 _PREFIX = "__tvm_ffi_"  # of the symbols of functions by TVM's calling convention
+_FAIL = _PREFIX + "dlsys_fail"
 _POINTERS = re.compile(rb"__(TVM\w+)")  # in an object: names of pointers to functions of TVM's runtime
 
 
@@ -54,51 +55,68 @@ def export(
     own = {"kind": "llvm", "mcpu": mcpu, "num-cores": get_num_threads()}
     named = target_name("llvm" if mcpu is None else own)
     target = named.target
-    once = {symbol_of(spec): spec for spec in specs}
+    once = {symbol_of(spec): spec for spec in [*specs, RUN]}
     _, _, objects = build(list(once.values()), named, uses_own_schedules(), False, True)
     between = [(ARENA, ((arena,), "uint8"))] if arena else []
     outputs = [(f"result_{i}", (place.shape, place.dtype)) for i, place in enumerate(results)]
     wanted = [*given, *outputs, *between]
     taken = list(zip(identifiers([name for name, _ in wanted]), (kind for _, kind in wanted), strict=True))
-    made = [call for _, call in unrolled_calls(calls)]
-    symbols, aliases = _symbols(made)
-    function = _step(made, symbols, turns(calls), taken, len(given), results)
+    table = Table(calls, len(given))
+    function = _step(table, taken, len(given), results)
     objects = [*objects, disk.object_of(compiled({STEP: function}, target))]
+    text = _table_text(table, [call.symbol for call in each_call(calls)], len(given))
     try:
-        disk.link([*objects, _pointers(objects)], path, aliases, _runtime())
+        disk.link([*objects, _assembled(text + _pointers(objects))], path, _runtime())
     except OSError as error:
         raise DlsysError(f"{path} cannot be written: {error}") from None
     called = ", ".join(f"{name}: {dtype}{list(shape)}" for name, (shape, dtype) in taken)
     return f"{STEP}({called})\nfor {described(target)}"
 
 
-def _pointers(objects: Sequence[bytes | OSError]) -> bytes | OSError:
-    """An object with the pointers to functions of TVM's runtime that the others refer to, for the system's loader to
-    fill: theirs are weak and empty."""
-    found = {name.decode() for content in objects if isinstance(content, bytes) for name in _POINTERS.findall(content)}
-    lines = [f"@__{name} = global ptr @{name}\ndeclare ptr @{name}()\n" for name in sorted(found)]
+def _assembled(text: str) -> bytes | OSError:
+    """An object of LLVM's IR."""
     with tempfile.NamedTemporaryFile("w", suffix=".ll") as file:
-        file.write("".join(lines))
+        file.write(text)
         file.flush()
         return disk.object_of(tvm_ffi.load_module(file.name))
+
+
+def _pointers(objects: Sequence[bytes | OSError]) -> str:
+    """The pointers to functions of TVM's runtime that objects refer to, for the system's loader to fill: theirs are
+    weak and empty."""
+    found = {name.decode() for content in objects if isinstance(content, bytes) for name in _POINTERS.findall(content)}
+    return "".join(f"@__{name} = global ptr @{name}\ndeclare ptr @{name}()\n" for name in sorted(found))
+
+
+def _table_text(table: Table, symbols: Sequence[str], count: int) -> str:
+    """The table as data, a function that copies it and notes where arrays begin, the function by which a call is made:
+    an address is a kernel's own here, not that of an object of TVM's; and one that fails as a kernel did."""
+    words = list(map(str, table.with_moves(table.moves).tolist()))
+    for word, call in zip(*(numbers.tolist() for numbers in table.handles), strict=True):
+        words[word] = f"ptrtoint (ptr @{_PREFIX}{symbols[call]} to i64)"
+    arrays = [f"%array{i}" for i in range(count + 2)]
+    kind = f"[{len(words)} x i64]"
+    return "\n".join([
+        f"@table = internal constant {kind} [{', '.join(f'i64 {word}' for word in words)}]",
+        *(f"declare i32 @{_PREFIX}{symbol}(ptr, ptr, i32, ptr)" for symbol in dict.fromkeys(symbols)),
+        "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
+        f"define hidden i32 @dlsys_begin(ptr %to, {', '.join(f'ptr {array}' for array in arrays)}, ptr %last) {{",
+        f"  call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr @table, i64 {8 * len(words)}, i1 false)",
+        *(
+            f"  %word{i} = getelementptr i64, ptr %to, i64 {HEAD + i}\n  store ptr {array}, ptr %word{i}"
+            for i, array in enumerate(arrays)
+        ),
+        "  ret i32 0\n}",
+        "define hidden i32 @TVMFFIFunctionCall(ptr %function, ptr %arguments, i32 %count, ptr %result) {",
+        "  %failed = call i32 %function(ptr null, ptr %arguments, i32 %count, ptr %result)\n  ret i32 %failed\n}",
+        f"define hidden i32 @{_FAIL}(ptr %function, ptr %arguments, i32 %count, ptr %result) {{\n  ret i32 -1\n}}",
+        "",
+    ])  # fmt: skip
 
 
 def _runtime() -> list[Path]:
     """TVM's libraries that a step needs."""
     return [Path(tvm_ffi.libinfo.find_libtvm_ffi()), Path(libinfo.find_libtvm_runtime())]
-
-
-def _symbols(calls: Sequence[Call]) -> tuple[list[str], dict[str, str]]:
-    """A symbol for each call, and those that stand for others: TVM renames what is called under one name twice."""
-    symbols: list[str] = []
-    aliases: dict[str, str] = {}
-    for call in calls:
-        symbol = _PREFIX + call.symbol
-        if symbol in symbols:
-            symbol = f"{symbol}_{len(symbols)}"
-            aliases[symbol] = _PREFIX + call.symbol
-        symbols.append(symbol)
-    return symbols, aliases
 
 
 def identifiers(names: Sequence[str]) -> list[str]:
@@ -111,54 +129,40 @@ def identifiers(names: Sequence[str]) -> list[str]:
 
 
 def _step(
-    calls: Sequence[Call],
-    symbols: Sequence[str],
-    by: Sequence[tuple[int, int]],
-    taken: Sequence[tuple[str, ArrayType]],
-    count: int,
-    results: Sequence[Place],
+    table: Table, taken: Sequence[tuple[str, ArrayType]], count: int, results: Sequence[Place]
 ) -> tirx.PrimFunc:
     """The function of `taken` arrays, of which the first `count` are given, the next get the results, and the last is
-    the arena. `by`: how many calls a thread makes, and how many threads do, in turn."""
+    the arena."""
     arrays = [tirx.decl_buffer(shape, dtype, name, data_alignment=4) for name, (shape, dtype) in taken]
+    size = len(table.words) + table.moves.size
+    words = tirx.decl_buffer((size,), "int64", "table", data_alignment=8)
 
-    def pointer(array: Any, offset: int) -> Any:
+    def pointer(array: Any, offset: int = 0) -> Any:
+        shape = tuple(map(int, array.shape))
+        if 0 in shape:  # any address serves
+            return pointer(words)
         elements = offset // np.dtype(str(array.dtype)).itemsize
-        return tirx.address_of(
-            array[tuple(map(int, np.unravel_index(elements, tuple(map(int, array.shape)))))]
-        )
-
-    def address(place: Place) -> Any:
-        return pointer(arrays[-1 if place.base is None else place.base], place.offset)
-
-    def argument(place: Place) -> Any:
-        extents = [tirx.const(extent, "int64") for extent in place.shape]
-        shape = tirx.call_intrin("handle", "tirx.tvm_stack_make_shape", *extents)
-        array = (address(place), shape, 0, len(extents), tirx.const(0, place.dtype), 0)
-        return tirx.call_intrin("handle", "tirx.tvm_stack_make_array", *array)
+        return tirx.address_of(array[tuple(map(int, np.unravel_index(elements, shape)))])
 
     def copy(place: Place, array: Any) -> Any:
         size = tirx.const(math.prod(place.shape) * np.dtype(place.dtype).itemsize, "uint64")
-        return tirx.call_extern("handle", "memcpy", pointer(array, 0), address(place), size)
+        source = pointer(arrays[-1 if place.base is None else place.base], place.offset)
+        return tirx.call_extern("handle", "memcpy", pointer(array), source, size)
 
-    ran = iter([
-        tirx.Evaluate(tirx.call_cpacked(symbol, *map(argument, call.places)))
-        for symbol, call in zip(symbols, calls, strict=True)
-    ])  # fmt: skip
-
-    def turn(count: int, threads: int) -> Any:
-        found = [tirx.SeqStmt([tirx.Evaluate(0), *itertools.islice(ran, count)]) for _ in range(threads)]
-        if threads == 1:
-            return found[0]
-        thread = tirx.Var("thread", "int32")
-        *rest, body = found
-        for number, own in reversed(list(enumerate(rest))):
-            body = tirx.IfThenElse(thread == number, own, body)
-        return tirx.For(thread, tirx.const(0, "int32"), tirx.const(threads, "int32"), tirx.ForKind.PARALLEL, body)
-
+    own = tirx.call_intrin("handle", "tirx.tvm_stack_make_array", pointer(words), *_vector(size))
+    bases = map(pointer, [words, *arrays[:count], arrays[-1], words])
+    # TVM keeps as much of an array as it sees used, so the last word's address is given too
+    begin = tirx.call_extern("int32", "dlsys_begin", *bases, tirx.address_of(words[size - 1]))
+    run, fail = tirx.call_cpacked(_PREFIX + symbol_of(RUN), own), tirx.call_cpacked(_FAIL)
     stored = zip(results, arrays[count:], strict=False)
     copies = [copy(place, array) for place, array in stored if 0 not in place.shape]
-    # TVM takes no sequence of one or none
-    body = tirx.SeqStmt([tirx.Evaluate(0), *(turn(*of) for of in by), *map(tirx.Evaluate, copies), tirx.Evaluate(0)])
-    function = tirx.PrimFunc(arrays, body)
+    failed = tirx.IfThenElse(words[table.results] != 0, tirx.Evaluate(fail), None)
+    body = [tirx.AllocBuffer(words), tirx.Evaluate(begin), tirx.Evaluate(run), failed, *map(tirx.Evaluate, copies)]
+    function = tirx.PrimFunc(arrays, tirx.SeqStmt(body))
     return function.with_attr("global_symbol", STEP).with_attr("tirx.noalias", False)
+
+
+def _vector(size: int) -> tuple[Any, ...]:
+    """What TVM's builtin takes of an array of int64 behind its pointer."""
+    shape = tirx.call_intrin("handle", "tirx.tvm_stack_make_shape", tirx.const(size, "int64"))
+    return shape, 0, 1, tirx.const(0, "int64"), 0

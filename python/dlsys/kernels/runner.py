@@ -2,7 +2,8 @@
 
 For every call the table holds the kernel's function and its arguments as C structures, by TVM's conventions
 (`dlpack.h`, `tvm/ffi/c_api.h`): where each array lies, its shape and dtype. What lies in the arena never moves; of what
-is given the pointers are written anew in each run. So a plan needs no code of its own but its kernels'.
+is given the pointers are written anew in each run. So a plan needs no code of its own but its kernels', and a library
+that a program is exported to has the same table, all of whose pointers are written in each run.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..device import to_tensor
+from ..device.context import DLPACK_CPU
 from ..errors import DeviceError
 from ..graph import Shape
 from ..tvm_import import with_compiler
@@ -29,8 +31,7 @@ _TENSOR = np.dtype([
     ("shape", "u8"), ("strides", "u8"), ("byte_offset", "u8"),
 ])  # fmt: skip
 _ANY = np.dtype([("type_index", "i4"), ("padding", "u4"), ("value", "u8")])
-HEAD = 7  # numbers with which the table begins
-WORDS = _TENSOR.itemsize // 8  # of a tensor, whose first is its pointer
+HEAD = 6  # numbers with which the table begins
 
 
 @dataclass(frozen=True)
@@ -132,10 +133,78 @@ def turns(calls: Calls) -> list[tuple[int, int]]:
 
 
 RUN = KernelSpec(
-    "run_calls", ("run_calls", HEAD, WORDS), (), lambda: (), outputs=(),
-    loops=lambda: with_compiler("kernels.build").run_function(HEAD, WORDS),
+    "run_calls", ("run_calls", HEAD), (), lambda: (), outputs=(),
+    loops=lambda: with_compiler("kernels.build").run_function(HEAD),
 )  # fmt: skip
 """The function that makes the calls: a kernel like others, to be compiled and kept with them."""
+
+
+class Table:
+    """The calls of a program as numbers, see `build.run_function`, without the addresses.
+
+    Attributes:
+        words: the numbers but for the moves; addresses are 0.
+        moves: for each address in it the word, the array that it is of and the byte there. Arrays are those that are
+            given, then the arena, then the table itself.
+        handles: the words that are addresses of functions, and the numbers of their calls as written.
+        results: the word that is not 0 after a call that failed.
+    """
+
+    def __init__(self, calls: Calls, count: int, device: tuple[int, int] = (DLPACK_CPU, 0)) -> None:
+        """`count`: how many arrays are given; `device`: where they lie, as DLPack says it."""
+        flat = list(each_call(calls))
+        made, order, moved = _expanded(calls, flat, 0)
+        places = [place for call in flat for place in call.places]
+        rank = [len(place.shape) for place in places]
+        extents = np.array([extent for place in places for extent in place.shape], np.int64)
+        shapes = [place.shape for place in places]  # strides count the elements from one to the next along each axis
+        strides = np.array([prod(shape[axis + 1 :]) for shape in shapes for axis in range(len(shape))], np.int64)
+        kinds = [np.dtype(place.dtype) for place in places]
+        tensors = np.zeros(len(order), _TENSOR)
+        tensors["device"], tensors["lanes"] = device, 1
+        tensors["ndim"] = np.array(rank, "i4")[order]
+        tensors["code"] = np.array([_CODES[kind.kind] for kind in kinds], "u1")[order]
+        tensors["bits"] = np.array([8 * kind.itemsize for kind in kinds], "u1")[order]
+        arguments = np.zeros(len(order), _ANY)
+        arguments["type_index"] = _POINTER
+        counts = np.array([len(call.places) for call in flat], np.int64)[made]
+        table = np.zeros((len(made), 3), np.int64)
+        table[:, 2] = counts
+        ranges = np.array([(0, 0, 0), *((0, *turn) for turn in turns(calls))], np.int64)[1:]
+        ranges[:, 0] = (made_by := ranges[:, 1] * ranges[:, 2]).cumsum() - made_by
+        results = np.zeros(1 + 2 * int(ranges[:, 2].max(initial=1)), np.int64)
+        parts = [part.reshape(-1).view(np.int64) for part in (table, ranges, results, tensors, arguments)]
+        parts += [extents, strides]
+        starts = np.cumsum([HEAD + count + 2, *(part.size for part in parts)])
+        of_calls, of_turns, self.results, of_tensors, of_arguments, of_extents, of_strides, end = starts.tolist()
+        head = [end, of_calls, of_turns, self.results, len(ranges), 0]
+        self.words = np.concatenate([np.array(head, np.int64), np.zeros(count + 2, np.int64), *parts])
+        self.handles = of_calls + 3 * np.arange(len(made)), made
+        base = np.array([count if place.base is None else place.base for place in places], np.int64)[order]
+        offset = np.array([place.offset for place in places], np.int64)[order] + moved
+        number, start = np.arange(len(order)), np.cumsum([0, *rank])[order]
+        tensor, argument = of_tensors + _TENSOR.itemsize // 8 * number, of_arguments + 2 * number
+
+        def field(name: str) -> np.ndarray:
+            return tensor + _TENSOR.fields[name][1] // 8  # type: ignore[index]
+
+        def within(words: np.ndarray, to: np.ndarray) -> np.ndarray:
+            """Moves that let words point to others."""
+            return np.stack([words, np.full(len(words), count + 1), 8 * to], 1)
+
+        self.moves = np.concatenate([
+            np.stack([field("data"), base, offset], 1),
+            within(field("shape"), of_extents + start),
+            within(field("strides"), of_strides + start),
+            within(argument + 1, tensor),
+            within(self.handles[0] + 1, of_arguments + 2 * (np.cumsum(counts) - counts)),
+        ])  # fmt: skip
+
+    def with_moves(self, moves: np.ndarray) -> np.ndarray:
+        """The numbers with the moves that a run makes."""
+        whole = np.concatenate([self.words, moves.reshape(-1)])
+        whole[HEAD - 1] = len(moves)
+        return whole
 
 
 class Runner:
@@ -154,43 +223,16 @@ class Runner:
     ) -> None:
         """`functions`: one for each call as written; `count`: how many arrays are given. All lie on the arena's
         device."""
-        flat = list(each_call(calls))
-        made, order, moved = _expanded(calls, flat, 0)
-        places = [place for call in flat for place in call.places]
-        rank = [len(place.shape) for place in places]
-        start = np.cumsum([0, *rank])
-        extents = np.array([extent for place in places for extent in place.shape], np.int64)
-        shapes = [place.shape for place in places]  # strides count the elements from one to the next along each axis
-        strides = np.array([prod(shape[axis + 1 :]) for shape in shapes for axis in range(len(shape))], np.int64)
-        tensors = np.zeros(len(order), _TENSOR)
-        tensors["device"] = arena.device.dlpack_device_type(), arena.device.index
-        tensors["ndim"], tensors["lanes"] = np.array(rank, "i4")[order], 1
-        kinds = [np.dtype(place.dtype) for place in places]
-        tensors["code"] = np.array([_CODES[kind.kind] for kind in kinds], "u1")[order]
-        tensors["bits"] = np.array([8 * kind.itemsize for kind in kinds], "u1")[order]
-        tensors["shape"] = extents.ctypes.data + 8 * start[order]
-        tensors["strides"] = strides.ctypes.data + 8 * start[order]
-        offset = np.array([place.offset for place in places], np.int64)[order] + moved
-        base = np.array([-1 if place.base is None else place.base for place in places], np.int64)[order]
-        tensors["data"] = np.where(base < 0, arena.data_ptr() + offset, 0)
-        arguments = np.zeros(len(order), _ANY)
-        arguments["type_index"] = _POINTER
-        (given,) = np.nonzero(base >= 0)
-        moves = np.stack([given, base[given], offset[given]], 1)
-        counts = np.array([len(call.places) for call in flat], np.int64)[made]
-        handles = np.array([function.__chandle__() for function in functions], np.int64)[made]
-        first = arguments.ctypes.data + _ANY.itemsize * (np.cumsum(counts) - counts)
-        table = np.stack([handles, first, counts], 1)
-        ranges = np.array([(0, 0, 0), *((0, *turn) for turn in turns(calls))], np.int64)[1:]
-        ranges[:, 0] = (made_by := ranges[:, 1] * ranges[:, 2]).cumsum() - made_by
-        results = np.zeros(1 + 2 * int(ranges[:, 2].max(initial=1)), np.int64)
-        parts = [part.reshape(-1) for part in (moves, tensors.view(np.int64), table, ranges, results)]
-        starts = np.cumsum([HEAD + count, *(part.size for part in parts)])[:-1]
-        whole = np.concatenate([starts, [len(moves), len(ranges)], np.zeros(count, np.int64), *parts])
-        arguments["value"] = whole.ctypes.data + 8 * (starts[1] + WORDS * np.arange(len(order)))
+        table = Table(calls, count, (arena.device.dlpack_device_type(), arena.device.index))
+        of_given = table.moves[:, 1] < count
+        whole = table.with_moves(table.moves[of_given])
+        word, array, byte = table.moves[~of_given].T
+        whole[word] = np.array([*[0] * count, arena.data_ptr(), whole.ctypes.data], np.int64)[array] + byte
+        word, call = table.handles
+        whole[word] = np.array([function.__chandle__() for function in functions], np.int64)[call]
         self.given = whole[HEAD : HEAD + count].data  # a view that is written thrice as fast as NumPy does
-        self._kept = (functions, arena, extents, strides, arguments)  # all that the table points to
-        self._calls = len(table)
+        self._kept = (functions, arena)  # what the table points to
+        self._calls = len(word)
         self._table = to_tensor(whole)
         (run,) = get([RUN])
         self._function = run.function

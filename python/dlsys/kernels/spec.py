@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from .. import compute
-from ..device import flushes_denormal, get_num_threads
+from ..device import flushes_denormal, get_num_threads, panels
 from ..errors import DataError
 from ..graph import Shape
 from ..storage import own_content
 from ..system import MOST_TUNING_BYTES, TUNING, cache_sizes, cpu, setting
 from ..tvm_import import with_compiler
-from . import disk
 
 ArrayType = tuple[Shape, str]
 """The shape and dtype of an array."""
@@ -56,6 +55,11 @@ class KernelSpec:
     precision: str = ""
     alone: bool = False
     loops: Callable[[], Any] | None = field(default=None, compare=False)
+
+    @property
+    def formula(self) -> Hashable:
+        """What tells the kernel's code from others': all but its name."""
+        return self.key, self.inputs, self.in_place, self.alone
 
 
 @dataclass(frozen=True)
@@ -135,40 +139,15 @@ def uses_own_schedules() -> bool:
 
 def panel_columns(m: int, n: int, dtype: str) -> int:
     """Columns of the panels that a product of (m, k) and (k, n) reads on this CPU; 0 where it packs none."""
-    return _of_tiles("panel_columns", m, n, dtype) if _scheduled.get() else 0
+    return panels.panel_columns(m, n, dtype) if _scheduled.get() else 0
 
 
 def filter_columns(space: tuple[int, int], filters: int, dtype: str) -> int:
     """Columns of the panels of filters that a convolution to images of `space` reads on this CPU; 0 where none fit."""
-    return _of_tiles("filter_columns", space, filters, dtype) if _scheduled.get() else 0
-
-
-def _of_tiles(function: str, *args: Any) -> int:
-    """The schedule's answer, from disk where it was given before: only TVM's compiler knows this CPU's vectors."""
-    return _answer(disk.key(function, args, target_name("llvm").text), function, args)
-
-
-@lru_cache(maxsize=1024)
-def _answer(key: str, function: str, args: tuple[Any, ...]) -> int:
-    """The answer kept under the key; made and kept where there is none."""
-    def read(path: Path) -> int:
-        return int(disk.content(path))
-
-    if (found := disk.load(key, read)) is None:
-        schedule = with_compiler("schedule")
-        machine = schedule.machine_of(schedule.host_target())
-        found = int(getattr(with_compiler("schedule.cpu.tiles"), function)(*args, machine))
-        text = str(found).encode()
-
-        def write(path: Path) -> None:
-            path.write_bytes(text)
-
-        disk.keep(key, write, read)
-    return found
+    return panels.filter_columns(space, filters, dtype) if _scheduled.get() else 0
 
 
 def symbol_of(spec: KernelSpec) -> str:
     """The kernel's name in machine code: like its own, and another for every formula, so that modules can be joined."""
-    formula = repr((spec.key, spec.inputs, spec.in_place, spec.alone)).encode()
     name = re.sub(r"\W", "_", spec.name, flags=re.ASCII)
-    return f"k_{name}_{hashlib.sha256(formula).hexdigest()[:12]}"
+    return f"k_{name}_{hashlib.sha256(repr(spec.formula).encode()).hexdigest()[:12]}"

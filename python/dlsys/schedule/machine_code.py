@@ -1,18 +1,14 @@
-"""From scheduled functions to machine code: TVM's own passes, and ours before and after them.
+"""From scheduled functions to machine code: TVM's own passes, and our corrections of TVM 0.27 before and after them.
 
-TVM's simplifier takes (x + y) - x for y and x - x for 0, as if numbers were not rounded and none were infinite.
-`_sum_with_negative` writes differences of floating point numbers as sums, which it leaves alone.
+    _sum_with_negative   TVM's simplifier takes numbers for exact
+    VECTORS              TVM computes isnan and nearbyint one by one
+    _on_stack            TVM takes memory for small arrays at run time
+    NO_SLP               LLVM searches vectors among scalars
+    _as_vectors          TVM computes numbers that count up one by one
+    _expected, _branch   TVM makes no branch of a choice between vectors
+    _exact               TVM writes float64 for CUDA with 15 decimals
 
-LLVM's SLP vectorizer, which looks for scalars to put together, takes half of LLVM's time over an unrolled tile, and
-more of a convolution's. All code goes without: what is written as vectors is told LLVM as vectors, see `VECTORS` and
-`_as_vectors`.
-
-TVM takes the memory of a "local" array from a pool at run time. LLVM then holds the array in registers only where it
-can prove that nothing else touches that memory: not in a loop with a prefetch. An array on the stack becomes registers
-by itself: `_on_stack`.
-
-A choice between a short way for likely arguments and a long one for all others computes both for each vector. Marked
-by `tirx.likely` it becomes a branch: `_expected` before TVM makes vectors, `_branch` after.
+tests/test_tvm_corrections.py tells of each when a later TVM needs it no more.
 """
 
 from __future__ import annotations
@@ -33,8 +29,12 @@ from . import denormals, strided
 from .common import rewritten_all
 
 PIPELINE = "dlsys"
-NO_SLP = "-vectorize-slp:bool=false"  # TVM's notation for LLVM's options
-VECTORS = ("tirx.isnan", "tirx.nearbyint")  # functions of vectors that TVM 0.27 takes for functions of numbers alone
+NO_SLP = "-vectorize-slp:bool=false"
+"""TVM 0.27 has LLVM's SLP vectorizer on, which looks for scalars to put together: it takes 40 % of the time to compile
+a convolution's unrolled tile, and finds nothing. What is written as vectors is told LLVM as vectors. An option of
+LLVM's, in TVM's notation."""
+VECTORS = ("tirx.isnan", "tirx.nearbyint")
+"""Functions that TVM 0.27 takes for functions of numbers alone: within a vector it computes them one by one."""
 STACK_BYTES = 16 * 1024  # the largest array that is put on the stack
 _LIKELY, _LLVM, _EXPECT = "prim.likely", "tirx.call_llvm_pure_intrin", "llvm.expect"
 _EXPECT_NUMBER = tirx.call_llvm_pure_intrin("bool", _EXPECT, True, True).args[0]
@@ -70,7 +70,12 @@ def is_compiling() -> bool:
 
 
 def _on_stack(allocation: tirx.AllocBuffer) -> tirx.AllocBuffer:
-    """A small local array, marked to lie on the stack."""
+    """A small local array, marked to lie on the stack.
+
+    TVM 0.27 takes the memory of a "local" array from a pool at run time. LLVM then holds the array in registers only
+    where it can prove that nothing else touches that memory: not in a loop with a prefetch. An array on the stack
+    becomes registers by itself.
+    """
     buffer = allocation.buffer
     if buffer.scope() != "local" or not all(isinstance(extent, tirx.IntImm) for extent in buffer.shape):
         return allocation
@@ -83,14 +88,22 @@ def _on_stack(allocation: tirx.AllocBuffer) -> tirx.AllocBuffer:
 
 
 def _sum_with_negative(difference: tirx.Sub) -> tirx.PrimExpr:
-    """Of floating point numbers a + b * -1, which LLVM makes a - b again."""
+    """Of floating point numbers a + b * -1, which LLVM makes a - b again.
+
+    TVM 0.27's simplifier takes (x + y) - x for y and x - x for 0, as if numbers were not rounded and none were infinite
+    or NaN. Sums it leaves alone.
+    """
     a, b, dtype = difference.a, difference.b, str(difference.ty)
     return a + b * tirx.const(-1, dtype) if dtype.startswith("float") else difference
 
 
 def _expected(select: tirx.Select) -> tirx.Select:
     """For a CPU a choice whose condition is likely, so written that TVM makes vectors of it and leaves the condition in
-    place; threads of a GPU branch as they are."""
+    place, for `_branch`; threads of a GPU branch as they are.
+
+    Of a choice between a short way for likely arguments and a long one for all others TVM 0.27 computes both for each
+    vector, likely or not.
+    """
     condition = select.condition
     if not isinstance(condition, tvm.ir.Call) or condition.op.name != _LIKELY or Target.current().kind.name != "llvm":
         return select
@@ -113,7 +126,8 @@ def _branch(select: tirx.Select) -> tirx.PrimExpr:
 
 
 def _exact(number: tirx.FloatImm) -> tirx.PrimExpr:
-    """A number for CUDA C: TVM writes a float64 with 15 decimals, 1e-20 as 0; others are given by their bits."""
+    """A number for CUDA C. TVM 0.27 writes a float64 with 15 decimals, 1e-20 as 0: what that changes is given by its
+    bits."""
     value = float(number)
     if str(number.ty) != "float64" or not math.isfinite(value) or float(f"{value:.15f}") == value:
         return number
@@ -122,8 +136,11 @@ def _exact(number: tirx.FloatImm) -> tirx.PrimExpr:
 
 
 def _as_vectors(body: tirx.Stmt) -> tirx.Stmt:
-    """The code with numbers that count up along a vector as a sum of two vectors, one of them constant. TVM computes
-    them one by one, which LLVM leaves as it is. Places in memory stay: they say that elements are neighbours."""
+    """The code with numbers that count up along a vector as a sum of two vectors, one of them constant. Places in
+    memory stay: they say that elements are neighbours.
+
+    TVM 0.27 computes such numbers one by one, which LLVM leaves as it is without its search for scalars.
+    """
 
     def ramp(item: tirx.Ramp, mutator: Any) -> tirx.PrimExpr:
         base, stride = mutator.mutate(item.base), item.stride

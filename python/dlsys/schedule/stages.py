@@ -156,7 +156,7 @@ def with_nests(
         [],
         root.name_hint,
         nests[0] if len(nests) == 1 else tirx.SeqStmt(list(nests)),
-        alloc_buffers=[buffer for buffer in [*root.alloc_buffers, *arrays] if buffer in used],
+        alloc_buffers=[buffer for buffer in dict.fromkeys([*root.alloc_buffers, *arrays]) if buffer in used],
     )
     return bound_once(func.with_body(s_tir.SBlockRealize([], True, block)))
 

@@ -12,59 +12,19 @@ from tvm import s_tir, tirx
 from tvm.target import Target, codegen
 
 from ..device import flushes_denormal, get_float32_matmul_precision, get_num_threads
+from ..device.machine import Machine as Machine  # for the rules too
+from ..device.machine import cpu_machine
 from ..errors import TargetError
 from ..system import cache_sizes
 from . import denormals
 
 KINDS = ("llvm", "cuda")
 _FALLBACK_ARCH = "sm_90"  # CUDA code made where no device tells its own
-_VECTORS = (  # LLVM feature, bits of a vector register, number of them; the first that the target has counts
-    ("avx512f", 512, 32),
-    ("avx2", 256, 16),
-    ("avx", 256, 16),
-    ("neon", 128, 32),
-)
-_BASELINE = (128, 16)  # SSE2, which every x86-64 has
 _HALVES = ("znver4",)  # CPUs that take a vector of 512 bits in two halves
 _GENERATED = ("sse", "ssse", "avx", "fma", "f16c", "bmi", "lzcnt", "popcnt", "movbe", "gfni", "neon", "sve", "dotprod")
 """How the names of features begin whose instructions LLVM writes by itself; for others, as pku, a program asks."""
 TENSOR_CORES = {"high": "tf32", "medium": "bfloat16"}  # the keys of targets, by the precision of their products
 _WARP_BITS = 32 * 32  # a warp of float32
-_CACHES = {1: 32 << 10, 2: 1 << 20, 3: 32 << 20}
-"""Bytes of caches by level where nothing tells them: on other systems than Linux, and of another CPU than this one."""
-
-
-@dataclass(frozen=True)
-class Machine:
-    """The facts of a target that schedules read. All of them are part of a kernel's key on disk.
-
-    Attributes:
-        kind: "llvm" or "cuda".
-        vector_bits: of a vector register; of a GPU those that a warp has of one number each.
-        registers: vector registers of a core, or those of a GPU's thread.
-        threads: that a CPU's kernels are shared by.
-        fma: cycles of a multiply-add of vectors, where its operands lie in registers and none waits for another.
-        tensor_cores: to what a GPU's round products of float32, "tf32", "bfloat16" or "float16"; empty: they are not
-            used.
-        l1: bytes of a core's first cache for data.
-        l2: bytes of its second one.
-        l3: bytes of the last one, which cores share: of all that share it. Of a GPU no rule reads these three.
-    """
-
-    kind: str
-    vector_bits: int
-    registers: int
-    threads: int
-    fma: float = 0.5
-    tensor_cores: str = ""
-    l1: int = _CACHES[1]
-    l2: int = _CACHES[2]
-    l3: int = _CACHES[3]
-
-    def lanes(self, dtype: Any) -> int:
-        """Elements of `dtype` in a vector register."""
-        bits = tvm.DataType(str(dtype)).bits
-        return max(1, self.vector_bits // max(bits, 8))  # a bool takes a byte
 
 
 def host_target(threads: int | None = None, flush: bool | None = None) -> Target:
@@ -193,24 +153,14 @@ def machine_of(target: Target, precision: str = "") -> Machine:
     if str(target.kind) == "cuda":
         rounded = precision or next((key for key in TENSOR_CORES.values() if key in target.keys), "")
         return Machine("cuda", _WARP_BITS, 255, 1, tensor_cores=rounded)
-    features = _features(str(target))
-    bits, registers = next((tuple(rest) for name, *rest in _VECTORS if name in features), _BASELINE)
-    halves = bits == 512 and str(target.attrs.get("mcpu")) in _HALVES
-    l1, l2, l3 = _caches(str(target.attrs.get("mcpu")), str(target.attrs.get("mtriple") or _host_triple()))
-    return Machine("llvm", bits, registers, _threads(target), 1.0 if halves else 0.5, l1=l1, l2=l2, l3=l3)
+    mcpu, triple = str(target.attrs.get("mcpu")), str(target.attrs.get("mtriple") or _host_triple())
+    own = triple == _host_triple() and mcpu == codegen.llvm_get_system_cpu()  # else nothing tells its caches
+    return cpu_machine(_features(str(target)), _threads(target), mcpu in _HALVES, cache_sizes() if own else {})
 
 
 @cache
 def _host_triple() -> str:
     return str(Target("llvm").attrs.get("mtriple"))
-
-
-@cache
-def _caches(mcpu: str, triple: str) -> tuple[int, ...]:
-    """Bytes of the caches of a CPU, L1 to L3: as they were found where it is this one."""
-    own = triple == _host_triple() and mcpu == codegen.llvm_get_system_cpu()
-    found = cache_sizes() if own else {}
-    return tuple(found.get(level, nbytes) for level, nbytes in _CACHES.items())
 
 
 Schedule = Callable[[tirx.PrimFunc, Machine], "s_tir.Schedule | None"]

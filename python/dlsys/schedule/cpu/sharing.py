@@ -17,6 +17,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV
 
+from ...device.panels import VECTORS, boxes
 from .. import common
 from ..blocked import Sum, nest_of
 from ..codegen import unravelled
@@ -24,7 +25,7 @@ from ..common import near_divisor, renamed
 from ..roles import Roles
 from ..stages import read_stages, with_nests
 from ..target import Machine
-from .tiles import GRID, NEAR_BYTES, PACKED, PANELS, RESIDENT_BYTES, VECTORS, WINDOWS, Tile, boxes
+from .tiles import GRID, NEAR_BYTES, PACKED, PANELS, RESIDENT_BYTES, WINDOWS, Tile
 
 MANY = 8  # threads, from which on there are so many; with fewer, what `tiles` chooses is fast
 PARTS = 2  # for each thread

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import tvm
 
+from ...device.panels import step_cycles, tile_rows, tile_vectors, tiles_cycles, tiles_of
 from ..roles import Roles, over_windows, turned
 from ..target import Machine
 from .padding import Padding, share
 
-ROWS = {16: 6, 32: 12}  # rows of a tile by number of vector registers: 6 x 2 accumulators, 2 of B, 1 of A
-VECTORS = 2  # vectors in a row of the tile
 BLOCK_BYTES = 2 * 1024 * 1024  # of A's rows between two passes over B: what still streams well from L3
 RESIDENT_BYTES = 1024 * 1024  # up to here all of A stays near, and panels of B are packed one at a time
 TURN_COLUMNS = 64  # the same where A lies row by row of k, so that a line that is fetched holds a tile's rows only
@@ -22,16 +20,9 @@ NEAR_BYTES = 512 * 1024  # of such an A, whose lines are then found in L2 again 
 FAR = 1.3  # times as slow as that are steps that read more of A where it lies
 MANY_COLUMNS = 4  # for each row of a product: then threads share out the panels of B, not the rows
 SMALL_BYTES = 40 * 1024  # of B, which all stays in L1: it is read where it lies, by rows of panels
-DIRECT_ROWS = 4  # up to so many rows packing B costs more than it saves
 PARALLEL_FLOP = 2_000_000  # about 20 us on one core; below, a parallel region costs more than it gives
 
-RAGGED = 1.04  # times as long takes a last tile with fewer rows, whose code is other code
-
-# Where the time of a step of k goes, in cycles; measured on Zen 5, with AVX-512 and with AVX2.
-LOAD = 0.6  # loading a vector, or an element into all lanes
-LATENCY = 4.0  # of an addition, which a tile's accumulators wait for
-STREAM = 32  # bytes a cycle from L2, where a panel lies
-OVERHEAD = 0.5  # of what counts the steps
+# In cycles; measured on Zen 5, with AVX-512 and with AVX2.
 TURNED = 17.0  # copying an element of images into rows that lie side by side, k by k
 COPY = 2.0  # copying a group of neighbouring elements into a panel of windows
 REGION = 17_000  # starting and ending a parallel region
@@ -111,43 +102,21 @@ def _per_image(r: Roles) -> bool:
     return r.size(r.batch) > 1 and shared and r.run(1 - r.a, r.n) == r.size(r.n) and len(r.n) > 1
 
 
-def panel_columns(m: int, n: int, dtype: str, machine: Machine) -> int:
-    """Columns of the panels that a product of (m, k) and (k, n) reads best; 0 where it packs none."""
-    if m <= DIRECT_ROWS:
-        return 0
-    rows = _rows(m, ROWS.get(machine.registers, 6), machine)
-    return _vectors(rows, n, machine.lanes(dtype), machine, False) * machine.lanes(dtype)
-
-
-def filter_columns(space: tuple[int, int], filters: int, dtype: str, machine: Machine) -> int:
-    """Columns of the panels of filters that a convolution to images of `space` reads best; 0 where none divides
-    them."""
-    lanes = machine.lanes(dtype)
-    tiles = [
-        Tile(rows, vectors * lanes, lanes, WINDOWS, GIVEN, IN_BLOCKS)
-        for rows, vectors in itertools.product(boxes(space), range(1, 5))
-        if rows * vectors + vectors + 1 <= machine.registers and filters % (vectors * lanes) == 0
-    ]
-    best = min(tiles, key=lambda t: _step(t.rows, t.vectors, machine) / (t.rows * t.columns), default=None)
-    return best.columns if best is not None else 0
-
-
 def _packed(r: Roles, machine: Machine, dtype: str, computed: Sequence[bool]) -> Tile:
     """A tile for B in panels, read as vectors; A is read as it lies where that goes."""
     m, n, k = r.size(r.m), r.size(r.n), r.size(r.k)
     lanes, itemsize = machine.lanes(dtype), tvm.DataType(dtype).bits // 8
-    most = ROWS.get(machine.registers, 6)
-    rows, pack_a = _rows(m, most, machine), False
+    rows, pack_a = tile_rows(m, machine), False
     if r.contiguous[r.a] != r.last(r.k):
         along_rows = r.contiguous[r.a] == r.last(r.m) and m == r.extents[r.last(r.m)] and not computed[r.a]
-        slower = _tiles_time(m, rows, machine) * (FAR - 1) if m * k * itemsize > NEAR_BYTES else 0.0
+        slower = tiles_cycles(m, rows, machine) * (FAR - 1) if m * k * itemsize > NEAR_BYTES else 0.0
         pack_a = not along_rows or slower > m * TURN_COLUMNS / n
     parallel, by_batch = _is_parallel(r, machine), _by_batch(r, machine)
     split = not parallel or by_batch  # a loop that runs in parallel is not, so it has no narrower panel at its end
     few, own = m <= rows, r.panels[1 - r.a] > 0
     readable = r.contiguous[1 - r.a] == r.last(r.n) and not computed[1 - r.a]
     readable = readable and (few or k * n * itemsize <= SMALL_BYTES)
-    columns = r.panels[1 - r.a] or _vectors(rows, n, lanes, machine, readable and split) * lanes
+    columns = r.panels[1 - r.a] or tile_vectors(rows, n, lanes, machine, readable and split) * lanes
     whole = n % columns == 0 or split
     resident = m * k * itemsize <= RESIDENT_BYTES and _are_own(r, columns, whole, lanes, machine)
     panels = resident and -(-n // columns) * r.size(r.batch) >= machine.threads
@@ -171,7 +140,7 @@ def _are_own(r: Roles, columns: int, whole: bool, lanes: int, machine: Machine) 
     tiles; else they share out the rows, after all have packed all panels."""
     m, n, k = r.size(r.m), r.size(r.n), r.size(r.k)
     if whole or r.size(r.batch) > 1:
-        return whole or m < 2 * _rows(m, ROWS.get(machine.registers, 6), machine) * machine.threads
+        return whole or m < 2 * tile_rows(m, machine) * machine.threads
     rounds = -(-n // (columns * machine.threads))
     idle = m * k * (rounds * columns - n / machine.threads) * machine.fma / lanes
     return idle <= REGION + SHARED * n * k
@@ -182,45 +151,29 @@ def _direct(r: Roles, machine: Machine, dtype: str, paddings: Sequence[Padding])
     lanes, tiles = machine.lanes(dtype), []
     parallel, by_batch = _is_parallel(r, machine), _by_batch(r, machine)
     blocks = 1 if by_batch or not parallel else machine.threads
-    for rows, vectors in itertools.product(boxes(r.extents[axis] for axis in r.m), range(1, 5)):
-        if rows * vectors + vectors + 1 <= machine.registers:  # accumulators, a row of B, an element of A
-            line = max(r.extents[r.m[-1]] // rows, 1)  # tiles of a row of C; a block has whole rows, else TVM finds
-            block = -(-r.size(r.m) // (rows * line * blocks)) * line  # each element's place by a division of its own
-            columns, own = vectors * lanes, r.panels[1 - r.a]
-            if own in (0, columns):  # many panels are read once, each by one thread; few by all, for other rows
-                whole = own > 0 and not by_batch and r.size(r.n) >= MANY_COLUMNS * r.size(r.m)
-                b, order = GIVEN if own else PACKED, PANELS if whole else IN_BLOCKS
-                tiles.append(Tile(rows, columns, lanes, WINDOWS, b, order, block, parallel, parallel and by_batch))
+    for rows, vectors in tiles_of((r.extents[axis] for axis in r.m), machine):
+        line = max(r.extents[r.m[-1]] // rows, 1)  # tiles of a row of C; a block has whole rows, else TVM finds each
+        block = -(-r.size(r.m) // (rows * line * blocks)) * line  # element's place by a division of its own
+        columns, own = vectors * lanes, r.panels[1 - r.a]
+        if own in (0, columns):  # many panels are read once, each by one thread; few by all, for other rows
+            whole = own > 0 and not by_batch and r.size(r.n) >= MANY_COLUMNS * r.size(r.m)
+            b, order = GIVEN if own else PACKED, PANELS if whole else IN_BLOCKS
+            tiles.append(Tile(rows, columns, lanes, WINDOWS, b, order, block, parallel, parallel and by_batch))
     row = r.extents[r.m[-1]]  # of C: of several, taps share elements, and LLVM keeps more than there are registers
     return min(tiles, key=lambda t: (round(_direct_cost(r, t, machine, paddings)), t.rows > row, -t.rows), default=None)
 
 
-def boxes(extents: Iterable[int]) -> set[int]:
-    """Sizes of the blocks of several axes, in row-major order, that are boxes: 4 x 6 has 1, 2, 3, 6, 12 and 24."""
-    found, inner = set(), 1
-    for extent in reversed(list(extents)):
-        found |= {inner * part for part in range(1, extent + 1) if extent % part == 0}
-        inner *= extent
-    return found
-
-
-def _step(rows: int, vectors: int, machine: Machine) -> float:
-    """Cycles of a step of k in one tile of so many rows, and vectors in each."""
-    streamed = vectors * machine.vector_bits / 8 / STREAM
-    bounds = (rows * vectors * machine.fma, (rows + vectors) * LOAD, streamed, LATENCY)
-    return max(bounds) + OVERHEAD
-
-
 def _direct_cost(r: Roles, tile: Tile, machine: Machine, paddings: Sequence[Padding]) -> float:
     m, columns = r.size(r.m), -(-r.size(r.n) // tile.columns) * tile.columns
-    step = _step(tile.rows, tile.vectors, machine) / (tile.rows * tile.columns) * share(paddings, r, tile.rows)
+    step = step_cycles(tile.rows, tile.vectors, machine) / (tile.rows * tile.columns) * share(paddings, r, tile.rows)
     return m * columns * (step + TURN / r.size(r.k))
 
 
 def _packed_cost(r: Roles, tile: Tile, machine: Machine) -> float:
     m, n = r.size(r.m), r.size(r.n)
     tiles = -(-m // tile.rows) * -(-n // tile.columns)
-    return tiles * _step(tile.rows, tile.vectors, machine) + n * COPY / min(tile.lanes, group(r, 1 - r.a, tile.columns))
+    copied = n * COPY / min(tile.lanes, group(r, 1 - r.a, tile.columns))
+    return tiles * step_cycles(tile.rows, tile.vectors, machine) + copied
 
 
 def group(r: Roles, read: int, width: int) -> int:
@@ -238,16 +191,6 @@ def _by_batch(r: Roles, machine: Machine) -> bool:
     return r.size(r.batch) >= 4 * machine.threads
 
 
-def _rows(m: int, most: int, machine: Machine) -> int:
-    """Rows of a tile: least time over m."""
-    return min(range(min(m, most), most // 2, -1), key=lambda rows: _tiles_time(m, rows, machine), default=m)
-
-
-def _tiles_time(m: int, rows: int, machine: Machine) -> float:
-    """Cycles of a step of k in all tiles of so many rows; the last has those that are left."""
-    whole, rest = divmod(m, rows)
-    time = whole * _step(rows, VECTORS, machine)
-    return (time + _step(rest, VECTORS, machine)) * RAGGED if rest else time
 
 
 def _block(tiles: int, most: int, threads: int) -> int:
@@ -255,21 +198,3 @@ def _block(tiles: int, most: int, threads: int) -> int:
     blocks = -(-tiles // max(most, 1))
     blocks = -(-blocks // threads) * threads
     return -(-tiles // blocks)
-
-
-def _vectors(rows: int, n: int, lanes: int, machine: Machine, narrower: bool) -> int:
-    """Vectors in a row of the tile: as many as keep the accumulators in registers, without much beyond the edge, or
-    where the last panel may be `narrower` in the least time."""
-    most = min(max(VECTORS, (machine.registers - 4) // rows), 4)
-    if narrower and n > lanes:
-
-        def cost(count: int) -> float:
-            panels, rest = divmod(n, count * lanes)
-            return panels * _step(rows, count, machine) + (_step(rows, -(-rest // lanes), machine) if rest else 0)
-
-        return min(range(most, 0, -1), key=cost)
-    padded = {count: -(-n // (count * lanes)) * count for count in range(1, most + 1)}
-    least = min(padded.values())
-    return max(
-        count for count, total in padded.items() if total <= least * (1.05 if count > VECTORS else 1.15)
-    )

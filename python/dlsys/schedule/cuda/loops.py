@@ -12,10 +12,10 @@ from typing import Any
 
 from tvm import ir, s_tir, sym, tirx
 
-from ...compute.loops import ORDERED
 from .. import common
 from ..codegen import sequence, unravelled
 from ..common import renamed
+from ..loops import is_ordered, loops_of, with_little_memory
 from ..stages import Expr, with_nests
 from ..target import Machine, Rule
 from .threads import BLOCK, ceil_div, guarded, index, launch
@@ -26,14 +26,14 @@ Loops = list[tuple[tirx.For, int]]
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     """The launches of a function that is one block of loops. Declines all others."""
-    root = func.body.block
-    if not isinstance(root.body, s_tir.SBlockRealize) or root.body.block.iter_vars:
+    if loops_of(func) is None:
         return None
-    block = root.body.block
-    found = [_launch(block.name_hint, loops, body) for loops, body in _parts(block.body, [], sym.Analyzer())]
-    if scratch := list(root.alloc_buffers):
-        found.insert(0, _touch(scratch))
-    return common.start(with_nests(func, found))
+    code, memory = with_little_memory(func)
+    name = common.blocks_of(func)[0].name_hint
+    found = [_launch(name, loops, body) for loops, body in _parts(code, [], sym.Analyzer())]
+    if memory:
+        found.insert(0, _touch(memory))
+    return common.start(with_nests(func, found, memory))
 
 
 def _touch(scratch: Sequence[Any]) -> tirx.Stmt:
@@ -45,7 +45,7 @@ def _touch(scratch: Sequence[Any]) -> tirx.Stmt:
 
 def _parts(code: tirx.Stmt, around: Loops, analyzer: sym.Analyzer) -> list[tuple[Loops, tirx.Stmt]]:
     """The launches of a statement within loops: over which loops, and what a thread does."""
-    if isinstance(code, tirx.For) and ORDERED not in code.annotations:
+    if isinstance(code, tirx.For) and not is_ordered(code):
         most = int(analyzer.const_int_bound(code.extent).max_value)
         analyzer.bind(code.loop_var, ir.Range(0, most))
         return _parts(code.body, [*around, (code, most)], analyzer)

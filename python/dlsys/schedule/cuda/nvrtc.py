@@ -19,12 +19,18 @@ from typing import Any
 from ...errors import TargetError
 from ...system import cuda_folders
 
-# Integers by name, which TVM takes from headers of CUDA's C++ library.
-_INTEGERS = """
+_HEADERS = {  # that TVM's code begins with, of CUDA's C++ library, with as much of them as it names
+    "cuda/std/cstdint": """namespace cuda { namespace std {
 typedef signed char int8_t; typedef unsigned char uint8_t; typedef short int16_t; typedef unsigned short uint16_t;
 typedef int int32_t; typedef unsigned int uint32_t; typedef long long int64_t; typedef unsigned long long uint64_t;
-"""
-_PRELUDE = re.compile(r"#ifdef __CUDACC_RTC__\n.*?#else\n.*?#endif\n", re.DOTALL)
+} }""",
+    "cuda/std/type_traits": """namespace cuda { namespace std {
+template <class, class> struct is_same; template <class, class> constexpr bool is_same_v = false;
+template <class> struct is_integral; template <class> struct is_signed; template <class> struct is_unsigned;
+template <class> struct is_floating_point; template <bool, class> struct enable_if;
+template <bool, class, class> struct conditional;
+} }""",
+}
 _BOUNDS = re.compile(r"__launch_bounds__\((\d{1,2}|1\d\d|2[0-4]\d|25[0-6])\)")  # of up to 256 threads
 _ROUND = """
 __device__ __forceinline__ unsigned short dlsys_{name}(float x) {{
@@ -92,7 +98,7 @@ def compiled(code: str, arch: str, form: str = "cubin") -> bytes:
     if "dlsys_" in code:
         code = code.replace('extern "C" __global__', HELPERS + '\nextern "C" __global__', 1)
     if _library() is not None:
-        return _by_nvrtc(_PRELUDE.sub(lambda _: _INTEGERS, code, count=1), arch, form)
+        return _by_nvrtc(code, arch, form)
     if (nvcc := shutil.which("nvcc")) is None:
         raise TargetError(LACKING)
     with tempfile.TemporaryDirectory() as folder:
@@ -109,7 +115,9 @@ def _by_nvrtc(code: str, arch: str, form: str) -> bytes:
     """As `compiled`, by the library."""
     nvrtc = _library()
     program = ctypes.c_void_p()
-    nvrtc.nvrtcCreateProgram(ctypes.byref(program), code.encode(), b"kernels.cu", 0, None, None)
+    texts = zip(*((text.encode(), name.encode()) for name, text in _HEADERS.items()), strict=True)
+    headers = [(ctypes.c_char_p * len(_HEADERS))(*of) for of in texts]
+    nvrtc.nvrtcCreateProgram(ctypes.byref(program), code.encode(), b"kernels.cu", len(_HEADERS), *headers)
     try:
         target = arch if form == "cubin" else arch.replace("sm_", "compute_")
         options = [f"--gpu-architecture={target}", "--std=c++17", "-default-device"]
