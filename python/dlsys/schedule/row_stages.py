@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tvm import ir, tirx
+from tvm import tirx
 
 from . import common
 from .stages import Stage, extents, read_stages, size
-
-_COMBINING = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)  # any order gives the same, but for rounding
 
 
 @dataclass(frozen=True)
@@ -101,10 +99,3 @@ def kept_buffers(func: tirx.PrimFunc, rows: Rows, along: Sequence[Stage] = ()) -
 def work(rows: Rows) -> int:
     """Simple operations of the rows' stages."""
     return sum(size(s.iters) * common.operations(s.value) for s in rows.stages)
-
-
-def is_plain(stage: Stage) -> bool:
-    """Whether a reduction adds terms to what it has, or the like."""
-    value = stage.value
-    own = isinstance(value, _COMBINING) and isinstance(value.a, ir.TensorLoad)
-    return own and value.a.source.same_as(stage.buffer)

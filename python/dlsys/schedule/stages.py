@@ -56,6 +56,10 @@ class Stage:
         return [load for load in found if not load.source.same_as(self.buffer)]
 
 
+Nests = tuple[tirx.PrimFunc, list[tuple[tirx.Stmt, "Stage | None"]], list[ir.Var]]
+"""A function, its loop nests, each with its stage where that is to be written yet, and the arrays that they need."""
+
+
 def extents(iters: Iterable[tirx.IterVar]) -> tuple[int, ...]:
     """The iterators' extents."""
     return tuple(int(v.dom.extent) for v in iters)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from . import contraction, fallback, matvec, pointwise, reduction, windows
+from . import contraction, fallback, pointwise, reduction, windows
 
-RULES = (contraction.RULE, matvec.RULE, windows.RULE, reduction.RULE, pointwise.RULE, fallback.RULE)
+RULES = (contraction.RULE, windows.RULE, reduction.RULE, pointwise.RULE, fallback.RULE)

@@ -11,22 +11,25 @@ from typing import Any
 from tvm import tirx
 
 from ...system import lazy
-from .. import blocked, common
-from ..blocked import TERMS
+from .. import common
 from ..codegen import VectorCode, block_of, sequence, steps, unravelled, vectors
 from ..common import ACCUMULATORS, COSTLY_VECTORS, PARALLEL_WORK, renamed
-from ..row_stages import Rows, find_rows, is_plain, kept_buffers, work
-from ..stages import Expr, Stage, extents, size, with_nests
+from ..row_stages import Rows, find_rows, kept_buffers, work
+from ..stages import Expr, Nests, Stage, extents, size
+from ..sums import IN_TURN as TERMS
+from ..sums import is_plain, of_array
 from ..target import Machine
 from . import prefetch
 from .row_passes import Pass, in_passes, is_costly
 
 STEPS = 64  # along a row to a block of a long sum (see `blocked`)
 SHARES = 64  # of the rows for threads: each allocates its arrays once
-FAR_VECTORS = 1  # a step along rows from memory: with four of them a layer norm's gradients took a fifth longer (Zen 4)
+FAR_VECTORS = (
+    1  # a step along rows from memory: with four of them a layer norm's gradients took a fifth longer (Zen 4)
+)
 
 
-def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
+def schedule(func: tirx.PrimFunc, machine: Machine) -> Nests | None:
     """A row at a time, in as few passes along it as its reductions allow, each along vectors."""
     sch = common.start(func)
     common.inline_spatial(sch)
@@ -41,8 +44,11 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
         return None
     code = _LongRows(rows, plan, kept_buffers(func, rows, columns), machine, columns)
     nest = block_of("rows", code.nest())
-    rest, arrays = blocked.nests(rows.rest, machine, code.parts)
-    return with_nests(func, [nest, *rest], [*code.parts.values(), *arrays])
+    nests: list[tuple[tirx.Stmt, Stage | None]] = [(nest, None)]
+    for stage in rows.rest:
+        own = of_array(stage, code.parts[stage.buffer], first=True) if stage.buffer in code.parts else stage
+        nests.append((own.loops, own))
+    return func, nests, [*code.parts.values()]
 
 
 def _without_last(rows: Rows) -> Rows:
@@ -98,9 +104,10 @@ class _LongRows:
         share = -(-rows.count // SHARES) if self.parallel else rows.count
         self.share = min(share, TERMS) if down else share
         self.down = list(down)
-        shape = (-(-rows.count // self.share), rows.length)
-        like = {"data_alignment": 4, "layout": None}
-        self.parts = {s.buffer: tirx.decl_buffer(shape, str(s.buffer.dtype), s.name, **like) for s in down}
+        count, like = -(-rows.count // self.share), {"data_alignment": 4, "layout": None}
+        self.parts = {
+            s.buffer: tirx.decl_buffer((count, *extents(s.spatial)), str(s.buffer.dtype), s.name, **like) for s in down
+        }
 
     def nest(self) -> tirx.Stmt:
         """Shares of the rows, each with its arrays, and the rows of a share in turn."""
@@ -123,7 +130,8 @@ class _LongRows:
                 if number is None:
                     vector.store(array, stage.init, [column])
                 else:
-                    vector.store(self.parts[stage.buffer], tirx.BufferLoad(array, [column]), [number, column])
+                    unit = [0] * (len(stage.spatial) - 1)
+                    vector.store(self.parts[stage.buffer], tirx.BufferLoad(array, [column]), [number, *unit, column])
 
         width = self.lanes * min(ACCUMULATORS, self.rows.length // self.lanes)
         return steps(tirx.const(0, "int32"), self.rows.length, width, False, code) if self.down else []
@@ -152,7 +160,11 @@ class _LongRows:
 
     def _column(self, stage: Stage) -> Any:
         """The iterator along the row of a stage that runs along it."""
-        return stage.reduced[0].var if stage.reduced and stage.buffer not in self.parts else stage.spatial[-1].var
+        return (
+            stage.reduced[0].var
+            if stage.reduced and stage.buffer not in self.parts
+            else stage.spatial[-1].var
+        )
 
     def _later(self, stage: Stage) -> set[Any]:
         """The stages that passes behind that of a stage read."""
@@ -178,7 +190,11 @@ class _LongRows:
         return code
 
     def _names(self, stage: Stage, row: list[Expr], column: Expr) -> dict[Any, Expr]:
-        over = (*stage.reduced, *stage.spatial) if stage.buffer in self.parts else (*stage.spatial, *stage.reduced)
+        over = (
+            (*stage.reduced, *stage.spatial)
+            if stage.buffer in self.parts
+            else (*stage.spatial, *stage.reduced)
+        )
         names = {v.var: index for v, index in zip(over, row, strict=False)}
         for v in over[len(row) :]:
             names[v.var] = column if int(v.dom.extent) > 1 else tirx.const(0, "int32")
@@ -213,7 +229,9 @@ class _LongRows:
                 source = load.source
                 if source in self.again and source not in values:
                     again = self.again[source]
-                    values[source] = vector.value(vector.evaluate(again.value, self._names(again, row, column), known))
+                    values[source] = vector.value(
+                        vector.evaluate(again.value, self._names(again, row, column), known)
+                    )
                 if source in values:
                     return values[source]
                 array = self.arrays.get(source)
@@ -262,7 +280,9 @@ class _LongRows:
         for stage, load in self._far:
             names = self._names(stage, [*row[:-1], row[-1] + 1], column)
             found.setdefault(load.source, [renamed(index, names) for index in load.indices])
-        return [one for array, at in found.items() for one in prefetch.lines(array, at, vector.lane, vector.width)]
+        return [
+            one for array, at in found.items() for one in prefetch.lines(array, at, vector.lane, vector.width)
+        ]
 
     def _accumulators(self, stage: Stage, width: int) -> list[Any]:
         """Arrays of partial results: one for the steps along the row, and, of a long sum, one for its blocks' sums, one

@@ -10,8 +10,9 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from .. import common
-from ..row_stages import Rows, is_plain
+from ..row_stages import Rows
 from ..stages import Expr, Stage, size
+from ..sums import is_plain
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,9 @@ def in_passes(rows: Rows, down: Sequence[Stage]) -> list[Pass] | None:
         most = len(found) - 1
         if stage.reduced and stage.buffer not in last:  # beside the results' stores there is no room in L1
             most = max(most - 1, _first(stage, ready))
-        number = min(most, last.get(stage.buffer, most + 1) - 1) if stage.reduced else last.get(stage.buffer, most)
+        number = (
+            min(most, last.get(stage.buffer, most + 1) - 1) if stage.reduced else last.get(stage.buffer, most)
+        )
         for load in stage.loads():
             last[load.source] = min(number, last.get(load.source, number))
         (found[number].along if along else found[number].before).insert(0, stage)

@@ -11,11 +11,11 @@ from typing import Any
 
 from tvm import tirx
 
-from .. import blocked
 from ..codegen import VectorCode, block_of, sequence, steps, unravelled
 from ..common import PARALLEL_WORK
-from ..row_stages import Rows, find_rows, is_plain, kept_buffers, work
-from ..stages import Expr, extents, share, size, with_nests
+from ..row_stages import Rows, find_rows, kept_buffers, work
+from ..stages import Expr, Nests, extents, share, size
+from ..sums import PARTS, is_plain, rounds
 from ..target import Machine
 from . import long_rows
 
@@ -24,7 +24,7 @@ SHORT_VALUES = 160  # of all stages of such a row
 PARALLEL_SHORT = 4 * PARALLEL_WORK  # simple operations; without memory to wait for, they take less time
 
 
-def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
+def schedule(func: tirx.PrimFunc, machine: Machine) -> Nests | None:
     """The function with the loops of all that runs over rows; what is behind it has plain loops. None where there are
     no rows."""
     func = share(func)
@@ -42,11 +42,11 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
 def _is_for_parts(rows: Rows) -> bool:
     """Whether rows are too few for threads, each long enough for several, and their reductions can be cut into parts
     without another result: maxima, minima and sums of integers."""
-    exact = all(blocked.is_exact(stage) for stage in rows.stages if stage.reduced)
-    return exact and rows.count < blocked.PARTS and work(rows) >= max(rows.count * PARALLEL_WORK, blocked.LEAST)
+    exact = not any(rounds(stage) or not is_plain(stage) for stage in rows.stages if stage.reduced)
+    return exact and rows.count < PARTS and work(rows) >= max(rows.count, 4) * PARALLEL_WORK
 
 
-def _short(func: tirx.PrimFunc, rows: Rows, machine: Machine) -> tirx.PrimFunc | None:
+def _short(func: tirx.PrimFunc, rows: Rows, machine: Machine) -> Nests | None:
     """A vector of rows at a time, a row a lane."""
     lanes = machine.lanes(rows.stages[0].buffer.dtype)
     kept = kept_buffers(func, rows)
@@ -59,13 +59,14 @@ def _short(func: tirx.PrimFunc, rows: Rows, machine: Machine) -> tirx.PrimFunc |
     parallel = work(rows) >= PARALLEL_SHORT
     loops = steps(0, rows.count, _width(rows.count, lanes), parallel, code)
     nest = block_of("rows", sequence(loops))
-    rest, arrays = blocked.nests(rows.rest, machine)
-    return with_nests(func, [nest, *rest], arrays)
+    return func, [(nest, None), *((stage.loops, stage) for stage in rows.rest)], []
 
 
 def _width(count: int, lanes: int) -> int:
     """Rows at a time: a vector, or half or a quarter of one where that leaves no remainder, which doubles the code."""
-    exact = next((width for width in (lanes, lanes // 2, lanes // 4) if width >= 4 and count % width == 0), None)
+    exact = next(
+        (width for width in (lanes, lanes // 2, lanes // 4) if width >= 4 and count % width == 0), None
+    )
     return exact or min(lanes, count)
 
 

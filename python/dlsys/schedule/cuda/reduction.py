@@ -18,8 +18,8 @@ from tvm import ir, s_tir, tirx
 from .. import common
 from ..codegen import sequence, unravelled
 from ..common import renamed
-from ..row_stages import is_plain
 from ..stages import Expr, Stage, at_own_index, extents, inlined, size, with_nests
+from ..sums import is_plain
 from ..target import Machine, Rule
 from . import pointwise
 from .threads import (

@@ -14,8 +14,9 @@ from tvm import ir, s_tir, tirx
 from .. import common
 from ..codegen import sequence, unravelled
 from ..common import renamed
-from ..row_stages import Rows, find_rows, is_plain, kept_buffers
+from ..row_stages import Rows, find_rows, kept_buffers
 from ..stages import Expr, Stage, share, size, with_nests
+from ..sums import is_plain
 from ..target import Machine, Rule
 from . import reduction
 from .threads import (
