@@ -232,17 +232,18 @@ WIDE = [(16, 2048), (40, 300), (33, 1004), (8, 4096), (300, 2064), (257, 1000), 
 
 
 def test_wide_rows_are_added_from_their_first_column_to_the_last() -> None:
-    """So memory is read straight on; rows far apart some at once. The sums fit L1."""
+    """So memory is read straight on; some rows at once. The sums fit L1."""
     for rows, columns in WIDE:
         for dtype in ("float32", "float64") if rows < 100 else ("float32",):
             _check(bias_step, bias_step_numpy, [(rows, columns), (rows, columns), (columns,), ()], dtype, on={0: 2})
             total = (lambda x: compute.reduce_sum(x, (1,)), lambda x: (x.sum(1),), [(3, rows, columns)], dtype)
             _check(*total)
-    for columns, lines in ((1024, 1), (2048, 8)):
+    for columns in (1024, 2048):
         text, _ = _scheduled(lambda x: compute.reduce_sum(x, (0,)), [(64, columns)])
-        assert f"sums = T.alloc_buffer(({columns},)" in text
-        assert re.findall(r"T\.grid\((\d+), \d+\)", text) == [str(64 // lines)], text
-        assert re.findall(r"T\.unroll\((\d+)\)", text) == ([str(lines)] if lines > 1 else []), text
+        (held,) = map(int, re.findall(r"= T\.alloc_buffer\(\((\d+),\)", text))
+        assert held >= 512 and columns % held == 0, text  # as many of a row's columns as threads have shares
+        assert re.findall(r"T\.grid\((\d+), \d+\)", text) == [str(64 // 8)], text
+        assert re.findall(r"T\.unroll\((\d+)\)", text) == ["8"], text
 
 
 # exp, log, tanh

@@ -175,13 +175,23 @@ def lanes(width: int, body: Callable[[Expr], tirx.Stmt], dtype: str = "int32") -
 def cut(step: Expr, extent: int, width: int, body: Callable[[int], tirx.Stmt]) -> tirx.Stmt:
     """`body` of a step's width: the last of an extent in steps may be narrower."""
     whole, rest = divmod(extent, width)
-    return tirx.IfThenElse(step < whole, body(width), body(rest)) if rest and whole else body(width if whole else rest)
+    return (
+        tirx.IfThenElse(step < whole, body(width), body(rest))
+        if rest and whole
+        else body(width if whole else rest)
+    )
 
 
-def in_steps(extent: int, width: int, body: Callable[[Expr, int], tirx.Stmt], dtype: str = "int32") -> tirx.Stmt:
+def in_steps(
+    extent: int,
+    width: int,
+    body: Callable[[Expr, int], tirx.Stmt],
+    dtype: str = "int32",
+    kind: int = tirx.ForKind.SERIAL,
+) -> tirx.Stmt:
     """`body` of the start and the width of each step of an extent; the last one has what is left."""
     whole, rest = divmod(extent, width)
-    found = [loop(whole, lambda i: body(i * width, width), dtype=dtype)] if whole else []
+    found = [loop(whole, lambda i: body(i * width, width), kind=kind, dtype=dtype)] if whole else []
     return sequence([*found, *([body(tirx.IntImm(dtype, whole * width), rest)] if rest else [])])
 
 
@@ -211,7 +221,9 @@ def block_of(name: str, body: tirx.Stmt, whole: bool = False) -> tirx.Stmt:
     outer = [buffer for buffer in buffers(body) if buffer not in own]
     reads = writes = [tirx.BufferRegion(x, [ir.Range(0, extent) for extent in x.shape]) for x in outer]
     if not whole:
-        reads, writes, _ = get_sblock_access_region(s_tir.SBlock([], [], [], name, body), {x: x for x in outer})
+        reads, writes, _ = get_sblock_access_region(
+            s_tir.SBlock([], [], [], name, body), {x: x for x in outer}
+        )
     realized = s_tir.SBlockRealize([], True, s_tir.SBlock([], reads, writes, name, body))
     # in a loop of its own: rfactor of another block trips over one without
     return tirx.For(tirx.Var("once", "int32"), 0, 1, tirx.ForKind.SERIAL, realized)

@@ -87,17 +87,6 @@ def anew(code: tirx.Stmt) -> dict[Any, Any]:
     return {var: tirx.Var(var.name, var.ty) for var in found}
 
 
-def twin(buffer: Any, suffix: str) -> Any:
-    """A buffer like this one, for `with_buffers` to allocate."""
-    like = {"scope": buffer.scope(), "data_alignment": 4, "layout": None}
-    return tirx.decl_buffer(buffer.shape, str(buffer.dtype), f"{buffer.name}_{suffix}", **like)
-
-
-def with_buffers(func: tirx.PrimFunc, body: tirx.Stmt, buffers: Iterable[Any]) -> tirx.PrimFunc:
-    """The function with another body of its root block, which needs further buffers."""
-    root = func.body.block
-    block = s_tir.SBlock([], [], [], root.name_hint, body, alloc_buffers=[*root.alloc_buffers, *buffers])
-    return func.with_body(s_tir.SBlockRealize([], True, block))
 
 
 @lru_cache(8)
@@ -161,23 +150,6 @@ def behind(sch: s_tir.Schedule, block: SBlockRV) -> list[SBlockRV]:
     after = stages(sch)[names.index(sch.get(block).name_hint) + 1 :]
     return list(takewhile(lambda other: not is_reduction(sch, other), after))
 
-
-def lay(sch: s_tir.Schedule, images: SBlockRV, most: int) -> None:
-    """The loops of images with a border: zeros, then a copy without conditions, up to `most` elements at a time. The
-    last two loops, rows and columns or columns and channels, `compute_at` drops where there is one of them, if not told
-    to keep them.
-    """
-    rows = sch.get_loops(images)[-2]
-    if sch.can_decompose_padding(images, rows):
-        sch.decompose_padding(images, rows)
-    if not branching(sch, images):
-        *_, outer, row = sch.get_loops(images)
-        extent = extent_of(sch, row)
-        if all(a.strides is not None and a.strides[-2] == a.strides[-1] * extent for a in accesses(sch, images)):
-            row = sch.fuse(outer, row)  # channels, and columns beside each other
-        width = divisor(extent_of(sch, row), 1, most) or 1
-        if width >= SHORT:
-            sch.vectorize(sch.split(row, [None, width])[1])
 
 
 def extent_of(sch: s_tir.Schedule, loop: LoopRV) -> int:
@@ -373,20 +345,6 @@ def near_divisor(extent: int, most: int) -> int | None:
     """The divisor of the extent that is nearest to `most`, from half of it to twice."""
     near = [n for n in range(max(most // 2, 1), min(2 * most, extent) + 1) if extent % n == 0]
     return min(near, key=lambda n: abs(n - most), default=None)
-
-
-def row_width(row: int, terms: int, lanes: int) -> int:
-    """The number of accumulators, side by side, of a sum of `terms` terms in rows of `row`: some vectors where a row
-    has two, as many as divide it where any do; 1 where no vectors are made."""
-    if row >= 2 * lanes:
-        most = lanes * min(ACCUMULATORS, row // lanes)
-        width = divisor(row, lanes, most) or divisor(row, 1, most) or 1
-        return width if width >= lanes else lanes * ACCUMULATORS
-    if terms < MANY * row:
-        return 1
-    # rows of small images: short, but many are added up, so a part of a vector is better than none
-    width = divisor(row, lanes, lanes) or divisor(row, 1, lanes) or 1
-    return width if width >= SHORT else 1
 
 
 def loops_of(sch: s_tir.Schedule, block: SBlockRV) -> tuple[list[LoopRV], list[LoopRV]]:

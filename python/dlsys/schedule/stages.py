@@ -17,7 +17,7 @@ from .common import bound_once, renamed, rewritten
 Expr = Any  # of tvm.ir: a number at run time
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Stage:
     """A loop nest around one store: `buffer[indices] = value`, a reduction where `init` comes first; `part` is that of
     the function to which it belongs, see `compute.base.PART`."""
@@ -70,6 +70,10 @@ def loads_of(expressions: Iterable[Expr]) -> list[Expr]:
     return found
 
 
+Nests = tuple[tirx.PrimFunc, list[tuple[tirx.Stmt, "Stage | None"]], list[ir.Var]]
+"""A function, its loop nests, each with its stage where that is to be written yet, and the arrays that they need."""
+
+
 def extents(iters: Iterable[tirx.IterVar]) -> tuple[int, ...]:
     """The iterators' extents."""
     return tuple(int(v.dom.extent) for v in iters)
@@ -98,6 +102,19 @@ def _stage(nest: tirx.Stmt) -> Stage | None:
     return Stage(
         block.name_hint, tuple(block.iter_vars), store.buffer, tuple(store.indices), store.value, first, nest
     )
+
+
+def nest_of(
+    name: str, iters: Sequence[tirx.IterVar], buffer: ir.Var, indices: Sequence[Expr], value: Expr, init: Expr | None
+) -> tirx.Stmt:
+    """The plain loop nest around one store, with the value that a reduction starts from."""
+    first = None if init is None else tirx.BufferStore(buffer, init, list(indices))
+    block = s_tir.SBlock(list(iters), [], [], name, tirx.BufferStore(buffer, value, list(indices)), first)
+    loops = [tirx.Var(v.var.name, v.var.ty) for v in iters]
+    nest: Any = s_tir.SBlockRealize(loops, True, block)
+    for variable, v in reversed(list(zip(loops, iters, strict=True))):
+        nest = tirx.For(variable, 0, v.dom.extent, tirx.ForKind.SERIAL, nest)
+    return nest
 
 
 def plain_stages(func: tirx.PrimFunc) -> list[tuple[tirx.Stmt, Stage | None]]:

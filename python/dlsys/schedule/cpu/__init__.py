@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from . import contraction, fallback, loops, matvec, pointwise, reduction, windows
+from . import contraction, fallback, loops, pointwise, reduction, windows
 
-RULES = (
-    *(contraction.RULE, matvec.RULE, windows.RULE, reduction.RULE),
-    *(loops.RULE, pointwise.RULE, fallback.RULE),
-)
+RULES = (contraction.RULE, windows.RULE, reduction.RULE, loops.RULE, pointwise.RULE, fallback.RULE)

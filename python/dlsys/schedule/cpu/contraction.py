@@ -22,7 +22,7 @@ from tvm.tirx import PrimFunc
 from .. import common
 from ..common import renamed
 from ..roles import Roles, factors_of, roles, turned
-from ..stages import Expr, Stage, read_stages, with_nests
+from ..stages import Expr, Stage, plain_stages, read_stages, with_nests
 from ..target import Machine, Rule
 from . import padding, pointwise, reduction
 from .padding import Images
@@ -54,7 +54,7 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     func, stages, r = of_parts(func, number, parts)
     r, tile = _chosen(stages, number, replace(r, m=r.n, n=r.m, a=1 - r.a) if turn else r, machine)
     func = written(func, stages, number, r, tile)
-    return common.start(pointwise.finish(reduction.finish(func, machine), machine))
+    return common.start(pointwise.finish(reduction.finish(func, plain_stages(func), [], machine), machine))
 
 
 def one_sum(func: PrimFunc) -> tuple[Sequence[Stage], int] | None:

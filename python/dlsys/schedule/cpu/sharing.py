@@ -14,16 +14,16 @@ from dataclasses import replace
 from typing import Any
 
 import tvm
-from tvm import s_tir, tirx
+from tvm import ir, s_tir, tirx
 from tvm.s_tir.schedule import LoopRV
 
 from ...device.panels import VECTORS, boxes
 from .. import common
-from ..blocked import Sum, nest_of
 from ..codegen import unravelled
 from ..common import near_divisor, renamed
+from ..levels import of_array
 from ..roles import Roles
-from ..stages import read_stages, with_nests
+from ..stages import nest_of, read_stages, with_nests
 from ..target import Machine
 from .tiles import GRID, NEAR_BYTES, PACKED, PANELS, RESIDENT_BYTES, WINDOWS, Tile
 
@@ -119,26 +119,28 @@ def in_parts(func: tirx.PrimFunc, number: int, parts: Mapping[int, int]) -> tirx
     spatial = [i for i, v in enumerate(stage.iters) if v.iter_type == tirx.IterVar.DataPar]
     terms = [i for i in lengths if i not in spatial and (i not in parts or lengths[i] > 1)]
 
-    def term(result: Sequence[Any], own: Sequence[Any]) -> Any:
-        names = dict(zip([*spatial, *terms], [*result[1:], *own], strict=True))
-        for i, at in zip(parts, unravelled(result[0], list(parts.values())), strict=True):
-            names[i] = at * lengths[i] + names.get(i, 0)
-        return renamed(stage.value.b, {stage.iters[i].var: at for i, at in names.items()})
+    number_of = tirx.Var("part", stage.iters[0].var.ty)
+    names = {v.var: tirx.Var(v.var.name, v.var.ty) for v in stage.iters}
+    places = {i: names[stage.iters[i].var] for i in (*spatial, *terms)}
+    values = {stage.iters[i].var: at for i, at in places.items()}
+    for i, at in zip(parts, unravelled(number_of, list(parts.values())), strict=True):
+        values[stage.iters[i].var] = at * lengths[i] + places.get(i, 0)
 
-    shape = (count, *(lengths[i] for i in spatial))
+    def axis(var: Any, extent: int, kind: int) -> tirx.IterVar:
+        return tirx.IterVar(ir.Range(0, tirx.IntImm(var.ty, extent)), var, kind)
+
+    results = [axis(number_of, count, tirx.IterVar.DataPar)]
+    results += [axis(places[i], lengths[i], tirx.IterVar.DataPar) for i in spatial]
+    shape = [int(v.dom.extent) for v in results]
     array = tirx.decl_buffer(shape, str(stage.buffer.dtype), f"{stage.name}_parts", data_alignment=4, layout=None)
-    whole = Sum(
-        type(stage.value), stage.init, array.name, shape, tuple(lengths[i] for i in terms), term
-    )
-    total = replace(
-        whole,
-        name=stage.name,
-        results=shape[1:],
-        terms=(count,),
-        term=lambda result, own: tirx.BufferLoad(array, [*own, *result]),
-    )
+    summed = [axis(places[i], lengths[i], tirx.IterVar.CommReduce) for i in terms]
+    own = [v.var for v in results]
+    both = type(stage.value)(tirx.BufferLoad(array, own), renamed(stage.value.b, values))
+    first = nest_of(array.name, [*results, *summed], array, own, both, stage.init)
+    total = of_array(stage, array, first=True)
+    last = nest_of(stage.name, total.iters, total.buffer, total.indices, total.value, total.init)
     nests = [one.loops for one in stages]
-    nests[number : number + 1] = [nest_of(whole, array, list)[0], nest_of(total, stage.buffer, list)[0]]
+    nests[number : number + 1] = [first, last]
     return with_nests(func, nests, [array])
 
 

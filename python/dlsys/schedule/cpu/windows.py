@@ -16,7 +16,7 @@ from .. import common
 from ..codegen import UNROLLED, block_of, each, lanes, loop, sequence, unravelled
 from ..common import PARALLEL_WORK, renamed
 from ..roles import roles
-from ..stages import Expr, Stage, with_nests
+from ..stages import Expr, Stage, plain_stages, with_nests
 from ..target import Machine, Rule
 from . import pointwise, reduction
 from .contraction import described, of_parts, one_sum, with_one_result, written
@@ -55,7 +55,7 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
         func, stages = with_one_result(func, number)
     product, _, rest = described(stages, number, r, 1 - r.a)
     func = with_nests(func, [_filters(product, width, VECTORS * vectors, parallel), *rest])
-    return common.start(pointwise.finish(reduction.finish(func, machine), machine))
+    return common.start(pointwise.finish(reduction.finish(func, plain_stages(func), [], machine), machine))
 
 
 def _width(extent: int, vector: int, most: int) -> int | None:

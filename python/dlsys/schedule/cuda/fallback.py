@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import SBlockRV
 
-from .. import blocked, common
+from .. import common
 from ..target import Machine, Rule
 from .threads import BLOCK
 
@@ -14,7 +14,6 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule:
     """Every stage by itself, on the device."""
     sch = common.start(func)
     common.inline_spatial(sch)
-    sch = common.start(blocked.blocked(common.function_of(sch), None))
     for block in common.stages(sch):
         _bind(sch, block)
     return sch

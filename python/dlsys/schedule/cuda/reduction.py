@@ -18,7 +18,7 @@ from tvm import ir, s_tir, tirx
 
 from .. import common
 from ..codegen import sequence, unravelled
-from ..row_stages import is_plain
+from ..levels import is_plain
 from ..stages import Expr, Stage, inlined, size, with_nests
 from ..sums import Sum, epilogue, parts_of, sum_of
 from ..target import Machine, Rule

@@ -14,7 +14,7 @@ from tvm import ir, s_tir, tirx
 from .. import common
 from ..codegen import sequence, unravelled
 from ..common import renamed
-from ..row_stages import Rows, find_rows, kept_buffers
+from ..rows import Rows, find_rows
 from ..stages import Expr, Stage, inlined, share, with_nests
 from ..target import Machine, Rule
 from . import reduction
@@ -76,7 +76,7 @@ class _Code:
 
     def __init__(self, func: tirx.PrimFunc, rows: Rows, threads: int) -> None:
         self.rows, self.threads = rows, threads
-        self.kept = kept_buffers(func, rows)
+        self.kept = rows.kept(func)
         dtypes = [str(stage.buffer.dtype) for stage in rows.stages]
         dtypes += [str(load.source.dtype) for stage in rows.stages for load in stage.loads()]
         width = lanes(dtypes)

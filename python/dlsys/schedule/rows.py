@@ -1,4 +1,4 @@
-"""Stages that share rows, found by structure."""
+"""Stages that share rows, found by structure, and what belongs to a row of each."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tvm import ir, tirx
+from tvm import tirx
 
 from . import common
 from .codegen import unravelled
+from .levels import is_plain
 from .stages import Expr, Stage, extents, read_stages, size
-
-_COMBINING = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)  # any order gives the same, but for rounding
 
 
 @dataclass(frozen=True)
@@ -24,11 +23,13 @@ class Rows:
         shape: of the rows: what the last axis is summed away from.
         stages: those that run over the rows, and read nothing of another row.
         rest: those after them.
+        down: of these the sums over all rows that are computed with the rows.
     """
 
     shape: tuple[int, ...]
     stages: tuple[Stage, ...]
     rest: tuple[Stage, ...]
+    down: tuple[Stage, ...] = ()
 
     @property
     def count(self) -> int:
@@ -40,33 +41,53 @@ class Rows:
         """Elements of the longest row."""
         return max(size(stage.iters) // max(self.count, 1) for stage in self.stages)
 
+    @property
+    def work(self) -> int:
+        """Simple operations of the rows' stages."""
+        return sum(size(s.iters) * common.operations(s.value) for s in self.stages)
+
+    def _over(self, stage: Stage) -> tuple[list[tirx.IterVar], list[tirx.IterVar]]:
+        """The iterators of a stage that count rows, and the others."""
+        if stage in self.down:
+            return stage.reduced, stage.spatial
+        rank = len(self.shape)
+        return stage.spatial[:rank], [*stage.spatial[rank:], *stage.reduced]
+
     def along(self, stage: Stage) -> list[tirx.IterVar]:
         """The iterators of a stage that run along a row; none where it has one number a row."""
-        return [v for v in (*stage.spatial[len(self.shape) :], *stage.reduced) if int(v.dom.extent) > 1]
+        return [v for v in self._over(stage)[1] if int(v.dom.extent) > 1]
 
     def names(self, stage: Stage, row: Sequence[Expr], column: Expr) -> dict[Any, Expr]:
         """The values of a stage's iterators at a column of a row."""
+        over, others = self._over(stage)
         along = self.along(stage)
-        names = {v.var: tirx.const(0, "int32") for v in stage.iters}
-        names |= {v.var: at for v, at in zip(stage.spatial, row, strict=False)}
+        names = {v.var: at for v, at in zip(over, row, strict=True)} | {v.var: tirx.const(0, "int32") for v in others}
         places = unravelled(column, extents(along)) if along else []
         return names | {v.var: at for v, at in zip(along, places, strict=True)}
 
+    def kept(self, func: tirx.PrimFunc) -> set[Any]:
+        """The buffers that the rows' stages must store: results, and what later stages read."""
+        read = {load.source for stage in self.rest if stage not in self.down for load in stage.loads()}
+        return {s.buffer for s in self.stages if s.buffer in func.params or s.buffer in read}
+
     def fit(self) -> bool:
         """Whether each stage has one number a row or is as long as the row, sums combine terms, and an element is
-        computed of others of its own column, or of the row's numbers."""
-        rank, inside = len(self.shape), {stage.buffer for stage in self.stages}
-        for stage in self.stages:
-            numbers, along = size(stage.spatial[rank:]), [v.var for v in self.along(stage)]
-            if stage.reduced:
-                fits = numbers == 1 and size(stage.reduced) == self.length and is_plain(stage)
-            else:
-                fits = numbers in (1, self.length)
-            for load in (load for load in stage.loads() if load.source in inside):
-                wide = zip(load.indices[rank:], load.source.shape[rank:], strict=True)
-                own = [index for index, extent in wide if int(extent) > 1]
-                fits &= len(own) in (0, len(along)) and all(i.same_as(v) for i, v in zip(own, along, strict=False))
-            if not fits:
+        computed of others of its own column."""
+        inside = {stage.buffer for stage in self.stages}
+        for stage in (*self.stages, *self.down):
+            along = self.along(stage)
+            for load in stage.loads():
+                if load.source in inside:
+                    wide = zip(load.indices[len(self.shape) :], load.source.shape[len(self.shape) :], strict=True)
+                    own = [index for index, extent in wide if int(extent) > 1]
+                    same = all(i.same_as(v.var) for i, v in zip(own, along, strict=False))
+                    if len(own) not in (0, len(along)) or not same:
+                        return False
+            numbers = size(stage.spatial[len(self.shape) :])
+            if stage.reduced and stage not in self.down:
+                if numbers != 1 or size(stage.reduced) != self.length or not is_plain(stage):
+                    return False
+            elif stage not in self.down and numbers not in (1, self.length):
                 return False
         return True
 
@@ -122,20 +143,19 @@ def _runs_over(stage: Stage, shape: tuple[int, ...], inside: dict[Any, Stage], o
     return True
 
 
-def kept_buffers(func: tirx.PrimFunc, rows: Rows, along: Sequence[Stage] = ()) -> set[Any]:
-    """The buffers that the rows' stages must store. `along`: of the others those that are computed with the rows."""
-    own = {stage.buffer for stage in along}
-    read = {load.source for stage in rows.rest if stage.buffer not in own for load in stage.loads()}
-    return {s.buffer for s in rows.stages if s.buffer in func.params or s.buffer in read}
+def with_down(rows: Rows) -> Rows:
+    """The rows with the sums down the columns of what their stages compute, or of what these are given."""
+    others = {other.buffer for other in rows.rest}
+    inside = {other.buffer for other in rows.stages}
 
+    def at_row(stage: Stage, load: Expr) -> bool:
+        own = zip(load.indices, stage.reduced, list(load.source.shape), strict=False)
+        return load.source not in inside or all(i.same_as(v.var) or int(extent) == 1 for i, v, extent in own)
 
-def work(rows: Rows) -> int:
-    """Simple operations of the rows' stages."""
-    return sum(size(s.iters) * common.operations(s.value) for s in rows.stages)
+    def is_down(stage: Stage) -> bool:
+        whole = extents(stage.reduced) == rows.shape and size(stage.spatial) == rows.length
+        plain = whole and is_plain(stage) and isinstance(stage.value, tirx.Add)
+        one = plain and int(stage.spatial[-1].dom.extent) == rows.length  # a row is one axis
+        return one and all(at_row(stage, load) and load.source not in others for load in stage.loads())
 
-
-def is_plain(stage: Stage) -> bool:
-    """Whether a reduction adds terms to what it has, or the like."""
-    value = stage.value
-    own = isinstance(value, _COMBINING) and isinstance(value.a, ir.TensorLoad)
-    return own and value.a.source.same_as(stage.buffer)
+    return Rows(rows.shape, rows.stages, rows.rest, tuple(filter(is_down, rows.rest)))
