@@ -6,13 +6,11 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import takewhile
 from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import s_tir, sym, tirx
-from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from ..compute.loops import unravelled
 
@@ -87,8 +85,6 @@ def anew(code: tirx.Stmt) -> dict[Any, Any]:
     return {var: tirx.Var(var.name, var.ty) for var in found}
 
 
-
-
 @lru_cache(8)
 def blocks_of(func: tirx.PrimFunc) -> list[s_tir.SBlock]:
     """The blocks of a function's loop nests, producers first, read without a schedule."""
@@ -139,44 +135,6 @@ def bound_once(code: Any) -> Any:
     return tvm_ffi.structural_mutate(code, [(tirx.Let, let)])
 
 
-def stages(sch: s_tir.Schedule) -> list[SBlockRV]:
-    """The blocks, producers first."""
-    return list(sch.get_child_blocks(sch.get_sblock("root")))
-
-
-def behind(sch: s_tir.Schedule, block: SBlockRV) -> list[SBlockRV]:
-    """The blocks after this one, up to the next sum."""
-    names = [sch.get(other).name_hint for other in stages(sch)]
-    after = stages(sch)[names.index(sch.get(block).name_hint) + 1 :]
-    return list(takewhile(lambda other: not is_reduction(sch, other), after))
-
-
-
-def extent_of(sch: s_tir.Schedule, loop: LoopRV) -> int:
-    """The loop's extent."""
-    return int(sch.get(loop).extent)
-
-
-def is_reduction(sch: s_tir.Schedule, block: SBlockRV) -> bool:
-    """Whether the block reduces over an iterator."""
-    return any(v.iter_type == tirx.IterVar.CommReduce for v in sch.get(block).iter_vars)
-
-
-def domain(sch: s_tir.Schedule, block: SBlockRV) -> int:
-    """Times that the block runs."""
-    return math.prod(int(v.dom.extent) for v in sch.get(block).iter_vars)
-
-
-def outputs(sch: s_tir.Schedule) -> set[str]:
-    """Names of the blocks that write the function's results."""
-    return {sch.get(block).name_hint for block in sch.get_output_blocks(sch.get_sblock("root"))}
-
-
-def calls(sch: s_tir.Schedule, block: SBlockRV) -> list[str]:
-    """Names of the operations that the block calls."""
-    return calls_of(sch.get(block).body)
-
-
 def calls_of(code: Any) -> list[str]:
     """Names of the operations that a statement or expression calls."""
     found: list[str] = []
@@ -186,11 +144,6 @@ def calls_of(code: Any) -> list[str]:
 
     tvm_ffi.structural_walk(code, (tvm.ir.Call, visit))
     return found
-
-
-def branching(sch: s_tir.Schedule, block: SBlockRV) -> set[int]:
-    """`branching_of`."""
-    return branching_of(sch.get(block))
 
 
 def branching_of(node: s_tir.SBlock) -> set[int]:
@@ -206,11 +159,6 @@ def branching_of(node: s_tir.SBlock) -> set[int]:
     return found
 
 
-def reads_windows(sch: s_tir.Schedule, block: SBlockRV) -> bool:
-    """Whether each value is computed of several elements of images, with branches that are taken for a whole row."""
-    return calls(sch, block).count(BRANCH) >= WINDOW and len(sch.get(block).iter_vars) - 1 not in branching(sch, block)
-
-
 def is_costly(code: Any) -> bool:
     """Whether a statement or expression computes exp, log or their like, or branches."""
     return any(name not in CHEAP_CALLS for name in calls_of(code))
@@ -219,28 +167,6 @@ def is_costly(code: Any) -> bool:
 def operations(code: Any) -> int:
     """A statement's or expression's simple operations an index, with their memory."""
     return CALL_WORK if is_costly(code) else 1
-
-
-def work(sch: s_tir.Schedule, block: SBlockRV) -> int:
-    """The block's simple operations."""
-    return domain(sch, block) * operations(sch.get(block).body)
-
-
-def inline_spatial(sch: s_tir.Schedule) -> None:
-    """Computes the intermediate values in place, but for those whose exp or log would be taken again."""
-    results = outputs(sch)
-    for block in stages(sch):
-        if is_reduction(sch, block) or sch.get(block).name_hint in results or domain(sch, block) == 0:
-            continue
-        consumers = list(sch.get_consumers(block))
-        repeated = len(consumers) > 1 or any(domain(sch, c) > domain(sch, block) for c in consumers)
-        if not (repeated and is_costly(sch.get(block).body)) and not reads_windows(sch, block):
-            sch.compute_inline(block)
-
-
-def accesses(sch: s_tir.Schedule, block: SBlockRV) -> list[Access]:
-    """The block's reads and writes of its body, each once."""
-    return accesses_of(sch.get(block))
 
 
 def accesses_of(node: s_tir.SBlock) -> list[Access]:
@@ -331,11 +257,6 @@ def axes_of(shape: Sequence[int], axes: Iterable[int], found: Sequence[Access]) 
     return Axes(tuple(shape), tuple(map(tuple, parts)), tuple(strides))
 
 
-def fused(sch: s_tir.Schedule, loops: Sequence[LoopRV]) -> LoopRV:
-    """The loops, which lie directly within each other, as one."""
-    return sch.fuse(*loops) if len(loops) > 1 else loops[0]
-
-
 def divisor(extent: int, step: int, most: int) -> int | None:
     """The largest multiple of `step`, up to `most`, that divides `extent`."""
     return next((f for f in range(most - most % step, 0, -step) if extent % f == 0), None)
@@ -345,13 +266,3 @@ def near_divisor(extent: int, most: int) -> int | None:
     """The divisor of the extent that is nearest to `most`, from half of it to twice."""
     near = [n for n in range(max(most // 2, 1), min(2 * most, extent) + 1) if extent % n == 0]
     return min(near, key=lambda n: abs(n - most), default=None)
-
-
-def loops_of(sch: s_tir.Schedule, block: SBlockRV) -> tuple[list[LoopRV], list[LoopRV]]:
-    """The block's loops over its results, and those over its terms."""
-    loops, kinds = sch.get_loops(block), [v.iter_type for v in sch.get(block).iter_vars]
-    if len(loops) != len(kinds):
-        return [], list(loops)
-    pairs = list(zip(loops, kinds, strict=True))
-    spatial = [loop for loop, kind in pairs if kind == tirx.IterVar.DataPar]
-    return spatial, [loop for loop, kind in pairs if kind != tirx.IterVar.DataPar]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm_ffi
 from tvm import ir, s_tir, tirx
+from tvm.s_tir.analysis import get_sblock_access_region
 
 from ..compute.base import PART
 from . import common
-from .common import bound_once, renamed, rewritten
+from .common import bound_once, renamed
 
 Expr = Any  # of tvm.ir: a number at run time
 
@@ -51,11 +52,8 @@ class Stage:
 
     def with_value(self, value: Expr) -> Stage:
         """The stage with another value."""
-
-        def store(item: tirx.BufferStore) -> tirx.BufferStore:
-            return tirx.BufferStore(item.buffer, value, item.indices)
-
-        return replace(self, value=value, loops=rewritten(self.loops, tirx.BufferStore, store))
+        nest = nest_of(self.name, self.iters, self.buffer, self.indices, value, self.init, self.part)
+        return replace(self, value=value, loops=nest)
 
     def loads(self) -> list[Expr]:
         """The loads of the value, but those of the stage's own buffer."""
@@ -105,12 +103,22 @@ def _stage(nest: tirx.Stmt) -> Stage | None:
 
 
 def nest_of(
-    name: str, iters: Sequence[tirx.IterVar], buffer: ir.Var, indices: Sequence[Expr], value: Expr, init: Expr | None
+    name: str,
+    iters: Sequence[tirx.IterVar],
+    buffer: ir.Var,
+    indices: Sequence[Expr],
+    value: Expr,
+    init: Expr | None = None,
+    part: int | None = None,
 ) -> tirx.Stmt:
     """The plain loop nest around one store, with the value that a reduction starts from."""
-    first = None if init is None else tirx.BufferStore(buffer, init, list(indices))
-    block = s_tir.SBlock(list(iters), [], [], name, tirx.BufferStore(buffer, value, list(indices)), first)
+    store, first = (None if x is None else tirx.BufferStore(buffer, x, list(indices)) for x in (value, init))
+    block = s_tir.SBlock(list(iters), [], [], name, store, first)
+    reads, writes, _ = get_sblock_access_region(block, {x: x for x in buffers(store)})
+    reads = [region for region in reads if init is None or not region.source.same_as(buffer)]
+    notes = {} if part is None else {PART: part}
     loops = [tirx.Var(v.var.name, v.var.ty) for v in iters]
+    block = s_tir.SBlock(list(iters), reads, writes, name, store, first, annotations=notes)
     nest: Any = s_tir.SBlockRealize(loops, True, block)
     for variable, v in reversed(list(zip(loops, iters, strict=True))):
         nest = tirx.For(variable, 0, v.dom.extent, tirx.ForKind.SERIAL, nest)
@@ -151,14 +159,52 @@ def _with_parts(stages: Sequence[Stage]) -> list[Stage]:
     return found[::-1]
 
 
+def in_place(value: Expr, made: Mapping[Any, Stage]) -> Expr:
+    """An expression with the values of stages, by their buffers, in the place of loads from these."""
+
+    def load(item: ir.TensorLoad, mutator: Any) -> Expr:
+        indices = [mutator.mutate(index) for index in item.indices]
+        stage = made.get(item.source)
+        if stage is None:
+            return tirx.BufferLoad(item.source, indices)
+        names = {v: at for v, at in zip(stage.indices, indices, strict=True) if isinstance(v, tirx.Var)}
+        return renamed(in_place(stage.value, made), names)
+
+    return tvm_ffi.structural_mutate(value, [(ir.TensorLoad, load)])
+
+
 def inlined(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, list[Stage]] | None:
-    """The function with its intermediate values computed where they are read (`common.inline_spatial`), and its stages;
-    None where `read_stages` has none."""
-    sch = common.start(func)
-    common.inline_spatial(sch)
-    func = common.function_of(sch)
+    """The function with its intermediate values computed where they are read, but for those whose exp or log would be
+    taken again, and its stages; None where `read_stages` has none."""
     stages = read_stages(func)
-    return None if stages is None else (func, stages)
+    if stages is None:
+        return None
+    readers: dict[Any, list[Stage]] = {}
+    for stage in stages:
+        for buffer in {load.source for load in stage.loads()}:
+            readers.setdefault(buffer, []).append(stage)
+    made: dict[Any, Stage] = {}
+    kept: list[Stage] = []
+    for stage in stages:
+        if any(load.source in made for load in stage.loads()):
+            stage = stage.with_value(in_place(stage.value, made))
+        own = readers.get(stage.buffer, [])
+        repeated = len(own) > 1 or any(size(other.iters) > size(stage.iters) for other in own)
+        whole = stage.reduced or stage.buffer in func.params or size(stage.iters) == 0
+        if whole or (repeated and common.is_costly(stage.value)) or _reads_windows(stage):
+            kept.append(stage)
+        else:
+            made[stage.buffer] = stage
+    if not made:
+        return func, stages
+    func = with_nests(func, [stage.loops for stage in kept])
+    return func, read_stages(func) or []
+
+
+def _reads_windows(stage: Stage) -> bool:
+    """Whether each value is computed of several elements of images, with branches that are taken for a whole row."""
+    several = common.calls_of(stage.value).count(common.BRANCH) >= common.WINDOW
+    return several and len(stage.iters) - 1 not in common.branching_of(stage.block)
 
 
 def with_nests(

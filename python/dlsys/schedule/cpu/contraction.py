@@ -13,16 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-import tvm_ffi
-from tvm import ir, s_tir, tirx
+from tvm import s_tir, tirx
 from tvm.tirx import PrimFunc
 
 from .. import common
-from ..common import renamed
 from ..roles import Roles, factors_of, roles, turned
-from ..stages import Expr, Stage, plain_stages, read_stages, with_nests
+from ..stages import Stage, in_place, plain_stages, read_stages, with_nests
 from ..target import Machine, Rule
 from . import padding, pointwise, reduction
 from .padding import Images
@@ -66,32 +63,43 @@ def one_sum(func: PrimFunc) -> tuple[Sequence[Stage], int] | None:
 
 
 def with_one_result(func: PrimFunc, number: int) -> tuple[PrimFunc, Sequence[Stage]]:
-    """The function whose stages after its sum are one, which reads each sum at the index that it has; its stages."""
-    stages = _stages(func)
-    if len(stages) == number + 1:
+    """The function whose stages after its sum are one, which reads each sum at an index of its own; its stages."""
+    func, stages = _ending(func, number + 1)
+    if len(stages) == number + 1 or _is_pointwise(stages[-1], stages[number]):
         return func, stages
-    sch = common.start(func)
-    store = sch.reindex(common.stages(sch)[number], ("write", 0))
-    after = common.behind(sch, store)
-    for block in after[:-1]:
-        sch.compute_inline(block)
-    for block in after[-1:]:
-        sch.reverse_compute_inline(block)
+    sch = common.start(func)  # what turns its index around, as one that spreads phases over an image
+    c, result = list(sch.get_child_blocks(sch.get_sblock("root")))[number:]
+    sch.reindex(c, ("write", 0))
+    sch.reverse_compute_inline(result)
     func = common.function_of(sch)
     return func, _stages(func)
+
+
+def _is_pointwise(result: Stage, total: Stage) -> bool:
+    """Whether a stage reads each element of another one at one index of its own."""
+    loads = [load for load in result.loads() if load.source.same_as(total.buffer)]
+    wide = {v.var for v in result.iters if int(v.dom.extent) > 1}
+    own = [index for index in loads[0].indices if index in wide]
+    same = all(all(i.same_as(j) for i, j in zip(load.indices, loads[0].indices, strict=True)) for load in loads)
+    return same and len(own) == len(wide) and {*own} == wide
 
 
 def of_parts(func: PrimFunc, number: int, parts: Mapping[int, int]) -> tuple[PrimFunc, Sequence[Stage], Roles]:
     """The function whose contraction is of parts of its terms, which are then added up (`sharing.in_parts`); its
     stages, and what the contraction's iterators are for."""
-    sch = common.start(in_parts(func, number, parts))
-    for block in common.stages(sch)[number + 2 : -1]:
-        sch.compute_inline(block)
-    func = common.function_of(sch)
-    stages = _stages(func)
+    func, stages = _ending(in_parts(func, number, parts), number + 2)
     r = roles(stages[number])
     assert r is not None
     return func, stages, r
+
+
+def _ending(func: PrimFunc, first: int) -> tuple[PrimFunc, Sequence[Stage]]:
+    """The function with its stages from a number on as one, and its stages."""
+    stages = _stages(func)
+    if behind := {one.buffer: one for one in stages[first:-1]}:
+        last = stages[-1].with_value(in_place(stages[-1].value, behind))
+        func = with_nests(func, [one.loops for one in (*stages[:first], last)])
+    return func, _stages(func)
 
 
 def _stages(func: PrimFunc) -> Sequence[Stage]:
@@ -143,30 +151,16 @@ def described(
     stage, made = stages[number], {one.buffer: one for one in stages[:number]}
     last = number + 1 < len(stages) and not stages[number + 1].reduced
     loads, images, before = factors_of(stage), None, list[tirx.Stmt]()
-    factors = [_inlined(factor, made) for factor in loads]
+    factors = [in_place(factor, made) for factor in loads]
     for i, load in enumerate(loads):
         if i in (reader, whole) and (one := made.get(load.source)) is not None and len(one.iters) > 1:
-            factors[i], one = load, one.with_value(_inlined(one.value, made))
+            factors[i], one = load, one.with_value(in_place(one.value, made))
             if i == reader:
                 images = Images(one, one.buffer, {})
             else:
                 before.append(one.loops)
     product = Product(stage, r, (factors[0], factors[1]), stages[number + 1] if last else None, images)
     return product, before, [one.loops for one in stages[number + 1 + last :]]
-
-
-def _inlined(value: Expr, made: Mapping[Any, Stage]) -> Expr:
-    """An expression with the values of stages in the place of loads from their arrays."""
-
-    def load(item: ir.TensorLoad, mutator: Any) -> Expr:
-        indices = [mutator.mutate(index) for index in item.indices]
-        stage = made.get(item.source)
-        if stage is None:
-            return tirx.BufferLoad(item.source, indices)
-        names = {v: at for v, at in zip(stage.indices, indices, strict=True) if isinstance(v, tirx.Var)}
-        return renamed(_inlined(stage.value, made), names)
-
-    return tvm_ffi.structural_mutate(value, [(ir.TensorLoad, load)])
 
 
 RULE = Rule("contraction", "llvm", schedule, sums=True)

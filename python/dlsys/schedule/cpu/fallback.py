@@ -5,21 +5,14 @@ from __future__ import annotations
 from tvm import s_tir, tirx
 
 from .. import common
-from ..common import PARALLEL_WORK
+from ..stages import plain_stages
 from ..target import Machine, Rule
-from .sharing import least_parts, share_out
+from . import pointwise, reduction
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule:
-    """Each stage by itself, its outputs over threads where there are many; inner loops left to LLVM."""
-    sch = common.start(func)
-    common.inline_spatial(sch)
-    for block in common.stages(sch):
-        if common.work(sch, block) >= PARALLEL_WORK:
-            results, _ = common.loops_of(sch, block)
-            if results:
-                share_out(sch, results, least_parts(machine))
-    return sch
+    """Each stage by itself; loops that are no stage are left to LLVM."""
+    return common.start(pointwise.finish(reduction.finish(func, plain_stages(func), [], machine), machine))
 
 
 RULE = Rule("fallback", "llvm", schedule)

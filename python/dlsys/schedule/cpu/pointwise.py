@@ -15,7 +15,7 @@ from .. import common
 from ..codegen import VectorCode, block_of, cut, each, in_steps, lanes, loop, sequence, unravelled
 from ..common import COSTLY_VECTORS, PARALLEL_WORK, VECTORS, Access, Axes, axes_of, renamed
 from ..squares import SIDE, turned
-from ..stages import Expr, Stage, domains, extents, plain_stages, read_stages, size, with_nests
+from ..stages import Expr, Stage, domains, extents, inlined, plain_stages, size, with_nests
 from ..strided import STRIDES
 from ..target import Machine, Rule
 from .prefetch import next_row
@@ -29,12 +29,10 @@ CHUNK = 16  # steps of a thread's share when a ragged loop is cut: some 2 KiB of
 def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule:
     """A loop nest for each result, or one for all results of one shape: vectorized, parallel where large. Such a nest
     reads all inputs of an index before it stores, so an output may be an input."""
-    sch = common.start(func)
-    common.inline_spatial(sch)  # one pass over memory
-    func = common.function_of(sch)
-    stages = read_stages(func)
-    if stages is None or any(size(stage.iters) == 0 for stage in stages):
-        return common.start(finish(func, machine))
+    found = inlined(func)  # one pass over memory
+    if found is None or any(size(stage.iters) == 0 for stage in found[1]):
+        return common.start(finish(found[0] if found else func, machine))
+    func, stages = found
     nests = []
     for group in domains(stages):
         own = {stage.buffer for stage in group}

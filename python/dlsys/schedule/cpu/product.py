@@ -89,7 +89,8 @@ class Product:
         if self.result is None:
             return tirx.BufferStore(self.stage.buffer, total, list(map(place, own)))
         read = next(load for load in self.result.loads() if load.source.same_as(self.stage.buffer))
-        values = dict(zip(read.indices, own, strict=True))
+        unit = {v.var: tirx.IntImm(v.var.ty, 0) for v in self.result.iters if int(v.dom.extent) == 1}
+        values = unit | dict(zip(read.indices, own, strict=True))
 
         def load(item: ir.TensorLoad, mutator: Any) -> Expr:
             return total if item.source.same_as(self.stage.buffer) else mutator.default_mutate(item)

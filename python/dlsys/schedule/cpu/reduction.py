@@ -20,7 +20,7 @@ from .. import common
 from ..codegen import block_of, cut, each, in_steps, lanes, loop, sequence, unravelled
 from ..common import ACCUMULATORS, MANY, MAX_VECTORS, PARALLEL_WORK, SHORT, axes_of, renamed
 from ..levels import IN_TURN, PARTS, Accumulators, Levels, is_float_sum, is_plain, of_array
-from ..stages import Expr, Stage, extents, plain_stages, size, with_nests
+from ..stages import Expr, Stage, extents, inlined, plain_stages, size, with_nests
 from ..target import Machine, Rule
 from . import pointwise, prefetch, rows
 from .sharing import least_parts
@@ -37,9 +37,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule:
     """Each row through all its stages at once where the stages share rows; else a stage at a time."""
     found = rows.schedule(func, machine)
     if found is None:
-        sch = common.start(func)
-        common.inline_spatial(sch)
-        func = common.function_of(sch)
+        func, _ = inlined(func) or (func, None)
         found = func, plain_stages(func), []
     return common.start(pointwise.finish(finish(*found, machine), machine))
 

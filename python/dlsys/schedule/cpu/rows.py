@@ -19,7 +19,7 @@ from ..codegen import VectorCode, block_of, loop, sequence, steps, unravelled
 from ..common import ACCUMULATORS, COSTLY_VECTORS, PARALLEL_WORK, renamed
 from ..levels import IN_TURN, PARTS, Accumulators, Levels, is_float_sum, is_plain, of_array, rounds
 from ..rows import Rows, find_rows, with_down
-from ..stages import Expr, Nests, Stage, extents, share, size
+from ..stages import Expr, Nests, Stage, extents, inlined, share, size
 from ..target import Machine
 from . import prefetch
 from .row_passes import Pass, in_passes, is_costly
@@ -102,9 +102,7 @@ def _short_row(rows: Rows, kept: set[Any], row: list[Expr], vector: VectorCode) 
 
 def _long(func: tirx.PrimFunc, machine: Machine) -> Nests | None:
     """A row at a time, in passes along it; None for rows of one element, and for stages of other lengths."""
-    sch = common.start(func)
-    common.inline_spatial(sch)
-    func = common.function_of(sch)
+    func, _ = inlined(func) or (func, None)
     rows = find_rows(func)
     if rows is None or rows.length < 2:
         return None

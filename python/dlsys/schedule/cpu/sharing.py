@@ -1,4 +1,4 @@
-"""Enough parts for many threads: of any loops (`share_out`), and of a contraction.
+"""Enough parts of a contraction for many threads.
 
 Few threads share out blocks of rows, or panels of columns. A product of 32 rows, or the convolution of one image, has
 too few of either for many: they share out both, in smaller tiles if need be, and a long sum of a small result, as the
@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import tvm
-from tvm import ir, s_tir, tirx
-from tvm.s_tir.schedule import LoopRV
+from tvm import ir, tirx
 
 from ...device.panels import VECTORS, boxes
-from .. import common
 from ..codegen import unravelled
 from ..common import near_divisor, renamed
 from ..levels import of_array
@@ -48,19 +46,6 @@ def wanted(machine: Machine) -> int:
 def least_parts(machine: Machine) -> int:
     """The parts that any work for threads should have."""
     return max(wanted(machine), machine.threads)
-
-
-def outermost(sch: s_tir.Schedule, loops: Sequence[LoopRV], parts: int) -> Sequence[LoopRV]:
-    """The first of loops that lie directly within each other: as many as have so many steps together, or all."""
-    count, steps = 1, common.extent_of(sch, loops[0])
-    while steps < parts and count < len(loops):
-        steps, count = steps * common.extent_of(sch, loops[count]), count + 1
-    return loops[:count]
-
-
-def share_out(sch: s_tir.Schedule, loops: Sequence[LoopRV], parts: int) -> None:
-    """Gives threads the outermost of loops, fused, that have so many parts."""
-    sch.parallel(common.fused(sch, outermost(sch, loops, parts)))
 
 
 def few_tiles(r: Roles, machine: Machine, lanes: int) -> int:
