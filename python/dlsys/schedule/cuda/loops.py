@@ -26,12 +26,13 @@ Loops = list[tuple[tirx.For, int]]
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     """The launches of a function that is one block of loops. Declines all others."""
-    root = func.body.block
-    if not isinstance(root.body, s_tir.SBlockRealize) or root.body.block.iter_vars:
+    sch = common.start(func)
+    blocks = common.stages(sch)
+    if len(blocks) != 1 or sch.get(blocks[0]).iter_vars or sch.get_loops(blocks[0]):
         return None
-    block = root.body.block
+    block = sch.get(blocks[0])
     found = [_launch(block.name_hint, loops, body) for loops, body in _parts(block.body, [], sym.Analyzer())]
-    if scratch := list(root.alloc_buffers):
+    if scratch := list(sch.get(sch.get_sblock("root")).alloc_buffers):
         found.insert(0, _touch(scratch))
     return common.start(with_nests(func, found))
 
