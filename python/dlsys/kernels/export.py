@@ -62,9 +62,9 @@ def export(
     wanted = [*given, *outputs, *between]
     taken = list(zip(identifiers([name for name, _ in wanted]), (kind for _, kind in wanted), strict=True))
     table = Table(calls, len(given))
-    function = _step(table, taken, len(given), results)
+    function = _step(table, taken, results)
     objects = [*objects, disk.object_of(compiled({STEP: function}, target))]
-    text = _table_text(table, [call.symbol for call in each_call(calls)], len(given))
+    text = _table_text(table, [call.symbol for call in each_call(calls)])
     try:
         disk.link([*objects, _assembled(text + _pointers(objects))], path, _runtime())
     except OSError as error:
@@ -88,13 +88,15 @@ def _pointers(objects: Sequence[bytes | OSError]) -> str:
     return "".join(f"@__{name} = global ptr @{name}\ndeclare ptr @{name}()\n" for name in sorted(found))
 
 
-def _table_text(table: Table, symbols: Sequence[str], count: int) -> str:
+def _table_text(table: Table, symbols: Sequence[str]) -> str:
     """The table as data, a function that copies it and notes where arrays begin, the function by which a call is made:
     an address is a kernel's own here, not that of an object of TVM's; and one that fails as a kernel did."""
-    words = list(map(str, table.with_moves(table.moves).tolist()))
+    words = list(map(str, table.with_moves(table.moves[~_stays(table)]).tolist()))
     for word, call in zip(*(numbers.tolist() for numbers in table.handles), strict=True):
         words[word] = f"ptrtoint (ptr @{_PREFIX}{symbols[call]} to i64)"
-    arrays = [f"%array{i}" for i in range(count + 2)]
+    for word, _, byte in table.moves[_stays(table)].tolist():
+        words[word] = f"ptrtoint (ptr getelementptr (i8, ptr @table, i64 {byte}) to i64)"
+    arrays = [f"%array{i}" for i in range(table.count + 2)]
     kind = f"[{len(words)} x i64]"
     return "\n".join([
         f"@table = internal constant {kind} [{', '.join(f'i64 {word}' for word in words)}]",
@@ -114,6 +116,11 @@ def _table_text(table: Table, symbols: Sequence[str], count: int) -> str:
     ])  # fmt: skip
 
 
+def _stays(table: Table) -> np.ndarray:
+    """Which moves are of shapes and strides: a copy of the table shares those of the library."""
+    return (table.moves[:, 1] == table.count + 1) & (table.moves[:, 2] >= 8 * table.shapes)
+
+
 def _runtime() -> list[Path]:
     """TVM's libraries that a step needs."""
     return [Path(tvm_ffi.libinfo.find_libtvm_ffi()), Path(libinfo.find_libtvm_runtime())]
@@ -128,13 +135,10 @@ def identifiers(names: Sequence[str]) -> list[str]:
     return list(found)
 
 
-def _step(
-    table: Table, taken: Sequence[tuple[str, ArrayType]], count: int, results: Sequence[Place]
-) -> tirx.PrimFunc:
-    """The function of `taken` arrays, of which the first `count` are given, the next get the results, and the last is
-    the arena."""
+def _step(table: Table, taken: Sequence[tuple[str, ArrayType]], results: Sequence[Place]) -> tirx.PrimFunc:
+    """The function of `taken` arrays: those that are given, those that get the results, and the arena."""
     arrays = [tirx.decl_buffer(shape, dtype, name, data_alignment=4) for name, (shape, dtype) in taken]
-    size = len(table.words) + table.moves.size
+    size = len(table.words) + table.moves[~_stays(table)].size
     words = tirx.decl_buffer((size,), "int64", "table", data_alignment=8)
 
     def pointer(array: Any, offset: int = 0) -> Any:
@@ -150,11 +154,11 @@ def _step(
         return tirx.call_extern("handle", "memcpy", pointer(array), source, size)
 
     own = tirx.call_intrin("handle", "tirx.tvm_stack_make_array", pointer(words), *_vector(size))
-    bases = map(pointer, [words, *arrays[:count], arrays[-1], words])
+    bases = map(pointer, [words, *arrays[: table.count], arrays[-1], words])
     # TVM keeps as much of an array as it sees used, so the last word's address is given too
     begin = tirx.call_extern("int32", "dlsys_begin", *bases, tirx.address_of(words[size - 1]))
     run, fail = tirx.call_cpacked(_PREFIX + symbol_of(RUN), own), tirx.call_cpacked(_FAIL)
-    stored = zip(results, arrays[count:], strict=False)
+    stored = zip(results, arrays[table.count :], strict=False)
     copies = [copy(place, array) for place, array in stored if 0 not in place.shape]
     failed = tirx.IfThenElse(words[table.results] != 0, tirx.Evaluate(fail), None)
     body = [tirx.AllocBuffer(words), tirx.Evaluate(begin), tirx.Evaluate(run), failed, *map(tirx.Evaluate, copies)]

@@ -143,15 +143,18 @@ class Table:
     """The calls of a program as numbers, see `build.run_function`, without the addresses.
 
     Attributes:
+        count: how many arrays are given.
         words: the numbers but for the moves; addresses are 0.
         moves: for each address in it the word, the array that it is of and the byte there. Arrays are those that are
             given, then the arena, then the table itself.
         handles: the words that are addresses of functions, and the numbers of their calls as written.
         results: the word that is not 0 after a call that failed.
+        shapes: the word from which on there are shapes and strides, which no run changes.
     """
 
     def __init__(self, calls: Calls, count: int, device: tuple[int, int] = (DLPACK_CPU, 0)) -> None:
-        """`count`: how many arrays are given; `device`: where they lie, as DLPack says it."""
+        """`device`: where all arrays lie, as DLPack says it."""
+        self.count = count
         flat = list(each_call(calls))
         made, order, moved = _expanded(calls, flat, 0)
         places = [place for call in flat for place in call.places]
@@ -176,7 +179,7 @@ class Table:
         parts = [part.reshape(-1).view(np.int64) for part in (table, ranges, results, tensors, arguments)]
         parts += [extents, strides]
         starts = np.cumsum([HEAD + count + 2, *(part.size for part in parts)])
-        of_calls, of_turns, self.results, of_tensors, of_arguments, of_extents, of_strides, end = starts.tolist()
+        of_calls, of_turns, self.results, of_tensors, of_arguments, self.shapes, of_strides, end = starts.tolist()
         head = [end, of_calls, of_turns, self.results, len(ranges), 0]
         self.words = np.concatenate([np.array(head, np.int64), np.zeros(count + 2, np.int64), *parts])
         self.handles = of_calls + 3 * np.arange(len(made)), made
@@ -194,7 +197,7 @@ class Table:
 
         self.moves = np.concatenate([
             np.stack([field("data"), base, offset], 1),
-            within(field("shape"), of_extents + start),
+            within(field("shape"), self.shapes + start),
             within(field("strides"), of_strides + start),
             within(argument + 1, tensor),
             within(self.handles[0] + 1, of_arguments + 2 * (np.cumsum(counts) - counts)),
