@@ -18,7 +18,7 @@ from dlsys import device
 from dlsys.compute import loops
 from dlsys.device import to_array, to_tensor
 from dlsys.graph import DTYPES
-from dlsys.schedule.cpu import contraction, fallback, long_rows, pointwise, reduction, rows, tiles
+from dlsys.schedule.cpu import contraction, fallback, pointwise, reduction, rows, tiles
 from dlsys.system import available_cores
 from dlsys.tensors import array_arithmetic
 from helpers import CASES, LOOPS, error_of
@@ -212,7 +212,7 @@ def test_executors_of_array_arithmetic_are_bounded() -> None:
 
 
 FEWEST = [
-    *((module, "PARALLEL_WORK") for module in (pointwise, fallback, long_rows, loops, reduction)),
+    *((module, "PARALLEL_WORK") for module in (pointwise, fallback, rows, loops, reduction)),
     (rows, "PARALLEL_SHORT"),
     (tiles, "PARALLEL_FLOP"),
     (contraction, "PARALLEL_PACK"),

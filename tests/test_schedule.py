@@ -176,7 +176,7 @@ def test_results_of_rows_are_stored_in_one_pass_that_computes_again_what_is_chea
         y = ad.layer_norm_op(x, w, b)
         script = ad.Executor([y, *ad.gradients(y * g, [x, w, b])]).script(feed_shapes=shapes)
         rows = next(part for part in script.split("T.sblock(") if part.startswith('"rows"'))
-        kept = f"T.alloc_buffer(({length},))"
+        kept = f"T.alloc_buffer(({length},)"
         assert rows.count(kept) == 2, script  # two sums down the columns, and no normalized row
         stores = [i for i, line in enumerate(rows.splitlines()) if re.match(r" +(normalize|mul)\w*\[.*\] = ", line)]
         assert len(stores) == 2 and stores[1] == stores[0] + 1, script

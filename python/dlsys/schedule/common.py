@@ -375,20 +375,6 @@ def near_divisor(extent: int, most: int) -> int | None:
     return min(near, key=lambda n: abs(n - most), default=None)
 
 
-def row_width(row: int, terms: int, lanes: int) -> int:
-    """The number of accumulators, side by side, of a sum of `terms` terms in rows of `row`: some vectors where a row
-    has two, as many as divide it where any do; 1 where no vectors are made."""
-    if row >= 2 * lanes:
-        most = lanes * min(ACCUMULATORS, row // lanes)
-        width = divisor(row, lanes, most) or divisor(row, 1, most) or 1
-        return width if width >= lanes else lanes * ACCUMULATORS
-    if terms < MANY * row:
-        return 1
-    # rows of small images: short, but many are added up, so a part of a vector is better than none
-    width = divisor(row, lanes, lanes) or divisor(row, 1, lanes) or 1
-    return width if width >= SHORT else 1
-
-
 def loops_of(sch: s_tir.Schedule, block: SBlockRV) -> tuple[list[LoopRV], list[LoopRV]]:
     """The block's loops over its results, and those over its terms."""
     loops, kinds = sch.get_loops(block), [v.iter_type for v in sch.get(block).iter_vars]

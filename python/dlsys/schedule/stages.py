@@ -17,7 +17,7 @@ from .common import bound_once, renamed
 Expr = Any  # of tvm.ir: a number at run time
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Stage:
     """A loop nest around one store: `buffer[indices] = value`, a reduction where `init` comes first; `part` is that of
     the function to which it belongs, see `compute.base.PART`."""

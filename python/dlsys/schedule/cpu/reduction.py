@@ -18,7 +18,7 @@ from tvm import ir, s_tir, tirx
 from ...compute import IN_ORDER
 from .. import common
 from ..codegen import block_of, cut, each, in_steps, lanes, loop, sequence, unravelled
-from ..common import ACCUMULATORS, MAX_VECTORS, PARALLEL_WORK, axes_of, renamed
+from ..common import ACCUMULATORS, MANY, MAX_VECTORS, PARALLEL_WORK, SHORT, axes_of, renamed
 from ..stages import Expr, Stage, extents, plain_stages, size, with_nests
 from ..sums import IN_TURN, PARTS, Accumulators, Levels, is_float_sum, is_plain, of_array
 from ..target import Machine, Rule
@@ -29,7 +29,7 @@ ROWS, FEW_VECTORS = (
     8,
     2,
 )  # rows of columns that are read at once where registers hold no row, so many vectors of each
-HELD = 4096  # sums that are held in L1
+HELD = 512  # vectors of sums that are held in L1
 HUGE_ACCUMULATORS = 2  # vectors in which a row from memory is summed: four took a tenth longer (Zen 4)
 
 
@@ -120,9 +120,11 @@ class _Sum:
             parts = -(-count // (IN_ORDER // 2))
         else:
             *rest, width = self.results.sizes or (1,)
-            together = math.prod(rest) * (-(-width // HELD) if self.by_columns else width)
+            together = math.prod(rest) * (-(-width // (HELD * self.lanes)) if self.by_columns else width)
             parts = -(-PARTS // together) if self.parallel else 1
         lead = 0
+        if self.float and not self.by_columns and sizes[-1] > IN_TURN * self.lanes and sizes[-1] % self.lanes:
+            lead, parts = len(sizes) - 1, -(-parts // math.prod(sizes[:-1]))  # what is left of a row then comes last
         while lead < len(sizes) - 1 and sizes[lead] <= parts:
             parts, lead = parts // sizes[lead], lead + 1
         last = lead == len(sizes) - 1
@@ -173,12 +175,13 @@ class _Sum:
         """Sums down columns, some blocks of them. Rows are read from end to end, some at once where they lie far apart,
         and added to an array of sums."""
         *rest, width = self.results.sizes
-        threads, step, block, together = self._cut()
+        threads, step, block, most = self._cut()
 
         def sums(row: Sequence[Expr], part: Sequence[Expr], first: Expr, columns: int, many: int) -> tirx.Stmt:
             """The sums of so many neighbouring columns, over so many indices."""
             shape, term_of = self._of_part(part, many)
             own = self._accumulators(columns)
+            together = common.divisor(shape[-1], 1, most) or 1
 
             def add(term: Sequence[Expr], start: Expr, number: int) -> tirx.Stmt:
                 def at(lane: Expr) -> tirx.Stmt:
@@ -228,16 +231,15 @@ class _Sum:
         def step() -> int:
             return width if width <= registers * lanes else common.divisor(width, lanes, vectors * lanes) or 0
 
-        last = self.lead == len(self.terms.sizes) - 1  # parts are cut along the axes whose rows are read at once
-        inner = math.gcd(self.length, self.terms.sizes[-1]) if last else self.terms.sizes[-1]
-        together = common.divisor(inner, 1, ROWS) or 1 if width > vectors * lanes else 1
+        inner = self.length if self.lead == len(self.terms.sizes) - 1 else self.terms.sizes[-1]
+        together = common.divisor(inner, 1, max(ROWS // self._streams(), 1)) or 1 if width > vectors * lanes else 1
         if inner == math.prod(self.terms.sizes) <= 2 * ROWS:
-            together = inner
+            together = inner  # registers hold the sums of a step from the first row to the last
         vectors = vectors if together == 1 else min(vectors, FEW_VECTORS)
         if parts > 1:
             vectors = max(1, min(vectors, (columns if step() else width) // (parts * lanes)))
         own = step() or vectors * lanes
-        most = max(1, min(HELD, columns // max(parts, 1)) // own)
+        most = max(1, min(HELD * self.lanes, columns // max(parts, 1)) // own)
         if together == math.prod(self.terms.sizes):
             return parts, own, own, together
         if step():
@@ -252,6 +254,12 @@ class _Sum:
         huge = any(map(prefetch.is_huge, self.stage.loads()))
         return parts, own, own * most if huge or together > 1 else own, together
 
+    def _streams(self) -> int:
+        """The arrays that columns are read of; at least one."""
+        loads = {a for a in common.accesses_of(self.stage.block) if a.strides and not a.is_write}
+        found = sum(a.strides is not None and a.strides[self.results.parts[-1][-1]] == 1 for a in loads)
+        return max(found - 1, 1)  # the sums themselves are another
+
     # Rows
 
     def _rows(self) -> tirx.Stmt:
@@ -263,28 +271,25 @@ class _Sum:
             shape, term_of = self._of_part(part, many)
             *outer, inner = shape
             whole, left = divmod(inner, width)
-            alone = bool(left) and not outer  # what is left of the one row comes last
-            levels = Levels([*outer, whole + (left > 0 and not alone)], IN_TURN if self.float else 0, self.index)
+            # what is left of the one row comes last; of several rows each has its own
+            loops, once = (outer, whole + 1) if left and outer else ([*outer, whole], 1)
+            levels = Levels(loops, IN_TURN // once if self.float else 0, self.index)
             own = self._accumulators(width, levels.count)
 
-            def add(term: Sequence[Expr], number: int, array: Any) -> tirx.Stmt:
-                *lead, at = term
+            def add(lead: Sequence[Expr], first: Expr, number: int, array: Any) -> tirx.Stmt:
+                def at(lane: Expr) -> tirx.Stmt:
+                    return self._add(array, lane, self._at(result, term_of([*lead, first + lane])))
 
-                def of(lane: Expr) -> tirx.Stmt:
-                    return self._add(array, lane, self._at(result, term_of([*lead, at * width + lane])))
-
-                return sequence([*self._ahead(result, term_of([*lead, at * width]), number), self.vector(number, of)])
+                return sequence([*self._ahead(result, term_of([*lead, first]), number), self.vector(number, at)])
 
             def step(term: Sequence[Expr]) -> tirx.Stmt:
-                return (
-                    add(term, width, own.arrays[0])
-                    if alone
-                    else cut(term[-1], inner, width, lambda n: add(term, n, own.arrays[0]))
-                )
+                if once > 1:
+                    return in_steps(inner, width, lambda first, n: add(term, first, n, own.arrays[0]), self.index)
+                return add(term[:-1], term[-1] * width, width, own.arrays[0])
 
-            last = [add([tirx.IntImm(self.index, whole)], left, own.arrays[-1])] if alone else []
+            nest = [levels.nest(step, own.moved)] if whole or outer else []
+            last = [add([], tirx.IntImm(self.index, whole * width), left, own.arrays[-1])] if left and not outer else []
             total, value = own.total()
-            nest = [levels.nest(step, own.moved)] if whole or not alone else []
             return sequence([*own.before(), *nest, *last, *total, self._store(value, result, part)])
 
         def body(index: Expr) -> tirx.Stmt:
@@ -296,16 +301,17 @@ class _Sum:
 
     def _width(self) -> int:
         """How many sums of a row are made side by side; 1 where memory does not run along the terms."""
-        inner = self.terms.sizes[-1]
+        inner, terms = self.terms.sizes[-1], math.prod(self.terms.sizes)
         if not is_plain(self.stage) or not all(s in (0, 1) for s in self.terms.strides[-1]):
             return 1
-        width = common.row_width(inner, math.prod(self.terms.sizes), self.lanes)
-        huge = any(map(prefetch.is_huge, self.stage.loads()))
-        if width == self.lanes * ACCUMULATORS and huge and inner % (self.lanes * HUGE_ACCUMULATORS) == 0:
-            return self.lanes * HUGE_ACCUMULATORS
-        if inner % width and inner >= 2 * self.lanes:
-            return self.lanes * ACCUMULATORS
-        return width if inner % width == 0 else 1
+        if inner >= 2 * self.lanes:
+            huge = any(map(prefetch.is_huge, self.stage.loads()))
+            most = self.lanes * min(HUGE_ACCUMULATORS if huge else ACCUMULATORS, inner // self.lanes)
+            whole = common.divisor(inner, self.lanes, most) or 0
+            return whole if 2 * whole >= most else most
+        # rows of small images: short, but many are added up, so a part of a vector is better than none
+        width = common.divisor(inner, self.lanes, self.lanes) or common.divisor(inner, 1, self.lanes) or 1
+        return width if width >= SHORT and terms >= MANY * inner else 1
 
     def _ahead(self, result: Sequence[Expr], term: Sequence[Expr], number: int) -> list[tirx.Stmt]:
         """The fetches of what later steps read of arrays that no cache holds."""

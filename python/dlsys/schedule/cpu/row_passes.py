@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +10,8 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from .. import common
-from ..row_stages import Rows
-from ..stages import Expr, Stage, size
-from ..sums import is_plain
+from ..rows import Rows
+from ..stages import Stage
 
 
 @dataclass(frozen=True)
@@ -28,60 +27,34 @@ class Pass:
     along: list[Stage]
 
 
-def in_passes(rows: Rows, down: Sequence[Stage]) -> list[Pass] | None:
+def in_passes(rows: Rows) -> list[Pass] | None:
     """The stages in as few passes as can be: what needs a reduction's result is in a later one. None for stages of
-    other lengths. `down`: sums down the columns.
+    other lengths.
 
     A stage is in the last pass that will do: so the last one stores all results, side by side, and those before read
     little but what the next reduction needs."""
-    rank, ready = len(rows.shape), dict[Any, int]()  # the pass in which a buffer can be read
-    stages: list[tuple[Stage, bool]] = []  # and whether it runs along the row
-    for stage in rows.stages:
-        columns = [v for v in (*stage.spatial[rank:], *stage.reduced) if int(v.dom.extent) > 1]
-        numbers = size(stage.spatial[rank:])
-        if stage.reduced:
-            fits = numbers == 1 and size(stage.reduced) == rows.length and is_plain(stage)
-        else:
-            fits = numbers in (1, rows.length)
-        if (
-            not fits
-            or len(columns) > 1
-            or not all(_in_row(load, rank, columns, ready) for load in stage.loads())
-        ):
-            return None
-        stages.append((stage, bool(columns)))
-        ready[stage.buffer] = _first(stage, ready) + bool(stage.reduced)
-    if not all(_in_row(load, rank, [stage.spatial[-1]], ready) for stage in down for load in stage.loads()):
+    if not rows.fit() or any(len(rows.along(stage)) > 1 for stage in rows.stages):
         return None
-    stages += [(stage, True) for stage in down]
-    found = [Pass([], []) for _ in range(1 + max(_first(stage, ready) for stage, _ in stages))]
+    ready: dict[Any, int] = {}  # the pass in which a buffer can be read
+    for stage in rows.stages:
+        ready[stage.buffer] = _first(stage, ready) + bool(stage.reduced)
+    stages = [*rows.stages, *rows.down]
+    found = [Pass([], []) for _ in range(1 + max(_first(stage, ready) for stage in stages))]
     last: dict[Any, int] = {}  # the pass in which a buffer has to be read
-    for stage, along in reversed(stages):
+    for stage in reversed(stages):
         most = len(found) - 1
         if stage.reduced and stage.buffer not in last:  # beside the results' stores there is no room in L1
             most = max(most - 1, _first(stage, ready))
-        number = (
-            min(most, last.get(stage.buffer, most + 1) - 1) if stage.reduced else last.get(stage.buffer, most)
-        )
+        number = min(most, last.get(stage.buffer, most + 1) - 1) if stage.reduced else last.get(stage.buffer, most)
         for load in stage.loads():
             last[load.source] = min(number, last.get(load.source, number))
-        (found[number].along if along else found[number].before).insert(0, stage)
+        (found[number].along if rows.along(stage) else found[number].before).insert(0, stage)
     return found
 
 
 def _first(stage: Stage, ready: Mapping[Any, int]) -> int:
     """The first pass in which all can be read that a stage reads."""
     return max((ready[load.source] for load in stage.loads() if load.source in ready), default=0)
-
-
-def _in_row(load: Expr, rank: int, columns: list[tirx.IterVar], inside: Any) -> bool:
-    """Whether a load from another stage reads the column being computed, or one number a row."""
-    if load.source not in inside:
-        return True
-    return all(
-        int(extent) == 1 or (columns and index.same_as(columns[0].var))
-        for index, extent in zip(load.indices[rank:], list(load.source.shape)[rank:], strict=True)
-    )
 
 
 def is_costly(stage: Stage, column: Any) -> bool:

@@ -1,93 +1,89 @@
-"""Stages that share rows: softmax, its loss, their gradients. Each row runs through all of them at once.
+"""Stages that share rows: softmax, norms, losses, their gradients. Each row runs through all of them at once.
 
-Short rows become straight-line code over as many rows as a vector has lanes, everything in between in registers;
-`long_rows` has the others.
+Short rows become straight-line code over as many rows as a vector has lanes, everything in between in registers. Long
+ones run along vectors, in as few passes as their reductions allow, with what is in between in the first cache; sums
+down the columns are added to row by row, in an array for each share of the rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 from tvm import tirx
 
-from ..codegen import VectorCode, block_of, sequence, steps, unravelled
-from ..common import PARALLEL_WORK
-from ..row_stages import Rows, find_rows, kept_buffers, work
-from ..stages import Expr, Nests, extents, share, size
-from ..sums import PARTS, is_plain, rounds
+from .. import common
+from ..codegen import VectorCode, block_of, loop, sequence, steps, unravelled
+from ..common import ACCUMULATORS, COSTLY_VECTORS, PARALLEL_WORK, renamed
+from ..rows import Rows, find_rows, with_down
+from ..stages import Expr, Nests, Stage, extents, share, size
+from ..sums import IN_TURN, PARTS, Accumulators, Levels, is_float_sum, is_plain, of_array, rounds
 from ..target import Machine
-from . import long_rows
+from . import prefetch
+from .row_passes import Pass, in_passes, is_costly
 
 SHORT_ROW = 16  # elements of a row that runs as straight-line code: its registers spill, and code grows
 SHORT_VALUES = 160  # of all stages of such a row
 PARALLEL_SHORT = 4 * PARALLEL_WORK  # simple operations; without memory to wait for, they take less time
+SHARES = 64  # of the rows for threads: each allocates its arrays once
+FAR_VECTORS = 1  # a step along rows from memory: with four of them a layer norm's gradients took a fifth longer (Zen 4)
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> Nests | None:
-    """The function with the loops of all that runs over rows; what is behind it has plain loops. None where there are
-    no rows."""
+    """The loops of all that runs over rows, and what is behind it. None where there are no rows."""
     func = share(func)
     found = find_rows(func)
     if found is None or found.count < 1 or _is_for_parts(found):
         return None
     values = sum(size(stage.iters) // found.count for stage in found.stages)
-    if found.length <= SHORT_ROW and values <= SHORT_VALUES:
-        short = _short(func, found, machine)
-        if short is not None:
-            return short
-    return long_rows.schedule(func, machine) if len(found.stages) > 1 else None
+    plain = all(is_plain(stage) for stage in found.stages if stage.reduced)
+    if plain and found.length <= SHORT_ROW and values <= SHORT_VALUES:
+        nest = _short(found, found.kept(func), machine)
+        return func, [(nest, None), *((stage.loops, stage) for stage in found.rest)], []
+    return _long(func, machine) if len(found.stages) > 1 else None
 
 
 def _is_for_parts(rows: Rows) -> bool:
     """Whether rows are too few for threads, each long enough for several, and their reductions can be cut into parts
     without another result: maxima, minima and sums of integers."""
-    exact = not any(rounds(stage) or not is_plain(stage) for stage in rows.stages if stage.reduced)
-    return exact and rows.count < PARTS and work(rows) >= max(rows.count, 4) * PARALLEL_WORK
+    exact = all(is_plain(stage) and not rounds(stage) for stage in rows.stages if stage.reduced)
+    return exact and rows.count < PARTS and rows.work >= max(rows.count, 4) * PARALLEL_WORK
 
 
-def _short(func: tirx.PrimFunc, rows: Rows, machine: Machine) -> Nests | None:
-    """A vector of rows at a time, a row a lane."""
+# Short rows
+
+
+def _short(rows: Rows, kept: set[Any], machine: Machine) -> tirx.Stmt:
+    """A vector of rows at a time, a row a lane; half or a quarter of one where that leaves no remainder, which doubles
+    the code."""
     lanes = machine.lanes(rows.stages[0].buffer.dtype)
-    kept = kept_buffers(func, rows)
-    if any(stage.reduced and not is_plain(stage) for stage in rows.stages):
-        return None
+    exact = (width for width in (lanes, lanes // 2, lanes // 4) if width >= 4 and rows.count % width == 0)
 
     def code(index: Expr, vector: VectorCode) -> None:
-        _row(rows, kept, unravelled(index, rows.shape), vector)
+        _short_row(rows, kept, unravelled(index, rows.shape), vector)
 
-    parallel = work(rows) >= PARALLEL_SHORT
-    loops = steps(0, rows.count, _width(rows.count, lanes), parallel, code)
-    nest = block_of("rows", sequence(loops))
-    return func, [(nest, None), *((stage.loops, stage) for stage in rows.rest)], []
+    width = next(exact, None) or min(lanes, rows.count)
+    return block_of("rows", sequence(steps(0, rows.count, width, rows.work >= PARALLEL_SHORT, code)))
 
 
-def _width(count: int, lanes: int) -> int:
-    """Rows at a time: a vector, or half or a quarter of one where that leaves no remainder, which doubles the code."""
-    exact = next(
-        (width for width in (lanes, lanes // 2, lanes // 4) if width >= 4 and count % width == 0), None
-    )
-    return exact or min(lanes, count)
-
-
-def _row(rows: Rows, kept: set[Any], row: list[Expr], vector: VectorCode) -> None:
+def _short_row(rows: Rows, kept: set[Any], row: list[Expr], vector: VectorCode) -> None:
     """All stages of a row, without a loop."""
     rank = len(row)
-    known: dict[tuple[Any, tuple[int, ...]], Expr] = {}
+    held: dict[tuple[Any, tuple[int, ...]], Expr] = {}  # by a stage's buffer and a place in the row
     inside = {stage.buffer for stage in rows.stages}
 
     def of_row(load: Expr) -> Expr | None:
-        if load.source not in inside:
-            return None
-        return known[load.source, tuple(int(index) for index in load.indices[rank:])]
+        return held[load.source, tuple(map(int, load.indices[rank:]))] if load.source in inside else None
 
     for stage in rows.stages:
         columns = stage.spatial[rank:]
-        for position in product(*map(range, extents(columns))):
+        for place in product(*map(range, extents(columns))):
             terms = []
             for term in product(*map(range, extents(stage.reduced))):
                 names = {v.var: index for v, index in zip(stage.spatial, row, strict=False)}
-                for v, number in zip([*columns, *stage.reduced], [*position, *term], strict=True):
+                for v, number in zip([*columns, *stage.reduced], [*place, *term], strict=True):
                     names[v.var] = tirx.const(number, "int32")
                 one = stage.value.b if stage.reduced else stage.value
                 terms.append(vector.value(vector.evaluate(one, names, of_row)))
@@ -96,6 +92,213 @@ def _row(rows: Rows, kept: set[Any], row: list[Expr], vector: VectorCode) -> Non
             while len(terms) > 1:  # by pairs: additions wait less for each other, and round less
                 pairs = zip(terms[::2], terms[1::2], strict=False)
                 terms = [vector.value(type(stage.value)(a, b)) for a, b in pairs] + terms[len(terms) & ~1 :]
-            known[stage.buffer, position] = terms[0]
+            held[stage.buffer, place] = terms[0]
             if stage.buffer in kept:
-                vector.store(stage.buffer, terms[0], [*row, *position])
+                vector.store(stage.buffer, terms[0], [*row, *place])
+
+
+# Long rows
+
+
+def _long(func: tirx.PrimFunc, machine: Machine) -> Nests | None:
+    """A row at a time, in passes along it; None for rows of one element, and for stages of other lengths."""
+    sch = common.start(func)
+    common.inline_spatial(sch)
+    func = common.function_of(sch)
+    rows = find_rows(func)
+    if rows is None or rows.length < 2:
+        return None
+    rows = with_down(_without_last(rows))
+    passes = in_passes(rows)
+    if passes is None:
+        return None
+    code = _LongRows(rows, passes, rows.kept(func), machine)
+    nests: list[tuple[tirx.Stmt, Stage | None]] = [(block_of("rows", code.nest()), None)]
+    for stage in rows.rest:
+        own = of_array(stage, code.parts[stage.buffer], first=True) if stage in rows.down else stage
+        nests.append((own.loops, own))
+    return func, nests, [*code.parts.values()]
+
+
+def _without_last(rows: Rows) -> Rows:
+    """The rows without their last stages, if a log or its like is among those: stages of one number a row that no other
+    stage of the row reads. They are computed at the end for all rows, along vectors."""
+    stages, last = list(rows.stages), list[Stage]()
+    for stage in reversed(rows.stages):
+        read = {load.source for other in stages for load in other.loads()}
+        if not stage.reduced and size(stage.iters) == rows.count and stage.buffer not in read:
+            stages.remove(stage)
+            last.insert(0, stage)
+    if not any(common.is_costly(stage.value) for stage in last):
+        return rows
+    return replace(rows, stages=tuple(stages), rest=(*last, *rows.rest))
+
+
+class _LongRows:
+    """The code of long rows.
+
+    Attributes:
+        held: by a stage's buffer the array of a row, or of one number, in which later passes find it.
+        again: by its buffer a stage that each pass computes for itself.
+        down: by their buffers the sums down the columns of a share of the rows.
+        parts: for these buffers the array of the shares' sums.
+    """
+
+    def __init__(self, rows: Rows, passes: list[Pass], kept: set[Any], machine: Machine) -> None:
+        self.rows, self.passes, self.kept = rows, passes, kept
+        along = [one for one in passes if one.along]
+        self.fetching = along[-2] if len(along) > 2 else None  # the next row, while no result is stored
+        self.lanes = min(machine.lanes(rows.stages[0].buffer.dtype), rows.length)
+        self.parallel = rows.work >= PARALLEL_WORK and rows.count > 1
+        share = -(-rows.count // SHARES) if self.parallel else rows.count
+        self.share = min(share, IN_TURN) if rows.down else share
+        self.down = {s.buffer: Accumulators(s, rows.length, 1, self.lanes) for s in rows.down}
+        count, like = -(-rows.count // self.share), {"data_alignment": 4, "layout": None}
+        self.parts = {
+            s.buffer: tirx.decl_buffer((count, *extents(s.spatial)), str(s.buffer.dtype), s.name, **like)
+            for s in rows.down
+        }
+        self.held: dict[Any, Any] = {}
+        self.again: dict[Any, Stage] = {}
+        for number, one in enumerate(passes):
+            later = {x.source for other in passes[number + 1 :] for s in _stages(other) for x in s.loads()}
+            for stage in (stage for stage in _stages(one) if stage not in rows.down):
+                self._hold(stage, later, is_row=stage in one.along and not stage.reduced)
+        known = {*self.held, *self.again, *self.parts, *kept}
+        loads = [(s, x) for one in passes for s in one.along for x in s.loads()]
+        self.far = [(s, x) for s, x in loads if x.source not in known and prefetch.is_far(x)]
+
+    def _hold(self, stage: Stage, later: set[Any], is_row: bool) -> None:
+        """Says where later passes find a stage: one number, or a row where it is no result."""
+        if is_row and (stage.buffer in self.kept or stage.buffer not in later):
+            return
+        if is_row and self._is_cheap(stage):
+            self.again[stage.buffer] = stage
+            return
+        shape = (self.rows.length if is_row else 1,)
+        self.held[stage.buffer] = tirx.decl_buffer(shape, str(stage.buffer.dtype), stage.name)
+
+    def _is_cheap(self, stage: Stage) -> bool:
+        """Whether a stage takes less time than its row's way to L1 and back: arithmetic of one other row."""
+        (column,) = (v.var for v in self.rows.along(stage))
+        rows = {load.source for load in stage.loads() if any(index.same_as(column) for index in load.indices)}
+        return len(rows) == 1 and not is_costly(stage, column)
+
+    def nest(self) -> tirx.Stmt:
+        """Shares of the rows, each with its arrays, and the rows of a share in turn."""
+        count, share = self.rows.count, self.share
+
+        def body(number: Expr) -> tirx.Stmt:
+            row = tirx.Var("row", "int32")
+            code = sequence(self._row(unravelled(number * share + row, self.rows.shape)))
+            extent = share if count % share == 0 else tirx.min(share, count - number * share)
+            before = [code for own in self.down.values() for code in own.before()]
+            rows = tirx.For(row, 0, extent, tirx.ForKind.SERIAL, code)
+            return sequence([*map(tirx.AllocBuffer, self.held.values()), *before, rows, *self._parts(number)])
+
+        return loop(-(-count // share), body, parallel=self.parallel)
+
+    def _parts(self, number: Expr) -> list[tirx.Stmt]:
+        """Stores the sums down the columns of a share."""
+
+        def store(array: Any) -> Callable[[Expr, Expr], tirx.Stmt]:
+            unit = [0] * (len(array.shape) - 2)
+            return lambda at, value: tirx.BufferStore(array, value, [number, *unit, at])
+
+        return [own.results(store(self.parts[buffer])) for buffer, own in self.down.items()]
+
+    def _row(self, row: list[Expr]) -> list[tirx.Stmt]:
+        """The code of one row: its passes, each behind the numbers that it needs."""
+        code: list[tirx.Stmt] = []
+        for one in self.passes:
+            for stage in one.before:
+                vector, first = VectorCode(1), tirx.const(0, "int32")
+                _, known = self._known(vector, row, first)
+                value = vector.evaluate(stage.value, self.rows.names(stage, row, first), known)
+                code.append(self._keep(stage, vector.value(value), row, first, vector).loop())
+            if one.along:
+                code += self._along(one, row)
+        return code
+
+    def _known(
+        self, vector: VectorCode, row: list[Expr], column: Expr
+    ) -> tuple[dict[Any, Expr], Callable[[Expr], Expr | None]]:
+        """The values of stages at a column, to be filled, and what stands for a load of a stage."""
+        values: dict[Any, Expr] = {}
+
+        def known(load: Expr) -> Expr | None:
+            source = load.source
+            if source in self.again and source not in values:
+                again = self.again[source]
+                names = self.rows.names(again, row, column)
+                values[source] = vector.value(vector.evaluate(again.value, names, known))
+            array = self.held.get(source)
+            if source in values or array is None:
+                return values.get(source)
+            return tirx.BufferLoad(array, [column if int(array.shape[0]) > 1 else 0])
+
+        return values, known
+
+    def _keep(self, stage: Stage, value: Expr, row: list[Expr], column: Expr, vector: VectorCode) -> VectorCode:
+        """Stores a value where it is a result, or where later passes find it; returns the code."""
+        if stage.buffer in self.held:
+            vector.store(self.held[stage.buffer], value, [column])
+        if stage.buffer in self.kept:
+            names = self.rows.names(stage, row, column)
+            vector.store(stage.buffer, value, [renamed(index, names) for index in stage.indices])
+        return vector
+
+    def _along(self, one: Pass, row: list[Expr]) -> list[tirx.Stmt]:
+        """One pass: sums in vectors, which are added up behind it."""
+        costly = any(is_costly(stage, self.rows.along(stage)[0].var) for stage in one.along)
+        most = COSTLY_VECTORS if costly else FAR_VECTORS if self.far else ACCUMULATORS
+        width = self.lanes * min(most, self.rows.length // self.lanes)
+        whole, left = divmod(self.rows.length, width)
+        across = [s for s in one.along if s.reduced and s not in self.rows.down]
+        long = [s for s in across if is_float_sum(s)]
+        levels = Levels([whole], IN_TURN if long else 0)
+        sums = {s.buffer: Accumulators(s, width, levels.count if s in long else 1, self.lanes) for s in across}
+
+        def step(start: Expr, many: int, level: int) -> tirx.Stmt:
+            """So many columns, whose terms go to a level of the sums."""
+            vector = VectorCode(many)
+            column = start + vector.lane
+            values, known = self._known(vector, row, column)
+            if one is self.fetching:
+                vector.before += self._of_next_row(row, column, vector)
+            for stage in one.along:
+                expression = stage.value.b if stage.reduced else stage.value
+                value = vector.value(vector.evaluate(expression, self.rows.names(stage, row, column), known))
+                if stage.buffer in self.down:
+                    own = self.down[stage.buffer].arrays[0]
+                    vector.store(own, tirx.BufferLoad(own, [column]) + value, [column])
+                elif stage.reduced:
+                    vector.add_to(sums[stage.buffer].arrays[level], type(stage.value), value)
+                else:
+                    values[stage.buffer] = value
+                    self._keep(stage, value, row, column, vector)
+            return vector.loop()
+
+        def moved(level: int) -> list[tirx.Stmt]:
+            return [code for stage in long for code in sums[stage.buffer].moved(level)]
+
+        code = [statement for own in sums.values() for statement in own.before()]
+        code.append(levels.nest(lambda index: step(index[0] * width, width, 0), moved))
+        code += [step(tirx.const(whole * width, "int32"), left, -1)] if left else []
+        for stage in across:
+            total, value = sums[stage.buffer].total()
+            code += [*total, self._keep(stage, value, row, tirx.const(0, "int32"), VectorCode(1)).loop()]
+        return code
+
+    def _of_next_row(self, row: list[Expr], column: Expr, vector: VectorCode) -> list[tirx.Stmt]:
+        """The fetches of what the passes over the next row read of large arrays, while one over this row finds all in
+        L1: a row is a page or so, beyond which the processor's own fetches do not go."""
+        found: dict[Any, Sequence[Expr]] = {}
+        for stage, load in self.far:
+            names = self.rows.names(stage, [*row[:-1], row[-1] + 1], column)
+            found.setdefault(load.source, [renamed(index, names) for index in load.indices])
+        return [one for array, at in found.items() for one in prefetch.lines(array, at, vector.lane, vector.width)]
+
+
+def _stages(one: Pass) -> list[Stage]:
+    return [*one.before, *one.along]

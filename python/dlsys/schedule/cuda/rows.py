@@ -14,9 +14,8 @@ from tvm import ir, s_tir, tirx
 from .. import common
 from ..codegen import sequence, unravelled
 from ..common import renamed
-from ..row_stages import Rows, find_rows, kept_buffers
-from ..stages import Expr, Stage, share, size, with_nests
-from ..sums import is_plain
+from ..rows import Rows, find_rows
+from ..stages import Expr, Stage, share, with_nests
 from ..target import Machine, Rule
 from . import reduction
 from .threads import (
@@ -47,7 +46,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     common.inline_spatial(sch)
     func = common.function_of(sch)
     rows = find_rows(func)
-    if rows is None or rows.count < 1 or len(rows.stages) < 2 or not _fit(rows):
+    if rows is None or rows.count < 1 or len(rows.stages) < 2 or not rows.fit():
         return None
     threads = _threads(rows.length)
     if threads is None:
@@ -55,33 +54,6 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     nest = _Code(func, rows, threads).nest()
     rest, arrays = reduction.nests(rows.rest, [*rows.stages, *rows.rest], set(func.params))
     return common.start(with_nests(func, [nest, *rest], arrays))
-
-
-def _columns(stage: Stage, rank: int) -> list[tirx.IterVar]:
-    """The iterators that run along a row, behind the `rank` that count rows."""
-    return [v for v in [*stage.spatial[rank:], *stage.reduced] if int(v.dom.extent) > 1]
-
-
-def _fit(rows: Rows) -> bool:
-    """Whether each stage has one number a row or is as long as the row, sums combine terms, and an element is computed
-    of others of its own column."""
-    rank = len(rows.shape)
-    inside = {stage.buffer for stage in rows.stages}
-    for stage in rows.stages:
-        columns = [v.var for v in _columns(stage, rank)]
-        for load in stage.loads():
-            wide = zip(load.indices[rank:], load.source.shape[rank:], strict=True)
-            own = [index for index, extent in wide if int(extent) > 1]
-            fits = len(own) in (0, len(columns)) and all(i.same_as(v) for i, v in zip(own, columns, strict=False))
-            if load.source in inside and not fits:
-                return False
-        numbers = size(stage.spatial[rank:])
-        if stage.reduced:
-            if numbers != 1 or size(stage.reduced) != rows.length or not is_plain(stage):
-                return False
-        elif numbers not in (1, rows.length):
-            return False
-    return True
 
 
 def _threads(length: int) -> int | None:
@@ -104,7 +76,7 @@ class _Code:
 
     def __init__(self, func: tirx.PrimFunc, rows: Rows, threads: int) -> None:
         self.rows, self.threads = rows, threads
-        self.kept = kept_buffers(func, rows)
+        self.kept = rows.kept(func)
         dtypes = [str(stage.buffer.dtype) for stage in rows.stages]
         dtypes += [str(load.source.dtype) for stage in rows.stages for load in stage.loads()]
         width = lanes(dtypes)
@@ -113,7 +85,7 @@ class _Code:
         self.side = BLOCK // WARP if threads == WARP and rows.count >= MULTIPROCESSORS * BLOCK // WARP else 1
         self.block, self.x, self.y = index("block"), index("x"), index("y")
         self.row = unravelled(self.block * self.side + self.y if self.side > 1 else self.block, rows.shape)
-        self.long = {stage.buffer for stage in rows.stages if not stage.reduced and _columns(stage, len(rows.shape))}
+        self.long = {stage.buffer for stage in rows.stages if not stage.reduced and rows.along(stage)}
         self.held: dict[Any, list[ir.Var]] = {}  # by a stage's buffer: elements step by step, or the number
         self.code: list[tirx.Stmt] = []
 
@@ -141,14 +113,6 @@ class _Code:
             guards.append(self._column(step) < self.rows.length)
         return tirx.IfThenElse(tirx.all(*guards), body, None) if guards else body
 
-    def _names(self, stage: Stage, column: Expr) -> dict[Any, Expr]:
-        """The values of a stage's iterators at a column of the thread's row."""
-        columns = _columns(stage, len(self.rows.shape))
-        names = {v.var: tirx.const(0, "int32") for v in stage.iters}
-        names |= {v.var: at for v, at in zip(stage.spatial, self.row, strict=False)}
-        places = unravelled(column, [int(v.dom.extent) for v in columns]) if columns else []
-        return names | {v.var: at for v, at in zip(columns, places, strict=True)}
-
     def _evaluated(self, code: ThreadCode, stage: Stage, value: Expr, column: Expr, step: int) -> Expr:
         """An expression of a stage at a column, from what the thread holds."""
 
@@ -159,7 +123,7 @@ class _Code:
             buffer = held[step] if load.source in self.long else held[0]
             return tirx.BufferLoad(buffer, [code.lane if load.source in self.long and code.width > 1 else 0])
 
-        return code.evaluate(value, self._names(stage, column), known)
+        return code.evaluate(value, self.rows.names(stage, self.row, column), known)
 
     def _compute(self, stage: Stage) -> None:
         """A stage without a sum: each thread's elements, or the row's number."""
@@ -181,7 +145,8 @@ class _Code:
         if stage.buffer not in self.kept:
             return
         code = ThreadCode(1 if step is None else self.width)
-        names = self._names(stage, tirx.const(0, "int32") if step is None else self._column(step) + code.lane)
+        column = tirx.const(0, "int32") if step is None else self._column(step) + code.lane
+        names = self.rows.names(stage, self.row, column)
         code.store(stage.buffer, tirx.BufferLoad(own, [code.lane]), [renamed(i, names) for i in stage.indices])
         body = self._guarded(step, code.loop())
         self.code.append(tirx.IfThenElse(self.x == 0, body, None) if step is None else body)

@@ -1,0 +1,161 @@
+"""Stages that share rows, found by structure, and what belongs to a row of each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+
+from . import common
+from .codegen import unravelled
+from .stages import Expr, Stage, extents, read_stages, size
+from .sums import is_plain
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A function's stages by what they run over.
+
+    Attributes:
+        shape: of the rows: what the last axis is summed away from.
+        stages: those that run over the rows, and read nothing of another row.
+        rest: those after them.
+        down: of these the sums over all rows that are computed with the rows.
+    """
+
+    shape: tuple[int, ...]
+    stages: tuple[Stage, ...]
+    rest: tuple[Stage, ...]
+    down: tuple[Stage, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return math.prod(self.shape)
+
+    @property
+    def length(self) -> int:
+        """Elements of the longest row."""
+        return max(size(stage.iters) // max(self.count, 1) for stage in self.stages)
+
+    @property
+    def work(self) -> int:
+        """Simple operations of the rows' stages."""
+        return sum(size(s.iters) * common.operations(s.value) for s in self.stages)
+
+    def _over(self, stage: Stage) -> tuple[list[tirx.IterVar], list[tirx.IterVar]]:
+        """The iterators of a stage that count rows, and the others."""
+        if stage in self.down:
+            return stage.reduced, stage.spatial
+        rank = len(self.shape)
+        return stage.spatial[:rank], [*stage.spatial[rank:], *stage.reduced]
+
+    def along(self, stage: Stage) -> list[tirx.IterVar]:
+        """The iterators of a stage that run along a row; none where it has one number a row."""
+        return [v for v in self._over(stage)[1] if int(v.dom.extent) > 1]
+
+    def names(self, stage: Stage, row: Sequence[Expr], column: Expr) -> dict[Any, Expr]:
+        """The values of a stage's iterators at a column of a row."""
+        over, others = self._over(stage)
+        along = self.along(stage)
+        names = {v.var: at for v, at in zip(over, row, strict=True)} | {v.var: tirx.const(0, "int32") for v in others}
+        places = unravelled(column, extents(along)) if along else []
+        return names | {v.var: at for v, at in zip(along, places, strict=True)}
+
+    def kept(self, func: tirx.PrimFunc) -> set[Any]:
+        """The buffers that the rows' stages must store: results, and what later stages read."""
+        read = {load.source for stage in self.rest if stage not in self.down for load in stage.loads()}
+        return {s.buffer for s in self.stages if s.buffer in func.params or s.buffer in read}
+
+    def fit(self) -> bool:
+        """Whether each stage has one number a row or is as long as the row, sums combine terms, and an element is
+        computed of others of its own column."""
+        inside = {stage.buffer for stage in self.stages}
+        for stage in (*self.stages, *self.down):
+            along = self.along(stage)
+            for load in stage.loads():
+                if load.source in inside:
+                    wide = zip(load.indices[len(self.shape) :], load.source.shape[len(self.shape) :], strict=True)
+                    own = [index for index, extent in wide if int(extent) > 1]
+                    same = all(i.same_as(v.var) for i, v in zip(own, along, strict=False))
+                    if len(own) not in (0, len(along)) or not same:
+                        return False
+            numbers = size(stage.spatial[len(self.shape) :])
+            if stage.reduced and stage not in self.down:
+                if numbers != 1 or size(stage.reduced) != self.length or not is_plain(stage):
+                    return False
+            elif stage not in self.down and numbers not in (1, self.length):
+                return False
+        return True
+
+
+def find_rows(func: tirx.PrimFunc) -> Rows | None:
+    """The rows of a function with a reduction along the last axis of what it reads; None where there is none, or where
+    it reads a stage that has no such rows, as a product with a constant does."""
+    stages = read_stages(func)
+    if stages is None:
+        return None
+    shape = next((found for stage in stages if (found := _summed_rows(stage)) is not None), None)
+    if not shape:
+        return None
+    inside: dict[Any, Stage] = {}
+    rest: list[Stage] = []
+    for stage in stages:
+        if _runs_over(stage, shape, inside, {other.buffer for other in rest}):
+            inside[stage.buffer] = stage
+        else:
+            rest.append(stage)
+    return Rows(shape, tuple(inside.values()), tuple(rest)) if inside else None
+
+
+def _summed_rows(stage: Stage) -> tuple[int, ...] | None:
+    """The shape of the rows that a reduction leaves of what it reads."""
+    if len(stage.reduced) != 1:
+        return None
+    (term,) = stage.reduced
+    for load in stage.loads():
+        if not load.indices:
+            continue  # one number for all rows
+        *outer, last = load.indices
+        own = stage.spatial[: len(outer)]
+        if last.same_as(term.var) and all(i.same_as(v.var) for i, v in zip(outer, own, strict=True)):
+            return extents(own)
+    return None
+
+
+def _runs_over(stage: Stage, shape: tuple[int, ...], inside: dict[Any, Stage], outside: set[Any]) -> bool:
+    """Whether the stage runs over the rows, and takes from other stages what belongs to its own row."""
+    rank, spatial = len(shape), stage.spatial
+    if extents(spatial[:rank]) != shape or len(stage.iters) != len(spatial) + len(stage.reduced):
+        return False
+    terms = {v.var for v in stage.reduced}
+    for load in stage.loads():
+        if load.source in outside or not terms.isdisjoint(load.indices[:-1]):  # a sum down the columns of a square
+            return False
+        if load.source in inside and not all(
+            index.same_as(v.var) or extent == 1
+            for index, v, extent in zip(load.indices[:rank], spatial, shape, strict=False)
+        ):
+            return False
+    return True
+
+
+def with_down(rows: Rows) -> Rows:
+    """The rows with the sums down the columns of what their stages compute, or of what these are given."""
+    others = {other.buffer for other in rows.rest}
+    inside = {other.buffer for other in rows.stages}
+
+    def at_row(stage: Stage, load: Expr) -> bool:
+        own = zip(load.indices, stage.reduced, list(load.source.shape), strict=False)
+        return load.source not in inside or all(i.same_as(v.var) or int(extent) == 1 for i, v, extent in own)
+
+    def is_down(stage: Stage) -> bool:
+        whole = extents(stage.reduced) == rows.shape and size(stage.spatial) == rows.length
+        plain = whole and is_plain(stage) and isinstance(stage.value, tirx.Add)
+        one = plain and int(stage.spatial[-1].dom.extent) == rows.length  # a row is one axis
+        return one and all(at_row(stage, load) and load.source not in others for load in stage.loads())
+
+    return Rows(rows.shape, rows.stages, rows.rest, tuple(filter(is_down, rows.rest)))
