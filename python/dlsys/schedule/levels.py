@@ -44,9 +44,9 @@ def is_float_sum(stage: Stage) -> bool:
 def of_array(stage: Stage, array: ir.Var, first: bool) -> Stage:
     """The reduction as one over the first axis of an array of partial results, or over its last; the others are those
     of the results."""
-    part = tirx.IterVar(
-        ir.Range(0, array.shape[0 if first else -1]), tirx.Var("part", "int32"), tirx.IterVar.CommReduce
-    )
+    dtype = str(stage.iters[0].var.ty)
+    count = tirx.IntImm(dtype, int(array.shape[0 if first else -1]))
+    part = tirx.IterVar(ir.Range(tirx.IntImm(dtype, 0), count), tirx.Var("part", dtype), tirx.IterVar.CommReduce)
     own = [v.var for v in stage.spatial]
     term = tirx.BufferLoad(array, [part.var, *own] if first else [*own, part.var])
     iters = (*stage.spatial, part)

@@ -1,8 +1,9 @@
 """Sums and maxima, one or a chain of them (softmax and its loss), with what is elementwise around them.
 
-Long sums are cut into blocks (`blocked`), whose sums are independent results for vectors and threads. A sum is added
-up in an array of its own, which lies in registers or in L1: of neighbouring results where memory runs along them
-(columns), else of vectors along the terms (rows).
+A sum is added up in an array of its own, which lies in registers or in L1: of neighbouring results where memory runs
+along them (columns), else of vectors along the terms (rows). Long ones are cut, see `sums`: columns of floats in parts,
+whose sums are added up by another nest, rows in levels; and all in parts where results are too few for threads. A
+matrix times a vector is such a sum.
 """
 
 from __future__ import annotations
@@ -25,10 +26,8 @@ from ..target import Machine, Rule
 from . import pointwise, prefetch, rows
 from .sharing import least_parts
 
-ROWS, FEW_VECTORS = (
-    8,
-    2,
-)  # rows of columns that are read at once where registers hold no row, so many vectors of each
+ROWS = 8  # of columns that are read at once, where registers hold no row's sums
+FEW_VECTORS = 2  # of each of them in a step
 HELD = 512  # vectors of sums that are held in L1
 HUGE_ACCUMULATORS = 2  # vectors in which a row from memory is summed: four took a tenth longer (Zen 4)
 
