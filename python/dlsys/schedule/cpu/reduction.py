@@ -119,8 +119,8 @@ class _Sum:
             parts = -(-count // (IN_ORDER // 2))
         else:
             *rest, width = self.results.sizes or (1,)
-            together = math.prod(rest) * (-(-width // (HELD * self.lanes)) if self.by_columns else width)
-            parts = -(-PARTS // together) if self.parallel else 1
+            blocks = -(-width // (HELD * self.lanes)) if self.by_columns else width // self._together()
+            parts = -(-PARTS // (math.prod(rest) * blocks)) if self.parallel else 1
         lead = 0
         if self.float and not self.by_columns and sizes[-1] > IN_TURN * self.lanes and sizes[-1] % self.lanes:
             lead, parts = len(sizes) - 1, -(-parts // math.prod(sizes[:-1]))  # what is left of a row then comes last
