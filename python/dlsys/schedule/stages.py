@@ -9,7 +9,6 @@ from typing import Any
 
 import tvm_ffi
 from tvm import ir, s_tir, tirx
-from tvm.s_tir.analysis import get_sblock_access_region
 
 from ..compute.base import PART
 from . import common
@@ -113,9 +112,8 @@ def nest_of(
 ) -> tirx.Stmt:
     """The plain loop nest around one store, with the value that a reduction starts from."""
     store, first = (None if x is None else tirx.BufferStore(buffer, x, list(indices)) for x in (value, init))
-    block = s_tir.SBlock(list(iters), [], [], name, store, first)
-    reads, writes, _ = get_sblock_access_region(block, {x: x for x in buffers(store)})
-    reads = [region for region in reads if init is None or not region.source.same_as(buffer)]
+    read = {load.source: None for load in loads_of([value]) if init is None or not load.source.same_as(buffer)}
+    reads, writes = ([_whole(x) for x in found] for found in (read, [buffer]))  # TVM 0.27 finds no parts of odd indices
     notes = {} if part is None else {PART: part}
     loops = [tirx.Var(v.var.name, v.var.ty) for v in iters]
     block = s_tir.SBlock(list(iters), reads, writes, name, store, first, annotations=notes)
@@ -123,6 +121,10 @@ def nest_of(
     for variable, v in reversed(list(zip(loops, iters, strict=True))):
         nest = tirx.For(variable, 0, v.dom.extent, tirx.ForKind.SERIAL, nest)
     return nest
+
+
+def _whole(buffer: ir.Var) -> tirx.BufferRegion:
+    return tirx.BufferRegion(buffer, [ir.Range(0, extent) for extent in buffer.shape])
 
 
 def plain_stages(func: tirx.PrimFunc) -> list[tuple[tirx.Stmt, Stage | None]]:

@@ -615,11 +615,12 @@ class _Terms:
 
         low, high = self._met(skip, extent) if skip is not None else (self.writer.number(0), self.writer.number(extent))
         if i != self.cut:
-            found = self.writer.loop(extent, lambda k: step(k, sums), self.kinds[i], "k")
+            first_k = 0 if skip is None else low
+            found = self.writer.loop(extent, lambda k: step(k + first_k, sums), self.kinds[i], "k")
             if skip is None or not isinstance(found, tirx.For):
                 return found
             count = self.writer.simple(tirx.max(high - low, 0))
-            return tirx.For(found.loop_var, low, count, found.kind, found.body)
+            return tirx.For(found.loop_var, 0, count, found.kind, found.body)
 
         def terms(number: Expr, array: Any) -> tirx.Stmt:
             def inner(k: Expr) -> tirx.Stmt:

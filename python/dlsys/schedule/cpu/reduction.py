@@ -117,8 +117,8 @@ class _Sum:
             parts = -(-count // (IN_ORDER // 2))
         else:
             *rest, width = self.results.sizes or (1,)
-            together = math.prod(rest) * (-(-width // (HELD * self.lanes)) if self.by_columns else width)
-            parts = -(-PARTS // together) if self.parallel else 1
+            blocks = -(-width // (HELD * self.lanes)) if self.by_columns else width // self._together()
+            parts = -(-PARTS // (math.prod(rest) * blocks)) if self.parallel else 1
         lead = 0
         if self.float and not self.by_columns and sizes[-1] > IN_TURN * self.lanes and sizes[-1] % self.lanes:
             lead, parts = len(sizes) - 1, -(-parts // math.prod(sizes[:-1]))  # what is left of a row then comes last
@@ -262,39 +262,63 @@ class _Sum:
     def _rows(self) -> tirx.Stmt:
         """A sum a result: along vectors where memory runs along the terms, as many sums as fill some vectors, which are
         added up to one vector, and that to the result."""
-        width = self._width()
+        width, together = self._width(), self._together()
+        width = min(width, self.lanes * ACCUMULATORS // 2) if together > 1 else width
+        *lines, last_line = self.results.sizes or (1,)
 
-        def sums(result: Sequence[Expr], part: Sequence[Expr], many: int) -> tirx.Stmt:
+        def sums(row: Sequence[Expr], part: Sequence[Expr], many: int) -> tirx.Stmt:
+            """The sums of so many neighbouring results, whose rows are read side by side."""
+            results = [[*row[:-1], row[-1] * together + r] for r in range(together)] if row else [[]]
             shape, term_of = self._of_part(part, many)
             *outer, inner = shape
             whole, left = divmod(inner, width)
             # what is left of the one row comes last; of several rows each has its own
             loops, once = (outer, whole + 1) if left and outer else ([*outer, whole], 1)
             levels = Levels(loops, IN_TURN // once if self.float else 0, self.index)
-            own = self._accumulators(width, levels.count)
+            own = [self._accumulators(width, levels.count) for _ in results]
 
-            def add(lead: Sequence[Expr], first: Expr, number: int, array: Any) -> tirx.Stmt:
-                def at(lane: Expr) -> tirx.Stmt:
-                    return self._add(array, lane, self._at(result, term_of([*lead, first + lane])))
+            def add(lead: Sequence[Expr], first: Expr, number: int, level: int) -> tirx.Stmt:
+                def of(result: Sequence[Expr], array: Any) -> tirx.Stmt:
+                    def at(lane: Expr) -> tirx.Stmt:
+                        return self._add(array, lane, self._at(result, term_of([*lead, first + lane])))
 
-                return sequence([*self._ahead(result, term_of([*lead, first]), number), self.vector(number, at)])
+                    return sequence([*self._ahead(result, term_of([*lead, first]), number), self.vector(number, at)])
+
+                return sequence([of(result, one.arrays[level]) for result, one in zip(results, own, strict=True)])
 
             def step(term: Sequence[Expr]) -> tirx.Stmt:
                 if once > 1:
-                    return in_steps(inner, width, lambda first, n: add(term, first, n, own.arrays[0]), self.index)
-                return add(term[:-1], term[-1] * width, width, own.arrays[0])
+                    return in_steps(inner, width, lambda first, n: add(term, first, n, 0), self.index)
+                return add(term[:-1], term[-1] * width, width, 0)
 
-            nest = [levels.nest(step, own.moved)] if whole or outer else []
-            last = [add([], tirx.IntImm(self.index, whole * width), left, own.arrays[-1])] if left and not outer else []
-            total, value = own.total()
-            return sequence([*own.before(), *nest, *last, *total, self._store(value, result, part)])
+            def moved(level: int) -> list[tirx.Stmt]:
+                return [code for one in own for code in one.moved(level)]
+
+            code = [statement for one in own for statement in one.before()]
+            code += [levels.nest(step, moved)] if whole or outer else []
+            code += [add([], tirx.IntImm(self.index, whole * width), left, -1)] if left and not outer else []
+            for result, one in zip(results, own, strict=True):
+                total, value = one.total()
+                code += [*total, self._store(value, result, part)]
+            return sequence(code)
+
+        counts = [*lines, last_line // together] if self.results.sizes else []
 
         def body(index: Expr) -> tirx.Stmt:
-            at = unravelled(index, [*self.results.sizes, *self.counts])
-            result, part = at[: len(self.results.sizes)], at[len(self.results.sizes) :]
-            return cut(part[-1], self.terms.sizes[self.lead], self.length, lambda many: sums(result, part, many))
+            at = unravelled(index, [*counts, *self.counts])
+            row, part = at[: len(counts)], at[len(counts) :]
+            return cut(part[-1], self.terms.sizes[self.lead], self.length, lambda many: sums(row, part, many))
 
-        return self.loop(math.prod([*self.results.sizes, *self.counts]), body, parallel=self.parallel)
+        return self.loop(math.prod([*counts, *self.counts]), body, parallel=self.parallel)
+
+    def _together(self) -> int:
+        """How many neighbouring results are summed at once, as they read a vector of terms that is the same for all: of
+        a matrix times a vector."""
+        if self._width() == 1 or not self.results.sizes:
+            return 1
+        strides = zip(self.results.strides[-1], self.terms.strides[-1], strict=True)
+        shared = any(result == 0 and term == 1 for result, term in strides)
+        return math.gcd(self.results.sizes[-1], ACCUMULATORS) if shared else 1
 
     def _width(self) -> int:
         """How many sums of a row are made side by side; 1 where memory does not run along the terms."""
