@@ -271,5 +271,5 @@ def test_the_ladders_tile_is_the_rules() -> None:
         script = function.script()
         assert rule.name == "contraction" and f"in T.unroll({tile.rows})" in script
         row = rf"in T.unroll\({tile.columns // machine.lanes('float32')}\b"  # of vectors of B
-        panel = rf"alloc_buffer\(\(.*\b{tile.columns}\)\)"  # which is copied, if it is not small
+        panel = rf"alloc_buffer\(\(.*\b{tile.columns}\), "  # which is copied, if it is not small
         assert re.search(row, script) and (m < 100 or re.search(panel, script)), script

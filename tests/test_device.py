@@ -17,7 +17,7 @@ from cases import Case
 from dlsys import device
 from dlsys.device import to_array, to_tensor
 from dlsys.graph import DTYPES
-from dlsys.schedule.cpu import contraction, fallback, loops, pointwise, reduction, rows, tiles
+from dlsys.schedule.cpu import loops, pointwise, product, reduction, rows, tiles, windows
 from dlsys.system import available_cores
 from dlsys.tensors import array_arithmetic
 from helpers import CASES, LOOPS, error_of
@@ -211,10 +211,10 @@ def test_executors_of_array_arithmetic_are_bounded() -> None:
 
 
 FEWEST = [
-    *((module, "PARALLEL_WORK") for module in (pointwise, fallback, rows, loops, reduction)),
+    *((module, "PARALLEL_WORK") for module in (pointwise, windows, rows, loops, reduction)),
     (rows, "PARALLEL_SHORT"),
     (tiles, "PARALLEL_FLOP"),
-    (contraction, "PARALLEL_PACK"),
+    (product, "PARALLEL_PACK"),
 ]
 CASES_EACH = 2  # the first of an operator that have something to share
 

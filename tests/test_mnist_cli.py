@@ -107,6 +107,7 @@ def test_interruption_is_one_line_and_status_130():
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's `&` has it ignored
         )
         try:
             assert process.stdout is not None

@@ -120,7 +120,7 @@ def test_a_product_of_an_array_with_itself_has_the_loops_of_two() -> None:
             if flags[0] == flags[1] and shape[-2] != shape[-1]:
                 continue
             x, y = te.placeholder(shape, "float32", "x"), te.placeholder(shape, "float32", "x_again")
-            for before in (lambda v: v, compute.relu):
+            for before in (lambda v: v, compute.relu)[: 2 if len(shape) == 2 else 1]:  # a batch makes it once
                 once = before(x)
                 one = te.create_prim_func([x, compute.matmul(once, once, *flags)])
                 two = te.create_prim_func([x, y, compute.matmul(once, before(y), *flags)])
@@ -145,6 +145,25 @@ def test_products_of_an_array_with_itself_equal_numpy() -> None:
         for node, want in zip(nodes, wanted, strict=True):
             (found,) = ad.Executor([node]).run({x: array}, convert_to_numpy_ret_vals=True)
             np.testing.assert_allclose(found, want, rtol=0, atol=1e-5 * np.abs(want).max())
+
+
+def test_what_a_product_is_combined_with_is_computed_too() -> None:
+    """A function of another array, which stands before the product in the kernel and is read behind it."""
+    rng = np.random.default_rng(0)
+    for k in (20, 4096):  # in one sum, and in parts
+        shapes = ((k, 30), (k, 40), (30, 40))
+        values = [rng.standard_normal(shape).astype("float32") for shape in shapes]
+        a, b, c = (te.placeholder(shape, "float32", f"x{i}") for i, shape in enumerate(shapes))
+        gate = compute.relu(c)
+        func = te.create_prim_func([a, b, c, compute.add(gate, compute.mul(compute.matmul(a, b, True), gate))])
+        scheduled, rule = schedule.apply(func.with_attr("global_symbol", "gated"), schedule.host_target())
+        assert rule.name == "contraction"
+        out = tvm.runtime.tensor(np.full((30, 40), np.nan, "float32"))
+        kernel = machine_code.compiled({"gated": scheduled}, schedule.host_target())["gated"]
+        kernel(*map(tvm.runtime.tensor, values), out)
+        own = np.maximum(values[2], 0)
+        want = own + (values[0].T @ values[1]) * own
+        np.testing.assert_allclose(out.numpy(), want, rtol=0, atol=1e-5 * np.abs(want).max())
 
 
 def test_far_operands_are_copied():

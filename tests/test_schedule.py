@@ -432,7 +432,7 @@ def test_threads_share_out_whole_rows_of_images():
         script = scheduled.mod.script()
         places = re.findall(r"sums\[.*\+ x0\[0, \w+, (.*)\] \* ", script)
         assert len(places) == 1 and "55" not in places[0], places  # no place takes a division by the length of a row
-        counts = re.findall(r"for i_1 in range\((\d+)\)|T.min\((\d+), 275", script)
+        counts = re.findall(r"for tile in range\((\d+)\)|T.min\((\d+), 275", script)
         assert [int(a or b) for a, b in counts] == ([tiles] if tiles > 1 else []), (threads, counts)
 
 

@@ -128,6 +128,7 @@ def test_a_killed_run_goes_on_to_the_same_bits() -> None:
 
 
 def test_interrupting_saves_and_says_so() -> None:
+    before = signal.getsignal(signal.SIGINT)  # which may be ignored, as behind a shell's `&`
     with tempfile.TemporaryDirectory() as folder:
         seen: list[int] = []
 
@@ -141,7 +142,7 @@ def test_interrupting_saves_and_says_so() -> None:
         batch = np.ones((2, 6), "f4"), np.array([2, 2])
         error_of(KeyboardInterrupt, run, folder, 5, validation=Stopping([batch]))
         assert dl.load(Path(folder) / "last.safetensors")["epoch"] == 2
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert signal.getsignal(signal.SIGINT) is before
         parts, _ = run(folder, epochs=5)
         assert same(parts, run(None, epochs=5)[0])
 
@@ -183,13 +184,13 @@ def test_the_second_signal_acts_as_before_and_handlers_are_put_back() -> None:
     def own(number: int, frame: object) -> None:
         ended.append(signal.Signals(number).name)
 
-    before = signal.signal(signal.SIGTERM, own)
+    interrupt, before = signal.getsignal(signal.SIGINT), signal.signal(signal.SIGTERM, own)
     try:
         stopped = error_of(SystemExit, run, None, 5, validation=Ending([(np.ones((2, 6), "f4"), np.array([2, 2]))]))
         assert stopped == "143" and ended == ["SIGTERM"] and signal.getsignal(signal.SIGTERM) is own
     finally:
         signal.signal(signal.SIGTERM, before)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is interrupt
 
 
 def leaves_of(tree: object, way: tuple[object, ...] = ()) -> list[tuple[object, ...]]:

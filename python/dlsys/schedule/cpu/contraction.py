@@ -94,10 +94,11 @@ def of_parts(func: PrimFunc, number: int, parts: Mapping[int, int]) -> tuple[Pri
 
 
 def _ending(func: PrimFunc, first: int) -> tuple[PrimFunc, Sequence[Stage]]:
-    """The function with its stages from a number on as one, and its stages."""
+    """The function with its stages from a number on as one, which reads no other stage than sums; and its stages."""
     stages = _stages(func)
-    if behind := {one.buffer: one for one in stages[first:-1]}:
-        last = stages[-1].with_value(in_place(stages[-1].value, behind))
+    made = {one.buffer: one for one in stages[:-1] if not one.reduced}
+    if len(stages) > first and any(load.source in made for load in stages[-1].loads()):
+        last = stages[-1].with_value(in_place(stages[-1].value, made))
         func = with_nests(func, [one.loops for one in (*stages[:first], last)])
     return func, _stages(func)
 
@@ -152,13 +153,15 @@ def described(
     last = number + 1 < len(stages) and not stages[number + 1].reduced
     loads, images, before = factors_of(stage), None, list[tirx.Stmt]()
     factors = [in_place(factor, made) for factor in loads]
-    for i, load in enumerate(loads):
-        if i in (reader, whole) and (one := made.get(load.source)) is not None and len(one.iters) > 1:
-            factors[i], one = load, one.with_value(in_place(one.value, made))
-            if i == reader:
-                images = Images(one, one.buffer, {})
-            else:
-                before.append(one.loops)
+    for i in (reader, whole):
+        one = made.get(loads[i].source) if i is not None else None
+        if i is None or one is None or len(one.iters) < 2:
+            continue
+        factors[i], one = loads[i], one.with_value(in_place(one.value, made))
+        if i == reader:
+            images = Images(one, one.buffer, {})
+        elif images is None or not images.buffer.same_as(one.buffer):  # else both factors read the images
+            before.append(one.loops)
     product = Product(stage, r, (factors[0], factors[1]), stages[number + 1] if last else None, images)
     return product, before, [one.loops for one in stages[number + 1 + last :]]
 

@@ -1,9 +1,9 @@
 """Sums and maxima, one or a chain of them (softmax and its loss), with what is elementwise around them.
 
 A sum is added up in an array of its own, which lies in registers or in L1: of neighbouring results where memory runs
-along them (columns), else of vectors along the terms (rows). Long ones are cut, see `sums`: columns of floats in parts,
-whose sums are added up by another nest, rows in levels; and all in parts where results are too few for threads. A
-matrix times a vector is such a sum.
+along them (columns), else of vectors along the terms (rows). Long ones are cut, see `levels`: columns of floats in
+parts, whose sums are added up by another nest, rows in levels; and all in parts where results are too few for threads.
+A matrix times a vector is such a sum.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     else:
         func, stages = with_one_result(func, number)
     product, _, rest = described(stages, number, r, 1 - r.a)
-    func = with_nests(func, [_filters(product, width, VECTORS * vectors, parallel), *rest])
+    func = with_nests(func, [*_filters(product, width, VECTORS * vectors, parallel), *rest])
     return common.start(pointwise.finish(reduction.finish(func, plain_stages(func), [], machine), machine))
 
 
@@ -67,24 +67,31 @@ def _width(extent: int, vector: int, most: int) -> int | None:
     return part if 2 * part > vector else None
 
 
-def _filters(product: Product, width: int, most: int, parallel: bool) -> tirx.Stmt:
+def _filters(product: Product, width: int, most: int, parallel: bool) -> list[tirx.Stmt]:
     """The loops of the filters' gradient: a sum for each element of the windows and each place in a row of vectors,
     down all rows of all planes; then those are added up. `most`: elements of an image that are copied at a time."""
     stage, r, factors, images = product.stage, product.r, product.factors, product.images
     taps, (first, *within) = [r.extents[axis] for axis in r.n], r.k
-    if images is not None and (own := images.of_batch((*r.batch, first), stage, factors)):
-        images, factors = own
+    before: list[tirx.Stmt] = []
+    if images is not None:
+        own = images.of_batch((*r.batch, first), stage, factors) or images.of_batch(r.batch, stage, factors)
+        images, factors = own or (images, factors)
+        before = [] if own else [block_of(stage.name, images.laid(loop, {}, most, parallel), whole=True)]
     *rows, across = (r.extents[axis] for axis in within)
     sums = _array(stage, (math.prod(taps), width), "sums")
 
     def of_batch(number: Expr) -> tirx.Stmt:
         batch = dict(zip(r.batch, unravelled(number, [r.extents[axis] for axis in r.batch]), strict=True))
 
+        def laid(names: dict[int, Expr]) -> list[tirx.Stmt]:
+            """The images, where they are those of just these axes."""
+            if images is None or not images.fixed or (first in names) != (first in images.fixed.values()):
+                return []
+            return [tirx.AllocBuffer(images.buffer), images.laid(loop, names, most)]
+
         def plane(at: Expr) -> tirx.Stmt:
-            names, made = {**batch, first: at}, list[tirx.Stmt]()
-            if images is not None:
-                made = [tirx.AllocBuffer(images.buffer), images.laid(loop, names, most)]
-            return sequence([*made, each(taps[:-1], lambda outer: line(outer, names))])
+            names = {**batch, first: at}
+            return sequence([*laid(names), each(taps[:-1], lambda outer: line(outer, names))])
 
         def line(outer: list[Expr], names: dict[int, Expr]) -> tirx.Stmt:
             """A row of a window's elements, which meets all rows of a plane."""
@@ -119,9 +126,10 @@ def _filters(product: Product, width: int, most: int, parallel: bool) -> tirx.St
             return sequence([tirx.AllocBuffer(one), tirx.BufferStore(one, stage.init, [0]), loop(width, add), store])
 
         clear = loop(math.prod(taps), lambda i: lanes(width, lambda x: tirx.BufferStore(sums, stage.init, [i, x])))
-        return sequence([tirx.AllocBuffer(sums), clear, loop(r.extents[first], plane), each(taps, total)])
+        planes = loop(r.extents[first], plane)
+        return sequence([*laid(batch), tirx.AllocBuffer(sums), clear, planes, each(taps, total)])
 
-    return block_of(stage.name, loop(r.size(r.batch), of_batch, parallel=parallel), whole=True)
+    return [*before, block_of(stage.name, loop(r.size(r.batch), of_batch, parallel=parallel), whole=True)]
 
 
 def _array(stage: Stage, shape: tuple[int, ...], name: str) -> Any:
