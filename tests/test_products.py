@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import re
+from collections.abc import Callable
 
 import numpy as np
 import tvm
@@ -164,6 +165,24 @@ def test_what_a_product_is_combined_with_is_computed_too() -> None:
         own = np.maximum(values[2], 0)
         want = own + (values[0].T @ values[1]) * own
         np.testing.assert_allclose(out.numpy(), want, rtol=0, atol=1e-5 * np.abs(want).max())
+
+
+def test_a_part_of_a_product_and_copies_of_it_are_right() -> None:
+    """What reads some elements of a product, or one of them several times, has no tile of its own."""
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal(shape).astype("float32") for shape in ((12, 20), (20, 40)))
+    row: Callable[..., object] = lambda z: te.compute((40,), lambda j: z(3, j))  # noqa: E731
+    twice: Callable[..., object] = lambda z: te.compute((2, 12, 40), lambda n, i, j: z(i, j))  # noqa: E731
+    second: Callable[..., object] = lambda z: te.compute((6, 40), lambda i, j: z(2 * i, j))  # noqa: E731
+    wanted = (x @ y)[3], np.stack([x @ y] * 2), (x @ y)[::2]
+    for part, want in zip((row, twice, second), wanted, strict=True):
+        a, b = te.placeholder(x.shape, "float32", "a"), te.placeholder(y.shape, "float32", "b")
+        function = te.create_prim_func([a, b, part(compute.matmul(a, b))]).with_attr("global_symbol", "part")
+        scheduled, _ = schedule.apply(function, schedule.host_target())
+        out = tvm.runtime.tensor(np.full(want.shape, np.nan, "float32"))
+        kernel = machine_code.compiled({"part": scheduled}, schedule.host_target())
+        kernel["part"](*map(tvm.runtime.tensor, (x, y)), out)
+        np.testing.assert_allclose(out.numpy(), want, rtol=0, atol=1e-5)
 
 
 def test_far_operands_are_copied():

@@ -73,8 +73,8 @@ class Device(Protocol):
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a device makes of a scheduled function: its regions, the seconds that each takes at least, and the one that
-    takes longest, with its limit."""
+    """The prediction for a scheduled function on a device: its regions, the seconds that each takes at least, and the
+    one that takes longest, with its limit."""
 
     regions: tuple[Region, ...]
     seconds: float

@@ -167,6 +167,6 @@ def _step(table: Table, taken: Sequence[tuple[str, ArrayType]], results: Sequenc
 
 
 def _vector(size: int) -> tuple[Any, ...]:
-    """What TVM's builtin takes of an array of int64 behind its pointer."""
+    """The arguments behind the pointer that TVM's builtin takes of an array of int64."""
     shape = tirx.call_intrin("handle", "tirx.tvm_stack_make_shape", tirx.const(size, "int64"))
     return shape, 0, 1, tirx.const(0, "int64"), 0

@@ -58,7 +58,7 @@ class KernelSpec:
 
     @property
     def formula(self) -> Hashable:
-        """What tells the kernel's code from others': all but its name."""
+        """All that the kernel's code depends on: everything but its name."""
         return self.key, self.inputs, self.in_place, self.alone
 
 

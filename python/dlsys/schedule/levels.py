@@ -146,7 +146,7 @@ class Accumulators:
         return tirx.BufferStore(to, both, [at])
 
     def total(self) -> tuple[list[tirx.Stmt], Expr]:
-        """What all are together: by vectors, then by halves."""
+        """The sum of all accumulators, by vectors, then by halves: its code, and the value."""
         code, width, array = list[tirx.Stmt](), self.width, self.arrays[-1]
 
         def folded(half: int, count: int) -> tirx.Stmt:

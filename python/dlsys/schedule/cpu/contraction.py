@@ -19,7 +19,7 @@ from tvm.tirx import PrimFunc
 
 from .. import common
 from ..roles import Roles, factors_of, roles, turned
-from ..stages import Stage, in_place, plain_stages, read_stages, with_nests
+from ..stages import Stage, in_place, plain_stages, read_stages, size, with_nests
 from ..target import Machine, Rule
 from . import padding, pointwise, reduction
 from .padding import Images
@@ -39,7 +39,7 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     lanes = machine.lanes(dtype)
     own = turned(r, lanes)
     tile: Tile | None = None
-    parts = blocks_of(own, machine, dtype)
+    parts = blocks_of(own, dtype)
     turn = bool(parts) and own.m != r.m
     parts = parts or parts_of(r, max(few_tiles(r, machine, lanes), far_parts(r, machine)))
     if not parts:
@@ -55,11 +55,14 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
 
 
 def one_sum(func: PrimFunc) -> tuple[Sequence[Stage], int] | None:
-    """The stages of a function with one sum and one result, and the number of the sum; None for others."""
+    """The stages of a function with one sum and one result, which has as many elements, and the number of the sum; None
+    for others, as a row of a product."""
     stages = read_stages(func) or []
     sums = [i for i, stage in enumerate(stages) if stage.reduced]
     results = sum(stage.buffer in func.params for stage in stages)
-    return (stages, sums[0]) if len(sums) == results == 1 else None
+    if len(sums) != 1 or results != 1 or size(stages[-1].spatial) != size(stages[sums[0]].spatial):
+        return None
+    return stages, sums[0]
 
 
 def with_one_result(func: PrimFunc, number: int) -> tuple[PrimFunc, Sequence[Stage]]:
@@ -79,9 +82,10 @@ def _is_pointwise(result: Stage, total: Stage) -> bool:
     """Whether a stage reads each element of another one at one index of its own."""
     loads = [load for load in result.loads() if load.source.same_as(total.buffer)]
     wide = {v.var for v in result.iters if int(v.dom.extent) > 1}
-    own = [index for index in loads[0].indices if index in wide]
+    shape = list(total.buffer.shape)
+    own = [index for index, extent in zip(loads[0].indices, shape, strict=True) if int(extent) > 1]
     same = all(all(i.same_as(j) for i, j in zip(load.indices, loads[0].indices, strict=True)) for load in loads)
-    return same and len(own) == len(wide) and {*own} == wide
+    return same and len(own) == len(wide) and all(index in wide for index in own) and len({*own}) == len(own)
 
 
 def of_parts(func: PrimFunc, number: int, parts: Mapping[int, int]) -> tuple[PrimFunc, Sequence[Stage], Roles]:

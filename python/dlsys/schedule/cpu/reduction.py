@@ -243,7 +243,7 @@ class _Sum:
             sizes = (own * n for n in range(most, 0, -1) if width // own % n == 0)
 
             def longest(size: int) -> int:
-                """What a thread has to do, in columns; to begin a block takes as long as some steps."""
+                """The work of the busiest thread, in columns; to begin a block takes as long as some steps."""
                 return -(-columns // size // max(parts, 1)) * (size + ROWS * own)
 
             return parts, own, min(sizes, key=longest), together

@@ -81,7 +81,7 @@ def parts_of(r: Roles, missing: int) -> dict[int, int]:
     return found if parts * rows > 1 else {}
 
 
-def blocks_of(r: Roles, machine: Machine, dtype: str) -> dict[int, int]:
+def blocks_of(r: Roles, dtype: str) -> dict[int, int]:
     """Into how many blocks the k of A^T B is cut, a gradient of weights. A tile reads a cache line of such an A in each
     step of k. The lines of some hundred steps stay in L1 until the next panel of B needs them; those of thousands would
     be fetched anew for each panel."""

@@ -39,7 +39,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Step:
-    """What a block does for a tile at each step along k, of `depth` terms.
+    """The work of a block for a tile at each step along k, of `depth` terms.
 
     Attributes:
         instructions: of a warp, each in the time of a multiply-add.

@@ -84,7 +84,7 @@ def _nest(stage: Stage, axis: int, across: list[ir.TensorLoad]) -> tirx.Stmt:
 
 
 def _known(code: ThreadCode, held: list[tuple[ir.TensorLoad, Expr]], load: ir.TensorLoad) -> Expr | None:
-    """What is held of a load; None where nothing is."""
+    """The value that is held of a load; None where there is none."""
     for other, value in held:
         pairs = zip(load.indices, other.indices, strict=False)
         if load.source.same_as(other.source) and all(code.equal(i, j) for i, j in pairs):
