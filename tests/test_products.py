@@ -13,7 +13,7 @@ from dlsys import compute, schedule, tvm_op
 from dlsys.compiler import NAMES
 from dlsys.schedule import machine_code
 from dlsys.schedule.cpu import tiles
-from dlsys.schedule.roles import roles
+from dlsys.schedule.products import product_of
 from dlsys.schedule.stages import read_stages
 from dlsys.schedule.target import machine_of
 from helpers import on_threads
@@ -51,9 +51,9 @@ def _tile(a: tuple[int, int], b: tuple[int, int], trans_a: bool, trans_b: bool, 
     target = schedule.resolve_target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": threads})
     x, y = te.placeholder(a, "float32", "x"), te.placeholder(b, "float32", "y")
     (stage,) = read_stages(te.create_prim_func([x, y, compute.matmul(x, y, trans_a, trans_b)])) or ()
-    found = roles(stage)
+    found = product_of(stage, in_runs=True)
     assert found is not None
-    return tiles.choose(found, machine_of(target), "float32", [False, False])[1]
+    return tiles.choose(found, machine_of(target))[1]
 
 
 def test_last_panels_are_as_narrow_as_what_is_left():

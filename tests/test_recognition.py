@@ -33,14 +33,14 @@ def test_products_are_found_whatever_is_transposed() -> None:
             found = _product(shapes, lambda a, b, turned=(trans_a, trans_b): compute.matmul(a, b, *turned))
             assert [found.shape(axes) for axes in (found.batch, found.m, found.n, found.k)] == [(), (5,), (6,), (7,)]
             (m,), (n,), (k,) = found.m, found.n, found.k
-            a, b = found.strides(found.a), found.strides(found.b)
+            a, b = found.a.strides, found.b.strides
             assert a is not None and (a[m], a[n], a[k]) == ((1, 0, 5) if trans_a else (7, 0, 1))
             assert b is not None and (b[m], b[n], b[k]) == ((0, 7, 1) if trans_b else (0, 1, 6))
 
 
 def test_an_array_with_itself_is_a_product() -> None:
     found = _product([(8, 8)], lambda x: compute.matmul(x, x, False, True))
-    assert found.a.source.same_as(found.b.source) and found.size(found.k) == 8
+    assert found.a.value.source.same_as(found.b.value.source) and found.size(found.k) == 8
     at = found.at({found.m: tirx.const(3, "int32"), found.n: tirx.const(5, "int32")})
     assert [int(at[found.stage.iters[axis].var]) for axis in (*found.m, *found.n)] == [3, 5]
 
@@ -48,9 +48,9 @@ def test_an_array_with_itself_is_a_product() -> None:
 def test_convolutions_are_products() -> None:
     found = _product([(2, 3, 9, 9), (4, 3, 3, 3)], lambda x, f: compute.conv2d(x, f, (1, 1), (1, 1)))
     assert found.size(found.k) == 27 and found.size(found.m) == 4 and found.size(found.n) == 2 * 81
-    steps = found.strides(found.b)  # of the image with its border, 11 x 11
+    steps = found.b.strides  # of the image with its border, 11 x 11
     assert steps is not None and [steps[axis] for axis in (*found.n, *found.k)] == [363, 11, 1, 121, 11, 1]
-    assert found.last(found.m) == found.m[0] and found.last(found.batch) is None
+    assert found.last(found.m) == found.m[0]
 
 
 def test_other_reductions_are_no_products() -> None:

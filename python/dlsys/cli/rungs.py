@@ -22,7 +22,7 @@ from ..device import panels
 from ..schedule import Rule, apply, machine_code
 from ..schedule.common import function_of, start
 from ..schedule.cpu.tiles import choose
-from ..schedule.roles import roles
+from ..schedule.products import product_of
 from ..schedule.stages import read_stages
 from ..schedule.target import Machine, host_target, machine_of, with_threads
 
@@ -147,10 +147,10 @@ def rungs(m: int, n: int, k: int, dtype: str = "float32", threads: int = 1) -> l
 def tile_of(machine: Machine, m: int, n: int, k: int, dtype: str) -> RegisterTile:
     """The tile that the contraction rule takes for this product."""
     stages = read_stages(default_loops(m, n, k, dtype))
-    found = roles(stages[0]) if stages else None
+    found = product_of(stages[0], in_runs=True) if stages else None
     if found is None:  # an extent of 1, of which the rule makes no product
         return RegisterTile(min(panels.ROWS[32], m), machine.lanes(dtype), machine.lanes(dtype))
-    _, chosen = choose(found, machine, dtype, (False, False))
+    _, chosen = choose(found, machine)
     return RegisterTile(chosen.rows, chosen.columns, chosen.lanes)
 
 

@@ -1,55 +1,99 @@
-"""Products, C[m, n] = sum over k of A(m, k) B(k, n), recognised from the expression of a stage. A and B are whatever
-expressions the stage multiplies: so all four transposes, batches, convolutions and both their gradients are products,
-and so is an array with itself."""
+"""Products, C[m, n] = sum over k of A(m, k) B(k, n), recognised from the expression of a stage, not from names. A and B
+are whatever expressions the stage multiplies: so all four transposes, batches, convolutions and both their gradients
+are products, and so is an array with itself."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
-import tvm_ffi
-from tvm import ir, tirx
+import tvm
+from tvm import ir, sym, tirx
 
 from . import common
 from .codegen import unravelled
-from .stages import Expr, Stage, extents
+from .stages import Expr, Stage, extents, loads_of
 
 Axes = tuple[int, ...]
 """Some iterators of a stage, as positions among them."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class Operand:
+    """A factor of a product, and how it lies in memory.
+
+    Attributes:
+        value: the expression.
+        axes: the iterators that it hangs on, but for those of one value.
+        windows: iterators that are added up in one of its indices, as a convolution's positions and taps are.
+        strides: elements stepped over in memory when an iterator advances; None for a factor of several loads, and
+            where that varies.
+        contiguous: the iterator, other than of a batch, whose next value is read from the next address; -1 for none.
+        panel: columns of the panels in which it lies already; 0 where it does not.
+    """
+
+    value: Expr
+    axes: Axes
+    windows: tuple[frozenset[int], ...] = ()
+    strides: tuple[int, ...] | None = None
+    contiguous: int = -1
+    panel: int = 0
+
+
+@dataclass(frozen=True, eq=False)
 class Product:
     """A stage that is a product: its factors, and what each of its iterators is for.
 
     Attributes:
-        a, b: the factors; b is the one that columns run along.
+        a, b: the factors; columns run along b.
         batch: iterators of results that both factors have, or neither.
         m: those that A alone has, the rows.
-        n: those that B alone has, the columns: the last of C's axes among them.
+        n: those that B alone has, the columns.
         k: those of the terms.
     """
 
     stage: Stage
-    a: Expr
-    b: Expr
+    a: Operand
+    b: Operand
     batch: Axes
     m: Axes
     n: Axes
     k: Axes
 
+    @cached_property
+    def extents(self) -> tuple[int, ...]:
+        """Of all iterators."""
+        return extents(self.stage.iters)
+
+    @property
+    def dtype(self) -> str:
+        """Of the results."""
+        return str(self.stage.buffer.dtype)
+
     def shape(self, axes: Axes) -> tuple[int, ...]:
         """The extents of some iterators."""
-        return extents(self.stage.iters[i] for i in axes)
+        return tuple(self.extents[i] for i in axes)
 
     def size(self, axes: Axes) -> int:
         """Their product."""
         return math.prod(self.shape(axes))
 
-    def last(self, axes: Axes) -> int | None:
-        """The last of some iterators that has more than one value; None where there is none."""
-        return next((i for i in reversed(axes) if int(self.stage.iters[i].dom.extent) > 1), None)
+    def last(self, axes: Axes) -> int:
+        """The last of some iterators that has more than one value; the last where there is none."""
+        return next((i for i in reversed(axes) if self.extents[i] > 1), axes[-1])
+
+    def run(self, operand: Operand, axes: Axes) -> int:
+        """Elements over some iterators, in row-major order, up to where the step from one address of an operand to the
+        next changes."""
+        strides, wide = operand.strides, [axis for axis in axes if self.extents[axis] > 1] or [axes[-1]]
+        run = self.extents[wide[-1]]
+        for axis in reversed(wide[:-1]):
+            if strides is None or strides[axis] != strides[wide[-1]] * run:
+                return run
+            run *= self.extents[axis]
+        return run
 
     def at(self, places: Mapping[Axes, Expr]) -> dict[ir.Var, Expr]:
         """The value of each iterator, from one index for each group of them, in row-major order."""
@@ -59,29 +103,88 @@ class Product:
             found |= {self.stage.iters[i].var: index for i, index in zip(axes, indices, strict=True)}
         return found
 
-    def strides(self, factor: Expr) -> Sequence[int] | None:
-        """Elements stepped over in a factor's memory when an iterator advances; None for a factor of several loads, and
-        where that varies."""
-        found: list[ir.TensorLoad] = []
-        tvm_ffi.structural_walk(factor, (ir.TensorLoad, found.append))
-        return common.strides_of(self.stage.block, found[0].source, found[0].indices) if len(found) == 1 else None
+    def of(self, stage: Stage) -> Product:
+        """The same product, of a stage with other iterators."""
+        names = {old.var: new.var for old, new in zip(self.stage.iters, stage.iters, strict=True)}
+        a, b = (replace(one, value=common.renamed(one.value, names)) for one in (self.a, self.b))
+        return replace(self, stage=stage, a=a, b=b)
+
+    def transposed(self) -> Product:
+        """C^T = B^T A^T."""
+        return replace(self, a=self.b, b=self.a, m=self.n, n=self.m)
 
 
-def product_of(stage: Stage) -> Product | None:
-    """The stage as a product whose columns run along the last axis of its result; None where it is none."""
-    value, iters = stage.value, stage.iters
-    if not isinstance(value, tirx.Add) or not isinstance(value.b, tirx.Mul):
+def product_of(stage: Stage, in_runs: bool = False) -> Product | None:
+    """The stage as a product whose columns run along the last axis of its result; None where it is none. `in_runs`: of
+    what B alone has, only the run of the result's last axes are columns, so that these are contiguous in C; the others
+    are a batch."""
+    value = stage.value.b if isinstance(stage.value, tirx.Add) and stage.reduced else None
+    if not isinstance(value, tirx.Mul) or not isinstance(stage.value.a, ir.TensorLoad):
         return None
-    if not isinstance(value.a, ir.TensorLoad) or not value.a.source.same_as(stage.buffer):
+    if not stage.value.a.source.same_as(stage.buffer):
         return None
-    reads = [set(tirx.analysis.undefined_vars(factor)) for factor in (value.b.a, value.b.b)]
-    spatial = [i for i, v in enumerate(iters) if v.iter_type == tirx.IterVar.DataPar]
-    used = {i: tuple(iters[i].var in read for read in reads) for i in spatial}
-    last = next((i for i in reversed(spatial) if int(iters[i].dom.extent) > 1), None)
-    if last is None or used[last] in ((True, True), (False, False)):
+    spatial = [i for i, v in enumerate(stage.iters) if v.iter_type == tirx.IterVar.DataPar]
+    k = tuple(i for i in range(len(stage.iters)) if i not in spatial)
+    factors = (value.a, value.b)
+    reads = [_reads(factor, stage) for factor in factors]
+    used = [set(_axes(read, stage)) for read in reads]
+    long = [i for i in spatial if i in used[0] | used[1]]
+    wide = [i for i in k if int(stage.iters[i].dom.extent) > 1]
+    if not long or not all(i in own for i in wide for own in used) or long[-1] in used[0] & used[1]:
         return None
-    a, b = (value.b.a, value.b.b) if used[last] == (False, True) else (value.b.b, value.b.a)
-    m = tuple(i for i in spatial if used[i] == used[last][::-1])
-    n = tuple(i for i in spatial if used[i] == used[last])
-    batch = tuple(i for i in spatial if i not in m and i not in n)
-    return Product(stage, a, b, batch, m, n, tuple(i for i in range(len(iters)) if i not in spatial))
+    b = 1 if long[-1] in used[1] else 0
+    m, n = ([i for i in long if i in used[one] and i not in used[1 - one]] for one in (1 - b, b))
+    if in_runs:
+        n = [i for i in n if long[long.index(i) :] == n[n.index(i) :]]
+    batch = [i for i in spatial if i not in m and i not in n]
+    rows, columns = (_operand(factors[one], reads[one], stage, batch) for one in (1 - b, b))
+    return Product(stage, rows, columns, tuple(batch), tuple(m), tuple(n), k)
+
+
+def _reads(factor: Expr, stage: Stage) -> list[Expr]:
+    """The indices of a load without the iterators of one value; any other factor as it is."""
+    if not isinstance(factor, ir.TensorLoad):
+        return [factor]
+    analyzer = sym.Analyzer()
+    for v in stage.iters:
+        analyzer.bind(v.var, tvm.ir.Range(0, v.dom.extent))
+    return [analyzer.simplify(index) for index in factor.indices]
+
+
+def _axes(code: Sequence[Expr], stage: Stage) -> Axes:
+    """The iterators of more than one value that occur in expressions."""
+    found = {var for one in code for var in tirx.analysis.undefined_vars(one)}
+    return tuple(i for i, v in enumerate(stage.iters) if v.var in found and int(v.dom.extent) > 1)
+
+
+def _operand(factor: Expr, read: list[Expr], stage: Stage, batch: Sequence[int]) -> Operand:
+    """A factor, whose indices are given without iterators of one value."""
+    loads, axes = loads_of([factor]), _axes(read, stage)
+    if len(loads) != 1:
+        return Operand(factor, axes)
+    strides = common.strides_of(stage.block, loads[0].source, loads[0].indices)
+    if not isinstance(factor, ir.TensorLoad):
+        return Operand(factor, axes, strides=strides)
+    windows = (frozenset(_axes([index], stage)) - {*batch} for index in read)
+    own = tuple(w for w in windows if len(w) > 1)
+    return Operand(factor, axes, own, strides, _contiguous(factor, read, stage, batch, strides), _panel(read, stage))
+
+
+def _contiguous(
+    load: Expr, read: list[Expr], stage: Stage, batch: Sequence[int], strides: tuple[int, ...] | None
+) -> int:
+    """See `Operand`: that iterator alone is in the last index of more than one value."""
+    last = [index for index, extent in zip(read, load.source.shape, strict=True) if int(extent) > 1][-1:]
+    own = [axis for axis in _axes(last, stage) if axis not in batch]
+    if len(own) != 1 or (strides is not None and strides[own[0]] != 1):
+        return -1
+    return own[0] if strides is not None or last[0].same_as(stage.iters[own[0]].var) else -1
+
+
+def _panel(read: list[Expr], stage: Stage) -> int:
+    """The columns of a panel, where an iterator alone is split into one index and the last: n // 32 and n % 32."""
+    last = read[-1] if read else None
+    if not isinstance(last, tirx.FloorMod) or not any(last.a.same_as(v.var) for v in stage.iters):
+        return 0
+    parts = [i for i in read if isinstance(i, tirx.FloorDiv) and i.a.same_as(last.a)]
+    return int(last.b) if any(int(part.b) == int(last.b) for part in parts) else 0

@@ -21,7 +21,7 @@ from tvm import ir, sym, tirx
 
 from ..codegen import PARALLEL, SERIAL, lanes, unravelled
 from ..common import SHORT, accesses_of, divisor, renamed, rewritten
-from ..roles import Roles
+from ..products import Operand, Product
 from ..stages import Stage, extents, loads_of
 
 CHANNELS = 16  # with fewer, the loop over them is too short to stand inside those over taps
@@ -41,6 +41,18 @@ class Padding:
     def meets(self, position: int, tap: int) -> bool:
         """Whether a tap of the window at a position lies within the image."""
         return self.start <= self.scale * position + self.step * tap < self.stop
+
+    def rows_met(self, tap: int, first: int, last: int) -> tuple[int, int]:
+        """Of the positions from a first to a last one those at which a tap lies within the image."""
+        low, high = (-((self.step * tap - edge) // self.scale) for edge in (self.start, self.stop))
+        return max(first, low), min(last, high)
+
+    def taps_met(self, position: Any) -> tuple[Any, Any]:
+        """The first tap that lies within the image at a position, and the end of those that do."""
+        low, high = (
+            tirx.floordiv(edge - self.scale * position + self.step - 1, self.step) for edge in (self.start, self.stop)
+        )
+        return low, high
 
 
 def paddings(load: Any, reader: Stage, padded: Stage) -> tuple[list[Padding], bool]:
@@ -71,31 +83,31 @@ def _padding(low: int, high: int, terms: Sequence[Any], summed: Sequence[bool]) 
     return Padding(position, tap, factors[position], factors[tap], low - first, high - first)
 
 
-def skipped(found: Sequence[Padding], r: Roles, rows: int) -> list[Padding]:
+def skipped(found: Sequence[Padding], p: Product, rows: int) -> list[Padding]:
     """Those of the paddings that tiles of so many rows leave out. None where rows of the product are more than
     positions of windows: in a filter's gradient, whose positions are its taps."""
-    if any(r.extents[i] > 1 and not any(i in window for window in r.windows[r.a]) for i in r.m):
+    if any(p.extents[i] > 1 and not any(i in window for window in p.a.windows) for i in p.m):
         return []
-    across, width = r.m[-1], r.extents[r.m[-1]]
-    channels = max((r.extents[i] for i in r.k if all(i != one.tap for one in found)), default=1)
-    in_row = [one for one in found if one.position in r.m[-2:-1] and width % rows == 0]
+    across, width = p.m[-1], p.extents[p.m[-1]]
+    channels = max((p.extents[i] for i in p.k if all(i != one.tap for one in found)), default=1)
+    in_row = [one for one in found if one.position in p.m[-2:-1] and width % rows == 0]
     return [*in_row, *(b for b in found if b.position == across and rows == width and channels >= CHANNELS)]
 
 
-def ordered(r: Roles, skips: Sequence[Padding]) -> Roles:
+def ordered(p: Product, skips: Sequence[Padding]) -> Product:
     """With the loops over taps outside of those over channels, where the former are unrolled."""
-    if all(one.position != r.m[-1] for one in skips):
-        return r
+    if all(one.position != p.m[-1] for one in skips):
+        return p
     taps = [one.tap for one in skips]
-    return replace(r, k=(*taps, *(i for i in r.k if i not in taps)))
+    return replace(p, k=(*taps, *(i for i in p.k if i not in taps)))
 
 
-def share(found: Sequence[Padding], r: Roles, rows: int) -> float:
+def share(found: Sequence[Padding], p: Product, rows: int) -> float:
     """The part of all products that tiles of so many rows do not leave out."""
     part = 1.0
-    for one in skipped(found, r, rows):
-        positions, taps = range(r.extents[one.position]), range(r.extents[one.tap])
-        part *= sum(one.meets(p, t) for p in positions for t in taps) / (len(positions) * len(taps))
+    for one in skipped(found, p, rows):
+        positions, taps = range(p.extents[one.position]), range(p.extents[one.tap])
+        part *= sum(one.meets(place, t) for place in positions for t in taps) / (len(positions) * len(taps))
     return part
 
 
@@ -114,16 +126,15 @@ class Images:
     buffer: Any
     fixed: Mapping[int, int]
 
-    def of_batch(
-        self, axes: Sequence[int], reader: Stage, factors: Sequence[Any]
-    ) -> tuple[Images, tuple[Any, ...]] | None:
-        """The images at one index of some axes of a product, and the factors that read them; None where a place in them
-        hangs on those and on more."""
-        unit = {v.var: tirx.IntImm(v.var.ty, 0) for v in reader.iters if int(v.dom.extent) == 1}
+    def of_batch(self, axes: Sequence[int], reader: Product) -> tuple[Images, Product] | None:
+        """The images at one index of some axes of a product, and the product that reads them; None where a place in
+        them hangs on those and on more."""
+        iters, sides = reader.stage.iters, (reader.a, reader.b)
+        unit = {v.var: tirx.IntImm(v.var.ty, 0) for v in iters if int(v.dom.extent) == 1}
         simple = sym.Analyzer().simplify
-        loads = [load for load in loads_of(factors) if load.source.same_as(self.buffer)]
+        loads = [load for load in loads_of(one.value for one in sides) if load.source.same_as(self.buffer)]
         places = [[simple(renamed(index, unit)) for index in load.indices] for load in loads]
-        batch = {axis: reader.iters[axis].var for axis in axes}
+        batch = {axis: iters[axis].var for axis in axes}
         fixed: dict[int, int] = {}
         for i in range(len(self.stage.iters)):
             for axis, var in batch.items():
@@ -140,8 +151,12 @@ class Images:
                 return mutator.default_mutate(item)
             return tirx.BufferLoad(own, [mutator.mutate(item.indices[i]) for i in free])
 
-        read = tuple(tvm_ffi.structural_mutate(factor, [(ir.TensorLoad, load)]) for factor in factors)
-        return (Images(self.stage, own, fixed), read) if fixed and len(free) > 1 else None
+        def read(operand: Operand) -> Operand:
+            return replace(operand, value=tvm_ffi.structural_mutate(operand.value, [(ir.TensorLoad, load)]))
+
+        if not fixed or len(free) < 2:
+            return None
+        return Images(self.stage, own, fixed), replace(reader, a=read(reader.a), b=read(reader.b))
 
     def laid(self, loop: Any, at: Mapping[int, Any], most: int, parallel: bool = False) -> tirx.Stmt:
         """The loops that make the images: planes of zeros, and within their borders what is set into them, up to `most`

@@ -20,7 +20,7 @@ from ...device.panels import VECTORS, boxes
 from ..codegen import unravelled
 from ..common import near_divisor, renamed
 from ..levels import of_array
-from ..roles import Roles
+from ..products import Product
 from ..stages import nest_of, read_stages, with_nests
 from ..target import Machine
 from .tiles import GRID, NEAR_BYTES, PACKED, PANELS, RESIDENT_BYTES, WINDOWS, Tile
@@ -48,50 +48,50 @@ def least_parts(machine: Machine) -> int:
     return max(wanted(machine), machine.threads)
 
 
-def few_tiles(r: Roles, machine: Machine, lanes: int) -> int:
+def few_tiles(p: Product, machine: Machine) -> int:
     """How many times as many good tiles a contraction should have."""
-    return -(-wanted(machine) // _tiles(r, GOOD_ROWS, lanes)) if _is_large(r) else 1
+    return -(-wanted(machine) // _tiles(p, GOOD_ROWS, machine.lanes(p.dtype))) if _is_large(p) else 1
 
 
-def far_parts(r: Roles, machine: Machine) -> int:
+def far_parts(p: Product, machine: Machine) -> int:
     """Into how many parts a convolution's long sum is cut, so that a part's panel lies in L2; 1 for a shorter sum."""
-    panel = r.size(r.k) * VECTORS * machine.vector_bits // 8
-    return -(-panel // NEAR_BYTES) if panel > FAR_BYTES and any((*r.windows[0], *r.windows[1])) else 1
+    panel = p.size(p.k) * VECTORS * machine.vector_bits // 8
+    return -(-panel // NEAR_BYTES) if panel > FAR_BYTES and any((*p.a.windows, *p.b.windows)) else 1
 
 
-def missing_parts(r: Roles, tile: Tile, machine: Machine) -> int:
+def missing_parts(p: Product, tile: Tile, machine: Machine) -> int:
     """How many times as many parts a contraction should have."""
-    return -(-wanted(machine) // _parts(r, tile)) if _is_large(r) else 1
+    return -(-wanted(machine) // _parts(p, tile)) if _is_large(p) else 1
 
 
-def parts_of(r: Roles, missing: int) -> dict[int, int]:
+def parts_of(p: Product, missing: int) -> dict[int, int]:
     """Into how many parts axes of a product's sum are cut, to have about so many times as many parts; none where an
     operand lies in panels.
 
     Cut is the sum's first axis, in a gradient of filters the images, and where those are too few the second too, their
     rows.
     """
-    if missing == 1 or any(r.panels):
+    if missing == 1 or (p.a.panel or p.b.panel):
         return {}
-    first, *others = (axis for axis in r.k if r.extents[axis] > 1)
-    parts = least_divisor(r.extents[first], missing if others else min(missing, r.extents[first] // LEAST_TERMS))
-    whole = parts == r.extents[first]
-    rows = least_divisor(r.extents[others[0]], -(-missing // parts)) if whole and others[:1] == [first + 1] else 1
+    first, *others = (axis for axis in p.k if p.extents[axis] > 1)
+    parts = least_divisor(p.extents[first], missing if others else min(missing, p.extents[first] // LEAST_TERMS))
+    whole = parts == p.extents[first]
+    rows = least_divisor(p.extents[others[0]], -(-missing // parts)) if whole and others[:1] == [first + 1] else 1
     found = {first: parts, **({others[0]: rows} if rows > 1 else {})}
     return found if parts * rows > 1 else {}
 
 
-def blocks_of(r: Roles, dtype: str) -> dict[int, int]:
+def blocks_of(p: Product) -> dict[int, int]:
     """Into how many blocks the k of A^T B is cut, a gradient of weights. A tile reads a cache line of such an A in each
     step of k. The lines of some hundred steps stay in L1 until the next panel of B needs them; those of thousands would
     be fetched anew for each panel."""
-    itemsize, (m, n, k) = tvm.DataType(dtype).bits // 8, map(r.size, (r.m, r.n, r.k))
+    itemsize, (m, n, k) = tvm.DataType(p.dtype).bits // 8, map(p.size, (p.m, p.n, p.k))
     terms = near_divisor(k, SPLIT_TERMS) if k > 2 * SPLIT_TERMS else None
-    if terms is None or len(r.k) > 1 or r.batch or any(r.panels) or any(r.windows):
+    if terms is None or len(p.k) > 1 or p.batch or (p.a.panel or p.b.panel) or (p.a.windows or p.b.windows):
         return {}
-    by_rows_of_k = (r.contiguous[r.a], r.contiguous[1 - r.a]) == (r.last(r.m), r.last(r.n))
+    by_rows_of_k = (p.a.contiguous, p.b.contiguous) == (p.last(p.m), p.last(p.n))
     far = m * k * itemsize > RESIDENT_BYTES
-    return {r.k[0]: k // terms} if by_rows_of_k and far and k // terms * m * n * itemsize <= PARTIAL_BYTES else {}
+    return {p.k[0]: k // terms} if by_rows_of_k and far and k // terms * m * n * itemsize <= PARTIAL_BYTES else {}
 
 
 def in_parts(func: tirx.PrimFunc, number: int, parts: Mapping[int, int]) -> tirx.PrimFunc:
@@ -136,21 +136,21 @@ def least_divisor(extent: int, least: int) -> int:
     return extent if extent <= least else next((d for d in near if extent % d == 0), 1)
 
 
-def shared_out(r: Roles, tile: Tile, machine: Machine) -> Tile:
+def shared_out(p: Product, tile: Tile, machine: Machine) -> Tile:
     """The tile, where it has parts enough; else the largest of which there are enough for blocks of rows and panels."""
-    if not _is_large(r) or _parts(r, tile) >= wanted(machine):
+    if not _is_large(p) or _parts(p, tile) >= wanted(machine):
         return tile
-    sizes = itertools.product(_rows(r, tile), _columns(r, tile))
-    rows, columns = max(sizes, key=lambda size: (min(_tiles(r, *size), wanted(machine)), size[0] * size[1], size[1]))
-    panels, whole = -(-r.size(r.n) // columns) * r.size(r.batch), r.size(r.n) % columns == 0
-    line = max(r.extents[r.m[-1]] // rows, 1) if tile.a == WINDOWS else 1
+    sizes = itertools.product(_rows(p, tile), _columns(p, tile))
+    rows, columns = max(sizes, key=lambda size: (min(_tiles(p, *size), wanted(machine)), size[0] * size[1], size[1]))
+    panels, whole = -(-p.size(p.n) // columns) * p.size(p.batch), p.size(p.n) % columns == 0
+    line = max(p.extents[p.m[-1]] // rows, 1) if tile.a == WINDOWS else 1
     return replace(
         tile,
         rows=rows,
         columns=columns,
-        b=tile.b if whole or r.panels[1 - r.a] else PACKED,
+        b=tile.b if whole or p.b.panel else PACKED,
         order=GRID,
-        block=_block(-(-r.size(r.m) // rows), panels, line, machine),
+        block=_block(-(-p.size(p.m) // rows), panels, line, machine),
     )
 
 
@@ -168,33 +168,33 @@ def _block(tiles: int, panels: int, line: int, machine: Machine) -> int:
     return min(sorted(sizes, reverse=True), key=most)
 
 
-def _is_large(r: Roles) -> bool:
-    return 2 * math.prod(r.extents) >= MANY_FLOP
+def _is_large(p: Product) -> bool:
+    return 2 * math.prod(p.extents) >= MANY_FLOP
 
 
-def _parts(r: Roles, tile: Tile) -> int:
+def _parts(p: Product, tile: Tile) -> int:
     """The parts among which threads share out the work."""
     if tile.by_batch:
-        return r.size(r.batch)
+        return p.size(p.batch)
     if tile.order == GRID:
-        blocks = -(-r.size(r.m) // (tile.rows * tile.block))
-        return r.size(r.batch) * blocks * -(-r.size(r.n) // tile.columns)
-    own = r.size(r.n) / tile.columns if tile.order == PANELS else r.size(r.m) / (tile.rows * tile.block)
-    return r.size(r.batch) * -int(-own // 1)
+        blocks = -(-p.size(p.m) // (tile.rows * tile.block))
+        return p.size(p.batch) * blocks * -(-p.size(p.n) // tile.columns)
+    own = p.size(p.n) / tile.columns if tile.order == PANELS else p.size(p.m) / (tile.rows * tile.block)
+    return p.size(p.batch) * -int(-own // 1)
 
 
-def _tiles(r: Roles, rows: int, columns: int) -> int:
-    return r.size(r.batch) * -(-r.size(r.m) // rows) * -(-r.size(r.n) // columns)
+def _tiles(p: Product, rows: int, columns: int) -> int:
+    return p.size(p.batch) * -(-p.size(p.m) // rows) * -(-p.size(p.n) // columns)
 
 
-def _rows(r: Roles, tile: Tile) -> list[int]:
+def _rows(p: Product, tile: Tile) -> list[int]:
     """Rows that tiles may have: where A is read as it lies, those that divide its own, or are boxes of windows."""
-    fitting = boxes(r.extents[axis] for axis in r.m) if tile.a == WINDOWS else range(1, tile.rows + 1)
+    fitting = boxes(p.extents[axis] for axis in p.m) if tile.a == WINDOWS else range(1, tile.rows + 1)
     divides = tile.a in (PACKED, WINDOWS)
-    found = [rows for rows in fitting if LEAST_ROWS <= rows < tile.rows and (divides or r.size(r.m) % rows == 0)]
+    found = [rows for rows in fitting if LEAST_ROWS <= rows < tile.rows and (divides or p.size(p.m) % rows == 0)]
     return [tile.rows, *sorted(found, reverse=True)]
 
 
-def _columns(r: Roles, tile: Tile) -> list[int]:
+def _columns(p: Product, tile: Tile) -> list[int]:
     """Columns that tiles may have: a panel's, where B lies in panels."""
-    return [tile.columns] if r.panels[1 - r.a] else list(range(tile.columns, 0, -tile.lanes))
+    return [tile.columns] if p.b.panel else list(range(tile.columns, 0, -tile.lanes))

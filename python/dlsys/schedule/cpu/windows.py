@@ -7,6 +7,7 @@ meets the images, is a few vectors; a window's elements are unrolled, so that su
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from tvm import s_tir, tirx
@@ -15,13 +16,12 @@ from tvm.tirx import PrimFunc
 from .. import common
 from ..codegen import UNROLLED, block_of, each, lanes, loop, sequence, unravelled
 from ..common import PARALLEL_WORK, renamed
-from ..roles import roles
 from ..stages import Expr, Stage, plain_stages, with_nests
 from ..target import Machine, Rule
 from . import pointwise, reduction
 from .contraction import described, of_parts, one_sum, with_one_result, written
-from .product import Product
 from .sharing import few_tiles, parts_of, wanted
+from .tile_code import Fused
 from .tiles import LIES, PANELS, WINDOWS, Tile
 
 TAPS = 64  # elements of a window that are unrolled: 7 x 7 and less
@@ -31,30 +31,30 @@ VECTORS = 4  # in a row that is taken at once
 def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     """The schedule of a convolution of planes, of its gradient, or of its filters' gradient; None for others."""
     found = one_sum(func)
-    r = roles(found[0][found[1]]) if found else None
-    if found is None or r is None or 0 in r.extents or r.size(r.m) != 1 or not r.windows[1 - r.a]:
+    if found is None or 0 in found[0].extents or found[0].size(found[0].m) != 1 or not found[0].b.windows:
         return None
-    if list(r.batch) != [i for i in range(len(r.extents)) if i not in r.k and i < r.n[0]]:
+    p, stages, number = found
+    if list(p.batch) != [i for i in range(len(p.extents)) if i not in p.k and i < p.n[0]]:
         return None
-    stages, number = found
-    vectors = machine.lanes(stages[number].buffer.dtype)
-    parallel = math.prod(r.extents) >= PARALLEL_WORK
-    if r.size(r.k) <= TAPS:
-        width = _width(r.extents[r.n[-1]], vectors, VECTORS)
+    vectors = machine.lanes(p.dtype)
+    parallel = math.prod(p.extents) >= PARALLEL_WORK
+    if p.size(p.k) <= TAPS:
+        width = _width(p.extents[p.n[-1]], vectors, VECTORS)
         if width is None:
             return None
-        by_batch = parallel and wanted(machine) <= r.size(r.batch)
+        by_batch = parallel and wanted(machine) <= p.size(p.batch)
         tile = Tile(1, width, width, LIES, WINDOWS, PANELS, 1, parallel, by_batch)
-        return common.start(written(*with_one_result(func, number), number, r, tile))
-    width = _width(r.extents[r.k[-1]], vectors, 1) or _width(r.extents[r.k[-1]], vectors, VECTORS)
-    if r.size(r.n) > TAPS or width is None or len(r.k) < 2:
+        return common.start(written(p, *with_one_result(func, number), number, tile))
+    width = _width(p.extents[p.k[-1]], vectors, 1) or _width(p.extents[p.k[-1]], vectors, VECTORS)
+    if p.size(p.n) > TAPS or width is None or len(p.k) < 2:
         return None
-    if parts := parts_of(r, few_tiles(r, machine, vectors)):
-        func, stages, r = of_parts(func, number, parts)
+    if parts := parts_of(p, few_tiles(p, machine)):
+        p, func, stages = of_parts(func, number, parts)
     else:
         func, stages = with_one_result(func, number)
-    product, _, rest = described(stages, number, r, 1 - r.a)
-    func = with_nests(func, [*_filters(product, width, VECTORS * vectors, parallel), *rest])
+        p = p.of(stages[number])
+    fused, _, rest = described(p, stages, number, p.b)
+    func = with_nests(func, [*_filters(fused, width, VECTORS * vectors, parallel), *rest])
     return common.start(pointwise.finish(reduction.finish(func, plain_stages(func), [], machine), machine))
 
 
@@ -67,21 +67,21 @@ def _width(extent: int, vector: int, most: int) -> int | None:
     return part if 2 * part > vector else None
 
 
-def _filters(product: Product, width: int, most: int, parallel: bool) -> list[tirx.Stmt]:
+def _filters(fused: Fused, width: int, most: int, parallel: bool) -> list[tirx.Stmt]:
     """The loops of the filters' gradient: a sum for each element of the windows and each place in a row of vectors,
     down all rows of all planes; then those are added up. `most`: elements of an image that are copied at a time."""
-    stage, r, factors, images = product.stage, product.r, product.factors, product.images
-    taps, (first, *within) = [r.extents[axis] for axis in r.n], r.k
+    p, images = fused.product, fused.images
+    stage, taps, (first, *within) = p.stage, p.shape(p.n), p.k
     before: list[tirx.Stmt] = []
     if images is not None:
-        own = images.of_batch((*r.batch, first), stage, factors) or images.of_batch(r.batch, stage, factors)
-        images, factors = own or (images, factors)
+        own = images.of_batch((*p.batch, first), p) or images.of_batch(p.batch, p)
+        images, p = own or (images, p)
         before = [] if own else [block_of(stage.name, images.laid(loop, {}, most, parallel), whole=True)]
-    *rows, across = (r.extents[axis] for axis in within)
+    *rows, across = (p.extents[axis] for axis in within)
     sums = _array(stage, (math.prod(taps), width), "sums")
 
     def of_batch(number: Expr) -> tirx.Stmt:
-        batch = dict(zip(r.batch, unravelled(number, [r.extents[axis] for axis in r.batch]), strict=True))
+        batch = dict(zip(p.batch, unravelled(number, p.shape(p.batch)), strict=True))
 
         def laid(names: dict[int, Expr]) -> list[tirx.Stmt]:
             """The images, where they are those of just these axes."""
@@ -100,9 +100,9 @@ def _filters(product: Product, width: int, most: int, parallel: bool) -> list[ti
             def step(row: list[Expr], part: Expr) -> tirx.Stmt:
                 def add(tap: Expr, lane: Expr) -> tirx.Stmt:
                     places = [*outer, tap, *row, part * width + lane]
-                    at = {**names, **dict(zip([*r.n, *within], places, strict=True))}
+                    at = {**names, **dict(zip([*p.n, *within], places, strict=True))}
                     values = {v.var: at[i] for i, v in enumerate(stage.iters) if i in at}
-                    a, b = (renamed(factor, values) for factor in factors)
+                    a, b = (renamed(one.value, values) for one in (p.a, p.b))
                     return tirx.BufferStore(held, tirx.BufferLoad(held, [tap, lane]) + a * b, [tap, lane])
 
                 return loop(taps[-1], lambda tap: lanes(width, lambda lane: add(tap, lane)), kind=UNROLLED)
@@ -122,22 +122,22 @@ def _filters(product: Product, width: int, most: int, parallel: bool) -> list[ti
             def add(lane: Expr) -> tirx.Stmt:
                 return tirx.BufferStore(one, tirx.BufferLoad(one, [0]) + tirx.BufferLoad(sums, [place, lane]), [0])
 
-            store = product.stored({**batch, **dict(zip(r.n, tap, strict=True))}, tirx.BufferLoad(one, [0]))
+            store = fused.stored({**batch, **dict(zip(p.n, tap, strict=True))}, tirx.BufferLoad(one, [0]))
             return sequence([tirx.AllocBuffer(one), tirx.BufferStore(one, stage.init, [0]), loop(width, add), store])
 
         clear = loop(math.prod(taps), lambda i: lanes(width, lambda x: tirx.BufferStore(sums, stage.init, [i, x])))
-        planes = loop(r.extents[first], plane)
+        planes = loop(p.extents[first], plane)
         return sequence([*laid(batch), tirx.AllocBuffer(sums), clear, planes, each(taps, total)])
 
-    return [*before, block_of(stage.name, loop(r.size(r.batch), of_batch, parallel=parallel), whole=True)]
+    return [*before, block_of(stage.name, loop(p.size(p.batch), of_batch, parallel=parallel), whole=True)]
 
 
 def _array(stage: Stage, shape: tuple[int, ...], name: str) -> Any:
     return tirx.decl_buffer(shape, str(stage.buffer.dtype), name, data_alignment=4, layout=None)
 
 
-def _flat(index: list[Expr], shape: list[int]) -> Expr:
-    """The number of an index in row-major order."""
+def _flat(index: list[Expr], shape: Sequence[int]) -> Expr:
+    """The number of an index in row-major ordep."""
     found: Expr = 0
     for at, extent in zip(index, shape, strict=True):
         found = found * extent + at

@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import tvm_ffi
 from tvm import ir, tirx
 
 from ..codegen import sequence, unravelled
 from ..common import renamed
-from ..products import Axes, Product
-from ..stages import Expr
+from ..products import Axes, Operand, Product
+from ..stages import Expr, loads_of
 from ..sums import Sum
 from .threads import ThreadCode, barrier, ceil_div, guarded, index, lanes, launch, local, shared, unrolled
 
@@ -57,7 +56,7 @@ def step_of(tile: Tile) -> Step:
     return Step(tile, tile.own_rows * tile.own_columns, (tile.own_rows + tile.own_columns) * 4 * tile.threads)
 
 
-class Operand:
+class SharedTile:
     """A factor of the product, and how its tile comes from memory to shared memory.
 
     Attributes:
@@ -81,26 +80,24 @@ class Operand:
     held: ir.Var
     own: ir.Var
 
-    def __init__(self, product: Product, name: str, factor: Expr, axes: Axes, side: int, threads: int) -> None:
-        self.product, self.name, self.factor, self.axes, self.side = product, name, factor, axes, side
+    def __init__(self, product: Product, name: str, operand: Operand, axes: Axes, side: int, threads: int) -> None:
+        self.product, self.name, self.factor, self.axes, self.side = product, name, operand.value, axes, side
+        factor, steps = operand.value, operand.strides
         self.total, self.dtype = product.size(axes), str(factor.ty)
-        last_k, last, steps = product.last(product.k), product.last(axes), product.strides(factor)
+        last_k, last = product.last(product.k), product.last(axes)
 
-        def runs_along(axis: int | None) -> bool:
-            return axis is not None and steps is not None and steps[axis] == 1
+        def runs_along(axis: int) -> bool:
+            return steps is not None and steps[axis] == 1
 
         self.along_k = runs_along(last_k) and not runs_along(last)
-        inner = last_k if self.along_k else last
-        found: list[Any] = []
-        tvm_ffi.structural_walk(factor, (ir.TensorLoad, found.append))
-        width = lanes([load.source.dtype for load in found])
-        run = 1 if inner is None else product.shape((inner,))[0]
+        width = lanes([load.source.dtype for load in loads_of([factor])])
+        run = product.extents[last_k if self.along_k else last]
         vectors = isinstance(factor, ir.TensorLoad) and run % width == 0 and side * DEPTH // width % threads == 0
         self.width = width if vectors else 1
         self.count = ceil_div(side * DEPTH // self.width, threads)
         self.exact = self.count * threads * self.width == side * DEPTH
         whole = self.width > 1 and self.exact and not self.along_k and self.dtype == "float32"
-        self.copied = whole and last is not None and self._is_aligned(last)
+        self.copied = whole and self._is_aligned(last)
 
     def _is_aligned(self, last: int) -> bool:
         """Whether vectors along an iterator lie at multiples of their size."""
@@ -162,7 +159,7 @@ class Code:
     Attributes:
         pad: elements behind each row of a tile in shared memory: its columns are stored to different banks.
         tile_dtype: of the numbers in shared memory; the factors' for None.
-        copies: whether operands are copied, see `Operand`, where they can be.
+        copies: whether operands are copied, see `SharedTile`, where they can be.
         step: the number of the step along k.
     """
 
@@ -173,7 +170,7 @@ class Code:
     def __init__(self, product: Product, tile: Tile, whole: Sum, parts: int, length: int) -> None:
         self.product, self.tile, self.whole, self.parts, self.length = product, tile, whole, parts, length
         sides = (("a", product.a, product.m, tile.rows), ("b", product.b, product.n, tile.columns))
-        self.operands = [Operand(product, *side, tile.threads) for side in sides]
+        self.operands = [SharedTile(product, *side, tile.threads) for side in sides]
         self.block, self.thread, self.step = index("block"), index("thread"), index("step")
         counts = (parts, product.size(product.batch), *(ceil_div(o.total, o.side) for o in self.operands))
         self.blocks = math.prod(counts)
@@ -212,7 +209,7 @@ class Code:
         ]
         return launch(self.whole.name, [(self.block, self.blocks)], [(self.thread, tile.threads)], sequence(body))
 
-    def in_tile(self, operand: Operand, k: Expr, side: Expr, step: Expr) -> Expr:
+    def in_tile(self, operand: SharedTile, k: Expr, side: Expr, step: Expr) -> Expr:
         """Where an element of a step's tile lies in shared memory."""
         row = k + tirx.floormod(step, 2) * DEPTH if operand.copied else k
         return row * (operand.side + self.pad) + side

@@ -20,7 +20,7 @@ from ..codegen import sequence
 from ..products import Product
 from ..stages import Expr
 from ..sums import Sum
-from .product_code import DEPTH, Code, Operand, Step, Tile
+from .product_code import DEPTH, Code, SharedTile, Step, Tile
 from .threads import TENSOR_INSTRUCTION, WARP, ThreadCode, index, unrolled
 
 ROWS, COLUMNS, WORDS = 16, 8, 8  # of the pieces that an instruction multiplies
@@ -51,7 +51,7 @@ ROUNDINGS = {
 
 def serve(product: Product) -> bool:
     """Whether tensor cores serve for a product: of float32, and not of less than a tile."""
-    dtypes = {str(part.ty) for part in (product.a, product.b)} | {str(product.stage.buffer.dtype)}
+    dtypes = {str(one.value.ty) for one in (product.a, product.b)} | {product.dtype}
     least = min(product.size(product.m), product.size(product.n))
     return dtypes == {"float32"} and least >= TILES[-1].rows // 2 and product.size(product.k) >= DEPTH
 
@@ -97,7 +97,7 @@ class TensorCode(Code):
         at = (tirx.floordiv(warp, across) * rows, tirx.floormod(warp, across) * columns)
         return [(at[0], 4 * self.pieces[0]), (at[1], 2 * self.pieces[1])]
 
-    def in_tile(self, operand: Operand, k: Expr, side: Expr, step: Expr) -> Expr:
+    def in_tile(self, operand: SharedTile, k: Expr, side: Expr, step: Expr) -> Expr:
         numbers = self.rounding.numbers
         word = tirx.floordiv(k, numbers) * (operand.side + self.pad) + side
         return word * numbers + tirx.floormod(k, numbers)

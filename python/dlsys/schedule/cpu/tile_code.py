@@ -1,0 +1,308 @@
+"""One tile of a product: some rows by some vectors of C, which lie in registers while k runs. A step takes one row of
+B's panel, as vectors, and an element of A for each of the tile's rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import ir, tirx
+
+from ..codegen import SERIAL, UNROLLED, cut, in_steps, sequence, unravelled
+from ..common import is_costly, near_divisor, renamed
+from ..products import Product
+from ..stages import Expr, Stage
+from . import prefetch
+from .indices import Indices, Names, Place, Read, Term, placed
+from .padding import Images, Padding, skipped
+from .tiles import GIVEN, LIES, PANELS, WINDOWS, Tile
+
+TERMS = 512  # of k in a part: to add up a tile of 12 x 2 vectors takes some 40 cycles, so many steps of k 6,000
+FEW_CHANNELS = 16  # side by side: fewer are an unrolled loop
+
+
+@dataclass(frozen=True)
+class Fused:
+    """A product with what is computed together with it.
+
+    Attributes:
+        product: whose factors compute what was computed before.
+        result: the stage that stores what is made of the sum; None where that is the sum itself.
+        images: that are made before, for a factor to read.
+        paddings: those of the images that A reads through windows.
+    """
+
+    product: Product
+    result: Stage | None = None
+    images: Images | None = None
+    paddings: Sequence[Padding] = ()
+
+    def stored(self, names: Names, total: Expr, place: Callable[[Expr], Expr] = lambda index: index) -> tirx.Stmt:
+        """The store of what is made of a sum at an index of the results; `place` simplifies an index."""
+        stage = self.product.stage
+        own = [names.get(i, 0) for i in range(len(stage.iters)) if i not in self.product.k]
+        if self.result is None:
+            return tirx.BufferStore(stage.buffer, total, list(map(place, own)))
+        read = next(load for load in self.result.loads() if load.source.same_as(stage.buffer))
+        unit = {v.var: tirx.IntImm(v.var.ty, 0) for v in self.result.iters if int(v.dom.extent) == 1}
+        values = unit | dict(zip(read.indices, own, strict=True))
+
+        def load(item: ir.TensorLoad, mutator: Any) -> Expr:
+            return total if item.source.same_as(stage.buffer) else mutator.default_mutate(item)
+
+        value = tvm_ffi.structural_mutate(placed(self.result.value, values, place), [(ir.TensorLoad, load)])
+        places = [place(renamed(index, values)) for index in self.result.indices]
+        return tirx.BufferStore(self.result.buffer, value, places)
+
+
+class TileCode(Indices):
+    """The code of a product's tiles.
+
+    Attributes:
+        tiles: how many there are along the rows.
+        terms: the loops over k.
+        between: the array in which tiles lie between two parts of the terms; None where there is one part.
+    """
+
+    def __init__(self, fused: Fused, tile: Tile, at_once: int, given: Sequence[Any]) -> None:
+        """`at_once`: tiles that pass a part of a panel one after another. `given`: the function's parameters."""
+        super().__init__(fused.product)
+        self.fused, self.tile, self.given = fused, tile, given
+        self.tiles = -(-self.m // tile.rows)
+        skips = skipped(fused.paddings, fused.product, tile.rows) if tile.a == WINDOWS else []
+        self.terms, shape = _Terms(self, skips), (at_once, tile.rows, tile.columns)
+        self.between = self.array(shape, "between") if self.terms.count > 1 else None
+
+    def padded(self, width: int) -> int:
+        """Columns that are computed for so many: a vector for those beyond the last whole one, the narrowest that holds
+        them; just these where B is read where it lies."""
+        rest = width % self.tile.lanes
+        if self.tile.b in (LIES, WINDOWS) or not rest:
+            return width
+        return width - rest + min(self.tile.lanes, 1 << (rest - 1).bit_length())
+
+    def code(self, place: Place, part: Expr, width: int, read_a: Read, read_b: Read) -> tirx.Stmt:
+        """A part of the terms of a tile of so many columns; of the last tile what rows are left."""
+        rows = self.tile.rows
+        return cut(place.tile, self.m, rows, lambda rows: self._rows(place, part, rows, width, read_a, read_b))
+
+    def _rows(self, place: Place, part: Expr, rows: int, width: int, read_a: Read, read_b: Read) -> tirx.Stmt:
+        computed, between = self.padded(width), self.between
+        sums = self.array((rows, computed), "sums", "local")
+
+        def all_of(value: Callable[[Expr, Expr], Expr]) -> tirx.Stmt:
+            """The sums with other values."""
+            return self._over(0, rows, computed, lambda r, c: tirx.BufferStore(sums, value(r, c), [r, c]))
+
+        def add(first: int, last: int, term: Term) -> tirx.Stmt:
+            def one(r: Expr, c: Expr) -> tirx.Stmt:
+                value = read_a(place, r, term) * read_b(place, c, term)
+                return tirx.BufferStore(sums, tirx.BufferLoad(sums, [r, c]) + value, [r, c])
+
+            return sequence([*self._ahead(place, term), self._over(first, last, computed, one)])
+
+        clear, terms = all_of(lambda r, c: self.product.stage.init), self.terms.code(place, part, rows, add)
+        fetches, stored = self._lines_to_store(place, rows, width), self._stored(place, rows, width, sums)
+        if between is None:
+            return sequence([tirx.AllocBuffer(sums), *fetches, clear, terms, stored])
+
+        def keep(r: Expr, c: Expr) -> tirx.Stmt:
+            return tirx.BufferStore(between, tirx.BufferLoad(sums, [r, c]), [place.local, r, c])
+
+        both = all_of(lambda r, c: tirx.BufferLoad(between, [place.local, r, c]) + tirx.BufferLoad(sums, [r, c]))
+        is_last = part == self.terms.count - 1
+        before = [tirx.IfThenElse(is_last, sequence(fetches), None)] if fetches else []
+        kept = tirx.IfThenElse(is_last, stored, self._over(0, rows, computed, keep))
+        return sequence(
+            [tirx.AllocBuffer(sums), *before, clear, terms, tirx.IfThenElse(part > 0, both, None), kept]
+        )
+
+    def _over(self, first: int, last: int, width: int, body: Callable[[Expr, Expr], tirx.Stmt]) -> tirx.Stmt:
+        """`body` of each row and column of a tile, as straight-line code of vectors."""
+        whole, rest = divmod(width, self.tile.lanes)
+        own = self.tile.lanes
+
+        def row(r: Expr) -> tirx.Stmt:
+            full = self.loop(whole, lambda v: self.vector(own, lambda x: body(r, v * own + x)), UNROLLED, "vector")
+            left = [self.vector(rest, lambda x: body(r, whole * own + x))] if rest else []
+            return sequence([*([full] if whole else []), *left])
+
+        return self.loop(last - first, lambda r: row(first + r), UNROLLED, "row")
+
+    # Operands where they lie
+
+    def row_where_it_lies(self, place: Place, row: Expr, term: Term) -> Expr:
+        """An element of A."""
+        names = self.at(self.product.m, place.tile * self.tile.rows + row)
+        return self.element(self.product.a, {**place.batch, **names, **term.names})
+
+    def column_where_it_lies(self, place: Place, column: Expr, term: Term) -> Expr:
+        """An element of B."""
+        names = self.at(self.product.n, place.panel * self.tile.columns + column)
+        return self.element(self.product.b, {**place.batch, **names, **term.names})
+
+    # What is fetched
+
+    def _ahead(self, place: Place, term: Term) -> list[tirx.Stmt]:
+        """The fetches of what later steps read."""
+        p, tile, found = self.product, self.tile, list[tirx.Stmt]()
+        step = place.tile * self.k + term.number  # of all steps of a panel
+        if tile.a == LIES and tile.b != WINDOWS and not p.a.windows:
+            found += prefetch.first_line(self._later_row(place, term))
+        by_panel = tile.order == PANELS or tile.block * tile.rows >= self.m
+        if tile.b == GIVEN and by_panel and p.size((*p.batch, *p.n, *p.k)) >= prefetch.COLD:
+            first = self.column_where_it_lies(place, self.number(0), Term(dict.fromkeys(p.k, self.number(0)), 0))
+            found.append(prefetch.line_of_panel(first, len(p.k), tile.columns, step, self.tiles))
+        if tile.order == PANELS and not p.a.windows and not p.b.windows and not p.a.panel and not p.b.panel:
+            found += self._next_source(place, step) if self.n * self.k >= prefetch.BEYOND_L1 else []
+        return found
+
+    def _later_row(self, place: Place, term: Term) -> Expr:
+        """The element of A whose line is fetched in a step: where rows run along k the steps of a run of neighbours
+        fetch the next tile's rows there, else it is that of some steps on. (Divisions in a step's address took two
+        thirds of the time of a filter's gradient.)"""
+        p, rows = self.product, self.tile.rows
+        if p.a.contiguous != p.last(p.k):
+            names = {**self.at(p.m, place.tile * rows), **self.at(p.k, term.number + prefetch.STEPS)}
+            return self.element(p.a, {**place.batch, **names})
+        run, inner = p.run(p.a, p.k), list[int]()
+        while len(inner) < len(p.k) and p.size(tuple(inner)) < run:
+            inner.insert(0, p.k[len(p.k) - 1 - len(inner)])
+        steps = {axis: self.number(0) if axis in inner else i for axis, i in term.names.items()}
+        steps[p.last(p.k)] = self.flat(inner, term.names) * rows
+        return self.element(p.a, {**place.batch, **self.at(p.m, place.tile * rows + rows), **steps})
+
+    def _next_source(self, place: Place, step: Expr) -> list[tirx.Stmt]:
+        """The fetches of lines of what the next panel is made of, where B is made of a matrix that is given."""
+        b, columns = self.product.b, self.tile.columns
+        sources = prefetch.sources(b.value)
+        if len(sources) != 1 or len(sources[0].shape) != 2 or not any(sources[0].same_as(x) for x in self.given):
+            return []
+        along_k = b.contiguous == self.product.last(self.product.k)
+        first = (place.panel + 1) * columns
+        size = (columns, self.k) if along_k else (self.k, columns)
+        start = (first, self.number(0)) if along_k else (self.number(0), first)
+        return prefetch.lines_of(sources[0], start, size, step, self.tiles * self.k, self.analyzer)
+
+    def _lines_to_store(self, place: Place, rows: int, width: int) -> list[tirx.Stmt]:
+        """The fetches of the lines that a tile is stored to, where L1 does not hold C and its rows lie apart."""
+        if self.m * self.n < prefetch.FAR:
+            return []
+        zero = tirx.const(0, self.dtype)
+
+        def line(r: Expr, c: Expr) -> tirx.Stmt:
+            return prefetch.to_store(self._result(place, r, c, zero))
+
+        if self._by_columns:
+            return [self.loop(width, lambda c: line(self.number(0), c), UNROLLED, "column")]
+        whole = -(-width // self.tile.lanes)
+        columns = lambda r: self.loop(whole, lambda v: line(r, v * self.tile.lanes), UNROLLED, "vector")  # noqa: E731
+        return [self.loop(rows, columns, UNROLLED, "row")]
+
+    # What is stored
+
+    def _result(self, place: Place, row: Expr, column: Expr, total: Expr) -> tirx.Stmt:
+        """The store of what is made of a sum."""
+        p, tile = self.product, self.tile
+        rows = self.indices(p.m, place.tile * tile.rows + row)
+        columns = self.indices(p.n, place.panel * tile.columns + column)
+        return self.fused.stored({**place.batch, **rows, **columns}, total, self.neighbour)
+
+    @property
+    def _by_columns(self) -> bool:
+        """Whether C is contiguous along the rows of tiles."""
+        p = self.product
+        return max(i for i, extent in enumerate(p.extents) if i not in p.k and extent > 1) in p.m
+
+    def _stored(self, place: Place, rows: int, width: int, sums: Any) -> tirx.Stmt:
+        """The stores of a tile's elements, as far as C has them."""
+        own, made = self.tile.lanes, list[tirx.Stmt]()
+        costly = self.fused.result is not None and is_costly(self.fused.result.value)
+        if costly:  # too long for one copy of it a vector: a loop over a copied tile
+            copied = self.array((rows, self.padded(width)), "copied", "local")
+
+            def copy(r: Expr, c: Expr) -> tirx.Stmt:
+                return tirx.BufferStore(copied, tirx.BufferLoad(sums, [r, c]), [r, c])
+
+            made = [tirx.AllocBuffer(copied), self._over(0, rows, self.padded(width), copy)]
+
+        def put(r: Expr, c: Expr) -> tirx.Stmt:
+            return self._result(place, r, c, tirx.BufferLoad(copied if costly else sums, [r, c]))
+
+        def row(r: Expr) -> tirx.Stmt:
+            return in_steps(width, own, lambda s, n: self.vector(n, lambda x: put(r, s + x)), self.index)
+
+        if self._by_columns:
+            kind = SERIAL if costly else UNROLLED
+            columns = self.loop(width, lambda c: self.vector(rows, lambda r: put(r, c)), kind, "column")
+            return sequence([*made, columns])
+        return sequence([*made, self.loop(rows, row, name="row") if costly else self._over(0, rows, width, put)])
+
+
+class _Terms:
+    """The loops over k of one tile. A long sum is taken in parts, which are added up by themselves; taps that meet only
+    the zeros around images are left out.
+
+    Attributes:
+        count: how many parts there are.
+    """
+
+    def __init__(self, code: TileCode, skips: Sequence[Padding]) -> None:
+        self.of, p, tile = code, code.product, code.tile
+        self.axes = [(axis,) for axis in p.k] if WINDOWS in (tile.a, tile.b) else [p.k]
+        self.sizes = [p.size(axes) for axes in self.axes]
+        self.skips = [next((one for one in skips if (one.tap,) == axes), None) for axes in self.axes]
+        self.by_tap = [skip is not None and skip.position == p.m[-1] for skip in self.skips]
+        self.lengths = self._cut()
+        self.counts = [-(-size // length) for size, length in zip(self.sizes, self.lengths, strict=True)]
+        self.count = math.prod(self.counts)
+        few = tile.a == WINDOWS and p.a.contiguous == p.k[-1] and self.sizes[-1] < FEW_CHANNELS
+        few = few and self.skips[-1] is None and not any(self.by_tap)
+        self.kinds = [SERIAL] * (len(self.axes) - 1) + [UNROLLED if few else SERIAL]
+        if tile.b == WINDOWS:
+            self.kinds = [UNROLLED] * len(self.axes)
+
+    def _cut(self) -> list[int]:
+        """Steps of each loop that a part has: all of the inner ones, some of one, one of those outside."""
+        inner = 1
+        for i in reversed(range(len(self.sizes))):
+            if inner * self.sizes[i] > 2 * TERMS:
+                most = max(TERMS // inner, 1)
+                length = 1 if self.by_tap[i] else min(near_divisor(self.sizes[i], most) or most, self.sizes[i])
+                return [*[1] * i, length, *self.sizes[i + 1 :]]
+            inner *= self.sizes[i]
+        return self.sizes
+
+    def code(self, place: Place, part: Expr, rows: int, add: Callable[[int, int, Term], tirx.Stmt]) -> tirx.Stmt:
+        """The terms of a part of a tile's sums; `add` adds one to some of its rows."""
+        code, numbers = self.of, unravelled(part, self.counts)
+        starts = [number * length for number, length in zip(numbers, self.lengths, strict=True)]
+
+        def loops(i: int, names: Names, first: int, last: int) -> tirx.Stmt:
+            """Those from number `i` on, for some rows."""
+            if i == len(self.axes):
+                return add(first, last, Term(names, code.flat(code.product.k, names)))
+            size, length, skip = self.sizes[i], self.lengths[i], self.skips[i]
+
+            def step(k: Expr, first: int = first, last: int = last) -> tirx.Stmt:
+                return loops(i + 1, {**names, **code.at(self.axes[i], k)}, first, last)
+
+            if skip is not None and self.by_tap[i]:
+                taps = [(tap, *skip.rows_met(tap, first, last)) for tap in range(size)]
+                made = [(tap, step(code.number(tap), *own)) for tap, *own in taps if own[0] < own[1]]
+                cases = [x if length == size else tirx.IfThenElse(starts[i] == tap, x, None) for tap, x in made]
+                return sequence(cases) if cases else tirx.Evaluate(0)
+            low: Expr = starts[i]
+            high = low + length if size % length == 0 else tirx.min(low + length, size)
+            if skip is not None:
+                met = skip.taps_met(code.at(code.product.m, place.tile * code.tile.rows)[skip.position])
+                low, high = code.simple(tirx.max(met[0], low)), code.simple(tirx.min(met[1], high))
+            low = code.simple(low)
+            count = high - low if skip is None else tirx.max(high - low, 0)
+            return code.loop_to(count, length, lambda k: step(low + k), self.kinds[i], "k")
+
+        return loops(0, {}, 0, rows)
