@@ -16,7 +16,8 @@ CORE = (
     *(f"compiler/{name}.py" for name in ("lower", "program", "plan")),
     *(f"kernels/{name}.py" for name in ("spec", "cache", "build", "kernel", "runner")),
     *(f"schedule/{name}.py" for name in ("__init__", "target", "common", "stages", "products", "codegen")),
-    *(f"schedule/cpu/{name}.py" for name in ("__init__", "contraction", "tiles", "product", "tile_code", "indices", "pointwise")),
+    *(f"schedule/cpu/{name}.py" for name in ("__init__", "contraction", "tiles", "product", "tile_code", "indices")),
+    "schedule/cpu/pointwise.py",
 )
 """The files to read in an afternoon: from a graph to the compiled loops of products and pointwise functions."""
 MARKS = "<!-- core path -->\n", "\n<!-- end core path -->"

@@ -98,7 +98,7 @@ def regions(func: tirx.PrimFunc) -> list[Region]:
     return [region for region in found if region.arithmetic]
 
 
-def _count(code: Any, found: list[Region], region: Region, times: int, analyzer: sym.Analyzer) -> None:
+def _count(code: Any, found: list[Region], region: Region, times: float, analyzer: sym.Analyzer) -> None:
     """Adds what a statement does that a region executes so many times; and to `found` the regions that it begins.
     `analyzer` knows the loops around it."""
 
@@ -107,13 +107,19 @@ def _count(code: Any, found: list[Region], region: Region, times: int, analyzer:
         analyzer.bind(item.loop_var, ir.Range(0, most))
         own, bound = region, item.kind == tirx.ForKind.THREAD_BINDING
         if region is found[0] and (bound or item.kind == tirx.ForKind.PARALLEL):
-            own = Region(calls=times)
+            own = Region(calls=round(times))
             found.append(own)
         if bound and str(item.thread_binding.thread_tag).startswith("thread"):
             own.threads *= most
         elif own is not region or bound:
             own.parts *= most
         _count(item.body, found, own, (1 if own is not region else times) * most, analyzer)
+
+    def branch(item: tirx.IfThenElse, visitor: Any) -> None:
+        share = _share(item.condition, analyzer)
+        _count(item.then_case, found, region, times * (1.0 if share is None else share), analyzer)
+        if item.else_case is not None:
+            _count(item.else_case, found, region, times * (1.0 if share is None else 1 - share), analyzer)
 
     def allocation(item: tirx.AllocBuffer, visitor: Any) -> None:
         nbytes = _nbytes(item.buffer)
@@ -123,21 +129,31 @@ def _count(code: Any, found: list[Region], region: Region, times: int, analyzer:
             region.registers += -(-nbytes // 4)
 
     def store(item: tirx.BufferStore, visitor: Any) -> None:
-        region.arithmetic += times * instructions(item.value)
+        region.arithmetic += round(times * instructions(item.value))
         loads: list[Any] = []
         tvm_ffi.structural_walk(item.value, (ir.TensorLoad, lambda load: loads.append(load.source)))
         for buffer in (item.buffer, *loads):
             if buffer.scope() == "shared":
-                region.shared_bytes += times * _width(buffer)
+                region.shared_bytes += round(times * _width(buffer))
             elif buffer.scope() in ("", "global"):
                 region.arrays[buffer] = _nbytes(buffer)
 
     def call(item: tirx.Evaluate, visitor: Any) -> None:
         if isinstance(item.value, ir.Call) and "dlsys_mma" in str(item.value.args[:1]):
-            region.arithmetic += times * TENSOR_INSTRUCTION
+            region.arithmetic += round(times * TENSOR_INSTRUCTION)
 
-    kinds = [(tirx.For, loop), (tirx.AllocBuffer, allocation), (tirx.BufferStore, store), (tirx.Evaluate, call)]
-    tvm_ffi.structural_visit(code, kinds)
+    statements = [(tirx.For, loop), (tirx.IfThenElse, branch), (tirx.AllocBuffer, allocation)]
+    tvm_ffi.structural_visit(code, [*statements, (tirx.BufferStore, store), (tirx.Evaluate, call)])
+
+
+def _share(condition: Any, analyzer: sym.Analyzer) -> float | None:
+    """How often a condition on the loops around it holds, `index < number` or `index == number`; None for others."""
+    if not isinstance(condition, (tirx.LT, tirx.EQ)) or not isinstance(condition.b, tirx.IntImm):
+        return None
+    bound, number = analyzer.const_int_bound(condition.a), int(condition.b)
+    low, count = int(bound.min_value), int(bound.max_value) - int(bound.min_value) + 1
+    held = number - low if isinstance(condition, tirx.LT) else 1
+    return min(max(held / count, 0.0), 1.0)
 
 
 def _width(buffer: Any) -> int:

@@ -26,7 +26,7 @@ from .padding import Images
 from .product import Loops
 from .sharing import blocks_of, far_parts, few_tiles, in_parts, missing_parts, parts_of, shared_out
 from .tile_code import Fused
-from .tiles import LIES, PANELS, WINDOWS, Tile, choose, turned
+from .tiles import LIES, PANELS, WINDOWS, Tile, choose
 
 
 def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
@@ -35,20 +35,14 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     if found is None or min(found[0].extents) < 1 or min(map(found[0].size, (found[0].m, found[0].n, found[0].k))) < 2:
         return None
     p, stages, number = found
-    own = turned(p, machine.lanes(p.dtype))
-    tile: Tile | None = None
-    parts = blocks_of(own)
-    turn = bool(parts) and own is not p
-    parts = parts or parts_of(p, max(few_tiles(p, machine), far_parts(p, machine)))
+    q, tile = _chosen(p, stages, number, machine)
+    parts = blocks_of(q, machine)
+    parts = parts or parts_of(p, max(few_tiles(p, machine), far_parts(p, machine), missing_parts(q, tile, machine)))
     if not parts:
-        p, tile = _chosen(p, stages, number, machine)
-        parts = parts_of(p, missing_parts(p, tile, machine))
-    if not parts:
-        assert tile is not None
-        return common.start(pointwise.finish(written(p, *with_one_result(func, number), number, tile), machine))
+        return common.start(pointwise.finish(written(q, *with_one_result(func, number), number, tile), machine))
     p, func, stages = of_parts(func, number, parts)
-    p, tile = _chosen(p.transposed() if turn else p, stages, number, machine)
-    func = written(p, func, stages, number, tile)
+    q, tile = _chosen(p, stages, number, machine)
+    func = written(q, func, stages, number, tile)
     return common.start(pointwise.finish(reduction.finish(func, plain_stages(func), [], machine), machine))
 
 

@@ -1,5 +1,5 @@
 """Memory fetched ahead of its use, where the processor does not foresee it: a tile's rows, which lie apart, the next
-panel of weights (`lines_of`), rows that elements are picked of (`next_row`), and huge arrays beyond the page
+panel of weights (`tile_code`), rows that elements are picked of (`next_row`), and huge arrays beyond the page
 being read (`lines_from`).
 
 Beyond the end of an array a fetch is harmless, since it never faults. The lines that a tile is stored to are fetched
@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
 import tvm_ffi
-from tvm import DataType, ir, sym, tirx
+from tvm import DataType, ir, tirx
 
 from ..common import renamed, strides_of
 from ..stages import Stage, loads_of
@@ -71,53 +70,26 @@ def is_far(load: Any) -> bool:
     return len(found) == 1 and math.prod(int(extent) for extent in load.source.shape) >= COLD
 
 
+def line(value: Any) -> int:
+    """Elements of a cache line of the array that an expression loads from first."""
+    return _line(loads_of([value])[0].source)
+
+
 def _line(buffer: Any) -> int:
     """Elements of a cache line."""
     return LINE * 8 // max(DataType(str(buffer.dtype)).bits, 8)
 
 
-def sources(code: Any) -> list[Any]:
-    """The arrays that an expression loads from, each once."""
-    found: dict[Any, None] = {load.source: None for load in loads_of([code])}
-    return list(found)
-
-
-def first_line(value: Any) -> list[tirx.Stmt]:
-    """The fetch of the line that an expression loads from first."""
-    return [_fetch(load.source, load.indices, to_write=0) for load in loads_of([value])[:1]]
+def of(value: Any, offset: Any = 0) -> tirx.Stmt:
+    """The fetch of the line that an expression loads from first, or of one so many elements behind."""
+    first = loads_of([value])[0]
+    *lead, last = first.indices
+    return _fetch(first.source, [*lead, last + offset], to_write=0)
 
 
 def to_store(store: tirx.BufferStore) -> tirx.Stmt:
     """The fetch of the line that is stored to."""
     return _fetch(store.buffer, store.indices, to_write=1)
-
-
-def line_of_panel(first: Any, axes: int, columns: int, step: Any, tiles: int) -> tirx.Stmt:
-    """The fetch of a line of the panel behind the one whose first element is given, in step number `step` of so many
-    tiles' steps, which together fetch it. A panel comes from memory for the first tile of rows and from L2 for the
-    others: while these run the memory is idle. `axes`: those of k."""
-    *lead, panel = first.indices[: len(first.indices) - axes - 1]
-    element = tirx.floordiv(step * columns, tiles)
-    return _fetch(first.source, [*lead, panel + 1, *(0,) * axes, element], to_write=0)
-
-
-def lines_of(
-    source: Any, start: Sequence[Any], size: Sequence[int], step: Any, steps: int, analyzer: sym.Analyzer
-) -> list[tirx.Stmt]:
-    """The fetches, in one of so many steps, of some lines of a part of a matrix, which all steps together fetch. A
-    product of 80 x 256 x 256 with weights from L3 took 104 us where it had taken 124."""
-    line = _line(source)
-    in_row = -(-size[1] // line)
-    share = Fraction(size[0] * in_row, steps)  # lines a step
-    fetches = []
-    for number in range(math.ceil(share)):
-        if share > 1:
-            place = step * math.ceil(share) + number
-        else:
-            place = tirx.floordiv(step * share.numerator, share.denominator)
-        row, column = tirx.floordiv(place, in_row), tirx.floormod(place, in_row) * line
-        fetches.append(_fetch(source, [analyzer.simplify(start[0] + row), analyzer.simplify(start[1] + column)], 0))
-    return fetches
 
 
 def _fetch(buffer: Any, indices: Any, to_write: int) -> tirx.Stmt:

@@ -16,14 +16,14 @@ from typing import Any
 import tvm
 from tvm import ir, tirx
 
-from ...device.panels import VECTORS, boxes
+from ...device.panels import boxes
 from ..codegen import unravelled
 from ..common import near_divisor, renamed
 from ..levels import of_array
 from ..products import Product
 from ..stages import nest_of, read_stages, with_nests
 from ..target import Machine
-from .tiles import GRID, NEAR_BYTES, PACKED, PANELS, RESIDENT_BYTES, WINDOWS, Tile
+from .tiles import GRID, PACKED, PANELS, WINDOWS, Tile
 
 MANY = 8  # threads, from which on there are so many; with fewer, what `tiles` chooses is fast
 PARTS = 2  # for each thread
@@ -32,7 +32,6 @@ LEAST_ROWS = 3  # of a tile: with fewer, a vector's multiply-adds wait for each 
 FINER = 4  # times as many blocks as needed are looked at, for threads to have equal parts
 GOOD_ROWS = 8  # of a tile of one vector that keeps the multiply-adds busy
 LEAST_TERMS = 64  # of a part of a sum over one axis
-FAR_BYTES = 1536 * 1024  # of a panel: to cut one of 1.2 MB lost 1 to 4 %, of 2.4 MB won 10 %, of 3.2 MB 27 %
 SPLIT_TERMS = 256  # of k in a product of its own: their lines, with a panel's, fill L1
 PARTIAL_BYTES = 8 * 1024 * 1024  # of those products, which are read again: what stays in L3
 FAR = 4  # times as many parts of a sum as needed, beyond which what they store is too much
@@ -55,8 +54,8 @@ def few_tiles(p: Product, machine: Machine) -> int:
 
 def far_parts(p: Product, machine: Machine) -> int:
     """Into how many parts a convolution's long sum is cut, so that a part's panel lies in L2; 1 for a shorter sum."""
-    panel = p.size(p.k) * VECTORS * machine.vector_bits // 8
-    return -(-panel // NEAR_BYTES) if panel > FAR_BYTES and any((*p.a.windows, *p.b.windows)) else 1
+    panel = p.size(p.k) * 2 * machine.vector_bits // 8
+    return -(-panel // machine.l2) if panel > 3 * machine.l2 and any((*p.a.windows, *p.b.windows)) else 1
 
 
 def missing_parts(p: Product, tile: Tile, machine: Machine) -> int:
@@ -81,7 +80,7 @@ def parts_of(p: Product, missing: int) -> dict[int, int]:
     return found if parts * rows > 1 else {}
 
 
-def blocks_of(p: Product) -> dict[int, int]:
+def blocks_of(p: Product, machine: Machine) -> dict[int, int]:
     """Into how many blocks the k of A^T B is cut, a gradient of weights. A tile reads a cache line of such an A in each
     step of k. The lines of some hundred steps stay in L1 until the next panel of B needs them; those of thousands would
     be fetched anew for each panel."""
@@ -90,7 +89,7 @@ def blocks_of(p: Product) -> dict[int, int]:
     if terms is None or len(p.k) > 1 or p.batch or (p.a.panel or p.b.panel) or (p.a.windows or p.b.windows):
         return {}
     by_rows_of_k = (p.a.contiguous, p.b.contiguous) == (p.last(p.m), p.last(p.n))
-    far = m * k * itemsize > RESIDENT_BYTES
+    far = m * k * itemsize > 2 * machine.l2
     return {p.k[0]: k // terms} if by_rows_of_k and far and k // terms * m * n * itemsize <= PARTIAL_BYTES else {}
 
 

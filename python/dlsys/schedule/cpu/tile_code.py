@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm_ffi
@@ -15,7 +15,7 @@ from tvm import ir, tirx
 from ..codegen import SERIAL, UNROLLED, cut, in_steps, sequence, unravelled
 from ..common import is_costly, near_divisor, renamed
 from ..products import Product
-from ..stages import Expr, Stage
+from ..stages import Expr, Stage, loads_of
 from . import prefetch
 from .indices import Indices, Names, Place, Read, Term, placed
 from .padding import Images, Padding, skipped
@@ -103,7 +103,8 @@ class TileCode(Indices):
                 value = read_a(place, r, term) * read_b(place, c, term)
                 return tirx.BufferStore(sums, tirx.BufferLoad(sums, [r, c]) + value, [r, c])
 
-            return sequence([*self._ahead(place, term), self._over(first, last, computed, one)])
+            fetches = [*self._later_row(place, term), *self._next_panel(place, term)]
+            return sequence([*fetches, self._over(first, last, computed, one)])
 
         clear, terms = all_of(lambda r, c: self.product.stage.init), self.terms.code(place, part, rows, add)
         fetches, stored = self._lines_to_store(place, rows, width), self._stored(place, rows, width, sums)
@@ -147,46 +148,41 @@ class TileCode(Indices):
 
     # What is fetched
 
-    def _ahead(self, place: Place, term: Term) -> list[tirx.Stmt]:
-        """The fetches of what later steps read."""
-        p, tile, found = self.product, self.tile, list[tirx.Stmt]()
-        step = place.tile * self.k + term.number  # of all steps of a panel
-        if tile.a == LIES and tile.b != WINDOWS and not p.a.windows:
-            found += prefetch.first_line(self._later_row(place, term))
-        by_panel = tile.order == PANELS or tile.block * tile.rows >= self.m
-        if tile.b == GIVEN and by_panel and p.size((*p.batch, *p.n, *p.k)) >= prefetch.COLD:
-            first = self.column_where_it_lies(place, self.number(0), Term(dict.fromkeys(p.k, self.number(0)), 0))
-            found.append(prefetch.line_of_panel(first, len(p.k), tile.columns, step, self.tiles))
-        if tile.order == PANELS and not p.a.windows and not p.b.windows and not p.a.panel and not p.b.panel:
-            found += self._next_source(place, step) if self.n * self.k >= prefetch.BEYOND_L1 else []
-        return found
+    def _next_panel(self, place: Place, term: Term) -> list[tirx.Stmt]:
+        """The fetches, in a step, of a part of what the next panel is read or made from: it comes from memory for the
+        first tile of rows and from L2 for the others, and while these run memory is idle."""
+        p, tile, b = self.product, self.tile, self.product.b
+        plain = tile.order == PANELS and len(p.k) == len(p.n) == 1 and b.contiguous >= 0
+        plain = plain or (tile.b == GIVEN and tile.a != WINDOWS)
+        sources = {load.source for load in loads_of([b.value])}
+        if not plain or self.n * self.k <= prefetch.BEYOND_L1 or len(sources) != 1 or sources.isdisjoint(self.given):
+            return []
+        step, next_one = place.tile * self.k + term.number, replace(place, panel=place.panel + 1)
+        tiles = 1 << round(math.log2(self.tiles))  # about so many: divisions would take more time than fetches
+        if tile.b == GIVEN or b.contiguous == p.k[0]:  # the next panel's elements lie side by side
+            first = self.column_where_it_lies(next_one, self.number(0), Term(dict.fromkeys(p.k, self.number(0)), 0))
+            return [prefetch.of(first, tirx.floordiv(step * tile.columns, tiles))]
+        row = tirx.floordiv(step, tiles)
+        first = self.column_where_it_lies(next_one, self.number(0), Term(self.at(p.k, row), row))
+        return [prefetch.of(first, at) for at in range(0, tile.columns, prefetch.line(first))]
 
-    def _later_row(self, place: Place, term: Term) -> Expr:
-        """The element of A whose line is fetched in a step: where rows run along k the steps of a run of neighbours
-        fetch the next tile's rows there, else it is that of some steps on. (Divisions in a step's address took two
-        thirds of the time of a filter's gradient.)"""
+    def _later_row(self, place: Place, term: Term) -> list[tirx.Stmt]:
+        """The fetch of a line of A in a step: where rows run along k the steps of a run of neighbours fetch the next
+        tile's rows there, else it is that of some steps on. (Divisions in a step's address took two thirds of the time
+        of a filter's gradient.)"""
         p, rows = self.product, self.tile.rows
+        if self.tile.a != LIES or self.tile.b == WINDOWS or p.a.windows:
+            return []
         if p.a.contiguous != p.last(p.k):
             names = {**self.at(p.m, place.tile * rows), **self.at(p.k, term.number + prefetch.STEPS)}
-            return self.element(p.a, {**place.batch, **names})
+            return [prefetch.of(self.element(p.a, {**place.batch, **names}))]
         run, inner = p.run(p.a, p.k), list[int]()
         while len(inner) < len(p.k) and p.size(tuple(inner)) < run:
             inner.insert(0, p.k[len(p.k) - 1 - len(inner)])
         steps = {axis: self.number(0) if axis in inner else i for axis, i in term.names.items()}
         steps[p.last(p.k)] = self.flat(inner, term.names) * rows
-        return self.element(p.a, {**place.batch, **self.at(p.m, place.tile * rows + rows), **steps})
-
-    def _next_source(self, place: Place, step: Expr) -> list[tirx.Stmt]:
-        """The fetches of lines of what the next panel is made of, where B is made of a matrix that is given."""
-        b, columns = self.product.b, self.tile.columns
-        sources = prefetch.sources(b.value)
-        if len(sources) != 1 or len(sources[0].shape) != 2 or not any(sources[0].same_as(x) for x in self.given):
-            return []
-        along_k = b.contiguous == self.product.last(self.product.k)
-        first = (place.panel + 1) * columns
-        size = (columns, self.k) if along_k else (self.k, columns)
-        start = (first, self.number(0)) if along_k else (self.number(0), first)
-        return prefetch.lines_of(sources[0], start, size, step, self.tiles * self.k, self.analyzer)
+        later = {**place.batch, **self.at(p.m, place.tile * rows + rows), **steps}
+        return [prefetch.of(self.element(p.a, later))]
 
     def _lines_to_store(self, place: Place, rows: int, width: int) -> list[tirx.Stmt]:
         """The fetches of the lines that a tile is stored to, where L1 does not hold C and its rows lie apart."""

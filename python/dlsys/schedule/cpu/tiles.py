@@ -1,38 +1,34 @@
-"""The numbers of the contraction schedule, by shape and machine: which operand is A, sizes of tiles, what is packed."""
+"""The tile of a product: of all that are legal the one of the fewest `cycles` on a machine."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
 
-from ...device.panels import step_cycles, tile_rows, tile_vectors, tiles_cycles, tiles_of
+from ...device.panels import boxes, matrix_cycles, row_counts, tiles_of
 from ..products import Operand, Product
+from ..squares import SIDE
 from ..target import Machine
 from .padding import Padding, share
 
-LONG_SUM = 64  # additions beside which storing a tile by its columns weighs little
-CONFLICT = 512  # elements; rows a multiple of that apart share few lines of L1, so turning many of them is slow
-BLOCK_BYTES = 2 * 1024 * 1024  # of A's rows between two passes over B: what still streams well from L3
-RESIDENT_BYTES = 1024 * 1024  # up to here all of A stays near, and panels of B are packed one at a time
-TURN_COLUMNS = 64  # the same where A lies row by row of k, so that a line that is fetched holds a tile's rows only
-NEAR_BYTES = 512 * 1024  # of such an A, whose lines are then found in L2 again for the next panel of B
-FAR = 1.3  # times as slow as that are steps that read more of A where it lies
-MANY_COLUMNS = 4  # for each row of a product: then threads share out the panels of B, not the rows
-SMALL_BYTES = 40 * 1024  # of B, which all stays in L1: it is read where it lies, by rows of panels
+STREAMING = 4  # times L2: a block of A so large is still fetched in time
 PARALLEL_FLOP = 2_000_000  # about 20 us on one core; below, a parallel region costs more than it gives
 
-# In cycles; measured on Zen 5, with AVX-512 and with AVX2.
+# In cycles; measured on Zen 3 and Zen 5, with AVX-512 and with AVX2.
+COPY = 2.0  # copying an element, or a vector of neighbours, into a panel
+VECTOR = 4  # fewest neighbours that are copied as one
+TURN = 1.0  # copying an element of rows along k, square by square
 TURNED = 17.0  # copying an element of images into rows that lie side by side, k by k
-COPY = 2.0  # copying a group of neighbouring elements into a panel of windows
+ALONG = 0.3  # storing an element of a tile along its rows, once for all steps
 REGION = 17_000  # starting and ending a parallel region
+ONE_TAP = 1.1  # times as long take steps that read rows of pixels of one image
 SHARED = 0.8  # reading an element of a panel that another core has packed
-ONE_TAP = 1.1  # times as much as predicted take tiles along the pixels of one image, whose filters have to be turned
-TURN = 0.3  # storing an element of a tile along its rows, once for all steps
-
+FAR = 1.3  # times as long takes a step that reads a line of L3 for each element of A
+REREAD = 0.01  # reading a byte again that lies in L3
 
 LIES, PACKED, GIVEN, WINDOWS = "lies", "packed", "given", "windows"
 """How an operand is read: where it lies; from a copy in panels; from panels that are given; through windows of images,
@@ -67,60 +63,34 @@ class Tile:
     parallel: bool = False
     by_batch: bool = False
 
-    @property
-    def vectors(self) -> int:
-        """Vectors in a row."""
-        return self.columns // self.lanes
-
 
 def choose(
     p: Product, machine: Machine, made: Container[Any] = (), paddings: Sequence[Padding] = ()
 ) -> tuple[Product, Tile]:
     """The product or its transposed one, and its tile. `made`: the buffers of what is computed on the way, and so has
     to be stored somewhere before it is read again; `paddings` are those of a convolution's images."""
-    if p.a.panel or p.b.panel or (p.a.windows and not p.b.windows):
-        packed, direct = _packed(p, machine, made), None
-        if p.a.windows or (packed.a == PACKED and len(p.m) > 1):
-            direct = _direct(p, machine, paddings)
-        if direct is None:
-            return p, packed
-        copied = _packed_cost(p, packed, machine) + p.size(p.m) * TURNED  # where extents have no divisors
-        return (p, packed) if copied < _direct_cost(p, direct, machine, paddings) else (p, direct)
-    if not p.b.windows and not _per_image(p):
-        p = turned(p, machine.lanes(p.dtype))
-        return p, _packed(p, machine, made)
-    packed, windows = _packed(p, machine, made), over_windows(p)
-    direct = _direct(windows, machine, paddings)
-    more = 1.0 if p.b.windows else ONE_TAP
-    if direct is None or more * _direct_cost(windows, direct, machine, paddings) > _packed_cost(p, packed, machine):
-        return p, packed
-    return windows, direct
+    found = [(q, tile) for q in _ways(p) for tile in _legal(q, machine, made)]
+    return min(found, key=lambda one: cycles(one[0], one[1], machine, paddings))
 
 
-def turned(p: Product, lanes: int) -> Product:
-    """The transposed product, C^T = B^T A^T, where A too lies ready for vectors and fewer of them are needed, or where
-    both lie row by row of k, so that one has to be turned for vectors, and A is the smaller one.
-
-    The tile is then stored column by column, which is little work beside a long sum.
-    """
-    m, n = p.size(p.m), p.size(p.n)
-    if p.batch or p.size(p.k) < LONG_SUM:
-        return p
-    by_row = (p.a.contiguous, p.b.contiguous) == (p.last(p.k), p.last(p.k))
-    if by_row and m < n and (m <= 2 * lanes or p.size(p.k) % CONFLICT == 0):
-        return p.transposed()
-    if p.a.contiguous != p.m[-1]:
-        return p
-
-    def waste(columns: int) -> float:
-        return -(-columns // lanes) * lanes / columns
-
-    if waste(n) <= 1.02 * waste(m):
-        return p
-    return p.transposed()
+def _ways(p: Product) -> Iterator[Product]:
+    """The product, and its transposed one where that can be read."""
+    yield p
+    if p.b.panel or p.a.panel or p.a.windows:
+        return
+    if p.b.windows or _per_image(p):
+        yield _over_windows(p)
+    elif not p.batch:
+        yield p.transposed()
 
 
-def over_windows(p: Product) -> Product:
+def _per_image(p: Product) -> bool:
+    """Whether one A, filters of one tap, meets the B of each batch, pixels that are contiguous."""
+    shared = not any(axis in p.a.axes for axis in p.batch)
+    return p.size(p.batch) > 1 and shared and p.run(p.b, p.n) == p.size(p.n) and len(p.n) > 1
+
+
+def _over_windows(p: Product) -> Product:
     """The transposed product of a convolution: m runs over the windows, n over the operand that has none.
 
     The axis of k that shares an index with m's last one does not come last: two of its steps read the same
@@ -134,84 +104,95 @@ def over_windows(p: Product) -> Product:
     return replace(p, k=tuple(k))
 
 
-def _per_image(p: Product) -> bool:
-    """Whether one A, filters of one tap, meets the B of each batch, pixels that are contiguous."""
-    shared = not any(axis in p.a.axes for axis in p.batch)
-    return p.size(p.batch) > 1 and shared and p.run(p.b, p.n) == p.size(p.n) and len(p.n) > 1
-
-
-def _packed(p: Product, machine: Machine, made: Container[Any]) -> Tile:
-    """A tile for B in panels, read as vectors; A is read as it lies where that goes."""
-    m, n, k = p.size(p.m), p.size(p.n), p.size(p.k)
-    lanes, itemsize = machine.lanes(p.dtype), tvm.DataType(p.dtype).bits // 8
-    rows, pack_a = tile_rows(m, machine), False
-    if p.a.contiguous != p.last(p.k):
-        along_rows = p.a.contiguous == p.last(p.m) and m == p.extents[p.last(p.m)] and p.a.value.source not in made
-        slower = tiles_cycles(m, rows, machine) * (FAR - 1) if m * k * itemsize > NEAR_BYTES else 0.0
-        pack_a = not along_rows or slower > m * TURN_COLUMNS / n
-    parallel, by_batch = _is_parallel(p, machine), _by_batch(p, machine)
-    split = not parallel or by_batch  # a loop that runs in parallel is not, so it has no narrower panel at its end
-    few, own = m <= rows, p.b.panel > 0
+def _legal(p: Product, machine: Machine, made: Container[Any]) -> Iterator[Tile]:
+    """All tiles by which the loops of a product can be written, those of more rows first."""
+    m, lanes, itemsize = p.size(p.m), machine.lanes(p.dtype), tvm.DataType(p.dtype).bits // 8
+    parallel = machine.threads > 1 and 2 * math.prod(p.extents) >= PARALLEL_FLOP
+    by_batch = parallel and p.size(p.batch) >= 4 * machine.threads
+    near = p.size(p.n) * p.size(p.k) * itemsize <= 1.25 * machine.l1
     readable = p.b.contiguous == p.last(p.n) and p.b.value.source not in made
-    readable = readable and (few or k * n * itemsize <= SMALL_BYTES)
-    columns = p.b.panel or tile_vectors(rows, n, lanes, machine, readable and split) * lanes
-    whole = n % columns == 0 or split
-    resident = m * k * itemsize <= RESIDENT_BYTES and _are_own(p, columns, whole, lanes, machine)
-    panels = resident and -(-n // columns) * p.size(p.batch) >= machine.threads
-    panels = panels or own or (readable and few and whole)
-    direct_b = own or (readable and (whole or not panels))
-    return Tile(
-        rows,
-        columns,
-        lanes,
-        PACKED if pack_a else LIES,
-        GIVEN if own else LIES if direct_b else PACKED,
-        PANELS if panels else IN_BLOCKS,
-        _block(-(-m // rows), BLOCK_BYTES // (rows * k * itemsize), machine.threads if parallel else 1),
-        parallel,
-        parallel and by_batch,
-    )
+    for a in _ways_of_a(p, made):
+        counts = boxes(p.shape(p.m)) if a == WINDOWS else row_counts(m, machine)
+        for rows, vectors in tiles_of(counts, machine):
+            if p.b.panel not in (0, vectors * lanes):
+                continue
+            ways = [GIVEN] if p.b.panel else [PACKED]
+            if readable and not p.b.panel and a != WINDOWS and (near or m <= rows):
+                ways.append(LIES)
+            for b in ways:
+                tile = Tile(rows, vectors * lanes, lanes, a, b, PANELS, 1, parallel, by_batch)
+                if a != WINDOWS or b == GIVEN:
+                    yield tile
+                if a == WINDOWS or b != GIVEN:
+                    yield replace(tile, order=IN_BLOCKS, block=_block(p, tile, machine))
 
 
-def _are_own(p: Product, columns: int, whole: bool, lanes: int, machine: Machine) -> bool:
-    """Whether threads share out the panels, each packing those that it reads, though the last is narrower than its
-    tiles; else they share out the rows, after all have packed all panels."""
-    m, n, k = p.size(p.m), p.size(p.n), p.size(p.k)
-    if whole or p.size(p.batch) > 1:
-        return whole or m < 2 * tile_rows(m, machine) * machine.threads
-    rounds = -(-n // (columns * machine.threads))
-    idle = m * k * (rounds * columns - n / machine.threads) * machine.fma / lanes
-    return idle <= REGION + SHARED * n * k
+def _ways_of_a(p: Product, made: Container[Any]) -> list[str]:
+    """How A can be read: rows along k where they lie, rows along m too where no other axis is theirs; through windows;
+    any from a copy."""
+    if p.a.contiguous == p.last(p.k) and not p.a.windows:
+        return [LIES]
+    along_m = p.a.contiguous == p.last(p.m) and p.size(p.m) == p.extents[p.last(p.m)] and p.a.value.source not in made
+    windows = [WINDOWS] if p.a.windows or (not along_m and len(p.m) > 1) else []
+    return [*([LIES] if along_m else []), PACKED, *windows]
 
 
-def _direct(p: Product, machine: Machine, paddings: Sequence[Padding]) -> Tile | None:
-    """The cheapest tile whose rows are read from images where they lie: at addresses that differ by constants."""
-    lanes, tiles = machine.lanes(p.dtype), []
-    parallel, by_batch = _is_parallel(p, machine), _by_batch(p, machine)
-    blocks = 1 if by_batch or not parallel else machine.threads
-    for rows, vectors in tiles_of((p.extents[axis] for axis in p.m), machine):
-        line = max(p.extents[p.m[-1]] // rows, 1)  # tiles of a row of C; a block has whole rows, else TVM finds each
-        block = -(-p.size(p.m) // (rows * line * blocks)) * line  # element's place by a division of its own
-        columns, own = vectors * lanes, p.b.panel
-        if own in (0, columns):  # many panels are read once, each by one thread; few by all, for other rows
-            whole = own > 0 and not by_batch and p.size(p.n) >= MANY_COLUMNS * p.size(p.m)
-            b, order = GIVEN if own else PACKED, PANELS if whole else IN_BLOCKS
-            tiles.append(Tile(rows, columns, lanes, WINDOWS, b, order, block, parallel, parallel and by_batch))
-    row = p.extents[p.m[-1]]  # of C: of several, taps share elements, and LLVM keeps more than there are registers
-    return min(tiles, key=lambda t: (round(_direct_cost(p, t, machine, paddings)), t.rows > row, -t.rows), default=None)
+def _block(p: Product, tile: Tile, machine: Machine) -> int:
+    """Tiles of rows in a block, whose part of A stays in L3's part of a thread, as many for one thread as for another.
+    Of images a block has whole lines of tiles: else TVM finds each element's place by a division of its own."""
+    threads, tiles = machine.threads if tile.parallel and not tile.by_batch else 1, -(-p.size(p.m) // tile.rows)
+    if tile.a == WINDOWS:
+        line = max(p.extents[p.m[-1]] // tile.rows, 1)
+        return -(-tiles // (line * threads)) * line
+    nbytes = tile.rows * p.size(p.k) * tvm.DataType(p.dtype).bits // 8
+    blocks = -(-tiles // max(STREAMING * machine.l2 // nbytes, 1))
+    return -(-tiles // (-(-blocks // threads) * threads))
 
 
-def _direct_cost(p: Product, tile: Tile, machine: Machine, paddings: Sequence[Padding]) -> float:
-    m, columns = p.size(p.m), -(-p.size(p.n) // tile.columns) * tile.columns
-    step = step_cycles(tile.rows, tile.vectors, machine) / (tile.rows * tile.columns) * share(paddings, p, tile.rows)
-    return m * columns * (step + TURN / p.size(p.k))
+def cycles(p: Product, tile: Tile, machine: Machine, paddings: Sequence[Padding] = ()) -> float:
+    """Cycles that a product takes: the arithmetic of its tiles, what is read again from beyond L2, the stores along
+    columns and the copies of operands; of the busiest thread, with what parallel regions cost."""
+    (m, n, k), batch, itemsize = map(p.size, (p.m, p.n, p.k)), p.size(p.batch), tvm.DataType(p.dtype).bits // 8
+    a_bytes, b_bytes, by_panels = m * k * itemsize, n * k * itemsize, tile.order == PANELS
+    panels, blocks = -(-n // tile.columns), 1 if by_panels else -(-m // (tile.rows * tile.block))
+    step = matrix_cycles(m, n, tile.rows, tile.columns, tile.lanes, machine)
+    if tile.a == WINDOWS:
+        step *= share(paddings, p, tile.rows) * (1.0 if p.a.windows else ONE_TAP)
+    if tile.a == LIES and p.a.contiguous != p.last(p.k) and a_bytes > machine.l2:
+        step *= FAR
+    again = 0.0
+    if by_panels and tile.a != WINDOWS and a_bytes > machine.l2:
+        again = a_bytes * (panels - 1)
+    if not by_panels and b_bytes > machine.l2:
+        again = b_bytes * (blocks - 1)
+    along = ALONG * m * n if p.n[-1] < p.m[-1] else 0.0
+    work = batch * (step * k + REREAD * again + along)
+    copied, shared, regions = 0.0, 0.0, 1
+    if tile.a == PACKED:
+        copied += _copied(p, p.a, tile.rows)
+    if tile.b == PACKED:
+        copied += _copied(p, p.b, tile.columns) * (batch / _own_batch(p, p.b) if by_panels else 1)
+        shared, regions = (0.0, 1) if by_panels else (SHARED * n * k * _own_batch(p, p.b), 2)
+    if not tile.parallel:
+        return work + copied
+    parts = batch * (1 if tile.by_batch else panels if by_panels else blocks)
+    return work * -(-parts // machine.threads) / parts + shared + copied / machine.threads + regions * REGION
 
 
-def _packed_cost(p: Product, tile: Tile, machine: Machine) -> float:
-    m, n = p.size(p.m), p.size(p.n)
-    tiles = -(-m // tile.rows) * -(-n // tile.columns)
-    copied = n * COPY / min(tile.lanes, group(p, p.b, tile.columns))
-    return tiles * step_cycles(tile.rows, tile.vectors, machine) + copied
+def _copied(p: Product, operand: Operand, width: int) -> float:
+    """Cycles of copying an operand, once, into panels of a width."""
+    elements = p.size(p.m if operand is p.a else p.n) * p.size(p.k) * _own_batch(p, operand)
+    if operand is p.a:
+        return elements * (TURNED if p.a.windows else COPY)
+    if operand.contiguous == p.last(p.k) and not operand.windows:
+        return elements * (TURN if width % SIDE == 0 else 2 * COPY)
+    own = group(p, operand, width)
+    return elements * COPY / (own if own >= VECTOR else 1)
+
+
+def _own_batch(p: Product, operand: Operand) -> int:
+    """How many matrices an operand has."""
+    return p.size(tuple(axis for axis in p.batch if axis in operand.axes))
 
 
 def group(p: Product, operand: Operand, width: int) -> int:
@@ -219,20 +200,3 @@ def group(p: Product, operand: Operand, width: int) -> int:
     axes = p.m if operand is p.a else p.n
     run = p.run(operand, axes)
     return width if run == p.size(axes) else math.gcd(width, run)
-
-
-def _is_parallel(p: Product, machine: Machine) -> bool:
-    return machine.threads > 1 and 2 * math.prod(p.extents) >= PARALLEL_FLOP
-
-
-def _by_batch(p: Product, machine: Machine) -> bool:
-    return p.size(p.batch) >= 4 * machine.threads
-
-
-
-
-def _block(tiles: int, most: int, threads: int) -> int:
-    """Tiles of rows in a block: at most `most`, blocks of about one size, as many for one thread as for another."""
-    blocks = -(-tiles // max(most, 1))
-    blocks = -(-blocks // threads) * threads
-    return -(-tiles // blocks)
