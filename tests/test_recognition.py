@@ -8,7 +8,7 @@ from dlsys import compute
 from dlsys.schedule.codegen import VectorCode
 from dlsys.schedule.products import Product, product_of
 from dlsys.schedule.stages import Stage, inlined
-from dlsys.schedule.sums import parts_of, sum_of
+from dlsys.schedule.sums import in_parts, parts_along, sum_of
 from tvm import te, tirx
 
 
@@ -68,11 +68,31 @@ def test_sums_tell_what_lies_side_by_side_and_are_cut_into_parts() -> None:
         (stage,) = _stages([x], compute.reduce_sum(x, (axis,)))
         whole = sum_of(stage, [], [stage], {stage.buffer})
         assert (whole.columns, whole.count) == (columns, (40, 30)[axis])
-        first, last, array = parts_of(whole, 4, 12)
-        assert first.results == (4, *whole.results) == tuple(map(int, array.shape))
-        assert (first.count, last.count, last.columns) == (12, 4, True) and last.results == whole.results
-        number, exists = tirx.Var("n", "int32"), first.exists
-        assert exists is not None and f"< {whole.count}" in str(exists([tirx.const(3, "int32"), 0], number))
-        code, place = VectorCode(1), tirx.const(2, "int32")
-        first.store(code, [place, place], tirx.const(0.0, "float32"))
-        assert str(array.name) in str(code.loop())
+        term = [i for i, v in enumerate(stage.iters) if v.iter_type == tirx.IterVar.CommReduce]
+        first, rest, last = (sum_of(one, [], [one], {one.buffer}) for one in in_parts(stage, {term[0]: 12}))
+        count, left = divmod(whole.count, 12)
+        array = first.stage.buffer
+        assert (count + 1, *whole.results) == tuple(map(int, array.shape)) and array.same_as(rest.stage.buffer)
+        assert (first.results, rest.results) == ((count, *whole.results), (1, *whole.results))
+        assert (first.count, rest.count, last.count, last.columns) == (12, left, count + 1, True)
+        assert (first.columns, last.results) == (columns, whole.results)
+        for part, place in ((first, 2), (rest, count)):  # the parts that are left lie behind the others
+            code, index = VectorCode(1), tirx.const(0 if part is rest else 2, "int32")
+            part.store(code, [index, tirx.const(7, "int32")], tirx.const(0.0, "float32"))
+            assert f"{array.name}[{place}, 7]" in str(code.loop())
+
+
+def test_parts_are_about_as_many_as_wanted() -> None:
+    for shape, wanted, lengths in (
+        ((4096,), 16, {0: 256}),
+        ((1000,), 4, {0: 250}),
+        ((1009,), 4, {0: 253}),  # a prime: the last part is shorter
+        ((32, 28, 28), 98, {0: 1, 1: 7}),
+        ((3, 97), 5, {0: 1, 1: 49}),
+        ((5, 2), 5, {0: 1}),
+        ((100,), 1, {}),
+    ):
+        x = te.placeholder(shape, "float32")
+        (stage,) = _stages([x], compute.reduce_sum(x, tuple(range(len(shape)))))
+        first = len(stage.spatial)
+        assert parts_along(stage, wanted) == {first + axis: length for axis, length in lengths.items()}, shape

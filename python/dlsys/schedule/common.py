@@ -16,10 +16,9 @@ from ..compute.loops import unravelled
 
 PARALLEL_WORK = 64 * 1024  # simple operations, some 50 us with their memory: less does not repay a region's 5 us
 CALL_WORK = 4  # an exp or log, in simple operations with their memory
-VECTORS = 4  # vectors a step of an elementwise loop: loads enough in flight, code still small
-COSTLY_VECTORS = 2  # where exp, log or their like need registers of their own
+VECTORS = 4  # of a step: loads enough in flight, and an add of a sum waits four cycles for the one before it
+COSTLY_VECTORS = 2  # where exp, log, branches or several rows need registers of their own
 MAX_VECTORS = 8  # the longest unrolled vector that still leaves registers free
-ACCUMULATORS = 4  # vectors in which a row is summed: an add waits four cycles for the one before it
 WINDOW = 4  # elements of images in an expression that is not to be computed again for each time it is read
 SHORT, MANY = 4, 8  # fewest terms side by side that make a vector, and fewest of such vectors that are added up
 

@@ -8,8 +8,7 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 
 from ..compute.loops import ORDERED
-
-STEPS = 64  # of a loop whose steps have memory of their own: so many have it at once, others take it over
+from .sums import PARTS
 
 
 def loops_of(func: tirx.PrimFunc) -> tirx.Stmt | None:
@@ -28,20 +27,20 @@ def is_ordered(code: tirx.Stmt) -> bool:
 
 
 def with_little_memory(func: tirx.PrimFunc) -> tuple[tirx.Stmt, list[ir.Var]]:
-    """The formula's loops, and the arrays that they work in, which have memory for STEPS steps of the outermost loop at
+    """The formula's loops, and the arrays that they work in, which have memory for PARTS steps of the outermost loop at
     most, where each step has its own: steps that follow each other have the same."""
     outer, memory = loops_of(func), list(func.body.block.alloc_buffers)
     assert outer is not None
-    if not memory or not isinstance(outer, tirx.For) or (steps := int(outer.extent)) <= STEPS:
+    if not memory or not isinstance(outer, tirx.For) or (steps := int(outer.extent)) <= PARTS:
         return outer, memory
     part, step = tirx.Var("part", "int32"), tirx.Var("step", "int32")
-    each = -(-steps // STEPS)
+    each = -(-steps // PARTS)
     number, known, own = part * each + step, set(memory), dict[Any, Any]()
 
     def smaller(item: tirx.BufferStore) -> None:
         if item.buffer in known:
             pairs = zip(item.buffer.shape, item.indices, strict=True)
-            shape = [STEPS if at.same_as(outer.loop_var) else extent for extent, at in pairs]
+            shape = [PARTS if at.same_as(outer.loop_var) else extent for extent, at in pairs]
             own[item.buffer] = tirx.decl_buffer(
                 shape, str(item.buffer.dtype), item.buffer.name, data_alignment=4, layout=None
             )
@@ -66,8 +65,8 @@ def with_little_memory(func: tirx.PrimFunc) -> tuple[tirx.Stmt, list[ir.Var]]:
     code = tvm_ffi.structural_mutate(
         outer.body, [(ir.TensorLoad, load), (tirx.BufferStore, store), (ir.Var, var)]
     )
-    if steps % STEPS:
+    if steps % PARTS:
         code = tirx.IfThenElse(number < steps, code, None)
     serial = tirx.ForKind.SERIAL
     within = tirx.For(step, 0, each, serial, code, None, {ORDERED: True})
-    return tirx.For(part, 0, STEPS, serial, within), [own[array] for array in memory]
+    return tirx.For(part, 0, PARTS, serial, within), [own[array] for array in memory]

@@ -11,8 +11,8 @@ from tvm import tirx
 
 from . import common
 from .codegen import unravelled
-from .levels import is_plain
 from .stages import Expr, Stage, extents, read_stages, size
+from .sums import is_plain
 
 
 @dataclass(frozen=True)

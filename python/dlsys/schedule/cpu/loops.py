@@ -11,13 +11,12 @@ from tvm import s_tir, sym, tirx
 from ...compute.loops import COLUMNS
 from .. import common
 from ..codegen import block_of, unravelled
-from ..common import renamed, rewritten
+from ..common import PARALLEL_WORK, renamed, rewritten
 from ..loops import is_ordered, loops_of, with_little_memory
 from ..stages import with_nests
 from ..target import Machine, Rule
 from .sharing import least_parts
 
-PARALLEL_WORK = 64 * 1024  # elements: fewer do not repay the start of the threads
 PARTS = 16  # steps that threads share out, at least, if those within can be shared out instead
 CHUNK = 64  # columns that a thread adds up: some cache lines of each row
 

@@ -22,7 +22,6 @@ from .prefetch import next_row
 from .sharing import least_parts
 
 TOGETHER = 8  # results of the same vectors, each in a register
-BRANCHED_VECTORS = 2  # where branches choose what is read: LLVM takes all branches before it computes
 CHUNK = 16  # steps of a thread's share when a ragged loop is cut: some 2 KiB of float32
 
 
@@ -114,7 +113,7 @@ class _Loops:
         costly = len(self.group) > 1 and any(common.is_costly(stage.value) for stage in self.group)
         most = COSTLY_VECTORS if costly else VECTORS
         if self.by_row:
-            most = BRANCHED_VECTORS if self.inner % (BRANCHED_VECTORS * self.lanes) == 0 else 1
+            most = COSTLY_VECTORS if self.inner % (COSTLY_VECTORS * self.lanes) == 0 else 1
         width = min(self.inner, self.lanes * most)
         if width < self.inner and (exact := common.divisor(self.inner, self.lanes, width)):
             width = exact

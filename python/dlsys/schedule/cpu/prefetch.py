@@ -1,6 +1,6 @@
 """Memory fetched ahead of its use, where the processor does not foresee it: a tile's rows, which lie apart, the next
-panel of weights (`tile_code`), rows that elements are picked of (`next_row`), and huge arrays beyond the page
-being read (`lines_from`).
+panel of weights (`tile_code`), rows that elements are picked of (`next_row`), and the row behind one that is passed
+over several times (`lines`).
 
 Beyond the end of an array a fetch is harmless, since it never faults. The lines that a tile is stored to are fetched
 before it is computed (`to_store`): a product of 64 x 27 and 27 x 12,321 matrices took 420 us where it had taken 600 to
@@ -23,8 +23,6 @@ LINE = 64  # bytes that are fetched at once
 FAR = 16 * 1024  # elements of a C that L1 does not hold, whose rows lie apart
 COLD = 256 * 1024  # elements of a B that is not in the caches when its turn comes
 BEYOND_L1 = 32 * 1024  # elements of a B that may lie in L3
-HUGE = 8 * 1024 * 1024  # elements of an array that no cache holds
-AHEAD = 2048  # elements ahead of what a sum reads straight on: beyond a page, where the processor's own fetches end
 STEPS = 40  # of k ahead: some 250 ns, the latency of memory, at 6 ns a step
 INTO_L2 = 2  # LLVM's locality; into L1 was 4 % slower, where the panel of B lies
 DATA_CACHE = 1
@@ -43,18 +41,6 @@ def next_row(stage: Stage, row: Sequence[Any]) -> list[tirx.Stmt]:
             fetch = _fetch(load.source, [*row, shape[-1] + at * line], to_write=0)
             return [tirx.For(at, 0, -(-shape[-1] // line), tirx.ForKind.SERIAL, fetch)]
     return []
-
-
-def is_huge(load: Any) -> bool:
-    """Whether a load is of an array that no cache holds."""
-    return math.prod(int(extent) for extent in load.source.shape) >= HUGE
-
-
-def lines_from(buffer: Any, indices: Sequence[Any], count: int) -> list[tirx.Stmt]:
-    """The fetches of the lines of so many elements from an index on."""
-    *lead, last = indices
-    starts = range(0, count, _line(buffer))
-    return [_fetch(buffer, [*lead, last + at], to_write=0) for at in starts]
 
 
 def lines(buffer: Any, indices: Sequence[Any], lane: Any, width: int) -> list[tirx.Stmt]:

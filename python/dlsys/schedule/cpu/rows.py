@@ -7,8 +7,8 @@ down the columns are added to row by row, in an array for each share of the rows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -16,19 +16,17 @@ from tvm import tirx
 
 from .. import common
 from ..codegen import VectorCode, block_of, loop, sequence, steps, unravelled
-from ..common import ACCUMULATORS, COSTLY_VECTORS, PARALLEL_WORK, renamed
-from ..levels import IN_TURN, PARTS, Accumulators, Levels, is_float_sum, is_plain, of_array, rounds
+from ..common import PARALLEL_WORK, VECTORS, renamed
+from ..levels import LEVEL, Accumulators, Levels
 from ..rows import Rows, find_rows, with_down
 from ..stages import Expr, Nests, Stage, extents, inlined, share, size
+from ..sums import PARTS, is_float_sum, is_plain, of_parts
 from ..target import Machine
 from . import prefetch
-from .row_passes import Pass, in_passes, is_costly
 
 SHORT_ROW = 16  # elements of a row that runs as straight-line code: its registers spill, and code grows
 SHORT_VALUES = 160  # of all stages of such a row
 PARALLEL_SHORT = 4 * PARALLEL_WORK  # simple operations; without memory to wait for, they take less time
-SHARES = 64  # of the rows for threads: each allocates its arrays once
-FAR_VECTORS = 1  # a step along rows from memory: with four of them a layer norm's gradients took a fifth longer (Zen 4)
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> Nests | None:
@@ -46,9 +44,9 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> Nests | None:
 
 
 def _is_for_parts(rows: Rows) -> bool:
-    """Whether rows are too few for threads, each long enough for several, and their reductions can be cut into parts
+    """Whether rows are too few for threads, each long enough for several, and their reductions can be cut in parts
     without another result: maxima, minima and sums of integers."""
-    exact = all(is_plain(stage) and not rounds(stage) for stage in rows.stages if stage.reduced)
+    exact = all(is_plain(stage) and not is_float_sum(stage) for stage in rows.stages if stage.reduced)
     return exact and rows.count < PARTS and rows.work >= max(rows.count, 4) * PARALLEL_WORK
 
 
@@ -56,15 +54,12 @@ def _is_for_parts(rows: Rows) -> bool:
 
 
 def _short(rows: Rows, kept: set[Any], machine: Machine) -> tirx.Stmt:
-    """A vector of rows at a time, a row a lane; half or a quarter of one where that leaves no remainder, which doubles
-    the code."""
-    lanes = machine.lanes(rows.stages[0].buffer.dtype)
-    exact = (width for width in (lanes, lanes // 2, lanes // 4) if width >= 4 and rows.count % width == 0)
+    """A vector of rows at a time, a row a lane."""
 
     def code(index: Expr, vector: VectorCode) -> None:
         _short_row(rows, kept, unravelled(index, rows.shape), vector)
 
-    width = next(exact, None) or min(lanes, rows.count)
+    width = min(machine.lanes(rows.stages[0].buffer.dtype), rows.count)
     return block_of("rows", sequence(steps(0, rows.count, width, rows.work >= PARALLEL_SHORT, code)))
 
 
@@ -107,15 +102,13 @@ def _long(func: tirx.PrimFunc, machine: Machine) -> Nests | None:
     if rows is None or rows.length < 2:
         return None
     rows = with_down(_without_last(rows))
-    passes = in_passes(rows)
+    passes = _in_passes(rows)
     if passes is None:
         return None
     code = _LongRows(rows, passes, rows.kept(func), machine)
+    rest = [code.parts[stage.buffer][1] if stage in rows.down else stage for stage in rows.rest]
     nests: list[tuple[tirx.Stmt, Stage | None]] = [(block_of("rows", code.nest()), None)]
-    for stage in rows.rest:
-        own = of_array(stage, code.parts[stage.buffer], first=True) if stage in rows.down else stage
-        nests.append((own.loops, own))
-    return func, nests, [*code.parts.values()]
+    return func, [*nests, *((stage.loops, stage) for stage in rest)], [array for array, _ in code.parts.values()]
 
 
 def _without_last(rows: Rows) -> Rows:
@@ -132,55 +125,84 @@ def _without_last(rows: Rows) -> Rows:
     return replace(rows, stages=tuple(stages), rest=(*last, *rows.rest))
 
 
+@dataclass(frozen=True)
+class _Pass:
+    """Once along the row.
+
+    Attributes:
+        before: stages of one number a row, which it may need.
+        along: elementwise stages and reductions along the row.
+    """
+
+    before: list[Stage]
+    along: list[Stage]
+
+    @property
+    def stages(self) -> list[Stage]:
+        """All of them."""
+        return [*self.before, *self.along]
+
+
+def _in_passes(rows: Rows) -> list[_Pass] | None:
+    """The stages in as few passes as can be: what needs a reduction's result is in a later one. None for stages of
+    other lengths.
+
+    A stage is in the last pass that will do: so the last one stores all results, side by side, and those before read
+    little but what the next reduction needs."""
+    if not rows.fit() or any(len(rows.along(stage)) > 1 for stage in rows.stages):
+        return None
+    ready: dict[Any, int] = {}  # the pass in which a buffer can be read
+    for stage in rows.stages:
+        ready[stage.buffer] = _first(stage, ready) + bool(stage.reduced)
+    stages = [*rows.stages, *rows.down]
+    found = [_Pass([], []) for _ in range(1 + max(_first(stage, ready) for stage in stages))]
+    last: dict[Any, int] = {}  # the pass in which a buffer has to be read
+    for stage in reversed(stages):
+        most = len(found) - 1
+        if stage.reduced and stage.buffer not in last:  # beside the results' stores there is no room in L1
+            most = max(most - 1, _first(stage, ready))
+        number = min(most, last.get(stage.buffer, most + 1) - 1) if stage.reduced else last.get(stage.buffer, most)
+        for load in stage.loads():
+            last[load.source] = min(number, last.get(load.source, number))
+        (found[number].along if rows.along(stage) else found[number].before).insert(0, stage)
+    return found
+
+
+def _first(stage: Stage, ready: Mapping[Any, int]) -> int:
+    """The first pass in which all can be read that a stage reads."""
+    return max((ready[load.source] for load in stage.loads() if load.source in ready), default=0)
+
+
 class _LongRows:
     """The code of long rows.
 
     Attributes:
         held: by a stage's buffer the array of a row, or of one number, in which later passes find it.
-        again: by its buffer a stage that each pass computes for itself.
         down: by their buffers the sums down the columns of a share of the rows.
-        parts: for these buffers the array of the shares' sums.
+        parts: for these buffers the array of the shares' sums, and the stage that adds them up.
     """
 
-    def __init__(self, rows: Rows, passes: list[Pass], kept: set[Any], machine: Machine) -> None:
+    def __init__(self, rows: Rows, passes: list[_Pass], kept: set[Any], machine: Machine) -> None:
         self.rows, self.passes, self.kept = rows, passes, kept
         along = [one for one in passes if one.along]
         self.fetching = along[-2] if len(along) > 2 else None  # the next row, while no result is stored
         self.lanes = min(machine.lanes(rows.stages[0].buffer.dtype), rows.length)
         self.parallel = rows.work >= PARALLEL_WORK and rows.count > 1
-        share = -(-rows.count // SHARES) if self.parallel else rows.count
-        self.share = min(share, IN_TURN) if rows.down else share
+        share = -(-rows.count // PARTS) if self.parallel else rows.count
+        self.share = min(share, LEVEL) if rows.down else share
         self.down = {s.buffer: Accumulators(s, rows.length, 1, self.lanes) for s in rows.down}
-        count, like = -(-rows.count // self.share), {"data_alignment": 4, "layout": None}
-        self.parts = {
-            s.buffer: tirx.decl_buffer((count, *extents(s.spatial)), str(s.buffer.dtype), s.name, **like)
-            for s in rows.down
-        }
+        self.parts = {s.buffer: of_parts(s, -(-rows.count // self.share)) for s in rows.down}
         self.held: dict[Any, Any] = {}
-        self.again: dict[Any, Stage] = {}
         for number, one in enumerate(passes):
-            later = {x.source for other in passes[number + 1 :] for s in _stages(other) for x in s.loads()}
-            for stage in (stage for stage in _stages(one) if stage not in rows.down):
-                self._hold(stage, later, is_row=stage in one.along and not stage.reduced)
-        known = {*self.held, *self.again, *self.parts, *kept}
+            later = {x.source for other in passes[number + 1 :] for s in other.stages for x in s.loads()}
+            for stage in (stage for stage in one.stages if stage not in rows.down):
+                is_row = stage in one.along and not stage.reduced
+                if not is_row or (stage.buffer in later and stage.buffer not in kept):
+                    shape = (rows.length if is_row else 1,)
+                    self.held[stage.buffer] = tirx.decl_buffer(shape, str(stage.buffer.dtype), stage.name)
+        known = {*self.held, *self.parts, *kept}
         loads = [(s, x) for one in passes for s in one.along for x in s.loads()]
         self.far = [(s, x) for s, x in loads if x.source not in known and prefetch.is_far(x)]
-
-    def _hold(self, stage: Stage, later: set[Any], is_row: bool) -> None:
-        """Says where later passes find a stage: one number, or a row where it is no result."""
-        if is_row and (stage.buffer in self.kept or stage.buffer not in later):
-            return
-        if is_row and self._is_cheap(stage):
-            self.again[stage.buffer] = stage
-            return
-        shape = (self.rows.length if is_row else 1,)
-        self.held[stage.buffer] = tirx.decl_buffer(shape, str(stage.buffer.dtype), stage.name)
-
-    def _is_cheap(self, stage: Stage) -> bool:
-        """Whether a stage takes less time than its row's way to L1 and back: arithmetic of one other row."""
-        (column,) = (v.var for v in self.rows.along(stage))
-        rows = {load.source for load in stage.loads() if any(index.same_as(column) for index in load.indices)}
-        return len(rows) == 1 and not is_costly(stage, column)
 
     def nest(self) -> tirx.Stmt:
         """Shares of the rows, each with its arrays, and the rows of a share in turn."""
@@ -203,7 +225,7 @@ class _LongRows:
             unit = [0] * (len(array.shape) - 2)
             return lambda at, value: tirx.BufferStore(array, value, [number, *unit, at])
 
-        return [own.results(store(self.parts[buffer])) for buffer, own in self.down.items()]
+        return [own.results(store(self.parts[buffer][0])) for buffer, own in self.down.items()]
 
     def _row(self, row: list[Expr]) -> list[tirx.Stmt]:
         """The code of one row: its passes, each behind the numbers that it needs."""
@@ -211,31 +233,23 @@ class _LongRows:
         for one in self.passes:
             for stage in one.before:
                 vector, first = VectorCode(1), tirx.const(0, "int32")
-                _, known = self._known(vector, row, first)
+                known = self._known({}, first)
                 value = vector.evaluate(stage.value, self.rows.names(stage, row, first), known)
                 code.append(self._keep(stage, vector.value(value), row, first, vector).loop())
             if one.along:
                 code += self._along(one, row)
         return code
 
-    def _known(
-        self, vector: VectorCode, row: list[Expr], column: Expr
-    ) -> tuple[dict[Any, Expr], Callable[[Expr], Expr | None]]:
-        """The values of stages at a column, to be filled, and what stands for a load of a stage."""
-        values: dict[Any, Expr] = {}
+    def _known(self, values: Mapping[Any, Expr], column: Expr) -> Callable[[Expr], Expr | None]:
+        """What stands for a load of a stage at a column: one of the `values`, or what is held."""
 
         def known(load: Expr) -> Expr | None:
-            source = load.source
-            if source in self.again and source not in values:
-                again = self.again[source]
-                names = self.rows.names(again, row, column)
-                values[source] = vector.value(vector.evaluate(again.value, names, known))
-            array = self.held.get(source)
-            if source in values or array is None:
-                return values.get(source)
+            array = self.held.get(load.source)
+            if load.source in values or array is None:
+                return values.get(load.source)
             return tirx.BufferLoad(array, [column if int(array.shape[0]) > 1 else 0])
 
-        return values, known
+        return known
 
     def _keep(self, stage: Stage, value: Expr, row: list[Expr], column: Expr, vector: VectorCode) -> VectorCode:
         """Stores a value where it is a result, or where later passes find it; returns the code."""
@@ -246,22 +260,19 @@ class _LongRows:
             vector.store(stage.buffer, value, [renamed(index, names) for index in stage.indices])
         return vector
 
-    def _along(self, one: Pass, row: list[Expr]) -> list[tirx.Stmt]:
+    def _along(self, one: _Pass, row: list[Expr]) -> list[tirx.Stmt]:
         """One pass: sums in vectors, which are added up behind it."""
-        costly = any(is_costly(stage, self.rows.along(stage)[0].var) for stage in one.along)
-        most = COSTLY_VECTORS if costly else FAR_VECTORS if self.far else ACCUMULATORS
-        width = self.lanes * min(most, self.rows.length // self.lanes)
-        whole, left = divmod(self.rows.length, width)
+        width = self.lanes * min(VECTORS, self.rows.length // self.lanes)
         across = [s for s in one.along if s.reduced and s not in self.rows.down]
         long = [s for s in across if is_float_sum(s)]
-        levels = Levels([whole], IN_TURN if long else 0)
+        levels = Levels([self.rows.length], width, LEVEL if long else 0)
         sums = {s.buffer: Accumulators(s, width, levels.count if s in long else 1, self.lanes) for s in across}
 
-        def step(start: Expr, many: int, level: int) -> tirx.Stmt:
-            """So many columns, whose terms go to a level of the sums."""
-            vector = VectorCode(many)
-            column = start + vector.lane
-            values, known = self._known(vector, row, column)
+        def step(index: Sequence[Expr], many: int) -> tirx.Stmt:
+            """So many columns, whose terms go to the sums' first level."""
+            vector, values = VectorCode(many), dict[Any, Expr]()
+            column = index[0] + vector.lane
+            known = self._known(values, column)
             if one is self.fetching:
                 vector.before += self._of_next_row(row, column, vector)
             for stage in one.along:
@@ -271,7 +282,7 @@ class _LongRows:
                     own = self.down[stage.buffer].arrays[0]
                     vector.store(own, tirx.BufferLoad(own, [column]) + value, [column])
                 elif stage.reduced:
-                    vector.add_to(sums[stage.buffer].arrays[level], type(stage.value), value)
+                    vector.add_to(sums[stage.buffer].arrays[0], type(stage.value), value)
                 else:
                     values[stage.buffer] = value
                     self._keep(stage, value, row, column, vector)
@@ -281,8 +292,7 @@ class _LongRows:
             return [code for stage in long for code in sums[stage.buffer].moved(level)]
 
         code = [statement for own in sums.values() for statement in own.before()]
-        code.append(levels.nest(lambda index: step(index[0] * width, width, 0), moved))
-        code += [step(tirx.const(whole * width, "int32"), left, -1)] if left else []
+        code.append(levels.nest(step, moved))
         for stage in across:
             total, value = sums[stage.buffer].total()
             code += [*total, self._keep(stage, value, row, tirx.const(0, "int32"), VectorCode(1)).loop()]
@@ -297,6 +307,3 @@ class _LongRows:
             found.setdefault(load.source, [renamed(index, names) for index in load.indices])
         return [one for array, at in found.items() for one in prefetch.lines(array, at, vector.lane, vector.width)]
 
-
-def _stages(one: Pass) -> list[Stage]:
-    return [*one.before, *one.along]

@@ -11,17 +11,15 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import tvm
-from tvm import ir, tirx
+from tvm import tirx
 
 from ...device.panels import boxes
-from ..codegen import unravelled
-from ..common import near_divisor, renamed
-from ..levels import of_array
+from .. import sums
+from ..common import near_divisor
 from ..products import Product
-from ..stages import nest_of, read_stages, with_nests
+from ..stages import extents, read_stages, with_nests
 from ..target import Machine
 from .tiles import GRID, PACKED, PANELS, WINDOWS, Tile
 
@@ -94,38 +92,14 @@ def blocks_of(p: Product, machine: Machine) -> dict[int, int]:
 
 
 def in_parts(func: tirx.PrimFunc, number: int, parts: Mapping[int, int]) -> tirx.PrimFunc:
-    """The function whose stage of that number, a sum, is made of sums over parts of some of its axes: the parts are one
-    axis, the first, of a stage before it."""
+    """The function whose stage of that number, a sum, is cut into so many parts along some of its axes
+    (`sums.in_parts`)."""
     stages = read_stages(func)
     assert stages is not None
-    stage, count = stages[number], math.prod(parts.values())
-    lengths = {i: int(v.dom.extent) // parts.get(i, 1) for i, v in enumerate(stage.iters)}
-    spatial = [i for i, v in enumerate(stage.iters) if v.iter_type == tirx.IterVar.DataPar]
-    terms = [i for i in lengths if i not in spatial and (i not in parts or lengths[i] > 1)]
-
-    number_of = tirx.Var("part", stage.iters[0].var.ty)
-    names = {v.var: tirx.Var(v.var.name, v.var.ty) for v in stage.iters}
-    places = {i: names[stage.iters[i].var] for i in (*spatial, *terms)}
-    values = {stage.iters[i].var: at for i, at in places.items()}
-    for i, at in zip(parts, unravelled(number_of, list(parts.values())), strict=True):
-        values[stage.iters[i].var] = at * lengths[i] + places.get(i, 0)
-
-    def axis(var: Any, extent: int, kind: int) -> tirx.IterVar:
-        return tirx.IterVar(ir.Range(0, tirx.IntImm(var.ty, extent)), var, kind)
-
-    results = [axis(number_of, count, tirx.IterVar.DataPar)]
-    results += [axis(places[i], lengths[i], tirx.IterVar.DataPar) for i in spatial]
-    shape = [int(v.dom.extent) for v in results]
-    array = tirx.decl_buffer(shape, str(stage.buffer.dtype), f"{stage.name}_parts", data_alignment=4, layout=None)
-    summed = [axis(places[i], lengths[i], tirx.IterVar.CommReduce) for i in terms]
-    own = [v.var for v in results]
-    both = type(stage.value)(tirx.BufferLoad(array, own), renamed(stage.value.b, values))
-    first = nest_of(array.name, [*results, *summed], array, own, both, stage.init)
-    total = of_array(stage, array, first=True)
-    last = nest_of(stage.name, total.iters, total.buffer, total.indices, total.value, total.init)
-    nests = [one.loops for one in stages]
-    nests[number : number + 1] = [first, last]
-    return with_nests(func, nests, [array])
+    sizes = extents(stages[number].iters)
+    found = sums.in_parts(stages[number], {i: sizes[i] // count for i, count in parts.items()})
+    nests = [one.loops for one in (*stages[:number], *found, *stages[number + 1 :])]
+    return with_nests(func, nests, [found[0].buffer])
 
 
 def least_divisor(extent: int, least: int) -> int:

@@ -69,8 +69,8 @@ def _launches(product: Product, whole: Sum, machine: Machine) -> tuple[list[tirx
         return [code(product, tile, whole, 1, terms).nest()], []
     length = ceil_div(ceil_div(terms, parts), DEPTH) * DEPTH
     parts = ceil_div(terms, length)
-    first, last, array = parts_of(whole, parts, length)
-    return [code(product, tile, first, parts, length).nest(), reduction.columns_launch(last)], [array]
+    first, last, array = parts_of(whole, parts)
+    return [code(product, tile, first, parts, length).nest(), reduction.launch_of(last)], [array]
 
 
 def _blocks(product: Product, tile: Tile) -> int:

@@ -9,18 +9,15 @@ additions hangs on the shapes alone, so a result is the same in every run.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 from tvm import ir, s_tir, tirx
 
 from .. import common
 from ..codegen import sequence, unravelled
-from ..levels import is_plain
 from ..stages import Expr, Stage, inlined, size, with_nests
-from ..sums import Sum, epilogue, parts_of, sum_of
+from ..sums import Sum, epilogue, in_parts, is_plain, parts_along, sum_of
 from ..target import Machine, Rule
 from . import pointwise
 from .threads import (
@@ -44,8 +41,6 @@ from .threads import (
 FEW_TERMS = 32  # of a sum that one thread adds up
 LONG_ROW = 1024  # terms of a sum that a whole block adds up
 STEPS = 16  # terms, or vectors of them, of a thread, where a sum is cut into parts
-MOST_STEPS = 64  # of a sum that is not cut: what they take is not worth a second launch
-BLOCKS = 2 * MULTIPROCESSORS  # that fill the device
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
@@ -84,77 +79,62 @@ def nests(
 
 def _launches(whole: Sum) -> tuple[list[tirx.Stmt], list[ir.Var]]:
     """The launches of a sum, and the array of its parts' sums."""
-    count = math.prod(whole.results)
-    if whole.count <= FEW_TERMS:
-        whole = replace(whole, columns=count > 1)
-    launch_of: Callable[[Sum], tirx.Stmt] = columns_launch
-    step = _deep(whole)
-    if not whole.columns:
-        width = _width(whole)
-        launch_of, step = partial(_rows_launch, width=width), _side(whole) * width
-    blocks = ceil_div(count, WARP) if whole.columns else count
-    parts = min(ceil_div(BLOCKS, blocks), whole.count // (step * STEPS))
-    if parts < 2 or whole.count <= step * MOST_STEPS:
+    step, results = _sharing(whole) * _width(whole), math.prod(whole.results)
+    blocks = ceil_div(results, WARP) if _by_columns(whole) else results
+    parts = min(ceil_div(2 * MULTIPROCESSORS, blocks), whole.count // (step * STEPS))
+    if parts < 2 or whole.count <= 4 * step * STEPS:  # what that takes is not worth a second launch
         return [launch_of(whole)], []
-    length = ceil_div(ceil_div(whole.count, parts), step) * step
-    first, last, array = parts_of(whole, ceil_div(whole.count, length), length)
-    return [launch_of(first), columns_launch(last)], [array]
+    *stages, total = in_parts(whole.stage, parts_along(whole.stage, parts))
+    array = stages[0].buffer
+    sums = [*(Sum(part, (), {array}) for part in stages), Sum(total, whole.after, whole.stored)]
+    return list(map(launch_of, sums)), [array]
 
 
-def _deep(whole: Sum) -> int:
-    """Threads that share the terms of each result of columns."""
-    return 1 if whole.count <= FEW_TERMS else BLOCK // WARP
+def _by_columns(whole: Sum) -> bool:
+    """Whether threads stand side by side over results: of short sums each is that of one thread."""
+    return math.prod(whole.results) > 1 if whole.count <= FEW_TERMS else whole.columns
 
 
-def columns_launch(whole: Sum) -> tirx.Stmt:
-    """The launch of columns: a thread, or a column of threads, for each result."""
-    deep, total = _deep(whole), math.prod(whole.results)
-    side = min(BLOCK if deep == 1 else WARP, total)
-    block, x, y = index("block"), index("x"), axis("y", deep)
-    result = block * side + x
-    place = unravelled(result, whole.results)
-    sums, body = local(whole.dtype, whole.stage.init)
-    inside = [result < total] if total % side else []
-    body.append(guarded(inside, _adding(whole, 1, place, y, deep, sums)))
-    mine: Expr = tirx.BufferLoad(sums, [0])
-    if deep > 1:
-        both = shared((deep, side), whole.dtype, f"{whole.name}_shared")
-        body += [tirx.AllocBuffer(both), tirx.BufferStore(both, mine, [y, x]), barrier()]
-        mine = folded([tirx.BufferLoad(both, [i, x]) for i in range(deep)], whole.combine)
-        inside = [y == 0, *inside]
-    code = ThreadCode(1)
-    whole.store(code, place, code.value(mine))
-    body.append(tirx.IfThenElse(tirx.all(*inside), code.loop(), None) if inside else code.loop())
-    return launch(whole.name, [(block, ceil_div(total, side))], [(x, side), (y, deep)], sequence(body))
-
-
-def _side(whole: Sum) -> int:
-    """Threads that share the terms of a row."""
+def _sharing(whole: Sum) -> int:
+    """Threads that share the terms of a result: of columns some, of rows a warp, or a block."""
+    if _by_columns(whole):
+        return 1 if whole.count <= FEW_TERMS else BLOCK // WARP
     return BLOCK if whole.count > LONG_ROW else WARP
 
 
 def _width(whole: Sum) -> int:
-    """Terms of a row that a thread reads at once."""
-    width = lanes([*whole.dtypes, whole.dtype])
-    return width if whole.count % width == 0 and whole.count >= width * WARP else 1
+    """Terms that a thread reads at once: of rows a vector."""
+    width = lanes([whole.dtype, *(load.source.dtype for load in whole.stage.loads())])
+    fits = whole.count % width == 0 and whole.count >= width * WARP
+    return width if fits and not _by_columns(whole) else 1
 
 
-def _rows_launch(whole: Sum, width: int) -> tirx.Stmt:
-    """The launch of rows: a warp for each result, or a block for long sums."""
-    total, threads = math.prod(whole.results), _side(whole)
-    rows = min(BLOCK // WARP, total) if threads == WARP else 1
-    block, x, y = index("block"), index("x"), axis("y", rows)
-    result = block * rows + y
+def launch_of(whole: Sum) -> tirx.Stmt:
+    """The launch of a sum: the threads that share a result stand above each other for columns, else side by side."""
+    columns, deep, width, total = _by_columns(whole), _sharing(whole), _width(whole), math.prod(whole.results)
+    side = min(BLOCK // deep, total)  # results of a block
+    block, x, y = index("block"), index("x"), axis("y", deep if columns else side)
+    thread, own = (y, x) if columns else (x, y)
+    result = block * side + own
     place = unravelled(result, whole.results)
+    inside = [result < total] if total % side else []
     sums, body = local(whole.dtype, whole.stage.init, width)
-    inside = [result < total] if total % rows else []
-    body.append(guarded(inside, _adding(whole, width, place, x, threads, sums)))
+    body.append(guarded(inside, _adding(whole, width, place, thread, deep, sums)))
     one, more = local(whole.dtype, folded([tirx.BufferLoad(sums, [i]) for i in range(width)], whole.combine))
-    body += [*more, *all_of(one, whole.combine, x, threads)]
+    body += more
+    value: Expr = tirx.BufferLoad(one, [0])
+    if columns and deep > 1:
+        both = shared((deep, side), whole.dtype, f"{whole.name}_shared")
+        body += [tirx.AllocBuffer(both), tirx.BufferStore(both, value, [y, x]), barrier()]
+        value = folded([tirx.BufferLoad(both, [i, x]) for i in range(deep)], whole.combine)
+    elif deep > 1:
+        body += all_of(one, whole.combine, x, deep)
     code = ThreadCode(1)
-    whole.store(code, place, tirx.BufferLoad(one, [0]))
-    body.append(tirx.IfThenElse(tirx.all(x == 0, *inside), code.loop(), None))
-    return launch(whole.name, [(block, ceil_div(total, rows))], [(x, threads), (y, rows)], sequence(body))
+    whole.store(code, place, code.value(value))
+    inside = [thread == 0, *inside] if deep > 1 else inside
+    body.append(tirx.IfThenElse(tirx.all(*inside), code.loop(), None) if inside else code.loop())
+    threads = (deep, side) if not columns else (side, deep)
+    return launch(whole.name, [(block, ceil_div(total, side))], list(zip((x, y), threads, strict=True)), sequence(body))
 
 
 def _adding(whole: Sum, width: int, place: list[Expr], thread: Expr, threads: int, sums: ir.Var) -> tirx.Stmt:
@@ -163,7 +143,6 @@ def _adding(whole: Sum, width: int, place: list[Expr], thread: Expr, threads: in
     number = step * stride + thread * width
     code.add_to(sums, whole.combine, whole.term(code, place, number + code.lane))
     guards = [number < whole.count] if whole.count % stride else []
-    guards += [whole.exists(place, number)] if whole.exists else []
     return tirx.For(step, 0, ceil_div(whole.count, stride), tirx.ForKind.SERIAL, guarded(guards, code.loop()))
 
 

@@ -33,9 +33,7 @@ from .threads import (
     local,
 )
 
-MOST_OF_WARP = 16  # elements of a row that a thread of a warp holds; longer rows are a block's
-MOST = 32  # and of a block
-MOST_THREADS = 512
+MOST = 32  # elements of a row that a thread of a block holds; of a warp half as many
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
@@ -56,12 +54,9 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
 
 def _threads(length: int) -> int | None:
     """The threads that share a row: a warp, or a block of some; None where they cannot hold it."""
-    if length <= WARP * MOST_OF_WARP:
-        return WARP
-    threads = BLOCK
-    while threads * MOST_OF_WARP < length and threads < MOST_THREADS:
-        threads *= 2
-    return threads if threads * MOST >= length else None
+    near = (WARP, BLOCK, 2 * BLOCK)
+    fast = next((threads for threads in near if threads * MOST // 2 >= length), near[-1])
+    return fast if fast * MOST >= length else None
 
 
 class _Code:
