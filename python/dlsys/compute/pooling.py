@@ -10,28 +10,13 @@ import numpy as np
 from tvm import te, tirx
 
 from . import Windows
-from .base import Shape, constant, full, shape_of
-from .loops import Expr, scatter_add, unravelled
+from .base import FIRST, LAST, Expr, Pair, Shape, constant, full, inside, read_padded, shape_of
+from .loops import scatter_add, unravelled
 from .reduction import reduce_max, reduce_min, reduce_sum
 
-Pair = tuple[int, int]
 Spans = tuple[Windows, Windows]
 
-FIRST, LAST = (2, 3), (1, 2)  # the axes of rows and columns, where channels come before them and behind
 UNROLLED = 16  # elements of a window up to which it is one expression, which runs along vectors
-
-
-def inside(value: Expr, fill: Any, index: Sequence[Any], extents: Shape, axes: Pair, padding: Pair) -> Expr:
-    """A value where an index lies in images of those extents, else `fill`; rows and columns have so much padding."""
-    tests = []
-    for axis in (axis for axis, own in zip(axes, padding, strict=True) if own):
-        tests += [index[axis] >= 0, index[axis] < extents[axis]]
-    return tirx.if_then_else(tirx.all(*tests), value, fill) if tests else value
-
-
-def read_padded(x: te.Tensor, index: Sequence[Any], axes: Pair, padding: Pair, fill: float) -> Expr:
-    """x at an index; `fill` in the padding of its images."""
-    return inside(x(*index), constant(fill, x.dtype), index, shape_of(x), axes, padding)
 
 
 def _element(w: Spans, index: Sequence[Any], axes: Pair, ij: Sequence[Any]) -> list[Any]:
@@ -101,8 +86,6 @@ def max_pool_place(x: te.Tensor, maxima: te.Tensor, rows: Windows, columns: Wind
 def max_pool_select(values: te.Tensor, place: te.Tensor) -> te.Tensor:
     """Of each window the one of `values` that lies at its place."""
     shape, inner = shape_of(place), shape_of(values)[2:]
-    if 0 in shape:
-        return full(shape, 0.0, str(values.dtype))
     return te.compute(
         shape, lambda n, c, o, q: values(n, c, *unravelled(place(n, c, o, q), inner)), name="max_pool_select"
     )

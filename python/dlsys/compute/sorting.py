@@ -15,8 +15,9 @@ from typing import Any
 import tvm
 from tvm import te, tirx
 
-from .base import Shape, full, shape_of
-from .loops import Buffer, Expr, Source, loop, nest, program, sequence, unravelled
+from .base import Expr, Shape, full, shape_of
+from .elementary import ordered_bits
+from .loops import Buffer, Source, loop, nest, program, sequence, unravelled
 
 DIGIT = 8  # bits that one pass sorts by
 LONG_DIGIT, LONG = 11, 1 << 14  # of rows so long that clearing the counts takes no time
@@ -42,7 +43,7 @@ def argsort(x: te.Tensor, axis: int, descending: bool, count: int) -> te.Tensor:
                 return [*unravelled(lead, outer), i, *unravelled(rest, inner)]
 
             def key(i: Expr) -> Expr:
-                return _key(sources[0].load(at(i)), descending)
+                return _key(sources[0](at(i)), descending)
 
             sort = _inserted if few else _by_digits
             return sort(number, extent, count, key, lambda i, value: tirx.BufferStore(out, value, at(i)), *scratch)
@@ -72,22 +73,17 @@ def _digit(extent: int) -> int:
 def _key(value: Expr, descending: bool) -> Expr:
     """An unsigned integer that is less where the value comes earlier, and equal where it is equal.
 
-    Floating-point numbers are sign and magnitude: of the negative ones all bits are turned, of the others the sign, by
-    a mask, since a branch on the sign would be guessed wrong half of the time.
+    Floating-point numbers go by their bits, by a mask: a branch on the sign would be guessed wrong half of the time.
     """
     dtype = str(value.ty)
     bits = _bits(dtype)
-    word = f"uint{bits}"
+    word, integer = f"uint{bits}", f"int{bits}"
     ones, sign = tirx.const(2**bits - 1, word), tirx.const(2 ** (bits - 1), word)
     if dtype.startswith("float"):
-        negative = tirx.reinterpret(f"int{bits}", value) >> tirx.const(bits - 1, f"int{bits}")  # all bits or none
-        turned = tirx.reinterpret(word, value) ^ (tirx.reinterpret(word, negative) | sign)
-        zero = tirx.Select(turned == tirx.const(2 ** (bits - 1) - 1, word), sign, turned)  # -0 is 0
-        key = tirx.Select(tirx.isnan(value), ones, zero)
-    elif dtype.startswith("int"):
-        key = tirx.reinterpret(word, value) ^ sign
-    else:
-        key = value.astype(word)
+        number = ordered_bits(value)
+        number = tirx.Select(number == tirx.const(-1, integer), tirx.const(0, integer), number)  # -0 is 0
+        value = tirx.Select(tirx.isnan(value), tirx.max_value(integer), number)
+    key = tirx.reinterpret(word, value) ^ sign if str(value.ty) == integer else value.astype(word)
     return key ^ ones if descending else key
 
 
