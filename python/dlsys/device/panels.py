@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
+from ..scopes import scopes
 from .machine import Machine, host_machine
 
 ROWS = {16: 6, 32: 12}  # rows of a tile by number of vector registers: 6 x 2 accumulators, 2 of B, 1 of A
@@ -25,7 +26,7 @@ OVERHEAD = 0.5  # of what counts the steps
 def panel_columns(m: int, n: int, dtype: str, machine: Machine | None = None) -> int:
     """Columns of the panels that a product of (m, k) and (k, n) reads best, on this CPU or a machine; 0 where it packs
     none."""
-    if m <= DIRECT_ROWS:
+    if m <= DIRECT_ROWS or not scopes.own_schedules:
         return 0
     machine = machine or host_machine()
     lanes = machine.lanes(dtype)
@@ -35,6 +36,8 @@ def panel_columns(m: int, n: int, dtype: str, machine: Machine | None = None) ->
 def filter_columns(space: tuple[int, int], filters: int, dtype: str, machine: Machine | None = None) -> int:
     """Columns of the panels of filters that a convolution to images of `space` reads best, on this CPU or a machine; 0
     where none divides them."""
+    if not scopes.own_schedules:
+        return 0
     machine = machine or host_machine()
     lanes = machine.lanes(dtype)
     tiles = [tile for tile in tiles_of(space, machine) if filters % (tile[1] * lanes) == 0]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ from ..device.context import DLPACK_CPU
 from ..errors import DeviceError, DTypeError, KernelArgumentError, ShapeError, TargetError
 from ..graph import Shape
 from ..tvm_import import with_compiler
-from .spec import ArrayType, KernelSpec, TargetName, symbol_of
+from .spec import ArrayType, KernelSpec, TargetName
 
 SOURCES = ("asm", "ll", "cuda", "ptx")
 
@@ -44,28 +43,19 @@ class Kernel:
         module: the module that holds this kernel, among others that were compiled with it.
         function: the bare TVM function, for TVM tensors, which costs a fraction of a microsecond; for a CPU whose
             instructions this one lacks, a function that raises TargetError.
-        code_bytes: its share of the library that holds it; 0 where it is in none.
+        code_bytes: what its code takes of the process, about.
         checked: whether `function` checks its arguments; if not, it takes whatever it is given for right.
         flat: whether its arrays, of one axis, may also be given with others.
     """
 
-    def __init__(
-        self,
-        spec: KernelSpec,
-        target: TargetName,
-        module: Any,
-        lower: Callable[[], Any],
-        checked: bool,
-        code_bytes: int = 0,
-    ) -> None:
-        """`lower` makes the scheduled loops, for who asks: a kernel that was loaded has not made them."""
-        self.name, self.inputs, self.flat = spec.name, spec.inputs, spec.flat
+    def __init__(self, spec: KernelSpec, how: TargetName, module: Any, code_bytes: int, lowered: Any = None) -> None:
+        """`lowered`: its scheduled loops, of one that was loaded from disk None: they are made for who asks."""
+        self.name, self.inputs, self.flat, self.symbol = spec.name, spec.inputs, spec.flat, spec.symbol
         outputs = with_compiler("kernels.build").output_types(spec) if spec.outputs is None else spec.outputs
         self.outputs: tuple[ArrayType, ...] = outputs
-        self.named_target, self.module, self.checked, self.code_bytes = target, module, checked, code_bytes
-        self.symbol = symbol_of(spec)
-        self.function = self._refuse if target.refusal else module[self.symbol]
-        self._lower = cache(lower)
+        self.named_target, self.module, self.checked, self.code_bytes = how, module, how.checked, code_bytes
+        self.function = self._refuse if how.refusal else module[self.symbol]
+        self._lower = cache(lambda: lowered or with_compiler("kernels.build").lower(spec, how))
         self._alignment = max([np.dtype(dtype).itemsize for _, dtype in (*self.inputs, *self.outputs)], default=1)
         self._pairs = tuple(self._pairs_to_compare(spec.elementwise))
         self._apart: Sequence[int] | None = None  # where the arguments lay last that were found right: mostly the next
@@ -182,14 +172,6 @@ class Kernel:
                 cuda(0).require()
             raise DeviceError(f"{what} lies on {tensor.device}, the kernel runs on {kind}")
         return tensor if given == shape else view_of(tensor, shape, dtype)
-
-    def named(self, name: str) -> Kernel:
-        """This kernel under another name."""
-        if name == self.name:
-            return self
-        other = copy.copy(self)
-        other.name = name
-        return other
 
     def script(self) -> str:
         """The scheduled loops as TVMScript."""
