@@ -11,7 +11,6 @@ from tvm import te, tirx
 from ..checks import in_dtype
 
 Shape = tuple[int, ...]
-Tensor = te.Tensor
 Expr = Any  # of tvm.ir
 Pair = tuple[int, int]
 
@@ -38,13 +37,9 @@ def constant(value: float, dtype: Any) -> Expr:
 
 def read(x: te.Tensor, index: Sequence[Any]) -> Expr:
     """x, broadcast, at an index of the broadcast shape: leading axes dropped, axes of extent 1 read at 0."""
-    return x(*broadcast_index(shape_of(x), index))
-
-
-def broadcast_index(shape: Shape, index: Sequence[Any]) -> list[Any]:
-    """Where an array of `shape` is read for an index of the shape to which it is broadcast."""
+    shape = shape_of(x)
     own = index[len(index) - len(shape) :]
-    return [0 if extent == 1 else i for extent, i in zip(shape, own, strict=True)]
+    return x(*(0 if extent == 1 else i for extent, i in zip(shape, own, strict=True)))
 
 
 def inside(value: Expr, fill: Expr, index: Sequence[Any], extents: Shape, axes: Pair, padding: Pair) -> Expr:

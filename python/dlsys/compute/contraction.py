@@ -8,6 +8,7 @@ from typing import Any
 from tvm import te, tirx
 
 from .base import FIRST, Expr, Pair, Shape, constant, full, read_padded, shape_of
+from .indexing import reshape
 
 
 def pad_images(x: te.Tensor, padding: Pair, axes: Pair = FIRST) -> te.Tensor:
@@ -30,18 +31,17 @@ def pad_images(x: te.Tensor, padding: Pair, axes: Pair = FIRST) -> te.Tensor:
 def spread_images(grad: te.Tensor, spatial: Pair, first: Pair, stride: Pair) -> te.Tensor:
     """Images of `spatial` rows and columns: grad's set apart by the stride, from row and column `first` on; elsewhere
     zeros."""
-    (*lead, gy, gz), (top, left), (sy, sz) = shape_of(grad), first, stride
+    *lead, gy, gz = shape_of(grad)
     if spatial == (gy, gz) and stride == (1, 1) and first == (0, 0):
         return grad
 
     def at(*index: Any) -> Expr:
-        *outer, y, z = index
-        v, w = y - top, z - left
-        inside = [v >= 0, v < (gy - 1) * sy + 1, w >= 0, w < (gz - 1) * sz + 1]
-        inside += [tirx.floormod(v, sy) == 0] if sy > 1 else []
-        inside += [tirx.floormod(w, sz) == 0] if sz > 1 else []
-        value = grad(*outer, tirx.floordiv(v, sy), tirx.floordiv(w, sz))
-        return tirx.if_then_else(tirx.all(*inside), value, constant(0, grad.dtype))
+        place, tests = list(index), []
+        for axis, start, step, count in zip(FIRST, first, stride, (gy, gz), strict=True):
+            own = index[axis] - start
+            tests += [own >= 0, own < (count - 1) * step + 1] + [tirx.floormod(own, step) == 0] * (step > 1)
+            place[axis] = tirx.floordiv(own, step)
+        return tirx.if_then_else(tirx.all(*tests), grad(*place), constant(0, grad.dtype))
 
     return te.compute((*lead, *spatial), at, name="spread")
 
@@ -150,18 +150,9 @@ def _grouped(x: te.Tensor, axis: int, groups: int) -> te.Tensor:
     return te.compute((*extents[:axis], groups, own, *extents[axis + 1 :]), at, name="grouped")
 
 
-def _ungrouped(x: te.Tensor, axis: int, groups: int) -> te.Tensor:
-    """Undoes `_grouped`."""
-    if groups == 1:
-        return x
-    extents = shape_of(x)
-    own = extents[axis + 1]
-
-    def at(*index: Any) -> Expr:
-        split = (tirx.floordiv(index[axis], own), tirx.floormod(index[axis], own))
-        return x(*index[:axis], *split, *index[axis + 1 :])
-
-    return te.compute((*extents[:axis], groups * own, *extents[axis + 2 :]), at, name="ungrouped")
+def _ungrouped(x: te.Tensor, shape: Shape) -> te.Tensor:
+    """x, of as many groups as it has, in a shape in which they are one axis with what they consist of."""
+    return x if shape_of(x) == shape else reshape(x, shape)
 
 
 def conv2d(
@@ -189,8 +180,8 @@ def conv2d(
         value = padded(n, *g, channel, y * sy + i * dy, z * sz + j * dz)
         return te.sum(value * own(*g, o, c, i, j), axis=[*lead, i, j])
 
-    shape = (batch, *([groups] if groups > 1 else []), filters // groups, *space)
-    return _ungrouped(te.compute(shape, at, name="conv2d"), 1, groups)
+    within = (batch, *([groups] if groups > 1 else []), filters // groups, *space)
+    return _ungrouped(te.compute(within, at, name="conv2d"), (batch, filters, *space))
 
 
 def conv2d_input_gradient(
@@ -224,7 +215,7 @@ def conv2d_input_gradient(
         return te.sum(spread(n, *g, o, y + i * dy, z + j * dz) * turned, axis=[*lead, i, j])
 
     within = (batch, *([groups] if groups > 1 else []), shape[1] // groups, *shape[2:])
-    return _ungrouped(te.compute(within, at, name="conv2d_input_gradient"), 1, groups)
+    return _ungrouped(te.compute(within, at, name="conv2d_input_gradient"), shape)
 
 
 def _input_gradient_by_phases(f: te.Tensor, grad: te.Tensor, shape: Shape, stride: Pair, padding: Pair) -> te.Tensor:
@@ -295,7 +286,7 @@ def conv2d_filter_gradient(
         return te.sum(grads(n, *g, o, y, z) * value, axis=[n, y, z])
 
     within = (*([groups] if groups > 1 else []), shape[0] // groups, *shape[1:])
-    return _ungrouped(te.compute(within, at, name="conv2d_filter_gradient"), 0, groups)
+    return _ungrouped(te.compute(within, at, name="conv2d_filter_gradient"), shape)
 
 
 def _split(filters: Shape, groups: int) -> tuple[int, bool]:

@@ -9,12 +9,14 @@ float32 and 1.5 in float64, log 0.8 and 0.9, tanh 1.2 in both; erf at most 1.5 a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from typing import Any
 
 import numpy as np
 from tvm import tirx
+from tvm.tirx.analysis import undefined_vars
 
 from .base import Expr, constant
 
@@ -129,25 +131,40 @@ def naming(code: Callable[..., Expr]) -> Callable[..., Expr]:
     """A function of expressions; its code gives values names by its first argument, a `Name`."""
 
     @wraps(code)
-    def function(*args: Expr) -> Expr:
+    def function(*args: Any) -> Expr:
         named: list[tuple[tirx.Var, Expr]] = []
 
         def name(value: Expr) -> Expr:
             named.append((tirx.Var("t", value.ty), value))
             return named[-1][0]
 
-        result = code(name, *args)
-        for var, value in reversed(named):
-            result = tirx.Let(var, value, result)
-        return result
+        return _with_names(code(name, *args), named)
 
     return function
 
 
+def _with_names(result: Expr, named: Sequence[tuple[tirx.Var, Expr]]) -> Expr:
+    """The expression with the values of its names around it. What one side of a choice alone reads is computed there:
+    a value that lives long costs a register."""
+    if isinstance(result, tirx.Select) and named:
+        sides = (result.condition, result.true_value, result.false_value)
+        reads = [set(undefined_vars(side, [])) for side in sides]
+        places: list[list[tuple[tirx.Var, Expr]]] = [[], [], [], []]  # of a side, and of several
+        for var, value in reversed(named):
+            readers = [i for i in range(3) if var in reads[i]]
+            places[readers[0] if len(readers) == 1 else 3].insert(0, (var, value))
+            for i in readers:
+                reads[i].update(undefined_vars(value, []))
+        result = tirx.Select(*(_with_names(side, own) for side, own in zip(sides, places, strict=False)))
+        named = places[3]
+    for var, value in reversed(named):
+        result = tirx.Let(var, value, result)
+    return result
+
+
 def horner(coefficients: tuple[float, ...], x: Expr) -> Expr:
     """The polynomial at x, highest power first."""
-    first, *rest = (constant(coefficient, x.ty) for coefficient in coefficients)
-    value = first
+    value, *rest = (constant(coefficient, x.ty) for coefficient in coefficients)
     for coefficient in rest:
         value = value * x + coefficient
     return value
@@ -190,9 +207,10 @@ def exp(name: Name, x: Expr) -> Expr:
     return tirx.Select(tirx.isnan(v), v, tirx.Select(v > low, result, zero))
 
 
+@naming
 def _exp_moderate(name: Name, x: Expr) -> Expr:
     """e ** x of a finite x, where the result is a normal number, or infinite for 2 ** n so."""
-    value, n = _exp_parts(name, x)
+    value, n = _exp_parts(name, name(x))
     return value * _power_of_two(n, str(x.ty))
 
 
@@ -202,14 +220,16 @@ def sigmoid(name: Name, x: Expr) -> Expr:
     low, high, one = (constant(c, x.ty) for c in (*_FORMATS[str(x.ty)].normal_range, 1))
     v = name(-x)
     inside = name(tirx.Select(v < high, tirx.Select(v > low, v, low), high))
-    return tirx.Select(tirx.isnan(v), v, one / (one + _exp_moderate(name, inside)))
+    return tirx.Select(tirx.isnan(v), v, one / (one + _exp_moderate(inside)))
 
 
-def exp2(name: Name, y: Expr, coefficients: tuple[float, ...]) -> Expr:
-    """2 ** y, where that is a normal number: the polynomial of what is left of y beside the nearest integer, which is
-    added to its exponent."""
-    dtype = str(y.ty)
+@naming
+def exp2(name: Name, power: Expr, coefficients: tuple[float, ...]) -> Expr:
+    """2 ** power, where that is a normal number: the polynomial of what is left of the power beside the nearest
+    integer, which is added to its exponent."""
+    dtype = str(power.ty)
     integer, mantissa = _FORMATS[dtype].integer, _FORMATS[dtype].mantissa
+    y = name(power)
     n = name(tirx.nearbyint(y))
     part = tirx.reinterpret(integer, horner(coefficients, name(y - n)))
     return tirx.reinterpret(dtype, part + (n.astype("int32").astype(integer) << tirx.const(mantissa, integer)))
@@ -259,7 +279,7 @@ def tanh(name: Name, x: Expr) -> Expr:
     z = name(v * v)
     series = horner(_TANHF, z) if dtype == "float32" else horner(_TANH_P, z) / horner(_TANH_Q, z)
     small = v + v * (z * series)
-    t = name(one - two / (_exp_moderate(name, size + size) + one))
+    t = name(one - two / (_exp_moderate(size + size) + one))
     large = tirx.Select(v < zero, -t, t)
     found = tirx.Select(size < small_end, small, large)
     return tirx.Select(tirx.abs(v) > zero, found, v)  # NaN and both zeros stay
@@ -273,11 +293,8 @@ def erf(name: Name, x: Expr) -> Expr:
     v = name(x)
     size = name(tirx.Select(tirx.abs(v) < last, tirx.abs(v), last))
     if single:
-        small = size + size * horner(_ERFF, name(size * size))
-        large = one - exp2(name, name(horner(_ERFF_LOG2, size)), _EXP2F)
-        bits = tirx.reinterpret("int32", tirx.Select(size < constant(_ERFF_SMALL, dtype), small, large))
         sign = tirx.reinterpret("int32", v) & tirx.min_value("int32")
-        found = tirx.reinterpret(dtype, bits | sign)
+        found = tirx.reinterpret(dtype, tirx.reinterpret("int32", _erf_single(size)) | sign)
     else:
         z = name(v * v)
         small = v * (horner(_ERF_T, z) / horner(_ERF_U, z))
@@ -285,6 +302,14 @@ def erf(name: Name, x: Expr) -> Expr:
         t = name(one - complement)
         found = tirx.Select(size < one, small, tirx.Select(v < zero, zero - t, t))
     return tirx.Select(tirx.isnan(v), v, found)
+
+
+@naming
+def _erf_single(name: Name, size: Expr) -> Expr:
+    """The error function of a float32 from 0 to _ERFF_LAST."""
+    small = size + size * horner(_ERFF, name(size * size))
+    large = constant(1, "float32") - exp2(horner(_ERFF_LOG2, size), _EXP2F)
+    return tirx.Select(size < constant(_ERFF_SMALL, "float32"), small, large)
 
 
 @naming

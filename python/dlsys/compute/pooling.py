@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from tvm import te, tirx
 
 from . import Windows
 from .base import FIRST, LAST, Expr, Pair, Shape, constant, full, inside, read_padded, shape_of
+from .elementwise import mul_by_const
 from .loops import scatter_add, unravelled
 from .reduction import reduce_max, reduce_min, reduce_sum
 
@@ -59,7 +60,7 @@ def max_pool(x: te.Tensor, rows: Windows, columns: Windows, axes: Pair = FIRST) 
 def mean_pool(x: te.Tensor, rows: Windows, columns: Windows, axes: Pair = FIRST) -> te.Tensor:
     """The means of the windows, in which what lies outside the images counts as zeros."""
     sums = _pool(x, (rows, columns), axes, 0.0, sum, reduce_sum)
-    return _share(sums, rows, columns, "mean_pool")
+    return mul_by_const(sums, 1 / (rows.size * columns.size))
 
 
 def pool_last(x: te.Tensor, rows: Windows, columns: Windows, mean: bool) -> te.Tensor:
@@ -79,8 +80,7 @@ def max_pool_place(x: te.Tensor, maxima: te.Tensor, rows: Windows, columns: Wind
         own = tirx.Select(found, place[2] * columns.extent + place[3], last)
         return inside(own, last, place, shape_of(x), FIRST, (rows.padding, columns.padding))
 
-    least: Few = lambda values: reduce(tirx.min, values)  # noqa: E731
-    return _terms(shape_of(maxima), (rows.size, columns.size), number, least, reduce_min)
+    return _terms(shape_of(maxima), (rows.size, columns.size), number, partial(reduce, tirx.min), reduce_min)
 
 
 def max_pool_select(values: te.Tensor, place: te.Tensor) -> te.Tensor:
@@ -111,13 +111,7 @@ def mean_pool_gradient(grad: te.Tensor, shape: Shape, rows: Windows, columns: Wi
         return tirx.if_then_else(tirx.all(*over), grad(*o), constant(0, dtype))
 
     sums = _terms(shape, (rows.covering, columns.covering), term, sum, reduce_sum)
-    return _share(sums, rows, columns, "mean_pool_gradient")
-
-
-def _share(sums: te.Tensor, rows: Windows, columns: Windows, name: str) -> te.Tensor:
-    """Sums divided by the size of a window."""
-    share = constant(1 / (rows.size * columns.size), sums.dtype)
-    return te.compute(shape_of(sums), lambda *index: sums(*index) * share, name=name)
+    return mul_by_const(sums, 1 / (rows.size * columns.size))
 
 
 def _terms(shape: Shape, counts: Pair, term: Term, few: Few, many: Many | None) -> te.Tensor:

@@ -103,8 +103,7 @@ def log_softmax(x: te.Tensor) -> te.Tensor:
     """log(softmax(x)) over the last axis, by log-sum-exp."""
     if 0 in shape_of(x):
         return copy(x)
-    parts = _shifted_and_log_sum(x)
-    return pointwise("log_softmax", lambda v, s: v - s, *parts)
+    return pointwise("log_softmax", lambda v, s: v - s, *_shifted_and_log_sum(x))
 
 
 def logsumexp(x: te.Tensor, axes: Sequence[int], keepdims: bool) -> te.Tensor:
@@ -134,11 +133,8 @@ def softmax_cross_entropy(logits: te.Tensor, labels: te.Tensor) -> te.Tensor:
     terms = pointwise("terms", lambda y, v, s: y * (v - s), labels, *_shifted_and_log_sum(logits))
     # Row by row, then the rows: one long sum would lose terms that are small beside it.
     losses = reduce_axes("row_loss", te.sum, terms, (len(extents) - 1,))
-    k = [te.reduce_axis((0, extent), name=f"k{axis}") for axis, extent in enumerate(extents[:-1])]
-    total = te.compute(
-        (1,), lambda _: te.sum(losses(*k), axis=k) if k else losses(), name="cross_entropy_sum"
-    )
-    return te.compute((1,), lambda i: total[i] / constant(-rows, dtype), name="softmax_cross_entropy")
+    total = reduce_axes("cross_entropy_sum", te.sum, losses, range(len(extents) - 1))
+    return te.compute((1,), lambda _: total() / constant(-rows, dtype), name="softmax_cross_entropy")
 
 
 def _reduced(reducer: Callable[..., Expr], x: te.Tensor, axes: Sequence[int], keepdims: bool = False) -> te.Tensor:

@@ -160,6 +160,6 @@ def power(name: Name, base: Expr, exponent: Expr) -> Expr:
     logarithm = name(e + f * horner(_LOG2, f))
     limit = tirx.Select(a == zero, -huge, tirx.Select(tirx.abs(a) == infinity, huge, logarithm + nothing))
     product = tirx.max(tirx.min(b.astype("float64") * limit, most), -most)
-    size = name(exp2(name, product, _EXP2).astype(dtype))
+    size = name(exp2(product, _EXP2).astype(dtype))
     value = tirx.Select(tirx.all(negative, odd), -size, size)
     return tirx.Select(unit, one, tirx.Select(is_nan, nan, value))
