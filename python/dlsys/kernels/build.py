@@ -5,6 +5,7 @@ The one file of this room that needs TVM's compiler.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -140,14 +141,16 @@ def build(
     lowered: dict[str, Lowered] = {}
     modules: dict[str, Module] = {}
     objects: list[Path] = []
+    numbers = itertools.count()
 
     def make(share: Sequence[KernelSpec]) -> None:
         functions = {spec.symbol: lowered[spec.symbol].function for spec in share}
         with _counted(share), tvm.transform.PassContext(config={} if how.checked else UNCHECKED):
             modules.update(dict.fromkeys(functions, module := compiled(functions, how.target)))
         if folder is not None:
-            objects.append(Path(folder, f"{share[0].symbol}.o"))
-            module.write_to_file(disk.utf8(objects[-1]), "o")
+            path = Path(folder, f"{next(numbers)}.o")
+            module.write_to_file(disk.utf8(path), "o")
+            objects.append(path)
 
     def size(spec: KernelSpec) -> int:
         return len(str(lowered[spec.symbol].function))

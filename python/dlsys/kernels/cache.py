@@ -38,15 +38,15 @@ def get(specs: Sequence[KernelSpec], target: Any = "llvm", checked: bool = False
     `checked` see `Kernel`. Raises TargetError for a target that is unknown. A CPU's code that this one cannot run can
     be read; calling its kernel raises TargetError.
     """
-    how = target_name(target, checked)
-    keys: list[Hashable] = [(spec.symbol, how.text, disk.cache_directory()) for spec in specs]
+    how, directory = target_name(target, checked), disk.cache_directory()
+    keys: list[Hashable] = [(spec.formula, how.text, directory) for spec in specs]
     with _lock:
         missing = {key: spec for key, spec in zip(keys, specs, strict=True) if key not in _kernels}
         if missing:
             _kernels.update(zip(missing, _found_or_made([*missing.values()], how), strict=True))
         for key in dict.fromkeys(keys):
             _kernels[key] = _kernels.pop(key)
-        kernels = [_kernels[key] for key in keys]
+        kernels = [_kernels[key].named(spec.name) for key, spec in zip(keys, specs, strict=True)]
         if missing:  # who holds one of those that go, as a plan does, calls it on
             total = sum(kernel.code_bytes for kernel in _kernels.values())
             while total > MOST_BYTES:

@@ -55,13 +55,17 @@ class KernelSpec:
     alone: bool = False
     loops: Callable[[], Any] | None = field(default=None, compare=False)
 
+    @property
+    def formula(self) -> Hashable:
+        """All that the kernel's code depends on: everything but its name."""
+        return self.key, self.inputs, self.in_place, self.alone
+
     @lazy
     def symbol(self) -> str:
-        """The kernel's name in machine code: like its own, and another for all else that its code depends on, so that
-        modules can be joined."""
+        """The kernel's name in machine code: like its own, and another for every formula, so that modules can be
+        joined."""
         name = re.sub(r"\W", "_", self.name, flags=re.ASCII)
-        formula = repr((self.key, self.inputs, self.in_place, self.alone))
-        return f"k_{name}_{hashlib.sha256(formula.encode()).hexdigest()[:12]}"
+        return f"k_{name}_{hashlib.sha256(repr(self.formula).encode()).hexdigest()[:12]}"
 
 
 @dataclass(frozen=True)
@@ -114,17 +118,15 @@ def target_name(target: Any, checked: bool = False) -> TargetName:
 def _tuning() -> tuple[tuple[str, bytes] | None, str]:
     """The file of schedules that `DLSYS_TUNING` names, with its content, and the hash of this; None and empty where it
     names none. Raises DataError where there is no such file."""
-    if not (path := setting(TUNING)):
-        return None, ""
+    path = setting(TUNING)
     try:
-        content, hashed = _read(path, os.stat(path).st_mtime_ns)
+        return _read(path, os.stat(path).st_mtime_ns) if path else (None, "")
     except OSError as error:
         raise DataError(f"{TUNING}: {path} cannot be read: {error.strerror or error}") from None
-    return (path, content), hashed
 
 
 @lru_cache(maxsize=4)
-def _read(path: str, changed: int) -> tuple[bytes, str]:
-    """The content of a file as it was then, and its hash."""
+def _read(path: str, changed: int) -> tuple[tuple[str, bytes], str]:
+    """A file and its content as it was then, and the hash of this."""
     content = own_content(Path(os.path.realpath(path)), MOST_TUNING_BYTES)
-    return content, hashlib.sha256(content).hexdigest()
+    return (path, content), hashlib.sha256(content).hexdigest()
