@@ -699,9 +699,9 @@ def test_a_process_keeps_the_kernels_that_it_asked_for_last() -> None:
         kernel(np.ones(shape, "float32"), out := np.empty(shape, "float32"))
         return out
 
-    with directory(), mock.patch.multiple(of_process, _kernels={}, _sizes={}):
+    with directory(), mock.patch.object(of_process, "_kernels", {}):
         first = double(1)
-        size = sum(of_process._sizes.values())
+        size = first.code_bytes
         with mock.patch.object(of_process, "MOST_BYTES", 4 * size + size // 2):
             made = [first, *(double(n) for n in range(2, 5))]
             assert all(double(n).function is made[n - 1].function for n in range(1, 5)) and kernels.built() == 4
@@ -710,16 +710,15 @@ def test_a_process_keeps_the_kernels_that_it_asked_for_last() -> None:
             assert (call(first) == 2).all()  # who holds it calls it on
             for n in range(10, 20):
                 double(n)
-                assert kernels.built() == 4 == len(of_process._sizes)
+                assert kernels.built() == 4
 
 
 def test_kernels_that_are_not_on_disk_count_what_the_compiler_keeps() -> None:
     """1 MiB a module: 4,096 kernels counted as 32 KiB each took 4.4 GiB."""
     environment = mock.patch.dict(os.environ, {"DLSYS_COMPILE_CACHE": "0"})
-    with environment, mock.patch.multiple(of_process, _kernels={}, _sizes={}):
+    with environment, mock.patch.object(of_process, "_kernels", {}):
         specs = [kernels.KernelSpec("d", n, (((n,), "float32"),), lambda x: compute.add(x, x)) for n in (1, 2)]
-        kernels.get(specs[:1])
-        assert sum(of_process._sizes.values()) > 2**20
+        assert kernels.get(specs[:1])[0].code_bytes > 2**20
         with mock.patch.object(of_process, "MOST_BYTES", 2**20):
             kernels.get(specs[1:])
             assert kernels.built() <= 1

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import kernels
 from .compiler import Arena, Plan, TypedGraph, analyse, feed_type, make_program, select, with_known_shapes
 from .compiler.indices import fed_indices
 from .device import Array, Staging, copied, cpu, get_num_threads, host_array, lies_on, named, to_array
+from .device.panels import panel_columns
 from .errors import DeviceError, DTypeError, FeedError, GraphError
 from .graph import Node, Shape, find_topo_sort, format_graph, require_type
 from .ops import unchanged
@@ -75,7 +75,7 @@ class Executor:
         unchanged(self.topo_order)
         self.node_to_shape_map: dict[Node, Shape] = {}
         self.node_to_dtype_map: dict[Node, str] = {}
-        self._columns = kernels.panel_columns if self.ctx.kind == "cpu" else None
+        self._columns = panel_columns if self.ctx.kind == "cpu" else None
         self._position = {node: position for position, node in enumerate(self.topo_order)}
         self._needed: dict[tuple[int, ...], tuple[Node, ...]] = {}  # of the fed nodes, by their ids, those needed
         self._plans: OrderedDict[Signature, Plan] = OrderedDict()  # the one used last is the last

@@ -1,5 +1,5 @@
-"""What nodes are made for now, in each thread: the part of a network, whether gradients go through them, and how exact
-their products are."""
+"""What nodes and kernels are made for now, in each thread: the part of a network, whether gradients go through them,
+how exact their products are, and by whose schedules."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ HALVES = ("bfloat16", "float16")
 
 
 class _Scopes(threading.local):
-    """The part of a network for which a thread makes nodes, whether gradients are on, and to what products may round
-    their inputs of float32 on a GPU: one of HALVES, or None."""
+    """The part of a network for which a thread makes nodes, whether gradients are on, to what products may round their
+    inputs of float32 on a GPU, one of HALVES, or None, and whether kernels are built with our schedules."""
 
     def __init__(self) -> None:
         self.part: Any = None
         self.no_grad = False
         self.precision: str | None = None
+        self.own_schedules = True
 
 
 scopes = _Scopes()
@@ -70,3 +71,13 @@ def autocast(device_type: str = "cuda", dtype: str = "bfloat16", enabled: bool =
     own = dtype if enabled else None
     with precision(scopes.precision if device_type == "cpu" else own):
         yield
+
+
+@contextlib.contextmanager
+def default_schedules() -> Iterator[None]:
+    """Within it kernels are built with TVM's default loops instead of our schedules: to compare with."""
+    before, scopes.own_schedules = scopes.own_schedules, False
+    try:
+        yield
+    finally:
+        scopes.own_schedules = before

@@ -258,7 +258,7 @@ class Plan:
             places = [self._place(node, *of) for node, of in types]
             if skipped := read_from(group, self.program.graph, self.program.boundary):
                 places[0] = replace(places[0], offset=places[0].offset + skipped)
-            calls.append(Call(kernels.symbol_of(spec), tuple(places)))
+            calls.append(Call(spec.symbol, tuple(places)))
         return calls
 
     def _loop_calls(self, position: int, group: Group) -> list[Call | Repeat]:

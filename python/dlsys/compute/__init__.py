@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from ..tvm_import import with_compiler
@@ -25,14 +24,14 @@ IN_ORDER = 512
 """Rows whose sum down the columns is made row after row, as NumPy makes it: the result has NumPy's bits."""
 _MODULES = (
     *("base", "elementwise", "contraction", "indexing", "reduction"),
-    *("pooling", "channels_last", "sorting", "random"),
+    *("pooling", "channels_last", "sorting", "random", "elementary", "trigonometry", "loops"),
 )
-_PARTS = ("elementary", "loops", "trigonometry")  # of formulas
 
 
-@cache
-def _formula(name: str) -> Callable[..., Any]:
-    """The formula of that name, as a function that looks for it when it is called first."""
+def __getattr__(name: str) -> Callable[..., Any]:
+    """The formula of that name, as a function that looks for it when it is called."""
+    if name.startswith("_") or name in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def formula(*args: Any, **options: Any) -> Any:
         for module in _MODULES:
@@ -41,14 +40,7 @@ def _formula(name: str) -> Callable[..., Any]:
         raise AttributeError(f"module {__name__!r} has no formula {name!r}")
 
     formula.__name__ = formula.__qualname__ = name  # part of kernels' keys
-    return formula
-
-
-def __getattr__(name: str) -> Callable[..., Any]:
-    """The formula of that name."""
-    if name.startswith("_") or name in (*_MODULES, *_PARTS):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return _formula(name)
+    return globals().setdefault(name, formula)
 
 
 @dataclass(frozen=True)

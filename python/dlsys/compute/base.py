@@ -11,11 +11,17 @@ from tvm import te, tirx
 from ..checks import in_dtype
 
 Shape = tuple[int, ...]
-Tensor = te.Tensor
+Expr = Any  # of tvm.ir
+Pair = tuple[int, int]
+
+FIRST, LAST = (
+    (-2, -1),
+    (-3, -2),
+)  # the axes of images' rows and columns, where channels come before them and behind
 
 
-def shape_of(x: te.Tensor) -> Shape:
-    """The tensor's shape as Python integers."""
+def shape_of(x: Any) -> Shape:
+    """The shape of a tensor or a buffer as Python integers."""
     return tuple(int(extent) for extent in x.shape)
 
 
@@ -24,36 +30,45 @@ def type_of(x: Any) -> tuple[Shape, str] | None:
     return (shape_of(x), str(x.dtype)) if isinstance(x, te.Tensor) else None
 
 
-def constant(value: float, dtype: Any) -> tirx.PrimExpr:
+def constant(value: float, dtype: Any) -> Expr:
     """`value` in a dtype, see `in_dtype`; infinity too, which `tirx.const` makes of no number beyond the range."""
     return tirx.const(in_dtype(value, str(dtype)).item(), str(dtype))
 
 
-def read(x: te.Tensor, index: Sequence[Any]) -> tirx.PrimExpr:
+def read(x: te.Tensor, index: Sequence[Any]) -> Expr:
     """x, broadcast, at an index of the broadcast shape: leading axes dropped, axes of extent 1 read at 0."""
-    return x(*broadcast_index(shape_of(x), index))
-
-
-def broadcast_index(shape: Shape, index: Sequence[Any]) -> list[Any]:
-    """Where an array of `shape` is read for an index of the shape to which it is broadcast."""
+    shape = shape_of(x)
     own = index[len(index) - len(shape) :]
-    return [0 if extent == 1 else i for extent, i in zip(shape, own, strict=True)]
+    return x(*(0 if extent == 1 else i for extent, i in zip(shape, own, strict=True)))
 
 
-def pointwise(name: str, function: Callable[..., tirx.PrimExpr], *tensors: te.Tensor) -> te.Tensor:
+def inside(value: Expr, fill: Expr, index: Sequence[Any], extents: Shape, axes: Pair, padding: Pair) -> Expr:
+    """A value where an index lies in images of those extents, else `fill`; rows and columns have so much padding."""
+    tests = []
+    for axis in (axis for axis, own in zip(axes, padding, strict=True) if own):
+        tests += [index[axis] >= 0, index[axis] < extents[axis]]
+    return tirx.if_then_else(tirx.all(*tests), value, fill) if tests else value
+
+
+def read_padded(x: te.Tensor, index: Sequence[Any], axes: Pair, padding: Pair, fill: float) -> Expr:
+    """x at an index; `fill` in the padding of its images."""
+    return inside(x(*index), constant(fill, x.dtype), index, shape_of(x), axes, padding)
+
+
+def pointwise(name: str, function: Callable[..., Expr], *tensors: te.Tensor) -> te.Tensor:
     """`function` applied at every index, operands broadcast as NumPy does; of a tensor given twice it gets one element
     twice."""
     shape = np.broadcast_shapes(*(shape_of(x) for x in tensors))
     first = [next(i for i, x in enumerate(tensors) if x.same_as(y)) for y in tensors]
 
-    def at(*index: Any) -> tirx.PrimExpr:
+    def at(*index: Any) -> Expr:
         elements = [read(x, index) for x in tensors]
         return function(*(elements[i] for i in first))
 
     return te.compute(shape, at, name=name)
 
 
-def elementwise(function: Callable[..., tirx.PrimExpr], name: str = "") -> Callable[..., te.Tensor]:
+def elementwise(function: Callable[..., Expr], name: str = "") -> Callable[..., te.Tensor]:
     """A formula of elements as one of tensors, by `pointwise`; what stands behind the tensors, constants, it takes as
     it is. Also a decorator."""
 

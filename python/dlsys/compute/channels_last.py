@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
-from .base import Shape, constant, shape_of
-from .pooling import LAST, Pair, read_padded
+from .base import LAST, Expr, Pair, Shape, constant, read_padded, shape_of
+from .contraction import pad_images
 
 
 def conv2d_panels(
@@ -16,17 +16,12 @@ def conv2d_panels(
 ) -> te.Tensor:
     """conv2d of images NHWC, to `shape`, with filters that lie in panels, (ceil(O / width), h, w, C, width):
     out[n, y, z, o] = sum_{i, j, c} pad(x)[n, y s + i d, z s' + j d', c] f[o, c, i, j]."""
-    (batch, height, across, channels), (_, fy, fz, _, width) = shape_of(x), shape_of(panels)
-    (sy, sz), (dy, dz), (top, left) = stride, dilation, padding
-    padded = x
-    if padding != (0, 0):
-        around = (batch, height + 2 * top, across + 2 * left, channels)
-        padded = te.compute(
-            around, lambda n, y, z, c: read_padded(x, (n, y - top, z - left, c), LAST, padding, 0.0), name="padded"
-        )
+    _, fy, fz, channels, width = shape_of(panels)
+    (sy, sz), (dy, dz) = stride, dilation
+    padded = pad_images(x, padding, LAST)
     i, j, c = (te.reduce_axis((0, extent), name) for name, extent in (("i", fy), ("j", fz), ("c", channels)))
 
-    def at(n: Any, y: Any, z: Any, o: Any) -> tirx.PrimExpr:
+    def at(n: Any, y: Any, z: Any, o: Any) -> Expr:
         own = panels(tirx.floordiv(o, width), i, j, c, tirx.floormod(o, width))
         return te.sum(padded(n, y * sy + i * dy, z * sz + j * dz, c) * own, axis=[i, j, c])
 
@@ -39,7 +34,7 @@ def conv2d_planes(
     """Each channel of images NHWC convolved with a filter of its own, f (h, w, C), to `shape`."""
     (sy, sz), (dy, dz), (top, left), taps = stride, dilation, padding, list(np.ndindex(*shape_of(f)[:2]))
 
-    def at(n: Any, y: Any, z: Any, c: Any) -> tirx.PrimExpr:
+    def at(n: Any, y: Any, z: Any, c: Any) -> Expr:
         places = [(n, y * sy + i * dy - top, z * sz + j * dz - left, c) for i, j in taps]
         values = [read_padded(x, place, LAST, padding, 0.0) for place in places]
         return sum(value * f(*ij, c) for value, ij in zip(values, taps, strict=True))
@@ -54,7 +49,7 @@ def transform_tiles(
     kinds, size = shape_of(matrix)
     extents = shape_of(x)
 
-    def at(k: Any, *index: Any) -> tirx.PrimExpr:
+    def at(k: Any, *index: Any) -> Expr:
         terms = []
         for i in range(size):
             place = index[axis] * stride + (i - padding)
@@ -74,7 +69,7 @@ def join_tiles(x: te.Tensor, matrix: te.Tensor, axis: int, extent: int) -> te.Te
     rows, kinds = shape_of(matrix)
     rest = shape_of(x)[1:]
 
-    def at(*index: Any) -> tirx.PrimExpr:
+    def at(*index: Any) -> Expr:
         tile, row = tirx.floordiv(index[axis], rows), tirx.floormod(index[axis], rows)
         places = (*index[:axis], tile, *index[axis + 1 :])
         return sum(matrix(row, k) * x(k, *places) for k in range(kinds))

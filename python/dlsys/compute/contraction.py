@@ -3,70 +3,105 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from tvm import te, tirx
 
-from .base import Shape, constant, full, shape_of
+from .base import FIRST, Expr, Pair, Shape, constant, full, read_padded, shape_of
+from .indexing import reshape
 
-Pair = tuple[int, int]
 
-
-def pad_images(x: te.Tensor, padding: Pair) -> te.Tensor:
-    """Images, rows and columns last, with `padding` rows and columns of zeros on each side."""
+def pad_images(x: te.Tensor, padding: Pair, axes: Pair = FIRST) -> te.Tensor:
+    """Images with `padding` rows and columns of zeros on each side."""
     if padding == (0, 0):
         return x
-    (*lead, height, width), (top, left) = shape_of(x), padding
+    shape = list(shape_of(x))
+    for axis, own in zip(axes, padding, strict=True):
+        shape[axis] += 2 * own
 
-    def at(*index: Any) -> tirx.PrimExpr:
-        *outer, y, z = index
-        inside = tirx.all(y >= top, y < top + height, z >= left, z < left + width)
-        return tirx.if_then_else(inside, x(*outer, y - top, z - left), constant(0, x.dtype))
+    def at(*index: Any) -> Expr:
+        place = list(index)
+        for axis, own in zip(axes, padding, strict=True):
+            place[axis] -= own
+        return read_padded(x, place, axes, padding, 0.0)
 
-    return te.compute((*lead, height + 2 * top, width + 2 * left), at, name="padded")
+    return te.compute(shape, at, name="padded")
 
 
 def spread_images(grad: te.Tensor, spatial: Pair, first: Pair, stride: Pair) -> te.Tensor:
     """Images of `spatial` rows and columns: grad's set apart by the stride, from row and column `first` on; elsewhere
     zeros."""
-    (*lead, gy, gz), (top, left), (sy, sz) = shape_of(grad), first, stride
+    *lead, gy, gz = shape_of(grad)
     if spatial == (gy, gz) and stride == (1, 1) and first == (0, 0):
         return grad
 
-    def at(*index: Any) -> tirx.PrimExpr:
-        *outer, y, z = index
-        v, w = y - top, z - left
-        inside = [v >= 0, v < (gy - 1) * sy + 1, w >= 0, w < (gz - 1) * sz + 1]
-        inside += [tirx.floormod(v, sy) == 0] if sy > 1 else []
-        inside += [tirx.floormod(w, sz) == 0] if sz > 1 else []
-        value = grad(*outer, tirx.floordiv(v, sy), tirx.floordiv(w, sz))
-        return tirx.if_then_else(tirx.all(*inside), value, constant(0, grad.dtype))
+    def at(*index: Any) -> Expr:
+        place, tests = list(index), []
+        for axis, start, step, count in zip(FIRST, first, stride, (gy, gz), strict=True):
+            own = index[axis] - start
+            tests += [own >= 0, own < (count - 1) * step + 1] + [tirx.floormod(own, step) == 0] * (step > 1)
+            place[axis] = tirx.floordiv(own, step)
+        return tirx.if_then_else(tirx.all(*tests), grad(*place), constant(0, grad.dtype))
 
     return te.compute((*lead, *spatial), at, name="spread")
+
+
+Operand = tuple[te.Tensor, list[str]]
+"""A tensor and the names of its axes: small letters those of a matrix, others those of its batch."""
+
+
+def _named(rank: int, lead: int, inner: str, trans: bool) -> list[str]:
+    """The names of the axes of one of a product's operands, whose batch is the last of `lead` axes; of a vector k."""
+    batch = [f"B{axis}" for axis in range(lead)]
+    return ["k"] if rank == 1 else [*batch[lead + 2 - rank :], *(inner[::-1] if trans else inner)]
+
+
+def _product(name: str, out: list[str], operands: tuple[Operand, Operand], given: Shape | None = None) -> te.Tensor:
+    """The product of the operands, summed over the axes that `out` lacks, the batches broadcast. Summed too is what is
+    repeated of a result of the shape `given`."""
+    extents: dict[str, int] = {}
+    for x, axes in operands:
+        extents |= {axis: n for axis, n in zip(axes, shape_of(x), strict=True) if n != 1 or axis not in extents}
+    shape = tuple(extents[axis] for axis in out) if given is None else given
+    kept = set(zip(out, shape, strict=True))
+    left = {axis: n for axis, n in extents.items() if (axis, n) not in kept and (n != 1 or axis.islower())}
+    if 0 in left.values():
+        return full(shape, 0.0, str(operands[0][0].dtype))
+    summed = {axis: te.reduce_axis((0, n), name=axis) for axis, n in left.items()}
+
+    def at(*index: Any) -> Expr:
+        place = {**dict(zip(out, index, strict=True)), **summed}
+        a, b = (
+            x(*(0 if n == 1 and axis.isupper() else place[axis] for axis, n in zip(axes, shape_of(x), strict=True)))
+            for x, axes in operands
+        )
+        return te.sum(a * b, axis=[*summed.values()]) if summed else a * b
+
+    return te.compute(shape, at, name=name)
 
 
 def matmul(a: te.Tensor, b: te.Tensor, trans_a: bool = False, trans_b: bool = False) -> te.Tensor:
     """op(a) op(b), where op swaps the last two axes or leaves them; leading axes broadcast, a vector is a row on
     the left and a column on the right, whose axis of one element is dropped."""
-    extents_a, extents_b = shape_of(a), shape_of(b)
-    lead = np.broadcast_shapes(extents_a[:-2], extents_b[:-2])
-    inner = extents_a[-2 if trans_a else -1]
-    m = extents_a[-1 if trans_a else -2 : len(extents_a) if trans_a else -1]
-    n = extents_b[-1:] if not trans_b else extents_b[-2:-1]
-    shape = (*lead, *m, *(n if len(extents_b) > 1 else ()))
-    if inner == 0:
-        return full(shape, 0.0, str(a.dtype))
-    k = te.reduce_axis((0, inner), name="k")
+    lead = max(len(a.shape), len(b.shape), 2) - 2
+    left, right = _named(len(a.shape), lead, "mk", trans_a), _named(len(b.shape), lead, "kn", trans_b)
+    out = [f"B{axis}" for axis in range(lead)] + [axis for axis in "mn" if axis in left + right]
+    return _product("matmul", out, ((a, left), (b, right)))
 
-    def at(*index: Any) -> tirx.PrimExpr:
-        batch, rows, columns = index[: len(lead)], index[len(lead) : len(lead) + len(m)], index[-1:]
-        left = matrix(a, batch, (k, *rows) if trans_a else (*rows, k))
-        right = matrix(b, batch, (*columns, k) if trans_b else (k, *columns)[: len(extents_b)])
-        return te.sum(left * right, axis=k)
 
-    return te.compute(shape, at, name="matmul")
+def matmul_gradient(
+    other: te.Tensor, grad: te.Tensor, shape: Shape, left: bool, trans: bool, trans_other: bool
+) -> te.Tensor:
+    """The gradient of `matmul` with respect to its left or right operand, of `shape`, from the other operand and the
+    product's gradient: sum_n g[..., m, n] op(b)[..., k, n] or sum_m op(a)[..., m, k] g[..., m, n], summed over what
+    broadcasting repeated."""
+    lead = len(grad.shape) - (len(shape) > 1) - (len(other.shape) > 1)
+    inner, inner_other = ("mk", "kn") if left else ("kn", "mk")
+    own = _named(len(shape), lead, inner, trans)
+    others = _named(len(other.shape), lead, inner_other, trans_other)
+    place = [f"B{axis}" for axis in range(lead)] + [axis for axis in "mn" if axis in own + others]
+    operands = (grad, place), (other, others)
+    return _product("matmul_gradient", own, operands if left else operands[::-1], shape)
 
 
 def matmul_panels(a: te.Tensor, panels: te.Tensor, shape: Shape) -> te.Tensor:
@@ -77,7 +112,7 @@ def matmul_panels(a: te.Tensor, panels: te.Tensor, shape: Shape) -> te.Tensor:
         return full(shape, 0.0, str(a.dtype))
     k = te.reduce_axis((0, inner), name="k")
 
-    def at(*index: Any) -> tirx.PrimExpr:
+    def at(*index: Any) -> Expr:
         *rows, j = index
         own = panels(*rows[: len(lead)], tirx.floordiv(j, width), k, tirx.floormod(j, width))
         return te.sum(a(*rows, k) * own, axis=k)
@@ -90,54 +125,12 @@ def pack_panels(b: te.Tensor, shape: Shape, trans: bool) -> te.Tensor:
     width, n = shape[2], shape_of(b)[0 if trans else 1]
     zero = constant(0, str(b.dtype))
 
-    def at(j: Any, i: Any, c: Any) -> tirx.PrimExpr:
+    def at(j: Any, i: Any, c: Any) -> Expr:
         column = j * width + c
         value = b(column, i) if trans else b(i, column)
         return value if n % width == 0 else tirx.if_then_else(column < n, value, zero)
 
     return te.compute(shape, at, name="pack_panels")
-
-
-def matrix(x: te.Tensor, batch: Sequence[Any], inner: Sequence[Any]) -> tirx.PrimExpr:
-    """x at `inner` of the matrix, or vector, that broadcasting puts at `batch`."""
-    extents = shape_of(x)[: -len(inner)]
-    own = batch[len(batch) - len(extents) :]
-    return x(*(0 if extent == 1 else i for extent, i in zip(extents, own, strict=True)), *inner)
-
-
-def matmul_gradient(
-    other: te.Tensor, grad: te.Tensor, shape: Shape, left: bool, trans: bool, trans_other: bool
-) -> te.Tensor:
-    """The gradient of `matmul` with respect to its left or right operand, of `shape`, from the other operand and the
-    product's gradient: sum_n g[..., m, n] op(b)[..., k, n] or sum_m op(a)[..., m, k] g[..., m, n], summed over what
-    broadcasting repeated."""
-    extents, lead = shape_of(other), shape_of(grad)
-    lead = lead[: len(lead) - (len(shape) > 1) - (len(extents) > 1)]
-    repeats = [1] * (len(lead) - len(shape[:-2])) + list(shape[:-2])
-    summed = [axis for axis, (n, own) in enumerate(zip(lead, repeats, strict=True)) if n != own]
-    outer = extents[-1 if left != trans_other else -2] if len(extents) > 1 else None
-    reduced = {axis: te.reduce_axis((0, lead[axis]), name=f"b{axis}") for axis in summed}
-    last = te.reduce_axis((0, outer), name="k") if outer is not None else None
-    terms = [*reduced.values(), *([last] if last is not None else [])]
-    if outer == 0 or any(lead[axis] == 0 for axis in summed):
-        return full(shape, 0.0, str(grad.dtype))
-
-    def at(*index: Any) -> tirx.PrimExpr:
-        own = [0] * (len(lead) - len(shape[:-2])) + list(index[: len(shape[:-2])])
-        batch = [reduced.get(axis, own[axis]) for axis in range(len(lead))]
-        inner = list(index[len(shape[:-2]) :])
-        if trans:
-            inner.reverse()
-        k = inner[-1] if left else inner[0]
-        free = inner[:-1] if left else inner[1:]  # m of the left operand, n of the right one
-        others = [last] if last is not None else []
-        place = grad(*batch, *(free + others if left else others + free))
-        across = [k, *others] if left else [*others, k]
-        value = matrix(other, batch, across[::-1] if trans_other else across)
-        product = place * value if left else value * place
-        return te.sum(product, axis=terms) if terms else product
-
-    return te.compute(shape, at, name="matmul_gradient")
 
 
 def _axes(**extents: int) -> list[tirx.IterVar]:
@@ -151,24 +144,15 @@ def _grouped(x: te.Tensor, axis: int, groups: int) -> te.Tensor:
     extents = shape_of(x)
     own = extents[axis] // groups
 
-    def at(*index: Any) -> tirx.PrimExpr:
+    def at(*index: Any) -> Expr:
         return x(*index[:axis], index[axis] * own + index[axis + 1], *index[axis + 2 :])
 
     return te.compute((*extents[:axis], groups, own, *extents[axis + 1 :]), at, name="grouped")
 
 
-def _ungrouped(x: te.Tensor, axis: int, groups: int) -> te.Tensor:
-    """Undoes `_grouped`."""
-    if groups == 1:
-        return x
-    extents = shape_of(x)
-    own = extents[axis + 1]
-
-    def at(*index: Any) -> tirx.PrimExpr:
-        split = (tirx.floordiv(index[axis], own), tirx.floormod(index[axis], own))
-        return x(*index[:axis], *split, *index[axis + 1 :])
-
-    return te.compute((*extents[:axis], groups * own, *extents[axis + 2 :]), at, name="ungrouped")
+def _ungrouped(x: te.Tensor, shape: Shape) -> te.Tensor:
+    """x, of as many groups as it has, in a shape in which they are one axis with what they consist of."""
+    return x if shape_of(x) == shape else reshape(x, shape)
 
 
 def conv2d(
@@ -190,14 +174,14 @@ def conv2d(
     padded, own = pad_images(_grouped(x, 1, groups), padding), _grouped(f, 0, groups)
     *lead, i, j = _axes(**({} if depthwise else {"c": channels}), i=fy, j=fz)
 
-    def at(n: Any, *index: Any) -> tirx.PrimExpr:
+    def at(n: Any, *index: Any) -> Expr:
         *g, o, y, z = index
         channel, c = (o, 0) if depthwise else (lead[0], lead[0])
         value = padded(n, *g, channel, y * sy + i * dy, z * sz + j * dz)
         return te.sum(value * own(*g, o, c, i, j), axis=[*lead, i, j])
 
-    shape = (batch, *([groups] if groups > 1 else []), filters // groups, *space)
-    return _ungrouped(te.compute(shape, at, name="conv2d"), 1, groups)
+    within = (batch, *([groups] if groups > 1 else []), filters // groups, *space)
+    return _ungrouped(te.compute(within, at, name="conv2d"), (batch, filters, *space))
 
 
 def conv2d_input_gradient(
@@ -224,14 +208,14 @@ def conv2d_input_gradient(
     own = _grouped(f, 0, groups)
     *lead, i, j = _axes(**({} if depthwise else {"o": filters // groups}), i=fy, j=fz)
 
-    def at(n: Any, *index: Any) -> tirx.PrimExpr:
+    def at(n: Any, *index: Any) -> Expr:
         *g, c, y, z = index
         o, channel = (c, 0) if depthwise else (lead[0], c)
         turned = own(*g, o, channel, fy - 1 - i, fz - 1 - j)
         return te.sum(spread(n, *g, o, y + i * dy, z + j * dz) * turned, axis=[*lead, i, j])
 
     within = (batch, *([groups] if groups > 1 else []), shape[1] // groups, *shape[2:])
-    return _ungrouped(te.compute(within, at, name="conv2d_input_gradient"), 1, groups)
+    return _ungrouped(te.compute(within, at, name="conv2d_input_gradient"), shape)
 
 
 def _input_gradient_by_phases(f: te.Tensor, grad: te.Tensor, shape: Shape, stride: Pair, padding: Pair) -> te.Tensor:
@@ -253,11 +237,11 @@ def _input_gradient_by_phases(f: te.Tensor, grad: te.Tensor, shape: Shape, strid
         over = phase >= step - e
         return tirx.Select(over, phase + e - step, phase + e), tirx.Select(over, q + 1, q)
 
-    def tap(a: Any, b: Any, o: Any, c: Any, i: Any, j: Any) -> tirx.PrimExpr:
+    def tap(a: Any, b: Any, o: Any, c: Any, i: Any, j: Any) -> Expr:
         y, z = split(a, py, sy)[0] + (ty - 1 - i) * sy, split(b, pz, sz)[0] + (tz - 1 - j) * sz
         return tirx.if_then_else(tirx.all(y < fy, z < fz), f(o, c, y, z), zero)
 
-    def lie(n: Any, a: Any, b: Any, o: Any, y: Any, z: Any) -> tirx.PrimExpr:
+    def lie(n: Any, a: Any, b: Any, o: Any, y: Any, z: Any) -> Expr:
         v, w = y + split(a, py, sy)[1] - (ty - 1), z + split(b, pz, sz)[1] - (tz - 1)
         inside = tirx.all(v >= 0, v < gy, w >= 0, w < gz)
         return tirx.if_then_else(inside, grad(n, o, v, w), zero)
@@ -266,12 +250,12 @@ def _input_gradient_by_phases(f: te.Tensor, grad: te.Tensor, shape: Shape, strid
     laid = te.compute((batch, sy, sz, filters, rows + ty - 1, columns + tz - 1), lie, name="laid")
     o, i, j = _axes(o=filters, i=ty, j=tz)
 
-    def at(n: Any, a: Any, b: Any, c: Any, y: Any, z: Any) -> tirx.PrimExpr:
+    def at(n: Any, a: Any, b: Any, c: Any, y: Any, z: Any) -> Expr:
         return te.sum(laid(n, a, b, o, y + i, z + j) * taps(a, b, o, c, i, j), axis=[o, i, j])
 
     phases = te.compute((batch, sy, sz, channels, rows, columns), at, name="conv2d_input_gradient")
 
-    def together(n: Any, c: Any, y: Any, z: Any) -> tirx.PrimExpr:
+    def together(n: Any, c: Any, y: Any, z: Any) -> Expr:
         phase = tirx.floormod(y, sy), tirx.floormod(z, sz)
         return phases(n, *phase, c, tirx.floordiv(y, sy), tirx.floordiv(z, sz))
 
@@ -296,13 +280,13 @@ def conv2d_filter_gradient(
     padded, grads = pad_images(_grouped(x, 1, groups), padding), _grouped(grad, 1, groups)
     n, y, z = _axes(n=batch, y=gy, z=gz)
 
-    def at(*index: Any) -> tirx.PrimExpr:
+    def at(*index: Any) -> Expr:
         *g, o, c, i, j = index
         value = padded(n, *g, o + c if depthwise else c, y * sy + i * dy, z * sz + j * dz)
         return te.sum(grads(n, *g, o, y, z) * value, axis=[n, y, z])
 
     within = (*([groups] if groups > 1 else []), shape[0] // groups, *shape[1:])
-    return _ungrouped(te.compute(within, at, name="conv2d_filter_gradient"), 0, groups)
+    return _ungrouped(te.compute(within, at, name="conv2d_filter_gradient"), shape)
 
 
 def _split(filters: Shape, groups: int) -> tuple[int, bool]:

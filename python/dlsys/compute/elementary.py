@@ -9,16 +9,19 @@ float32 and 1.5 in float64, log 0.8 and 0.9, tanh 1.2 in both; erf at most 1.5 a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import numpy as np
 from tvm import tirx
+from tvm.tirx.analysis import undefined_vars
 
-from .base import constant
+from .base import Expr, constant
 
-_Function = Callable[[Any], Any]  # of expressions
+Name = Callable[[Expr], Expr]
+"""Gives a value a name, which stands for it: it is computed once, however often it is read."""
 _LOG2_E = 1.4426950408889634073599
 
 
@@ -39,7 +42,15 @@ class _Format:
 
 _FORMATS = {
     "float32": _Format(
-        "int32", 127, 23, 2.0**-126, 0x3F3504F3, (0.693359375, -2.12194440e-4), (-104.0, 89.0), (-87.0, 89.0), 9.1
+        "int32",
+        127,
+        23,
+        2.0**-126,
+        0x3F3504F3,
+        (0.693359375, -2.12194440e-4),
+        (-104.0, 89.0),
+        (-87.0, 89.0),
+        9.1,
     ),
     "float64": _Format(
         *("int64", 1023, 52, 2.0**-1022, 0x3FE6A09E667F3BCD, (6.93145751953125e-1, 1.42860682030941723212e-6)),
@@ -116,220 +127,200 @@ _ERF_Q = (
 _ERF_LAST = 6.0
 
 
-def bound(value: tirx.PrimExpr, function: _Function) -> tirx.PrimExpr:
-    """function(value), where value is written once however often the function reads it."""
-    var = tirx.Var("t", value.ty)
-    return tirx.Let(var, value, function(var))
+def naming(code: Callable[..., Expr]) -> Callable[..., Expr]:
+    """A function of expressions; its code gives values names by its first argument, a `Name`."""
+
+    @wraps(code)
+    def function(*args: Any) -> Expr:
+        named: list[tuple[tirx.Var, Expr]] = []
+
+        def name(value: Expr) -> Expr:
+            named.append((tirx.Var("t", value.ty), value))
+            return named[-1][0]
+
+        return _with_names(code(name, *args), named)
+
+    return function
 
 
-def horner(coefficients: tuple[float, ...], x: tirx.PrimExpr, dtype: str) -> tirx.PrimExpr:
+def _with_names(result: Expr, named: Sequence[tuple[tirx.Var, Expr]]) -> Expr:
+    """The expression with the values of its names around it. What one side of a choice alone reads is computed there:
+    a value that lives long costs a register."""
+    if isinstance(result, tirx.Select) and named:
+        sides = (result.condition, result.true_value, result.false_value)
+        reads = [set(undefined_vars(side, [])) for side in sides]
+        places: list[list[tuple[tirx.Var, Expr]]] = [[], [], [], []]  # of a side, and of several
+        for var, value in reversed(named):
+            readers = [i for i in range(3) if var in reads[i]]
+            places[readers[0] if len(readers) == 1 else 3].insert(0, (var, value))
+            for i in readers:
+                reads[i].update(undefined_vars(value, []))
+        result = tirx.Select(*(_with_names(side, own) for side, own in zip(sides, places, strict=False)))
+        named = places[3]
+    for var, value in reversed(named):
+        result = tirx.Let(var, value, result)
+    return result
+
+
+def horner(coefficients: tuple[float, ...], x: Expr) -> Expr:
     """The polynomial at x, highest power first."""
-    value = constant(coefficients[0], dtype)
-    for coefficient in coefficients[1:]:
-        value = value * x + constant(coefficient, dtype)
+    value, *rest = (constant(coefficient, x.ty) for coefficient in coefficients)
+    for coefficient in rest:
+        value = value * x + coefficient
     return value
 
 
-def exp(x: tirx.PrimExpr) -> tirx.PrimExpr:
-    """e ** x: 2 ** n * exp(r), n the integer nearest to x / log 2."""
-    dtype = str(x.ty)
-
-    def scaled(value: tirx.PrimExpr, n: tirx.PrimExpr) -> tirx.PrimExpr:
-        # by two factors: 2 ** n itself may be out of range, where the result is not or is rounded
-        half = n >> tirx.const(1, "int32")
-        return value * _power_of_two(half, dtype) * _power_of_two(n - half, dtype)
-
-    return _within(x, _FORMATS[dtype].exp_range, lambda v: _exp_of_finite(v, scaled), below=0.0)
-
-
-def _exp_moderate(x: tirx.PrimExpr) -> tirx.PrimExpr:
-    """e ** x of a finite x, where the result is a normal number, or infinite for 2 ** n so."""
-    dtype = str(x.ty)
-    return bound(x, lambda v: _exp_of_finite(v, lambda value, n: value * _power_of_two(n, dtype)))
-
-
-def _within(x: tirx.PrimExpr, limits: tuple[float, float], function: _Function, below: float | None = None) -> Any:
-    """function(x), or that of the limit beyond one, or NaN; `below` is the value beneath the low limit, where it is
-    given: a result that underflows takes some CPUs a hundred cycles."""
-    low, high, zero = (constant(limit, str(x.ty)) for limit in (*limits, 0.0))
-
-    def at(v: tirx.PrimExpr) -> tirx.PrimExpr:
-        inside = tirx.Select(v < high, tirx.Select(v > low, v, low if below is None else zero), high)
-        result = bound(inside, function)
-        if below is not None:
-            result = tirx.Select(v > low, result, constant(below, str(x.ty)))
-        return tirx.Select(tirx.isnan(v), v, result)
-
-    return bound(x, at)
-
-
-def sigmoid(x: tirx.PrimExpr) -> tirx.PrimExpr:
-    """1 / (1 + exp(-x)). What would be no normal number is 0."""
-    dtype = str(x.ty)
-    one = constant(1, dtype)
-    return _within(-x, _FORMATS[dtype].normal_range, lambda v: one / (one + _exp_moderate(v)))
-
-
-def _power_of_two(n: tirx.PrimExpr, dtype: str) -> tirx.PrimExpr:
+def _power_of_two(n: Expr, dtype: str) -> Expr:
     """2 ** n for an int32 n in the format's normal range."""
     form = _FORMATS[dtype]
     biased = n.astype(form.integer) + tirx.const(form.bias, form.integer)
     return tirx.reinterpret(dtype, biased << tirx.const(form.mantissa, form.integer))
 
 
-def exp2(y: tirx.PrimExpr, coefficients: tuple[float, ...]) -> tirx.PrimExpr:
-    """2 ** y, where that is a normal number: the polynomial of what is left of y beside the nearest integer, which is
-    added to its exponent."""
-    dtype = str(y.ty)
-    integer, mantissa = _FORMATS[dtype].integer, _FORMATS[dtype].mantissa
-
-    def of_rest(n: tirx.PrimExpr) -> tirx.PrimExpr:
-        part = bound(y - n, lambda r: tirx.reinterpret(integer, horner(coefficients, r, dtype)))
-        return tirx.reinterpret(dtype, part + (n.astype("int32").astype(integer) << tirx.const(mantissa, integer)))
-
-    return bound(tirx.nearbyint(y), of_rest)
-
-
-def _exp_of_finite(
-    x: tirx.PrimExpr, scaled: Callable[[tirx.PrimExpr, tirx.PrimExpr], tirx.PrimExpr]
-) -> tirx.PrimExpr:
-    """scaled(exp(r), n) of x = n log 2 + r."""
+def _exp_parts(name: Name, x: Expr) -> tuple[Expr, Expr]:
+    """exp(r) and an int32 n, where x = n log 2 + r is finite and n the integer nearest to x / log 2."""
     dtype = str(x.ty)
-    one = constant(1, dtype)
+    one, two, log2_e = (constant(c, dtype) for c in (1, 2, _LOG2_E))
     part, rest = (constant(c, dtype) for c in _FORMATS[dtype].log2)
-
-    def of_rest(r: tirx.PrimExpr) -> tirx.PrimExpr:
-        if dtype == "float32":
-            return horner(_EXPF, r, dtype) * (r * r) + r + one
-
-        def quotient(z: tirx.PrimExpr) -> tirx.PrimExpr:
-            return bound(
-                r * horner(_EXP_P, z, dtype),
-                lambda w: one + constant(2, dtype) * (w / (horner(_EXP_Q, z, dtype) - w)),
-            )
-
-        return bound(r * r, quotient)
-
-    return bound(
-        tirx.nearbyint(x * constant(_LOG2_E, dtype)),
-        lambda n: bound(
-            x - n * part - n * rest, lambda r: bound(n.astype("int32"), lambda i: scaled(of_rest(r), i))
-        ),
-    )
+    n = name(tirx.nearbyint(x * log2_e))
+    r = name(x - n * part - n * rest)
+    exponent = name(n.astype("int32"))
+    if dtype == "float32":
+        return horner(_EXPF, r) * (r * r) + r + one, exponent
+    z = name(r * r)
+    w = name(r * horner(_EXP_P, z))
+    return one + two * (w / (horner(_EXP_Q, z) - w)), exponent
 
 
-def of_exponent(x: tirx.PrimExpr, function: Callable[[tirx.PrimExpr, tirx.PrimExpr], tirx.PrimExpr]) -> tirx.PrimExpr:
-    """function(f, e) of a number x = 2 ** e * (1 + f) above 0 that is not denormal, 1 + f between the roots of 1/2 and
-    2."""
+@naming
+def exp(name: Name, x: Expr) -> Expr:
+    """e ** x."""
+    dtype = str(x.ty)
+    low, high, zero = (constant(c, dtype) for c in (*_FORMATS[dtype].exp_range, 0))
+    v = name(x)
+    # a result that underflows takes some CPUs a hundred cycles
+    inside = name(tirx.Select(v < high, tirx.Select(v > low, v, zero), high))
+    value, n = _exp_parts(name, inside)
+    # by two factors: 2 ** n itself may be out of range, where the result is not or is rounded
+    half = n >> tirx.const(1, "int32")
+    result = value * _power_of_two(half, dtype) * _power_of_two(n - half, dtype)
+    return tirx.Select(tirx.isnan(v), v, tirx.Select(v > low, result, zero))
+
+
+@naming
+def _exp_moderate(name: Name, x: Expr) -> Expr:
+    """e ** x of a finite x, where the result is a normal number, or infinite for 2 ** n so."""
+    value, n = _exp_parts(name, name(x))
+    return value * _power_of_two(n, str(x.ty))
+
+
+@naming
+def sigmoid(name: Name, x: Expr) -> Expr:
+    """1 / (1 + exp(-x)). What would be no normal number is 0."""
+    low, high, one = (constant(c, x.ty) for c in (*_FORMATS[str(x.ty)].normal_range, 1))
+    v = name(-x)
+    inside = name(tirx.Select(v < high, tirx.Select(v > low, v, low), high))
+    return tirx.Select(tirx.isnan(v), v, one / (one + _exp_moderate(inside)))
+
+
+@naming
+def exp2(name: Name, power: Expr, coefficients: tuple[float, ...]) -> Expr:
+    """2 ** power, where that is a normal number: the polynomial of what is left of the power beside the nearest
+    integer, which is added to its exponent."""
+    dtype = str(power.ty)
+    integer, mantissa = _FORMATS[dtype].integer, _FORMATS[dtype].mantissa
+    y = name(power)
+    n = name(tirx.nearbyint(y))
+    part = tirx.reinterpret(integer, horner(coefficients, name(y - n)))
+    return tirx.reinterpret(dtype, part + (n.astype("int32").astype(integer) << tirx.const(mantissa, integer)))
+
+
+def log_parts(name: Name, x: Expr) -> tuple[Expr, Expr]:
+    """f and e of a number x = 2 ** e * (1 + f) above 0 that is not denormal, 1 + f between the roots of 1/2 and 2."""
     dtype = str(x.ty)
     form = _FORMATS[dtype]
     mantissa, root_half = tirx.const(form.mantissa, form.integer), tirx.const(form.root_half, form.integer)
-
-    def of_bits(bits: tirx.PrimExpr) -> tirx.PrimExpr:
-        def parts(exponent: tirx.PrimExpr) -> tirx.PrimExpr:
-            fraction = tirx.reinterpret(dtype, bits - (exponent << mantissa)) - constant(1, dtype)
-            return bound(fraction, lambda f: function(f, exponent.astype("int32").astype(dtype)))  # AVX2 has no int64's
-
-        return bound((bits - root_half) >> mantissa, parts)
-
-    return bound(tirx.reinterpret(form.integer, x), of_bits)
+    bits = name(tirx.reinterpret(form.integer, x))
+    exponent = name((bits - root_half) >> mantissa)
+    f = name(tirx.reinterpret(dtype, bits - (exponent << mantissa)) - constant(1, dtype))
+    return f, exponent.astype("int32").astype(dtype)  # AVX2 has no int64's
 
 
-def log(x: tirx.PrimExpr) -> tirx.PrimExpr:
+@naming
+def log(name: Name, x: Expr) -> Expr:
     """The natural logarithm: e log 2 + log(1 + f), where x = 2 ** e * (1 + f)."""
     dtype = str(x.ty)
     form = _FORMATS[dtype]
-    zero, smallest = (constant(c, dtype) for c in (0.0, form.smallest))
-
-    def of_rest(f: tirx.PrimExpr, e: tirx.PrimExpr) -> tirx.PrimExpr:
-        def near_one(z: tirx.PrimExpr) -> tirx.PrimExpr:
-            cubic = f * z
-            if dtype == "float32":
-                cubic = cubic * horner(_LOGF, f, dtype)
-            else:
-                cubic = cubic * horner(_LOG_P, f, dtype) / horner(_LOG_Q, f, dtype)
-            small = cubic + e * constant(_LOG_LOG2[1], dtype) - constant(0.5, dtype) * z
-            return f + small + e * constant(_LOG_LOG2[0], dtype)
-
-        return bound(f * f, near_one)
-
-    def at(v: tirx.PrimExpr) -> tirx.PrimExpr:
-        denormal = v < smallest
-        normal = tirx.Select(denormal, v * constant(2.0**form.mantissa, dtype), v)
-        shift = tirx.Select(denormal, constant(form.mantissa, dtype), zero)
-        result = of_exponent(normal, lambda f, e: bound(e - shift, lambda e: of_rest(f, e)))
-        infinity, nan = constant(np.inf, dtype), constant(np.nan, dtype)
-        limit = tirx.Select(v == zero, -infinity, tirx.Select(v == infinity, infinity, nan))
-        return tirx.Select(tirx.all(v > zero, v < infinity), result, limit)
-
-    return bound(x, at)
+    zero, half, smallest, infinity, nan = (constant(c, dtype) for c in (0, 0.5, form.smallest, np.inf, np.nan))
+    v = name(x)
+    denormal = v < smallest
+    normal = tirx.Select(denormal, v * constant(2.0**form.mantissa, dtype), v)
+    f, exponent = log_parts(name, normal)
+    e = name(exponent - tirx.Select(denormal, constant(form.mantissa, dtype), zero))
+    z = name(f * f)
+    cubic = f * z
+    if dtype == "float32":
+        cubic = cubic * horner(_LOGF, f)
+    else:
+        cubic = cubic * horner(_LOG_P, f) / horner(_LOG_Q, f)
+    small = cubic + e * constant(_LOG_LOG2[1], dtype) - half * z
+    result = f + small + e * constant(_LOG_LOG2[0], dtype)
+    limit = tirx.Select(v == zero, -infinity, tirx.Select(v == infinity, infinity, nan))
+    return tirx.Select(tirx.all(v > zero, v < infinity), result, limit)
 
 
-def _tanh_near_zero(v: tirx.PrimExpr) -> tirx.PrimExpr:
-    """tanh for |v| < 0.625."""
-    dtype = str(v.ty)
-
-    def series(z: tirx.PrimExpr) -> tirx.PrimExpr:
-        if dtype == "float32":
-            return horner(_TANHF, z, dtype)
-        return horner(_TANH_P, z, dtype) / horner(_TANH_Q, z, dtype)
-
-    return bound(v * v, lambda z: v + v * (z * series(z)))
-
-
-def tanh(x: tirx.PrimExpr) -> tirx.PrimExpr:
+@naming
+def tanh(name: Name, x: Expr) -> Expr:
     """The hyperbolic tangent. TVM's own loses all digits near 0."""
     dtype = str(x.ty)
-    one, two = constant(1, dtype), constant(2, dtype)
-    limit = _FORMATS[dtype].one_from
-
-    def at(v: tirx.PrimExpr) -> tirx.PrimExpr:
-        small = _tanh_near_zero(v)
-        size = tirx.Select(tirx.abs(v) < constant(limit, dtype), tirx.abs(v), constant(limit, dtype))
-
-        def by_size(size: tirx.PrimExpr) -> tirx.PrimExpr:
-            large = bound(
-                one - two / (_exp_moderate(size + size) + one),
-                lambda t: tirx.Select(v < constant(0, dtype), -t, t),
-            )
-            return tirx.Select(size < constant(_TANH_SMALL, dtype), small, large)
-
-        return tirx.Select(tirx.abs(v) > constant(0, dtype), bound(size, by_size), v)  # NaN and both zeros stay
-
-    return bound(x, at)
+    zero, one, two, small_end, last = (constant(c, dtype) for c in (0, 1, 2, _TANH_SMALL, _FORMATS[dtype].one_from))
+    v = name(x)
+    size = name(tirx.Select(tirx.abs(v) < last, tirx.abs(v), last))
+    z = name(v * v)
+    series = horner(_TANHF, z) if dtype == "float32" else horner(_TANH_P, z) / horner(_TANH_Q, z)
+    small = v + v * (z * series)
+    t = name(one - two / (_exp_moderate(size + size) + one))
+    large = tirx.Select(v < zero, -t, t)
+    found = tirx.Select(size < small_end, small, large)
+    return tirx.Select(tirx.abs(v) > zero, found, v)  # NaN and both zeros stay
 
 
-def _erf_single(x: tirx.PrimExpr) -> tirx.PrimExpr:
-    """The error function of a float32."""
-    f32, i32 = "float32", "int32"
-    last, one = constant(_ERFF_LAST, f32), constant(1, f32)
-
-    def at(v: tirx.PrimExpr) -> tirx.PrimExpr:
-        def of_size(size: tirx.PrimExpr) -> tirx.PrimExpr:
-            small = size + size * bound(size * size, lambda z: horner(_ERFF, z, f32))
-            large = one - bound(horner(_ERFF_LOG2, size, f32), lambda power: exp2(power, _EXP2F))
-            found = tirx.reinterpret(i32, tirx.Select(size < constant(_ERFF_SMALL, f32), small, large))
-            return tirx.reinterpret(f32, found | (tirx.reinterpret(i32, v) & tirx.min_value(i32)))  # with v's sign
-
-        return tirx.Select(tirx.isnan(v), v, bound(tirx.Select(tirx.abs(v) < last, tirx.abs(v), last), of_size))
-
-    return bound(x, at)
-
-
-def erf(x: tirx.PrimExpr) -> tirx.PrimExpr:
+@naming
+def erf(name: Name, x: Expr) -> Expr:
     """The error function, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x."""
-    dtype = str(x.ty)
-    if dtype == "float32":
-        return _erf_single(x)
-    zero, one, last = (constant(c, dtype) for c in (0.0, 1.0, _ERF_LAST))
+    dtype, single = str(x.ty), str(x.ty) == "float32"
+    zero, one, last = (constant(c, dtype) for c in (0, 1, _ERFF_LAST if single else _ERF_LAST))
+    v = name(x)
+    size = name(tirx.Select(tirx.abs(v) < last, tirx.abs(v), last))
+    if single:
+        sign = tirx.reinterpret("int32", v) & tirx.min_value("int32")
+        found = tirx.reinterpret(dtype, tirx.reinterpret("int32", _erf_single(size)) | sign)
+    else:
+        z = name(v * v)
+        small = v * (horner(_ERF_T, z) / horner(_ERF_U, z))
+        complement = exp(zero - size * size) * (horner(_ERF_P, size) / horner(_ERF_Q, size))
+        t = name(one - complement)
+        found = tirx.Select(size < one, small, tirx.Select(v < zero, zero - t, t))
+    return tirx.Select(tirx.isnan(v), v, found)
 
-    def at(v: tirx.PrimExpr) -> tirx.PrimExpr:
-        def by_size(size: tirx.PrimExpr) -> tirx.PrimExpr:
-            complement = exp(zero - size * size) * (horner(_ERF_P, size, dtype) / horner(_ERF_Q, size, dtype))
-            large = bound(one - complement, lambda t: tirx.Select(v < zero, zero - t, t))
-            small = bound(v * v, lambda z: v * (horner(_ERF_T, z, dtype) / horner(_ERF_U, z, dtype)))
-            return tirx.Select(size < one, small, large)
 
-        return tirx.Select(tirx.isnan(v), v, bound(tirx.Select(tirx.abs(v) < last, tirx.abs(v), last), by_size))
+@naming
+def _erf_single(name: Name, size: Expr) -> Expr:
+    """The error function of a float32 from 0 to _ERFF_LAST."""
+    small = size + size * horner(_ERFF, name(size * size))
+    large = constant(1, "float32") - exp2(horner(_ERFF_LOG2, size), _EXP2F)
+    return tirx.Select(size < constant(_ERFF_SMALL, "float32"), small, large)
 
-    return bound(x, at)
+
+@naming
+def ordered_bits(name: Name, x: Expr) -> Expr:
+    """The bits of a number as an integer: two numbers' are in their order, -0 before 0."""
+    integer = _FORMATS[str(x.ty)].integer
+    return turned_bits(name(tirx.reinterpret(integer, x)))
+
+
+def turned_bits(bits: Expr) -> Expr:
+    """Negative integers with all bits but the sign turned over; turned twice they are as before."""
+    integer = str(bits.ty)
+    last = tirx.const(int(integer[3:]) - 1, integer)
+    return bits ^ ((bits >> last) & tirx.max_value(integer))

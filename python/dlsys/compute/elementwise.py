@@ -14,9 +14,7 @@ import numpy as np
 from tvm import te, tirx
 
 from . import elementary, trigonometry
-from .base import constant, copy, elementwise, full, pointwise
-
-Expr = Any  # of tvm.ir
+from .base import Expr, constant, copy, elementwise, full, pointwise
 
 
 def is_float(x: Any) -> bool:

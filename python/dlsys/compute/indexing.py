@@ -12,8 +12,8 @@ from typing import Any
 
 from tvm import te, tirx
 
-from .base import Shape, constant, copy, full, read, shape_of
-from .loops import Expr, Part, part_of, place, scatter_add
+from .base import Expr, Shape, constant, copy, full, read, shape_of
+from .loops import Part, place, ravelled, scatter_add, unravelled
 
 
 def broadcast_to(x: te.Tensor, shape: Sequence[int]) -> te.Tensor:
@@ -32,20 +32,9 @@ def reshape(x: te.Tensor, shape: Sequence[int]) -> te.Tensor:
     extents = shape_of(x)
     if extents == tuple(shape):
         return copy(x)
-
-    def at(*index: Any) -> tirx.PrimExpr:
-        flat: Any = 0
-        for extent, i in zip(shape, index, strict=True):
-            flat = flat * extent + i
-        source = []
-        for extent in reversed(extents):
-            source.append(flat % extent)
-            flat = flat // extent
-        return x(*reversed(source))
-
     if 0 in extents:
         return full(shape, 0.0, str(x.dtype))
-    return te.compute(tuple(shape), at, name="reshape")
+    return te.compute(tuple(shape), lambda *index: x(*unravelled(ravelled(index, shape), extents)), name="reshape")
 
 
 def transpose(x: te.Tensor, axes: Sequence[int]) -> te.Tensor:
@@ -85,8 +74,6 @@ def strided_place(
     x: te.Tensor, shape: Shape, counts: Shape, starts: Sequence[int], steps: Sequence[int], fill: float = 0.0
 ) -> te.Tensor:
     """The elements of x, in order, at the indices starts + steps * i, i below `counts`, of what is else `fill`."""
-    if 0 in shape:
-        return full(shape, 0.0, str(x.dtype))
     whole = math.prod(counts) == math.prod(shape)
     part = Part(x, tuple(counts), tuple(starts), tuple(steps))
     return place("place", shape, None if whole else fill, [part])
@@ -94,29 +81,22 @@ def strided_place(
 
 def concatenate(tensors: Sequence[te.Tensor], axis: int) -> te.Tensor:
     """The tensors one behind another along `axis` (non-negative)."""
-    shapes = [shape_of(x) for x in tensors]
-    shape = tuple(sum(s[a] for s in shapes) if a == axis else extent for a, extent in enumerate(shapes[0]))
-    if 0 in shape:
-        return full(shape, 0.0, str(tensors[0].dtype))
-    parts, start = [], 0
-    for x, own in zip(tensors, shapes, strict=True):
-        parts.append(part_of(x, [start if a == axis else 0 for a in range(len(shape))]))
-        start += own[axis]
-    return place("concatenate", shape, None, parts, lead=axis)
+    return _joined("concatenate", tensors, [shape_of(x) for x in tensors], axis)
 
 
 def stack(tensors: Sequence[te.Tensor], axis: int) -> te.Tensor:
     """The tensors, all of one shape, along a new axis number `axis` (non-negative)."""
     own = shape_of(tensors[0])
-    shape = (*own[:axis], len(tensors), *own[axis:])
-    if 0 in shape:
-        return full(shape, 0.0, str(tensors[0].dtype))
-    counts, steps = (*own[:axis], 1, *own[axis:]), (1,) * len(shape)
-    parts = [
-        Part(x, counts, tuple(i if a == axis else 0 for a in range(len(shape))), steps)
-        for i, x in enumerate(tensors)
-    ]
-    return place("stack", shape, None, parts, lead=axis)
+    return _joined("stack", tensors, [(*own[:axis], 1, *own[axis:])] * len(tensors), axis)
+
+
+def _joined(name: str, tensors: Sequence[te.Tensor], shapes: Sequence[Shape], axis: int) -> te.Tensor:
+    """The tensors, under these shapes, one behind another along an axis."""
+    parts, start, rank = [], 0, len(shapes[0])
+    for x, own in zip(tensors, shapes, strict=True):
+        parts.append(Part(x, own, tuple(start if a == axis else 0 for a in range(rank)), (1,) * rank))
+        start += own[axis]
+    return place(name, (*shapes[0][:axis], start, *shapes[0][axis + 1 :]), None, parts, lead=axis)
 
 
 def _inside(index: Expr, extent: int) -> Expr:
@@ -140,9 +120,6 @@ def take(x: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:
     """The slices of x along `axis` (non-negative) with the numbers `indices`, whose shape takes the axis's place."""
     extents, where = shape_of(x), shape_of(indices)
     shape = (*extents[:axis], *where, *extents[axis + 1 :])
-    if 0 in shape:
-        return full(shape, 0.0, str(x.dtype))
-
     def at(*index: Any) -> Expr:
         found = _inside(indices(*index[axis : axis + len(where)]), extents[axis])
         return x(*index[:axis], found, *index[axis + len(where) :])
@@ -152,29 +129,20 @@ def take(x: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:
 
 def take_gradient(grad: te.Tensor, indices: te.Tensor, axis: int, shape: Shape) -> te.Tensor:
     """Zeros of `shape`, to whose slices along `axis` with the numbers `indices` those of `grad` are added, in their
-    order: one pass over `grad`."""
-    return scatter_add(
-        "take_gradient", grad, indices, shape, (axis, axis + 1), lambda i: _inside(i, shape[axis])
-    )
+    order: one pass over `grad`. Or to elements, where each of `grad` has an index."""
+    return scatter_add("take_gradient", grad, indices, shape, (axis, axis + 1), lambda i: _inside(i, shape[axis]))
+
+
+take_along_axis_gradient = take_gradient
 
 
 def take_along_axis(x: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:
     """y[..., i, ...] = x[..., indices[..., i, ...], ...] along `axis` (non-negative)."""
     extent, shape = shape_of(x)[axis], shape_of(indices)
-    if 0 in shape:
-        return full(shape, 0.0, str(x.dtype))
-
     def at(*index: Any) -> Expr:
         return x(*index[:axis], _inside(indices(*index), extent), *index[axis + 1 :])
 
     return te.compute(shape, at, name="take_along_axis")
-
-
-def take_along_axis_gradient(grad: te.Tensor, indices: te.Tensor, axis: int, shape: Shape) -> te.Tensor:
-    """Zeros of `shape`, to which the elements of `grad` are added where `take_along_axis` read them, in their order."""
-    return scatter_add(
-        "take_along_axis_gradient", grad, indices, shape, (axis, axis + 1), lambda i: _inside(i, shape[axis])
-    )
 
 
 def one_hot(indices: te.Tensor, classes: int, dtype: str) -> te.Tensor:

@@ -15,25 +15,16 @@ from typing import Any
 
 from tvm import ir, s_tir, te, tirx
 
-from .base import Shape, constant, full, shape_of
+from .base import Expr, Shape, constant, full, shape_of
 
 ORDERED = "dlsys_ordered"  # the mark of a loop whose indices must come in order
 COLUMNS = "dlsys_columns"  # of those whose indices stand for the same columns, which have nothing to do with others
 
 Buffer = Any  # of tirx
-Expr = Any  # of tvm.ir
 
 
-@dataclass(frozen=True)
-class Source:
-    """An input of loops: `load` gives its element at an index, one of each axis."""
-
-    shape: Shape
-    load: Callable[[Sequence[Expr]], Expr]
-
-    def flat(self, index: Expr) -> Expr:
-        """The element number `index` in row-major order."""
-        return self.load(unravelled(index, self.shape))
+Source = Callable[[Sequence[Expr]], Expr]
+"""An input of loops: its element at an index, one of each axis."""
 
 
 def program(
@@ -54,7 +45,10 @@ def program(
 
     def block(buffers: Sequence[Buffer], outputs: Sequence[Buffer]) -> tirx.Stmt:
         loops = body([_source(x, stored, buffers) for x in inputs], *outputs)
-        reads, writes = ([_whole(buffer) for buffer in group] for group in (buffers, outputs))
+        reads, writes = (
+            [tirx.BufferRegion(buffer, [ir.Range(0, extent) for extent in buffer.shape]) for buffer in group]
+            for group in (buffers, outputs)
+        )
         return s_tir.SBlockRealize([], True, s_tir.SBlock([], reads, writes, name, loops))
 
     # the schedules look for the block inside one called "root", which TVM puts around what has memory of its own, and
@@ -79,20 +73,10 @@ def _is_constant(value: Any) -> bool:
 
 
 def _source(x: te.Tensor, stored: Sequence[te.Tensor], buffers: Sequence[Buffer]) -> Source:
-    value = _constant_of(x)
-    if value is not None:
-        return Source(shape_of(x), lambda _: value)
+    if (value := _constant_of(x)) is not None:
+        return lambda _: value
     buffer = next(b for other, b in zip(stored, buffers, strict=True) if x.same_as(other))
-    return Source(shape_of(x), lambda index: tirx.BufferLoad(buffer, list(index)))
-
-
-def _whole(buffer: Buffer) -> tirx.BufferRegion:
-    return tirx.BufferRegion(buffer, [ir.Range(0, extent) for extent in extents(buffer)])
-
-
-def extents(buffer: Buffer) -> Shape:
-    """The buffer's shape as Python integers."""
-    return tuple(int(extent) for extent in buffer.shape)
+    return lambda index: tirx.BufferLoad(buffer, list(index))
 
 
 def loop(extent: int, body: Callable[[Expr], tirx.Stmt], ordered: bool = False, columns: bool = False) -> tirx.Stmt:
@@ -120,9 +104,12 @@ def sequence(statements: Sequence[tirx.Stmt]) -> tirx.Stmt:
     return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
 
 
-def store_flat(buffer: Buffer, index: Expr, value: Expr) -> tirx.Stmt:
-    """Stores the element number `index` in row-major order."""
-    return tirx.BufferStore(buffer, value, unravelled(index, extents(buffer)))
+def ravelled(index: Sequence[Expr], shape: Sequence[int]) -> Expr:
+    """The number of an element in row-major order, from one index of each axis."""
+    number: Expr = 0
+    for extent, i in zip(shape, index, strict=False):
+        number = number * extent + i
+    return number
 
 
 def unravelled(index: Expr, shape: Sequence[int]) -> list[Expr]:
@@ -146,9 +133,11 @@ class Part:
 
 
 def place(name: str, shape: Shape, fill: float | None, parts: Sequence[Part], lead: int = 0) -> te.Tensor:
-    """A tensor of `shape`, which may not be empty, put together from parts of its rank; elsewhere `fill`, which is None
-    where parts leave nothing. The first `lead` axes all parts have whole: their loops go around all parts."""
+    """A tensor of `shape` put together from parts of its rank; elsewhere `fill`, which is None where parts leave
+    nothing. The first `lead` axes all parts have whole: their loops go around all parts."""
     dtype = str(parts[0].tensor.dtype)
+    if 0 in shape:
+        return full(shape, 0.0, dtype)
     parts = [part for part in parts if 0 not in part.counts]
     while fill is not None and lead < len(shape) and all(p.counts[lead] == shape[lead] for p in parts):
         lead += 1  # what is filled is in the cache when it is copied over
@@ -172,7 +161,7 @@ def place(name: str, shape: Shape, fill: float | None, parts: Sequence[Part], le
 def _copy(out: Buffer, source: Source, part: Part, lead: list[Expr]) -> tirx.Stmt:
     """The loops that copy a part, at an index of the first axes; the innermost runs straight through both arrays as far
     as they agree."""
-    shape, counts, starts, steps = extents(out), part.counts, part.starts, part.steps
+    shape, counts, starts, steps = shape_of(out), part.counts, part.starts, part.steps
     axis = len(shape)
     while axis > len(lead) and (counts[axis - 1], steps[axis - 1]) == (shape[axis - 1], 1):
         axis -= 1
@@ -183,24 +172,16 @@ def _copy(out: Buffer, source: Source, part: Part, lead: list[Expr]) -> tirx.Stm
 
     def line(index: list[Expr]) -> tirx.Stmt:
         index = [*lead, *index]
-        row: Expr = 0
-        for count, i in zip(counts, index, strict=False):
-            row = row * count + i
+        row = ravelled(index, counts)
         target = [start + step * i for start, step, i in zip(starts, steps, index, strict=False)]
 
         def copy(k: Expr) -> tirx.Stmt:
-            value = source.flat(row * run + k)
+            value = source(unravelled(row * run + k, shape_of(part.tensor)))
             return tirx.BufferStore(out, value, [*target, *unravelled(k + first, shape[axis:])])
 
         return loop(run, copy)
 
     return nest(counts[len(lead) : axis], line)
-
-
-def part_of(tensor: te.Tensor, starts: Sequence[int]) -> Part:
-    """A tensor as a part that begins at the index `starts`."""
-    counts = shape_of(tensor)
-    return Part(tensor, counts, tuple(starts), (1,) * len(counts))
 
 
 def scatter_add(
@@ -238,9 +219,9 @@ def scatter_add(
             def add(i: Expr) -> tirx.Stmt:
                 def one(c: list[Expr]) -> tirx.Stmt:
                     here = [*outer, *unravelled(i, given), *c]
-                    row = row_of(numbers.load(unravelled(i, given) if shared else here))
+                    row = row_of(numbers(unravelled(i, given) if shared else here))
                     there = [*outer, *unravelled(row, rows), *c]
-                    return tirx.BufferStore(out, tirx.BufferLoad(out, there) + values.load(here), there)
+                    return tirx.BufferStore(out, tirx.BufferLoad(out, there) + values(here), there)
 
                 return columns(one)
 

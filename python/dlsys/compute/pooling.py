@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 from tvm import te, tirx
 
 from . import Windows
-from .base import Shape, constant, full, shape_of
-from .loops import Expr, scatter_add, unravelled
+from .base import FIRST, LAST, Expr, Pair, Shape, constant, full, inside, read_padded, shape_of
+from .elementwise import mul_by_const
+from .loops import scatter_add, unravelled
 from .reduction import reduce_max, reduce_min, reduce_sum
 
-Pair = tuple[int, int]
 Spans = tuple[Windows, Windows]
 
-FIRST, LAST = (2, 3), (1, 2)  # the axes of rows and columns, where channels come before them and behind
 UNROLLED = 16  # elements of a window up to which it is one expression, which runs along vectors
-
-
-def inside(value: Expr, fill: Any, index: Sequence[Any], extents: Shape, axes: Pair, padding: Pair) -> Expr:
-    """A value where an index lies in images of those extents, else `fill`; rows and columns have so much padding."""
-    tests = []
-    for axis in (axis for axis, own in zip(axes, padding, strict=True) if own):
-        tests += [index[axis] >= 0, index[axis] < extents[axis]]
-    return tirx.if_then_else(tirx.all(*tests), value, fill) if tests else value
-
-
-def read_padded(x: te.Tensor, index: Sequence[Any], axes: Pair, padding: Pair, fill: float) -> Expr:
-    """x at an index; `fill` in the padding of its images."""
-    return inside(x(*index), constant(fill, x.dtype), index, shape_of(x), axes, padding)
 
 
 def _element(w: Spans, index: Sequence[Any], axes: Pair, ij: Sequence[Any]) -> list[Any]:
@@ -74,7 +60,7 @@ def max_pool(x: te.Tensor, rows: Windows, columns: Windows, axes: Pair = FIRST) 
 def mean_pool(x: te.Tensor, rows: Windows, columns: Windows, axes: Pair = FIRST) -> te.Tensor:
     """The means of the windows, in which what lies outside the images counts as zeros."""
     sums = _pool(x, (rows, columns), axes, 0.0, sum, reduce_sum)
-    return _share(sums, rows, columns, "mean_pool")
+    return mul_by_const(sums, 1 / (rows.size * columns.size))
 
 
 def pool_last(x: te.Tensor, rows: Windows, columns: Windows, mean: bool) -> te.Tensor:
@@ -94,15 +80,12 @@ def max_pool_place(x: te.Tensor, maxima: te.Tensor, rows: Windows, columns: Wind
         own = tirx.Select(found, place[2] * columns.extent + place[3], last)
         return inside(own, last, place, shape_of(x), FIRST, (rows.padding, columns.padding))
 
-    least: Few = lambda values: reduce(tirx.min, values)  # noqa: E731
-    return _terms(shape_of(maxima), (rows.size, columns.size), number, least, reduce_min)
+    return _terms(shape_of(maxima), (rows.size, columns.size), number, partial(reduce, tirx.min), reduce_min)
 
 
 def max_pool_select(values: te.Tensor, place: te.Tensor) -> te.Tensor:
     """Of each window the one of `values` that lies at its place."""
     shape, inner = shape_of(place), shape_of(values)[2:]
-    if 0 in shape:
-        return full(shape, 0.0, str(values.dtype))
     return te.compute(
         shape, lambda n, c, o, q: values(n, c, *unravelled(place(n, c, o, q), inner)), name="max_pool_select"
     )
@@ -128,13 +111,7 @@ def mean_pool_gradient(grad: te.Tensor, shape: Shape, rows: Windows, columns: Wi
         return tirx.if_then_else(tirx.all(*over), grad(*o), constant(0, dtype))
 
     sums = _terms(shape, (rows.covering, columns.covering), term, sum, reduce_sum)
-    return _share(sums, rows, columns, "mean_pool_gradient")
-
-
-def _share(sums: te.Tensor, rows: Windows, columns: Windows, name: str) -> te.Tensor:
-    """Sums divided by the size of a window."""
-    share = constant(1 / (rows.size * columns.size), sums.dtype)
-    return te.compute(shape_of(sums), lambda *index: sums(*index) * share, name=name)
+    return mul_by_const(sums, 1 / (rows.size * columns.size))
 
 
 def _terms(shape: Shape, counts: Pair, term: Term, few: Few, many: Many | None) -> te.Tensor:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from tvm import te, tirx
 
-from . import elementary
-from .base import Shape, constant, elementwise, full, shape_of
-from .loops import Buffer, Expr, Source, loop, program, sequence, store_flat
+from .base import Expr, Shape, constant, elementwise, full, shape_of
+from .elementary import Name, horner, log, naming
+from .loops import Buffer, Source, loop, program, sequence, unravelled
 from .trigonometry import of_quarter
 
 ROUNDS = 10
@@ -44,9 +43,8 @@ def _philox(words: _Words, key: Sequence[Expr], counter: Sequence[Expr]) -> list
             words.keep(state[i].astype("uint64") * tirx.const(m, "uint64"))
             for i, m in zip((0, 2), MULTIPLIERS, strict=True)
         ]
-        (high0, low0), (high1, low1) = [
-            ((p >> tirx.const(32, "uint64")).astype("uint32"), p.astype("uint32")) for p in products
-        ]
+        high0, high1 = ((p >> tirx.const(32, "uint64")).astype("uint32") for p in products)
+        low0, low1 = (p.astype("uint32") for p in products)
         state = [
             words.keep(value)
             for value in (high1 ^ state[1] ^ keys[0], low1, high0 ^ state[3] ^ keys[1], low0)
@@ -64,13 +62,13 @@ def random_bits(key: te.Tensor, shape: Shape) -> te.Tensor:
     blocks = size // 4
 
     def body(sources: list[Source], out: Buffer) -> tirx.Stmt:
-        given = [sources[0].load([i]) for i in range(4)]
+        given = [sources[0]([i]) for i in range(4)]
 
         def block(index: Expr, count: int = 4) -> tirx.Stmt:
             words = _Words()
             counter = [index.astype("uint32"), tirx.const(0, "uint32"), given[2], given[3]]
             found = _philox(words, given[:2], counter)
-            stores = [store_flat(out, index * 4 + i, found[i]) for i in range(count)]
+            stores = [tirx.BufferStore(out, found[i], unravelled(index * 4 + i, shape)) for i in range(count)]
             return sequence([*words.code, *stores])
 
         parts = [loop(blocks, block)] if blocks else []
@@ -94,33 +92,29 @@ _SIN = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
 _COS = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)
 
 
-def _cos_turns(u: Expr) -> Expr:
+def _cos_turns(name: Name, u: Expr) -> Expr:
     """cos(2 pi u) for u in [0, 1), float32: the quarter turns are counted off exactly."""
+    one, half, four, half_pi = (constant(c, "float32") for c in (1, 0.5, 4, np.pi / 2))
+    quarters = u * four
+    n = name(tirx.nearbyint(quarters))
+    x = name((quarters - n) * half_pi)
+    z = name(x * x)
+    sine = x + x * z * horner(_SIN, z)
+    cosine = one - z * half + z * z * horner(_COS, z)
+    return of_quarter(n.astype("int32") + tirx.const(1, "int32"), sine, cosine)
 
-    def of_rest(quarter: Expr, rest: Expr) -> Expr:
-        def at(x: Expr, z: Expr) -> Expr:
-            sine = x + x * z * elementary.horner(_SIN, z, "float32")
-            cosine = constant(1, "float32") - z * constant(0.5, "float32")
-            cosine = cosine + z * z * elementary.horner(_COS, z, "float32")
-            return of_quarter(quarter + tirx.const(1, "int32"), sine, cosine)
 
-        x = rest * constant(np.pi / 2, "float32")
-        return elementary.bound(x, lambda v: elementary.bound(v * v, lambda z: at(v, z)))
-
-    quarters = u * constant(4, "float32")
-    return elementary.bound(tirx.nearbyint(quarters), lambda n: of_rest(n.astype("int32"), quarters - n))
+@naming
+def _box_muller(name: Name, first: Expr, second: Expr) -> Expr:
+    radius = tirx.sqrt(constant(-2, "float32") * log(_unit(first, above=1)))
+    return radius * _cos_turns(name, name(_unit(second)))
 
 
 def normal(bits: te.Tensor) -> te.Tensor:
     """sqrt(-2 log u) cos(2 pi v), u uniform in (0, 1], v in [0, 1), of two words along the first axis, float32:
     G. E. P. Box, M. E. Muller, "A note on the generation of random normal deviates", 1958."""
-
-    def at(*index: Any) -> Expr:
-        first, second = bits(0, *index), bits(1, *index)
-        radius = tirx.sqrt(constant(-2, "float32") * elementary.log(_unit(first, above=1)))
-        return elementary.bound(_unit(second), lambda v: radius * _cos_turns(v))
-
-    return te.compute(shape_of(bits)[1:], at, name="normal")
+    shape = shape_of(bits)[1:]
+    return te.compute(shape, lambda *index: _box_muller(bits(0, *index), bits(1, *index)), name="normal")
 
 
 @elementwise

@@ -4,36 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from tvm import te, tirx
 
-from . import elementary
-from .base import constant, copy, full, pointwise, shape_of
-from .elementary import bound
+from .base import Expr, constant, copy, full, pointwise, shape_of
+from .elementary import exp, log, ordered_bits, turned_bits
 from .elementwise import cast, is_float
+from .loops import ravelled
 
 Kept = bool | Sequence[int]  # whether axes that are reduced over stay with extent 1, or which of them
 
 
 def reduce_axes(
-    name: str,
-    x: te.Tensor,
-    axes: Sequence[int],
-    keepdims: Kept,
-    reducer: Callable[..., tirx.PrimExpr],
-    empty: float,
+    name: str, reducer: Callable[..., Expr], x: te.Tensor, axes: Sequence[int], keepdims: Kept = False
 ) -> te.Tensor:
-    """`reducer` of x over `axes` (non-negative, distinct); `empty` is what nothing reduces to."""
+    """`reducer` of x over `axes` (non-negative, distinct); of nothing 0."""
     extents = shape_of(x)
     if any(extents[axis] == 0 for axis in axes):  # TE would not even write the output
-        return full(_reduced_shape(extents, axes, keepdims), empty, str(x.dtype))
+        return full(_reduced_shape(extents, axes, keepdims), 0.0, str(x.dtype))
     if not axes:
         return copy(x)
     reduced = _axes(extents, axes)
 
-    def at(*index: Any) -> tirx.PrimExpr:
+    def at(*index: Any) -> Expr:
         return reducer(x(*_position(index, reduced, len(extents), keepdims)), axis=list(reduced.values()))
 
     return te.compute(_reduced_shape(extents, axes, keepdims), at, name=name)
@@ -63,7 +59,7 @@ def _position(index: Sequence[Any], reduced: Mapping[int, Any], rank: int, keepd
 
 def reduce_sum(x: te.Tensor, axes: Sequence[int], keepdims: bool = False) -> te.Tensor:
     """The sum over `axes` (non-negative, distinct)."""
-    return reduce_axes("reduce_sum", x, tuple(axes), keepdims, te.sum, 0.0)
+    return reduce_axes("reduce_sum", te.sum, x, axes, keepdims)
 
 
 def sum_to(x: te.Tensor, shape: Sequence[int]) -> te.Tensor:
@@ -71,16 +67,12 @@ def sum_to(x: te.Tensor, shape: Sequence[int]) -> te.Tensor:
     extents = shape_of(x)
     lead = len(extents) - len(shape)
     inner = [lead + axis for axis, extent in enumerate(shape) if extent == 1 and extents[lead + axis] != 1]
-    return reduce_axes("sum_to", x, [*range(lead), *inner], inner, te.sum, 0.0)
+    return reduce_axes("sum_to", te.sum, x, [*range(lead), *inner], inner)
 
 
 def _largest(x: te.Tensor, axes: Sequence[int]) -> te.Tensor:
     # te.max drops a NaN, depending on its place; exp(x - max) below brings it back into the sum.
-    return reduce_axes("row_max", x, tuple(axes), True, te.max, -np.inf)
-
-
-def _total(x: te.Tensor, axes: Sequence[int]) -> te.Tensor:
-    return reduce_axes("row_sum", x, tuple(axes), True, te.sum, 0.0)
+    return reduce_axes("row_max", te.max, x, axes, True)
 
 
 def _shifted_exponential(x: te.Tensor, axis: int = -1) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
@@ -88,8 +80,8 @@ def _shifted_exponential(x: te.Tensor, axis: int = -1) -> tuple[te.Tensor, te.Te
     so that a kernel of several of them computes them once."""
     axes = (axis % len(x.shape),)
     largest = _largest(x, axes)
-    exponential = pointwise("exponential", lambda v, m: elementary.exp(v - m), x, largest)
-    return largest, exponential, _total(exponential, axes)
+    exponential = pointwise("exponential", lambda v, m: exp(v - m), x, largest)
+    return largest, exponential, reduce_axes("row_sum", te.sum, exponential, axes, True)
 
 
 def softmax(x: te.Tensor) -> te.Tensor:
@@ -104,15 +96,14 @@ def _shifted_and_log_sum(x: te.Tensor) -> tuple[te.Tensor, te.Tensor]:
     """x - max(x) and log(sum(exp(x - max(x)))) over the last axis, the second with that axis kept."""
     largest, _, total = _shifted_exponential(x)
     shifted = pointwise("shifted", lambda v, m: v - m, x, largest)
-    return shifted, pointwise("log_sum", elementary.log, total)
+    return shifted, pointwise("log_sum", log, total)
 
 
 def log_softmax(x: te.Tensor) -> te.Tensor:
     """log(softmax(x)) over the last axis, by log-sum-exp."""
     if 0 in shape_of(x):
         return copy(x)
-    parts = _shifted_and_log_sum(x)
-    return pointwise("log_softmax", lambda v, s: v - s, *parts)
+    return pointwise("log_softmax", lambda v, s: v - s, *_shifted_and_log_sum(x))
 
 
 def logsumexp(x: te.Tensor, axes: Sequence[int], keepdims: bool) -> te.Tensor:
@@ -123,12 +114,12 @@ def logsumexp(x: te.Tensor, axes: Sequence[int], keepdims: bool) -> te.Tensor:
         return full(shape, -np.inf, str(x.dtype))
     zero = constant(0, x.dtype)
     shift = pointwise("shift", lambda m: tirx.Select(tirx.isfinite(m), m, zero), _largest(x, axes))
-    exponential = pointwise("exponential", lambda v, m: elementary.exp(v - m), x, shift)
-    total = _total(exponential, axes)
+    exponential = pointwise("exponential", lambda v, m: exp(v - m), x, shift)
+    total = reduce_axes("row_sum", te.sum, exponential, axes, True)
 
-    def at(*index: Any) -> tirx.PrimExpr:
+    def at(*index: Any) -> Expr:
         place = _position(index, dict.fromkeys(axes, 0), len(extents), keepdims)
-        return elementary.log(total(*place)) + shift(*place)
+        return log(total(*place)) + shift(*place)
 
     return te.compute(shape, at, name="logsumexp")
 
@@ -141,49 +132,27 @@ def softmax_cross_entropy(logits: te.Tensor, labels: te.Tensor) -> te.Tensor:
         return full((1,), np.nan if rows == 0 else 0.0, dtype)
     terms = pointwise("terms", lambda y, v, s: y * (v - s), labels, *_shifted_and_log_sum(logits))
     # Row by row, then the rows: one long sum would lose terms that are small beside it.
-    losses = reduce_axes("row_loss", terms, (len(extents) - 1,), False, te.sum, 0.0)
-    k = [te.reduce_axis((0, extent), name=f"k{axis}") for axis, extent in enumerate(extents[:-1])]
-    total = te.compute(
-        (1,), lambda _: te.sum(losses(*k), axis=k) if k else losses(), name="cross_entropy_sum"
-    )
-    return te.compute((1,), lambda i: total[i] / constant(-rows, dtype), name="softmax_cross_entropy")
+    losses = reduce_axes("row_loss", te.sum, terms, (len(extents) - 1,))
+    total = reduce_axes("cross_entropy_sum", te.sum, losses, range(len(extents) - 1))
+    return te.compute((1,), lambda _: total() / constant(-rows, dtype), name="softmax_cross_entropy")
 
 
-def _turned(bits: tirx.PrimExpr, integer: str) -> tirx.PrimExpr:
-    """Negative numbers' bits without the sign turned over; turned twice they are as before."""
-    width, most = (32, 2**31 - 1) if integer == "int32" else (64, 2**63 - 1)
-    return bits ^ ((bits >> tirx.const(width - 1, integer)) & tirx.const(most, integer))
-
-
-def _reduced(x: te.Tensor, axes: Sequence[int], keepdims: bool, largest: bool) -> te.Tensor:
-    """The extremum over axes, NaN if there is one: of floats by their bits, whose order as integers is theirs."""
-    reducer, name = (te.max, "reduce_max") if largest else (te.min, "reduce_min")
+def _reduced(reducer: Callable[..., Expr], x: te.Tensor, axes: Sequence[int], keepdims: bool = False) -> te.Tensor:
+    """The extremum over `axes` (non-negative, distinct, none of them empty), NaN if there is one: of floats by their
+    bits, whose order as integers is theirs. `reducer`: te.max or te.min."""
+    name, limit = ("reduce_max", tirx.max_value) if reducer is te.max else ("reduce_min", tirx.min_value)
     if not axes or not is_float(x):
-        return reduce_axes(name, x, tuple(axes), keepdims, reducer, 0.0)
+        return reduce_axes(name, reducer, x, axes, keepdims)
     dtype = str(x.dtype)
-    integer = "int32" if dtype == "float32" else "int64"
-    last = tirx.max_value(integer) if largest else tirx.min_value(integer)
-
-    def key(v: tirx.PrimExpr) -> tirx.PrimExpr:
-        ordered = bound(tirx.reinterpret(integer, v), lambda bits: _turned(bits, integer))
-        return tirx.Select(tirx.isnan(v), last, ordered)
-
-    keys = reduce_axes(name, pointwise("key", key, x), tuple(axes), keepdims, reducer, 0.0)
-    return pointwise("number", lambda k: tirx.reinterpret(dtype, _turned(k, integer)), keys)
+    last = limit("int32" if dtype == "float32" else "int64")
+    key = pointwise("key", lambda v: tirx.Select(tirx.isnan(v), last, ordered_bits(v)), x)
+    keys = reduce_axes(name, reducer, key, axes, keepdims)
+    return pointwise("number", lambda k: tirx.reinterpret(dtype, turned_bits(k)), keys)
 
 
-def reduce_max(x: te.Tensor, axes: Sequence[int], keepdims: bool = False) -> te.Tensor:
-    """The maximum over `axes` (non-negative, distinct, none of them empty), NaN if there is one."""
-    return _reduced(x, axes, keepdims, True)
-
-
-def reduce_min(x: te.Tensor, axes: Sequence[int], keepdims: bool = False) -> te.Tensor:
-    """The minimum over `axes` (non-negative, distinct, none of them empty), NaN if there is one."""
-    return _reduced(x, axes, keepdims, False)
-
-
-def _place(name: str, x: te.Tensor, axes: Sequence[int], keepdims: bool, largest: bool) -> te.Tensor:
-    """int64: the first place of the extremum in row-major order of `axes`: the least at which it is found."""
+def _place(reducer: Callable[..., Expr], x: te.Tensor, axes: Sequence[int], keepdims: bool = False) -> te.Tensor:
+    """int64: the first place of the extremum, see `_reduced`, in row-major order of `axes`: the least at which it is
+    found."""
     extents = shape_of(x)
     shape = _reduced_shape(extents, axes, keepdims)
     count = math.prod(extents[axis] for axis in axes)
@@ -191,14 +160,12 @@ def _place(name: str, x: te.Tensor, axes: Sequence[int], keepdims: bool, largest
         return full(shape, 0, "int64")
     wide = count >= 2**31 or str(x.dtype) in ("float64", "int64")  # as wide as x: vectors of one length
     integer = "int64" if wide else "int32"
-    extremum = _reduced(x, axes, True, largest)
+    extremum = _reduced(reducer, x, axes, True)
     reduced = _axes(extents, axes)
 
-    def at(*index: Any) -> tirx.PrimExpr:
+    def at(*index: Any) -> Expr:
         position = _position(index, reduced, len(extents), keepdims)
-        flat: Any = 0
-        for axis in reduced:
-            flat = flat * extents[axis] + reduced[axis]
+        flat = ravelled([*reduced.values()], [extents[axis] for axis in reduced])
         value = x(*position)
         found = tirx.EQ(value, extremum(*(0 if axis in reduced else i for axis, i in enumerate(position))))
         if is_float(x):
@@ -206,35 +173,27 @@ def _place(name: str, x: te.Tensor, axes: Sequence[int], keepdims: bool, largest
         number = (flat + tirx.const(0, "int32")).astype(integer)
         return te.min(tirx.Select(found, number, constant(count, integer)), axis=list(reduced.values()))
 
-    return cast(te.compute(shape, at, name=name), "int64")
+    return cast(te.compute(shape, at, name="argmax" if reducer is te.max else "argmin"), "int64")
 
 
-def argmax(x: te.Tensor, axes: Sequence[int], keepdims: bool = False) -> te.Tensor:
-    """Where the maximum lies first, counted in row-major order of `axes`; NaN is the maximum."""
-    return _place("argmax", x, axes, keepdims, True)
+reduce_max, reduce_min = partial(_reduced, te.max), partial(_reduced, te.min)
+argmax, argmin = partial(_place, te.max), partial(_place, te.min)
 
 
-def argmin(x: te.Tensor, axes: Sequence[int], keepdims: bool = False) -> te.Tensor:
-    """Where the minimum lies first, counted in row-major order of `axes`; NaN is the minimum."""
-    return _place("argmin", x, axes, keepdims, False)
-
-
-def _is_ignored(targets: te.Tensor, index: Any, ignore_index: int) -> tirx.PrimExpr:
-    limits = np.iinfo(str(targets.dtype))
-    if not limits.min <= ignore_index <= limits.max:
-        return tirx.const(False, "bool")
-    return targets(*index) == tirx.const(ignore_index, str(targets.dtype))
-
-
-def _is_class(targets: te.Tensor, index: Any, classes: int) -> tirx.PrimExpr:
+def _of_class(value: Expr, targets: te.Tensor, index: Any, classes: int, ignore_index: int) -> Expr:
+    """The value where the target is a class, 0 where it is ignored, NaN where it is neither."""
     number, dtype = targets(*index), str(targets.dtype)
-    first = number >= tirx.const(0, dtype)
-    if classes > np.iinfo(dtype).max:
-        return first
-    return tirx.all(first, number < tirx.const(classes, dtype))
+    limits = np.iinfo(dtype)
+    is_class = number >= tirx.const(0, dtype)
+    if classes <= limits.max:
+        is_class = tirx.all(is_class, number < tirx.const(classes, dtype))
+    found = tirx.Select(is_class, value, constant(np.nan, value.ty))
+    if not limits.min <= ignore_index <= limits.max:
+        return found
+    return tirx.Select(number == tirx.const(ignore_index, dtype), constant(0, value.ty), found)
 
 
-def _is_target(targets: te.Tensor, j: Any, *index: Any) -> tirx.PrimExpr:
+def _is_target(targets: te.Tensor, j: Any, *index: Any) -> Expr:
     """Whether class j is the target, if that is a class: as 32 bits, of which a vector holds as many as of logits."""
     return j == tirx.Cast("int32", targets(*index))
 
@@ -245,18 +204,17 @@ def cross_entropy(logits: te.Tensor, targets: te.Tensor, ignore_index: int = -10
     if 0 in (batch, classes, *rest):
         return full((batch, *rest), np.nan, dtype)
     largest, _, total = _shifted_exponential(logits, 1)
-    log_sum = pointwise("log_sum", elementary.log, total)
-    zero, nan = constant(0, dtype), constant(np.nan, dtype)
+    log_sum = pointwise("log_sum", log, total)
+    zero = constant(0, dtype)
 
-    def term(n: Any, j: Any, *place: Any) -> tirx.PrimExpr:  # selected, since 0 * -inf is not 0
+    def term(n: Any, j: Any, *place: Any) -> Expr:  # selected, since 0 * -inf is not 0
         return tirx.Select(_is_target(targets, j, n, *place), logits(n, j, *place) - largest(n, 0, *place), zero)
 
-    sums = reduce_axes("row_loss", te.compute(shape_of(logits), term, name="terms"), (1,), False, te.sum, 0.0)
+    sums = reduce_axes("row_loss", te.sum, te.compute(shape_of(logits), term, name="terms"), (1,))
 
-    def at(*index: Any) -> tirx.PrimExpr:
+    def at(*index: Any) -> Expr:
         value = log_sum(index[0], 0, *index[1:]) - sums(*index)
-        loss = tirx.Select(_is_class(targets, index, classes), value, nan)
-        return tirx.Select(_is_ignored(targets, index, ignore_index), zero, loss)
+        return _of_class(value, targets, index, classes, ignore_index)
 
     return te.compute((batch, *rest), at, name="cross_entropy")
 
@@ -270,13 +228,12 @@ def cross_entropy_gradient(
     if 0 in shape:
         return full(shape, 0.0, dtype)
     _, exponential, total = _shifted_exponential(logits, 1)
-    one, zero, nan = constant(1, dtype), constant(0, dtype), constant(np.nan, dtype)
+    one, zero = constant(1, dtype), constant(0, dtype)
 
-    def at(n: Any, j: Any, *place: Any) -> tirx.PrimExpr:
+    def at(n: Any, j: Any, *place: Any) -> Expr:
         index, row = (n, j, *place), (n, *place)
         share = exponential(*index) / total(n, 0, *place)
         value = (share - tirx.Select(_is_target(targets, j, n, *place), one, zero)) * grad(*row)
-        value = tirx.Select(_is_class(targets, row, shape[1]), value, nan)
-        return tirx.Select(_is_ignored(targets, row, ignore_index), zero, value)
+        return _of_class(value, targets, row, shape[1], ignore_index)
 
     return te.compute(shape, at, name="cross_entropy_gradient")

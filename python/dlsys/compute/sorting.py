@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import tvm
+import numpy as np
 from tvm import te, tirx
 
-from .base import Shape, full, shape_of
-from .loops import Buffer, Expr, Source, loop, nest, program, sequence, unravelled
+from .base import Expr, Shape, full, shape_of
+from .elementary import ordered_bits
+from .loops import Buffer, Source, loop, nest, program, sequence, unravelled
 
 DIGIT = 8  # bits that one pass sorts by
 LONG_DIGIT, LONG = 11, 1 << 14  # of rows so long that clearing the counts takes no time
@@ -32,7 +34,7 @@ def argsort(x: te.Tensor, axis: int, descending: bool, count: int) -> te.Tensor:
         return full(shape, 0, "int64")
     rows = math.prod(outer) * math.prod(inner)
     few = count * count <= extent
-    bits = _bits(x.dtype)
+    bits, digit = 8 * np.dtype(str(x.dtype)).itemsize, LONG_DIGIT if extent >= LONG else DIGIT
 
     def body(sources: list[Source], out: Buffer, *scratch: Buffer) -> tirx.Stmt:
         def row(number: Expr) -> tirx.Stmt:
@@ -42,82 +44,67 @@ def argsort(x: te.Tensor, axis: int, descending: bool, count: int) -> te.Tensor:
                 return [*unravelled(lead, outer), i, *unravelled(rest, inner)]
 
             def key(i: Expr) -> Expr:
-                return _key(sources[0].load(at(i)), descending)
+                return _key(sources[0](at(i)), descending)
 
             sort = _inserted if few else _by_digits
-            return sort(number, extent, count, key, lambda i, value: tirx.BufferStore(out, value, at(i)), *scratch)
+            store = lambda i, value: tirx.BufferStore(out, value, at(i))  # noqa: E731
+            return sort(_Row(number, extent, count, key, store), *scratch)
 
         return loop(rows, row)
 
-    word = f"uint{bits}"
-    memory: list[tuple[Shape, str]]
-    if few:
-        memory = [((rows, count), word), ((rows, count), "int32"), ((rows, 1), "int32")]
-    else:
-        passes = (-(-bits // _digit(extent)), 1 << _digit(extent))
-        memory = [((2, rows, extent), word), ((2, rows, extent), "int32"), ((2, rows, *passes), "int32")]
-    return program("argsort", shape, "int64", [x], body, memory)
-
-
-def _bits(dtype: Any) -> int:
-    """The bits of a key."""
-    return 8 if str(dtype) == "bool" else tvm.DataType(str(dtype)).bits
-
-
-def _digit(extent: int) -> int:
-    """The bits of a digit, for rows of that length."""
-    return LONG_DIGIT if extent >= LONG else DIGIT
+    held = (rows, count) if few else (2, rows, extent)
+    counts = (rows, 1) if few else (2, rows, -(-bits // digit), 1 << digit)
+    scratch: list[tuple[Shape, str]] = [(held, f"uint{bits}"), (held, "int32"), (counts, "int32")]
+    return program("argsort", shape, "int64", [x], body, scratch)
 
 
 def _key(value: Expr, descending: bool) -> Expr:
     """An unsigned integer that is less where the value comes earlier, and equal where it is equal.
 
-    Floating-point numbers are sign and magnitude: of the negative ones all bits are turned, of the others the sign, by
-    a mask, since a branch on the sign would be guessed wrong half of the time.
+    Floating-point numbers go by their bits, by a mask: a branch on the sign would be guessed wrong half of the time.
     """
     dtype = str(value.ty)
-    bits = _bits(dtype)
-    word = f"uint{bits}"
+    bits = 8 * np.dtype(dtype).itemsize
+    word, integer = f"uint{bits}", f"int{bits}"
     ones, sign = tirx.const(2**bits - 1, word), tirx.const(2 ** (bits - 1), word)
     if dtype.startswith("float"):
-        negative = tirx.reinterpret(f"int{bits}", value) >> tirx.const(bits - 1, f"int{bits}")  # all bits or none
-        turned = tirx.reinterpret(word, value) ^ (tirx.reinterpret(word, negative) | sign)
-        zero = tirx.Select(turned == tirx.const(2 ** (bits - 1) - 1, word), sign, turned)  # -0 is 0
-        key = tirx.Select(tirx.isnan(value), ones, zero)
-    elif dtype.startswith("int"):
-        key = tirx.reinterpret(word, value) ^ sign
-    else:
-        key = value.astype(word)
+        number = ordered_bits(value)
+        number = tirx.Select(number == tirx.const(-1, integer), tirx.const(0, integer), number)  # -0 is 0
+        value = tirx.Select(tirx.isnan(value), tirx.max_value(integer), number)
+    key = tirx.reinterpret(word, value) ^ sign if str(value.ty) == integer else value.astype(word)
     return key ^ ones if descending else key
 
 
-def _by_digits(
-    row: Expr,
-    extent: int,
-    count: int,
-    key: Callable[[Expr], Expr],
-    store: Callable[[Expr, Expr], tirx.Stmt],
-    keys: Buffer,
-    places: Buffer,
-    counts: Buffer,
-) -> tirx.Stmt:
+@dataclass(frozen=True)
+class _Row:
+    """A row to be put in order, of which the first `count` are wanted: `key(i)` of its elements, and `store(i, place)`
+    of the place of what comes as number i."""
+
+    number: Expr
+    extent: int
+    count: int
+    key: Callable[[Expr], Expr]
+    store: Callable[[Expr, Expr], tirx.Stmt]
+
+
+def _by_digits(row: _Row, keys: Buffer, places: Buffer, counts: Buffer) -> tirx.Stmt:
     """Sorts one row: counts all digits, then moves keys and places to and fro, a digit at a time."""
     _, _, passes, bins = (int(axis) for axis in counts.shape)
     width = bins.bit_length() - 1
 
     def load(buffer: Buffer, side: int, *index: Any) -> Expr:
-        found = (side, row, *index)
+        found = (side, row.number, *index)
         return tirx.BufferLoad(buffer, [tirx.const(i, "int32") if isinstance(i, int) else i for i in found])
 
     def put(buffer: Buffer, value: Expr, side: int, *index: Any) -> tirx.Stmt:
-        return tirx.BufferStore(buffer, value, [side, row, *index])
+        return tirx.BufferStore(buffer, value, [side, row.number, *index])
 
     def digit(value: Expr, number: int) -> Expr:
         own = value >> tirx.const(number * width, value.ty.dtype) & tirx.const(bins - 1, value.ty.dtype)
         return own.astype("int32")
 
     def tally(i: Expr) -> tirx.Stmt:
-        found = [put(keys, key(i), 0, i)]
+        found = [put(keys, row.key(i), 0, i)]
         for number in range(passes):
             index = (0, number, digit(load(keys, 0, i), number))
             found.append(put(counts, load(counts, *index) + 1, *index))
@@ -136,65 +123,56 @@ def _by_digits(
         index = (1, number, digit(value, number))
         to, place = load(counts, *index), i if number == 0 else load(places, source, i)
         if number == passes - 1:
-            stored = store(to, place.astype("int64"))
-            moved = stored if count == extent else tirx.IfThenElse(to < count, stored, None)
+            stored = row.store(to, place.astype("int64"))
+            moved = stored if row.count == row.extent else tirx.IfThenElse(to < row.count, stored, None)
         else:
             moved = sequence([put(keys, value, target, to), put(places, place, target, to)])
         return sequence([moved, put(counts, to + 1, *index)])
 
     return sequence([
         nest((passes, bins), lambda index: put(counts, 0, 0, *index), ordered=True),
-        loop(extent, tally, ordered=True),
+        loop(row.extent, tally, ordered=True),
         loop(passes, begin, ordered=True),
-        *(loop(extent, partial(move, number), ordered=True) for number in range(passes)),
+        *(loop(row.extent, partial(move, number), ordered=True) for number in range(passes)),
     ])  # fmt: skip
 
 
-def _inserted(
-    row: Expr,
-    extent: int,
-    count: int,
-    key: Callable[[Expr], Expr],
-    store: Callable[[Expr, Expr], tirx.Stmt],
-    keys: Buffer,
-    places: Buffer,
-    at: Buffer,
-) -> tirx.Stmt:
+def _inserted(row: _Row, keys: Buffer, places: Buffer, at: Buffer) -> tirx.Stmt:
     """The first of one row: each element that comes before the last of them takes its place among them."""
-    here = tirx.BufferLoad(at, [row, tirx.const(0, "int32")])
+    here = tirx.BufferLoad(at, [row.number, tirx.const(0, "int32")])
     before = tirx.max(here - 1, 0)
 
     def set_here(value: Expr) -> tirx.Stmt:
-        return tirx.BufferStore(at, value, [row, 0])
+        return tirx.BufferStore(at, value, [row.number, 0])
 
     def insert(own: Expr, i: Expr, end: Expr) -> tirx.Stmt:
         """Element i, with that key, before those behind it, up to `end`."""
         moved = [
-            tirx.BufferStore(buffer, tirx.BufferLoad(buffer, [row, before]), [row, here])
+            tirx.BufferStore(buffer, tirx.BufferLoad(buffer, [row.number, before]), [row.number, here])
             for buffer in (keys, places)
         ]
-        later = tirx.all(here > 0, tirx.BufferLoad(keys, [row, before]) > own)
+        later = tirx.all(here > 0, tirx.BufferLoad(keys, [row.number, before]) > own)
         return sequence([
             set_here(end),
             tirx.While(later, sequence([*moved, set_here(here - 1)])),
-            tirx.BufferStore(keys, own, [row, here]),
-            tirx.BufferStore(places, i, [row, here]),
+            tirx.BufferStore(keys, own, [row.number, here]),
+            tirx.BufferStore(places, i, [row.number, here]),
         ])  # fmt: skip
 
     def look(i: Expr) -> tirx.Stmt:
         own = tirx.Var("key", str(keys.dtype))
-        last = tirx.BufferLoad(keys, [row, tirx.const(count - 1, "int32")])
-        return sequence([tirx.Bind(own, key(i)), tirx.IfThenElse(own < last, insert(own, i, count - 1), None)])
+        last = tirx.BufferLoad(keys, [row.number, tirx.const(row.count - 1, "int32")])
+        return sequence([tirx.Bind(own, row.key(i)), tirx.IfThenElse(own < last, insert(own, i, row.count - 1), None)])
 
     def begin(i: Expr) -> tirx.Stmt:
         own = tirx.Var("key", str(keys.dtype))
-        return sequence([tirx.Bind(own, key(i)), insert(own, i, i)])
+        return sequence([tirx.Bind(own, row.key(i)), insert(own, i, i)])
 
     def give(i: Expr) -> tirx.Stmt:
-        return store(i, tirx.BufferLoad(places, [row, i]).astype("int64"))
+        return row.store(i, tirx.BufferLoad(places, [row.number, i]).astype("int64"))
 
     return sequence([
-        loop(count, begin, ordered=True),
-        loop(extent - count, lambda i: look(count + i), ordered=True),
-        loop(count, give, ordered=True),
+        loop(row.count, begin, ordered=True),
+        loop(row.extent - row.count, lambda i: look(row.count + i), ordered=True),
+        loop(row.count, give, ordered=True),
     ])  # fmt: skip

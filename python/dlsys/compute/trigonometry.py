@@ -21,8 +21,8 @@ import numpy as np
 from numpy.polynomial import Chebyshev, Polynomial
 from tvm import tirx
 
-from .base import constant
-from .elementary import bound, exp2, horner, of_exponent
+from .base import Expr, constant
+from .elementary import Name, exp2, horner, log_parts, naming
 
 _BITS = 29  # of a piece: with 24 of a float32 a product has 53
 # sin(pi/2 s) = s P(s^2) and cos(pi/2 s) = Q(s^2) for |s| < 0.57, highest power first: Taylor's
@@ -68,116 +68,98 @@ _SIN_SMALL = _meeting(lambda z: _alternating(z, 1), 2, (0.0, 0.62))  # a little 
 _COS_SMALL = _meeting(lambda z: _alternating(z, 0), 3, (0.0, 0.62))
 
 
-def of_quarter(number: tirx.PrimExpr, sine: tirx.PrimExpr, cosine: tirx.PrimExpr) -> tirx.PrimExpr:
+def of_quarter(number: Expr, sine: Expr, cosine: Expr) -> Expr:
     """sin(r + number pi/2) as float32, from the sine and the cosine of r."""
     value = tirx.Select((number & tirx.const(1, "int32")) != 0, cosine, sine).astype("float32")
     sign = (number & tirx.const(2, "int32")) << tirx.const(30, "int32")
     return tirx.reinterpret("float32", tirx.reinterpret("int32", value) ^ sign)
 
 
-def _of_small(x: tirx.PrimExpr, quarter: int) -> tirx.PrimExpr:
+@naming
+def _of_small(name: Name, x: Expr, quarter: Expr) -> Expr:
     """sin(x + quarter pi/2) of a float32 below _SMALL, in float32."""
-    f32 = "float32"
-    first, second, third, last = (constant(-piece, f32) for piece in _HALF_PI)
-
-    def of_turns(n: tirx.PrimExpr) -> tirx.PrimExpr:  # s is exact, r is not: the difference is `lost`
-        return bound(x + n * first + n * second, lambda s: bound(s + n * third, lambda r: of_rest(n, s, r)))
-
-    def of_rest(n: tirx.PrimExpr, s: tirx.PrimExpr, r: tirx.PrimExpr) -> tirx.PrimExpr:
-        lost = ((s - r) + n * third) + n * last
-        number = n.astype("int32") + tirx.const(quarter, "int32")
-
-        def signed(z: tirx.PrimExpr, number: tirx.PrimExpr) -> tirx.PrimExpr:
-            sine = r + (r * z * horner(_SIN_SMALL, z, f32) + lost)
-            cosine = horner(_COS_SMALL, z, f32) * z + constant(1, f32)
-            return of_quarter(number, sine, cosine)
-
-        return bound(r * r, lambda z: bound(number, lambda k: signed(z, k)))
-
-    return bound(tirx.nearbyint(x * constant(2 / math.pi, f32)), of_turns)
+    first, second, third, last = (constant(-piece, "float32") for piece in _HALF_PI)
+    n = name(tirx.nearbyint(x * constant(2 / math.pi, "float32")))
+    s = name(x + n * first + n * second)  # which is exact; r is not: the difference is `lost`
+    r = name(s + n * third)
+    lost = ((s - r) + n * third) + n * last
+    z = name(r * r)
+    number = name(n.astype("int32") + quarter)
+    sine = r + (r * z * horner(_SIN_SMALL, z) + lost)
+    return of_quarter(number, sine, horner(_COS_SMALL, z) * z + constant(1, "float32"))
 
 
-def _of_turns(x: tirx.PrimExpr, quarter: int) -> tirx.PrimExpr:
-    """sin(x + quarter pi/2) of a float32."""
-    small = tirx.likely(tirx.abs(x) < constant(_SMALL, "float32"))
-    return tirx.Select(small, _of_small(x, quarter), _of_large(x, quarter))
-
-
-def _of_large(x: tirx.PrimExpr, quarter: int) -> tirx.PrimExpr:
+@naming
+def _of_large(name: Name, x: Expr, quarter: Expr) -> Expr:
     """sin(x + quarter pi/2) of a float32 of any size, in float64."""
     f64 = "float64"
-    zero, fourth = constant(0.0, f64), constant(0.25, f64)
+    zero, fourth, four, most = (constant(c, f64) for c in (0.0, 0.25, 4.0, 2.0**30))
     size, wide = tirx.abs(x), x.astype(f64)
 
-    def piece(number: int) -> tirx.PrimExpr:
+    def piece(number: int) -> Expr:
         """The one of this number from the first that is needed on."""
         found = constant(_PIECES[number], f64)
         for skipped, end in enumerate(_ENDS, 1):
             found = tirx.Select(size >= constant(end, "float32"), constant(_PIECES[number + skipped], f64), found)
         return found
 
-    def of_rest(s: tirx.PrimExpr, n: tirx.PrimExpr) -> tirx.PrimExpr:
-        z = s * s
-        return of_quarter(n, s * horner(_SIN, z, f64), horner(_COS, z, f64))
-
-    def of_first(t: tirx.PrimExpr) -> tirx.PrimExpr:
-        return bound(tirx.nearbyint(t), lambda k: bound((t - k) + wide * piece(1), lambda s: of_second(s, k)))
-
-    def of_second(s: tirx.PrimExpr, k: tirx.PrimExpr) -> tirx.PrimExpr:
-        def of_turn(m: tirx.PrimExpr) -> tirx.PrimExpr:
-            turns = (k - tirx.nearbyint(k * fourth) * constant(4.0, f64)) + m
-            rest = ((s - m) + wide * piece(2)) + wide * piece(3)
-            number = tirx.Select(tirx.abs(turns) < constant(2.0**30, f64), turns, zero).astype("int32")
-            return bound(rest, lambda r: bound(number + tirx.const(quarter, "int32"), lambda n: of_rest(r, n)))
-
-        return bound(tirx.nearbyint(s), of_turn)
-
-    return bound(wide * piece(0), of_first)
+    t = name(wide * piece(0))
+    k = name(tirx.nearbyint(t))
+    s = name((t - k) + wide * piece(1))
+    m = name(tirx.nearbyint(s))
+    turns = (k - tirx.nearbyint(k * fourth) * four) + m
+    r = name(((s - m) + wide * piece(2)) + wide * piece(3))
+    n = name(tirx.Select(tirx.abs(turns) < most, turns, zero).astype("int32") + quarter)
+    z = r * r
+    return of_quarter(n, r * horner(_SIN, z), horner(_COS, z))
 
 
-def sin(x: tirx.PrimExpr) -> tirx.PrimExpr:
+def _of_quarters(x: Expr, number: int) -> Expr:
+    """sin(x + number pi/2) of a float32."""
+    quarter = tirx.const(number, "int32")
+    small = tirx.likely(tirx.abs(x) < constant(_SMALL, "float32"))
+    return tirx.Select(small, _of_small(x, quarter), _of_large(x, quarter))
+
+
+@naming
+def sin(name: Name, x: Expr) -> Expr:
     """The sine."""
     if str(x.ty) != "float32":
         return tirx.sin(x)
-    return bound(x, lambda v: tirx.Select(v == constant(0, "float32"), v, _of_turns(v, 0)))
+    v = name(x)
+    return tirx.Select(v == constant(0, "float32"), v, _of_quarters(v, 0))
 
 
-def cos(x: tirx.PrimExpr) -> tirx.PrimExpr:
+@naming
+def cos(name: Name, x: Expr) -> Expr:
     """The cosine."""
-    return bound(x, lambda v: _of_turns(v, 1)) if str(x.ty) == "float32" else tirx.cos(x)
+    return _of_quarters(name(x), 1) if str(x.ty) == "float32" else tirx.cos(x)
 
 
-def power(a: tirx.PrimExpr, b: tirx.PrimExpr) -> tirx.PrimExpr:
+@naming
+def power(name: Name, base: Expr, exponent: Expr) -> Expr:
     """a ** b, as C has it: 1 for an exponent of 0 and a base of 1, NaN of a negative base but for integer exponents."""
-    dtype = str(a.ty)
+    dtype = str(base.ty)
     if dtype != "float32":
-        return tirx.call_intrin(dtype, "tirx.pow", a, b)
-
+        return tirx.call_intrin(dtype, "tirx.pow", base, exponent)
     zero, one, half, infinity, nan = (constant(c, dtype) for c in (0.0, 1.0, 0.5, np.inf, np.nan))
-    most, huge = constant(160.0, "float64"), constant(1e300, "float64")  # 2 ** 160 is infinite, 2 ** -160 is 0
+    most, huge = (
+        constant(160.0, "float64"),
+        constant(1e300, "float64"),
+    )  # 2 ** 160 is infinite, 2 ** -160 is 0
     # Zero, read of an array: TVM writes a bound value that reads nothing in the place of each of its names when it
     # simplifies, and the names of a logarithm within an exponential are so many that this takes seconds.
-    nothing = tirx.min(tirx.abs(a), zero).astype("float64")
-
-    def at(a: tirx.PrimExpr, b: tirx.PrimExpr) -> Any:
-        whole = tirx.nearbyint(b) == b  # infinities too
-        odd = tirx.all(whole, tirx.nearbyint(b * half) != b * half)
-        negative = tirx.reinterpret("int32", a) < tirx.const(0, "int32")
-        is_nan = tirx.any(tirx.isnan(a), tirx.isnan(b), tirx.all(a < zero, a > -infinity, tirx.Not(whole)))
-        unit = tirx.any(a == one, b == zero, tirx.all(a == -one, tirx.abs(b) == infinity))
-
-        def signed(value: tirx.PrimExpr) -> tirx.PrimExpr:
-            value = value.astype(dtype)
-            value = tirx.Select(tirx.all(negative, odd), -value, value)
-            return tirx.Select(unit, one, tirx.Select(is_nan, nan, value))
-
-        def raised(logarithm: tirx.PrimExpr) -> tirx.PrimExpr:
-            limit = tirx.Select(a == zero, -huge, tirx.Select(tirx.abs(a) == infinity, huge, logarithm + nothing))
-            exponent = b.astype("float64") * limit
-            return bound(exp2(tirx.max(tirx.min(exponent, most), -most), _EXP2), signed)
-
-        return of_exponent(
-            tirx.abs(a).astype("float64"), lambda f, e: bound(e + f * horner(_LOG2, f, "float64"), raised)
-        )
-
-    return bound(a, lambda a: bound(b, lambda b: at(a, b)))
+    nothing = tirx.min(tirx.abs(base), zero).astype("float64")
+    a, b = name(base), name(exponent)
+    whole = tirx.nearbyint(b) == b  # infinities too
+    odd = tirx.all(whole, tirx.nearbyint(b * half) != b * half)
+    negative = tirx.reinterpret("int32", a) < tirx.const(0, "int32")
+    is_nan = tirx.any(tirx.isnan(a), tirx.isnan(b), tirx.all(a < zero, a > -infinity, tirx.Not(whole)))
+    unit = tirx.any(a == one, b == zero, tirx.all(a == -one, tirx.abs(b) == infinity))
+    f, e = log_parts(name, tirx.abs(a).astype("float64"))
+    logarithm = name(e + f * horner(_LOG2, f))
+    limit = tirx.Select(a == zero, -huge, tirx.Select(tirx.abs(a) == infinity, huge, logarithm + nothing))
+    product = tirx.max(tirx.min(b.astype("float64") * limit, most), -most)
+    size = name(exp2(product, _EXP2).astype(dtype))
+    value = tirx.Select(tirx.all(negative, odd), -size, size)
+    return tirx.Select(unit, one, tirx.Select(is_nan, nan, value))

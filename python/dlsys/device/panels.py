@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
+from ..scopes import scopes
 from .machine import Machine, host_machine
 
 MOST_VECTORS = 4  # in a row of a tile
@@ -24,7 +25,7 @@ VECTOR = 0.1  # of a vector of B besides, whose line may be on its way
 def panel_columns(m: int, n: int, dtype: str, machine: Machine | None = None) -> int:
     """Columns of the panels that a product of (m, k) and (k, n) reads best, on this CPU or a machine; 0 where it packs
     none."""
-    if m <= DIRECT_ROWS:
+    if m <= DIRECT_ROWS or not scopes.own_schedules:
         return 0
     machine = machine or host_machine()
     lanes = machine.lanes(dtype)
@@ -40,6 +41,8 @@ def panel_columns(m: int, n: int, dtype: str, machine: Machine | None = None) ->
 def filter_columns(space: tuple[int, int], filters: int, dtype: str, machine: Machine | None = None) -> int:
     """Columns of the panels of filters that a convolution to images of `space` reads best, on this CPU or a machine; 0
     where none divides them."""
+    if not scopes.own_schedules:
+        return 0
     machine = machine or host_machine()
     lanes = machine.lanes(dtype)
     tiles = [tile for tile in tiles_of(boxes(space), machine) if filters % (tile[1] * lanes) == 0]

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from .. import autodiff as ad
-from .. import kernels
 from ..autodiff import Node
+from ..device.panels import filter_columns
 from ..graph import Shape
 from ..ops.channels_last import LAST, conv2d_panels_op, conv2d_planes_op, filters_in_panels, pool_last_op
 from ..ops.conv import geometry_of
@@ -63,7 +63,7 @@ def convolution(conv: Node, filters: np.ndarray, images: Shape, shape: Shape) ->
         return lambda x: conv2d_planes_op(x, f, groups, stride, padding, dilation)
     if winograd.takes(geometry, filters.shape) and winograd.pays(images, filters.shape):
         return partial(winograd.convolution, images=images, filters=filters)
-    width = kernels.filter_columns((shape[2], shape[3]), len(filters), "float32")
+    width = filter_columns((shape[2], shape[3]), len(filters), "float32")
     if not width and geometry == ((1, 1), (0, 0), (1, 1), 1) and filters.shape[2:] == (1, 1):
         matrix = np.ascontiguousarray(filters[:, :, 0, 0].T)  # whose last panel may be narrow
         return partial(_pointwise, matrix=matrix, shape=(*images[:1], *images[2:], len(filters)))

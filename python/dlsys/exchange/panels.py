@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from .. import autodiff as ad
-from .. import kernels
 from ..autodiff import Node
+from ..device.panels import panel_columns
 from ..ops.linalg import matmul_panels_op
 from ..tensors import tensor
 
@@ -14,7 +14,7 @@ from ..tensors import tensor
 def product(a: Node, matrix: np.ndarray, rows: int) -> Node | None:
     """a (..., m, k) times a known matrix (..., k, n) in panels; None where kernels would pack none for so many rows."""
     *lead, k, n = matrix.shape
-    width = kernels.panel_columns(rows, n, "float32")
+    width = panel_columns(rows, n, "float32")
     if not width or n % width:
         return None
     panels = np.moveaxis(matrix.reshape(*lead, k, -1, width), -2, -3)

@@ -12,10 +12,10 @@
 from __future__ import annotations
 
 from .. import tvm_import  # first: it imports tvm_ffi without PyTorch
+from ..scopes import default_schedules
 from .cache import built, get
 from .disk import CacheWarning
 from .kernel import Kernel
 from .replay import Replay, ReplayWarning
 from .runner import RUN, Call, Calls, Place, Repeat, Runner, each_call, unrolled_calls
-from .spec import ArrayType, KernelSpec, default_schedules, filter_columns, panel_columns
-from .spec import symbol_of, target_name
+from .spec import ArrayType, KernelSpec, target_name

@@ -5,6 +5,7 @@ The one file of this room that needs TVM's compiler.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,7 +26,7 @@ from ..schedule.cuda import nvrtc
 from ..schedule.machine_code import compiled, is_compiling
 from ..system import available_cores
 from . import disk
-from .spec import ArrayType, KernelSpec, TargetName, symbol_of
+from .spec import ArrayType, KernelSpec, TargetName
 
 SOME = 8  # kernels of a module, at most; each module takes as long as two small kernels by itself
 UNCHECKED = {"tirx.disable_assert": True}  # TVM's setting for functions that take their arguments for right
@@ -45,22 +46,22 @@ class Lowered:
     scratch: tuple[ArrayType, ...] = ()
 
 
-def lower(spec: KernelSpec, named: TargetName, ours: bool = True, checked: bool = False) -> Lowered:
-    """The formula's loops as the target's file of schedules or the first schedule rule that takes them has them, or
-    with `ours` false as TVM makes them. What a GPU's launches tell each other lies in arrays of the caller's, so that a
-    graph of launches finds it where it was; if `checked`, in memory that TVM takes for each call."""
+def lower(spec: KernelSpec, how: TargetName) -> Lowered:
+    """The formula's loops as the target's file of schedules or the first schedule rule that takes them has them, or as
+    TVM makes them. What a GPU's launches tell each other lies in arrays of the caller's, so that a graph of launches
+    finds it where it was; if they are `checked`, in memory that TVM takes for each call."""
     if spec.loops:
-        return Lowered(spec.loops().with_attr("global_symbol", symbol_of(spec)), schedule.DEFAULT)
+        return Lowered(spec.loops().with_attr("global_symbol", spec.symbol), schedule.DEFAULT)
     function, rule = prim_func(spec), schedule.DEFAULT
-    target = schedule.with_threads(named.target, 1) if spec.alone else named.target
-    if ours:
-        records = tuning.records_of(*named.tuning) if named.tuning else None
+    target = schedule.with_threads(how.target, 1) if spec.alone else how.target
+    if how.ours:
+        records = tuning.records_of(*how.tuning) if how.tuning else None
         function, rule = tuning.apply(function, target, records, spec.precision)
     if spec.alone:  # a thread of a region must not begin another: TVM ends the process
         function = function.with_body(rewritten(function.body, tirx.For, _serial))
     schedule.check(function, target)
-    function = function.with_attr("global_symbol", symbol_of(spec))
-    if checked or target.kind.name != "cuda":
+    function = function.with_attr("global_symbol", spec.symbol)
+    if how.checked or how.kind != "cuda":
         return Lowered(function, rule)
     function, arrays = schedule.with_scratch_given(function)
     return Lowered(function, rule, tuple((tuple(map(int, array.shape)), str(array.dtype)) for array in arrays))
@@ -132,26 +133,27 @@ def any_alignment(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def build(
-    specs: Sequence[KernelSpec], target: TargetName, ours: bool, checked: bool, keeps: bool
-) -> tuple[dict[str, Module], dict[str, Lowered], list[bytes | OSError]]:
-    """The module of each kernel, by symbol, what was lowered, and if it is to be kept the modules' objects.
-
-    `ours`: whether with our schedules; `checked`: whether the functions check their arguments, which takes a third to a
-    half of the time to compile a small kernel. Lowering is Python's, which runs one thread at a time: meanwhile the
-    other cores make machine code of what is lowered."""
+    specs: Sequence[KernelSpec], how: TargetName, folder: str | None
+) -> tuple[dict[str, Module], dict[str, Lowered], list[Path]]:
+    """The module of each kernel, by symbol, what was lowered, and the modules' objects, written to a folder if there is
+    one. Lowering is Python's, which runs one thread at a time: meanwhile the other cores make machine code of what is
+    lowered."""
     lowered: dict[str, Lowered] = {}
     modules: dict[str, Module] = {}
-    objects: list[bytes | OSError] = []
+    objects: list[Path] = []
+    numbers = itertools.count()
 
     def make(share: Sequence[KernelSpec]) -> None:
-        functions = {symbol: lowered[symbol].function for symbol in map(symbol_of, share)}
-        with _counted(share), tvm.transform.PassContext(config={} if checked else UNCHECKED):
-            modules.update(dict.fromkeys(functions, module := compiled(functions, target.target)))
-        if keeps:
-            objects.append(disk.object_of(module))
+        functions = {spec.symbol: lowered[spec.symbol].function for spec in share}
+        with _counted(share), tvm.transform.PassContext(config={} if how.checked else UNCHECKED):
+            modules.update(dict.fromkeys(functions, module := compiled(functions, how.target)))
+        if folder is not None:
+            path = Path(folder, f"{next(numbers)}.o")
+            module.write_to_file(disk.utf8(path), "o")
+            objects.append(path)
 
     def size(spec: KernelSpec) -> int:
-        return len(str(lowered[symbol_of(spec)].function))
+        return len(str(lowered[spec.symbol].function))
 
     cores = available_cores()
     with ThreadPoolExecutor(cores) as pool:
@@ -159,7 +161,7 @@ def build(
         waiting: list[KernelSpec] = []
         for spec in specs:
             with _counted([spec]):
-                lowered[symbol_of(spec)] = lower(spec, target, ours, checked)
+                lowered[spec.symbol] = lower(spec, how)
             waiting.append(spec)
             if sum(not one.done() for one in begun) < cores - 1:
                 begun += [pool.submit(make, share) for share in shared(waiting, 1, size)]
@@ -181,11 +183,9 @@ def shared(specs: Sequence[KernelSpec], parts: int, size: Callable[[KernelSpec],
     for in_place in (False, True):
         own = [spec for spec in specs if bool(spec.in_place) == in_place]
         count = min(parts * -(-len(own) // (parts * SOME)), len(own))
-        sizes = {spec: size(spec) if count > 1 else 0 for spec in own}
-        shares: list[list[KernelSpec]] = [[] for _ in range(count)]
-        for spec in sorted(sizes, key=sizes.__getitem__, reverse=True):  # the largest to who has least
-            min(shares, key=lambda share: sum(map(sizes.__getitem__, share))).append(spec)
-        found += shares
+        if count > 1:  # dealt out from the largest on
+            own.sort(key=size, reverse=True)
+        found += [own[i::count] for i in range(count)]
     return found
 
 
@@ -201,12 +201,13 @@ def _machine_code(code: str) -> bytes:
         return _compiled_by_tvm(code)
     arch = str(Target.current().attrs["arch"])
     key = disk.key(code, arch, nvrtc.version())
-
-    def write(path: Path) -> None:
-        path.write_bytes(nvrtc.compiled(code, arch))
-
-    found = disk.load(key, disk.content) or disk.keep(key, write, disk.content)
-    return nvrtc.compiled(code, arch) if found is None else found
+    if found := disk.load([key], disk.content):
+        return found[key]
+    made = nvrtc.compiled(code, arch)
+    with disk.folder() as folder:
+        if folder is not None:
+            disk.keep(folder, [key], lambda path: path.write_bytes(made), disk.content)
+    return made
 
 
 def run_function(head: int) -> tirx.PrimFunc:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import tvm_ffi
 
@@ -15,23 +15,13 @@ from ..system import free_at_fork
 from ..tvm_import import with_compiler
 from . import disk
 from .kernel import Kernel
-from .spec import KernelSpec, TargetName, symbol_of, target_name, uses_own_schedules
-
-
-class Settings(NamedTuple):
-    """How kernels are compiled: for which target, whether by our schedules, whether they check their arguments."""
-
-    target: TargetName
-    ours: bool
-    checked: bool
-
+from .spec import KernelSpec, TargetName, target_name
 
 MOST_BYTES = 128 * 2**20  # of the kernels that the process keeps; those go first that were asked for longest ago
 _PAGES = 32 * 1024  # bytes that a kernel's library takes beside its code
 _COMPILER = 2**20  # bytes that LLVM keeps for a module that is in no library
 
 _kernels: dict[Hashable, Kernel] = {}  # in the order in which they were asked for last
-_sizes: dict[Hashable, int] = {}
 _lock = free_at_fork(threading.Lock())
 
 
@@ -48,84 +38,45 @@ def get(specs: Sequence[KernelSpec], target: Any = "llvm", checked: bool = False
     `checked` see `Kernel`. Raises TargetError for a target that is unknown. A CPU's code that this one cannot run can
     be read; calling its kernel raises TargetError.
     """
-    how = Settings(target_name(target), uses_own_schedules(), checked)
-    where = (how.target.text, how.ours, checked, disk.cache_directory())
-    keys: list[Hashable] = [(spec.formula, *where) for spec in specs]
+    how, directory = target_name(target, checked), disk.cache_directory()
+    keys: list[Hashable] = [(spec.formula, how.text, directory) for spec in specs]
     with _lock:
-        missing = {symbol_of(spec): (key, spec) for key, spec in zip(keys, specs, strict=True) if key not in _kernels}
+        missing = {key: spec for key, spec in zip(keys, specs, strict=True) if key not in _kernels}
         if missing:
-            found = _found_or_made({symbol: spec for symbol, (_, spec) in missing.items()}, how)
-            for symbol, (key, _) in missing.items():
-                _kernels[key] = found[symbol]
-                _sizes[key] = found[symbol].code_bytes + _PAGES
+            _kernels.update(zip(missing, _found_or_made([*missing.values()], how), strict=True))
         for key in dict.fromkeys(keys):
             _kernels[key] = _kernels.pop(key)
         kernels = [_kernels[key].named(spec.name) for key, spec in zip(keys, specs, strict=True)]
-        if missing:
-            _forget()
+        if missing:  # who holds one of those that go, as a plan does, calls it on
+            total = sum(kernel.code_bytes for kernel in _kernels.values())
+            while total > MOST_BYTES:
+                total -= _kernels.pop(next(iter(_kernels))).code_bytes
         return kernels
 
 
-def _forget() -> None:
-    """Drops the kernels beyond MOST_BYTES; who holds one still, as a plan does, calls it on."""
-    total = sum(_sizes.values())
-    for key in list(_kernels):
-        if total <= MOST_BYTES:
-            break
-        total -= _sizes.pop(key)
-        del _kernels[key]
+def _found_or_made(specs: Sequence[KernelSpec], how: TargetName) -> list[Kernel]:
+    """The kernels from disk, or compiled into one library more."""
+    by_key = {disk.key(spec.symbol, how.text): spec for spec in specs}
+    lowered: dict[str, Any] = {}  # by symbol, of those that are compiled
 
+    def kernel(spec: KernelSpec, module: Any, code_bytes: int) -> Kernel:
+        return Kernel(spec, how, module, code_bytes + _PAGES, lowered.get(spec.symbol))
 
-def _found_or_made(specs: Mapping[str, KernelSpec], how: Settings) -> dict[str, Kernel]:
-    """The kernels by symbol, from disk or compiled into one library more."""
-    if how.target.kind != "llvm" or how.target.refusal:
-        return _made(specs, how, None)
-    settings = (how.target.text, how.ours, how.checked)
-    key_of = {symbol: disk.key(symbol, *settings) for symbol in specs}
-    library_of, held = disk.libraries_of(key_of.values()), dict[str, list[str]]()
-    for symbol, key in key_of.items():
-        if key in library_of:
-            held.setdefault(library_of[key], []).append(symbol)
-    found: dict[str, Kernel] = {}
-    for library, symbols in held.items():
-        found.update(disk.load(library, partial(_loaded, {s: specs[s] for s in symbols}, how, {})) or {})
-    missing = {symbol: spec for symbol, spec in specs.items() if symbol not in found}
+    def read(path: Path, keys: Sequence[str]) -> dict[str, Kernel]:
+        """The kernels in a library. Raises RuntimeError or AttributeError for a file that is none or lacks one."""
+        module = tvm_ffi.load_module(disk.utf8(path), keep_module_alive=False)  # a kernel keeps it
+        return {key: kernel(by_key[key], module, path.stat().st_size // len(keys)) for key in keys}
+
+    keeps = how.kind == "llvm" and not how.refusal
+    found = disk.load(by_key, read) if keeps else {}
+    missing = {key: spec for key, spec in by_key.items() if key not in found}
     if missing:
-        library = disk.key(sorted(missing), *settings)
-        kernels = disk.load(library, partial(_loaded, missing, how, {})) or _made(missing, how, library)
-        found.update(kernels)
-        disk.note([key_of[symbol] for symbol in missing], library)
-    return found
-
-
-def _made(specs: Mapping[str, KernelSpec], how: Settings, library: str | None) -> dict[str, Kernel]:
-    """The kernels compiled, and kept in a library of that key where they can be."""
-    build = with_compiler("kernels.build")
-    keeps = library is not None and disk.keeps()
-    modules, lowered, objects = build.build(list(specs.values()), how.target, how.ours, how.checked, keeps)
-    if library is not None:
-        kernels = disk.keep(library, partial(disk.link, objects), partial(_loaded, specs, how, lowered))
-        if kernels is not None:
-            return kernels
-    size = _COMPILER // min(len(specs), build.SOME)
-    return {symbol: _kernel(modules[symbol], spec, how, lowered[symbol], size) for symbol, spec in specs.items()}
-
-
-def _loaded(
-    specs: Mapping[str, KernelSpec], how: Settings, lowered: Mapping[str, Any], path: Path
-) -> dict[str, Kernel]:
-    """The kernels in a library; `lowered`: their loops, by symbol, where these are known. Raises RuntimeError,
-    AttributeError or OSError for a file that is none or lacks one."""
-    text = os.fsencode(path).decode()  # TVM takes text for UTF-8, whatever the locale
-    module = tvm_ffi.load_module(text, keep_module_alive=False)  # a kernel keeps it
-    size = path.stat().st_size // len(specs)
-    return {symbol: _kernel(module, spec, how, lowered.get(symbol), size) for symbol, spec in specs.items()}
-
-
-def _kernel(module: Any, spec: KernelSpec, how: Settings, lowered: Any, code_bytes: int = 0) -> Kernel:
-    """The kernel of a spec that `module` holds. Its loops, unless given, are made when somebody asks for them."""
-
-    def lower() -> Any:
-        return lowered or with_compiler("kernels.build").lower(spec, how.target, how.ours, how.checked)
-
-    return Kernel(spec, how.target, module, lower, how.checked, code_bytes)
+        build = with_compiler("kernels.build")
+        with disk.folder() if keeps else nullcontext() as folder:
+            modules, made, objects = build.build([*missing.values()], how, folder)
+            lowered.update(made)
+            if folder is not None:
+                found |= disk.keep(folder, missing, partial(disk.link, objects), read)
+        size = _COMPILER // min(len(missing), build.SOME)
+        found |= {key: kernel(spec, modules[spec.symbol], size) for key, spec in missing.items() if key not in found}
+    return [found[key] for key in by_key]

@@ -18,11 +18,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import tvm_ffi
 
@@ -30,7 +30,7 @@ from ..storage import own_content, remove_stale, require_own, without_others
 from ..system import cache_folder, setting, warn
 
 LINK_SECONDS = 60  # a linker that takes longer hangs
-MOST_OBJECT_BYTES = 256 * 1024 * 1024  # of an object: more than any has
+MOST_OBJECT_BYTES = 64 * 1024 * 1024  # of an object: more than any has
 
 
 @cache
@@ -45,18 +45,7 @@ def linker() -> tuple[str, ...] | None:
     return None
 
 
-def object_of(module: Any) -> bytes | OSError:
-    """A module's machine code for the linker, or why LLVM cannot write it: it would end the process."""
-    try:
-        _require_room()
-        with _file(b"") as (name, _):
-            module.write_to_file(name, "o")
-            return Path(name).read_bytes()
-    except OSError as error:
-        return error
-
-
-def link(objects: Sequence[bytes | OSError], path: Path, needed: Sequence[Path] = ()) -> None:
+def link(objects: Sequence[Path], path: Path, needed: Sequence[Path] = ()) -> None:
     """Writes objects as a library. Of the libraries `needed` those that it refers to are loaded with it: from its own
     folder, or from where they lie now. Raises OSError where that cannot be, as on a disk that is full."""
     command = linker()
@@ -67,50 +56,29 @@ def link(objects: Sequence[bytes | OSError], path: Path, needed: Sequence[Path] 
         options = ["--as-needed", "-rpath=" + ":".join(["$ORIGIN", *(str(library.parent) for library in needed)])]
     if Path(command[0]).name != "ld":
         options = [f"-Wl,{option}" for option in options]
-    with contextlib.ExitStack() as stack:
-        for failure in (found for found in objects if isinstance(found, OSError)):
-            raise failure
-        files = [stack.enter_context(_file(content)) for content in objects if isinstance(content, bytes)]
-        try:
-            subprocess.run(
-                [*command, *options, "-o", str(path), *(name for name, _ in files), *map(str, needed)],
-                check=True,
-                capture_output=True,
-                timeout=LINK_SECONDS,
-                pass_fds=[number for _, number in files if number is not None],
-            )
-        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-            told = (error.stderr or b"").decode(errors="replace").strip()
-            raise OSError(f"{command[0]} failed: {told or error}") from None
+    files = map(str, [*command, *options, "-o", path, *objects, *needed])
+    try:
+        subprocess.run([*files], check=True, capture_output=True, timeout=LINK_SECONDS)
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        told = (error.stderr or b"").decode(errors="replace").strip()
+        raise OSError(f"{command[0]} failed: {told or error}") from None
 
 
-def _require_room() -> None:
-    """Raises OSError where LLVM could fail to write an object."""
+def require_room(folder: Path) -> None:
+    """Raises OSError where LLVM could fail to write an object to a folder, which would end the process."""
     if sys.platform != "win32":
         import resource
 
         limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
         if limit != resource.RLIM_INFINITY and limit < MOST_OBJECT_BYTES:
             raise OSError(f"files are limited to {limit} bytes (ulimit -f)")
-    if not hasattr(os, "memfd_create") and shutil.disk_usage(tempfile.gettempdir()).free < MOST_OBJECT_BYTES:
-        raise OSError(f"the disk of {tempfile.gettempdir()} has less than {MOST_OBJECT_BYTES >> 20} MiB left")
+    if shutil.disk_usage(folder).free < MOST_OBJECT_BYTES:
+        raise OSError(f"the disk of {folder} has less than {MOST_OBJECT_BYTES >> 20} MiB left")
 
 
-@contextlib.contextmanager
-def _file(content: bytes) -> Iterator[tuple[str, int | None]]:
-    """The name of a file that holds this, and its number where it lies in memory."""
-    if not hasattr(os, "memfd_create"):
-        with tempfile.NamedTemporaryFile(suffix=".o") as file:
-            Path(file.name).write_bytes(content)
-            yield file.name, None
-        return
-    number = os.memfd_create("kernels.o")
-    try:
-        name = f"/proc/self/fd/{number}"
-        Path(name).write_bytes(content)
-        yield name, number
-    finally:
-        os.close(number)
+def utf8(path: Path) -> str:
+    """A path as text for TVM, which takes all text for UTF-8, whatever the locale. Raises UnicodeDecodeError."""
+    return os.fsencode(path).decode()
 
 
 VARIABLE = "DLSYS_COMPILE_CACHE"
@@ -118,7 +86,7 @@ MOST_BYTES = 512 * 1024 * 1024  # of libraries; the least recently used go first
 SUFFIX = ".so"
 KERNELS = "kernels"  # the folder of links
 _TEMPORARY = "tmp-"
-_MAGIC = b"dlsys plan 2\n"
+_MAGIC = b"dlsys plan 3\n"
 _DIGITS = 40  # of a key: a link to a library takes no block of the disk then
 _TRAILER = len(_MAGIC) + _DIGITS + hashlib.sha256().digest_size
 SOURCES = ("compiler/groups.py", "compute", "device", "kernels", "ops", "schedule")
@@ -142,11 +110,6 @@ def cache_directory() -> Path | None:
     return None if given.strip().lower() in ("0", "off", "no", "false") else Path(os.path.expanduser(given))
 
 
-def keeps() -> bool:
-    """Whether compiled code is to be kept on disk, and can be linked."""
-    return cache_directory() is not None and linker() is not None
-
-
 def cache_size(directory: Path) -> tuple[int, int]:
     """How many libraries a directory holds, and their bytes."""
     sizes = [size for _, size, _ in _libraries(directory)]
@@ -159,86 +122,80 @@ def key(*parts: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 
 
-def libraries_of(kernels: Iterable[str]) -> dict[str, str]:
-    """The key of the library in which each kernel of these keys was last kept, of those of which one is known."""
-    directory = _trusted()
-    found: dict[str, str] = {}
-    for kernel in kernels if directory else ():
+def load(keys: Iterable[str], read: Callable[[Path, list[str]], dict[str, Loaded]]) -> dict[str, Loaded]:
+    """What is kept under those of the keys under which something is that can be used, by key; what cannot is said
+    once. `read` loads it, from each file for those of the keys that it holds."""
+    held: dict[str, list[str]] = {}
+    if (directory := _trusted()) is None:
+        return {}
+    for key in keys:
         with contextlib.suppress(OSError):
-            found[kernel] = Path(os.readlink(f"{directory}/{KERNELS}/{kernel}")).stem
+            held.setdefault(Path(os.readlink(f"{directory}/{KERNELS}/{key}")).stem, []).append(key)
+    found: dict[str, Loaded] = {}
+    for library, own in held.items():
+        path = directory / (library + SUFFIX)
+        try:
+            content = own_content(path, MOST_BYTES)
+            if content[-_TRAILER:] != _trailer(library, content[:-_TRAILER]):
+                _say(f"a library of compiled kernels is damaged or foreign and is made anew: {path}")
+                continue
+            with contextlib.suppress(OSError):  # its last use; a directory that is only readable still serves
+                os.utime(path)
+            found |= read(path, own)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except (RuntimeError, AttributeError, OSError) as error:
+            _say(f"a library of compiled kernels cannot be loaded and is made anew: {error}")
     return found
 
 
-def note(kernels: Iterable[str], library: str) -> None:
-    """Notes that the library of this key holds the kernels of those keys, if it was kept."""
-    directory = _trusted()
-    if directory is None or not (directory / (library + SUFFIX)).is_file():
-        return
-    folder = directory / KERNELS
-    with contextlib.suppress(OSError):  # without links a process still finds what it compiled itself
-        folder.mkdir(exist_ok=True, mode=0o700)
-        with tempfile.TemporaryDirectory(prefix=_TEMPORARY, dir=folder) as temporary:
-            for kernel in kernels:
-                made = Path(temporary) / kernel
-                made.symlink_to(Path("..", library + SUFFIX))
-                os.replace(made, folder / kernel)
+def content(path: Path, keys: Sequence[str]) -> dict[str, bytes]:
+    """The bytes that `keep` was given to write, as `load` reads them: without the trailer."""
+    return dict.fromkeys(keys, path.read_bytes()[:-_TRAILER])
 
 
-def load(library: str, read: Callable[[Path], Loaded]) -> Loaded | None:
-    """Loads the library kept under a key by `read`, and returns its result; None where there is none that can be used,
-    which is said once."""
-    directory = _trusted()
-    if directory is None:
-        return None
-    path = directory / (library + SUFFIX)
-    try:
-        content = own_content(path, MOST_BYTES)
-        if content[-_TRAILER:] != _trailer(library, content[:-_TRAILER]):
-            _say(f"a library of compiled kernels is damaged or foreign and is made anew: {path}")
-            return None
-        with contextlib.suppress(OSError):  # its last use; a directory that is only readable still serves
-            os.utime(path)
-        return read(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (RuntimeError, AttributeError, OSError) as error:
-        _say(f"a library of compiled kernels cannot be loaded and is made anew: {error}")
-        return None
-
-
-def content(path: Path) -> bytes:
-    """The bytes that `keep` was given to write, as `load` finds them on disk: without its trailer."""
-    return path.read_bytes()[:-_TRAILER]
-
-
-def keep(library: str, write: Callable[[Path], None], read: Callable[[Path], Loaded]) -> Loaded | None:
-    """Keeps the library that `write(path)` makes under a key, and returns what `read` loads of it; None, said once,
-    where it cannot be kept."""
+def folder() -> contextlib.AbstractContextManager[str | None]:
+    """A folder, within it, for what is then kept; None, said once, where nothing can be."""
     directory = cache_directory()
-    if directory is None:
-        return None
-    if linker() is None:
-        _say("compiled kernels are not kept: no linker or C compiler was found")
-        return None
+    if directory is not None:
+        try:
+            if linker() is None:
+                raise OSError("no linker or C compiler was found")
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            require_room(directory)
+            if (trusted := _trusted()) is not None:
+                return tempfile.TemporaryDirectory(prefix=_TEMPORARY, dir=trusted)
+        except OSError as error:
+            _say(f"compiled kernels are not kept: {error}")
+    return contextlib.nullcontext()
+
+
+def keep(
+    folder: str,
+    keys: Iterable[str],
+    write: Callable[[Path], object],
+    read: Callable[[Path, list[str]], dict[str, Loaded]],
+) -> dict[str, Loaded]:
+    """Keeps under those keys the library that `write(path)` makes in a `folder()`, and returns what `load` gives of it;
+    nothing, said once, where it cannot be kept."""
+    keys = sorted(keys)
+    made, directory, library = Path(folder, "made"), Path(folder).parent, key(keys)
     try:
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        directory = _trusted()
-        if directory is None:
-            return None
-        path = directory / (library + SUFFIX)
-        with tempfile.TemporaryDirectory(prefix=_TEMPORARY, dir=directory) as temporary:
-            made = Path(temporary) / path.name
-            write(made)
-            without_others(made)
-            trailer = _trailer(library, made.read_bytes())
-            with made.open("ab") as file:
-                file.write(trailer)
-            os.replace(made, path)
+        write(made)
+        without_others(made)
+        trailer = _trailer(library, made.read_bytes())
+        with made.open("ab") as file:
+            file.write(trailer)
+        os.replace(made, directory / (library + SUFFIX))
+        (directory / KERNELS).mkdir(exist_ok=True, mode=0o700)
+        for own in keys:
+            made.symlink_to(Path("..", library + SUFFIX))
+            os.replace(made, directory / KERNELS / own)
     except OSError as error:
         _say(f"compiled kernels are not kept: {error}")
-        return None
-    _evict(directory, path)
-    return load(library, read)
+        return {}
+    _evict(directory, directory / (library + SUFFIX))
+    return load(keys, read)
 
 
 def _trusted() -> Path | None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import tvm_ffi
-from tvm import libinfo, tirx
+from tvm import ir, libinfo, tirx
 
 from ..device import get_num_threads
 from ..errors import DlsysError
@@ -27,12 +27,11 @@ from ..schedule.target import described
 from . import disk
 from .build import build
 from .runner import HEAD, RUN, Calls, Place, Table, each_call
-from .spec import ArrayType, KernelSpec, symbol_of, target_name, uses_own_schedules
+from .spec import ArrayType, KernelSpec, target_name
 
 STEP = "step"
 ARENA = "arena"
 _PREFIX = "__tvm_ffi_"  # of the symbols of functions by TVM's calling convention
-_FAIL = _PREFIX + "dlsys_fail"
 _POINTERS = re.compile(rb"__(TVM\w+)")  # in an object: names of pointers to functions of TVM's runtime
 
 
@@ -53,44 +52,46 @@ def export(
     DlsysError where the file cannot be written, TargetError for an unknown CPU.
     """
     own = {"kind": "llvm", "mcpu": mcpu, "num-cores": get_num_threads()}
-    named = target_name("llvm" if mcpu is None else own)
-    target = named.target
-    once = {symbol_of(spec): spec for spec in [*specs, RUN]}
-    _, _, objects = build(list(once.values()), named, uses_own_schedules(), False, True)
+    how = target_name("llvm" if mcpu is None else own)
+    once = {spec.symbol: spec for spec in [*specs, RUN]}
     between = [(ARENA, ((arena,), "uint8"))] if arena else []
     outputs = [(f"result_{i}", (place.shape, place.dtype)) for i, place in enumerate(results)]
     wanted = [*given, *outputs, *between]
     taken = list(zip(identifiers([name for name, _ in wanted]), (kind for _, kind in wanted), strict=True))
     table = Table(calls, len(given))
-    function = _step(table, taken, results)
-    objects = [*objects, disk.object_of(compiled({STEP: function}, target))]
     text = _table_text(table, [call.symbol for call in each_call(calls)])
     try:
-        disk.link([*objects, _assembled(text + _pointers(objects))], path, _runtime())
+        with tempfile.TemporaryDirectory() as folder:
+            disk.require_room(Path(folder))
+            _, _, objects = build(list(once.values()), how, folder)
+            objects.append(_written(compiled({STEP: _step(table, taken, results)}, how.target), Path(folder, "step.o")))
+            source = Path(folder, "table.ll")
+            source.write_text(text + _pointers(objects), encoding="utf-8")
+            objects.append(_written(tvm_ffi.load_module(disk.utf8(source)), source.with_suffix(".o")))
+            needed = tvm_ffi.libinfo.find_libtvm_ffi(), libinfo.find_libtvm_runtime()  # of TVM's libraries
+            disk.link(objects, path, [Path(library) for library in needed])
     except OSError as error:
         raise DlsysError(f"{path} cannot be written: {error}") from None
     called = ", ".join(f"{name}: {dtype}{list(shape)}" for name, (shape, dtype) in taken)
-    return f"{STEP}({called})\nfor {described(target)}"
+    return f"{STEP}({called})\nfor {described(how.target)}"
 
 
-def _assembled(text: str) -> bytes | OSError:
-    """An object of LLVM's IR."""
-    with tempfile.NamedTemporaryFile("w", suffix=".ll") as file:
-        file.write(text)
-        file.flush()
-        return disk.object_of(tvm_ffi.load_module(file.name))
+def _written(module: Any, path: Path) -> Path:
+    """The file to which the machine code of a module is written."""
+    module.write_to_file(disk.utf8(path), "o")
+    return path
 
 
-def _pointers(objects: Sequence[bytes | OSError]) -> str:
+def _pointers(objects: Sequence[Path]) -> str:
     """The pointers to functions of TVM's runtime that objects refer to, for the system's loader to fill: theirs are
     weak and empty."""
-    found = {name.decode() for content in objects if isinstance(content, bytes) for name in _POINTERS.findall(content)}
+    found = {name.decode() for path in objects for name in _POINTERS.findall(path.read_bytes())}
     return "".join(f"@__{name} = global ptr @{name}\ndeclare ptr @{name}()\n" for name in sorted(found))
 
 
 def _table_text(table: Table, symbols: Sequence[str]) -> str:
-    """The table as data, a function that copies it and notes where arrays begin, the function by which a call is made:
-    an address is a kernel's own here, not that of an object of TVM's; and one that fails as a kernel did."""
+    """The table as data, a function that copies it and notes where arrays begin, and the function by which a call is
+    made: an address is a kernel's own here, not that of an object of TVM's."""
     words = list(map(str, table.with_moves(table.moves[~_stays(table)]).tolist()))
     for word, call in zip(*(numbers.tolist() for numbers in table.handles), strict=True):
         words[word] = f"ptrtoint (ptr @{_PREFIX}{symbols[call]} to i64)"
@@ -111,7 +112,6 @@ def _table_text(table: Table, symbols: Sequence[str]) -> str:
         "  ret i32 0\n}",
         "define hidden i32 @TVMFFIFunctionCall(ptr %function, ptr %arguments, i32 %count, ptr %result) {",
         "  %failed = call i32 %function(ptr null, ptr %arguments, i32 %count, ptr %result)\n  ret i32 %failed\n}",
-        f"define hidden i32 @{_FAIL}(ptr %function, ptr %arguments, i32 %count, ptr %result) {{\n  ret i32 -1\n}}",
         "",
     ])  # fmt: skip
 
@@ -119,11 +119,6 @@ def _table_text(table: Table, symbols: Sequence[str]) -> str:
 def _stays(table: Table) -> np.ndarray:
     """Which moves are of shapes and strides: a copy of the table shares those of the library."""
     return (table.moves[:, 1] == table.count + 1) & (table.moves[:, 2] >= 8 * table.shapes)
-
-
-def _runtime() -> list[Path]:
-    """TVM's libraries that a step needs."""
-    return [Path(tvm_ffi.libinfo.find_libtvm_ffi()), Path(libinfo.find_libtvm_runtime())]
 
 
 def identifiers(names: Sequence[str]) -> list[str]:
@@ -153,20 +148,17 @@ def _step(table: Table, taken: Sequence[tuple[str, ArrayType]], results: Sequenc
         source = pointer(arrays[-1 if place.base is None else place.base], place.offset)
         return tirx.call_extern("handle", "memcpy", pointer(array), source, size)
 
-    own = tirx.call_intrin("handle", "tirx.tvm_stack_make_array", pointer(words), *_vector(size))
+    vector = tirx.call_intrin("handle", "tirx.tvm_stack_make_shape", tirx.const(size, "int64"))
+    rest = 0, 1, tirx.const(0, "int64"), 0  # strides, rank, an element for its dtype, offset
+    own = tirx.call_intrin("handle", "tirx.tvm_stack_make_array", pointer(words), vector, *rest)
     bases = map(pointer, [words, *arrays[: table.count], arrays[-1], words])
     # TVM keeps as much of an array as it sees used, so the last word's address is given too
     begin = tirx.call_extern("int32", "dlsys_begin", *bases, tirx.address_of(words[size - 1]))
-    run, fail = tirx.call_cpacked(_PREFIX + symbol_of(RUN), own), tirx.call_cpacked(_FAIL)
+    run = tirx.call_cpacked(_PREFIX + RUN.symbol, own)
     stored = zip(results, arrays[table.count :], strict=False)
     copies = [copy(place, array) for place, array in stored if 0 not in place.shape]
-    failed = tirx.IfThenElse(words[table.results] != 0, tirx.Evaluate(fail), None)
-    body = [tirx.AllocBuffer(words), tirx.Evaluate(begin), tirx.Evaluate(run), failed, *map(tirx.Evaluate, copies)]
+    told = words[table.results] == 0, ir.StringImm("RuntimeError"), [ir.StringImm("a kernel failed")]
+    body = [tirx.AllocBuffer(words), *map(tirx.Evaluate, (begin, run)), tirx.AssertStmt(*told)]
+    body += map(tirx.Evaluate, copies)
     function = tirx.PrimFunc(arrays, tirx.SeqStmt(body))
     return function.with_attr("global_symbol", STEP).with_attr("tirx.noalias", False)
-
-
-def _vector(size: int) -> tuple[Any, ...]:
-    """The arguments behind the pointer that TVM's builtin takes of an array of int64."""
-    shape = tirx.call_intrin("handle", "tirx.tvm_stack_make_shape", tirx.const(size, "int64"))
-    return shape, 0, 1, tirx.const(0, "int64"), 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from ..device.context import DLPACK_CPU
 from ..errors import DeviceError, DTypeError, KernelArgumentError, ShapeError, TargetError
 from ..graph import Shape
 from ..tvm_import import with_compiler
-from .spec import ArrayType, KernelSpec, TargetName, symbol_of
+from .spec import ArrayType, KernelSpec, TargetName
 
 SOURCES = ("asm", "ll", "cuda", "ptx")
 
@@ -44,30 +44,30 @@ class Kernel:
         module: the module that holds this kernel, among others that were compiled with it.
         function: the bare TVM function, for TVM tensors, which costs a fraction of a microsecond; for a CPU whose
             instructions this one lacks, a function that raises TargetError.
-        code_bytes: its share of the library that holds it; 0 where it is in none.
+        nbytes: bytes of all inputs and outputs.
+        code_bytes: what its code takes of the process, about.
         checked: whether `function` checks its arguments; if not, it takes whatever it is given for right.
         flat: whether its arrays, of one axis, may also be given with others.
     """
 
-    def __init__(
-        self,
-        spec: KernelSpec,
-        target: TargetName,
-        module: Any,
-        lower: Callable[[], Any],
-        checked: bool,
-        code_bytes: int = 0,
-    ) -> None:
-        """`lower` makes the scheduled loops, for who asks: a kernel that was loaded has not made them."""
-        self.name, self.inputs, self.flat = spec.name, spec.inputs, spec.flat
+    def __init__(self, spec: KernelSpec, how: TargetName, module: Any, code_bytes: int, lowered: Any = None) -> None:
+        """`lowered`: its scheduled loops, of one that was loaded from disk None: they are made for who asks."""
+        self.name, self.inputs, self.flat, self.symbol = spec.name, spec.inputs, spec.flat, spec.symbol
         outputs = with_compiler("kernels.build").output_types(spec) if spec.outputs is None else spec.outputs
         self.outputs: tuple[ArrayType, ...] = outputs
-        self.named_target, self.module, self.checked, self.code_bytes = target, module, checked, code_bytes
-        self.symbol = symbol_of(spec)
-        self.function = self._refuse if target.refusal else module[self.symbol]
-        self._lower = cache(lower)
-        self._alignment = max([np.dtype(dtype).itemsize for _, dtype in (*self.inputs, *self.outputs)], default=1)
-        self._pairs = tuple(self._pairs_to_compare(spec.elementwise))
+        self.named_target, self.module, self.checked, self.code_bytes = how, module, how.checked, code_bytes
+        self.function = self._refuse if how.refusal else module[self.symbol]
+        self._lower = cache(lambda: lowered or with_compiler("kernels.build").lower(spec, how))
+        self._types, count = (*self.inputs, *self.outputs), len(self.inputs)
+        self._alignment = max([np.dtype(dtype).itemsize for _, dtype in self._types], default=1)
+        sizes = [(math.prod(shape) * np.dtype(dtype).itemsize, dtype) for shape, dtype in self._types]
+        self.nbytes = sum(size for size, _ in sizes)
+        self._pairs = [  # each output with each input and with the outputs before it, where both have bytes
+            _Pair(i, j, sizes[i][0], sizes[j][0], spec.elementwise and j < count and sizes[i] == sizes[j])
+            for i in range(count, len(sizes))
+            for j in range(i)
+            if sizes[i][0] and sizes[j][0]
+        ]
         self._apart: Sequence[int] | None = None  # where the arguments lay last that were found right: mostly the next
 
     def _refuse(self, *arrays: Any) -> None:
@@ -119,10 +119,9 @@ class Kernel:
                 pass  # below the same is checked again, argument by argument, in the user's words
         count = len(self.inputs)
         arrays = tuple(_lent(array, i >= count) for i, array in enumerate(arrays))
-        types = (*self.inputs, *self.outputs)
-        if len(arrays) != len(types):
+        if len(arrays) != (wanted := len(self._types)):
             results = "the output" if len(self.outputs) == 1 else f"its {len(self.outputs)} outputs"
-            told = f"takes {len(types)} arrays, its {count} inputs and then {results}; got {len(arrays)}: {self!r}"
+            told = f"takes {wanted} arrays, its {count} inputs and then {results}; got {len(arrays)}: {self!r}"
             raise KernelArgumentError(f"{self.name}: {told}")
         tensors = [self._tensor(position, value) for position, value in enumerate(arrays)]
         if (pair := self._sharing([tensor.data_ptr() for tensor in tensors])) is not None:
@@ -153,7 +152,7 @@ class Kernel:
         """The argument as a TVM tensor of the right type, without a copy unless it is a non-contiguous input."""
         is_output = position >= len(self.inputs)
         what = f"{self.name}: {self._argument(position)}"
-        shape, dtype = (*self.inputs, *self.outputs)[position]
+        shape, dtype = self._types[position]
         if not (isinstance(value, (Array, np.ndarray)) or hasattr(value, "__dlpack__")):
             raise KernelArgumentError(f"{what} must be a dlsys, TVM or NumPy array, not {type(value).__name__}")
         given = tuple(int(extent) for extent in value.shape)
@@ -214,23 +213,6 @@ class Kernel:
                 return code
             return with_compiler("schedule.cuda.nvrtc").compiled(code, str(self.target.attrs["arch"]), "ptx").decode()
         return module.inspect_source(form)
-
-    def _pairs_to_compare(self, elementwise: bool) -> Iterator[_Pair]:
-        """Each output with each input and with the outputs before it, where both have bytes."""
-        types = [(math.prod(shape) * np.dtype(dtype).itemsize, dtype) for shape, dtype in (*self.inputs, *self.outputs)]
-        count = len(self.inputs)
-        for output in range(count, len(types)):
-            for other in range(output):
-                (written, _), (size, _) = types[output], types[other]
-                may_be_one = elementwise and other < count and types[output] == types[other]
-                if written and size:
-                    yield _Pair(output, other, written, size, may_be_one)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all inputs and outputs."""
-        types = (*self.inputs, *self.outputs)
-        return sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in types)
 
     def __repr__(self) -> str:
         arguments = ", ".join(_format(*kind) for kind in self.inputs)

@@ -28,17 +28,14 @@ class Replay(Runner):
 
     def run(self) -> None:
         """Make all calls. Raises DeviceError."""
-        if not self._records:
-            super().run()
-            return
-        given = self.given.tobytes()
-        known = given in self._graphs
-        graph = self._graphs.pop(given, None)
-        if known and graph is None:
-            graph = self._recorded()
-        self._graphs[given] = graph
-        if len(self._graphs) > MOST:
-            del self._graphs[next(iter(self._graphs))]
+        graph = None
+        if self._records:
+            given = self.given.tobytes()
+            known = given in self._graphs
+            graph = self._graphs.pop(given, None) or (self._recorded() if known else None)
+            self._graphs[given] = graph
+            if len(self._graphs) > MOST:
+                del self._graphs[next(iter(self._graphs))]
         if graph is None:
             super().run()
         else:

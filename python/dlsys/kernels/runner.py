@@ -79,42 +79,34 @@ def each_call(calls: Calls) -> Iterator[Call]:
 def unrolled_calls(calls: Calls) -> list[tuple[int, Call]]:
     """The calls as they are made, one by one, each with its number among those as written."""
     flat = list(each_call(calls))
-    places = [place for call in flat for place in call.places]
-    made, order, moved = _expanded(calls, flat, 0)
-    rest = iter(zip(order.tolist(), moved.tolist(), strict=True))
+    written = [(number, place) for number, call in enumerate(flat) for place in call.places]
+    rest = iter(_expanded(calls).T.tolist())
     found = []
-    for number in made.tolist():
-        own = [(places[i], by) for i, by in itertools.islice(rest, len(flat[number].places))]
-        where = tuple(replace(place, offset=place.offset + by, moves=()) for place, by in own)
+    for first in rest:
+        number, _ = written[first[0]]
+        own = [first, *itertools.islice(rest, len(flat[number].places) - 1)]
+        places = [(written[place][1], by) for place, by in own]
+        where = tuple(replace(place, offset=place.offset + by, moves=()) for place, by in places)
         found.append((number, Call(flat[number].symbol, where)))
     return found
 
 
-def _expanded(calls: Calls, flat: Sequence[Call], depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """As the calls are made: the number of each as `each_call` gives them, of each of its places, and by how many bytes
-    that is moved. `flat` begins with these calls."""
-    numbers, order, moved = [], [], []
-    at = first = 0
+def _expanded(calls: Calls, depth: int = 0) -> np.ndarray:
+    """Of each place of the calls as they are made its number among those of the calls as written, and by how many bytes
+    it is moved; two rows."""
+    parts, count = [np.zeros((2, 0), np.int64)], 0
     for call in calls:
-        own = len(list(each_call([call])))
+        places = [place for one in each_call([call]) for place in one.places]
+        numbers, by = np.arange(len(places)), np.zeros(len(places), np.int64)
         if isinstance(call, Repeat):
-            inner, of_places, by = _expanded(call.calls, flat[at : at + own], depth + 1)
-            moves = [p.moves[depth] for one in flat[at : at + own] for p in one.places]
-            stride = np.array([stride for stride, _ in moves], np.int64)[of_places]
-            alternates = np.array([every for _, every in moves], bool)[of_places]
+            numbers, by = _expanded(call.calls, depth + 1)
+            stride, alternates = np.array([place.moves[depth] for place in places], np.int64)[numbers].T
             step = np.arange(call.times)[:, None]
-            numbers.append(np.tile(inner + at, call.times))
-            order.append(np.tile(of_places + first, call.times))
-            moved.append((by + stride * np.where(alternates, step % 2, step)).reshape(-1))
-        else:
-            count = len(call.places)
-            numbers.append(np.array([at]))
-            order.append(np.arange(first, first + count))
-            moved.append(np.zeros(count, np.int64))
-        first += sum(len(one.places) for one in flat[at : at + own])
-        at += own
-    nothing = [np.zeros(0, np.int64)]
-    return np.concatenate(numbers or nothing), np.concatenate(order or nothing), np.concatenate(moved or nothing)
+            by = (by + stride * np.where(alternates, step % 2, step)).reshape(-1)
+            numbers = np.tile(numbers, call.times)
+        parts.append(np.stack([numbers + count, by]))
+        count += len(places)
+    return np.concatenate(parts, axis=1)
 
 
 def turns(calls: Calls) -> list[tuple[int, int]]:
@@ -156,7 +148,10 @@ class Table:
         """`device`: where all arrays lie, as DLPack says it."""
         self.count = count
         flat = list(each_call(calls))
-        made, order, moved = _expanded(calls, flat, 0)
+        order, moved = _expanded(calls)
+        written = np.array([len(call.places) for call in flat], np.int64)
+        owner = np.repeat(np.arange(len(flat)), written)[order]
+        made = owner[np.isin(order, written.cumsum() - written)]  # each call once, by its first place
         places = [place for call in flat for place in call.places]
         rank = [len(place.shape) for place in places]
         extents = np.array([extent for place in places for extent in place.shape], np.int64)
@@ -170,7 +165,7 @@ class Table:
         tensors["bits"] = np.array([8 * kind.itemsize for kind in kinds], "u1")[order]
         arguments = np.zeros(len(order), _ANY)
         arguments["type_index"] = _POINTER
-        counts = np.array([len(call.places) for call in flat], np.int64)[made]
+        counts = written[made]
         table = np.zeros((len(made), 3), np.int64)
         table[:, 2] = counts
         ranges = np.array([(0, 0, 0), *((0, *turn) for turn in turns(calls))], np.int64)[1:]
@@ -217,13 +212,7 @@ class Runner:
         given: where each given array lies, to be set before a run.
     """
 
-    def __init__(
-        self,
-        calls: Calls,
-        functions: Sequence[Any],
-        count: int,
-        arena: Any,
-    ) -> None:
+    def __init__(self, calls: Calls, functions: Sequence[Any], count: int, arena: Any) -> None:
         """`functions`: one for each call as written; `count`: how many arrays are given. All lie on the arena's
         device."""
         table = Table(calls, count, (arena.device.dlpack_device_type(), arena.device.index))

@@ -5,20 +5,19 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from .. import compute
-from ..device import flushes_denormal, get_num_threads, panels
+from ..device import flushes_denormal, get_num_threads
 from ..errors import DataError
 from ..graph import Shape
+from ..scopes import scopes
 from ..storage import own_content
-from ..system import MOST_TUNING_BYTES, TUNING, cache_sizes, cpu, setting
+from ..system import MOST_TUNING_BYTES, TUNING, cache_sizes, cpu, lazy, setting
 from ..tvm_import import with_compiler
 
 ArrayType = tuple[Shape, str]
@@ -61,10 +60,17 @@ class KernelSpec:
         """All that the kernel's code depends on: everything but its name."""
         return self.key, self.inputs, self.in_place, self.alone
 
+    @lazy
+    def symbol(self) -> str:
+        """The kernel's name in machine code: like its own, and another for every formula, so that modules can be
+        joined."""
+        name = re.sub(r"\W", "_", self.name, flags=re.ASCII)
+        return f"k_{name}_{hashlib.sha256(repr(self.formula).encode()).hexdigest()[:12]}"
+
 
 @dataclass(frozen=True)
 class TargetName:
-    """A target that this machine can run.
+    """How kernels are compiled: for a target that this machine can run, by whose schedules, with what checks.
 
     Attributes:
         kind: "llvm" or "cuda".
@@ -73,13 +79,18 @@ class TargetName:
         refusal: why its code can be read here and not run; empty where it runs.
         tuning: the path and the content of the file of schedules that `DLSYS_TUNING` named then: a kernel's loops are
             those of its own file, whatever becomes of the file and the variable. None where none was named.
+        ours: whether by our schedules, not TVM's.
+        checked: whether the functions check their arguments, which takes a third to a half of the time to compile a
+            small kernel.
     """
 
     kind: str
     text: str
     made: Callable[[], Any] = field(compare=False)
-    tuning: tuple[str, bytes] | None = field(default=None, compare=False)
-    refusal: str = ""
+    refusal: str
+    tuning: tuple[str, bytes] | None
+    ours: bool
+    checked: bool
 
     @property
     def target(self) -> Any:
@@ -87,67 +98,35 @@ class TargetName:
         return self.made()
 
 
-def target_name(target: Any) -> TargetName:
-    """The name of what `kernels.get` takes as a target; for "llvm", without TVM's compiler. Raises TargetError."""
+def target_name(target: Any, checked: bool = False) -> TargetName:
+    """What `kernels.get` takes as a target, by name; for "llvm", without TVM's compiler. Raises TargetError."""
     tuning, hashed = _tuning()
+    ours = scopes.own_schedules
     if isinstance(target, str) and target == "llvm" and cpu():
         threads, flush = get_num_threads(), flushes_denormal()
-        text = f"{cpu()}\ncaches {cache_sizes()}\n{threads} threads{'' if flush else ', denormals'}{hashed}"
-        return TargetName("llvm", text, lambda: with_compiler("schedule").host_target(threads, flush), tuning)
-    targets = with_compiler("schedule.target")
-    found = targets.resolve_target(target)
-    text = f"{found}\n{targets.machine_of(found)}{hashed}"
-    return TargetName(found.kind.name, text, lambda: found, tuning, targets.refusal(found))
+        kind, refusal, machine = "llvm", "", f"caches {cache_sizes()}\n{threads} threads, flushes {flush}"
+        text, made = cpu(), lambda: with_compiler("schedule").host_target(threads, flush)
+    else:
+        targets = with_compiler("schedule.target")
+        found = targets.resolve_target(target)
+        kind, refusal, machine = found.kind.name, targets.refusal(found), targets.machine_of(found)
+        text, made = found, lambda: found
+    text = "\n".join(map(str, (text, machine, hashed, f"ours {ours}, checked {checked}")))
+    return TargetName(kind, text, made, refusal, tuning, ours, checked)
 
 
 def _tuning() -> tuple[tuple[str, bytes] | None, str]:
-    """The file of schedules that `DLSYS_TUNING` names, with its content, and the hash of this behind a line's end; None
-    and empty where it names none. Raises DataError where there is no such file."""
-    if not (path := setting(TUNING)):
-        return None, ""
+    """The file of schedules that `DLSYS_TUNING` names, with its content, and the hash of this; None and empty where it
+    names none. Raises DataError where there is no such file."""
+    path = setting(TUNING)
     try:
-        content, hashed = _read(path, os.stat(path).st_mtime_ns)
+        return _read(path, os.stat(path).st_mtime_ns) if path else (None, "")
     except OSError as error:
         raise DataError(f"{TUNING}: {path} cannot be read: {error.strerror or error}") from None
-    return (path, content), f"\n{hashed}"
 
 
 @lru_cache(maxsize=4)
-def _read(path: str, changed: int) -> tuple[bytes, str]:
-    """The content of a file as it was then, and its hash."""
+def _read(path: str, changed: int) -> tuple[tuple[str, bytes], str]:
+    """A file and its content as it was then, and the hash of this."""
     content = own_content(Path(os.path.realpath(path)), MOST_TUNING_BYTES)
-    return content, hashlib.sha256(content).hexdigest()
-
-
-_scheduled: ContextVar[bool] = ContextVar("scheduled", default=True)
-
-
-@contextmanager
-def default_schedules() -> Iterator[None]:
-    """Within it kernels are built with TVM's default loops instead of our schedules: to compare with."""
-    token = _scheduled.set(False)
-    try:
-        yield
-    finally:
-        _scheduled.reset(token)
-
-
-def uses_own_schedules() -> bool:
-    """Whether kernels are built with our schedules now: not within `default_schedules`."""
-    return _scheduled.get()
-
-
-def panel_columns(m: int, n: int, dtype: str) -> int:
-    """Columns of the panels that a product of (m, k) and (k, n) reads on this CPU; 0 where it packs none."""
-    return panels.panel_columns(m, n, dtype) if _scheduled.get() else 0
-
-
-def filter_columns(space: tuple[int, int], filters: int, dtype: str) -> int:
-    """Columns of the panels of filters that a convolution to images of `space` reads on this CPU; 0 where none fit."""
-    return panels.filter_columns(space, filters, dtype) if _scheduled.get() else 0
-
-
-def symbol_of(spec: KernelSpec) -> str:
-    """The kernel's name in machine code: like its own, and another for every formula, so that modules can be joined."""
-    name = re.sub(r"\W", "_", spec.name, flags=re.ASCII)
-    return f"k_{name}_{hashlib.sha256(repr(spec.formula).encode()).hexdigest()[:12]}"
+    return (path, content), hashlib.sha256(content).hexdigest()
