@@ -6,7 +6,6 @@ walk `find_topo_sort`. Nothing recurses: a graph may be as deep as memory allows
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import itertools
 import math
@@ -19,6 +18,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from .errors import DlsysError, DTypeError, GraphError, ShapeError
+from .hooks import hooks
 from .scopes import scopes
 
 Shape = tuple[int, ...]
@@ -64,7 +64,7 @@ def _both_ways(symbol: str) -> tuple[Callable[[Any, Any], Any], Callable[[Any, A
 
 
 class Node:
-    """An operator applied to nodes. Made by the functions of `dlsys.ops`, as a tensor: see `new_node`.
+    """An operator applied to nodes. Made by the functions of `dlsys.ops`, as a tensor: see `hooks.makes_nodes`.
 
     A node never changes: not its operator, its inputs or attributes. `==` and `!=` are operators as `<` is; as a key of
     a dictionary or set a node is itself and no other. A node is looked for in a set, or by `is`: a list compares by
@@ -171,16 +171,6 @@ def set_arithmetic(functions: dict[str, Callable[..., Any]]) -> None:
     _arithmetic.update(functions)
 
 
-def _load(*args: Any) -> Node:
-    global _new_node
-    _new_node = importlib.import_module("dlsys.tensors.base").new_tensor
-    return _new_node(*args)
-
-
-_new_node: Callable[..., Node] = _load
-"""How operators make nodes: as tensors, whatever a program imports; their module, above this one, is loaded then."""
-
-
 class IndexRange(NamedTuple):
     """The indices that a node takes: those of its input number `position`, from `least` to below `beyond`, and the
     number `besides`. `told`: what they count, for errors."""
@@ -271,7 +261,7 @@ class Op:
         op = _instances.get(cls)
         if op is None:
             raise GraphError(f"{cls.__qualname__} is not registered as an operator: write @register above the class")
-        return _new_node(op, list(inputs), attrs if attrs is not None else {}, name)
+        return hooks.make_node(op, list(inputs), attrs if attrs is not None else {}, name)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         """The output's shape: the first input's, unless an operator says otherwise. Raises ShapeError."""
