@@ -83,18 +83,8 @@ class Node:
         types: its shape and its dtype, kept by `dlsys.ops.types` once they are known.
     """
 
-    __slots__ = (*("attrs", "cell", "id", "inputs", "line", "name", "no_grad", "op", "part", "types"),)
+    __slots__ = ("attrs", "cell", "id", "inputs", "line", "name", "no_grad", "op", "part", "types")
     __array_ufunc__ = None  # NumPy scalars and arrays on the left leave arithmetic to us
-
-    # What tensors have of their own, and nodes that a pass makes have not.
-    grad: Any = None
-    is_data: bool = False
-    keep: bool = False
-    kept: Any = None
-    passed: bool = False
-    results: ClassVar[Any] = None
-    wants_grad: bool = False
-    read: Sequence[Any] = ()
 
     def __init__(self, op: Op, inputs: list[Node], attrs: dict[str, Any], name: str | None = None) -> None:
         self.op = op
@@ -115,6 +105,11 @@ class Node:
     def placed_as(self, other: Node) -> None:
         """Say of itself that it was made where another node was: of what takes its place."""
         self.line, self.part, self.no_grad = other.line, other.part, other.no_grad
+
+    @property
+    def known_value(self) -> Any:
+        """The Array of its value, where that need not be computed: of a leaf, and see `TensorNode`. None else."""
+        return None if self.cell is None else self.cell.known_value
 
     @property
     def const_attr(self) -> float | None:
