@@ -14,11 +14,11 @@ The formulas are loaded, and TVM's compiler with them, when the first is called.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from ..tvm_import import with_compiler
+from .windows import Windows as Windows
 
 Tensor = Any  # te.Tensor
 IN_ORDER = 512
@@ -49,32 +49,3 @@ def __getattr__(name: str) -> Callable[..., Any]:
     if name.startswith("_") or name in (*_MODULES, *_PARTS):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _formula(name)
-
-
-@dataclass(frozen=True)
-class Windows:
-    """The windows along one axis of images: number o begins at o * stride - padding and has `size` elements.
-
-    Attributes:
-        extent: of the axis.
-        count: of windows.
-    """
-
-    extent: int
-    count: int
-    size: int
-    stride: int
-    padding: int
-
-    def begin(self, o: Any) -> Any:
-        """Where window o begins, which may be before the axis does."""
-        return o * self.stride - self.padding
-
-    @property
-    def covering(self) -> int:
-        """The most windows that cover one element."""
-        return -(-self.size // self.stride)
-
-    def first_over(self, i: Any) -> Any:
-        """A window before which none covers element i; it may be negative."""
-        return (i + self.padding) // self.stride - (self.covering - 1)

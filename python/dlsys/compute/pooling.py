@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
-from . import Windows
 from .base import Shape, constant, full, shape_of
 from .loops import Expr, scatter_add, unravelled
 from .reduction import reduce_max, reduce_min, reduce_sum
+from .windows import Windows
 
 Pair = tuple[int, int]
 Spans = tuple[Windows, Windows]
