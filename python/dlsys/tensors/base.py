@@ -90,7 +90,7 @@ class Values:
         return len(shape_of(self))
 
     def computed(self: Any) -> Array:
-        """The value of a change of state, see `dlsys.ops.state`."""
+        """The value of a change of state, see `dlsys.tensors.state`."""
         return evaluate_change(self)
 
     @property
