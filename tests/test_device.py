@@ -19,7 +19,7 @@ from dlsys.device import to_array, to_tensor
 from dlsys.graph import DTYPES
 from dlsys.schedule.cpu import loops, pointwise, product, reduction, rows, tiles, windows
 from dlsys.system import available_cores
-from dlsys.tensors import array_arithmetic
+from dlsys.tensors import trace
 from helpers import CASES, LOOPS, error_of
 
 
@@ -196,18 +196,24 @@ def test_numbers_take_the_dtype_of_the_array_beside_them() -> None:
         assert "is no uint8" in error_of(dl.DTypeError, lambda n=number: dl.array(np.ones(2, "uint8")) + n)
 
 
-def test_executors_of_array_arithmetic_are_bounded() -> None:
-    with mock.patch.object(array_arithmetic, "MOST", 5):
+def test_array_arithmetic_is_compiled_as_that_of_tensors_and_holds_no_operand() -> None:
+    with mock.patch.object(trace, "MOST_TRACES", 5):
         for n in (*range(1, 9), 8, 1, 2):
             a = dl.array(np.arange(n, dtype="float32"))
             assert (a + a).numpy().tolist() == [2 * i for i in range(n)]
-            assert len(array_arithmetic._executors) <= 5
-        executor, _ = next(iter(array_arithmetic._executors.values()))
-        assert len(executor._plans) == 1 and executor.allocations < 12  # they share an arena
+            assert len(trace._compiled) <= 5
+        found = next(reversed(trace._compiled.values()))
+        assert len(found.executor._plans) == 1 and found.executor._arena is trace.arena_of(dl.cpu())  # all share it
         fed = weakref.ref(a)
         del a
         gc.collect()
         assert fed() is None
+
+
+def test_a_power_of_one_is_another_array() -> None:
+    a = dl.array(np.arange(3))
+    (b := a**1)[0] = 7
+    assert (a.numpy().tolist(), b.numpy().tolist()) == ([0, 1, 2], [7, 1, 2])
 
 
 FEWEST = [

@@ -225,6 +225,17 @@ def test_one_value_for_two_states_is_copied() -> None:
                 assert q.value.tolist() == y.numpy().tolist() == [3, 6]
 
 
+def test_an_executor_takes_back_the_change_that_it_makes_itself() -> None:
+    """However many wait before it, or were computed since as too many waited."""
+    for count in range(1, 9):
+        p = parameter([0.0])
+        changes = [ad.advance_op(p, lambda before: before + 1.0) for _ in range(count)]
+        executor = ad.Executor([changes[-1]])
+        assert p.value.tolist() == [count - 1]
+        executor.run({})
+        assert p.value.tolist() == [count]
+
+
 def test_given_up_arrays_are_counted_once() -> None:
     gc.collect()
     p, q, kept = parameter(np.zeros(1000)), parameter(np.zeros(1000), "q"), []

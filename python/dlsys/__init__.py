@@ -23,6 +23,7 @@ from .errors import (
     ShapeError,
     TargetError,
 )
+from .hooks import computes_arrays, makes_nodes
 from .names import FUNCTIONS
 from .system import limit_threads
 
@@ -81,6 +82,21 @@ limit_threads()
 # TVM would bind the calling thread, and so all that it starts, to one core: NumPy's and PyTorch's threads, and ours.
 os.environ.setdefault("TVM_BIND_THREADS", "0")
 
+
+def _new_tensor(*args: Any) -> Any:
+    """The first node; `new_tensor` itself makes all others."""
+    makes_nodes(new_tensor := importlib.import_module(".tensors.base", __name__).new_tensor)
+    return new_tensor(*args)
+
+
+def _computed(*args: Any) -> Any:
+    """The first arithmetic of arrays, as above."""
+    computes_arrays(computed := importlib.import_module(".tensors.array_arithmetic", __name__).computed)
+    return computed(*args)
+
+
+makes_nodes(_new_tensor)
+computes_arrays(_computed)
 
 _DTYPES = {name: name for name in ("bool", "float32", "float64", "int32", "int64", "uint8", "uint32")}  # `dl.int64`
 _DTYPES |= {name: name for name in ("bfloat16", "float16")}  # of `autocast` alone

@@ -6,7 +6,7 @@ from .executor import Executor
 from .gradients import gradients, sum_node_list
 from .graph import Node, Op, find_topo_sort, format_graph
 from .ops import (
-    OPS, Variable, abs_op, adaptive_avg_pool2d_op, add_byconst_op, add_op, advance_op, argmax_op, argmin_op,
+    OPS, Variable, abs_op, adaptive_avg_pool2d_op, add_byconst_op, add_op, argmax_op, argmin_op,
     argsort_op, assign_op, avg_pool2d_op, batch_norm_op, broadcast_axes_op, broadcast_rule, broadcast_shape_op,
     bitwise_and_op, bitwise_not_op, bitwise_or_op, bitwise_xor_op,
     broadcastto_op, cast_like_op, cast_op, clip_op, concatenate_op, const_div_op, conv2d_filter_gradient_op,
@@ -20,8 +20,9 @@ from .ops import (
     reshape_like_op, reshape_op, round_op, rsqrt_op, scan_op, scatter_add_op, sgd_update_op, sigmoid_op, sign_op,
     sin_op, slice_op, softmax_func, softmax_op, softmaxcrossentropy_op, sort_op, split_op, sqrt_op, squeeze_op,
     stack_op, statistics_op, std_op, sub_op, sum_op, sum_to_like_op, swapaxes_op, take_along_axis_op, take_op, tanh_op,
-    topk_op, transpose_op, var_op, where_op, with_updates_op, zeroslike_op,
+    topk_op, transpose_op, var_op, where_op, zeroslike_op,
 )
 from .tensors import Parameter
+from .tensors.state import advance_op, with_updates_op
 
 assign, group = assign_op, group_op

@@ -6,7 +6,6 @@ walk `find_topo_sort`. Nothing recurses: a graph may be as deep as memory allows
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import itertools
 import math
@@ -19,6 +18,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from .errors import DlsysError, DTypeError, GraphError, ShapeError
+from .hooks import hooks
 from .scopes import scopes
 
 Shape = tuple[int, ...]
@@ -64,7 +64,7 @@ def _both_ways(symbol: str) -> tuple[Callable[[Any, Any], Any], Callable[[Any, A
 
 
 class Node:
-    """An operator applied to nodes. Made by the functions of `dlsys.ops`, as a tensor: see `new_node`.
+    """An operator applied to nodes. Made by the functions of `dlsys.ops`, as a tensor: see `hooks.makes_nodes`.
 
     A node never changes: not its operator, its inputs or attributes. `==` and `!=` are operators as `<` is; as a key of
     a dictionary or set a node is itself and no other. A node is looked for in a set, or by `is`: a list compares by
@@ -83,18 +83,8 @@ class Node:
         types: its shape and its dtype, kept by `dlsys.ops.types` once they are known.
     """
 
-    __slots__ = (*("attrs", "cell", "id", "inputs", "line", "name", "no_grad", "op", "part", "types"),)
+    __slots__ = ("attrs", "cell", "id", "inputs", "line", "name", "no_grad", "op", "part", "types")
     __array_ufunc__ = None  # NumPy scalars and arrays on the left leave arithmetic to us
-
-    # What tensors have of their own, and nodes that a pass makes have not.
-    grad: Any = None
-    is_data: bool = False
-    keep: bool = False
-    kept: Any = None
-    passed: bool = False
-    results: ClassVar[Any] = None
-    wants_grad: bool = False
-    read: Sequence[Any] = ()
 
     def __init__(self, op: Op, inputs: list[Node], attrs: dict[str, Any], name: str | None = None) -> None:
         self.op = op
@@ -115,6 +105,11 @@ class Node:
     def placed_as(self, other: Node) -> None:
         """Say of itself that it was made where another node was: of what takes its place."""
         self.line, self.part, self.no_grad = other.line, other.part, other.no_grad
+
+    @property
+    def known_value(self) -> Any:
+        """The Array of its value, where that need not be computed: of a leaf, and see `TensorNode`. None else."""
+        return None if self.cell is None else self.cell.known_value
 
     @property
     def const_attr(self) -> float | None:
@@ -169,16 +164,6 @@ def set_arithmetic(functions: dict[str, Callable[..., Any]]) -> None:
     """Install what `+ - * / @ ** == != < <= > >= & | ^ ~ [] neg` of nodes mean, as `dlsys.ops` does. A function of two
     operands gets them as written, one being a node, or returns NotImplemented for what it cannot take."""
     _arithmetic.update(functions)
-
-
-def _load(*args: Any) -> Node:
-    global _new_node
-    _new_node = importlib.import_module("dlsys.tensors.base").new_tensor
-    return _new_node(*args)
-
-
-_new_node: Callable[..., Node] = _load
-"""How operators make nodes: as tensors, whatever a program imports; their module, above this one, is loaded then."""
 
 
 class IndexRange(NamedTuple):
@@ -271,7 +256,7 @@ class Op:
         op = _instances.get(cls)
         if op is None:
             raise GraphError(f"{cls.__qualname__} is not registered as an operator: write @register above the class")
-        return _new_node(op, list(inputs), attrs if attrs is not None else {}, name)
+        return hooks.make_node(op, list(inputs), attrs if attrs is not None else {}, name)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         """The output's shape: the first input's, unless an operator says otherwise. Raises ShapeError."""

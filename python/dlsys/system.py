@@ -7,7 +7,6 @@ import contextlib
 import ctypes
 import importlib.util
 import os
-import platform
 import sys
 import warnings
 import weakref
@@ -55,6 +54,8 @@ _FEATURES = {"avx": (2, 28), "avx2": (5, 5), "avx512f": (5, 16)}  # the word of 
 @cache
 def cpu_features() -> set[str]:
     """Those features that decide how long this CPU's vectors are, by LLVM's names."""
+    import platform  # imported slowly
+
     if platform.machine().lower() in ("aarch64", "arm64"):
         return {"neon"}
     if not (told := _cpuid()):

@@ -14,10 +14,10 @@ The formulas are loaded, and TVM's compiler with them, when the first is called.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from ..tvm_import import with_compiler
+from .windows import Windows as Windows
 
 Tensor = Any  # te.Tensor
 IN_ORDER = 512
@@ -41,32 +41,3 @@ def __getattr__(name: str) -> Callable[..., Any]:
 
     formula.__name__ = formula.__qualname__ = name  # part of kernels' keys
     return globals().setdefault(name, formula)
-
-
-@dataclass(frozen=True)
-class Windows:
-    """The windows along one axis of images: number o begins at o * stride - padding and has `size` elements.
-
-    Attributes:
-        extent: of the axis.
-        count: of windows.
-    """
-
-    extent: int
-    count: int
-    size: int
-    stride: int
-    padding: int
-
-    def begin(self, o: Any) -> Any:
-        """Where window o begins, which may be before the axis does."""
-        return o * self.stride - self.padding
-
-    @property
-    def covering(self) -> int:
-        """The most windows that cover one element."""
-        return -(-self.size // self.stride)
-
-    def first_over(self, i: Any) -> Any:
-        """A window before which none covers element i; it may be negative."""
-        return (i + self.padding) // self.stride - (self.covering - 1)

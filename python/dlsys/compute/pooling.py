@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
-from . import Windows
 from .base import FIRST, LAST, Expr, Pair, Shape, constant, full, inside, read_padded, shape_of
 from .elementwise import mul_by_const
 from .loops import scatter_add, unravelled
 from .reduction import reduce_max, reduce_min, reduce_sum
+from .windows import Windows
 
 Spans = tuple[Windows, Windows]
 

@@ -8,7 +8,6 @@ copy only what is not contiguous.
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import math
 import numbers
@@ -20,6 +19,7 @@ import numpy as np
 import tvm_ffi
 
 from ..errors import DeviceError, DTypeError, ShapeError
+from ..hooks import hooks
 from .context import DLPACK_CPU, KINDS, Context, context, cpu
 from .transfer import between, from_host, part_of, to_host
 
@@ -59,13 +59,11 @@ def allocate(shape: Shape, dtype: str, ctx: Context) -> Any:
 
 
 def _both_ways(symbol: str) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]:
-    """The methods of an operator of two, for an array on its left and on its right. They run kernels, which lie above
-    this room and are loaded by name."""
-
-    def apply(left: Any, right: Any) -> Any:
-        return importlib.import_module("dlsys.tensors.array_arithmetic").apply(symbol, left, right)
-
-    return apply, lambda self, other: apply(other, self)
+    """The methods of an operator of two, for an array on its left and on its right."""
+    return (
+        lambda self, other: hooks.compute_arrays(symbol, self, other),
+        lambda self, other: hooks.compute_arrays(symbol, other, self),
+    )
 
 
 class Array:

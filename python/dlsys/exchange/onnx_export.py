@@ -18,6 +18,7 @@ from ..graph import find_topo_sort
 from ..nn import Module
 from ..ops.slicing import region_of
 from ..serialization import as_path
+from ..tensors import Tensor
 from .network import missing, traced
 from .onnx_import import BUFFERS, onnx_package
 
@@ -113,7 +114,7 @@ class _Writing:
         """The name of a node's value; of a leaf the first time the value is put into the model."""
         if node not in self._names:
             name = self._name(node)
-            if not node.wants_grad:
+            if not (isinstance(node, Tensor) and node.wants_grad):
                 self._fixed.append(name)
             self._initial.append(self._arrays.from_array(np.asarray(node.cell.on(cpu())), name))
         return self._names[node]

@@ -148,9 +148,9 @@ def build(
         with _counted(share), tvm.transform.PassContext(config={} if how.checked else UNCHECKED):
             modules.update(dict.fromkeys(functions, module := compiled(functions, how.target)))
         if folder is not None:
-            path = Path(folder, f"{next(numbers)}.o")
-            module.write_to_file(disk.utf8(path), "o")
-            objects.append(path)
+            objects.append(path := Path(folder, f"{next(numbers)}.o"))
+            with contextlib.suppress(OSError):  # no room: the linker misses it, and nothing is kept
+                disk.written(module, path)
 
     def size(spec: KernelSpec) -> int:
         return len(str(lowered[spec.symbol].function))

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import tvm_ffi
 
@@ -74,6 +74,13 @@ def require_room(folder: Path) -> None:
             raise OSError(f"files are limited to {limit} bytes (ulimit -f)")
     if shutil.disk_usage(folder).free < MOST_OBJECT_BYTES:
         raise OSError(f"the disk of {folder} has less than {MOST_OBJECT_BYTES >> 20} MiB left")
+
+
+def written(module: Any, path: Path) -> Path:
+    """The file to which a module's machine code is written. Raises OSError where there may be no room for it."""
+    require_room(path.parent)
+    module.write_to_file(utf8(path), "o")
+    return path
 
 
 def utf8(path: Path) -> str:

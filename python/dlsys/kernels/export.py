@@ -62,24 +62,18 @@ def export(
     text = _table_text(table, [call.symbol for call in each_call(calls)])
     try:
         with tempfile.TemporaryDirectory() as folder:
-            disk.require_room(Path(folder))
             _, _, objects = build(list(once.values()), how, folder)
-            objects.append(_written(compiled({STEP: _step(table, taken, results)}, how.target), Path(folder, "step.o")))
+            step = compiled({STEP: _step(table, taken, results)}, how.target)
+            objects.append(disk.written(step, Path(folder, "step.o")))
             source = Path(folder, "table.ll")
             source.write_text(text + _pointers(objects), encoding="utf-8")
-            objects.append(_written(tvm_ffi.load_module(disk.utf8(source)), source.with_suffix(".o")))
+            objects.append(disk.written(tvm_ffi.load_module(disk.utf8(source)), source.with_suffix(".o")))
             needed = tvm_ffi.libinfo.find_libtvm_ffi(), libinfo.find_libtvm_runtime()  # of TVM's libraries
             disk.link(objects, path, [Path(library) for library in needed])
     except OSError as error:
         raise DlsysError(f"{path} cannot be written: {error}") from None
     called = ", ".join(f"{name}: {dtype}{list(shape)}" for name, (shape, dtype) in taken)
     return f"{STEP}({called})\nfor {described(how.target)}"
-
-
-def _written(module: Any, path: Path) -> Path:
-    """The file to which the machine code of a module is written."""
-    module.write_to_file(disk.utf8(path), "o")
-    return path
 
 
 def _pointers(objects: Sequence[Path]) -> str:

@@ -16,7 +16,7 @@ from ..ops import broadcast_shape_op, reducesum_op, reshape_op, shape_of, swapax
 from ..ops.rules import axes_attribute
 from ..tensors import Tensor as DlsysTensor
 from ..tensors import evaluate
-from ..tensors.base import fill
+from ..tensors.node import TensorNode
 from ..tensors.inplace import require_writable, write
 from ..tensors.values import array_of, leaves_that_require_grad
 from .backend_ndarray import BACKEND, NDArray, cpu, require_cpu
@@ -49,7 +49,7 @@ class Tensor(DlsysTensor):
         if dtype is None and values.dtype.kind in _NARROWED and not isinstance(array, Node):
             values = values.astype("float32")
         if placeholder:
-            fill(self, OPS["placeholder"], [], {"shape": values.shape, "dtype": str(values.dtype)}, name)
+            TensorNode.__init__(self, OPS["placeholder"], [], {"shape": values.shape, "dtype": str(values.dtype)}, name)
         else:
             self._hold(values, name, requires_grad and str(values.dtype) in FLOATS)
 

@@ -44,5 +44,5 @@ from .shape import (
     sum_to_like_op, swapaxes_op, transpose_op,
 )
 from .slicing import flip_op, pad_op, slice_op
-from .state import Cell, advance_op, assign_op, group_op, leaf, unchanged, with_updates_op
+from .state import Cell, assign_op, group_op, leaf, unchanged
 from .types import beside_number, dtype_name, dtype_of, joint_dtype, known_dtype, known_shape, promoted, shape_of

@@ -18,7 +18,6 @@ from ..errors import DTypeError, IndexRangeError
 from ..graph import DTYPES, FLOATS, INTEGERS, IndexRange, Node, Op, Shape, error_at, register, shape_error
 from .arithmetic import add_op
 from .rules import Adjoint, dtype_attribute, own_axis
-from .state import value_at_hand
 from .types import is_scalar, known_shape
 
 
@@ -74,7 +73,7 @@ def checked(node: Node) -> Node:
     """The node. Raises IndexRangeError where an index is out of range, as far as values and shapes are known."""
     shapes = [known_shape(value) for value in node.inputs]
     if None not in shapes and (of := node.op.index_range(node, shapes)) is not None:  # type: ignore[arg-type]
-        indices = value_at_hand(node.inputs[of.position])
+        indices = node.inputs[of.position].known_value
         if indices is not None:
             require_in_range(node, of, np.asarray(indices))
     return node

@@ -3,17 +3,13 @@
 A loop that keeps its losses keeps their graphs, and with them the parameters' arrays of every step. Of the arrays that
 cells have given up, the last MOST_BYTES are there for such nodes; of an older one only its name is left, and who asks
 for a value that needs it gets an error.
-
-Changes of state happen in the order of the calls, whether or not anybody looks: each reads what the one before left. A
-batch norm's statistics cost no pass of their own when they are computed with the network's output, so they wait for
-it, or until the state is read or saved, or many changes of it wait.
 """
 
 from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,38 +20,34 @@ from ..device import Array, Context, array, copied, cpu, to_array
 from ..errors import DTypeError, GraphError
 from ..graph import DTYPES, OPS, Node, Op, Shape, error_at, register, shape_error, stamp
 from ..system import free_at_fork
-from .types import dtype_of, shape_of
 
 MOST_BYTES = 2**30
 
 _given_up: dict[int, tuple[weakref.ref[Array], int]] = {}  # by id, the oldest first, with their bytes
 _held = 0  # bytes of all of these
 _lock = free_at_fork(threading.RLock())
-changing = free_at_fork(threading.RLock())
-"""Held from the reading of a leaf to the writing of what was computed from it: where gradients are added, in place, in
-an optimizer's step, where state advances. It is one for all leaves, whose values are computed in turn in any case."""
 
 
 class Cell:
     """The place of a leaf's value: it holds an array, and may be given another one of the same shape and dtype.
 
-    Nodes that read a leaf keep what its cell held when they were made (`Node.read`); an Executor reads the cell when it
-    runs, and may overwrite the array. State that changes as a network is called holds the assignment of its new value
-    until somebody needs it. No two cells hold one array: an assignment's value is a copy of its own.
+    Tensors that read a leaf keep what its cell held when they were made; an Executor reads the cell when it runs, and
+    may overwrite the array. State that changes as a network is called holds the assignment of its new value until
+    somebody needs it. No two cells hold one array: an assignment's value is a copy of its own.
 
     Attributes:
         content: the Array, or the assignment of a value that nobody has asked for yet.
-        waiting: how many changes of such a content follow each other.
+        before: what was held before each assignment that waits, from the first on.
         roams: whether it lies wherever it was used last, and nothing is computed there for its sake.
         shared: the Array in whose memory every value is written, as somebody else reads it there; None else.
     """
 
-    __slots__ = ("content", "dtype", "roams", "shape", "shared", "waiting")
+    __slots__ = ("before", "content", "dtype", "roams", "shape", "shared")
 
     def __init__(self, value: Array) -> None:
         self.content: Any = Array(value.tensor, value.context, value.shape, value.dtype)  # nobody else's
         self.shape, self.dtype = value.shape, value.dtype
-        self.waiting = 0
+        self.before: tuple[Any, ...] = ()
         self.roams = False
         self.shared: Array | None = None
 
@@ -63,10 +55,7 @@ class Cell:
         """The array, computed if it was not yet."""
         found = self.content
         if type(found) is not Array:
-            value = found.computed()
-            with _lock:
-                if self.content is found:  # else another thread gave it one
-                    self.give(value)
+            self.settle(found, found.computed())
         return self.content if type(self.content) is Array else self.array()
 
     def give(self, value: Array) -> None:
@@ -75,9 +64,32 @@ class Cell:
             if self.shared is not None:
                 self.shared.copyfrom(value).written = stamp()
                 value = self.shared
-            before, self.content, self.waiting = self.content, value, 0
+            before, self.content, self.before = self.content, value, ()
             if type(before) is Array and before is not value:
                 _give_up(before)
+
+    def wait(self, assign: Node) -> None:
+        """Hold an assignment, until its value is computed."""
+        with _lock:
+            self.before, self.content = (*self.before, self.content), assign
+
+    def settle(self, assign: Node, value: Array) -> None:
+        """Hold an assignment's value, if the assignment is held: another thread may have given another array."""
+        with _lock:
+            if self.content is assign:
+                self.give(value)
+
+    def take_back(self, assign: Node) -> None:
+        """Hold what was held before an assignment, if it is held."""
+        with _lock:
+            if self.content is assign:
+                *before, self.content = self.before
+                self.before = tuple(before)
+
+    @property
+    def known_value(self) -> Array | None:
+        """The array, None where it has to be computed."""
+        return self.content if type(self.content) is Array else None
 
     def __deepcopy__(self, memo: Any) -> Cell:
         return Cell(copied(self.array()))
@@ -138,45 +150,6 @@ def _forget(key: int) -> Array | None:
         return found[0]()
 
 
-MOST = 4  # changes of a cell that wait; each holds the inputs of its network
-
-_waiting: list[Node] = []  # assignments
-
-
-def wait(assign: Node) -> None:
-    """Let the cell of an assignment's parameter hold the assignment. Raises ShapeError, DTypeError where the value does
-    not fit."""
-    shape_of(assign)
-    dtype_of(assign)
-    cell = assign.inputs[0].cell
-    if cell.waiting >= MOST:
-        cell.array()  # computes all that wait
-    with _lock:
-        cell.content = assign
-        cell.waiting += 1
-        _waiting.append(assign)
-
-
-def waiting() -> list[Node]:
-    """The changes that wait."""
-    return [assign for assign in _waiting if assign.kept is None]
-
-
-def forget() -> None:
-    """Wait for no change any more, since one of them cannot be computed; who reads a cell computes its own."""
-    _waiting.clear()
-
-
-def settle() -> None:
-    """Give cells the arrays of the changes that were computed."""
-    with _lock:
-        for assign in _waiting:
-            cell = assign.inputs[0].cell
-            if assign.kept is not None and cell.content is assign:
-                cell.give(assign.kept)
-        _waiting[:] = waiting()
-
-
 def leaf(value: Any, name: str | None = None) -> Node:
     """A node that holds data, in the value's own memory where that can be: that of an Array, else on the CPU. Raises
     DTypeError for an array of a dtype that is none of `dlsys.graph.DTYPES`."""
@@ -186,13 +159,6 @@ def leaf(value: Any, name: str | None = None) -> Node:
     made = OPS["parameter"].make([], {"shape": shared.shape, "dtype": shared.dtype}, name)
     made.cell = Cell(shared)
     return made
-
-
-def value_at_hand(node: Node) -> Array | None:
-    """The node's value where it is there already: of a leaf, and of what was computed and kept."""
-    if node.cell is None:
-        return node.kept
-    return node.cell.content if type(node.cell.content) is Array else None
 
 
 @register
@@ -302,53 +268,11 @@ class Latest(Op):
         return [None]
 
 
-def advance_op(parameter: Node, after: Callable[[Node], Node]) -> Node:
-    """An assignment of `after(value)`, where several of one run follow each other in the order in which they were made:
-    each finds the value that the one before it left. For running means and counters. Of tensors that hold data the
-    state changes now: its cell holds the assignment.
-
-    Raises GraphError for a first argument that is no Parameter, and a second that is no function.
-    """
-    if not callable(after):
-        raise GraphError(f"advance: the second argument must be a function of the value, not {after!r}")
-    if not isinstance(parameter, Node) or parameter.cell is None:
-        raise GraphError(f"advance: the first argument must be a Parameter, not {parameter!r}")
-    with changing:
-        made = Assign.make([parameter, after(Latest.make([parameter]))], {"follows": True})
-        if made.is_data:
-            wait(made)
-    return made
-
-
-def with_updates_op(node: Node, assigns: Sequence[Node]) -> Node:
-    """A node that has `node`'s value, and in whose evaluation the assignments are made, once a run however often it is
-    read. Raises GraphError for what is no assignment.
-
-    Of tensors that hold data the state changes now: an assignment becomes one that follows those before, see
-    `advance_op`, but for those of `each_run`."""
-    if not isinstance(assigns, (list, tuple)):
-        raise GraphError(f"with_updates: takes a list of assignments, not {type(assigns).__name__}")
-    if not isinstance(node, Node):
-        raise GraphError(f"with_updates: takes a node, not {type(node).__name__}")
-    for assign in assigns:
-        if not isinstance(assign, Node) or assign.op.name != "assign":
-            raise GraphError(f"with_updates: {assign!r} is no assignment")
-    if all(value.is_data for value in (node, *assigns)):
-        assigns = [assign if assign.attrs else advance_op(assign.inputs[0], _value_of(assign)) for assign in assigns]
-    return WithUpdates.make([node, *assigns])
-
-
-def _value_of(assign: Node) -> Callable[[Node], Node]:
-    return lambda before: assign.inputs[1]
-
-
 def unchanged(nodes: Sequence[Node]) -> None:
     """Take back the changes of state that nobody has asked for: an Executor runs these nodes, and changes the
     state in each run."""
     for node in sorted((n for n in nodes if n.op.name == "assign"), key=lambda n: -n.id):  # the last one first
-        cell = node.inputs[0].cell
-        if cell.content is node:
-            cell.content, cell.waiting = node.read[0], cell.waiting - 1
+        node.inputs[0].cell.take_back(node)
 
 
 def group_op(nodes: Sequence[Node]) -> Node:

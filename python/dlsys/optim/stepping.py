@@ -14,8 +14,8 @@ from typing import Any
 
 from .. import autodiff as ad
 from ..device import cpu, empty
-from ..ops.state import changing
 from ..tensors import evaluate, leaf
+from ..tensors.state import changing
 from .groups import ParameterGroup
 
 MOST_COMPILED = 8  # of an optimizer; those used last

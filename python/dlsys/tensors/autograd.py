@@ -12,29 +12,30 @@ from .differentiate import backward as _backward
 from .differentiate import require_unchanged
 from .creation import leaf, tensor
 from .mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from .node import TensorNode
 from .values import evaluate, reached
 
 
-def _listed(what: str, values: Any) -> list[Node]:
+def _listed(what: str, values: Any) -> list[TensorNode]:
     given = list(values) if isinstance(values, (tuple, list)) else [values]
     for value in given:
-        if not isinstance(value, Node):
+        if not isinstance(value, TensorNode):
             raise GraphError(f"autograd: {what} must be tensors, not {type(value).__name__}")
     if not given:
         raise GraphError(f"autograd: there are no {what}")
     return given
 
 
-def _weights(outputs: list[Node], given: Any) -> list[Node | None]:
+def _weights(outputs: list[TensorNode], given: Any) -> list[TensorNode | None]:
     """A weight for every output, None for ones. Raises ShapeError for one of another shape, GraphError for another
     number."""
     several = isinstance(given, (tuple, list))
     weights = list(given) if several else [given] * (len(outputs) if given is None else 1)
     if len(weights) != len(outputs):
         raise GraphError(f"autograd: {len(weights)} gradients for {len(outputs)} outputs")
-    found: list[Node | None] = []
+    found: list[TensorNode | None] = []
     for output, weight in zip(outputs, weights, strict=True):
-        if weight is not None and not isinstance(weight, Node):
+        if weight is not None and not isinstance(weight, TensorNode):
             weight = tensor(weight, dtype_of(output))
         if weight is not None and shape_of(weight) != shape_of(output):
             raise ShapeError(
@@ -85,8 +86,8 @@ def grad(
         for output in tensors:
             require_unchanged(output)
         found = gradients(totals[0], asked)
-    at_hand = [node for node in found if node.is_data] if not create_graph else []
-    values = dict(zip(at_hand, evaluate(at_hand), strict=True))
+    at_hand = [] if create_graph else [node for node in found if isinstance(node, TensorNode) and node.is_data]
+    values: dict[Node, Any] = dict(zip(at_hand, evaluate(at_hand), strict=True))
     made = [
         leaf(values[value], name=f"{node.name}.grad") if value in values else value
         for node, value in zip(asked, found, strict=True)

@@ -18,6 +18,7 @@ from .about import About
 from .creation import leaf, values_of
 from .differentiate import backward
 from .inplace import InPlace, clone, require_writable, write
+from .node import TensorNode
 from .values import array_of, evaluate_change, leaves_that_require_grad
 
 SHOWN: dict[str, Any] = {"precision": 4, "threshold": 200, "edgeitems": 3}
@@ -89,7 +90,7 @@ class Values:
         return len(shape_of(self))
 
     def computed(self: Any) -> Array:
-        """The value of a change of state, see `dlsys.ops.state`."""
+        """The value of a change of state, see `dlsys.tensors.state`."""
         return evaluate_change(self)
 
     @property
@@ -298,23 +299,14 @@ class Operators:
         return functions.to(self, "bool")
 
 
-class Tensor(Values, Operators, InPlace, About, Node):
+class Tensor(Values, Operators, InPlace, About, TensorNode):
     """A node: a leaf, which holds data, or an operator applied to tensors, whose value is computed on demand.
 
     `Tensor(data, dtype="float32", device=None, requires_grad=False)` is a leaf that holds a copy of the data. What
     depends on variables has no value of its own: an `Executor` runs it.
-
-    Attributes, besides those of `Node`:
-        grad: what `backward` left here; None before.
-        is_data: whether all that the tensor depends on holds data.
-        kept: the Array of the value, once it was asked for; None of leaves, whose value lies in their cell.
-        keep: whether the value is kept as soon as it is computed: of the outputs of the outermost module call.
-        passed: whether the value was computed on the way to another, and not kept.
-        wants_grad: of a leaf, whether it requires a gradient.
-        read: what the cells of the inputs held when the tensor was made, None of inputs that are no leaves.
     """
 
-    __slots__ = ("grad", "is_data", "keep", "kept", "passed", "read", "wants_grad")
+    __slots__ = ()
     __hash__ = Node.__hash__
     results: ClassVar[Any]
     """The class of what operators make of tensors of this class."""
@@ -328,7 +320,7 @@ class Tensor(Values, Operators, InPlace, About, Node):
 
     def _hold(self, values: Any, name: str | None, requires_grad: bool) -> None:
         """Become a leaf of these values, an array of NumPy or of dlsys, in their memory."""
-        fill(self, OPS["parameter"], [], {"shape": values.shape, "dtype": str(values.dtype)}, name)
+        TensorNode.__init__(self, OPS["parameter"], [], {"shape": values.shape, "dtype": str(values.dtype)}, name)
         self.cell = Cell(values if isinstance(values, Array) else to_array(values, cpu()))
         self.requires_grad_(requires_grad)
 
@@ -361,27 +353,12 @@ class Parameter(Tensor):
 Tensor.results = Tensor
 
 
-def fill(node: Tensor, op: Op, inputs: list[Node], attrs: dict[str, Any], name: str | None) -> None:
-    """Make the node of a tensor without any yet."""
-    Node.__init__(node, op, inputs, attrs, name)
-    read = []
-    is_data = op.name != "placeholder"
-    for value in inputs:
-        cell = value.cell
-        read.append(None if cell is None else cell.content)
-        is_data = is_data and value.is_data
-    node.read = read
-    node.is_data = is_data
-    node.grad = node.kept = None
-    node.keep = node.passed = node.wants_grad = False
-
-
 def new_tensor(op: Op, inputs: list[Node], attrs: dict[str, Any], name: str | None = None) -> Tensor:
     """A tensor that applies an operator: what every operator's `make` returns."""
     kind = Tensor
     for value in inputs:
-        if value.results not in (None, Tensor):
+        if isinstance(value, Tensor) and value.results is not Tensor:
             kind = value.results
     made = kind.__new__(kind)
-    fill(made, op, inputs, attrs, name)
+    TensorNode.__init__(made, op, inputs, attrs, name)
     return made

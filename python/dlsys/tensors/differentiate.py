@@ -11,10 +11,11 @@ from ..errors import GraphError, ShapeError
 from ..gradients import gradients
 from ..graph import Node, error_at
 from ..ops import Variable, add_op, dtype_of, mul_op, shape_of
-from ..ops.state import changing
 from . import trace
 from .creation import leaf, tensor
 from .mode import enable_grad
+from .node import TensorNode
+from .state import changing
 from .trace import Trace
 from .values import differentiated, evaluate, keep, leaves_that_require_grad, reached
 
@@ -27,7 +28,7 @@ class _Result(NamedTuple):
     added: tuple[int, ...]
 
 
-def backward(output: Node, gradient: Any = None, create_graph: bool = False, inputs: Any = None) -> None:
+def backward(output: TensorNode, gradient: Any = None, create_graph: bool = False, inputs: Any = None) -> None:
     """Add the gradient of sum(output * gradient) to the `grad` of every leaf that requires it, or of the tensors
     `inputs` alone; ones for None. A parameter of a module that took part has a gradient then, zeros where nothing
     depends on it. With `create_graph` what is left there can be differentiated again.
@@ -37,7 +38,7 @@ def backward(output: Node, gradient: Any = None, create_graph: bool = False, inp
     """
     create_graph, weight = flag("backward", "create_graph", create_graph), None
     if gradient is not None:
-        weight = gradient if isinstance(gradient, Node) else tensor(gradient, dtype_of(output))
+        weight = gradient if isinstance(gradient, TensorNode) else tensor(gradient, dtype_of(output))
         if shape_of(weight) != shape_of(output):
             raise ShapeError(f"backward: the gradient has shape {shape_of(weight)}, the output {shape_of(output)}")
     if create_graph or inputs is not None:
@@ -51,7 +52,7 @@ def backward(output: Node, gradient: Any = None, create_graph: bool = False, inp
                 parameter.grad = leaf(np.zeros(parameter.shape, parameter.dtype), name=f"{parameter.name}.grad")
 
 
-def _backward_of_trace(output: Node, weight: Node | None, found: Trace) -> None:
+def _backward_of_trace(output: TensorNode, weight: TensorNode | None, found: Trace) -> None:
     """The gradients are built once for each structure, of a copy of the graph."""
     if output.cell is not None:  # a leaf is its own gradient's place
         return _backward_of_nodes(output, weight, False, None)
@@ -120,8 +121,8 @@ def _backward_of_nodes(output: Node, weight: Node | None, create_graph: bool, in
 def require_unchanged(output: Node) -> None:
     """Raises GraphError where a leaf that requires a gradient was changed after a node read it: the gradient would mix
     two values."""
-    for node in reached([output]):
-        for value, content in zip(node.inputs, node.read, strict=False):
+    for node in [node for node in reached([output]) if isinstance(node, TensorNode)]:
+        for value, content in zip(node.inputs, node.read, strict=True):
             if value.wants_grad and content is not value.cell.content and value in set(differentiated(node)):
                 changed = f"{value.name} was changed after this was computed from it: build the graph anew"
                 raise error_at(node, GraphError, changed)

@@ -17,9 +17,10 @@ from ..device import Array, cpu, host_array, to_array
 from ..errors import DTypeError, GraphError, IndexRangeError, ShapeError
 from ..graph import FLOATS, Node, shape_error
 from ..ops import dtype_of, is_operand, shape_of
-from ..ops.state import changing
 from ..scopes import is_grad_enabled
 from .functions import node_of
+from .node import TensorNode
+from .state import changing
 from .values import array_of, leaves_that_require_grad
 
 
@@ -53,7 +54,7 @@ def write(node: Node, value: Any) -> None:
     cell.give(to_array(np.array(given, cell.dtype, order="C"), ctx))
 
 
-def _gets_history(node: Any, changed: Node) -> bool:
+def _gets_history(node: Any, changed: TensorNode) -> bool:
     """Whether a leaf with this value would have a history, or none that can be computed."""
     if not is_grad_enabled():
         return False
@@ -63,7 +64,7 @@ def _gets_history(node: Any, changed: Node) -> bool:
 def augmented(node: Any, changed: Any) -> Any:
     """The tensor that stands for the node behind `+=` and its like: a leaf whose new value has no history takes it and
     stays; else it is the new node. Raises GraphError for a leaf that requires a gradient, outside of no_grad()."""
-    if not isinstance(changed, Node) or node.cell is None:
+    if not isinstance(changed, TensorNode) or node.cell is None:
         return changed
     require_no_history(node)
     if _gets_history(node, changed):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from ..compiler import Arena
 from ..device import Array, Context, cpu
@@ -16,6 +16,7 @@ from ..executor import Executor
 from ..graph import FLOATS, Node, error_at, find_topo_sort
 from ..ops import Variable, dtype_of, shape_of
 from ..system import free_at_fork
+from .node import TensorNode
 
 Place = int  # of a leaf or a node: its position among the entries
 
@@ -41,18 +42,18 @@ class Trace:
 
         Raises GraphError for a variable, and for an array that a compiled step has overwritten."""
         self.entries: list[tuple[Any, ...]] = []
-        self.nodes: list[Node] = []
+        self.nodes: list[TensorNode] = []
         self.leaves: list[tuple[Place, Array]] = []
         self.numbers: list[tuple[Node, int, Any]] = []
-        self.place: dict[Node, Place] = {}
-        self.assigns: list[Node] = []
-        self.updates: list[Node] = []
-        self.again: list[Node] = []
-        self.changed: dict[Place, Node] = {}
+        self.place: dict[TensorNode, Place] = {}
+        self.assigns: list[TensorNode] = []
+        self.updates: list[TensorNode] = []
+        self.again: list[TensorNode] = []
+        self.changed: dict[Place, TensorNode] = {}
         self._differentiated = differentiated
         self._read: dict[Any, tuple[Place, Array]] = {}  # of each leaf
-        self._keep: list[Node] = []
-        given = list(_without_groups(roots))
+        self._keep: list[TensorNode] = []
+        given = list(_without_groups(cast(Iterable[TensorNode], roots)))
         for root in given:
             self._add(root)
         for value in self.updates:  # grows as they are added
@@ -69,11 +70,11 @@ class Trace:
                 return array.context
         return cpu()
 
-    def place_of(self, root: Node) -> Place:
+    def place_of(self, root: TensorNode) -> Place:
         """The place of a root, which may be a leaf."""
         return self.place[root] if root in self.place else self._read[root][0]
 
-    def _add(self, root: Node) -> None:
+    def _add(self, root: TensorNode) -> None:
         """Add what a node needs, inputs first, and itself."""
         if root.cell is not None:
             self._leaf(root, root, root.cell.array())
@@ -82,7 +83,7 @@ class Trace:
             self._leaf(root, root, root.kept)
             return
         place, stack = self.place, [root]
-        opened: dict[Node, list[Any]] = {}
+        opened: dict[TensorNode, list[Any]] = {}
         while stack:
             node = stack[-1]
             if node in place:
@@ -105,7 +106,7 @@ class Trace:
             if not node.passed:
                 self.again += [part for part in parts if type(part) is not int and part.passed]
 
-    def _has_value(self, node: Node) -> bool:
+    def _has_value(self, node: TensorNode) -> bool:
         """Whether the value that was kept is taken."""
         kept = node.kept
         if kept is None:
@@ -115,7 +116,7 @@ class Trace:
         require_not_overwritten(node, node, kept)
         return True
 
-    def _parts(self, node: Node) -> list[Any]:
+    def _parts(self, node: TensorNode) -> list[Any]:
         """The leaves, by their places, and the nodes from which a node is computed."""
         name, inputs, read = node.op.name, node.inputs, node.read
         if name == "assign":
@@ -133,12 +134,12 @@ class Trace:
             self._keep.append(node)
         return [self._part(value, content, node) for value, content in zip(inputs, read, strict=True)]
 
-    def _update(self, assigns: Sequence[Node]) -> None:
+    def _update(self, assigns: Sequence[TensorNode]) -> None:
         for assign in assigns:
             if not assign.attrs.get("each_run") and assign.kept is None:
                 self.updates.append(assign)
 
-    def _part(self, value: Node, content: Any, reader: Node) -> Any:
+    def _part(self, value: TensorNode, content: Any, reader: TensorNode) -> Any:
         """The place of a leaf, or the node that has to be computed. `content` is what the reader read of a leaf."""
         if value.cell is None:
             return self._leaf(value, value, value.kept) if self._has_value(value) else value
@@ -156,7 +157,7 @@ class Trace:
             self.changed[at] = reader
         return at
 
-    def _leaf(self, key: Any, node: Node, array: Array) -> Place:
+    def _leaf(self, key: Any, node: TensorNode, array: Array) -> Place:
         known = self._read.get(key)
         if known is None:
             known = self._read[key] = len(self.entries), array
@@ -165,7 +166,7 @@ class Trace:
             self.nodes.append(node)
         return known[0]
 
-    def _enter(self, node: Node, parts: tuple[Place, ...]) -> None:
+    def _enter(self, node: TensorNode, parts: tuple[Place, ...]) -> None:
         """Enter a node whose inputs are entered: its key, and what is to be computed."""
         op = node.op
         if op.lifts:
@@ -189,7 +190,7 @@ def require_not_overwritten(reader: Node, node: Node, array: Array) -> None:
         raise error_at(reader, GraphError, gone)
 
 
-def _without_groups(nodes: Iterable[Node]) -> Iterable[Node]:
+def _without_groups(nodes: Iterable[TensorNode]) -> Iterable[TensorNode]:
     """The nodes; for a group, its members."""
     for node in nodes:
         if node.op.name == "group":

@@ -13,8 +13,9 @@ from typing import Any
 from ..device import Array, Context, array, copied, cpu
 from ..errors import DeviceError, DlsysError, GraphError
 from ..graph import FLOATS, Node
-from ..ops import known_dtype, leaf, state
-from . import trace
+from ..ops import known_dtype, leaf
+from . import state, trace
+from .node import TensorNode
 from .trace import Trace, require_not_overwritten
 
 FEW = 64  # values that one evaluation keeps for those that follow
@@ -62,9 +63,10 @@ def value_of(node: Node) -> Array | None:
     """The value of a leaf, or the one that was kept; None for a group. Raises GraphError for one that is gone."""
     if node.cell is not None:
         return node.cell.array()
-    if node.kept is not None:
-        require_not_overwritten(node, node, node.kept)
-    return node.kept
+    kept: Array | None = node.known_value
+    if kept is not None:
+        require_not_overwritten(node, node, kept)
+    return kept
 
 
 def context_of(node: Node) -> Context:
@@ -72,7 +74,7 @@ def context_of(node: Node) -> Context:
     seen, stack = {node}, [node]
     while stack:
         one = stack.pop()
-        held = one.cell.content if one.cell is not None else one.kept
+        held = one.cell.content if one.cell is not None else one.known_value
         if type(held) is Array:
             if held.context.kind == "cuda" and not (one.cell is not None and one.cell.roams):
                 return held.context
@@ -135,6 +137,7 @@ def reached(outputs: Sequence[Node]) -> set[Node]:
     return found
 
 
-def leaves_that_require_grad(node: Node) -> list[Node]:
+def leaves_that_require_grad(node: Node) -> list[TensorNode]:
     """The leaves with `requires_grad` to which gradients go from the node, in the order in which they were made."""
-    return sorted([leaf for leaf in reached([node]) if leaf.wants_grad], key=lambda leaf: leaf.id)
+    found = [leaf for leaf in reached([node]) if isinstance(leaf, TensorNode) and leaf.wants_grad]
+    return sorted(found, key=lambda leaf: leaf.id)

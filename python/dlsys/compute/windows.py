@@ -1,0 +1,35 @@
+"""The windows of pooling, which rules of shapes and formulas share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The windows along one axis of images: number o begins at o * stride - padding and has `size` elements.
+
+    Attributes:
+        extent: of the axis.
+        count: of windows.
+    """
+
+    extent: int
+    count: int
+    size: int
+    stride: int
+    padding: int
+
+    def begin(self, o: Any) -> Any:
+        """Where window o begins, which may be before the axis does."""
+        return o * self.stride - self.padding
+
+    @property
+    def covering(self) -> int:
+        """The most windows that cover one element."""
+        return -(-self.size // self.stride)
+
+    def first_over(self, i: Any) -> Any:
+        """A window before which none covers element i; it may be negative."""
+        return (i + self.padding) // self.stride - (self.covering - 1)

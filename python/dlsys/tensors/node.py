@@ -1,0 +1,49 @@
+"""`TensorNode`: what a tensor holds besides its operator and its inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..graph import Node, Op
+
+
+class TensorNode(Node):
+    """A node whose value is computed on demand, where all that it depends on holds data. `Tensor` has the methods.
+
+    Attributes, besides those of `Node`:
+        grad: what `backward` left here; None before.
+        is_data: whether all that the tensor depends on holds data.
+        kept: the Array of the value, once it was asked for; None of leaves, whose value lies in their cell.
+        keep: whether the value is kept as soon as it is computed: of the outputs of the outermost module call.
+        passed: whether the value was computed on the way to another, and not kept.
+        wants_grad: of a leaf, whether it requires a gradient.
+        read: what the cells of the inputs held when the tensor was made, None of inputs that are no leaves.
+    """
+
+    __slots__ = ("grad", "is_data", "keep", "kept", "passed", "read", "wants_grad")
+    grad: Any
+    is_data: bool
+    keep: bool
+    kept: Any
+    passed: bool
+    read: list[Any]
+    wants_grad: bool
+    inputs: list[TensorNode]  # type: ignore[assignment]  # of those that a program makes; a pass mixes them with nodes
+
+    def __init__(self, op: Op, inputs: list[Node], attrs: dict[str, Any], name: str | None) -> None:
+        Node.__init__(self, op, inputs, attrs, name)
+        read: list[Any] = []
+        is_data = op.name != "placeholder"
+        for value in inputs:
+            cell = value.cell
+            read.append(None if cell is None else cell.content)
+            is_data = is_data and isinstance(value, TensorNode) and value.is_data
+        self.read = read
+        self.is_data = is_data
+        self.grad = self.kept = None
+        self.keep = self.passed = self.wants_grad = False
+
+    @property
+    def known_value(self) -> Any:
+        """The value of a leaf, and that which was computed and kept; None where there is none yet."""
+        return self.kept if self.cell is None else super().known_value
