@@ -78,7 +78,7 @@ class Product:
 
     def size(self, axes: Axes) -> int:
         """Their product."""
-        return math.prod(self.shape(axes))
+        return math.prod(map(self.extents.__getitem__, axes))
 
     def last(self, axes: Axes) -> int:
         """The last of some iterators that has more than one value; the last where there is none."""

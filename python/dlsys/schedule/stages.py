@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import tvm_ffi
@@ -76,6 +77,7 @@ def extents(iters: Iterable[tirx.IterVar]) -> tuple[int, ...]:
     return tuple(int(v.dom.extent) for v in iters)
 
 
+@lru_cache(8)  # rule after rule asks for those of the same function
 def read_stages(func: tirx.PrimFunc) -> list[Stage] | None:
     """The stages of a function as TE makes it, producers first; None for any other."""
     body = func.body.block.body

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import tvm_ffi
@@ -206,6 +207,7 @@ def _laid(stage: Stage, buffer: Any, fixed: Mapping[int, Any], loop: Any, most: 
     return loop(math.prod(sizes[i] for i in outer), plane, PARALLEL if parallel else SERIAL)
 
 
+@lru_cache(8)
 def _borders(stage: Stage) -> tuple[dict[int, tuple[int, int]], bool]:
     """Within what a stage that sets something into zeros has it, for each iterator, as far as conditions tell that read
     that iterator alone; and whether all is told. Nothing of other stages."""
