@@ -12,7 +12,7 @@ from dlsys import autodiff as ad
 from dlsys import compute, schedule, tvm_op
 from dlsys.compiler import NAMES
 from dlsys.schedule import machine_code
-from dlsys.schedule.cpu import tiles
+from dlsys.schedule.cpu import contraction, tiles
 from dlsys.schedule.products import product_of
 from dlsys.schedule.stages import read_stages
 from dlsys.schedule.target import machine_of
@@ -282,3 +282,31 @@ def test_products_fetch_ahead_and_keep_their_sums_in_registers() -> None:
 
 def _any_product() -> str:
     return tvm_op.make_matrix_mul((64, 64), False, (64, 64), False, "llvm", "llvm", "product").source("asm")
+
+
+def test_every_legal_tile_gives_the_same_bits() -> None:
+    """Whatever way the model takes a product: the terms are added in the same order."""
+    machine, random = machine_of(schedule.host_target(1)), np.random.default_rng(0)
+    for (m, n, k), transposes in (((13, 21, 1100), (False, True)), ((9, 40, 48), (True, False))):
+        shapes = [(k, m) if transposes[0] else (m, k), (n, k) if transposes[1] else (k, n)]
+        a, b = (random.standard_normal(shape).astype("float32") for shape in shapes)
+        x, y = (te.placeholder(shape, "float32", name) for shape, name in zip(shapes, "xy", strict=True))
+        func = te.create_prim_func([x, y, compute.matmul(x, y, *transposes)])
+        found = contraction.one_sum(func)
+        assert found is not None
+        product, stages, number = found
+        ways = {}  # the largest tile of each way of reading and order
+        for way in tiles.ways(product):
+            for tile in tiles.legal(way, machine, ()):
+                ways.setdefault((way.a.value.source, tile.a, tile.b, tile.order), (way, tile))
+        assert len(ways) >= 4
+        results = []
+        for way, tile in ways.values():
+            loops = contraction.written(way, func, stages, number, tile).with_attr("global_symbol", "product")
+            kernel = machine_code.compiled({"product": loops}, schedule.host_target(1))["product"]
+            out = tvm.runtime.tensor(np.full((m, n), np.nan, "float32"))
+            kernel(tvm.runtime.tensor(a), tvm.runtime.tensor(b), out)
+            results.append(out.numpy())
+        want = (a.T if transposes[0] else a) @ (b.T if transposes[1] else b)
+        np.testing.assert_allclose(results[0], want, rtol=0, atol=1e-4)
+        assert all(np.array_equal(result, results[0]) for result in results[1:])

@@ -148,7 +148,7 @@ def tile_of(machine: Machine, m: int, n: int, k: int, dtype: str) -> RegisterTil
     """The tile that the contraction rule takes for this product."""
     stages = read_stages(default_loops(m, n, k, dtype))
     found = product_of(stages[0], in_runs=True) if stages else None
-    if found is None:  # an extent of 1, of which the rule makes no product
+    if found is None or not (found.m and found.n):  # an extent of 1, of which the rule makes no product
         return RegisterTile(panels.row_counts(m, machine)[0], machine.lanes(dtype), machine.lanes(dtype))
     _, chosen = choose(found, machine)
     return RegisterTile(chosen.rows, chosen.columns, chosen.lanes)

@@ -100,7 +100,8 @@ def _expanded(calls: Calls, depth: int = 0) -> np.ndarray:
         numbers, by = np.arange(len(places)), np.zeros(len(places), np.int64)
         if isinstance(call, Repeat):
             numbers, by = _expanded(call.calls, depth + 1)
-            stride, alternates = np.array([place.moves[depth] for place in places], np.int64)[numbers].T
+            moves = np.array([place.moves[depth] for place in places], np.int64).reshape(-1, 2)
+            stride, alternates = moves[numbers].T
             step = np.arange(call.times)[:, None]
             by = (by + stride * np.where(alternates, step % 2, step)).reshape(-1)
             numbers = np.tile(numbers, call.times)

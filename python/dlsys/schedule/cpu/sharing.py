@@ -21,9 +21,8 @@ from ..common import near_divisor
 from ..products import Product
 from ..stages import extents, read_stages, with_nests
 from ..target import Machine
-from .tiles import GRID, PACKED, PANELS, WINDOWS, Tile
+from .tiles import GRID, MANY, PACKED, PANELS, WINDOWS, Tile
 
-MANY = 8  # threads, from which on there are so many; with fewer, what `tiles` chooses is fast
 PARTS = 2  # for each thread
 MANY_FLOP = 10_000_000  # of a contraction: with less, more regions for all of them take longer than they spare
 LEAST_ROWS = 3  # of a tile: with fewer, a vector's multiply-adds wait for each other
@@ -53,7 +52,7 @@ def few_tiles(p: Product, machine: Machine) -> int:
 def far_parts(p: Product, machine: Machine) -> int:
     """Into how many parts a convolution's long sum is cut, so that a part's panel lies in L2; 1 for a shorter sum."""
     panel = p.size(p.k) * 2 * machine.vector_bits // 8
-    return -(-panel // machine.l2) if panel > 3 * machine.l2 and any((*p.a.windows, *p.b.windows)) else 1
+    return -(-2 * panel // machine.l2) if panel > 1.5 * machine.l2 and any((*p.a.windows, *p.b.windows)) else 1
 
 
 def missing_parts(p: Product, tile: Tile, machine: Machine) -> int:

@@ -16,6 +16,7 @@ from ..target import Machine
 from .padding import Padding, share
 
 STREAMING = 4  # times L2: a block of A so large is still fetched in time
+MANY = 8  # threads, from which on tiles are made smaller until there are enough for all
 PARALLEL_FLOP = 2_000_000  # about 20 us on one core; below, a parallel region costs more than it gives
 
 # In cycles; measured on Zen 3 and Zen 5, with AVX-512 and with AVX2.
@@ -69,11 +70,11 @@ def choose(
 ) -> tuple[Product, Tile]:
     """The product or its transposed one, and its tile. `made`: the buffers of what is computed on the way, and so has
     to be stored somewhere before it is read again; `paddings` are those of a convolution's images."""
-    found = [(q, tile) for q in _ways(p) for tile in _legal(q, machine, made)]
+    found = [(q, tile) for q in ways(p) for tile in legal(q, machine, made)]
     return min(found, key=lambda one: cycles(one[0], one[1], machine, paddings))
 
 
-def _ways(p: Product) -> Iterator[Product]:
+def ways(p: Product) -> Iterator[Product]:
     """The product, and its transposed one where that can be read."""
     yield p
     if p.b.panel or p.a.panel or p.a.windows:
@@ -104,7 +105,7 @@ def _over_windows(p: Product) -> Product:
     return replace(p, k=tuple(k))
 
 
-def _legal(p: Product, machine: Machine, made: Container[Any]) -> Iterator[Tile]:
+def legal(p: Product, machine: Machine, made: Container[Any]) -> Iterator[Tile]:
     """All tiles by which the loops of a product can be written, those of more rows first."""
     m, lanes, itemsize = p.size(p.m), machine.lanes(p.dtype), tvm.DataType(p.dtype).bits // 8
     parallel = machine.threads > 1 and 2 * math.prod(p.extents) >= PARALLEL_FLOP
@@ -113,14 +114,18 @@ def _legal(p: Product, machine: Machine, made: Container[Any]) -> Iterator[Tile]
     readable = p.b.contiguous == p.last(p.n) and p.b.value.source not in made
     for a in _ways_of_a(p, made):
         counts = boxes(p.shape(p.m)) if a == WINDOWS else row_counts(m, machine)
-        for rows, vectors in tiles_of(counts, machine):
-            if p.b.panel not in (0, vectors * lanes):
-                continue
+        sizes = tiles_of(counts, machine)
+        if p.b.panel:  # for which the registers may hold one row alone, or none
+            given = -(-p.b.panel // lanes)
+            sizes = [(rows, given) for rows, vectors in sizes if vectors == given] or [(1, given)]
+        else:
+            sizes = [(rows, vectors) for rows, vectors in sizes if (vectors - 1) * lanes < p.size(p.n)]
+        for rows, vectors in sizes:
             ways = [GIVEN] if p.b.panel else [PACKED]
             if readable and not p.b.panel and a != WINDOWS and (near or m <= rows):
                 ways.append(LIES)
             for b in ways:
-                tile = Tile(rows, vectors * lanes, lanes, a, b, PANELS, 1, parallel, by_batch)
+                tile = Tile(rows, p.b.panel or vectors * lanes, lanes, a, b, PANELS, 1, parallel, by_batch)
                 if a != WINDOWS or b == GIVEN:
                     yield tile
                 if a == WINDOWS or b != GIVEN:
@@ -153,8 +158,9 @@ def cycles(p: Product, tile: Tile, machine: Machine, paddings: Sequence[Padding]
     """Cycles that a product takes: the arithmetic of its tiles, what is read again from beyond L2, the stores along
     columns and the copies of operands; of the busiest thread, with what parallel regions cost."""
     (m, n, k), batch, itemsize = map(p.size, (p.m, p.n, p.k)), p.size(p.batch), tvm.DataType(p.dtype).bits // 8
-    a_bytes, b_bytes, by_panels = m * k * itemsize, n * k * itemsize, tile.order == PANELS
-    panels, blocks = -(-n // tile.columns), 1 if by_panels else -(-m // (tile.rows * tile.block))
+    many = tile.parallel and machine.threads >= MANY  # which share out the tiles of any order evenly, see `sharing`
+    a_bytes, b_bytes, by_panels = m * k * itemsize, n * k * itemsize, tile.order == PANELS and not many
+    panels, blocks = -(-n // tile.columns), 1 if by_panels or many else -(-m // (tile.rows * tile.block))
     step = matrix_cycles(m, n, tile.rows, tile.columns, tile.lanes, machine)
     if tile.a == WINDOWS:
         step *= share(paddings, p, tile.rows) * (1.0 if p.a.windows else ONE_TAP)
@@ -175,7 +181,7 @@ def cycles(p: Product, tile: Tile, machine: Machine, paddings: Sequence[Padding]
         shared, regions = (0.0, 1) if by_panels else (SHARED * n * k * _own_batch(p, p.b), 2)
     if not tile.parallel:
         return work + copied
-    parts = batch * (1 if tile.by_batch else panels if by_panels else blocks)
+    parts = machine.threads if many else batch * (1 if tile.by_batch else panels if by_panels else blocks)
     return work * -(-parts // machine.threads) / parts + shared + copied / machine.threads + regions * REGION
 
 
