@@ -14,10 +14,7 @@ Shape = tuple[int, ...]
 Expr = Any  # of tvm.ir
 Pair = tuple[int, int]
 
-FIRST, LAST = (
-    (-2, -1),
-    (-3, -2),
-)  # the axes of images' rows and columns, where channels come before them and behind
+FIRST, LAST = (-2, -1), (-3, -2)  # the axes of images' rows and columns, where channels come before and behind
 
 
 def shape_of(x: Any) -> Shape:

@@ -67,7 +67,7 @@ def parts_of(p: Product, missing: int) -> dict[int, int]:
     Cut is the sum's first axis, in a gradient of filters the images, and where those are too few the second too, their
     rows.
     """
-    if missing == 1 or (p.a.panel or p.b.panel):
+    if missing == 1 or p.a.panel or p.b.panel:
         return {}
     first, *others = (axis for axis in p.k if p.extents[axis] > 1)
     parts = least_divisor(p.extents[first], missing if others else min(missing, p.extents[first] // LEAST_TERMS))
@@ -83,7 +83,7 @@ def blocks_of(p: Product, machine: Machine) -> dict[int, int]:
     be fetched anew for each panel."""
     itemsize, (m, n, k) = tvm.DataType(p.dtype).bits // 8, map(p.size, (p.m, p.n, p.k))
     terms = near_divisor(k, SPLIT_TERMS) if k > 2 * SPLIT_TERMS else None
-    if terms is None or len(p.k) > 1 or p.batch or (p.a.panel or p.b.panel) or (p.a.windows or p.b.windows):
+    if terms is None or len(p.k) > 1 or p.batch or p.a.panel or p.b.panel or p.a.windows or p.b.windows:
         return {}
     by_rows_of_k = (p.a.contiguous, p.b.contiguous) == (p.last(p.m), p.last(p.n))
     far = m * k * itemsize > 2 * machine.l2

@@ -121,10 +121,10 @@ def legal(p: Product, machine: Machine, made: Container[Any]) -> Iterator[Tile]:
         else:
             sizes = [(rows, vectors) for rows, vectors in sizes if (vectors - 1) * lanes < p.size(p.n)]
         for rows, vectors in sizes:
-            ways = [GIVEN] if p.b.panel else [PACKED]
+            ways_of_b = [GIVEN] if p.b.panel else [PACKED]
             if readable and not p.b.panel and a != WINDOWS and (near or m <= rows):
-                ways.append(LIES)
-            for b in ways:
+                ways_of_b.append(LIES)
+            for b in ways_of_b:
                 tile = Tile(rows, p.b.panel or vectors * lanes, lanes, a, b, PANELS, 1, parallel, by_batch)
                 if a != WINDOWS or b == GIVEN:
                     yield tile
@@ -143,7 +143,7 @@ def _ways_of_a(p: Product, made: Container[Any]) -> list[str]:
 
 
 def _block(p: Product, tile: Tile, machine: Machine) -> int:
-    """Tiles of rows in a block, whose part of A stays in L3's part of a thread, as many for one thread as for another.
+    """Tiles of rows in a block, whose part of A comes from L3 in time, as many for one thread as for another.
     Of images a block has whole lines of tiles: else TVM finds each element's place by a division of its own."""
     threads, tiles = machine.threads if tile.parallel and not tile.by_batch else 1, -(-p.size(p.m) // tile.rows)
     if tile.a == WINDOWS:
