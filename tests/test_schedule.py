@@ -221,7 +221,7 @@ def _fetched(code: Any, buffer: Any, loops: list[Any], found: list[tuple[list[An
 
 
 def test_while_a_panel_of_weights_is_read_the_next_one_is_fetched():
-    """Most of its lines, and few others, of rows along k and of rows along n."""
+    """All of its lines, and hardly others, of rows along k and of rows along n."""
     target = schedule.resolve_target({"kind": "llvm", "mcpu": "znver4", "num-cores": 1})
     line = 16  # elements
     for m, n, k, turned in ((600, 160, 256, True), (80, 512, 256, False), (12, 512, 128, False)):
@@ -244,7 +244,7 @@ def test_while_a_panel_of_weights_is_read_the_next_one_is_fetched():
         if not turned:
             places = itertools.product(range(width, 2 * width, line), range(k))
         wanted = {(row, start) for start, row in places}
-        assert len(wanted & found) >= 0.7 * len(wanted) and len(found) <= 1.5 * len(wanted), (m, n, k)
+        assert wanted <= found and len(found) <= 1.1 * len(wanted), (m, n, k)
 
 
 def test_columns_a_large_power_of_two_apart_are_turned_by_squares():

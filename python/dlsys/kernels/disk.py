@@ -130,8 +130,8 @@ def key(*parts: object) -> str:
 
 
 def load(keys: Iterable[str], read: Callable[[Path, list[str]], dict[str, Loaded]]) -> dict[str, Loaded]:
-    """What is kept under those of the keys under which something is that can be used, by key; what cannot is said
-    once. `read` loads it, from each file for those of the keys that it holds."""
+    """By key what is kept under some keys; a key is missing where nothing is, or nothing that can be used, which is
+    said once. `read` loads from a file what it holds under some of the keys."""
     held: dict[str, list[str]] = {}
     if (directory := _trusted()) is None:
         return {}

@@ -99,7 +99,7 @@ class TargetName:
 
 
 def target_name(target: Any, checked: bool = False) -> TargetName:
-    """What `kernels.get` takes as a target, by name; for "llvm", without TVM's compiler. Raises TargetError."""
+    """The target that `kernels.get` was given, by name; for "llvm", without TVM's compiler. Raises TargetError."""
     tuning, hashed = _tuning()
     ours = scopes.own_schedules
     if isinstance(target, str) and target == "llvm" and cpu():

@@ -48,7 +48,7 @@ class Levels:
         """`body` of the place and width of each step; `moved`, of a level, adds its sums to the next."""
 
         def behind(steps: Expr, level: int = 0) -> list[tirx.Stmt]:
-            """What follows so many steps."""
+            """The moves from level to level that are due behind so many steps."""
             if level == self.count - 1:
                 return []
             code = sequence([*moved(level), *behind(steps, level + 1)])

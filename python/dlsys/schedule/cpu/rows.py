@@ -241,7 +241,7 @@ class _LongRows:
         return code
 
     def _known(self, values: Mapping[Any, Expr], column: Expr) -> Callable[[Expr], Expr | None]:
-        """What stands for a load of a stage at a column: one of the `values`, or what is held."""
+        """The function that gives the value of a load at a column: one of the `values`, or from the array held."""
 
         def known(load: Expr) -> Expr | None:
             array = self.held.get(load.source)

@@ -158,11 +158,10 @@ class TileCode(Indices):
         if not plain or self.n * self.k <= prefetch.BEYOND_L1 or len(sources) != 1 or sources.isdisjoint(self.given):
             return []
         step, next_one = place.tile * self.k + term.number, replace(place, panel=place.panel + 1)
-        tiles = 1 << round(math.log2(self.tiles))  # about so many: divisions would take more time than fetches
         if tile.b == GIVEN or b.contiguous == p.k[0]:  # the next panel's elements lie side by side
             first = self.column_where_it_lies(next_one, self.number(0), Term(dict.fromkeys(p.k, self.number(0)), 0))
-            return [prefetch.of(first, tirx.floordiv(step * tile.columns, tiles))]
-        row = tirx.floordiv(step, tiles)
+            return [prefetch.of(first, tirx.floordiv(step * tile.columns, self.tiles))]
+        row = tirx.floordiv(step, self.tiles)
         first = self.column_where_it_lies(next_one, self.number(0), Term(self.at(p.k, row), row))
         return [prefetch.of(first, at) for at in range(0, tile.columns, prefetch.line(first))]
 
