@@ -20,8 +20,9 @@ import dlsys as dl
 import numpy as np
 from cases import Case
 from dlsys.compiler import TypedGraph, value_inputs
-from dlsys.compiler.base import sorted_nodes
-from dlsys.graph import Node, Shape, find_topo_sort
+from dlsys.compiler.base import plain, rewrite, sorted_nodes
+from dlsys.graph import OPS, Node, Op, Shape, find_topo_sort
+from dlsys.ops.loop import by_numpy
 from dlsys.schedule import ScheduleWarning
 from hypothesis import HealthCheck, settings
 
@@ -37,6 +38,8 @@ for _module in (cases_basic, cases_math, cases_moves, cases_layers):
 NO_CASES = cases_basic.NO_CASES
 LOOPS = ("scan",)
 """Operators of several kernels, without a tensor expression: as graphs of their steps."""
+LIKE = tuple(name for name, op in OPS.items() if type(op).known is not Op.known and op.formula is None)
+"""Operators of another node's shape: what they are is known with shapes, so they have no formula of their own."""
 OF_PASSES = (  # made by passes and by `freeze`, without gradients
     *("conv2d_panels", "conv2d_planes", "join_tiles", "matmul_panels", "pack_panels", "pool_last", "transform_tiles"),
 )
@@ -64,7 +67,7 @@ def evaluate(nodes: Iterable[Node], feed: dict[Node, np.ndarray]) -> list[np.nda
         if node in values:
             continue
         inputs = [values[value] for value in node.inputs]
-        result = node.op.numpy(node, inputs)
+        result = by_numpy(node, inputs)
         shape = node.op.infer_shape(node, [value.shape for value in inputs])
         dtype = node.op.infer_dtype(node, [str(value.dtype) for value in inputs])
         assert isinstance(result, np.ndarray), (node.op.name, type(result))
@@ -141,4 +144,5 @@ def typed_graph(
             dtypes[node] = node.op.infer_dtype(node, [dtypes[value] for value in node.inputs])
     computed = tuple(node for node in find_topo_sort(roots) if node not in fed)
     graph = TypedGraph(computed, tuple(outputs), tuple(updates), frozenset(fed), shapes, dtypes, {})
-    return replace(graph, nodes=sorted_nodes(graph, roots))
+    graph = rewrite(graph, plain)
+    return replace(graph, nodes=sorted_nodes(graph, graph.roots))

@@ -102,7 +102,7 @@ def test_no_node_hangs_on_another_for_its_shape() -> None:
         root = case.build(*nodes)
         outputs = [root, *gradients(root, nodes)] if root not in set(nodes) else [root]
         fed: Typed = dict(zip(nodes, zip(case.shapes, case.dtypes("float64"), strict=True), strict=True))
-        graph = PASSES["shapes"](typed_graph(outputs, [], fed))
+        graph = typed_graph(outputs, [], fed)
         check_form(graph)
         for node in graph.nodes:
             for position in node.op.shape_only:
@@ -316,23 +316,25 @@ def test_dead_nodes_go_with_their_types() -> None:
     ones = ops.oneslike_op(ops.exp_op(v.x))
     kept = ones * v.y
     before = typed_graph([kept, None], [(v.row, v.row * 1.0)], fed)
+    outputs = before.outputs
     graph = run_passes(before, PASSES)
     check_form(graph)
     assert graph.nodes == () and graph.outputs == (v.y, None) and graph.updates == ((v.row, v.row),)
     assert set(graph.shapes) == set(graph.dtypes) == {v.x, v.y, v.row}
     assert graph.current[kept] is v.y and ones not in graph.current
-    assert before.outputs == (kept, None)  # passes change nothing
+    assert before.outputs is outputs and before.current[kept] is outputs[0]  # passes change nothing
 
 
 def test_current_follows_a_node_through_several_passes() -> None:
     v, fed = variables()
     a, b = ops.exp_op(v.x) * 1.0, ops.exp_op(v.x) * ops.oneslike_op(v.x)
     c = ops.neg_op(-b)
-    graph = run_passes(typed_graph([a, b, c], [], fed), PASSES)
+    before = typed_graph([a, b, c], [], fed)
+    graph = run_passes(before, PASSES)
     (node,) = graph.nodes
     assert all(found is node for found in graph.outputs) and all(graph.current[old] is node for old in (a, b, c))
     assert b.inputs[0] not in set(graph.nodes) and graph.current[b.inputs[0]] is node
-    assert set(graph.current) <= {a, b, c, a.inputs[0], b.inputs[0], c.inputs[0]}
+    assert set(graph.current) <= {a, b, c, a.inputs[0], b.inputs[0], c.inputs[0], *before.nodes}
 
 
 def test_new_nodes_say_the_line_of_what_they_replace() -> None:
@@ -345,7 +347,7 @@ def test_new_nodes_say_the_line_of_what_they_replace() -> None:
 def test_passes_are_chosen_by_name() -> None:
     assert select(None) == select("all") == NAMES and NAMES[: len(PASSES)] == tuple(PASSES)
     assert select(["dead", "fold"]) == ("fold", "dead") and select(()) == () and select("cse") == ("cse",)
-    assert "'fusion' is none of shapes, fold," in error_of(GraphError, select, ["cse", "fusion"])
+    assert "'fusion' is none of fold, simplify," in error_of(GraphError, select, ["cse", "fusion"])
     assert "3 is none of" in error_of(GraphError, select, 3)
     assert after(lambda v: ops.neg_op(-v.x), ["fold", "cse"]) == "neg(neg(x))"
     assert after(lambda v: ops.neg_op(-v.x), []) == "neg(neg(x))"

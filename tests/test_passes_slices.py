@@ -122,7 +122,7 @@ def test_sums_of_gradients_of_slices_keep_their_order(data: st.DataObject, shape
         pair = terms[at : at + 2]
         terms[at : at + 2] = [ops.add_op(*(pair if data.draw(st.booleans()) else pair[::-1]))]
     fed = {x: (shape, "float32"), **{node: (value.shape, "float32") for node, value in feed.items()}}
-    graph = run_passes(typed_graph(terms, [], fed), ("shapes", "slices", "dead"))
+    graph = run_passes(typed_graph(terms, [], fed), ("slices", "dead"))
     check_form(graph)
     feed[x] = np.zeros(shape, "float32")
     outputs = [node for node in graph.outputs if node is not None]
@@ -132,7 +132,7 @@ def test_sums_of_gradients_of_slices_keep_their_order(data: st.DataObject, shape
 
 def test_what_is_read_around_a_whole_array_is_joined_where_the_order_allows() -> None:
     def count(build: Callable[..., Node]) -> tuple[int, int]:
-        text = after(build, ("shapes", "slices", "dead"))
+        text = after(build, ("slices", "dead"))
         return text.count("slice_gradient("), text.count("concatenate(")
 
     def part(value: Node, x: Node, start: int) -> Node:

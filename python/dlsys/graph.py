@@ -211,8 +211,6 @@ class Op:
     """The order of the two inputs changes nothing."""
     again: ClassVar[bool] = False
     """Equal nodes are not merged: computing one again costs a reader no more than reading a stored result."""
-    same_at_equal_shapes: ClassVar[bool] = False
-    """The result is the first input where their shapes are equal."""
     flops: ClassVar[int] = 1
     flops_of_input: ClassVar[int] = 0
     """Operations per element of the result and of the first input, a transcendental function being one; see `flop`."""
@@ -261,6 +259,12 @@ class Op:
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         """The output's shape: the first input's, unless an operator says otherwise. Raises ShapeError."""
         return input_shapes[0]
+
+    def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node | None:
+        """Of an operator with inputs in `shape_only`: the plain node of the same value, for inputs of these types. Type
+        inference always puts it in the node's place, so such an operator needs no formula. None for one that stays; it
+        reads constants in place of the inputs that are read for their shape."""
+        return None
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
         """The output's dtype: the one on which all inputs read for values agree. Raises DTypeError."""

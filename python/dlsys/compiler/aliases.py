@@ -102,17 +102,10 @@ def with_own_constants(graph: TypedGraph) -> TypedGraph:
 def find_aliases(graph: TypedGraph, boundary: int) -> Aliases:
     """The aliases of a graph: reshapes and the like are views, and so are slices of neighbours; concatenations are
     computed in place, part by part. Values begin at multiples of `boundary` bytes."""
-    found = Aliases({node: node.inputs[0] for node in graph.nodes if _is_view(node, graph)})
+    found = Aliases({node: node.inputs[0] for node in graph.nodes if node.op.is_view})
     _view_slices(graph, found, boundary)
     _place_parts(graph, found, boundary)
     return found
-
-
-def _is_view(node: Node, graph: TypedGraph) -> bool:
-    if node.op.is_view:
-        return True
-    same = node.op.same_at_equal_shapes
-    return same and graph.shapes[node.inputs[0]] == graph.shapes[node]
 
 
 def _view_slices(graph: TypedGraph, aliases: Aliases, boundary: int) -> None:

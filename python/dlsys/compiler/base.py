@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from ..device import VECTOR
-from ..graph import Node, Shape
+from ..graph import OPS, Node, Shape
+from ..ops import full_op
 from ..scopes import precision
 from ..system import lazy
 
 BOUNDARY = {"cpu": 4, "numpy": 4, "cuda": VECTOR}
 """Bytes, by the kind of context: kernels take it that their arrays begin at a multiple."""
+
+FULL = OPS["full"]
 
 Rule = Callable[[Node, "TypedGraph"], "Node | None"]
 """What a node, whose inputs are rewritten already, is replaced by; None leaves it."""
@@ -94,7 +97,9 @@ def rewrite(graph: TypedGraph, rule: Rule, origins: dict[Node, Node] | None = No
     def settle(node: Node, origin: Node) -> Node:
         """The node that stands for one whose inputs are in place and whose type is known."""
         with precision(node.attrs.get("precision")):
-            found = rule(node, typed)
+            found = plain(node, typed) if node is not origin and node.op.shape_only else None
+            if found is None:
+                found = rule(node, typed)
         if found is None or found is node:
             nodes[node] = None
             return node
@@ -131,6 +136,23 @@ def rewrite(graph: TypedGraph, rule: Rule, origins: dict[Node, Node] | None = No
         updates=tuple((parameter, now.get(value, value)) for parameter, value in graph.updates),
         current=_follow(graph, now),
     )
+
+
+def plain(node: Node, graph: TypedGraph) -> Node | None:
+    """What an operator is that reads inputs for their shapes, now that these are known, see `Op.known`; one that stays
+    reads constants there, so that nothing is computed for its shape."""
+    shape_only = node.op.shape_only
+    if not shape_only:
+        return None
+    shapes, dtypes = graph.shapes, graph.dtypes
+    types = [shapes[value] for value in node.inputs], [dtypes[value] for value in node.inputs]
+    found = node.op.known(node, *types)
+    if found is not None or all(node.inputs[i].op is FULL for i in shape_only):
+        return found
+    inputs = list(node.inputs)
+    for i in shape_only:
+        inputs[i] = full_op(types[0][i], 0.0, types[1][i])
+    return Node(node.op, inputs, node.attrs)
 
 
 def _unknown(root: Node, known: dict[Node, Shape]) -> list[Node]:

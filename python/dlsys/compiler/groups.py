@@ -172,11 +172,7 @@ def is_down_columns(node: Node, graph: TypedGraph) -> bool:
 def length(node: Node, written: dict[Node, int]) -> int:
     """The length of an elementwise node's expression, in names and operators. A value that has a length in `written` is
     written out wherever it is read; a value that was loaded or summed is one name."""
-    shape_only = node.op.shape_only
-    total = 0
-    for i, value in enumerate(node.inputs):
-        if i not in shape_only:
-            total += written.get(value, 1)
+    total = sum(written.get(value, 1) for value in node.inputs)
     return 1 + (READS if node.op.costly else node.op.reads) * total
 
 

@@ -11,12 +11,10 @@ from .base import TypedGraph
 from .moves import cut_taps
 from .simplify import drop_dead, fold, merge, simplify
 from .slices import join_slices
-from .types import hold_shapes
 
 Pass = Callable[[TypedGraph], TypedGraph]
 
 PASSES: dict[str, Pass] = {
-    "shapes": hold_shapes,
     "fold": fold,
     "simplify": simplify,
     "taps": cut_taps,

@@ -119,8 +119,6 @@ def drop_dead(graph: TypedGraph) -> TypedGraph:
 
 MOST_ELEMENTS = 4096  # of an array that is made to fold an operator that reads more than one index
 
-_SUMS = ("reducesum", "sum_to_like")
-
 
 def fold(graph: TypedGraph) -> TypedGraph:
     """Every operator whose inputs are all `full`, and whose result is one value, becomes `full`."""
@@ -144,7 +142,7 @@ def _one_value(node: Node, graph: TypedGraph) -> float | None:
         return 0.0  # there is no index
     if node.op.picks:
         return first
-    if name in _SUMS:
+    if name == "reducesum":
         return _times(graph.size(node.inputs[0]) // graph.size(node), first)
     if name == "matmul":
         inner = graph.shapes[node.inputs[0]][-2 if node.matmul_attr_trans_A else -1]
@@ -163,8 +161,8 @@ def _times(count: int, value: float) -> float:
 def _evaluate(node: Node, graph: TypedGraph, at_one_index: bool) -> float | None:
     """The one value that the operator's NumPy rule gives, None if there are several."""
     arrays = []
-    for i, value in enumerate(node.inputs):
-        shape = () if at_one_index and i not in node.op.shape_only else graph.shapes[value]
+    for value in node.inputs:
+        shape = () if at_one_index else graph.shapes[value]
         number = value.attrs.get("value", 0.0)  # of what is read for its shape alone, any
         arrays.append(np.broadcast_to(np.asarray(number, graph.dtypes[value]), shape))
     with np.errstate(all="ignore"):

@@ -1,25 +1,21 @@
 """What one run computes: types and what is needed, for one signature of feeds; and what is wrong with it.
 
-Operators that read an input for its shape become ones that hold the shape. Afterwards no node's shape hangs on
-another's, so that what only gave its shape is free to go, and equal constants, broadcasts and sums are equal nodes.
+Operators that read an input for its shape become ones that hold the shape, see `Op.known`. Afterwards no node's shape
+hangs on another's, so that what only gave its shape is free to go, and equal constants, broadcasts and sums are equal
+nodes.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..checks import too_large
 from ..errors import DTypeError, FeedError, GraphError, ShapeError
 from ..graph import DTYPES, Node, Shape, error_at, shape_error
-from ..ops import broadcast_shape_op, div_byconst_op, full_op, reducesum_op, reshape_op, slice_op
-from ..ops.joining import part_start
-from ..ops.reduction import extent_divisor
-from ..ops.slicing import slice_gradient_op
-from .base import TypedGraph, rewrite, value_inputs
-from .products import product_of_gradient
+from .base import TypedGraph, plain, rewrite, value_inputs
 
 
 def feed_type(node: Node, value: Any) -> tuple[Shape, str]:
@@ -51,7 +47,8 @@ def with_known_shapes(
 def analyse(
     order: Sequence[Node], evaluated: Sequence[Node], fed: Mapping[Node, tuple[Shape, str]]
 ) -> TypedGraph:
-    """Infer shapes and dtypes, find what must be computed, and take assignments and groups out of the graph.
+    """Infer shapes and dtypes, find what must be computed, take assignments and groups out of the graph, and make
+    operators plain that depend on another node's shape.
 
     `order` is the graph's topological order, `fed` holds the shape and dtype of each feed. Raises FeedError for a
     variable that is needed and was not fed and for a parameter both fed and assigned, GraphError for two assignments
@@ -83,7 +80,7 @@ def analyse(
 
     given = frozenset(node for node in known if node in fed or node.cell is not None)
     computed = [node for node in order if node in needed and node not in given]
-    return _without_effects(computed, evaluated, fed, given, shapes, dtypes)
+    return rewrite(_without_effects(computed, evaluated, fed, given, shapes, dtypes), plain)
 
 
 def _require_type(node: Node, shape: Any, dtype: Any, shapes: Mapping[Node, Shape]) -> None:
@@ -106,9 +103,8 @@ def _without_effects(
     shapes: dict[Node, Shape],
     dtypes: dict[Node, str],
 ) -> TypedGraph:
-    """Assignments become `updates`, and whoever reads one, a value that comes with them, or a gradient whose type was
-    looked at, reads the value; groups become no output. Those of `advance_op` to one parameter follow each other in the
-    order of their making."""
+    """Assignments become `updates`, and whoever reads one, or a value that comes with them, reads the value; groups
+    become no output. Those of `advance_op` to one parameter follow each other in the order of their making."""
     now = _first_of_each_cell(node for node in given if node not in fed)
     assigned = [now.get(node.inputs[0], node.inputs[0]) for node in computed if node.op.name == "assign"]
     if len(set(assigned)) < len(assigned):
@@ -131,7 +127,7 @@ def _without_effects(
             now[node] = value
         elif node.op.name == "latest":
             now[node] = updates.get(inputs[0], inputs[0])
-        elif node.op.name in ("with_updates", "as_gradient"):
+        elif node.op.name == "with_updates":
             now[node] = inputs[0]
         elif node.op.name == "group":
             continue
@@ -165,101 +161,3 @@ def _check_declaration(node: Node, shape: Shape, dtype: str) -> None:
         raise shape_error(node, f"{node.name} is declared with shape {declared}, but fed with {shape}")
     if declared_dtype is not None and declared_dtype != dtype:
         raise error_at(node, DTypeError, f"{node.name} is declared as {declared_dtype}, but fed with {dtype}")
-
-
-def hold_shapes(graph: TypedGraph) -> TypedGraph:
-    """No computed node but gradients of convolutions and the like has a `shape_only` input, and theirs are constants,
-    which are not computed for that."""
-    return rewrite(graph, _rule)
-
-
-def _rule(node: Node, graph: TypedGraph) -> Node | None:
-    if not node.op.shape_only:
-        return None
-    return _RULES.get(node.op.name, _stand_in)(node, graph)
-
-
-def _constant(value: float) -> Callable[[Node, TypedGraph], Node]:
-    return lambda node, graph: full_op(graph.shapes[node], value, graph.dtypes[node])
-
-
-def _broadcast_to(node: Node, graph: TypedGraph) -> Node:
-    value, shape = node.inputs[0], graph.shapes[node]
-    return value if graph.shapes[value] == shape else broadcast_shape_op(value, shape)
-
-
-def _reshape_like(node: Node, graph: TypedGraph) -> Node:
-    return reshape_op(node.inputs[0], graph.shapes[node])
-
-
-def _broadcast_axes(node: Node, graph: TypedGraph) -> Node:
-    value, like = node.inputs
-    shape = graph.shapes[like]
-    if not node.attrs["keepdims"]:
-        axes = node.attrs["axes"]
-        dropped = range(len(shape)) if axes is None else {axis % len(shape) for axis in axes}
-        value = reshape_op(value, tuple(1 if axis in dropped else n for axis, n in enumerate(shape)))
-    return broadcast_shape_op(value, shape)
-
-
-def _sum_to_like(node: Node, graph: TypedGraph) -> Node:
-    """A sum over the axes that a broadcast repeated, and a reshape where the others keep an extent of 1."""
-    value = node.inputs[0]
-    wide, shape = graph.shapes[value], graph.shapes[node]
-    lead = len(wide) - len(shape)
-    inner = [lead + i for i, extent in enumerate(shape) if extent == 1 != wide[lead + i]]
-    if not lead and not inner:
-        return value
-    total = reducesum_op(value, (*range(lead), *inner), keepdims=bool(inner))
-    return reshape_op(total, shape) if lead and inner else total
-
-
-def _div_by_extent(node: Node, graph: TypedGraph) -> Node:
-    value, like = node.inputs
-    return div_byconst_op(value, extent_divisor(node, graph.shapes[like]))
-
-
-def _part_key(axis: int, start: int, extent: int) -> tuple[slice, ...]:
-    return (*(slice(None),) * axis, slice(start, start + extent))
-
-
-def _concat_part(node: Node, graph: TypedGraph) -> Node:
-    axis, start = part_start(node, *(graph.shapes[value] for value in node.inputs))
-    return slice_op(node.inputs[0], _part_key(axis, start, graph.shapes[node][axis]))
-
-
-def _concat_part_gradient(node: Node, graph: TypedGraph) -> Node:
-    part, before, _, whole = (graph.shapes[value] for value in node.inputs)
-    axis, start = part_start(node, whole, before, part)
-    return slice_gradient_op(node.inputs[0], node.inputs[3], _part_key(axis, start, part[axis]))
-
-
-def _matmul_gradient(node: Node, graph: TypedGraph) -> Node | None:
-    found = product_of_gradient(node, graph)
-    return _stand_in(node, graph) if found is None else found
-
-
-def _stand_in(node: Node, graph: TypedGraph) -> Node | None:
-    """The node with constants of the same shapes where it reads shapes only."""
-    inputs = [
-        full_op(graph.shapes[value], 0.0, graph.dtypes[value])
-        if i in node.op.shape_only and value.op.name != "full"
-        else value
-        for i, value in enumerate(node.inputs)
-    ]
-    same = all(a is b for a, b in zip(inputs, node.inputs, strict=True))
-    return None if same else Node(node.op, inputs, node.attrs)
-
-
-_RULES: dict[str, Callable[[Node, TypedGraph], Node | None]] = {
-    "oneslike": _constant(1.0),
-    "zeroslike": _constant(0.0),
-    "broadcastto": _broadcast_to,
-    "reshape_like": _reshape_like,
-    "broadcast_axes": _broadcast_axes,
-    "sum_to_like": _sum_to_like,
-    "concat_part": _concat_part,
-    "concat_part_gradient": _concat_part_gradient,
-    "div_by_extent": _div_by_extent,
-    "matmul_gradient": _matmul_gradient,
-}

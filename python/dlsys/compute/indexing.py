@@ -21,12 +21,6 @@ def broadcast_to(x: te.Tensor, shape: Sequence[int]) -> te.Tensor:
     return te.compute(tuple(shape), lambda *index: read(x, index), name="broadcast_to")
 
 
-def broadcast_axes(x: te.Tensor, shape: Sequence[int], axes: Sequence[int]) -> te.Tensor:
-    """x, which lacks `axes` of `shape`, repeated along them."""
-    kept = [axis for axis in range(len(shape)) if axis not in axes]
-    return te.compute(tuple(shape), lambda *index: x(*(index[axis] for axis in kept)), name="broadcast_axes")
-
-
 def reshape(x: te.Tensor, shape: Sequence[int]) -> te.Tensor:
     """x in row-major order under another shape of as many elements."""
     extents = shape_of(x)

@@ -62,14 +62,6 @@ def reduce_sum(x: te.Tensor, axes: Sequence[int], keepdims: bool = False) -> te.
     return reduce_axes("reduce_sum", te.sum, x, axes, keepdims)
 
 
-def sum_to(x: te.Tensor, shape: Sequence[int]) -> te.Tensor:
-    """The sum of x over what a broadcast from `shape` to x's shape repeats."""
-    extents = shape_of(x)
-    lead = len(extents) - len(shape)
-    inner = [lead + axis for axis, extent in enumerate(shape) if extent == 1 and extents[lead + axis] != 1]
-    return reduce_axes("sum_to", te.sum, x, [*range(lead), *inner], inner)
-
-
 def _largest(x: te.Tensor, axes: Sequence[int]) -> te.Tensor:
     # te.max drops a NaN, depending on its place; exp(x - max) below brings it back into the sum.
     return reduce_axes("row_max", te.max, x, axes, True)

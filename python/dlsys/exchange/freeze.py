@@ -12,7 +12,6 @@ import numpy as np
 from .. import autodiff as ad
 from ..autodiff import Node
 from ..compiler import TypedGraph, analyse, unrolled, value_inputs
-from ..compiler.types import hold_shapes
 from ..device import cpu
 from ..errors import GraphError
 from ..graph import Shape, find_topo_sort
@@ -47,7 +46,7 @@ def freeze(model: Module, feed_shapes: Mapping[str, Any] | None = None) -> Netwo
     inputs, outputs = traced("freeze", model, feed_shapes)
     order = find_topo_sort(outputs)
     given = {node: (node.attrs["shape"], node.attrs["dtype"]) for node in inputs}
-    graph = hold_shapes(unrolled(analyse(order, outputs, given)))  # panels of constants are made now, of a loop's too
+    graph = unrolled(analyse(order, outputs, given))  # panels of constants are made now, of a loop's too
     if graph.updates:
         raise GraphError(f"freeze: the network assigns {graph.updates[0][0].name}")
     freezing = _Freezing(graph, channels_last=True)

@@ -11,7 +11,6 @@ import numpy as np
 
 from ..autodiff import Node
 from ..compiler import TypedGraph, analyse, feed_type, unrolled
-from ..compiler.types import hold_shapes
 from ..device import cpu
 from ..errors import DataError, FeedError, GraphError
 from ..graph import find_topo_sort
@@ -57,7 +56,7 @@ def to_onnx(nodes: Node | Sequence[Node] | Module, path: Any, feed_shapes: Mappi
     order = find_topo_sort(roots)
     known = set(order)
     fed = {node: feed_type(node, value) for node, value in feed_shapes.items() if node in known}
-    graph = hold_shapes(unrolled(analyse(order, roots, fed)))
+    graph = unrolled(analyse(order, roots, fed))
     model = _Writing(onnx, graph, list(fed), names).model()
     onnx.checker.check_model(model)
     if path is not None:

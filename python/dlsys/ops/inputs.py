@@ -45,20 +45,15 @@ class Placeholder(Op):
 class _Constant(Op):
     """A constant of its input's shape and dtype, whose values are not read."""
 
-    flops = 0
     shape_only = (0,)
-    elementwise = True
     dtypes = DTYPES
     value: float
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [None]
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.full(shape, self.value, dtype)
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        return np.full(inputs[0].shape, self.value, inputs[0].dtype)
+    def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
+        return full_op(shapes[0], self.value, dtypes[0])
 
 
 @register
@@ -79,7 +74,7 @@ class ZerosLike(_Constant):
 
 @register
 class Full(Op):
-    """`value` at every index of the shape; passes make it of constants whose shape is known."""
+    """`value` at every index of the shape."""
 
     name = "full"
     flops = 0

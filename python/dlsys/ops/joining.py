@@ -14,13 +14,8 @@ from ..compute import Tensor
 from ..errors import GraphError, ShapeError
 from ..graph import DTYPES, Node, Op, Shape, register, shape_error
 from .rules import Adjoint, axes_attribute, own_axis
-from .slicing import Slice, key_at
+from .slicing import Slice, key_at, slice_gradient_op, slice_op
 from .types import known_shape
-
-
-def _at(axis: int, start: int, extent: int) -> tuple[slice, ...]:
-    """NumPy's index of `extent` elements from `start` on along a non-negative axis."""
-    return (*(slice(None),) * axis, slice(start, start + extent))
 
 
 @register
@@ -59,8 +54,8 @@ class Concatenate(Op):
         return np.concatenate(inputs, axis=node.attrs["axis"])
 
 
-def part_start(node: Node, whole: Shape, before: Shape, part: Shape) -> tuple[int, int]:
-    """The axis of a part of a concatenation, and where along it the part begins. Raises ShapeError."""
+def _part_key(node: Node, whole: Shape, before: Shape, part: Shape) -> tuple[slice, ...]:
+    """The key of a slice that takes a part of a concatenation. Raises ShapeError."""
     axis = own_axis(node, len(whole))
     if (
         not len(whole) == len(before) == len(part)
@@ -72,7 +67,7 @@ def part_start(node: Node, whole: Shape, before: Shape, part: Shape) -> tuple[in
         raise shape_error(
             node, f"{part} behind {before} is no part of {whole} along axis {node.attrs['axis']}"
         )
-    return axis, before[axis]
+    return (*(slice(None),) * axis, slice(before[axis], before[axis] + part[axis]))
 
 
 @register
@@ -81,27 +76,18 @@ class ConcatPart(Op):
     (whole, before, like), of which the last two are read for their shapes."""
 
     name = "concat_part"
-    flops = 0
     dtypes = DTYPES
     shape_only = (1, 2)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        part_start(node, *input_shapes)
+        _part_key(node, *input_shapes)
         return input_shapes[2]
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return ConcatPartGradient.of(node, output_grad)
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        axis, start = part_start(node, *(compute.shape_of(x) for x in inputs))
-        rank = len(shape)
-        starts = tuple(start if a == axis else 0 for a in range(rank))
-        return compute.strided_slice(inputs[0], starts, (1,) * rank, tuple(range(rank)), shape)
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        whole, _, like = inputs
-        axis, start = part_start(node, *(x.shape for x in inputs))
-        return np.array(whole[_at(axis, start, like.shape[axis])], order="C")
+    def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
+        return slice_op(node.inputs[0], _part_key(node, *shapes))
 
 
 @register
@@ -113,18 +99,9 @@ class ConcatPartGradient(Adjoint):
     dtypes = DTYPES
     shape_only = (1, 2, 3)
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        own = compute.shape_of(inputs[0])
-        axis, start = part_start(node, shape, compute.shape_of(inputs[1]), own)
-        starts = [start if a == axis else 0 for a in range(len(shape))]
-        return compute.strided_place(inputs[0], shape, own, starts, (1,) * len(shape))
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        part, before, _, like = inputs
-        axis, start = part_start(node, like.shape, before.shape, part.shape)
-        result = np.zeros(like.shape, part.dtype)
-        result[_at(axis, start, part.shape[axis])] = part
-        return result
+    def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
+        part, before, _, whole = shapes
+        return slice_gradient_op(node.inputs[0], node.inputs[3], _part_key(node, whole, before, part))
 
 
 @register

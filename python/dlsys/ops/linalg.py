@@ -11,6 +11,7 @@ the last column.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from ..checks import flag, word
 from ..errors import GraphError, ShapeError
 from ..graph import NUMBERS, Node, Op, Shape, error_at, register, shape_error
 from .rules import broadcast_rule
+from .shape import reshape_op
 
 
 def _matmul(a: np.ndarray, b: np.ndarray, trans_a: bool, trans_b: bool) -> np.ndarray:
@@ -109,7 +111,8 @@ class MatMulGradient(Op):
     """From the other operand and the product's gradient that of operand "A" or "B", of like's shape.
 
     dA' = G B'^T and dB' = A'^T G for A' = op(A), B' = op(B), summed over what broadcasting repeated; transposed where
-    A, B are. With known shapes passes make a matmul of it where the sum is none, or can be part of the product.
+    A, B are. With known shapes it is a matmul where the sum is none, or can be part of the product: to the bit, but for
+    the order in which one sum over batches is taken.
     """
 
     name = "matmul_gradient"
@@ -139,6 +142,34 @@ class MatMulGradient(Op):
         left, flags = node.attrs["operand"] == "A", self._flags(node)
         own, trans_other = flags if left else flags[::-1]
         return shape, left, own, trans_other
+
+    def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node | None:
+        """A product of batches where no operand was broadcast; of matrices, with all batches in one longer sum, where
+        the right operand was. None elsewhere: it sums over batches itself."""
+        (other, grad, _), (others, lead, shape) = node.inputs, shapes
+        left, (trans_a, trans_b) = node.attrs["operand"] == "A", self._flags(node)
+        a, b = (shape, others) if left else (others, shape)
+        lead = lead[: len(lead) - (len(a) > 1) - (len(b) > 1)]
+        # A vector is a matrix of one row or column, and so is the gradient of its product.
+        m = 1 if len(a) == 1 else a[-1 if trans_a else -2]
+        n = 1 if len(b) == 1 else b[-2 if trans_b else -1]
+        k = a[-2 if trans_a else -1]
+        if len(others) == 1:
+            other = reshape_op(other, (k, 1) if left else (1, k))
+        if len(a) == 1 or len(b) == 1:
+            grad = reshape_op(grad, (*lead, m, n))
+        if math.prod(shape[:-2]) == math.prod(lead):
+            if left:
+                product = (other, grad, trans_b, True) if trans_a else (grad, other, False, not trans_b)
+            else:
+                product = (grad, other, True, trans_a) if trans_b else (other, grad, not trans_a, False)
+        elif left or trans_a or math.prod(shape[:-2]) != 1 or math.prod(others[:-2]) != math.prod(lead):
+            return None
+        else:
+            rows = math.prod(lead) * m
+            other, grad = reshape_op(other, (rows, k)), reshape_op(grad, (rows, n))
+            product = (grad, other, True, False) if trans_b else (other, grad, True, False)
+        return reshape_op(matmul_op(*product), shape)
 
 
 def matmul_op(a: Node, b: Node, trans_A: bool = False, trans_B: bool = False) -> Node:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from ..errors import DTypeError
 from ..graph import OPS, Node, Shape, error_at, find_topo_sort, shape_error
 from .inputs import Variable
@@ -161,6 +163,19 @@ def value_in_steps(loop: Node, of: int) -> Node:
 def variable_like(node: Node, name: str) -> Node:
     """A variable of a node's shape and dtype, as far as they are known."""
     return Variable(name, known_shape(node), known_dtype(node))
+
+
+def by_numpy(node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+    """The node's value by the operators' NumPy rules, also of one that has none as its shape is another node's."""
+    plain = None
+    if node.op.shape_only:
+        plain = node.op.known(node, [x.shape for x in inputs], [str(x.dtype) for x in inputs])
+    if plain is None:
+        return node.op.numpy(node, inputs)
+    values = dict(zip(node.inputs, inputs, strict=True))
+    for one in nodes_below([plain], values.__contains__):
+        values[one] = by_numpy(one, [values[value] for value in one.inputs])
+    return values[plain]
 
 
 def nodes_below(outputs: Sequence[Node], is_behind: Callable[[Node], bool]) -> list[Node]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from .. import compute
 from ..checks import flag
-from ..compute import Tensor
 from ..graph import DTYPES, NUMBERS, OPS, Node, Op, Shape, register, shape_error
-from .arithmetic import div_op, mul_op, sub_op
+from .arithmetic import div_byconst_op, div_op, mul_op, sub_op
 from .elementary import clip_op, equal_op, exp_op, sqrt_op, where_op
 from .rules import real_constant, reduced_shape, resolve_axes
+from .shape import broadcast_shape_op, reshape_op
 from .types import over_axes
 
 
@@ -61,8 +62,6 @@ class BroadcastAxes(Op):
     """a, which lacks `axes` of like's shape or has extent 1 there, repeated along them; a sum's gradient."""
 
     name = "broadcast_axes"
-    picks = True
-    flops = 0
     dtypes = DTYPES
     shape_only = (1,)
 
@@ -76,22 +75,11 @@ class BroadcastAxes(Op):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [reducesum_op(output_grad, node.attrs["axes"], node.attrs["keepdims"]), None]
 
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        if node.attrs["keepdims"]:
-            return compute.broadcast_to(inputs[0], shape)
-        return compute.broadcast_axes(inputs[0], shape, resolve_axes(node, node.attrs["axes"], len(shape)))
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        shape = inputs[1].shape
-        axes = resolve_axes(node, node.attrs["axes"], len(shape))
-        return np.broadcast_to(inputs[0].reshape(reduced_shape(shape, axes, True)), shape).copy()
-
-
-def extent_divisor(node: Node, like: Shape) -> float:
-    """The number by which a `div_by_extent` divides, for a second input of that shape."""
-    axes = node.attrs["axes"]
-    axes = range(len(like) - 1) if axes == "rows" else resolve_axes(node, axes, len(like))
-    return max(math.prod(like[axis] for axis in axes) - node.attrs.get("correction", 0.0), 0.0)
+    def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
+        x, shape = node.inputs[0], shapes[1]
+        if not node.attrs["keepdims"]:
+            x = reshape_op(x, reduced_shape(shape, resolve_axes(node, node.attrs["axes"], len(shape)), True))
+        return broadcast_shape_op(x, shape)
 
 
 @register
@@ -104,18 +92,21 @@ class DivByExtent(Op):
 
     name = "div_by_extent"
     shape_only = (1,)
-    elementwise = True
-    formula, reference = compute.div_by_const, lambda x, divisor: x / x.dtype.type(divisor)
+
+    def _divisor(self, node: Node, like: Shape) -> float:
+        axes = node.attrs["axes"]
+        axes = range(len(like) - 1) if axes == "rows" else resolve_axes(node, axes, len(like))
+        return max(math.prod(like[axis] for axis in axes) - node.attrs.get("correction", 0.0), 0.0)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        extent_divisor(node, input_shapes[1])
+        self._divisor(node, input_shapes[1])
         return input_shapes[0]
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [DivByExtent.make([output_grad, node.inputs[1]], node.attrs), None]
 
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return (extent_divisor(node, shapes[1]),)
+    def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
+        return div_byconst_op(node.inputs[0], self._divisor(node, shapes[1]))
 
 
 def _logsumexp(x: np.ndarray, axes: tuple[int, ...], keepdims: bool) -> np.ndarray:

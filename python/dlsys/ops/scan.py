@@ -17,6 +17,7 @@ from ..graph import DTYPES, Node, Op, Shape, error_at, register, stamp
 from .inputs import Variable
 from .loop import (
     Body,
+    by_numpy,
     loop_length,
     nodes_below,
     result,
@@ -66,7 +67,7 @@ class Scan(Op):
             for i in needed:
                 own = body.nodes[i]
                 if own not in values:
-                    values[own] = own.op.numpy(own, [values[value] for value in own.inputs])
+                    values[own] = by_numpy(own, [values[value] for value in own.inputs])
             carried = [values.get(body.nodes[out], carried[k]) for k, out in enumerate(body.out)]
             found.append(carried[of] if what == "track" else values[body.nodes[of]])
         if what == "last":

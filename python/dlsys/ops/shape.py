@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,55 +11,49 @@ import numpy as np
 from .. import compute
 from ..checks import integer
 from ..errors import GraphError
-from ..graph import DTYPES, Node, Op, Shape, register, shape_error
+from ..graph import DTYPES, OPS, Node, Op, Shape, register, shape_error
 from .rules import axes_attribute, reduced_shape, require_broadcast, reshaped, resolve_axes, shape_attribute
 from .types import over_axes
 
 
-def _sum_to(x: np.ndarray, shape: Shape) -> np.ndarray:
-    lead = x.ndim - len(shape)
-    inner = [lead + i for i, extent in enumerate(shape) if extent == 1 and x.shape[lead + i] != 1]
-    if not lead and not inner:
-        return np.array(x)  # a sum over no axes would turn -0 to 0
-    return np.asarray(x.sum(axis=(*range(lead), *inner), keepdims=True)).reshape(shape)
+@register
+class BroadcastTo(Op):
+    """a repeated to the shape of b by NumPy's rule; b's values are not read."""
+
+    name = "broadcastto"
+    dtypes = DTYPES
+    shape_only = (1,)
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        return require_broadcast(node, *input_shapes)
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [sum_to_like_op(output_grad, node.inputs[0]), None]
+
+    def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
+        x = node.inputs[0]
+        return x if shapes[0] == shapes[1] else broadcast_shape_op(x, shapes[1])
 
 
-class _Broadcast(Op):
-    """The first input repeated to another shape, by NumPy's rule."""
+@register
+class BroadcastShape(Op):
+    """a repeated to the shape `attrs["shape"]` by NumPy's rule."""
 
+    name = "broadcast_shape"
     picks = True
     flops = 0
     dtypes = DTYPES
     elementwise = True
     formula, reference = compute.broadcast_to, np.broadcast_to
 
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        return require_broadcast(node, input_shapes[0], node.attrs["shape"])
+
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [sum_to_like_op(output_grad, node.inputs[0]), *[None] * (len(node.inputs) - 1)]
+        return [sum_to_like_op(output_grad, node.inputs[0])]
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         return (shape,)
-
-
-@register
-class BroadcastTo(_Broadcast):
-    """a repeated to the shape of b; b's values are not read."""
-
-    name = "broadcastto"
-    same_at_equal_shapes = True
-    shape_only = (1,)
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        return require_broadcast(node, *input_shapes)
-
-
-@register
-class BroadcastShape(_Broadcast):
-    """a repeated to the shape `attrs["shape"]`; what passes make of `broadcastto`."""
-
-    name = "broadcast_shape"
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        return require_broadcast(node, input_shapes[0], node.attrs["shape"])
 
 
 @register
@@ -69,11 +64,7 @@ class SumToLike(Op):
     """
 
     name = "sum_to_like"
-    same_at_equal_shapes = True
-    reduces = True
-    flops, flops_of_input = 0, 1
     shape_only = (1,)
-    formula, reference = compute.sum_to, _sum_to
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         require_broadcast(node, input_shapes[1], input_shapes[0])
@@ -82,8 +73,15 @@ class SumToLike(Op):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [broadcastto_op(output_grad, node.inputs[0]), None]
 
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return (shape,)
+    def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
+        """A sum over the axes that a broadcast repeats, and a reshape where the others keep an extent of 1."""
+        (x, _), (wide, shape) = node.inputs, shapes
+        lead = len(wide) - len(shape)
+        inner = [lead + i for i, extent in enumerate(shape) if extent == 1 != wide[lead + i]]
+        if not lead and not inner:
+            return x
+        total = OPS["reducesum"].make([x], {"axes": (*range(lead), *inner), "keepdims": bool(inner)})
+        return reshape_op(total, shape) if lead and inner else total
 
 
 class _View(Op):
@@ -96,7 +94,7 @@ class _View(Op):
     formula, reference = compute.reshape, np.reshape
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [reshape_like_op(output_grad, node.inputs[0]), *[None] * (len(node.inputs) - 1)]
+        return [reshape_like_op(output_grad, node.inputs[0])]
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         return (shape,)
@@ -113,14 +111,21 @@ class Reshape(_View):
 
 
 @register
-class ReshapeLike(_View):
+class ReshapeLike(Op):
     """a under the shape of b, whose values are not read."""
 
     name = "reshape_like"
+    dtypes = DTYPES
     shape_only = (1,)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return reshaped(node, *input_shapes)
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [reshape_like_op(output_grad, node.inputs[0]), None]
+
+    def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
+        return reshape_op(node.inputs[0], shapes[1])
 
 
 @register

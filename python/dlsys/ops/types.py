@@ -7,7 +7,7 @@ What is found is kept in the nodes, also that it is not known, so that asking co
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,26 +20,14 @@ from ..graph import DTYPES, FLOATS, Node, Op, Shape, register
 from .rules import axes_attribute, dtype_attribute
 
 
-class _Cast(Op):
-    """x in another dtype, as NumPy's `astype`."""
-
-    dtypes = DTYPES
-    elementwise = True
-
-    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.cast(inputs[0], dtype)
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.array(inputs[0], self.infer_dtype(node, [str(x.dtype) for x in inputs]), order="C")
-
-
 @register
-class Cast(_Cast):
-    """x as `attrs["dtype"]`; the gradient is cast back."""
+class Cast(Op):
+    """x as `attrs["dtype"]`, as NumPy's `astype`; the gradient is cast back."""
 
     name = "cast"
+    dtypes = DTYPES
     flops = 0
+    elementwise = True
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
         super().infer_dtype(node, input_dtypes)
@@ -48,12 +36,20 @@ class Cast(_Cast):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [cast_like_op(output_grad, node.inputs[0]) if node.attrs["dtype"] in FLOATS else None]
 
+    def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
+        return compute.cast(inputs[0], dtype)
+
+    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.array(inputs[0], node.attrs["dtype"], order="C")
+
 
 @register
-class CastAs(_Cast):
+class CastAs(Op):
     """x in the dtype of `like`, whose values are not read."""
 
     name = "cast_as"
+    dtypes = DTYPES
     shape_only = (1,)
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
@@ -63,6 +59,9 @@ class CastAs(_Cast):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [cast_like_op(output_grad, node.inputs[0]), None]
 
+    def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
+        return node.inputs[0] if dtypes[0] == dtypes[1] else cast_op(node.inputs[0], dtypes[1])
+
 
 @register
 class AsGradient(Op):
@@ -71,7 +70,6 @@ class AsGradient(Op):
 
     name = "as_gradient"
     shape_only = (1,)
-    formula, reference = compute.copy, np.array
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         grad, own = input_shapes
@@ -94,6 +92,9 @@ class AsGradient(Op):
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [output_grad, None]
+
+    def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
+        return node.inputs[0]
 
 
 def cast_op(x: Node, dtype: Any) -> Node:
