@@ -23,6 +23,7 @@ from dlsys.compiler import TypedGraph, value_inputs
 from dlsys.compiler.base import plain, rewrite, sorted_nodes
 from dlsys.graph import OPS, Node, Op, Shape, find_topo_sort
 from dlsys.ops.loop import by_numpy
+from dlsys.ops.state import State, Updates
 from dlsys.schedule import ScheduleWarning
 from hypothesis import HealthCheck, settings
 
@@ -38,8 +39,13 @@ for _module in (cases_basic, cases_math, cases_moves, cases_layers):
 NO_CASES = cases_basic.NO_CASES
 LOOPS = ("scan",)
 """Operators of several kernels, without a tensor expression: as graphs of their steps."""
-LIKE = tuple(name for name, op in OPS.items() if type(op).known is not Op.known and op.formula is None)
-"""Operators of another node's shape: what they are is known with shapes, so they have no formula of their own."""
+LIKE = tuple(
+    name
+    for name, op in OPS.items()
+    if isinstance(op, State) or (type(op).known is not Op.known and op.formula is None)
+)
+"""Operators of state, and of another node's shape: type inference puts others in their places, so they have no formula
+of their own."""
 OF_PASSES = (  # made by passes and by `freeze`, without gradients
     *("conv2d_panels", "conv2d_planes", "join_tiles", "matmul_panels", "pack_panels", "pool_last", "transform_tiles"),
 )
@@ -59,6 +65,13 @@ def every_case(of_each: int | None = None) -> tuple[list[Node], dict[Node, np.nd
     return nodes, feed
 
 
+def numpy_value(node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+    """The node's value by the operators' NumPy rules."""
+    if isinstance(node.op, State):
+        return np.asarray(node.op.lowered(node, inputs, Updates()))
+    return by_numpy(node, inputs)
+
+
 def evaluate(nodes: Iterable[Node], feed: dict[Node, np.ndarray]) -> list[np.ndarray]:
     """The nodes' values by the operators' NumPy rules; each must have the inferred shape and dtype."""
     nodes = list(nodes)
@@ -67,7 +80,7 @@ def evaluate(nodes: Iterable[Node], feed: dict[Node, np.ndarray]) -> list[np.nda
         if node in values:
             continue
         inputs = [values[value] for value in node.inputs]
-        result = by_numpy(node, inputs)
+        result = numpy_value(node, inputs)
         shape = node.op.infer_shape(node, [value.shape for value in inputs])
         dtype = node.op.infer_dtype(node, [str(value.dtype) for value in inputs])
         assert isinstance(result, np.ndarray), (node.op.name, type(result))

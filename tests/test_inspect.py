@@ -146,7 +146,7 @@ def test_pictures_are_files_that_name_everything() -> None:
             assert {f"{i}  {group.name}" for i, group in enumerate(program.groups)} <= set(shown)
             executor.draw_memory(file)
             shown = texts_of(file)
-            assert all(str(value.id) in shown for buffer in memory.buffers for value in buffer.values)
+            assert all(value.id.name in shown for buffer in memory.buffers for value in buffer.values)
             assert f"lower bound {memory.lower_bound} B" in shown
             for method in (executor.draw, executor.draw_memory):
                 if passes is None:

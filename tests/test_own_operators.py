@@ -138,6 +138,21 @@ def test_a_gradient_of_another_type_than_its_input_is_refused() -> None:
         assert "is float32, but one of int32 is always zero: return None for it" in message
 
 
+def test_a_gradient_may_call_methods_of_tensors() -> None:
+    def gradient(self: Op, node: Node, output_grad: Any) -> list[Any]:
+        x: Any = node.inputs[0]
+        return [(output_grad * x.exp()).reshape(x.shape)]
+
+    with own_operators():
+        exponential = defined("own_exp", formula=compute.exp, reference=np.exp, gradient=gradient)
+        for inner in (lambda t: t, lambda t: t * 2):  # a leaf, and what is computed
+            t = dl.tensor(X, requires_grad=True)
+            x = inner(t)
+            exponential.make([x]).sum().backward()
+            scale = x.numpy() / np.where(t.numpy() == 0, 1, t.numpy())
+            np.testing.assert_allclose(t.grad.numpy(), scale * np.exp(x.numpy()), rtol=1e-5)
+
+
 def test_a_gradient_that_is_right_costs_no_kernel() -> None:
     with own_operators():
         square = unary("square", "", lambda x: compute.mul(x, x), np.square, lambda g, y, x: g * (2 * x))

@@ -15,8 +15,7 @@ from dlsys.errors import DlsysError
 from dlsys.gradients import gradients
 from dlsys.graph import DTYPES, FLOATS, INTEGERS, Node, Op, Shape
 from dlsys.ops.indexing import require_in_range
-from dlsys.ops.loop import by_numpy
-from helpers import CASES, OF_PASSES, check_form, evaluate, expression, typed_graph
+from helpers import CASES, OF_PASSES, check_form, evaluate, expression, numpy_value, typed_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -101,7 +100,7 @@ class Drawn:
                 if (of := inner.op.index_range(inner, [value.shape for value in values])) is not None:
                     require_in_range(inner, of, values[of.position])
                 with np.errstate(all="ignore"):
-                    new[inner] = by_numpy(inner, values)
+                    new[inner] = numpy_value(inner, values)
         except DlsysError:
             return False
         for inner, value in new.items():
@@ -132,7 +131,7 @@ def values_of(
                 values.get(v, np.broadcast_to(np.zeros((), graph.dtypes[v]), graph.shapes[v]))
                 for v in node.inputs
             ]
-            value = by_numpy(node, inputs)
+            value = numpy_value(node, inputs)
             assert (value.shape, str(value.dtype)) == (graph.shapes[node], graph.dtypes[node])
             if noise and is_float(value):
                 moved = value * (1 + noise * rng.uniform(-1, 1, value.shape))

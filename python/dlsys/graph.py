@@ -216,8 +216,10 @@ class Op:
     """Operations per element of the result and of the first input, a transcendental function being one; see `flop`."""
     joint: ClassVar[bool] = False
     """Nodes of the same inputs and `attrs["body"]` are results of one computation: see `joint_gradient`."""
-    state: ClassVar[bool] = False
-    """Assigns, reads what was assigned, or names what a run evaluates; its value, if any, is that of an input."""
+    constant: ClassVar[bool] = False
+    """The one value `attrs["value"]` at every index: it costs nothing to compute again, wherever it is read."""
+    variable: ClassVar[bool] = False
+    """Its value is fed to each run."""
     lifts: ClassVar[bool] = False
     """Whether some of its Python numbers may become inputs: see `numbers`, `number` and `lifted`."""
     dtypes: ClassVar[tuple[str, ...]] = FLOATS

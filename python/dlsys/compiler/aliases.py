@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..graph import Node
-from ..ops.slicing import region_of
+from ..ops.slicing import Slice, region_of
 from ..system import lazy
 from .base import TypedGraph, rewrite, value_inputs
 from .slices import pieces
@@ -86,7 +86,7 @@ def with_own_constants(graph: TypedGraph) -> TypedGraph:
     made: set[Node] = set()
 
     def rule(node: Node, typed: TypedGraph) -> Node | None:
-        constants = [value.op.name == "full" for value in node.inputs]
+        constants = [value.op.constant for value in node.inputs]
         if not node.op.joins or node in made or not any(constants):
             return None
         inputs = [
@@ -113,7 +113,7 @@ def _view_slices(graph: TypedGraph, aliases: Aliases, boundary: int) -> None:
     starts: dict[Node, int] = {}
     seen: dict[Node, int] = {}  # bytes of views, by the array that they would keep alive
     for node in graph.nodes:
-        if node.op.name == "slice" and graph.size(node):
+        if isinstance(node.op, Slice) and graph.size(node):
             (x,) = node.inputs
             first = region_of(node, graph.shapes[x]).run(graph.shapes[x])
             start = (first or 0) * np.dtype(graph.dtypes[node]).itemsize

@@ -8,7 +8,7 @@ one to rounding.
 from __future__ import annotations
 
 from ..checks import in_dtype
-from ..graph import FLOATS, Node
+from ..graph import FLOATS, OPS, Node
 from ..ops import (
     add_byconst_op,
     add_op,
@@ -24,17 +24,16 @@ from ..ops import (
 )
 from .base import Rule, TypedGraph
 
+NEG, SUB = OPS["neg"], OPS["sub"]
+TIMES, BY, CONST_DIV = OPS["mul_byconst"], OPS["div_byconst"], OPS["const_div"]
+
 # Constant factors outside stay apart: merged, they could hide that a product between them overflows or vanishes.
 SMALLEST, LARGEST = 2.0**-32, 2.0**32
 
 
-def _is(node: Node, name: str) -> bool:
-    return node.op.name == name
-
-
 def _constant(node: Node) -> float | None:
     """The value of a constant, None for what is none."""
-    return node.attrs["value"] if _is(node, "full") else None
+    return node.attrs["value"] if node.op.constant else None
 
 
 def _rounded(node: Node, graph: TypedGraph) -> float:
@@ -52,7 +51,7 @@ def _add(node: Node, graph: TypedGraph) -> Node | None:
     for x, other in ((a, b), (b, a)):
         if (const := _constant(other)) is not None:
             return _like(node, add_byconst_op(x, const), x, graph)
-        if _is(other, "neg"):
+        if other.op is NEG:
             return sub_op(x, other.inputs[0])
     return mul_byconst_op(a, 2.0) if a is b else None
 
@@ -63,7 +62,7 @@ def _sub(node: Node, graph: TypedGraph) -> Node | None:
         return _like(node, add_byconst_op(a, in_dtype(-const, graph.dtypes[node]).item()), a, graph)
     if (const := _constant(a)) is not None:
         return _like(node, add_byconst_op(neg_op(b), const), b, graph)
-    return add_op(a, b.inputs[0]) if _is(b, "neg") else None
+    return add_op(a, b.inputs[0]) if b.op is NEG else None
 
 
 def _mul(node: Node, graph: TypedGraph) -> Node | None:
@@ -71,7 +70,7 @@ def _mul(node: Node, graph: TypedGraph) -> Node | None:
     for x, other in ((a, b), (b, a)):
         if (const := _constant(other)) is not None:
             return _like(node, mul_byconst_op(x, const), x, graph)
-    return mul_op(a.inputs[0], b.inputs[0]) if _is(a, "neg") and _is(b, "neg") else None
+    return mul_op(a.inputs[0], b.inputs[0]) if a.op is NEG and b.op is NEG else None
 
 
 def _div(node: Node, graph: TypedGraph) -> Node | None:
@@ -80,17 +79,17 @@ def _div(node: Node, graph: TypedGraph) -> Node | None:
         return _like(node, div_byconst_op(a, const), a, graph)
     if (const := _constant(a)) is not None:
         return _like(node, const_div_op(const, b), b, graph)
-    return div_op(a.inputs[0], b.inputs[0]) if _is(a, "neg") and _is(b, "neg") else None
+    return div_op(a.inputs[0], b.inputs[0]) if a.op is NEG and b.op is NEG else None
 
 
 def _neg(node: Node, graph: TypedGraph) -> Node | None:
     """-(-a) is a, -(a - b) is b - a; of a product or quotient with a constant it is part of the constant."""
     (x,) = node.inputs
-    if _is(x, "neg"):
+    if x.op is NEG:
         return x.inputs[0]
-    if _is(x, "sub"):
+    if x.op is SUB:
         return sub_op(x.inputs[1], x.inputs[0])
-    if _is(x, "mul_byconst") or _is(x, "div_byconst") or _is(x, "const_div"):
+    if x.op in (TIMES, BY, CONST_DIV):
         return Node(x.op, x.inputs, {"const": -x.attrs["const"]})
     return None
 
@@ -106,22 +105,22 @@ def _by_factor(node: Node, graph: TypedGraph) -> Node | None:
         return x
     if const == -1:
         return neg_op(x)
-    if _is(x, "neg"):
+    if x.op is NEG:
         return Node(node.op, x.inputs, {"const": -node.attrs["const"]})
-    if not (_is(x, "mul_byconst") or _is(x, "div_byconst")):
+    if x.op not in (TIMES, BY):
         return None
     inner, outer = x.attrs["const"], node.attrs["const"]
     if not all(SMALLEST <= abs(factor) <= LARGEST for factor in (inner, outer)):
         return None
-    if _is(x, "div_byconst") and _is(node, "div_byconst"):
+    if x.op is BY and node.op is BY:
         return div_byconst_op(x.inputs[0], inner * outer)
-    inner = 1 / inner if _is(x, "div_byconst") else inner
-    return mul_byconst_op(x.inputs[0], inner / outer if _is(node, "div_byconst") else inner * outer)
+    inner = 1 / inner if x.op is BY else inner
+    return mul_byconst_op(x.inputs[0], inner / outer if node.op is BY else inner * outer)
 
 
 def _const_div(node: Node, graph: TypedGraph) -> Node | None:
     (x,) = node.inputs
-    return const_div_op(-node.attrs["const"], x.inputs[0]) if _is(x, "neg") else None
+    return const_div_op(-node.attrs["const"], x.inputs[0]) if x.op is NEG else None
 
 
 def _power_byconst(node: Node, graph: TypedGraph) -> Node | None:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ..device import VECTOR
-from ..graph import OPS, Node, Shape
+from ..graph import Node, Shape
 from ..ops import full_op
-from ..scopes import precision
+from ..ops.state import State
+from ..ops.types import infer
+from ..scopes import precision, scopes
 from ..system import lazy
 
 BOUNDARY = {"cpu": 4, "numpy": 4, "cuda": VECTOR}
 """Bytes, by the kind of context: kernels take it that their arrays begin at a multiple."""
-
-FULL = OPS["full"]
 
 Rule = Callable[[Node, "TypedGraph"], "Node | None"]
 """What a node, whose inputs are rewritten already, is replaced by; None leaves it."""
@@ -79,27 +79,33 @@ def value_inputs(node: Node) -> list[Node]:
     return list(dict.fromkeys(value for i, value in enumerate(node.inputs) if i not in shape_only))
 
 
-def rewrite(graph: TypedGraph, rule: Rule, origins: dict[Node, Node] | None = None) -> TypedGraph:
+@precision(None)
+def rewrite(
+    graph: TypedGraph,
+    rule: Rule,
+    origins: dict[Node, Node] | None = None,
+    now: Mapping[Node, Node] | None = None,
+) -> TypedGraph:
     """The graph with `rule` applied to every node, inputs first, until it no longer applies there.
 
     A node with a replaced input is made anew, with its name and source line, before the rule sees it. A rule returns
     None or the node itself to leave it, one of its inputs, or new nodes, built from its inputs by the public functions
     of `ops`; these get the node's source line and precision, and the rule sees them too. Types are up to date when the
     rule asks for them; `nodes` and `uses` are those of the graph before. `origins`, if given, is filled with the former
-    node of each that is made anew.
+    node of each that is made anew. `now`: what is given, and stands for other nodes.
     """
     shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
     typed = replace(graph, shapes=shapes, dtypes=dtypes)
-    now: dict[Node, Node] = {}
+    now = dict(now or {})
     replaced = now.keys()
     nodes: dict[Node, None] = {}
 
     def settle(node: Node, origin: Node) -> Node:
         """The node that stands for one whose inputs are in place and whose type is known."""
-        with precision(node.attrs.get("precision")):
-            found = plain(node, typed) if node is not origin and node.op.shape_only else None
-            if found is None:
-                found = rule(node, typed)
+        scopes.precision = node.attrs.get("precision")  # of products that are made now
+        found = plain(node, typed) if node is not origin else None
+        if found is None:
+            found = rule(node, typed)
         if found is None or found is node:
             nodes[node] = None
             return node
@@ -109,8 +115,7 @@ def rewrite(graph: TypedGraph, rule: Rule, origins: dict[Node, Node] | None = No
         for new in _unknown(found, shapes):
             new.inputs = [settled.get(value, value) for value in new.inputs]
             new.placed_as(origin)
-            shapes[new] = new.op.infer_shape(new, [shapes[value] for value in new.inputs])
-            dtypes[new] = new.op.infer_dtype(new, [dtypes[value] for value in new.inputs])
+            infer(new, shapes, dtypes)
             settled[new] = settle(new, origin)
         return settled.get(found, found)
 
@@ -142,12 +147,12 @@ def plain(node: Node, graph: TypedGraph) -> Node | None:
     """What an operator is that reads inputs for their shapes, now that these are known, see `Op.known`; one that stays
     reads constants there, so that nothing is computed for its shape."""
     shape_only = node.op.shape_only
-    if not shape_only:
+    if not shape_only or isinstance(node.op, State):
         return None
     shapes, dtypes = graph.shapes, graph.dtypes
     types = [shapes[value] for value in node.inputs], [dtypes[value] for value in node.inputs]
     found = node.op.known(node, *types)
-    if found is not None or all(node.inputs[i].op is FULL for i in shape_only):
+    if found is not None or all(node.inputs[i].op.constant for i in shape_only):
         return found
     inputs = list(node.inputs)
     for i in shape_only:

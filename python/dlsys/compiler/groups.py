@@ -15,7 +15,8 @@ from .. import compute
 from ..errors import DlsysError, GraphError
 from ..graph import Node, Op, Shape, error_at, require_type
 from ..kernels import KernelSpec
-from ..ops.slicing import region_of
+from ..ops.reduction import ReduceSum
+from ..ops.slicing import Slice, region_of
 from ..system import lazy
 from ..tvm_import import with_compiler
 from .base import TypedGraph, value_inputs
@@ -58,7 +59,7 @@ class Group:
             return "scan"
         if self.parts:
             return "side_by_side"
-        names = [node.op.name for node in self.nodes if node.op.name != "full"] or ["full"]
+        names = [node.op.name for node in self.nodes if not node.op.constant] or ["full"]
         return "_".join(names) if len(names) <= 6 else "_".join([*names[:4], f"{len(names) - 5}more", names[-1]])
 
     def overwritable(self, output: Node, shapes: dict[Node, Shape]) -> list[Node]:
@@ -139,7 +140,7 @@ def is_elementwise(node: Node) -> bool:
 
 def is_constant(node: Node) -> bool:
     """Whether the node costs nothing to compute again: it is in every group that reads it."""
-    return node.op.name == "full"
+    return node.op.constant
 
 
 def is_sum(node: Node) -> bool:
@@ -163,7 +164,7 @@ def is_row_wise(node: Node, graph: TypedGraph) -> bool:
 
 def is_down_columns(node: Node, graph: TypedGraph) -> bool:
     """Whether the node sums all rows of its input."""
-    if node.op.name != "reducesum" or node.attrs["axes"] is None:
+    if not isinstance(node.op, ReduceSum) or node.attrs["axes"] is None:
         return False
     rank = len(graph.shapes[node.inputs[0]])
     return rank > 1 and sorted(axis % rank for axis in node.attrs["axes"]) == list(range(rank - 1))
@@ -172,7 +173,7 @@ def is_down_columns(node: Node, graph: TypedGraph) -> bool:
 def length(node: Node, written: dict[Node, int]) -> int:
     """The length of an elementwise node's expression, in names and operators. A value that has a length in `written` is
     written out wherever it is read; a value that was loaded or summed is one name."""
-    total = sum(written.get(value, 1) for value in node.inputs)
+    total = sum([written.get(value, 1) for value in node.inputs])
     return 1 + (READS if node.op.costly else node.op.reads) * total
 
 
@@ -308,7 +309,7 @@ def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, boundary: int |
     def te(*parameters: compute.Tensor) -> Any:
         values = list(parameters)
         for node, read in zip(nodes, reads, strict=True):
-            if node.op.name == "full":
+            if node.op.constant:
                 values.append(compute.full(shapes[node], node.attrs["value"], dtypes[node]))
                 continue
             inputs = [values[r] if isinstance(r, int) else compute.placeholder(*r, "shape") for r in read]
@@ -377,7 +378,7 @@ def _strides(group: Group, graph: TypedGraph, boundary: int) -> tuple[int, tuple
     """Of a group that is a slice with no step backwards, from a multiple of `boundary` bytes on: the number of the
     first element read, and how many are stepped over along each axis of the result."""
     node = group.nodes[0]
-    if node.op.name != "slice" or len(group.nodes) > 1:
+    if not isinstance(node.op, Slice) or len(group.nodes) > 1:
         return None
     shape = graph.shapes[node.inputs[0]]
     region = region_of(node, shape)
@@ -414,11 +415,11 @@ def _flat_shapes(group: Group, graph: TypedGraph) -> dict[Node, Shape] | None:
     for part, shape in zip(parts, shapes, strict=True):
         for value in (*part.inputs, *part.nodes):
             size = math.prod(shape) if graph.shapes[value] == shape else 1
-            if (size != graph.size(value) and value.op.name != "full") or found.setdefault(value, (size,)) != (size,):
+            if (size != graph.size(value) and not value.op.constant) or found.setdefault(value, (size,)) != (size,):
                 return None
     return found
 
 
 def _attributes(node: Node) -> tuple[tuple[str, str], ...]:
-    given = {"value": node.attrs["value"]} if node.op.name == "full" else node.attrs
+    given = {"value": node.attrs["value"]} if node.op.constant else node.attrs
     return tuple(sorted((key, repr(value)) for key, value in given.items()))

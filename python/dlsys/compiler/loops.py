@@ -117,7 +117,7 @@ class _Lowering:
     threads: int
 
     def program(self, graph: TypedGraph) -> Program:
-        unplanned = sum(nbytes_of(node, graph) for node in graph.nodes)
+        unplanned = sum(nbytes_of(node, graph) for node in graph.nodes if not node.op.constant)
         return self.lowered(self.optimized(graph), unplanned)
 
     def optimized(self, graph: TypedGraph, same: frozenset[Node] = frozenset()) -> TypedGraph:
@@ -133,14 +133,14 @@ class _Lowering:
 
     def rolled(self, graph: TypedGraph) -> TypedGraph:
         """The graph with a node for each result of each loop, and one for the memory of its steps."""
-        if not any(node.op.name == "scan" for node in graph.nodes):
+        if not any(node.op.joint for node in graph.nodes):
             return graph
         loops, nodes = self._loops(graph)
         origins: dict[Node, Node] = {}
         made: dict[Any, _Rolled | _Unrolled] = {}
 
         def rule(node: Node, typed: TypedGraph) -> Node | None:
-            if node.op.name != "scan":
+            if not node.op.joint:
                 return None
             key = joint_key(origins.get(node, node))
             if key not in made:
@@ -158,12 +158,12 @@ class _Lowering:
         read less than its graph says, and so an earlier loop may have less to keep."""
         first: dict[Any, Node] = {}
         for node in graph.nodes:
-            if node.op.name == "scan":
+            if node.op.joint:
                 first.setdefault(joint_key(node), node)
         needed, wanted = set(graph.roots), {}  # type: tuple[set[Node], dict[Any, list[Node]]]
         loops: dict[Any, _Rolled] = {}
         for node in reversed(graph.nodes):
-            if node.op.name != "scan":
+            if not node.op.joint:
                 needed.update(value_inputs(node) if node in needed else ())
                 continue
             key = joint_key(node)
@@ -329,7 +329,7 @@ class _Rolled:
 
         for node in step.nodes:
             size = sum(step.size(value) for value in node.inputs if value in outer)
-            known = all(value in outer or value.op.name == "full" for value in node.inputs)
+            known = all(value in outer or value.op.constant for value in node.inputs)
             if known and size >= step.size(node) and self.length > 1:  # what only repeats values is no work saved
                 outer[node] = Node(node.op, [outer.get(value, value) for value in node.inputs], node.attrs, node.name)
                 outer[node].placed_as(node)
@@ -372,7 +372,7 @@ class _Rolled:
 
 def _updating(graph: TypedGraph, updates: Sequence[tuple[Node, Node]]) -> TypedGraph:
     """The graph that writes values into places, variables of known types."""
-    places = [node for pair in updates for node in pair if node.op.name == "placeholder" and node not in graph.fed]
+    places = [node for pair in updates for node in pair if node.op.variable and node not in graph.fed]
     shapes = {**graph.shapes, **{place: place.attrs["shape"] for place in places}}
     dtypes = {**graph.dtypes, **{place: place.attrs["dtype"] for place in places}}
     fed = graph.fed.union(places)
@@ -414,7 +414,7 @@ def unrolled(graph: TypedGraph) -> TypedGraph:
     made: dict[Any, _Unrolled] = {}
 
     def rule(node: Node, typed: TypedGraph) -> Node | None:
-        if node.op.name != "scan":
+        if not node.op.joint:
             return None
         key = joint_key(node)
         if key not in made:

@@ -10,10 +10,10 @@ becomes the convolution of a slice.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 from ..checks import in_dtype
-from ..graph import Node, Shape
+from ..graph import OPS, Node, Shape
 from ..ops import (
     broadcast_rule,
     broadcast_shape_op,
@@ -27,13 +27,14 @@ from ..ops import (
     transpose_op,
 )
 from ..ops.conv import Geometry, conv2d_filter_gradient_op, conv2d_input_gradient_op, geometry_of
+from ..ops.shape import Transpose
 from ..ops.slicing import slice_gradient_op
 from ..scopes import precision
 from .base import Rule, TypedGraph, rewrite
 
-
-def _is(node: Node, name: str) -> bool:
-    return node.op.name == name
+RESHAPE, BROADCAST, MATMUL = OPS["reshape"], OPS["broadcast_shape"], OPS["matmul"]
+TRANSPOSE = cast(Transpose, OPS["transpose"])
+CONV, IMAGES, FILTERS = OPS["conv2d"], OPS["conv2d_input_gradient"], OPS["conv2d_filter_gradient"]
 
 
 def _only_leads(shape: Shape, wide: Shape) -> bool:
@@ -44,7 +45,7 @@ def _only_leads(shape: Shape, wide: Shape) -> bool:
 
 def _bare(node: Node, graph: TypedGraph) -> Node:
     """The node without a reshape that only puts extents of 1 in front, as broadcasting does by itself."""
-    if _is(node, "reshape") and _only_leads(graph.shapes[node.inputs[0]], graph.shapes[node]):
+    if node.op is RESHAPE and _only_leads(graph.shapes[node.inputs[0]], graph.shapes[node]):
         return node.inputs[0]
     return node
 
@@ -53,15 +54,14 @@ def _reshape(node: Node, graph: TypedGraph) -> Node | None:
     (x,), shape = node.inputs, graph.shapes[node]
     if graph.shapes[x] == shape:
         return x
-    if _is(x, "reshape"):
+    if x.op is RESHAPE:
         return reshape_op(x.inputs[0], shape)
     return None if node.attrs["shape"] == shape else reshape_op(x, shape)  # without -1
 
 
-def _order(node: Node, rank: int) -> tuple[int, ...]:
-    """Which axis of a transpose's input each of its own is."""
-    axes = node.attrs["axes"]
-    return tuple(reversed(range(rank))) if axes is None else tuple(axis % rank for axis in axes)
+def _order(node: Node, graph: TypedGraph) -> tuple[int, ...]:
+    """For each axis of a transpose the input's axis that it is."""
+    return TRANSPOSE.order(node, len(graph.shapes[node]))
 
 
 def _transpose(node: Node, graph: TypedGraph) -> Node | None:
@@ -69,15 +69,15 @@ def _transpose(node: Node, graph: TypedGraph) -> Node | None:
     product."""
     (x,) = node.inputs
     shape = graph.shapes[x]
-    order = _order(node, len(shape))
-    if _is(x, "transpose"):
-        inner = _order(x, len(shape))
+    order = _order(node, graph)
+    if x.op is TRANSPOSE:
+        inner = _order(x, graph)
         return transpose_op(x.inputs[0], tuple(inner[axis] for axis in order))
     wide = [axis for axis in order if shape[axis] != 1]
     if wide == sorted(wide):
         return reshape_op(x, graph.shapes[node])
     if (
-        _is(x, "matmul") and graph.uses[x] == 1 and _swaps_last_two(order)
+        x.op is MATMUL and graph.uses[x] == 1 and _swaps_last_two(order)
     ):  # else the product would be computed twice
         (a, b), trans_a, trans_b = x.inputs, x.matmul_attr_trans_A, x.matmul_attr_trans_B
         if min(len(graph.shapes[a]), len(graph.shapes[b])) > 1:
@@ -95,7 +95,7 @@ def _matmul(node: Node, graph: TypedGraph) -> Node | None:
     """The product of matrices as they lie, its flags swapping the last two axes in a transpose's place."""
     (a, b), trans_a, trans_b = node.inputs, node.matmul_attr_trans_A, node.matmul_attr_trans_B
     for operand in (a, b):
-        if _is(operand, "transpose") and _swaps_last_two(_order(operand, len(graph.shapes[operand]))):
+        if operand.op is TRANSPOSE and _swaps_last_two(_order(operand, graph)):
             if operand is a:
                 return matmul_op(a.inputs[0], b, not trans_a, trans_b)
             return matmul_op(a, b.inputs[0], trans_a, not trans_b)
@@ -106,7 +106,7 @@ def _broadcast_shape(node: Node, graph: TypedGraph) -> Node | None:
     (x,), shape = node.inputs, graph.shapes[node]
     if _only_leads(graph.shapes[x], shape):
         return reshape_op(x, shape)
-    if _is(x, "broadcast_shape"):
+    if x.op is BROADCAST:
         return broadcast_shape_op(x.inputs[0], shape)
     bare = _bare(x, graph)
     return None if bare is x else broadcast_shape_op(bare, shape)
@@ -114,8 +114,8 @@ def _broadcast_shape(node: Node, graph: TypedGraph) -> Node | None:
 
 def sink_broadcast(node: Node, graph: TypedGraph) -> Node | None:
     """An elementwise operator of what is repeated: it broadcasts by itself, or is computed once and then repeated."""
-    broadcasts = [_is(value, "broadcast_shape") for value in node.inputs]
-    if _is(node, "broadcast_shape") or not node.op.elementwise or not any(broadcasts):
+    broadcasts = [value.op is BROADCAST for value in node.inputs]
+    if node.op is BROADCAST or not node.op.elementwise or not any(broadcasts):
         return None
     if len(node.inputs) > 1 and not node.op.broadcasts:
         return None
@@ -144,7 +144,7 @@ def _reducesum(node: Node, graph: TypedGraph) -> Node | None:
     resolved = tuple(range(rank)) if axes is None else tuple(sorted(axis % rank for axis in axes))
     if all(wide[axis] == 1 for axis in resolved):
         return reshape_op(x, shape)
-    if _is(x, "broadcast_shape"):
+    if x.op is BROADCAST:
         return _sum_of_broadcast(node, resolved, graph)
     return None if axes == resolved else reducesum_op(x, resolved, keepdims)
 
@@ -179,12 +179,12 @@ def cut_taps(graph: TypedGraph) -> TypedGraph:
 
 def _rule(node: Node, graph: TypedGraph) -> Node | None:
     """A convolution without the rows and columns of its filters that lie in the padding at every place; else None."""
-    if node.op.name not in ("conv2d", "conv2d_input_gradient", "conv2d_filter_gradient"):
+    if node.op not in (CONV, IMAGES, FILTERS):
         return None
     first, second, *third = (graph.shapes[value] for value in node.inputs)
-    if node.op.name == "conv2d":
+    if node.op is CONV:
         images, filters, out = first, second, graph.shapes[node]
-    elif node.op.name == "conv2d_input_gradient":
+    elif node.op is IMAGES:
         images, filters, out = third[0], first, second
     else:
         images, filters, out = first, third[0], second
@@ -226,10 +226,10 @@ def _of_parts(node: Node, images: Any, filters: Any, geometry: Geometry) -> Node
         return grad if key is None else slice_gradient_op(grad, like, key)
 
     first, second, *third = node.inputs
-    if node.op.name == "conv2d":
+    if node.op is CONV:
         return conv2d_op(part(first, images), part(second, filters), *geometry)
     (like,) = third
-    if node.op.name == "conv2d_input_gradient":
+    if node.op is IMAGES:
         grad = conv2d_input_gradient_op(part(first, filters), second, part(like, images), *geometry)
         return spread(grad, like, images)
     return spread(

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from ..graph import FLOATS, Node
 from ..ops import matmul_panels_op, pack_panels_op
+from ..ops.linalg import MatMul
 from .base import TypedGraph, rewrite
 from .simplify import merge
 
@@ -43,7 +44,7 @@ def pack(graph: TypedGraph, columns: Columns, same: frozenset[Node] = frozenset(
 
 def _shared(node: Node, graph: TypedGraph) -> tuple[Node, bool, int] | None:
     """Of a product of matrices of floats, whose left one is not transposed: the right one, whether that is, and m."""
-    if node.op.name != "matmul" or node.matmul_attr_trans_A or graph.dtypes[node] not in FLOATS:
+    if not isinstance(node.op, MatMul) or node.matmul_attr_trans_A or graph.dtypes[node] not in FLOATS:
         return None
     a, b = (graph.shapes[value] for value in node.inputs)
     if len(a) != 2 or len(b) != 2 or b[0] * b[1] < LEAST_ELEMENTS:

@@ -50,7 +50,7 @@ class Program:
     def parameters(self) -> list[Node]:
         """The parameters read or written, each once."""
         read = [self.aliases.source(value) for group in self.groups for value in group.inputs]
-        return list(dict.fromkeys([*(n for n in read if n.op.name == "parameter"), *self.aliases.placed.values()]))
+        return list(dict.fromkeys([*(n for n in read if n.cell is not None), *self.aliases.placed.values()]))
 
     def stored(self) -> list[Node]:
         """Every value that has memory in the arena, in the order of their writing; views and parts follow that in which

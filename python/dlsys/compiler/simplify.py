@@ -14,22 +14,25 @@ from dataclasses import replace
 import numpy as np
 
 from ..checks import in_dtype
-from ..graph import Node
+from ..graph import OPS, Node
 from ..ops import full_op, log_softmax_op, relu_gradient_op, relu_op, softmax_op
 from . import arithmetic, moves
 from .base import Rule, TypedGraph, rewrite, sorted_nodes, value_inputs
+
+RELU, BROADCAST, SUM = OPS["relu"], OPS["broadcast_shape"], OPS["reducesum"]
+SOFTMAX, LOG_SOFTMAX = OPS["softmax"], OPS["log_softmax"]
 
 
 def simplify(graph: TypedGraph) -> TypedGraph:
     """One sweep, inputs first. What it makes may be simpler still for a second, since who uses a node is counted
     before."""
-    kept = {node.inputs[0] for node in graph.nodes if node.op.name == "relu"}
+    kept = {node.inputs[0] for node in graph.nodes if node.op is RELU}
     relus: dict[Node, Node] = {}
 
     def gate(node: Node, typed: TypedGraph) -> Node | None:
         """relu(x) > 0 exactly where x > 0, so a gradient reads relu(x) where that is computed, and x can go."""
         x, grad = node.inputs
-        if x not in kept or x.op.name in ("relu", "broadcast_shape"):  # the relus of those are no more
+        if x not in kept or x.op in (RELU, BROADCAST):  # the relus of those are no more
             return None
         if x not in relus:
             relus[x] = relu_op(x)
@@ -38,8 +41,8 @@ def simplify(graph: TypedGraph) -> TypedGraph:
     def relu(node: Node, typed: TypedGraph) -> Node | None:
         """relu(relu(x)) is relu(x); and there is one relu of each x."""
         (x,) = node.inputs
-        if x.op.name in ("relu", "broadcast_shape"):
-            return x if x.op.name == "relu" else None
+        if x.op in (RELU, BROADCAST):
+            return x if x.op is RELU else None
         first = relus.setdefault(x, node)
         return first if first is not node else None
 
@@ -60,22 +63,22 @@ def _constant_gate(node: Node, graph: TypedGraph) -> Node | None:
     """The gradient of relu where the gate is known: of a constant, for zeros, or through the same gate twice."""
     x, grad = node.inputs
     zeros = full_op(graph.shapes[node], 0.0, graph.dtypes[node])
-    if x.op.name == "full":
+    if x.op.constant:
         return grad if x.attrs["value"] > 0 else zeros
-    if grad.op.name == "full" and grad.attrs["value"] == 0:
+    if grad.op.constant and grad.attrs["value"] == 0:
         return zeros
-    same = grad.op.name == "relu_gradient" and grad.inputs[0] is x
+    same = grad.op is node.op and grad.inputs[0] is x
     return grad if same else None
 
 
 def _log(node: Node, graph: TypedGraph) -> Node | None:
     (x,) = node.inputs
-    return log_softmax_op(x.inputs[0]) if x.op.name == "softmax" else None
+    return log_softmax_op(x.inputs[0]) if x.op is SOFTMAX else None
 
 
 def _exp(node: Node, graph: TypedGraph) -> Node | None:
     (x,) = node.inputs
-    return softmax_op(x.inputs[0]) if x.op.name == "log_softmax" else None
+    return softmax_op(x.inputs[0]) if x.op is LOG_SOFTMAX else None
 
 
 _RULES: dict[str, list[Rule]] = {"log": [_log], "exp": [_exp]}
@@ -127,7 +130,7 @@ def fold(graph: TypedGraph) -> TypedGraph:
 
 def _rule(node: Node, graph: TypedGraph) -> Node | None:
     values = value_inputs(node)
-    if not values or any(value.op.name != "full" for value in values):
+    if not values or any(not value.op.constant for value in values):
         return None
     found, dtype = _one_value(node, graph), graph.dtypes[node]
     return None if found is None else full_op(graph.shapes[node], in_dtype(found, dtype).item(), dtype)
@@ -136,15 +139,15 @@ def _rule(node: Node, graph: TypedGraph) -> Node | None:
 def _one_value(node: Node, graph: TypedGraph) -> float | None:
     """The value at every index of the node's result, before it is rounded or wraps around; None if they differ, or it
     would take long to find out."""
-    name, shape = node.op.name, graph.shapes[node]
+    shape = graph.shapes[node]
     first = node.inputs[0].attrs["value"]
     if 0 in shape:
         return 0.0  # there is no index
     if node.op.picks:
         return first
-    if name == "reducesum":
+    if node.op is SUM:
         return _times(graph.size(node.inputs[0]) // graph.size(node), first)
-    if name == "matmul":
+    if node.op is moves.MATMUL:
         inner = graph.shapes[node.inputs[0]][-2 if node.matmul_attr_trans_A else -1]
         return _times(inner, first * node.inputs[1].attrs["value"])
     if node.op.elementwise:

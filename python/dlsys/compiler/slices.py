@@ -15,10 +15,14 @@ from itertools import zip_longest
 
 import numpy as np
 
-from ..graph import Node, Shape
+from ..graph import OPS, Node, Shape
 from ..ops import add_op, concatenate_op, full_op, reshape_op, slice_op
-from ..ops.slicing import Region, region_of, slice_gradient_op
+from ..ops.joining import Stack
+from ..ops.shape import Reshape
+from ..ops.slicing import Region, Slice, SliceGradient, region_of, slice_gradient_op
 from .base import TypedGraph, rewrite
+
+ADD = OPS["add"]
 
 
 class Terms:
@@ -30,10 +34,10 @@ class Terms:
 
         def begins(value: Node, node: Node) -> bool:
             alike = graph.shapes.get(value) == graph.shapes[node]
-            return value.op.name == "add" and graph.uses[value] == 1 and alike
+            return value.op is ADD and graph.uses[value] == 1 and alike
 
         for node in graph.nodes:
-            if node.op.name == "add" and node.inputs[0] is not node.inputs[1]:
+            if node.op is ADD and node.inputs[0] is not node.inputs[1]:
                 self._inner.update([value for value in node.inputs if begins(value, node)][:1])
 
     def origin(self, node: Node) -> Node:
@@ -43,11 +47,11 @@ class Terms:
     def of(self, node: Node) -> list[Node]:
         """The terms of a sum, in the order in which they are added, one by one; none for what is no sum, or begins
         another."""
-        if node.op.name != "add" or self.origin(node) in self._inner:
+        if node.op is not ADD or self.origin(node) in self._inner:
             return []
         found: list[Node] = []  # the last first
         while True:
-            inner = [value for value in node.inputs if value.op.name == "add" and self.origin(value) in self._inner]
+            inner = [value for value in node.inputs if value.op is ADD and self.origin(value) in self._inner]
             if not inner:
                 return [*node.inputs, *reversed(found)]
             found.append(node.inputs[1] if inner[0] is node.inputs[0] else node.inputs[0])
@@ -68,14 +72,13 @@ def join_slices(graph: TypedGraph) -> TypedGraph:
     terms = Terms(graph)
 
     def rule(node: Node, typed: TypedGraph) -> Node | None:
-        name = node.op.name
-        if name == "slice":
+        if isinstance(node.op, Slice):
             return _slice(node, typed, terms)
-        if name == "slice_gradient":
+        if isinstance(node.op, SliceGradient):
             return _slice_gradient(node, typed)
         if node.op.joins:
             return _join(node, typed)
-        return _sum(node, typed, terms.of(node)) if name == "add" else None
+        return _sum(node, typed, terms.of(node)) if node.op is ADD else None
 
     return rewrite(graph, rule, terms.origins)
 
@@ -84,9 +87,9 @@ def located(node: Node, graph: TypedGraph) -> tuple[Node, int]:
     """The node that this one reads, by reshapes and slices, as a run of neighbouring elements, and the number of the
     first of them there."""
     first = 0
-    while node.op.name in ("reshape", "slice"):
+    while isinstance(node.op, (Reshape, Slice)):
         (x,) = node.inputs
-        if node.op.name == "slice":
+        if isinstance(node.op, Slice):
             found = region_of(node, graph.shapes[x]).run(graph.shapes[x])
             if found is None:
                 break
@@ -151,7 +154,7 @@ def _slice(node: Node, graph: TypedGraph, terms: Terms) -> Node | None:
         return None
     if region.counts == wide:
         return reshape_op(x, shape)
-    if x.op.name == "slice":
+    if isinstance(x.op, Slice):
         (source,) = x.inputs
         inner = region_of(x, graph.shapes[source])
         # else it is one kernel, and what is behind it mostly none
@@ -175,7 +178,7 @@ def _slice_of_join(x: Node, region: Region, shape: Shape, graph: TypedGraph) -> 
     axis = joined_axis(x, graph)
     start, count = region.starts[axis], region.counts[axis]
     starts, counts = list(region.starts), list(region.counts)
-    if x.op.name == "stack":
+    if isinstance(x.op, Stack):
         if count != 1:
             return None
         part = x.inputs[start]
@@ -241,7 +244,7 @@ def _sum(node: Node, graph: TypedGraph, terms: list[Node]) -> Node | None:
     like = None
     for term in terms:
         parts.append(term)
-        if term.op.name == "slice_gradient" and graph.shapes[term] == shape:
+        if isinstance(term.op, SliceGradient) and graph.shapes[term] == shape:
             region = region_of(term, shape)
             if _is_plain(region):
                 like = term.inputs[1]

@@ -10,11 +10,14 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..checks import too_large
 from ..errors import DTypeError, FeedError, GraphError, ShapeError
 from ..graph import DTYPES, Node, Shape, error_at, shape_error
+from ..ops.state import Assign, State, Updates
+from ..ops.types import infer
 from .base import TypedGraph, plain, rewrite, value_inputs
 
 
@@ -67,12 +70,11 @@ def analyse(
             shapes[node], dtypes[node] = fed[node]
             _check_declaration(node, *fed[node])
         elif node in known:
-            if node.op.name == "placeholder" and (node in needed or None in node.attrs.values()):
+            if node.op.variable and (node in needed or None in node.attrs.values()):
                 raise FeedError(
                     f"placeholder {node.name} was not fed [node {node.name}, made at {node.location}]"
                 )
-            shapes[node] = node.op.infer_shape(node, [shapes[value] for value in node.inputs])
-            dtypes[node] = node.op.infer_dtype(node, [dtypes[value] for value in node.inputs])
+            infer(node, shapes, dtypes)
             if not node.op.builtin:
                 _require_type(node, shapes[node], dtypes[node], shapes)
         if node in known and (told := too_large(shapes[node])):
@@ -80,7 +82,57 @@ def analyse(
 
     given = frozenset(node for node in known if node in fed or node.cell is not None)
     computed = [node for node in order if node in needed and node not in given]
-    return rewrite(_without_effects(computed, evaluated, fed, given, shapes, dtypes), plain)
+    leaves = _first_of_each_cell(node for node in given if node not in fed)
+    updates = _Updates(fed)
+
+    def rule(node: Node, typed: TypedGraph) -> Node | None:
+        op = node.op
+        return op.lowered(node, node.inputs, updates) if isinstance(op, State) else plain(node, typed)
+
+    assigned = [leaves.get(node.inputs[0], node.inputs[0]) for node in computed if isinstance(node.op, Assign)]
+    if len(set(assigned)) < len(assigned):
+        computed.sort(key=lambda node: node.id)  # inputs have smaller ids, so it is an order too
+    graph = TypedGraph(tuple(computed), tuple(evaluated), (), given, shapes, dtypes, {})
+    graph = replace(rewrite(graph, rule, now=leaves), updates=tuple(updates.values.items()))
+    return _without_groups(graph)
+
+
+class _Updates(Updates[Node]):
+    """The values that parameters have after the run, in the order of the assignments."""
+
+    def __init__(self, fed: Container[Node]) -> None:
+        self.values: dict[Node, Node] = {}
+        self._fed = fed
+        self._by: dict[Node, Node] = {}
+
+    def assign(self, node: Node, parameter: Node, value: Node) -> None:
+        """Note the value. Raises GraphError for a second one, of which the first is no beginning, FeedError for a
+        parameter that is fed."""
+        if parameter in self.values and "follows" not in node.attrs:
+            first = self._by[parameter]
+            twice = f"{parameter.name} is assigned twice in one run, also by {first.name}, made at {first.location}"
+            raise error_at(node, GraphError, twice)
+        if parameter in self._fed:
+            both = f"{parameter.name} is fed in the run that assigns it: set {parameter.name}.value instead"
+            raise error_at(node, FeedError, both)
+        self.values[parameter], self._by[parameter] = value, node
+
+    def latest(self, parameter: Node) -> Node:
+        """The value noted last, or the parameter."""
+        return self.values.get(parameter, parameter)
+
+
+def _without_groups(graph: TypedGraph) -> TypedGraph:
+    """The graph without groups, which have no value. Raises GraphError for a node that computes with one."""
+    groups = {node for node in graph.nodes if isinstance(node.op, State)}
+    if not groups:
+        return graph
+    nodes = tuple(node for node in graph.nodes if node not in groups)
+    for node in nodes:
+        for value in node.inputs:
+            if value in groups:
+                raise error_at(node, GraphError, f"{value.name} is a group, which has no value to compute with")
+    return replace(graph, nodes=nodes, outputs=tuple(None if node in groups else node for node in graph.outputs))
 
 
 def _require_type(node: Node, shape: Any, dtype: Any, shapes: Mapping[Node, Shape]) -> None:
@@ -95,56 +147,6 @@ def _require_type(node: Node, shape: Any, dtype: Any, shapes: Mapping[Node, Shap
         raise error_at(node, DTypeError, told)
 
 
-def _without_effects(
-    computed: Sequence[Node],
-    evaluated: Sequence[Node],
-    fed: Mapping[Node, tuple[Shape, str]],
-    given: frozenset[Node],
-    shapes: dict[Node, Shape],
-    dtypes: dict[Node, str],
-) -> TypedGraph:
-    """Assignments become `updates`, and whoever reads one, or a value that comes with them, reads the value; groups
-    become no output. Those of `advance_op` to one parameter follow each other in the order of their making."""
-    now = _first_of_each_cell(node for node in given if node not in fed)
-    assigned = [now.get(node.inputs[0], node.inputs[0]) for node in computed if node.op.name == "assign"]
-    if len(set(assigned)) < len(assigned):
-        computed = sorted(computed, key=lambda node: node.id)  # inputs have smaller ids, so it is an order too
-    updates: dict[Node, Node] = {}
-    assigned_by: dict[Node, Node] = {}
-    nodes = []
-    for node in computed:
-        inputs = [now.get(value, value) for value in node.inputs]
-        if node.op.name == "assign":
-            parameter, value = inputs
-            if parameter in updates and "follows" not in node.attrs:
-                first = assigned_by[parameter]
-                twice = f"{parameter.name} is assigned twice in one run, also by {first.name}, made at {first.location}"
-                raise error_at(node, GraphError, twice)
-            if parameter in fed:
-                both = f"{parameter.name} is fed in the run that assigns it: set {parameter.name}.value instead"
-                raise error_at(node, FeedError, both)
-            updates[parameter], assigned_by[parameter] = value, node
-            now[node] = value
-        elif node.op.name == "latest":
-            now[node] = updates.get(inputs[0], inputs[0])
-        elif node.op.name == "with_updates":
-            now[node] = inputs[0]
-        elif node.op.name == "group":
-            continue
-        else:
-            group = next((value for value in node.inputs if value.op.name == "group"), None)
-            if group is not None:
-                raise error_at(node, GraphError, f"{group.name} is a group, which has no value to compute with")
-            if any(a is not b for a, b in zip(inputs, node.inputs, strict=True)):
-                now[node] = other = Node(node.op, inputs, node.attrs, node.name)
-                other.placed_as(node)
-                shapes[other], dtypes[other] = shapes[node], dtypes[node]
-                node = other
-            nodes.append(node)
-    outputs = tuple(None if node.op.name == "group" else now.get(node, node) for node in evaluated)
-    return TypedGraph(tuple(nodes), outputs, tuple(updates.items()), given, shapes, dtypes, dict(now))
-
-
 def _first_of_each_cell(leaves: Iterable[Node]) -> dict[Node, Node]:
     """For a leaf whose cell an earlier one has too, as `p.detach()` has that of p, the earlier one: what is written to
     the one is written to the other."""
@@ -155,7 +157,7 @@ def _first_of_each_cell(leaves: Iterable[Node]) -> dict[Node, Node]:
 
 def _check_declaration(node: Node, shape: Shape, dtype: str) -> None:
     declared, declared_dtype = node.attrs.get("shape"), node.attrs.get("dtype")
-    if node.op.name not in ("placeholder", "parameter"):
+    if not node.op.variable and node.cell is None:
         return
     if declared is not None and declared != shape:
         raise shape_error(node, f"{node.name} is declared with shape {declared}, but fed with {shape}")

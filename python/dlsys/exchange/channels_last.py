@@ -20,6 +20,9 @@ from ..graph import Shape
 from ..ops.channels_last import LAST, conv2d_panels_op, conv2d_planes_op, filters_in_panels, pool_last_op
 from ..ops.conv import geometry_of
 from ..ops.family import Pointwise
+from ..ops.joining import Concatenate
+from ..ops.pooling import AvgPool2d, MaxPool2d
+from ..ops.reduction import ReduceSum
 from ..tensors import tensor
 from . import winograd
 
@@ -84,13 +87,13 @@ def followed(node: Node, shape: Shape) -> Callable[[list[Node]], Last | Node] | 
     attrs: dict[str, Any] = node.attrs
     if isinstance(node.op, Pointwise) and len(shape) == 4:
         return lambda inputs: Last(node.op.make(inputs, attrs))
-    if node.op.name == "concatenate":
+    if isinstance(node.op, Concatenate):
         at = LAST.index(attrs["axis"] % 4)
         return lambda inputs: Last(node.op.make(inputs, {**attrs, "axis": at}))
-    if node.op.name in ("max_pool2d", "avg_pool2d") and math.prod(attrs["kernel"]) <= TAPS:
-        windows = (attrs["kernel"], attrs["stride"], attrs["padding"], node.op.name == "avg_pool2d")
+    if isinstance(node.op, (MaxPool2d, AvgPool2d)) and math.prod(attrs["kernel"]) <= TAPS:
+        windows = (attrs["kernel"], attrs["stride"], attrs["padding"], isinstance(node.op, AvgPool2d))
         return lambda inputs: Last(pool_last_op(inputs[0], *windows))
-    if node.op.name == "reducesum" and sorted(axis % 4 for axis in attrs["axes"] or ()) == [2, 3]:
+    if isinstance(node.op, ReduceSum) and sorted(axis % 4 for axis in attrs["axes"] or ()) == [2, 3]:
         return partial(_over_places, keepdims=attrs["keepdims"])
     return None
 

@@ -17,7 +17,8 @@ from ..errors import GraphError
 from ..graph import Shape, find_topo_sort
 from ..nn import Module
 from ..ops.channels_last import FIRST
-from ..ops.conv import geometry_of
+from ..ops.conv import Conv2d, geometry_of
+from ..ops.linalg import MatMul
 from ..tensors import tensor
 from . import channels_last
 from .channels_last import Last
@@ -170,9 +171,9 @@ class _Freezing:
 
     def _product(self, node: Node, inputs: list[Value]) -> Value | None:
         """The node as a product whose other operand is known, or as a change of one; None for others."""
-        if node.op.name == "conv2d" and isinstance(inputs[1], np.ndarray):
+        if isinstance(node.op, Conv2d) and isinstance(inputs[1], np.ndarray):
             return _Product(node, inputs[1])
-        if node.op.name == "matmul" and isinstance(inputs[1], np.ndarray):
+        if isinstance(node.op, MatMul) and isinstance(inputs[1], np.ndarray):
             return self._matmul(node, inputs[1])
         change = _CHANGES.get(node.op.name)
         if change is None or not any(isinstance(value, _Product) for value in inputs):
@@ -182,12 +183,15 @@ class _Freezing:
             return None
         channels = len(inputs[at].filters)
         other = np.asarray(node.attrs["const"], inputs[0].filters.dtype) if len(inputs) == 1 else inputs[1 - at]
-        if not isinstance(other, np.ndarray) or (at == 1 and node.op.name not in ("add", "mul")):
+        if not isinstance(other, np.ndarray) or (at == 1 and not node.op.commutative):
             return None
-        if not np.isfinite(other).all() or (node.op.name.startswith("div") and (other == 0).any()):
+        method, of = change
+        with np.errstate(divide="ignore"):
+            by = of(other)
+        if not (np.isfinite(other).all() and np.isfinite(by).all()):
             return None  # times a zero among the filters it would make another number
         per_channel = other.size == 1 or (other.shape[-3:] == (channels, 1, 1) and other.size == channels)
-        return change(inputs[at], np.broadcast_to(other.reshape(-1), (channels,))) if per_channel else None
+        return method(inputs[at], np.broadcast_to(by.reshape(-1), (channels,))) if per_channel else None
 
     def _matmul(self, node: Node, b: np.ndarray) -> Node | None:
         """The product of rows with a known matrix, from panels where kernels would pack it."""
@@ -198,13 +202,12 @@ class _Freezing:
         return product(self._node(a), matrix, math.prod(shape[:-1]))
 
 
-_CHANGES: dict[str, Callable[[_Product, np.ndarray], _Product]] = {
-    "add": lambda product, by: product.shifted(by),
-    "sub": lambda product, by: product.shifted(-by),
-    "mul": lambda product, by: product.scaled(by),
-    "div": lambda product, by: product.scaled(1 / by),
-    "add_byconst": lambda product, by: product.shifted(by),
-    "mul_byconst": lambda product, by: product.scaled(by),
-    "div_byconst": lambda product, by: product.scaled(1 / by),
+_Change = tuple[Callable[[_Product, np.ndarray], _Product], Callable[[np.ndarray], np.ndarray]]
+_CHANGES: dict[str, _Change] = {
+    **dict.fromkeys(("add", "add_byconst"), (_Product.shifted, np.positive)),
+    "sub": (_Product.shifted, np.negative),
+    **dict.fromkeys(("mul", "mul_byconst"), (_Product.scaled, np.positive)),
+    **dict.fromkeys(("div", "div_byconst"), (_Product.scaled, lambda by: 1 / by)),
 }
-"""What becomes part of a convolution: by the operator's name, of the product and a number for each channel."""
+"""What becomes part of a convolution: by the operator's name, how the product changes, and by which numbers, of those
+that it meets."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from ..device import cpu
 from ..errors import DataError, FeedError, GraphError
 from ..graph import find_topo_sort
 from ..nn import Module
+from ..ops.pooling import MaxPool2d
+from ..ops.shape import Transpose
 from ..ops.slicing import region_of
 from ..serialization import as_path
 from ..tensors import Tensor
@@ -319,7 +321,7 @@ def _conv(to: _Writing, node: Node) -> str:
 def _pool(to: _Writing, node: Node) -> str:
     attrs = node.attrs
     given = {"kernel_shape": attrs["kernel"], "strides": attrs["stride"], "pads": attrs["padding"] * 2}
-    if node.op.name == "max_pool2d":
+    if isinstance(node.op, MaxPool2d):
         return to.emit("MaxPool", to.inputs(node), **given)
     return to.emit("AveragePool", to.inputs(node), count_include_pad=1, **given)
 
@@ -392,15 +394,7 @@ def _transpose(to: _Writing, node: Node) -> str:
     rank = len(to.graph.shapes[node])
     if rank == 0:
         return to.emit("Identity", to.inputs(node))
-    order = list(range(rank))
-    if node.op.name == "swapaxes":
-        a, b = (axis % rank for axis in node.attrs["axes"])
-        order[a], order[b] = b, a
-    elif node.attrs["axes"] is None:
-        order.reverse()
-    else:
-        order = [axis % rank for axis in node.attrs["axes"]]
-    return to.emit("Transpose", to.inputs(node), perm=order)
+    return to.emit("Transpose", to.inputs(node), perm=cast(Transpose, node.op).order(node, rank))
 
 
 @writer("concatenate")

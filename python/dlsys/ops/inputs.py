@@ -21,6 +21,7 @@ class Placeholder(Op):
     """A value that `Executor.run` is fed. It may declare its shape and dtype."""
 
     name = "placeholder"
+    variable = True
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         if node.attrs.get("shape") is None:
@@ -77,6 +78,7 @@ class Full(Op):
     """`value` at every index of the shape."""
 
     name = "full"
+    constant = True
     flops = 0
     elementwise = True
     lifts = True

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DTypeError
 from ..graph import OPS, Node, Shape, error_at, find_topo_sort, shape_error
 from .inputs import Variable
 from .slicing import slice_op
-from .types import known_dtype, known_shape
+from .types import DTYPE, SHAPE, Inference, known_dtype, known_shape
 
 
 class Body:
@@ -85,21 +84,11 @@ class Body:
         return (slice(1, None) if (kind == "after") != self.reverse else slice(None, -1),)
 
 
-@lru_cache(maxsize=512)
-def _shapes(body: Body, given: tuple[Shape, ...]) -> tuple[Shape, ...]:
-    """The shape of each node of a body, from the variables'."""
-    found: dict[Node, Shape] = dict(zip(body.variables, given, strict=True))
-    for node in body.nodes[len(given) :]:
-        found[node] = node.op.infer_shape(node, [found[value] for value in node.inputs])
-    return tuple([found[node] for node in body.nodes])
-
-
-@lru_cache(maxsize=512)
-def _dtypes(body: Body, given: tuple[str, ...]) -> tuple[str, ...]:
-    """The dtype of each node of a body, from the variables'."""
-    found: dict[Node, str] = dict(zip(body.variables, given, strict=True))
-    for node in body.nodes[len(given) :]:
-        found[node] = node.op.infer_dtype(node, [found[value] for value in node.inputs])
+@lru_cache(maxsize=1024)
+def _of_body(kind: Inference, body: Body, given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The shape or dtype of each node of a body, from the variables'."""
+    found = dict(zip(body.variables, given, strict=True))
+    kind.along(body.nodes[len(given) :], found)
     return tuple([found[node] for node in body.nodes])
 
 
@@ -120,21 +109,21 @@ def step_shapes(node: Node, input_shapes: Sequence[Shape]) -> tuple[Shape, ...]:
     body: Body = node.attrs["body"]
     end = body.carried + body.sliced
     slices = [shape[1:] for shape in input_shapes[body.carried : end]]
-    found = _shapes(body, (*input_shapes[: body.carried], *slices, *input_shapes[end:]))
-    for k, last in enumerate(body.out):
-        if found[last] != found[k]:
-            raise shape_error(node, f"the body makes of carried value {k}, {found[k]}, one of shape {found[last]}")
-    return found
+    return _of_step(SHAPE, node, (*input_shapes[: body.carried], *slices, *input_shapes[end:]))
 
 
 def step_dtypes(node: Node, input_dtypes: Sequence[str]) -> tuple[str, ...]:
     """The dtype of each node of a loop's body. Raises DTypeError where a carried value would change its own."""
+    return _of_step(DTYPE, node, tuple(input_dtypes))
+
+
+def _of_step(kind: Inference, node: Node, given: tuple[Any, ...]) -> tuple[Any, ...]:
     body: Body = node.attrs["body"]
-    found = _dtypes(body, tuple(input_dtypes))
+    found = _of_body(kind, body, given)
     for k, last in enumerate(body.out):
         if found[last] != found[k]:
-            changed = f"the body makes of carried value {k}, {found[k]}, one of {found[last]}"
-            raise error_at(node, DTypeError, changed)
+            other = f"shape {found[last]}" if kind is SHAPE else found[last]
+            raise error_at(node, kind.error, f"the body makes of carried value {k}, {found[k]}, one of {other}")
     return found
 
 

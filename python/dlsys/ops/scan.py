@@ -28,6 +28,7 @@ from .loop import (
 )
 from .operators import operand
 from .scan_gradient import Adjoints, loop_gradients
+from .state import State
 from .types import known_dtype, known_shape
 
 
@@ -166,7 +167,7 @@ def _closed(
         return now[node]
 
     for node in nodes_below(outputs, lambda node: node.id <= mark or node in now):
-        if node.op.state:
+        if isinstance(node.op, State):
             raise error_at(node, GraphError, "a loop's body changes no state and draws no random numbers")
         if node.op.name == "full":
             now[node] = node

@@ -138,7 +138,8 @@ class Transpose(Op):
     dtypes = DTYPES
     formula, reference = compute.transpose, np.transpose
 
-    def _order(self, node: Node, rank: int) -> tuple[int, ...]:
+    def order(self, node: Node, rank: int) -> tuple[int, ...]:
+        """For each axis of the result the input's axis that it is. Raises ShapeError."""
         axes = node.attrs["axes"]
         if axes is None:
             return tuple(reversed(range(rank)))
@@ -147,7 +148,7 @@ class Transpose(Op):
         return tuple(axis % rank for axis in axes)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        return tuple(input_shapes[0][axis] for axis in self._order(node, len(input_shapes[0])))
+        return tuple(input_shapes[0][axis] for axis in self.order(node, len(input_shapes[0])))
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         axes = node.attrs["axes"]
@@ -157,7 +158,7 @@ class Transpose(Op):
         return [transpose_op(output_grad, axes)]
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return (self._order(node, len(shape)),)
+        return (self.order(node, len(shape)),)
 
 
 @register
@@ -210,7 +211,7 @@ class SwapAxes(Transpose):
 
     name = "swapaxes"
 
-    def _order(self, node: Node, rank: int) -> tuple[int, ...]:
+    def order(self, node: Node, rank: int) -> tuple[int, ...]:
         a, b = (resolve_axes(node, (axis,), rank)[0] for axis in node.attrs["axes"])
         order = list(range(rank))
         order[a], order[b] = b, a

@@ -10,11 +10,10 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from .. import compute
 from ..checks import flag
 from ..device import Array, Context, array, copied, cpu, to_array
 from ..errors import DTypeError, GraphError
@@ -178,15 +177,41 @@ class ParameterOp(Op):
         return []
 
 
+T = TypeVar("T")
+
+
+class Updates(Generic[T]):
+    """What `State.lowered` tells of the changes that a run makes, and asks. This one takes no notice."""
+
+    def assign(self, node: Node, parameter: T, value: T) -> None:
+        """An assignment gives a parameter a value."""
+
+    def along(self, assigns: Sequence[T]) -> None:
+        """Assignments are made because a value is computed that they come with."""
+
+    def latest(self, parameter: T) -> T:
+        """What the assignments so far have left of a parameter: its value, or the parameter itself."""
+        return parameter
+
+
+class State(Op):
+    """An operator that evaluators take out of a graph: it has no formula, and its value is that of an input."""
+
+    dtypes = DTYPES
+    never = "state changes as a graph is evaluated: see `State.lowered`"
+
+    def lowered(self, node: Node, inputs: Sequence[T], updates: Updates[T]) -> T | None:
+        """The input whose value it has, None of a group; `updates` hears of the changes. `inputs`: what stands for the
+        node's inputs."""
+        raise NotImplementedError
+
+
 @register
-class Assign(Op):
+class Assign(State):
     """The value, which the parameter takes at the end of the run: (parameter, value) -> value."""
 
     name = "assign"
-    state = True
-    dtypes = DTYPES
     shape_only = (0,)
-    formula, reference = compute.copy, np.asarray
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         if input_shapes[0] != input_shapes[1]:
@@ -203,14 +228,16 @@ class Assign(Op):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [None, output_grad]
 
+    def lowered(self, node: Node, inputs: Sequence[T], updates: Updates[T]) -> T:
+        updates.assign(node, *inputs)
+        return inputs[1]
+
 
 @register
-class Group(Op):
+class Group(State):
     """Nodes evaluated together; it has no value itself, `run` returns None for it."""
 
     name = "group"
-    state = True
-    never = "a group has no value: evaluate it, do not compute with it"
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return (0,)
@@ -221,23 +248,28 @@ class Group(Op):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         raise error_at(node, GraphError, "a group has no value, so no gradient")
 
+    def lowered(self, node: Node, inputs: Sequence[T], updates: Updates[T]) -> None:
+        return None
+
 
 @register
-class WithUpdates(Op):
+class WithUpdates(State):
     """(x, assignments...) -> x; whoever evaluates it evaluates the assignments too.
 
     For what changes state as it computes, as running means and counters of random numbers.
     """
 
     name = "with_updates"
-    state = True
-    formula, reference = lambda x, *_: compute.copy(x), lambda x, *_: x
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
         return input_dtypes[0]
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [output_grad, *[None] * (len(node.inputs) - 1)]
+
+    def lowered(self, node: Node, inputs: Sequence[T], updates: Updates[T]) -> T:
+        updates.along(inputs[1:])
+        return inputs[0]
 
 
 def assign_op(parameter: Node, node: Node, each_run: bool = False) -> Node:
@@ -255,23 +287,23 @@ def assign_op(parameter: Node, node: Node, each_run: bool = False) -> Node:
 
 
 @register
-class Latest(Op):
+class Latest(State):
     """A parameter's value as the assignments left it that were made before this node and belong to the same run; its
-    own where there are none. Evaluators put that value in its place."""
+    own where there are none."""
 
     name = "latest"
-    state = True
-    dtypes = DTYPES
-    formula, reference = compute.copy, np.asarray
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [None]
+
+    def lowered(self, node: Node, inputs: Sequence[T], updates: Updates[T]) -> T:
+        return updates.latest(inputs[0])
 
 
 def unchanged(nodes: Sequence[Node]) -> None:
     """Take back the changes of state that nobody has asked for: an Executor runs these nodes, and changes the
     state in each run."""
-    for node in sorted((n for n in nodes if n.op.name == "assign"), key=lambda n: -n.id):  # the last one first
+    for node in sorted((n for n in nodes if isinstance(n.op, Assign)), key=lambda n: -n.id):  # the last one first
         node.inputs[0].cell.take_back(node)
 
 

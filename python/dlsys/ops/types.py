@@ -7,7 +7,7 @@ What is found is kept in the nodes, also that it is not known, so that asking co
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -111,85 +111,75 @@ def cast_like_op(x: Node, like: Node) -> Node:
 
 
 _UNKNOWN: Any = ...  # stays itself when nodes are copied
-_SHAPE, _DTYPE = 0, 1  # the slots of `Node.types`
 
 DEFAULT = ("bool", "int64", "float32")
 """What Python's booleans, integers and floats become beside a tensor of a lower category."""
 
 
-def _inferred(node: Node, slot: int, infer: Callable[[Node, list[Any]], Any]) -> Any:
-    """The node's shape or dtype, by `infer` from those of its inputs, or `_UNKNOWN`; kept in a slot of each."""
-    stack = [node]
-    while stack:
-        current = stack[-1]
-        given = [value.types[slot] for value in current.inputs]
-        if None in given:
-            stack += [value for value, found in zip(current.inputs, given, strict=True) if found is None]
-            continue
-        current.types[slot] = _UNKNOWN if _UNKNOWN in given else _attempt(infer, current, given)
-        stack.pop()
-    return node.types[slot]
+class Inference:
+    """Shapes, or dtypes, by the operators' rules: from what is given, or from data and declarations alone. Those are
+    kept in the slot number `slot` of each node's `types`, also that they are not known."""
 
+    def __init__(self, slot: int, error: type[DlsysError], rule: Callable[[Node, list[Any]], Any]) -> None:
+        self.error, self._slot, self._rule = error, slot, rule
 
-def _attempt(infer: Callable[[Node, list[Any]], Any], node: Node, given: list[Any]) -> Any:
-    try:
-        return infer(node, given)
-    except DlsysError:  # raised again for who needs to know
-        return _UNKNOWN
+    def along(self, nodes: Iterable[Node], found: dict[Node, Any]) -> None:
+        """Add what is found of nodes, inputs first, to what is given."""
+        for node in nodes:
+            found[node] = self._rule(node, [found[value] for value in node.inputs])
 
+    def known(self, node: Node) -> Any:
+        """What follows from data and declarations, else None. Raises GraphError for what is no node."""
+        found = self._kept(node)
+        return None if found is _UNKNOWN else found
 
-def _known(node: Node, slot: int, infer: Callable[[Node, list[Any]], Any]) -> Any:
-    """The shape or dtype of a node. Raises the operator's error at the node where it begins not to be known."""
-    found = _kept(node, slot)
-    if found is None:
-        found = _inferred(node, slot, infer)
-    if found is not _UNKNOWN:
-        return found
-    while unknown := [value for value in node.inputs if value.types[slot] is _UNKNOWN]:
-        node = unknown[0]
-    return infer(node, [value.types[slot] for value in node.inputs])
+    def of(self, node: Node) -> Any:
+        """What follows from data and declarations. Raises the operator's error at the node where it begins not to be
+        known, ShapeError or DTypeError."""
+        found = self._kept(node)
+        if found is not _UNKNOWN:
+            return found
+        slot = self._slot
+        while unknown := [value for value in node.inputs if value.types[slot] is _UNKNOWN]:
+            node = unknown[0]
+        return self._rule(node, [value.types[slot] for value in node.inputs])
 
-
-def _kept(node: Node, slot: int) -> Any:
-    """The content of the slot. Raises GraphError for what is no node."""
-    try:
+    def _kept(self, node: Node) -> Any:
+        slot = self._slot
+        try:
+            if (found := node.types[slot]) is not None:
+                return found
+        except AttributeError:
+            raise GraphError(f"takes tensors and nodes, not {type(node).__name__}") from None
+        stack = [node]
+        while stack:
+            current = stack[-1]
+            given = [value.types[slot] for value in current.inputs]
+            if None in given:
+                stack += [value for value, found in zip(current.inputs, given, strict=True) if found is None]
+                continue
+            try:
+                current.types[slot] = _UNKNOWN if _UNKNOWN in given else self._rule(current, given)
+            except DlsysError:  # raised again for who needs to know
+                current.types[slot] = _UNKNOWN
+            stack.pop()
         return node.types[slot]
-    except AttributeError:
-        raise GraphError(f"takes tensors and nodes, not {type(node).__name__}") from None
 
 
-def _shape(node: Node, shapes: list[Any]) -> Shape:
-    return node.op.infer_shape(node, shapes)
+SHAPE = Inference(0, ShapeError, lambda node, shapes: node.op.infer_shape(node, shapes))
+DTYPE = Inference(1, DTypeError, lambda node, dtypes: node.op.infer_dtype(node, dtypes))
 
 
-def _dtype(node: Node, dtypes: list[Any]) -> str:
-    return node.op.infer_dtype(node, dtypes)
+shape_of: Callable[[Node], Shape] = SHAPE.of
+dtype_of: Callable[[Node], str] = DTYPE.of
+known_shape: Callable[[Node], Shape | None] = SHAPE.known
+known_dtype: Callable[[Node], str | None] = DTYPE.known
 
 
-def shape_of(node: Node) -> Shape:
-    """The node's shape, where it follows from data and declarations; ShapeError else, and where shapes do not fit."""
-    return _known(node, _SHAPE, _shape)
-
-
-def dtype_of(node: Node) -> str:
-    """The node's dtype, where it follows from data and declarations; DTypeError else, and where dtypes do not fit."""
-    return _known(node, _DTYPE, _dtype)
-
-
-def known_shape(node: Node) -> Shape | None:
-    """The node's shape if it follows from data and declarations, else None."""
-    found = _kept(node, _SHAPE)
-    if found is None:
-        found = _inferred(node, _SHAPE, _shape)
-    return None if found is _UNKNOWN else found
-
-
-def known_dtype(node: Node) -> str | None:
-    """The node's dtype if it follows from data and declarations, else None."""
-    found = _kept(node, _DTYPE)
-    if found is None:
-        found = _inferred(node, _DTYPE, _dtype)
-    return None if found is _UNKNOWN else found
+def infer(node: Node, shapes: dict[Node, Shape], dtypes: dict[Node, str]) -> None:
+    """Add a node's shape and dtype, from those of its inputs."""
+    shapes[node] = node.op.infer_shape(node, [shapes[value] for value in node.inputs])
+    dtypes[node] = node.op.infer_dtype(node, [dtypes[value] for value in node.inputs])
 
 
 def is_scalar(node: Any, axes: Any) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 from .. import autodiff as ad
 from ..checks import flag, number
 from ..errors import DTypeError, GraphError, ShapeError
+from ..ops.state import WithUpdates
 from .groups import ParameterGroup, as_groups, as_parameters, described
 from .stepping import Stepping
 
@@ -190,7 +191,7 @@ class Optimizer:
             raise GraphError(f"{type(self).__name__}.minimize: {told} (made at {loss.location})")
         step = self.update(found)
         # What the loss changes as it is computed, as running means, is changed also where it is not evaluated itself.
-        updates = [n for n in ad.find_topo_sort([loss]) if n.op.name == "with_updates"]
+        updates = [n for n in ad.find_topo_sort([loss]) if isinstance(n.op, WithUpdates)]
         assigns = dict.fromkeys(assign for node in updates for assign in node.inputs[1:])
         return ad.group([step, *assigns]) if assigns else step
 

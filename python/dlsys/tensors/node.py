@@ -33,7 +33,7 @@ class TensorNode(Node):
     def __init__(self, op: Op, inputs: list[Node], attrs: dict[str, Any], name: str | None) -> None:
         Node.__init__(self, op, inputs, attrs, name)
         read: list[Any] = []
-        is_data = op.name != "placeholder"
+        is_data = not op.variable
         for value in inputs:
             cell = value.cell
             read.append(None if cell is None else cell.content)

@@ -89,7 +89,7 @@ def with_updates_op(node: Node, assigns: Sequence[Node]) -> Node:
     if not isinstance(node, Node):
         raise GraphError(f"with_updates: takes a node, not {type(node).__name__}")
     for assign in assigns:
-        if not isinstance(assign, Node) or assign.op.name != "assign":
+        if not isinstance(assign, Node) or not isinstance(assign.op, Assign):
             raise GraphError(f"with_updates: {assign!r} is no assignment")
     if all(isinstance(value, TensorNode) and value.is_data for value in (node, *assigns)):
         assigns = [assign if assign.attrs else advance_op(assign.inputs[0], _value_of(assign)) for assign in assigns]

@@ -14,14 +14,19 @@ from ..device import Array, Context, cpu
 from ..errors import GraphError
 from ..executor import Executor
 from ..graph import FLOATS, Node, error_at, find_topo_sort
+from ..hooks import hooks
 from ..ops import Variable, dtype_of, shape_of
+from ..ops.state import Group, State, Updates
 from ..system import free_at_fork
 from .node import TensorNode
 
 Place = int  # of a leaf or a node: its position among the entries
 
 
-class Trace:
+Read = tuple[TensorNode, Any]  # a node, and what was read of it where it is a leaf
+
+
+class Trace(Updates[Read]):
     """The graph that the nodes `roots` need.
 
     Attributes:
@@ -118,24 +123,26 @@ class Trace:
 
     def _parts(self, node: TensorNode) -> list[Any]:
         """The leaves, by their places, and the nodes from which a node is computed."""
-        name, inputs, read = node.op.name, node.inputs, node.read
-        if name == "assign":
-            if "follows" in node.attrs:
-                self._update([node])
-            else:
-                self.assigns.append(node)
-            inputs, read = inputs[1:], read[1:]
-        elif name == "with_updates":
-            self._update(inputs[1:])
-            inputs, read = inputs[:1], read[:1]
-        elif name == "placeholder":
+        read = list(zip(node.inputs, node.read, strict=True))
+        if isinstance(node.op, State):
+            read = [cast(Read, node.op.lowered(node, read, self))]  # a group is no input
+        elif node.op.variable:
             raise error_at(node, GraphError, f"{node.name} is a variable without a value: feed it to an Executor")
         if node.keep and node.kept is None:
             self._keep.append(node)
-        return [self._part(value, content, node) for value, content in zip(inputs, read, strict=True)]
+        return [self._part(value, content, node) for value, content in read]
 
-    def _update(self, assigns: Sequence[TensorNode]) -> None:
-        for assign in assigns:
+    def assign(self, node: Node, parameter: Read, value: Read) -> None:
+        """Note the assignment."""
+        tensor = cast(TensorNode, node)
+        if "follows" in node.attrs:
+            self.along([(tensor, None)])
+        else:
+            self.assigns.append(tensor)
+
+    def along(self, assigns: Sequence[Read]) -> None:
+        """Note the changes of state that belong to a value."""
+        for assign, _ in assigns:
             if not assign.attrs.get("each_run") and assign.kept is None:
                 self.updates.append(assign)
 
@@ -193,7 +200,7 @@ def require_not_overwritten(reader: Node, node: Node, array: Array) -> None:
 def _without_groups(nodes: Iterable[TensorNode]) -> Iterable[TensorNode]:
     """The nodes; for a group, its members."""
     for node in nodes:
-        if node.op.name == "group":
+        if isinstance(node.op, Group):
             yield from _without_groups(node.inputs)
         else:
             yield node
@@ -301,13 +308,13 @@ def _copied(trace: Trace, lifted: Numbers) -> tuple[list[Node], list[Node]]:
             copies.append(Variable(node.name, *entry[:2]))
             continue
         inputs = [copies[part] for part in entry[2]]
-        if node.op.state:  # its value is its one part's
+        if isinstance(node.op, State):  # its value is its one part's
             copies.append(inputs[0])
             continue
         if node in lifted:
             made = node.op.lifted(node, inputs, {i: of_numbers[node, i] for i in lifted[node]})
         else:
-            made = Node(node.op, inputs, node.attrs, node.name)
+            made = hooks.make_node(node.op, inputs, node.attrs, node.name)
         made.placed_as(node)
         copies.append(made)
     return copies, [*(copies[place] for place, _ in trace.leaves), *of_numbers.values()]

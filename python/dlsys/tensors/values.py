@@ -14,6 +14,7 @@ from ..device import Array, Context, array, copied, cpu
 from ..errors import DeviceError, DlsysError, GraphError
 from ..graph import FLOATS, Node
 from ..ops import known_dtype, leaf
+from ..ops.state import State, Updates
 from . import state, trace
 from .node import TensorNode
 from .trace import Trace, require_not_overwritten
@@ -116,8 +117,9 @@ def evaluate_change(node: Node) -> Array:
 
 def differentiated(node: Node) -> Sequence[Node]:
     """The inputs that gradients may go to: not those that are read for their shape alone."""
-    if node.op.name == "with_updates":
-        return node.inputs[:1]
+    if isinstance(node.op, State):
+        value = node.op.lowered(node, node.inputs, Updates())
+        return [] if value is None else [value]
     if not node.op.shape_only:
         return node.inputs
     return [value for i, value in enumerate(node.inputs) if i not in node.op.shape_only]
