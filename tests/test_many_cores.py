@@ -124,7 +124,7 @@ def test_contractions_have_twice_as_many_parts_as_cores() -> None:
             flop = sum(
                 node.op.flop(node, [shapes[v] for v in node.inputs], shapes[node])
                 for node in group.nodes
-                if node.op.contraction
+                if node.op.kind == "contraction"
             )
             for cores in (16, 64) if flop >= LEAST else ():
                 target = resolve_target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": cores})

@@ -66,13 +66,13 @@ def test_a_formula_of_another_type_than_the_rules_say_is_refused() -> None:
         (DTypeError, {"infer_dtype": lambda *_: np.float32}, "must return the name of a dtype"),
         (DTypeError, {"infer_dtype": lambda *_: "float16"}, "must return the name of a dtype"),
         (DTypeError, {"infer_dtype": lambda *_: "int32"}, "infer_dtype says int32[1000]"),
-        (ShapeError, {"infer_shape": lambda *_: (5000,), "is_view": True}, "a view has as many elements as its input"),
+        (ShapeError, {"infer_shape": lambda *_: (5000,), "kind": "view"}, "a view has as many elements as its input"),
     ]
     for kind, own, words in members:
-        for elementwise in (False, True):
+        for of_op in ("single", "elementwise"):
             with own_operators():
                 v = ad.Variable("v")
-                softsum = defined(elementwise=elementwise, **own)
+                softsum = defined(**{"kind": of_op, **own})
                 for node, feed in ((softsum.make([v]), {v: X}), (ad.relu_op(softsum.make([dl.tensor(X)]) + 1.0), {})):
                     for _ in range(2):  # the second time too, when the kernel might be there
                         message = error_of(kind, run, node, feed)

@@ -206,7 +206,7 @@ def test_strided_convolutions_of_one_tap_lose_their_stride() -> None:
         feed = {x: rng.standard_normal(images), f: rng.standard_normal(filters)}
         for a, b in zip(evaluate(list(after.outputs), feed), evaluate(outputs, feed), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
-        strides = [node.attrs["stride"] for node in after.nodes if node.op.contraction]
+        strides = [node.attrs["stride"] for node in after.nodes if node.op.kind == "contraction"]
         assert strides == [(1, 1)] * 3, (images, filters, strides)
 
 

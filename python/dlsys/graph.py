@@ -183,18 +183,16 @@ class Op:
     name: ClassVar[str]
     shape_only: ClassVar[tuple[int, ...]] = ()
     """Positions of the inputs that are read for their shape, never for their values."""
-    elementwise: ClassVar[bool] = False
-    """output[i] depends on inputs[i] only (after NumPy broadcasting): may run in place."""
-    is_view: ClassVar[bool] = False
-    """The output is the first input's memory under another shape."""
-    contraction: ClassVar[bool] = False
-    """A sum of products over indices of two inputs: a matrix product, a convolution."""
-    by_rows: ClassVar[bool] = False
-    """Of matrices, the first not transposed: each row of the result comes from that of the first, and all others."""
-    row_wise: ClassVar[bool] = False
-    """Reads whole rows, which lie along the last axis of its first input; its results are rows or their sums."""
-    along_axes: ClassVar[bool] = False
-    """Reduces along `attrs["axes"]` of its input."""
+    kind: ClassVar[str] = "single"
+    """What it does with its inputs, in the words of the kinds of fused groups:
+
+    elementwise: output[i] depends on inputs[i] only, after NumPy's broadcasting; may run in place;
+    reduction: elements along `attrs["axes"]` are added, or the largest or least taken, into one;
+    rows: reads whole rows, along the last axis or `attrs["axes"]`; the results are rows or one value of each;
+    contraction: a sum of products over indices of two inputs, a matrix product or a convolution;
+    view: the first input's memory under another shape; join: the inputs, side by side;
+    loop: a result of a loop, whose step has kernels of its own; single: anything else.
+    """
     costly: ClassVar[bool] = False
     """Its formula reads its input many times over, as a polynomial does: better stored than written out twice."""
     reads: ClassVar[int] = 1
@@ -203,10 +201,6 @@ class Op:
     """Elementwise of several inputs, which are broadcast by NumPy's rules."""
     picks: ClassVar[bool] = False
     """Every element of the result is an element of the first input."""
-    joins: ClassVar[bool] = False
-    """The result is the inputs, side by side."""
-    reduces: ClassVar[bool] = False
-    """Elements of the first input are added, or the largest or least taken, into fewer."""
     commutative: ClassVar[bool] = False
     """The order of the two inputs changes nothing."""
     again: ClassVar[bool] = False
@@ -251,7 +245,7 @@ class Op:
         for position, value in enumerate(inputs):
             if not isinstance(value, Node):
                 raise GraphError(f"{cls.name}: input {position} must be a node, not {type(value).__name__}")
-        if cls.contraction and scopes.precision is not None:
+        if cls.kind == "contraction" and scopes.precision is not None:
             attrs = {"precision": scopes.precision, **(attrs or {})}
         op = _instances.get(cls)
         if op is None:
@@ -353,7 +347,7 @@ class Op:
         shape = self.infer_shape(node, [x.shape for x in inputs])
         with np.errstate(all="ignore"):  # infinities and NaN are results like others
             result = np.asarray(self._applied("reference", node, inputs, shape), order="C")
-        return result if result.base is None or self.is_view else result.copy()
+        return result if result.base is None or self.kind == "view" else result.copy()
 
     def _applied(self, which: str, node: Node, inputs: list[Any], shape: Shape) -> Any:
         """`formula` or `reference` of the inputs that are read for their values, and the arguments."""

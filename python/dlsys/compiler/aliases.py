@@ -87,7 +87,7 @@ def with_own_constants(graph: TypedGraph) -> TypedGraph:
 
     def rule(node: Node, typed: TypedGraph) -> Node | None:
         constants = [value.op.constant for value in node.inputs]
-        if not node.op.joins or node in made or not any(constants):
+        if node.op.kind != "join" or node in made or not any(constants):
             return None
         inputs = [
             Node(value.op, [], value.attrs) if own else value
@@ -102,7 +102,7 @@ def with_own_constants(graph: TypedGraph) -> TypedGraph:
 def find_aliases(graph: TypedGraph, boundary: int) -> Aliases:
     """The aliases of a graph: reshapes and the like are views, and so are slices of neighbours; concatenations are
     computed in place, part by part. Values begin at multiples of `boundary` bytes."""
-    found = Aliases({node: node.inputs[0] for node in graph.nodes if node.op.is_view})
+    found = Aliases({node: node.inputs[0] for node in graph.nodes if node.op.kind == "view"})
     _view_slices(graph, found, boundary)
     _place_parts(graph, found, boundary)
     return found
@@ -132,7 +132,7 @@ def _place_parts(graph: TypedGraph, aliases: Aliases, boundary: int) -> None:
     """Concatenations along the first axis longer than 1 take no kernel if each input can be computed in its place."""
     taken = {value for _, value in graph.updates}  # to be written into parameters
     for node in graph.nodes:
-        found = pieces(node, graph) if node.op.joins else None
+        found = pieces(node, graph) if node.op.kind == "join" else None
         if found is None or node in taken:
             continue
         size = np.dtype(graph.dtypes[node]).itemsize

@@ -77,10 +77,10 @@ def fuse(graph: TypedGraph, views: frozenset[Node] = frozenset(), columns: bool 
     for members in loops_of(graph):
         fusion._make(members, "loop")
     for node in graph.nodes:
-        if node.op.contraction:
+        if node.op.kind == "contraction":
             fusion.grow_epilogue(node)
     for node in graph.nodes:
-        if node.op.contraction:
+        if node.op.kind == "contraction":
             fusion.leave_epilogue(node)
     row_wise = [node for node in graph.nodes if is_row_wise(node, graph)]
     if columns:
@@ -229,7 +229,7 @@ class _Fusion:
         expression too long, None if there is none."""
         members = start
         dtypes = {self.graph.dtypes[node] for node in members.nodes}
-        stack = [value for node in members.nodes if not node.op.contraction for value in value_inputs(node)]
+        stack = [value for node in members.nodes if node.op.kind != "contraction" for value in value_inputs(node)]
         while stack and len(members) < MOST_NODES:
             node = stack.pop()
             if node in members or node in barred or not (self._free(node) and is_elementwise(node)):

@@ -34,8 +34,7 @@ class Group:
         nodes: inputs first.
         inputs: what it reads from memory, each once.
         outputs: what it stores.
-        kind: "contraction", "reduction", "rows", "elementwise" or "single"; "loop" for the results of a loop, whose
-            step has kernels of its own.
+        kind: of what it computes, in the words of `Op.kind`; views and joins that take a kernel are "single".
         other: the inputs of a dtype that is not an output's.
         parts: the groups that are computed side by side, by other threads each; none but by `side_by_side.join`.
     """
@@ -135,7 +134,7 @@ def ordered(groups: Iterable[Group], after: Callable[[Group], Iterable[Group]]) 
 
 
 def is_elementwise(node: Node) -> bool:
-    return node.op.elementwise and not node.op.is_view and not is_constant(node)
+    return node.op.kind == "elementwise" and not node.op.constant
 
 
 def is_constant(node: Node) -> bool:
@@ -144,7 +143,7 @@ def is_constant(node: Node) -> bool:
 
 
 def is_sum(node: Node) -> bool:
-    return node.op.reduces
+    return node.op.kind == "reduction"
 
 
 def rows_of(node: Node, graph: TypedGraph) -> Shape:
@@ -154,10 +153,10 @@ def rows_of(node: Node, graph: TypedGraph) -> Shape:
 
 def is_row_wise(node: Node, graph: TypedGraph) -> bool:
     """Whether the node reduces or normalises along the last axis of its input."""
-    if node.op.row_wise:
-        return True
-    if not node.op.along_axes:
+    if node.op.kind not in ("rows", "reduction"):
         return False
+    if "axes" not in node.attrs:
+        return True
     rank, axes = len(graph.shapes[node.inputs[0]]), node.attrs["axes"]
     return rank > 1 and axes is not None and tuple(axis % rank for axis in axes) == (rank - 1,)
 

@@ -38,8 +38,8 @@ def fed_indices(graph: TypedGraph, feeds: Container[Node]) -> list[FedIndices]:
             continue
         between: list[Node] = []
         value = indices = node.inputs[of.position]
-        while value not in feeds and len(value.inputs) == 1 and (value.op.elementwise or value.op.picks):
-            if between or not value.op.is_view:  # the last one's shape does not matter
+        while value not in feeds and len(value.inputs) == 1 and (value.op.kind == "elementwise" or value.op.picks):
+            if between or value.op.kind != "view":  # the last one's shape does not matter
                 between.insert(0, value)
             value = value.inputs[0]
         if value in feeds:

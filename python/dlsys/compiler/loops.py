@@ -81,7 +81,7 @@ class Loop:
 class _Result(Op):
     """A result of a loop: `attrs["of"]`, by number."""
 
-    name = "loop"
+    name = kind = "loop"
     never = "a loop has no formula: its step has kernels"
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:

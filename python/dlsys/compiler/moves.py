@@ -115,7 +115,7 @@ def _broadcast_shape(node: Node, graph: TypedGraph) -> Node | None:
 def sink_broadcast(node: Node, graph: TypedGraph) -> Node | None:
     """An elementwise operator of what is repeated: it broadcasts by itself, or is computed once and then repeated."""
     broadcasts = [value.op is BROADCAST for value in node.inputs]
-    if node.op is BROADCAST or not node.op.elementwise or not any(broadcasts):
+    if node.op is BROADCAST or node.op.kind != "elementwise" or not any(broadcasts):
         return None
     if len(node.inputs) > 1 and not node.op.broadcasts:
         return None

@@ -39,12 +39,13 @@ def _is_by_rows(node: Node, own: list[bool], count: int, step: TypedGraph) -> bo
     shape, inputs = step.shapes[node], [step.shapes[value] for value in node.inputs]
     if shape[:1] != (count,) or node.op.shape_only or "shape" in node.attrs:
         return False
-    if node.op.by_rows:
+    if node.op.kind == "contraction":
         return own == [True, False] and len(inputs[0]) == len(shape) == 2 and not node.attrs.get("trans_A")
     others = [given for given, is_own in zip(inputs, own, strict=True) if not is_own]
     mine = [given for given, is_own in zip(inputs, own, strict=True) if is_own]
     repeated = all(len(given) < len(shape) or given[0] == 1 for given in others)
-    return node.op.elementwise and repeated and all(len(given) == len(shape) and given[0] == count for given in mine)
+    apart = all(len(given) == len(shape) and given[0] == count for given in mine)
+    return node.op.kind == "elementwise" and repeated and apart
 
 
 def of_one_thread(step: TypedGraph, apart: Collection[Node], threads: int) -> TypedGraph:

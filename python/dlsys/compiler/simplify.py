@@ -150,7 +150,7 @@ def _one_value(node: Node, graph: TypedGraph) -> float | None:
     if node.op is moves.MATMUL:
         inner = graph.shapes[node.inputs[0]][-2 if node.matmul_attr_trans_A else -1]
         return _times(inner, first * node.inputs[1].attrs["value"])
-    if node.op.elementwise:
+    if node.op.kind == "elementwise":
         return _evaluate(node, graph, at_one_index=True)
     if max(graph.size(value) for value in [node, *node.inputs]) <= MOST_ELEMENTS:
         return _evaluate(node, graph, at_one_index=False)

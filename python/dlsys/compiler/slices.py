@@ -76,7 +76,7 @@ def join_slices(graph: TypedGraph) -> TypedGraph:
             return _slice(node, typed, terms)
         if isinstance(node.op, SliceGradient):
             return _slice_gradient(node, typed)
-        if node.op.joins:
+        if node.op.kind == "join":
             return _join(node, typed)
         return _sum(node, typed, terms.of(node)) if node.op is ADD else None
 
@@ -168,7 +168,7 @@ def _slice(node: Node, graph: TypedGraph, terms: Terms) -> Node | None:
                 steps[axis] *= region.steps[place]
                 counts[axis] = region.counts[place]
         return reshape_op(slice_op(source, _key(starts, counts, steps)), shape)
-    if x.op.joins and _is_plain(region):
+    if x.op.kind == "join" and _is_plain(region):
         return _slice_of_join(x, region, shape, graph)
     return None
 

@@ -140,7 +140,7 @@ def _require_type(node: Node, shape: Any, dtype: Any, shapes: Mapping[Node, Shap
     of another size than its input. `shapes`: of the inputs."""
     if type(shape) is not tuple or any(type(extent) is not int for extent in shape) or min(shape, default=0) < 0:
         raise shape_error(node, f"infer_shape must return a tuple of integers that are not negative, not {shape!r}")
-    if node.op.is_view and math.prod(shape) != math.prod(shapes[node.inputs[0]]):
+    if node.op.kind == "view" and math.prod(shape) != math.prod(shapes[node.inputs[0]]):
         raise shape_error(node, f"a view has as many elements as its input: {shape} for {shapes[node.inputs[0]]}")
     if type(dtype) is not str or dtype not in DTYPES:
         told = f"infer_dtype must return the name of a dtype, one of {', '.join(DTYPES)}, not {dtype!r}"

@@ -148,12 +148,12 @@ class _Freezing:
         """The node computed of images NHWC, where one of its inputs are such."""
         if not any(isinstance(self._settled(x), Last) for x in node.inputs if len(self._graph.shapes[x]) == 4):
             return None
-        if node.op.joins and not all(isinstance(self._settled(x), Last) for x in node.inputs):
+        if node.op.kind == "join" and not all(isinstance(self._settled(x), Last) for x in node.inputs):
             return None
         make = channels_last.followed(node, self._graph.shapes[node])
         if make is None:
             return None
-        self._moved += self._bytes(node) if node.op.joins else 0  # channels NCHW lie one behind another
+        self._moved += self._bytes(node) if node.op.kind == "join" else 0  # channels NCHW lie one behind another
         return make([self._last(x) for x in node.inputs])
 
     def _bytes(self, node: Node) -> int:

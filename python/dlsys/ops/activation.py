@@ -67,7 +67,7 @@ class ReluGradient(Pointwise):
 class _RowWise(Op):
     """An operator of the rows of its input, which lie along the last axis."""
 
-    row_wise = True
+    kind = "rows"
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         if not input_shapes[0]:

@@ -41,7 +41,7 @@ class _ChannelsLast(Op):
 class _Convolution(_ChannelsLast):
     """A convolution of images NHWC, whose shapes are those of `conv2d` in another order."""
 
-    contraction = True
+    kind = "contraction"
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         images, filters = _first(input_shapes[0]), self.filters(node, input_shapes[1])
@@ -126,7 +126,7 @@ class PoolLast(_ChannelsLast):
 class _Tiles(_ChannelsLast):
     """An operator of tiles along an axis, transformed by a matrix, its second input."""
 
-    contraction = True
+    kind = "contraction"
 
     def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
         return 2 * math.prod(shape) * input_shapes[1][1]

@@ -109,7 +109,7 @@ class Conv2d(Op):
     """
 
     name = "conv2d"
-    contraction = True
+    kind = "contraction"
     formula, reference = compute.conv2d, convolved
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
@@ -134,7 +134,7 @@ class Conv2dInputGradient(Op):
     """From filters f and the output's gradient g the gradient of the images, of like's shape."""
 
     name = "conv2d_input_gradient"
-    contraction = True
+    kind = "contraction"
     shape_only = (2,)
     formula, reference = compute.conv2d_input_gradient, _input_gradient
 
@@ -166,7 +166,7 @@ class Conv2dFilterGradient(Op):
     """From images x and the output's gradient g the gradient of the filters, of like's shape."""
 
     name = "conv2d_filter_gradient"
-    contraction = True
+    kind = "contraction"
     shape_only = (2,)
     formula, reference = compute.conv2d_filter_gradient, _filter_gradient
 

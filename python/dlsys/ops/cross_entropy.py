@@ -28,7 +28,7 @@ from .types import cast_like_op, cast_op, known_dtype, known_shape
 class _CrossEntropy(Op):
     """An operator of logits and class numbers."""
 
-    row_wise = True
+    kind = "rows"
 
     def _of_targets(self, node: Node, logits: Shape, targets: Shape) -> Shape:
         """The targets' shape. Raises ShapeError."""

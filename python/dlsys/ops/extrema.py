@@ -31,7 +31,6 @@ class _Extremum(Reduction):
 
     flops, flops_of_input = 0, 1
     dtypes = NUMBERS
-    reduces = True
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         (shape,) = input_shapes
@@ -67,7 +66,7 @@ class ReduceMin(_Extremum):
 class _Place(_Extremum):
     """Where the extremum lies first, int64."""
 
-    reduces = False
+    kind = "rows"
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
         super().infer_dtype(node, input_dtypes)

@@ -42,7 +42,7 @@ class Pointwise(Op):
     """output[i] = formula(inputs[i], ...), where several inputs are broadcast by NumPy's rules; with the attribute
     `same_shape` they must be of one shape."""
 
-    elementwise = True
+    kind = "elementwise"
     derivative: ClassVar[Derivative | None] = None
     result: ClassVar[str] = ""
     """The result's dtype, where it is not that of the inputs."""

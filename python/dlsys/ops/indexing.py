@@ -216,7 +216,7 @@ class InRange(Indexed):
     """The indices as int64: negative ones from the end, and what is not from 0 to below `extent` clamped into it."""
 
     name = "in_range"
-    elementwise = True
+    kind = "elementwise"
     _indices = 0
     formula, reference = compute.in_range, _inside
 

@@ -80,7 +80,7 @@ class Full(Op):
     name = "full"
     constant = True
     flops = 0
-    elementwise = True
+    kind = "elementwise"
     lifts = True
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:

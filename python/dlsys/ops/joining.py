@@ -23,7 +23,7 @@ class Concatenate(Op):
     """The inputs one behind another along `axis`; their other extents agree."""
 
     name = "concatenate"
-    joins = True
+    kind = "join"
     flops = 0
     dtypes = DTYPES
 
@@ -109,7 +109,7 @@ class Stack(Op):
     """The inputs, all of one shape, along a new axis number `axis` of the result."""
 
     name = "stack"
-    joins = True
+    kind = "join"
     flops = 0
     dtypes = DTYPES
 

@@ -85,7 +85,7 @@ class MatMul(Op):
     """C = op(A) op(B), where op transposes if trans_A, trans_B: (..., m, k) x (..., k, n) -> (..., m, n)."""
 
     name = "matmul"
-    contraction = by_rows = True
+    kind = "contraction"
     dtypes = NUMBERS
     formula, reference = compute.matmul, _matmul
 
@@ -116,7 +116,7 @@ class MatMulGradient(Op):
     """
 
     name = "matmul_gradient"
-    contraction = True
+    kind = "contraction"
     dtypes = NUMBERS
     shape_only = (2,)
     formula, reference = compute.matmul_gradient, _matmul_gradient
@@ -222,7 +222,7 @@ class MatMulPanels(Op):
     width) that of (b, m, k) with b matrices."""
 
     name = "matmul_panels"
-    contraction = by_rows = True
+    kind = "contraction"
     formula, reference = compute.matmul_panels, _matmul_panels
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:

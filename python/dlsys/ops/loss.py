@@ -34,7 +34,7 @@ class SoftmaxCrossEntropy(Op):
 
     name = "softmaxcrossentropy"
     flops, flops_of_input = 0, 7
-    row_wise = True
+    kind = "rows"
     formula, reference = compute.softmax_cross_entropy, _softmax_cross_entropy
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
@@ -56,7 +56,7 @@ class SgdUpdate(Op):
 
     name = "sgd_update"
     flops = 2
-    elementwise = True
+    kind = "elementwise"
     formula, reference = compute.sgd_update, lambda x, grad, rate: x - grad.dtype.type(rate) * grad
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:

@@ -38,7 +38,7 @@ class Normalize(Op):
     """
 
     name = "normalize"
-    elementwise = True
+    kind = "elementwise"
     again = True
     formula, reference = compute.normalize, _normalize
 

@@ -95,7 +95,7 @@ class RandomUniform(Op):
     """Of each word of bits a number of [0, 1), a multiple of 2^-24, float32."""
 
     name = "random_uniform"
-    elementwise = True
+    kind = "elementwise"
     dtypes = ("uint32",)
     formula, reference = compute.uniform, _unit
 
@@ -113,7 +113,7 @@ class RandomNormal(RandomUniform):
     G. E. P. Box, M. E. Muller, "A note on the generation of random normal deviates", 1958."""
 
     name = "random_normal"
-    elementwise = False
+    kind = "single"
     formula = compute.normal
     reference: ClassVar[Callable[..., Any]] = _normal
 
@@ -131,7 +131,7 @@ class Dropout(Op):
     """
 
     name = "dropout"
-    elementwise = True
+    kind = "elementwise"
     formula, reference = compute.dropout, _dropped
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:

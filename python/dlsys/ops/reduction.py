@@ -21,7 +21,7 @@ from .types import over_axes
 class Reduction(Op):
     """An operator over `axes`, of all for None, which are dropped or kept with extent 1."""
 
-    along_axes = True
+    kind = "reduction"
 
     def axes(self, node: Node, shape: Shape) -> tuple[int, ...]:
         """The axes of an input of that shape, ascending. Raises ShapeError."""
@@ -48,7 +48,6 @@ class ReduceSum(Reduction):
     """The sum over `axes`."""
 
     name = "reducesum"
-    reduces = True
     flops, flops_of_input = 0, 1
     dtypes = NUMBERS
     formula, reference = compute.reduce_sum, lambda x, axes, keepdims: x.sum(axes, x.dtype, keepdims=keepdims)
@@ -122,6 +121,7 @@ class LogSumExp(Reduction):
     g exp(x - y), since a large y has lost its last digits."""
 
     name = "logsumexp"
+    kind = "rows"
     formula, reference = compute.logsumexp, _logsumexp
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:

@@ -43,7 +43,7 @@ class BroadcastShape(Op):
     picks = True
     flops = 0
     dtypes = DTYPES
-    elementwise = True
+    kind = "elementwise"
     formula, reference = compute.broadcast_to, np.broadcast_to
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
@@ -90,7 +90,7 @@ class _View(Op):
     flops = 0
     picks = True
     dtypes = DTYPES
-    is_view = True
+    kind = "view"
     formula, reference = compute.reshape, np.reshape
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:

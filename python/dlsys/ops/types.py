@@ -27,7 +27,7 @@ class Cast(Op):
     name = "cast"
     dtypes = DTYPES
     flops = 0
-    elementwise = True
+    kind = "elementwise"
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
         super().infer_dtype(node, input_dtypes)

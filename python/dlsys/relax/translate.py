@@ -110,7 +110,7 @@ class _Translation:
 
     def _is_view(self, node: Node) -> bool:
         """Whether Relax may say it by its `reshape`, for which an extent of 0 is another thing."""
-        return node.op.is_view and 0 not in self._graph.shapes[node]
+        return node.op.kind == "view" and 0 not in self._graph.shapes[node]
 
     def _views(self, values: Iterable[Node]) -> None:
         """Emits those of the values that are views."""
