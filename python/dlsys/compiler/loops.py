@@ -117,7 +117,7 @@ class _Lowering:
     threads: int
 
     def program(self, graph: TypedGraph) -> Program:
-        unplanned = sum(nbytes_of(node, graph) for node in graph.nodes if not node.op.constant)
+        unplanned = sum(nbytes_of(node, graph) for node in graph.nodes)
         return self.lowered(self.optimized(graph), unplanned)
 
     def optimized(self, graph: TypedGraph, same: frozenset[Node] = frozenset()) -> TypedGraph:

@@ -18,7 +18,7 @@ from ..errors import DTypeError, FeedError, GraphError, ShapeError
 from ..graph import DTYPES, Node, Shape, error_at, shape_error
 from ..ops.state import Assign, State, Updates
 from ..ops.types import infer
-from .base import TypedGraph, plain, rewrite, value_inputs
+from .base import TypedGraph, plain, rewrite, sorted_nodes, value_inputs
 
 
 def feed_type(node: Node, value: Any) -> tuple[Shape, str]:
@@ -93,8 +93,8 @@ def analyse(
     if len(set(assigned)) < len(assigned):
         computed.sort(key=lambda node: node.id)  # inputs have smaller ids, so it is an order too
     graph = TypedGraph(tuple(computed), tuple(evaluated), (), given, shapes, dtypes, {})
-    graph = replace(rewrite(graph, rule, now=leaves), updates=tuple(updates.values.items()))
-    return _without_groups(graph)
+    graph = _without_groups(replace(rewrite(graph, rule, now=leaves), updates=tuple(updates.values.items())))
+    return replace(graph, nodes=sorted_nodes(graph, graph.roots))
 
 
 class _Updates(Updates[Node]):
