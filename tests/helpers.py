@@ -158,4 +158,4 @@ def typed_graph(
     computed = tuple(node for node in find_topo_sort(roots) if node not in fed)
     graph = TypedGraph(computed, tuple(outputs), tuple(updates), frozenset(fed), shapes, dtypes, {})
     graph = rewrite(graph, plain)
-    return replace(graph, nodes=sorted_nodes(graph, graph.roots))
+    return replace(graph, nodes=sorted_nodes(graph))

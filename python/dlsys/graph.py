@@ -468,6 +468,17 @@ def find_topo_sort(nodes: Iterable[Node]) -> list[Node]:
     return order
 
 
+def below(roots: Iterable[Node], is_behind: Callable[[Node], bool]) -> list[Node]:
+    """The nodes below these and they themselves, inputs first, as far as the border: what is behind it is not there."""
+    found, stack = set(), list(roots)
+    while stack:
+        node = stack.pop()
+        if node not in found and not is_behind(node):
+            found.add(node)
+            stack += node.inputs
+    return sorted(found, key=lambda node: node.id)  # a node has a larger id than its inputs
+
+
 def format_graph(nodes: Iterable[Node]) -> str:
     """The graph below `nodes`, a line a node: `matmul_7 = matmul(X, W1, trans_A=True)   # train.py:31`.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..device import VECTOR
-from ..graph import Node, Shape
+from ..graph import Node, Shape, below
 from ..ops import full_op
 from ..ops.state import State
 from ..ops.types import infer
@@ -112,7 +112,7 @@ def rewrite(
         if node is not origin:
             del shapes[node], dtypes[node]
         settled: dict[Node, Node] = {}
-        for new in _unknown(found, shapes):
+        for new in below([found], shapes.__contains__):
             new.inputs = [settled.get(value, value) for value in new.inputs]
             new.placed_as(origin)
             infer(new, shapes, dtypes)
@@ -160,35 +160,27 @@ def plain(node: Node, graph: TypedGraph) -> Node | None:
     return Node(node.op, inputs, node.attrs)
 
 
-def _unknown(root: Node, known: dict[Node, Shape]) -> list[Node]:
-    """The nodes below `root` that have no shape yet, inputs first."""
-    found: list[Node] = []
-    seen: set[Node] = set()
-    stack = [root]
-    while stack:
-        node = stack[-1]
-        missing = [v for v in node.inputs if v not in known and v not in seen]
-        if node in known or node in seen:
-            stack.pop()
-        elif missing:
-            stack += missing
-        else:
-            seen.add(node)
-            found.append(node)
-            stack.pop()
-    return found
-
-
 def _follow(graph: TypedGraph, now: dict[Node, Node]) -> dict[Node, Node]:
     """`graph.current` after the replacements `now`."""
     current = {old: now.get(node, node) for old, node in graph.current.items()}
     return {**now, **current}
 
 
-def sorted_nodes(graph: TypedGraph, roots: Iterable[Node]) -> tuple[Node, ...]:
-    """Of the graph's nodes those that `roots` depend on, in the graph's order."""
-    needed = set(roots)
-    for node in reversed(graph.nodes):
-        if node in needed:
-            needed.update(value_inputs(node))
-    return tuple(node for node in graph.nodes if node in needed)
+def needed(
+    order: Sequence[Node],
+    roots: Iterable[Node],
+    fed: Container[Node] = (),
+    inputs: Callable[[Node], Iterable[Node]] = value_inputs,
+) -> set[Node]:
+    """The nodes that `roots` depend on by these inputs, and the roots; behind fed nodes none. `order`: topological."""
+    found = set(roots)
+    for node in reversed(order):
+        if node in found and node not in fed:
+            found.update(inputs(node))
+    return found
+
+
+def sorted_nodes(graph: TypedGraph) -> tuple[Node, ...]:
+    """Of the graph's nodes those that its roots depend on."""
+    found = needed(graph.nodes, graph.roots)
+    return tuple(node for node in graph.nodes if node in found)

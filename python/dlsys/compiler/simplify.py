@@ -106,7 +106,7 @@ def merge(graph: TypedGraph) -> TypedGraph:
 def drop_dead(graph: TypedGraph) -> TypedGraph:
     """Only what the roots depend on is computed. Types are kept of what is computed, fed, or read for its shape, and
     `current` names what still stands."""
-    nodes = sorted_nodes(graph, graph.roots)
+    nodes = sorted_nodes(graph)
     if len(nodes) == len(graph.nodes):
         return graph
     standing = {*nodes, *graph.fed}

@@ -18,7 +18,7 @@ from ..errors import DTypeError, FeedError, GraphError, ShapeError
 from ..graph import DTYPES, Node, Shape, error_at, shape_error
 from ..ops.state import Assign, State, Updates
 from ..ops.types import infer
-from .base import TypedGraph, plain, rewrite, sorted_nodes, value_inputs
+from .base import TypedGraph, needed, plain, rewrite, sorted_nodes
 
 
 def feed_type(node: Node, value: Any) -> tuple[Shape, str]:
@@ -40,11 +40,7 @@ def with_known_shapes(
 ) -> frozenset[Node]:
     """The nodes whose shape a run needs: those that `evaluated` depend on, behind fed nodes none. `order` is the
     graph's topological order."""
-    known = set(evaluated)
-    for node in reversed(order):
-        if node in known and node not in fed:
-            known.update(node.inputs)
-    return frozenset(known)
+    return frozenset(needed(order, evaluated, fed, lambda node: node.inputs))
 
 
 def analyse(
@@ -58,11 +54,7 @@ def analyse(
     to one parameter or a group that is computed with, ShapeError and DTypeError from the operators' rules.
     """
     known = with_known_shapes(order, evaluated, fed)
-    needed = set(evaluated)
-    for node in reversed(order):
-        if node in needed and node not in fed:
-            needed.update(value_inputs(node))
-
+    computed = needed(order, evaluated, fed)
     shapes: dict[Node, Shape] = {}
     dtypes: dict[Node, str] = {}
     for node in order:
@@ -70,7 +62,7 @@ def analyse(
             shapes[node], dtypes[node] = fed[node]
             _check_declaration(node, *fed[node])
         elif node in known:
-            if node.op.variable and (node in needed or None in node.attrs.values()):
+            if node.op.variable and (node in computed or None in node.attrs.values()):
                 raise FeedError(
                     f"placeholder {node.name} was not fed [node {node.name}, made at {node.location}]"
                 )
@@ -81,7 +73,7 @@ def analyse(
             raise shape_error(node, told)
 
     given = frozenset(node for node in known if node in fed or node.cell is not None)
-    computed = [node for node in order if node in needed and node not in given]
+    nodes = [node for node in order if node in computed and node not in given]
     leaves = _first_of_each_cell(node for node in given if node not in fed)
     updates = _Updates(fed)
 
@@ -89,12 +81,12 @@ def analyse(
         op = node.op
         return op.lowered(node, node.inputs, updates) if isinstance(op, State) else plain(node, typed)
 
-    assigned = [leaves.get(node.inputs[0], node.inputs[0]) for node in computed if isinstance(node.op, Assign)]
+    assigned = [leaves.get(node.inputs[0], node.inputs[0]) for node in nodes if isinstance(node.op, Assign)]
     if len(set(assigned)) < len(assigned):
-        computed.sort(key=lambda node: node.id)  # inputs have smaller ids, so it is an order too
-    graph = TypedGraph(tuple(computed), tuple(evaluated), (), given, shapes, dtypes, {})
+        nodes.sort(key=lambda node: node.id)  # inputs have smaller ids, so it is an order too
+    graph = TypedGraph(tuple(nodes), tuple(evaluated), (), given, shapes, dtypes, {})
     graph = _without_groups(replace(rewrite(graph, rule, now=leaves), updates=tuple(updates.values.items())))
-    return replace(graph, nodes=sorted_nodes(graph, graph.roots))
+    return replace(graph, nodes=sorted_nodes(graph))
 
 
 class _Updates(Updates[Node]):

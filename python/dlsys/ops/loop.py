@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from ..graph import OPS, Node, Shape, error_at, find_topo_sort, shape_error
+from ..graph import OPS, Node, Shape, below, error_at, find_topo_sort, shape_error
 from .inputs import Variable
 from .slicing import slice_op
 from .types import DTYPE, SHAPE, Inference, known_dtype, known_shape
@@ -162,17 +162,6 @@ def by_numpy(node: Node, inputs: list[np.ndarray]) -> np.ndarray:
     if plain is None:
         return node.op.numpy(node, inputs)
     values = dict(zip(node.inputs, inputs, strict=True))
-    for one in nodes_below([plain], values.__contains__):
+    for one in below([plain], values.__contains__):
         values[one] = by_numpy(one, [values[value] for value in one.inputs])
     return values[plain]
-
-
-def nodes_below(outputs: Sequence[Node], is_behind: Callable[[Node], bool]) -> list[Node]:
-    """The nodes below these, inputs first, as far as the border: nodes that are behind it are not there."""
-    found, stack = set(), list(outputs)
-    while stack:
-        node = stack.pop()
-        if node not in found and not is_behind(node):
-            found.add(node)
-            stack += node.inputs
-    return sorted(found, key=lambda node: node.id)  # a node has a larger id than its inputs

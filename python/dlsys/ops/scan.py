@@ -13,19 +13,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import GraphError, ShapeError
-from ..graph import DTYPES, Node, Op, Shape, error_at, register, stamp
+from ..graph import DTYPES, Node, Op, Shape, below, error_at, register, stamp
 from .inputs import Variable
-from .loop import (
-    Body,
-    by_numpy,
-    loop_length,
-    nodes_below,
-    result,
-    step_dtypes,
-    step_shapes,
-    value_in_steps,
-    variable_like,
-)
+from .loop import Body, by_numpy, loop_length, result, step_dtypes, step_shapes, value_in_steps, variable_like
 from .operators import operand
 from .scan_gradient import Adjoints, loop_gradients
 from .state import State
@@ -166,7 +156,7 @@ def _closed(
             constants[node] = now[node] = variable_like(node, node.name)
         return now[node]
 
-    for node in nodes_below(outputs, lambda node: node.id <= mark or node in now):
+    for node in below(outputs, lambda node: node.id <= mark or node in now):
         if isinstance(node.op, State):
             raise error_at(node, GraphError, "a loop's body changes no state and draws no random numbers")
         if node.op.name == "full":

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
 
-from ..graph import FLOATS, OPS, Node
+from ..graph import FLOATS, OPS, Node, below
 from ..scopes import precision
 from .arithmetic import add_op
 from .inputs import full_op, zeroslike_op
 from .linalg import matmul_gradient_op
-from .loop import Body, loop_length, nodes_below, result, value_in_steps, variable_like
+from .loop import Body, loop_length, result, value_in_steps, variable_like
 from .shape import sum_to_like_op
 from .slicing import slice_op
 from .types import known_dtype, known_shape
@@ -205,7 +205,7 @@ class _Steps:
         for variable, _ in list(self.sliced.values()):
             self.now[variable] = variable
         outputs = [*(new for _, new, _ in self.carried), *self.others]
-        for node in nodes_below(outputs, lambda node: node in self.forward.inside):  # these are sliced, see `_read`
+        for node in below(outputs, lambda node: node in self.forward.inside):  # these are sliced, see `_read`
             if node not in self.now:
                 self.now[node] = self._copied(node)
         new = [self._read(value) for _, value, _ in self.carried]
