@@ -8,7 +8,7 @@ from typing import Any
 
 from ..compiler import Group, Key, Plan, Program, TypedGraph
 from ..errors import GraphError
-from ..graph import Node, Shape
+from ..graph import Node, Shape, find_topo_sort
 from ..kernels import Call, Place, Repeat
 
 MOST_CALLS = 400  # of a step that is shown whole
@@ -35,30 +35,35 @@ def extents(shape: Shape) -> str:
     return f"[{', '.join(map(str, shape))}]"
 
 
-def format_typed(graph: TypedGraph) -> str:
-    """The graph, a line a node, with its type: `add_6: float32[1000, 256] = add(matmul_5, b1)   # train.py:31`.
+def format_graph(graph: TypedGraph | Iterable[Node]) -> str:
+    """The graph below some nodes, one line per node: `matmul_7 = matmul(X, W1, trans_A=True)   # train.py:31`.
 
-    First what is given, last what is returned and which parameter takes which value.
+    Of a typed graph each line has the type, too, `add_6: float32[1000, 256] = add(matmul_5, b1)`; first comes what is
+    given, last what is returned and which parameter takes which value. Nodes of one name are told apart by their ids,
+    as `X#3`. Attributes that are None or False are left out.
     """
-    name = labels_of(graph)
-    read = {value for node in graph.nodes for value in node.inputs} | set(graph.roots)
-    given = [node for node in name if node in graph.fed and node in read]
+    typed = graph if isinstance(graph, TypedGraph) else None
+    if typed is None:
+        order, fed = find_topo_sort(graph), frozenset[Node]()  # type: ignore[arg-type]  # not typed: nodes
+        name = labels(order)
+    else:
+        name, fed = labels_of(typed), typed.fed
+        read = {value for node in typed.nodes for value in node.inputs} | set(typed.roots)
+        order = [*(node for node in name if node in fed and node in read), *typed.nodes]
     lines = []
-    for node in [*given, *graph.nodes]:
-        arguments = [] if node in graph.fed else [name[value] for value in node.inputs]
-        known = {"shape", "dtype"} if node in graph.fed else set()  # said by the type already
+    for node in order:
+        known = {"shape", "dtype"} if node in fed else set()  # said by the type already
         attrs = {key: value for key, value in node.attrs.items() if key not in known}
-        arguments += [
-            f"{key}={value!r}" for key, value in attrs.items() if value is not None and value is not False
-        ]
-        made = (
-            f"{node.op.name}({', '.join(arguments)})" if node not in graph.fed or not node.inputs else "fed"
-        )
-        typed = f"{graph.dtypes[node]}{extents(graph.shapes[node])}"
-        lines.append(f"{name[node]}: {typed} = {made}   # {node.location}")
-    lines += [f"{name.get(parameter, parameter.name)} <- {name[value]}" for parameter, value in graph.updates]
-    results = [name[node] for node in graph.outputs if node is not None]
-    return "\n".join([*lines, f"return {', '.join(results)}"] if results else lines)
+        arguments = [] if node in fed else [name[value] for value in node.inputs]
+        arguments += [f"{key}={v!r}" for key, v in attrs.items() if v is not None and v is not False]
+        made = f"{node.op.name}({', '.join(arguments)})" if node not in fed or not node.inputs else "fed"
+        of_type = "" if typed is None else f": {typed.dtypes[node]}{extents(typed.shapes[node])}"
+        lines.append(f"{name[node]}{of_type} = {made}   # {node.location}")
+    if typed is not None:
+        lines += [f"{name.get(parameter, parameter.name)} <- {name[value]}" for parameter, value in typed.updates]
+        results = [name[node] for node in typed.outputs if node is not None]
+        lines += [f"return {', '.join(results)}"] if results else []
+    return "\n".join(lines)
 
 
 def written(plan: Plan, group: Group, node: Node) -> str:
