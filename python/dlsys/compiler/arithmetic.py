@@ -22,7 +22,7 @@ from ..ops import (
     neg_op,
     sub_op,
 )
-from .base import Rule, TypedGraph
+from .base import Change, Rule, TypedGraph
 
 # Constant factors outside stay apart: merged, they could hide that a product between them overflows or vanishes.
 SMALLEST, LARGEST = 2.0**-32, 2.0**32
@@ -47,88 +47,92 @@ def _like(node: Node, result: Node, x: Node, graph: TypedGraph) -> Node:
     return result if graph.shapes[x] == graph.shapes[node] else broadcast_shape_op(result, graph.shapes[node])
 
 
-def _add(node: Node, graph: TypedGraph) -> Node | None:
+def _add(node: Node, graph: TypedGraph) -> Change | None:
     a, b = node.inputs
     for x, other in ((a, b), (b, a)):
         if (const := _constant(other)) is not None:
-            return _like(node, add_byconst_op(x, const), x, graph)
+            return _like(node, add_byconst_op(x, const), x, graph), "the other operand is one number"
         if _is(other, "neg"):
-            return sub_op(x, other.inputs[0])
-    return mul_byconst_op(a, 2.0) if a is b else None
+            return sub_op(x, other.inputs[0]), "x + -y is x - y"
+    return (mul_byconst_op(a, 2.0), "x + x is 2 x") if a is b else None
 
 
-def _sub(node: Node, graph: TypedGraph) -> Node | None:
+def _sub(node: Node, graph: TypedGraph) -> Change | None:
     a, b = node.inputs
     if (const := _constant(b)) is not None:
-        return _like(node, add_byconst_op(a, in_dtype(-const, graph.dtypes[node]).item()), a, graph)
+        negative = in_dtype(-const, graph.dtypes[node]).item()
+        return _like(node, add_byconst_op(a, negative), a, graph), "x - c is x + (-c)"
     if (const := _constant(a)) is not None:
-        return _like(node, add_byconst_op(neg_op(b), const), b, graph)
-    return add_op(a, b.inputs[0]) if _is(b, "neg") else None
+        return _like(node, add_byconst_op(neg_op(b), const), b, graph), "c - x is -x + c"
+    return (add_op(a, b.inputs[0]), "x - -y is x + y") if _is(b, "neg") else None
 
 
-def _mul(node: Node, graph: TypedGraph) -> Node | None:
+def _mul(node: Node, graph: TypedGraph) -> Change | None:
     a, b = node.inputs
     for x, other in ((a, b), (b, a)):
         if (const := _constant(other)) is not None:
-            return _like(node, mul_byconst_op(x, const), x, graph)
-    return mul_op(a.inputs[0], b.inputs[0]) if _is(a, "neg") and _is(b, "neg") else None
+            return _like(node, mul_byconst_op(x, const), x, graph), "the other operand is one number"
+    both = _is(a, "neg") and _is(b, "neg")
+    return (mul_op(a.inputs[0], b.inputs[0]), "-x * -y is x * y") if both else None
 
 
-def _div(node: Node, graph: TypedGraph) -> Node | None:
+def _div(node: Node, graph: TypedGraph) -> Change | None:
     a, b = node.inputs
     if (const := _constant(b)) is not None:
-        return _like(node, div_byconst_op(a, const), a, graph)
+        return _like(node, div_byconst_op(a, const), a, graph), "the other operand is one number"
     if (const := _constant(a)) is not None:
-        return _like(node, const_div_op(const, b), b, graph)
-    return div_op(a.inputs[0], b.inputs[0]) if _is(a, "neg") and _is(b, "neg") else None
+        return _like(node, const_div_op(const, b), b, graph), "the other operand is one number"
+    both = _is(a, "neg") and _is(b, "neg")
+    return (div_op(a.inputs[0], b.inputs[0]), "-x / -y is x / y") if both else None
 
 
-def _neg(node: Node, graph: TypedGraph) -> Node | None:
-    """-(-a) is a, -(a - b) is b - a; of a product or quotient with a constant it is part of the constant."""
+def _neg(node: Node, graph: TypedGraph) -> Change | None:
     (x,) = node.inputs
     if _is(x, "neg"):
-        return x.inputs[0]
+        return x.inputs[0], "-(-x) is x"
     if _is(x, "sub"):
-        return sub_op(x.inputs[1], x.inputs[0])
+        return sub_op(x.inputs[1], x.inputs[0]), "-(x - y) is y - x"
     if _is(x, "mul_byconst") or _is(x, "div_byconst") or _is(x, "const_div"):
-        return Node(x.op, x.inputs, {"const": -x.attrs["const"]})
+        return Node(x.op, x.inputs, {"const": -x.attrs["const"]}), "the sign is part of the constant"
     return None
 
 
-def _add_byconst(node: Node, graph: TypedGraph) -> Node | None:
-    return node.inputs[0] if _rounded(node, graph) == 0 else None
+def _add_byconst(node: Node, graph: TypedGraph) -> Change | None:
+    return (node.inputs[0], "x + 0 is x") if _rounded(node, graph) == 0 else None
 
 
-def _by_factor(node: Node, graph: TypedGraph) -> Node | None:
+def _by_factor(node: Node, graph: TypedGraph) -> Change | None:
     """For x * const and x / const."""
     (x,), const = node.inputs, _rounded(node, graph)
     if const == 1:
-        return x
+        return x, "the factor is 1"
     if const == -1:
-        return neg_op(x)
+        return neg_op(x), "the factor is -1"
     if _is(x, "neg"):
-        return Node(node.op, x.inputs, {"const": -node.attrs["const"]})
+        return Node(node.op, x.inputs, {"const": -node.attrs["const"]}), "the sign is part of the constant"
     if not (_is(x, "mul_byconst") or _is(x, "div_byconst")):
         return None
     inner, outer = x.attrs["const"], node.attrs["const"]
     if not all(SMALLEST <= abs(factor) <= LARGEST for factor in (inner, outer)):
         return None
     if _is(x, "div_byconst") and _is(node, "div_byconst"):
-        return div_byconst_op(x.inputs[0], inner * outer)
+        return div_byconst_op(x.inputs[0], inner * outer), "two constant factors are one"
     inner = 1 / inner if _is(x, "div_byconst") else inner
-    return mul_byconst_op(x.inputs[0], inner / outer if _is(node, "div_byconst") else inner * outer)
+    factor = inner / outer if _is(node, "div_byconst") else inner * outer
+    return mul_byconst_op(x.inputs[0], factor), "two constant factors are one"
 
 
-def _const_div(node: Node, graph: TypedGraph) -> Node | None:
+def _const_div(node: Node, graph: TypedGraph) -> Change | None:
     (x,) = node.inputs
-    return const_div_op(-node.attrs["const"], x.inputs[0]) if _is(x, "neg") else None
+    negative = const_div_op(-node.attrs["const"], x.inputs[0]) if _is(x, "neg") else None
+    return None if negative is None else (negative, "the sign is part of the constant")
 
 
-def _power_byconst(node: Node, graph: TypedGraph) -> Node | None:
+def _power_byconst(node: Node, graph: TypedGraph) -> Change | None:
     const = _rounded(node, graph)
-    if const == 0:
-        return full_op(graph.shapes[node], 1.0, graph.dtypes[node])  # also of NaN, as IEEE's pow
-    return node.inputs[0] if const == 1 else None
+    if const == 0:  # also of NaN, as IEEE's pow
+        return full_op(graph.shapes[node], 1.0, graph.dtypes[node]), "x ** 0 is 1"
+    return (node.inputs[0], "x ** 1 is x") if const == 1 else None
 
 
 def _of_floats(rule: Rule) -> Rule:

@@ -14,8 +14,16 @@ from ..system import lazy
 BOUNDARY = {"cpu": 4, "numpy": 4, "cuda": VECTOR}
 """Bytes, by the kind of context: kernels take it that their arrays begin at a multiple."""
 
-Rule = Callable[[Node, "TypedGraph"], "Node | None"]
-"""What a node, whose inputs are rewritten already, is replaced by; None leaves it."""
+Change = tuple[Node, str]
+"""What replaces a node, and why."""
+
+Rule = Callable[[Node, "TypedGraph"], "Change | Node | None"]
+"""What a node, whose inputs are rewritten already, is replaced by, with a reason of its own or that of all the rule's
+changes; None leaves it."""
+
+Reason = tuple[str, tuple[Node, ...], str]
+"""A decision: the pass or the kind of kernel, the nodes, and why. Of a pass the nodes are the former one and what
+replaces it, or one that is dropped; of a kernel one of its nodes and one that joins it, or does not."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +37,7 @@ class TypedGraph:
         fed: what is given: feeds and parameters.
         shapes, dtypes: of every node whose shape is needed, also where its value is not.
         current: for a node of the user's that was replaced, what stands for it.
+        reasons: every change that passes have made, in order.
     """
 
     nodes: tuple[Node, ...]
@@ -38,6 +47,7 @@ class TypedGraph:
     shapes: dict[Node, Shape]
     dtypes: dict[Node, str]
     current: dict[Node, Node]
+    reasons: tuple[Reason, ...] = ()
 
     @property
     def roots(self) -> list[Node]:
@@ -76,30 +86,35 @@ def value_inputs(node: Node) -> list[Node]:
     return list(dict.fromkeys(value for i, value in enumerate(node.inputs) if i not in shape_only))
 
 
-def rewrite(graph: TypedGraph, rule: Rule, origins: dict[Node, Node] | None = None) -> TypedGraph:
+def rewrite(
+    graph: TypedGraph, rule: Rule, origins: dict[Node, Node] | None = None, *, name: str = "", why: str = ""
+) -> TypedGraph:
     """The graph with `rule` applied to every node, inputs first, until it no longer applies there.
 
     A node with a replaced input is made anew, with its name and source line, before the rule sees it. A rule returns
     None or the node itself to leave it, one of its inputs, or new nodes, built from its inputs by the public functions
     of `ops`; these get the node's source line and precision, and the rule sees them too. Types are up to date when the
     rule asks for them; `nodes` and `uses` are those of the graph before. `origins`, if given, is filled with the former
-    node of each that is made anew.
+    node of each that is made anew. `name` is the pass's, `why` the reason of changes for which the rule gives none.
     """
     shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
     typed = replace(graph, shapes=shapes, dtypes=dtypes)
     now: dict[Node, Node] = {}
     replaced = now.keys()
     nodes: dict[Node, None] = {}
+    reasons: list[Reason] = []
 
     def settle(node: Node, origin: Node) -> Node:
         """The node that stands for one whose inputs are in place and whose type is known."""
         with precision(node.attrs.get("precision")):
-            found = rule(node, typed)
+            change = rule(node, typed)
+        found, reason = change if isinstance(change, tuple) else (change, why)
         if found is None or found is node:
             nodes[node] = None
             return node
         if node is not origin:
             del shapes[node], dtypes[node]
+        reasons.append((name, (node, found), reason))
         settled: dict[Node, Node] = {}
         for new in _unknown(found, shapes):
             new.inputs = [settled.get(value, value) for value in new.inputs]
@@ -130,6 +145,7 @@ def rewrite(graph: TypedGraph, rule: Rule, origins: dict[Node, Node] | None = No
         outputs=tuple(now.get(node, node) if node is not None else None for node in graph.outputs),
         updates=tuple((parameter, now.get(value, value)) for parameter, value in graph.updates),
         current=_follow(graph, now),
+        reasons=(*graph.reasons, *reasons),
     )
 
 

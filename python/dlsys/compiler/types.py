@@ -170,7 +170,7 @@ def _check_declaration(node: Node, shape: Shape, dtype: str) -> None:
 def hold_shapes(graph: TypedGraph) -> TypedGraph:
     """No computed node but gradients of convolutions and the like has a `shape_only` input, and theirs are constants,
     which are not computed for that."""
-    return rewrite(graph, _rule)
+    return rewrite(graph, _rule, name="shapes", why="the shapes are known")
 
 
 def _rule(node: Node, graph: TypedGraph) -> Node | None:
