@@ -195,8 +195,11 @@ class Executor:
         with self._lock:
             return _inspect().text.format_plan(self._planned(feed_shapes))
 
-    def graph(self, optimized: bool = False, feed_shapes: Mapping[Node, Any] | None = None) -> str:
-        """The graph as text, a line a node: as the user wrote it, or what the passes made of it, with types.
+    def graph(
+        self, optimized: bool = False, feed_shapes: Mapping[Node, Any] | None = None, *, reasons: bool = False
+    ) -> str:
+        """The graph as text, a line a node: as the user wrote it, or what the passes made of it, with types, and with
+        `reasons` a line for each change that they made, and why.
 
         The optimized graph, as all the methods below, is that for feeds of these shapes, or of the latest signature.
         They raise FeedError where there is none yet, and but for `graph` DeviceError in the `numpy` context.
@@ -206,12 +209,13 @@ class Executor:
         with self._lock:
             plan = self._planned(feed_shapes)
             typed = self._analysed[plan] if self.ctx.kind == "numpy" else plan.program.graph
-            return _inspect().text.format_graph(typed)
+            return _inspect().text.format_graph(typed, reasons)
 
-    def groups(self, feed_shapes: Mapping[Node, Any] | None = None) -> str:
-        """The kernels, a line each, in the order of running: number, name, kind, what it reads and writes."""
+    def groups(self, feed_shapes: Mapping[Node, Any] | None = None, *, reasons: bool = False) -> str:
+        """The kernels, a line each, in the order of running: number, name, kind, what it reads and writes; with
+        `reasons` also why nodes share a kernel, and why neighbours do not."""
         with self._lock:
-            return _inspect().text.format_groups(self._with_kernels(feed_shapes))
+            return _inspect().text.format_groups(self._with_kernels(feed_shapes), reasons)
 
     def plan(self, feed_shapes: Mapping[Node, Any] | None = None) -> str:
         """The memory plan, by the numbers of `groups`, and which values are views or lie in a parameter."""

@@ -9,8 +9,8 @@ other; `program` holds the result and says where values lie, and `plan` gives it
 
 from __future__ import annotations
 
-from .base import BOUNDARY, TypedGraph, value_inputs
-from .fuse import Group, fuse, ordered, single_groups
+from .base import BOUNDARY, Reason, TypedGraph, value_inputs
+from .fuse import TAKEN, Group, fuse, ordered, single_groups
 from .loops import Loop, make_program, unrolled
 from .passes import NAMES, PASSES, Pass, run_passes, select
 from .plan import Key, Plan

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from ..device import VECTOR
@@ -86,6 +87,7 @@ def value_inputs(node: Node) -> list[Node]:
     return list(dict.fromkeys(value for i, value in enumerate(node.inputs) if i not in shape_only))
 
 
+@precision(None)  # not that of the context; a node that states one gives it to what replaces it
 def rewrite(
     graph: TypedGraph, rule: Rule, origins: dict[Node, Node] | None = None, *, name: str = "", why: str = ""
 ) -> TypedGraph:
@@ -106,7 +108,7 @@ def rewrite(
 
     def settle(node: Node, origin: Node) -> Node:
         """The node that stands for one whose inputs are in place and whose type is known."""
-        with precision(node.attrs.get("precision")):
+        with precision(stated) if (stated := node.attrs.get("precision")) else nullcontext():
             change = rule(node, typed)
         found, reason = change if isinstance(change, tuple) else (change, why)
         if found is None or found is node:

@@ -38,7 +38,7 @@ from collections.abc import Callable, Iterable
 
 from ..compute import IN_ORDER
 from ..graph import FLOATS, Node, Shape
-from .base import TypedGraph, value_inputs
+from .base import Reason, TypedGraph, value_inputs
 from .groups import (
     MOST_LENGTH,
     Group,
@@ -67,9 +67,20 @@ SIBLINGS = 16  # readers of one value that are looked at
 WINDOW = 2000  # nodes looked at to make sure that no path leaves a group and comes back; beyond, one may
 
 
-def fuse(graph: TypedGraph, views: frozenset[Node] = frozenset(), columns: bool = False) -> list[Group]:
+TAKEN = "another kernel computes it already"  # which says least of why two nodes are apart
+OTHER_KIND, OTHER_SHAPE, OTHER_DTYPE = "its kind is another", "its shape is another", "its dtype is another"
+ARRAYS, LONG = "the kernel would have too many arrays", "its expression would be too long"
+
+
+def fuse(
+    graph: TypedGraph,
+    views: frozenset[Node] = frozenset(),
+    columns: bool = False,
+    reasons: list[Reason] | None = None,
+) -> list[Group]:
     """Every computed node but `views` in one group; the groups in no particular order. `columns`: whether a group of
-    rows may sum large arrays down their columns, too.
+    rows may sum large arrays down their columns, too. To `reasons` are added, for each node that joined another one,
+    the kind of kernel, the two, and why; and for pairs that share no kernel "apart", the two, and why not.
 
     Groups do not depend on each other in a circle.
     """
@@ -96,7 +107,10 @@ def fuse(graph: TypedGraph, views: frozenset[Node] = frozenset(), columns: bool 
     for node in sorted(graph.nodes, key=lambda node: graph.dtypes[node] not in FLOATS):
         if is_elementwise(node):
             fusion.grow_pointwise(node)
-    return fusion.groups()
+    groups = fusion.groups()
+    if reasons is not None:
+        reasons += fusion.reasons()
+    return groups
 
 
 class _Fusion:
@@ -114,6 +128,8 @@ class _Fusion:
         self.order = list(graph.nodes)  # inputs first also when each group is one node; its nodes stand together
         self.rank = dict(self.index)
         self.columns: dict[Node, None] = {}  # sums that rows may take
+        self.joined: dict[Node, tuple[Node, str]] = {}  # the member by which a node was found, and what it is of that
+        self.apart: dict[tuple[Node, Node], str] = {}  # a member, and a node that was refused
 
     def find_columns(self, row_wise: Iterable[Node]) -> None:
         """Leaves sums down the columns of large arrays to rows as wide: they are read once for both. Sums of few rows
@@ -134,6 +150,18 @@ class _Fusion:
         for node in members:
             self.group_of[node] = members
 
+    def _refuse(self, node: Node, why: str) -> None:
+        """Notes why a node is not of the group of the member by which it was found."""
+        self.apart[self.joined[node][0], node] = why
+
+    def _unfit(self, node: Node, shape: Shape) -> str:
+        """Why an elementwise group of a shape may not have the node; empty if it may."""
+        if not is_elementwise(node):
+            return OTHER_KIND
+        if self.graph.shapes[node] != shape:
+            return OTHER_SHAPE
+        return "" if self._free(node) else TAKEN
+
     def _members(self, nodes: Iterable[Node] = ()) -> Members:
         return Members(nodes, self.consumers, self.roots)
 
@@ -153,10 +181,13 @@ class _Fusion:
 
         def look_behind(node: Node) -> None:
             for user in self.consumers[node]:
-                if user in seen or user in members or not (self._free(user) and is_elementwise(user)):
+                if user in seen or user in members:
                     continue
                 seen.add(user)
-                if self.graph.shapes[user] == shape and self._dtype_fits(user, dtype):
+                if why := self._unfit(user, shape) or ("" if self._dtype_fits(user, dtype) else OTHER_DTYPE):
+                    self.apart[node, user] = why
+                else:
+                    self.joined[user] = node, "pointwise behind it"
                     heapq.heappush(near, (self.index[user], user))
 
         for node in start.nodes:
@@ -166,6 +197,7 @@ class _Fusion:
             written[node] = length(node, written)
             if written[node] > MOST_LENGTH:
                 del written[node]
+                self._refuse(node, LONG)
                 continue
             members.add(node)
             look_behind(node)
@@ -173,6 +205,8 @@ class _Fusion:
             one = len(leaving) == 1 and all(self.graph.dtypes[node] == dtype for node in leaving)
             if one and members.arrays <= MOST_ARRAYS:
                 best = members.copy()
+        for node in members.nodes - best.nodes:
+            self._refuse(node, "more than one value would leave the kernel")
         return best
 
     def _dtype_fits(self, node: Node, dtype: str) -> bool:
@@ -187,7 +221,11 @@ class _Fusion:
             read = {v for x in nodes if x is not anchor for v in value_inputs(x) if not is_constant(v)} - set(nodes)
             others = any(self.graph.shapes[v] == shape for v in read)
             costly = self.graph.size(anchor) > LARGE and any(node.op.costly for node in nodes)
-            self._make([anchor] if others and (costly or anchor.op.scatters(anchor)) else nodes, "contraction")
+            if others and (costly or anchor.op.scatters(anchor)):
+                for node in nodes - {anchor}:
+                    self._refuse(node, "tiles of the product would read other arrays slowly")
+                nodes = {anchor}
+            self._make(nodes, "contraction")
 
     def leave_epilogue(self, anchor: Node) -> None:
         """Takes a small product's epilogue from it, if elementwise kernels read it: they find the product in the cache,
@@ -201,6 +239,8 @@ class _Fusion:
         if readers and not long and all(self._takes(user, last) for user in readers):
             for node in members.nodes:
                 del self.group_of[node]
+                if node is not anchor:
+                    self._refuse(node, "a kernel that reads the product finds it in the cache")
             self._make([anchor], "contraction")
 
     def grow_reduction(self, anchor: Node) -> None:
@@ -229,22 +269,28 @@ class _Fusion:
         expression too long, None if there is none."""
         members = start
         dtypes = {self.graph.dtypes[node] for node in members.nodes}
-        stack = [value for node in members.nodes if not node.op.contraction for value in value_inputs(node)]
+        stack = [(value, node) for node in members.nodes if not node.op.contraction for value in value_inputs(node)]
         while stack and len(members) < MOST_NODES:
-            node = stack.pop()
-            if node in members or node in barred or not (self._free(node) and is_elementwise(node)):
+            node, reader = stack.pop()
+            if node in members or node in barred:
                 continue
-            if self.graph.shapes[node] != shape or any(user not in members for user in self.consumers[node]):
+            why = self._unfit(node, shape)
+            if not why and any(user not in members for user in self.consumers[node]):
+                why = "others read it, too"
+            if not why and self.graph.dtypes[node] in FLOATS and self.graph.dtypes[node] not in dtypes:
+                why = OTHER_DTYPE
+            if not why:
+                grown = members.with_node(node)
+                why = ARRAYS if grown.arrays > MOST_ARRAYS else "it is returned" if node in grown.leaving else ""
+            if why:
+                self.apart[reader, node] = why
                 continue
-            if self.graph.dtypes[node] in FLOATS and self.graph.dtypes[node] not in dtypes:
-                continue
-            grown = members.with_node(node)
-            if grown.arrays > MOST_ARRAYS or node in grown.leaving:
-                continue
+            self.joined[node] = reader, "nothing else reads it"
             if not self._is_short(grown):
+                self._refuse(node, LONG)
                 return members, node
             members = grown
-            stack += value_inputs(node)
+            stack += [(value, node) for value in value_inputs(node)]
         return members, None
 
     def grow_rows(self, anchor: Node) -> None:
@@ -254,53 +300,68 @@ class _Fusion:
         wide = rows_of(anchor, self.graph)
         rows = wide[:-1]
 
-        def fits(node: Node) -> bool:
+        def unfit(node: Node) -> str:
             if is_row_wise(node, self.graph) or node in self.columns:
-                return rows_of(node, self.graph) == wide
+                return "" if rows_of(node, self.graph) == wide else "its rows are others"
             # TVM lowers no arrays of booleans within vectors, as the kernels of rows would make; and a constant is in
             # the group, where all has rows
             values = value_inputs(node)
-            known = "bool" not in [self.graph.dtypes[value] for value in (node, *values)]
-            known = known and all(self.graph.shapes[v] in (wide, (*rows, 1)) for v in values if is_constant(v))
-            return known and is_elementwise(node) and self.graph.shapes[node] in (wide, (*rows, 1))
+            if not is_elementwise(node):
+                return OTHER_KIND
+            if "bool" in [self.graph.dtypes[value] for value in (node, *values)]:
+                return "rows hold no booleans"
+            own = [self.graph.shapes[value] for value in (node, *(v for v in values if is_constant(v)))]
+            return "" if all(shape in (wide, (*rows, 1)) for shape in own) else OTHER_SHAPE
 
-        self._grow(anchor, fits, "rows")
+        self._grow(anchor, unfit, "rows")
 
     def grow_pointwise(self, anchor: Node) -> None:
         """Elementwise nodes of one shape that read each other, or the same."""
         if not self._free(anchor):
             return
         shape = self.graph.shapes[anchor]
-        self._grow(anchor, lambda n: is_elementwise(n) and self.graph.shapes[n] == shape, "elementwise")
+        self._grow(anchor, lambda node: self._unfit(node, shape), "elementwise")
 
-    def _grow(self, anchor: Node, fits: Callable[[Node], bool], kind: str) -> None:
-        """A group from the anchor outwards: neighbours, and what reads an input together with a member."""
+    def _grow(self, anchor: Node, unfit: Callable[[Node], str], kind: str) -> None:
+        """A group from the anchor outwards: neighbours, and what reads an input together with a member. `unfit` tells
+        why one may not join, empty for one that may."""
         members, dtype = self._members([anchor]), self.graph.dtypes[anchor]
         near: list[tuple[int, Node]] = []
         seen = {anchor}
         barred: dict[Node, Node] = {}  # by the node that is between it and the members
+        refused: dict[Node, str] = {}  # why a neighbour may not join yet
 
         def look_around(node: Node) -> None:
             values = value_inputs(node)
             readers = (user for value in values for user in self.consumers.get(value, [])[:SIBLINGS])
-            for other in (*self.consumers[node], *values, *readers):
-                if other not in seen:
-                    seen.add(other)
-                    if self._free(other) and self._dtype_fits(other, dtype) and fits(other):
-                        insort(near, (self.index[other], other))
+            users = self.consumers[node]
+            for others, how in ((users, "reads it"), (values, "is read by it"), (readers, "shares an input with it")):
+                for other in others:
+                    if other not in seen:
+                        seen.add(other)
+                        why = unfit(other) or ("" if self._free(other) else TAKEN)
+                        if why or not self._dtype_fits(other, dtype):
+                            self.apart[node, other] = why or OTHER_DTYPE
+                        else:
+                            self.joined[other] = node, how
+                            insort(near, (self.index[other], other))
 
         def may_join(node: Node) -> bool:
             if node in barred and barred[node] not in members:
                 return False
             joined = members.with_node(node)
-            if joined.arrays > MOST_ARRAYS or (self.graph.dtypes[node] != dtype and node in joined.leaving):
-                return False
-            if kind == "elementwise" and not self._is_short(joined, joined.leaving):
-                return False
-            between = self._between(node, members.nodes)
-            if between is not None:
+            if joined.arrays > MOST_ARRAYS:
+                refused[node] = ARRAYS
+            elif self.graph.dtypes[node] != dtype and node in joined.leaving:
+                refused[node] = OTHER_DTYPE
+            elif kind == "elementwise" and not self._is_short(joined, joined.leaving):
+                refused[node] = LONG
+            elif (between := self._between(node, members.nodes)) is not None:
                 barred[node] = between
-            return between is None
+                refused[node] = "a path between them leads through other kernels"
+            else:
+                return True
+            return False
 
         look_around(anchor)
         grown = True
@@ -311,7 +372,12 @@ class _Fusion:
                 near.remove(found)
                 members.add(found[1])
                 look_around(found[1])
-        self._make(members.needed(anchor, self.index, self._takes, self._weighs), kind)
+        for _, node in near:
+            self._refuse(node, refused.get(node, "the kernel has as many nodes as it may"))
+        kept = members.needed(anchor, self.index, self._takes, self._weighs)
+        for node in members.nodes - kept:
+            self._refuse(node, "the later kernels that read it compute it from what is stored")
+        self._make(kept, kind)
 
     def _takes(self, user: Node, node: Node) -> bool:
         """Whether the user's kernel could compute the node as well."""
@@ -369,13 +435,13 @@ class _Fusion:
             return
         inside, behind = set(members), set()  # type: tuple[set[Node], set[Node]]
         stack = list(members)
+        group_of, consumers, rank_of = self.group_of, self.consumers, self.rank
         while stack:
-            for passed in self.group_of.get(node := stack.pop(), (node,)):
-                for user in self.consumers[passed]:
-                    if user not in behind and user not in inside and self.rank[user] < high:
-                        mates = self.group_of.get(user, (user,))
-                        behind.update(mates)
-                        stack.append(user)
+            for user in consumers[stack.pop()]:
+                if user not in behind and user not in inside and rank_of[user] < high:
+                    mates = group_of.get(user, (user,))
+                    behind.update(mates)
+                    stack += mates
         region = [node for node in self.order[low : high + 1] if node not in inside]
         before = [node for node in region if node not in behind]
         after = [node for node in region if node in behind]
@@ -389,6 +455,8 @@ class _Fusion:
             stored = node in self.roots or any(n in self.views or "loop" in n.attrs for n in self.consumers[node])
             if self._free(node) or (is_constant(node) and stored):
                 self._make([node], "elementwise" if is_elementwise(node) else "single")
+                for other in (*self.inputs[node], *self.consumers[node]):
+                    self.apart.setdefault((node, other), OTHER_KIND)
         made = {id(members): self._group(members) for members in self.group_of.values()}
         groups = sorted(made.values(), key=lambda group: self.index[group.nodes[-1]])
         owner = {node: group for group in groups for node in group.outputs}
@@ -399,6 +467,18 @@ class _Fusion:
         if ordered(groups, before) is not None:
             return groups
         return single_groups(self.graph, self.views)
+
+    def reasons(self) -> list[Reason]:
+        """Why nodes joined others, and why pairs of nodes are in different groups."""
+        found: list[Reason] = []
+        for node, (member, how) in self.joined.items():
+            if (group := self.group_of.get(node)) is not None and group is self.group_of.get(member):
+                found.append((self.kinds[id(group)], (member, node), how))
+        for pair, why in self.apart.items():
+            a, b = map(self.group_of.get, pair)
+            if a is not None and b is not None and a is not b:
+                found.append(("apart", pair, why))
+        return found
 
     def _computed(self, value: Node) -> list[Node]:
         """The nodes of groups in whose memory `value` lies; none if it was fed."""

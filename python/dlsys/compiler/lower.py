@@ -9,7 +9,7 @@ from dataclasses import replace
 from ..graph import Node
 from ..ops import copy_op
 from .aliases import Aliases, find_aliases, nbytes_of, with_own_constants
-from .base import BOUNDARY, TypedGraph
+from .base import BOUNDARY, Reason, TypedGraph
 from .fuse import Group, fuse, ordered, single_groups
 from .program import Program, planned
 from .side_by_side import join
@@ -23,12 +23,16 @@ def lower(graph: TypedGraph, names: frozenset[str], kind: str, unplanned: int) -
         graph = with_own_constants(graph)
         aliases = find_aliases(graph, boundary)
     graph = _copied(graph, aliases)
+    reasons: list[Reason] = []
     if "fuse" in names:
-        groups = fuse(graph, aliases.uncomputed, columns=kind == "cpu")
+        groups = fuse(graph, aliases.uncomputed, columns=kind == "cpu", reasons=reasons)
         groups = join(groups, graph, aliases) if kind == "cuda" else groups
+        for first, *others in (group.parts for group in groups if group.parts):
+            pairs = ((first.outputs[0], part.outputs[0]) for part in others)
+            reasons += [("elementwise", pair, "small kernels share a launch") for pair in pairs]
     else:
         groups = single_groups(graph, aliases.uncomputed)
-    return _placed(graph, groups, aliases, unplanned, boundary)
+    return replace(_placed(graph, groups, aliases, unplanned, boundary), reasons=tuple(reasons))
 
 
 class _Copies:
