@@ -162,6 +162,11 @@ class _Fusion:
             return OTHER_SHAPE
         return "" if self._free(node) else TAKEN
 
+    def _begin(self, anchor: Node) -> Members:
+        """A group of one node, which has joined none."""
+        self.joined.pop(anchor, None)
+        return self._members([anchor])
+
     def _members(self, nodes: Iterable[Node] = ()) -> Members:
         return Members(nodes, self.consumers, self.roots)
 
@@ -217,7 +222,7 @@ class _Fusion:
         """The anchor, what is elementwise behind it, and what only that reads."""
         if self._free(anchor):
             shape = self.graph.shapes[anchor]
-            nodes = self._with_producers(self._epilogue(self._members([anchor]), anchor, shape), shape).nodes
+            nodes = self._with_producers(self._epilogue(self._begin(anchor), anchor, shape), shape).nodes
             read = {v for x in nodes if x is not anchor for v in value_inputs(x) if not is_constant(v)} - set(nodes)
             others = any(self.graph.shapes[v] == shape for v in read)
             costly = self.graph.size(anchor) > LARGE and any(node.op.costly for node in nodes)
@@ -247,7 +252,7 @@ class _Fusion:
         """Makes one group of the elementwise nodes before a sum, the sum, and the elementwise nodes behind it."""
         if not self._free(anchor):
             return
-        members = self._with_producers(self._members([anchor]), self.graph.shapes[anchor.inputs[0]])
+        members = self._with_producers(self._begin(anchor), self.graph.shapes[anchor.inputs[0]])
         shape = self.graph.shapes[anchor]
         self._make(self._with_producers(self._epilogue(members, anchor, shape), shape).nodes, "reduction")
 
@@ -325,7 +330,7 @@ class _Fusion:
     def _grow(self, anchor: Node, unfit: Callable[[Node], str], kind: str) -> None:
         """A group from the anchor outwards: neighbours, and what reads an input together with a member. `unfit` tells
         why one may not join, empty for one that may."""
-        members, dtype = self._members([anchor]), self.graph.dtypes[anchor]
+        members, dtype = self._begin(anchor), self.graph.dtypes[anchor]
         near: list[tuple[int, Node]] = []
         seen = {anchor}
         barred: dict[Node, Node] = {}  # by the node that is between it and the members
@@ -375,8 +380,12 @@ class _Fusion:
         for _, node in near:
             self._refuse(node, refused.get(node, "the kernel has as many nodes as it may"))
         kept = members.needed(anchor, self.index, self._takes, self._weighs)
-        for node in members.nodes - kept:
+        left = members.nodes - kept
+        for node in left:
             self._refuse(node, "the later kernels that read it compute it from what is stored")
+        for node in kept - {anchor} if left else ():
+            if self.joined[node][0] in left:
+                self.joined[node] = anchor, "by way of a node that is left to later kernels"
         self._make(kept, kind)
 
     def _takes(self, user: Node, node: Node) -> bool:
