@@ -10,7 +10,8 @@ other; `program` holds the result and says where values lie, and `plan` gives it
 from __future__ import annotations
 
 from .base import BOUNDARY, Reason, TypedGraph, value_inputs
-from .fuse import TAKEN, Group, fuse, ordered, single_groups
+from .fuse import TAKEN, fuse
+from .groups import Group, ordered, single_groups
 from .loops import Loop, make_program, unrolled
 from .passes import NAMES, PASSES, Pass, run_passes, select
 from .plan import Key, Plan

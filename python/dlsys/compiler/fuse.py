@@ -51,10 +51,8 @@ from .groups import (
     length,
     longest,
     loops_of,
-    ordered,
     other_inputs,
     rows_of,
-    single_groups,
 )
 
 MOST_NODES = 48  # of a group: compile time grows with it, and what is saved does not
@@ -64,7 +62,7 @@ LARGE = 512 * 1024  # elements of a product that comes from memory again
 LONG_ROW = 64  # elements: shorter rows are computed side by side, and no sum down their columns with them
 FEW = 8  # elements of an array for each of a smaller one, which is read again at no cost
 SIBLINGS = 16  # readers of one value that are looked at
-WINDOW = 2000  # nodes looked at to make sure that no path leaves a group and comes back; beyond, one may
+WINDOW = 2000  # nodes looked at to make sure that no path leaves a group and comes back; beyond, one is presumed
 
 
 TAKEN = "another kernel computes it already"  # which says least of why two nodes are apart
@@ -459,7 +457,7 @@ class _Fusion:
             self.rank[self.order[rank]] = rank
 
     def groups(self) -> list[Group]:
-        """All groups; those of a circle, which the search above may miss, are taken apart."""
+        """All groups, also of the nodes that none has taken."""
         for node in self.graph.nodes:
             stored = node in self.roots or any(n in self.views or "loop" in n.attrs for n in self.consumers[node])
             if self._free(node) or (is_constant(node) and stored):
@@ -467,15 +465,7 @@ class _Fusion:
                 for other in (*self.inputs[node], *self.consumers[node]):
                     self.apart.setdefault((node, other), OTHER_KIND)
         made = {id(members): self._group(members) for members in self.group_of.values()}
-        groups = sorted(made.values(), key=lambda group: self.index[group.nodes[-1]])
-        owner = {node: group for group in groups for node in group.outputs}
-
-        def before(group: Group) -> list[Group]:
-            return [owner[v] for value in group.inputs for v in self._computed(value)]
-
-        if ordered(groups, before) is not None:
-            return groups
-        return single_groups(self.graph, self.views)
+        return sorted(made.values(), key=lambda group: self.index[group.nodes[-1]])
 
     def reasons(self) -> list[Reason]:
         """Why nodes joined others, and why pairs of nodes are in different groups."""
@@ -487,17 +477,6 @@ class _Fusion:
             a, b = map(self.group_of.get, pair)
             if a is not None and b is not None and a is not b:
                 found.append(("apart", pair, why))
-        return found
-
-    def _computed(self, value: Node) -> list[Node]:
-        """The nodes of groups in whose memory `value` lies; none if it was fed."""
-        found, stack = [], [value]
-        while stack:
-            node = stack.pop()
-            if node in self.views:
-                stack += value_inputs(node)
-            elif node in self.group_of:
-                found.append(node)
         return found
 
     def _group(self, members: list[Node]) -> Group:

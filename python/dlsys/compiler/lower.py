@@ -10,7 +10,8 @@ from ..graph import Node
 from ..ops import copy_op
 from .aliases import Aliases, find_aliases, nbytes_of, with_own_constants
 from .base import BOUNDARY, Reason, TypedGraph
-from .fuse import Group, fuse, ordered, single_groups
+from .fuse import fuse
+from .groups import Group, ordered, single_groups
 from .program import Program, planned
 from .side_by_side import join
 
@@ -123,7 +124,7 @@ def _placed(
         owner[copy] = last
         placed[copy] = parameter
     order = ordered(groups, before)
-    assert order is not None  # copies have no readers, and the groups were in no circle before
+    assert order is not None, "kernels depend on each other in a circle"  # copies have no readers
     graph = replace(graph, nodes=tuple(copies.nodes))
     program = Program(
         graph, tuple(order), replace(aliases, placed=placed), graph.outputs, bytes_unplanned, boundary=boundary
