@@ -34,7 +34,7 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import insort
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from ..compute import IN_ORDER
 from ..graph import FLOATS, Node, Shape
@@ -84,27 +84,24 @@ def fuse(
     """
     fusion = _Fusion(graph, views)
     for members in loops_of(graph):
-        fusion._make(members, "loop")
-    for node in graph.nodes:
-        if node.op.contraction:
-            fusion.grow_epilogue(node)
-    for node in graph.nodes:
-        if node.op.contraction:
-            fusion.leave_epilogue(node)
+        fusion.make(members, "loop")
+    products = [node for node in graph.nodes if node.op.contraction]
     row_wise = [node for node in graph.nodes if is_row_wise(node, graph)]
-    if columns:
-        fusion.find_columns(row_wise)
-    for node in graph.nodes:
-        if is_sum(node) and not is_row_wise(node, graph) and node not in fusion.columns:
-            fusion.grow_reduction(node)
-    for node in row_wise:
-        fusion.grow_rows(node)
-    for node in fusion.columns:
-        fusion.grow_reduction(node)
+    down = fusion.find_columns(row_wise) if columns else {}
+    sums = [n for n in graph.nodes if is_sum(n) and not is_row_wise(n, graph) and n not in down]
     # what is stored as numbers first, with the conditions it needs
-    for node in sorted(graph.nodes, key=lambda node: graph.dtypes[node] not in FLOATS):
-        if is_elementwise(node):
-            fusion.grow_pointwise(node)
+    pointwise = sorted(filter(is_elementwise, graph.nodes), key=lambda node: graph.dtypes[node] not in FLOATS)
+    for kind, anchors, grow in (
+        ("contraction", products, fusion.grow_around),
+        ("reduction", sums, fusion.grow_around),
+        ("rows", row_wise, fusion.grow_among),
+        ("reduction", down, fusion.grow_around),
+        ("elementwise", pointwise, fusion.grow_among),
+    ):
+        for anchor in filter(fusion.is_free, anchors):
+            grow(anchor, kind)
+        for anchor in anchors if kind == "contraction" else ():
+            fusion.leave_epilogue(anchor)
     groups = fusion.groups()
     if reasons is not None:
         reasons += fusion.reasons()
@@ -129,19 +126,20 @@ class _Fusion:
         self.joined: dict[Node, tuple[Node, str]] = {}  # the member by which a node was found, and what it is of that
         self.apart: dict[tuple[Node, Node], str] = {}  # a member, and a node that was refused
 
-    def find_columns(self, row_wise: Iterable[Node]) -> None:
-        """Leaves sums down the columns of large arrays to rows as wide: they are read once for both. Sums of few rows
-        stay by themselves, as those must be added in order (`compute.IN_ORDER`)."""
+    def find_columns(self, row_wise: Iterable[Node]) -> dict[Node, None]:
+        """Sums down the columns of large arrays that are left to rows as wide: they are read once for both. Sums of few
+        rows stay by themselves, as those must be added in order (`compute.IN_ORDER`)."""
         shapes = {rows_of(node, self.graph) for node in row_wise}
         wide = {shape for shape in shapes if shape[-1] >= LONG_ROW and math.prod(shape[:-1]) > IN_ORDER}
         down = (node for node in self.graph.nodes if is_down_columns(node, self.graph))
         read = {node: node.inputs[0] for node in down if rows_of(node, self.graph) in wide}
         self.columns = {node: None for node, value in read.items() if self.graph.size(value) > LARGE}
+        return self.columns
 
-    def _free(self, node: Node) -> bool:
+    def is_free(self, node: Node) -> bool:
         return not (node in self.group_of or node in self.views or node not in self.index or is_constant(node))
 
-    def _make(self, nodes: Iterable[Node], kind: str) -> None:
+    def make(self, nodes: Iterable[Node], kind: str) -> None:
         members = sorted(nodes, key=self.index.__getitem__)
         self.kinds[id(members)] = kind
         self._gather(members)
@@ -158,7 +156,7 @@ class _Fusion:
             return OTHER_KIND
         if self.graph.shapes[node] != shape:
             return OTHER_SHAPE
-        return "" if self._free(node) else TAKEN
+        return "" if self.is_free(node) else TAKEN
 
     def _begin(self, anchor: Node) -> Members:
         """A group of one node, which has joined none."""
@@ -216,19 +214,24 @@ class _Fusion:
         """Whether a group that stores `dtype` may compute the node, if it does not store it."""
         return self.graph.dtypes[node] == dtype or self.graph.dtypes[node] not in FLOATS
 
-    def grow_epilogue(self, anchor: Node) -> None:
-        """The anchor, what is elementwise behind it, and what only that reads."""
-        if self._free(anchor):
-            shape = self.graph.shapes[anchor]
-            nodes = self._with_producers(self._epilogue(self._begin(anchor), anchor, shape), shape).nodes
-            read = {v for x in nodes if x is not anchor for v in value_inputs(x) if not is_constant(v)} - set(nodes)
-            others = any(self.graph.shapes[v] == shape for v in read)
-            costly = self.graph.size(anchor) > LARGE and any(node.op.costly for node in nodes)
-            if others and (costly or anchor.op.scatters(anchor)):
-                for node in nodes - {anchor}:
-                    self._refuse(node, "tiles of the product would read other arrays slowly")
-                nodes = {anchor}
-            self._make(nodes, "contraction")
+    def grow_around(self, anchor: Node, kind: str) -> None:
+        """A group of the pointwise nodes that only a sum reads (the operands of a product are stored), the anchor, the
+        pointwise nodes behind it up to one result, and what only those read."""
+        shape = self.graph.shapes[anchor]
+        members = self._with_producers(self._begin(anchor), self.graph.shapes[anchor.inputs[0]])
+        nodes = self._with_producers(self._epilogue(members, anchor, shape), shape).nodes
+        if anchor.op.contraction and self._reads_slowly(anchor, nodes):
+            for node in nodes - {anchor}:
+                self._refuse(node, "tiles of the product would read other arrays slowly")
+            nodes = {anchor}
+        self.make(nodes, kind)
+
+    def _reads_slowly(self, anchor: Node, nodes: set[Node]) -> bool:
+        """Whether an epilogue reads other arrays than the product, in tiles, where that is slow."""
+        read = {v for node in nodes if node is not anchor for v in value_inputs(node) if not is_constant(v)} - nodes
+        others = any(self.graph.shapes[value] == self.graph.shapes[anchor] for value in read)
+        costly = self.graph.size(anchor) > LARGE and any(node.op.costly for node in nodes)
+        return others and (costly or anchor.op.scatters(anchor))
 
     def leave_epilogue(self, anchor: Node) -> None:
         """Takes a small product's epilogue from it, if elementwise kernels read it: they find the product in the cache,
@@ -244,15 +247,7 @@ class _Fusion:
                 del self.group_of[node]
                 if node is not anchor:
                     self._refuse(node, "a kernel that reads the product finds it in the cache")
-            self._make([anchor], "contraction")
-
-    def grow_reduction(self, anchor: Node) -> None:
-        """Makes one group of the elementwise nodes before a sum, the sum, and the elementwise nodes behind it."""
-        if not self._free(anchor):
-            return
-        members = self._with_producers(self._begin(anchor), self.graph.shapes[anchor.inputs[0]])
-        shape = self.graph.shapes[anchor]
-        self._make(self._with_producers(self._epilogue(members, anchor, shape), shape).nodes, "reduction")
+            self.make([anchor], "contraction")
 
     def _with_producers(self, start: Members, shape: Shape) -> Members:
         """`start` and the elementwise nodes of `shape` that only it reads; operands of a contraction are stored. A
@@ -296,38 +291,25 @@ class _Fusion:
             stack += [(value, node) for value in value_inputs(node)]
         return members, None
 
-    def grow_rows(self, anchor: Node) -> None:
-        """All that shares the anchor's rows and is connected with it, or reads what it reads."""
-        if not self._free(anchor):
-            return
-        wide = rows_of(anchor, self.graph)
-        rows = wide[:-1]
+    def _unfit_for_rows(self, node: Node, wide: Shape) -> str:
+        """Why a group of rows may not have the node; empty if it may."""
+        if is_row_wise(node, self.graph) or node in self.columns:
+            return "" if rows_of(node, self.graph) == wide else "its rows are others"
+        # TVM lowers no arrays of booleans within vectors, as the kernels of rows would make; and a constant is in the
+        # group, where all has rows
+        values = value_inputs(node)
+        if not is_elementwise(node):
+            return OTHER_KIND
+        if "bool" in [self.graph.dtypes[value] for value in (node, *values)]:
+            return "rows hold no booleans"
+        own = [self.graph.shapes[value] for value in (node, *(v for v in values if is_constant(v)))]
+        return "" if all(shape in (wide, (*wide[:-1], 1)) for shape in own) else OTHER_SHAPE
 
-        def unfit(node: Node) -> str:
-            if is_row_wise(node, self.graph) or node in self.columns:
-                return "" if rows_of(node, self.graph) == wide else "its rows are others"
-            # TVM lowers no arrays of booleans within vectors, as the kernels of rows would make; and a constant is in
-            # the group, where all has rows
-            values = value_inputs(node)
-            if not is_elementwise(node):
-                return OTHER_KIND
-            if "bool" in [self.graph.dtypes[value] for value in (node, *values)]:
-                return "rows hold no booleans"
-            own = [self.graph.shapes[value] for value in (node, *(v for v in values if is_constant(v)))]
-            return "" if all(shape in (wide, (*rows, 1)) for shape in own) else OTHER_SHAPE
-
-        self._grow(anchor, unfit, "rows")
-
-    def grow_pointwise(self, anchor: Node) -> None:
-        """Elementwise nodes of one shape that read each other, or the same."""
-        if not self._free(anchor):
-            return
-        shape = self.graph.shapes[anchor]
-        self._grow(anchor, lambda node: self._unfit(node, shape), "elementwise")
-
-    def _grow(self, anchor: Node, unfit: Callable[[Node], str], kind: str) -> None:
-        """A group from the anchor outwards: neighbours, and what reads an input together with a member. `unfit` tells
-        why one may not join, empty for one that may."""
+    def grow_among(self, anchor: Node, kind: str) -> None:
+        """A group of what shares the anchor's rows, or its shape: neighbours from the anchor on, and what reads an
+        input together with a member."""
+        shape = rows_of(anchor, self.graph) if kind == "rows" else self.graph.shapes[anchor]
+        unfit = self._unfit_for_rows if kind == "rows" else self._unfit
         members, dtype = self._begin(anchor), self.graph.dtypes[anchor]
         near: list[tuple[int, Node]] = []
         seen = {anchor}
@@ -342,7 +324,7 @@ class _Fusion:
                 for other in others:
                     if other not in seen:
                         seen.add(other)
-                        why = unfit(other) or ("" if self._free(other) else TAKEN)
+                        why = unfit(other, shape) or ("" if self.is_free(other) else TAKEN)
                         if why or not self._dtype_fits(other, dtype):
                             self.apart[node, other] = why or OTHER_DTYPE
                         else:
@@ -384,12 +366,12 @@ class _Fusion:
         for node in kept - {anchor} if left else ():
             if self.joined[node][0] in left:
                 self.joined[node] = anchor, "by way of a node that is left to later kernels"
-        self._make(kept, kind)
+        self.make(kept, kind)
 
     def _takes(self, user: Node, node: Node) -> bool:
         """Whether the user's kernel could compute the node as well."""
         shape = self.graph.shapes
-        return self._free(user) and is_elementwise(user) and shape[user] == shape[node]
+        return self.is_free(user) and is_elementwise(user) and shape[user] == shape[node]
 
     def _weighs(self, value: Node, node: Node) -> bool:
         """Whether reading the value costs about as much as reading the node."""
@@ -460,8 +442,8 @@ class _Fusion:
         """All groups, also of the nodes that none has taken."""
         for node in self.graph.nodes:
             stored = node in self.roots or any(n in self.views or "loop" in n.attrs for n in self.consumers[node])
-            if self._free(node) or (is_constant(node) and stored):
-                self._make([node], "elementwise" if is_elementwise(node) else "single")
+            if self.is_free(node) or (is_constant(node) and stored):
+                self.make([node], "elementwise" if is_elementwise(node) else "single")
                 for other in (*self.inputs[node], *self.consumers[node]):
                     self.apart.setdefault((node, other), OTHER_KIND)
         made = {id(members): self._group(members) for members in self.group_of.values()}
