@@ -10,8 +10,9 @@ from typing import Any
 import tvm_ffi
 from dlsys import autodiff as ad
 from dlsys.compiler import PASSES, Group, Program, TypedGraph, fuse, make_program, run_passes, single_groups
-from dlsys.compiler.groups import MOST_LENGTH, READS, is_elementwise, kernel_spec, longest, ordered
+from dlsys.compiler.groups import MOST_LENGTH, READS, is_elementwise, kernel_spec, longest
 from dlsys.compiler.lower import SHARING, list_schedule
+from dlsys.compiler.order import ordered
 from dlsys.graph import OPS, Node, Shape
 from dlsys.kernels.build import prim_func
 from dlsys.planner import ALIGNMENT, MemoryPlan, Value, plan_memory

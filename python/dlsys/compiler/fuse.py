@@ -54,6 +54,7 @@ from .groups import (
     other_inputs,
     rows_of,
 )
+from .order import Order
 
 MOST_NODES = 48  # of a group: compile time grows with it, and what is saved does not
 MOST_ARRAYS = 24  # read and written by a group
@@ -62,7 +63,6 @@ LARGE = 512 * 1024  # elements of a product that comes from memory again
 LONG_ROW = 64  # elements: shorter rows are computed side by side, and no sum down their columns with them
 FEW = 8  # elements of an array for each of a smaller one, which is read again at no cost
 SIBLINGS = 16  # readers of one value that are looked at
-WINDOW = 2000  # nodes looked at to make sure that no path leaves a group and comes back; beyond, one is presumed
 
 
 TAKEN = "another kernel computes it already"  # which says least of why two nodes are apart
@@ -120,8 +120,7 @@ class _Fusion:
         self.group_of: dict[Node, list[Node]] = {}
         self.kinds: dict[int, str] = {}
         self.inputs = {node: [v for v in value_inputs(node) if v in self.index] for node in graph.nodes}
-        self.order = list(graph.nodes)  # inputs first also when each group is one node; its nodes stand together
-        self.rank = dict(self.index)
+        self.order = Order(graph.nodes, self.inputs, self.consumers, self.group_of)
         self.columns: dict[Node, None] = {}  # sums that rows may take
         self.joined: dict[Node, tuple[Node, str]] = {}  # the member by which a node was found, and what it is of that
         self.apart: dict[tuple[Node, Node], str] = {}  # a member, and a node that was refused
@@ -142,7 +141,7 @@ class _Fusion:
     def make(self, nodes: Iterable[Node], kind: str) -> None:
         members = sorted(nodes, key=self.index.__getitem__)
         self.kinds[id(members)] = kind
-        self._gather(members)
+        self.order.gather(members)
         for node in members:
             self.group_of[node] = members
 
@@ -341,7 +340,7 @@ class _Fusion:
                 refused[node] = OTHER_DTYPE
             elif kind == "elementwise" and not self._is_short(joined, joined.leaving):
                 refused[node] = LONG
-            elif (between := self._between(node, members.nodes)) is not None:
+            elif (between := self.order.between(node, members.nodes)) is not None:
                 barred[node] = between
                 refused[node] = "a path between them leads through other kernels"
             else:
@@ -376,67 +375,6 @@ class _Fusion:
     def _weighs(self, value: Node, node: Node) -> bool:
         """Whether reading the value costs about as much as reading the node."""
         return not is_constant(value) and FEW * self.graph.size(value) > self.graph.size(node)
-
-    def _between(self, node: Node, members: set[Node]) -> Node | None:
-        """A node on a path outside between the members and the node, in either direction; None if there is none, and
-        they may share a kernel. No path may leave the members and come back."""
-        ranks, own = [self.rank[member] for member in members], self.rank[node]
-        found = None
-        if own < max(ranks):
-            users = [user for user in self.consumers[node] if user not in members]
-            found = self._meets(users, self.consumers, members, (own, max(ranks)))
-        if found is None and own > min(ranks):
-            values = [value for value in self.inputs[node] if value not in members]
-            found = self._meets(values, self.inputs, members, (min(ranks), own))
-        return found
-
-    def _meets(
-        self,
-        stack: list[Node],
-        neighbours: dict[Node, list[Node]],
-        targets: set[Node],
-        between: tuple[int, int],
-    ) -> Node | None:
-        """Where a search from the nodes of the stack, among those whose rank is between the two, meets the targets;
-        groups that exist are passed through whole."""
-        low, high = between
-        seen: set[Node] = set()
-        while stack:
-            node = stack.pop()
-            if node in seen or not low < self.rank[node] < high:
-                continue
-            if len(seen) > WINDOW:
-                return node
-            for passed in self.group_of.get(node, (node,)):
-                seen.add(passed)
-                for other in neighbours[passed]:
-                    if other in targets:
-                        return passed
-                    if other not in seen:
-                        stack.append(other)
-        return None
-
-    def _gather(self, members: list[Node]) -> None:
-        """Brings the members' ranks together: what depends on them comes behind, what does not before."""
-        ranks = [self.rank[node] for node in members]
-        low, high = min(ranks), max(ranks)
-        if high - low < len(members):
-            return
-        inside, behind = set(members), set()  # type: tuple[set[Node], set[Node]]
-        stack = list(members)
-        group_of, consumers, rank_of = self.group_of, self.consumers, self.rank
-        while stack:
-            for user in consumers[stack.pop()]:
-                if user not in behind and user not in inside and rank_of[user] < high:
-                    mates = group_of.get(user, (user,))
-                    behind.update(mates)
-                    stack += mates
-        region = [node for node in self.order[low : high + 1] if node not in inside]
-        before = [node for node in region if node not in behind]
-        after = [node for node in region if node in behind]
-        self.order[low : high + 1] = [*before, *members, *after]
-        for rank in range(low, high + 1):
-            self.rank[self.order[rank]] = rank
 
     def groups(self) -> list[Group]:
         """All groups, also of the nodes that none has taken."""

@@ -11,7 +11,8 @@ from ..ops import copy_op
 from .aliases import Aliases, find_aliases, nbytes_of, with_own_constants
 from .base import BOUNDARY, Reason, TypedGraph
 from .fuse import fuse
-from .groups import Group, ordered, single_groups
+from .groups import Group, single_groups
+from .order import ordered
 from .program import Program, planned
 from .side_by_side import join
 
