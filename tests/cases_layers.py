@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from cases import Case
 from dlsys import ops
+from dlsys.exchange import channels_last_ops as last
 from dlsys.graph import Node, Op, Shape
-from dlsys.ops import channels_last as last
 from dlsys.ops.cross_entropy import CrossEntropy, CrossEntropyGradient
 from dlsys.ops.pooling import (
     AvgPool2d,

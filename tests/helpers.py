@@ -7,6 +7,7 @@ that loops over it covers every operator, also those added later (test_ops.py fa
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,7 +20,7 @@ import cases_moves
 import dlsys as dl
 import numpy as np
 from cases import Case
-from dlsys.compiler import TypedGraph, value_inputs
+from dlsys.compiler import Group, Reason, TypedGraph, value_inputs
 from dlsys.compiler.base import plain, rewrite, sorted_nodes
 from dlsys.graph import OPS, Node, Op, Shape, find_topo_sort
 from dlsys.ops.loop import by_numpy
@@ -112,6 +113,29 @@ def check_form(graph: TypedGraph) -> None:
     assert standing.issuperset(graph.roots)
 
 
+def check_reasons(before: TypedGraph, after: TypedGraph) -> None:
+    """Each node that passes dropped, replaced or made has a reason; those that only read others now keep their name."""
+    reasons = after.reasons[len(before.reasons) :]
+    assert all(rule and why for rule, _, why in reasons)
+    gone = {nodes[0].name for _, nodes, _ in reasons}
+    made = {node.name for node in find_topo_sort([nodes[1] for _, nodes, _ in reasons if len(nodes) > 1])}
+    old, new = ({node.name for node in graph.nodes} for graph in (before, after))
+    assert old - new <= gone and new - old <= made
+
+
+def check_groups_reasons(groups: Sequence[Group], reasons: Sequence[Reason]) -> None:
+    """Each node of a group but its first has joined by a reason, and each two groups of which one reads the other have
+    one to be two."""
+    owner = {node: number for number, group in enumerate(groups) for node in group.nodes}
+    joined = Counter(owner[node] for rule, (_, node), _ in reasons if rule != "apart")
+    apart = {frozenset(map(owner.__getitem__, pair)) for rule, pair, _ in reasons if rule == "apart"}
+    for number, group in enumerate(groups):
+        own = [node for node in group.nodes if node.op.name != "full"] or group.nodes[:1]
+        assert joined[number] == len(own) - 1 or group.kind == "loop", group.name
+        writers = {owner[value] for value in group.inputs if value in owner}
+        assert all(frozenset((number, writer)) in apart for writer in writers), group.name
+
+
 def error_of(kind: type[Exception], function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     """The text of the exception of `kind` that the call must raise."""
     try:
@@ -157,5 +181,5 @@ def typed_graph(
             dtypes[node] = node.op.infer_dtype(node, [dtypes[value] for value in node.inputs])
     computed = tuple(node for node in find_topo_sort(roots) if node not in fed)
     graph = TypedGraph(computed, tuple(outputs), tuple(updates), frozenset(fed), shapes, dtypes, {})
-    graph = rewrite(graph, plain)
+    graph = rewrite(graph, plain, name="shapes", why="the shapes are known")
     return replace(graph, nodes=sorted_nodes(graph))

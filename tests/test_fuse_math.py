@@ -8,8 +8,7 @@ import dlsys
 import numpy as np
 from dlsys import autodiff as ad
 from dlsys import kernels, ops, schedule
-from dlsys.compiler import PASSES, run_passes
-from dlsys.compiler.fuse import Group, fuse
+from dlsys.compiler import PASSES, Group, fuse, run_passes
 from dlsys.compiler.groups import kernel_spec
 from dlsys.graph import Node, Shape
 from helpers import evaluate, typed_graph

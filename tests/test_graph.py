@@ -13,7 +13,8 @@ from dlsys import ops
 from dlsys.errors import DlsysError, GraphError, ShapeError
 from dlsys.executor import Executor
 from dlsys.gradients import gradients, sum_node_list
-from dlsys.graph import OPS, Node, Op, find_topo_sort, format_graph, register
+from dlsys.graph import OPS, Node, Op, find_topo_sort, register
+from dlsys.inspect.text import format_graph
 from helpers import error_of, evaluate
 
 DEPTH = 100_000

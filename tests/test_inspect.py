@@ -11,7 +11,7 @@ from unittest import mock
 import numpy as np
 from dlsys import autodiff as ad
 from dlsys import errors
-from dlsys.inspect import draw, draw_arena
+from dlsys.inspect import arena, draw
 from dlsys.inspect import peak as peaks
 from dlsys.inspect.layout import Box, Edge, layered
 from dlsys.planner import Value, plan_memory
@@ -117,7 +117,7 @@ def test_a_signature_and_kernels_are_needed() -> None:
         for path in ("picture.jpeg", "picture"):
             for method in (executor.draw, executor.draw_memory):
                 assert ".svg or .png" in error_of(errors.GraphError, method, Path(folder) / path, feed)
-        with mock.patch.object(draw, "MOST_NODES", 3), mock.patch.object(draw_arena, "MOST_STEPS", 1):
+        with mock.patch.object(draw, "MOST_NODES", 3), mock.patch.object(arena, "MOST_STEPS", 1):
             for method in (executor.draw, executor.draw_memory):
                 assert "cannot be read" in error_of(errors.GraphError, method, svg, feed)
         assert not list(Path(folder).iterdir())
@@ -182,7 +182,7 @@ def graphs(draw_: st.DrawFn) -> tuple[list[Box], list[Edge]]:
     edges = []
     for target in range(1, len(boxes)):
         for source in draw_(st.sets(st.integers(0, target - 1), max_size=3)):
-            edges.append(Edge(source, target, 0.0, draw_(st.sampled_from([-0.4, 0.0, 0.4]))))
+            edges.append(Edge(boxes[source], boxes[target], 0.0, draw_(st.sampled_from([-0.4, 0.0, 0.4]))))
     return boxes, edges
 
 
@@ -197,11 +197,10 @@ def test_boxes_keep_their_distance_and_edges_run_downwards_beside_them(graph: tu
         for b in boxes[:i]:
             apart = abs(a.x - b.x) >= (a.width + b.width) / 2 + 6.0 - 1e-6
             assert apart or a.y >= b.y + b.height + 8.0 - 1e-6 or b.y >= a.y + a.height + 8.0 - 1e-6
-    heads = {(round(line.end[0], 6), line.end[1]) for line in drawing.lines if line.is_last}
+    heads = {(round(line.end[0], 6), line.end[1]) for line in drawing.lines if line.headed}
     for edge in edges:
-        source, target = boxes[edge.source], boxes[edge.target]
-        assert source.y + source.height < target.y
-        assert (round(target.x + edge.end, 6), target.y) in heads
+        assert edge.source.y + edge.source.height < edge.target.y
+        assert (round(edge.target.x + edge.end, 6), edge.target.y) in heads
     for line in drawing.lines:  # upright beside boxes, aslant only between rows
         (x, top), (_, bend), (_, end) = line.top, line.bend, line.end
         assert top <= bend < end
@@ -220,7 +219,7 @@ def test_boxes_keep_their_distance_and_edges_run_downwards_beside_them(graph: tu
 def test_rectangles_of_the_memory_do_not_overlap(drawn: list[tuple[int, int, int]]) -> None:
     drawn.sort(key=lambda value: value[1])
     values = [Value(f"v{i}", size, first, first + more) for i, (size, first, more) in enumerate(drawn)]
-    found = draw_arena.rectangles(plan_memory(values), 12)
+    found = arena.rectangles(plan_memory(values), 12)
     assert sum(len(r.names) for r in found) == sum(size > 0 for size, _, _ in drawn)
     for i, a in enumerate(found):
         for b in found[:i]:
@@ -229,7 +228,7 @@ def test_rectangles_of_the_memory_do_not_overlap(drawn: list[tuple[int, int, int
 
 def test_rectangles_say_who_when_and_where() -> None:
     values = [Value("a", 100, 0, 1), Value("view", 100, 0, 1, alias="a"), Value("r", 8, 1, 2)]
-    first, second = draw_arena.rectangles(plan_memory(values), 2)
+    second, first = arena.rectangles(plan_memory(values), 2)  # from the top down
     assert first.names == ("a", "view") and (first.left, first.right, first.high - first.low) == (0, 2, 100)
     assert not first.is_result and second.is_result and (second.left, second.right) == (1, 3)
 

@@ -15,7 +15,7 @@ from dlsys.compiler import NAMES, PASSES, run_passes, select
 from dlsys.errors import GraphError
 from dlsys.gradients import gradients
 from dlsys.graph import Node, Shape
-from helpers import CASES, OF_PASSES, check_form, error_of, evaluate, expression, typed_graph
+from helpers import CASES, OF_PASSES, check_form, check_reasons, error_of, evaluate, expression, typed_graph
 
 SHAPES: dict[str, Shape] = {
     "x": (3, 4),
@@ -40,8 +40,10 @@ def after(build: Callable[[SimpleNamespace], Any], names: Iterable[str] = tuple(
     v, fed = variables()
     built = build(v)
     outputs = built if isinstance(built, list) else [built]
-    graph = run_passes(typed_graph(outputs, [], fed), tuple(names))
+    typed = typed_graph(outputs, [], fed)
+    graph = run_passes(typed, tuple(names))
     check_form(graph)
+    check_reasons(typed, graph)
     rng = np.random.default_rng(0)
     feed = {node: np.asarray(rng.uniform(0.5, 2, shape), dtype) for node, (shape, dtype) in fed.items()}
     found = evaluate([node for node in graph.outputs if node is not None], feed)

@@ -10,12 +10,22 @@ import numpy as np
 from cases import Case, is_float
 from dlsys import autodiff as ad
 from dlsys import ops
-from dlsys.compiler import NAMES, PASSES, TypedGraph, run_passes, select
+from dlsys.compiler import NAMES, PASSES, TypedGraph, fuse, run_passes, select
 from dlsys.errors import DlsysError
 from dlsys.gradients import gradients
 from dlsys.graph import DTYPES, FLOATS, INTEGERS, Node, Op, Shape
 from dlsys.ops.indexing import require_in_range
-from helpers import CASES, OF_PASSES, check_form, evaluate, expression, numpy_value, typed_graph
+from helpers import (
+    CASES,
+    OF_PASSES,
+    check_form,
+    check_groups_reasons,
+    check_reasons,
+    evaluate,
+    expression,
+    numpy_value,
+    typed_graph,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -151,6 +161,8 @@ def check_to_rounding(drawn: Drawn, graph: TypedGraph, names: Sequence[str]) -> 
     zero in the graph before may do. Where they decide between a number, an infinity and NaN, nothing is said."""
     result = run_passes(graph, names)
     check_form(result)
+    check_reasons(graph, result)
+    check_groups_reasons(fuse(result, reasons=(reasons := [])), reasons)
     noise = NOISE[drawn.dtype]
     before, found = values_of(graph, drawn.feed), values_of(result, drawn.feed)
     noisy = [values_of(graph, drawn.feed, noise, seed) for seed in range(6)]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from .executor import Executor
 from .gradients import gradients, sum_node_list
-from .graph import Node, Op, find_topo_sort, format_graph
+from .graph import Node, Op, find_topo_sort
+from .inspect.text import format_graph
 from .ops import (
     OPS, Variable, abs_op, adaptive_avg_pool2d_op, add_byconst_op, add_op, argmax_op, argmin_op,
     argsort_op, assign_op, avg_pool2d_op, batch_norm_op, broadcast_axes_op, broadcast_rule, broadcast_shape_op,

@@ -15,12 +15,12 @@ from .compiler.indices import fed_indices
 from .device import Array, Staging, copied, cpu, get_num_threads, host_array, lies_on, named, to_array
 from .device.panels import panel_columns
 from .errors import DeviceError, DTypeError, FeedError, GraphError
-from .graph import Node, Shape, find_topo_sort, format_graph, require_type
+from .graph import Node, Shape, find_topo_sort, require_type
 from .ops import unchanged
 from .planner import MemoryPlan
 
 if TYPE_CHECKING:
-    from .inspect import Profile
+    from .inspect.profile import Profile
 
 MOST_KEYS = 64  # sets of fed nodes that are remembered
 MOST_PLANS, MOST_BYTES = 256, 512 << 20  # that an executor keeps; see `Plan.nbytes`
@@ -191,30 +191,31 @@ class Executor:
             return self.node_to_compiled_func
 
     def memory_report(self, feed_shapes: Mapping[Node, Any] | None = None) -> str:
-        """The memory plan as text, for feeds of these shapes, or of the latest signature.
-
-        Raises FeedError where there is none yet.
-        """
+        """The text of `plan`, in every context. Raises FeedError where there is no signature yet."""
         with self._lock:
-            return str(self._planned(feed_shapes).memory)
+            return _inspect().text.format_plan(self._planned(feed_shapes))
 
-    def graph(self, optimized: bool = False, feed_shapes: Mapping[Node, Any] | None = None) -> str:
-        """The graph as text, a line a node: as the user wrote it, or what the passes made of it, with types.
+    def graph(
+        self, optimized: bool = False, feed_shapes: Mapping[Node, Any] | None = None, *, reasons: bool = False
+    ) -> str:
+        """The graph as text, a line a node: as the user wrote it, or what the passes made of it, with types, and with
+        `reasons` a line for each change that they made, and why.
 
         The optimized graph, as all the methods below, is that for feeds of these shapes, or of the latest signature.
         They raise FeedError where there is none yet, and but for `graph` DeviceError in the `numpy` context.
         """
         if not optimized:
-            return format_graph(self.eval_node_list)
+            return _inspect().text.format_graph(self.eval_node_list)
         with self._lock:
             plan = self._planned(feed_shapes)
             typed = self._analysed[plan] if self.ctx.kind == "numpy" else plan.program.graph
-            return _inspect().text.format_typed(typed)
+            return _inspect().text.format_graph(typed, reasons)
 
-    def groups(self, feed_shapes: Mapping[Node, Any] | None = None) -> str:
-        """The kernels, a line each, in the order of running: number, name, kind, what it reads and writes."""
+    def groups(self, feed_shapes: Mapping[Node, Any] | None = None, *, reasons: bool = False) -> str:
+        """The kernels, a line each, in the order of running: number, name, kind, what it reads and writes; with
+        `reasons` also why nodes share a kernel, and why neighbours do not."""
         with self._lock:
-            return _inspect().text.format_groups(self._with_kernels(feed_shapes))
+            return _inspect().text.format_groups(self._with_kernels(feed_shapes), reasons)
 
     def plan(self, feed_shapes: Mapping[Node, Any] | None = None) -> str:
         """The memory plan, by the numbers of `groups`, and which values are views or lie in a parameter."""
@@ -260,12 +261,12 @@ class Executor:
         Raises GraphError for another suffix, or a graph too large for a picture.
         """
         with self._lock:
-            _inspect().draw_graph(self._with_kernels(feed_shapes), path)
+            _inspect().draw.draw_graph(self._with_kernels(feed_shapes), path)
 
     def draw_memory(self, path: Any, feed_shapes: Mapping[Node, Any] | None = None) -> None:
         """Draw the arena into a file: kernels across, bytes up, who lives where. See `draw`."""
         with self._lock:
-            _inspect().draw_memory(self._with_kernels(feed_shapes), path)
+            _inspect().arena.draw_memory(self._with_kernels(feed_shapes), path)
 
     def profile(self, feed_dict: Mapping[Node, Any], runs: int = 20) -> Profile:
         """Time every kernel, and the step as `run` takes it; `print` the result, or use its `rows`.
@@ -275,7 +276,7 @@ class Executor:
         """
         with self._lock:
             self._check_kernels()
-            return _inspect().measure(lambda: self._prepare(feed_dict), runs)
+            return _inspect().profile.measure(lambda: self._prepare(feed_dict), runs)
 
     def specs(self, feed_shapes: Mapping[Node, Any] | None = None) -> list[Any]:
         """A `kernels.KernelSpec` for each kernel, in the order of running: its formula and types."""
@@ -420,6 +421,7 @@ class Executor:
 def _inspect() -> Any:
     """The room of prints and pictures, loaded when one is asked for: a program that runs a graph starts without it."""
     from . import inspect
+    from .inspect import arena, draw, profile, text  # noqa: F401 - attributes of the room
 
     return inspect
 

@@ -11,7 +11,6 @@ import itertools
 import math
 import os
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -477,19 +476,3 @@ def below(roots: Iterable[Node], is_behind: Callable[[Node], bool]) -> list[Node
             found.add(node)
             stack += node.inputs
     return sorted(found, key=lambda node: node.id)  # a node has a larger id than its inputs
-
-
-def format_graph(nodes: Iterable[Node]) -> str:
-    """The graph below `nodes`, a line a node: `matmul_7 = matmul(X, W1, trans_A=True)   # train.py:31`.
-
-    Nodes of one name are told apart by their ids, as `X#3`. Attributes that are None or False are left out.
-    """
-    order = find_topo_sort(nodes)
-    owners = Counter(node.name for node in order)
-    label = {node: node.name if owners[node.name] == 1 else f"{node.name}#{node.id}" for node in order}
-    lines = []
-    for node in order:
-        arguments = [label[value] for value in node.inputs]
-        arguments += [f"{key}={v!r}" for key, v in node.attrs.items() if v is not None and v is not False]
-        lines.append(f"{label[node]} = {node.op.name}({', '.join(arguments)})   # {node.location}")
-    return "\n".join(lines)

@@ -1,17 +1,20 @@
-"""From a graph to a plan: types -> simplify -> fuse -> aliases -> order -> plan, each printable.
+"""From a graph to a plan: types -> passes -> aliases -> fuse -> order -> plan, each printable.
 
 `types` infers shapes and dtypes and finds what a run computes, `indices` which feeds hold indices; `passes` make the
-graph simpler; `fuse` makes groups of nodes, one kernel each, of which `side_by_side` joins small ones on a GPU;
-`aliases` finds the values that need no memory of their own; `order` puts the kernels in order; `lower` calls them in
-order, and `loops` lets it do so for a loop's step, of which `rows` finds what threads compute without waiting for each
-other; `program` holds the result and says where values lie, and `plan` gives it memory and compiled kernels.
+graph simpler; `aliases` finds the values that need no memory of their own; `fuse` makes groups of nodes, one kernel
+each, of which `side_by_side` joins small ones on a GPU; `order` tells it which nodes would close a circle; `lower` puts
+the kernels in order, and `loops` lets it do so for a loop's step, of which `rows` finds what threads compute without
+waiting for each other; `program` holds the result and says where values lie, and `plan` gives it memory and compiled
+kernels. Passes and `fuse` tell why, see `Reason`.
 """
 
 from __future__ import annotations
 
-from .base import BOUNDARY, TypedGraph, value_inputs
-from .fuse import Group, fuse, ordered, single_groups
+from .base import BOUNDARY, Reason, TypedGraph, value_inputs
+from .fuse import TAKEN, fuse
+from .groups import Group, single_groups
 from .loops import Loop, make_program, unrolled
+from .order import ordered
 from .passes import NAMES, PASSES, Pass, run_passes, select
 from .plan import Key, Plan
 from .products import Columns, pack

@@ -96,7 +96,7 @@ def with_own_constants(graph: TypedGraph) -> TypedGraph:
         made.add(found := Node(node.op, inputs, node.attrs))
         return found
 
-    return rewrite(graph, rule)
+    return rewrite(graph, rule, name="views", why="a constant that is joined is computed in its place")
 
 
 def find_aliases(graph: TypedGraph, boundary: int) -> Aliases:

@@ -22,7 +22,7 @@ from ..ops import (
     neg_op,
     sub_op,
 )
-from .base import Rule, TypedGraph
+from .base import Change, Rule, TypedGraph
 
 NEG, SUB = OPS["neg"], OPS["sub"]
 TIMES, BY, CONST_DIV = OPS["mul_byconst"], OPS["div_byconst"], OPS["const_div"]
@@ -46,88 +46,92 @@ def _like(node: Node, result: Node, x: Node, graph: TypedGraph) -> Node:
     return result if graph.shapes[x] == graph.shapes[node] else broadcast_shape_op(result, graph.shapes[node])
 
 
-def _add(node: Node, graph: TypedGraph) -> Node | None:
+def _add(node: Node, graph: TypedGraph) -> Change | None:
     a, b = node.inputs
     for x, other in ((a, b), (b, a)):
         if (const := _constant(other)) is not None:
-            return _like(node, add_byconst_op(x, const), x, graph)
+            return _like(node, add_byconst_op(x, const), x, graph), "the other operand is one number"
         if other.op is NEG:
-            return sub_op(x, other.inputs[0])
-    return mul_byconst_op(a, 2.0) if a is b else None
+            return sub_op(x, other.inputs[0]), "x + -y is x - y"
+    return (mul_byconst_op(a, 2.0), "x + x is 2 x") if a is b else None
 
 
-def _sub(node: Node, graph: TypedGraph) -> Node | None:
+def _sub(node: Node, graph: TypedGraph) -> Change | None:
     a, b = node.inputs
     if (const := _constant(b)) is not None:
-        return _like(node, add_byconst_op(a, in_dtype(-const, graph.dtypes[node]).item()), a, graph)
+        negative = in_dtype(-const, graph.dtypes[node]).item()
+        return _like(node, add_byconst_op(a, negative), a, graph), "x - c is x + (-c)"
     if (const := _constant(a)) is not None:
-        return _like(node, add_byconst_op(neg_op(b), const), b, graph)
-    return add_op(a, b.inputs[0]) if b.op is NEG else None
+        return _like(node, add_byconst_op(neg_op(b), const), b, graph), "c - x is -x + c"
+    return (add_op(a, b.inputs[0]), "x - -y is x + y") if b.op is NEG else None
 
 
-def _mul(node: Node, graph: TypedGraph) -> Node | None:
+def _mul(node: Node, graph: TypedGraph) -> Change | None:
     a, b = node.inputs
     for x, other in ((a, b), (b, a)):
         if (const := _constant(other)) is not None:
-            return _like(node, mul_byconst_op(x, const), x, graph)
-    return mul_op(a.inputs[0], b.inputs[0]) if a.op is NEG and b.op is NEG else None
+            return _like(node, mul_byconst_op(x, const), x, graph), "the other operand is one number"
+    both = a.op is NEG and b.op is NEG
+    return (mul_op(a.inputs[0], b.inputs[0]), "-x * -y is x * y") if both else None
 
 
-def _div(node: Node, graph: TypedGraph) -> Node | None:
+def _div(node: Node, graph: TypedGraph) -> Change | None:
     a, b = node.inputs
     if (const := _constant(b)) is not None:
-        return _like(node, div_byconst_op(a, const), a, graph)
+        return _like(node, div_byconst_op(a, const), a, graph), "the other operand is one number"
     if (const := _constant(a)) is not None:
-        return _like(node, const_div_op(const, b), b, graph)
-    return div_op(a.inputs[0], b.inputs[0]) if a.op is NEG and b.op is NEG else None
+        return _like(node, const_div_op(const, b), b, graph), "the other operand is one number"
+    both = a.op is NEG and b.op is NEG
+    return (div_op(a.inputs[0], b.inputs[0]), "-x / -y is x / y") if both else None
 
 
-def _neg(node: Node, graph: TypedGraph) -> Node | None:
-    """-(-a) is a, -(a - b) is b - a; of a product or quotient with a constant it is part of the constant."""
+def _neg(node: Node, graph: TypedGraph) -> Change | None:
     (x,) = node.inputs
     if x.op is NEG:
-        return x.inputs[0]
+        return x.inputs[0], "-(-x) is x"
     if x.op is SUB:
-        return sub_op(x.inputs[1], x.inputs[0])
-    if x.op in (TIMES, BY, CONST_DIV):
-        return Node(x.op, x.inputs, {"const": -x.attrs["const"]})
+        return sub_op(x.inputs[1], x.inputs[0]), "-(x - y) is y - x"
+    if x.op is TIMES or x.op is BY or x.op is CONST_DIV:
+        return Node(x.op, x.inputs, {"const": -x.attrs["const"]}), "the sign is part of the constant"
     return None
 
 
-def _add_byconst(node: Node, graph: TypedGraph) -> Node | None:
-    return node.inputs[0] if _rounded(node, graph) == 0 else None
+def _add_byconst(node: Node, graph: TypedGraph) -> Change | None:
+    return (node.inputs[0], "x + 0 is x") if _rounded(node, graph) == 0 else None
 
 
-def _by_factor(node: Node, graph: TypedGraph) -> Node | None:
+def _by_factor(node: Node, graph: TypedGraph) -> Change | None:
     """For x * const and x / const."""
     (x,), const = node.inputs, _rounded(node, graph)
     if const == 1:
-        return x
+        return x, "the factor is 1"
     if const == -1:
-        return neg_op(x)
+        return neg_op(x), "the factor is -1"
     if x.op is NEG:
-        return Node(node.op, x.inputs, {"const": -node.attrs["const"]})
-    if x.op not in (TIMES, BY):
+        return Node(node.op, x.inputs, {"const": -node.attrs["const"]}), "the sign is part of the constant"
+    if not (x.op is TIMES or x.op is BY):
         return None
     inner, outer = x.attrs["const"], node.attrs["const"]
     if not all(SMALLEST <= abs(factor) <= LARGEST for factor in (inner, outer)):
         return None
     if x.op is BY and node.op is BY:
-        return div_byconst_op(x.inputs[0], inner * outer)
+        return div_byconst_op(x.inputs[0], inner * outer), "two constant factors are one"
     inner = 1 / inner if x.op is BY else inner
-    return mul_byconst_op(x.inputs[0], inner / outer if node.op is BY else inner * outer)
+    factor = inner / outer if node.op is BY else inner * outer
+    return mul_byconst_op(x.inputs[0], factor), "two constant factors are one"
 
 
-def _const_div(node: Node, graph: TypedGraph) -> Node | None:
+def _const_div(node: Node, graph: TypedGraph) -> Change | None:
     (x,) = node.inputs
-    return const_div_op(-node.attrs["const"], x.inputs[0]) if x.op is NEG else None
+    negative = const_div_op(-node.attrs["const"], x.inputs[0]) if x.op is NEG else None
+    return None if negative is None else (negative, "the sign is part of the constant")
 
 
-def _power_byconst(node: Node, graph: TypedGraph) -> Node | None:
+def _power_byconst(node: Node, graph: TypedGraph) -> Change | None:
     const = _rounded(node, graph)
-    if const == 0:
-        return full_op(graph.shapes[node], 1.0, graph.dtypes[node])  # also of NaN, as IEEE's pow
-    return node.inputs[0] if const == 1 else None
+    if const == 0:  # also of NaN, as IEEE's pow
+        return full_op(graph.shapes[node], 1.0, graph.dtypes[node]), "x ** 0 is 1"
+    return (node.inputs[0], "x ** 1 is x") if const == 1 else None
 
 
 def _of_floats(rule: Rule) -> Rule:

@@ -17,8 +17,19 @@ from ..system import lazy
 BOUNDARY = {"cpu": 4, "numpy": 4, "cuda": VECTOR}
 """Bytes, by the kind of context: kernels take it that their arrays begin at a multiple."""
 
-Rule = Callable[[Node, "TypedGraph"], "Node | None"]
-"""What a node, whose inputs are rewritten already, is replaced by; None leaves it."""
+Change = tuple[Node, str]
+"""What replaces a node, and why."""
+
+Rule = Callable[[Node, "TypedGraph"], "Change | Node | None"]
+"""What a node, whose inputs are rewritten already, is replaced by, with a reason of its own or that of all the rule's
+changes; None leaves it."""
+
+Reason = tuple[str, tuple[Node, ...], str]
+"""A decision: the pass or the kind of kernel, the nodes, and why. Of a pass the nodes are the former one and what
+replaces it, or one that is dropped; of a kernel one of its nodes and one that joins it, or does not."""
+
+SHAPES = "shapes", "the shapes are known"
+"""The pass that makes operators plain which depend on another node's shape, and its reason."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +43,7 @@ class TypedGraph:
         fed: what is given: feeds and parameters.
         shapes, dtypes: of every node whose shape is needed, also where its value is not.
         current: for a node of the user's that was replaced, what stands for it.
+        reasons: every change that passes have made, in order.
     """
 
     nodes: tuple[Node, ...]
@@ -41,6 +53,7 @@ class TypedGraph:
     shapes: dict[Node, Shape]
     dtypes: dict[Node, str]
     current: dict[Node, Node]
+    reasons: tuple[Reason, ...] = ()
 
     @property
     def roots(self) -> list[Node]:
@@ -85,6 +98,9 @@ def rewrite(
     rule: Rule,
     origins: dict[Node, Node] | None = None,
     now: Mapping[Node, Node] | None = None,
+    *,
+    name: str = "",
+    why: str = "",
 ) -> TypedGraph:
     """The graph with `rule` applied to every node, inputs first, until it no longer applies there.
 
@@ -92,25 +108,29 @@ def rewrite(
     None or the node itself to leave it, one of its inputs, or new nodes, built from its inputs by the public functions
     of `ops`; these get the node's source line and precision, and the rule sees them too. Types are up to date when the
     rule asks for them; `nodes` and `uses` are those of the graph before. `origins`, if given, is filled with the former
-    node of each that is made anew. `now`: what is given, and stands for other nodes.
+    node of each that is made anew. `now`: what is given, and stands for other nodes. `name` is the pass's, `why` the
+    reason of changes for which the rule gives none.
     """
     shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
     typed = replace(graph, shapes=shapes, dtypes=dtypes)
     now = dict(now or {})
     replaced = now.keys()
     nodes: dict[Node, None] = {}
+    reasons: list[Reason] = []
 
     def settle(node: Node, origin: Node) -> Node:
         """The node that stands for one whose inputs are in place and whose type is known."""
         scopes.precision = node.attrs.get("precision")  # of products that are made now
-        found = plain(node, typed) if node is not origin else None
+        found, (by, reason) = plain(node, typed) if node is not origin else None, SHAPES
         if found is None:
-            found = rule(node, typed)
+            change, by = rule(node, typed), name
+            found, reason = change if isinstance(change, tuple) else (change, why)
         if found is None or found is node:
             nodes[node] = None
             return node
         if node is not origin:
             del shapes[node], dtypes[node]
+        reasons.append((by, (node, found), reason))
         settled: dict[Node, Node] = {}
         for new in below([found], shapes.__contains__):
             new.inputs = [settled.get(value, value) for value in new.inputs]
@@ -140,6 +160,7 @@ def rewrite(
         outputs=tuple(now.get(node, node) if node is not None else None for node in graph.outputs),
         updates=tuple((parameter, now.get(value, value)) for parameter, value in graph.updates),
         current=_follow(graph, now),
+        reasons=(*graph.reasons, *reasons),
     )
 
 

@@ -34,11 +34,11 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import insort
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from ..compute import IN_ORDER
 from ..graph import FLOATS, Node, Shape
-from .base import TypedGraph, value_inputs
+from .base import Reason, TypedGraph, value_inputs
 from .groups import (
     MOST_LENGTH,
     Group,
@@ -51,11 +51,10 @@ from .groups import (
     length,
     longest,
     loops_of,
-    ordered,
     other_inputs,
     rows_of,
-    single_groups,
 )
+from .order import Order
 
 MOST_NODES = 48  # of a group: compile time grows with it, and what is saved does not
 MOST_ARRAYS = 24  # read and written by a group
@@ -64,39 +63,49 @@ LARGE = 512 * 1024  # elements of a product that comes from memory again
 LONG_ROW = 64  # elements: shorter rows are computed side by side, and no sum down their columns with them
 FEW = 8  # elements of an array for each of a smaller one, which is read again at no cost
 SIBLINGS = 16  # readers of one value that are looked at
-WINDOW = 2000  # nodes looked at to make sure that no path leaves a group and comes back; beyond, one may
 
 
-def fuse(graph: TypedGraph, views: frozenset[Node] = frozenset(), columns: bool = False) -> list[Group]:
+TAKEN = "another kernel computes it already"  # which says least of why two nodes are apart
+OTHER_KIND, OTHER_SHAPE, OTHER_DTYPE = "its kind is another", "its shape is another", "its dtype is another"
+ARRAYS, LONG = "the kernel would have too many arrays", "its expression would be too long"
+
+
+def fuse(
+    graph: TypedGraph,
+    views: frozenset[Node] = frozenset(),
+    columns: bool = False,
+    reasons: list[Reason] | None = None,
+) -> list[Group]:
     """Every computed node but `views` in one group; the groups in no particular order. `columns`: whether a group of
-    rows may sum large arrays down their columns, too.
+    rows may sum large arrays down their columns, too. To `reasons` are added, for each node that joined another one,
+    the kind of kernel, the two, and why; and for pairs that share no kernel "apart", the two, and why not.
 
     Groups do not depend on each other in a circle.
     """
     fusion = _Fusion(graph, views)
     for members in loops_of(graph):
-        fusion._make(members, "loop")
-    for node in graph.nodes:
-        if node.op.kind == "contraction":
-            fusion.grow_epilogue(node)
-    for node in graph.nodes:
-        if node.op.kind == "contraction":
-            fusion.leave_epilogue(node)
+        fusion.make(members, "loop")
+    products = [node for node in graph.nodes if node.op.kind == "contraction"]
     row_wise = [node for node in graph.nodes if is_row_wise(node, graph)]
-    if columns:
-        fusion.find_columns(row_wise)
-    for node in graph.nodes:
-        if is_sum(node) and not is_row_wise(node, graph) and node not in fusion.columns:
-            fusion.grow_reduction(node)
-    for node in row_wise:
-        fusion.grow_rows(node)
-    for node in fusion.columns:
-        fusion.grow_reduction(node)
+    down = fusion.find_columns(row_wise) if columns else {}
+    sums = [n for n in graph.nodes if is_sum(n) and not is_row_wise(n, graph) and n not in down]
     # what is stored as numbers first, with the conditions it needs
-    for node in sorted(graph.nodes, key=lambda node: graph.dtypes[node] not in FLOATS):
-        if is_elementwise(node):
-            fusion.grow_pointwise(node)
-    return fusion.groups()
+    pointwise = sorted(filter(is_elementwise, graph.nodes), key=lambda node: graph.dtypes[node] not in FLOATS)
+    for kind, anchors, grow in (
+        ("contraction", products, fusion.grow_around),
+        ("reduction", sums, fusion.grow_around),
+        ("rows", row_wise, fusion.grow_among),
+        ("reduction", down, fusion.grow_around),
+        ("elementwise", pointwise, fusion.grow_among),
+    ):
+        for anchor in filter(fusion.is_free, anchors):
+            grow(anchor, kind)
+        for anchor in anchors if kind == "contraction" else ():
+            fusion.leave_epilogue(anchor)
+    groups = fusion.groups()
+    if reasons is not None:
+        reasons += fusion.reasons()
+    return groups
 
 
 class _Fusion:
@@ -111,28 +120,47 @@ class _Fusion:
         self.group_of: dict[Node, list[Node]] = {}
         self.kinds: dict[int, str] = {}
         self.inputs = {node: [v for v in value_inputs(node) if v in self.index] for node in graph.nodes}
-        self.order = list(graph.nodes)  # inputs first also when each group is one node; its nodes stand together
-        self.rank = dict(self.index)
+        self.order = Order(graph.nodes, self.inputs, self.consumers, self.group_of)
         self.columns: dict[Node, None] = {}  # sums that rows may take
+        self.joined: dict[Node, tuple[Node, str]] = {}  # the member by which a node was found, and what it is of that
+        self.apart: dict[tuple[Node, Node], str] = {}  # a member, and a node that was refused
 
-    def find_columns(self, row_wise: Iterable[Node]) -> None:
-        """Leaves sums down the columns of large arrays to rows as wide: they are read once for both. Sums of few rows
-        stay by themselves, as those must be added in order (`compute.IN_ORDER`)."""
+    def find_columns(self, row_wise: Iterable[Node]) -> dict[Node, None]:
+        """Sums down the columns of large arrays that are left to rows as wide: they are read once for both. Sums of few
+        rows stay by themselves, as those must be added in order (`compute.IN_ORDER`)."""
         shapes = {rows_of(node, self.graph) for node in row_wise}
         wide = {shape for shape in shapes if shape[-1] >= LONG_ROW and math.prod(shape[:-1]) > IN_ORDER}
         down = (node for node in self.graph.nodes if is_down_columns(node, self.graph))
         read = {node: node.inputs[0] for node in down if rows_of(node, self.graph) in wide}
         self.columns = {node: None for node, value in read.items() if self.graph.size(value) > LARGE}
+        return self.columns
 
-    def _free(self, node: Node) -> bool:
+    def is_free(self, node: Node) -> bool:
         return not (node in self.group_of or node in self.views or node not in self.index or is_constant(node))
 
-    def _make(self, nodes: Iterable[Node], kind: str) -> None:
+    def make(self, nodes: Iterable[Node], kind: str) -> None:
         members = sorted(nodes, key=self.index.__getitem__)
         self.kinds[id(members)] = kind
-        self._gather(members)
+        self.order.gather(members)
         for node in members:
             self.group_of[node] = members
+
+    def _refuse(self, node: Node, why: str) -> None:
+        """Notes why a node is not of the group of the member by which it was found."""
+        self.apart[self.joined[node][0], node] = why
+
+    def _unfit(self, node: Node, shape: Shape) -> str:
+        """Why an elementwise group of a shape may not have the node; empty if it may."""
+        if not is_elementwise(node):
+            return OTHER_KIND
+        if self.graph.shapes[node] != shape:
+            return OTHER_SHAPE
+        return "" if self.is_free(node) else TAKEN
+
+    def _begin(self, anchor: Node) -> Members:
+        """A group of one node, which has joined none."""
+        self.joined.pop(anchor, None)
+        return self._members([anchor])
 
     def _members(self, nodes: Iterable[Node] = ()) -> Members:
         return Members(nodes, self.consumers, self.roots)
@@ -153,10 +181,13 @@ class _Fusion:
 
         def look_behind(node: Node) -> None:
             for user in self.consumers[node]:
-                if user in seen or user in members or not (self._free(user) and is_elementwise(user)):
+                if user in seen or user in members:
                     continue
                 seen.add(user)
-                if self.graph.shapes[user] == shape and self._dtype_fits(user, dtype):
+                if why := self._unfit(user, shape) or ("" if self._dtype_fits(user, dtype) else OTHER_DTYPE):
+                    self.apart[node, user] = why
+                else:
+                    self.joined[user] = node, "pointwise behind it"
                     heapq.heappush(near, (self.index[user], user))
 
         for node in start.nodes:
@@ -166,6 +197,7 @@ class _Fusion:
             written[node] = length(node, written)
             if written[node] > MOST_LENGTH:
                 del written[node]
+                self._refuse(node, LONG)
                 continue
             members.add(node)
             look_behind(node)
@@ -173,21 +205,32 @@ class _Fusion:
             one = len(leaving) == 1 and all(self.graph.dtypes[node] == dtype for node in leaving)
             if one and members.arrays <= MOST_ARRAYS:
                 best = members.copy()
+        for node in members.nodes - best.nodes:
+            self._refuse(node, "more than one value would leave the kernel")
         return best
 
     def _dtype_fits(self, node: Node, dtype: str) -> bool:
         """Whether a group that stores `dtype` may compute the node, if it does not store it."""
         return self.graph.dtypes[node] == dtype or self.graph.dtypes[node] not in FLOATS
 
-    def grow_epilogue(self, anchor: Node) -> None:
-        """The anchor, what is elementwise behind it, and what only that reads."""
-        if self._free(anchor):
-            shape = self.graph.shapes[anchor]
-            nodes = self._with_producers(self._epilogue(self._members([anchor]), anchor, shape), shape).nodes
-            read = {v for x in nodes if x is not anchor for v in value_inputs(x) if not is_constant(v)} - set(nodes)
-            others = any(self.graph.shapes[v] == shape for v in read)
-            costly = self.graph.size(anchor) > LARGE and any(node.op.costly for node in nodes)
-            self._make([anchor] if others and (costly or anchor.op.scatters(anchor)) else nodes, "contraction")
+    def grow_around(self, anchor: Node, kind: str) -> None:
+        """A group of the pointwise nodes that only a sum reads (the operands of a product are stored), the anchor, the
+        pointwise nodes behind it up to one result, and what only those read."""
+        shape = self.graph.shapes[anchor]
+        members = self._with_producers(self._begin(anchor), self.graph.shapes[anchor.inputs[0]])
+        nodes = self._with_producers(self._epilogue(members, anchor, shape), shape).nodes
+        if anchor.op.kind == "contraction" and self._reads_slowly(anchor, nodes):
+            for node in nodes - {anchor}:
+                self._refuse(node, "tiles of the product would read other arrays slowly")
+            nodes = {anchor}
+        self.make(nodes, kind)
+
+    def _reads_slowly(self, anchor: Node, nodes: set[Node]) -> bool:
+        """Whether an epilogue reads other arrays than the product, in tiles, where that is slow."""
+        read = {v for node in nodes if node is not anchor for v in value_inputs(node) if not is_constant(v)} - nodes
+        others = any(self.graph.shapes[value] == self.graph.shapes[anchor] for value in read)
+        costly = self.graph.size(anchor) > LARGE and any(node.op.costly for node in nodes)
+        return others and (costly or anchor.op.scatters(anchor))
 
     def leave_epilogue(self, anchor: Node) -> None:
         """Takes a small product's epilogue from it, if elementwise kernels read it: they find the product in the cache,
@@ -201,15 +244,9 @@ class _Fusion:
         if readers and not long and all(self._takes(user, last) for user in readers):
             for node in members.nodes:
                 del self.group_of[node]
-            self._make([anchor], "contraction")
-
-    def grow_reduction(self, anchor: Node) -> None:
-        """Makes one group of the elementwise nodes before a sum, the sum, and the elementwise nodes behind it."""
-        if not self._free(anchor):
-            return
-        members = self._with_producers(self._members([anchor]), self.graph.shapes[anchor.inputs[0]])
-        shape = self.graph.shapes[anchor]
-        self._make(self._with_producers(self._epilogue(members, anchor, shape), shape).nodes, "reduction")
+                if node is not anchor:
+                    self._refuse(node, "a kernel that reads the product finds it in the cache")
+            self.make([anchor], "contraction")
 
     def _with_producers(self, start: Members, shape: Shape) -> Members:
         """`start` and the elementwise nodes of `shape` that only it reads; operands of a contraction are stored. A
@@ -229,78 +266,87 @@ class _Fusion:
         expression too long, None if there is none."""
         members = start
         dtypes = {self.graph.dtypes[node] for node in members.nodes}
-        stack = [value for node in members.nodes if node.op.kind != "contraction" for value in value_inputs(node)]
+        own = [node for node in members.nodes if node.op.kind != "contraction"]
+        stack = [(value, node) for node in own for value in value_inputs(node)]
         while stack and len(members) < MOST_NODES:
-            node = stack.pop()
-            if node in members or node in barred or not (self._free(node) and is_elementwise(node)):
+            node, reader = stack.pop()
+            if node in members or node in barred:
                 continue
-            if self.graph.shapes[node] != shape or any(user not in members for user in self.consumers[node]):
+            why = self._unfit(node, shape)
+            if not why and any(user not in members for user in self.consumers[node]):
+                why = "others read it, too"
+            if not why and self.graph.dtypes[node] in FLOATS and self.graph.dtypes[node] not in dtypes:
+                why = OTHER_DTYPE
+            if not why:
+                grown = members.with_node(node)
+                why = ARRAYS if grown.arrays > MOST_ARRAYS else "it is returned" if node in grown.leaving else ""
+            if why:
+                self.apart[reader, node] = why
                 continue
-            if self.graph.dtypes[node] in FLOATS and self.graph.dtypes[node] not in dtypes:
-                continue
-            grown = members.with_node(node)
-            if grown.arrays > MOST_ARRAYS or node in grown.leaving:
-                continue
+            self.joined[node] = reader, "nothing else reads it"
             if not self._is_short(grown):
+                self._refuse(node, LONG)
                 return members, node
             members = grown
-            stack += value_inputs(node)
+            stack += [(value, node) for value in value_inputs(node)]
         return members, None
 
-    def grow_rows(self, anchor: Node) -> None:
-        """All that shares the anchor's rows and is connected with it, or reads what it reads."""
-        if not self._free(anchor):
-            return
-        wide = rows_of(anchor, self.graph)
-        rows = wide[:-1]
+    def _unfit_for_rows(self, node: Node, wide: Shape) -> str:
+        """Why a group of rows may not have the node; empty if it may."""
+        if is_row_wise(node, self.graph) or node in self.columns:
+            return "" if rows_of(node, self.graph) == wide else "its rows are others"
+        # TVM lowers no arrays of booleans within vectors, as the kernels of rows would make; and a constant is in the
+        # group, where all has rows
+        values = value_inputs(node)
+        if not is_elementwise(node):
+            return OTHER_KIND
+        if "bool" in [self.graph.dtypes[value] for value in (node, *values)]:
+            return "rows hold no booleans"
+        own = [self.graph.shapes[value] for value in (node, *(v for v in values if is_constant(v)))]
+        return "" if all(shape in (wide, (*wide[:-1], 1)) for shape in own) else OTHER_SHAPE
 
-        def fits(node: Node) -> bool:
-            if is_row_wise(node, self.graph) or node in self.columns:
-                return rows_of(node, self.graph) == wide
-            # TVM lowers no arrays of booleans within vectors, as the kernels of rows would make; and a constant is in
-            # the group, where all has rows
-            values = value_inputs(node)
-            known = "bool" not in [self.graph.dtypes[value] for value in (node, *values)]
-            known = known and all(self.graph.shapes[v] in (wide, (*rows, 1)) for v in values if is_constant(v))
-            return known and is_elementwise(node) and self.graph.shapes[node] in (wide, (*rows, 1))
-
-        self._grow(anchor, fits, "rows")
-
-    def grow_pointwise(self, anchor: Node) -> None:
-        """Elementwise nodes of one shape that read each other, or the same."""
-        if not self._free(anchor):
-            return
-        shape = self.graph.shapes[anchor]
-        self._grow(anchor, lambda n: is_elementwise(n) and self.graph.shapes[n] == shape, "elementwise")
-
-    def _grow(self, anchor: Node, fits: Callable[[Node], bool], kind: str) -> None:
-        """A group from the anchor outwards: neighbours, and what reads an input together with a member."""
-        members, dtype = self._members([anchor]), self.graph.dtypes[anchor]
+    def grow_among(self, anchor: Node, kind: str) -> None:
+        """A group of what shares the anchor's rows, or its shape: neighbours from the anchor on, and what reads an
+        input together with a member."""
+        shape = rows_of(anchor, self.graph) if kind == "rows" else self.graph.shapes[anchor]
+        unfit = self._unfit_for_rows if kind == "rows" else self._unfit
+        members, dtype = self._begin(anchor), self.graph.dtypes[anchor]
         near: list[tuple[int, Node]] = []
         seen = {anchor}
         barred: dict[Node, Node] = {}  # by the node that is between it and the members
+        refused: dict[Node, str] = {}  # why a neighbour may not join yet
 
         def look_around(node: Node) -> None:
             values = value_inputs(node)
             readers = (user for value in values for user in self.consumers.get(value, [])[:SIBLINGS])
-            for other in (*self.consumers[node], *values, *readers):
-                if other not in seen:
-                    seen.add(other)
-                    if self._free(other) and self._dtype_fits(other, dtype) and fits(other):
-                        insort(near, (self.index[other], other))
+            users = self.consumers[node]
+            for others, how in ((users, "reads it"), (values, "is read by it"), (readers, "shares an input with it")):
+                for other in others:
+                    if other not in seen:
+                        seen.add(other)
+                        why = unfit(other, shape) or ("" if self.is_free(other) else TAKEN)
+                        if why or not self._dtype_fits(other, dtype):
+                            self.apart[node, other] = why or OTHER_DTYPE
+                        else:
+                            self.joined[other] = node, how
+                            insort(near, (self.index[other], other))
 
         def may_join(node: Node) -> bool:
             if node in barred and barred[node] not in members:
                 return False
             joined = members.with_node(node)
-            if joined.arrays > MOST_ARRAYS or (self.graph.dtypes[node] != dtype and node in joined.leaving):
-                return False
-            if kind == "elementwise" and not self._is_short(joined, joined.leaving):
-                return False
-            between = self._between(node, members.nodes)
-            if between is not None:
+            if joined.arrays > MOST_ARRAYS:
+                refused[node] = ARRAYS
+            elif self.graph.dtypes[node] != dtype and node in joined.leaving:
+                refused[node] = OTHER_DTYPE
+            elif kind == "elementwise" and not self._is_short(joined, joined.leaving):
+                refused[node] = LONG
+            elif (between := self.order.between(node, members.nodes)) is not None:
                 barred[node] = between
-            return between is None
+                refused[node] = "a path between them leads through other kernels"
+            else:
+                return True
+            return False
 
         look_around(anchor)
         grown = True
@@ -311,104 +357,47 @@ class _Fusion:
                 near.remove(found)
                 members.add(found[1])
                 look_around(found[1])
-        self._make(members.needed(anchor, self.index, self._takes, self._weighs), kind)
+        for _, node in near:
+            self._refuse(node, refused.get(node, "the kernel has as many nodes as it may"))
+        kept = members.needed(anchor, self.index, self._takes, self._weighs)
+        left = members.nodes - kept
+        for node in left:
+            self._refuse(node, "the later kernels that read it compute it from what is stored")
+        for node in kept - {anchor} if left else ():
+            if self.joined[node][0] in left:
+                self.joined[node] = anchor, "by way of a node that is left to later kernels"
+        self.make(kept, kind)
 
     def _takes(self, user: Node, node: Node) -> bool:
         """Whether the user's kernel could compute the node as well."""
         shape = self.graph.shapes
-        return self._free(user) and is_elementwise(user) and shape[user] == shape[node]
+        return self.is_free(user) and is_elementwise(user) and shape[user] == shape[node]
 
     def _weighs(self, value: Node, node: Node) -> bool:
         """Whether reading the value costs about as much as reading the node."""
         return not is_constant(value) and FEW * self.graph.size(value) > self.graph.size(node)
 
-    def _between(self, node: Node, members: set[Node]) -> Node | None:
-        """A node on a path outside between the members and the node, in either direction; None if there is none, and
-        they may share a kernel. No path may leave the members and come back."""
-        ranks, own = [self.rank[member] for member in members], self.rank[node]
-        found = None
-        if own < max(ranks):
-            users = [user for user in self.consumers[node] if user not in members]
-            found = self._meets(users, self.consumers, members, (own, max(ranks)))
-        if found is None and own > min(ranks):
-            values = [value for value in self.inputs[node] if value not in members]
-            found = self._meets(values, self.inputs, members, (min(ranks), own))
-        return found
-
-    def _meets(
-        self,
-        stack: list[Node],
-        neighbours: dict[Node, list[Node]],
-        targets: set[Node],
-        between: tuple[int, int],
-    ) -> Node | None:
-        """Where a search from the nodes of the stack, among those whose rank is between the two, meets the targets;
-        groups that exist are passed through whole."""
-        low, high = between
-        seen: set[Node] = set()
-        while stack:
-            node = stack.pop()
-            if node in seen or not low < self.rank[node] < high:
-                continue
-            if len(seen) > WINDOW:
-                return node
-            for passed in self.group_of.get(node, (node,)):
-                seen.add(passed)
-                for other in neighbours[passed]:
-                    if other in targets:
-                        return passed
-                    if other not in seen:
-                        stack.append(other)
-        return None
-
-    def _gather(self, members: list[Node]) -> None:
-        """Brings the members' ranks together: what depends on them comes behind, what does not before."""
-        ranks = [self.rank[node] for node in members]
-        low, high = min(ranks), max(ranks)
-        if high - low < len(members):
-            return
-        inside, behind = set(members), set()  # type: tuple[set[Node], set[Node]]
-        stack = list(members)
-        while stack:
-            for passed in self.group_of.get(node := stack.pop(), (node,)):
-                for user in self.consumers[passed]:
-                    if user not in behind and user not in inside and self.rank[user] < high:
-                        mates = self.group_of.get(user, (user,))
-                        behind.update(mates)
-                        stack.append(user)
-        region = [node for node in self.order[low : high + 1] if node not in inside]
-        before = [node for node in region if node not in behind]
-        after = [node for node in region if node in behind]
-        self.order[low : high + 1] = [*before, *members, *after]
-        for rank in range(low, high + 1):
-            self.rank[self.order[rank]] = rank
-
     def groups(self) -> list[Group]:
-        """All groups; those of a circle, which the search above may miss, are taken apart."""
+        """All groups, also of the nodes that none has taken."""
         for node in self.graph.nodes:
             stored = node in self.roots or any(n in self.views or "loop" in n.attrs for n in self.consumers[node])
-            if self._free(node) or (is_constant(node) and stored):
-                self._make([node], "elementwise" if is_elementwise(node) else "single")
+            if self.is_free(node) or (is_constant(node) and stored):
+                self.make([node], "elementwise" if is_elementwise(node) else "single")
+                for other in (*self.inputs[node], *self.consumers[node]):
+                    self.apart.setdefault((node, other), OTHER_KIND)
         made = {id(members): self._group(members) for members in self.group_of.values()}
-        groups = sorted(made.values(), key=lambda group: self.index[group.nodes[-1]])
-        owner = {node: group for group in groups for node in group.outputs}
+        return sorted(made.values(), key=lambda group: self.index[group.nodes[-1]])
 
-        def before(group: Group) -> list[Group]:
-            return [owner[v] for value in group.inputs for v in self._computed(value)]
-
-        if ordered(groups, before) is not None:
-            return groups
-        return single_groups(self.graph, self.views)
-
-    def _computed(self, value: Node) -> list[Node]:
-        """The nodes of groups in whose memory `value` lies; none if it was fed."""
-        found, stack = [], [value]
-        while stack:
-            node = stack.pop()
-            if node in self.views:
-                stack += value_inputs(node)
-            elif node in self.group_of:
-                found.append(node)
+    def reasons(self) -> list[Reason]:
+        """Why nodes joined others, and why pairs of nodes are in different groups."""
+        found: list[Reason] = []
+        for node, (member, how) in self.joined.items():
+            if (group := self.group_of.get(node)) is not None and group is self.group_of.get(member):
+                found.append((self.kinds[id(group)], (member, node), how))
+        for pair, why in self.apart.items():
+            a, b = map(self.group_of.get, pair)
+            if a is not None and b is not None and a is not b:
+                found.append(("apart", pair, why))
         return found
 
     def _group(self, members: list[Node]) -> Group:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import heapq
 import math
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
@@ -108,29 +107,6 @@ def other_inputs(inputs: Iterable[Node], outputs: Iterable[Node], graph: TypedGr
     """The inputs that are not of the outputs' dtype."""
     stored = {graph.dtypes[node] for node in outputs}
     return tuple(value for value in inputs if {graph.dtypes[value]} != stored)
-
-
-def ordered(groups: Iterable[Group], after: Callable[[Group], Iterable[Group]]) -> list[Group] | None:
-    """The groups with each behind those that it must come `after`, else in the order given; None for a circle."""
-    groups = list(groups)
-    position = {id(group): i for i, group in enumerate(groups)}
-    waiting: list[int] = []
-    followers: list[list[int]] = [[] for _ in groups]
-    for i, group in enumerate(groups):
-        before = {position[id(other)] for other in after(group)} - {i}
-        waiting.append(len(before))
-        for other in before:
-            followers[other].append(i)
-    ready = [i for i, count in enumerate(waiting) if count == 0]
-    found = []
-    while ready:
-        i = heapq.heappop(ready)
-        found.append(groups[i])
-        for follower in followers[i]:
-            waiting[follower] -= 1
-            if waiting[follower] == 0:
-                heapq.heappush(ready, follower)
-    return found if len(found) == len(groups) else None
 
 
 def is_elementwise(node: Node) -> bool:

@@ -151,7 +151,8 @@ class _Lowering:
                     made[key] = _Unrolled(node, typed)
             return made[key].result(node)
 
-        return _with_all_results(rewrite(replace(graph, nodes=nodes), rule, origins))
+        graph = replace(graph, nodes=nodes)
+        return _with_all_results(rewrite(graph, rule, origins, name="loops", why="a loop is a kernel of kernels"))
 
     def _loops(self, graph: TypedGraph) -> tuple[dict[Any, _Rolled], tuple[Node, ...]]:
         """The loops of which something is needed, from the last on, and the nodes that are: after the passes a step may
@@ -421,4 +422,4 @@ def unrolled(graph: TypedGraph) -> TypedGraph:
             made[key] = _Unrolled(node, typed)
         return made[key].result(node)
 
-    return rewrite(graph, rule)
+    return rewrite(graph, rule, name="loops", why="a loop is the nodes of its steps")

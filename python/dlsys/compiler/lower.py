@@ -9,8 +9,10 @@ from dataclasses import replace
 from ..graph import Node
 from ..ops import copy_op
 from .aliases import Aliases, find_aliases, nbytes_of, with_own_constants
-from .base import BOUNDARY, TypedGraph
-from .fuse import Group, fuse, ordered, single_groups
+from .base import BOUNDARY, Reason, TypedGraph
+from .fuse import fuse
+from .groups import Group, single_groups
+from .order import ordered
 from .program import Program, planned
 from .side_by_side import join
 
@@ -23,12 +25,16 @@ def lower(graph: TypedGraph, names: frozenset[str], kind: str, unplanned: int) -
         graph = with_own_constants(graph)
         aliases = find_aliases(graph, boundary)
     graph = _copied(graph, aliases)
+    reasons: list[Reason] = []
     if "fuse" in names:
-        groups = fuse(graph, aliases.uncomputed, columns=kind == "cpu")
+        groups = fuse(graph, aliases.uncomputed, columns=kind == "cpu", reasons=reasons)
         groups = join(groups, graph, aliases) if kind == "cuda" else groups
+        for first, *others in (group.parts for group in groups if group.parts):
+            pairs = ((first.outputs[0], part.outputs[0]) for part in others)
+            reasons += [("elementwise", pair, "small kernels share a launch") for pair in pairs]
     else:
         groups = single_groups(graph, aliases.uncomputed)
-    return _placed(graph, groups, aliases, unplanned, boundary)
+    return replace(_placed(graph, groups, aliases, unplanned, boundary), reasons=tuple(reasons))
 
 
 class _Copies:
@@ -119,7 +125,7 @@ def _placed(
         owner[copy] = last
         placed[copy] = parameter
     order = ordered(groups, before)
-    assert order is not None  # copies have no readers, and the groups were in no circle before
+    assert order is not None, "kernels depend on each other in a circle"  # copies have no readers
     graph = replace(graph, nodes=tuple(copies.nodes))
     program = Program(
         graph, tuple(order), replace(aliases, placed=placed), graph.outputs, bytes_unplanned, boundary=boundary

@@ -30,7 +30,7 @@ from ..ops.conv import Geometry, conv2d_filter_gradient_op, conv2d_input_gradien
 from ..ops.shape import Transpose
 from ..ops.slicing import slice_gradient_op
 from ..scopes import precision
-from .base import Rule, TypedGraph, rewrite
+from .base import Change, Rule, TypedGraph, rewrite
 
 RESHAPE, BROADCAST, MATMUL = OPS["reshape"], OPS["broadcast_shape"], OPS["matmul"]
 TRANSPOSE = cast(Transpose, OPS["transpose"])
@@ -50,13 +50,13 @@ def _bare(node: Node, graph: TypedGraph) -> Node:
     return node
 
 
-def _reshape(node: Node, graph: TypedGraph) -> Node | None:
+def _reshape(node: Node, graph: TypedGraph) -> Change | None:
     (x,), shape = node.inputs, graph.shapes[node]
     if graph.shapes[x] == shape:
-        return x
+        return x, "the shape is the same"
     if x.op is RESHAPE:
-        return reshape_op(x.inputs[0], shape)
-    return None if node.attrs["shape"] == shape else reshape_op(x, shape)  # without -1
+        return reshape_op(x.inputs[0], shape), "two reshapes are one"
+    return None if node.attrs["shape"] == shape else (reshape_op(x, shape), "-1 written out")
 
 
 def _order(node: Node, graph: TypedGraph) -> tuple[int, ...]:
@@ -64,7 +64,7 @@ def _order(node: Node, graph: TypedGraph) -> tuple[int, ...]:
     return TRANSPOSE.order(node, len(graph.shapes[node]))
 
 
-def _transpose(node: Node, graph: TypedGraph) -> Node | None:
+def _transpose(node: Node, graph: TypedGraph) -> Change | None:
     """Two transposes are one; one that moves only extents of 1 is a reshape; one of a product is part of the
     product."""
     (x,) = node.inputs
@@ -72,18 +72,18 @@ def _transpose(node: Node, graph: TypedGraph) -> Node | None:
     order = _order(node, graph)
     if x.op is TRANSPOSE:
         inner = _order(x, graph)
-        return transpose_op(x.inputs[0], tuple(inner[axis] for axis in order))
+        return transpose_op(x.inputs[0], tuple(inner[axis] for axis in order)), "two transposes are one"
     wide = [axis for axis in order if shape[axis] != 1]
     if wide == sorted(wide):
-        return reshape_op(x, graph.shapes[node])
+        return reshape_op(x, graph.shapes[node]), "a transpose that moves extents of 1 is a reshape"
     if (
         x.op is MATMUL and graph.uses[x] == 1 and _swaps_last_two(order)
     ):  # else the product would be computed twice
         (a, b), trans_a, trans_b = x.inputs, x.matmul_attr_trans_A, x.matmul_attr_trans_B
         if min(len(graph.shapes[a]), len(graph.shapes[b])) > 1:
             with precision(x.attrs.get("precision")):
-                return matmul_op(b, a, not trans_b, not trans_a)
-    return None if node.attrs["axes"] == order else transpose_op(x, order)
+                return matmul_op(b, a, not trans_b, not trans_a), "(a b)^T is b^T a^T"
+    return None if node.attrs["axes"] == order else (transpose_op(x, order), "axes written out")
 
 
 def _swaps_last_two(order: tuple[int, ...]) -> bool:
@@ -91,28 +91,28 @@ def _swaps_last_two(order: tuple[int, ...]) -> bool:
     return rank > 1 and order == (*range(rank - 2), rank - 1, rank - 2)
 
 
-def _matmul(node: Node, graph: TypedGraph) -> Node | None:
+def _matmul(node: Node, graph: TypedGraph) -> Change | None:
     """The product of matrices as they lie, its flags swapping the last two axes in a transpose's place."""
     (a, b), trans_a, trans_b = node.inputs, node.matmul_attr_trans_A, node.matmul_attr_trans_B
     for operand in (a, b):
         if operand.op is TRANSPOSE and _swaps_last_two(_order(operand, graph)):
             if operand is a:
-                return matmul_op(a.inputs[0], b, not trans_a, trans_b)
-            return matmul_op(a, b.inputs[0], trans_a, not trans_b)
+                return matmul_op(a.inputs[0], b, not trans_a, trans_b), "a product reads transposed matrices"
+            return matmul_op(a, b.inputs[0], trans_a, not trans_b), "a product reads transposed matrices"
     return None
 
 
-def _broadcast_shape(node: Node, graph: TypedGraph) -> Node | None:
+def _broadcast_shape(node: Node, graph: TypedGraph) -> Change | None:
     (x,), shape = node.inputs, graph.shapes[node]
     if _only_leads(graph.shapes[x], shape):
-        return reshape_op(x, shape)
+        return reshape_op(x, shape), "a broadcast to extents of 1 is a reshape"
     if x.op is BROADCAST:
-        return broadcast_shape_op(x.inputs[0], shape)
+        return broadcast_shape_op(x.inputs[0], shape), "two broadcasts are one"
     bare = _bare(x, graph)
-    return None if bare is x else broadcast_shape_op(bare, shape)
+    return None if bare is x else (broadcast_shape_op(bare, shape), "a broadcast adds the extents of 1 in front")
 
 
-def sink_broadcast(node: Node, graph: TypedGraph) -> Node | None:
+def sink_broadcast(node: Node, graph: TypedGraph) -> Change | None:
     """An elementwise operator of what is repeated: it broadcasts by itself, or is computed once and then repeated."""
     broadcasts = [value.op is BROADCAST for value in node.inputs]
     if node.op is BROADCAST or node.op.kind != "elementwise" or not any(broadcasts):
@@ -126,7 +126,9 @@ def sink_broadcast(node: Node, graph: TypedGraph) -> Node | None:
         if _together(trial, graph) == reached:
             operands = trial
     result, shape = Node(node.op, operands, node.attrs), graph.shapes[node]
-    return result if reached == shape else broadcast_shape_op(result, shape)
+    if reached == shape:
+        return result, "the operator broadcasts by itself"
+    return broadcast_shape_op(result, shape), "computed once, then repeated"
 
 
 def _together(operands: list[Node], graph: TypedGraph) -> Shape:
@@ -136,17 +138,17 @@ def _together(operands: list[Node], graph: TypedGraph) -> Shape:
     return shape
 
 
-def _reducesum(node: Node, graph: TypedGraph) -> Node | None:
+def _reducesum(node: Node, graph: TypedGraph) -> Change | None:
     """A sum over extents of 1 is a reshape, a sum of a broadcast a product with the number of its terms."""
     (x,), keepdims, shape = node.inputs, node.attrs["keepdims"], graph.shapes[node]
     wide = graph.shapes[x]
     rank, axes = len(wide), node.attrs["axes"]
     resolved = tuple(range(rank)) if axes is None else tuple(sorted(axis % rank for axis in axes))
     if all(wide[axis] == 1 for axis in resolved):
-        return reshape_op(x, shape)
+        return reshape_op(x, shape), "a sum over extents of 1 is a reshape"
     if x.op is BROADCAST:
-        return _sum_of_broadcast(node, resolved, graph)
-    return None if axes == resolved else reducesum_op(x, resolved, keepdims)
+        return _sum_of_broadcast(node, resolved, graph), "a sum of equal values is a product"
+    return None if axes == resolved else (reducesum_op(x, resolved, keepdims), "axes written out")
 
 
 def _sum_of_broadcast(node: Node, axes: tuple[int, ...], graph: TypedGraph) -> Node:
@@ -174,10 +176,10 @@ RULES: dict[str, list[Rule]] = {
 
 def cut_taps(graph: TypedGraph) -> TypedGraph:
     """One sweep: convolutions and their gradients with the parts of their filters that meet an image."""
-    return rewrite(graph, _rule)
+    return rewrite(graph, _rule, name="taps")
 
 
-def _rule(node: Node, graph: TypedGraph) -> Node | None:
+def _rule(node: Node, graph: TypedGraph) -> Change | None:
     """A convolution without the rows and columns of its filters that lie in the padding at every place; else None."""
     if node.op not in (CONV, IMAGES, FILTERS):
         return None
@@ -203,16 +205,18 @@ def _rule(node: Node, graph: TypedGraph) -> Node | None:
     key = (slice(None), slice(None), *cuts)
     if [(cut.start, cut.stop) for cut in cuts] == [(0, extent) for extent in filters[2:]]:
         return _of_one_tap(node, out) if filters[2:] == (1, 1) else None
-    return _of_parts(node, None, key, (strides, (less[0], less[1]), dilations, groups))
+    smaller = _of_parts(node, None, key, (strides, (less[0], less[1]), dilations, groups))
+    return smaller, "the other taps meet nothing but padding"
 
 
-def _of_one_tap(node: Node, out: Shape) -> Node | None:
+def _of_one_tap(node: Node, out: Shape) -> Change | None:
     """A strided convolution of one tap, which reads a part of its images, as the same of that part without a stride."""
     strides, paddings, dilations, groups = geometry_of(node)
     if strides == (1, 1) or paddings != (0, 0):
         return None
     read = [slice(0, stride * extent, stride) for stride, extent in zip(strides, out[2:], strict=True)]
-    return _of_parts(node, (slice(None), slice(None), *read), None, ((1, 1), paddings, dilations, groups))
+    found = _of_parts(node, (slice(None), slice(None), *read), None, ((1, 1), paddings, dilations, groups))
+    return found, "a stride of one tap reads a part of the images"
 
 
 def _of_parts(node: Node, images: Any, filters: Any, geometry: Geometry) -> Node:

@@ -39,7 +39,7 @@ def pack(graph: TypedGraph, columns: Columns, same: frozenset[Node] = frozenset(
 
     if max(counts.values(), default=0) < 2:
         return graph
-    return merge(rewrite(graph, rule))
+    return merge(rewrite(graph, rule, name="pack", why="products share the right matrix: it is packed once"))
 
 
 def _shared(node: Node, graph: TypedGraph) -> tuple[Node, bool, int] | None:

@@ -16,7 +16,7 @@ from ..graph import Node
 from ..planner import MemoryPlan, Value, plan_memory
 from ..system import at_fork, freed
 from .aliases import Aliases, nbytes_of
-from .base import BOUNDARY, TypedGraph
+from .base import BOUNDARY, Reason, TypedGraph
 from .fuse import Group
 
 
@@ -32,6 +32,7 @@ class Program:
         bytes_unplanned: what a buffer for every node of the graph would take, before the passes.
         memory: where each value lies in the arena.
         boundary: bytes at a multiple of which the arrays of its device's kernels begin.
+        reasons: why nodes share a kernel, and why others do not (see `fuse`); those of passes are the graph's.
     """
 
     graph: TypedGraph
@@ -41,6 +42,7 @@ class Program:
     bytes_unplanned: int = 0
     memory: MemoryPlan | None = None
     boundary: int = BOUNDARY["cpu"]
+    reasons: tuple[Reason, ...] = ()
 
     def nbytes(self, node: Node) -> int:
         """The size of a node's value."""

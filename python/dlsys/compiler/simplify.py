@@ -17,7 +17,7 @@ from ..checks import in_dtype
 from ..graph import OPS, Node
 from ..ops import full_op, log_softmax_op, relu_gradient_op, relu_op, softmax_op
 from . import arithmetic, moves
-from .base import Rule, TypedGraph, rewrite, sorted_nodes, value_inputs
+from .base import Change, Rule, TypedGraph, rewrite, sorted_nodes, value_inputs
 
 RELU, BROADCAST, SUM = OPS["relu"], OPS["broadcast_shape"], OPS["reducesum"]
 SOFTMAX, LOG_SOFTMAX = OPS["softmax"], OPS["log_softmax"]
@@ -29,56 +29,57 @@ def simplify(graph: TypedGraph) -> TypedGraph:
     kept = {node.inputs[0] for node in graph.nodes if node.op is RELU}
     relus: dict[Node, Node] = {}
 
-    def gate(node: Node, typed: TypedGraph) -> Node | None:
+    def gate(node: Node, typed: TypedGraph) -> Change | None:
         """relu(x) > 0 exactly where x > 0, so a gradient reads relu(x) where that is computed, and x can go."""
         x, grad = node.inputs
         if x not in kept or x.op in (RELU, BROADCAST):  # the relus of those are no more
             return None
         if x not in relus:
             relus[x] = relu_op(x)
-        return relu_gradient_op(relus[x], grad)
+        return relu_gradient_op(relus[x], grad), "relu(x) > 0 exactly where x > 0, so x can go"
 
-    def relu(node: Node, typed: TypedGraph) -> Node | None:
+    def relu(node: Node, typed: TypedGraph) -> Change | None:
         """relu(relu(x)) is relu(x); and there is one relu of each x."""
         (x,) = node.inputs
         if x.op in (RELU, BROADCAST):
-            return x if x.op is RELU else None
+            return (x, "relu(relu(x)) is relu(x)") if x.op is RELU else None
         first = relus.setdefault(x, node)
-        return first if first is not node else None
+        return (first, "there is one relu of each value") if first is not node else None
 
     own: dict[str, list[Rule]] = {"relu": [relu], "relu_gradient": [_constant_gate, gate]}
     by_name = {**_RULES, **arithmetic.RULES, **moves.RULES, **own}
 
-    def rule(node: Node, typed: TypedGraph) -> Node | None:
+    def rule(node: Node, typed: TypedGraph) -> Change | Node | None:
         for one in by_name.get(node.op.name, ()):
             found = one(node, typed)
             if found is not None:
                 return found
         return moves.sink_broadcast(node, typed)
 
-    return rewrite(graph, rule)
+    return rewrite(graph, rule, name="simplify")
 
 
-def _constant_gate(node: Node, graph: TypedGraph) -> Node | None:
+def _constant_gate(node: Node, graph: TypedGraph) -> Change | None:
     """The gradient of relu where the gate is known: of a constant, for zeros, or through the same gate twice."""
     x, grad = node.inputs
     zeros = full_op(graph.shapes[node], 0.0, graph.dtypes[node])
     if x.op.constant:
-        return grad if x.attrs["value"] > 0 else zeros
+        return grad if x.attrs["value"] > 0 else zeros, "the gate is known"
     if grad.op.constant and grad.attrs["value"] == 0:
-        return zeros
+        return zeros, "the gradient is zero"
     same = grad.op is node.op and grad.inputs[0] is x
-    return grad if same else None
+    return (grad, "the gradient has passed this gate already") if same else None
 
 
-def _log(node: Node, graph: TypedGraph) -> Node | None:
+def _log(node: Node, graph: TypedGraph) -> Change | None:
     (x,) = node.inputs
-    return log_softmax_op(x.inputs[0]) if x.op is SOFTMAX else None
+    known = x.op is SOFTMAX
+    return (log_softmax_op(x.inputs[0]), "log(softmax(x)) without underflow") if known else None
 
 
-def _exp(node: Node, graph: TypedGraph) -> Node | None:
+def _exp(node: Node, graph: TypedGraph) -> Change | None:
     (x,) = node.inputs
-    return softmax_op(x.inputs[0]) if x.op is LOG_SOFTMAX else None
+    return (softmax_op(x.inputs[0]), "exp(log_softmax(x)) is softmax(x)") if x.op is LOG_SOFTMAX else None
 
 
 _RULES: dict[str, list[Rule]] = {"log": [_log], "exp": [_exp]}
@@ -100,7 +101,7 @@ def merge(graph: TypedGraph) -> TypedGraph:
         )
         return first.setdefault((node.op, inputs, attributes), node)
 
-    return rewrite(graph, rule)
+    return rewrite(graph, rule, name="cse", why="the same operator of the same inputs")
 
 
 def drop_dead(graph: TypedGraph) -> TypedGraph:
@@ -110,6 +111,7 @@ def drop_dead(graph: TypedGraph) -> TypedGraph:
     if len(nodes) == len(graph.nodes):
         return graph
     standing = {*nodes, *graph.fed}
+    dropped = [("dead", (node,), "nothing returned depends on it") for node in graph.nodes if node not in standing]
     typed = standing.union(*(node.inputs for node in nodes))
     return replace(
         graph,
@@ -117,6 +119,7 @@ def drop_dead(graph: TypedGraph) -> TypedGraph:
         shapes={node: shape for node, shape in graph.shapes.items() if node in typed},
         dtypes={node: dtype for node, dtype in graph.dtypes.items() if node in typed},
         current={old: node for old, node in graph.current.items() if node in standing},
+        reasons=(*graph.reasons, *dropped),
     )
 
 
@@ -125,7 +128,7 @@ MOST_ELEMENTS = 4096  # of an array that is made to fold an operator that reads 
 
 def fold(graph: TypedGraph) -> TypedGraph:
     """Every operator whose inputs are all `full`, and whose result is one value, becomes `full`."""
-    return rewrite(graph, _rule)
+    return rewrite(graph, _rule, name="fold", why="all that it reads is constant")
 
 
 def _rule(node: Node, graph: TypedGraph) -> Node | None:

@@ -20,7 +20,7 @@ from ..ops import add_op, concatenate_op, full_op, reshape_op, slice_op
 from ..ops.joining import Stack
 from ..ops.shape import Reshape
 from ..ops.slicing import Region, Slice, SliceGradient, region_of, slice_gradient_op
-from .base import TypedGraph, rewrite
+from .base import Change, TypedGraph, rewrite
 
 ADD = OPS["add"]
 
@@ -71,7 +71,7 @@ def join_slices(graph: TypedGraph) -> TypedGraph:
     a slice; a sum of slices' gradients is a concat."""
     terms = Terms(graph)
 
-    def rule(node: Node, typed: TypedGraph) -> Node | None:
+    def rule(node: Node, typed: TypedGraph) -> Change | None:
         if isinstance(node.op, Slice):
             return _slice(node, typed, terms)
         if isinstance(node.op, SliceGradient):
@@ -80,7 +80,7 @@ def join_slices(graph: TypedGraph) -> TypedGraph:
             return _join(node, typed)
         return _sum(node, typed, terms.of(node)) if node.op is ADD else None
 
-    return rewrite(graph, rule, terms.origins)
+    return rewrite(graph, rule, terms.origins, name="slices")
 
 
 def located(node: Node, graph: TypedGraph) -> tuple[Node, int]:
@@ -145,7 +145,7 @@ def _is_plain(region: Region) -> bool:
     )
 
 
-def _slice(node: Node, graph: TypedGraph, terms: Terms) -> Node | None:
+def _slice(node: Node, graph: TypedGraph, terms: Terms) -> Change | None:
     """A slice of all is a reshape; of a slice one slice; of a concat, where one input is read, a slice of that."""
     (x,), shape = node.inputs, graph.shapes[node]
     wide = graph.shapes[x]
@@ -153,7 +153,7 @@ def _slice(node: Node, graph: TypedGraph, terms: Terms) -> Node | None:
     if 0 in shape or min(region.steps, default=1) < 1:
         return None
     if region.counts == wide:
-        return reshape_op(x, shape)
+        return reshape_op(x, shape), "a slice of all is a reshape"
     if isinstance(x.op, Slice):
         (source,) = x.inputs
         inner = region_of(x, graph.shapes[source])
@@ -167,13 +167,13 @@ def _slice(node: Node, graph: TypedGraph, terms: Terms) -> Node | None:
                 starts[axis] += region.starts[place] * steps[axis]
                 steps[axis] *= region.steps[place]
                 counts[axis] = region.counts[place]
-        return reshape_op(slice_op(source, _key(starts, counts, steps)), shape)
+        return reshape_op(slice_op(source, _key(starts, counts, steps)), shape), "a slice of a slice is one"
     if x.op.kind == "join" and _is_plain(region):
         return _slice_of_join(x, region, shape, graph)
     return None
 
 
-def _slice_of_join(x: Node, region: Region, shape: Shape, graph: TypedGraph) -> Node | None:
+def _slice_of_join(x: Node, region: Region, shape: Shape, graph: TypedGraph) -> Change | None:
     """Of one input, where no other is read."""
     axis = joined_axis(x, graph)
     start, count = region.starts[axis], region.counts[axis]
@@ -193,30 +193,30 @@ def _slice_of_join(x: Node, region: Region, shape: Shape, graph: TypedGraph) -> 
             return None
         starts[axis] = start
     if tuple(counts) == graph.shapes[part]:
-        return reshape_op(part, shape)
-    return reshape_op(slice_op(part, _key(starts, counts)), shape)
+        return reshape_op(part, shape), "a slice of a concat is its input"
+    return reshape_op(slice_op(part, _key(starts, counts)), shape), "a slice of a concat is one of its input"
 
 
-def _slice_gradient(node: Node, graph: TypedGraph) -> Node | None:
+def _slice_gradient(node: Node, graph: TypedGraph) -> Change | None:
     grad, shape = node.inputs[0], graph.shapes[node]
     region = region_of(node, shape)
     whole = _is_plain(region) and region.counts == shape
-    return reshape_op(grad, shape) if whole else None
+    return (reshape_op(grad, shape), "a slice of all is a reshape") if whole else None
 
 
-def _join(node: Node, graph: TypedGraph) -> Node | None:
+def _join(node: Node, graph: TypedGraph) -> Change | None:
     """Of one input, that; of runs of elements that lie one behind another, the whole run."""
     found = pieces(node, graph)
     if found is None:
         return None
     if len(found) == 1:
-        return reshape_op(node.inputs[0], graph.shapes[node])
+        return reshape_op(node.inputs[0], graph.shapes[node]), "a concat of one is it"
     base, start = located(found[0][0], graph)
     for value, first in found:
         other, place = located(value, graph)
         if other is not base or place != start + first:
             return None
-    return taken(base, start, graph.shapes[node], graph)
+    return taken(base, start, graph.shapes[node], graph), "a concat of neighbouring slices is a slice"
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,7 +236,7 @@ class _Box:
         return self.starts[axis], self.starts[axis] + self.counts[axis]
 
 
-def _sum(node: Node, graph: TypedGraph, terms: list[Node]) -> Node | None:
+def _sum(node: Node, graph: TypedGraph, terms: list[Node]) -> Change | None:
     """A sum whose terms are gradients of slices: those of neighbours are joined, those of one slice added, where that
     leaves the order at each index."""
     shape = graph.shapes[node]
@@ -261,7 +261,8 @@ def _sum(node: Node, graph: TypedGraph, terms: list[Node]) -> Node | None:
         for box in layer:
             whole = box.counts == shape
             found.append(box.value if whole else slice_gradient_op(box.value, like, _key(box.starts, box.counts)))
-    return total(found) if len(found) < len(terms) else None
+    joined = total(found) if len(found) < len(terms) else None
+    return None if joined is None else (joined, "a sum of slices' gradients is a concat")
 
 
 MOST_CELLS = 1 << 20  # into which the ends of all boxes cut an array; beyond, boxes stay where they are

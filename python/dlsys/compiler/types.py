@@ -18,7 +18,7 @@ from ..errors import DTypeError, FeedError, GraphError, ShapeError
 from ..graph import DTYPES, Node, Shape, error_at, shape_error
 from ..ops.state import Assign, State, Updates
 from ..ops.types import infer
-from .base import TypedGraph, needed, plain, rewrite, sorted_nodes
+from .base import SHAPES, Change, TypedGraph, needed, plain, rewrite, sorted_nodes
 
 
 def feed_type(node: Node, value: Any) -> tuple[Shape, str]:
@@ -77,15 +77,19 @@ def analyse(
     leaves = _first_of_each_cell(node for node in given if node not in fed)
     updates = _Updates(fed)
 
-    def rule(node: Node, typed: TypedGraph) -> Node | None:
-        op = node.op
-        return op.lowered(node, node.inputs, updates) if isinstance(op, State) else plain(node, typed)
+    def rule(node: Node, typed: TypedGraph) -> Change | Node | None:
+        if not isinstance(node.op, State):
+            return plain(node, typed)
+        value = node.op.lowered(node, node.inputs, updates)
+        return None if value is None else (value, "what changes state is no value of the graph")
 
     assigned = [leaves.get(node.inputs[0], node.inputs[0]) for node in nodes if isinstance(node.op, Assign)]
     if len(set(assigned)) < len(assigned):
         nodes.sort(key=lambda node: node.id)  # inputs have smaller ids, so it is an order too
     graph = TypedGraph(tuple(nodes), tuple(evaluated), (), given, shapes, dtypes, {})
-    graph = _without_groups(replace(rewrite(graph, rule, now=leaves), updates=tuple(updates.values.items())))
+    name, why = SHAPES
+    graph = rewrite(graph, rule, now=leaves, name=name, why=why)
+    graph = _without_groups(replace(graph, updates=tuple(updates.values.items())))
     return replace(graph, nodes=sorted_nodes(graph))
 
 

@@ -2,6 +2,7 @@
 
     network.py          `Network`: a graph as a module, what every import gives
     freeze.py           `freeze`: for inference alone
+    channels_last.py    its images NHWC, by the operators of channels_last_ops.py and of winograd.py
     onnx_import.py      `from_onnx`
     onnx_operators.py   ONNX's operators by ours
     onnx_export.py      `to_onnx`

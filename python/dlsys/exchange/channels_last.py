@@ -17,7 +17,6 @@ from .. import autodiff as ad
 from ..autodiff import Node
 from ..device.panels import filter_columns
 from ..graph import Shape
-from ..ops.channels_last import LAST, conv2d_panels_op, conv2d_planes_op, filters_in_panels, pool_last_op
 from ..ops.conv import geometry_of
 from ..ops.family import Pointwise
 from ..ops.joining import Concatenate
@@ -25,6 +24,7 @@ from ..ops.pooling import AvgPool2d, MaxPool2d
 from ..ops.reduction import ReduceSum
 from ..tensors import tensor
 from . import winograd
+from .channels_last_ops import LAST, conv2d_panels_op, conv2d_planes_op, filters_in_panels, pool_last_op
 
 SAVED = 0.25  # of a convolution's time in the other order, as measured over ResNets, DenseNet, MobileNet, SqueezeNet
 BYTE = 12.0  # operations in the time that moving a byte takes

@@ -16,12 +16,12 @@ from ..device import cpu
 from ..errors import GraphError
 from ..graph import Shape, find_topo_sort
 from ..nn import Module
-from ..ops.channels_last import FIRST
 from ..ops.conv import Conv2d, geometry_of
 from ..ops.linalg import MatMul
 from ..tensors import tensor
 from . import channels_last
 from .channels_last import Last
+from .channels_last_ops import FIRST
 from .network import Network, traced
 from .panels import product
 

@@ -16,8 +16,8 @@ import numpy as np
 from .. import autodiff as ad
 from ..autodiff import Node
 from ..graph import Shape
-from ..ops.channels_last import join_tiles_op, transform_tiles_op
 from ..tensors import tensor
+from .channels_last_ops import join_tiles_op, transform_tiles_op
 from .panels import any_product
 
 TILE = 4

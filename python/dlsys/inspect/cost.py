@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import tvm
 import tvm_ffi
@@ -61,16 +61,6 @@ class Region:
         return math.ceil(self.threads / WARP)
 
 
-class Device(Protocol):
-    """A machine that has a time for each region."""
-
-    def limits(self, region: Region) -> dict[str, float]:
-        """The seconds that one run takes at least, by each limit."""
-
-    def seconds(self, region: Region) -> float:
-        """The time of all its runs, at least."""
-
-
 @dataclass(frozen=True)
 class Prediction:
     """The prediction for a scheduled function on a device: its regions, the seconds that each takes at least, and the
@@ -82,7 +72,7 @@ class Prediction:
     limit: str
 
 
-def predicted(func: tirx.PrimFunc, device: Device) -> Prediction:
+def predicted(func: tirx.PrimFunc, device: Cores | Gpu) -> Prediction:
     """The time that a scheduled function takes at least."""
     found = regions(func)
     longest = max(found, key=device.seconds)

@@ -1,4 +1,5 @@
-"""What this machine can do at most: the processor's features, its multiply-adds and its memory's bandwidth, measured.
+"""What this machine can do at most, measured: the processor's features, its multiply-adds, its memory's bandwidth, and
+the calls of functions that do nothing.
 
 A kernel's speed is read against these: the roofline of Williams, Waterman and Patterson (2009) has the first as its
 ceiling and the second as its slope.
@@ -7,7 +8,7 @@ ceiling and the second as its slope.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, partial
 from typing import Any
 
@@ -17,6 +18,7 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm.target import Target, codegen
 
+from ..kernels.build import UNCHECKED
 from ..schedule.target import Machine, host_target, machine_of
 
 FMA_STEPS = 1 << 18
@@ -139,3 +141,15 @@ def _best(call: Callable[[], object], seconds: float, rounds: int) -> float:
         call()
         times.append(time.perf_counter() - start)
     return min(times)
+
+
+def idle_functions(types: Iterable[tuple[Any, ...]], target: Target) -> dict[tuple[Any, ...], Any]:
+    """For each list of arguments' shapes and dtypes a compiled function that does nothing."""
+    names = {of: f"idle_{number}" for number, of in enumerate(dict.fromkeys(types))}
+    functions = {}
+    for of, name in names.items():
+        buffers = [tirx.decl_buffer(shape, dtype, data_alignment=4) for shape, dtype in of]
+        functions[name] = tirx.PrimFunc(buffers, tirx.Evaluate(0)).with_attr("global_symbol", name)
+    with tvm.transform.PassContext(config=UNCHECKED):
+        module = tvm.compile(tvm.IRModule(functions), target=target).mod
+    return {of: module[name] for of, name in names.items()}

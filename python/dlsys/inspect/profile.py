@@ -96,37 +96,23 @@ class Profile:
         return sum(row.seconds for row in self.rows)
 
     def __str__(self) -> str:
-        head = ("", "kernel", "kind", "calls", "us", "share", "GFLOP/s", "GB/s", "of peak")
-        cells = [head]
+        cells = [("", "kernel", "kind", "calls", "us", "share", "GFLOP/s", "GB/s", "of peak")]
         for row in self.rows:
             numbers = ", ".join(map(str, row.groups[:3])) + (", …" if len(row.groups) > 3 else "")
-            share = f"{row.seconds / self.seconds:.1%}"
-            speeds = (f"{row.gflops:.1f}" if row.flop else "", f"{row.gbytes:.1f}")
-            cells.append(
-                (
-                    numbers,
-                    row.name,
-                    row.kind,
-                    str(row.calls),
-                    f"{row.seconds * 1e6:.1f}",
-                    share,
-                    *speeds,
-                    row.peak,
-                )
-            )
+            times = str(row.calls), f"{row.seconds * 1e6:.1f}", f"{row.seconds / self.seconds:.1%}"
+            speeds = f"{row.gflops:.1f}" if row.flop else "", f"{row.gbytes:.1f}", row.peak
+            cells.append((numbers, row.name, row.kind, *times, *speeds))
         totals = [
             ("kernels", self.seconds, self.least_seconds),
             ("step, as run takes it", self.step, self.least_step),
             ("difference", self.step - self.seconds, self.least_step - self.least_seconds),
         ]
         micro = [(name, f"{middle * 1e6:.1f}", f"{least * 1e6:.1f}") for name, middle, least in totals]
-        lines = [table(cells, "><<>>>>><"), ""]
-        lines.append(table([(f"us, of {self.runs} runs", "median", "least"), *micro], "<>>"))
+        lines = [table(cells, "><<>>>>><"), "", table([(f"us, of {self.runs} runs", "median", "least"), *micro], "<>>")]
         if self.peak_gflops is not None and self.peak_gbytes is not None:
             threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
-            lines.append(
-                f"peak on {threads}: {self.peak_gflops:.1f} GFLOP/s, {self.peak_gbytes:.1f} GB/s from memory"
-            )
+            memory = f"{self.peak_gbytes:.1f} GB/s from memory"
+            lines.append(f"peak on {threads}: {self.peak_gflops:.1f} GFLOP/s, {memory}")
         return "\n".join(lines)
 
 
@@ -204,7 +190,7 @@ def _idle(plan: Plan) -> dict[Key, Any]:
     if plan.ctx.kind != "cpu" or not plan.kernel_of:
         return {}
     types = {position: (*kernel.inputs, *kernel.outputs) for position, kernel in plan.kernel_of.items()}
-    idle = with_compiler("inspect.idle").idle_functions(types.values(), next(iter(plan.kernel_of.values())).target)
+    idle = with_compiler("inspect.peak").idle_functions(types.values(), next(iter(plan.kernel_of.values())).target)
     return {position: idle[of] for position, of in types.items()}
 
 
@@ -223,14 +209,11 @@ def _rows(plan: Plan, seconds: dict[Key, float]) -> tuple[tuple[Row, ...], tuple
     rows = []
     for kernel, keys in kernels_of(plan):
         often = [plan.located(key)[2] for key in keys]
-        taken, calls = sum(seconds[key] for key in keys), sum(often)
+        taken, nbytes = sum(seconds[key] for key in keys), kernel.nbytes * sum(often)
         flop = sum(times * flop_of(plan, key) for key, times in zip(keys, often, strict=True))
-        nbytes = kernel.nbytes * calls
-        compute = flop / taken / 1e9 / gflops if gflops else None
-        bandwidth = nbytes / taken / 1e9 / gbytes if gbytes else None
-        rows.append(
-            Row(tuple(keys), kernel.name, plan.group(keys[0]).kind, calls, taken, flop, nbytes, compute, bandwidth)
-        )
+        shares = (flop / taken / 1e9 / gflops, nbytes / taken / 1e9 / gbytes) if gflops and gbytes else (None, None)
+        kind = plan.group(keys[0]).kind
+        rows.append(Row(tuple(keys), kernel.name, kind, sum(often), taken, flop, nbytes, *shares))
     return tuple(rows), (gflops, gbytes)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..compiler import Group, Key, Plan, Program, TypedGraph
+from ..compiler import TAKEN, Group, Key, Plan, Program, TypedGraph
 from ..errors import GraphError
-from ..graph import Node, Shape
+from ..graph import Node, Shape, find_topo_sort
 from ..kernels import Call, Place, Repeat
 
 MOST_CALLS = 400  # of a step that is shown whole
@@ -35,30 +35,43 @@ def extents(shape: Shape) -> str:
     return f"[{', '.join(map(str, shape))}]"
 
 
-def format_typed(graph: TypedGraph) -> str:
-    """The graph, a line a node, with its type: `add_6: float32[1000, 256] = add(matmul_5, b1)   # train.py:31`.
+def term(node: Node, name: Mapping[Node, str], fed: Container[Node] = ()) -> str:
+    """What a node is computed by, `matmul(X, W1, trans_A=True)`; attributes that are None or False are left out, and
+    of what is fed those that its type says."""
+    arguments = [] if node in fed else [name.get(value, value.name) for value in node.inputs]
+    for key, value in node.attrs.items():
+        if value is not None and value is not False and not (node in fed and key in ("shape", "dtype")):
+            arguments.append(f"{key}={value!r}")
+    return f"{node.op.name}({', '.join(arguments)})" if node not in fed or not node.inputs else "fed"
 
-    First what is given, last what is returned and which parameter takes which value.
+
+def format_graph(graph: TypedGraph | Iterable[Node], reasons: bool = False) -> str:
+    """The graph below some nodes, one line per node: `matmul_7 = matmul(X, W1, trans_A=True)   # train.py:31`.
+
+    Of a typed graph each line has the type, too, `add_6: float32[1000, 256] = add(matmul_5, b1)`; first comes what is
+    given, last what is returned and which parameter takes which value; with `reasons` also what each pass changed, and
+    why. Nodes of one name are told apart by their ids, as `X#3`.
     """
-    name = labels_of(graph)
-    read = {value for node in graph.nodes for value in node.inputs} | set(graph.roots)
-    given = [node for node in name if node in graph.fed and node in read]
+    typed = graph if isinstance(graph, TypedGraph) else None
+    if typed is None:
+        order, fed = find_topo_sort(graph), frozenset[Node]()  # type: ignore[arg-type]  # not typed: nodes
+        name = labels(order)
+    else:
+        name, fed = labels_of(typed), typed.fed
+        read = {value for node in typed.nodes for value in node.inputs} | set(typed.roots)
+        order = [*(node for node in name if node in fed and node in read), *typed.nodes]
     lines = []
-    for node in [*given, *graph.nodes]:
-        arguments = [] if node in graph.fed else [name[value] for value in node.inputs]
-        known = {"shape", "dtype"} if node in graph.fed else set()  # said by the type already
-        attrs = {key: value for key, value in node.attrs.items() if key not in known}
-        arguments += [
-            f"{key}={value!r}" for key, value in attrs.items() if value is not None and value is not False
-        ]
-        made = (
-            f"{node.op.name}({', '.join(arguments)})" if node not in graph.fed or not node.inputs else "fed"
-        )
-        typed = f"{graph.dtypes[node]}{extents(graph.shapes[node])}"
-        lines.append(f"{name[node]}: {typed} = {made}   # {node.location}")
-    lines += [f"{name.get(parameter, parameter.name)} <- {name[value]}" for parameter, value in graph.updates]
-    results = [name[node] for node in graph.outputs if node is not None]
-    return "\n".join([*lines, f"return {', '.join(results)}"] if results else lines)
+    for node in order:
+        of_type = "" if typed is None else f": {typed.dtypes[node]}{extents(typed.shapes[node])}"
+        lines.append(f"{name[node]}{of_type} = {term(node, name, fed)}   # {node.location}")
+    if typed is not None:
+        lines += [f"{name.get(parameter, parameter.name)} <- {name[value]}" for parameter, value in typed.updates]
+        results = [name[node] for node in typed.outputs if node is not None]
+        lines += [f"return {', '.join(results)}"] if results else []
+        for rule, nodes, why in typed.reasons if reasons else ():
+            terms = (name[node] if node in fed else f"{node.name} = {term(node, name)}" for node in nodes)
+            lines.append(f"{rule}: {' -> '.join(terms)}   # {why}")
+    return "\n".join(lines)
 
 
 def written(plan: Plan, group: Group, node: Node) -> str:
@@ -76,14 +89,18 @@ def written(plan: Plan, group: Group, node: Node) -> str:
     return ""
 
 
-def format_groups(plan: Plan) -> str:
+def format_groups(plan: Plan, reasons: bool = False) -> str:
     """A line a kernel in the order of running: number, kernel, kind, what it reads -> what it writes.
 
     `into W1` is written straight into a parameter's memory, `in x` where x puts it together with others, `over x`
     into that of an input which dies there. Below a loop stand the kernels of what comes before its steps, and of a
     step, by the names of that step's values; where threads have rows of their own, with the shapes of one thread's.
+
+    With `reasons` follows a line for each node that joined a kernel, by what and why, and for each two kernels of which
+    one reads the other, or both the same, why they are two.
     """
-    return table([("", "kernel", "kind", "reads", "", "writes"), *_group_rows(plan, "", {})], "<<<<<<")
+    lines = [table([("", "kernel", "kind", "reads", "", "writes"), *_group_rows(plan, "", {})], "<<<<<<")]
+    return "\n".join([*lines, *(_reason_lines(plan, "") if reasons else ())])
 
 
 def _group_rows(plan: Plan, number: str, outside: dict[Node, str]) -> list[tuple[str, ...]]:
@@ -110,6 +127,26 @@ def _group_rows(plan: Plan, number: str, outside: dict[Node, str]) -> list[tuple
             for mark, inner in zip(("start", ""), plan.loops[position], strict=True):
                 rows += _group_rows(inner, f"{own}.{mark}", within)
     return rows
+
+
+def _reason_lines(plan: Plan, number: str) -> list[str]:
+    """`0: add_6 joined matmul_5: pointwise behind it`, and `0 | 1: softmax_10 is apart from add_6: its kind is
+    another`, by the numbers of the groups."""
+    owner = {node: i for i, group in enumerate(plan.program.groups) for node in group.nodes}
+    joined: list[tuple[int, str]] = []
+    apart: dict[tuple[int, int], str] = {}
+    for rule, (member, node), why in plan.program.reasons:
+        a, b = owner[member], owner[node]
+        if rule != "apart":
+            joined.append((b, f"{number}{b}: {node.name} joined {member.name}: {why}"))
+        elif (pair := (min(a, b), max(a, b))) not in apart or why != TAKEN:
+            apart[pair] = f"{number}{pair[0]} | {number}{pair[1]}: {node.name} is apart from {member.name}: {why}"
+    lines = [line for _, line in sorted(joined, key=lambda found: found[0])]
+    lines += [apart[pair] for pair in sorted(apart)]
+    for position, parts in plan.loops.items():
+        for mark, inner in zip(("start", ""), parts, strict=True):
+            lines += _reason_lines(inner, f"{number}{position}.{mark}")
+    return lines
 
 
 def in_step(plan: Plan, group: Group, node: Node, name: Mapping[Node, str]) -> str:

@@ -16,8 +16,8 @@ from .. import compute
 from ..checks import integer
 from ..errors import GraphError
 from ..graph import Node, Op, Shape, error_at, register, shape_error
-from .conv import Pair, conv_attributes, conv_output_shape, convolved, geometry_of
-from .pooling import Spans, max_pool, mean_pool, pool_attributes, pooled_shape, spans_of
+from ..ops.conv import Pair, conv_attributes, conv_output_shape, convolved, geometry_of
+from ..ops.pooling import Spans, max_pool, mean_pool, pool_attributes, pooled_shape, spans_of
 
 FIRST, LAST = (0, 3, 1, 2), (0, 2, 3, 1)  # the axes of images NHWC in the order NCHW, and the other way round
 
