@@ -128,7 +128,11 @@ def measure(prepare: Prepare, runs: int) -> Profile:
     twin = Plan(plan.program, plan.ctx)
     twin.kernel_of = plan.kernel_of
     written = set(plan.program.aliases.placed.values())
-    copies = {node: _copy(node, plan, feeds) for node in plan.given if node not in feeds or node in written}
+    copies = {
+        node: array(feeds[node].numpy() if node in feeds else node.value, plan.ctx)  # type: ignore[attr-defined]
+        for node in plan.given
+        if node not in feeds or node in written
+    }
     twin._parameters.update(copies)
     given = {**feeds, **copies}
     made = list(plan.kernel_of.items())
@@ -154,11 +158,13 @@ def measure(prepare: Prepare, runs: int) -> Profile:
         if run >= WARM_UP:
             steps.append(time.perf_counter() - start)
     first = {key: arguments for key, _, arguments in reversed(calls)}
-    cost = {key: plan.located(key)[2] * _cost(idle[key], first[key]) if idle else 0.0 for key in times}
-    at_once = {key: plan.located(key)[3] for key in times}
-    alone = {p: [max(seconds - cost[p], LEAST) / at_once[p] for seconds in found] for p, found in times.items()}
-    least = min(map(sum, zip(*alone.values(), strict=True)), default=0.0)
-    rows, peaks = _rows(plan, {key: median(found) for key, found in alone.items()})
+    own: dict[Key, list[float]] = {}  # without what the calls cost, and of one of the threads that call at once
+    for key, found in times.items():
+        _, _, often, at_once = plan.located(key)
+        cost = often * median(_timed(idle[key], first[key]) for _ in range(9)) if idle else 0.0
+        own[key] = [max(seconds - cost, LEAST) / at_once for seconds in found]
+    least = min(map(sum, zip(*own.values(), strict=True)), default=0.0)
+    rows, peaks = _rows(plan, {key: median(found) for key, found in own.items()})
     return Profile(rows, median(steps), least, min(steps), runs, get_num_threads(), *peaks)
 
 
@@ -170,18 +176,10 @@ def _timed(function: Any, arguments: list[Any], wait: Callable[[], None] | None 
     return time.perf_counter() - start
 
 
-def _copy(node: Node, plan: Plan, feeds: Mapping[Node, Array]) -> Array:
-    """A copy of a parameter's array."""
-    return array(feeds[node].numpy() if node in feeds else node.value, plan.ctx)  # type: ignore[attr-defined]
-
-
 def _arguments(plan: Plan, places: Sequence[Place], given: Mapping[Node, Array]) -> list[Any]:
     """The tensors that a kernel is called with."""
-    found = []
-    for place in places:
-        tensor = plan.arena if place.base is None else given[plan.given[place.base]].tensor
-        found.append(view_of(tensor, place.shape, place.dtype, place.offset))
-    return found
+    tensors = [plan.arena if at.base is None else given[plan.given[at.base]].tensor for at in places]
+    return [view_of(x, at.shape, at.dtype, at.offset) for x, at in zip(tensors, places, strict=True)]
 
 
 def _idle(plan: Plan) -> dict[Key, Any]:
@@ -192,10 +190,6 @@ def _idle(plan: Plan) -> dict[Key, Any]:
     types = {position: (*kernel.inputs, *kernel.outputs) for position, kernel in plan.kernel_of.items()}
     idle = with_compiler("inspect.peak").idle_functions(types.values(), next(iter(plan.kernel_of.values())).target)
     return {position: idle[of] for position, of in types.items()}
-
-
-def _cost(idle: Any, arguments: list[Any]) -> float:
-    return median(_timed(idle, arguments) for _ in range(9))
 
 
 def _rows(plan: Plan, seconds: dict[Key, float]) -> tuple[tuple[Row, ...], tuple[float | None, float | None]]:
