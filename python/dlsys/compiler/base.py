@@ -112,11 +112,17 @@ def rewrite(
         if node is not origin:
             del shapes[node], dtypes[node]
         settled: dict[Node, Node] = {}
-        for new in below([found], shapes.__contains__):
+        made = below([found], shapes.__contains__)
+        computed = needed(made, [found]) if any(new.op.shape_only for new in made) else set(made)
+        for new in made:
             new.inputs = [settled.get(value, value) for value in new.inputs]
             new.placed_as(origin)
             infer(new, shapes, dtypes)
-            settled[new] = settle(new, origin)
+            if new in computed or new.op.constant:
+                settled[new] = settle(new, origin)
+        for new in made:
+            if new not in computed and not new.op.constant:  # read for its shape, by what is plain now
+                del shapes[new], dtypes[new]
         return settled.get(found, found)
 
     for old in graph.nodes:
