@@ -79,7 +79,7 @@ def value_inputs(node: Node) -> list[Node]:
     return list(dict.fromkeys(value for i, value in enumerate(node.inputs) if i not in shape_only))
 
 
-@precision(None)
+@precision(None)  # it sets that of each node's products
 def rewrite(
     graph: TypedGraph,
     rule: Rule,
@@ -90,9 +90,9 @@ def rewrite(
 
     A node with a replaced input is made anew, with its name and source line, before the rule sees it. A rule returns
     None or the node itself to leave it, one of its inputs, or new nodes, built from its inputs by the public functions
-    of `ops`; these get the node's source line and precision, and the rule sees them too. Types are up to date when the
-    rule asks for them; `nodes` and `uses` are those of the graph before. `origins`, if given, is filled with the former
-    node of each that is made anew. `now`: what is given, and stands for other nodes.
+    of `ops`; these get the node's source line and precision, are made `plain`, and the rule sees them too. Types are up
+    to date when the rule asks for them; `nodes` and `uses` are those of the graph before. `origins`, if given, is
+    filled with the former node of each that is made anew. `now`: what is given, and stands for other nodes.
     """
     shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
     typed = replace(graph, shapes=shapes, dtypes=dtypes)
