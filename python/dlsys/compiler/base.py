@@ -92,7 +92,7 @@ def value_inputs(node: Node) -> list[Node]:
     return list(dict.fromkeys(value for i, value in enumerate(node.inputs) if i not in shape_only))
 
 
-@precision(None)
+@precision(None)  # it sets that of each node's products
 def rewrite(
     graph: TypedGraph,
     rule: Rule,
@@ -106,10 +106,10 @@ def rewrite(
 
     A node with a replaced input is made anew, with its name and source line, before the rule sees it. A rule returns
     None or the node itself to leave it, one of its inputs, or new nodes, built from its inputs by the public functions
-    of `ops`; these get the node's source line and precision, and the rule sees them too. Types are up to date when the
-    rule asks for them; `nodes` and `uses` are those of the graph before. `origins`, if given, is filled with the former
-    node of each that is made anew. `now`: what is given, and stands for other nodes. `name` is the pass's, `why` the
-    reason of changes for which the rule gives none.
+    of `ops`; these get the node's source line and precision, are made `plain`, and the rule sees them too. Types are up
+    to date when the rule asks for them; `nodes` and `uses` are those of the graph before. `origins`, if given, is
+    filled with the former node of each that is made anew. `now`: what is given, and stands for other nodes. `name` is
+    the pass's, `why` the reason of changes for which the rule gives none.
     """
     shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
     typed = replace(graph, shapes=shapes, dtypes=dtypes)
@@ -132,11 +132,17 @@ def rewrite(
             del shapes[node], dtypes[node]
         reasons.append((by, (node, found), reason))
         settled: dict[Node, Node] = {}
-        for new in below([found], shapes.__contains__):
+        made = below([found], shapes.__contains__)
+        computed = needed(made, [found]) if any(new.op.shape_only for new in made) else set(made)
+        for new in made:
             new.inputs = [settled.get(value, value) for value in new.inputs]
             new.placed_as(origin)
             infer(new, shapes, dtypes)
-            settled[new] = settle(new, origin)
+            if new in computed or new.op.constant:
+                settled[new] = settle(new, origin)
+        for new in made:
+            if new not in computed and not new.op.constant:  # read for its shape, by what is plain now
+                del shapes[new], dtypes[new]
         return settled.get(found, found)
 
     for old in graph.nodes:
