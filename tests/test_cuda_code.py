@@ -25,16 +25,21 @@ import numpy as np
 import small_networks as networks
 import tvm
 from dlsys import autodiff as ad
-from dlsys import ops
+from dlsys import compute, ops
 from dlsys.device import streams
 from dlsys.inspect import cost
 from dlsys.kernels import build
 from dlsys.schedule import apply, resolve_target
-from dlsys.schedule.cuda import nvrtc
+from dlsys.schedule.common import renamed
+from dlsys.schedule.cuda import nvrtc, tensor_cores
+from dlsys.schedule.cuda.product_code import ZERO
 from dlsys.schedule.machine_code import compiling
+from dlsys.schedule.products import product_of
+from dlsys.schedule.stages import read_stages
+from dlsys.schedule.sums import sum_of
 from dlsys.system import available_cores, cuda_folders
 from helpers import error_of
-from tvm import te
+from tvm import sym, te, tirx
 
 ARCHES = ("sm_80", "sm_90")
 REGISTERS, SHARED = 65536, {"sm_80": 164 * 1024, "sm_90": 228 * 1024}  # of a multiprocessor
@@ -173,6 +178,48 @@ def test_wide_transposes_fit_shared_memory() -> None:
         assert nvrtc.compiled(code.mod.imports[0].inspect_source("cuda"), "sm_90")[1:4] == b"ELF"
 
 
+def test_words_for_tensor_cores_meet_each_bank_once() -> None:
+    """In every load and store of a warp, whichever way the factors lie: on an H200 shared memory was what products
+    waited for, half of it for stores of several threads to one bank."""
+    for name, turned_a, turned_b in product(tensor_cores.ROUNDINGS, (False, True), (False, True)):
+        x, y = te.placeholder((256, 256), "float32", "x"), te.placeholder((256, 256), "float32", "y")
+        func = te.create_prim_func([x, y, compute.matmul(x, y, turned_a, turned_b)])
+        (stage,) = read_stages(func) or ()
+        found = product_of(stage)
+        assert found is not None
+        rounding = tensor_cores.ROUNDINGS[name]
+        whole = sum_of(stage, (), [stage], set(func.params))
+        for tile in tensor_cores.TILES:
+            code = tensor_cores.TensorCode(found, tile, whole, 1, 256, rounding)
+            for operand in code.operands:
+                assert operand.width == 4 and operand.exact
+                accesses = [(code.in_tile(operand, code.lane * rounding.numbers, operand.at + code.group, ZERO), 1)]
+                for i in range(operand.count):
+                    for lane in range(0, 4, rounding.numbers) if operand.along_k else [0]:
+                        place = code.place(operand, i, tirx.IntImm("int32", lane))
+                        accesses.append((code.in_tile(operand, *place, ZERO), 1 if operand.along_k else 4))
+                for place, width in accesses:
+                    own = [renamed(place, {code.thread: tirx.IntImm("int32", t)}) for t in range(32)]
+                    words = [int(sym.Analyzer().simplify(one)) for one in own]
+                    assert max(words) + width <= code.size(operand)
+                    for first in range(0, 32, 32 // width):  # a vector of 16 bytes takes four turns
+                        banks = {(word + i) % 32 for word in words[first : first + 32 // width] for i in range(width)}
+                        assert len(banks) == 32, (name, turned_a, turned_b, tile, operand.name, words)
+
+
+def test_gradients_of_embeddings_add_parts_of_their_rows_side_by_side() -> None:
+    """One thread a column waited 643 us for 4,096 rows on an H200."""
+    words, tokens = ops.Variable("words", (65, 128)), ops.Variable("tokens", (32, 128), "int64")
+    taken = ops.take_op(words, tokens)
+    executor = ad.Executor(ad.gradients(ops.sum_op(taken * taken), [words]))
+    executor.run({words: np.ones((65, 128), "float32"), tokens: np.zeros((32, 128), "int64")})
+    found = [apply(build.prim_func(spec), resolve_target("cuda")) for spec in executor._latest().specs.values()]
+    (function,) = [function for function, rule in found if rule.name == "loops" and "copies" in function.script()]
+    launches = cost.regions(function)
+    assert len(launches) == 5  # the copies' memory, zeros, the sums of parts, and their sum
+    assert launches[2].parts * launches[2].threads >= 60 * 128
+
+
 def test_tensor_cores_multiply_more_than_they_load() -> None:
     a, b = ops.Variable("a"), ops.Variable("b")
     try:
@@ -267,7 +314,9 @@ def test_nvrtc_has_its_builtins_before_it_looks_for_them() -> None:
     if nvrtc._library() is None or not Path("/proc/self/maps").exists():
         raise unittest.SkipTest("needs NVRTC, and Linux to tell what is loaded")
     program = """if True:
-        from dlsys.schedule.cuda import nvrtc
+        from dlsys.schedule.common import renamed
+from dlsys.schedule.cuda import nvrtc, tensor_cores
+from dlsys.schedule.cuda.product_code import ZERO
         version = ".".join(map(str, nvrtc._version_of(nvrtc._library())))
         print(f"libnvrtc-builtins.so.{version}" in open("/proc/self/maps").read())
     """

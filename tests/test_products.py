@@ -260,12 +260,31 @@ def _check(shape_a: tuple[int, int], shape_b: tuple[int, int], trans_a: bool, tr
     out = np.zeros(expected.shape, np.float32)
     kernel(a, b, out)
     np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-3)
-    loops = _inner_loops(kernel.source("asm"))
+    _check_registers(kernel.source("asm"))
+
+
+def _check_registers(asm: str) -> None:
+    """No loop over k stores into memory."""
+    loops = _inner_loops(asm)
     assert loops, "no loop fetches ahead"
     for loop in loops:
         fused = [code for code in loop if code.startswith(("vfmadd", "vfnmadd"))]
         stores = [code for code in loop if re.match(r"vmov\w+\s+%[xyz]mm\d+, .*\(", code)]
         assert len(fused) >= 8 and not stores, "\n".join(loop)
+
+
+def test_products_for_other_cpus_keep_their_sums_in_registers() -> None:
+    """Also those that lie across C's lines: masks that turn a tile took registers from its sums."""
+    for cpu in ("haswell", "skylake-avx512"):
+        target = schedule.resolve_target({"kind": "llvm", "mcpu": cpu, "num-cores": 1})
+        for turned_a, turned_b in ((True, False), (True, True)):
+            x, y = te.placeholder((512, 512), "float32", "x"), te.placeholder((512, 512), "float32", "y")
+            function, rule = schedule.apply(
+                te.create_prim_func([x, y, compute.matmul(x, y, turned_a, turned_b)]), target
+            )
+            assert rule.name == "contraction"
+            built = machine_code.compiled({"k": function.with_attr("global_symbol", "k")}, target)
+            _check_registers(built.inspect_source("asm"))
 
 
 def test_products_fetch_ahead_and_keep_their_sums_in_registers() -> None:

@@ -109,7 +109,8 @@ class Cuda:
         return load_cuda()
 
     def describe(self, index: int) -> str:
-        """A device's name and compute capability: "NVIDIA H200 (compute 9.0)"."""
+        """A device's name and compute capability: "NVIDIA H200 (compute 9.0)". Raises DeviceError where it is not."""
+        self(index).require()
         return f"{self.attribute(index, NAME)} (compute {self.attribute(index, COMPUTE_VERSION)})"
 
     def attribute(self, index: int, which: int) -> Any:

@@ -140,13 +140,18 @@ UNWATCHED float dlsys_tf32(float x) {
   if ((bits & 0x7f800000u) != 0x7f800000u) bits = (bits + 0x1000u) & ~0x1fffu;  // to nearest, ties away from zero
   return emulated_bits<float, unsigned>(bits);
 }
-UNWATCHED unsigned short dlsys_bf16(float x) {
+UNWATCHED unsigned emulated_bf16(float x) {
   unsigned bits = emulated_bits<unsigned, float>(x);
   if (x != x) return 0x7fff;
   return (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;  // to nearest, ties to even
 }
-UNWATCHED unsigned short dlsys_f16(float x) { return emulated_bits<unsigned short, _Float16>((_Float16)x); }
-static inline float dlsys_word(const unsigned short* two) { return *(const float*)two; }
+UNWATCHED unsigned emulated_f16(float x) { return emulated_bits<unsigned short, _Float16>((_Float16)x); }
+UNWATCHED float dlsys_bf16(float first, float second) {
+  return emulated_bits<float, unsigned>(emulated_bf16(first) | emulated_bf16(second) << 16);
+}
+UNWATCHED float dlsys_f16(float first, float second) {
+  return emulated_bits<float, unsigned>(emulated_f16(first) | emulated_f16(second) << 16);
+}
 
 // What all lanes hold of A and B, as 6 words each; then the products of those of a row and a column.
 template <class Product>

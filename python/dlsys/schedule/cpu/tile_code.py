@@ -217,7 +217,8 @@ class TileCode(Indices):
         """The stores of a tile's elements, as far as C has them."""
         own, made = self.tile.lanes, list[tirx.Stmt]()
         costly = self.fused.result is not None and is_costly(self.fused.result.value)
-        if costly:  # too long for one copy of it a vector: a loop over a copied tile
+        apart = costly or self._by_columns
+        if apart:  # a loop over a copied tile
             copied = self.array((rows, self.padded(width)), "copied", "local")
 
             def copy(r: Expr, c: Expr) -> tirx.Stmt:
@@ -226,14 +227,13 @@ class TileCode(Indices):
             made = [tirx.AllocBuffer(copied), self._over(0, rows, self.padded(width), copy)]
 
         def put(r: Expr, c: Expr) -> tirx.Stmt:
-            return self._result(place, r, c, tirx.BufferLoad(copied if costly else sums, [r, c]))
+            return self._result(place, r, c, tirx.BufferLoad(copied if apart else sums, [r, c]))
 
         def row(r: Expr) -> tirx.Stmt:
             return in_steps(width, own, lambda s, n: self.vector(n, lambda x: put(r, s + x)), self.index)
 
         if self._by_columns:
-            kind = SERIAL if costly else UNROLLED
-            columns = self.loop(width, lambda c: self.vector(rows, lambda r: put(r, c)), kind, "column")
+            columns = self.loop(width, lambda c: self.vector(rows, lambda r: put(r, c)), SERIAL, "column")
             return sequence([*made, columns])
         return sequence([*made, self.loop(rows, row, name="row") if costly else self._over(0, rows, width, put)])
 

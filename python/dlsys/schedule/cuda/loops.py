@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 
 from .. import common
@@ -29,11 +30,76 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     if loops_of(func) is None:
         return None
     code, memory = with_little_memory(func)
+    code, copies = (code, []) if memory else _in_parts(code)
+    memory += copies
     name = common.blocks_of(func)[0].name_hint
     found = [_launch(name, loops, body) for loops, body in _parts(code, [], sym.Analyzer())]
     if memory:
         found.insert(0, _touch(memory))
     return common.start(with_nests(func, found, memory))
+
+
+def _in_parts(code: tirx.Stmt) -> tuple[tirx.Stmt, list[ir.Var]]:
+    """Sums of rows at places that data tell (`compute.loops.scatter_add`), of parts of the rows side by side, each in a
+    copy of the result, and the sum of the copies; and their array. Else a thread would wait for memory at each row, one
+    after the other. Nothing is changed where rows are few, or the copies would be larger than what is added."""
+    around, body = list[tirx.For](), code
+    while isinstance(body, tirx.For) and not is_ordered(body):
+        around, body = [*around, body], body.body
+    if not isinstance(body, tirx.SeqStmt) or len(body.seq) != 2 or not is_ordered(body.seq[1]):
+        return code, []
+    clear, add = body.seq
+    stores: list[tirx.BufferStore] = []
+    tvm_ffi.structural_walk(add, (tirx.BufferStore, stores.append))
+    out, elements, steps = stores[0].buffer, math.prod(map(int, stores[0].buffer.shape)), int(add.extent)
+    if len(stores) > 1 or not _adds(stores[0]):
+        return code, []
+    added = math.prod(int(loop.extent) for loop in around) * steps * _columns(add.body)
+    parts = min(math.isqrt(steps), added // elements)
+    if parts < 2:
+        return code, []
+    copies = tirx.decl_buffer([parts, *out.shape], str(out.dtype), "copies", data_alignment=4, layout=None)
+    part, at, serial = tirx.Var("part", "int32"), tirx.Var("at", "int32"), tirx.ForKind.SERIAL
+    each = ceil_div(steps, parts)
+
+    def of_part(item: tirx.Stmt) -> tirx.Stmt:
+        """A statement, with the part's copy in place of the result."""
+
+        def load(one: ir.TensorLoad, mutator: Any) -> Any:
+            own = mutator.default_mutate(one)
+            return tirx.BufferLoad(copies, [part, *own.indices]) if own.source.same_as(out) else own
+
+        def store(one: tirx.BufferStore, mutator: Any) -> Any:
+            own = mutator.default_mutate(one)
+            return tirx.BufferStore(copies, own.value, [part, *own.indices])
+
+        return tvm_ffi.structural_mutate(item, [(ir.TensorLoad, load), (tirx.BufferStore, store)])
+
+    step = tirx.Var("step", "int32")
+    rows = renamed(of_part(add.body), {add.loop_var: part * each + step})
+    extent = each if steps % each == 0 else tirx.min(each, tirx.max(steps - part * each, 0))
+    own = tirx.For(step, 0, extent, serial, rows, None, add.annotations)
+    adding = tirx.For(part, 0, parts, serial, tirx.SeqStmt([of_part(clear), own]))
+    for loop in reversed(around):
+        adding = tirx.For(loop.loop_var, 0, loop.extent, serial, adding)
+    place = unravelled(at, out.shape)
+    number = tirx.Var("number", "int32")
+    total = tirx.BufferLoad(out, place) + tirx.BufferLoad(copies, [number + 1, *place])
+    others = tirx.For(number, 0, parts - 1, serial, tirx.BufferStore(out, total, place), None, add.annotations)
+    first = tirx.BufferStore(out, tirx.BufferLoad(copies, [0, *place]), place)
+    return sequence([adding, tirx.For(at, 0, elements, serial, tirx.SeqStmt([first, others]))]), [copies]
+
+
+def _adds(store: tirx.BufferStore) -> bool:
+    """Whether what is stored is what lies there, and something more."""
+    value = store.value
+    own = isinstance(value, tirx.Add) and isinstance(value.a, ir.TensorLoad) and value.a.source.same_as(store.buffer)
+    return own and all(tvm_ffi.structural_equal(*pair) for pair in zip(value.a.indices, store.indices, strict=True))
+
+
+def _columns(code: tirx.Stmt) -> int:
+    """The elements that a row stores."""
+    return int(code.extent) * _columns(code.body) if isinstance(code, tirx.For) else 1
 
 
 def _touch(scratch: Sequence[Any]) -> tirx.Stmt:

@@ -33,10 +33,10 @@ template <bool, class, class> struct conditional;
 }
 _BOUNDS = re.compile(r"__launch_bounds__\((\d{1,2}|1\d\d|2[0-4]\d|25[0-6])\)")  # of up to 256 threads
 _ROUND = """
-__device__ __forceinline__ unsigned short dlsys_{name}(float x) {{
-  unsigned short bits;
-  asm("cvt.rn.{name}.f32 %0, %1;" : "=h"(bits) : "f"(x));
-  return bits;
+__device__ __forceinline__ float dlsys_{name}(float first, float second) {{
+  unsigned bits;
+  asm("cvt.rn.{name}x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));
+  return __uint_as_float(bits);
 }}"""
 _MULTIPLY = """
 __device__ __forceinline__ void dlsys_mma_{name}(float* c, const float* a, const float* b) {{
@@ -58,7 +58,6 @@ __device__ __forceinline__ float dlsys_tf32(float x) {
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
   return __uint_as_float(bits);
 }
-__device__ __forceinline__ float dlsys_word(const unsigned short* two) { return *(const float*)two; }
 """
 HELPERS += "".join(_ROUND.format(name=name) for name in ("bf16", "f16"))
 HELPERS += "".join(_MULTIPLY.format(name=name, depth=n) for name, n in (("tf32", 8), ("bf16", 16), ("f16", 16)))

@@ -70,12 +70,14 @@ class SharedTile:
             lie there as in memory. Such a tile has two halves, one of which is filled while the other is read.
         first: the row or column at which the block's tile begins.
         at: which part of the tile is the thread's.
+        pair: neighbours along k that a thread loads, for a word of shared memory.
         tile, held, own: arrays of the tile in shared memory, of what a thread has loaded of the next one, and of what
             it multiplies at a time.
     """
 
     first: Expr
     at: Expr
+    pair = 1
     tile: ir.Var
     held: ir.Var
     own: ir.Var
@@ -106,21 +108,22 @@ class SharedTile:
         names[iters[last].var] = index("vector") * self.width + code.lane
         return code.is_vector(self.factor.source, [renamed(i, names) for i in self.factor.indices])
 
-    def allocate(self, first: Expr, at: Expr, own: int, pad: int, dtype: str) -> None:
-        """Makes the arrays, for a tile that begins at `first`, of which the thread has `own` elements at `at`. `pad`:
-        elements behind each row of the tile in shared memory; `dtype`: of its numbers there."""
+    def allocate(self, first: Expr, at: Expr, own: int, size: int) -> None:
+        """Makes the arrays, for a tile that begins at `first` and is so large in shared memory; the thread has `own`
+        elements of it at `at`."""
         self.first, self.at = first, at
-        # of one axis: of two TVM would cut off what pads the rows
-        self.tile = shared((DEPTH * (self.side + pad) * (1 + self.copied),), dtype, self.name)
+        self.tile = shared((size,), self.dtype, self.name)  # of one axis: of two TVM would cut off what pads the rows
         self.held = tirx.decl_buffer((self.count * self.width,), self.dtype, f"{self.name}_next", scope="local")
         self.own = tirx.decl_buffer((own,), self.dtype, f"{self.name}_own", scope="local")
 
-    def place(self, number: Expr, lane: Expr) -> tuple[Expr, Expr]:
-        """The k and the row or column, within the tile, of an element of a vector."""
-        first = number * self.width
+    def place(self, vector: int, thread: Expr, threads: int, lane: Expr) -> tuple[Expr, Expr]:
+        """The k and the row or column, within the tile, of an element of a thread's vector of that number."""
+        pair = self.pair if self.width == 1 or not self.along_k else 1
+        first = (vector // pair * threads + thread) * self.width
         if self.along_k:
-            return tirx.floormod(first, DEPTH) + lane, tirx.floordiv(first, DEPTH)
-        return tirx.floordiv(first, self.side), tirx.floormod(first, self.side) + lane
+            run = DEPTH // pair
+            return tirx.floormod(first, run) * pair + vector % pair + lane, tirx.floordiv(first, run)
+        return tirx.floordiv(first, self.side) * pair + vector % pair, tirx.floormod(first, self.side) + lane
 
     def group(self, number: int) -> Expr:
         """Where in the tile a group of the thread's rows or columns begins: they lie apart."""
@@ -158,13 +161,11 @@ class Code:
 
     Attributes:
         pad: elements behind each row of a tile in shared memory: its columns are stored to different banks.
-        tile_dtype: of the numbers in shared memory; the factors' for None.
         copies: whether operands are copied, see `SharedTile`, where they can be.
         step: the number of the step along k.
     """
 
     pad = 4
-    tile_dtype: str | None = None
     copies = True
 
     def __init__(self, product: Product, tile: Tile, whole: Sum, parts: int, length: int) -> None:
@@ -178,7 +179,7 @@ class Code:
         self.dtype = whole.dtype
         for operand, number, (at, own) in zip(self.operands, numbers, self.shares(), strict=True):
             operand.copied = operand.copied and self.copies
-            operand.allocate(number * operand.side, at, own, self.pad, self.tile_dtype or operand.dtype)
+            operand.allocate(number * operand.side, at, own, self.size(operand))
 
     def shares(self) -> list[tuple[Expr, int]]:
         """Of A and of B the thread's part of the tile, and how many elements of it the thread holds."""
@@ -209,31 +210,37 @@ class Code:
         ]
         return launch(self.whole.name, [(self.block, self.blocks)], [(self.thread, tile.threads)], sequence(body))
 
+    def size(self, operand: SharedTile) -> int:
+        """Elements of an operand's tile in shared memory."""
+        return DEPTH * (operand.side + self.pad) * (1 + operand.copied)
+
     def in_tile(self, operand: SharedTile, k: Expr, side: Expr, step: Expr) -> Expr:
         """Where an element of a step's tile lies in shared memory."""
         row = k + tirx.floormod(step, 2) * DEPTH if operand.copied else k
         return row * (operand.side + self.pad) + side
 
-    def rounded(self, value: Expr) -> Expr:
-        """A factor's element as it is multiplied."""
-        return value
+    def place(self, operand: SharedTile, vector: int, lane: Expr) -> tuple[Expr, Expr]:
+        """The k and the row or column, within the tile, of an element of one of the thread's vectors."""
+        return operand.place(vector, self.thread, self.tile.threads, lane)
+
+    def within(self, operand: SharedTile, vector: int) -> list[Expr]:
+        """The guard of a vector that not all threads load."""
+        number = (vector * self.tile.threads + self.thread) * operand.width
+        return [] if operand.exact else [number < operand.side * DEPTH]
 
     def _load(self, step: Expr) -> list[tirx.Stmt]:
         """A step's elements into registers, or on their way to shared memory; zeros beyond the edges."""
         product, found = self.product, []
         for operand in self.operands:
             for i in range(operand.count):
-                code, vector = ThreadCode(operand.width), i * self.tile.threads + self.thread
-                k, side = operand.place(vector, ZERO)
-                guards = []
-                if not operand.exact:
-                    guards.append(vector * operand.width < operand.side * DEPTH)
+                code, guards = ThreadCode(operand.width), self.within(operand, i)
+                k, side = self.place(operand, i, ZERO)
                 if operand.total % operand.side:
                     guards.append(operand.first + side < operand.total)
                 first_k = self.part * self.length + step * DEPTH
                 if self.parts * self.length != product.size(product.k) or self.length % DEPTH:
                     guards.append(first_k + k < product.size(product.k))
-                k_lane, side_lane = operand.place(vector, ZERO if operand.copied else code.lane)
+                k_lane, side_lane = self.place(operand, i, ZERO if operand.copied else code.lane)
                 names = product.at(
                     {product.batch: self.batch, operand.axes: operand.first + side_lane, product.k: first_k + k_lane}
                 )
@@ -248,14 +255,16 @@ class Code:
     def _share(self) -> list[tirx.Stmt]:
         """The held elements into shared memory, k outermost; what is on its way there arrives."""
         found = [_call("dlsys_wait")] if any(operand.copied for operand in self.operands) else []
-        for operand in (operand for operand in self.operands if not operand.copied):
-            for i in range(operand.count):
-                code, vector = ThreadCode(operand.width), i * self.tile.threads + self.thread
-                k, side = operand.place(vector, code.lane)
-                value = self.rounded(tirx.BufferLoad(operand.held, [i * operand.width + code.lane]))
-                code.store(operand.tile, value, [self.in_tile(operand, k, side, self.step)])
-                inside = [] if operand.exact else [vector * operand.width < operand.side * DEPTH]
-                found.append(guarded(inside, code.loop()))
+        return [*found, *(one for operand in self.operands if not operand.copied for one in self.share(operand))]
+
+    def share(self, operand: SharedTile) -> list[tirx.Stmt]:
+        """The held elements of an operand into shared memory."""
+        found = []
+        for i in range(operand.count):
+            code = ThreadCode(operand.width)
+            value = tirx.BufferLoad(operand.held, [i * operand.width + code.lane])
+            code.store(operand.tile, value, [self.in_tile(operand, *self.place(operand, i, code.lane), self.step)])
+            found.append(guarded(self.within(operand, i), code.loop()))
         return found
 
     def multiply(self) -> tirx.Stmt:

@@ -33,19 +33,13 @@ read one and a half."""
 
 @dataclass(frozen=True)
 class Rounding:
-    """To what numbers are rounded: its name in `nvrtc.HELPERS`, their dtype in shared memory, and how many of
-    neighbouring k are a word."""
+    """To what numbers are rounded: its name in `nvrtc.HELPERS`, and how many of neighbouring k are a word."""
 
     name: str
-    dtype: str
     numbers: int
 
 
-ROUNDINGS = {
-    "tf32": Rounding("tf32", "float32", 1),
-    "bfloat16": Rounding("bf16", "uint16", 2),
-    "float16": Rounding("f16", "uint16", 2),
-}
+ROUNDINGS = {"tf32": Rounding("tf32", 1), "bfloat16": Rounding("bf16", 2), "float16": Rounding("f16", 2)}
 """By what a machine's tensor cores round to."""
 
 
@@ -77,19 +71,25 @@ def step_of(tile: Tile, rounding: Rounding) -> Step:
 
 
 class TensorCode(Code):
-    """The code of a product's launch, by instructions of warps on rounded numbers: those of a word lie side by side in
-    shared memory."""
+    """The code of a product's launch, by instructions of warps on words, which lie in shared memory as float32.
+
+    Each load and store of a warp meets all 32 banks once. Of a piece the lanes read 4 rows of 8 words, which begin 8
+    banks apart. Elements that lie along k are stored to 8 words of every other or every fourth row at once: so behind
+    each fourth row there are 8 words more.
+    """
 
     copies = False  # the numbers are rounded on their way
-    pad = 8  # the lanes of a warp read 4 rows of 8 elements each: from 32 banks
+    pad = 8
 
     def __init__(
         self, product: Product, tile: Tile, whole: Sum, parts: int, length: int, rounding: Rounding
     ) -> None:
-        self.rounding, self.tile_dtype, self.pieces = rounding, rounding.dtype, _pieces(tile)
+        self.rounding, self.pieces = rounding, _pieces(tile)
         super().__init__(product, tile, whole, parts, length)
+        for operand in self.operands:
+            operand.pair = rounding.numbers
         lane = tirx.floormod(self.thread, WARP)
-        self.group, self.place = tirx.floordiv(lane, 4), tirx.floormod(lane, 4)
+        self.group, self.lane = tirx.floordiv(lane, 4), tirx.floormod(lane, 4)
 
     def shares(self) -> list[tuple[Expr, int]]:
         (rows, columns), warp = _of_warp(self.tile), tirx.floordiv(self.thread, WARP)
@@ -97,13 +97,37 @@ class TensorCode(Code):
         at = (tirx.floordiv(warp, across) * rows, tirx.floormod(warp, across) * columns)
         return [(at[0], 4 * self.pieces[0]), (at[1], 2 * self.pieces[1])]
 
-    def in_tile(self, operand: SharedTile, k: Expr, side: Expr, step: Expr) -> Expr:
-        numbers = self.rounding.numbers
-        word = tirx.floordiv(k, numbers) * (operand.side + self.pad) + side
-        return word * numbers + tirx.floormod(k, numbers)
+    def size(self, operand: SharedTile) -> int:
+        rows = DEPTH // self.rounding.numbers
+        return rows * (operand.side + self.pad) + rows // 4 * 8
 
-    def rounded(self, value: Expr) -> Expr:
-        return tirx.call_extern(self.rounding.dtype, f"dlsys_{self.rounding.name}", value)
+    def in_tile(self, operand: SharedTile, k: Expr, side: Expr, step: Expr) -> Expr:
+        row = tirx.floordiv(k, self.rounding.numbers)
+        return row * (operand.side + self.pad) + tirx.floordiv(row, 4) * 8 + side
+
+    def share(self, operand: SharedTile) -> list[tirx.Stmt]:
+        numbers, width, held, found = self.rounding.numbers, operand.width, operand.held, list[tirx.Stmt]()
+
+        def word(first: int, apart: int) -> Expr:
+            """Of held elements one word."""
+            own = [tirx.BufferLoad(held, [first + n * apart]) for n in range(numbers)]
+            return tirx.call_extern("float32", f"dlsys_{self.rounding.name}", *own)
+
+        def to(code: ThreadCode, value: Expr, vector: int, lane: Expr) -> None:
+            place = self.place(operand, vector, lane)
+            code.store(operand.tile, value, [self.in_tile(operand, *place, self.step)])
+            found.append(code.loop())
+
+        if operand.along_k and width > 1:
+            for first in range(0, operand.count * width, numbers):
+                to(ThreadCode(1), word(first, 1), first // width, tirx.const(first % width, "int32"))
+            return found
+        for i in range(0, operand.count, numbers):  # rounded in registers, and stored as a vector
+            for first in range(i * width, (i + 1) * width):
+                found.append(tirx.BufferStore(held, word(first, width), [first]))
+            code = ThreadCode(width)
+            to(code, tirx.BufferLoad(held, [i * width + code.lane]), i, code.lane)
+        return found
 
     def multiply(self) -> tirx.Stmt:
         """A step's instructions."""
@@ -114,12 +138,9 @@ class TensorCode(Code):
                 places = [(step, side) for step in (0, 4) for side in parts]  # of A rows change first
                 for number, (step, side) in enumerate(places):
                     row = operand.at + piece * size + self.group + side
-                    where = self.in_tile(operand, (k * WORDS + self.place + step) * numbers, row, self.step)
-                    word = tirx.BufferLoad(operand.tile, [where])
-                    if numbers > 1:
-                        word = tirx.call_extern("float32", "dlsys_word", tirx.address_of(word))
+                    where = self.in_tile(operand, (k * WORDS + self.lane + step) * numbers, row, self.step)
                     code = ThreadCode(1)
-                    code.store(operand.own, word, [piece * len(places) + number])
+                    code.store(operand.own, tirx.BufferLoad(operand.tile, [where]), [piece * len(places) + number])
                     found.append(code.loop())
         a, b = (operand.own for operand in self.operands)
         for i in range(self.pieces[0]):
@@ -136,6 +157,6 @@ class TensorCode(Code):
             for j in range(self.pieces[1]):
                 for half in range(2):
                     row = a.first + a.at + i * ROWS + half * 8 + self.group
-                    column = b.first + b.at + j * COLUMNS + 2 * self.place
+                    column = b.first + b.at + j * COLUMNS + 2 * self.lane
                     for one in range(0, 2, width):
                         yield [row, column + one], 4 * (i * self.pieces[1] + j) + 2 * half + one, width
