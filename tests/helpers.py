@@ -181,5 +181,5 @@ def typed_graph(
             dtypes[node] = node.op.infer_dtype(node, [dtypes[value] for value in node.inputs])
     computed = tuple(node for node in find_topo_sort(roots) if node not in fed)
     graph = TypedGraph(computed, tuple(outputs), tuple(updates), frozenset(fed), shapes, dtypes, {})
-    graph = rewrite(graph, plain, name="shapes", why="the shapes are known")
+    graph = rewrite(graph, plain, name="types", why="the shapes are known")
     return replace(graph, nodes=sorted_nodes(graph))

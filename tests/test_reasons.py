@@ -20,7 +20,7 @@ from test_passes_drawn import Drawn
 MATRICES: dict[str, Shape] = {"x": (3, 4), "y": (3, 4), "m": (4, 5)}
 SHAPES = {**MATRICES, "row": (4,), "line": (1, 4), "v": (8,), "t": (2, 3, 4)}
 OF_RULES: list[tuple[str, str, Any]] = [  # the pass, the reason, and a graph in which it is one
-    ("shapes", "the shapes are known", lambda v: ops.sum_to_like_op(v.x, v.row)),
+    ("types", "the shapes are known", lambda v: ops.sum_to_like_op(v.x, v.row)),
     ("fold", "all that it reads is constant", lambda v: v.x + ops.oneslike_op(v.x) * ops.oneslike_op(v.x)),
     ("cse", "the same operator of the same inputs", lambda v: ops.exp_op(v.x) / (ops.exp_op(v.x) + 1.0)),
     ("dead", "nothing returned depends on it", lambda v: v.x + ops.neg_op(v.y)),

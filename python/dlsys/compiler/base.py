@@ -28,8 +28,8 @@ Reason = tuple[str, tuple[Node, ...], str]
 """A decision: the pass or the kind of kernel, the nodes, and why. Of a pass the nodes are the former one and what
 replaces it, or one that is dropped; of a kernel one of its nodes and one that joins it, or does not."""
 
-SHAPES = "shapes", "the shapes are known"
-"""The pass that makes operators plain which depend on another node's shape, and its reason."""
+SHAPES = "types", "the shapes are known"
+"""What type inference is called, and its reason to make operators plain that depend on another node's shape."""
 
 
 @dataclass(frozen=True, eq=False)
