@@ -24,7 +24,7 @@ from ..target import Machine, Rule
 from . import padding, pointwise, reduction
 from .padding import Images
 from .product import Loops
-from .sharing import blocks_of, far_parts, few_tiles, in_parts, missing_parts, parts_of, shared_out
+from .sharing import few_tiles, in_parts, missing_parts, parts_of, shared_out
 from .tile_code import Fused
 from .tiles import LIES, PANELS, WINDOWS, Tile, choose
 
@@ -36,8 +36,7 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
         return None
     p, stages, number = found
     q, tile = _chosen(p, stages, number, machine)
-    parts = blocks_of(q, machine)
-    parts = parts or parts_of(p, max(few_tiles(p, machine), far_parts(p, machine), missing_parts(q, tile, machine)))
+    parts = parts_of(p, max(few_tiles(p, machine), missing_parts(q, tile, machine)))
     if not parts:
         return common.start(pointwise.finish(written(q, *with_one_result(func, number), number, tile), machine))
     p, func, stages = of_parts(func, number, parts)

@@ -122,6 +122,7 @@ def shared_out(p: Product, tile: Tile, machine: Machine) -> Tile:
         columns=columns,
         b=tile.b if whole or p.b.panel else PACKED,
         order=GRID,
+        panels=1,
         block=_block(-(-p.size(p.m) // rows), panels, line, machine),
     )
 

@@ -50,6 +50,7 @@ class Tile:
         b: how B is: where it lies, packed, or from panels that are given.
         order: of tiles.
         block: tiles of rows in a block.
+        panels: that a block passes one part of k after another; 0 for all.
         parallel: threads share out the steps of the order,
         by_batch: or batches, of which there are enough.
     """
@@ -61,6 +62,7 @@ class Tile:
     b: str
     order: str
     block: int = 1
+    panels: int = 0
     parallel: bool = False
     by_batch: bool = False
 
@@ -125,11 +127,17 @@ def legal(p: Product, machine: Machine, made: Container[Any]) -> Iterator[Tile]:
             if readable and not p.b.panel and a != WINDOWS and (near or m <= rows):
                 ways_of_b.append(LIES)
             for b in ways_of_b:
-                tile = Tile(rows, p.b.panel or vectors * lanes, lanes, a, b, PANELS, 1, parallel, by_batch)
+                tile = Tile(rows, p.b.panel or vectors * lanes, lanes, a, b, PANELS, 1, _panels(p, vectors * lanes, machine) if parallel and not by_batch else 0, parallel, by_batch)
                 if a != WINDOWS or b == GIVEN:
                     yield tile
                 if a == WINDOWS or b != GIVEN:
-                    yield replace(tile, order=IN_BLOCKS, block=_block(p, tile, machine))
+                    yield replace(tile, order=IN_BLOCKS, panels=0, block=_block(p, tile, machine))
+
+
+def _panels(p: Product, columns: int, machine: Machine) -> int:
+    """Panels of a share, so that threads have about as many."""
+    panels, parts = -(-p.size(p.n) // columns), machine.threads // math.gcd(p.size(p.batch), machine.threads)
+    return -(-panels // parts) if machine.threads < MANY else 1
 
 
 def _ways_of_a(p: Product, made: Container[Any]) -> list[str]:

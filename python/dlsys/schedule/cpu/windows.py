@@ -43,7 +43,7 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
         if width is None:
             return None
         by_batch = parallel and wanted(machine) <= p.size(p.batch)
-        tile = Tile(1, width, width, LIES, WINDOWS, PANELS, 1, parallel, by_batch)
+        tile = Tile(1, width, width, LIES, WINDOWS, PANELS, 1, 1, parallel, by_batch)
         return common.start(written(p, *with_one_result(func, number), number, tile))
     width = _width(p.extents[p.k[-1]], vectors, 1) or _width(p.extents[p.k[-1]], vectors, VECTORS)
     if p.size(p.n) > TAPS or width is None or len(p.k) < 2:
