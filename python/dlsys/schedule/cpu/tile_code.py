@@ -19,9 +19,8 @@ from ..stages import Expr, Stage, loads_of
 from . import prefetch
 from .indices import Indices, Names, Part, Place, Read, Term, placed
 from .padding import Images, Padding, skipped
-from .tiles import GIVEN, LIES, PANELS, WINDOWS, Tile
+from .tiles import GIVEN, LIES, PANELS, TERMS, WINDOWS, Tile
 
-TERMS = 512  # of k in a part: to add up a tile of 12 x 2 vectors takes some 40 cycles, so many steps of k 6,000
 FEW_CHANNELS = 16  # side by side: fewer are an unrolled loop
 
 

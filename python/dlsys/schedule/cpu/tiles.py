@@ -28,6 +28,7 @@ ALONG = 0.3  # storing an element of a tile along its rows, once for all steps
 REGION = 17_000  # starting and ending a parallel region
 ONE_TAP = 1.1  # times as long take steps that read rows of pixels of one image
 SHARED = 0.8  # reading an element of a panel that another core has packed
+TERMS = 512  # of k in a part: to add up a tile of 12 x 2 vectors takes some 40 cycles, so many steps of k 6,000
 FAR = 1.3  # times as long takes a step that reads a line of L3 for each element of A
 REREAD = 0.01  # reading a byte again that lies in L3
 
@@ -157,7 +158,7 @@ def _block(p: Product, tile: Tile, machine: Machine) -> int:
     if tile.a == WINDOWS:
         line = max(p.extents[p.m[-1]] // tile.rows, 1)
         return -(-tiles // (line * threads)) * line
-    nbytes = tile.rows * p.size(p.k) * tvm.DataType(p.dtype).bits // 8
+    nbytes = tile.rows * min(p.size(p.k), 2 * TERMS) * tvm.DataType(p.dtype).bits // 8
     blocks = -(-tiles // max(STREAMING * machine.l2 // nbytes, 1))
     return -(-tiles // (-(-blocks // threads) * threads))
 
@@ -168,17 +169,18 @@ def cycles(p: Product, tile: Tile, machine: Machine, paddings: Sequence[Padding]
     (m, n, k), batch, itemsize = map(p.size, (p.m, p.n, p.k)), p.size(p.batch), tvm.DataType(p.dtype).bits // 8
     many = tile.parallel and machine.threads >= MANY  # which share out the tiles of any order evenly, see `sharing`
     a_bytes, b_bytes, by_panels = m * k * itemsize, n * k * itemsize, tile.order == PANELS and not many
+    a_part = a_bytes if k <= 2 * TERMS else m * TERMS * itemsize
     panels, blocks = -(-n // tile.columns), 1 if by_panels or many else -(-m // (tile.rows * tile.block))
     step = matrix_cycles(m, n, tile.rows, tile.columns, tile.lanes, machine)
     if tile.a == WINDOWS:
         step *= share(paddings, p, tile.rows) * (1.0 if p.a.windows else ONE_TAP)
-    if tile.a == LIES and p.a.contiguous != p.last(p.k) and a_bytes > machine.l2:
+    if tile.a == LIES and p.a.contiguous != p.last(p.k) and a_bytes > machine.l2 and 4 * a_part > machine.l2:
         step *= FAR
     again = 0.0
-    if by_panels and tile.a != WINDOWS and a_bytes > machine.l2:
+    if by_panels and tile.a != WINDOWS and a_part > machine.l2:
         again = a_bytes * (panels - 1)
     if not by_panels and b_bytes > machine.l2:
-        again = b_bytes * (blocks - 1)
+        again = b_bytes * (blocks - (tile.b != PACKED))
     along = ALONG * m * n if p.n[-1] < p.m[-1] else 0.0
     work = batch * (step * k + REREAD * again + along)
     copied, shared, regions = 0.0, 0.0, 1
