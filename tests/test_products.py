@@ -91,20 +91,31 @@ def _transposed(m: int, n: int, k: int, dtype: str = "float32", relu: bool = Fal
     return scheduled.script()
 
 
-def test_gradients_of_weights_are_sums_of_products():
-    def is_split(script: str) -> bool:
-        return "matmul_parts" in script
+def test_a_part_of_a_long_sum_passes_all_tiles_of_a_share() -> None:
+    def shape(script: str) -> tuple[int, ...] | None:
+        """Of the array between two parts: panels, tiles along the rows, rows and columns; None for a sum of one."""
+        found = re.search(r"between = T.alloc_buffer\(\((.*?)\)", script)
+        return tuple(map(int, found[1].split(","))) if found else None
 
     for threads in (1, 2):
         with on_threads(threads):
-            assert is_split(_transposed(80, 48, 4096))
-            assert is_split(_transposed(80, 48, 4096, relu=True))
-            assert is_split(_transposed(47, 41, 8000))  # no vector divides the sum of the products
-            assert is_split(_transposed(61, 72, 4000, "float64"))
-            assert is_split(_transposed(72, 61, 4000, "float64"))  # turned, as 72 columns are whole vectors
-            assert not is_split(_transposed(80, 48, 2048))  # A stays near
-            assert not is_split(_transposed(80, 48, 4099))  # a prime
-            assert not is_split(_transposed(1024, 1024, 1536))  # too much to write and read again
+            for m, n, k, dtype in (
+                (80, 48, 4096, "float32"),
+                (47, 41, 8000, "float32"),  # ragged both ways
+                (61, 72, 4000, "float64"),
+                (72, 61, 4000, "float64"),
+                (80, 48, 4099, "float32"),  # a prime
+                (300, 300, 1536, "float32"),
+            ):
+                script = _transposed(m, n, k, dtype, relu=m == 80)
+                between = shape(script)
+                assert between is not None
+                panels, tiles, rows, columns = between
+                assert threads * panels * tiles * rows * columns >= m * n, between
+                order = [script.index(f"for {name}") for name in ("part", "tile")]
+                assert order == sorted(order) and script.count("for part") <= 2
+            assert shape(_transposed(80, 48, 1024)) is None
+            assert shape(_transposed(1024, 1024, 1000)) is None
 
 
 def test_a_product_of_an_array_with_itself_has_the_loops_of_two() -> None:

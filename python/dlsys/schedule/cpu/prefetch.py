@@ -66,10 +66,11 @@ def _line(buffer: Any) -> int:
     return LINE * 8 // max(DataType(str(buffer.dtype)).bits, 8)
 
 
-def of(value: Any) -> tirx.Stmt:
-    """The fetch of the line that an expression loads from first."""
+def of(value: Any, offset: Any = 0) -> tirx.Stmt:
+    """The fetch of the line that an expression loads from first, or of one so many elements behind."""
     first = loads_of([value])[0]
-    return _fetch(first.source, first.indices, to_write=0)
+    *lead, last = first.indices
+    return _fetch(first.source, [*lead, last + offset], to_write=0)
 
 
 def to_store(store: tirx.BufferStore) -> tirx.Stmt:

@@ -12,12 +12,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-import tvm
 from tvm import tirx
 
 from ...device.panels import boxes
 from .. import sums
-from ..common import near_divisor
 from ..products import Product
 from ..stages import extents, read_stages, with_nests
 from ..target import Machine
@@ -29,8 +27,6 @@ LEAST_ROWS = 3  # of a tile: with fewer, a vector's multiply-adds wait for each 
 FINER = 4  # times as many blocks as needed are looked at, for threads to have equal parts
 GOOD_ROWS = 8  # of a tile of one vector that keeps the multiply-adds busy
 LEAST_TERMS = 64  # of a part of a sum over one axis
-SPLIT_TERMS = 256  # of k in a product of its own: their lines, with a panel's, fill L1
-PARTIAL_BYTES = 8 * 1024 * 1024  # of those products, which are read again: what stays in L3
 FAR = 4  # times as many parts of a sum as needed, beyond which what they store is too much
 
 
@@ -47,12 +43,6 @@ def least_parts(machine: Machine) -> int:
 def few_tiles(p: Product, machine: Machine) -> int:
     """How many times as many good tiles a contraction should have."""
     return -(-wanted(machine) // _tiles(p, GOOD_ROWS, machine.lanes(p.dtype))) if _is_large(p) else 1
-
-
-def far_parts(p: Product, machine: Machine) -> int:
-    """Into how many parts a convolution's long sum is cut, so that a part's panel lies in L2; 1 for a shorter sum."""
-    panel = p.size(p.k) * 2 * machine.vector_bits // 8
-    return -(-2 * panel // machine.l2) if panel > 1.5 * machine.l2 and any((*p.a.windows, *p.b.windows)) else 1
 
 
 def missing_parts(p: Product, tile: Tile, machine: Machine) -> int:
@@ -75,19 +65,6 @@ def parts_of(p: Product, missing: int) -> dict[int, int]:
     rows = least_divisor(p.extents[others[0]], -(-missing // parts)) if whole and others[:1] == [first + 1] else 1
     found = {first: parts, **({others[0]: rows} if rows > 1 else {})}
     return found if parts * rows > 1 else {}
-
-
-def blocks_of(p: Product, machine: Machine) -> dict[int, int]:
-    """Into how many blocks the k of A^T B is cut, a gradient of weights. A tile reads a cache line of such an A in each
-    step of k. The lines of some hundred steps stay in L1 until the next panel of B needs them; those of thousands would
-    be fetched anew for each panel."""
-    itemsize, (m, n, k) = tvm.DataType(p.dtype).bits // 8, map(p.size, (p.m, p.n, p.k))
-    terms = near_divisor(k, SPLIT_TERMS) if k > 2 * SPLIT_TERMS else None
-    if terms is None or len(p.k) > 1 or p.batch or p.a.panel or p.b.panel or p.a.windows or p.b.windows:
-        return {}
-    by_rows_of_k = (p.a.contiguous, p.b.contiguous) == (p.last(p.m), p.last(p.n))
-    far = m * k * itemsize > 2 * machine.l2
-    return {p.k[0]: k // terms} if by_rows_of_k and far and k // terms * m * n * itemsize <= PARTIAL_BYTES else {}
 
 
 def in_parts(func: tirx.PrimFunc, number: int, parts: Mapping[int, int]) -> tirx.PrimFunc:

@@ -152,20 +152,21 @@ class TileCode(Indices):
         """The fetches, in a step, of a part of what the next panel is read or made from: it comes from memory for the
         first tile of rows and from L2 for the others, and while these run memory is idle."""
         p, tile, b = self.product, self.tile, self.product.b
-        plain = tile.order == PANELS and len(p.k) == len(p.n) == 1 and b.contiguous >= 0
-        plain = plain or (tile.b == GIVEN and tile.a != WINDOWS)
+        plain = tile.order == PANELS and len(p.k) == len(p.n) == 1
+        side_by_side = tile.b == GIVEN and tile.a != WINDOWS
+        side_by_side |= plain and b.contiguous == p.k[0] and self.terms.count == 1
+        plain = side_by_side or (plain and b.contiguous == p.n[0])
         sources = {load.source for load in loads_of([b.value])}
         if not plain or self.n * self.k <= prefetch.BEYOND_L1 or len(sources) != 1 or sources.isdisjoint(self.given):
             return []
         step = self.simple(place.tile * self.terms.depth + term.number - place.part.first)
-        row, next_one = place.part.first + tirx.floordiv(step, self.tiles), replace(place, panel=place.panel + 1)
-
-        def element(column: Expr) -> Expr:
-            return self.column_where_it_lies(next_one, column, Term(self.at(p.k, row), row))
-
-        line = prefetch.line(b.value)
-        own = tirx.floormod(row, line) if b.contiguous == p.k[0] and tile.b != GIVEN else 0
-        return [prefetch.of(element(at + own)) for at in range(0, tile.columns, line)]
+        next_one = replace(place, panel=place.panel + 1)
+        if side_by_side:
+            first = self.column_where_it_lies(next_one, self.number(0), Term(place.part.starts, place.part.first))
+            return [prefetch.of(first, tirx.floordiv(step * tile.columns, self.tiles))]
+        row = place.part.first + tirx.floordiv(step, self.tiles)
+        first = self.column_where_it_lies(next_one, self.number(0), Term(self.at(p.k, row), row))
+        return [prefetch.of(first, at) for at in range(0, tile.columns, prefetch.line(first))]
 
     def _later_row(self, place: Place, term: Term) -> list[tirx.Stmt]:
         """The fetch of a line of A in a step: where rows run along k, of one row after another behind the tile, else

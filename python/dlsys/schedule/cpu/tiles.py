@@ -128,7 +128,9 @@ def legal(p: Product, machine: Machine, made: Container[Any]) -> Iterator[Tile]:
             if readable and not p.b.panel and a != WINDOWS and (near or m <= rows):
                 ways_of_b.append(LIES)
             for b in ways_of_b:
-                tile = Tile(rows, p.b.panel or vectors * lanes, lanes, a, b, PANELS, 1, _panels(p, vectors * lanes, machine) if parallel and not by_batch else 0, parallel, by_batch)
+                columns = p.b.panel or vectors * lanes
+                panels = _panels(p, columns, machine) if parallel and not by_batch else 0
+                tile = Tile(rows, columns, lanes, a, b, PANELS, 1, panels, parallel, by_batch)
                 if a != WINDOWS or b == GIVEN:
                     yield tile
                 if a == WINDOWS or b != GIVEN:
@@ -174,7 +176,7 @@ def cycles(p: Product, tile: Tile, machine: Machine, paddings: Sequence[Padding]
     step = matrix_cycles(m, n, tile.rows, tile.columns, tile.lanes, machine)
     if tile.a == WINDOWS:
         step *= share(paddings, p, tile.rows) * (1.0 if p.a.windows else ONE_TAP)
-    if tile.a == LIES and p.a.contiguous != p.last(p.k) and a_bytes > machine.l2 and 4 * a_part > machine.l2:
+    if tile.a == LIES and p.a.contiguous != p.last(p.k) and a_bytes > machine.l2 and 3 * a_part > machine.l2:
         step *= FAR
     again = 0.0
     if by_panels and tile.a != WINDOWS and a_part > machine.l2:
