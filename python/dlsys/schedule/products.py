@@ -72,6 +72,11 @@ class Product:
         """Of the results."""
         return str(self.stage.buffer.dtype)
 
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a result."""
+        return tvm.DataType(self.dtype).bits // 8
+
     def shape(self, axes: Axes) -> tuple[int, ...]:
         """The extents of some iterators."""
         return tuple(self.extents[i] for i in axes)

@@ -24,9 +24,9 @@ from ..target import Machine, Rule
 from . import padding, pointwise, reduction
 from .padding import Images
 from .product import Loops
-from .sharing import few_tiles, in_parts, missing_parts, parts_of, shared_out
+from .sharing import in_parts, missing_parts, parts_of
 from .tile_code import Fused
-from .tiles import LIES, PANELS, WINDOWS, Tile, choose
+from .tiles import LIES, PACKED, WINDOWS, Tile, choose
 
 
 def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
@@ -36,7 +36,7 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
         return None
     p, stages, number = found
     q, tile = _chosen(p, stages, number, machine)
-    parts = parts_of(p, max(few_tiles(p, machine), missing_parts(q, tile, machine)))
+    parts = parts_of(p, missing_parts(q, machine, tile))
     if not parts:
         return common.start(pointwise.finish(written(q, *with_one_result(func, number), number, tile), machine))
     p, func, stages = of_parts(func, number, parts)
@@ -114,8 +114,7 @@ def _stages(func: PrimFunc) -> Sequence[Stage]:
 def _chosen(p: Product, stages: Sequence[Stage], number: int, machine: Machine) -> tuple[Product, Tile]:
     """The product, or its transposed one, and the tile that fit shape and machine."""
     made = {one.buffer for one in stages[:number]}
-    p, tile = choose(p, machine, made, _paddings(p, stages, number)[0])
-    return p, shared_out(p, tile, machine)
+    return choose(p, machine, made, _paddings(p, stages, number)[0])
 
 
 def _paddings(p: Product, stages: Sequence[Stage], number: int) -> tuple[list[padding.Padding], bool]:
@@ -137,7 +136,8 @@ def written(p: Product, func: PrimFunc, stages: Sequence[Stage], number: int, ti
     skips = padding.skipped(found, p, tile.rows) if tile.a == WINDOWS else []
     p = padding.ordered(p, skips)
     inside = tile.a == WINDOWS and whole and len(skips) == len(found)  # no zero around the images is read
-    reader = None if inside else p.a if tile.a == WINDOWS else p.b if p.batch and tile.order == PANELS else None
+    by_batch = p.batch and tile.b in (LIES, PACKED, WINDOWS)
+    reader = None if inside else p.a if tile.a == WINDOWS else p.b if by_batch else None
     fused, before, rest = described(p, stages, number, reader, p.a if tile.a == LIES else None)
     if inside:
         a = replace(fused.product.a, value=padding.without_zeros(fused.product.a.value))

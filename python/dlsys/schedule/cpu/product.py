@@ -29,7 +29,7 @@ from ..squares import SIDE, turned
 from ..stages import Expr
 from .indices import Names, Part, Place, Read, Term
 from .tile_code import Fused, TileCode
-from .tiles import IN_BLOCKS, PACKED, PANELS, Tile, group
+from .tiles import BEFORE, PACKED, Tile, group
 
 PARALLEL_PACK = 32_768  # elements of B; below, a parallel region costs more than packing them
 
@@ -47,19 +47,11 @@ class Loops(TileCode):
         self.alone = bool(p.batch) and (tile.by_batch or not tile.parallel)  # a thread has one batch after another
         if images is not None and self.alone and (own := images.of_batch(p.batch, p)):
             images, p = own
-        tiles = -(-p.size(p.m) // tile.rows)
-        self.count = tiles if tile.order == PANELS else min(tile.block, tiles)  # of tiles in a block
-        panels = -(-p.size(p.n) // tile.columns)
-        self.panels = min(tile.panels, panels) or panels
-        super().__init__(replace(fused, product=p, images=images), tile, (self.panels, self.count), given)
-        self.batch, self.images = p.shape(p.batch), images
-        if self.terms.count == 1 and tile.order != IN_BLOCKS:
-            self.panels = 1  # one after the other in any case
-        self.steps = (-(-tiles // self.count), -(-panels // self.panels))
-        panel, rows = tile.b == PACKED and tile.order == PANELS, tile.a == PACKED and tile.order == IN_BLOCKS
+        super().__init__(replace(fused, product=p, images=images), tile, given)
+        self.batch, self.images, self.shares = p.shape(p.batch), images, tile.shares(p)
         depth = self.terms.depth  # of what is packed in a share, part by part
-        self.panel = self.array((depth, tile.columns), "panel") if panel else None
-        self.rows = self.array((self.count, depth, tile.rows), "rows") if rows else None
+        self.panel = self.array((depth, tile.columns), "panel") if tile.b == PACKED else None
+        self.rows = self.array((tile.block, depth, tile.rows), "rows") if tile.a == PACKED else None
         # allocated by a statement, since TVM would allocate `between` anew in each step that uses it
         self.own = [tirx.AllocBuffer(one) for one in (self.panel, self.rows, self.between) if one is not None]
         self.arrays: list[Any] = []
@@ -72,10 +64,10 @@ class Loops(TileCode):
         read_b: Read = self.column_where_it_lies
         if self.images is not None and not self.images.fixed:
             found.append(self.images.laid(self.loop, {}, 2 * tile.lanes, tile.parallel and not self.alone))
-        if tile.b == PACKED and self.panel is None:
+        if tile.b == BEFORE:
             nest, read_b = self._all_panels(p.b)
             found.append(nest)
-        if tile.a == PACKED and self.rows is None:
+        if tile.a == BEFORE:
             nest, read_a = self._all_panels(p.a)
             found.append(nest)
 
@@ -84,25 +76,25 @@ class Loops(TileCode):
 
         def of_batch(number: Expr) -> tirx.Stmt:
             batch = unravelled(number, self.batch)
-            steps = self.loop(math.prod(self.steps), lambda i: step(batch, unravelled(i, self.steps)), name="step")
+            steps = self.loop(math.prod(self.shares), lambda i: step(batch, unravelled(i, self.shares)), name="step")
             if self.images is None or not self.images.fixed:
                 return sequence([*own, steps])
             made = self.images.laid(self.loop, dict(zip(p.batch, batch, strict=True)), 2 * tile.lanes)
             return sequence([*own, tirx.AllocBuffer(self.images.buffer), made, steps])
 
         def of_step(number: Expr) -> tirx.Stmt:
-            index = unravelled(number, (*self.batch, *self.steps))
+            index = unravelled(number, (*self.batch, *self.shares))
             return sequence([*own, step(index[: len(self.batch)], index[len(self.batch) :])])
 
-        count = math.prod(self.batch if self.alone else (*self.batch, *self.steps))
+        count = math.prod(self.batch if self.alone else (*self.batch, *self.shares))
         body, name = (of_batch, "batch") if self.alone else (of_step, "step")
         found.append(sequence([*before, self.loop(count, body, PARALLEL if tile.parallel else SERIAL, name)]))
         return [block_of(p.stage.name, nest, whole=True) for nest in found]
 
     def _step(self, batch: Names, index: Sequence[Expr], read_a: Read, read_b: Read) -> tirx.Stmt:
         """A share: some panels, which a block of rows passes; part of k by part of k."""
-        (block, first), p, packed, rows, count = index, self.product, self.panel, self.rows, self.count
-        all_panels = -(-self.n // self.tile.columns)
+        p, tile, packed, rows = self.product, self.tile, self.panel, self.rows
+        block, first = index[0] * tile.block, index[1] * tile.panels
 
         def some(whole: int, start: Expr, most: int, body: Callable[[Expr], tirx.Stmt], name: str) -> tirx.Stmt:
             """`body` of some of a whole, from a start on: of as many as there are."""
@@ -110,33 +102,29 @@ class Loops(TileCode):
             return self.loop_to(left, most, body, name=name)
 
         def tiles(body: Callable[[Expr], tirx.Stmt]) -> tirx.Stmt:
-            return some(self.tiles, block * count, count, body, "tile")
+            return some(self.tiles, block, tile.block, body, "tile")
 
         def of_part(number: Expr) -> tirx.Stmt:
             part = self.terms.part(number)
+            of_a = read_a if rows is None else self._of_part(p.a, rows)
+            of_b = read_b if packed is None else self._of_part(p.b, packed)
 
             def copy(i: Expr) -> tirx.Stmt:
-                of = lambda many: self._pack(p.a, rows, [i], batch, block * count + i, many, part)  # noqa: E731
-                return cut(block * count + i, self.m, self.tile.rows, of)
+                of = lambda many: self._pack(p.a, rows, [i], batch, block + i, many, part)  # noqa: E731
+                return cut(block + i, self.m, tile.rows, of)
 
             def of_panel(local: Expr) -> tirx.Stmt:
-                panel = self.simple(first * self.panels + local)
+                panel = self.simple(first + local)
 
                 def of(width: int) -> tirx.Stmt:
                     made = [] if packed is None else [self._pack(p.b, packed, [], batch, panel, width, part)]
-                    read = self._of_part(p.a, rows) if rows is not None else read_a, (
-                        self._of_part(p.b, packed) if packed is not None else read_b
-                    )
+                    place = lambda i: Place(batch, block + i, panel, (local, i), part)  # noqa: E731
+                    return sequence([*made, tiles(lambda i: self.code(place(i), width, of_a, of_b))])
 
-                    def tile(i: Expr) -> tirx.Stmt:
-                        return self.code(Place(batch, block * count + i, panel, (local, i), part), width, *read)
-
-                    return sequence([*made, tiles(tile)])
-
-                return cut(panel, self.n, self.tile.columns, of)
+                return cut(panel, self.n, tile.columns, of)
 
             made = [] if rows is None else [tiles(copy)]
-            return sequence([*made, some(all_panels, first * self.panels, self.panels, of_panel, "panel")])
+            return sequence([*made, some(-(-self.n // tile.columns), first, tile.panels, of_panel, "panel")])
 
         return self.loop(self.terms.count, of_part, name="part")
 

@@ -19,7 +19,7 @@ from ..stages import Expr, Stage, loads_of
 from . import prefetch
 from .indices import Indices, Names, Part, Place, Read, Term, placed
 from .padding import Images, Padding, skipped
-from .tiles import GIVEN, LIES, PANELS, TERMS, WINDOWS, Tile
+from .tiles import GIVEN, LIES, PACKED, TERMS, WINDOWS, Tile
 
 FEW_CHANNELS = 16  # side by side: fewer are an unrolled loop
 
@@ -67,15 +67,15 @@ class TileCode(Indices):
         between: the array in which tiles lie between two parts of the terms; None where there is one part.
     """
 
-    def __init__(self, fused: Fused, tile: Tile, share: tuple[int, int], given: Sequence[Any]) -> None:
-        """`share`: panels, and tiles along the rows, that pass a part of k one after another. `given`: the function's
-        parameters."""
+    def __init__(self, fused: Fused, tile: Tile, given: Sequence[Any]) -> None:
+        """`given`: the function's parameters."""
         super().__init__(fused.product)
         self.fused, self.tile, self.given = fused, tile, given
         self.tiles = -(-self.m // tile.rows)
         skips = skipped(fused.paddings, fused.product, tile.rows) if tile.a == WINDOWS else []
         self.terms = _Terms(self, skips)
-        self.between = self.array((*share, tile.rows, tile.columns), "between") if self.terms.count > 1 else None
+        shape = (tile.panels, tile.block, tile.rows, tile.columns)
+        self.between = self.array(shape, "between") if self.terms.count > 1 else None
 
     def padded(self, width: int) -> int:
         """Columns that are computed for so many: a vector for those beyond the last whole one, the narrowest that holds
@@ -152,7 +152,7 @@ class TileCode(Indices):
         """The fetches, in a step, of a part of what the next panel is read or made from: it comes from memory for the
         first tile of rows and from L2 for the others, and while these run memory is idle."""
         p, tile, b = self.product, self.tile, self.product.b
-        plain = tile.order == PANELS and len(p.k) == len(p.n) == 1
+        plain = tile.b in (LIES, PACKED) and len(p.k) == len(p.n) == 1
         side_by_side = tile.b == GIVEN and tile.a != WINDOWS
         side_by_side |= plain and b.contiguous == p.k[0] and self.terms.count == 1
         plain = side_by_side or (plain and b.contiguous == p.n[0])
