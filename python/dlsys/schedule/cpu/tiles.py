@@ -77,11 +77,18 @@ def choose(
 ) -> tuple[Product, Tile]:
     """The product or its transposed one, and its tile. `made`: the buffers of what is computed on the way, and so has
     to be stored somewhere before it is read again; `paddings` are those of a convolution's images."""
-    found = [(q, tile) for q in ways(p) for tile in legal(q, machine, made)]
-    least = wanted(machine, p)
-    most = max(min(tile.parts(q), least) for q, tile in found)
-    enough = [(q, tile) for q, tile in found if tile.parts(q) >= most]
-    return min(enough, key=lambda one: cycles(*one, machine, paddings))
+    least, best = wanted(machine, p), None
+    for q in ways(p):
+        for whole in _sizes(q, machine, made):
+            work = arithmetic(q, whole, machine, paddings)
+            if best is not None and best[0] <= (0, work / machine.threads):
+                continue
+            for tile in _shared(q, whole, machine):
+                cost = max(least - tile.parts(q), 0), cycles(q, tile, machine, work)
+                if best is None or cost < best[0]:
+                    best = cost, (q, tile)
+    assert best is not None
+    return best[1]
 
 
 def wanted(machine: Machine, p: Product | None = None) -> int:
@@ -123,10 +130,16 @@ def _over_windows(p: Product) -> Product:
 
 def legal(p: Product, machine: Machine, made: Container[Any]) -> Iterator[Tile]:
     """All tiles by which the loops of a product can be written, those of more rows first."""
-    m, lanes = p.size(p.m), machine.lanes(p.dtype)
+    for whole in _sizes(p, machine, made):
+        yield from _shared(p, whole, machine)
+
+
+def _sizes(p: Product, machine: Machine, made: Container[Any]) -> Iterator[Tile]:
+    """All sizes of tiles and ways to read operands, those of more rows first; with one share of all."""
+    (batch, m, n, k), lanes = p.sizes, machine.lanes(p.dtype)
     parallel = machine.threads > 1 and 2 * math.prod(p.extents) >= PARALLEL_FLOP
-    by_batch = parallel and p.size(p.batch) >= 4 * machine.threads
-    near = p.size(p.n) * p.size(p.k) * p.itemsize <= 1.25 * machine.l1
+    by_batch = parallel and batch >= 4 * machine.threads
+    near = n * k * p.itemsize <= 1.25 * machine.l1
     readable = p.b.contiguous == p.last(p.n) and p.b.value.source not in made
     for a in _ways_of_a(p, made):
         counts = boxes(p.shape(p.m)) if a == WINDOWS else row_counts(m, machine)
@@ -135,39 +148,33 @@ def legal(p: Product, machine: Machine, made: Container[Any]) -> Iterator[Tile]:
             given = -(-p.b.panel // lanes)
             sizes = [(rows, given) for rows, vectors in sizes if vectors == given] or [(1, given)]
         else:
-            sizes = [(rows, vectors) for rows, vectors in sizes if (vectors - 1) * lanes < p.size(p.n)]
+            sizes = [(rows, vectors) for rows, vectors in sizes if (vectors - 1) * lanes < n]
         for rows, vectors in sizes:
             columns = p.b.panel or vectors * lanes
             ways_of_b = [GIVEN] if p.b.panel else [PACKED]
             if readable and not p.b.panel and a != WINDOWS and (near or m <= rows):
                 ways_of_b.append(LIES)
             for b in ways_of_b:
-                tile = Tile(rows, columns, lanes, a, b, -(-m // rows), -(-p.size(p.n) // columns), parallel, by_batch)
-                for block, panels in _shares(p, tile, machine):
-                    yield _packed(p, replace(tile, block=block, panels=panels))
+                yield Tile(rows, columns, lanes, a, b, -(-m // rows), -(-n // columns), parallel, by_batch)
 
 
-def _packed(p: Product, tile: Tile) -> Tile:
-    """The tile with operands packed before of which else several shares would pack the same."""
-    blocks, groups = tile.shares(p)
-
-    def way(way: str, one: Operand, count: int) -> str:
-        return BEFORE if way == PACKED and count * p.size(p.batch) > _own_batch(p, one) else way
-
-    return replace(tile, a=way(tile.a, p.a, groups), b=way(tile.b, p.b, blocks))
-
-
-def _shares(p: Product, whole: Tile, machine: Machine) -> Iterator[tuple[int, int]]:
-    """Tiles along the rows, and panels, of shares: panels that all rows pass, blocks of rows that pass all panels; for
-    many threads blocks that pass one."""
-    threads, batch = machine.threads if whole.parallel and not whole.by_batch else 1, p.size(p.batch)
+def _shared(p: Product, whole: Tile, machine: Machine) -> Iterator[Tile]:
+    """The tile with shares: panels that all rows pass, blocks of rows that pass all panels, and for many threads blocks
+    that pass one. Operands are packed before of which else several shares would pack the same."""
+    threads, batch = machine.threads if whole.parallel and not whole.by_batch else 1, p.sizes[0]
     least = max(threads, wanted(machine, p)) if threads > 1 else 1
+    shares = list[tuple[int, int]]()
     if whole.a != WINDOWS or whole.b == GIVEN:
-        yield whole.block, -(-whole.panels // (least // math.gcd(batch, least)))
+        shares.append((whole.block, -(-whole.panels // (least // math.gcd(batch, least)))))
     if whole.a == WINDOWS or whole.b != GIVEN:
-        yield _block(p, whole, batch, least, machine), whole.panels
+        shares.append((_block(p, whole, batch, least, machine), whole.panels))
     if threads >= MANY:
-        yield _block(p, whole, batch * whole.panels, least, machine), 1
+        shares.append((_block(p, whole, batch * whole.panels, least, machine), 1))
+    for block, panels in dict.fromkeys(shares):
+        many = panels < whole.panels or batch > p.matrices[0], block < whole.block or batch > p.matrices[1]
+        ways = zip((whole.a, whole.b), many, strict=True)
+        a, b = (BEFORE if way == PACKED and several else way for way, several in ways)
+        yield Tile(whole.rows, whole.columns, whole.lanes, a, b, block, panels, whole.parallel, whole.by_batch)
 
 
 def _block(p: Product, whole: Tile, steps: int, least: int, machine: Machine) -> int:
@@ -178,7 +185,7 @@ def _block(p: Product, whole: Tile, steps: int, least: int, machine: Machine) ->
     if whole.a == WINDOWS:
         line = max(p.extents[p.m[-1]] // whole.rows, 1)
     else:
-        fitting = max(machine.l2 // (whole.rows * min(p.size(p.k), 2 * TERMS) * p.itemsize), 1)
+        fitting = max(machine.l2 // (whole.rows * min(p.sizes[3], 2 * TERMS) * p.itemsize), 1)
     blocks = max(-(-tiles // fitting), min(-(-least // steps), tiles))
     threads = machine.threads if least > 1 else 1
     found = (-(-tiles // count) for count in range(blocks, min(FINER * blocks, tiles) + 1))
@@ -201,30 +208,40 @@ def _ways_of_a(p: Product, made: Container[Any]) -> list[str]:
     return [*([LIES] if along_m else []), PACKED, *windows]
 
 
-def cycles(p: Product, tile: Tile, machine: Machine, paddings: Sequence[Padding] = ()) -> float:
-    """Cycles that a product takes: the arithmetic of its tiles, what is read again from beyond L2, the stores along
-    columns and the copies of operands; of the busiest thread, with what parallel regions cost."""
-    (m, n, k), batch = map(p.size, (p.m, p.n, p.k)), p.size(p.batch)
-    a_bytes, b_bytes, panels = m * k * p.itemsize, n * k * p.itemsize, -(-n // tile.columns)
-    part = p.itemsize * (k if k <= 2 * TERMS else TERMS)  # of a row
+def arithmetic(p: Product, tile: Tile, machine: Machine, paddings: Sequence[Padding] = ()) -> float:
+    """Cycles of the multiply-adds of all tiles; `paddings`: see `choose`."""
+    batch, m, n, k = p.sizes
     step = matrix_cycles(m, n, tile.rows, tile.columns, tile.lanes, machine)
     if tile.a == WINDOWS:
         step *= share(paddings, p, tile.rows) * (1.0 if p.a.windows else ONE_TAP)
-    if tile.a == LIES and p.a.contiguous != p.last(p.k) and a_bytes > machine.l2 and 3 * m * part > machine.l2:
-        step *= FAR
+    if tile.a == LIES and p.a.contiguous != p.last(p.k) and m * k * p.itemsize > machine.l2:
+        step *= FAR if 3 * m * _part(p) > machine.l2 else 1.0
+    return batch * step * k
+
+
+def _part(p: Product) -> int:
+    """Bytes of a part of k of a row."""
+    return p.itemsize * (p.sizes[3] if p.sizes[3] <= 2 * TERMS else TERMS)
+
+
+def cycles(p: Product, tile: Tile, machine: Machine, work: float) -> float:
+    """Cycles that a product takes whose multiply-adds take so many: these, what is read again from beyond L2, the
+    stores along columns and the copies of operands; of the busiest thread, with what parallel regions cost."""
+    batch, m, n, k = p.sizes
+    a_bytes, b_bytes, panels = m * k * p.itemsize, n * k * p.itemsize, -(-n // tile.columns)
     again, (blocks, groups) = 0.0, tile.shares(p)
-    if tile.a != WINDOWS and min(tile.rows * tile.block, m) * part > machine.l2:
+    if tile.a != WINDOWS and min(tile.rows * tile.block, m) * _part(p) > machine.l2:
         again = a_bytes * (panels - 1)
     if b_bytes > machine.l2:
         again += b_bytes * (blocks - (tile.b != BEFORE))
     along = ALONG * m * n if p.n[-1] < p.m[-1] else 0.0
-    work = batch * (step * k + REREAD * again + along)
+    work += batch * (REREAD * again + along)
     ways = ((p.a, tile.a, tile.rows), (p.b, tile.b, tile.columns))
     copied = sum(_copied(p, one, width) for one, way, width in ways if way in (PACKED, BEFORE))
     if not tile.parallel:
         return work + copied
     regions = 1 + (BEFORE in (tile.a, tile.b))
-    shared = SHARED * n * k * _own_batch(p, p.b) if tile.b == BEFORE else 0.0
+    shared = SHARED * n * k * p.matrices[1] if tile.b == BEFORE else 0.0
     if tile.by_batch:
         busiest = -(-batch // machine.threads) / batch
     else:
@@ -235,18 +252,14 @@ def cycles(p: Product, tile: Tile, machine: Machine, paddings: Sequence[Padding]
 
 def _copied(p: Product, operand: Operand, width: int) -> float:
     """Cycles of copying an operand, once, into panels of a width."""
-    elements = p.size(p.m if operand is p.a else p.n) * p.size(p.k) * _own_batch(p, operand)
+    _, m, n, k = p.sizes
+    elements = k * (m * p.matrices[0] if operand is p.a else n * p.matrices[1])
     if operand is p.a:
         return elements * (TURNED if p.a.windows else COPY)
     if operand.contiguous == p.last(p.k) and not operand.windows:
         return elements * (TURN if width % SIDE == 0 else 2 * COPY)
     own = group(p, operand, width)
     return elements * COPY / (own if own >= SHORT else 1)
-
-
-def _own_batch(p: Product, operand: Operand) -> int:
-    """How many matrices an operand has."""
-    return p.size(tuple(axis for axis in p.batch if axis in operand.axes))
 
 
 def group(p: Product, operand: Operand, width: int) -> int:
