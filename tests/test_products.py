@@ -313,7 +313,7 @@ def test_every_legal_tile_gives_the_same_bits() -> None:
         assert len(ways) >= 4
         results = []
         for way, tile in ways.values():
-            loops = contraction.written(way, func, stages, number, tile).with_attr("global_symbol", "product")
+            loops = contraction.written(way, func, stages, number, tile, machine).with_attr("global_symbol", "product")
             kernel = machine_code.compiled({"product": loops}, schedule.host_target(1))["product"]
             out = tvm.runtime.tensor(np.full((m, n), np.nan, "float32"))
             kernel(tvm.runtime.tensor(a), tvm.runtime.tensor(b), out)

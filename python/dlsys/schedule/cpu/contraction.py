@@ -1,8 +1,7 @@
 """The rule for contractions: C[b, m, n] += A[b, m, k] * B[b, k, n], with A and B read through index expressions.
 
 Matmul in its four transposes, conv2d and both its gradients are contractions; which loops are m, n and k follows
-from who reads what (`products`), the numbers from shape and machine (`tiles`, `sharing`), and the loops are written by
-`product`.
+from who reads what (`products`), the numbers from shape and machine (`tiles`), and the loops are written by `product`.
 
 Of a convolution's operands one is read through windows, several times each element. Where tiles fit into the rows of
 the images it is A: its elements are broadcast from the padded images where they lie, vectors run over the filters, and
@@ -37,11 +36,12 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     p, stages, number = found
     q, tile = _chosen(p, stages, number, machine)
     parts = parts_of(p, missing_parts(q, machine, tile))
-    if not parts:
-        return common.start(pointwise.finish(written(q, *with_one_result(func, number), number, tile), machine))
-    p, func, stages = of_parts(func, number, parts)
-    q, tile = _chosen(p, stages, number, machine)
-    func = written(q, func, stages, number, tile)
+    if parts:
+        p, func, stages = of_parts(func, number, parts)
+        q, tile = _chosen(p, stages, number, machine)
+    else:
+        func, stages = with_one_result(func, number)
+    func = written(q, func, stages, number, tile, machine)
     return common.start(pointwise.finish(reduction.finish(func, plain_stages(func), [], machine), machine))
 
 
@@ -129,7 +129,9 @@ def _paddings(p: Product, stages: Sequence[Stage], number: int) -> tuple[list[pa
     return [], False
 
 
-def written(p: Product, func: PrimFunc, stages: Sequence[Stage], number: int, tile: Tile) -> PrimFunc:
+def written(
+    p: Product, func: PrimFunc, stages: Sequence[Stage], number: int, tile: Tile, machine: Machine
+) -> PrimFunc:
     """The function with the loops of its contraction; the stages after its result are left as they are."""
     p = p.of(stages[number])
     found, whole = _paddings(p, stages, number)
@@ -142,7 +144,7 @@ def written(p: Product, func: PrimFunc, stages: Sequence[Stage], number: int, ti
     if inside:
         a = replace(fused.product.a, value=padding.without_zeros(fused.product.a.value))
         fused = replace(fused, product=replace(fused.product, a=a))
-    loops = Loops(replace(fused, paddings=found), tile, func.params)
+    loops = Loops(replace(fused, paddings=found), tile, machine, func.params)
     return with_nests(func, [*before, *loops.nests(), *rest], loops.arrays)
 
 

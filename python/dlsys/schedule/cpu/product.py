@@ -1,17 +1,17 @@
 """The loops of a product: C[b, m, n] = sum over k of A[b, m, k] * B[b, k, n], with A and B read through expressions.
 
-A tile of C lies in registers while k runs (`tile_code`). B is packed in panels, [n // columns, k, n % columns], or read
-where it lies, or given in panels; A is packed so or read where it lies. The loops around tiles come in three orders:
+A tile of C lies in registers while k runs (`tile_code`). Threads have shares of the tiles: a block of rows and some
+panels of columns, or batches where there are enough. In a share the loops are, from outside,
 
-    panels   a panel of B is packed, and all rows pass it
-    blocks   all panels are packed before; blocks of A's rows, which stay in the cache, pass one panel after the other
-    grid     as blocks, but threads share out the panels besides
+    part     of a long k; what is added up so far lies in an array between
+    panel    of B
+    tile     of the block's rows
 
-and threads share out the steps of the order, or batches where there are enough. A long k is taken in parts: the rows
-pass one part of a panel after the other, and what is added up so far lies in an array of the thread's.
+A and B are read where they lie, or in panels, [n // columns, k, n % columns], that are given or packed: by the share,
+part by part, where no other one reads them, else before.
 
 The blocking follows Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008): the part of B's
-panel stays in L1 or L2 while a block of A's rows passes.
+panel stays in L1 or L2, and that of A's block in L2, while one passes the other.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from typing import Any
 from tvm import tirx
 
 from ..codegen import PARALLEL, SERIAL, UNROLLED, block_of, cut, sequence, unravelled
+from ..common import PARALLEL_WORK, SHORT
 from ..products import Axes, Operand
 from ..squares import SIDE, turned
 from ..stages import Expr
+from ..target import Machine
 from .indices import Names, Part, Place, Read, Term
 from .tile_code import Fused, TileCode
 from .tiles import BEFORE, PACKED, Tile, group
-
-PARALLEL_PACK = 32_768  # elements of B; below, a parallel region costs more than packing them
 
 
 class Loops(TileCode):
@@ -41,13 +41,13 @@ class Loops(TileCode):
         arrays: that the loop nests have between them.
     """
 
-    def __init__(self, fused: Fused, tile: Tile, given: Sequence[Any]) -> None:
+    def __init__(self, fused: Fused, tile: Tile, machine: Machine, given: Sequence[Any]) -> None:
         """`given`: the function's parameters."""
         p, images = fused.product, fused.images
         self.alone = bool(p.batch) and (tile.by_batch or not tile.parallel)  # a thread has one batch after another
         if images is not None and self.alone and (own := images.of_batch(p.batch, p)):
             images, p = own
-        super().__init__(replace(fused, product=p, images=images), tile, given)
+        super().__init__(replace(fused, product=p, images=images), tile, machine, given)
         self.batch, self.images, self.shares = p.shape(p.batch), images, tile.shares(p)
         depth = self.terms.depth  # of what is packed in a share, part by part
         self.panel = self.array((depth, tile.columns), "panel") if tile.b == PACKED else None
@@ -170,7 +170,7 @@ class Loops(TileCode):
             panel = place.tile if operand is p.a else place.panel
             return tirx.BufferLoad(packed, [*(place.batch[axis] for axis in axes), panel, term.number, at])
 
-        parallel = self.tile.parallel and p.size(p.batch) * size * self.k >= PARALLEL_PACK
+        parallel = self.tile.parallel and p.size(p.batch) * size * self.k >= PARALLEL_WORK
         nest = self.loop(
             math.prod(lead) * (size // SIDE if by_squares else count), panel, PARALLEL if parallel else SERIAL, "panel"
         )
@@ -217,7 +217,7 @@ class Loops(TileCode):
             def lane(start: Expr, k: Expr, names: Names) -> tirx.Stmt:
                 return self.vector(own, lambda x: put(start + x, k, names))
 
-            if own >= 4:
+            if own >= SHORT:
                 groups = lambda g: each_k(lambda k, names: lane(g * own, k, names), {}, order)  # noqa: E731
                 made.append(self.loop(count // own, groups))
             else:

@@ -16,12 +16,11 @@ from ..codegen import SERIAL, UNROLLED, cut, in_steps, sequence, unravelled
 from ..common import is_costly, near_divisor, renamed
 from ..products import Product
 from ..stages import Expr, Stage, loads_of
+from ..target import Machine
 from . import prefetch
 from .indices import Indices, Names, Part, Place, Read, Term, placed
-from .padding import Images, Padding, skipped
+from .padding import CHANNELS, Images, Padding, skipped
 from .tiles import GIVEN, LIES, PACKED, TERMS, WINDOWS, Tile
-
-FEW_CHANNELS = 16  # side by side: fewer are an unrolled loop
 
 
 @dataclass(frozen=True)
@@ -67,10 +66,10 @@ class TileCode(Indices):
         between: the array in which tiles lie between two parts of the terms; None where there is one part.
     """
 
-    def __init__(self, fused: Fused, tile: Tile, given: Sequence[Any]) -> None:
+    def __init__(self, fused: Fused, tile: Tile, machine: Machine, given: Sequence[Any]) -> None:
         """`given`: the function's parameters."""
         super().__init__(fused.product)
-        self.fused, self.tile, self.given = fused, tile, given
+        self.fused, self.tile, self.machine, self.given = fused, tile, machine, given
         self.tiles = -(-self.m // tile.rows)
         skips = skipped(fused.paddings, fused.product, tile.rows) if tile.a == WINDOWS else []
         self.terms = _Terms(self, skips)
@@ -157,7 +156,8 @@ class TileCode(Indices):
         side_by_side |= plain and b.contiguous == p.k[0] and self.terms.count == 1
         plain = side_by_side or (plain and b.contiguous == p.n[0])
         sources = {load.source for load in loads_of([b.value])}
-        if not plain or self.n * self.k <= prefetch.BEYOND_L1 or len(sources) != 1 or sources.isdisjoint(self.given):
+        near = self.n * self.k * p.itemsize <= 4 * self.machine.l1
+        if not plain or near or len(sources) != 1 or sources.isdisjoint(self.given):
             return []
         step = self.simple(place.tile * self.terms.depth + term.number - place.part.first)
         next_one = replace(place, panel=place.panel + 1)
@@ -189,7 +189,7 @@ class TileCode(Indices):
 
     def _lines_to_store(self, place: Place, rows: int, width: int) -> list[tirx.Stmt]:
         """The fetches of the lines that a tile is stored to, where L1 does not hold C and its rows lie apart."""
-        if self.m * self.n < prefetch.FAR:
+        if self.m * self.n * self.product.itemsize < 2 * self.machine.l1:
             return []
         zero = tirx.const(0, self.dtype)
 
@@ -259,7 +259,7 @@ class _Terms:
         self.lengths = self._cut()
         self.counts = [-(-size // length) for size, length in zip(self.sizes, self.lengths, strict=True)]
         self.count, self.depth = math.prod(self.counts), math.prod(self.lengths)
-        few = tile.a == WINDOWS and p.a.contiguous == p.k[-1] and self.sizes[-1] < FEW_CHANNELS
+        few = tile.a == WINDOWS and p.a.contiguous == p.k[-1] and self.sizes[-1] < CHANNELS
         few = few and self.skips[-1] is None and not any(self.by_tap)
         self.kinds = [SERIAL] * (len(p.k) - 1) + [UNROLLED if few else SERIAL]
         if tile.b == WINDOWS:
