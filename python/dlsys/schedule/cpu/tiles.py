@@ -7,7 +7,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...device.panels import RAGGED, boxes, matrix_cycles, row_counts, tiles_of
+from ...device.panels import boxes, matrix_cycles, row_counts, tiles_of
 from ..common import SHORT
 from ..products import Operand, Product
 from ..squares import SIDE
@@ -214,7 +214,6 @@ def arithmetic(p: Product, tile: Tile, machine: Machine, paddings: Sequence[Padd
     step = matrix_cycles(m, n, tile.rows, tile.columns, tile.lanes, machine)
     if tile.a == WINDOWS:
         step *= share(paddings, p, tile.rows) * (1.0 if p.a.windows else ONE_TAP)
-        step *= RAGGED if n % tile.columns and n > tile.columns else 1.0  # the last panel, too, has code of its own
     if tile.a == LIES and p.a.contiguous != p.last(p.k) and m * k * p.itemsize > machine.l2:
         step *= FAR if 3 * m * _part(p) > machine.l2 else 1.0
     return batch * step * k
