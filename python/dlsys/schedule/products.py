@@ -85,8 +85,8 @@ class Product:
     @cached_property
     def matrices(self) -> tuple[int, int]:
         """How many matrices A has, and B."""
-        own = ([axis for axis in self.batch if axis in one.axes] for one in (self.a, self.b))
-        return tuple(map(self.size, map(tuple, own)))
+        a, b = (tuple(axis for axis in self.batch if axis in one.axes) for one in (self.a, self.b))
+        return self.size(a), self.size(b)
 
     def shape(self, axes: Axes) -> tuple[int, ...]:
         """The extents of some iterators."""
