@@ -197,20 +197,9 @@ class Loops(TileCode):
         made, order = list[tirx.Stmt](), sorted(p.k)  # as the operand lies
         if self._is_turned(operand, count, depth):
             first = panel * width
-            made.append(
-                self.loop(
-                    count // SIDE,
-                    lambda c: self._pack_turned(
-                        operand,
-                        packed,
-                        lambda k, x: [*lead, k, x - first],
-                        batch,
-                        first + c * SIDE,
-                        part.first,
-                        depth,
-                    ),
-                )
-            )
+            place = lambda k, x: [*lead, k, x - first]  # noqa: E731
+            of = lambda c: self._pack_turned(operand, packed, place, batch, first + c * SIDE, part.first, depth)  # noqa: E731
+            made.append(self.loop(count // SIDE, of))
         else:  # addresses run on within a group: one vector, and divisions once a group
             own = math.gcd(group(p, operand, width), count)
 
