@@ -91,20 +91,31 @@ def _transposed(m: int, n: int, k: int, dtype: str = "float32", relu: bool = Fal
     return scheduled.script()
 
 
-def test_gradients_of_weights_are_sums_of_products():
-    def is_split(script: str) -> bool:
-        return "matmul_parts" in script
+def test_a_part_of_a_long_sum_passes_all_tiles_of_a_share() -> None:
+    def shape(script: str) -> tuple[int, ...] | None:
+        """Of the array between two parts: panels, tiles along the rows, rows and columns; None for a sum of one."""
+        found = re.search(r"between = T.alloc_buffer\(\((.*?)\)", script)
+        return tuple(map(int, found[1].split(","))) if found else None
 
     for threads in (1, 2):
         with on_threads(threads):
-            assert is_split(_transposed(80, 48, 4096))
-            assert is_split(_transposed(80, 48, 4096, relu=True))
-            assert is_split(_transposed(47, 41, 8000))  # no vector divides the sum of the products
-            assert is_split(_transposed(61, 72, 4000, "float64"))
-            assert is_split(_transposed(72, 61, 4000, "float64"))  # turned, as 72 columns are whole vectors
-            assert not is_split(_transposed(80, 48, 2048))  # A stays near
-            assert not is_split(_transposed(80, 48, 4099))  # a prime
-            assert not is_split(_transposed(1024, 1024, 1536))  # too much to write and read again
+            for m, n, k, dtype in (
+                (80, 48, 4096, "float32"),
+                (47, 41, 8000, "float32"),  # ragged both ways
+                (61, 72, 4000, "float64"),
+                (72, 61, 4000, "float64"),
+                (80, 48, 4099, "float32"),  # a prime
+                (300, 300, 1536, "float32"),
+            ):
+                script = _transposed(m, n, k, dtype, relu=m == 80)
+                between = shape(script)
+                assert between is not None
+                panels, tiles, rows, columns = between
+                assert max(panels * columns, tiles * rows) >= min(m, n), between  # a share has all of a side
+                part, tile = (re.search(rf"\b{name}\b", script) for name in ("part", "tile"))  # of the loops around
+                assert part and tile and part.start() < tile.start(), script
+            assert shape(_transposed(80, 48, 1024)) is None
+            assert shape(_transposed(1024, 1024, 1000)) is None
 
 
 def test_a_product_of_an_array_with_itself_has_the_loops_of_two() -> None:
@@ -317,11 +328,11 @@ def test_every_legal_tile_gives_the_same_bits() -> None:
         ways = {}  # the largest tile of each way of reading and order
         for way in tiles.ways(product):
             for tile in tiles.legal(way, machine, ()):
-                ways.setdefault((way.a.value.source, tile.a, tile.b, tile.order), (way, tile))
+                ways.setdefault((way.a.value.source, tile.a, tile.b, tile.panels > 1), (way, tile))
         assert len(ways) >= 4
         results = []
         for way, tile in ways.values():
-            loops = contraction.written(way, func, stages, number, tile).with_attr("global_symbol", "product")
+            loops = contraction.written(way, func, stages, number, tile, machine).with_attr("global_symbol", "product")
             kernel = machine_code.compiled({"product": loops}, schedule.host_target(1))["product"]
             out = tvm.runtime.tensor(np.full((m, n), np.nan, "float32"))
             kernel(tvm.runtime.tensor(a), tvm.runtime.tensor(b), out)

@@ -67,10 +67,26 @@ class Product:
         """Of all iterators."""
         return extents(self.stage.iters)
 
-    @property
+    @cached_property
     def dtype(self) -> str:
         """Of the results."""
         return str(self.stage.buffer.dtype)
+
+    @cached_property
+    def itemsize(self) -> int:
+        """Bytes of a result."""
+        return tvm.DataType(self.dtype).bits // 8
+
+    @cached_property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """How many batches there are, rows, columns and terms."""
+        return self.size(self.batch), self.size(self.m), self.size(self.n), self.size(self.k)
+
+    @cached_property
+    def matrices(self) -> tuple[int, int]:
+        """How many matrices A has, and B."""
+        a, b = (tuple(axis for axis in self.batch if axis in one.axes) for one in (self.a, self.b))
+        return self.size(a), self.size(b)
 
     def shape(self, axes: Axes) -> tuple[int, ...]:
         """The extents of some iterators."""

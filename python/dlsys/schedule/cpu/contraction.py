@@ -1,8 +1,7 @@
 """The rule for contractions: C[b, m, n] += A[b, m, k] * B[b, k, n], with A and B read through index expressions.
 
 Matmul in its four transposes, conv2d and both its gradients are contractions; which loops are m, n and k follows
-from who reads what (`products`), the numbers from shape and machine (`tiles`, `sharing`), and the loops are written by
-`product`.
+from who reads what (`products`), the numbers from shape and machine (`tiles`), and the loops are written by `product`.
 
 Of a convolution's operands one is read through windows, several times each element. Where tiles fit into the rows of
 the images it is A: its elements are broadcast from the padded images where they lie, vectors run over the filters, and
@@ -24,9 +23,9 @@ from ..target import Machine, Rule
 from . import padding, pointwise, reduction
 from .padding import Images
 from .product import Loops
-from .sharing import blocks_of, far_parts, few_tiles, in_parts, missing_parts, parts_of, shared_out
+from .sharing import in_parts, missing_parts, parts_of
 from .tile_code import Fused
-from .tiles import LIES, PANELS, WINDOWS, Tile, choose
+from .tiles import LIES, PACKED, WINDOWS, Tile, choose
 
 
 def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
@@ -36,13 +35,13 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
         return None
     p, stages, number = found
     q, tile = _chosen(p, stages, number, machine)
-    parts = blocks_of(q, machine)
-    parts = parts or parts_of(p, max(few_tiles(p, machine), far_parts(p, machine), missing_parts(q, tile, machine)))
-    if not parts:
-        return common.start(pointwise.finish(written(q, *with_one_result(func, number), number, tile), machine))
-    p, func, stages = of_parts(func, number, parts)
-    q, tile = _chosen(p, stages, number, machine)
-    func = written(q, func, stages, number, tile)
+    parts = parts_of(p, missing_parts(q, machine, tile))
+    if parts:
+        p, func, stages = of_parts(func, number, parts)
+        q, tile = _chosen(p, stages, number, machine)
+    else:
+        func, stages = with_one_result(func, number)
+    func = written(q, func, stages, number, tile, machine)
     return common.start(pointwise.finish(reduction.finish(func, plain_stages(func), [], machine), machine))
 
 
@@ -115,8 +114,7 @@ def _stages(func: PrimFunc) -> Sequence[Stage]:
 def _chosen(p: Product, stages: Sequence[Stage], number: int, machine: Machine) -> tuple[Product, Tile]:
     """The product, or its transposed one, and the tile that fit shape and machine."""
     made = {one.buffer for one in stages[:number]}
-    p, tile = choose(p, machine, made, _paddings(p, stages, number)[0])
-    return p, shared_out(p, tile, machine)
+    return choose(p, machine, made, _paddings(p, stages, number)[0])
 
 
 def _paddings(p: Product, stages: Sequence[Stage], number: int) -> tuple[list[padding.Padding], bool]:
@@ -131,19 +129,22 @@ def _paddings(p: Product, stages: Sequence[Stage], number: int) -> tuple[list[pa
     return [], False
 
 
-def written(p: Product, func: PrimFunc, stages: Sequence[Stage], number: int, tile: Tile) -> PrimFunc:
+def written(
+    p: Product, func: PrimFunc, stages: Sequence[Stage], number: int, tile: Tile, machine: Machine
+) -> PrimFunc:
     """The function with the loops of its contraction; the stages after its result are left as they are."""
     p = p.of(stages[number])
     found, whole = _paddings(p, stages, number)
     skips = padding.skipped(found, p, tile.rows) if tile.a == WINDOWS else []
     p = padding.ordered(p, skips)
     inside = tile.a == WINDOWS and whole and len(skips) == len(found)  # no zero around the images is read
-    reader = None if inside else p.a if tile.a == WINDOWS else p.b if p.batch and tile.order == PANELS else None
+    by_batch = p.batch and tile.b in (LIES, PACKED, WINDOWS)
+    reader = None if inside else p.a if tile.a == WINDOWS else p.b if by_batch else None
     fused, before, rest = described(p, stages, number, reader, p.a if tile.a == LIES else None)
     if inside:
         a = replace(fused.product.a, value=padding.without_zeros(fused.product.a.value))
         fused = replace(fused, product=replace(fused.product, a=a))
-    loops = Loops(replace(fused, paddings=found), tile, func.params)
+    loops = Loops(replace(fused, paddings=found), tile, machine, func.params)
     return with_nests(func, [*before, *loops.nests(), *rest], loops.arrays)
 
 

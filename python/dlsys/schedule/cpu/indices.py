@@ -19,13 +19,24 @@ Names = Mapping[int, Expr]
 
 
 @dataclass(frozen=True)
+class Part:
+    """A part of k: its number, the index of each axis at its first step, and the number of that step."""
+
+    number: Expr
+    starts: Names
+    first: Expr
+
+
+@dataclass(frozen=True)
 class Place:
-    """Where a tile is: its batch, its number along the rows, in all and in its block, and its panel."""
+    """Where a tile is: its batch, its number along the rows, its panel, its numbers in the share, along the panels and
+    along the rows, and the part of k."""
 
     batch: Names
     tile: Expr
-    local: Expr
     panel: Expr
+    local: tuple[Expr, Expr]
+    part: Part
 
 
 @dataclass(frozen=True)

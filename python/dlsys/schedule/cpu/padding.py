@@ -25,7 +25,7 @@ from ..common import SHORT, accesses_of, divisor, renamed, rewritten
 from ..products import Operand, Product
 from ..stages import Stage, extents, loads_of
 
-CHANNELS = 16  # with fewer, the loop over them is too short to stand inside those over taps
+CHANNELS = 16  # fewer are too short a loop to stand inside those over taps, and are unrolled where side by side
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,8 @@ from ..common import renamed, strides_of
 from ..stages import Stage, loads_of
 
 LINE = 64  # bytes that are fetched at once
-FAR = 16 * 1024  # elements of a C that L1 does not hold, whose rows lie apart
 COLD = 256 * 1024  # elements of a B that is not in the caches when its turn comes
-BEYOND_L1 = 32 * 1024  # elements of a B that may lie in L3
 STEPS = 40  # of k ahead: some 250 ns, the latency of memory, at 6 ns a step
-INTO_L2 = 2  # LLVM's locality; into L1 was 4 % slower, where the panel of B lies
-DATA_CACHE = 1
 
 
 def next_row(stage: Stage, row: Sequence[Any]) -> list[tirx.Stmt]:
@@ -81,5 +77,6 @@ def to_store(store: tirx.BufferStore) -> tirx.Stmt:
 def _fetch(buffer: Any, indices: Any, to_write: int) -> tirx.Stmt:
     """The fetch of the line of an element."""
     at = tirx.address_of(buffer[tuple(indices)])
-    numbers = [tirx.IntImm("int32", number) for number in (to_write, INTO_L2, DATA_CACHE)]
+    into_l2, data = 2, 1  # as LLVM has it; into L1 was 4 % slower, where the panel of B lies
+    numbers = [tirx.IntImm("int32", number) for number in (to_write, into_l2, data)]
     return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", at, *numbers))

@@ -1,17 +1,17 @@
 """The loops of a product: C[b, m, n] = sum over k of A[b, m, k] * B[b, k, n], with A and B read through expressions.
 
-A tile of C lies in registers while k runs (`tile_code`). B is packed in panels, [n // columns, k, n % columns], or read
-where it lies, or given in panels; A is packed so or read where it lies. The loops around tiles come in three orders:
+A tile of C lies in registers while k runs (`tile_code`). Threads have shares of the tiles: a block of rows and some
+panels of columns, or batches where there are enough. In a share the loops are, from outside,
 
-    panels   a panel of B is packed, and all rows pass it
-    blocks   all panels are packed before; blocks of A's rows, which stay in the cache, pass one panel after the other
-    grid     as blocks, but threads share out the panels besides
+    part     of a long k; what is added up so far lies in an array between
+    panel    of B
+    tile     of the block's rows
 
-and threads share out the steps of the order, or batches where there are enough. A long k is taken in parts: the rows
-pass one part of a panel after the other, and what is added up so far lies in an array of the thread's.
+A and B are read where they lie, or in panels, [n // columns, k, n % columns], that are given or packed: by the share,
+part by part, where no other one reads them, else before.
 
 The blocking follows Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008): the part of B's
-panel stays in L1 or L2 while a block of A's rows passes.
+panel stays in L1 or L2, and that of A's block in L2, while one passes the other.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from typing import Any
 from tvm import tirx
 
 from ..codegen import PARALLEL, SERIAL, UNROLLED, block_of, cut, sequence, unravelled
+from ..common import PARALLEL_WORK, SHORT
 from ..products import Axes, Operand
 from ..squares import SIDE, turned
 from ..stages import Expr
-from .indices import Names, Place, Read, Term
+from ..target import Machine
+from .indices import Names, Part, Place, Read, Term
 from .tile_code import Fused, TileCode
-from .tiles import IN_BLOCKS, PACKED, PANELS, Tile, group
-
-PARALLEL_PACK = 32_768  # elements of B; below, a parallel region costs more than packing them
+from .tiles import BEFORE, PACKED, Tile, group
 
 
 class Loops(TileCode):
@@ -41,21 +41,17 @@ class Loops(TileCode):
         arrays: that the loop nests have between them.
     """
 
-    def __init__(self, fused: Fused, tile: Tile, given: Sequence[Any]) -> None:
+    def __init__(self, fused: Fused, tile: Tile, machine: Machine, given: Sequence[Any]) -> None:
         """`given`: the function's parameters."""
         p, images = fused.product, fused.images
         self.alone = bool(p.batch) and (tile.by_batch or not tile.parallel)  # a thread has one batch after another
         if images is not None and self.alone and (own := images.of_batch(p.batch, p)):
             images, p = own
-        tiles = -(-p.size(p.m) // tile.rows)
-        self.count = tiles if tile.order == PANELS else min(tile.block, tiles)  # of tiles in a block
-        super().__init__(replace(fused, product=p, images=images), tile, self.count, given)
-        self.batch, self.images = p.shape(p.batch), images
-        blocks, self.panels = -(-tiles // self.count), -(-self.n // tile.columns)
-        self.steps = (blocks,) if tile.order == IN_BLOCKS else (blocks, self.panels)
-        panel, rows = tile.b == PACKED and tile.order == PANELS, tile.a == PACKED and tile.order == IN_BLOCKS
-        self.panel = self.array((self.k, tile.columns), "panel") if panel else None  # where one is packed at a time
-        self.rows = self.array((self.count, self.k, tile.rows), "rows") if rows else None
+        super().__init__(replace(fused, product=p, images=images), tile, machine, given)
+        self.batch, self.images, self.shares = p.shape(p.batch), images, tile.shares(p)
+        depth = self.terms.depth  # of what is packed in a share, part by part
+        self.panel = self.array((depth, tile.columns), "panel") if tile.b == PACKED else None
+        self.rows = self.array((tile.block, depth, tile.rows), "rows") if tile.a == PACKED else None
         # allocated by a statement, since TVM would allocate `between` anew in each step that uses it
         self.own = [tirx.AllocBuffer(one) for one in (self.panel, self.rows, self.between) if one is not None]
         self.arrays: list[Any] = []
@@ -68,10 +64,10 @@ class Loops(TileCode):
         read_b: Read = self.column_where_it_lies
         if self.images is not None and not self.images.fixed:
             found.append(self.images.laid(self.loop, {}, 2 * tile.lanes, tile.parallel and not self.alone))
-        if tile.b == PACKED and self.panel is None:
+        if tile.b == BEFORE:
             nest, read_b = self._all_panels(p.b)
             found.append(nest)
-        if tile.a == PACKED and self.rows is None:
+        if tile.a == BEFORE:
             nest, read_a = self._all_panels(p.a)
             found.append(nest)
 
@@ -80,52 +76,57 @@ class Loops(TileCode):
 
         def of_batch(number: Expr) -> tirx.Stmt:
             batch = unravelled(number, self.batch)
-            steps = self.loop(math.prod(self.steps), lambda i: step(batch, unravelled(i, self.steps)), name="step")
+            steps = self.loop(math.prod(self.shares), lambda i: step(batch, unravelled(i, self.shares)), name="step")
             if self.images is None or not self.images.fixed:
                 return sequence([*own, steps])
             made = self.images.laid(self.loop, dict(zip(p.batch, batch, strict=True)), 2 * tile.lanes)
             return sequence([*own, tirx.AllocBuffer(self.images.buffer), made, steps])
 
         def of_step(number: Expr) -> tirx.Stmt:
-            index = unravelled(number, (*self.batch, *self.steps))
+            index = unravelled(number, (*self.batch, *self.shares))
             return sequence([*own, step(index[: len(self.batch)], index[len(self.batch) :])])
 
-        count = math.prod(self.batch if self.alone else (*self.batch, *self.steps))
+        count = math.prod(self.batch if self.alone else (*self.batch, *self.shares))
         body, name = (of_batch, "batch") if self.alone else (of_step, "step")
         found.append(sequence([*before, self.loop(count, body, PARALLEL if tile.parallel else SERIAL, name)]))
         return [block_of(p.stage.name, nest, whole=True) for nest in found]
 
     def _step(self, batch: Names, index: Sequence[Expr], read_a: Read, read_b: Read) -> tirx.Stmt:
-        """A block of rows, and all panels, or the one that the step has."""
-        (block, *panel), packed, count, p = index, self.panel, self.count, self.product
+        """A share: some panels, which a block of rows passes; part of k by part of k."""
+        p, tile, packed, rows = self.product, self.tile, self.panel, self.rows
+        block, first = index[0] * tile.block, index[1] * tile.panels
 
-        def tiles(body: Callable[[Place], tirx.Stmt], panel: Expr) -> tirx.Stmt:
-            """Those of the block, of which the last may have fewer."""
-            left = tirx.min(count, self.tiles - block * count) if self.tiles % count else self.number(count)
-            return self.loop_to(left, count, lambda i: body(Place(batch, block * count + i, i, panel)), name="tile")
+        def some(whole: int, start: Expr, most: int, body: Callable[[Expr], tirx.Stmt], name: str) -> tirx.Stmt:
+            """`body` of some of a whole, from a start on: of as many as there are."""
+            left = tirx.min(most, whole - start) if whole % most else self.number(most)
+            return self.loop_to(left, most, body, name=name)
 
-        def of_panel(panel: Expr) -> tirx.Stmt:
-            def of(width: int) -> tirx.Stmt:
-                read = read_b if packed is None else self._panels_of(p.b, packed, None)
-                made = [] if packed is None else [self._pack(p.b, packed, [], batch, panel, width)]
+        def tiles(body: Callable[[Expr], tirx.Stmt]) -> tirx.Stmt:
+            return some(self.tiles, block, tile.block, body, "tile")
 
-                def part(number: Expr) -> tirx.Stmt:
-                    return tiles(lambda place: self.code(place, number, width, read_a, read), panel)
+        def of_part(number: Expr) -> tirx.Stmt:
+            part = self.terms.part(number)
+            of_a = read_a if rows is None else self._of_part(p.a, rows)
+            of_b = read_b if packed is None else self._of_part(p.b, packed)
 
-                return sequence([*made, self.loop(self.terms.count, part, name="part")])
+            def copy(i: Expr) -> tirx.Stmt:
+                of = lambda many: self._pack(p.a, rows, [i], batch, block + i, many, part)  # noqa: E731
+                return cut(block + i, self.m, tile.rows, of)
 
-            return cut(panel, self.n, self.tile.columns, of)
+            def of_panel(local: Expr) -> tirx.Stmt:
+                panel = self.simple(first + local)
 
-        made, rows = list[tirx.Stmt](), self.rows
-        if rows is not None:
-            read_a = self._panels_of(p.a, rows, [])
+                def of(width: int) -> tirx.Stmt:
+                    made = [] if packed is None else [self._pack(p.b, packed, [], batch, panel, width, part)]
+                    place = lambda i: Place(batch, block + i, panel, (local, i), part)  # noqa: E731
+                    return sequence([*made, tiles(lambda i: self.code(place(i), width, of_a, of_b))])
 
-            def copy(at: Place) -> tirx.Stmt:
-                of = lambda count: self._pack(p.a, rows, [at.local], batch, at.tile, count)  # noqa: E731
-                return cut(at.tile, self.m, self.tile.rows, of)
+                return cut(panel, self.n, tile.columns, of)
 
-            made = [tiles(copy, self.number(0))]
-        return sequence([*made, of_panel(panel[0]) if panel else self.loop(self.panels, of_panel, name="panel")])
+            made = [] if rows is None else [tiles(copy)]
+            return sequence([*made, some(-(-self.n // tile.columns), first, tile.panels, of_panel, "panel")])
+
+        return self.loop(self.terms.count, of_part, name="part")
 
     # Packing
 
@@ -135,14 +136,12 @@ class Loops(TileCode):
             return self.product.m, self.m, self.tile.rows
         return self.product.n, self.n, self.tile.columns
 
-    def _panels_of(self, operand: Operand, packed: Any, batch: Sequence[int] | None) -> Read:
-        """How an operand is read that lies in panels of the batch axes and of a number after these, or in one panel."""
+    def _of_part(self, operand: Operand, packed: Any) -> Read:
+        """How an operand is read of which a share has packed the part of k: some rows, or one panel."""
 
         def element(place: Place, at: Expr, term: Term) -> Expr:
-            if batch is None:
-                return tirx.BufferLoad(packed, [term.number, at])
-            panel = place.local if operand is self.product.a else place.panel
-            return tirx.BufferLoad(packed, [*(place.batch[axis] for axis in batch), panel, term.number, at])
+            lead = [place.local[1]] if operand is self.product.a else []
+            return tirx.BufferLoad(packed, [*lead, self.simple(term.number - place.part.first), at])
 
         return element
 
@@ -153,30 +152,37 @@ class Loops(TileCode):
         lead, count = [p.extents[axis] for axis in axes], -(-size // width)
         packed = self.array((*lead, count, self.k, width), "rows" if operand is p.a else "panels")
         self.arrays.append(packed)
-        by_squares = self._is_turned(operand, size)
+        whole = Part(self.number(0), dict.fromkeys(p.k, self.number(0)), self.number(0))
+        by_squares = self._is_turned(operand, size, self.k)
 
         def panel(number: Expr) -> tirx.Stmt:
             *own, j = unravelled(number, (*lead, size // SIDE if by_squares else count))
             batch = dict(zip(axes, own, strict=True))
             if not by_squares:
-                return cut(j, size, width, lambda count: self._pack(operand, packed, [*own, j], batch, j, count))
+                return cut(j, size, width, lambda count: self._pack(operand, packed, [*own, j], batch, j, count, whole))
 
             def place(k: Expr, at: Expr) -> list[Expr]:
                 return [*own, tirx.floordiv(at, width), k, tirx.floormod(at, width)]
 
-            return self._pack_turned(operand, packed, place, batch, j * SIDE)
+            return self._pack_turned(operand, packed, place, batch, j * SIDE, self.number(0), self.k)
 
-        parallel = self.tile.parallel and p.size(p.batch) * size * self.k >= PARALLEL_PACK
+        def element(place: Place, at: Expr, term: Term) -> Expr:
+            panel = place.tile if operand is p.a else place.panel
+            return tirx.BufferLoad(packed, [*(place.batch[axis] for axis in axes), panel, term.number, at])
+
+        parallel = self.tile.parallel and p.size(p.batch) * size * self.k >= PARALLEL_WORK
         nest = self.loop(
             math.prod(lead) * (size // SIDE if by_squares else count), panel, PARALLEL if parallel else SERIAL, "panel"
         )
-        return nest, self._panels_of(operand, packed, axes)
+        return nest, element
 
     def _pack(
-        self, operand: Operand, packed: Any, lead: Sequence[Expr], batch: Names, panel: Expr, count: int
+        self, operand: Operand, packed: Any, lead: Sequence[Expr], batch: Names, panel: Expr, count: int, part: Part
     ) -> tirx.Stmt:
-        """The copy of a panel, of so many rows or columns, k by k; zeros beyond them as far as vectors go."""
-        p, (axes, _, width) = self.product, self._side(operand)
+        """The copy of a part of a panel, of so many rows or columns, k by k; zeros beyond them as far as vectors go."""
+        p, (axes, _, width), depth = self.product, self._side(operand), int(packed.shape[-2])
+        ends = dict(zip(p.k, self.terms.ends(part) if depth < self.k else self.terms.sizes, strict=True))
+        lengths = dict(zip(p.k, self.terms.lengths if depth < self.k else self.terms.sizes, strict=True))
 
         def put(at: Expr, k: Expr, names: Names) -> tirx.Stmt:
             value = self.element(operand, {**batch, **self.at(axes, panel * width + at), **names})
@@ -184,27 +190,23 @@ class Loops(TileCode):
 
         def each_k(body: Callable[[Expr, Names], tirx.Stmt], names: Names, left: Sequence[int]) -> tirx.Stmt:
             if not left:
-                return body(self.flat(p.k, names), names)
-            return self.loop(p.extents[left[0]], lambda k: each_k(body, {**names, left[0]: k}, left[1:]), name="k")
+                return body(self.simple(self.flat(p.k, names) - part.first), names)
+            of = lambda k: each_k(body, {**names, left[0]: part.starts[left[0]] + k}, left[1:])  # noqa: E731
+            return self.loop_to(ends[left[0]], lengths[left[0]], of, name="k")
 
         made, order = list[tirx.Stmt](), sorted(p.k)  # as the operand lies
-        if self._is_turned(operand, count):
+        if self._is_turned(operand, count, depth):
             first = panel * width
-            made.append(
-                self.loop(
-                    count // SIDE,
-                    lambda c: self._pack_turned(
-                        operand, packed, lambda k, x: [*lead, k, x - first], batch, first + c * SIDE
-                    ),
-                )
-            )
+            place = lambda k, x: [*lead, k, x - first]  # noqa: E731
+            of = lambda c: self._pack_turned(operand, packed, place, batch, first + c * SIDE, part.first, depth)  # noqa: E731
+            made.append(self.loop(count // SIDE, of))
         else:  # addresses run on within a group: one vector, and divisions once a group
             own = math.gcd(group(p, operand, width), count)
 
             def lane(start: Expr, k: Expr, names: Names) -> tirx.Stmt:
                 return self.vector(own, lambda x: put(start + x, k, names))
 
-            if own >= 4:
+            if own >= SHORT:
                 groups = lambda g: each_k(lambda k, names: lane(g * own, k, names), {}, order)  # noqa: E731
                 made.append(self.loop(count // own, groups))
             else:
@@ -213,27 +215,35 @@ class Loops(TileCode):
         if operand is not p.a and (beyond := self.padded(count) - count):
             zero = tirx.const(0, self.dtype)
             clear = lambda k: self.vector(beyond, lambda x: tirx.BufferStore(packed, zero, [*lead, k, count + x]))  # noqa: E731
-            made.append(self.loop(self.k, clear))
+            made.append(self.loop(depth, clear))
         return sequence(made)
 
-    def _is_turned(self, operand: Operand, count: int) -> bool:
-        """Whether so many rows of A, or columns of B, are rows of memory, in whole squares, which are turned in
-        registers (see `squares`)."""
+    def _is_turned(self, operand: Operand, count: int, depth: int) -> bool:
+        """Whether so many rows of A, or columns of B, are rows of memory, in whole squares of the steps of a part of k,
+        which are turned in registers (see `squares`)."""
         (axes, size, _), k = self._side(operand), self.product.k
         if len(k) > 1 or len(axes) > 1 or operand.contiguous != k[0]:
             return False
-        return self.k % SIDE == count % SIDE == 0 and size > SIDE
+        return self.k % depth == depth % SIDE == count % SIDE == 0 and size > SIDE
 
     def _pack_turned(
-        self, operand: Operand, packed: Any, place: Callable[[Expr, Expr], Sequence[Expr]], batch: Names, first: Expr
+        self,
+        operand: Operand,
+        packed: Any,
+        place: Callable[[Expr, Expr], Sequence[Expr]],
+        batch: Names,
+        first: Expr,
+        start: Expr,
+        depth: int,
     ) -> tirx.Stmt:
-        """A square's width of an operand's rows or columns from one on: squares are copied to the stack row by row of
-        memory, and turned in registers. `place`: where the packed array has an element of k and one of those."""
+        """A square's width of an operand's rows or columns from a first on, over so many steps of k from a start on:
+        squares are copied to the stack row by row of memory, and turned in registers. `place`: where the packed array
+        has an element, of a step from the start and of one of those."""
         (axis,), ((across,), _, _) = self.product.k, self._side(operand)
 
         def square(k: Expr) -> tirx.Stmt:
             def copy(x: Expr, i: Expr) -> Expr:
-                return self.element(operand, {**batch, across: first + x, axis: k * SIDE + i})
+                return self.element(operand, {**batch, across: first + x, axis: start + k * SIDE + i})
 
             made, element = turned(copy, SIDE, SIDE, self.dtype, self.index)
 
@@ -244,4 +254,4 @@ class Loops(TileCode):
             columns = self.loop(SIDE, lambda i: self.vector(SIDE, lambda x: store(i, x)), UNROLLED)
             return sequence([made, columns])
 
-        return self.loop(self.k // SIDE, square, name="k")
+        return self.loop(depth // SIDE, square, name="k")

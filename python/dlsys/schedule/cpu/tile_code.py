@@ -16,13 +16,11 @@ from ..codegen import SERIAL, UNROLLED, cut, in_steps, sequence, unravelled
 from ..common import is_costly, near_divisor, renamed
 from ..products import Product
 from ..stages import Expr, Stage, loads_of
+from ..target import Machine
 from . import prefetch
-from .indices import Indices, Names, Place, Read, Term, placed
-from .padding import Images, Padding, skipped
-from .tiles import GIVEN, LIES, PANELS, WINDOWS, Tile
-
-TERMS = 512  # of k in a part: to add up a tile of 12 x 2 vectors takes some 40 cycles, so many steps of k 6,000
-FEW_CHANNELS = 16  # side by side: fewer are an unrolled loop
+from .indices import Indices, Names, Part, Place, Read, Term, placed
+from .padding import CHANNELS, Images, Padding, skipped
+from .tiles import GIVEN, LIES, PACKED, TERMS, WINDOWS, Tile
 
 
 @dataclass(frozen=True)
@@ -68,13 +66,14 @@ class TileCode(Indices):
         between: the array in which tiles lie between two parts of the terms; None where there is one part.
     """
 
-    def __init__(self, fused: Fused, tile: Tile, at_once: int, given: Sequence[Any]) -> None:
-        """`at_once`: tiles that pass a part of a panel one after another. `given`: the function's parameters."""
+    def __init__(self, fused: Fused, tile: Tile, machine: Machine, given: Sequence[Any]) -> None:
+        """`given`: the function's parameters."""
         super().__init__(fused.product)
-        self.fused, self.tile, self.given = fused, tile, given
+        self.fused, self.tile, self.machine, self.given = fused, tile, machine, given
         self.tiles = -(-self.m // tile.rows)
         skips = skipped(fused.paddings, fused.product, tile.rows) if tile.a == WINDOWS else []
-        self.terms, shape = _Terms(self, skips), (at_once, tile.rows, tile.columns)
+        self.terms = _Terms(self, skips)
+        shape = (tile.panels, tile.block, tile.rows, tile.columns)
         self.between = self.array(shape, "between") if self.terms.count > 1 else None
 
     def padded(self, width: int) -> int:
@@ -85,12 +84,12 @@ class TileCode(Indices):
             return width
         return width - rest + min(self.tile.lanes, 1 << (rest - 1).bit_length())
 
-    def code(self, place: Place, part: Expr, width: int, read_a: Read, read_b: Read) -> tirx.Stmt:
+    def code(self, place: Place, width: int, read_a: Read, read_b: Read) -> tirx.Stmt:
         """A part of the terms of a tile of so many columns; of the last tile what rows are left."""
         rows = self.tile.rows
-        return cut(place.tile, self.m, rows, lambda rows: self._rows(place, part, rows, width, read_a, read_b))
+        return cut(place.tile, self.m, rows, lambda rows: self._rows(place, rows, width, read_a, read_b))
 
-    def _rows(self, place: Place, part: Expr, rows: int, width: int, read_a: Read, read_b: Read) -> tirx.Stmt:
+    def _rows(self, place: Place, rows: int, width: int, read_a: Read, read_b: Read) -> tirx.Stmt:
         computed, between = self.padded(width), self.between
         sums = self.array((rows, computed), "sums", "local")
 
@@ -106,20 +105,20 @@ class TileCode(Indices):
             fetches = [*self._later_row(place, term), *self._next_panel(place, term)]
             return sequence([*fetches, self._over(first, last, computed, one)])
 
-        clear, terms = all_of(lambda r, c: self.product.stage.init), self.terms.code(place, part, rows, add)
+        clear, terms = all_of(lambda r, c: self.product.stage.init), self.terms.code(place, rows, add)
         fetches, stored = self._lines_to_store(place, rows, width), self._stored(place, rows, width, sums)
         if between is None:
             return sequence([tirx.AllocBuffer(sums), *fetches, clear, terms, stored])
 
         def keep(r: Expr, c: Expr) -> tirx.Stmt:
-            return tirx.BufferStore(between, tirx.BufferLoad(sums, [r, c]), [place.local, r, c])
+            return tirx.BufferStore(between, tirx.BufferLoad(sums, [r, c]), [*place.local, r, c])
 
-        both = all_of(lambda r, c: tirx.BufferLoad(between, [place.local, r, c]) + tirx.BufferLoad(sums, [r, c]))
-        is_last = part == self.terms.count - 1
+        both = all_of(lambda r, c: tirx.BufferLoad(between, [*place.local, r, c]) + tirx.BufferLoad(sums, [r, c]))
+        is_last = place.part.number == self.terms.count - 1
         before = [tirx.IfThenElse(is_last, sequence(fetches), None)] if fetches else []
         kept = tirx.IfThenElse(is_last, stored, self._over(0, rows, computed, keep))
         return sequence(
-            [tirx.AllocBuffer(sums), *before, clear, terms, tirx.IfThenElse(part > 0, both, None), kept]
+            [tirx.AllocBuffer(sums), *before, clear, terms, tirx.IfThenElse(place.part.number > 0, both, None), kept]
         )
 
     def _over(self, first: int, last: int, width: int, body: Callable[[Expr, Expr], tirx.Stmt]) -> tirx.Stmt:
@@ -152,23 +151,26 @@ class TileCode(Indices):
         """The fetches, in a step, of a part of what the next panel is read or made from: it comes from memory for the
         first tile of rows and from L2 for the others, and while these run memory is idle."""
         p, tile, b = self.product, self.tile, self.product.b
-        plain = tile.order == PANELS and len(p.k) == len(p.n) == 1 and b.contiguous >= 0
-        plain = plain or (tile.b == GIVEN and tile.a != WINDOWS)
+        plain = tile.b in (LIES, PACKED) and len(p.k) == len(p.n) == 1
+        side_by_side = tile.b == GIVEN and tile.a != WINDOWS
+        side_by_side |= plain and b.contiguous == p.k[0] and self.terms.count == 1
+        plain = side_by_side or (plain and b.contiguous == p.n[0])
         sources = {load.source for load in loads_of([b.value])}
-        if not plain or self.n * self.k <= prefetch.BEYOND_L1 or len(sources) != 1 or sources.isdisjoint(self.given):
+        near = self.n * self.k * p.itemsize <= 4 * self.machine.l1
+        if not plain or near or len(sources) != 1 or sources.isdisjoint(self.given):
             return []
-        step, next_one = place.tile * self.k + term.number, replace(place, panel=place.panel + 1)
-        if tile.b == GIVEN or b.contiguous == p.k[0]:  # the next panel's elements lie side by side
-            first = self.column_where_it_lies(next_one, self.number(0), Term(dict.fromkeys(p.k, self.number(0)), 0))
+        step = self.simple(place.tile * self.terms.depth + term.number - place.part.first)
+        next_one = replace(place, panel=place.panel + 1)
+        if side_by_side:
+            first = self.column_where_it_lies(next_one, self.number(0), Term(place.part.starts, place.part.first))
             return [prefetch.of(first, tirx.floordiv(step * tile.columns, self.tiles))]
-        row = tirx.floordiv(step, self.tiles)
+        row = place.part.first + tirx.floordiv(step, self.tiles)
         first = self.column_where_it_lies(next_one, self.number(0), Term(self.at(p.k, row), row))
         return [prefetch.of(first, at) for at in range(0, tile.columns, prefetch.line(first))]
 
     def _later_row(self, place: Place, term: Term) -> list[tirx.Stmt]:
-        """The fetch of a line of A in a step: where rows run along k the steps of a run of neighbours fetch the next
-        tile's rows there, else it is that of some steps on. (Divisions in a step's address took two thirds of the time
-        of a filter's gradient.)"""
+        """The fetch of a line of A in a step: where rows run along k, of one row after another behind the tile, else
+        that of some steps on. (Divisions in a step's address took two thirds of the time of a filter's gradient.)"""
         p, rows = self.product, self.tile.rows
         if self.tile.a != LIES or self.tile.b == WINDOWS or p.a.windows:
             return []
@@ -178,6 +180,8 @@ class TileCode(Indices):
         run, inner = p.run(p.a, p.k), list[int]()
         while len(inner) < len(p.k) and p.size(tuple(inner)) < run:
             inner.insert(0, p.k[len(p.k) - 1 - len(inner)])
+        if self.terms.length(inner) < p.size(tuple(inner)):
+            return []
         steps = {axis: self.number(0) if axis in inner else i for axis, i in term.names.items()}
         steps[p.last(p.k)] = self.flat(inner, term.names) * rows
         later = {**place.batch, **self.at(p.m, place.tile * rows + rows), **steps}
@@ -185,7 +189,7 @@ class TileCode(Indices):
 
     def _lines_to_store(self, place: Place, rows: int, width: int) -> list[tirx.Stmt]:
         """The fetches of the lines that a tile is stored to, where L1 does not hold C and its rows lie apart."""
-        if self.m * self.n < prefetch.FAR:
+        if self.m * self.n * self.product.itemsize < 2 * self.machine.l1:
             return []
         zero = tirx.const(0, self.dtype)
 
@@ -239,30 +243,30 @@ class TileCode(Indices):
 
 
 class _Terms:
-    """The loops over k of one tile. A long sum is taken in parts, which are added up by themselves; taps that meet only
-    the zeros around images are left out.
+    """The loops over k of one tile. A long sum is taken in parts, which are added up by themselves: some indices of one
+    axis, one of each axis outside and all within. Taps that meet only the zeros around images are left out.
 
     Attributes:
         count: how many parts there are.
+        depth: terms of a part.
     """
 
     def __init__(self, code: TileCode, skips: Sequence[Padding]) -> None:
         self.of, p, tile = code, code.product, code.tile
-        self.axes = [(axis,) for axis in p.k] if WINDOWS in (tile.a, tile.b) else [p.k]
-        self.sizes = [p.size(axes) for axes in self.axes]
-        self.skips = [next((one for one in skips if (one.tap,) == axes), None) for axes in self.axes]
+        self.sizes, self.apart = p.shape(p.k), WINDOWS in (tile.a, tile.b)  # in a loop for each axis, else in one
+        self.skips = [next((one for one in skips if one.tap == axis), None) for axis in p.k]
         self.by_tap = [skip is not None and skip.position == p.m[-1] for skip in self.skips]
         self.lengths = self._cut()
         self.counts = [-(-size // length) for size, length in zip(self.sizes, self.lengths, strict=True)]
-        self.count = math.prod(self.counts)
-        few = tile.a == WINDOWS and p.a.contiguous == p.k[-1] and self.sizes[-1] < FEW_CHANNELS
+        self.count, self.depth = math.prod(self.counts), math.prod(self.lengths)
+        few = tile.a == WINDOWS and p.a.contiguous == p.k[-1] and self.sizes[-1] < CHANNELS
         few = few and self.skips[-1] is None and not any(self.by_tap)
-        self.kinds = [SERIAL] * (len(self.axes) - 1) + [UNROLLED if few else SERIAL]
+        self.kinds = [SERIAL] * (len(p.k) - 1) + [UNROLLED if few else SERIAL]
         if tile.b == WINDOWS:
-            self.kinds = [UNROLLED] * len(self.axes)
+            self.kinds = [UNROLLED] * len(p.k)
 
     def _cut(self) -> list[int]:
-        """Steps of each loop that a part has: all of the inner ones, some of one, one of those outside."""
+        """Indices of each axis that a part has."""
         inner = 1
         for i in reversed(range(len(self.sizes))):
             if inner * self.sizes[i] > 2 * TERMS:
@@ -270,34 +274,55 @@ class _Terms:
                 length = 1 if self.by_tap[i] else min(near_divisor(self.sizes[i], most) or most, self.sizes[i])
                 return [*[1] * i, length, *self.sizes[i + 1 :]]
             inner *= self.sizes[i]
-        return self.sizes
+        return list(self.sizes)
 
-    def code(self, place: Place, part: Expr, rows: int, add: Callable[[int, int, Term], tirx.Stmt]) -> tirx.Stmt:
+    def length(self, axes: Sequence[int]) -> int:
+        """Terms of a part over some axes."""
+        return math.prod(length for axis, length in zip(self.of.product.k, self.lengths, strict=True) if axis in axes)
+
+    def part(self, number: Expr) -> Part:
+        """The part of that number."""
+        k, numbers = self.of.product.k, unravelled(number, self.counts)
+        starts = {axis: self.of.simple(n * length) for axis, n, length in zip(k, numbers, self.lengths, strict=True)}
+        return Part(number, starts, self.of.flat(k, starts))
+
+    def ends(self, part: Part) -> list[Expr]:
+        """How many indices of each axis the part has: the last may have fewer."""
+        found = zip(part.starts.values(), self.sizes, self.lengths, strict=True)
+        return [tirx.min(length, size - start) if size % length else length for start, size, length in found]
+
+    def code(self, place: Place, rows: int, add: Callable[[int, int, Term], tirx.Stmt]) -> tirx.Stmt:
         """The terms of a part of a tile's sums; `add` adds one to some of its rows."""
-        code, numbers = self.of, unravelled(part, self.counts)
-        starts = [number * length for number, length in zip(numbers, self.lengths, strict=True)]
+        code, part, k = self.of, place.part, self.of.product.k
+        starts, ends = list(part.starts.values()), self.ends(part)
 
         def loops(i: int, names: Names, first: int, last: int) -> tirx.Stmt:
             """Those from number `i` on, for some rows."""
-            if i == len(self.axes):
-                return add(first, last, Term(names, code.flat(code.product.k, names)))
+            if i == len(k):
+                return add(first, last, Term(names, code.flat(k, names)))
             size, length, skip = self.sizes[i], self.lengths[i], self.skips[i]
 
-            def step(k: Expr, first: int = first, last: int = last) -> tirx.Stmt:
-                return loops(i + 1, {**names, **code.at(self.axes[i], k)}, first, last)
+            def step(at: Expr, first: int = first, last: int = last) -> tirx.Stmt:
+                return loops(i + 1, {**names, k[i]: code.simple(at)}, first, last)
 
             if skip is not None and self.by_tap[i]:
                 taps = [(tap, *skip.rows_met(tap, first, last)) for tap in range(size)]
                 made = [(tap, step(code.number(tap), *own)) for tap, *own in taps if own[0] < own[1]]
                 cases = [x if length == size else tirx.IfThenElse(starts[i] == tap, x, None) for tap, x in made]
                 return sequence(cases) if cases else tirx.Evaluate(0)
-            low: Expr = starts[i]
-            high = low + length if size % length == 0 else tirx.min(low + length, size)
+            low, high = starts[i], starts[i] + ends[i]
             if skip is not None:
                 met = skip.taps_met(code.at(code.product.m, place.tile * code.tile.rows)[skip.position])
                 low, high = code.simple(tirx.max(met[0], low)), code.simple(tirx.min(met[1], high))
-            low = code.simple(low)
             count = high - low if skip is None else tirx.max(high - low, 0)
             return code.loop_to(count, length, lambda k: step(low + k), self.kinds[i], "k")
 
-        return loops(0, {}, 0, rows)
+        def term(number: Expr) -> tirx.Stmt:
+            """One of all axes."""
+            own = zip(k, starts, unravelled(number, self.lengths), strict=True)
+            names = {axis: code.simple(start + at) for axis, start, at in own}
+            return add(0, rows, Term(names, code.simple(part.first + number)))
+
+        if self.apart:
+            return loops(0, {}, 0, rows)
+        return code.loop_to(math.prod(ends), self.depth, term, name="k")

@@ -7,21 +7,21 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import tvm
-
 from ...device.panels import boxes, matrix_cycles, row_counts, tiles_of
+from ..common import SHORT
 from ..products import Operand, Product
 from ..squares import SIDE
 from ..target import Machine
 from .padding import Padding, share
 
-STREAMING = 4  # times L2: a block of A so large is still fetched in time
-MANY = 8  # threads, from which on tiles are made smaller until there are enough for all
+MANY = 8  # threads, from which on all are given shares, and twice as many as there are: none waits long for another
 PARALLEL_FLOP = 2_000_000  # about 20 us on one core; below, a parallel region costs more than it gives
+MANY_FLOP = 5 * PARALLEL_FLOP  # below, more regions for many threads take longer than they spare
+FINER = 4  # times as many blocks of rows as needed are looked at, for threads to have equal parts
+TERMS = 512  # of k in a part: to add up a tile of 12 x 2 vectors takes some 40 cycles, so many steps of k 6,000
 
 # In cycles; measured on Zen 3 and Zen 5, with AVX-512 and with AVX2.
 COPY = 2.0  # copying an element, or a vector of neighbours, into a panel
-VECTOR = 4  # fewest neighbours that are copied as one
 TURN = 1.0  # copying an element of rows along k, square by square
 TURNED = 17.0  # copying an element of images into rows that lie side by side, k by k
 ALONG = 0.3  # storing an element of a tile along its rows, once for all steps
@@ -31,11 +31,10 @@ SHARED = 0.8  # reading an element of a panel that another core has packed
 FAR = 1.3  # times as long takes a step that reads a line of L3 for each element of A
 REREAD = 0.01  # reading a byte again that lies in L3
 
-LIES, PACKED, GIVEN, WINDOWS = "lies", "packed", "given", "windows"
-"""How an operand is read: where it lies; from a copy in panels; from panels that are given; through windows of images,
-which are read where they lie, an axis of k at a time."""
-PANELS, IN_BLOCKS, GRID = "panels", "blocks", "grid"
-"""The order of tiles: see `product`."""
+LIES, PACKED, BEFORE, GIVEN, WINDOWS = "lies", "packed", "before", "given", "windows"
+"""How an operand is read: where it lies; from panels that a share packs, a part of k at a time; from panels of all of
+it that are packed before; from panels that are given; through windows of images, which are read where they lie, an axis
+of k at a time."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +47,10 @@ class Tile:
         lanes: of a vector.
         a: how A is read: where it lies, packed, or through windows.
         b: how B is: where it lies, packed, or from panels that are given.
-        order: of tiles.
-        block: tiles of rows in a block.
-        parallel: threads share out the steps of the order,
-        by_batch: or batches, of which there are enough.
+        block: tiles along the rows of a share,
+        panels: which pass so many panels.
+        parallel: threads have one share after another,
+        by_batch: or one batch, of which there are enough.
     """
 
     rows: int
@@ -59,10 +58,18 @@ class Tile:
     lanes: int
     a: str
     b: str
-    order: str
-    block: int = 1
+    block: int
+    panels: int
     parallel: bool = False
     by_batch: bool = False
+
+    def shares(self, p: Product) -> tuple[int, int]:
+        """How many there are of a batch, along the rows and along the columns."""
+        return -(-p.size(p.m) // (self.rows * self.block)), -(-p.size(p.n) // (self.columns * self.panels))
+
+    def parts(self, p: Product) -> int:
+        """The parts among which threads share out the work."""
+        return p.size(p.batch) * (1 if self.by_batch else math.prod(self.shares(p)))
 
 
 def choose(
@@ -70,8 +77,24 @@ def choose(
 ) -> tuple[Product, Tile]:
     """The product or its transposed one, and its tile. `made`: the buffers of what is computed on the way, and so has
     to be stored somewhere before it is read again; `paddings` are those of a convolution's images."""
-    found = [(q, tile) for q in ways(p) for tile in legal(q, machine, made)]
-    return min(found, key=lambda one: cycles(one[0], one[1], machine, paddings))
+    least, best = wanted(machine, p), None
+    for q in ways(p):
+        for whole in _sizes(q, machine, made):
+            work = arithmetic(q, whole, machine, paddings)
+            if best is not None and best[0] <= (0, work / machine.threads):
+                continue
+            for tile in _shared(q, whole, machine):
+                cost = max(least - tile.parts(q), 0), cycles(q, tile, machine, work)
+                if best is None or cost < best[0]:
+                    best = cost, (q, tile)
+    assert best is not None
+    return best[1]
+
+
+def wanted(machine: Machine, p: Product | None = None) -> int:
+    """The parts that many threads should have, of a product if that is large; 1 for few threads."""
+    small = p is not None and 2 * math.prod(p.extents) < MANY_FLOP
+    return 1 if small or machine.threads < MANY else 2 * machine.threads
 
 
 def ways(p: Product) -> Iterator[Product]:
@@ -107,10 +130,16 @@ def _over_windows(p: Product) -> Product:
 
 def legal(p: Product, machine: Machine, made: Container[Any]) -> Iterator[Tile]:
     """All tiles by which the loops of a product can be written, those of more rows first."""
-    m, lanes, itemsize = p.size(p.m), machine.lanes(p.dtype), tvm.DataType(p.dtype).bits // 8
+    for whole in _sizes(p, machine, made):
+        yield from _shared(p, whole, machine)
+
+
+def _sizes(p: Product, machine: Machine, made: Container[Any]) -> Iterator[Tile]:
+    """All sizes of tiles and ways to read operands, those of more rows first; with one share of all."""
+    (batch, m, n, k), lanes = p.sizes, machine.lanes(p.dtype)
     parallel = machine.threads > 1 and 2 * math.prod(p.extents) >= PARALLEL_FLOP
-    by_batch = parallel and p.size(p.batch) >= 4 * machine.threads
-    near = p.size(p.n) * p.size(p.k) * itemsize <= 1.25 * machine.l1
+    by_batch = parallel and batch >= 4 * machine.threads
+    near = n * k * p.itemsize <= 1.25 * machine.l1
     readable = p.b.contiguous == p.last(p.n) and p.b.value.source not in made
     for a in _ways_of_a(p, made):
         counts = boxes(p.shape(p.m)) if a == WINDOWS else row_counts(m, machine)
@@ -119,17 +148,54 @@ def legal(p: Product, machine: Machine, made: Container[Any]) -> Iterator[Tile]:
             given = -(-p.b.panel // lanes)
             sizes = [(rows, given) for rows, vectors in sizes if vectors == given] or [(1, given)]
         else:
-            sizes = [(rows, vectors) for rows, vectors in sizes if (vectors - 1) * lanes < p.size(p.n)]
+            sizes = [(rows, vectors) for rows, vectors in sizes if (vectors - 1) * lanes < n]
         for rows, vectors in sizes:
+            columns = p.b.panel or vectors * lanes
             ways_of_b = [GIVEN] if p.b.panel else [PACKED]
             if readable and not p.b.panel and a != WINDOWS and (near or m <= rows):
                 ways_of_b.append(LIES)
             for b in ways_of_b:
-                tile = Tile(rows, p.b.panel or vectors * lanes, lanes, a, b, PANELS, 1, parallel, by_batch)
-                if a != WINDOWS or b == GIVEN:
-                    yield tile
-                if a == WINDOWS or b != GIVEN:
-                    yield replace(tile, order=IN_BLOCKS, block=_block(p, tile, machine))
+                yield Tile(rows, columns, lanes, a, b, -(-m // rows), -(-n // columns), parallel, by_batch)
+
+
+def _shared(p: Product, whole: Tile, machine: Machine) -> Iterator[Tile]:
+    """The tile with shares: panels that all rows pass, blocks of rows that pass all panels, and for many threads blocks
+    that pass one. Operands are packed before of which else several shares would pack the same."""
+    threads, batch = machine.threads if whole.parallel and not whole.by_batch else 1, p.sizes[0]
+    least = max(threads, wanted(machine, p)) if threads > 1 else 1
+    shares = list[tuple[int, int]]()
+    if whole.a != WINDOWS or whole.b == GIVEN:
+        shares.append((whole.block, -(-whole.panels // (least // math.gcd(batch, least)))))
+    if whole.a == WINDOWS or whole.b != GIVEN:
+        shares.append((_block(p, whole, batch, least, machine), whole.panels))
+    if threads >= MANY:
+        shares.append((_block(p, whole, batch * whole.panels, least, machine), 1))
+    for block, panels in dict.fromkeys(shares):
+        many = panels < whole.panels or batch > p.matrices[0], block < whole.block or batch > p.matrices[1]
+        ways = zip((whole.a, whole.b), many, strict=True)
+        a, b = (BEFORE if way == PACKED and several else way for way, several in ways)
+        yield Tile(whole.rows, whole.columns, whole.lanes, a, b, block, panels, whole.parallel, whole.by_batch)
+
+
+def _block(p: Product, whole: Tile, steps: int, least: int, machine: Machine) -> int:
+    """Tiles of rows in a block, which passes so many steps: its part of A lies in L2, and no thread has many more tiles
+    than others; the largest of equal ones. Of images a block has whole lines of tiles, or a part of one: else each
+    element's place takes a division of its own."""
+    tiles, line, fitting = whole.block, 1, whole.block
+    if whole.a == WINDOWS:
+        line = max(p.extents[p.m[-1]] // whole.rows, 1)
+    else:
+        fitting = max(machine.l2 // (whole.rows * min(p.sizes[3], 2 * TERMS) * p.itemsize), 1)
+    blocks = max(-(-tiles // fitting), min(-(-least // steps), tiles))
+    threads = machine.threads if least > 1 else 1
+    found = (-(-tiles // count) for count in range(blocks, min(FINER * blocks, tiles) + 1))
+    sizes = {-(-size // line) * line if size > line else size for size in found}
+    sizes = {size for size in sizes if line % size == 0 or size % line == 0} | ({1} if threads >= MANY else set())
+
+    def most(block: int) -> int:
+        return -(-(-(-tiles // block) * steps) // threads) * block
+
+    return min(sorted(sizes, reverse=True), key=most)
 
 
 def _ways_of_a(p: Product, made: Container[Any]) -> list[str]:
@@ -142,63 +208,58 @@ def _ways_of_a(p: Product, made: Container[Any]) -> list[str]:
     return [*([LIES] if along_m else []), PACKED, *windows]
 
 
-def _block(p: Product, tile: Tile, machine: Machine) -> int:
-    """Tiles of rows in a block, whose part of A comes from L3 in time, as many for one thread as for another.
-    Of images a block has whole lines of tiles: else TVM finds each element's place by a division of its own."""
-    threads, tiles = machine.threads if tile.parallel and not tile.by_batch else 1, -(-p.size(p.m) // tile.rows)
-    if tile.a == WINDOWS:
-        line = max(p.extents[p.m[-1]] // tile.rows, 1)
-        return -(-tiles // (line * threads)) * line
-    nbytes = tile.rows * p.size(p.k) * tvm.DataType(p.dtype).bits // 8
-    blocks = -(-tiles // max(STREAMING * machine.l2 // nbytes, 1))
-    return -(-tiles // (-(-blocks // threads) * threads))
-
-
-def cycles(p: Product, tile: Tile, machine: Machine, paddings: Sequence[Padding] = ()) -> float:
-    """Cycles that a product takes: the arithmetic of its tiles, what is read again from beyond L2, the stores along
-    columns and the copies of operands; of the busiest thread, with what parallel regions cost."""
-    (m, n, k), batch, itemsize = map(p.size, (p.m, p.n, p.k)), p.size(p.batch), tvm.DataType(p.dtype).bits // 8
-    many = tile.parallel and machine.threads >= MANY  # which share out the tiles of any order evenly, see `sharing`
-    a_bytes, b_bytes, by_panels = m * k * itemsize, n * k * itemsize, tile.order == PANELS and not many
-    panels, blocks = -(-n // tile.columns), 1 if by_panels or many else -(-m // (tile.rows * tile.block))
+def arithmetic(p: Product, tile: Tile, machine: Machine, paddings: Sequence[Padding] = ()) -> float:
+    """Cycles of the multiply-adds of all tiles; `paddings`: see `choose`."""
+    batch, m, n, k = p.sizes
     step = matrix_cycles(m, n, tile.rows, tile.columns, tile.lanes, machine)
     if tile.a == WINDOWS:
         step *= share(paddings, p, tile.rows) * (1.0 if p.a.windows else ONE_TAP)
-    if tile.a == LIES and p.a.contiguous != p.last(p.k) and a_bytes > machine.l2:
-        step *= FAR
-    again = 0.0
-    if by_panels and tile.a != WINDOWS and a_bytes > machine.l2:
+    if tile.a == LIES and p.a.contiguous != p.last(p.k) and m * k * p.itemsize > machine.l2:
+        step *= FAR if 3 * m * _part(p) > machine.l2 else 1.0
+    return batch * step * k
+
+
+def _part(p: Product) -> int:
+    """Bytes of a part of k of a row."""
+    return p.itemsize * (p.sizes[3] if p.sizes[3] <= 2 * TERMS else TERMS)
+
+
+def cycles(p: Product, tile: Tile, machine: Machine, work: float) -> float:
+    """Cycles that a product takes whose multiply-adds take so many: these, what is read again from beyond L2, the
+    stores along columns and the copies of operands; of the busiest thread, with what parallel regions cost."""
+    batch, m, n, k = p.sizes
+    a_bytes, b_bytes, panels = m * k * p.itemsize, n * k * p.itemsize, -(-n // tile.columns)
+    again, (blocks, groups) = 0.0, tile.shares(p)
+    if tile.a != WINDOWS and min(tile.rows * tile.block, m) * _part(p) > machine.l2:
         again = a_bytes * (panels - 1)
-    if not by_panels and b_bytes > machine.l2:
-        again = b_bytes * (blocks - 1)
+    if b_bytes > machine.l2:
+        again += b_bytes * (blocks - (tile.b != BEFORE))
     along = ALONG * m * n if p.n[-1] < p.m[-1] else 0.0
-    work = batch * (step * k + REREAD * again + along)
-    copied, shared, regions = 0.0, 0.0, 1
-    if tile.a == PACKED:
-        copied += _copied(p, p.a, tile.rows)
-    if tile.b == PACKED:
-        copied += _copied(p, p.b, tile.columns) * (batch / _own_batch(p, p.b) if by_panels else 1)
-        shared, regions = (0.0, 1) if by_panels else (SHARED * n * k * _own_batch(p, p.b), 2)
+    work += batch * (REREAD * again + along)
+    ways = ((p.a, tile.a, tile.rows), (p.b, tile.b, tile.columns))
+    copied = sum(_copied(p, one, width) for one, way, width in ways if way in (PACKED, BEFORE))
     if not tile.parallel:
         return work + copied
-    parts = machine.threads if many else batch * (1 if tile.by_batch else panels if by_panels else blocks)
-    return work * -(-parts // machine.threads) / parts + shared + copied / machine.threads + regions * REGION
+    regions = 1 + (BEFORE in (tile.a, tile.b))
+    shared = SHARED * n * k * p.matrices[1] if tile.b == BEFORE else 0.0
+    if tile.by_batch:
+        busiest = -(-batch // machine.threads) / batch
+    else:
+        own = min(tile.rows * tile.block / m, 1.0) * min(tile.panels / panels, 1.0)
+        busiest = -(-batch * blocks * groups // machine.threads) * own / batch
+    return work * busiest + shared + copied / machine.threads + regions * REGION
 
 
 def _copied(p: Product, operand: Operand, width: int) -> float:
     """Cycles of copying an operand, once, into panels of a width."""
-    elements = p.size(p.m if operand is p.a else p.n) * p.size(p.k) * _own_batch(p, operand)
+    _, m, n, k = p.sizes
+    elements = k * (m * p.matrices[0] if operand is p.a else n * p.matrices[1])
     if operand is p.a:
         return elements * (TURNED if p.a.windows else COPY)
     if operand.contiguous == p.last(p.k) and not operand.windows:
         return elements * (TURN if width % SIDE == 0 else 2 * COPY)
     own = group(p, operand, width)
-    return elements * COPY / (own if own >= VECTOR else 1)
-
-
-def _own_batch(p: Product, operand: Operand) -> int:
-    """How many matrices an operand has."""
-    return p.size(tuple(axis for axis in p.batch if axis in operand.axes))
+    return elements * COPY / (own if own >= SHORT else 1)
 
 
 def group(p: Product, operand: Operand, width: int) -> int:

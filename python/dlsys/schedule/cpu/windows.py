@@ -15,17 +15,16 @@ from tvm.tirx import PrimFunc
 
 from .. import common
 from ..codegen import UNROLLED, block_of, each, lanes, loop, sequence, unravelled
-from ..common import PARALLEL_WORK, renamed
+from ..common import PARALLEL_WORK, VECTORS, renamed
 from ..stages import Expr, Stage, plain_stages, with_nests
 from ..target import Machine, Rule
 from . import pointwise, reduction
 from .contraction import described, of_parts, one_sum, with_one_result, written
-from .sharing import few_tiles, parts_of, wanted
+from .sharing import missing_parts, parts_of
 from .tile_code import Fused
-from .tiles import LIES, PANELS, WINDOWS, Tile
+from .tiles import LIES, WINDOWS, Tile, wanted
 
 TAPS = 64  # elements of a window that are unrolled: 7 x 7 and less
-VECTORS = 4  # in a row that is taken at once
 
 
 def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
@@ -43,12 +42,12 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
         if width is None:
             return None
         by_batch = parallel and wanted(machine) <= p.size(p.batch)
-        tile = Tile(1, width, width, LIES, WINDOWS, PANELS, 1, parallel, by_batch)
-        return common.start(written(p, *with_one_result(func, number), number, tile))
+        tile = Tile(1, width, width, LIES, WINDOWS, 1, 1, parallel, by_batch)
+        return common.start(written(p, *with_one_result(func, number), number, tile, machine))
     width = _width(p.extents[p.k[-1]], vectors, 1) or _width(p.extents[p.k[-1]], vectors, VECTORS)
     if p.size(p.n) > TAPS or width is None or len(p.k) < 2:
         return None
-    if parts := parts_of(p, few_tiles(p, machine)):
+    if parts := parts_of(p, missing_parts(p, machine)):
         p, func, stages = of_parts(func, number, parts)
     else:
         func, stages = with_one_result(func, number)
