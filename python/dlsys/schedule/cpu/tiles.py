@@ -179,9 +179,9 @@ def _shared(p: Product, whole: Tile, machine: Machine) -> Iterator[Tile]:
 
 
 def _block(p: Product, whole: Tile, steps: int, least: int, machine: Machine) -> int:
-    """Tiles of rows in a block, which passes so many steps: its part of A comes in time, and no thread has many more tiles
-    than others; the largest of equal ones. Of images a block has whole lines of tiles, or a part of one: else each
-    element's place takes a division of its own."""
+    """Tiles of rows in a block, which passes so many steps: its part of A comes in time, and no thread has many more
+    tiles than others; the largest of equal ones. Of images a block has whole lines of tiles, or a part of one: else
+    each element's place takes a division of its own."""
     tiles, line, fitting = whole.block, 1, whole.block
     if whole.a == WINDOWS:
         line = max(p.extents[p.m[-1]] // whole.rows, 1)
