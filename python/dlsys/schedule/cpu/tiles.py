@@ -17,7 +17,6 @@ from .padding import Padding, share
 MANY = 8  # threads, from which on all are given shares, and twice as many as there are: none waits long for another
 PARALLEL_FLOP = 2_000_000  # about 20 us on one core; below, a parallel region costs more than it gives
 MANY_FLOP = 5 * PARALLEL_FLOP  # below, more regions for many threads take longer than they spare
-STREAMING = 4  # times L2: a block of A's rows so large is still fetched in time
 FINER = 4  # times as many blocks of rows as needed are looked at, for threads to have equal parts
 TERMS = 512  # of k in a part: to add up a tile of 12 x 2 vectors takes some 40 cycles, so many steps of k 6,000
 
@@ -179,14 +178,14 @@ def _shared(p: Product, whole: Tile, machine: Machine) -> Iterator[Tile]:
 
 
 def _block(p: Product, whole: Tile, steps: int, least: int, machine: Machine) -> int:
-    """Tiles of rows in a block, which passes so many steps: its part of A comes in time, and no thread has many more
-    tiles than others; the largest of equal ones. Of images a block has whole lines of tiles, or a part of one: else
-    each element's place takes a division of its own."""
+    """Tiles of rows in a block, which passes so many steps: its part of A lies in L2, and no thread has many more tiles
+    than others; the largest of equal ones. Of images a block has whole lines of tiles, or a part of one: else each
+    element's place takes a division of its own."""
     tiles, line, fitting = whole.block, 1, whole.block
     if whole.a == WINDOWS:
         line = max(p.extents[p.m[-1]] // whole.rows, 1)
     else:
-        fitting = max(STREAMING * machine.l2 // (whole.rows * min(p.sizes[3], 2 * TERMS) * p.itemsize), 1)
+        fitting = max(machine.l2 // (whole.rows * min(p.sizes[3], 2 * TERMS) * p.itemsize), 1)
     blocks = max(-(-tiles // fitting), min(-(-least // steps), tiles))
     threads = machine.threads if least > 1 else 1
     found = (-(-tiles // count) for count in range(blocks, min(FINER * blocks, tiles) + 1))
@@ -231,8 +230,7 @@ def cycles(p: Product, tile: Tile, machine: Machine, work: float) -> float:
     batch, m, n, k = p.sizes
     a_bytes, b_bytes, panels = m * k * p.itemsize, n * k * p.itemsize, -(-n // tile.columns)
     again, (blocks, groups) = 0.0, tile.shares(p)
-    near = machine.l2 * (1 if tile.b == PACKED else STREAMING)
-    if tile.a != WINDOWS and min(tile.rows * tile.block, m) * _part(p) > near:
+    if tile.a != WINDOWS and min(tile.rows * tile.block, m) * _part(p) > machine.l2:
         again = a_bytes * (panels - 1)
     if b_bytes > machine.l2:
         again += b_bytes * (blocks - (tile.b != BEFORE))
