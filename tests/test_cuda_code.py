@@ -314,9 +314,7 @@ def test_nvrtc_has_its_builtins_before_it_looks_for_them() -> None:
     if nvrtc._library() is None or not Path("/proc/self/maps").exists():
         raise unittest.SkipTest("needs NVRTC, and Linux to tell what is loaded")
     program = """if True:
-        from dlsys.schedule.common import renamed
-from dlsys.schedule.cuda import nvrtc, tensor_cores
-from dlsys.schedule.cuda.product_code import ZERO
+        from dlsys.schedule.cuda import nvrtc
         version = ".".join(map(str, nvrtc._version_of(nvrtc._library())))
         print(f"libnvrtc-builtins.so.{version}" in open("/proc/self/maps").read())
     """

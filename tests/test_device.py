@@ -217,10 +217,9 @@ def test_a_power_of_one_is_another_array() -> None:
 
 
 FEWEST = [
-    *((module, "PARALLEL_WORK") for module in (pointwise, windows, rows, loops, reduction)),
+    *((module, "PARALLEL_WORK") for module in (pointwise, windows, rows, loops, reduction, product)),
     (rows, "PARALLEL_SHORT"),
     (tiles, "PARALLEL_FLOP"),
-    (product, "PARALLEL_PACK"),
 ]
 CASES_EACH = 2  # the first of an operator that have something to share
 
