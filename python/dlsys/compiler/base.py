@@ -171,8 +171,8 @@ def rewrite(
 
 
 def plain(node: Node, graph: TypedGraph) -> Node | None:
-    """What an operator is that reads inputs for their shapes, now that these are known, see `Op.known`; one that stays
-    reads constants there, so that nothing is computed for its shape."""
+    """The plain node of an operator that reads inputs for their shapes, now that these are known, see `Op.known`; one
+    that stays reads constants there, so that nothing is computed for its shape."""
     shape_only = node.op.shape_only
     if not shape_only or isinstance(node.op, State):
         return None

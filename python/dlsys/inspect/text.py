@@ -36,8 +36,8 @@ def extents(shape: Shape) -> str:
 
 
 def term(node: Node, name: Mapping[Node, str], fed: Container[Node] = ()) -> str:
-    """What a node is computed by, `matmul(X, W1, trans_A=True)`; attributes that are None or False are left out, and
-    of what is fed those that its type says."""
+    """A node's operator and arguments, `matmul(X, W1, trans_A=True)`; attributes that are None or False are left out,
+    and of what is fed those that its type says."""
     arguments = [] if node in fed else [name.get(value, value.name) for value in node.inputs]
     for key, value in node.attrs.items():
         if value is not None and value is not False and not (node in fed and key in ("shape", "dtype")):

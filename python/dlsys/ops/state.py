@@ -181,7 +181,7 @@ T = TypeVar("T")
 
 
 class Updates(Generic[T]):
-    """What `State.lowered` tells of the changes that a run makes, and asks. This one takes no notice."""
+    """The listener to which `State.lowered` tells the changes that a run makes. This one takes no notice."""
 
     def assign(self, node: Node, parameter: T, value: T) -> None:
         """An assignment gives a parameter a value."""
@@ -190,7 +190,7 @@ class Updates(Generic[T]):
         """Assignments are made because a value is computed that they come with."""
 
     def latest(self, parameter: T) -> T:
-        """What the assignments so far have left of a parameter: its value, or the parameter itself."""
+        """A parameter's value after the assignments so far, or the parameter itself."""
         return parameter
 
 

@@ -129,13 +129,13 @@ class Inference:
             found[node] = self._rule(node, [found[value] for value in node.inputs])
 
     def known(self, node: Node) -> Any:
-        """What follows from data and declarations, else None. Raises GraphError for what is no node."""
+        """The type that follows from data and declarations, else None. Raises GraphError for what is no node."""
         found = self._kept(node)
         return None if found is _UNKNOWN else found
 
     def of(self, node: Node) -> Any:
-        """What follows from data and declarations. Raises the operator's error at the node where it begins not to be
-        known, ShapeError or DTypeError."""
+        """The type that follows from data and declarations. Raises the operator's error at the node where it begins not
+        to be known, ShapeError or DTypeError."""
         found = self._kept(node)
         if found is not _UNKNOWN:
             return found

@@ -91,7 +91,7 @@ def _in_parts(code: tirx.Stmt) -> tuple[tirx.Stmt, list[ir.Var]]:
 
 
 def _adds(store: tirx.BufferStore) -> bool:
-    """Whether what is stored is what lies there, and something more."""
+    """Whether a store adds something to the element that it overwrites."""
     value = store.value
     own = isinstance(value, tirx.Add) and isinstance(value.a, ir.TensorLoad) and value.a.source.same_as(store.buffer)
     return own and all(tvm_ffi.structural_equal(*pair) for pair in zip(value.a.indices, store.indices, strict=True))
