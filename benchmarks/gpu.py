@@ -33,6 +33,7 @@ from dlsys.inspect import cost
 from dlsys.kernels import Replay, Runner
 from dlsys.kernels.build import prim_func
 from dlsys.schedule import apply, resolve_target
+from dlsys.schedule.target import machine_of
 from models import MODELS, Model, vectors
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
@@ -98,8 +99,7 @@ def seconds_of(run: Callable[[], Any], wait: Callable[[], Any], rounds: int) -> 
 
 def predicted(executor: ad.Executor) -> float:
     """What the model says of an executor's latest plan."""
-    arch = str(resolve_target("cuda").attrs["arch"])
-    device = cost.GPUS.get(arch, cost.GPUS["sm_90"])
+    device = cost.Multiprocessors(machine_of(resolve_target("cuda")).gpu)
     total = 0.0
     plan = executor._latest()
     for key, spec in plan.specs.items():

@@ -19,6 +19,7 @@ from dlsys.graph import Node
 from dlsys.inspect import cost
 from dlsys.kernels.build import prim_func
 from dlsys.schedule import apply, resolve_target
+from dlsys.schedule.loops import is_ordered
 from dlsys.schedule.target import machine_of
 from helpers import on_threads
 from tvm import tirx
@@ -99,9 +100,9 @@ def _executor(name: str) -> tuple[ad.Executor, dict[Node, np.ndarray]]:
     return ad.Executor(build(*nodes)), feed
 
 
-def _parts(function: Any) -> int:
-    """The most parts of a loop that threads share."""
-    found = [1]
+def _regions(function: Any) -> list[int]:
+    """The parts of each loop that threads share."""
+    found = list[int]()
 
     def loop(item: tirx.For, visitor: Any) -> None:
         if item.kind == tirx.ForKind.PARALLEL:
@@ -109,7 +110,12 @@ def _parts(function: Any) -> int:
         visitor.default_visit(item)
 
     tvm_ffi.structural_visit(function.body, [(tirx.For, loop)])
-    return max(found)
+    return found
+
+
+def _parts(function: Any) -> int:
+    """The most parts of a loop that threads share."""
+    return max([1, *_regions(function)])
 
 
 def test_contractions_have_twice_as_many_parts_as_cores() -> None:
@@ -176,10 +182,33 @@ def test_formulas_that_are_loops_say_nothing_of_threads_and_their_rule_shares_th
     assert memory == [(2, 64, 300), (2, 64, 300), (2, 64, 4, 256)]  # of a thousand rows 64 at once
     launches = _scheduled(sort, long, target="cuda")[0].script()
     assert 'T.thread_binding(64, thread="threadIdx.x")' in launches and "T.parallel" not in launches
-    for columns, parts in ((512, 8), (500, 8), (64, 1)):  # of 64 columns
+    for columns, parts in ((512, [1000, 8]), (500, [1000, 8]), (64, [])):  # zeros by rows, sums by 64 columns
         function, rule = _scheduled(scatter, ((1000, columns), "float32"), ((2000,), "int64"))
-        assert (rule, _parts(function)) == ("loops", parts), columns
+        assert (rule, _regions(function)) == ("loops", parts), columns
     assert _parts(_scheduled(sort, ((4, 10), "float32"))[0]) == 1  # too little work
+
+
+def test_a_loop_that_reads_what_another_index_stored_is_ordered() -> None:
+    out, given = tirx.decl_buffer((64,), "float32"), tirx.decl_buffer((64,), "int32")
+    square = tirx.decl_buffer((8, 8), "float32")
+    i, k = tirx.Var("i", "int32"), tirx.Var("k", "int32")
+    one, serial = tirx.const(1.0, "float32"), tirx.ForKind.SERIAL
+
+    def ordered(buffer: Any, store: list[Any], load: list[Any]) -> bool:
+        body = tirx.BufferStore(buffer, tirx.BufferLoad(buffer, load) + one, store)
+        return is_ordered(tirx.For(i, 0, 8, serial, tirx.For(k, 0, 2, serial, body)))
+
+    assert not ordered(out, [i], [i])
+    assert not ordered(out, [i * 2 + k], [i * 2 + k])
+    assert not ordered(square, [i, tirx.BufferLoad(given, [k])], [i, k])
+    assert not ordered(square, [i // 8, i % 8], [i // 8, i % 8])
+    assert ordered(out, [i + k], [i + k])  # index 0 stores what index 1 reads
+    assert ordered(out, [i], [i + 1])
+    assert ordered(out, [k], [k])
+    assert ordered(out, [i // 2], [i // 2])
+    assert ordered(out, [tirx.BufferLoad(given, [i])], [tirx.BufferLoad(given, [i])])
+    assert ordered(square, [k, i], [i, k])
+    assert not is_ordered(tirx.For(i, 0, 8, serial, tirx.BufferStore(out, one, [tirx.BufferLoad(given, [i])])))
 
 
 def test_schedules_for_many_cores_run_right_on_two() -> None:

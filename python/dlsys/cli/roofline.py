@@ -14,9 +14,10 @@ from .. import autodiff as ad
 from .. import nn, optim
 from ..compiler import Key, Plan
 from ..device import cuda, get_num_threads
+from ..device.machine import GPUS
 from ..errors import TargetError
 from ..inspect import peak
-from ..inspect.cost import GPUS, Cores, predicted
+from ..inspect.cost import Cores, Multiprocessors, predicted
 from ..inspect.profile import flop_of
 from ..inspect.text import kernels_of, table
 from ..kernels.build import prim_func
@@ -115,7 +116,7 @@ def _row(plan: Plan, kernel: Any, keys: list[Key], arch: str, cores: int | None)
         }
         limit = max(limits, key=limits.__getitem__)
         return Row(kernel.name, calls, "", "", "", nbytes, flop, limits[limit], limit)
-    device = GPUS[arch]
+    device = Multiprocessors(GPUS[arch])
     function = apply(prim_func(spec), resolve_target({"kind": "cuda", "arch": arch}), precision=spec.precision)[0]
     found = predicted(function, device)
     grid = " + ".join(f"{region.parts} x {region.threads}" for region in found.regions)

@@ -1,9 +1,10 @@
 """Formulas written as loops: where an expression for one index would ask, index by index, which source it reads, or
 would search all terms for its own.
 
-The loops are one block. They copy runs of memory or compute straight on, so that LLVM makes vectors of them. Their
-indices may come in any order, but those of loops that are marked; which of them run in parallel, a target's rule says
-(schedule/cpu/loops.py, schedule/cuda/loops.py).
+The loops are one block. They copy runs of memory or compute straight on, so that LLVM makes vectors of them. A loop's
+indices come one after the other where it reads what it stored at another index, and else in any order, which a target's
+rule finds and puts on threads (schedule/loops.py). No two indices of a loop store the same element, but where it is
+read too.
 """
 
 from __future__ import annotations
@@ -16,9 +17,6 @@ from typing import Any
 from tvm import ir, s_tir, te, tirx
 
 from .base import Expr, Shape, constant, full, shape_of
-
-ORDERED = "dlsys_ordered"  # the mark of a loop whose indices must come in order
-COLUMNS = "dlsys_columns"  # of those whose indices stand for the same columns, which have nothing to do with others
 
 Buffer = Any  # of tirx
 
@@ -79,24 +77,19 @@ def _source(x: te.Tensor, stored: Sequence[te.Tensor], buffers: Sequence[Buffer]
     return lambda index: tirx.BufferLoad(buffer, list(index))
 
 
-def loop(extent: int, body: Callable[[Expr], tirx.Stmt], ordered: bool = False, columns: bool = False) -> tirx.Stmt:
-    """`body` for every index below `extent`; of one index without a loop. `ordered`: one after the other, as they add
-    to the same elements; if not, the indices may come in any order, also those of loops within an ordered one: each of
-    them has elements of its own.
-    `columns`: an index stands for the same elements in all loops that are marked so.
-    """
+def loop(extent: int, body: Callable[[Expr], tirx.Stmt]) -> tirx.Stmt:
+    """`body` for every index below `extent`; of one index without a loop."""
     if extent == 1:
         return body(tirx.const(0, "int32"))
     index = tirx.Var("i", "int32")
-    marks = {name: True for name, given in ((ORDERED, ordered), (COLUMNS, columns)) if given}
-    return tirx.For(index, 0, extent, tirx.ForKind.SERIAL, body(index), None, marks)
+    return tirx.For(index, 0, extent, tirx.ForKind.SERIAL, body(index))
 
 
-def nest(shape: Sequence[int], body: Callable[[list[Expr]], tirx.Stmt], ordered: bool = False) -> tirx.Stmt:
-    """`body` for every index of the shape, all `ordered` or not."""
+def nest(shape: Sequence[int], body: Callable[[list[Expr]], tirx.Stmt]) -> tirx.Stmt:
+    """`body` for every index of the shape."""
     if not shape:
         return body([])
-    return loop(shape[0], lambda i: nest(shape[1:], lambda rest: body([i, *rest]), ordered), ordered)
+    return loop(shape[0], lambda i: nest(shape[1:], lambda rest: body([i, *rest])))
 
 
 def sequence(statements: Sequence[tirx.Stmt]) -> tirx.Stmt:
@@ -208,24 +201,23 @@ def scatter_add(
         def part(number: Expr) -> tirx.Stmt:
             outer = unravelled(number, lead)
 
-            def columns(store: Callable[[list[Expr]], tirx.Stmt]) -> tirx.Stmt:
-                return loop(math.prod(inner), lambda c: store(unravelled(c, inner)), columns=True)
+            def clear(index: list[Expr]) -> tirx.Stmt:
+                row, c = index
+                there = [*outer, *unravelled(row, rows), *unravelled(c, inner)]
+                return tirx.BufferStore(out, constant(0, dtype), there)
 
-            def clear(row: Expr) -> tirx.Stmt:
-                return columns(
-                    lambda c: tirx.BufferStore(out, constant(0, dtype), [*outer, *unravelled(row, rows), *c])
-                )
+            def column(number: Expr) -> tirx.Stmt:
+                c = unravelled(number, inner)
 
-            def add(i: Expr) -> tirx.Stmt:
-                def one(c: list[Expr]) -> tirx.Stmt:
+                def add(i: Expr) -> tirx.Stmt:
                     here = [*outer, *unravelled(i, given), *c]
                     row = row_of(numbers(unravelled(i, given) if shared else here))
                     there = [*outer, *unravelled(row, rows), *c]
                     return tirx.BufferStore(out, tirx.BufferLoad(out, there) + values(here), there)
 
-                return columns(one)
+                return loop(math.prod(given), add)
 
-            return sequence([loop(math.prod(rows), clear), loop(math.prod(given), add, ordered=True)])
+            return sequence([nest((math.prod(rows), math.prod(inner)), clear), loop(math.prod(inner), column)])
 
         return loop(math.prod(lead), part)
 

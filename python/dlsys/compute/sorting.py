@@ -115,7 +115,7 @@ def _by_digits(row: _Row, keys: Buffer, places: Buffer, counts: Buffer) -> tirx.
             before = load(counts, 1, number, b) + load(counts, 0, number, b)
             return put(counts, before, 1, number, b + 1)
 
-        return sequence([put(counts, 0, 1, number, 0), loop(bins - 1, add, ordered=True)])
+        return sequence([put(counts, 0, 1, number, 0), loop(bins - 1, add)])
 
     def move(number: int, i: Expr) -> tirx.Stmt:
         source, target = number % 2, 1 - number % 2
@@ -130,10 +130,10 @@ def _by_digits(row: _Row, keys: Buffer, places: Buffer, counts: Buffer) -> tirx.
         return sequence([moved, put(counts, to + 1, *index)])
 
     return sequence([
-        nest((passes, bins), lambda index: put(counts, 0, 0, *index), ordered=True),
-        loop(row.extent, tally, ordered=True),
-        loop(passes, begin, ordered=True),
-        *(loop(row.extent, partial(move, number), ordered=True) for number in range(passes)),
+        nest((passes, bins), lambda index: put(counts, 0, 0, *index)),
+        loop(row.extent, tally),
+        loop(passes, begin),
+        *(loop(row.extent, partial(move, number)) for number in range(passes)),
     ])  # fmt: skip
 
 
@@ -172,7 +172,7 @@ def _inserted(row: _Row, keys: Buffer, places: Buffer, at: Buffer) -> tirx.Stmt:
         return row.store(i, tirx.BufferLoad(places, [row.number, i]).astype("int64"))
 
     return sequence([
-        loop(row.count, begin, ordered=True),
-        loop(row.extent - row.count, lambda i: look(row.count + i), ordered=True),
-        loop(row.count, give, ordered=True),
+        loop(row.count, begin),
+        loop(row.extent - row.count, lambda i: look(row.count + i)),
+        loop(row.count, give),
     ])  # fmt: skip

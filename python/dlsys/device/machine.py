@@ -24,6 +24,40 @@ _CACHES = {1: 32 << 10, 2: 1 << 20, 3: 32 << 20}
 
 
 @dataclass(frozen=True)
+class Gpu:
+    """The speeds and sizes of a GPU, from its maker's data sheet where no comment says else."""
+
+    name: str
+    multiprocessors: int
+    clock: float  # cycles a second
+    bandwidth: float  # bytes of memory a second
+    shared: int  # bytes of shared memory of a multiprocessor
+    block_shared: int = 48 << 10  # bytes of it that a block's arrays may take, as they are declared
+    registers: int = 65536
+    threads: int = 2048  # of a multiprocessor
+    blocks: int = 32
+    warps: int = 4  # whose instructions a multiprocessor starts in a cycle
+    shared_bandwidth: int = 128  # bytes of shared memory that it reads in a cycle
+    launch: float = 2.0e-6  # seconds from one launch's end to the next one's start, about; in a CUDA graph less
+    fill: float = 0.4  # the share of the multiprocessors that draw all of memory's bandwidth
+
+    @property
+    def flops(self) -> float:
+        """Operations of float32 a second: 128 multiply-adds a cycle."""
+        return self.multiprocessors * 128 * 2 * self.clock
+
+
+GPUS = {
+    "sm_90": Gpu("H200", 132, 1.98e9, 4.8e12, 228 << 10),
+    "sm_80": Gpu("A100", 108, 1.41e9, 2.04e12, 164 << 10),
+}
+"""By their architecture."""
+WARP = 32  # threads of a GPU that run one instruction together
+TENSOR_INSTRUCTION = 5  # instructions' time of one of tensor cores: 1,024 multiply-adds, some 945 of which a cycle
+HOPPER = "sm_90"  # the architecture of CUDA code where no device tells its own, and whose facts one without data has
+
+
+@dataclass(frozen=True)
 class Machine:
     """The facts of a target that schedules read. All of them are part of a kernel's key on disk.
 
@@ -37,7 +71,10 @@ class Machine:
             used.
         l1: bytes of a core's first cache for data.
         l2: bytes of its second one.
-        l3: bytes of the last one, which cores share: of all that share it. Of a GPU no rule reads these three.
+        l3: bytes of the last one, which cores share: of all that share it. Of a GPU no rule reads these three,
+            nor the next.
+        line: bytes of a line of its caches.
+        gpu: the GPU that it is, or one like it; of a CPU no rule reads it.
     """
 
     kind: str
@@ -49,6 +86,8 @@ class Machine:
     l1: int = _CACHES[1]
     l2: int = _CACHES[2]
     l3: int = _CACHES[3]
+    line: int = 64
+    gpu: Gpu = GPUS[HOPPER]
 
     def lanes(self, dtype: Any) -> int:
         """Elements of `dtype` in a vector register."""

@@ -2,7 +2,7 @@
 
 A kernel is a row of regions: each launch of a GPU, each loop that threads of a CPU share, and all that one thread does
 alone. One walk over the scheduled function counts the instructions, bytes and parts of each. A machine, `Cores` of a
-CPU or a `Gpu`, gives them time by each limit: arithmetic, memory, and what it costs to begin.
+CPU or `Multiprocessors`, gives them time by each limit: arithmetic, memory, and what it costs to begin.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ import tvm
 import tvm_ffi
 from tvm import ir, sym, tirx
 
+from ..device.machine import TENSOR_INSTRUCTION, WARP, Gpu, Machine
 from ..schedule.common import CHEAP_CALLS
-from ..schedule.cuda.threads import SHARED_BYTES, TENSOR_INSTRUCTION, WARP, WARPS_A_CYCLE
-from ..schedule.target import Machine
 
 CALL = 8  # instructions of an exp, a division or the like, about
 OVERHEAD = 24  # registers of a thread beside its arrays, about
@@ -72,7 +71,7 @@ class Prediction:
     limit: str
 
 
-def predicted(func: tirx.PrimFunc, device: Cores | Gpu) -> Prediction:
+def predicted(func: tirx.PrimFunc, device: Cores | Multiprocessors) -> Prediction:
     """The time that a scheduled function takes at least."""
     found = regions(func)
     longest = max(found, key=device.seconds)
@@ -213,67 +212,46 @@ class Cores:
 
 
 @dataclass(frozen=True)
-class Gpu:
-    """The speeds and sizes of a GPU, from its maker's data sheet.
+class Multiprocessors:
+    """Those of a GPU.
 
     A multiprocessor starts an instruction of four warps each cycle, so a block's arithmetic takes its instructions
     times its warps by four; blocks beyond those that fit side by side wait for the next wave.
     """
 
-    name: str
-    multiprocessors: int
-    clock: float  # cycles a second
-    bandwidth: float  # bytes of memory a second
-    shared: int  # bytes of shared memory of a multiprocessor
-    registers: int = 65536
-    threads: int = 2048  # of a multiprocessor
-    blocks: int = 32
-    launch: float = 2.0e-6  # seconds from one launch's end to the next one's start, about; in a CUDA graph less
-    fill: float = 0.4  # the share of the multiprocessors that draw all of memory's bandwidth
-
-    @property
-    def flops(self) -> float:
-        """Operations of float32 a second: 128 multiply-adds a cycle."""
-        return self.multiprocessors * 128 * 2 * self.clock
+    gpu: Gpu
 
     def resident(self, region: Region) -> int:
         """Blocks that a multiprocessor holds at a time."""
         threads = region.warps * WARP
-        most = 255 if threads > 256 else min(255, self.registers // (2 * threads))  # see `nvrtc`
-        by_registers = self.registers // (min(region.registers, most) * threads)
-        by_shared = self.shared // (region.shared + 1024)
-        return max(1, min(self.blocks, self.threads // threads, by_registers, by_shared))
+        most = 255 if threads > 256 else min(255, self.gpu.registers // (2 * threads))  # see `nvrtc`
+        by_registers = self.gpu.registers // (min(region.registers, most) * threads)
+        by_shared = self.gpu.shared // (region.shared + 1024)
+        return max(1, min(self.gpu.blocks, self.gpu.threads // threads, by_registers, by_shared))
 
     def occupancy(self, region: Region) -> float:
         """The share of a multiprocessor's threads that are there at a time."""
-        return self.resident(region) * region.warps * WARP / self.threads
+        return self.resident(region) * region.warps * WARP / self.gpu.threads
 
     def waves(self, region: Region) -> float:
         """How often the device is filled with blocks."""
-        return region.parts / (self.resident(region) * self.multiprocessors)
+        return region.parts / (self.resident(region) * self.gpu.multiprocessors)
 
     def limits(self, region: Region) -> dict[str, float]:
         """The seconds that one run takes at least, by each limit."""
         resident = self.resident(region)
-        rounds, rest = divmod(region.parts, resident * self.multiprocessors)
-        deepest = rounds * resident + math.ceil(rest / self.multiprocessors)  # blocks of the busiest multiprocessor
+        rounds, rest = divmod(region.parts, resident * self.gpu.multiprocessors)
+        deepest = rounds * resident + math.ceil(rest / self.gpu.multiprocessors)  # blocks of the busiest multiprocessor
         alone = region.arithmetic / (region.parts * region.threads)  # instructions of a thread
-        cycles = max(deepest * alone * region.warps / WARPS_A_CYCLE, alone * math.ceil(deepest / resident))
-        share = min(1.0, region.parts / (self.fill * self.multiprocessors))
+        cycles = max(deepest * alone * region.warps / self.gpu.warps, alone * math.ceil(deepest / resident))
+        share = min(1.0, region.parts / (self.gpu.fill * self.gpu.multiprocessors))
         return {
-            "arithmetic": cycles / self.clock,
-            "shared memory": region.shared_bytes / region.parts * deepest / SHARED_BYTES / self.clock,
-            "memory": region.nbytes / (self.bandwidth * share),
-            "launch": self.launch,
+            "arithmetic": cycles / self.gpu.clock,
+            "shared memory": region.shared_bytes / region.parts * deepest / self.gpu.shared_bandwidth / self.gpu.clock,
+            "memory": region.nbytes / (self.gpu.bandwidth * share),
+            "launch": self.gpu.launch,
         }
 
     def seconds(self, region: Region) -> float:
         """The time of all its runs, at least."""
         return region.calls * max(self.limits(region).values())
-
-
-GPUS = {
-    "sm_90": Gpu("H200", 132, 1.98e9, 4.8e12, 228 * 1024),
-    "sm_80": Gpu("A100", 108, 1.41e9, 2.04e12, 164 * 1024),
-}
-"""By their architecture."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Sequence
 from typing import Any
 
 import tvm_ffi
-from tvm import ir, s_tir, tirx
+from tvm import ir, s_tir, sym, tirx
 
-from ..compute.loops import ORDERED
+from .stages import loads_of
 from .sums import PARTS
 
 
@@ -22,8 +24,57 @@ def loops_of(func: tirx.PrimFunc) -> tirx.Stmt | None:
 
 
 def is_ordered(code: tirx.Stmt) -> bool:
-    """Whether the indices of a loop must come one after the other."""
-    return isinstance(code, tirx.For) and ORDERED in code.annotations
+    """Whether it is a loop whose indices must come one after the other: it reads what it stored at another index (a
+    dependence that the loop carries: Allen and Kennedy, Optimizing Compilers for Modern Architectures, chapter 2)."""
+    if not isinstance(code, tirx.For):
+        return False
+    loads: list[Any] = []
+    stores: list[tirx.BufferStore] = []
+    tvm_ffi.structural_walk(code.body, [(ir.TensorLoad, loads.append), (tirx.BufferStore, stores.append)])
+    written = {store.buffer for store in stores if store.buffer.scope() != "local"}  # registers are an index's own
+    places: dict[Any, list[Any]] = {load.source: [] for load in loads if load.source in written}
+    for buffer, place in [*((load.source, load.indices) for load in loads), *((s.buffer, s.indices) for s in stores)]:
+        if buffer in places:
+            places[buffer].append(list(place))
+    return not all(_has_own_elements(code, buffer.shape, found) for buffer, found in places.items())
+
+
+def _has_own_elements(loop: tirx.For, shape: Any, places: list[list[Any]]) -> bool:
+    """Whether the places that a loop's body reads and stores in an array are other ones at each index: along some axes
+    all have the same expression of the index, in which loops within add less than one step of the index does."""
+    number, own = tirx.const(0, "int32"), False
+    for extent, first, *others in zip(shape, *places, strict=True):
+        told = any(loop.loop_var.same_as(var) for var in tirx.analysis.undefined_vars(first))
+        if told and not loads_of([first]) and all(tvm_ffi.structural_equal(first, at) for at in others):
+            number, own = number * extent + first, True
+    if not own:
+        return False
+    within: list[tirx.For] = []
+    tvm_ffi.structural_walk(loop.body, (tirx.For, within.append))
+    analyzer, most = sym.Analyzer(), list[int]()
+    for one in (loop, *within):
+        most.append(int(analyzer.const_int_bound(one.extent).max_value) - 1)
+        analyzer.bind(one.loop_var, ir.Range(0, most[-1] + 1))
+    found = sym.detect_linear_equation(analyzer.simplify(number), [loop.loop_var, *(one.loop_var for one in within)])
+    if len(found) != len(most) + 1 or not all(isinstance(step, tirx.IntImm) for step in found[:-1]):
+        return False
+    step, *others = (abs(int(one)) for one in found[:-1])
+    return step > sum(map(operator.mul, others, most[1:]))
+
+
+def nest_of(code: tirx.Stmt) -> tuple[list[tirx.For], tirx.Stmt]:
+    """Loops around each other whose indices may come in any order, and what is within."""
+    loops = list[tirx.For]()
+    while isinstance(code, tirx.For) and not is_ordered(code):
+        loops, code = [*loops, code], code.body
+    return loops, code
+
+
+def around(loops: Sequence[tirx.For], body: tirx.Stmt) -> tirx.Stmt:
+    """The loops around another body."""
+    for loop in reversed(loops):
+        body = tirx.For(loop.loop_var, 0, loop.extent, loop.kind, body)
+    return body
 
 
 def with_little_memory(func: tirx.PrimFunc) -> tuple[tirx.Stmt, list[ir.Var]]:
@@ -68,5 +119,5 @@ def with_little_memory(func: tirx.PrimFunc) -> tuple[tirx.Stmt, list[ir.Var]]:
     if steps % PARTS:
         code = tirx.IfThenElse(number < steps, code, None)
     serial = tirx.ForKind.SERIAL
-    within = tirx.For(step, 0, each, serial, code, None, {ORDERED: True})
+    within = tirx.For(step, 0, each, serial, code)
     return tirx.For(part, 0, PARTS, serial, within), [own[array] for array in memory]

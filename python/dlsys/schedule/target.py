@@ -12,19 +12,18 @@ from tvm import s_tir, tirx
 from tvm.target import Target, codegen
 
 from ..device import flushes_denormal, get_float32_matmul_precision, get_num_threads
-from ..device.machine import Machine as Machine  # for the rules too
-from ..device.machine import cpu_machine
+from ..device.machine import GPUS, HOPPER, WARP, cpu_machine
+from ..device.machine import Gpu as Gpu  # for the rules too
+from ..device.machine import Machine as Machine
 from ..errors import TargetError
 from ..system import cache_sizes
 from . import denormals
 
 KINDS = ("llvm", "cuda")
-_FALLBACK_ARCH = "sm_90"  # CUDA code made where no device tells its own
 _HALVES = ("znver4",)  # CPUs that take a vector of 512 bits in two halves
 _GENERATED = ("sse", "ssse", "avx", "fma", "f16c", "bmi", "lzcnt", "popcnt", "movbe", "gfni", "neon", "sve", "dotprod")
 """How the names of features begin whose instructions LLVM writes by itself; for others, as pku, a program asks."""
 TENSOR_CORES = {"high": "tf32", "medium": "bfloat16"}  # the keys of targets, by the precision of their products
-_WARP_BITS = 32 * 32  # a warp of float32
 
 
 def host_target(threads: int | None = None, flush: bool | None = None) -> Target:
@@ -95,7 +94,7 @@ def described(target: Target) -> str:
 def _cuda_target(precision: str) -> Target:
     """The first CUDA device, or Hopper where there is none: compiling needs no device. Products of that precision."""
     device = tvm.cuda(0)
-    arch = f"sm_{device.compute_version.replace('.', '')}" if device.exist else _FALLBACK_ARCH
+    arch = f"sm_{device.compute_version.replace('.', '')}" if device.exist else HOPPER
     own = [TENSOR_CORES[precision]] if precision in TENSOR_CORES else []
     return Target({"kind": "cuda", "arch": arch, "keys": ["cuda", "gpu", *own]})
 
@@ -152,7 +151,8 @@ def machine_of(target: Target, precision: str = "") -> Machine:
     """The machine that a resolved target describes; a GPU's tensor cores round to `precision`, if that is given."""
     if str(target.kind) == "cuda":
         rounded = precision or next((key for key in TENSOR_CORES.values() if key in target.keys), "")
-        return Machine("cuda", _WARP_BITS, 255, 1, tensor_cores=rounded)
+        gpu = GPUS.get(str(target.attrs.get("arch")), GPUS[HOPPER])
+        return Machine("cuda", 32 * WARP, 255, 1, tensor_cores=rounded, gpu=gpu)
     mcpu, triple = str(target.attrs.get("mcpu")), str(target.attrs.get("mtriple") or _host_triple())
     own = triple == _host_triple() and mcpu == codegen.llvm_get_system_cpu()  # else nothing tells its caches
     return cpu_machine(_features(str(target)), _threads(target), mcpu in _HALVES, cache_sizes() if own else {})

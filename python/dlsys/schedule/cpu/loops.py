@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from typing import Any
 
 import tvm_ffi
 from tvm import s_tir, sym, tirx
 
-from ...compute.loops import COLUMNS
 from .. import common
 from ..codegen import block_of, unravelled
-from ..common import PARALLEL_WORK, renamed, rewritten
-from ..loops import is_ordered, loops_of, with_little_memory
+from ..common import PARALLEL_WORK, renamed
+from ..loops import around, is_ordered, loops_of, nest_of, with_little_memory
 from ..stages import with_nests
 from ..target import Machine, Rule
 from .sharing import least_parts
@@ -26,8 +25,10 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     if loops_of(func) is None:
         return None
     (code, memory), parts = with_little_memory(func), least_parts(machine)
-    if _work(code) >= PARALLEL_WORK:
-        code = _shared(_in_chunks(code, parts), max(PARTS, parts))
+    big = _work(code) >= PARALLEL_WORK
+    code = _exchanged(code, parts if big else 1)
+    if big:
+        code = _shared(code, max(PARTS, parts))
     block = block_of(common.blocks_of(func)[0].name_hint, code, whole=True)
     return common.start(with_nests(func, [block], memory))
 
@@ -41,13 +42,11 @@ def _shared(code: tirx.Stmt, parts: int) -> tirx.Stmt:
         return code
     if not isinstance(code.extent, tirx.IntImm):  # a part of what is shared out around it
         return code
-    loops, body = [code], code.body
-    while isinstance(body, tirx.For) and not is_ordered(body):
-        loops, body = [*loops, body], body.body
+    loops, body = nest_of(code)
     if len(loops) > 1 and not _has_loops(body):  # the last is for vectors
         body = loops.pop()
     if math.prod(int(loop.extent) for loop in loops) < parts and not (own := _shared(body, parts)).same_as(body):
-        return _around(loops, own)
+        return around(loops, own)
     count = 1
     while count < len(loops) and math.prod(int(loop.extent) for loop in loops[:count]) < parts:
         count += 1
@@ -56,15 +55,8 @@ def _shared(code: tirx.Stmt, parts: int) -> tirx.Stmt:
         return code
     index = tirx.Var("i", "int32")
     names = {loop.loop_var: at for loop, at in zip(loops, unravelled(index, shape), strict=False)}
-    shared = renamed(_around(loops[count:], body), names)
+    shared = renamed(around(loops[count:], body), names)
     return tirx.For(index, 0, math.prod(shape), tirx.ForKind.PARALLEL, shared)
-
-
-def _around(loops: Sequence[tirx.For], body: tirx.Stmt) -> tirx.Stmt:
-    """The loops around another body."""
-    for loop in reversed(loops):
-        body = tirx.For(loop.loop_var, 0, loop.extent, loop.kind, body, None, loop.annotations)
-    return body
 
 
 def _has_loops(code: tirx.Stmt) -> bool:
@@ -84,27 +76,31 @@ def _work(code: tirx.Stmt) -> int:
     return int(isinstance(code, tirx.BufferStore) and code.buffer.scope() != "local")
 
 
-def _in_chunks(code: tirx.Stmt, parts: int) -> tirx.Stmt:
-    """The code with the columns of each row, where it marks them, some at a time for all rows, if it has fewer parts
-    else."""
-    marked: list[tirx.For] = []
-    tvm_ffi.structural_walk(code, (tirx.For, lambda loop: marked.append(loop) if COLUMNS in loop.annotations else None))
-    outer = [code] if isinstance(code, tirx.For) and COLUMNS not in code.annotations else []
-    enough = parts <= (int(outer[0].extent) if outer else 1)
-    if not marked or enough or (width := int(marked[0].extent)) <= CHUNK:
+def _exchanged(code: tirx.Stmt, parts: int) -> tirx.Stmt:
+    """The code with vectors along what it stores: a loop over the last axis that is around one whose indices must come
+    in order is within it; some indices at a time, for threads, if the loops around are fewer parts."""
+    if isinstance(code, tirx.SeqStmt):
+        return tirx.SeqStmt([_exchanged(one, parts) for one in code.seq])
+    if not isinstance(code, tirx.For) or is_ordered(code):
         return code
-    chunk = tirx.Var("chunk", "int32")
-    first = chunk * CHUNK
-    extent = CHUNK if width % CHUNK == 0 else tirx.min(CHUNK, width - first)
+    if not is_ordered(code.body) or not _along(code):
+        return around([code], _exchanged(code.body, -(-parts // int(code.extent))))
+    var, width, ordered, outer = code.loop_var, int(code.extent), code.body, list[tirx.For]()
+    extent: Any = width
+    if parts > 1 and width > CHUNK:
+        chunk = tirx.Var("chunk", "int32")
+        outer = [tirx.For(chunk, 0, -(-width // CHUNK), tirx.ForKind.SERIAL, ordered)]
+        extent = CHUNK if width % CHUNK == 0 else tirx.min(CHUNK, width - chunk * CHUNK)
+        ordered = renamed(ordered, {var: chunk * CHUNK + var})
+    return around([*outer, ordered], tirx.For(var, 0, extent, tirx.ForKind.SERIAL, ordered.body))
 
-    def cut(loop: tirx.For) -> tirx.For:
-        if COLUMNS not in loop.annotations:
-            return loop
-        body = renamed(loop.body, {loop.loop_var: first + loop.loop_var})
-        return tirx.For(loop.loop_var, 0, extent, loop.kind, body)
 
-    body = rewritten(code.body if outer else code, tirx.For, cut)
-    return _around(outer, tirx.For(chunk, 0, -(-width // CHUNK), tirx.ForKind.SERIAL, body))
+def _along(loop: tirx.For) -> bool:
+    """Whether the loop's index goes along the last axis of what a single store within stores."""
+    inner = loop.body.body
+    return isinstance(inner, tirx.BufferStore) and any(
+        loop.loop_var.same_as(var) for var in tirx.analysis.undefined_vars(inner.indices[-1])
+    )
 
 
 RULE = Rule("loops", "llvm", schedule, sums=False)

@@ -57,7 +57,7 @@ class _Loops:
     """The loops over a domain, which compute stages of it and store the buffers `kept`."""
 
     def __init__(self, group: Sequence[Stage], kept: set[Any], machine: Machine) -> None:
-        self.group, self.kept = group, kept
+        self.group, self.kept, self.machine = group, kept, machine
         self.index = next((str(v.var.ty) for v in group[0].iters), "int32")
         self.loop, self.each, self.vector = (partial(function, dtype=self.index) for function in (loop, each, lanes))
         self.shape = extents(group[0].iters)
@@ -157,7 +157,9 @@ class _Loops:
 
         def fetches(row: Expr) -> list[tirx.Stmt]:
             whole = self.outer and self.rows >= max(self.parts, 1) and len(self.axes.parts) == len(self.shape)
-            return next_row(self.group[0], unravelled(row, self.outer)) if whole and len(self.group) == 1 else []
+            if not whole or len(self.group) > 1:
+                return []
+            return next_row(self.group[0], unravelled(row, self.outer), self.machine)
 
         if self.parts and self.rows < self.parts:
             return self._shared(-(-self.inner // -(-self.parts // self.rows)), steps)

@@ -16,50 +16,59 @@ from typing import Any
 import tvm_ffi
 from tvm import DataType, ir, tirx
 
+from ..codegen import VectorCode
 from ..common import renamed, strides_of
 from ..stages import Stage, loads_of
+from ..target import Machine
 
-LINE = 64  # bytes that are fetched at once
-COLD = 256 * 1024  # elements of a B that is not in the caches when its turn comes
 STEPS = 40  # of k ahead: some 250 ns, the latency of memory, at 6 ns a step
 
 
-def next_row(stage: Stage, row: Sequence[Any]) -> list[tirx.Stmt]:
+def next_row(stage: Stage, row: Sequence[Any], machine: Machine) -> list[tirx.Stmt]:
     """The fetches of the row of an array behind the one that the stage picks elements of at this index, where so many
     are picked that most of a row's lines are read. Their order tells the processor nothing."""
     *rows, last = stage.iters
     for load in stage.loads():
-        shape, line = [int(extent) for extent in load.source.shape], _line(load.source)
+        shape, line = [int(extent) for extent in load.source.shape], _line(load.source, machine)
         own = len(shape) == len(rows) + 1 and all(i.same_as(v.var) for i, v in zip(load.indices, rows, strict=False))
-        many = int(last.dom.extent) * line >= shape[-1] and math.prod(shape) >= COLD
-        if own and many and strides_of(stage.block, load.source, load.indices) is None:
+        many = int(last.dom.extent) * line >= shape[-1]
+        far = _nbytes(load.source) >= machine.l2
+        if own and many and far and strides_of(stage.block, load.source, load.indices) is None:
             at = tirx.Var("line", "int32")
             fetch = _fetch(load.source, [*row, shape[-1] + at * line], to_write=0)
             return [tirx.For(at, 0, -(-shape[-1] // line), tirx.ForKind.SERIAL, fetch)]
     return []
 
 
-def lines(buffer: Any, indices: Sequence[Any], lane: Any, width: int) -> list[tirx.Stmt]:
-    """The fetches of the lines of a vector of so many lanes."""
-    lanes = (tirx.IntImm("int32", at) for at in range(0, width, _line(buffer)))
-    return [_fetch(buffer, renamed(tvm_ffi.convert(list(indices)), {lane: at}), to_write=0) for at in lanes]
+def lines(buffer: Any, indices: Sequence[Any], vector: VectorCode, machine: Machine) -> list[tirx.Stmt]:
+    """The fetches of the lines of a vector's lanes."""
+    lanes = (tirx.IntImm("int32", at) for at in range(0, vector.width, _line(buffer, machine)))
+    return [_fetch(buffer, renamed(tvm_ffi.convert(list(indices)), {vector.lane: at}), to_write=0) for at in lanes]
 
 
-def is_far(load: Any) -> bool:
-    """Whether a load is of a large array, at a place that no other array says."""
+def is_far(load: Any, machine: Machine) -> bool:
+    """Whether a load is of an array that no core's own cache holds, at a place that no other array says."""
     found: list[Any] = []
     tvm_ffi.structural_walk(load, (ir.TensorLoad, found.append))
-    return len(found) == 1 and math.prod(int(extent) for extent in load.source.shape) >= COLD
+    return len(found) == 1 and _nbytes(load.source) >= machine.l2
 
 
-def line(value: Any) -> int:
+def line(value: Any, machine: Machine) -> int:
     """Elements of a cache line of the array that an expression loads from first."""
-    return _line(loads_of([value])[0].source)
+    return _line(loads_of([value])[0].source, machine)
 
 
-def _line(buffer: Any) -> int:
+def _line(buffer: Any, machine: Machine) -> int:
     """Elements of a cache line."""
-    return LINE * 8 // max(DataType(str(buffer.dtype)).bits, 8)
+    return machine.line // _itemsize(buffer)
+
+
+def _nbytes(buffer: Any) -> int:
+    return math.prod(map(int, buffer.shape)) * _itemsize(buffer)
+
+
+def _itemsize(buffer: Any) -> int:
+    return max(DataType(str(buffer.dtype)).bits, 8) // 8
 
 
 def of(value: Any, offset: Any = 0) -> tirx.Stmt:

@@ -183,7 +183,7 @@ class _LongRows:
     """
 
     def __init__(self, rows: Rows, passes: list[_Pass], kept: set[Any], machine: Machine) -> None:
-        self.rows, self.passes, self.kept = rows, passes, kept
+        self.rows, self.passes, self.kept, self.machine = rows, passes, kept, machine
         along = [one for one in passes if one.along]
         self.fetching = along[-2] if len(along) > 2 else None  # the next row, while no result is stored
         self.lanes = min(machine.lanes(rows.stages[0].buffer.dtype), rows.length)
@@ -202,7 +202,7 @@ class _LongRows:
                     self.held[stage.buffer] = tirx.decl_buffer(shape, str(stage.buffer.dtype), stage.name)
         known = {*self.held, *self.parts, *kept}
         loads = [(s, x) for one in passes for s in one.along for x in s.loads()]
-        self.far = [(s, x) for s, x in loads if x.source not in known and prefetch.is_far(x)]
+        self.far = [(s, x) for s, x in loads if x.source not in known and prefetch.is_far(x, machine)]
 
     def nest(self) -> tirx.Stmt:
         """Shares of the rows, each with its arrays, and the rows of a share in turn."""
@@ -305,5 +305,5 @@ class _LongRows:
         for stage, load in self.far:
             names = self.rows.names(stage, [*row[:-1], row[-1] + 1], column)
             found.setdefault(load.source, [renamed(index, names) for index in load.indices])
-        return [one for array, at in found.items() for one in prefetch.lines(array, at, vector.lane, vector.width)]
+        return [one for array, at in found.items() for one in prefetch.lines(array, at, vector, self.machine)]
 

@@ -166,7 +166,7 @@ class TileCode(Indices):
             return [prefetch.of(first, tirx.floordiv(step * tile.columns, self.tiles))]
         row = place.part.first + tirx.floordiv(step, self.tiles)
         first = self.column_where_it_lies(next_one, self.number(0), Term(self.at(p.k, row), row))
-        return [prefetch.of(first, at) for at in range(0, tile.columns, prefetch.line(first))]
+        return [prefetch.of(first, at) for at in range(0, tile.columns, prefetch.line(first, self.machine))]
 
     def _later_row(self, place: Place, term: Term) -> list[tirx.Stmt]:
         """The fetch of a line of A in a step: where rows run along k, of one row after another behind the tile, else

@@ -22,10 +22,10 @@ from ..common import start
 from ..products import Product, product_of
 from ..stages import inlined, with_nests
 from ..sums import Sum, epilogue, parts_of, sum_of
-from ..target import Machine, Rule
+from ..target import Gpu, Machine, Rule
 from . import reduction, tensor_cores
 from .product_code import DEPTH, Code, Step, Tile, step_of
-from .threads import MULTIPROCESSORS, SHARED_BYTES, WARP, WARPS_A_CYCLE, ceil_div
+from .threads import WARP, ceil_div
 
 LEAST = 8  # rows and columns of a product; of fewer each result is a sum of its own
 PART = 256  # terms of a part, at least, where k is cut
@@ -48,9 +48,9 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     after = epilogue(stages[at], stages[at + 1 :])
     rest = [stage for stage in stages[at + 1 :] if stage not in after]
     results = set(func.params)
-    before, _ = reduction.nests(stages[:at], stages, results)
+    before, _ = reduction.nests(stages[:at], stages, results, machine.gpu)
     own, arrays = _launches(product, sum_of(stages[at], after, stages, results), machine)
-    last, more = reduction.nests(rest, stages, results)
+    last, more = reduction.nests(rest, stages, results, machine.gpu)
     return start(with_nests(func, [*before, *own, *last], [*arrays, *more]))
 
 
@@ -62,8 +62,8 @@ def _launches(product: Product, whole: Sum, machine: Machine) -> tuple[list[tirx
     if rounding is not None and tensor_cores.serve(product):
         code = partial(tensor_cores.TensorCode, rounding=rounding)
         steps = [tensor_cores.step_of(tile, rounding) for tile in tensor_cores.TILES]
-    candidates = [(step, parts) for step in steps for parts in _parts(product, step.tile)]
-    step, parts = min(candidates, key=lambda one: cycles(product, *one))
+    candidates = [(step, parts) for step in steps for parts in _parts(product, step.tile, machine.gpu)]
+    step, parts = min(candidates, key=lambda one: cycles(product, one[0], one[1], machine.gpu))
     tile, terms = step.tile, product.size(product.k)
     if parts < 2:
         return [code(product, tile, whole, 1, terms).nest()], []
@@ -79,20 +79,20 @@ def _blocks(product: Product, tile: Tile) -> int:
     return product.size(product.batch) * ceil_div(m, tile.rows) * ceil_div(n, tile.columns)
 
 
-def _parts(product: Product, tile: Tile) -> list[int]:
+def _parts(product: Product, tile: Tile, gpu: Gpu) -> list[int]:
     """In how many parts k may be cut: up to as many as give each multiprocessor two blocks."""
-    most = max(1, min(ceil_div(2 * MULTIPROCESSORS, _blocks(product, tile)), product.size(product.k) // PART))
+    most = max(1, min(ceil_div(2 * gpu.multiprocessors, _blocks(product, tile)), product.size(product.k) // PART))
     return sorted({1, ceil_div(most, 2), most})
 
 
-def cycles(product: Product, step: Step, parts: int) -> float:
+def cycles(product: Product, step: Step, parts: int, gpu: Gpu) -> float:
     """Cycles of a product's launches: of the busiest multiprocessor, whose arithmetic or reads of shared memory are the
     limit, or of a block's steps where no other block fills the gaps."""
-    busiest = ceil_div(_blocks(product, step.tile) * parts, MULTIPROCESSORS)
+    busiest = ceil_div(_blocks(product, step.tile) * parts, gpu.multiprocessors)
     steps = ceil_div(product.size(product.k), parts) / step.depth
-    arithmetic = step.instructions * step.tile.threads / (WARP * WARPS_A_CYCLE)
+    arithmetic = step.instructions * step.tile.threads / (WARP * gpu.warps)
     alone = step.instructions * 1.5 + 20
-    longest = max(busiest * arithmetic, busiest * step.nbytes / SHARED_BYTES, alone)
+    longest = max(busiest * arithmetic, busiest * step.nbytes / gpu.shared_bandwidth, alone)
     return longest * steps + (SECOND if parts > 1 else 0)
 
 

@@ -1,7 +1,7 @@
 """Formulas that are loops (`compute.loops`): a thread for each index of the loops that may run in any order.
 
 Where such loops hold several statements, each is a launch of its own, over the same indices. A loop whose steps must
-follow each other (`compute.loops.ORDERED`) runs within a thread, inside of the others.
+follow each other runs within a thread, inside of the others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tvm import ir, s_tir, sym, tirx
 from .. import common
 from ..codegen import sequence, unravelled
 from ..common import renamed
-from ..loops import is_ordered, loops_of, with_little_memory
+from ..loops import around, is_ordered, loops_of, nest_of, with_little_memory
 from ..stages import Expr, with_nests
 from ..target import Machine, Rule
 from .threads import BLOCK, ceil_div, guarded, index, launch
@@ -43,19 +43,14 @@ def _in_parts(code: tirx.Stmt) -> tuple[tirx.Stmt, list[ir.Var]]:
     """Sums of rows at places that data tell (`compute.loops.scatter_add`), of parts of the rows side by side, each in a
     copy of the result, and the sum of the copies; and their array. Else a thread would wait for memory at each row, one
     after the other. Nothing is changed where rows are few, or the copies would be larger than what is added."""
-    around, body = list[tirx.For](), code
-    while isinstance(body, tirx.For) and not is_ordered(body):
-        around, body = [*around, body], body.body
-    if not isinstance(body, tirx.SeqStmt) or len(body.seq) != 2 or not is_ordered(body.seq[1]):
+    outer, body = nest_of(code)
+    if not isinstance(body, tirx.SeqStmt) or len(body.seq) != 2:
         return code, []
-    clear, add = body.seq
-    stores: list[tirx.BufferStore] = []
-    tvm_ffi.structural_walk(add, (tirx.BufferStore, stores.append))
-    out, elements, steps = stores[0].buffer, math.prod(map(int, stores[0].buffer.shape)), int(add.extent)
-    if len(stores) > 1 or not _adds(stores[0]):
+    clear, (columns, add) = body.seq[0], nest_of(body.seq[1])
+    if not is_ordered(add) or not isinstance(store := add.body, tirx.BufferStore) or not _adds(store):
         return code, []
-    added = math.prod(int(loop.extent) for loop in around) * steps * _columns(add.body)
-    parts = min(math.isqrt(steps), added // elements)
+    out, elements, steps = store.buffer, math.prod(map(int, store.buffer.shape)), int(add.extent)
+    parts = min(math.isqrt(steps), math.prod(int(loop.extent) for loop in [*outer, *columns]) * steps // elements)
     if parts < 2:
         return code, []
     copies = tirx.decl_buffer([parts, *out.shape], str(out.dtype), "copies", data_alignment=4, layout=None)
@@ -76,16 +71,14 @@ def _in_parts(code: tirx.Stmt) -> tuple[tirx.Stmt, list[ir.Var]]:
         return tvm_ffi.structural_mutate(item, [(ir.TensorLoad, load), (tirx.BufferStore, store)])
 
     step = tirx.Var("step", "int32")
-    rows = renamed(of_part(add.body), {add.loop_var: part * each + step})
     extent = each if steps % each == 0 else tirx.min(each, tirx.max(steps - part * each, 0))
-    own = tirx.For(step, 0, extent, serial, rows, None, add.annotations)
-    adding = tirx.For(part, 0, parts, serial, tirx.SeqStmt([of_part(clear), own]))
-    for loop in reversed(around):
-        adding = tirx.For(loop.loop_var, 0, loop.extent, serial, adding)
+    own = tirx.For(step, 0, extent, serial, renamed(of_part(store), {add.loop_var: part * each + step}))
+    both = tirx.SeqStmt([of_part(clear), around(columns, own)])
+    adding = around(outer, tirx.For(part, 0, parts, serial, both))
     place = unravelled(at, out.shape)
     number = tirx.Var("number", "int32")
     total = tirx.BufferLoad(out, place) + tirx.BufferLoad(copies, [number + 1, *place])
-    others = tirx.For(number, 0, parts - 1, serial, tirx.BufferStore(out, total, place), None, add.annotations)
+    others = tirx.For(number, 0, parts - 1, serial, tirx.BufferStore(out, total, place))
     first = tirx.BufferStore(out, tirx.BufferLoad(copies, [0, *place]), place)
     return sequence([adding, tirx.For(at, 0, elements, serial, tirx.SeqStmt([first, others]))]), [copies]
 
@@ -95,11 +88,6 @@ def _adds(store: tirx.BufferStore) -> bool:
     value = store.value
     own = isinstance(value, tirx.Add) and isinstance(value.a, ir.TensorLoad) and value.a.source.same_as(store.buffer)
     return own and all(tvm_ffi.structural_equal(*pair) for pair in zip(value.a.indices, store.indices, strict=True))
-
-
-def _columns(code: tirx.Stmt) -> int:
-    """The elements that a row stores."""
-    return int(code.extent) * _columns(code.body) if isinstance(code, tirx.For) else 1
 
 
 def _touch(scratch: Sequence[Any]) -> tirx.Stmt:

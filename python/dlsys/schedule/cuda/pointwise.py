@@ -13,8 +13,8 @@ from tvm import s_tir, tirx
 from ..codegen import unravelled
 from ..common import start
 from ..stages import Expr, Stage, domains, extents, inlined, kept, size, with_nests
-from ..target import Machine, Rule
-from .threads import BLOCK, MULTIPROCESSORS, ThreadCode, ceil_div, guarded, index, lanes, launch
+from ..target import Gpu, Machine, Rule
+from .threads import BLOCK, ThreadCode, ceil_div, guarded, index, lanes, launch
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
@@ -23,10 +23,10 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     if (found := inlined(func)) is None:
         return None
     func, stages = found
-    return start(with_nests(func, nests([s for s in stages if size(s.iters)], stages, set(func.params))))
+    return start(with_nests(func, nests([s for s in stages if size(s.iters)], stages, set(func.params), machine.gpu)))
 
 
-def nests(own: Sequence[Stage], stages: Sequence[Stage], results: set[Any]) -> list[tirx.Stmt]:
+def nests(own: Sequence[Stage], stages: Sequence[Stage], results: set[Any], gpu: Gpu) -> list[tirx.Stmt]:
     """The launches of stages without sums, which keep what is a result or another stage of the function reads."""
     launches: list[list[tuple[Sequence[Stage], set[Any]]]] = []
     home: dict[Any, int] = {}  # a buffer, and the launch that writes it
@@ -39,13 +39,13 @@ def nests(own: Sequence[Stage], stages: Sequence[Stage], results: set[Any]) -> l
             launches.append([])
         launches[level].append((group, kept(group, stages, results)))
         home.update(dict.fromkeys(written, level))
-    return [_launch(parts) for parts in launches]
+    return [_launch(parts, gpu) for parts in launches]
 
 
-def _launch(parts: Sequence[tuple[Sequence[Stage], set[Any]]]) -> tirx.Stmt:
+def _launch(parts: Sequence[tuple[Sequence[Stage], set[Any]]], gpu: Gpu) -> tirx.Stmt:
     """The launch of stages, one domain a part, each with the buffers that it stores."""
     block, thread = index("block"), index("thread")
-    widths = [_width(group, extents(group[0].iters)) for group, _ in parts]
+    widths = [_width(group, extents(group[0].iters), gpu) for group, _ in parts]
     totals = [math.prod(extents(group[0].iters)) for group, _ in parts]
     threads = min(BLOCK, max(ceil_div(total, width) for total, width in zip(totals, widths, strict=True)))
     ends = [0]
@@ -74,13 +74,13 @@ def _body(group: Sequence[Stage], stored: set[Any], width: int, first: Expr, thr
     return guarded([first < total] if total % (threads * width) else [], code.loop())
 
 
-def _width(group: Sequence[Stage], shape: Sequence[int]) -> int:
+def _width(group: Sequence[Stage], shape: Sequence[int], gpu: Gpu) -> int:
     """Results of a thread: a vector where rows are whole vectors and the device is filled without more threads."""
     found = [str(stage.buffer.dtype) for stage in group]
     found += [str(load.source.dtype) for stage in group for load in stage.loads()]
     width, total = lanes(found), math.prod(shape)
     inner = total if len(shape) < 2 else shape[-1]
-    fills = total // width >= MULTIPROCESSORS * BLOCK
+    fills = total // width >= gpu.multiprocessors * BLOCK
     return width if fills and inner % width == 0 else 1
 
 

@@ -18,11 +18,10 @@ from .. import common
 from ..codegen import sequence, unravelled
 from ..stages import Expr, Stage, inlined, size, with_nests
 from ..sums import Sum, epilogue, in_parts, is_plain, parts_along, sum_of
-from ..target import Machine, Rule
+from ..target import Gpu, Machine, Rule
 from . import pointwise
 from .threads import (
     BLOCK,
-    MULTIPROCESSORS,
     WARP,
     ThreadCode,
     all_of,
@@ -50,12 +49,12 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     if read is None or not all(is_plain(stage) for stage in read[1] if stage.reduced):
         return None
     func, stages = read
-    found, arrays = nests(stages, stages, set(func.params))
+    found, arrays = nests(stages, stages, set(func.params), machine.gpu)
     return common.start(with_nests(func, found, arrays))
 
 
 def nests(
-    own: Sequence[Stage], stages: Sequence[Stage], results: set[Any]
+    own: Sequence[Stage], stages: Sequence[Stage], results: set[Any], gpu: Gpu
 ) -> tuple[list[tirx.Stmt], list[ir.Var]]:
     """The launches of some of the function's stages, in order, and the arrays between them."""
     found: list[tirx.Stmt] = []
@@ -67,21 +66,21 @@ def nests(
             plain = [stage]
             while left and not left[0].reduced:
                 plain.append(left.pop(0))
-            found += pointwise.nests(plain, stages, results)
+            found += pointwise.nests(plain, stages, results, gpu)
         elif size(stage.spatial):
             after = epilogue(stage, left)
             left = [other for other in left if other not in after]
-            made, more = _launches(sum_of(stage, after, stages, results))
+            made, more = _launches(sum_of(stage, after, stages, results), gpu)
             found += made
             arrays += more
     return found, arrays
 
 
-def _launches(whole: Sum) -> tuple[list[tirx.Stmt], list[ir.Var]]:
+def _launches(whole: Sum, gpu: Gpu) -> tuple[list[tirx.Stmt], list[ir.Var]]:
     """The launches of a sum, and the array of its parts' sums."""
     step, results = _sharing(whole) * _width(whole), math.prod(whole.results)
     blocks = ceil_div(results, WARP) if _by_columns(whole) else results
-    parts = min(ceil_div(2 * MULTIPROCESSORS, blocks), whole.count // (step * STEPS))
+    parts = min(ceil_div(2 * gpu.multiprocessors, blocks), whole.count // (step * STEPS))
     if parts < 2 or whole.count <= 4 * step * STEPS:  # what that takes is not worth a second launch
         return [launch_of(whole)], []
     *stages, total = in_parts(whole.stage, parts_along(whole.stage, parts))

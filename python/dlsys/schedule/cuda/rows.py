@@ -16,22 +16,9 @@ from ..codegen import sequence, unravelled
 from ..common import renamed
 from ..rows import Rows, find_rows
 from ..stages import Expr, Stage, inlined, share, with_nests
-from ..target import Machine, Rule
+from ..target import Gpu, Machine, Rule
 from . import reduction
-from .threads import (
-    BLOCK,
-    MULTIPROCESSORS,
-    WARP,
-    ThreadCode,
-    all_of,
-    axis,
-    ceil_div,
-    folded,
-    index,
-    lanes,
-    launch,
-    local,
-)
+from .threads import BLOCK, WARP, ThreadCode, all_of, axis, ceil_div, folded, index, lanes, launch, local
 
 MOST = 32  # elements of a row that a thread of a block holds; of a warp half as many
 
@@ -47,8 +34,8 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
         return None
     if (threads := _threads(rows.length)) is None:
         return None
-    nest = _Code(func, rows, threads).nest()
-    rest, arrays = reduction.nests(rows.rest, stages, set(func.params))
+    nest = _Code(func, rows, threads, machine.gpu).nest()
+    rest, arrays = reduction.nests(rows.rest, stages, set(func.params), machine.gpu)
     return common.start(with_nests(func, [nest, *rest], arrays))
 
 
@@ -69,7 +56,7 @@ class _Code:
         held: by a stage's buffer the arrays of the thread's elements, one for each step, or that of the row's number.
     """
 
-    def __init__(self, func: tirx.PrimFunc, rows: Rows, threads: int) -> None:
+    def __init__(self, func: tirx.PrimFunc, rows: Rows, threads: int, gpu: Gpu) -> None:
         self.rows, self.threads = rows, threads
         self.kept = rows.kept(func)
         dtypes = [str(stage.buffer.dtype) for stage in rows.stages]
@@ -77,7 +64,7 @@ class _Code:
         width = lanes(dtypes)
         self.width = width if rows.length % width == 0 and rows.length >= width * threads else 1
         self.steps = ceil_div(rows.length, threads * self.width)
-        self.side = BLOCK // WARP if threads == WARP and rows.count >= MULTIPROCESSORS * BLOCK // WARP else 1
+        self.side = BLOCK // WARP if threads == WARP and rows.count >= gpu.multiprocessors * BLOCK // WARP else 1
         self.block, self.x, self.y = index("block"), index("x"), axis("y", self.side)
         self.number = self.block * self.side + self.y
         self.row = unravelled(self.number, rows.shape)

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 
 from tvm import tirx
 
+from ...device.machine import TENSOR_INSTRUCTION
 from ..codegen import sequence
 from ..products import Product
 from ..stages import Expr
 from ..sums import Sum
 from .product_code import DEPTH, Code, SharedTile, Step, Tile
-from .threads import TENSOR_INSTRUCTION, WARP, ThreadCode, index, unrolled
+from .threads import WARP, ThreadCode, index, unrolled
 
 ROWS, COLUMNS, WORDS = 16, 8, 8  # of the pieces that an instruction multiplies
 LANE_ROWS, LANE_COLUMNS = 8, 4  # of a warp's lanes, which each have results of its part of a tile

@@ -11,17 +11,12 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from ...device import VECTOR
+from ...device.machine import WARP as WARP  # for the rules too
 from ..codegen import VectorCode, block_of, sequence
 from ..common import renamed
 from ..stages import Expr
 
-WARP = 32  # threads that run one instruction together
 BLOCK = 256  # threads of a block: eight warps, and several blocks to a multiprocessor
-SHARED = 48 * 1024  # bytes of shared memory that a block's arrays may take, as they are declared
-MULTIPROCESSORS = 132  # of a large device, an H200: fewer blocks leave some idle
-WARPS_A_CYCLE = 4  # instructions of warps that a multiprocessor starts in a cycle
-SHARED_BYTES = 128  # of shared memory that it reads in a cycle
-TENSOR_INSTRUCTION = 5  # instructions' time of one of tensor cores: 1,024 multiply-adds, some 945 of which a cycle
 Combine = Callable[[Expr, Expr], Expr]
 _ALL_LANES = tirx.const(0xFFFFFFFF, "uint32")
 

@@ -12,8 +12,8 @@ from tvm import ir, s_tir, tirx
 from .. import common
 from ..codegen import sequence, unravelled
 from ..stages import Expr, Stage, extents, inlined, with_nests
-from ..target import Machine, Rule
-from .threads import SHARED, ThreadCode, barrier, ceil_div, guarded, index, launch, shared
+from ..target import Gpu, Machine, Rule
+from .threads import ThreadCode, barrier, ceil_div, guarded, index, launch, shared
 
 TILE = 32  # rows and columns of a tile
 ROWS = 8  # of a tile that a block's threads take at once
@@ -26,12 +26,12 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     if read is None or len(read[1]) != 1:
         return None
     func, (stage,) = read
-    if common.BRANCH in common.calls_of(stage.value) or (found := _crossing(stage)) is None:
+    if common.BRANCH in common.calls_of(stage.value) or (found := _crossing(stage, machine.gpu)) is None:
         return None
     return common.start(with_nests(func, [_nest(stage, *found)]))
 
 
-def _crossing(stage: Stage) -> tuple[int, list[ir.TensorLoad]] | None:
+def _crossing(stage: Stage, gpu: Gpu) -> tuple[int, list[ir.TensorLoad]] | None:
     """The axis of the result along which loads run in memory, other than its last, and as many of those loads as shared
     memory holds tiles of; None where there is none, or it or the last is short."""
     shape = extents(stage.iters)
@@ -40,7 +40,7 @@ def _crossing(stage: Stage) -> tuple[int, list[ir.TensorLoad]] | None:
         across = [load for load, s in strides.items() if s is not None and s[axis] == 1 and s[-1] not in (0, 1)]
         if across and min(shape[axis], shape[-1]) >= TILE // 2:
             widest = max(tvm.DataType(str(load.source.dtype)).bits for load in across) // 8
-            return axis, across[: SHARED // (TILE * (TILE + PAD) * widest)]
+            return axis, across[: gpu.block_shared // (TILE * (TILE + PAD) * widest)]
     return None
 
 
