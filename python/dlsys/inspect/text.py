@@ -103,7 +103,7 @@ def format_groups(plan: Plan, reasons: bool = False) -> str:
     return "\n".join([*lines, *(_reason_lines(plan, "") if reasons else ())])
 
 
-def _group_rows(plan: Plan, number: str, outside: dict[Node, str]) -> list[tuple[str, ...]]:
+def _group_rows(plan: Plan, number: str, outside: Mapping[Node, str]) -> list[tuple[str, ...]]:
     """The rows of `format_groups`. `number`: what stands before a group's; `outside`: names of what is given."""
     graph, placed = plan.program.graph, plan.program.aliases.placed
     name = {**labels_of(graph), **outside}
@@ -112,21 +112,26 @@ def _group_rows(plan: Plan, number: str, outside: dict[Node, str]) -> list[tuple
         return name[node] + extents(graph.shapes[node])
 
     def stored(group: Group, node: Node) -> str:
-        place = placed.get(node)
+        place = placed.get(node, node)
         return f"{read(node)} {written(plan, group, node)}".rstrip() if place not in outside else read(place)
 
     rows: list[tuple[str, ...]] = []
     for position, group in enumerate(plan.program.groups):
-        own, kind = f"{number}{position}", group.kind
-        if position in plan.loops:
-            kind = f"{kind}, {group.loop.steps}"
+        kind = f"{group.kind}, {group.loop.steps}" if group.kind == "loop" else group.kind
         reads, writes = map(read, group.inputs), (stored(group, node) for node in group.outputs)
-        rows.append((own, group.name, kind, ", ".join(reads), "->", ", ".join(writes)))
-        if position in plan.loops:
-            within = {node: in_step(plan, group, node, name) for node in group.loop.where}
-            for mark, inner in zip(("start", ""), plan.loops[position], strict=True):
-                rows += _group_rows(inner, f"{own}.{mark}", within)
+        rows.append((f"{number}{position}", group.name, kind, ", ".join(reads), "->", ", ".join(writes)))
+        rows += loop_rows(plan, position, number, name)
     return rows
+
+
+def loop_rows(plan: Plan, position: int, number: str, name: Mapping[Node, str]) -> list[tuple[str, ...]]:
+    """The rows of the kernels of a loop's steps, and of those before; none of a group that is no loop."""
+    if position not in plan.loops:
+        return []
+    group = plan.program.groups[position]
+    within = {node: in_step(plan, group, node, name) for node in group.loop.where}
+    parts = zip(("start", ""), plan.loops[position], strict=True)
+    return [row for mark, part in parts for row in _group_rows(part, f"{number}{position}.{mark}", within)]
 
 
 def _reason_lines(plan: Plan, number: str) -> list[str]:
@@ -276,6 +281,4 @@ def _chosen(plan: Plan, which: Which) -> list[tuple[Any, list[Key]]]:
     if isinstance(which, int) and 0 <= which < len(groups):
         raise GraphError(f"group {which}, {groups[which].name}, computes no element and has no kernel")
     names = ", ".join(dict.fromkeys(kernel.name for kernel, _ in found))
-    raise GraphError(
-        f"there is no kernel {which!r}: the numbers are 0 to {len(groups) - 1}, the names {names}"
-    )
+    raise GraphError(f"there is no kernel {which!r}: the numbers are 0 to {len(groups) - 1}, the names {names}")
