@@ -13,8 +13,9 @@ from ..device import Array, array, get_num_threads, view_of
 from ..errors import GraphError
 from ..graph import Node
 from ..kernels import Place, unrolled_calls
+from ..planner import table
 from ..tvm_import import with_compiler
-from .text import kernels_of, table
+from .text import kernels_of
 
 WARM_UP = 2  # runs that are not counted: pages are touched, the clock rises
 LEAST = 1e-8  # seconds; below, a kernel's time drowns in that of its call
