@@ -6,12 +6,13 @@ import math
 import tempfile
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
 from dlsys import autodiff as ad
 from dlsys import errors
-from dlsys.inspect import arena, draw
+from dlsys.inspect import draw
 from dlsys.inspect import peak as peaks
 from dlsys.inspect.layout import Box, Edge, layered
 from dlsys.planner import Value, plan_memory
@@ -78,7 +79,9 @@ def test_plan_names_views_and_what_lies_in_parameters() -> None:
     update = p * 2.0
     executor = ad.Executor([flat + 1.0, ad.assign(p, update)], passes=["views"])
     text = executor.plan({a: np.ones((2, 2))})
-    assert text.startswith(executor.memory_report()) and lines_with(text, f"{flat.name} is {flat.inputs[0].name}")
+    assert text.startswith(executor.memory_report()) and lines_with(
+        text, f"{flat.name} is {flat.inputs[0].name}"
+    )
     assert lines_with(text, f"{update.name} in p")
 
 
@@ -87,7 +90,9 @@ def test_loops_and_code_of_all_kernels_or_of_one() -> None:
     executor.infer_shape(feed)
     kernels = executor._latest().kernel_of
     whole = executor.script()
-    assert whole.startswith("# the calls of a run") and all(kernel.symbol in whole for kernel in kernels.values())
+    assert whole.startswith("# the calls of a run") and all(
+        kernel.symbol in whole for kernel in kernels.values()
+    )
     assert executor.script(0) in whole and "calls" not in executor.script(0)
     assert executor.script("matmul_add_relu") == executor.script(0)
     source = executor.source(kernel=0)
@@ -117,7 +122,7 @@ def test_a_signature_and_kernels_are_needed() -> None:
         for path in ("picture.jpeg", "picture"):
             for method in (executor.draw, executor.draw_memory):
                 assert ".svg or .png" in error_of(errors.GraphError, method, Path(folder) / path, feed)
-        with mock.patch.object(draw, "MOST_NODES", 3), mock.patch.object(arena, "MOST_STEPS", 1):
+        with mock.patch.object(draw, "MOST_NODES", 3), mock.patch.object(draw, "MOST_STEPS", 1):
             for method in (executor.draw, executor.draw_memory):
                 assert "cannot be read" in error_of(errors.GraphError, method, svg, feed)
         assert not list(Path(folder).iterdir())
@@ -182,7 +187,7 @@ def graphs(draw_: st.DrawFn) -> tuple[list[Box], list[Edge]]:
     edges = []
     for target in range(1, len(boxes)):
         for source in draw_(st.sets(st.integers(0, target - 1), max_size=3)):
-            edges.append(Edge(boxes[source], boxes[target], 0.0, draw_(st.sampled_from([-0.4, 0.0, 0.4]))))
+            edges.append(Edge(boxes[source], boxes[target], draw_(st.sampled_from("ab"))))
     return boxes, edges
 
 
@@ -190,47 +195,51 @@ def graphs(draw_: st.DrawFn) -> tuple[list[Box], list[Edge]]:
 @settings(deadline=None, max_examples=60)
 def test_boxes_keep_their_distance_and_edges_run_downwards_beside_them(graph: tuple) -> None:
     boxes, edges = graph
-    drawing = layered(boxes, edges, gap_x=6.0, gap_y=8.0)
+    width, height = layered(boxes, edges, gap_x=6.0, gap_y=8.0)
     for i, a in enumerate(boxes):
-        assert a.x - a.width / 2 >= -1e-6 and a.x + a.width / 2 <= drawing.width + 1e-6
-        assert a.y + a.height <= drawing.height + 1e-6
+        assert a.x - a.width / 2 >= -1e-6 and a.x + a.width / 2 <= width + 1e-6
+        assert a.y + a.height <= height + 1e-6
         for b in boxes[:i]:
             apart = abs(a.x - b.x) >= (a.width + b.width) / 2 + 6.0 - 1e-6
             assert apart or a.y >= b.y + b.height + 8.0 - 1e-6 or b.y >= a.y + a.height + 8.0 - 1e-6
-    heads = {(round(line.end[0], 6), line.end[1]) for line in drawing.lines if line.headed}
+    starts: dict[tuple[Box, object], tuple[float, float]] = {}
     for edge in edges:
-        assert edge.source.y + edge.source.height < edge.target.y
-        assert (round(edge.target.x + edge.end, 6), edge.target.y) in heads
-    for line in drawing.lines:  # upright beside boxes, aslant only between rows
-        (x, top), (_, bend), (_, end) = line.top, line.bend, line.end
-        assert top <= bend < end
-        for box in boxes:
-            inside = (
-                abs(box.x - x) < box.width / 2 - 1e-6
-                and top < box.y + box.height - 1e-6
-                and box.y < bend - 1e-6
-            )
-            assert not inside
-            assert not (bend < box.y + box.height - 1e-6 and box.y < end - 1e-6)
+        first, last = edge.points[0], edge.points[-1]
+        assert abs(first[0] - edge.source.x) < edge.source.width / 2 + 1e-6
+        assert abs(last[0] - edge.target.x) < edge.target.width / 2 + 1e-6
+        assert first[1] == edge.source.y + edge.source.height and last[1] == edge.target.y
+        assert starts.setdefault((edge.source, edge.value), first) == first  # a line that forks
+        for (x, top), (same, bend), (_, end) in zip(
+            edge.points[::2], edge.points[1::2], edge.points[2::2], strict=False
+        ):
+            assert x == same and top <= bend < end  # upright beside boxes, aslant only between rows
+            for box in boxes:
+                inside = (
+                    abs(box.x - x) < box.width / 2 - 1e-6
+                    and top < box.y + box.height - 1e-6
+                    and box.y < bend - 1e-6
+                )
+                assert not inside
+                assert not (bend < box.y + box.height - 1e-6 and box.y < end - 1e-6)
 
 
-@given(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 6), st.integers(0, 6)), max_size=12))
-@settings(deadline=None, max_examples=60)
-def test_rectangles_of_the_memory_do_not_overlap(drawn: list[tuple[int, int, int]]) -> None:
-    drawn.sort(key=lambda value: value[1])
-    values = [Value(f"v{i}", size, first, first + more) for i, (size, first, more) in enumerate(drawn)]
-    found = arena.rectangles(plan_memory(values), 12)
-    assert sum(len(r.names) for r in found) == sum(size > 0 for size, _, _ in drawn)
-    for i, a in enumerate(found):
-        for b in found[:i]:
-            assert a.right <= b.left or b.right <= a.left or a.high <= b.low or b.high <= a.low, (a, b)
-
-
-def test_rectangles_say_who_when_and_where() -> None:
-    values = [Value("a", 100, 0, 1), Value("view", 100, 0, 1, alias="a"), Value("r", 8, 1, 2)]
-    second, first = arena.rectangles(plan_memory(values), 2)  # from the top down
-    assert first.names == ("a", "view") and (first.left, first.right, first.high - first.low) == (0, 2, 100)
-    assert not first.is_result and second.is_result and (second.left, second.right) == (1, 3)
+def test_the_memory_s_picture_says_who_when_and_where() -> None:
+    values = [Value("a", 1 << 16, 0, 3), Value("view", 1 << 16, 0, 3, alias="a"), Value("r", 8, 1, 4)]
+    groups = tuple(SimpleNamespace(name=name) for name in ("mul", "add", "neg", "exp"))
+    plan = SimpleNamespace(memory=plan_memory(values), program=SimpleNamespace(groups=groups))
+    boxes = []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.object(draw, "_box", side_effect=draw._box) as box,
+    ):
+        draw.draw_memory(plan, file := Path(folder) / "memory.svg")
+        shown = texts_of(file).splitlines()
+        boxes = [call.args[:3] for call in box.call_args_list]
+    assert {"a, view", "r: steps 1 to the end, 8 B", "3  exp", "results", "64 KiB"} <= set(shown)
+    assert boxes == [
+        ((1, 1 << 16), 4, 8),
+        ((0, 0), 4, 1 << 16),
+    ]  # from the top down: where, how long, how much
 
 
 def test_profile() -> None:

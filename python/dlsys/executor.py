@@ -266,7 +266,7 @@ class Executor:
     def draw_memory(self, path: Any, feed_shapes: Mapping[Node, Any] | None = None) -> None:
         """Draw the arena into a file: kernels across, bytes up, who lives where. See `draw`."""
         with self._lock:
-            _inspect().arena.draw_memory(self._with_kernels(feed_shapes), path)
+            _inspect().draw.draw_memory(self._with_kernels(feed_shapes), path)
 
     def profile(self, feed_dict: Mapping[Node, Any], runs: int = 20) -> Profile:
         """Time every kernel, and the step as `run` takes it; `print` the result, or use its `rows`.
@@ -421,7 +421,7 @@ class Executor:
 def _inspect() -> Any:
     """The room of prints and pictures, loaded when one is asked for: a program that runs a graph starts without it."""
     from . import inspect
-    from .inspect import arena, draw, profile, text  # noqa: F401 - attributes of the room
+    from .inspect import draw, profile, text  # noqa: F401 - attributes of the room
 
     return inspect
 

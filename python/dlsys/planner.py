@@ -97,12 +97,14 @@ class MemoryPlan:
         for buffer in sorted(self.buffers, key=lambda b: (b.offset, b.first)):
             names = ", ".join(str(getattr(value.id, "name", value.id)) for value in buffer.values)
             rows.append((str(buffer.offset), str(buffer.nbytes), f"{buffer.first}-{buffer.last}", names))
-        widths = [max(len(row[column]) for row in rows) for column in range(3)]
-        lines = [
-            "  ".join(cell.rjust(width) for cell, width in zip(row[:3], widths, strict=True)) + "  " + row[3]
-            for row in rows
-        ]
-        return "\n".join([*lines, self.summary()])
+        return f"{table(rows, '>>><')}\n{self.summary()}"
+
+
+def table(rows: Sequence[Sequence[str]], align: str) -> str:
+    """Rows of cells as aligned text; `align` has `<` or `>` for each column."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(align))]
+    cells = [[f"{cell:{side}{width}}" for cell, side, width in zip(row, align, widths, strict=True)] for row in rows]
+    return "\n".join("  ".join(row).rstrip() for row in cells)
 
 
 def plan_memory(values: Sequence[Value]) -> MemoryPlan:

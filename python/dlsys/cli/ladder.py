@@ -18,6 +18,7 @@ from threadpoolctl import ThreadpoolController
 from ..device import array, empty, get_num_threads, set_num_threads
 from ..errors import DlsysError
 from ..inspect.peak import measure_fma
+from ..planner import table
 from ..schedule import machine_of
 from ..system import memory
 from . import rungs as schedules
@@ -101,20 +102,15 @@ class Report:
              f"{row.of_peak:.1%}", f"{row.of_numpy:.1%}")
             for i, row in enumerate(self.rows, start=1)
         ]  # fmt: skip
-        widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
-
-        def line(row: tuple[str, ...]) -> str:
-            left = f"{row[0]:>{widths[0]}}  {row[1]:<{widths[1]}}"
-            return left + "".join(f"  {cell:>{w}}" for cell, w in zip(row[2:], widths[2:], strict=True))
-
+        first, *told = table([head, *cells], "><>>>>>").splitlines()
         lines = [f"{self.title}; {self.machine}", self.tile]
         for threads, peak in self.peak.items():
             on = "1 thread" if threads == 1 else f"{threads} threads"
             lines.append(f"{on}: peak {number(peak)} GFLOP/s, NumPy {number(self.numpy[threads])}")
-        lines += ["", line(head)]
+        lines += ["", first]
         shown: tuple[str, ...] = ()
-        for row, values in zip(self.rows, cells, strict=True):
-            lines += [line(values), f"     # {row.reason}"]
+        for row, line in zip(self.rows, told, strict=True):
+            lines += [line, f"     # {row.reason}"]
             if row.code != shown:
                 lines += [f"     {text}" for text in row.code]
             shown = row.code

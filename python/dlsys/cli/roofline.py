@@ -19,8 +19,9 @@ from ..errors import TargetError
 from ..inspect import peak
 from ..inspect.cost import Cores, Multiprocessors, predicted
 from ..inspect.profile import flop_of
-from ..inspect.text import kernels_of, table
+from ..inspect.text import kernels_of
 from ..kernels.build import prim_func
+from ..planner import table
 from ..schedule import apply, resolve_target
 from ..schedule.target import host_target, machine_of
 

@@ -16,11 +16,9 @@ What is not stored is computed where it is read, so a node joins only where its 
 they are computed: nothing is computed twice. A node of a smaller shape (a bias times two) stays outside, its value
 being read many times, except a constant, which costs nothing.
 
-A product keeps no epilogue in two cases. A small product is still in the cache when an elementwise kernel reads it,
-and that kernel reads all arrays row by row, which tiles do not. Behind a large product exp, log and their like stay
-outside if they read other large arrays, since a tile reads those slowly. A value that only later kernels read is left
-to them if they can compute it from one stored value: so a backward step computes a gate's derivative itself, and the
-forward step does not store it.
+A product keeps no epilogue in two cases. A small product is still in the cache when an elementwise kernel reads it, and
+that kernel reads all arrays row by row, which tiles do not. Behind a large product exp, log and their like stay outside
+if they read other large arrays, since a tile reads those slowly.
 
 Expressions stay short. Schedules write a value's formula in the place of each of its uses, and exp, tanh and their
 like use their argument many times, so two of them nested compile for seconds. An expression, up to what is stored or
@@ -61,28 +59,30 @@ MOST_ARRAYS = 24  # read and written by a group
 CACHED = range(1024, 16 * 1024)  # elements of a product that is read from a cache, and slower with tiles than in a row
 LARGE = 512 * 1024  # elements of a product that comes from memory again
 LONG_ROW = 64  # elements: shorter rows are computed side by side, and no sum down their columns with them
-FEW = 8  # elements of an array for each of a smaller one, which is read again at no cost
 SIBLINGS = 16  # readers of one value that are looked at
 
 
 TAKEN = "another kernel computes it already"  # which says least of why two nodes are apart
 OTHER_KIND, OTHER_SHAPE, OTHER_DTYPE = "its kind is another", "its shape is another", "its dtype is another"
+LATER = "a later kernel computes it where it reads it"
 ARRAYS, LONG = "the kernel would have too many arrays", "its expression would be too long"
 
 
 def fuse(
     graph: TypedGraph,
     views: frozenset[Node] = frozenset(),
+    cheap: frozenset[Node] = frozenset(),
     columns: bool = False,
     reasons: list[Reason] | None = None,
 ) -> list[Group]:
-    """Every computed node but `views` in one group; the groups in no particular order. `columns`: whether a group of
-    rows may sum large arrays down their columns, too. To `reasons` are added, for each node that joined another one,
-    the kind of kernel, the two, and why; and for pairs that share no kernel "apart", the two, and why not.
+    """Every computed node but `views` in one group; the groups in no particular order. Those of `cheap` only join a
+    node that reads them. `columns`: whether a group of rows may sum large arrays down their columns, too. To `reasons`
+    are added, for each node that joined another one, the kind of kernel, the two, and why; and for pairs that share no
+    kernel "apart", the two, and why not.
 
     Groups do not depend on each other in a circle.
     """
-    fusion = _Fusion(graph, views)
+    fusion = _Fusion(graph, views, cheap)
     for members in loops_of(graph):
         fusion.make(members, "loop")
     products = [node for node in graph.nodes if node.op.kind == "contraction"]
@@ -111,8 +111,9 @@ def fuse(
 class _Fusion:
     """The groups while they are formed."""
 
-    def __init__(self, graph: TypedGraph, views: frozenset[Node]) -> None:
+    def __init__(self, graph: TypedGraph, views: frozenset[Node], cheap: frozenset[Node]) -> None:
         self.graph = graph
+        self.cheap = cheap
         self.views = views
         self.consumers = graph.consumers()
         self.roots = set(graph.roots)
@@ -322,7 +323,9 @@ class _Fusion:
             users = self.consumers[node]
             for others, how in ((users, "reads it"), (values, "is read by it"), (readers, "shares an input with it")):
                 for other in others:
-                    if other not in seen:
+                    if other in self.cheap and others is not values:
+                        self.apart[node, other] = LATER
+                    elif other not in seen:
                         seen.add(other)
                         why = unfit(other, shape) or ("" if self.is_free(other) else TAKEN)
                         if why or not self._dtype_fits(other, dtype):
@@ -359,23 +362,12 @@ class _Fusion:
                 look_around(found[1])
         for _, node in near:
             self._refuse(node, refused.get(node, "the kernel has as many nodes as it may"))
-        kept = members.needed(anchor, self.index, self._takes, self._weighs)
-        left = members.nodes - kept
-        for node in left:
-            self._refuse(node, "the later kernels that read it compute it from what is stored")
-        for node in kept - {anchor} if left else ():
-            if self.joined[node][0] in left:
-                self.joined[node] = anchor, "by way of a node that is left to later kernels"
-        self.make(kept, kind)
+        self.make(members.nodes, kind)
 
     def _takes(self, user: Node, node: Node) -> bool:
         """Whether the user's kernel could compute the node as well."""
         shape = self.graph.shapes
         return self.is_free(user) and is_elementwise(user) and shape[user] == shape[node]
-
-    def _weighs(self, value: Node, node: Node) -> bool:
-        """Whether reading the value costs about as much as reading the node."""
-        return not is_constant(value) and FEW * self.graph.size(value) > self.graph.size(node)
 
     def groups(self) -> list[Group]:
         """All groups, also of the nodes that none has taken."""

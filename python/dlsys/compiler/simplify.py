@@ -87,12 +87,10 @@ _RULES: dict[str, list[Rule]] = {"log": [_log], "exp": [_exp]}
 
 def merge(graph: TypedGraph) -> TypedGraph:
     """Of the nodes with one operator, the same inputs (of sums and products in either order) and the same attributes,
-    the first stands for all; but of those that are computed again by each reader."""
+    the first stands for all."""
     first: dict[object, Node] = {}
 
     def rule(node: Node, typed: TypedGraph) -> Node:
-        if node.op.again:
-            return node
         inputs = tuple(node.inputs)
         if node.op.commutative and inputs[1].id < inputs[0].id:
             inputs = inputs[::-1]

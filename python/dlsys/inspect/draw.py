@@ -1,240 +1,286 @@
-"""The graph with its fused groups as a picture: a box a kernel, inside it the nodes that it computes, or a box a loop,
-inside it the kernels of a step."""
+"""Two pictures, which matplotlib draws: the graph's kernels as boxes with lines between them, and the arena."""
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ..compiler import Group, Plan, value_inputs
-from ..errors import GraphError
+from ..errors import DataError, GraphError
 from ..graph import Node
-from .layout import Box, Drawing, Edge, layered
-from .picture import CHARACTER, COLOURS, FONT, LINE, MARGIN, Picture, checked_path
-from .text import extents, in_step, labels_of
+from ..planner import Buffer
+from .layout import Box, Edge, layered
+from .text import extents, labels_of, loop_rows, term
 
-MOST_NODES = 400  # beyond, nobody finds anything in the picture
+SUFFIXES = (".svg", ".png")
+MOST_NODES = 600  # of the graph; beyond, nobody finds anything in the picture
+MOST_STEPS = 400  # kernels of the arena's picture
+FONT = 8.0
+CHARACTER = 0.65 * FONT  # the width of one, in points, as all lengths
+LINE = 1.4 * FONT
+FACE: dict[str, Any] = {"fontsize": FONT, "family": "monospace", "parse_math": False}
 PADDING = 5.0
-HEADER = LINE + 6.0
+LONG = 72  # characters of a text; longer ones are cut
+DPI = 140
+MOST_PIXELS = 20000  # along a side of a PNG: a sheet of that size is 140 inches
+
+# Fill and line of the kinds of group, and of what is not computed.
+COLOURS = {
+    "contraction": ("#e3edf9", "#2f6db5"),
+    "reduction": ("#efe7f7", "#7a56a5"),
+    "rows": ("#ddf1ee", "#23857a"),
+    "elementwise": ("#fbf0dc", "#c0792a"),
+    "single": ("#ececec", "#666666"),
+    "loop": ("#f1f1e4", "#6b6b2f"),
+    "view": ("#ffffff", "#888888"),
+    "feed": ("#cfe6c8", "#3b7d2f"),
+    "parameter": ("#fde0a6", "#a8720b"),
+    "result": ("#f6cbc8", "#b03a32"),
+}
 EDGES = ("#33475b", "#9a4d1f", "#2d6a4f", "#6b3e75", "#8a6d0b", "#1f5fa0", "#a02c4a")
-"""Colours of the values that cross between kernels, in turn: which line is which where they cross."""
-GREY = "#555555"
+"""Colours of the values between kernels, in turn: which line is which where they cross."""
 
 
 @dataclass(eq=False)
-class Item(Box):
-    """A box with a text, in a kernel: a node, or what is read or written there."""
-
-    lines: tuple[str, ...] = ()
-    kind: str = "node"
-
-
-@dataclass(eq=False)
-class Cluster(Box):
-    """A kernel, or a view, with its nodes; where values enter above and leave below, beside its left edge.
-
-    Attributes:
-        parts, edges: the boxes inside, of nodes and of the values on its borders, and what joins them.
-        inner: their drawing.
-    """
+class Kernel(Box):
+    """A kernel's box: its title, and rows of a kind and three texts: a node's name, what it is, and its shape. A view's
+    has no title."""
 
     title: str = ""
     kind: str = "view"
-    parts: list[Box] = field(default_factory=list)
-    edges: list[Edge] = field(default_factory=list)
-    inner: Drawing = field(default_factory=Drawing)
-    enters: dict[Node, Box] = field(default_factory=dict)
-    leaves: dict[Node, Box] = field(default_factory=dict)
+    rows: list[tuple[str, str, str, str]] = field(default_factory=list)
 
-    def item(self, kind: str, *lines: str) -> Item:
-        """A box more, with these lines."""
-        width = max(map(len, lines)) * CHARACTER + 2 * PADDING
-        self.parts.append(found := Item(width, len(lines) * LINE + PADDING, lines=lines, kind=kind))
-        return found
-
-    def border(self, pin: str) -> Box:
-        """The end of a value's line at the border, "first" above, "last" below."""
-        self.parts.append(found := Box(pin=pin))
-        return found
-
-    def lay_out(self) -> None:
-        """Place what is inside, and find the size."""
-        self.inner = layered(self.parts, self.edges, gap_x=10.0, gap_y=14.0)
-        self.width = max(self.inner.width, len(self.title) * CHARACTER * 1.12) + 2 * PADDING
-        self.height = bool(self.title) * HEADER + self.inner.height + 3 * PADDING
-
-    def beside(self, port: Box) -> float:
-        """How far to the right of the cluster's middle a value's line ends."""
-        return port.x - self.inner.width / 2
+    def set_size(self) -> list[float]:
+        """Makes room for the texts; returns where each column begins, from the left edge."""
+        columns = [PADDING]
+        for texts in list(zip(*self.rows, strict=True))[1:]:
+            columns.append(columns[-1] + (max(map(len, texts)) + 2) * CHARACTER)
+        self.width = max(columns[-1] - 2 * CHARACTER, (len(self.title) + 1) * CHARACTER) + PADDING
+        self.height = (len(self.rows) + bool(self.title)) * LINE + 3.0
+        return columns
 
 
 def draw_graph(plan: Plan, path: Any) -> None:
-    """Write the picture. Raises GraphError for an unknown suffix or more than MOST_NODES nodes."""
-    file = checked_path(path, "draw")
+    """Write the picture of the kernels: in each the nodes that it computes, in a loop the kernels of its steps. Raises
+    GraphError for an unknown suffix or more than MOST_NODES nodes."""
     program = plan.program
     count = sum(len(group.nodes) for group in program.groups) + len(program.aliases.viewed)
-    if count > MOST_NODES:
-        raise GraphError(
-            f"draw: the graph has {count} nodes, and a picture of more than {MOST_NODES} cannot be read; "
-            "print groups() or graph(optimized=True)"
-        )
-    clusters, between = lay_out(plan)
-    _paint(plan, clusters, between).save(file)
+    file = _checked(path, f"draw: the graph has {count} nodes", count, MOST_NODES, "groups() or graph(optimized=True)")
+    kernels, edges = _kernels(plan)
+    width, height = (max(size, LINE) for size in layered(kernels, edges, gap_x=16.0, gap_y=24.0))
+    figure, axes = _axes(width, height)
+    axes.set(xlim=(0, width), ylim=(height, 0))
+    axes.axis("off")
+    number = {value: i for i, value in enumerate(dict.fromkeys(edge.value for edge in edges))}
+    for edge in edges:
+        _draw_edge(axes, edge, EDGES[number[edge.value] % len(EDGES)])
+    for kernel in kernels:
+        _draw_kernel(axes, kernel)
+    shown = {kernel.kind for kernel in kernels} | {row[0] for kernel in kernels for row in kernel.rows}
+    dtypes = ", ".join(sorted({program.graph.dtypes[node] for node in program.graph.nodes}))
+    heading = f"{len(program.groups)} kernels of {len(program.graph.nodes)} nodes, {dtypes}"
+    _head(axes, heading, [_box((0, 0), 1, 1, kind, label=kind) for kind in COLOURS if kind in shown])
+    _save(figure, file)
 
 
-def lay_out(plan: Plan) -> tuple[list[Cluster], Drawing]:
-    """Kernels and views in their places, and the lines between them."""
-    program = plan.program
-    views = {node: [source] for node, source in program.aliases.viewed.items()}
-    views |= {node: value_inputs(node) for node in dict.fromkeys(program.aliases.parts.values())}
-    read = {value for group in program.groups for value in group.inputs}.union(*views.values())
-    made: dict[Node, Cluster] = {}
-    for number, group in enumerate(program.groups):
-        cluster = _cluster(plan, Cluster(title=f"{number}  {group.name}", kind=group.kind), group, number, read)
-        made |= dict.fromkeys(group.outputs, cluster)
-    for node, values in views.items():
-        made[node] = _cluster(plan, Cluster(), Group((node,), tuple(values), (node,), "view"), -1, read)
-    clusters = list(dict.fromkeys(made.values()))
-    edges = [
-        Edge(made[value], cluster, made[value].beside(made[value].leaves[value]), cluster.beside(port))
-        for cluster in clusters
-        for value, port in cluster.enters.items()
+def _kernels(plan: Plan) -> tuple[list[Kernel], list[Edge]]:
+    """The boxes of kernels and views, and the values between them."""
+    program, name = plan.program, labels_of(plan.program.graph)
+    graph, aliases = program.graph, program.aliases
+    views = {node: [source] for node, source in aliases.viewed.items()}
+    views |= {node: value_inputs(node) for node in dict.fromkeys(aliases.parts.values())}
+    groups = [
+        *program.groups,
+        *(Group((node,), tuple(read), (node,), "view") for node, read in views.items()),
     ]
-    return clusters, layered(clusters, edges, gap_x=22.0, gap_y=30.0)
+    made: dict[Node, Kernel] = {}
+    for number, group in enumerate(groups):
+        kernel = Kernel(kind=group.kind)
+        if group.kind != "view":
+            kernel.title = f"{number}  {group.name}" + (f", {group.loop.steps}" if group.kind == "loop" else "")
+        outputs = set(group.outputs)
+        given = [value for value in group.inputs if value in graph.fed]
+        for value in given:
+            kind = "feed" if value.cell is None else "parameter"
+            kernel.rows.append((kind, name[value], "", extents(graph.shapes[value])))
+        for own, what, _, *reads in loop_rows(plan, number, "", name):
+            kernel.rows.append(("", f"{own} {what}", _cut(" ".join(["reads", *reads])), ""))
+        for node in group.nodes:
+            if group.kind != "loop" or node in outputs:
+                text = "" if group.kind == "loop" else _cut(term(node, name))
+                kernel.rows.append(("", name[node], text, extents(graph.shapes[node])))
+        for node in group.outputs:
+            numbers = [i for i, result in enumerate(program.results) if result is node]
+            kernel.rows += [("result", f"result {i}", f"is {name[node]}", "") for i in numbers]
+            if node in aliases.placed:
+                kernel.rows.append(("parameter", f"writes {name[aliases.placed[node]]}", "", ""))
+            made[node] = kernel
+        kernel.set_size()
+    pairs = [(made[group.outputs[0]], value) for group in groups for value in group.inputs if value in made]
+    return list(dict.fromkeys(made.values())), [Edge(made[value], kernel, value) for kernel, value in pairs]
 
 
-def _cluster(plan: Plan, cluster: Cluster, group: Group, number: int, read: set[Node]) -> Cluster:
-    """The cluster with a kernel's nodes, and what they read and write. `read` is what any kernel reads."""
-    program, graph, name = plan.program, plan.program.graph, labels_of(plan.program.graph)
-    of: dict[Node, Box] = {}
-    for value in group.inputs:
-        if value in graph.fed:
-            style = "feed" if value.cell is None else "parameter"
-            of[value] = cluster.item(style, name[value], extents(graph.shapes[value]))
-        else:
-            of[value] = cluster.enters[value] = cluster.border("first")
-    if group.kind == "loop":
-        cluster.title += f", {group.loop.steps}"
-        _steps(plan, cluster, group, number, name, of)
-    for node in group.nodes if group.kind != "loop" else ():
-        kind = "view" if group.kind == "view" else "node"
-        of[node] = cluster.item(kind, name[node], _detail(node, extents(graph.shapes[node])))
-        values = value_inputs(node)
-        spread = min(16.0, of[node].width / (len(values) + 1))
-        for i, value in enumerate(values):
-            cluster.edges.append(Edge(of[value], of[node], end=(i - (len(values) - 1) / 2) * spread))
-    for node in group.outputs:
-        if node not in of:
-            continue  # the memory of a loop's steps
-        numbers = [i for i, result in enumerate(program.results) if result is node]
-        ends: list[Box] = [cluster.item("result", f"result {i}") for i in numbers]
-        if node in program.aliases.placed:
-            ends.append(cluster.item("parameter", f"writes {name[program.aliases.placed[node]]}"))
-        if node in read:
-            cluster.leaves[node] = cluster.border("last")
-            ends.append(cluster.leaves[node])
-        cluster.edges += [Edge(of[node], end) for end in ends]
-    cluster.lay_out()
-    return cluster
+def _cut(text: str, most: int = LONG) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def _steps(
-    plan: Plan, cluster: Cluster, group: Group, position: int, name: dict[Node, str], of: dict[Node, Box]
-) -> None:
-    """Adds the kernels of a loop's step and its results to a cluster. What is carried is told by a kernel's text: it
-    comes from the step before."""
-    loop, results, (_, step) = group.loop, group.nodes, plan.loops[position]
-    made: dict[Node, Box] = {}
-    for number, inner in enumerate(step.program.groups):
-        given = dict.fromkeys(node for value in inner.inputs for node in step.program.aliases.computed(value))
-        where = {node: loop.where[node] for node in given if node in loop.where}
-        carried = sorted(in_step(plan, group, node, name) for node, at in where.items() if at.is_result)
-        kind = inner.kind if inner.kind in COLOURS else "node"
-        own = cluster.item(kind, f"{position}.{number} {inner.name}", *(f"reads {text}" for text in carried))
-        inputs = [of[results[0].inputs[at.number]] for at in where.values() if not at.is_result]
-        cluster.edges += [Edge(box, own) for box in [*inputs, *(made[node] for node in given if node in made)]]
-        made |= dict.fromkeys(inner.outputs, own)
-    for node in results[: loop.memory]:
-        of[node] = cluster.item("node", name[node], extents(plan.program.graph.shapes[node]))
-    for node, place in step.program.aliases.placed.items():
-        cluster.edges.append(Edge(made[node], of[results[loop.where[place].number]]))
-    for begin in loop.start.groups:
-        for first, node in zip(begin.inputs, begin.outputs, strict=True):
-            place = loop.where[loop.start.aliases.placed[node]]
-            cluster.edges.append(Edge(of[results[0].inputs[loop.where[first].number]], of[results[place.number]]))
+def _draw_kernel(axes: Any, kernel: Kernel) -> None:
+    columns, left, y = kernel.set_size(), kernel.x - kernel.width / 2, kernel.y
+    axes.add_patch(_box((left, y), kernel.width, kernel.height, kernel.kind))
+    if kernel.title:
+        title = {"facecolor": COLOURS[kernel.kind][1], "zorder": 3}
+        axes.add_patch(_box((left, y), kernel.width, LINE, kernel.kind, **title))
+        _text(axes, kernel.x, y + LINE / 2, kernel.title, ha="center", color="white", fontweight="bold")
+        y += LINE
+    for kind, *texts in kernel.rows:
+        if kind:
+            axes.add_patch(_box((left + 2, y + 2), kernel.width - 4, LINE - 1, kind, linewidth=0, zorder=3))
+        for x, text, colour in zip(columns, texts, ("#111111", "#555555", "#555555"), strict=False):
+            _text(axes, left + x, y + LINE / 2 + 1.5, text, color=colour)
+        y += LINE
 
 
-def _detail(node: Node, shape: str) -> str:
-    """The second line of a node: its operator unless the name says it, what else tells it apart, its shape."""
-    words = [] if node.name.startswith(f"{node.op.name}_") else [node.op.name]
-    for key, value in node.attrs.items():
-        if value is not None and value is not False and key not in ("shape", "dtype"):
-            text = key if value is True else f"{key}={value:.6g}" if isinstance(value, float) else f"{key}={value}"
-            words.append(text if len(text) <= 24 else f"{text[:23]}…")
-    return " ".join([*words, shape])
+def _draw_edge(axes: Any, edge: Edge, colour: str) -> None:
+    """Straight beside boxes, curved between rows, with a head at its end."""
+    from matplotlib.patches import FancyArrowPatch
+    from matplotlib.path import Path as Outline
+
+    points, codes = edge.points[:1], [Outline.MOVETO]
+    for (x, bend), (end, top) in zip(edge.points[1::2], edge.points[2::2], strict=True):
+        points += [(x, bend), (x, (bend + top) / 2), (end, (bend + top) / 2), (end, top)]
+        codes += [Outline.LINETO, *[Outline.CURVE4] * 3]
+    style: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 7, "linewidth": 0.9, "color": colour}
+    axes.add_patch(FancyArrowPatch(path=Outline(points, codes), shrinkA=0, shrinkB=0, zorder=1, **style))
 
 
-def _paint(plan: Plan, clusters: Sequence[Cluster], between: Drawing) -> Picture:
-    graph = plan.program.graph
-    dtypes = ", ".join(sorted({graph.dtypes[node] for node in graph.nodes}))
-    heading = f"{len(plan.program.groups)} kernels of {len(graph.nodes)} nodes, {dtypes}"
-    shown = {c.kind for c in clusters} | {part.kind for c in clusters for part in c.parts if isinstance(part, Item)}
-    kinds = [kind for kind in COLOURS if kind in shown]
-    legend = sum(len(kind) * CHARACTER + 4 * PADDING for kind in kinds)
-    widest, top = max(between.width, legend, len(heading) * CHARACTER * 1.3), MARGIN + 3.6 * LINE
-    picture = Picture(widest + 2 * MARGIN, between.height + top + MARGIN)
-    picture.text(MARGIN, MARGIN + LINE / 2, heading, ha="left", fontsize=1.2 * FONT, fontweight="bold")
-    x = MARGIN
-    for kind in kinds:
-        width = len(kind) * CHARACTER + 2 * PADDING
-        picture.box(x, MARGIN + 1.6 * LINE, width, LINE + 2, 4.0, kind=kind, linestyle=_outline(kind))
-        picture.text(x + width / 2, MARGIN + 2.1 * LINE + 1, kind)
-        x += width + 2 * PADDING
-    left = MARGIN + (widest - between.width) / 2
-    ports = list(dict.fromkeys(line.port for line in between.lines))
-    _lines(picture, between, left, top, [EDGES[ports.index(line.port) % len(EDGES)] for line in between.lines], 1)
-    for cluster in clusters:
-        _paint_cluster(picture, cluster, left + cluster.x, top + cluster.y)
-    return picture
+def draw_memory(plan: Plan, path: Any) -> None:
+    """Write the picture of the arena: kernels across in the order of running, bytes up, and who lives where. Raises
+    GraphError for an unknown suffix or more than MOST_STEPS kernels."""
+    names = [f"{number}  {_cut(group.name, 34)}" for number, group in enumerate(plan.program.groups)]
+    steps, memory, planned = len(names), plan.memory, max(plan.memory.bytes_planned, 1)
+    file = _checked(path, f"draw_memory: there are {steps} kernels", steps, MOST_STEPS, "plan()")
+    column, height = min(70.0, max(26.0, 900.0 / (steps + 1))), 430.0
+    figure, axes = _axes((steps + 1) * column, height)
+    axes.set(xlim=(0, steps + 1), ylim=(0, planned))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_xticks([i + 0.7 for i in range(steps + 1)], [*names, "results"], rotation=45, ha="right", fontsize=FONT,
+                    parse_math=False)  # fmt: skip
+    marks = range(0, planned + 1, 1 << max(planned.bit_length() - 3, 0))
+    axes.set_yticks(marks, [_bytes(mark) for mark in marks], fontsize=FONT)
+    axes.vlines(range(1, steps + 1), 0, planned, color="#e4e4e4", linewidth=0.5, zorder=0)
+    fills = [COLOURS[kind][0] for kind in ("contraction", "reduction", "rows", "elementwise", "loop", "feed")]
+    note_y = 2.0 * planned  # of the note above
+    found = sorted((b for b in memory.buffers if b.nbytes), key=lambda b: (-b.offset, -b.first))
+    for i, buffer in enumerate(found):
+        fill, edge = COLOURS["result"] if buffer.last >= steps else (fills[i % len(fills)], "#4a6076")
+        place, length = (buffer.first, buffer.offset), buffer.last + 1 - buffer.first
+        middle = buffer.offset + buffer.nbytes / 2
+        axes.add_patch(_box(place, length, buffer.nbytes, "", facecolor=fill, edgecolor=edge))
+        own = [str(getattr(value.id, "name", value.id)) for value in buffer.values]
+        text = ", ".join(own)
+        if (len(text) + 2) * CHARACTER < length * column and LINE * planned / height < buffer.nbytes:
+            _text(axes, buffer.first + length / 2, middle, text, ha="center")
+        else:  # beside the picture at its height, or below the note above
+            note_y = min(middle, note_y - LINE * planned / height)
+            line = {"arrowstyle": "-", "color": "#8a8a8a", "linewidth": 0.5, "relpos": (0, 0.5), "shrinkB": 0}
+            axes.hlines(middle, buffer.last + 1, steps + 1, color="#8a8a8a", linewidth=0.5, zorder=1)
+            note = _shown(_note(own, buffer, steps))
+            axes.annotate(note, (steps + 1, middle), (steps + 1.3, note_y), va="center", arrowprops=line,
+                          annotation_clip=False, **FACE)  # fmt: skip
+    lines = [
+        axes.axhline(memory.bytes_planned, color="#1f3d5a", linewidth=1.3, label="arena", clip_on=False),
+        axes.axhline(memory.lower_bound, color="#b03a32", linewidth=1.3, linestyle="--", clip_on=False,
+                     label="lower bound: most bytes alive at once"),
+    ]  # fmt: skip
+    heading = (
+        f"arena {_bytes(memory.bytes_planned)}, lower bound {_bytes(memory.lower_bound)}, "
+        f"a buffer for every node {_bytes(memory.bytes_unplanned)}"
+    )
+    _head(axes, heading, lines)
+    _save(figure, file)
 
 
-def _outline(kind: str) -> Any:
-    return (0, (3, 2)) if kind == "view" else "-"
+def _note(names: list[str], buffer: Buffer, steps: int) -> str:
+    """The names, or the first and last of many; when, how much."""
+    names = names if len(names) <= 3 else [names[0], "…", names[-1]]
+    when = f"{buffer.first} to the end" if buffer.last >= steps else f"{buffer.first}-{buffer.last}"
+    return f"{', '.join(names)}: steps {when}, {_bytes(buffer.nbytes)}"
 
 
-def _paint_cluster(picture: Picture, cluster: Cluster, middle: float, y: float) -> None:
-    left, width = middle - cluster.width / 2, cluster.width
-    picture.box(left, y, width, cluster.height, 4.0, kind=cluster.kind, zorder=2, linestyle=_outline(cluster.kind))
-    if cluster.title:
-        picture.box(left, y, width, HEADER, 4.0, facecolor=COLOURS[cluster.kind][1], zorder=4)
-        picture.text(middle, y + HEADER / 2, cluster.title, color="white", fontweight="bold", zorder=5)
-    inner_x, inner_y = middle - cluster.inner.width / 2, y + bool(cluster.title) * HEADER + 1.5 * PADDING
-    for ports, border in ((cluster.enters, y), (cluster.leaves, y + cluster.height)):
-        for port in ports.values():
-            x = inner_x + port.x
-            picture.line([(x, border), (x, inner_y + port.y)], edgecolor=GREY, zorder=3)
-    _lines(picture, cluster.inner, inner_x, inner_y, [GREY] * len(cluster.inner.lines), 3)
-    for item in (part for part in cluster.parts if isinstance(part, Item)):
-        x, top = inner_x + item.x, inner_y + item.y
-        if item.kind != "view":  # its cluster's box is enough
-            corner = 2.0 if item.kind == "node" else 9.0
-            picture.box(x - item.width / 2, top, item.width, item.height, corner, kind=item.kind, zorder=5)
-        for i, text in enumerate(item.lines):
-            colour = GREY if i > 0 or item.kind == "result" else "#111111"
-            picture.text(x, top + PADDING / 2 + (i + 0.5) * LINE, text, zorder=6, color=colour)
+def _bytes(count: int) -> str:
+    """A number of bytes in the largest unit of which there is one."""
+    for unit, size in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= size:
+            return f"{count / size:.4g} {unit}"
+    return f"{count} B"
 
 
-def _lines(
-    picture: Picture, drawing: Drawing, left: float, top: float, colours: Sequence[str], zorder: float
-) -> None:
-    """The edges, with a head where one ends at a box."""
-    for line, colour in zip(drawing.lines, colours, strict=True):
-        x, y, bend = left + line.top[0], top + line.top[1], top + line.bend[1]
-        end, last = left + line.end[0], top + line.end[1]
-        stop = last - (4.0 if line.headed else 0.0)
-        half = (bend + stop) / 2
-        points = [(x, y), (x, bend), (x, half), (end, half), (end, stop)]
-        picture.line(points, curved=True, edgecolor=colour, zorder=zorder)
-        if line.headed:
-            picture.head(end, last, colour, zorder)
+def _checked(path: Any, what: str, count: int, most: int, instead: str) -> Path:
+    """The path, if its suffix is known, and the picture small enough to be read. Raises GraphError."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise GraphError(f"{what}: the path must be text or a pathlib.Path, not {type(path).__name__}")
+    file = Path(path)
+    if file.suffix.lower() not in SUFFIXES:
+        raise GraphError(f"{what}: a picture is {' or '.join(SUFFIXES)}, not {file.name!r}")
+    if count > most:
+        raise GraphError(f"{what}, and a picture of more than {most} cannot be read; print {instead}")
+    return file
+
+
+def _axes(width: float, height: float) -> tuple[Any, Any]:
+    """A figure whose axes have a size in points. What is beside them, `_save` makes room for."""
+    from matplotlib.figure import Figure  # here: importing it takes as long as all else of dlsys
+
+    figure = Figure(figsize=(width / 72, height / 72))
+    return figure, figure.add_axes((0.0, 0.0, 1.0, 1.0))
+
+
+def _box(corner: tuple[float, float], width: float, height: float, kind: str, **style: Any) -> Any:
+    from matplotlib.patches import Rectangle
+
+    fill, edge = COLOURS.get(kind, ("", ""))
+    given = {
+        "facecolor": fill,
+        "edgecolor": edge,
+        "linewidth": 0.8,
+        "linestyle": "--" if kind == "view" else "-",
+    }
+    return Rectangle(corner, width, height, **{"zorder": 2, "clip_on": False, **given, **style})
+
+
+def _shown(text: str) -> str:
+    """The text without characters that a file of XML cannot hold."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def _text(axes: Any, x: float, y: float, text: str, **style: Any) -> None:
+    """A text, no part of which is a formula."""
+    if text:
+        axes.text(x, y, _shown(text), **{"va": "center", "zorder": 5, **FACE, **style})
+
+
+def _head(axes: Any, title: str, handles: Sequence[Any]) -> None:
+    """A title above the axes, and below it what each colour means."""
+    axes.set_title(title, loc="left", pad=24.0, fontsize=1.25 * FONT, fontweight="bold")
+    if handles:
+        place = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.4}
+        axes.legend(handles=handles, ncols=len(handles), frameon=False, fontsize=FONT, **place)
+
+
+def _save(figure: Any, file: Path) -> None:
+    """Write the picture; as SVG with its texts as text, and the same bytes for the same picture. Raises DataError where
+    it cannot be written."""
+    import matplotlib
+
+    dpi = min(DPI, MOST_PIXELS / max(figure.get_size_inches()))
+    metadata = {"Date": None} if file.suffix.lower() == ".svg" else None
+    with warnings.catch_warnings(), matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "dlsys"}):
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name in a script the font lacks
+        try:
+            figure.savefig(file, dpi=dpi, metadata=metadata, bbox_inches="tight", pad_inches=0.25)
+        except OSError as error:
+            raise DataError(f"{file} cannot be written: {error.strerror or error}") from None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -12,9 +13,10 @@ from ..compiler import Key, Plan
 from ..device import Array, array, get_num_threads, view_of
 from ..errors import GraphError
 from ..graph import Node
-from ..kernels import Place, unrolled_calls
+from ..kernels import unrolled_calls
+from ..planner import table
 from ..tvm_import import with_compiler
-from .text import kernels_of, table
+from .text import kernels_of
 
 WARM_UP = 2  # runs that are not counted: pages are touched, the clock rises
 LEAST = 1e-8  # seconds; below, a kernel's time drowns in that of its call
@@ -33,7 +35,8 @@ class Row:
         name, kind: the kernel's, and its groups'.
         seconds: of all its calls in a step, the median of the runs, without what a call costs from Python.
         flop: operations of its calls: a multiply-add is two, every other one, a transcendental function too.
-        nbytes: what its calls read and write, each input and output once.
+        nbytes: what its calls read and write, each input and output once; from caches, which are faster than memory,
+            where arrays are small.
         compute, bandwidth: what it reaches of the machine's peaks, 1.0 being all; None where they are not known.
     """
 
@@ -54,17 +57,19 @@ class Row:
 
     @property
     def gbytes(self) -> float:
-        """10^9 bytes a second; of small arrays these come from caches, which are faster than memory."""
+        """10^9 bytes a second."""
         return self.nbytes / self.seconds / 1e9
 
-    @property
-    def peak(self) -> str:
-        """The larger share of the machine's peaks, and of which."""
-        if self.compute is None or self.bandwidth is None:
-            return ""
-        if self.compute >= self.bandwidth:
-            return f"{self.compute:.0%} compute"
-        return f"{self.bandwidth:.0%} memory"
+    def cells(self, total: float) -> tuple[str, ...]:
+        """The row of the table; `total`: seconds of all kernels."""
+        numbers = ", ".join(map(str, self.groups[:3])) + (", …" if len(self.groups) > 3 else "")
+        times = str(self.calls), f"{self.seconds * 1e6:.1f}", f"{self.seconds / total:.1%}"
+        peak = ""
+        if self.compute is not None and self.bandwidth is not None:  # the larger share, and of which
+            more = self.compute >= self.bandwidth
+            peak = f"{self.compute:.0%} compute" if more else f"{self.bandwidth:.0%} memory"
+        speeds = f"{self.gflops:.1f}" if self.flop else "", f"{self.gbytes:.1f}", peak
+        return numbers, self.name, self.kind, *times, *speeds
 
 
 @dataclass(frozen=True)
@@ -96,23 +101,19 @@ class Profile:
         return sum(row.seconds for row in self.rows)
 
     def __str__(self) -> str:
-        cells = [("", "kernel", "kind", "calls", "us", "share", "GFLOP/s", "GB/s", "of peak")]
-        for row in self.rows:
-            numbers = ", ".join(map(str, row.groups[:3])) + (", …" if len(row.groups) > 3 else "")
-            times = str(row.calls), f"{row.seconds * 1e6:.1f}", f"{row.seconds / self.seconds:.1%}"
-            speeds = f"{row.gflops:.1f}" if row.flop else "", f"{row.gbytes:.1f}", row.peak
-            cells.append((numbers, row.name, row.kind, *times, *speeds))
+        head = ("", "kernel", "kind", "calls", "us", "share", "GFLOP/s", "GB/s", "of peak")
         totals = [
             ("kernels", self.seconds, self.least_seconds),
             ("step, as run takes it", self.step, self.least_step),
             ("difference", self.step - self.seconds, self.least_step - self.least_seconds),
         ]
         micro = [(name, f"{middle * 1e6:.1f}", f"{least * 1e6:.1f}") for name, middle, least in totals]
-        lines = [table(cells, "><<>>>>><"), "", table([(f"us, of {self.runs} runs", "median", "least"), *micro], "<>>")]
-        if self.peak_gflops is not None and self.peak_gbytes is not None:
+        lines = [table([head, *(row.cells(self.seconds) for row in self.rows)], "><<>>>>><"), ""]
+        lines.append(table([(f"us, of {self.runs} runs", "median", "least"), *micro], "<>>"))
+        if self.peak_gflops is not None:
             threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
-            memory = f"{self.peak_gbytes:.1f} GB/s from memory"
-            lines.append(f"peak on {threads}: {self.peak_gflops:.1f} GFLOP/s, {memory}")
+            peaks = f"{self.peak_gflops:.1f} GFLOP/s, {self.peak_gbytes:.1f} GB/s from memory"
+            lines.append(f"peak on {threads}: {peaks}")
         return "\n".join(lines)
 
 
@@ -134,52 +135,43 @@ def measure(prepare: Prepare, runs: int) -> Profile:
         if node not in feeds or node in written
     }
     twin._parameters.update(copies)
-    given = {**feeds, **copies}
-    made = list(plan.kernel_of.items())
-    calls = [
-        (key, kernel.function, _arguments(twin, call.places, given))
-        for (key, kernel), call in ((made[number], call) for number, call in unrolled_calls(twin.bound_calls))
-    ]
-    idle = _idle(plan)
-    times: dict[Key, list[float]] = {key: [] for key, _ in made}
-    steps = []
-    wait = plan.ctx.synchronize if plan.ctx.kind != "cpu" else None
-    for run in range(WARM_UP + runs):
-        taken = dict.fromkeys(times, 0.0)
-        for key, function, arguments in calls:
-            taken[key] += _timed(function, arguments, wait)
-        for key, seconds in taken.items() if run >= WARM_UP else ():
-            times[key].append(seconds)
+    tensors = {node: value.tensor for node, value in {**feeds, **copies}.items()}
+    made, calls = list(plan.kernel_of.items()), []
+    for number, call in unrolled_calls(twin.bound_calls):
+        memory = [twin.arena if at.base is None else tensors[twin.given[at.base]] for at in call.places]
+        arguments = [view_of(x, at.shape, at.dtype, at.offset) for x, at in zip(memory, call.places, strict=True)]
+        calls.append((made[number][0], partial(made[number][1].function, *arguments), arguments))
+    wait = plan.ctx.synchronize if plan.ctx.kind != "cpu" else lambda: None
+
+    def seconds_of(call: Callable[[], object]) -> float:
         start = time.perf_counter()
+        call()
+        wait()
+        return time.perf_counter() - start
+
+    def step() -> None:
         _, feeds = prepare()
         twin.run({**feeds, **copies})
-        if wait is not None:
-            wait()
-        if run >= WARM_UP:
-            steps.append(time.perf_counter() - start)
+
+    times: dict[Key, list[float]] = {key: [] for key in plan.kernel_of}
+    steps = []
+    for _ in range(WARM_UP + runs):
+        taken = dict.fromkeys(times, 0.0)
+        for key, bound, _ in calls:
+            taken[key] += seconds_of(bound)
+        for key, seconds in taken.items():
+            times[key].append(seconds)
+        steps.append(seconds_of(step))
+    idle = _idle(plan)
     first = {key: arguments for key, _, arguments in reversed(calls)}
     own: dict[Key, list[float]] = {}  # without what the calls cost, and of one of the threads that call at once
     for key, found in times.items():
         _, _, often, at_once = plan.located(key)
-        cost = often * median(_timed(idle[key], first[key]) for _ in range(9)) if idle else 0.0
-        own[key] = [max(seconds - cost, LEAST) / at_once for seconds in found]
+        cost = often * median(seconds_of(partial(idle[key], *first[key])) for _ in range(9)) if idle else 0.0
+        own[key] = [max(seconds - cost, LEAST) / at_once for seconds in found[WARM_UP:]]
     least = min(map(sum, zip(*own.values(), strict=True)), default=0.0)
     rows, peaks = _rows(plan, {key: median(found) for key, found in own.items()})
-    return Profile(rows, median(steps), least, min(steps), runs, get_num_threads(), *peaks)
-
-
-def _timed(function: Any, arguments: list[Any], wait: Callable[[], None] | None = None) -> float:
-    start = time.perf_counter()
-    function(*arguments)
-    if wait is not None:
-        wait()
-    return time.perf_counter() - start
-
-
-def _arguments(plan: Plan, places: Sequence[Place], given: Mapping[Node, Array]) -> list[Any]:
-    """The tensors that a kernel is called with."""
-    tensors = [plan.arena if at.base is None else given[plan.given[at.base]].tensor for at in places]
-    return [view_of(x, at.shape, at.dtype, at.offset) for x, at in zip(tensors, places, strict=True)]
+    return Profile(rows, median(steps[WARM_UP:]), least, min(steps[WARM_UP:]), runs, get_num_threads(), *peaks)
 
 
 def _idle(plan: Plan) -> dict[Key, Any]:

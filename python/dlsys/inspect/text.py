@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
-from ..compiler import TAKEN, Group, Key, Plan, Program, TypedGraph
+from ..compiler import TAKEN, Group, Key, Plan, TypedGraph
 from ..errors import GraphError
 from ..graph import Node, Shape, find_topo_sort
 from ..kernels import Call, Place, Repeat
+from ..planner import table
 
 MOST_CALLS = 400  # of a step that is shown whole
 
@@ -103,7 +104,7 @@ def format_groups(plan: Plan, reasons: bool = False) -> str:
     return "\n".join([*lines, *(_reason_lines(plan, "") if reasons else ())])
 
 
-def _group_rows(plan: Plan, number: str, outside: dict[Node, str]) -> list[tuple[str, ...]]:
+def _group_rows(plan: Plan, number: str, outside: Mapping[Node, str]) -> list[tuple[str, ...]]:
     """The rows of `format_groups`. `number`: what stands before a group's; `outside`: names of what is given."""
     graph, placed = plan.program.graph, plan.program.aliases.placed
     name = {**labels_of(graph), **outside}
@@ -112,21 +113,26 @@ def _group_rows(plan: Plan, number: str, outside: dict[Node, str]) -> list[tuple
         return name[node] + extents(graph.shapes[node])
 
     def stored(group: Group, node: Node) -> str:
-        place = placed.get(node)
+        place = placed.get(node, node)
         return f"{read(node)} {written(plan, group, node)}".rstrip() if place not in outside else read(place)
 
     rows: list[tuple[str, ...]] = []
     for position, group in enumerate(plan.program.groups):
-        own, kind = f"{number}{position}", group.kind
-        if position in plan.loops:
-            kind = f"{kind}, {group.loop.steps}"
+        kind = f"{group.kind}, {group.loop.steps}" if group.kind == "loop" else group.kind
         reads, writes = map(read, group.inputs), (stored(group, node) for node in group.outputs)
-        rows.append((own, group.name, kind, ", ".join(reads), "->", ", ".join(writes)))
-        if position in plan.loops:
-            within = {node: in_step(plan, group, node, name) for node in group.loop.where}
-            for mark, inner in zip(("start", ""), plan.loops[position], strict=True):
-                rows += _group_rows(inner, f"{own}.{mark}", within)
+        rows.append((f"{number}{position}", group.name, kind, ", ".join(reads), "->", ", ".join(writes)))
+        rows += loop_rows(plan, position, number, name)
     return rows
+
+
+def loop_rows(plan: Plan, position: int, number: str, name: Mapping[Node, str]) -> list[tuple[str, ...]]:
+    """The rows of the kernels of a loop's steps, and of those before; none of a group that is no loop."""
+    if position not in plan.loops:
+        return []
+    group = plan.program.groups[position]
+    within = {node: in_step(plan, group, node, name) for node in group.loop.where}
+    parts = zip(("start", ""), plan.loops[position], strict=True)
+    return [row for mark, part in parts for row in _group_rows(part, f"{number}{position}.{mark}", within)]
 
 
 def _reason_lines(plan: Plan, number: str) -> list[str]:
@@ -162,38 +168,23 @@ def in_step(plan: Plan, group: Group, node: Node, name: Mapping[Node, str]) -> s
     return f"{name[outer]}[{first}]" if not where.stride else f"{name[outer]}[{t}{f' + {first}' if first else ''}]"
 
 
-def table(rows: Sequence[Sequence[str]], align: str) -> str:
-    """Rows of cells as aligned text; `align` has `<` or `>` for each column."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(align))]
-    lines = []
-    for row in rows:
-        cells = zip(row, align, widths, strict=True)
-        lines.append("  ".join(f"{cell:{side}{width}}" for cell, side, width in cells).rstrip())
-    return "\n".join(lines)
-
-
 def format_plan(plan: Plan) -> str:
     """The memory plan; then the values that have no place in the arena: views, and those that lie in a parameter.
 
     The steps are the numbers of `format_groups`.
     """
-    program = plan.program
-    lines = [str(plan.memory)]
-    if viewed := program.aliases.viewed:
-        lines.append("views, which no kernel computes:")
-        lines += [f"  {node.name} is {source.name}{_from(program, node)}" for node, source in viewed.items()]
-    if program.aliases.parts:
-        lines.append("put together by those that compute their parts there:")
-        lines += [f"  {node.name}" for node in dict.fromkeys(program.aliases.parts.values())]
-    if program.aliases.placed:
-        lines.append("in the memory of a parameter:")
-        lines += [f"  {node.name} in {parameter.name}" for node, parameter in program.aliases.placed.items()]
+    aliases, lines = plan.program.aliases, [str(plan.memory)]
+    offsets = {node: f" from byte {offset} on" for node, offset in aliases.offsets.items() if offset}
+    for title, rows in (
+        ("views, which no kernel computes:",
+         [f"{node.name} is {source.name}{offsets.get(node, '')}" for node, source in aliases.viewed.items()]),
+        ("put together by those that compute their parts there:",
+         [node.name for node in dict.fromkeys(aliases.parts.values())]),
+        ("in the memory of a parameter:",
+         [f"{node.name} in {parameter.name}" for node, parameter in aliases.placed.items()]),
+    ):  # fmt: skip
+        lines += [title, *(f"  {row}" for row in rows)] if rows else []
     return "\n".join(lines)
-
-
-def _from(program: Program, node: Node) -> str:
-    offset = program.aliases.offsets.get(node, 0)
-    return f" from byte {offset} on" if offset else ""
 
 
 def kernels_of(plan: Plan) -> list[tuple[Any, list[Key]]]:
@@ -237,12 +228,9 @@ def format_script(plan: Plan, which: Which = None) -> str:
 
     Raises GraphError for an unknown kernel.
     """
-    parts = []
-    if which is None and plan.ctx.kind == "cpu" and 0 < len(plan.kernel_of) <= MOST_CALLS:
-        parts.append(format_calls(plan))
-    for kernel, positions in _chosen(plan, which):
-        parts.append(f"# kernel {_numbers(positions)}: {kernel!r}\n{kernel.script()}")
-    return "\n\n".join(parts)
+    whole = which is None and plan.ctx.kind == "cpu" and 0 < len(plan.kernel_of) <= MOST_CALLS
+    scripts = [f"{title}\n{kernel.script()}" for kernel, title in _chosen(plan, which, "#")]
+    return "\n\n".join([*([format_calls(plan)] if whole else ()), *scripts])
 
 
 def format_source(plan: Plan, form: str, which: Which = None) -> str:
@@ -250,32 +238,22 @@ def format_source(plan: Plan, form: str, which: Which = None) -> str:
 
     Raises GraphError for an unknown kernel, KernelArgumentError for an unknown form.
     """
-    mark = {"asm": "#", "ll": ";"}.get(form, "//")
     together: dict[str, list[str]] = {}
-    for kernel, positions in _chosen(plan, which):
-        title = f"{mark} kernel {_numbers(positions)}: {kernel!r}"
+    for kernel, title in _chosen(plan, which, {"asm": "#", "ll": ";"}.get(form, "//")):
         together.setdefault(kernel.source(form), []).append(title)
     return "\n\n".join("\n".join([*titles, source]) for source, titles in together.items())
 
 
-def _numbers(keys: Sequence[Key]) -> str:
-    return ", ".join(map(str, keys))
-
-
-def _chosen(plan: Plan, which: Which) -> list[tuple[Any, list[Key]]]:
-    """The kernels meant. Raises GraphError where there is none."""
+def _chosen(plan: Plan, which: Which, mark: str) -> list[tuple[Any, str]]:
+    """The kernels meant, each with its title as a comment. Raises GraphError where there is none."""
     found = kernels_of(plan)
-    if which is None:
-        return found
-    if isinstance(which, bool) or not isinstance(which, (int, str)):
+    if which is not None and (isinstance(which, bool) or not isinstance(which, (int, str))):
         raise GraphError(f"a kernel is chosen by its number or name, not by {which!r}")
-    chosen = [(kernel, keys) for kernel, keys in found if which in keys or kernel.name == which]
-    if chosen:
-        return chosen
+    chosen = [(kernel, keys) for kernel, keys in found if which is None or which in keys or kernel.name == which]
     groups = plan.program.groups
-    if isinstance(which, int) and 0 <= which < len(groups):
+    if not chosen and isinstance(which, int) and 0 <= which < len(groups):
         raise GraphError(f"group {which}, {groups[which].name}, computes no element and has no kernel")
-    names = ", ".join(dict.fromkeys(kernel.name for kernel, _ in found))
-    raise GraphError(
-        f"there is no kernel {which!r}: the numbers are 0 to {len(groups) - 1}, the names {names}"
-    )
+    if not chosen and which is not None:
+        names = ", ".join(dict.fromkeys(kernel.name for kernel, _ in found))
+        raise GraphError(f"there is no kernel {which!r}: the numbers are 0 to {len(groups) - 1}, the names {names}")
+    return [(kernel, f"{mark} kernel {', '.join(map(str, keys))}: {kernel!r}") for kernel, keys in chosen]
