@@ -16,7 +16,7 @@ from .groups import Group, single_groups
 from .loops import Loop, make_program, unrolled
 from .order import ordered
 from .passes import NAMES, PASSES, Pass, run_passes, select
-from .plan import Key, Plan
+from .plan import Plan
 from .products import Columns, pack
-from .program import Arena, Program
+from .program import Arena, Key, Program
 from .types import analyse, feed_type, with_known_shapes

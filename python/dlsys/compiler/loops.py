@@ -8,23 +8,26 @@ a step's values lie in one piece of the outer arena, which the loop has for itse
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from ..graph import Node, Op, Shape, find_topo_sort
+from ..kernels import Call, KernelSpec, Place, Repeat
 from ..ops import Variable, slice_op, stack_op
 from ..ops.loop import Body, joint_key, loop_length, step_dtypes, step_shapes
 from ..scopes import precision
 from .aliases import nbytes_of
 from .base import BOUNDARY, TypedGraph, rewrite, value_inputs
+from .groups import Group
 from .lower import lower
 from .passes import run_passes
 from .products import Columns, pack
-from .program import Program
+from .program import ARENA, Key, Program
 from .rows import LEAST_ROWS, of_one_thread, rows_apart
 from .types import analyse
 
@@ -62,6 +65,32 @@ class Loop:
     where: dict[Node, Where]
     types: list[tuple[Shape, str]]
     threads: int = 1
+
+    @property
+    def parts(self) -> tuple[Program, Program]:
+        """The programs, in the order of running."""
+        return self.start, self.step
+
+    def calls(
+        self, place: Callable[[Node], Place], group: Group, specs: Mapping[Key, KernelSpec], key: Key
+    ) -> list[Call | Repeat]:
+        """The calls of a group that is this loop, with this key. `place`: of the values outside."""
+        share = self.step.memory.bytes_planned if self.threads > 1 else 0  # type: ignore[union-attr]
+        arrays = {False: group.nodes[0].inputs, True: group.outputs}
+
+        def found(where: Where, repeated: bool) -> Place:
+            at = place(arrays[where.is_result][where.number])
+            moves = [*([(where.share, False)] if self.threads > 1 else []), (where.stride, where.alternates)]
+            return replace(at, offset=at.offset + where.offset, moves=(*at.moves, *(moves if repeated else ())))
+
+        def calls(part: int) -> tuple[Call | Repeat, ...]:
+            repeated = part > 0
+            own = partial(found, repeated=repeated)
+            memory = own(Where(self.memory, True, share=share)) if self.memory < len(group.outputs) else ARENA
+            return tuple(self.parts[part].calls(lambda node: own(self.where[node]), specs, memory, (*key, part)))
+
+        steps = Repeat(calls(1), self.length)
+        return [*calls(0), steps if self.threads == 1 else Repeat((steps,), self.threads, at_once=True)]
 
     @property
     def memory(self) -> int:

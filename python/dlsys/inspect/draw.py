@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..compiler import Group, Plan, value_inputs
+from ..compiler import Group, Plan, Program, value_inputs
 from ..errors import GraphError
 from ..graph import Node
 from .layout import Box, Drawing, Edge, layered
@@ -91,10 +91,10 @@ def lay_out(plan: Plan) -> tuple[list[Cluster], Drawing]:
     read = {value for group in program.groups for value in group.inputs}.union(*views.values())
     made: dict[Node, Cluster] = {}
     for number, group in enumerate(program.groups):
-        cluster = _cluster(plan, Cluster(title=f"{number}  {group.name}", kind=group.kind), group, number, read)
+        cluster = _cluster(program, Cluster(title=f"{number}  {group.name}", kind=group.kind), group, number, read)
         made |= dict.fromkeys(group.outputs, cluster)
     for node, values in views.items():
-        made[node] = _cluster(plan, Cluster(), Group((node,), tuple(values), (node,), "view"), -1, read)
+        made[node] = _cluster(program, Cluster(), Group((node,), tuple(values), (node,), "view"), -1, read)
     clusters = list(dict.fromkeys(made.values()))
     edges = [
         Edge(made[value], cluster, made[value].beside(made[value].leaves[value]), cluster.beside(port))
@@ -104,9 +104,9 @@ def lay_out(plan: Plan) -> tuple[list[Cluster], Drawing]:
     return clusters, layered(clusters, edges, gap_x=22.0, gap_y=30.0)
 
 
-def _cluster(plan: Plan, cluster: Cluster, group: Group, number: int, read: set[Node]) -> Cluster:
+def _cluster(program: Program, cluster: Cluster, group: Group, number: int, read: set[Node]) -> Cluster:
     """The cluster with a kernel's nodes, and what they read and write. `read` is what any kernel reads."""
-    program, graph, name = plan.program, plan.program.graph, labels_of(plan.program.graph)
+    graph, name = program.graph, labels_of(program.graph)
     of: dict[Node, Box] = {}
     for value in group.inputs:
         if value in graph.fed:
@@ -116,7 +116,7 @@ def _cluster(plan: Plan, cluster: Cluster, group: Group, number: int, read: set[
             of[value] = cluster.enters[value] = cluster.border("first")
     if group.kind == "loop":
         cluster.title += f", {group.loop.steps}"
-        _steps(plan, cluster, group, number, name, of)
+        _steps(program, cluster, group, number, name, of)
     for node in group.nodes if group.kind != "loop" else ():
         kind = "view" if group.kind == "view" else "node"
         of[node] = cluster.item(kind, name[node], _detail(node, extents(graph.shapes[node])))
@@ -140,24 +140,24 @@ def _cluster(plan: Plan, cluster: Cluster, group: Group, number: int, read: set[
 
 
 def _steps(
-    plan: Plan, cluster: Cluster, group: Group, position: int, name: dict[Node, str], of: dict[Node, Box]
+    program: Program, cluster: Cluster, group: Group, position: int, name: dict[Node, str], of: dict[Node, Box]
 ) -> None:
     """Adds the kernels of a loop's step and its results to a cluster. What is carried is told by a kernel's text: it
     comes from the step before."""
-    loop, results, (_, step) = group.loop, group.nodes, plan.loops[position]
+    loop, step, results = group.loop, group.loop.step, group.nodes
     made: dict[Node, Box] = {}
-    for number, inner in enumerate(step.program.groups):
-        given = dict.fromkeys(node for value in inner.inputs for node in step.program.aliases.computed(value))
+    for number, inner in enumerate(step.groups):
+        given = dict.fromkeys(node for value in inner.inputs for node in step.aliases.computed(value))
         where = {node: loop.where[node] for node in given if node in loop.where}
-        carried = sorted(in_step(plan, group, node, name) for node, at in where.items() if at.is_result)
+        carried = sorted(in_step(program, group, node, name) for node, at in where.items() if at.is_result)
         kind = inner.kind if inner.kind in COLOURS else "node"
         own = cluster.item(kind, f"{position}.{number} {inner.name}", *(f"reads {text}" for text in carried))
         inputs = [of[results[0].inputs[at.number]] for at in where.values() if not at.is_result]
         cluster.edges += [Edge(box, own) for box in [*inputs, *(made[node] for node in given if node in made)]]
         made |= dict.fromkeys(inner.outputs, own)
     for node in results[: loop.memory]:
-        of[node] = cluster.item("node", name[node], extents(plan.program.graph.shapes[node]))
-    for node, place in step.program.aliases.placed.items():
+        of[node] = cluster.item("node", name[node], extents(program.graph.shapes[node]))
+    for node, place in step.aliases.placed.items():
         cluster.edges.append(Edge(made[node], of[results[loop.where[place].number]]))
     for begin in loop.start.groups:
         for first, node in zip(begin.inputs, begin.outputs, strict=True):

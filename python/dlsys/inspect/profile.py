@@ -14,7 +14,7 @@ from ..errors import GraphError
 from ..graph import Node
 from ..kernels import Place, unrolled_calls
 from ..tvm_import import with_compiler
-from .text import kernels_of, table
+from .text import kernels_of, number, table
 
 WARM_UP = 2  # runs that are not counted: pages are touched, the clock rises
 LEAST = 1e-8  # seconds; below, a kernel's time drowns in that of its call
@@ -28,7 +28,7 @@ class Row:
     """A kernel in a step; where several groups have the same kernel, all its calls.
 
     Attributes:
-        groups: the numbers of the groups that it computes, in a loop as "3.0".
+        groups: the keys of the groups that it computes.
         calls: how often it is called in a step.
         name, kind: the kernel's, and its groups'.
         seconds: of all its calls in a step, the median of the runs, without what a call costs from Python.
@@ -98,7 +98,7 @@ class Profile:
     def __str__(self) -> str:
         cells = [("", "kernel", "kind", "calls", "us", "share", "GFLOP/s", "GB/s", "of peak")]
         for row in self.rows:
-            numbers = ", ".join(map(str, row.groups[:3])) + (", …" if len(row.groups) > 3 else "")
+            numbers = ", ".join(map(number, row.groups[:3])) + (", …" if len(row.groups) > 3 else "")
             times = str(row.calls), f"{row.seconds * 1e6:.1f}", f"{row.seconds / self.seconds:.1%}"
             speeds = f"{row.gflops:.1f}" if row.flop else "", f"{row.gbytes:.1f}", row.peak
             cells.append((numbers, row.name, row.kind, *times, *speeds))
@@ -160,9 +160,9 @@ def measure(prepare: Prepare, runs: int) -> Profile:
     first = {key: arguments for key, _, arguments in reversed(calls)}
     own: dict[Key, list[float]] = {}  # without what the calls cost, and of one of the threads that call at once
     for key, found in times.items():
-        _, _, often, at_once = plan.located(key)
-        cost = often * median(_timed(idle[key], first[key]) for _ in range(9)) if idle else 0.0
-        own[key] = [max(seconds - cost, LEAST) / at_once for seconds in found]
+        at = plan.program.located(key)
+        cost = at.times * median(_timed(idle[key], first[key]) for _ in range(9)) if idle else 0.0
+        own[key] = [max(seconds - cost, LEAST) / at.threads for seconds in found]
     least = min(map(sum, zip(*own.values(), strict=True)), default=0.0)
     rows, peaks = _rows(plan, {key: median(found) for key, found in own.items()})
     return Profile(rows, median(steps), least, min(steps), runs, get_num_threads(), *peaks)
@@ -202,16 +202,17 @@ def _rows(plan: Plan, seconds: dict[Key, float]) -> tuple[tuple[Row, ...], tuple
     gflops, gbytes = (peak.fma_peak(threads, dtype), peak.memory_bandwidth(threads)) if known else (None, None)
     rows = []
     for kernel, keys in kernels_of(plan):
-        often = [plan.located(key)[2] for key in keys]
+        often = [program.located(key).times for key in keys]
         taken, nbytes = sum(seconds[key] for key in keys), kernel.nbytes * sum(often)
         flop = sum(times * flop_of(plan, key) for key, times in zip(keys, often, strict=True))
         shares = (flop / taken / 1e9 / gflops, nbytes / taken / 1e9 / gbytes) if gflops and gbytes else (None, None)
-        kind = plan.group(keys[0]).kind
+        kind = program.located(keys[0]).group.kind
         rows.append(Row(tuple(keys), kernel.name, kind, sum(often), taken, flop, nbytes, *shares))
     return tuple(rows), (gflops, gbytes)
 
 
 def flop_of(plan: Plan, key: Key) -> int:
     """The operations of a group's nodes (see `Row`), once."""
-    shapes = plan.located(key)[0].program.graph.shapes
-    return sum(n.op.flop(n, [shapes[value] for value in n.inputs], shapes[n]) for n in plan.group(key).nodes)
+    program, group, *_ = plan.program.located(key)
+    shapes = program.graph.shapes
+    return sum(n.op.flop(n, [shapes[value] for value in n.inputs], shapes[n]) for n in group.nodes)

@@ -74,10 +74,11 @@ def format_graph(graph: TypedGraph | Iterable[Node], reasons: bool = False) -> s
     return "\n".join(lines)
 
 
-def written(plan: Plan, group: Group, node: Node) -> str:
+def written(program: Program, group: Group, node: Node) -> str:
     """Where a group's output goes, if that is not memory of its own: `into W1`, `in stack_7`, `over matmul_5`, else
     nothing."""
-    program, memory = plan.program, plan.memory
+    memory = program.memory
+    assert memory is not None
     if node in program.aliases.placed:
         return f"into {program.aliases.placed[node].name}"
     if node in program.aliases.parts:
@@ -99,13 +100,13 @@ def format_groups(plan: Plan, reasons: bool = False) -> str:
     With `reasons` follows a line for each node that joined a kernel, by what and why, and for each two kernels of which
     one reads the other, or both the same, why they are two.
     """
-    lines = [table([("", "kernel", "kind", "reads", "", "writes"), *_group_rows(plan, "", {})], "<<<<<<")]
-    return "\n".join([*lines, *(_reason_lines(plan, "") if reasons else ())])
+    lines = [table([("", "kernel", "kind", "reads", "", "writes"), *_group_rows(plan.program, "", {})], "<<<<<<")]
+    return "\n".join([*lines, *(_reason_lines(plan.program, "") if reasons else ())])
 
 
-def _group_rows(plan: Plan, number: str, outside: dict[Node, str]) -> list[tuple[str, ...]]:
+def _group_rows(program: Program, number: str, outside: dict[Node, str]) -> list[tuple[str, ...]]:
     """The rows of `format_groups`. `number`: what stands before a group's; `outside`: names of what is given."""
-    graph, placed = plan.program.graph, plan.program.aliases.placed
+    graph, placed = program.graph, program.aliases.placed
     name = {**labels_of(graph), **outside}
 
     def read(node: Node) -> str:
@@ -113,29 +114,29 @@ def _group_rows(plan: Plan, number: str, outside: dict[Node, str]) -> list[tuple
 
     def stored(group: Group, node: Node) -> str:
         place = placed.get(node)
-        return f"{read(node)} {written(plan, group, node)}".rstrip() if place not in outside else read(place)
+        return f"{read(node)} {written(program, group, node)}".rstrip() if place not in outside else read(place)
 
     rows: list[tuple[str, ...]] = []
-    for position, group in enumerate(plan.program.groups):
+    for position, group in enumerate(program.groups):
         own, kind = f"{number}{position}", group.kind
-        if position in plan.loops:
+        if kind == "loop":
             kind = f"{kind}, {group.loop.steps}"
         reads, writes = map(read, group.inputs), (stored(group, node) for node in group.outputs)
         rows.append((own, group.name, kind, ", ".join(reads), "->", ", ".join(writes)))
-        if position in plan.loops:
-            within = {node: in_step(plan, group, node, name) for node in group.loop.where}
-            for mark, inner in zip(("start", ""), plan.loops[position], strict=True):
+        if group.kind == "loop":
+            within = {node: in_step(program, group, node, name) for node in group.loop.where}
+            for mark, inner in zip(MARKS, group.loop.parts, strict=True):
                 rows += _group_rows(inner, f"{own}.{mark}", within)
     return rows
 
 
-def _reason_lines(plan: Plan, number: str) -> list[str]:
+def _reason_lines(program: Program, number: str) -> list[str]:
     """`0: add_6 joined matmul_5: pointwise behind it`, and `0 | 1: softmax_10 is apart from add_6: its kind is
     another`, by the numbers of the groups."""
-    owner = {node: i for i, group in enumerate(plan.program.groups) for node in group.nodes}
+    owner = {node: i for i, group in enumerate(program.groups) for node in group.nodes}
     joined: list[tuple[int, str]] = []
     apart: dict[tuple[int, int], str] = {}
-    for rule, (member, node), why in plan.program.reasons:
+    for rule, (member, node), why in program.reasons:
         a, b = owner[member], owner[node]
         if rule != "apart":
             joined.append((b, f"{number}{b}: {node.name} joined {member.name}: {why}"))
@@ -143,19 +144,19 @@ def _reason_lines(plan: Plan, number: str) -> list[str]:
             apart[pair] = f"{number}{pair[0]} | {number}{pair[1]}: {node.name} is apart from {member.name}: {why}"
     lines = [line for _, line in sorted(joined, key=lambda found: found[0])]
     lines += [apart[pair] for pair in sorted(apart)]
-    for position, parts in plan.loops.items():
-        for mark, inner in zip(("start", ""), parts, strict=True):
+    for position, group in enumerate(program.groups):
+        for mark, inner in zip(MARKS, group.loop.parts, strict=True) if group.kind == "loop" else ():
             lines += _reason_lines(inner, f"{number}{position}.{mark}")
     return lines
 
 
-def in_step(plan: Plan, group: Group, node: Node, name: Mapping[Node, str]) -> str:
+def in_step(program: Program, group: Group, node: Node, name: Mapping[Node, str]) -> str:
     """The name of what a loop's step is given, and its place in step t: `x[t]`, `h[t + 1]`, `c[t % 2]`, `h[34 - t]`."""
     where = group.loop.where[node]
     outer = group.outputs[where.number] if where.is_result else group.nodes[0].inputs[where.number]
-    if plan.program.graph.shapes[outer] == node.attrs["shape"]:
+    if program.graph.shapes[outer] == node.attrs["shape"]:
         return name[outer]
-    nbytes = plan.program.nbytes(outer) // plan.program.graph.shapes[outer][0]
+    nbytes = program.nbytes(outer) // program.graph.shapes[outer][0]
     first, t = where.offset // max(nbytes, 1), "t % 2" if where.alternates else "t"
     if where.stride < 0:
         return f"{name[outer]}[{first} - {t}]"
@@ -258,8 +259,18 @@ def format_source(plan: Plan, form: str, which: Which = None) -> str:
     return "\n\n".join("\n".join([*titles, source]) for source, titles in together.items())
 
 
+MARKS = ("start", "")
+"""What stands before the numbers of groups in the parts of a loop."""
+
+
+def number(key: Key) -> str:
+    """A group's number in `format_groups`: "3", in a loop "3.start0" and "3.0"."""
+    inside = zip(key[1::2], key[2::2], strict=True)
+    return ".".join([str(key[0]), *(f"{MARKS[part]}{position}" for part, position in inside)])
+
+
 def _numbers(keys: Sequence[Key]) -> str:
-    return ", ".join(map(str, keys))
+    return ", ".join(map(number, keys))
 
 
 def _chosen(plan: Plan, which: Which) -> list[tuple[Any, list[Key]]]:
@@ -269,7 +280,7 @@ def _chosen(plan: Plan, which: Which) -> list[tuple[Any, list[Key]]]:
         return found
     if isinstance(which, bool) or not isinstance(which, (int, str)):
         raise GraphError(f"a kernel is chosen by its number or name, not by {which!r}")
-    chosen = [(kernel, keys) for kernel, keys in found if which in keys or kernel.name == which]
+    chosen = [(kernel, keys) for kernel, keys in found if str(which) in {kernel.name, *map(number, keys)}]
     if chosen:
         return chosen
     groups = plan.program.groups
