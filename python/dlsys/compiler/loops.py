@@ -182,6 +182,8 @@ class _Lowering:
 
         From the last loop on: after the passes a step may read less than its graph says, and so an earlier loop may
         have less to keep."""
+        if not any(node.op.kind == "scan" for node in graph.nodes):
+            return graph
         needed, wanted = set(graph.roots), {}  # type: tuple[set[Node], dict[Node, set[Item]]]
         loops: dict[Node, _Rolled] = {}
         for node in reversed(graph.nodes):
@@ -193,8 +195,6 @@ class _Lowering:
             elif node.op.kind == "scan" and (loop := _Rolled(node, wanted[node], graph, self)).fits:
                 loops[node], inputs = loop, [node.inputs[of] for of in loop.optimize()]
             needed.update(inputs)
-        if not wanted:
-            return graph
         origins: dict[Node, Node] = {}
         written_out = _written_out()
 
@@ -262,7 +262,7 @@ class _Rolled:
         self.wanted = {item: self._carried(*item) for item in sorted(wanted)}
         found = body.needed(of if k is None else k for (of, _), k in self.wanted.items())
         self.carried = [k for k in found if k < body.carried]
-        self.tracks = {k for (_, last), k in self.wanted.items() if not last}
+        self.tracks = {k for (_, last), k in self.wanted.items() if not last and k is not None}
         self.stacks = [of for (of, _), k in self.wanted.items() if k is None]
         moved = (*self.carried, *self.stacks, *range(body.carried, body.moving))
         self.fits = all(self._nbytes(of) % BOUNDARY[lowering.kind] == 0 for of in moved)
@@ -270,7 +270,9 @@ class _Rolled:
 
     def _carried(self, of: int, last: bool) -> int | None:
         """The number of the carried value that a result is, in all steps or the last; None where it is none."""
-        return of if of < self.body.carried and not last else self.body.carries(of)
+        if of < self.body.carried and not last:
+            return of
+        return self.body.out.index(of) if of in self.body.out else None
 
     def _nbytes(self, of: int) -> int:
         return prod(self.shapes[of]) * np.dtype(self.dtypes[of]).itemsize
@@ -328,11 +330,14 @@ class _Rolled:
         if nbytes := parts[1].memory.bytes_planned:  # type: ignore[union-attr]
             types.append(((nbytes * self.threads,), "uint8"))
         loop = Loop(self.length, *parts, where, types, self.threads)
-        made = [Node(RESULT, list(number), {"loop": loop, "of": of}) for of in range(len(result))]
-        if nbytes:
-            made.append(Node(RESULT, list(number), {"loop": loop, "of": loop.memory}, "memory_of_step"))
+        return self._tuple(loop, list(number), {of: result[one] for of, one in stands_for.items()})
+
+    def _tuple(self, loop: Loop, inputs: list[Node], stacks: Mapping[int, int]) -> Node:
+        """A loop's results. `stacks`: for a value of the body that is kept of all steps the number of its result."""
+        names = {loop.memory: "memory_of_step"}
+        made = [Node(RESULT, inputs, {"loop": loop, "of": of}, names.get(of)) for of in range(len(loop.types))]
         items = [
-            made[result[stands_for[of]]] if k is None else self._of_carried(made[result[k]], k, last, of != k)
+            made[stacks[of]] if k is None else self._of_carried(made[self.carried.index(k)], k, last, of != k)
             for (of, last), k in self.wanted.items()
         ]
         return Node(TUPLE, [*items, *made], {"items": tuple(self.wanted)})

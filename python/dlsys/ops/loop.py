@@ -70,9 +70,13 @@ class Body:
         """How many of the variables differ from step to step: the first ones."""
         return self.carried + self.sliced
 
-    def carries(self, of: int) -> int | None:
-        """The number of the carried value whose next value is number `of`; None where it is of none."""
-        return self.out.index(of) if of in self.out else None
+    def differing(self) -> set[Node]:
+        """The nodes whose values differ from step to step."""
+        found = set(self.nodes[: self.moving])
+        for node in self.nodes:
+            if not found.isdisjoint(node.inputs):
+                found.add(node)
+        return found
 
     def needed(self, numbers: Iterable[int]) -> list[int]:
         """The numbers of the nodes on whose values these depend in some step, in order."""

@@ -8,6 +8,7 @@ other constants it is carried and added to.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import reduce
 
 from ..graph import FLOATS, OPS, Node
@@ -30,29 +31,15 @@ def loop_gradients(loop: Node, total: Node) -> list[Node | None]:
         sums, key = (at_end, body.out.index(of)) if term.attrs["last"] else (in_steps, of)
         sums[key] = _sum(sums.get(key), term.inputs[0])
     of_step = {of: variable_like(body.nodes[of], f"grad{of}") for of in in_steps}
-    wanted = [variable for variable in variables if known_dtype(variable) in (None, *FLOATS)]
-    live = [k for k in range(body.carried) if variables[k] in set(wanted)]
-    while True:  # without the carried values that get no gradient in any step
-        totals = {k: variable_like(variables[k], f"grad_carried{k}") for k in live}
-        seeds = [(body.nodes[body.out[k]], own) for k, own in totals.items()]
-        seeds += [(body.nodes[of], own) for of, own in of_step.items()]
-        found = dict(zip(wanted, hooks.adjoints(seeds, wanted), strict=True))
-        kept = [k for k in live if k in at_end or found[variables[k]] is not None]
-        if kept == live:
-            break
-        live = kept
+    totals, found = _of_a_step(body, at_end.keys(), of_step)
     carried: list[Carried] = []
     for k, own in totals.items():
-        new, first = found[variables[k]], at_end.get(k)
+        new, first = found.get(variables[k]), at_end.get(k)
         first = zeroslike_op(inputs[k]) if first is None else first
         carried.append((own, first, zeroslike_op(own) if new is None else new))
-    of_slices = {i: grad for i in range(body.carried, moving) if (grad := found.get(variables[i])) is not None}
-    terms_of = {i: _terms(found.get(variables[i])) for i in range(moving, len(variables))}
 
-    inside = set(variables[:moving])  # what differs from step to step: backwards it is sliced
-    for node in body.nodes:
-        if not inside.isdisjoint(node.inputs):
-            inside.add(node)
+    of_slices = {i: found[variables[i]] for i in range(body.carried, moving) if variables[i] in found}
+    terms_of = {i: _terms(found.get(variables[i])) for i in range(moving, len(variables))}
     together = {i: [t for t in terms if t.op.adds_up(t, variables[i])] for i, terms in terms_of.items()}
     products = [term for terms in together.values() for term in terms if term.op.kind == "contraction"]
     stored = dict.fromkeys([*of_slices.values(), *(value for term in products for value in _read(term))])
@@ -65,8 +52,9 @@ def loop_gradients(loop: Node, total: Node) -> list[Node | None]:
     sliced = {own: in_steps[of] for of, own in of_step.items()}
     if not sliced and body.sliced:  # which says how many steps there are
         sliced = {variable_like(variables[body.carried], "slice"): inputs[body.carried]}
-    others = [value for value in stored if value not in inside]
+    inside = body.differing()
     given = {node for node in inside.union(variables) if node.op.kind != "scan"}  # loops within are run again
+    others = [value for value in stored if value not in inside]
 
     def outer(node: Node) -> tuple[Node, bool]:
         of = body.number[node]
@@ -86,6 +74,25 @@ def loop_gradients(loop: Node, total: Node) -> list[Node | None]:
     for i, of in zip(totals, numbers, strict=False):
         grads[i] = _sum(grads.get(i), last_value(back, of))
     return [grads.get(i) for i in range(len(inputs))]
+
+
+def _of_a_step(
+    body: Body, at_end: Collection[int], of_step: dict[int, Node]
+) -> tuple[dict[int, Node], dict[Node, Node]]:
+    """Variables for the gradients of the carried values after a step, without those that are zero after each; and the
+    gradients of a body's variables, but those that are zero. `of_step`: variables for the gradients of its values."""
+    wanted = [variable for variable in body.variables if known_dtype(variable) in (None, *FLOATS)]
+    live = [k for k in range(body.carried) if body.nodes[k] in set(wanted)]
+    while True:
+        totals = {k: variable_like(body.nodes[k], f"grad_carried{k}") for k in live}
+        seeds = [(body.nodes[body.out[k]], own) for k, own in totals.items()]
+        seeds += [(body.nodes[of], own) for of, own in of_step.items()]
+        grads = zip(wanted, hooks.adjoints(seeds, wanted), strict=True)
+        found = {variable: grad for variable, grad in grads if grad is not None}
+        kept = [k for k in live if k in at_end or body.nodes[k] in found]
+        if kept == live:
+            return totals, found
+        live = kept
 
 
 def _sum(total: Node | None, value: Node) -> Node:
