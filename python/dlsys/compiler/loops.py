@@ -214,9 +214,7 @@ def _without_scans(graph: TypedGraph) -> TypedGraph:
     return replace(graph, nodes=tuple([node for node in graph.nodes if node.op.kind != "scan"]))
 
 
-def hoisted(
-    step: TypedGraph, given: Mapping[Node, Node], length: int
-) -> tuple[TypedGraph, dict[Node, Node]]:
+def hoisted(step: TypedGraph, given: Mapping[Node, Node], length: int) -> tuple[TypedGraph, dict[Node, Node]]:
     """The graph of a step without what is equal in all steps, and for each variable that stands for such a value the
     node that computes it before the loop. `given`: the nodes of the variables that are the same in all steps."""
     outer = dict(given)
@@ -230,25 +228,24 @@ def hoisted(
     nodes = tuple([node for node in step.nodes if node not in outer])
     read = dict.fromkeys([*(value for node in nodes for value in node.inputs), *step.roots])
     now = {value: Variable(value.name, step.shapes[value], step.dtypes[value]) for value in read if value in outer}
-    fed = step.fed.difference(given).union(now.values())
-    step = replace(_with_types(step, now.values()), nodes=nodes, fed=fed)
+    step = _given(replace(step, nodes=nodes, fed=step.fed.difference(given)), now.values())
     return rewrite(step, lambda node, typed: None, now=now), {now[value]: outer[value] for value in now}
 
 
 NOTHING = TypedGraph((), (), (), frozenset(), {}, {}, {})
 
 
-def _with_types(graph: TypedGraph, variables: Iterable[Node]) -> TypedGraph:
-    """The graph with variables that declare their types."""
+def _given(graph: TypedGraph, variables: Iterable[Node]) -> TypedGraph:
+    """The graph that is given variables besides, which declare their types."""
     shapes = {**graph.shapes, **{node: node.attrs["shape"] for node in variables}}
-    return replace(graph, shapes=shapes, dtypes={**graph.dtypes, **{node: node.attrs["dtype"] for node in variables}})
+    dtypes = {**graph.dtypes, **{node: node.attrs["dtype"] for node in variables}}
+    return replace(graph, shapes=shapes, dtypes=dtypes, fed=graph.fed.union(variables))
 
 
 def _updating(graph: TypedGraph, updates: Sequence[tuple[Node, Node]]) -> TypedGraph:
     """The graph that writes values into places, variables of known types."""
     places = [node for pair in updates for node in pair if node.op.variable and node not in graph.fed]
-    graph = _with_types(graph, places)
-    return replace(graph, outputs=(), updates=tuple(updates), fed=graph.fed.union(places))
+    return replace(_given(graph, places), outputs=(), updates=tuple(updates))
 
 
 class _Rolled:
