@@ -53,7 +53,7 @@ def predicted(plan: Any, cores: int) -> tuple[float, list[list[Any]]]:
         own = 1 if spec.alone else cores
         found = cost.predicted(apply(prim_func(spec), host_target(own))[0], cost.Cores(machine, own))
         parts = " + ".join(str(region.parts) for region in found.regions)
-        calls = sum(plan.located(key)[2] / plan.located(key)[3] for key in keys)
+        calls = sum(plan.program.located(key).times / plan.program.located(key).threads for key in keys)
         rows.append([spec.name, round(calls), parts, 1e3 * calls * found.seconds, found.limit])
         total += calls * found.seconds
     return total, sorted(rows, key=lambda row: -row[3])

@@ -104,7 +104,7 @@ def predicted(executor: ad.Executor) -> float:
     plan = executor._latest()
     for key, spec in plan.specs.items():
         function = apply(prim_func(spec), resolve_target("cuda"), precision=spec.precision)[0]
-        total += plan.located(key)[2] * cost.predicted(function, device).seconds
+        total += plan.program.located(key).times * cost.predicted(function, device).seconds
     return total
 
 

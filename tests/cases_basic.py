@@ -148,6 +148,8 @@ NO_CASES = {
     "group": "it has no value",
     "latest": "an assignment's value stands for it: test_state.py",
     "normalize": "two of its inputs must be the mean and variance of the first: test_ops_layers.py",
+    "scan": "its value is a tuple of values, which `scan_result` takes",
+    "scan_result_gradient": "a loop's gradient takes sums of it apart: nothing computes it",
     "with_updates": "its inputs but the first are assignments, which the executor takes out: test_state.py",
 }
 """Operators that need none, and why."""

@@ -55,8 +55,7 @@ def _scan() -> list[Case]:
             z = ops.tanh_op(ops.matmul_op(h, w) + x)
             return z * 0.5 + h, ops.exp_op(-z * z)
 
-        last, kept = ops.scan_op(step, h, x)
-        return kept if kept.op.name == "scan" else last
+        return ops.scan_op(step, h, x)[1]
 
     def running(total: Node, peak: Node, x: Node) -> Node:
         def step(carried: Any, x: Node) -> Any:
@@ -225,7 +224,7 @@ CASES: dict[str, list[Case]] = {
     "conv2d_filter_gradient": _convolution("filter"),
     "conv2d_input_gradient": _convolution("input"),
     "matmul": _matmul(),
-    "scan": _scan(),
+    "scan_result": _scan(),
     "matmul_gradient": _matmul_gradient(),
     "max_pool2d": _pool(MaxPool2d, lambda x, y: (x,)),
     "max_pool2d_gradient": _pool(MaxPool2dGradient, lambda x, y: (y, y, x), True),

@@ -96,7 +96,7 @@ def test_loops_and_code_of_all_kernels_or_of_one() -> None:
     assert executor.script(0) in whole and "calls" not in executor.script(0)
     assert executor.script("matmul_add_relu") == executor.script(0)
     source = executor.source(kernel=0)
-    assert kernels[0].symbol in source and source.startswith("# kernel 0: <kernel matmul_add_relu(")
+    assert kernels[0,].symbol in source and source.startswith("# kernel 0: <kernel matmul_add_relu(")
     assert "define" in executor.source("ll", "matmul_add_relu")
     assert all(f"kernel {number}" in executor.source() for number in (0, len(kernels) - 1))
     for wrong in (len(kernels), -1, "convolution", 1.0, True):
@@ -254,8 +254,8 @@ def test_profile() -> None:
     assert all(np.array_equal(nodes[name].value, value) for name, value in zip("wb", before, strict=True))
     assert results[0].numpy() == kept
     groups = executor._latest().program.groups
-    assert [row.name for row in found.rows] == [groups[row.groups[0]].name for row in found.rows]
-    assert sorted(number for row in found.rows for number in row.groups) == list(range(len(groups)))
+    assert [row.name for row in found.rows] == [groups[row.groups[0][0]].name for row in found.rows]
+    assert sorted(key for row in found.rows for key in row.groups) == [(number,) for number in range(len(groups))]
     first = found.rows[0]
     assert first.flop == 2 * 5 * 3 * 4 + 2 * 5 * 4 and first.nbytes == 8 * (5 * 3 + 3 * 4 + 4 + 5 * 4)
     assert math.isclose(first.gflops, first.flop / first.seconds / 1e9)

@@ -125,8 +125,8 @@ def test_contractions_have_twice_as_many_parts_as_cores() -> None:
         executor.infer_shape({node: value.shape for node, value in feed.items()})
         plan = executor._latest()
         for key, spec in plan.specs.items():
-            group = plan.group(key)
-            shapes = plan.program.graph.shapes
+            program, group, *_ = plan.program.located(key)
+            shapes = program.graph.shapes
             flop = sum(
                 node.op.flop(node, [shapes[v] for v in node.inputs], shapes[node])
                 for node in group.nodes

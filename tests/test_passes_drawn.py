@@ -10,13 +10,14 @@ import numpy as np
 from cases import Case, is_float
 from dlsys import autodiff as ad
 from dlsys import ops
-from dlsys.compiler import NAMES, PASSES, TypedGraph, fuse, run_passes, select
+from dlsys.compiler import NAMES, PASSES, TypedGraph, fuse, run_passes, select, unrolled
 from dlsys.errors import DlsysError
 from dlsys.gradients import gradients
-from dlsys.graph import DTYPES, FLOATS, INTEGERS, Node, Op, Shape
+from dlsys.graph import DTYPES, FLOATS, INTEGERS, Node, Op, Shape, below
 from dlsys.ops.indexing import require_in_range
 from helpers import (
     CASES,
+    LOOPS,
     OF_PASSES,
     check_form,
     check_groups_reasons,
@@ -101,8 +102,11 @@ class Drawn:
         new: dict[Node, np.ndarray] = {}
         try:
             node = case.build(*inputs)
-            for inner in [*(n for value in node.inputs for n in (*value.inputs, value)), node]:
-                if inner in self.values or inner in new:
+            for inner in below([node], self.values.__contains__):
+                if inner.op.kind == "scan":
+                    continue
+                if inner.op.name in LOOPS:
+                    new[inner] = evaluate([inner], self.feed)[0]
                     continue
                 values = [{**self.values, **new}[value] for value in inner.inputs]
                 inner.op.infer_shape(inner, [value.shape for value in values])
@@ -135,6 +139,7 @@ def values_of(
     zeros of other signs, which passes may change."""
     rng = np.random.default_rng(seed)
     values = dict(feed)
+    graph = unrolled(graph)
     with np.errstate(all="ignore"):
         for node in graph.nodes:
             inputs = [
@@ -148,6 +153,7 @@ def values_of(
                 sign = (1.0, -1.0, rng.choice([-1.0, 1.0], value.shape))[seed % 3]
                 value = np.asarray(np.where(value == 0, 0.0 * sign, moved), value.dtype)
             values[node] = value
+    values.update((node, values[now]) for node, now in graph.current.items() if now in values)
     return values
 
 

@@ -23,7 +23,7 @@ from .errors import (
     ShapeError,
     TargetError,
 )
-from .hooks import computes_arrays, makes_nodes
+from .hooks import computes_arrays, finds_adjoints, makes_nodes
 from .names import FUNCTIONS
 from .system import limit_threads
 
@@ -95,8 +95,15 @@ def _computed(*args: Any) -> Any:
     return computed(*args)
 
 
+def _adjoints(*args: Any) -> Any:
+    """The first gradient of a loop, as above."""
+    finds_adjoints(adjoints := importlib.import_module(".gradients", __name__).adjoints)
+    return adjoints(*args)
+
+
 makes_nodes(_new_tensor)
 computes_arrays(_computed)
+finds_adjoints(_adjoints)
 
 _DTYPES = {name: name for name in ("bool", "float32", "float64", "int32", "int64", "uint8", "uint32")}  # `dl.int64`
 _DTYPES |= {name: name for name in ("bfloat16", "float16")}  # of `autocast` alone

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .compiler import Arena, Plan, TypedGraph, analyse, feed_type, make_program, select, with_known_shapes
+from .compiler import (
+    Arena,
+    Plan,
+    TypedGraph,
+    analyse,
+    feed_type,
+    make_program,
+    select,
+    unrolled,
+    with_known_shapes,
+)
 from .compiler.indices import fed_indices
 from .device import Array, Staging, copied, cpu, get_num_threads, host_array, lies_on, named, to_array
 from .device.panels import panel_columns
@@ -315,6 +325,7 @@ class Executor:
         plan = self._plans.get(signature)
         if plan is None:
             graph = analyse(self.topo_order, self.eval_node_list, fed)
+            graph = unrolled(graph) if self.ctx.kind == "numpy" else graph
             threads = get_num_threads() if self.ctx.kind == "cpu" else 1
             program = make_program(graph, self.passes, self._columns, self.ctx.kind, threads)
             plan = Plan(program, self.ctx, self._arena, indices=fed_indices(graph, fed))

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
 from .errors import GraphError
 from .graph import Node, find_topo_sort
 from .ops import add_op, oneslike_op, zeroslike_op
-from .ops.loop import joint_key
 from .scopes import precision
 
 
@@ -68,34 +66,11 @@ def adjoints(seeds: Sequence[tuple[Node, Node]], node_list: Sequence[Node]) -> l
                 partials.setdefault(node, []).append(grad)
 
     give(*zip(*seeds, strict=True))
-    joint = _Joint(node for node in order if node.op.joint)
     grads: dict[Node, Node] = {}
     for node in reversed(order):
         if node in partials:
             grads[node] = grad = sum_node_list(partials.pop(node))
-            if node.no_grad or dependent.isdisjoint(node.inputs):
-                continue
-            if not node.op.joint:
+            if not (node.no_grad or dependent.isdisjoint(node.inputs)):
                 with precision(node.attrs.get("precision")):
                     give(node.inputs, node.op.checked(node, node.op.gradient(node, grad)))
-                continue
-            joint.wait(node, grad)
-        if node in joint.first and (waiting := joint.waiting.pop(node, None)):
-            results, known = zip(*waiting, strict=True)
-            give(node.inputs, node.op.joint_gradient(results, known, adjoints))
     return [grads.get(node) for node in node_list]
-
-
-class _Joint:
-    """Results of one computation: their gradients are asked for together, once those of all are known. That is at the
-    first of them in topological order, behind which none of its inputs comes."""
-
-    def __init__(self, nodes: Iterable[Node]) -> None:
-        firsts: dict[Any, Node] = {}
-        self._first_of = {node: firsts.setdefault(joint_key(node), node) for node in nodes}
-        self.first = frozenset(firsts.values())
-        self.waiting: dict[Node, list[tuple[Node, Node]]] = {}
-
-    def wait(self, node: Node, grad: Node) -> None:
-        """Keep the gradient of a result until the first one's turn."""
-        self.waiting.setdefault(self._first_of[node], []).append((node, grad))

@@ -190,7 +190,8 @@ class Op:
     rows: reads whole rows, along the last axis or `attrs["axes"]`; the results are rows or one value of each;
     contraction: a sum of products over indices of two inputs, a matrix product or a convolution;
     view: the first input's memory under another shape; join: the inputs, side by side;
-    loop: a result of a loop, whose step has kernels of its own; single: anything else.
+    loop: a result of a loop, whose step has kernels of its own, and scan: a loop, whose value is a tuple of values;
+    single: anything else.
     """
     costly: ClassVar[bool] = False
     """Its formula reads its input many times over, as a polynomial does: better stored than written out twice."""
@@ -205,8 +206,6 @@ class Op:
     flops: ClassVar[int] = 1
     flops_of_input: ClassVar[int] = 0
     """Operations per element of the result and of the first input, a transcendental function being one; see `flop`."""
-    joint: ClassVar[bool] = False
-    """Nodes of the same inputs and `attrs["body"]` are results of one computation: see `joint_gradient`."""
     constant: ClassVar[bool] = False
     """The one value `attrs["value"]` at every index: it costs nothing to compute again, wherever it is read."""
     variable: ClassVar[bool] = False
@@ -297,9 +296,10 @@ class Op:
             found.append(grad)
         return found
 
-    def joint_gradient(self, nodes: Sequence[Node], grads: Sequence[Node], adjoints: Any) -> list[Node | None]:
-        """The gradient with respect to each input, of several results of a `joint` operator; see `Scan`."""
-        raise NotImplementedError
+    def adds_up(self, node: Node, like: Node) -> bool:
+        """Whether the node has the shape of `like`, its last input, by summing: of inputs with one more axis in front
+        it is the sum over that axis."""
+        return False
 
     def gradient_as_tuple(self, out_grad: Node, node: Node) -> tuple[Node, ...]:
         """needle's: the gradient of sum(node * out_grad) with respect to each input of `node`."""

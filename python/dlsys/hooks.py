@@ -1,4 +1,4 @@
-"""What lower modules need of higher ones: two functions, which `dlsys/__init__.py` installs.
+"""What lower modules need of higher ones: three functions, which `dlsys/__init__.py` installs.
 
 It runs before every other module of the package and may know all of them. What it installs imports its module when it
 is called first. This file imports nothing of dlsys, nor NumPy: every `import dlsys` pays for it.
@@ -15,6 +15,7 @@ class _Hooks:
 
     make_node: Callable[..., Any]
     compute_arrays: Callable[..., Any]
+    adjoints: Callable[..., Any]
 
 
 hooks = _Hooks()
@@ -28,3 +29,8 @@ def makes_nodes(factory: Callable[..., Any]) -> None:
 def computes_arrays(function: Callable[..., Any]) -> None:
     """Let arithmetic of arrays be `function(symbol, left, right)`: the value as a new Array, or NotImplemented."""
     hooks.compute_arrays = function
+
+
+def finds_adjoints(function: Callable[..., Any]) -> None:
+    """Let the gradient of a graph in an operator's attributes be `function(seeds, nodes)`, see `gradients.adjoints`."""
+    hooks.adjoints = function

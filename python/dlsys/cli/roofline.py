@@ -101,7 +101,7 @@ def report(name: str, batch: int, target: str, arch: str, cores: int | None = No
 def _row(plan: Plan, kernel: Any, keys: list[Key], arch: str, cores: int | None) -> Row:
     """The row of a kernel that a plan calls at these groups."""
     spec = plan.specs[keys[0]]
-    often = [plan.located(key)[2] for key in keys]
+    often = [plan.program.located(key).times for key in keys]
     flop = sum(times * flop_of(plan, key) for key, times in zip(keys, often, strict=True))
     nbytes, calls = kernel.nbytes * sum(often), sum(often)
     if cores and kernel.named_target.kind == "llvm":

@@ -76,7 +76,9 @@ class Aliases:
 
 
 def nbytes_of(node: Node, graph: TypedGraph) -> int:
-    """The size of a node's value."""
+    """The size of a node's value; none of a loop's, of which results are counted."""
+    if node.op.kind == "scan":
+        return 0
     return math.prod(graph.shapes[node]) * np.dtype(graph.dtypes[node]).itemsize
 
 

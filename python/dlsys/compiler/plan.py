@@ -16,19 +16,13 @@ import numpy as np
 from .. import kernels
 from ..device import Array, Context, copied, host_array, lies_on, view_of
 from ..errors import GraphError
-from ..graph import Node, Shape, stamp
+from ..graph import Node, stamp
 from ..kernels import ArrayType, Call, Calls, Place, Repeat, Runner
 from ..planner import MemoryPlan
 from ..system import lazy
 from ..tvm_import import with_compiler
-from .fuse import Group
-from .groups import kernel_spec, read_from
 from .indices import FedIndices
-from .loops import Where
-from .program import Arena, Program
-
-Key = int | str
-"""A group by its position; of a loop "3.start0" and "3.0", the first of what comes before its steps and of a step."""
+from .program import Arena, Key, Program
 
 TARGETS = {"cpu": "llvm", "cuda": "cuda"}
 """What kernels are compiled for, by the kind of context."""
@@ -57,15 +51,13 @@ class Plan:
         program: Program,
         ctx: Context,
         arena: Arena | None = None,
-        alone: bool = False,
         indices: Sequence[FedIndices] = (),
     ) -> None:
-        """`arena`: memory shared with other plans of the context; its own for None. `alone`: whether each of its
-        kernels is run by one thread. `indices`: those among the feeds, for `require_in_range`."""
+        """`arena`: memory shared with other plans of the context; its own for None. `indices`: those among the feeds,
+        for `require_in_range`."""
         self.program = program
         self.ctx = ctx
         self.indices = indices
-        self._alone = alone
         self.is_compiled = self.is_placed = False
         self._arena = arena or Arena(ctx)
         self._parameters: dict[Node, Array] = {}
@@ -148,46 +140,10 @@ class Plan:
         return Array(view_of(memory, shape, dtype, offset), self.ctx)
 
     @lazy
-    def loops(self) -> dict[int, tuple[Plan, Plan]]:
-        """Of each group that is a loop the plans of what comes before its steps, and of a step; its own arena is
-        theirs."""
-        loops = {i: group.loop for i, group in enumerate(self.program.groups) if group.kind == "loop"}
-        return {
-            i: (Plan(loop.start, self.ctx), Plan(loop.step, self.ctx, alone=self._alone or loop.threads > 1))
-            for i, loop in loops.items()
-        }
-
-    @lazy
     def specs(self) -> dict[Key, Any]:
-        """The kernel that each group needs, by the group's position, in the order of running; values without elements
-        need none."""
-        program = self.program
-        found: dict[Key, Any] = {}
-        for position, group in enumerate(program.groups):
-            if position in self.loops:
-                start, step = self.loops[position]
-                found |= {f"{position}.start{key}": spec for key, spec in start.specs.items()}
-                found |= {f"{position}.{key}": spec for key, spec in step.specs.items()}
-            elif any(program.nbytes(node) for node in group.outputs):
-                found[position] = kernel_spec(group, program.graph, self._in_place(group), program.boundary)
-        return {key: replace(spec, alone=True) for key, spec in found.items()} if self._alone else found
-
-    def located(self, key: Key) -> tuple[Plan, int, int, int]:
-        """The plan of a group, its position there, how often a run calls it, and how many threads do so at once."""
-        if isinstance(key, int):
-            return self, key, 1, 1
-        head, rest = key.split(".", 1)
-        start, step = self.loops[int(head)]
-        if rest.startswith("start"):
-            return start, int(rest.removeprefix("start")), 1, 1
-        plan, position, times, threads = step.located(int(rest) if rest.isdigit() else rest)
-        loop = self.program.groups[int(head)].loop
-        return plan, position, times * loop.length * loop.threads, threads * loop.threads
-
-    def group(self, key: Key) -> Group:
-        """A group."""
-        plan, position, *_ = self.located(key)
-        return plan.program.groups[position]
+        """The kernel that each group needs, by the group's key, in the order of running; values without elements need
+        none."""
+        return self.program.specs()
 
     @lazy
     def kernel_of(self) -> dict[Key, Any]:
@@ -200,29 +156,11 @@ class Plan:
         found = kernels.get([*beside, *specs.values()], TARGETS[self.ctx.kind])
         return dict(zip(specs, found[len(beside) :], strict=True))
 
-    def _in_place(self, group: Group) -> bool:
-        """Whether the compiler must be told that an output is the memory of an input. Of one output every element is
-        computed from the one that it overwrites, so no order of loads and stores is wrong; and what may not overlap
-        runs faster, as sums can stay in registers."""
-        if len(group.outputs) == 1:
-            return False
-        read = [self._range(value) for value in group.inputs]
-        written = [self._range(node) for node in group.outputs]
-        return any(a == b and low < end and start < high for a, start, end in read for b, low, high in written)
-
-    def _range(self, node: Node) -> tuple[int, int, int]:
-        """The memory in which a value lies, a buffer of the arena or a given array, and from which byte to which."""
-        buffers, size = self.memory.buffer_of, self.program.nbytes(node)
-        if node in buffers:
-            start = self.memory.within.get(node, 0)
-            return id(buffers[node]), start, start + size
-        start = self.program.aliases.offset(node)
-        return id(self.program.aliases.source(node)), start, start + size
-
     @property
     def kernels(self) -> dict[Node, Any]:
         """The kernel that computes each node."""
-        return {node: kernel for key, kernel in self.kernel_of.items() for node in self.group(key).nodes}
+        located = self.program.located
+        return {node: kernel for key, kernel in self.kernel_of.items() for node in located(key).group.nodes}
 
     @lazy
     def given(self) -> list[Node]:
@@ -235,57 +173,17 @@ class Plan:
     def _parameters_given(self) -> list[Node]:
         return self.program.parameters
 
-    def _place(self, node: Node, shape: Shape, dtype: str) -> Place:
-        """Where a kernel finds a value, which it takes for one of this type."""
-        if node in self.memory.buffer_of:
-            return Place(None, self.memory.offset(node), shape, dtype)
-        return Place(self._number[self.program.aliases.source(node)], self.program.aliases.offset(node), shape, dtype)
-
     @lazy
     def _number(self) -> dict[Node, int]:
         return {node: number for number, node in enumerate(self.given)}
 
+    def _given_place(self, node: Node) -> Place:
+        return Place(self._number[node], 0, *self.program.type_of(node))
+
     @lazy
     def calls(self) -> list[Call | Repeat]:
         """The step's calls in order."""
-        calls: list[Call | Repeat] = []
-        for position, group in enumerate(self.program.groups):
-            if position in self.loops:
-                calls += self._loop_calls(position, group)
-            if (spec := self.specs.get(position)) is None:
-                continue
-            types = zip([*group.inputs, *group.outputs], [*spec.inputs, *spec.outputs], strict=True)
-            places = [self._place(node, *of) for node, of in types]
-            if skipped := read_from(group, self.program.graph, self.program.boundary):
-                places[0] = replace(places[0], offset=places[0].offset + skipped)
-            calls.append(Call(spec.symbol, tuple(places)))
-        return calls
-
-    def _loop_calls(self, position: int, group: Group) -> list[Call | Repeat]:
-        """The calls of a loop, with places of this plan for those of its own."""
-        loop, graph = group.loop, self.program.graph
-        share = loop.step.memory.bytes_planned if loop.threads > 1 else 0
-        inputs, memory = group.nodes[0].inputs, Where(loop.memory, is_result=True, share=share)
-
-        def moved(plan: Plan, call: Call | Repeat, repeated: bool) -> Call | Repeat:
-            if isinstance(call, Repeat):
-                return replace(call, calls=tuple([moved(plan, inner, repeated) for inner in call.calls]))
-            places = []
-            for place in call.places:
-                given = None if place.base is None else plan.given[place.base]
-                where = memory if given is None else loop.where[given]
-                node = group.outputs[where.number] if where.is_result else inputs[where.number]
-                found = self._place(node, graph.shapes[node], graph.dtypes[node])
-                moves = ((where.stride, where.alternates), *place.moves) if repeated else place.moves
-                moves = ((where.share, False), *moves) if repeated and loop.threads > 1 else moves
-                offset = found.offset + where.offset + place.offset
-                places.append(replace(place, base=found.base, offset=offset, moves=moves))
-            return replace(call, places=tuple(places))
-
-        start, step = self.loops[position]
-        first = [moved(start, call, False) for call in start.calls]
-        steps = Repeat(tuple([moved(step, call, True) for call in step.calls]), loop.length)
-        return [*first, steps if loop.threads == 1 else Repeat((steps,), loop.threads, at_once=True)]
+        return self.program.calls(self._given_place, self.specs)
 
     @property
     def bound_calls(self) -> Calls:
@@ -308,7 +206,7 @@ class Plan:
         given = [(node.name, (graph.shapes[node], graph.dtypes[node])) for node in self.given]
         updated = {parameter for parameter, _ in graph.updates}
         stored = [node for node in program.results if node is not None and program.aliases.source(node) not in updated]
-        results = [self._place(node, graph.shapes[node], graph.dtypes[node]) for node in stored]
+        results = [program.place(node, self._given_place) for node in stored]
         export = with_compiler("kernels.export").export
         return export(list(self.specs.values()), self.calls, given, results, self.memory.bytes_planned, path, mcpu)
 

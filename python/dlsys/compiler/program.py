@@ -7,17 +7,33 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ..device import Context, allocate
-from ..graph import Node
+from ..graph import Node, Shape
+from ..kernels import Call, KernelSpec, Place, Repeat
 from ..planner import MemoryPlan, Value, plan_memory
 from ..system import at_fork, freed
 from .aliases import Aliases, nbytes_of
 from .base import BOUNDARY, Reason, TypedGraph
 from .fuse import Group
+from .groups import kernel_spec, read_from
+
+ARENA = Place(None, 0, (), "uint8")
+
+Key = tuple[int, ...]
+"""A group: its position; of a loop (3, 0, 0) and (3, 1, 0), the first of what comes before its steps and of a step."""
+
+
+class Located(NamedTuple):
+    """A group and its program, how often a run calls it, and how many threads do so at once."""
+
+    program: Program
+    group: Group
+    times: int
+    threads: int
 
 
 @dataclass(frozen=True)
@@ -47,6 +63,85 @@ class Program:
     def nbytes(self, node: Node) -> int:
         """The size of a node's value."""
         return nbytes_of(node, self.graph)
+
+    def type_of(self, node: Node) -> tuple[Shape, str]:
+        """The shape and dtype of a node's value."""
+        return self.graph.shapes[node], self.graph.dtypes[node]
+
+    def located(self, key: Key) -> Located:
+        """What a key names, also in a loop."""
+        position, *rest = key
+        group = self.groups[position]
+        if not rest:
+            return Located(self, group, 1, 1)
+        loop = group.loop
+        found = loop.parts[rest[0]].located(tuple(rest[1:]))
+        if rest[0] == 0:
+            return found
+        times, threads = found.times * loop.length * loop.threads, found.threads * loop.threads
+        return found._replace(times=times, threads=threads)
+
+    def specs(self, alone: bool = False) -> dict[Key, KernelSpec]:
+        """The kernel that each group needs, in the order of running; values without elements need none. `alone`:
+        whether each is run by one thread."""
+        found: dict[Key, KernelSpec] = {}
+        for position, group in enumerate(self.groups):
+            if group.kind == "loop":
+                own = (alone, alone or group.loop.threads > 1)
+                for part, program in enumerate(group.loop.parts):
+                    specs = program.specs(own[part])
+                    found.update(((position, part, *key), spec) for key, spec in specs.items())
+            elif any(self.nbytes(node) for node in group.outputs):
+                spec = kernel_spec(group, self.graph, self._in_place(group), self.boundary)
+                found[position,] = replace(spec, alone=True) if alone else spec
+        return found
+
+    def _in_place(self, group: Group) -> bool:
+        """Whether the compiler must be told that an output is the memory of an input. Of one output every element is
+        computed from the one that it overwrites, so no order of loads and stores is wrong; and what may not overlap
+        runs faster, as sums can stay in registers."""
+        if len(group.outputs) == 1:
+            return False
+        read = [self._range(value) for value in group.inputs]
+        written = [self._range(node) for node in group.outputs]
+        return any(a == b and low < end and start < high for a, start, end in read for b, low, high in written)
+
+    def _range(self, node: Node) -> tuple[int, int, int]:
+        """The memory in which a value lies, a buffer of the arena or a given array, and from which byte to which."""
+        assert self.memory is not None
+        if (buffer := self.memory.buffer_of.get(node)) is not None:
+            start = self.memory.within.get(node, 0)
+            return id(buffer), start, start + self.nbytes(node)
+        start = self.aliases.offset(node)
+        return id(self.aliases.source(node)), start, start + self.nbytes(node)
+
+    def place(self, node: Node, given: Callable[[Node], Place], arena: Place = ARENA) -> Place:
+        """Where a kernel finds a value. `given`: the place of what is given; `arena`: that of the arena."""
+        assert self.memory is not None
+        if node in self.memory.buffer_of:
+            at, offset = arena, self.memory.offset(node)
+        else:
+            at, offset = given(self.aliases.source(node)), self.aliases.offset(node)
+        return Place(at.base, at.offset + offset, *self.type_of(node), at.moves)
+
+    def calls(
+        self, given: Callable[[Node], Place], specs: Mapping[Key, KernelSpec], arena: Place = ARENA, key: Key = ()
+    ) -> list[Call | Repeat]:
+        """The calls in order. `specs`: of all kernels; `key`: of the loop's part that this is; for the others see
+        `place`."""
+        calls: list[Call | Repeat] = []
+        for position, group in enumerate(self.groups):
+            own = (*key, position)
+            if group.kind == "loop":
+                calls += group.loop.calls(lambda node: self.place(node, given, arena), group, specs, own)
+            elif (spec := specs.get(own)) is not None:
+                places = [self.place(node, given, arena) for node in (*group.inputs, *group.outputs)]
+                types = [*spec.inputs, *(spec.outputs or ())]
+                places = [replace(at, shape=s, dtype=d) for at, (s, d) in zip(places, types, strict=True)]
+                if skipped := read_from(group, self.graph, self.boundary):
+                    places[0] = replace(places[0], offset=places[0].offset + skipped)
+                calls.append(Call(spec.symbol, tuple(places)))
+        return calls
 
     @property
     def parameters(self) -> list[Node]:

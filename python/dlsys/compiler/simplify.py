@@ -131,7 +131,7 @@ def fold(graph: TypedGraph) -> TypedGraph:
 
 def _rule(node: Node, graph: TypedGraph) -> Node | None:
     values = value_inputs(node)
-    if not values or any(not value.op.constant for value in values):
+    if not values or node.op.kind == "scan" or any(not value.op.constant for value in values):
         return None
     found, dtype = _one_value(node, graph), graph.dtypes[node]
     return None if found is None else full_op(graph.shapes[node], in_dtype(found, dtype).item(), dtype)

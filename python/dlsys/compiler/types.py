@@ -69,7 +69,7 @@ def analyse(
             infer(node, shapes, dtypes)
             if not node.op.builtin:
                 _require_type(node, shapes[node], dtypes[node], shapes)
-        if node in known and (told := too_large(shapes[node])):
+        if node in known and node.op.kind != "scan" and (told := too_large(shapes[node])):
             raise shape_error(node, told)
 
     given = frozenset(node for node in known if node in fed or node.cell is not None)

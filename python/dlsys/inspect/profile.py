@@ -16,7 +16,7 @@ from ..graph import Node
 from ..kernels import unrolled_calls
 from ..planner import table
 from ..tvm_import import with_compiler
-from .text import kernels_of
+from .text import kernels_of, number
 
 WARM_UP = 2  # runs that are not counted: pages are touched, the clock rises
 LEAST = 1e-8  # seconds; below, a kernel's time drowns in that of its call
@@ -30,7 +30,7 @@ class Row:
     """A kernel in a step; where several groups have the same kernel, all its calls.
 
     Attributes:
-        groups: the numbers of the groups that it computes, in a loop as "3.0".
+        groups: the keys of the groups that it computes.
         calls: how often it is called in a step.
         name, kind: the kernel's, and its groups'.
         seconds: of all its calls in a step, the median of the runs, without what a call costs from Python.
@@ -62,7 +62,7 @@ class Row:
 
     def cells(self, total: float) -> tuple[str, ...]:
         """The row of the table; `total`: seconds of all kernels."""
-        numbers = ", ".join(map(str, self.groups[:3])) + (", …" if len(self.groups) > 3 else "")
+        numbers = ", ".join(map(number, self.groups[:3])) + (", …" if len(self.groups) > 3 else "")
         times = str(self.calls), f"{self.seconds * 1e6:.1f}", f"{self.seconds / total:.1%}"
         peak = ""
         if self.compute is not None and self.bandwidth is not None:  # the larger share, and of which
@@ -137,10 +137,10 @@ def measure(prepare: Prepare, runs: int) -> Profile:
     twin._parameters.update(copies)
     tensors = {node: value.tensor for node, value in {**feeds, **copies}.items()}
     made, calls = list(plan.kernel_of.items()), []
-    for number, call in unrolled_calls(twin.bound_calls):
+    for position, call in unrolled_calls(twin.bound_calls):
         memory = [twin.arena if at.base is None else tensors[twin.given[at.base]] for at in call.places]
         arguments = [view_of(x, at.shape, at.dtype, at.offset) for x, at in zip(memory, call.places, strict=True)]
-        calls.append((made[number][0], partial(made[number][1].function, *arguments), arguments))
+        calls.append((made[position][0], partial(made[position][1].function, *arguments), arguments))
     wait = plan.ctx.synchronize if plan.ctx.kind != "cpu" else lambda: None
 
     def seconds_of(call: Callable[[], object]) -> float:
@@ -166,9 +166,9 @@ def measure(prepare: Prepare, runs: int) -> Profile:
     first = {key: arguments for key, _, arguments in reversed(calls)}
     own: dict[Key, list[float]] = {}  # without what the calls cost, and of one of the threads that call at once
     for key, found in times.items():
-        _, _, often, at_once = plan.located(key)
-        cost = often * median(seconds_of(partial(idle[key], *first[key])) for _ in range(9)) if idle else 0.0
-        own[key] = [max(seconds - cost, LEAST) / at_once for seconds in found[WARM_UP:]]
+        at = plan.program.located(key)
+        cost = at.times * median(seconds_of(partial(idle[key], *first[key])) for _ in range(9)) if idle else 0.0
+        own[key] = [max(seconds - cost, LEAST) / at.threads for seconds in found[WARM_UP:]]
     least = min(map(sum, zip(*own.values(), strict=True)), default=0.0)
     rows, peaks = _rows(plan, {key: median(found) for key, found in own.items()})
     return Profile(rows, median(steps[WARM_UP:]), least, min(steps[WARM_UP:]), runs, get_num_threads(), *peaks)
@@ -194,16 +194,17 @@ def _rows(plan: Plan, seconds: dict[Key, float]) -> tuple[tuple[Row, ...], tuple
     gflops, gbytes = (peak.fma_peak(threads, dtype), peak.memory_bandwidth(threads)) if known else (None, None)
     rows = []
     for kernel, keys in kernels_of(plan):
-        often = [plan.located(key)[2] for key in keys]
+        often = [program.located(key).times for key in keys]
         taken, nbytes = sum(seconds[key] for key in keys), kernel.nbytes * sum(often)
         flop = sum(times * flop_of(plan, key) for key, times in zip(keys, often, strict=True))
         shares = (flop / taken / 1e9 / gflops, nbytes / taken / 1e9 / gbytes) if gflops and gbytes else (None, None)
-        kind = plan.group(keys[0]).kind
+        kind = program.located(keys[0]).group.kind
         rows.append(Row(tuple(keys), kernel.name, kind, sum(often), taken, flop, nbytes, *shares))
     return tuple(rows), (gflops, gbytes)
 
 
 def flop_of(plan: Plan, key: Key) -> int:
     """The operations of a group's nodes (see `Row`), once."""
-    shapes = plan.located(key)[0].program.graph.shapes
-    return sum(n.op.flop(n, [shapes[value] for value in n.inputs], shapes[n]) for n in plan.group(key).nodes)
+    program, group, *_ = plan.program.located(key)
+    shapes = program.graph.shapes
+    return sum(n.op.flop(n, [shapes[value] for value in n.inputs], shapes[n]) for n in group.nodes)

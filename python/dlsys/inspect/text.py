@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
-from ..compiler import TAKEN, Group, Key, Plan, TypedGraph
+from ..compiler import TAKEN, Group, Key, Plan, Program, TypedGraph
 from ..errors import GraphError
 from ..graph import Node, Shape, find_topo_sort
 from ..kernels import Call, Place, Repeat
@@ -75,10 +75,11 @@ def format_graph(graph: TypedGraph | Iterable[Node], reasons: bool = False) -> s
     return "\n".join(lines)
 
 
-def written(plan: Plan, group: Group, node: Node) -> str:
+def written(program: Program, group: Group, node: Node) -> str:
     """Where a group's output goes, if that is not memory of its own: `into W1`, `in stack_7`, `over matmul_5`, else
     nothing."""
-    program, memory = plan.program, plan.memory
+    memory = program.memory
+    assert memory is not None
     if node in program.aliases.placed:
         return f"into {program.aliases.placed[node].name}"
     if node in program.aliases.parts:
@@ -100,13 +101,13 @@ def format_groups(plan: Plan, reasons: bool = False) -> str:
     With `reasons` follows a line for each node that joined a kernel, by what and why, and for each two kernels of which
     one reads the other, or both the same, why they are two.
     """
-    lines = [table([("", "kernel", "kind", "reads", "", "writes"), *_group_rows(plan, "", {})], "<<<<<<")]
-    return "\n".join([*lines, *(_reason_lines(plan, "") if reasons else ())])
+    lines = [table([("", "kernel", "kind", "reads", "", "writes"), *_group_rows(plan.program, "", {})], "<<<<<<")]
+    return "\n".join([*lines, *(_reason_lines(plan.program, "") if reasons else ())])
 
 
-def _group_rows(plan: Plan, number: str, outside: Mapping[Node, str]) -> list[tuple[str, ...]]:
+def _group_rows(program: Program, number: str, outside: Mapping[Node, str]) -> list[tuple[str, ...]]:
     """The rows of `format_groups`. `number`: what stands before a group's; `outside`: names of what is given."""
-    graph, placed = plan.program.graph, plan.program.aliases.placed
+    graph, placed = program.graph, program.aliases.placed
     name = {**labels_of(graph), **outside}
 
     def read(node: Node) -> str:
@@ -114,34 +115,34 @@ def _group_rows(plan: Plan, number: str, outside: Mapping[Node, str]) -> list[tu
 
     def stored(group: Group, node: Node) -> str:
         place = placed.get(node, node)
-        return f"{read(node)} {written(plan, group, node)}".rstrip() if place not in outside else read(place)
+        return f"{read(node)} {written(program, group, node)}".rstrip() if place not in outside else read(place)
 
     rows: list[tuple[str, ...]] = []
-    for position, group in enumerate(plan.program.groups):
+    for position, group in enumerate(program.groups):
         kind = f"{group.kind}, {group.loop.steps}" if group.kind == "loop" else group.kind
         reads, writes = map(read, group.inputs), (stored(group, node) for node in group.outputs)
         rows.append((f"{number}{position}", group.name, kind, ", ".join(reads), "->", ", ".join(writes)))
-        rows += loop_rows(plan, position, number, name)
+        rows += loop_rows(program, position, number, name)
     return rows
 
 
-def loop_rows(plan: Plan, position: int, number: str, name: Mapping[Node, str]) -> list[tuple[str, ...]]:
+def loop_rows(program: Program, position: int, number: str, name: Mapping[Node, str]) -> list[tuple[str, ...]]:
     """The rows of the kernels of a loop's steps, and of those before; none of a group that is no loop."""
-    if position not in plan.loops:
+    group = program.groups[position]
+    if group.kind != "loop":
         return []
-    group = plan.program.groups[position]
-    within = {node: in_step(plan, group, node, name) for node in group.loop.where}
-    parts = zip(("start", ""), plan.loops[position], strict=True)
+    within = {node: in_step(program, group, node, name) for node in group.loop.where}
+    parts = zip(MARKS, group.loop.parts, strict=True)
     return [row for mark, part in parts for row in _group_rows(part, f"{number}{position}.{mark}", within)]
 
 
-def _reason_lines(plan: Plan, number: str) -> list[str]:
+def _reason_lines(program: Program, number: str) -> list[str]:
     """`0: add_6 joined matmul_5: pointwise behind it`, and `0 | 1: softmax_10 is apart from add_6: its kind is
     another`, by the numbers of the groups."""
-    owner = {node: i for i, group in enumerate(plan.program.groups) for node in group.nodes}
+    owner = {node: i for i, group in enumerate(program.groups) for node in group.nodes}
     joined: list[tuple[int, str]] = []
     apart: dict[tuple[int, int], str] = {}
-    for rule, (member, node), why in plan.program.reasons:
+    for rule, (member, node), why in program.reasons:
         a, b = owner[member], owner[node]
         if rule != "apart":
             joined.append((b, f"{number}{b}: {node.name} joined {member.name}: {why}"))
@@ -149,19 +150,19 @@ def _reason_lines(plan: Plan, number: str) -> list[str]:
             apart[pair] = f"{number}{pair[0]} | {number}{pair[1]}: {node.name} is apart from {member.name}: {why}"
     lines = [line for _, line in sorted(joined, key=lambda found: found[0])]
     lines += [apart[pair] for pair in sorted(apart)]
-    for position, parts in plan.loops.items():
-        for mark, inner in zip(("start", ""), parts, strict=True):
+    for position, group in enumerate(program.groups):
+        for mark, inner in zip(MARKS, group.loop.parts, strict=True) if group.kind == "loop" else ():
             lines += _reason_lines(inner, f"{number}{position}.{mark}")
     return lines
 
 
-def in_step(plan: Plan, group: Group, node: Node, name: Mapping[Node, str]) -> str:
+def in_step(program: Program, group: Group, node: Node, name: Mapping[Node, str]) -> str:
     """The name of what a loop's step is given, and its place in step t: `x[t]`, `h[t + 1]`, `c[t % 2]`, `h[34 - t]`."""
     where = group.loop.where[node]
     outer = group.outputs[where.number] if where.is_result else group.nodes[0].inputs[where.number]
-    if plan.program.graph.shapes[outer] == node.attrs["shape"]:
+    if program.graph.shapes[outer] == node.attrs["shape"]:
         return name[outer]
-    nbytes = plan.program.nbytes(outer) // plan.program.graph.shapes[outer][0]
+    nbytes = program.nbytes(outer) // program.graph.shapes[outer][0]
     first, t = where.offset // max(nbytes, 1), "t % 2" if where.alternates else "t"
     if where.stride < 0:
         return f"{name[outer]}[{first} - {t}]"
@@ -244,16 +245,27 @@ def format_source(plan: Plan, form: str, which: Which = None) -> str:
     return "\n\n".join("\n".join([*titles, source]) for source, titles in together.items())
 
 
+MARKS = ("start", "")
+"""What stands before the numbers of groups in the parts of a loop."""
+
+
+def number(key: Key) -> str:
+    """A group's number in `format_groups`: "3", in a loop "3.start0" and "3.0"."""
+    inside = zip(key[1::2], key[2::2], strict=True)
+    return ".".join([str(key[0]), *(f"{MARKS[part]}{position}" for part, position in inside)])
+
+
 def _chosen(plan: Plan, which: Which, mark: str) -> list[tuple[Any, str]]:
     """The kernels meant, each with its title as a comment. Raises GraphError where there is none."""
     found = kernels_of(plan)
     if which is not None and (isinstance(which, bool) or not isinstance(which, (int, str))):
         raise GraphError(f"a kernel is chosen by its number or name, not by {which!r}")
-    chosen = [(kernel, keys) for kernel, keys in found if which is None or which in keys or kernel.name == which]
+    named = {kernel.symbol: {kernel.name, *map(number, keys)} for kernel, keys in found}
+    chosen = [(kernel, keys) for kernel, keys in found if which is None or str(which) in named[kernel.symbol]]
     groups = plan.program.groups
     if not chosen and isinstance(which, int) and 0 <= which < len(groups):
         raise GraphError(f"group {which}, {groups[which].name}, computes no element and has no kernel")
     if not chosen and which is not None:
         names = ", ".join(dict.fromkeys(kernel.name for kernel, _ in found))
         raise GraphError(f"there is no kernel {which!r}: the numbers are 0 to {len(groups) - 1}, the names {names}")
-    return [(kernel, f"{mark} kernel {', '.join(map(str, keys))}: {kernel!r}") for kernel, keys in chosen]
+    return [(kernel, f"{mark} kernel {', '.join(map(number, keys))}: {kernel!r}") for kernel, keys in chosen]

@@ -22,6 +22,7 @@ from ..errors import GraphError, ShapeError
 from ..graph import NUMBERS, Node, Op, Shape, error_at, register, shape_error
 from .rules import broadcast_rule
 from .shape import reshape_op
+from .types import known_shape
 
 
 def _matmul(a: np.ndarray, b: np.ndarray, trans_a: bool, trans_b: bool) -> np.ndarray:
@@ -137,6 +138,10 @@ class MatMulGradient(Op):
         if node.attrs["operand"] == "A":
             return [matmul_gradient_op(v, g, other, "B", *flags), matmul_op(v, other, *flags), None]
         return [matmul_gradient_op(v, g, other, "A", *flags), matmul_op(other, v, *flags), None]
+
+    def adds_up(self, node: Node, like: Node) -> bool:
+        rank, of_other = (len(known_shape(value) or ()) for value in (like, node.inputs[0]))
+        return node.inputs[2] is like and 2 <= rank <= of_other
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         left, flags = node.attrs["operand"] == "A", self._flags(node)

@@ -1,18 +1,16 @@
-"""What a loop does in a step, and what is known of it: shapes, dtypes, results. The operator is in `scan`."""
+"""What a loop does in a step, and what is known of it: types, values in all steps. The operators are in `scan`."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 from ..graph import OPS, Node, Shape, below, error_at, find_topo_sort, shape_error
+from ..scopes import precision
 from .inputs import Variable
-from .slicing import slice_op
-from .types import DTYPE, SHAPE, Inference, known_dtype, known_shape
+from .types import SHAPE, Inference, known_dtype, known_shape
 
 
 class Body:
@@ -65,7 +63,20 @@ class Body:
     @property
     def variables(self) -> tuple[Node, ...]:
         """All variables, in the order of a loop's inputs."""
-        return self.nodes[: self.carried + self.sliced + self.constant]
+        return self.nodes[: self.moving + self.constant]
+
+    @property
+    def moving(self) -> int:
+        """How many of the variables differ from step to step: the first ones."""
+        return self.carried + self.sliced
+
+    def differing(self) -> set[Node]:
+        """The nodes whose values differ from step to step."""
+        found = set(self.nodes[: self.moving])
+        for node in self.nodes:
+            if not found.isdisjoint(node.inputs):
+                found.add(node)
+        return found
 
     def needed(self, numbers: Iterable[int]) -> list[int]:
         """The numbers of the nodes on whose values these depend in some step, in order."""
@@ -79,10 +90,6 @@ class Body:
                 stack += [self.out[i]] if i < self.carried else []
         return sorted(found)
 
-    def slice_of(self, kind: str) -> tuple[slice, ...]:
-        """The key that takes from a track the values "before" or "after" each step."""
-        return (slice(1, None) if (kind == "after") != self.reverse else slice(None, -1),)
-
 
 @lru_cache(maxsize=1024)
 def _of_body(kind: Inference, body: Body, given: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -92,32 +99,9 @@ def _of_body(kind: Inference, body: Body, given: tuple[Any, ...]) -> tuple[Any, 
     return tuple([found[node] for node in body.nodes])
 
 
-def loop_length(node: Node, input_shapes: Sequence[Shape]) -> int:
-    """How many steps a loop has. Raises ShapeError where slices disagree, and where there is none."""
-    body = node.attrs["body"]
-    xs = input_shapes[body.carried : body.carried + body.sliced]
-    if any(not shape for shape in xs):
-        raise shape_error(node, "what is sliced has a first axis, and one of xs has none")
-    lengths = {shape[0] for shape in xs} if xs else {body.length}
-    if len(lengths) != 1 or min(lengths) < 1:
-        raise shape_error(node, f"xs must have one length, of one step or more, not {sorted(lengths)}")
-    return int(lengths.pop())
-
-
-def step_shapes(node: Node, input_shapes: Sequence[Shape]) -> tuple[Shape, ...]:
-    """The shape of each node of a loop's body. Raises ShapeError where a carried value would change its own."""
-    body: Body = node.attrs["body"]
-    end = body.carried + body.sliced
-    slices = [shape[1:] for shape in input_shapes[body.carried : end]]
-    return _of_step(SHAPE, node, (*input_shapes[: body.carried], *slices, *input_shapes[end:]))
-
-
-def step_dtypes(node: Node, input_dtypes: Sequence[str]) -> tuple[str, ...]:
-    """The dtype of each node of a loop's body. Raises DTypeError where a carried value would change its own."""
-    return _of_step(DTYPE, node, tuple(input_dtypes))
-
-
-def _of_step(kind: Inference, node: Node, given: tuple[Any, ...]) -> tuple[Any, ...]:
+def types_in_step(kind: Inference, node: Node, given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The shape or dtype of each node of a loop's body, from the variables'. Raises ShapeError or DTypeError where a
+    carried value would change its own."""
     body: Body = node.attrs["body"]
     found = _of_body(kind, body, given)
     for k, last in enumerate(body.out):
@@ -127,26 +111,29 @@ def _of_step(kind: Inference, node: Node, given: tuple[Any, ...]) -> tuple[Any, 
     return found
 
 
-def joint_key(node: Node) -> tuple[Any, ...]:
-    """Equal for the results of one loop: its body and its inputs."""
-    return (node.attrs["body"], *node.inputs)
+def loop_length(node: Node, input_shapes: Sequence[Shape]) -> int:
+    """How many steps a loop has. Raises ShapeError where slices disagree, and where there is none."""
+    body = node.attrs["body"]
+    xs = input_shapes[body.carried : body.moving]
+    if any(not shape for shape in xs):
+        raise shape_error(node, "what is sliced has a first axis, and one of xs has none")
+    lengths = {shape[0] for shape in xs} if xs else {body.length}
+    if len(lengths) != 1 or min(lengths) < 1:
+        raise shape_error(node, f"xs must have one length, of one step or more, not {sorted(lengths)}")
+    return int(lengths.pop())
 
 
-def result(loop: Node, what: str, of: int) -> Node:
-    """Another result of a node's loop."""
-    return OPS["scan"].make(loop.inputs, {**loop.attrs, "what": what, "of": of})
+def last_value(loop: Node, of: int) -> Node:
+    """The value that is number `of` in the body, of the last step."""
+    return OPS["scan_result"].make([loop], {"of": of, "last": True})
 
 
 def value_in_steps(loop: Node, of: int) -> Node:
     """The value that is number `of` in the body, in all steps: (length, ...)."""
     body: Body = loop.attrs["body"]
-    if of < body.carried:
-        return slice_op(result(loop, "track", of), body.slice_of("before"))
-    if of < body.carried + body.sliced:
+    if body.carried <= of < body.moving:
         return loop.inputs[of]
-    if of in body.out:
-        return slice_op(result(loop, "track", body.out.index(of)), body.slice_of("after"))
-    return result(loop, "stack", of)
+    return OPS["scan_result"].make([loop], {"of": of, "last": False})
 
 
 def variable_like(node: Node, name: str) -> Node:
@@ -154,14 +141,47 @@ def variable_like(node: Node, name: str) -> Node:
     return Variable(name, known_shape(node), known_dtype(node))
 
 
-def by_numpy(node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-    """The node's value by the operators' NumPy rules, also of one that has none as its shape is another node's."""
-    plain = None
-    if node.op.shape_only:
-        plain = node.op.known(node, [x.shape for x in inputs], [str(x.dtype) for x in inputs])
-    if plain is None:
-        return node.op.numpy(node, inputs)
-    values = dict(zip(node.inputs, inputs, strict=True))
-    for one in below([plain], values.__contains__):
-        values[one] = by_numpy(one, [values[value] for value in one.inputs])
-    return values[plain]
+Carried = tuple[Node, Node, Node]
+"""A variable, its value in the first step, and the node of its next value."""
+
+
+def loop_of(
+    carried: Sequence[Carried],
+    sliced: Mapping[Node, Node],
+    others: Sequence[Node],
+    is_outside: Callable[[Node], bool],
+    outer: Callable[[Node], tuple[Node, bool]],
+    reverse: bool,
+    length: int | None,
+) -> tuple[Node, list[int]]:
+    """A loop, and the numbers in its body of the next values and of `others`, which are wanted of all steps.
+
+    The body has copies of the nodes below these. What it reads of the graph outside becomes variables.
+
+    Args:
+        sliced: variables, and the arrays that are sliced for them.
+        is_outside: of which nodes the value is read, and not computed in the step.
+        outer: the node of such a value that the loop is given, and whether it is sliced, or the same in all steps.
+    """
+    now = {variable: variable for variable in (*(own for own, _, _ in carried), *sliced)}
+    slices, constants = dict(sliced), dict[Node, Node]()
+
+    def read(value: Node) -> Node:
+        if value not in now:
+            now[value] = variable = variable_like(value, value.name)
+            given, is_sliced = outer(value)
+            (slices if is_sliced else constants)[variable] = given
+        return now[value]
+
+    ends = [*(new for _, _, new in carried), *others]
+    for node in below(ends, lambda node: node in now or is_outside(node)):
+        now[node] = node
+        if not node.op.constant:
+            with precision(None):  # each product says its own
+                now[node] = made = node.op.make([read(value) for value in node.inputs], node.attrs)
+            made.placed_as(node)
+    ends = [read(value) for value in ends]
+    variables = [own for own, _, _ in carried], list(slices), list(constants)
+    body = Body(variables, ends[: len(carried)], ends[len(carried) :], reverse, length)
+    inputs = [*(first for _, first, _ in carried), *slices.values(), *constants.values()]
+    return OPS["scan"].make(inputs, {"body": body}), [body.number[value] for value in ends]

@@ -1,8 +1,7 @@
 """Loops over the first axis of arrays, as JAX's `lax.scan` has them: a graph for one step, applied once for each slice.
 
-A loop has several results, and each is a node of its own, a `scan` with the loop's inputs and its body: the last
-carried value ("last"), a carried value before the first step and after each ("track"), or any value of the body in
-every step ("stack"). The executor runs those of one loop as one; `gradients` asks for their gradients at once.
+A loop is one node, whose value is all that its steps compute; its type is a tuple of types, one for each node of its
+body. A `scan_result` takes one of these values of all steps or of the last: only such nodes are read by others.
 """
 
 from __future__ import annotations
@@ -10,66 +9,67 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from ..errors import GraphError, ShapeError
 from ..graph import DTYPES, Node, Op, Shape, below, error_at, register, stamp
 from .inputs import Variable
-from .loop import Body, by_numpy, loop_length, result, step_dtypes, step_shapes, value_in_steps, variable_like
+from .loop import last_value, loop_length, loop_of, types_in_step, value_in_steps, variable_like
 from .operators import operand
-from .scan_gradient import Adjoints, loop_gradients
+from .scan_gradient import loop_gradients
 from .state import State
-from .types import known_dtype, known_shape
+from .types import DTYPE, SHAPE, known_dtype, known_shape
 
 
 @register
 class Scan(Op):
-    """A result of a loop: `attrs["what"]`, see the module, of the value that is number `attrs["of"]` in the body.
+    """A loop by `attrs["body"]`. The inputs are the first carried values, what is sliced along its first axis, and what
+    all steps read."""
 
-    The inputs are the first carried values, what is sliced along its first axis, and what all steps read.
-    """
-
-    name = "scan"
+    name = kind = "scan"
     dtypes = DTYPES
-    joint = True
     never = "a loop has no formula: its steps have kernels, see `dlsys.compiler.loops`"
 
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        length, shapes = loop_length(node, input_shapes), step_shapes(node, input_shapes)
-        lead = {"last": (), "track": (length + 1,), "stack": (length,)}[node.attrs["what"]]
-        return (*lead, *shapes[node.attrs["of"]])
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Any:
+        body, length = node.attrs["body"], loop_length(node, input_shapes)
+        slices = [shape[1:] for shape in input_shapes[body.carried : body.moving]]
+        given = (*input_shapes[: body.carried], *slices, *input_shapes[body.moving :])
+        return tuple([(length, *shape) for shape in types_in_step(SHAPE, node, given)])
 
-    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
-        return step_dtypes(node, input_dtypes)[node.attrs["of"]]
+    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> Any:
+        return types_in_step(DTYPE, node, tuple(input_dtypes))
 
     def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
         return 0  # its kernels say theirs
 
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        body, what, of = node.attrs["body"], node.attrs["what"], node.attrs["of"]
-        length = loop_length(node, [x.shape for x in inputs])
-        end = body.carried + body.sliced
-        needed = body.needed([of])
-        carried, found = list(inputs[: body.carried]), []
-        before = [carried[of]] if what == "track" else []
-        for t in reversed(range(length)) if body.reverse else range(length):
-            slices = [x[t] for x in inputs[body.carried : end]]
-            values = dict(zip(body.variables, [*carried, *slices, *inputs[end:]], strict=True))
-            for i in needed:
-                own = body.nodes[i]
-                if own not in values:
-                    values[own] = by_numpy(own, [values[value] for value in own.inputs])
-            carried = [values.get(body.nodes[out], carried[k]) for k, out in enumerate(body.out)]
-            found.append(carried[of] if what == "track" else values[body.nodes[of]])
-        if what == "last":
-            return np.array(carried[of])
-        return np.stack([*before, *found][:: -1 if body.reverse else 1])
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return loop_gradients(node, output_grad)
 
-    def joint_gradient(
-        self, nodes: Sequence[Node], grads: Sequence[Node], adjoints: Adjoints
-    ) -> list[Node | None]:
-        """The gradient with respect to each input of a loop, of several of its results."""
-        return loop_gradients(nodes, grads, adjoints)
+
+@register
+class ScanResult(Op):
+    """Of a loop the value of node number `attrs["of"]` of its body, in all steps, (length, ...), or in the `last`."""
+
+    name = "scan_result"
+    dtypes = DTYPES
+    never = Scan.never
+
+    def infer_shape(self, node: Node, input_shapes: list[Any]) -> Shape:
+        shape = input_shapes[0][node.attrs["of"]]
+        return shape[1:] if node.attrs["last"] else shape
+
+    def infer_dtype(self, node: Node, input_dtypes: list[Any]) -> str:
+        return input_dtypes[0][node.attrs["of"]]
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return [ScanResultGradient.make([output_grad], node.attrs)]
+
+
+@register
+class ScanResultGradient(Op):
+    """The gradient of a loop that is zero but for one result. The loop's own gradient takes sums of these apart, so
+    they have no type and are never computed."""
+
+    name = "scan_result_gradient"
+    never = Scan.never
 
 
 def scan_op(
@@ -114,13 +114,18 @@ def scan_op(
     out, kept = _listed("the body's carried values", returned[0]), _listed("what the body keeps", returned[1])
     if len(out) != len(carried):
         raise GraphError(f"scan: {len(carried)} values are carried, and the body returns {len(out)}")
-    now, constants = _closed([*out, *kept], variables, mark)
-    own = [list(variables[: len(carried)]), list(variables[len(carried) :]), [v for v, _ in constants]]
-    made = Body(own, [now[node] for node in out], [now[node] for node in kept], reverse, length)
-    inputs = [*carried, *slices, *(value for _, value in constants)]
-    loop = Scan.make(inputs, {"body": made, "what": "last", "of": 0})
-    last = [result(loop, "last", k) for k in range(len(carried))]
-    ys = [value_in_steps(loop, made.number[now[node]]) for node in kept]
+    inside = set(variables)
+    for node in below([*out, *kept], lambda node: node.id <= mark or node in inside):
+        if isinstance(node.op, State):
+            raise error_at(node, GraphError, "a loop's body changes no state and draws no random numbers")
+        if node.op.constant or not inside.isdisjoint(node.inputs):
+            inside.add(node)
+    triples = list(zip(variables, carried, out, strict=False))
+    whole = dict(zip(variables[len(carried) :], slices, strict=True))
+    outside = lambda node: node not in inside  # noqa: E731
+    loop, numbers = loop_of(triples, whole, kept, outside, lambda node: (node, False), reverse, length)
+    last = [last_value(loop, number) for number in numbers[: len(out)]]
+    ys = [value_in_steps(loop, number) for number in numbers[len(out) :]]
     return _formed(last, returned[0]), _formed(ys, returned[1])
 
 
@@ -141,30 +146,3 @@ def _listed(what: str, given: Any) -> list[Node]:
 def _formed(nodes: Sequence[Node], like: Any) -> Any:
     """The nodes in the form in which they were given."""
     return tuple(nodes) if isinstance(like, (tuple, list)) else None if like is None else nodes[0]
-
-
-def _closed(
-    outputs: Sequence[Node], variables: Sequence[Node], mark: int
-) -> tuple[dict[Node, Node], list[tuple[Node, Node]]]:
-    """The nodes of a body, copied, with variables for what they read of the graph outside; and these variables, each
-    with its node. `mark`: the id beyond which nodes were made in the body. Raises GraphError."""
-    now: dict[Node, Node] = {variable: variable for variable in variables}
-    constants: dict[Node, Node] = {}
-
-    def read(node: Node) -> Node:
-        if node not in now:
-            constants[node] = now[node] = variable_like(node, node.name)
-        return now[node]
-
-    for node in below(outputs, lambda node: node.id <= mark or node in now):
-        if isinstance(node.op, State):
-            raise error_at(node, GraphError, "a loop's body changes no state and draws no random numbers")
-        if node.op.name == "full":
-            now[node] = node
-        elif any(value in now and value not in constants for value in node.inputs):
-            made = node.op.make([read(value) for value in node.inputs], node.attrs)
-            made.placed_as(node)
-            now[node] = made
-    for node in outputs:
-        read(node)
-    return now, [(variable, node) for node, variable in constants.items()]

@@ -73,6 +73,9 @@ class SumToLike(Op):
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [broadcastto_op(output_grad, node.inputs[0]), None]
 
+    def adds_up(self, node: Node, like: Node) -> bool:
+        return node.inputs[1] is like
+
     def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
         """A sum over the axes that a broadcast repeats, and a reshape where the others keep an extent of 1."""
         (x, _), (wide, shape) = node.inputs, shapes

@@ -109,7 +109,7 @@ class Trace(Updates[Read]):
                 find_topo_sort([root])  # says where the graph has a circle
                 raise
             if not node.passed:
-                self.again += [part for part in parts if type(part) is not int and part.passed]
+                self.again += [part for part in parts if type(part) is not int and part.passed and _is_array(part)]
 
     def _has_value(self, node: TensorNode) -> bool:
         """Whether the value that was kept is taken."""
@@ -184,6 +184,11 @@ class Trace(Updates[Read]):
         self.place[node] = len(self.entries)
         self.entries.append((op, rest, parts, node.no_grad))
         self.nodes.append(node)
+
+
+def _is_array(node: Node) -> bool:
+    """Whether its value is an array: that of a loop is a tuple of arrays."""
+    return node.op.kind != "scan"
 
 
 def require_not_overwritten(reader: Node, node: Node, array: Array) -> None:

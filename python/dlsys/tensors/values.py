@@ -131,7 +131,7 @@ def reached(outputs: Sequence[Node]) -> set[Node]:
     found, stack = set(outputs), list(outputs)
     while stack:
         node = stack.pop()
-        if node.no_grad or known_dtype(node) not in (None, *FLOATS):
+        if node.no_grad or (node.op.kind != "scan" and known_dtype(node) not in (None, *FLOATS)):
             continue
         new = [value for value in differentiated(node) if value not in found]
         found.update(new)
