@@ -34,7 +34,7 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import insort
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from ..compute import IN_ORDER
 from ..graph import FLOATS, Node, Shape
@@ -72,7 +72,7 @@ ARRAYS, LONG = "the kernel would have too many arrays", "its expression would be
 
 def fuse(
     graph: TypedGraph,
-    views: frozenset[Node] = frozenset(),
+    views: Container[Node] = (),
     columns: bool = False,
     reasons: list[Reason] | None = None,
 ) -> list[Group]:
@@ -111,7 +111,7 @@ def fuse(
 class _Fusion:
     """The groups while they are formed."""
 
-    def __init__(self, graph: TypedGraph, views: frozenset[Node]) -> None:
+    def __init__(self, graph: TypedGraph, views: Container[Node]) -> None:
         self.graph = graph
         self.views = views
         self.consumers = graph.consumers()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Container, Hashable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -83,7 +83,7 @@ class Group:
         return [value for value in self.inputs if value not in before]
 
 
-def single_groups(graph: TypedGraph, views: frozenset[Node] = frozenset()) -> list[Group]:
+def single_groups(graph: TypedGraph, views: Container[Node] = ()) -> list[Group]:
     """Every computed node but `views` in a group of its own, and the results of each loop."""
     loops = loops_of(graph)
     found = [Group(members, tuple(value_inputs(members[0])), members, "loop") for members in loops]

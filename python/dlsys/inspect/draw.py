@@ -73,7 +73,7 @@ def draw_graph(plan: Plan, path: Any) -> None:
     """Write the picture. Raises GraphError for an unknown suffix or more than MOST_NODES nodes."""
     file = checked_path(path, "draw")
     program = plan.program
-    count = sum(len(group.nodes) for group in program.groups) + len(program.aliases.viewed)
+    count = sum(len(group.nodes) for group in program.groups) + len(program.aliases.uncomputed)
     if count > MOST_NODES:
         raise GraphError(
             f"draw: the graph has {count} nodes, and a picture of more than {MOST_NODES} cannot be read; "
@@ -86,8 +86,7 @@ def draw_graph(plan: Plan, path: Any) -> None:
 def lay_out(plan: Plan) -> tuple[list[Cluster], Drawing]:
     """Kernels and views in their places, and the lines between them."""
     program = plan.program
-    views = {node: [source] for node, source in program.aliases.viewed.items()}
-    views |= {node: value_inputs(node) for node in dict.fromkeys(program.aliases.parts.values())}
+    views = {node: value_inputs(node) for node in program.aliases.uncomputed}
     read = {value for group in program.groups for value in group.inputs}.union(*views.values())
     made: dict[Node, Cluster] = {}
     for number, group in enumerate(program.groups):
@@ -129,8 +128,8 @@ def _cluster(plan: Plan, cluster: Cluster, group: Group, number: int, read: set[
             continue  # the memory of a loop's steps
         numbers = [i for i, result in enumerate(program.results) if result is node]
         ends: list[Box] = [cluster.item("result", f"result {i}") for i in numbers]
-        if node in program.aliases.placed:
-            ends.append(cluster.item("parameter", f"writes {name[program.aliases.placed[node]]}"))
+        if (parameter := program.aliases.taken(node)) is not None:
+            ends.append(cluster.item("parameter", f"writes {name[parameter]}"))
         if node in read:
             cluster.leaves[node] = cluster.border("last")
             ends.append(cluster.leaves[node])
@@ -157,11 +156,13 @@ def _steps(
         made |= dict.fromkeys(inner.outputs, own)
     for node in results[: loop.memory]:
         of[node] = cluster.item("node", name[node], extents(plan.program.graph.shapes[node]))
-    for node, place in step.program.aliases.placed.items():
-        cluster.edges.append(Edge(made[node], of[results[loop.where[place].number]]))
+    for inner in step.program.groups:
+        for node in inner.outputs:
+            if (place := step.program.aliases.taken(node)) is not None:
+                cluster.edges.append(Edge(made[node], of[results[loop.where[place].number]]))
     for begin in loop.start.groups:
         for first, node in zip(begin.inputs, begin.outputs, strict=True):
-            place = loop.where[loop.start.aliases.placed[node]]
+            place = loop.where[loop.start.aliases.lies_in[node][0]]
             cluster.edges.append(Edge(of[results[0].inputs[loop.where[first].number]], of[results[place.number]]))
 
 

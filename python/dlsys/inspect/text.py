@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..compiler import TAKEN, Group, Key, Plan, Program, TypedGraph
+from ..compiler import TAKEN, Group, Key, Plan, TypedGraph
 from ..errors import GraphError
 from ..graph import Node, Shape, find_topo_sort
 from ..kernels import Call, Place, Repeat
@@ -78,10 +78,8 @@ def written(plan: Plan, group: Group, node: Node) -> str:
     """Where a group's output goes, if that is not memory of its own: `into W1`, `in stack_7`, `over matmul_5`, else
     nothing."""
     program, memory = plan.program, plan.memory
-    if node in program.aliases.placed:
-        return f"into {program.aliases.placed[node].name}"
-    if node in program.aliases.parts:
-        return f"in {program.aliases.parts[node].name}"
+    if (place := program.aliases.lies_in.get(node)) is not None:
+        return f"{'in' if program.aliases.taken(node) is None else 'into'} {place[0].name}"
     for value in group.inputs:
         same = value in memory.buffer_of and memory.buffer_of[value] is memory.buffer_of.get(node)
         if same and memory.offset(value) == memory.offset(node):
@@ -105,14 +103,14 @@ def format_groups(plan: Plan, reasons: bool = False) -> str:
 
 def _group_rows(plan: Plan, number: str, outside: dict[Node, str]) -> list[tuple[str, ...]]:
     """The rows of `format_groups`. `number`: what stands before a group's; `outside`: names of what is given."""
-    graph, placed = plan.program.graph, plan.program.aliases.placed
+    graph = plan.program.graph
     name = {**labels_of(graph), **outside}
 
     def read(node: Node) -> str:
         return name[node] + extents(graph.shapes[node])
 
     def stored(group: Group, node: Node) -> str:
-        place = placed.get(node)
+        place = plan.program.aliases.taken(node)
         return f"{read(node)} {written(plan, group, node)}".rstrip() if place not in outside else read(place)
 
     rows: list[tuple[str, ...]] = []
@@ -177,23 +175,22 @@ def format_plan(plan: Plan) -> str:
 
     The steps are the numbers of `format_groups`.
     """
-    program = plan.program
+    aliases = plan.program.aliases
+    views, updates = [], []
+    for node, (other, offset) in aliases.lies_in.items():
+        if aliases.is_view(node):
+            views.append(f"  {node.name} is {other.name}{f' from byte {offset} on' if offset else ''}")
+        elif aliases.taken(node) is not None:
+            updates.append(f"  {node.name} in {other.name}")
+    joined = [f"  {node.name}" for node in aliases.uncomputed if not aliases.is_view(node)]
     lines = [str(plan.memory)]
-    if viewed := program.aliases.viewed:
-        lines.append("views, which no kernel computes:")
-        lines += [f"  {node.name} is {source.name}{_from(program, node)}" for node, source in viewed.items()]
-    if program.aliases.parts:
-        lines.append("put together by those that compute their parts there:")
-        lines += [f"  {node.name}" for node in dict.fromkeys(program.aliases.parts.values())]
-    if program.aliases.placed:
-        lines.append("in the memory of a parameter:")
-        lines += [f"  {node.name} in {parameter.name}" for node, parameter in program.aliases.placed.items()]
+    for title, found in (
+        ("views, which no kernel computes:", views),
+        ("put together by those that compute their parts there:", joined),
+        ("in the memory of a parameter:", updates),
+    ):
+        lines += [title, *found] if found else []
     return "\n".join(lines)
-
-
-def _from(program: Program, node: Node) -> str:
-    offset = program.aliases.offsets.get(node, 0)
-    return f" from byte {offset} on" if offset else ""
 
 
 def kernels_of(plan: Plan) -> list[tuple[Any, list[Key]]]:
