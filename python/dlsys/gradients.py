@@ -10,6 +10,7 @@ import numpy as np
 from .errors import GraphError
 from .graph import Node, find_topo_sort
 from .ops import add_op, oneslike_op, zeroslike_op
+from .ops.joining import joined_gradients
 from .ops.loop import joint_key
 from .scopes import precision
 
@@ -72,7 +73,7 @@ def adjoints(seeds: Sequence[tuple[Node, Node]], node_list: Sequence[Node]) -> l
     grads: dict[Node, Node] = {}
     for node in reversed(order):
         if node in partials:
-            grads[node] = grad = sum_node_list(partials.pop(node))
+            grads[node] = grad = sum_node_list(joined_gradients(partials.pop(node), node))
             if node.no_grad or dependent.isdisjoint(node.inputs):
                 continue
             if not node.op.joint:

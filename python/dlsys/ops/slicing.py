@@ -5,10 +5,11 @@ The integers of a slice's key may become inputs: `x[i]` and `x[i:j]` for an i th
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -146,6 +147,37 @@ def region_of(node: Node, shape: Shape) -> Region:
             reads.append(_extent_read(node, item, axis, shape))
     counts, starts, steps = (tuple(read[i] for read in reads) for i in range(3))
     return Region(counts, starts, steps, tuple(axes), tuple(1 if a is None else counts[a] for a in axes))
+
+
+class Span(NamedTuple):
+    """What a key reads that takes a run along one axis and all of the others: the axis, from where to where (infinity:
+    to the end), counted in elements or, where `parts` is not 0, in so many equal parts of the axis."""
+
+    axis: int
+    parts: int
+    start: float
+    stop: float
+
+
+def span_of(key: Key, shape: Shape | None) -> Span | None:
+    """The span of a key; None where it has none, or it is not known without the array's shape."""
+    chosen = [at for at, item in enumerate(key) if item != _WHOLE and item is not Ellipsis]
+    if len(chosen) != 1 or key[chosen[0]] is None:
+        return None
+    (at,) = chosen
+    axis, item = at - len(key) if Ellipsis in key[:at] else at, key[at]
+    if shape is not None:
+        axis %= len(shape)
+    if isinstance(item, int):
+        item = (item, item + 1 or None, None)
+    if len(item) == 2:
+        part, parts = item
+        if shape is None:
+            return Span(axis, parts, part, part + 1)
+        item = (part * (shape[axis] // parts), (part + 1) * (shape[axis] // parts), None)
+    start, stop, step = item if shape is None else slice(*item).indices(shape[axis])
+    start, stop = start or 0, math.inf if stop is None else stop
+    return Span(axis, 0, start, stop) if step in (None, 1) and 0 <= start < stop else None
 
 
 def _extent_read(node: Node, item: tuple[Any, ...], axis: int, shape: Shape) -> tuple[int, int, int]:
