@@ -40,6 +40,9 @@ def test_slices_read_their_source() -> None:
     assert after(lambda x, *_: x[:]) == after(lambda x, *_: x[0:6, ...]) == "x"
     assert after(lambda x, *_: x[1:5][2]) == "reshape(slice(x, key=((3, 4, 1), (0, 4, 1))), shape=(4,))"
     assert after(lambda x, *_: x[::2][1:, 3]) == "reshape(slice(x, key=((2, 5, 2), (3, 4, 1))), shape=(2,))"
+    through = "reshape(slice(z, key=((2, 3, 1), (2, 4, 1), (0, 4, 1))), shape=(8,))"
+    assert after(lambda x, y, z, *_: ops.reshape_op(z[1:, 2:4], (2, 8))[1]) == through
+    assert after(lambda x, y, z, *_: ops.reshape_op(z[1:], (-1,))[3:5]).startswith("slice(reshape(z")
     kept = "slice(slice(x, key=((None, None, 2),)), key=(%d,))"  # one copy, not two, for slices that are none
     twice = [kept % 1, kept % 2]
     assert after(lambda x, *_: [half := x[::2], half[1], half[2]][1:]) == ", ".join(twice)
@@ -49,11 +52,11 @@ def test_slices_read_their_source() -> None:
 
 def test_slices_of_what_is_put_together_read_the_part() -> None:
     assert after(lambda x, y, *_: ad.concatenate_op([x, y])[:6]) == "x"
-    part = "slice(y, key=((1, 2, 1), (0, 4, 1)))"
+    part = "slice(y, key=((1, 2, None), (0, 4, None)))"
     assert after(lambda x, y, *_: ad.concatenate_op([x, y])[7:]) == part
     both = "slice(concatenate(x, y, axis=0), key=((5, 7, None),))"
     assert after(lambda x, y, *_: ad.concatenate_op([x, y])[5:7]) == both
-    row = "reshape(slice(p, key=((2, 4, 1), (0, 4, 1))), shape=(2, 4))"
+    row = "reshape(slice(p, key=((2, 4, None), (0, 4, None))), shape=(2, 4))"
     assert after(lambda x, y, z, w, p, b: ad.stack_op([x, p])[1, 2:4]) in (row, row[8:-15])
     beside = ad.concatenate_op
     assert after(lambda x, y, z, w, p, b: beside([x, p], 1)[:, 4:8]) == "p"
@@ -62,7 +65,7 @@ def test_slices_of_what_is_put_together_read_the_part() -> None:
 
 def test_neighbouring_slices_put_together_are_a_slice() -> None:
     assert after(lambda x, *_: ad.concatenate_op([x[:2], x[2:5], x[5:]])) == "x"
-    assert after(lambda x, *_: ad.concatenate_op([x[1:3], x[3:]])) == "slice(x, key=((1, 6, None),))"
+    assert after(lambda x, *_: ad.concatenate_op([x[1:3], x[3:]])) == "slice(x, key=((1, 6, 1), (0, 4, 1)))"
     assert after(lambda x, y, z, *_: ad.stack_op([z[t] for t in range(3)])) == "z"
     assert after(lambda x, y, z, *_: ad.stack_op([z[2], z[1]])).startswith("stack(slice")
     assert after(lambda x, *_: ad.concatenate_op([x[:, :2], x[:, 2:]], 1)).startswith("concatenate(slice")

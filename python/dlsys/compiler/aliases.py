@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..graph import Node
-from ..ops.slicing import Slice, region_of
+from ..ops.slicing import Slice
+from ..ops.views import View
 from .base import TypedGraph, rewrite, value_inputs
 from .slices import pieces
 
@@ -27,6 +28,11 @@ class Aliases:
 
     lies_in: dict[Node, tuple[Node, int]] = field(default_factory=dict)
     uncomputed: dict[Node, None] = field(default_factory=dict)
+
+    def add_view(self, node: Node, start: int) -> None:
+        """Let a node be its input's memory from a byte on."""
+        self.lies_in[node] = node.inputs[0], start
+        self.uncomputed[node] = None
 
     def around(self, node: Node) -> list[Node]:
         """The node, that in which it lies, and so on to the one that has memory of its own or is given."""
@@ -89,33 +95,34 @@ def with_own_constants(graph: TypedGraph) -> TypedGraph:
 
 
 def find_aliases(graph: TypedGraph, boundary: int) -> Aliases:
-    """The aliases of a graph: reshapes and the like are views, and so are slices of neighbours; concatenations are
-    computed in place, part by part. Values begin at multiples of `boundary` bytes."""
-    views = [node for node in graph.nodes if node.op.kind == "view"]
-    found = Aliases({node: (node.inputs[0], 0) for node in views}, dict.fromkeys(views))
-    _view_slices(graph, found, boundary)
+    """The aliases of a graph: what is a run of its input's elements is a view; concatenations are computed in place,
+    part by part. Values begin at multiples of `boundary` bytes."""
+    found = Aliases()
+    _find_views(graph, found, boundary)
     _place_parts(graph, found, boundary)
     return found
 
 
-def _view_slices(graph: TypedGraph, aliases: Aliases, boundary: int) -> None:
-    """Slices whose elements lie one behind another become views, unless they are a small part of their array."""
-    starts: dict[Node, int] = {}
-    seen: dict[Node, int] = {}  # bytes of views, by the array that they would keep alive
+def _find_views(graph: TypedGraph, aliases: Aliases, boundary: int) -> None:
+    """Reshapes and the like become views, and so do slices whose elements lie one behind another, unless they are a
+    small part of their array."""
+    slices: dict[Node, tuple[Node, int]] = {}
+    seen: dict[Node, int] = {}  # bytes of slices, by the array that they would keep alive
     for node in graph.nodes:
-        if isinstance(node.op, Slice) and graph.size(node):
+        if node.op.kind == "view":
+            aliases.add_view(node, 0)
+        elif isinstance(node.op, Slice):
             (x,) = node.inputs
-            first = region_of(node, graph.shapes[x]).run(graph.shapes[x])
+            first = node.op.view(node, View.of(graph.shapes[x])).run
             start = (first or 0) * np.dtype(graph.dtypes[node]).itemsize
             if first is not None and start % boundary == 0:
-                starts[node] = start
+                slices[node] = x, start
                 source = aliases.source(x)
                 seen[source] = seen.get(source, 0) + nbytes_of(node, graph)
-    for node, start in starts.items():
-        source = aliases.source(node.inputs[0])
+    for node, (x, start) in slices.items():
+        source = aliases.source(x)
         if source in graph.fed or seen.get(source, 0) * LEAST_PART >= nbytes_of(source, graph):
-            aliases.lies_in[node] = node.inputs[0], start
-            aliases.uncomputed[node] = None
+            aliases.add_view(node, start)
 
 
 def _place_parts(graph: TypedGraph, aliases: Aliases, boundary: int) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 
 from ..graph import Node, Shape
 from ..ops import reshape_op, slice_op
 from ..ops.joining import Stack
 from ..ops.shape import Reshape
 from ..ops.slicing import Region, Slice, SliceGradient, region_of
+from ..ops.views import View
 from .base import Change, TypedGraph, rewrite
 
 
@@ -26,19 +28,34 @@ def _rule(node: Node, graph: TypedGraph) -> Change | None:
     return _join(node, graph) if node.op.kind == "join" else None
 
 
-def located(node: Node, graph: TypedGraph) -> tuple[Node, int]:
-    """The node that this one reads, by reshapes and slices, as a run of neighbouring elements, and the number of the
-    first of them there."""
-    first = 0
+def _sources(node: Node, graph: TypedGraph) -> Iterator[tuple[Node, Node, View]]:
+    """The nodes that this one reads by slices and reshapes alone, the nearest first: the one of these that reads it, it
+    itself, and the view of it that `node` is, as long as there is one."""
+    path: list[Node] = []
     while isinstance(node.op, (Reshape, Slice)):
-        (x,) = node.inputs
-        if isinstance(node.op, Slice):
-            found = region_of(node, graph.shapes[x]).run(graph.shapes[x])
-            if found is None:
-                break
-            first += found
-        node = x
-    return node, first
+        path.append(node)
+        (node,) = node.inputs
+        view: View | None = View.of(graph.shapes[node])
+        for passed in reversed(path):
+            view = passed.op.view(passed, view) if view is not None else None
+        if view is None:
+            return
+        yield path[-1], node, view
+
+
+def _run_of(node: Node, graph: TypedGraph) -> tuple[Node, int]:
+    """The furthest node of which this one is a run of neighbouring elements, and the number of the first of them."""
+    runs = [(base, view.run) for _, base, view in _sources(node, graph) if view.run is not None]
+    return runs[-1] if runs else (node, 0)
+
+
+def _taken(base: Node, view: View, graph: TypedGraph) -> Node:
+    """A view of a node, of which it is a slice or a run, as a slice."""
+    key = view.key(graph.shapes[base])
+    if key is None:
+        base = reshape_op(base, (graph.size(base),))
+        key = view.key((graph.size(base.inputs[0]),))
+    return reshape_op(slice_op(base, key), view.shape)
 
 
 def joined_axis(node: Node, graph: TypedGraph) -> int:
@@ -59,28 +76,6 @@ def pieces(node: Node, graph: TypedGraph) -> list[tuple[Node, int]] | None:
     return found
 
 
-def taken(x: Node, first: int, shape: Shape, graph: TypedGraph) -> Node:
-    """The elements of x from number `first` on, as an array of `shape`."""
-    count, size = 1, graph.size(x)
-    for extent in shape:
-        count *= extent
-    wide = graph.shapes[x]
-    row = size // wide[0] if wide else 1
-    if count == size:
-        return reshape_op(x, shape)
-    if first % row == 0 and count % row == 0:
-        return reshape_op(slice_op(x, slice(first // row, (first + count) // row)), shape)
-    return reshape_op(slice_op(reshape_op(x, (size,)), slice(first, first + count)), shape)
-
-
-def _key(
-    starts: Sequence[int], counts: Sequence[int], steps: Sequence[int] | None = None
-) -> tuple[slice, ...]:
-    """Of each axis `count` elements, from `start` on; steps are positive."""
-    steps = steps or (1,) * len(starts)
-    return tuple(slice(a, a + (n - 1) * s + 1, s) for a, n, s in zip(starts, counts, steps, strict=True))
-
-
 def _is_plain(region: Region) -> bool:
     """Whether neighbours are read, and something."""
     return 0 not in region.counts and all(
@@ -91,26 +86,20 @@ def _is_plain(region: Region) -> bool:
 def _slice(node: Node, graph: TypedGraph) -> Change | None:
     """A slice of all is a reshape; of a slice one slice; of a concat, where one input is read, a slice of that."""
     (x,), shape = node.inputs, graph.shapes[node]
-    wide = graph.shapes[x]
-    region = region_of(node, wide)
-    if 0 in shape or min(region.steps, default=1) < 1:
-        return None
-    if region.counts == wide:
-        return reshape_op(x, shape), "a slice of all is a reshape"
-    if isinstance(x.op, Slice):
-        (source,) = x.inputs
-        inner = region_of(x, graph.shapes[source])
-        # else it is one kernel, and what is behind it mostly none
-        alone = graph.uses[x] == 1 or inner.run(graph.shapes[source]) is not None
-        if not alone or min(inner.steps, default=1) < 1:
-            return None
-        counts, starts, steps = list(inner.counts), list(inner.starts), list(inner.steps)
-        for place, axis in enumerate(inner.axes):
-            if axis is not None:
-                starts[axis] += region.starts[place] * steps[axis]
-                steps[axis] *= region.steps[place]
-                counts[axis] = region.counts[place]
-        return reshape_op(slice_op(source, _key(starts, counts, steps)), shape), "a slice of a slice is one"
+    region = region_of(node, graph.shapes[x])
+    alone, found = True, None
+    for inner, base, view in _sources(node, graph):
+        if base is x and view.run is not None and view.size == graph.size(x):
+            return reshape_op(x, shape), "a slice of all is a reshape"
+        # else the inner slice is a kernel that others read too, and what reads it mostly none
+        alone = alone and (inner is node or graph.uses[inner] == 1)
+        if isinstance(inner.op, Slice) and inner is not node:
+            if not alone and inner.op.view(inner, View.of(graph.shapes[base])).run is None:
+                break
+            if view.run is not None or view.key(graph.shapes[base]) is not None:
+                found = base, view
+    if found is not None:
+        return _taken(*found, graph), "a slice of a slice is one"
     if x.op.kind == "join" and _is_plain(region):
         return _slice_of_join(x, region, shape, graph)
     return None
@@ -137,7 +126,8 @@ def _slice_of_join(x: Node, region: Region, shape: Shape, graph: TypedGraph) -> 
         starts[axis] = start
     if tuple(counts) == graph.shapes[part]:
         return reshape_op(part, shape), "a slice of a concat is its input"
-    return reshape_op(slice_op(part, _key(starts, counts)), shape), "a slice of a concat is one of its input"
+    key = tuple(slice(start, start + count) for start, count in zip(starts, counts, strict=True))
+    return reshape_op(slice_op(part, key), shape), "a slice of a concat is one of its input"
 
 
 def _slice_gradient(node: Node, graph: TypedGraph) -> Change | None:
@@ -157,9 +147,10 @@ def _join(node: Node, graph: TypedGraph) -> Change | None:
         return None
     if len(found) == 1:
         return reshape_op(node.inputs[0], graph.shapes[node]), "a concat of one is it"
-    base, start = located(found[0][0], graph)
+    base, start = _run_of(found[0][0], graph)
     for value, first in found:
-        other, place = located(value, graph)
+        other, place = _run_of(value, graph)
         if other is not base or place != start + first:
             return None
-    return taken(base, start, graph.shapes[node], graph), "a concat of neighbouring slices is a slice"
+    view = replace(View.of(graph.shapes[node]), offset=start)
+    return _taken(base, view, graph), "a concat of neighbouring slices is a slice"

@@ -23,6 +23,7 @@ from .indexing import take_op
 from .rules import Adjoint, real_constant
 from .state import leaf
 from .types import over_axes, shape_of
+from .views import View
 
 _WHOLE = (None, None, None)
 MOST_AXES = 64  # of an array of NumPy
@@ -106,17 +107,6 @@ class Region:
     steps: tuple[int, ...]
     axes: tuple[int | None, ...]
     shape: Shape
-
-    def run(self, shape: Shape) -> int | None:
-        """The number of the first element read of an array of `shape`, in row-major order, where those read lie one
-        behind another; else None."""
-        first, whole = 0, False
-        for extent, count, start, step in zip(shape, self.counts, self.starts, self.steps, strict=True):
-            if (count > 1 and step != 1) or (whole and count != extent):
-                return None
-            first = first * extent + start
-            whole = whole or count > 1  # behind an axis of which several indices are read, all is read
-        return first
 
 
 def region_of(node: Node, shape: Shape) -> Region:
@@ -226,6 +216,12 @@ class Slice(_WithKey):
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return region_of(node, input_shapes[0]).shape
+
+    def view(self, node: Node, x: View) -> View:
+        region = region_of(node, x.shape)
+        found = x.sliced(region.counts, region.starts, region.steps).reshaped(region.shape)
+        assert found is not None, "axes of one element alone come and go"
+        return found
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return SliceGradient.of(node, output_grad)
