@@ -43,6 +43,13 @@ def test_slices_read_their_source() -> None:
     through = "reshape(slice(z, key=((2, 3, 1), (2, 4, 1), (0, 4, 1))), shape=(8,))"
     assert after(lambda x, y, z, *_: ops.reshape_op(z[1:, 2:4], (2, 8))[1]) == through
     assert after(lambda x, y, z, *_: ops.reshape_op(z[1:], (-1,))[3:5]).startswith("slice(reshape(z")
+    column = "reshape(slice(x, key=((0, 6, 1), (1, 2, 1))), shape=(6,))"
+    assert after(lambda x, *_: ops.transpose_op(x)[1]) == column
+    assert after(lambda x, *_: ops.transpose_op(x)[1:3]).startswith("slice(transpose(x")
+    last = "reshape(slice(z, key=((2, 3, 1), (0, 6, 1), (0, 4, 1))), shape=(6, 4))"
+    assert after(lambda x, y, z, *_: ops.swapaxes_op(z, 0, 1)[:, -1]) == last
+    row = "reshape(slice(y, key=((1, 2, 1), (0, 4, 1))), shape=(4,))"
+    assert after(lambda x, y, *_: ops.broadcast_shape_op(y, (3, 2, 4))[1, 1]) == row
     kept = "slice(slice(x, key=((None, None, 2),)), key=(%d,))"  # one copy, not two, for slices that are none
     twice = [kept % 1, kept % 2]
     assert after(lambda x, *_: [half := x[::2], half[1], half[2]][1:]) == ", ".join(twice)

@@ -8,15 +8,14 @@ from dataclasses import replace
 from ..graph import Node, Shape
 from ..ops import reshape_op, slice_op
 from ..ops.joining import Stack
-from ..ops.shape import Reshape
 from ..ops.slicing import Region, Slice, SliceGradient, region_of
 from ..ops.views import View
 from .base import Change, TypedGraph, rewrite
 
 
 def join_slices(graph: TypedGraph) -> TypedGraph:
-    """One sweep, inputs first. A slice of a slice, or of a concat, reads the source; a concat of neighbouring slices is
-    a slice."""
+    """One sweep, inputs first. A slice of a slice, a transpose or a concat reads the source; a concat of neighbouring
+    slices is a slice."""
     return rewrite(graph, _rule, name="slices")
 
 
@@ -29,18 +28,15 @@ def _rule(node: Node, graph: TypedGraph) -> Change | None:
 
 
 def _sources(node: Node, graph: TypedGraph) -> Iterator[tuple[Node, Node, View]]:
-    """The nodes that this one reads by slices and reshapes alone, the nearest first: the one of these that reads it, it
-    itself, and the view of it that `node` is, as long as there is one."""
-    path: list[Node] = []
-    while isinstance(node.op, (Reshape, Slice)):
-        path.append(node)
-        (node,) = node.inputs
-        view: View | None = View.of(graph.shapes[node])
+    """The nodes of which this one is a view, the nearest first: what of the node reads it, it itself, and the view."""
+    path = [node]
+    while path[-1].inputs:
+        view = View.of(graph.shapes[base := path[-1].inputs[0]])
         for passed in reversed(path):
-            view = passed.op.view(passed, view) if view is not None else None
-        if view is None:
-            return
-        yield path[-1], node, view
+            if (view := passed.op.view(passed, view)) is None:
+                return
+        yield path[-1], base, view
+        path.append(base)
 
 
 def _run_of(node: Node, graph: TypedGraph) -> tuple[Node, int]:
@@ -84,22 +80,23 @@ def _is_plain(region: Region) -> bool:
 
 
 def _slice(node: Node, graph: TypedGraph) -> Change | None:
-    """A slice of all is a reshape; of a slice one slice; of a concat, where one input is read, a slice of that."""
+    """A slice of all is a reshape; of a slice or of what else was moved a slice of the source; of a concat, where one
+    input is read, a slice of that."""
     (x,), shape = node.inputs, graph.shapes[node]
     region = region_of(node, graph.shapes[x])
     alone, found = True, None
     for inner, base, view in _sources(node, graph):
         if base is x and view.run is not None and view.size == graph.size(x):
             return reshape_op(x, shape), "a slice of all is a reshape"
-        # else the inner slice is a kernel that others read too, and what reads it mostly none
+        # else the inner one is a kernel that others read too, and what reads it mostly none
         alone = alone and (inner is node or graph.uses[inner] == 1)
-        if isinstance(inner.op, Slice) and inner is not node:
+        if inner.op.kind != "view" and inner is not node:
             if not alone and inner.op.view(inner, View.of(graph.shapes[base])).run is None:
                 break
             if view.run is not None or view.key(graph.shapes[base]) is not None:
                 found = base, view
     if found is not None:
-        return _taken(*found, graph), "a slice of a slice is one"
+        return _taken(*found, graph), "a slice of what was moved reads it where it was"
     if x.op.kind == "join" and _is_plain(region):
         return _slice_of_join(x, region, shape, graph)
     return None
