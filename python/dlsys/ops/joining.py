@@ -146,6 +146,8 @@ def joined_gradients(grads: Sequence[Node], x: Node) -> list[Node]:
     """The gradients of x, of which those of slices along one axis are one concatenation, with zeros where nothing is
     read. So what is taken apart, by `split_op` or slice by slice, costs one pass backwards. A slice that overlaps the
     ones before it along its axis keeps a gradient of its own."""
+    if len(grads) == 1:
+        return [*grads]
     found: list[Node] = []
     by_key: dict[Key, list[Node]] = {}
     for grad in grads:

@@ -45,26 +45,28 @@ def _places(node: Node) -> list[tuple[int, int]]:
     """For each of the numbers the item of the key without `...` that it is, and the axis of x."""
     found = []
     axis = 0
-    for position, item in enumerate(_spelled(node)):
+    for position, item in enumerate(_spelled(node, shape_of(node.inputs[-1]))):
         if isinstance(item, int) or _is_range(item):
             found.append((position, axis))
         axis += item is not None
     return found
 
 
-def _spelled(node: Node) -> list[Any]:
-    """The key with an item for every axis of x."""
-    key = list(node.attrs["key"])
-    rank = len(shape_of(node.inputs[-1]))
-    rest = [_WHOLE] * (rank - sum(item is not None and item is not Ellipsis for item in key))
-    at = next((i for i, item in enumerate(key) if item is Ellipsis), len(key))
-    return [*key[:at], *rest, *key[at + 1 :]]
+def _spelled(node: Node, shape: Shape) -> list[Any]:
+    """The key with an item for every axis of an array of `shape`. Raises ShapeError."""
+    key: Key = node.attrs["key"]
+    taken = sum(item is not None and item is not Ellipsis for item in key)
+    if taken > len(shape):
+        raise shape_error(node, f"{taken} indices for an input of {len(shape)} dimensions: {shape}")
+    at = key.index(Ellipsis) if Ellipsis in key else len(key)
+    return [*key[:at], *[_WHOLE] * (len(shape) - taken), *key[at + 1 :]]
 
 
 def _indices_of(node: Node, which: int) -> np.ndarray:
     """The indices that one of the numbers reads along its axis."""
     position, axis = _places(node)[which]
-    item, extent = _spelled(node)[position], shape_of(node.inputs[-1])[axis]
+    shape = shape_of(node.inputs[-1])
+    item, extent = _spelled(node, shape)[position], shape[axis]
     if isinstance(item, int):
         return np.asarray(item % extent)
     return np.arange(*slice(*item).indices(extent))
@@ -72,7 +74,7 @@ def _indices_of(node: Node, which: int) -> np.ndarray:
 
 def _lifted(node: Node, inputs: list[Node], numbers: Mapping[int, Node]) -> Node:
     """A slice, or the gradient of one, in which nodes of indices stand for some of its numbers."""
-    key = _spelled(node)
+    key = _spelled(node, shape_of(node.inputs[-1]))
     places = _places(node)
     chosen = [places[which][0] for which in sorted(numbers)]
     # First the items that stay, then along each other axis what it takes, from the last one on: so axes stay in place.
@@ -111,19 +113,9 @@ class Region:
 
 def region_of(node: Node, shape: Shape) -> Region:
     """The region of an array of `shape` that the node's key means. Raises ShapeError."""
-    key: Key = node.attrs["key"]
-    taken = sum(item is not None and item is not Ellipsis for item in key)
-    if taken > len(shape):
-        raise shape_error(node, f"{taken} indices for an input of {len(shape)} dimensions: {shape}")
-    rest = ((None, None, None),) * (len(shape) - taken)
-    if Ellipsis in key:
-        at = key.index(Ellipsis)
-        key = (*key[:at], *rest, *key[at + 1 :])
-    else:
-        key = (*key, *rest)
     reads: list[tuple[int, int, int]] = []  # of each axis: count, start, step
     axes: list[int | None] = []
-    for item in key:
+    for item in _spelled(node, shape):
         axis = len(reads)
         if item is None:
             axes.append(None)
