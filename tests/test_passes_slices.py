@@ -11,7 +11,6 @@ from dlsys import autodiff as ad
 from dlsys import ops
 from dlsys.compiler import NAMES, PASSES, Group, fuse, run_passes
 from dlsys.graph import Node
-from dlsys.ops.slicing import slice_gradient_op
 from helpers import check_form, evaluate, expression, typed_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -41,6 +40,16 @@ def test_slices_read_their_source() -> None:
     assert after(lambda x, *_: x[:]) == after(lambda x, *_: x[0:6, ...]) == "x"
     assert after(lambda x, *_: x[1:5][2]) == "reshape(slice(x, key=((3, 4, 1), (0, 4, 1))), shape=(4,))"
     assert after(lambda x, *_: x[::2][1:, 3]) == "reshape(slice(x, key=((2, 5, 2), (3, 4, 1))), shape=(2,))"
+    through = "reshape(slice(z, key=((2, 3, 1), (2, 4, 1), (0, 4, 1))), shape=(8,))"
+    assert after(lambda x, y, z, *_: ops.reshape_op(z[1:, 2:4], (2, 8))[1]) == through
+    assert after(lambda x, y, z, *_: ops.reshape_op(z[1:], (-1,))[3:5]).startswith("slice(reshape(z")
+    column = "reshape(slice(x, key=((0, 6, 1), (1, 2, 1))), shape=(6,))"
+    assert after(lambda x, *_: ops.transpose_op(x)[1]) == column
+    assert after(lambda x, *_: ops.transpose_op(x)[1:3]).startswith("slice(transpose(x")
+    last = "reshape(slice(z, key=((2, 3, 1), (0, 6, 1), (0, 4, 1))), shape=(6, 4))"
+    assert after(lambda x, y, z, *_: ops.swapaxes_op(z, 0, 1)[:, -1]) == last
+    row = "reshape(slice(y, key=((1, 2, 1), (0, 4, 1))), shape=(4,))"
+    assert after(lambda x, y, *_: ops.broadcast_shape_op(y, (3, 2, 4))[1, 1]) == row
     kept = "slice(slice(x, key=((None, None, 2),)), key=(%d,))"  # one copy, not two, for slices that are none
     twice = [kept % 1, kept % 2]
     assert after(lambda x, *_: [half := x[::2], half[1], half[2]][1:]) == ", ".join(twice)
@@ -50,11 +59,11 @@ def test_slices_read_their_source() -> None:
 
 def test_slices_of_what_is_put_together_read_the_part() -> None:
     assert after(lambda x, y, *_: ad.concatenate_op([x, y])[:6]) == "x"
-    part = "slice(y, key=((1, 2, 1), (0, 4, 1)))"
+    part = "slice(y, key=((1, 2, None), (0, 4, None)))"
     assert after(lambda x, y, *_: ad.concatenate_op([x, y])[7:]) == part
     both = "slice(concatenate(x, y, axis=0), key=((5, 7, None),))"
     assert after(lambda x, y, *_: ad.concatenate_op([x, y])[5:7]) == both
-    row = "reshape(slice(p, key=((2, 4, 1), (0, 4, 1))), shape=(2, 4))"
+    row = "reshape(slice(p, key=((2, 4, None), (0, 4, None))), shape=(2, 4))"
     assert after(lambda x, y, z, w, p, b: ad.stack_op([x, p])[1, 2:4]) in (row, row[8:-15])
     beside = ad.concatenate_op
     assert after(lambda x, y, z, w, p, b: beside([x, p], 1)[:, 4:8]) == "p"
@@ -63,10 +72,11 @@ def test_slices_of_what_is_put_together_read_the_part() -> None:
 
 def test_neighbouring_slices_put_together_are_a_slice() -> None:
     assert after(lambda x, *_: ad.concatenate_op([x[:2], x[2:5], x[5:]])) == "x"
-    assert after(lambda x, *_: ad.concatenate_op([x[1:3], x[3:]])) == "slice(x, key=((1, 6, None),))"
+    assert after(lambda x, *_: ad.concatenate_op([x[1:3], x[3:]])) == "slice(x, key=((1, 6, 1), (0, 4, 1)))"
     assert after(lambda x, y, z, *_: ad.stack_op([z[t] for t in range(3)])) == "z"
     assert after(lambda x, y, z, *_: ad.stack_op([z[2], z[1]])).startswith("stack(slice")
     assert after(lambda x, *_: ad.concatenate_op([x[:, :2], x[:, 2:]], 1)).startswith("concatenate(slice")
+    assert after(lambda x, *_: ad.concatenate_op([x[6:], x, x[:0]])) == "x"
     assert after(lambda x, *_: ad.stack_op([x])) == "reshape(x, shape=(1, 6, 4))"
 
 
@@ -78,79 +88,57 @@ def test_gradients_of_slices_are_put_together() -> None:
     tanh, exp = ad.tanh_op, ad.exp_op
     assert count(lambda x, *_: gradient(tanh(x[:2]) * exp(x[2:4]) * x[4:], x)) == (0, 1, 0)
     assert count(lambda x, *_: gradient(tanh(x[:2]) * exp(x[2:4]), x)) == (0, 1, 1)  # zeros fill the rest
-    assert count(lambda x, *_: gradient(tanh(x[:1]) * exp(x[1:2]), x)) == (1, 1, 1)  # but not most of it
     assert count(lambda x, *_: gradient(tanh(x[:4]) * exp(x[2:]), x)) == (2, 0, 2)  # these overlap
-    assert count(lambda x, *_: gradient(tanh(x[:4]) * exp(x[:4]), x))[:2] == (1, 0)  # the same place
-    quarters = (slice(0, 3), slice(3, 6)), (slice(0, 2), slice(2, 4))
+    assert count(lambda x, *_: gradient(tanh(x[:4]) * exp(x[:4]), x)) == (1, 0, 1)  # the same place
+    assert count(lambda x, *_: gradient(tanh(x[3]), x)) == (1, 0, 1)  # one alone
+    assert count(lambda x, *_: gradient(tanh(x[:4, :2]) * x[2:, 2:], x))[:2] == (2, 0)  # along two axes
+    assert count(lambda x, *_: gradient(tanh(ops.add_op(*ad.split_op(x, 2))), x)) == (0, 1, 0)
+    assert count(lambda x, *_: gradient(tanh(ops.add_op(*ad.split_op(x, 4, -1)[1:3])), x)) == (0, 1, 2)
+    rows = range(6)
+    assert count(lambda x, *_: gradient(sum((tanh(x[i] * x[(i + 1) % 6]) for i in rows), x[0]), x)) == (0, 1, 0)
 
-    def all_four(x: Node, *_: Node) -> Node:
-        return gradient(tanh(x[quarters[0][0], quarters[1][0]] * x[3:, 2:]) * x[:3, 2:] * x[3:, :2], x)
 
-    assert count(all_four) == (0, 3, 0)
-    assert count(lambda x, *_: gradient(sum((tanh(x[i] * x[(i + 1) % 6]) for i in range(6)), x[0]), x)) == (
-        0,
-        1,
-        0,
+def keys(shape: tuple[int, ...]) -> st.SearchStrategy[Any]:
+    """Keys of a part of an array, often along one axis and of one of few places there."""
+
+    def item(extent: int) -> st.SearchStrategy[Any]:
+        ends = st.tuples(*[st.none() | st.integers(-extent, extent)] * 2).map(lambda pair: slice(*pair))
+        some = [slice(i, i + 1) for i in range(extent)] + [slice(extent // 2), slice(extent // 2, None)]
+        return ends | st.sampled_from([*some, slice(None, None, 2)]) | st.integers(-extent, extent - 1)
+
+    one = st.integers(0, len(shape) - 1).flatmap(
+        lambda axis: item(shape[axis]).map(lambda found: (*(slice(None),) * axis, found))
     )
+    return one | item(shape[-1]).map(lambda found: (..., found)) | st.tuples(*map(item, shape)) | st.just((...,))
 
 
-def boxes(shape: tuple[int, ...]) -> st.SearchStrategy[tuple[slice, ...]]:
-    """Keys of parts of an array, often of one of few places along an axis."""
-
-    def part(extent: int) -> st.SearchStrategy[slice]:
-        ends = st.tuples(st.integers(0, extent - 1), st.integers(1, extent)).filter(lambda pair: pair[0] < pair[1])
-        some = [(0, extent), (0, extent // 2), (extent // 2, extent), *((i, i + 1) for i in range(extent))]
-        return (ends | st.sampled_from(some)).map(lambda pair: slice(*pair))
-
-    return st.tuples(*map(part, shape))
-
-
-@settings(max_examples=150, deadline=None, derandomize=True)
-@given(st.data(), st.sampled_from([(6,), (4, 5), (2, 3, 4)]), st.integers(2, 9))
-def test_sums_of_gradients_of_slices_keep_their_order(data: st.DataObject, shape: tuple[int, ...], count: int) -> None:
-    """To the bit: terms of which 1e8 - 1e8 + 1 is 1 in one order alone, added in drawn trees."""
-    x, feed, terms = ops.Variable("x"), {}, []
-    rng = np.random.default_rng(count)
-    for i in range(count):
-        key = data.draw(boxes(shape)) if data.draw(st.integers(0, 3)) else None
-        value = ops.Variable(f"t{i}")
-        own = shape if key is None else np.empty(shape)[key].shape
-        feed[value] = rng.choice(np.array([1e8, -1e8, 1.0, 3.0, 1e-3], "float32"), own)
-        terms.append(value if key is None else slice_gradient_op(value, x, key))
-    while len(terms) > 1:  # mostly from the left
-        at = data.draw(st.sampled_from([0, 0, 0, len(terms) // 2 - 1, len(terms) - 2]))
-        pair = terms[at : at + 2]
-        terms[at : at + 2] = [ops.add_op(*(pair if data.draw(st.booleans()) else pair[::-1]))]
-    fed = {x: (shape, "float32"), **{node: (value.shape, "float32") for node, value in feed.items()}}
-    graph = run_passes(typed_graph(terms, [], fed), ("slices", "dead"))
-    check_form(graph)
-    feed[x] = np.zeros(shape, "float32")
-    outputs = [node for node in graph.outputs if node is not None]
-    (want,), (found,) = evaluate(terms, feed), evaluate(outputs, feed)
-    np.testing.assert_array_equal(found, want)
-
-
-def test_what_is_read_around_a_whole_array_is_joined_where_the_order_allows() -> None:
-    def count(build: Callable[..., Node]) -> tuple[int, int]:
-        text = after(build, ("slices", "dead"))
-        return text.count("slice_gradient("), text.count("concatenate(")
-
-    def part(value: Node, x: Node, start: int) -> Node:
-        return slice_gradient_op(value, x, (slice(start, start + 2),))
-
-    assert count(lambda x, y, z, w, p, b: part(y, x, 0) + p + part(y * 2.0, x, 0)) == (2, 0)
-    assert count(lambda x, y, z, w, p, b: part(y, x, 0) + part(y * 2.0, x, 0) + p) == (1, 0)
-    three = [lambda x, y, p: part(y, x, 0), lambda x, y, p: part(y * 2.0, x, 2), lambda x, y, p: part(y * 3.0, x, 4)]
-    for at in range(4):  # the array itself, whichever it is
-        terms = [*three[:at], lambda x, y, p: p, *three[at:]]
-
-        def total(x: Node, y: Node, z: Node, w: Node, p: Node, b: Node, terms: Any = terms) -> Node:
-            first, *rest = (term(x, y, p) for term in terms)
-            for term in rest:
-                first = ops.add_op(first, term)
-            return first
-
-        assert count(total) == (0, 1)
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.data(), st.sampled_from([(6,), (4, 6), (2, 3, 4)]), st.integers(1, 7), st.booleans())
+def test_the_gradient_of_what_is_taken_apart(
+    data: st.DataObject, shape: tuple[int, ...], count: int, is_known: bool
+) -> None:
+    x = ops.Variable("x", *[shape, "float64"] if is_known else [])
+    want, feed, terms = np.zeros(shape), {x: np.zeros(shape)}, []
+    for _ in range(count):
+        if data.draw(st.integers(0, 3)):
+            key = data.draw(keys(shape))
+            pairs = [(x[key], want[key])]
+        else:
+            axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+            some = data.draw(st.sampled_from([shape[axis], 1, [1], [0, 2]]))
+            pairs = list(zip(ad.split_op(x, some, axis), np.split(want, some, axis), strict=True))
+            pairs = data.draw(st.permutations(pairs))[: data.draw(st.integers(1, len(pairs)))]
+        for part, target in pairs:
+            feed[weight := ops.Variable("w")] = np.full(target.shape, float(len(feed)))
+            terms.append(ops.reducesum_op(part * weight))
+            if isinstance(target, np.ndarray):
+                target += feed[weight]
+            else:
+                want[key] += feed[weight]
+    (grad,) = ad.gradients(ad.sum_node_list(terms), [x])
+    graph = run_passes(typed_graph([grad], [], {node: (v.shape, "float64") for node, v in feed.items()}), tuple(PASSES))
+    for node in (grad, *graph.outputs):
+        np.testing.assert_array_equal(evaluate([node], feed)[0], want)
 
 
 class Drawn:

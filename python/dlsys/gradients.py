@@ -9,6 +9,7 @@ import numpy as np
 from .errors import GraphError
 from .graph import Node, find_topo_sort
 from .ops import add_op, oneslike_op, zeroslike_op
+from .ops.joining import joined_gradients
 from .scopes import precision
 
 
@@ -69,7 +70,7 @@ def adjoints(seeds: Sequence[tuple[Node, Node]], node_list: Sequence[Node]) -> l
     grads: dict[Node, Node] = {}
     for node in reversed(order):
         if node in partials:
-            grads[node] = grad = sum_node_list(partials.pop(node))
+            grads[node] = grad = sum_node_list(joined_gradients(partials.pop(node), node))
             if not (node.no_grad or dependent.isdisjoint(node.inputs)):
                 with precision(node.attrs.get("precision")):
                     give(node.inputs, node.op.checked(node, node.op.gradient(node, grad)))

@@ -252,6 +252,11 @@ class Op:
         """The output's shape: the first input's, unless an operator says otherwise. Raises ShapeError."""
         return input_shapes[0]
 
+    def view(self, node: Node, x: Any) -> Any:
+        """The `View` of an array that the result is, where the first input is the view `x` of it; None where it is
+        none."""
+        return x.reshaped(self.infer_shape(node, [x.shape])) if self.kind == "view" else None
+
     def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node | None:
         """Of an operator with inputs in `shape_only`: the plain node of the same value, for inputs of these types. Type
         inference always puts it in the node's place, so such an operator needs no formula. None for one that stays; it

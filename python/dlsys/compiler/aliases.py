@@ -1,4 +1,4 @@
-"""Whose memory a value is: views of others, parts of what is put together, and what lies in a parameter."""
+"""Which values lie in another's memory: views of it, parts of what is put together, updates in their parameters."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..graph import Node
-from ..ops.slicing import Slice, region_of
-from ..system import lazy
+from ..ops.slicing import Slice
+from ..ops.views import View
 from .base import TypedGraph, rewrite, value_inputs
 from .slices import pieces
 
@@ -21,54 +21,49 @@ class Aliases:
     """The values that have no memory of their own.
 
     Attributes:
-        viewed: the nodes that are no computation but a run of another node's elements, and that node.
-        parts: the values that are computed right where they lie in a concatenation, and that; it has no kernel.
-        offsets: where these begin in the other, in bytes; not there for 0.
-        placed: the values that are written straight into a parameter's memory, and that.
+        lies_in: the node in whose memory a value lies, and from which byte on: a view's input; a concatenation, of a
+            part that is computed where it lies there; a parameter, of what is written straight into it.
+        uncomputed: the nodes that no kernel computes: views, and the concatenations whose parts are computed in place.
     """
 
-    viewed: dict[Node, Node] = field(default_factory=dict)
-    parts: dict[Node, Node] = field(default_factory=dict)
-    offsets: dict[Node, int] = field(default_factory=dict)
-    placed: dict[Node, Node] = field(default_factory=dict)
+    lies_in: dict[Node, tuple[Node, int]] = field(default_factory=dict)
+    uncomputed: dict[Node, None] = field(default_factory=dict)
 
-    @property
-    def uncomputed(self) -> frozenset[Node]:
-        """The nodes that no kernel computes."""
-        return frozenset((*self.viewed, *self.parts.values()))
+    def add_view(self, node: Node, start: int) -> None:
+        """Let a node be its input's memory from a byte on."""
+        self.lies_in[node] = node.inputs[0], start
+        self.uncomputed[node] = None
+
+    def around(self, node: Node) -> list[Node]:
+        """The node, that in which it lies, and so on to the one that has memory of its own or is given."""
+        found = [node]
+        while (place := self.lies_in.get(found[-1])) is not None:
+            found.append(place[0])
+        return found
 
     def source(self, node: Node) -> Node:
-        """The node in whose memory this one lies: itself if in its own, the parameter if it is placed in one."""
-        while (other := self._next(node)) is not None:
-            node = other
-        return node
+        """The last node `around` this one."""
+        return self.around(node)[-1]
 
     def offset(self, node: Node) -> int:
         """Where it begins in its source, in bytes."""
-        total = 0
-        while (other := self._next(node)) is not None:
-            total += self.offsets.get(node, 0)
-            node = other
-        return total
+        return sum(self.lies_in[inner][1] for inner in self.around(node)[:-1])
 
-    @lazy
-    def _joins(self) -> frozenset[Node]:
-        return frozenset(self.parts.values())
+    def is_view(self, node: Node) -> bool:
+        """Whether it is its input's memory, or a run of it."""
+        return node in self.uncomputed and node.op.kind != "join"
 
-    def _next(self, node: Node) -> Node | None:
-        for where in (self.viewed, self.parts, self.placed):
-            if node in where:
-                return where[node]
-        return None
+    def taken(self, node: Node) -> Node | None:
+        """The parameter, or place of a loop, into whose memory a kernel writes the value."""
+        place = None if node in self.uncomputed else self.lies_in.get(node)
+        return None if place is None or place[0] in self.uncomputed else place[0]
 
     def computed(self, node: Node) -> list[Node]:
         """The nodes, of a kernel or fed, whose values are read by who reads this one."""
         found, stack = [], [node]
         while stack:
             value = stack.pop()
-            if value in self.viewed:
-                stack.append(self.viewed[value])
-            elif value in self._joins:
+            if value in self.uncomputed:
                 stack += value_inputs(value)
             else:
                 found.append(value)
@@ -102,32 +97,34 @@ def with_own_constants(graph: TypedGraph) -> TypedGraph:
 
 
 def find_aliases(graph: TypedGraph, boundary: int) -> Aliases:
-    """The aliases of a graph: reshapes and the like are views, and so are slices of neighbours; concatenations are
-    computed in place, part by part. Values begin at multiples of `boundary` bytes."""
-    found = Aliases({node: node.inputs[0] for node in graph.nodes if node.op.kind == "view"})
-    _view_slices(graph, found, boundary)
+    """The aliases of a graph: what is a run of its input's elements is a view; concatenations are computed in place,
+    part by part. Values begin at multiples of `boundary` bytes."""
+    found = Aliases()
+    _find_views(graph, found, boundary)
     _place_parts(graph, found, boundary)
     return found
 
 
-def _view_slices(graph: TypedGraph, aliases: Aliases, boundary: int) -> None:
-    """Slices whose elements lie one behind another become views, unless they are a small part of their array."""
-    starts: dict[Node, int] = {}
-    seen: dict[Node, int] = {}  # bytes of views, by the array that they would keep alive
+def _find_views(graph: TypedGraph, aliases: Aliases, boundary: int) -> None:
+    """Reshapes and the like become views, and so do slices whose elements lie one behind another, unless they are a
+    small part of their array."""
+    slices: dict[Node, tuple[Node, int]] = {}
+    seen: dict[Node, int] = {}  # bytes of slices, by the array that they would keep alive
     for node in graph.nodes:
-        if isinstance(node.op, Slice) and graph.size(node):
+        if node.op.kind == "view":
+            aliases.add_view(node, 0)
+        elif isinstance(node.op, Slice):
             (x,) = node.inputs
-            first = region_of(node, graph.shapes[x]).run(graph.shapes[x])
+            first = node.op.view(node, View.of(graph.shapes[x])).run
             start = (first or 0) * np.dtype(graph.dtypes[node]).itemsize
             if first is not None and start % boundary == 0:
-                starts[node] = start
+                slices[node] = x, start
                 source = aliases.source(x)
                 seen[source] = seen.get(source, 0) + nbytes_of(node, graph)
-    for node, start in starts.items():
-        source = aliases.source(node.inputs[0])
+    for node, (x, start) in slices.items():
+        source = aliases.source(x)
         if source in graph.fed or seen.get(source, 0) * LEAST_PART >= nbytes_of(source, graph):
-            aliases.viewed[node] = node.inputs[0]
-            aliases.offsets[node] = start
+            aliases.add_view(node, start)
 
 
 def _place_parts(graph: TypedGraph, aliases: Aliases, boundary: int) -> None:
@@ -138,22 +135,21 @@ def _place_parts(graph: TypedGraph, aliases: Aliases, boundary: int) -> None:
         if found is None or node in taken:
             continue
         size = np.dtype(graph.dtypes[node]).itemsize
-        own: dict[Node, int] = {}
+        own: dict[Node, tuple[Node, int]] = {}
         for value, first in found:
             value = _whole(value, graph, aliases)
-            free = (
-                value not in taken and value not in own and not (value in graph.fed or value in aliases.parts)
-            )
-            if not free or value in aliases.viewed or first * size % boundary or graph.size(value) == 0:
+            if value in taken or value in own or value in graph.fed or value in aliases.lies_in:
                 break
-            own[value] = first * size
+            if first * size % boundary or graph.size(value) == 0:
+                break
+            own[value] = node, first * size
         else:
-            aliases.parts.update(dict.fromkeys(own, node))
-            aliases.offsets.update(own)
+            aliases.lies_in.update(own)
+            aliases.uncomputed[node] = None
 
 
 def _whole(node: Node, graph: TypedGraph, aliases: Aliases) -> Node:
     """The node of which this one is all the memory."""
-    while node in aliases.viewed and graph.size(aliases.viewed[node]) == graph.size(node):
-        node = aliases.viewed[node]
+    while aliases.is_view(node) and graph.size(node.inputs[0]) == graph.size(node):
+        node = node.inputs[0]
     return node

@@ -32,7 +32,7 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import insort
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from ..compute import IN_ORDER
 from ..graph import FLOATS, Node, Shape
@@ -70,7 +70,7 @@ ARRAYS, LONG = "the kernel would have too many arrays", "its expression would be
 
 def fuse(
     graph: TypedGraph,
-    views: frozenset[Node] = frozenset(),
+    views: Container[Node] = (),
     cheap: frozenset[Node] = frozenset(),
     columns: bool = False,
     reasons: list[Reason] | None = None,
@@ -111,7 +111,7 @@ def fuse(
 class _Fusion:
     """The groups while they are formed."""
 
-    def __init__(self, graph: TypedGraph, views: frozenset[Node], cheap: frozenset[Node]) -> None:
+    def __init__(self, graph: TypedGraph, views: Container[Node], cheap: frozenset[Node]) -> None:
         self.graph = graph
         self.cheap = cheap
         self.views = views

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Container, Hashable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,8 @@ from ..errors import DlsysError, GraphError
 from ..graph import Node, Op, Shape, error_at, require_type
 from ..kernels import KernelSpec
 from ..ops.reduction import ReduceSum
-from ..ops.slicing import Slice, region_of
+from ..ops.slicing import Slice
+from ..ops.views import View
 from ..system import lazy
 from ..tvm_import import with_compiler
 from .base import TypedGraph, value_inputs
@@ -82,7 +83,7 @@ class Group:
         return [value for value in self.inputs if value not in before]
 
 
-def single_groups(graph: TypedGraph, views: frozenset[Node] = frozenset()) -> list[Group]:
+def single_groups(graph: TypedGraph, views: Container[Node] = ()) -> list[Group]:
     """Every computed node but `views` in a group of its own, and the results of each loop."""
     loops = loops_of(graph)
     found = [Group(members, tuple(value_inputs(members[0])), members, "loop") for members in loops]
@@ -228,8 +229,8 @@ def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, boundary: int |
     that lies at a multiple of `boundary` bytes, so `x[:, 0]` and `x[:, 1]` are one kernel.
     """
     dtypes = graph.dtypes
-    if boundary is not None and (found := _strides(group, graph, boundary)) is not None:
-        return _strided_spec(group, graph, found[1])
+    if boundary is not None and (view := _strided(group, graph, boundary)) is not None:
+        return _strided_spec(group, graph, view)
     shapes = (None if boundary is None else _flat_shapes(group, graph)) or graph.shapes
     nodes: list[Node] = []  # each part has its own, also of what another one computes too
     # What each node reads: the number of an input or node, or the shape that alone is read.
@@ -315,31 +316,25 @@ def _expression(node: Node, inputs: list[compute.Tensor], shape: Shape, dtype: s
 
 def read_from(group: Group, graph: TypedGraph, boundary: int) -> int:
     """The byte of its first input from which a group's flat kernel takes it."""
-    found = _strides(group, graph, boundary)
-    return 0 if found is None else found[0] * np.dtype(graph.dtypes[group.inputs[0]]).itemsize
+    found = _strided(group, graph, boundary)
+    return 0 if found is None else found.offset * np.dtype(graph.dtypes[group.inputs[0]]).itemsize
 
 
-def _strides(group: Group, graph: TypedGraph, boundary: int) -> tuple[int, tuple[int, ...]] | None:
-    """Of a group that is a slice with no step backwards, from a multiple of `boundary` bytes on: the number of the
-    first element read, and how many are stepped over along each axis of the result."""
+def _strided(group: Group, graph: TypedGraph, boundary: int) -> View | None:
+    """The view that a group is which is one slice, with no step backwards, from a multiple of `boundary` bytes on."""
     node = group.nodes[0]
     if not isinstance(node.op, Slice) or len(group.nodes) > 1:
         return None
-    shape = graph.shapes[node.inputs[0]]
-    region = region_of(node, shape)
-    if any(step < 1 for step in region.steps):
+    view = node.op.view(node, View.of(graph.shapes[node.inputs[0]]))
+    if view is None or min(view.strides, default=0) < 0:
         return None
-    rows = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-    first = sum(start * row for start, row in zip(region.starts, rows, strict=True))
-    if first * np.dtype(graph.dtypes[node]).itemsize % boundary:
-        return None
-    return first, tuple(0 if axis is None else region.steps[axis] * rows[axis] for axis in region.axes)
+    return None if view.offset * np.dtype(graph.dtypes[node]).itemsize % boundary else view
 
 
-def _strided_spec(group: Group, graph: TypedGraph, strides: tuple[int, ...]) -> KernelSpec:
+def _strided_spec(group: Group, graph: TypedGraph, view: View) -> KernelSpec:
     """The kernel of a slice with steps: its input as one axis, read by strides."""
     (value,), (node,) = group.inputs, group.nodes
-    shape, dtype = graph.shapes[node], graph.dtypes[node]
+    shape, strides, dtype = view.shape, view.strides, graph.dtypes[node]
     read = 1 + sum(stride * (extent - 1) for stride, extent in zip(strides, shape, strict=True))
     return KernelSpec(
         name=group.name,

@@ -129,8 +129,9 @@ def _placed(
     order = ordered(groups, before)
     assert order is not None, "kernels depend on each other in a circle"  # copies have no readers
     graph = replace(graph, nodes=tuple(copies.nodes))
+    lies_in = aliases.lies_in | {value: (parameter, 0) for value, parameter in placed.items()}
     program = Program(
-        graph, tuple(order), replace(aliases, placed=placed), graph.outputs, bytes_unplanned, boundary=boundary
+        graph, tuple(order), replace(aliases, lies_in=lies_in), graph.outputs, bytes_unplanned, boundary=boundary
     )
     elsewhere = {*graph.fed, *placed.values()}
 

@@ -147,44 +147,38 @@ class Program:
     def parameters(self) -> list[Node]:
         """The parameters read or written, each once."""
         read = [self.aliases.source(value) for group in self.groups for value in group.inputs]
-        return list(dict.fromkeys([*(n for n in read if n.cell is not None), *self.aliases.placed.values()]))
+        updated = (parameter for parameter, _ in self.graph.updates)
+        return list(dict.fromkeys([*(n for n in read if n.cell is not None), *updated]))
 
     def stored(self) -> list[Node]:
-        """Every value that has memory in the arena, in the order of their writing; views and parts follow that in which
-        they lie."""
+        """Every value that has memory in the arena, in the order of their writing; what lies in another follows it."""
         found: dict[Node, None] = {}
-        views: dict[Node, list[Node]] = {}
-        for node, source in self.aliases.viewed.items():
-            views.setdefault(source, []).append(node)
+        inner: dict[Node, list[Node]] = {}
+        for node, (other, _) in self.aliases.lies_in.items():
+            inner.setdefault(other, []).append(node)
         for group in self.groups:
-            for output in group.outputs:
-                chain = [output]
-                while chain[-1] in self.aliases.parts:
-                    chain.append(self.aliases.parts[chain[-1]])
-                stack = [node for node in chain if node not in found]
-                while stack:
-                    node = stack.pop()
-                    if node not in self.aliases.placed:
-                        found[node] = None
-                        stack += reversed(views.get(node, []))
+            stack = [self.aliases.source(node) for node in reversed(group.outputs)]
+            while stack:
+                node = stack.pop()
+                if node not in found and node not in self.graph.fed:
+                    found[node] = None
+                    stack += reversed(inner.get(node, []))
         return list(found)
 
 
 def planned(program: Program) -> MemoryPlan:
     """Liveness and offsets of every value in the arena."""
     aliases = program.aliases
-    first = {node: step for step, group in enumerate(program.groups) for node in group.outputs}
-    last: dict[Node, int] = {}
+    first: dict[Node, int] = {}
+    for step, group in enumerate(program.groups):
+        for output in group.outputs:
+            for node in aliases.around(output):
+                first.setdefault(node, step)
     stored = program.stored()
-    for part in [node for node in stored if node in aliases.parts and node in first]:
-        while part in aliases.parts:
-            whole = aliases.parts[part]
-            first[whole] = min(first.get(whole, first[part]), first[part])
-            part = whole
     for node in stored:
-        if node in aliases.viewed:
-            first[node] = first[aliases.viewed[node]]
-        last[node] = first[node]
+        if node not in first:  # a view
+            first[node] = first[aliases.lies_in[node][0]]
+    last = {node: first[node] for node in stored}
     for step, group in enumerate(program.groups):
         for value in group.inputs:
             if value in last:
@@ -193,7 +187,7 @@ def planned(program: Program) -> MemoryPlan:
     values = []
     over = _overwritable(program, stored, last)
     for node in stored:
-        alias, offset = aliases.viewed.get(node, aliases.parts.get(node)), aliases.offsets.get(node, 0)
+        alias, offset = aliases.lies_in.get(node, (None, 0))
         size, in_place = program.nbytes(node), tuple(over.get(node, ()))
         values.append(Value(node, size, first[node], last[node], alias, in_place, offset))
     return replace(plan_memory(values), bytes_unplanned=program.bytes_unplanned)
@@ -206,7 +200,7 @@ def _overwritable(program: Program, stored: list[Node], known: Container[Node]) 
     found: dict[Node, list[Node]] = {}
     pieces: dict[Node, dict[Node, int]] = {}
     for node in stored:
-        if node not in group_of or node in program.aliases.parts:
+        if node not in group_of or node in program.aliases.lies_in:
             continue
         group, size = group_of[node], program.nbytes(node)
         read = Counter(program.aliases.source(value) for value in group.inputs)  # a view may be read elsewhere

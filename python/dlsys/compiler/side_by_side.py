@@ -24,7 +24,7 @@ def join(groups: Sequence[Group], graph: TypedGraph, aliases: Aliases) -> list[G
     sets: dict[object, list[Group]] = {}
     level: dict[Node, int] = {}  # of the numbers that are computed of what is given, and of numbers of lower levels
     for group in groups:
-        if group.kind != "elementwise" or not aliases.parts.keys().isdisjoint(group.outputs):
+        if group.kind != "elementwise" or not aliases.lies_in.keys().isdisjoint(group.outputs):
             continue
         sources = [source for value in group.inputs for source in aliases.computed(value) if source not in graph.fed]
         dtypes = frozenset(graph.dtypes[node] for node in group.outputs)  # others never share memory

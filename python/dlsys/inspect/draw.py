@@ -68,7 +68,7 @@ def draw_graph(plan: Plan, path: Any) -> None:
     """Write the picture of the kernels: in each the nodes that it computes, in a loop the kernels of its steps. Raises
     GraphError for an unknown suffix or more than MOST_NODES nodes."""
     program = plan.program
-    count = sum(len(group.nodes) for group in program.groups) + len(program.aliases.viewed)
+    count = sum(len(group.nodes) for group in program.groups) + len(program.aliases.uncomputed)
     file = _checked(path, f"draw: the graph has {count} nodes", count, MOST_NODES, "groups() or graph(optimized=True)")
     kernels, edges = _kernels(plan)
     width, height = (max(size, LINE) for size in layered(kernels, edges, gap_x=16.0, gap_y=24.0))
@@ -91,8 +91,7 @@ def _kernels(plan: Plan) -> tuple[list[Kernel], list[Edge]]:
     """The boxes of kernels and views, and the values between them."""
     program, name = plan.program, labels_of(plan.program.graph)
     graph, aliases = program.graph, program.aliases
-    views = {node: [source] for node, source in aliases.viewed.items()}
-    views |= {node: value_inputs(node) for node in dict.fromkeys(aliases.parts.values())}
+    views = {node: value_inputs(node) for node in aliases.uncomputed}
     groups = [
         *program.groups,
         *(Group((node,), tuple(read), (node,), "view") for node, read in views.items()),
@@ -116,8 +115,8 @@ def _kernels(plan: Plan) -> tuple[list[Kernel], list[Edge]]:
         for node in group.outputs:
             numbers = [i for i, result in enumerate(program.results) if result is node]
             kernel.rows += [("result", f"result {i}", f"is {name[node]}", "") for i in numbers]
-            if node in aliases.placed:
-                kernel.rows.append(("parameter", f"writes {name[aliases.placed[node]]}", "", ""))
+            if (parameter := aliases.taken(node)) is not None:
+                kernel.rows.append(("parameter", f"writes {name[parameter]}", "", ""))
             made[node] = kernel
         kernel.set_size()
     pairs = [(made[group.outputs[0]], value) for group in groups for value in group.inputs if value in made]

@@ -128,7 +128,7 @@ def measure(prepare: Prepare, runs: int) -> Profile:
     plan, feeds = prepare()
     twin = Plan(plan.program, plan.ctx)
     twin.kernel_of = plan.kernel_of
-    written = set(plan.program.aliases.placed.values())
+    written = {parameter for parameter, _ in plan.program.graph.updates}
     copies = {
         node: array(feeds[node].numpy() if node in feeds else node.value, plan.ctx)  # type: ignore[attr-defined]
         for node in plan.given

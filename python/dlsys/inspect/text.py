@@ -80,10 +80,8 @@ def written(program: Program, group: Group, node: Node) -> str:
     nothing."""
     memory = program.memory
     assert memory is not None
-    if node in program.aliases.placed:
-        return f"into {program.aliases.placed[node].name}"
-    if node in program.aliases.parts:
-        return f"in {program.aliases.parts[node].name}"
+    if (place := program.aliases.lies_in.get(node)) is not None:
+        return f"{'in' if program.aliases.taken(node) is None else 'into'} {place[0].name}"
     for value in group.inputs:
         same = value in memory.buffer_of and memory.buffer_of[value] is memory.buffer_of.get(node)
         if same and memory.offset(value) == memory.offset(node):
@@ -107,14 +105,14 @@ def format_groups(plan: Plan, reasons: bool = False) -> str:
 
 def _group_rows(program: Program, number: str, outside: Mapping[Node, str]) -> list[tuple[str, ...]]:
     """The rows of `format_groups`. `number`: what stands before a group's; `outside`: names of what is given."""
-    graph, placed = program.graph, program.aliases.placed
+    graph = program.graph
     name = {**labels_of(graph), **outside}
 
     def read(node: Node) -> str:
         return name[node] + extents(graph.shapes[node])
 
     def stored(group: Group, node: Node) -> str:
-        place = placed.get(node, node)
+        place = program.aliases.taken(node) or node
         return f"{read(node)} {written(program, group, node)}".rstrip() if place not in outside else read(place)
 
     rows: list[tuple[str, ...]] = []
@@ -174,17 +172,21 @@ def format_plan(plan: Plan) -> str:
 
     The steps are the numbers of `format_groups`.
     """
-    aliases, lines = plan.program.aliases, [str(plan.memory)]
-    offsets = {node: f" from byte {offset} on" for node, offset in aliases.offsets.items() if offset}
-    for title, rows in (
-        ("views, which no kernel computes:",
-         [f"{node.name} is {source.name}{offsets.get(node, '')}" for node, source in aliases.viewed.items()]),
-        ("put together by those that compute their parts there:",
-         [node.name for node in dict.fromkeys(aliases.parts.values())]),
-        ("in the memory of a parameter:",
-         [f"{node.name} in {parameter.name}" for node, parameter in aliases.placed.items()]),
-    ):  # fmt: skip
-        lines += [title, *(f"  {row}" for row in rows)] if rows else []
+    aliases = plan.program.aliases
+    views, updates = [], []
+    for node, (other, offset) in aliases.lies_in.items():
+        if aliases.is_view(node):
+            views.append(f"  {node.name} is {other.name}{f' from byte {offset} on' if offset else ''}")
+        elif aliases.taken(node) is not None:
+            updates.append(f"  {node.name} in {other.name}")
+    joined = [f"  {node.name}" for node in aliases.uncomputed if not aliases.is_view(node)]
+    lines = [str(plan.memory)]
+    for title, found in (
+        ("views, which no kernel computes:", views),
+        ("put together by those that compute their parts there:", joined),
+        ("in the memory of a parameter:", updates),
+    ):
+        lines += [title, *found] if found else []
     return "\n".join(lines)
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
+from functools import reduce
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -13,9 +16,12 @@ from ..checks import integer
 from ..compute import Tensor
 from ..errors import GraphError, ShapeError
 from ..graph import DTYPES, Node, Op, Shape, register, shape_error
+from .arithmetic import add_op
+from .inputs import zeroslike_op
 from .rules import Adjoint, axes_attribute, own_axis
-from .slicing import Slice, key_at, slice_gradient_op, slice_op
-from .types import known_shape
+from .shape import expand_dims_op
+from .slicing import Key, Slice, SliceGradient, Span, key_at, slice_gradient_op, slice_op, span_of
+from .types import known_shape, shape_of
 
 
 @register
@@ -38,7 +44,11 @@ class Concatenate(Op):
         return (*first[:axis], sum(shape[axis] for shape in input_shapes), *first[axis + 1 :])
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        """A split; into the `concat_part`s where the inputs' shapes are not known."""
         axis = node.attrs["axis"]
+        if known_shape(node) is not None:
+            ends = itertools.accumulate(shape_of(x)[axis] for x in node.inputs[:-1])
+            return [*split_op(output_grad, list(ends), axis)]
         # What stands before an input is read for its extent alone, so it is never joined.
         before = Slice.make([node.inputs[0]], {"key": key_at(axis, (0, 0, None))})
         grads: list[Node | None] = []
@@ -130,6 +140,60 @@ class Stack(Op):
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         return np.stack(inputs, axis=node.attrs["axis"])
+
+
+def joined_gradients(grads: Sequence[Node], x: Node) -> list[Node]:
+    """The gradients of x, of which those of slices along one axis are one concatenation, with zeros where nothing is
+    read. So what is taken apart, by `split_op` or slice by slice, costs one pass backwards. A slice that overlaps the
+    ones before it along its axis keeps a gradient of its own."""
+    if len(grads) == 1:
+        return [*grads]
+    found: list[Node] = []
+    by_key: dict[Key, list[Node]] = {}
+    for grad in grads:
+        (by_key.setdefault(grad.attrs["key"], []) if isinstance(grad.op, SliceGradient) else found).append(grad)
+    rows: dict[tuple[int, int], list[tuple[Span, Node]]] = {}
+    for key, own in by_key.items():
+        grad = own[0]
+        if len(own) > 1:
+            grad = SliceGradient.make([reduce(add_op, [one.inputs[0] for one in own]), x], {"key": key})
+        if len(by_key) == 1 or (span := span_of(key, known_shape(x))) is None:
+            found.append(grad)
+        else:
+            rows.setdefault((span.axis, span.parts), []).append((span, grad))
+    for row in rows.values():
+        row.sort(key=itemgetter(0))
+        apart = row[:1]
+        for span, grad in row[1:]:
+            if span.start < apart[-1][0].stop:
+                found.append(grad)
+            else:
+                apart.append((span, grad))
+        found.append(_side_by_side(apart, x) if len(apart) > 1 else apart[0][1])
+    return found
+
+
+def _side_by_side(row: Sequence[tuple[Span, Node]], x: Node) -> Node:
+    """The gradient of x that these of its slices are, which lie in order along an axis."""
+    (axis, parts, *_), _ = row[0]
+    joined: list[Node] = []
+
+    def fill(start: Any, stop: Any) -> None:
+        items: list[Any] = [(i, parts) for i in range(start, stop)] if parts else [(start, stop, None)]
+        joined.extend([Slice.make([zeroslike_op(x)], {"key": key_at(axis, item)}) for item in items])
+
+    end: float = 0
+    for span, grad in row:
+        if end < span.start:
+            fill(end, span.start)
+        value = grad.inputs[0]
+        drops = any(isinstance(item, int) for item in grad.attrs["key"])
+        joined.append(expand_dims_op(value, axis) if drops else value)
+        end = span.stop
+    shape = known_shape(x)
+    if end < (parts or (math.inf if shape is None else shape[axis])):
+        fill(end, parts or None)
+    return concatenate_op(joined, axis)
 
 
 def _several(op: str, nodes: Any) -> list[Node]:

@@ -14,6 +14,7 @@ from ..errors import GraphError
 from ..graph import DTYPES, OPS, Node, Op, Shape, register, shape_error
 from .rules import axes_attribute, reduced_shape, require_broadcast, reshaped, resolve_axes, shape_attribute
 from .types import over_axes
+from .views import View
 
 
 @register
@@ -51,6 +52,9 @@ class BroadcastShape(Op):
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [sum_to_like_op(output_grad, node.inputs[0])]
+
+    def view(self, node: Node, x: View) -> View:
+        return x.expanded(self.infer_shape(node, [x.shape]))
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         return (shape,)
@@ -152,6 +156,9 @@ class Transpose(Op):
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return tuple(input_shapes[0][axis] for axis in self.order(node, len(input_shapes[0])))
+
+    def view(self, node: Node, x: View) -> View:
+        return x.permuted(self.order(node, len(x.shape)))
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         axes = node.attrs["axes"]

@@ -5,10 +5,11 @@ The integers of a slice's key may become inputs: `x[i]` and `x[i:j]` for an i th
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from .indexing import take_op
 from .rules import Adjoint, real_constant
 from .state import leaf
 from .types import over_axes, shape_of
+from .views import View
 
 _WHOLE = (None, None, None)
 MOST_AXES = 64  # of an array of NumPy
@@ -43,26 +45,28 @@ def _places(node: Node) -> list[tuple[int, int]]:
     """For each of the numbers the item of the key without `...` that it is, and the axis of x."""
     found = []
     axis = 0
-    for position, item in enumerate(_spelled(node)):
+    for position, item in enumerate(_spelled(node, shape_of(node.inputs[-1]))):
         if isinstance(item, int) or _is_range(item):
             found.append((position, axis))
         axis += item is not None
     return found
 
 
-def _spelled(node: Node) -> list[Any]:
-    """The key with an item for every axis of x."""
-    key = list(node.attrs["key"])
-    rank = len(shape_of(node.inputs[-1]))
-    rest = [_WHOLE] * (rank - sum(item is not None and item is not Ellipsis for item in key))
-    at = next((i for i, item in enumerate(key) if item is Ellipsis), len(key))
-    return [*key[:at], *rest, *key[at + 1 :]]
+def _spelled(node: Node, shape: Shape) -> list[Any]:
+    """The key with an item for every axis of an array of `shape`. Raises ShapeError."""
+    key: Key = node.attrs["key"]
+    taken = sum(item is not None and item is not Ellipsis for item in key)
+    if taken > len(shape):
+        raise shape_error(node, f"{taken} indices for an input of {len(shape)} dimensions: {shape}")
+    at = key.index(Ellipsis) if Ellipsis in key else len(key)
+    return [*key[:at], *[_WHOLE] * (len(shape) - taken), *key[at + 1 :]]
 
 
 def _indices_of(node: Node, which: int) -> np.ndarray:
     """The indices that one of the numbers reads along its axis."""
     position, axis = _places(node)[which]
-    item, extent = _spelled(node)[position], shape_of(node.inputs[-1])[axis]
+    shape = shape_of(node.inputs[-1])
+    item, extent = _spelled(node, shape)[position], shape[axis]
     if isinstance(item, int):
         return np.asarray(item % extent)
     return np.arange(*slice(*item).indices(extent))
@@ -70,7 +74,7 @@ def _indices_of(node: Node, which: int) -> np.ndarray:
 
 def _lifted(node: Node, inputs: list[Node], numbers: Mapping[int, Node]) -> Node:
     """A slice, or the gradient of one, in which nodes of indices stand for some of its numbers."""
-    key = _spelled(node)
+    key = _spelled(node, shape_of(node.inputs[-1]))
     places = _places(node)
     chosen = [places[which][0] for which in sorted(numbers)]
     # First the items that stay, then along each other axis what it takes, from the last one on: so axes stay in place.
@@ -106,33 +110,12 @@ class Region:
     axes: tuple[int | None, ...]
     shape: Shape
 
-    def run(self, shape: Shape) -> int | None:
-        """The number of the first element read of an array of `shape`, in row-major order, where those read lie one
-        behind another; else None."""
-        first, whole = 0, False
-        for extent, count, start, step in zip(shape, self.counts, self.starts, self.steps, strict=True):
-            if (count > 1 and step != 1) or (whole and count != extent):
-                return None
-            first = first * extent + start
-            whole = whole or count > 1  # behind an axis of which several indices are read, all is read
-        return first
-
 
 def region_of(node: Node, shape: Shape) -> Region:
     """The region of an array of `shape` that the node's key means. Raises ShapeError."""
-    key: Key = node.attrs["key"]
-    taken = sum(item is not None and item is not Ellipsis for item in key)
-    if taken > len(shape):
-        raise shape_error(node, f"{taken} indices for an input of {len(shape)} dimensions: {shape}")
-    rest = ((None, None, None),) * (len(shape) - taken)
-    if Ellipsis in key:
-        at = key.index(Ellipsis)
-        key = (*key[:at], *rest, *key[at + 1 :])
-    else:
-        key = (*key, *rest)
     reads: list[tuple[int, int, int]] = []  # of each axis: count, start, step
     axes: list[int | None] = []
-    for item in key:
+    for item in _spelled(node, shape):
         axis = len(reads)
         if item is None:
             axes.append(None)
@@ -146,6 +129,37 @@ def region_of(node: Node, shape: Shape) -> Region:
             reads.append(_extent_read(node, item, axis, shape))
     counts, starts, steps = (tuple(read[i] for read in reads) for i in range(3))
     return Region(counts, starts, steps, tuple(axes), tuple(1 if a is None else counts[a] for a in axes))
+
+
+class Span(NamedTuple):
+    """What a key reads that takes a run along one axis and all of the others: the axis, from where to where (infinity:
+    to the end), counted in elements or, where `parts` is not 0, in so many equal parts of the axis."""
+
+    axis: int
+    parts: int
+    start: float
+    stop: float
+
+
+def span_of(key: Key, shape: Shape | None) -> Span | None:
+    """The span of a key; None where it has none, or it is not known without the array's shape."""
+    chosen = [at for at, item in enumerate(key) if item != _WHOLE and item is not Ellipsis]
+    if len(chosen) != 1 or key[chosen[0]] is None:
+        return None
+    (at,) = chosen
+    axis, item = at - len(key) if Ellipsis in key[:at] else at, key[at]
+    if shape is not None:
+        axis %= len(shape)
+    if isinstance(item, int):
+        item = (item, item + 1 or None, None)
+    if len(item) == 2:
+        part, parts = item
+        if shape is None:
+            return Span(axis, parts, part, part + 1)
+        item = (part * (shape[axis] // parts), (part + 1) * (shape[axis] // parts), None)
+    start, stop, step = item if shape is None else slice(*item).indices(shape[axis])
+    start, stop = start or 0, math.inf if stop is None else stop
+    return Span(axis, 0, start, stop) if step in (None, 1) and 0 <= start < stop else None
 
 
 def _extent_read(node: Node, item: tuple[Any, ...], axis: int, shape: Shape) -> tuple[int, int, int]:
@@ -194,6 +208,12 @@ class Slice(_WithKey):
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return region_of(node, input_shapes[0]).shape
+
+    def view(self, node: Node, x: View) -> View:
+        region = region_of(node, x.shape)
+        found = x.sliced(region.counts, region.starts, region.steps).reshaped(region.shape)
+        assert found is not None, "axes of one element alone come and go"
+        return found
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return SliceGradient.of(node, output_grad)
