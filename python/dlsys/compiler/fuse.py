@@ -41,11 +41,9 @@ from .groups import (
     MOST_LENGTH,
     Group,
     Members,
-    is_constant,
     is_down_columns,
     is_elementwise,
     is_row_wise,
-    is_sum,
     length,
     longest,
     loops_of,
@@ -88,7 +86,7 @@ def fuse(
     products = [node for node in graph.nodes if node.op.kind == "contraction"]
     row_wise = [node for node in graph.nodes if is_row_wise(node, graph)]
     down = fusion.find_columns(row_wise) if columns else {}
-    sums = [n for n in graph.nodes if is_sum(n) and not is_row_wise(n, graph) and n not in down]
+    sums = [n for n in graph.nodes if n.op.kind == "reduction" and not is_row_wise(n, graph) and n not in down]
     # what is stored as numbers first, with the conditions it needs
     pointwise = sorted(filter(is_elementwise, graph.nodes), key=lambda node: graph.dtypes[node] not in FLOATS)
     for kind, anchors, grow in (
@@ -137,7 +135,7 @@ class _Fusion:
         return self.columns
 
     def is_free(self, node: Node) -> bool:
-        return not (node in self.group_of or node in self.views or node not in self.index or is_constant(node))
+        return not (node in self.group_of or node in self.views or node not in self.index or node.op.constant)
 
     def make(self, nodes: Iterable[Node], kind: str) -> None:
         members = sorted(nodes, key=self.index.__getitem__)
@@ -228,7 +226,7 @@ class _Fusion:
 
     def _reads_slowly(self, anchor: Node, nodes: set[Node]) -> bool:
         """Whether an epilogue reads other arrays than the product, in tiles, where that is slow."""
-        read = {v for node in nodes if node is not anchor for v in value_inputs(node) if not is_constant(v)} - nodes
+        read = {v for node in nodes if node is not anchor for v in value_inputs(node) if not v.op.constant} - nodes
         others = any(self.graph.shapes[value] == self.graph.shapes[anchor] for value in read)
         costly = self.graph.size(anchor) > LARGE and any(node.op.costly for node in nodes)
         return others and (costly or anchor.op.scatters(anchor))
@@ -303,7 +301,7 @@ class _Fusion:
             return OTHER_KIND
         if "bool" in [self.graph.dtypes[value] for value in (node, *values)]:
             return "rows hold no booleans"
-        own = [self.graph.shapes[value] for value in (node, *(v for v in values if is_constant(v)))]
+        own = [self.graph.shapes[value] for value in (node, *(v for v in values if v.op.constant))]
         return "" if all(shape in (wide, (*wide[:-1], 1)) for shape in own) else OTHER_SHAPE
 
     def grow_among(self, anchor: Node, kind: str) -> None:
@@ -373,7 +371,7 @@ class _Fusion:
         """All groups, also of the nodes that none has taken."""
         for node in self.graph.nodes:
             stored = node in self.roots or any(n in self.views or "loop" in n.attrs for n in self.consumers[node])
-            if self.is_free(node) or (is_constant(node) and stored):
+            if self.is_free(node) or (node.op.constant and stored):
                 self.make([node], "elementwise" if is_elementwise(node) else "single")
                 for other in (*self.inputs[node], *self.consumers[node]):
                     self.apart.setdefault((node, other), OTHER_KIND)
@@ -398,7 +396,7 @@ class _Fusion:
         read = dict.fromkeys(v for node in members for v in value_inputs(node) if v not in inside)
         if self.kinds[id(members)] == "loop":
             return Group(tuple(members), tuple(read), tuple(members), "loop")
-        constants = {v: None for v in read if is_constant(v) and v in self.index}
+        constants = {v: None for v in read if v.op.constant and v in self.index}
         inputs = tuple(v for v in read if v not in constants)
         border = self._members(members)
         outputs = tuple(node for node in members if node in border.leaving)

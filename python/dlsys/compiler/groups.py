@@ -113,15 +113,6 @@ def is_elementwise(node: Node) -> bool:
     return node.op.kind == "elementwise" and not node.op.constant
 
 
-def is_constant(node: Node) -> bool:
-    """Whether the node costs nothing to compute again: it is in every group that reads it."""
-    return node.op.constant
-
-
-def is_sum(node: Node) -> bool:
-    return node.op.kind == "reduction"
-
-
 def rows_of(node: Node, graph: TypedGraph) -> Shape:
     """The shape of what a row-wise node reads."""
     return graph.shapes[node.inputs[0]]

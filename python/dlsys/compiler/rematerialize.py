@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from ..graph import Node
 from .base import TypedGraph, rewrite, value_inputs
+from .groups import is_elementwise
 
 FEW = 8  # elements of an array for each of a smaller one, which is read again at no cost
 HERE = "a value that is cheap to compute is computed for this reader alone"
@@ -50,7 +51,7 @@ def _cheap(graph: TypedGraph, consumers: dict[Node, list[Node]]) -> set[Node]:
         depth[node] = max(behind, default=0)
     roots, found = set(graph.roots), set[Node]()
     for node in graph.nodes:
-        if node.op.kind == "elementwise" and not node.op.constant and node not in roots:
+        if is_elementwise(node) and node not in roots:
             large = {v for v in value_inputs(node) if not v.op.constant and FEW * graph.size(v) > graph.size(node)}
             fit = (
                 depth[user] > depth[node] and _computes(user, node, graph) and len(large - set(user.inputs)) <= 1
@@ -63,5 +64,5 @@ def _cheap(graph: TypedGraph, consumers: dict[Node, list[Node]]) -> set[Node]:
 
 def _computes(user: Node, node: Node, graph: TypedGraph) -> bool:
     """Whether the user's kernel can compute the node as well."""
-    same = user.op.kind == "elementwise" and graph.shapes[user] == graph.shapes[node]
-    return same or user.op.kind in ("reduction", "rows")
+    same = graph.shapes[user] == graph.shapes[node]
+    return user.op.kind in ("reduction", "rows") or (user.op.kind == "elementwise" and same)
