@@ -15,39 +15,18 @@ import numpy as np
 
 from ..checks import in_dtype
 from ..graph import OPS, Node
-from ..ops import full_op, log_softmax_op, relu_gradient_op, relu_op, softmax_op
+from ..ops import full_op, log_softmax_op, softmax_op
 from . import arithmetic, moves
 from .base import Change, Rule, TypedGraph, rewrite, sorted_nodes, value_inputs
 
-RELU, BROADCAST, SUM = OPS["relu"], OPS["broadcast_shape"], OPS["reducesum"]
+SUM = OPS["reducesum"]
 SOFTMAX, LOG_SOFTMAX = OPS["softmax"], OPS["log_softmax"]
 
 
 def simplify(graph: TypedGraph) -> TypedGraph:
     """One sweep, inputs first. What it makes may be simpler still for a second, since who uses a node is counted
     before."""
-    kept = {node.inputs[0] for node in graph.nodes if node.op is RELU}
-    relus: dict[Node, Node] = {}
-
-    def gate(node: Node, typed: TypedGraph) -> Change | None:
-        """relu(x) > 0 exactly where x > 0, so a gradient reads relu(x) where that is computed, and x can go."""
-        x, grad = node.inputs
-        if x not in kept or x.op in (RELU, BROADCAST):  # the relus of those are no more
-            return None
-        if x not in relus:
-            relus[x] = relu_op(x)
-        return relu_gradient_op(relus[x], grad), "relu(x) > 0 exactly where x > 0, so x can go"
-
-    def relu(node: Node, typed: TypedGraph) -> Change | None:
-        """relu(relu(x)) is relu(x); and there is one relu of each x."""
-        (x,) = node.inputs
-        if x.op in (RELU, BROADCAST):
-            return (x, "relu(relu(x)) is relu(x)") if x.op is RELU else None
-        first = relus.setdefault(x, node)
-        return (first, "there is one relu of each value") if first is not node else None
-
-    own: dict[str, list[Rule]] = {"relu": [relu], "relu_gradient": [_constant_gate, gate]}
-    by_name = {**_RULES, **arithmetic.RULES, **moves.RULES, **own}
+    by_name = {**_RULES, **arithmetic.RULES, **moves.RULES}
 
     def rule(node: Node, typed: TypedGraph) -> Change | Node | None:
         for one in by_name.get(node.op.name, ()):
@@ -82,7 +61,12 @@ def _exp(node: Node, graph: TypedGraph) -> Change | None:
     return (softmax_op(x.inputs[0]), "exp(log_softmax(x)) is softmax(x)") if x.op is LOG_SOFTMAX else None
 
 
-_RULES: dict[str, list[Rule]] = {"log": [_log], "exp": [_exp]}
+def _relu(node: Node, graph: TypedGraph) -> Change | None:
+    (x,) = node.inputs
+    return (x, "relu(relu(x)) is relu(x)") if x.op is node.op else None
+
+
+_RULES: dict[str, list[Rule]] = {"log": [_log], "exp": [_exp], "relu": [_relu], "relu_gradient": [_constant_gate]}
 
 
 def merge(graph: TypedGraph) -> TypedGraph:
