@@ -91,8 +91,10 @@ class Node:
         self.attrs = attrs
         self.id = next(_ids)
         self.name = name if name is not None else f"{op.name}_{self.id}"
-        self.line, self.part = _user_line(), scopes.part
-        self.no_grad = scopes.no_grad
+        if (origin := scopes.origin) is not None:
+            self.placed_as(origin)
+        else:
+            self.line, self.part, self.no_grad = _user_line(), scopes.part, scopes.no_grad
         self.cell: Any = None
         self.types: list[Any] = [None, None]
 

@@ -15,7 +15,7 @@ from .fuse import TAKEN, fuse
 from .groups import Group, single_groups
 from .loops import Loop, make_program, unrolled
 from .order import ordered
-from .passes import NAMES, PASSES, Pass, run_passes, select
+from .passes import NAMES, PASSES, run_passes, select
 from .plan import Key, Plan
 from .products import Columns, pack
 from .program import Arena, Program
