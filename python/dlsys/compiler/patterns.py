@@ -37,15 +37,15 @@ class Pattern:
     def orders(self) -> Iterator[Pattern]:
         """The pattern, and where its operator commutes that of the inputs in the other order."""
         yield self
-        if self.inputs is not None and len(set(self.inputs)) == 2 and all(OPS[name].commutative for name in self.ops):
+        commutes = all(OPS[name].commutative for name in self.ops)
+        if self.inputs is not None and len(set(self.inputs)) == 2 and commutes:
             yield replace(self, inputs=self.inputs[::-1])
 
     def takes(self, op: Op, read: tuple[Op, ...]) -> bool:
         """Whether a node may match that has this operator, and inputs of those."""
         parts = [(part, one) for part, one in zip(self.inputs or (), read, strict=False) if isinstance(part, Pattern)]
-        named = not self.ops or (op.name in self.ops and OPS[op.name] is op)
-        own = named and all(one.name in part.ops for part, one in parts)
-        return own and (self.test is None or self.test(op, read))
+        named = (not self.ops or op.name in self.ops) and all(one.name in part.ops for part, one in parts)
+        return named and (self.test is None or self.test(op, read))
 
     def bind(self, node: Node, bound: dict[str, Any]) -> bool:
         """Whether a node matches that the pattern `takes`; `bound` then says what each name stands for."""
@@ -55,15 +55,9 @@ class Pattern:
             if isinstance(part, str):
                 if bound.setdefault(part, x) is not x:
                     return False
-            elif not part.bind(x, bound):
+            elif x.op.name not in part.ops or not part.bind(x, bound):
                 return False
         return True
-
-    def made(self, m: Match) -> Node:
-        """The nodes that the template means for a match."""
-        inputs = [getattr(m, x) if isinstance(x, str) else x.made(m) for x in self.inputs or ()]
-        attrs = {key: value(m) if callable(value) else value for key, value in self.attrs.items()}
-        return Node(OPS[self.ops[0]], inputs, attrs)
 
 
 class _Patterns:
@@ -93,11 +87,15 @@ class Rule:
     when: Callable[[Match], Any] | None = None
     dtypes: Sequence[str] = DTYPES
 
-    def result(self, m: Match) -> Node | None:
-        """What replaces the match's node."""
-        if isinstance(self.found, str):
-            return getattr(m, self.found)
-        return self.found.made(m) if isinstance(self.found, Pattern) else self.found(m)
+
+def made(what: str | Pattern | Callable[[Match], Node | None], m: Match) -> Any:
+    """The node that a name, a template or a function means for a match; a function may say None."""
+    if isinstance(what, str):
+        return getattr(m, what)
+    if not isinstance(what, Pattern):
+        return what(m)
+    attrs = {key: value(m) if callable(value) else value for key, value in what.attrs.items()}
+    return Node(OPS[what.ops[0]], [made(x, m) for x in what.inputs or ()], attrs)
 
 
 class Rules:
@@ -122,8 +120,7 @@ class Rules:
             if dtype not in rule.dtypes or not pattern.bind(node, bound):
                 continue
             m = Match(**bound, node=node, shape=shapes[node], dtype=dtype, graph=graph, shapes=shapes)
-            if rule.when is None or rule.when(m):
-                found = rule.result(m)
-                if found is not None:
-                    return found, rule.why, name
+            found = made(rule.found, m) if rule.when is None or rule.when(m) else None
+            if found is not None:
+                return found, rule.why, name
         return None

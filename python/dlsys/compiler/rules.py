@@ -11,25 +11,25 @@ value at every index, so no array is made for them, however large their shape.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from ..checks import in_dtype
 from ..graph import FLOATS, OPS, Node, Op, Shape
-from ..ops import broadcast_rule, conv2d_op, full_op, mul_byconst_op, reducesum_op, slice_op
-from ..ops.conv import Geometry, conv2d_filter_gradient_op, conv2d_input_gradient_op, geometry_of
+from ..ops import broadcast_rule, full_op, mul_byconst_op, reducesum_op, slice_op
+from ..ops.conv import geometry_of
 from ..ops.rules import real_constant
-from ..ops.shape import Transpose
 from ..ops.slicing import slice_gradient_op
 from .base import TypedGraph
 from .patterns import Match, Pattern, Rule, p
 
-RESHAPE, BROADCAST, TRANSPOSE = OPS["reshape"], OPS["broadcast_shape"], cast(Transpose, OPS["transpose"])
-MATMUL, SUM, TIMES, BY = OPS["matmul"], OPS["reducesum"], OPS["mul_byconst"], OPS["div_byconst"]
+RESHAPE, BROADCAST, MATMUL, SUM = OPS["reshape"], OPS["broadcast_shape"], OPS["matmul"], OPS["reducesum"]
+TIMES, BY = OPS["mul_byconst"], OPS["div_byconst"]
 CONV, IMAGES, FILTERS = OPS["conv2d"], OPS["conv2d_input_gradient"], OPS["conv2d_filter_gradient"]
 
 # Folding ---------------------------------------------------------------------------------------------------
@@ -85,13 +85,9 @@ def _times(count: int, value: float) -> float:
 SMALLEST, LARGEST = 2.0**-32, 2.0**32
 
 
-def _c(m: Match) -> float:
-    return real_constant("constant", m.c)
-
-
 def _minus(m: Match) -> float:
     """-c, of integers modulo their range."""
-    return real_constant("constant", in_dtype(-m.c, m.dtype).item()) if m.dtype not in FLOATS else -m.c
+    return -m.c if m.dtype in FLOATS else _number(in_dtype(-m.c, m.dtype).item())
 
 
 def _is(number: float) -> Any:
@@ -110,63 +106,55 @@ def _one_factor(m: Match) -> Node | None:
     return Node(TIMES, [m.x], {"const": inner / m.outer if outside else inner * m.outer})
 
 
-def _ones(m: Match) -> Node:
-    return full_op(m.shape, 1.0, m.dtype)  # also of NaN, as IEEE's pow
+def _full(value: float) -> Any:
+    return lambda m: full_op(m.shape, value, m.dtype)
 
 
-_FACTOR = ("mul_byconst", "div_byconst")
-_WITH_SIGN = p.mul_byconst, p.div_byconst, p.const_div
-NUMBER, SIGN = "the other operand is one number", "the sign is part of the constant"
+def _number(value: float) -> float:
+    return real_constant("constant", value)
+
+
+C, NUMBER = p.full(value="c"), {"const": lambda m: _number(m.c)}
+FACTOR, SIGNED = ("mul_byconst", "div_byconst"), (p.mul_byconst, p.div_byconst, p.const_div)
+ONE_NUMBER, SIGN = "the other operand is one number", "the sign is part of the constant"
 
 OF_NUMBERS = [
-    Rule(NUMBER, p.add("x", p.full(value="c")), p.add_byconst("x", const=_c)),
+    Rule(ONE_NUMBER, p.add("x", C), p.add_byconst("x", **NUMBER)),
     Rule("x + -y is x - y", p.add("x", p.neg("y")), p.sub("x", "y")),
     Rule("x + x is 2 x", p.add("x", "x"), p.mul_byconst("x", const=2.0)),
-    Rule("x - c is x + (-c)", p.sub("x", p.full(value="c")), p.add_byconst("x", const=_minus)),
-    Rule("c - x is -x + c", p.sub(p.full(value="c"), "x"), p.add_byconst(p.neg("x"), const=_c)),
+    Rule("x - c is x + (-c)", p.sub("x", C), p.add_byconst("x", const=_minus)),
+    Rule("c - x is -x + c", p.sub(C, "x"), p.add_byconst(p.neg("x"), **NUMBER)),
     Rule("x - -y is x + y", p.sub("x", p.neg("y")), p.add("x", "y")),
-    Rule(NUMBER, p.mul("x", p.full(value="c")), p.mul_byconst("x", const=_c)),
+    Rule(ONE_NUMBER, p.mul("x", C), p.mul_byconst("x", **NUMBER)),
     Rule("-x * -y is x * y", p.mul(p.neg("x"), p.neg("y")), p.mul("x", "y")),
 ]
 OF_FLOATS = [
-    Rule(NUMBER, p.div("x", p.full(value="c")), p.div_byconst("x", const=_c)),
-    Rule(NUMBER, p.div(p.full(value="c"), "x"), p.const_div("x", const=_c)),
+    Rule(ONE_NUMBER, p.div("x", C), p.div_byconst("x", **NUMBER)),
+    Rule(ONE_NUMBER, p.div(C, "x"), p.const_div("x", **NUMBER)),
     Rule("-x / -y is x / y", p.div(p.neg("x"), p.neg("y")), p.div("x", "y")),
     Rule("-(-x) is x", p.neg(p.neg("x")), "x"),
     Rule("-(x - y) is y - x", p.neg(p.sub("x", "y")), p.sub("y", "x")),
     Rule("x + 0 is x", p.add_byconst("x", const="c"), "x", _is(0)),
-    Rule("the factor is 1", Pattern(_FACTOR, ("x",), {"const": "c"}), "x", _is(1)),
-    Rule("the factor is -1", Pattern(_FACTOR, ("x",), {"const": "c"}), p.neg("x"), _is(-1)),
-    *(Rule(SIGN, p.neg(one("x", const="c")), one("x", const=_minus)) for one in _WITH_SIGN),
-    *(Rule(SIGN, one(p.neg("x"), const="c"), one("x", const=_minus)) for one in _WITH_SIGN),
-    Rule(
-        "two constant factors are one",
-        Pattern(_FACTOR, (Pattern(_FACTOR, ("x",), {"const": "inner"}),), {"const": "outer"}),
-        _one_factor,
-    ),
-    Rule("x ** 0 is 1", p.power_byconst("x", const="c"), _ones, _is(0)),
+    Rule("the factor is 1", Pattern(FACTOR, ("x",), {"const": "c"}), "x", _is(1)),
+    Rule("the factor is -1", Pattern(FACTOR, ("x",), {"const": "c"}), p.neg("x"), _is(-1)),
+    *(Rule(SIGN, p.neg(one("x", const="c")), one("x", const=_minus)) for one in SIGNED),
+    *(Rule(SIGN, one(p.neg("x"), const="c"), one("x", const=_minus)) for one in SIGNED),
+    Rule("two constant factors are one",
+         Pattern(FACTOR, (Pattern(FACTOR, ("x",), {"const": "inner"}),), {"const": "outer"}), _one_factor),
+    Rule("x ** 0 is 1", p.power_byconst("x", const="c"), _full(1.0), _is(0)),  # also of NaN, as IEEE's pow
     Rule("x ** 1 is x", p.power_byconst("x", const="c"), "x", _is(1)),
-]
-
-# Functions -------------------------------------------------------------------------------------------------
-
-
-def _zeros(m: Match) -> Node:
-    return full_op(m.shape, 0.0, m.dtype)
-
+]  # fmt: skip
 
 FUNCTIONS = [
     Rule("log(softmax(x)) without underflow", p.log(p.softmax("x")), p.log_softmax("x")),
     Rule("exp(log_softmax(x)) is softmax(x)", p.exp(p.log_softmax("x")), p.softmax("x")),
     Rule("relu(relu(x)) is relu(x)", p.relu(p.relu("x")), p.relu("x")),
-    Rule("the gate is known", p.relu_gradient(p.full(value="c"), "g"), lambda m: m.g if m.c > 0 else _zeros(m)),
-    Rule("the gradient is zero", p.relu_gradient("x", p.full(value="c")), _zeros, lambda m: m.c == 0),
-    Rule(
-        "the gradient has passed this gate already",
-        p.relu_gradient("x", p.relu_gradient("x", "g")),
-        p.relu_gradient("x", "g"),
-    ),
-]
+    Rule("the gate is known", p.relu_gradient(C, "g"), "g", lambda m: m.c > 0),
+    Rule("the gate is known", p.relu_gradient(C, "g"), _full(0.0)),
+    Rule("the gradient is zero", p.relu_gradient("x", C), _full(0.0), lambda m: m.c == 0),
+    Rule("the gradient has passed this gate already",
+         p.relu_gradient("x", p.relu_gradient("x", "g")), p.relu_gradient("x", "g")),
+]  # fmt: skip
 
 # Moved and repeated values ---------------------------------------------------------------------------------
 
@@ -192,11 +180,6 @@ def _own_order(m: Match) -> tuple[int, ...]:
     return _order(m.axes, len(m.shape))
 
 
-def _swaps_last_two(axes: Sequence[int] | None, shape: Shape) -> bool:
-    rank = len(shape)
-    return rank > 1 and _order(axes, rank) == (*range(rank - 2), rank - 1, rank - 2)
-
-
 def _composed(m: Match) -> tuple[int, ...]:
     inner = _order(m.inner, len(m.shape))
     return tuple(inner[axis] for axis in _own_order(m))
@@ -207,20 +190,23 @@ def _moves_ones(m: Match) -> bool:
     return wide == sorted(wide)
 
 
-def _transposed_product(m: Match) -> Node:
-    product = m.node.inputs[0]
-    return Node(MATMUL, [m.y, m.x], {**product.attrs, "trans_A": not m.b, "trans_B": not m.a})
-
-
-def _takes_transpose(m: Match) -> bool:
-    """Whether a product may be transposed: where others read it, it would be computed twice."""
-    alone = m.graph.uses[m.node.inputs[0]] == 1 and min(len(m.shapes[m.x]), len(m.shapes[m.y])) > 1
-    return alone and _swaps_last_two(m.axes, m.shape)
+def _swaps_last_two(axes: Sequence[int] | None, shape: Shape) -> bool:
+    rank = len(shape)
+    return rank > 1 and _order(axes, rank) == (*range(rank - 2), rank - 1, rank - 2)
 
 
 def _with_flag(flag: str) -> Any:
     """The product of x and y, of which one is transposed as it is read."""
     return lambda m: Node(MATMUL, [m.x, m.y], {**m.node.attrs, flag: not m.node.attrs[flag]})
+
+
+def _transposed_product(m: Match) -> Node | None:
+    """The product of the transposed matrices; None where others read the product too: it would be computed twice."""
+    product = m.node.inputs[0]
+    alone = m.graph.uses[product] == 1 and min(len(m.shapes[m.x]), len(m.shapes[m.y])) > 1
+    if not (alone and _swaps_last_two(m.axes, m.shape)):
+        return None
+    return Node(MATMUL, [m.y, m.x], {**product.attrs, "trans_A": not m.b, "trans_B": not m.a})
 
 
 def _reads_repeated(op: Op, read: tuple[Op, ...]) -> bool:
@@ -229,216 +215,135 @@ def _reads_repeated(op: Op, read: tuple[Op, ...]) -> bool:
     return own and BROADCAST in read
 
 
-_OF_REPEATED = Pattern(test=_reads_repeated)
-
-
-def _before_broadcasts(node: Node) -> list[Node]:
-    return [value.inputs[0] if value.op is BROADCAST else value for value in node.inputs]
-
-
-def _reached(m: Match) -> Shape:
-    """The shape that the operator makes of the operands before they are broadcast."""
-    return _together(_before_broadcasts(m.node), m.graph)
+def _reached(operands: Sequence[Node], m: Match) -> Shape:
+    """The shape to which operands are broadcast together."""
+    return functools.reduce(broadcast_rule, (m.shapes[x] for x in operands))
 
 
 def _sunk(m: Match) -> Node:
-    """An elementwise operator of what is repeated: it broadcasts by itself, or is computed once and then repeated."""
-    operands, reached = _before_broadcasts(m.node), _reached(m)
-    for i, operand in enumerate(operands):
-        trial = [*operands[:i], _bare(operand, m.graph), *operands[i + 1 :]]
-        if _together(trial, m.graph) == reached:
-            operands = trial
+    """An elementwise operator of what is repeated, computed once of what is there before."""
+    operands = [x.inputs[0] if x.op is BROADCAST else x for x in m.node.inputs]
+    for i, x in enumerate(operands):
+        trial = [*operands[:i], _bare(x, m.graph), *operands[i + 1 :]]
+        operands = trial if _reached(trial, m) == _reached(operands, m) else operands
     return Node(m.node.op, operands, m.node.attrs)
 
 
-def _together(operands: list[Node], graph: TypedGraph) -> Shape:
-    shape = graph.shapes[operands[0]]
-    for operand in operands[1:]:
-        shape = broadcast_rule(shape, graph.shapes[operand])
-    return shape
-
-
-def _summed(m: Match) -> tuple[int, ...]:
+def _summed(axes: Sequence[int] | None, rank: int) -> tuple[int, ...]:
     """The axes of a sum, ascending."""
-    rank = len(m.shapes[m.x])
-    return tuple(range(rank)) if m.axes is None else tuple(sorted(axis % rank for axis in m.axes))
+    return tuple(range(rank)) if axes is None else tuple(sorted(axis % rank for axis in axes))
 
 
-def _sum_of_broadcast(m: Match) -> Node:
+def _own_axes(m: Match) -> tuple[int, ...]:
+    return _summed(m.axes, len(m.shapes[m.x]))
+
+
+def _sum_of_repeated(m: Match) -> Node:
     """The sum over what was there before the broadcast, times how often that was repeated."""
-    value, wide, axes = m.x.inputs[0], m.shapes[m.x], _summed(m)
-    shape = m.shapes[value]
+    wide, shape = m.wide, m.shapes[m.x]
+    axes = _summed(m.axes, len(wide))
     lead = len(wide) - len(shape)
     times = math.prod(wide[axis] for axis in axes if axis < lead or shape[axis - lead] == 1)
     if times == 0:  # nothing is summed; zero times infinity would be NaN
-        return _zeros(m)
+        return full_op(m.shape, 0.0, m.dtype)
     own = tuple(axis - lead for axis in axes if axis >= lead)
-    times = in_dtype(times, m.dtype).item()  # of integers modulo their range, as the sum is
-    return mul_byconst_op(reducesum_op(value, own, m.keepdims), times)
+    return mul_byconst_op(reducesum_op(m.x, own, m.keepdims), in_dtype(times, m.dtype).item())
 
 
-SAME_SHAPE = {"shape": lambda m: m.shape}
-_SUM = {"axes": "axes", "keepdims": "keepdims"}
+RESHAPED, REPEATED = (one("x", shape=lambda m: m.shape) for one in (p.reshape, p.broadcast_shape))
+SUM_OF_X = p.reducesum("x", axes="axes", keepdims="keepdims")
+OF_REPEATED = Pattern(test=_reads_repeated)
 TRANSPOSED = "a product reads transposed matrices"
 
 MOVES = [
     Rule("the shape is the same", p.reshape("x"), "x", lambda m: m.shapes[m.x] == m.shape),
-    Rule("two reshapes are one", p.reshape(p.reshape("x")), p.reshape("x", **SAME_SHAPE)),
-    Rule("-1 written out", p.reshape("x", shape="s"), p.reshape("x", **SAME_SHAPE), lambda m: m.s != m.shape),
-    Rule(
-        "two transposes are one",
-        p.transpose(p.transpose("x", axes="inner"), axes="axes"),
-        p.transpose("x", axes=_composed),
-    ),
-    Rule(
-        "a transpose that moves extents of 1 is a reshape",
-        p.transpose("x", axes="axes"),
-        p.reshape("x", **SAME_SHAPE),
-        _moves_ones,
-    ),
-    Rule(
-        "(a b)^T is b^T a^T",
-        p.transpose(p.matmul("x", "y", trans_A="a", trans_B="b"), axes="axes"),
-        _transposed_product,
-        _takes_transpose,
-    ),
-    Rule(
-        "axes written out",
-        p.transpose("x", axes="axes"),
-        p.transpose("x", axes=_own_order),
-        lambda m: m.axes != _own_order(m),
-    ),
-    Rule(
-        TRANSPOSED,
-        p.matmul(p.transpose("x", axes="axes"), "y"),
-        _with_flag("trans_A"),
-        lambda m: _swaps_last_two(m.axes, m.shapes[m.x]),
-    ),
-    Rule(
-        TRANSPOSED,
-        p.matmul("x", p.transpose("y", axes="axes")),
-        _with_flag("trans_B"),
-        lambda m: _swaps_last_two(m.axes, m.shapes[m.y]),
-    ),
-    Rule(
-        "a broadcast to extents of 1 is a reshape",
-        p.broadcast_shape("x"),
-        p.reshape("x", **SAME_SHAPE),
-        lambda m: _only_leads(m.shapes[m.x], m.shape),
-    ),
-    Rule("two broadcasts are one", p.broadcast_shape(p.broadcast_shape("x")), p.broadcast_shape("x", **SAME_SHAPE)),
-    Rule(
-        "a broadcast adds the extents of 1 in front",
-        p.broadcast_shape(p.reshape("x")),
-        p.broadcast_shape("x", **SAME_SHAPE),
-        lambda m: _bare(m.node.inputs[0], m.graph) is m.x,
-    ),
-    Rule(
-        "a sum over extents of 1 is a reshape",
-        p.reducesum("x", axes="axes"),
-        p.reshape("x", **SAME_SHAPE),
-        lambda m: all(m.shapes[m.x][axis] == 1 for axis in _summed(m)),
-    ),
-    Rule(
-        "a sum of equal values is a product",
-        p.reducesum("x", **_SUM),
-        _sum_of_broadcast,
-        lambda m: m.x.op is BROADCAST,
-    ),
-    Rule(
-        "axes written out",
-        p.reducesum("x", **_SUM),
-        p.reducesum("x", axes=_summed, keepdims=lambda m: m.keepdims),
-        lambda m: m.axes != _summed(m),
-    ),
-    Rule("the operator broadcasts by itself", _OF_REPEATED, _sunk, lambda m: _reached(m) == m.shape),
-    Rule("computed once, then repeated", _OF_REPEATED, _sunk),
-]
+    Rule("two reshapes are one", p.reshape(p.reshape("x")), RESHAPED),
+    Rule("-1 written out", p.reshape("x", shape="s"), RESHAPED, lambda m: m.s != m.shape),
+    Rule("two transposes are one",
+         p.transpose(p.transpose("x", axes="inner"), axes="axes"), p.transpose("x", axes=_composed)),
+    Rule("a transpose that moves extents of 1 is a reshape", p.transpose("x", axes="axes"), RESHAPED, _moves_ones),
+    Rule("(a b)^T is b^T a^T",
+         p.transpose(p.matmul("x", "y", trans_A="a", trans_B="b"), axes="axes"), _transposed_product),
+    Rule("axes written out",
+         p.transpose("x", axes="axes"), p.transpose("x", axes=_own_order), lambda m: m.axes != _own_order(m)),
+    Rule(TRANSPOSED, p.matmul(p.transpose("x", axes="axes"), "y"), _with_flag("trans_A"),
+         lambda m: _swaps_last_two(m.axes, m.shapes[m.x])),
+    Rule(TRANSPOSED, p.matmul("x", p.transpose("y", axes="axes")), _with_flag("trans_B"),
+         lambda m: _swaps_last_two(m.axes, m.shapes[m.y])),
+    Rule("a broadcast to extents of 1 is a reshape",
+         p.broadcast_shape("x"), RESHAPED, lambda m: _only_leads(m.shapes[m.x], m.shape)),
+    Rule("two broadcasts are one", p.broadcast_shape(p.broadcast_shape("x")), REPEATED),
+    Rule("a broadcast adds the extents of 1 in front",
+         p.broadcast_shape(p.reshape("x")), REPEATED, lambda m: _bare(m.node.inputs[0], m.graph) is m.x),
+    Rule("a sum over extents of 1 is a reshape",
+         SUM_OF_X, RESHAPED, lambda m: all(m.shapes[m.x][axis] == 1 for axis in _own_axes(m))),
+    Rule("a sum of equal values is a product",
+         p.reducesum(p.broadcast_shape("x", shape="wide"), axes="axes", keepdims="keepdims"), _sum_of_repeated),
+    Rule("axes written out", SUM_OF_X, p.reducesum("x", axes=_own_axes, keepdims=lambda m: m.keepdims),
+         lambda m: m.axes != _own_axes(m)),
+    Rule("the operator broadcasts by itself", OF_REPEATED, _sunk, lambda m: _reached(_sunk(m).inputs, m) == m.shape),
+    Rule("computed once, then repeated", OF_REPEATED, _sunk),
+]  # fmt: skip
 
 # Taps of convolutions --------------------------------------------------------------------------------------
 #
 # A 3 x 3 filter with a padding of 1 over images of one element is its middle tap; networks that halve their images
 # until little is left have such filters. A strided convolution of one tap is the convolution of a slice.
 
+READ = {CONV: ("images", "filters"), IMAGES: ("filters", "out", "images"), FILTERS: ("images", "out", "filters")}
+"""What a convolution and its gradients read; of a gradient the last input has the result's shape."""
 
-def _types_of_convolution(m: Match) -> tuple[Shape, Shape, Shape]:
-    """The shapes of images, filters and result of a convolution, or of that whose gradient the node is."""
-    first, second, *like = (m.shapes[value] for value in m.node.inputs)
-    if m.node.op is CONV:
-        return first, second, m.shape
-    return (like[0], first, second) if m.node.op is IMAGES else (first, like[0], second)
+
+def _extents(m: Match) -> list[tuple[int, ...]]:
+    """Of each axis of the images: their extent, that of the filters and of the convolution, stride, padding, dilation;
+    no axis where there is nothing."""
+    shapes = {"out": m.shape, **{what: m.shapes[x] for what, x in zip(READ[m.node.op], m.node.inputs, strict=True)}}
+    images, filters, out = (shapes[what] for what in ("images", "filters", "out"))
+    nothing = 0 in (*images, *filters)
+    return [] if nothing else list(zip(images[2:], filters[2:], out[2:], *geometry_of(m.node)[:3], strict=True))
+
+
+def _of_part(m: Match, cut: str, part: list[slice], **geometry: Any) -> Node:
+    """A convolution, or a gradient of one, of a part of its images or filters; elsewhere a gradient is zero."""
+    key, read = (..., *part), READ[m.node.op]
+    inputs = [slice_op(x, key) if what == cut else x for what, x in zip(read, m.node.inputs, strict=True)]
+    found = Node(m.node.op, inputs, {**m.node.attrs, **geometry})
+    return slice_gradient_op(found, m.node.inputs[2], key) if read[2:] == (cut,) else found
+
+
+def _used(image: int, taps: int, out: int, stride: int, padding: int, dilation: int) -> tuple[slice, int]:
+    """The taps of an axis that meet the image at some position, and the padding of the convolution with those alone;
+    all where that is not one with the same padding on both sides."""
+    firsts = [tap * dilation - padding for tap in range(taps)]
+    used = [i for i, first in enumerate(firsts) if any(0 <= at * stride + first < image for at in range(out))]
+    if used:
+        less, count = -firsts[used[0]], used[-1] + 1 - used[0]
+        if less >= 0 and (image + 2 * less - dilation * (count - 1) - 1) // stride + 1 == out:
+            return slice(used[0], used[-1] + 1), less
+    return slice(0, taps), padding
 
 
 def _cut_taps(m: Match) -> Node | None:
     """A convolution without the rows and columns of its filters that lie in the padding at every place."""
-    images, filters, out = _types_of_convolution(m)
-    strides, paddings, dilations, groups = geometry_of(m.node)
-    if 0 in (*images, *filters):
+    extents = _extents(m)
+    found = [_used(*axis) for axis in extents]
+    if all(part == slice(0, axis[1]) for (part, _), axis in zip(found, extents, strict=True)):
         return None
-    cuts, less = [], []
-    for image, taps, count, *axis in zip(images[2:], filters[2:], out[2:], strides, paddings, dilations, strict=True):
-        found = _used(image, taps, count, *axis)
-        if found is None:
-            return None
-        cuts.append(slice(*found))
-        less.append(axis[1] - axis[2] * found[0])
-    if all(cut == slice(0, extent) for cut, extent in zip(cuts, filters[2:], strict=True)):
-        return None
-    return _of_parts(m.node, None, (..., *cuts), (strides, (less[0], less[1]), dilations, groups))
-
-
-def _used(image: int, taps: int, out: int, stride: int, padding: int, dilation: int) -> tuple[int, int] | None:
-    """The first tap of an axis that meets the image at some position, and the one behind the last; None where the
-    convolution with those alone is not one with the same padding on both sides."""
-
-    def meets(tap: int) -> bool:
-        first = tap * dilation - padding
-        return any(0 <= position * stride + first < image for position in range(out))
-
-    used = [tap for tap in range(taps) if meets(tap)]
-    if not used:
-        return None
-    first, count = used[0], used[-1] + 1 - used[0]
-    less = padding - dilation * first
-    same = less >= 0 and (image + 2 * less - dilation * (count - 1) - 1) // stride + 1 == out
-    return (first, first + count) if same else None
+    return _of_part(m, "filters", [part for part, _ in found], padding=tuple(less for _, less in found))
 
 
 def _without_stride(m: Match) -> Node | None:
     """A convolution of one tap, which reads a part of its images, as that of this part."""
-    images, filters, out = _types_of_convolution(m)
-    strides, paddings, dilations, groups = geometry_of(m.node)
-    if 0 in (*images, *filters) or filters[2:] != (1, 1) or paddings != (0, 0) or strides == (1, 1):
+    extents = _extents(m)
+    if all(axis[3] == 1 for axis in extents) or any(axis[1] != 1 or axis[4] for axis in extents):
         return None
-    read = [slice(0, stride * extent, stride) for stride, extent in zip(strides, out[2:], strict=True)]
-    return _of_parts(m.node, (..., *read), None, ((1, 1), paddings, dilations, groups))
+    return _of_part(m, "images", [slice(0, stride * out, stride) for _, _, out, stride, *_ in extents], stride=(1, 1))
 
 
-def _of_parts(node: Node, images: Any, filters: Any, geometry: Geometry) -> Node:
-    """A convolution, or a gradient of one, of the parts of images and filters at these keys, of all for None; elsewhere
-    a gradient is zero."""
-
-    def part(value: Node, key: Any) -> Node:
-        return value if key is None else slice_op(value, key)
-
-    def spread(grad: Node, like: Node, key: Any) -> Node:
-        return grad if key is None else slice_gradient_op(grad, like, key)
-
-    first, second, *third = node.inputs
-    if node.op is CONV:
-        return conv2d_op(part(first, images), part(second, filters), *geometry)
-    (like,) = third
-    if node.op is IMAGES:
-        grad = conv2d_input_gradient_op(part(first, filters), second, part(like, images), *geometry)
-        return spread(grad, like, images)
-    grad = conv2d_filter_gradient_op(part(first, images), second, part(like, filters), *geometry)
-    return spread(grad, like, filters)
-
-
-_CONVOLUTION = Pattern((CONV.name, IMAGES.name, FILTERS.name))
+CONVOLUTION = Pattern(tuple(op.name for op in READ))
 TAPS = [
-    Rule("the other taps meet nothing but padding", _CONVOLUTION, _cut_taps),
-    Rule("a stride of one tap reads a part of the images", _CONVOLUTION, _without_stride),
+    Rule("the other taps meet nothing but padding", CONVOLUTION, _cut_taps),
+    Rule("a stride of one tap reads a part of the images", CONVOLUTION, _without_stride),
 ]
 
 TABLE = {
