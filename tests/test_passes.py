@@ -12,7 +12,9 @@ from dlsys import autodiff as ad
 from dlsys import nn, ops, optim
 from dlsys.autodiff import Parameter
 from dlsys.compiler import NAMES, PASSES, run_passes, select
+from dlsys.compiler.base import rewrite
 from dlsys.compiler.passes import drop_dead, join_slices, swept
+from dlsys.compiler.patterns import Rule, Rules, p
 from dlsys.errors import GraphError
 from dlsys.gradients import gradients
 from dlsys.graph import Node, Shape
@@ -54,10 +56,10 @@ def after(build: Callable[[SimpleNamespace], Any], names: Iterable[str] = tuple(
     return ", ".join(expression(node) for node in graph.outputs if node is not None)
 
 
-Rules = list[tuple[Callable[[SimpleNamespace], Any], str]]
+Forms = list[tuple[Callable[[SimpleNamespace], Any], str]]
 
 
-def check_rules(rules: Rules) -> None:
+def check_rules(rules: Forms) -> None:
     for i, (build, expected) in enumerate(rules):
         assert after(build) == expected, i
 
@@ -410,3 +412,25 @@ def test_what_stores_its_results_apart_reads_no_other_array() -> None:
         gradient = ops.conv2d_input_gradient_op(f, g, x, stride, 1) + x
         listed = ad.Executor([gradient]).groups({f: (8, 4, 3, 3), g: (2, 8, 8 // stride, 8 // stride), x: (2, 4, 8, 8)})
         assert [line.split()[1] for line in listed.splitlines()[1:]] == names, listed
+
+
+def test_patterns_bind_names_and_try_both_orders() -> None:
+    v, fed = variables()
+    x_plus_x, product = p.add("x", "x"), p.mul(p.neg("x"), p.full(value="c"))
+    graph = typed_graph([v.x + v.y, v.x + v.x, -v.x * ops.full_op((4,), 3.0), ops.full_op((), 2.0) * -v.y], [], fed)
+    found: list[dict[str, Any]] = []
+    rules = Rules({"own": [Rule("seen", pattern, lambda m: found.append(vars(m))) for pattern in (x_plus_x, product)]})
+    assert [rules(node, graph) for node in graph.nodes] == [None] * len(graph.nodes)
+    assert [(m["x"].name, m.get("c"), m["shape"]) for m in found] == [
+        ("x", None, (3, 4)), ("x", 3.0, (3, 4)), ("y", 2.0, (3, 4)),
+    ]  # fmt: skip
+
+
+def test_a_smaller_result_is_broadcast_and_equal_ones_are_one() -> None:
+    v, fed = variables()
+    rows = Rule("rows", p.exp(p.broadcast_shape("x")), p.tanh(p.neg("x")))
+    wide = [ops.exp_op(ops.broadcast_shape_op(v.row, shape)) for shape in ((3, 4), (3, 4), (2, 4))]
+    graph = rewrite(typed_graph([*wide, v.row], [], fed), Rules({"own": [rows]}), merge=True)
+    check_form(graph)
+    assert [node.op.name for node in drop_dead(graph).nodes] == ["neg", "tanh", "broadcast_shape", "broadcast_shape"]
+    assert graph.outputs[0] is graph.outputs[1] and {rule for rule, _, _ in graph.reasons} == {"own", "cse"}

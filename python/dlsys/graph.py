@@ -246,8 +246,10 @@ class Op:
         for position, value in enumerate(inputs):
             if not isinstance(value, Node):
                 raise GraphError(f"{cls.name}: input {position} must be a node, not {type(value).__name__}")
-        if cls.kind == "contraction" and scopes.precision is not None:
-            attrs = {"precision": scopes.precision, **(attrs or {})}
+        if cls.kind == "contraction":
+            origin = scopes.origin
+            precision = scopes.precision if origin is None else origin.attrs.get("precision")
+            attrs = attrs if precision is None else {"precision": precision, **(attrs or {})}
         op = _instances.get(cls)
         if op is None:
             raise GraphError(f"{cls.__qualname__} is not registered as an operator: write @register above the class")

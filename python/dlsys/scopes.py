@@ -56,19 +56,13 @@ def precision(dtype: str | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def in_place_of(origin: Any) -> Iterator[None]:
-    """Nodes made inside say that they were made where that node was, and products are as exact as it is."""
-    before = scopes.origin, scopes.precision
-    stand_for(origin)
+    """Nodes made inside say that they were made where that node was, and products are as exact as it is. Inside,
+    `scopes.origin` may be set to another one."""
+    before, scopes.origin = scopes.origin, origin
     try:
         yield
     finally:
-        scopes.origin, scopes.precision = before
-
-
-def stand_for(origin: Any) -> None:
-    """Within `in_place_of`: nodes are made in that node's place from now on."""
-    scopes.origin = origin
-    scopes.precision = None if origin is None else origin.attrs.get("precision")
+        scopes.origin = before
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from ..graph import OPS, Node, Shape, below
 from ..ops import full_op
 from ..ops.state import State
 from ..ops.types import infer
-from ..scopes import in_place_of, stand_for
+from ..scopes import in_place_of, scopes
 from ..system import lazy
 
 BOUNDARY = {"cpu": 4, "numpy": 4, "cuda": VECTOR}
@@ -175,7 +175,7 @@ def rewrite(
 
     for old in graph.nodes:
         node = old
-        stand_for(old)
+        scopes.origin = old
         if not replaced.isdisjoint(old.inputs):
             node = _reading(old, now)
             shapes[node], dtypes[node] = shapes[old], dtypes[old]
