@@ -122,15 +122,13 @@ def rewrite(
     replaced = now.keys()
     nodes: dict[Node, None] = {}
     reasons: list[Reason] = []
-    normal: dict[object, Node] = {}  # by what is computed, if equal nodes are merged
+    normal: dict[object, Node] = {}  # by the node, or where equal ones are merged by what it computes
 
     def settle(node: Node, origin: Node) -> Node:
         """The normal form of a node whose inputs are in normal form and whose type is known."""
-        if not merge or node.op.again:
-            return applied(node, origin)
-        key = _computed(node)
+        key = _computed(node) if merge and not node.op.again else node
         if (first := normal.get(key)) is None:
-            first = normal[key] = applied(node, origin)
+            normal[key] = first = applied(node, origin)
             return first
         if node.name == origin.name:
             reasons.append(("cse", (node, first), "the same operator of the same inputs"))

@@ -21,7 +21,7 @@ Match = SimpleNamespace
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """Nodes of an operator with one of the names `ops`; of any for an empty one.
+    """Nodes of one of the operators `ops`; of any where there is none.
 
     Attributes:
         inputs: a pattern for each input, or a name; None for any inputs.
@@ -29,7 +29,7 @@ class Pattern:
         test: what else must hold of the operator and those of the inputs.
     """
 
-    ops: tuple[str, ...] = ()
+    ops: tuple[Op, ...] = ()
     inputs: tuple[Pattern | str, ...] | None = None
     attrs: Mapping[str, Any] = field(default_factory=dict)
     test: Callable[[Op, tuple[Op, ...]], bool] | None = None
@@ -37,14 +37,14 @@ class Pattern:
     def orders(self) -> Iterator[Pattern]:
         """The pattern, and where its operator commutes that of the inputs in the other order."""
         yield self
-        commutes = all(OPS[name].commutative for name in self.ops)
+        commutes = all(op.commutative for op in self.ops)
         if self.inputs is not None and len(set(self.inputs)) == 2 and commutes:
             yield replace(self, inputs=self.inputs[::-1])
 
     def takes(self, op: Op, read: tuple[Op, ...]) -> bool:
         """Whether a node may match that has this operator, and inputs of those."""
         parts = [(part, one) for part, one in zip(self.inputs or (), read, strict=False) if isinstance(part, Pattern)]
-        named = (not self.ops or op.name in self.ops) and all(one.name in part.ops for part, one in parts)
+        named = (not self.ops or op in self.ops) and all(one in part.ops for part, one in parts)
         return named and (self.test is None or self.test(op, read))
 
     def bind(self, node: Node, bound: dict[str, Any]) -> bool:
@@ -55,7 +55,7 @@ class Pattern:
             if isinstance(part, str):
                 if bound.setdefault(part, x) is not x:
                     return False
-            elif x.op.name not in part.ops or not part.bind(x, bound):
+            elif x.op not in part.ops or not part.bind(x, bound):
                 return False
         return True
 
@@ -64,7 +64,7 @@ class _Patterns:
     """Patterns of one operator: `p.add("x", "y")`."""
 
     def __getattr__(self, name: str) -> Callable[..., Pattern]:
-        return lambda *inputs, **attrs: Pattern((name,), inputs, attrs)
+        return lambda *inputs, **attrs: Pattern((OPS[name],), inputs, attrs)
 
 
 p = _Patterns()
@@ -95,7 +95,7 @@ def made(what: str | Pattern | Callable[[Match], Node | None], m: Match) -> Any:
     if not isinstance(what, Pattern):
         return what(m)
     attrs = {key: value(m) if callable(value) else value for key, value in what.attrs.items()}
-    return Node(OPS[what.ops[0]], [made(x, m) for x in what.inputs or ()], attrs)
+    return Node(what.ops[0], [made(x, m) for x in what.inputs or ()], attrs)
 
 
 class Rules:
