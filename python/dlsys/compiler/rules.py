@@ -171,28 +171,26 @@ def _bare(node: Node, graph: TypedGraph) -> Node:
     return node.inputs[0] if leads else node
 
 
-def _order(axes: Sequence[int] | None, rank: int) -> tuple[int, ...]:
-    """For each axis of a transpose the input's axis that it is."""
-    return tuple(reversed(range(rank))) if axes is None else tuple(axis % rank for axis in axes)
+def _order(m: Match) -> tuple[int, ...]:
+    """For each axis of a transpose the input's axis that it is, not negative."""
+    rank = len(m.shape)
+    return tuple(reversed(range(rank))) if m.axes is None else tuple(axis % rank for axis in m.axes)
 
 
-def _own_order(m: Match) -> tuple[int, ...]:
-    return _order(m.axes, len(m.shape))
-
-
-def _composed(m: Match) -> tuple[int, ...]:
-    inner = _order(m.inner, len(m.shape))
-    return tuple(inner[axis] for axis in _own_order(m))
+def _summed(m: Match) -> tuple[int, ...]:
+    """The axes of a sum, ascending."""
+    rank = len(m.shapes[m.x])
+    return tuple(range(rank)) if m.axes is None else tuple(sorted(axis % rank for axis in m.axes))
 
 
 def _moves_ones(m: Match) -> bool:
-    wide = [axis for axis in _own_order(m) if m.shapes[m.x][axis] != 1]
+    wide = [axis for axis in m.axes if m.shapes[m.x][axis] != 1]
     return wide == sorted(wide)
 
 
-def _swaps_last_two(axes: Sequence[int] | None, shape: Shape) -> bool:
-    rank = len(shape)
-    return rank > 1 and _order(axes, rank) == (*range(rank - 2), rank - 1, rank - 2)
+def _swaps_last_two(m: Match) -> bool:
+    rank = len(m.axes)
+    return rank > 1 and m.axes == (*range(rank - 2), rank - 1, rank - 2)
 
 
 def _with_flag(flag: str) -> Any:
@@ -204,7 +202,7 @@ def _transposed_product(m: Match) -> Node | None:
     """The product of the transposed matrices; None where others read the product too: it would be computed twice."""
     product = m.node.inputs[0]
     alone = m.graph.uses[product] == 1 and min(len(m.shapes[m.x]), len(m.shapes[m.y])) > 1
-    if not (alone and _swaps_last_two(m.axes, m.shape)):
+    if not (alone and _swaps_last_two(m)):
         return None
     return Node(MATMUL, [m.y, m.x], {**product.attrs, "trans_A": not m.b, "trans_B": not m.a})
 
@@ -229,19 +227,9 @@ def _sunk(m: Match) -> Node:
     return Node(m.node.op, operands, m.node.attrs)
 
 
-def _summed(axes: Sequence[int] | None, rank: int) -> tuple[int, ...]:
-    """The axes of a sum, ascending."""
-    return tuple(range(rank)) if axes is None else tuple(sorted(axis % rank for axis in axes))
-
-
-def _own_axes(m: Match) -> tuple[int, ...]:
-    return _summed(m.axes, len(m.shapes[m.x]))
-
-
 def _sum_of_repeated(m: Match) -> Node:
     """The sum over what was there before the broadcast, times how often that was repeated."""
-    wide, shape = m.wide, m.shapes[m.x]
-    axes = _summed(m.axes, len(wide))
+    wide, shape, axes = m.wide, m.shapes[m.x], m.axes
     lead = len(wide) - len(shape)
     times = math.prod(wide[axis] for axis in axes if axis < lead or shape[axis - lead] == 1)
     if times == 0:  # nothing is summed; zero times infinity would be NaN
@@ -251,6 +239,7 @@ def _sum_of_repeated(m: Match) -> Node:
 
 
 RESHAPED, REPEATED = (one("x", shape=lambda m: m.shape) for one in (p.reshape, p.broadcast_shape))
+TRANSPOSE_OF_X = p.transpose("x", axes="axes")
 SUM_OF_X = p.reducesum("x", axes="axes", keepdims="keepdims")
 OF_REPEATED = Pattern(test=_reads_repeated)
 TRANSPOSED = "a product reads transposed matrices"
@@ -259,28 +248,25 @@ MOVES = [
     Rule("the shape is the same", p.reshape("x"), "x", lambda m: m.shapes[m.x] == m.shape),
     Rule("two reshapes are one", p.reshape(p.reshape("x")), RESHAPED),
     Rule("-1 written out", p.reshape("x", shape="s"), RESHAPED, lambda m: m.s != m.shape),
-    Rule("two transposes are one",
-         p.transpose(p.transpose("x", axes="inner"), axes="axes"), p.transpose("x", axes=_composed)),
-    Rule("a transpose that moves extents of 1 is a reshape", p.transpose("x", axes="axes"), RESHAPED, _moves_ones),
+    Rule("axes written out", TRANSPOSE_OF_X, p.transpose("x", axes=_order), lambda m: m.axes != _order(m)),
+    Rule("two transposes are one", p.transpose(p.transpose("x", axes="inner"), axes="axes"),
+         p.transpose("x", axes=lambda m: tuple(m.inner[axis] for axis in m.axes))),
+    Rule("a transpose that moves extents of 1 is a reshape", TRANSPOSE_OF_X, RESHAPED, _moves_ones),
     Rule("(a b)^T is b^T a^T",
          p.transpose(p.matmul("x", "y", trans_A="a", trans_B="b"), axes="axes"), _transposed_product),
-    Rule("axes written out",
-         p.transpose("x", axes="axes"), p.transpose("x", axes=_own_order), lambda m: m.axes != _own_order(m)),
-    Rule(TRANSPOSED, p.matmul(p.transpose("x", axes="axes"), "y"), _with_flag("trans_A"),
-         lambda m: _swaps_last_two(m.axes, m.shapes[m.x])),
-    Rule(TRANSPOSED, p.matmul("x", p.transpose("y", axes="axes")), _with_flag("trans_B"),
-         lambda m: _swaps_last_two(m.axes, m.shapes[m.y])),
+    Rule(TRANSPOSED, p.matmul(TRANSPOSE_OF_X, "y"), _with_flag("trans_A"), _swaps_last_two),
+    Rule(TRANSPOSED, p.matmul("x", p.transpose("y", axes="axes")), _with_flag("trans_B"), _swaps_last_two),
     Rule("a broadcast to extents of 1 is a reshape",
          p.broadcast_shape("x"), RESHAPED, lambda m: _only_leads(m.shapes[m.x], m.shape)),
     Rule("two broadcasts are one", p.broadcast_shape(p.broadcast_shape("x")), REPEATED),
     Rule("a broadcast adds the extents of 1 in front",
          p.broadcast_shape(p.reshape("x")), REPEATED, lambda m: _bare(m.node.inputs[0], m.graph) is m.x),
+    Rule("axes written out", SUM_OF_X, p.reducesum("x", axes=_summed, keepdims=lambda m: m.keepdims),
+         lambda m: m.axes != _summed(m)),
     Rule("a sum over extents of 1 is a reshape",
-         SUM_OF_X, RESHAPED, lambda m: all(m.shapes[m.x][axis] == 1 for axis in _own_axes(m))),
+         SUM_OF_X, RESHAPED, lambda m: all(m.shapes[m.x][axis] == 1 for axis in m.axes)),
     Rule("a sum of equal values is a product",
          p.reducesum(p.broadcast_shape("x", shape="wide"), axes="axes", keepdims="keepdims"), _sum_of_repeated),
-    Rule("axes written out", SUM_OF_X, p.reducesum("x", axes=_own_axes, keepdims=lambda m: m.keepdims),
-         lambda m: m.axes != _own_axes(m)),
     Rule("the operator broadcasts by itself", OF_REPEATED, _sunk, lambda m: _reached(_sunk(m).inputs, m) == m.shape),
     Rule("computed once, then repeated", OF_REPEATED, _sunk),
 ]  # fmt: skip
