@@ -119,7 +119,6 @@ def rewrite(
     shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
     typed = replace(graph, shapes=shapes, dtypes=dtypes)
     now = dict(now or {})
-    replaced = now.keys()
     nodes: dict[Node, None] = {}
     reasons: list[Reason] = []
     normal: dict[object, Node] = {}  # by the node, or where equal ones are merged by what it computes
@@ -141,8 +140,11 @@ def rewrite(
         found = plain(node, typed) if node is not origin else None
         by, reason = SHAPES
         if found is None:
-            change = rule(node, typed)
-            found, reason, by, *_ = (*change, name) if isinstance(change, tuple) else (change, why, name)
+            change, by, reason = rule(node, typed), name, why
+            if isinstance(change, tuple):
+                found, reason, by = (*change, name)[:3]
+            else:
+                found = change
         if found is None or found is node:
             nodes[node] = None
             return node
@@ -165,17 +167,18 @@ def rewrite(
         for node in new:
             own = _reading(node, settled)
             infer(own, shapes, dtypes)
-            settled[node] = settle(own, origin) if node in computed or node.op.constant else own
+            result = settle(own, origin) if node in computed or node.op.constant else own
+            if result is not node:
+                settled[node] = result
         for node in new:
             if node not in computed and not node.op.constant:  # read for its shape, by what is plain now
-                del shapes[settled[node]], dtypes[settled[node]]
+                del shapes[settled.get(node, node)], dtypes[settled.get(node, node)]
         return settled.get(found, found)
 
     for old in graph.nodes:
-        node = old
         scopes.origin = old
-        if not replaced.isdisjoint(old.inputs):
-            node = _reading(old, now)
+        node = _reading(old, now)
+        if node is not old:
             shapes[node], dtypes[node] = shapes[old], dtypes[old]
             if origins is not None:
                 origins[node] = old
@@ -198,9 +201,9 @@ def rewrite(
 
 def _reading(node: Node, now: Mapping[Node, Node]) -> Node:
     """The node with what stands for its inputs; made anew where that is not they themselves."""
-    inputs = [now.get(value, value) for value in node.inputs]
-    same = all(a is b for a, b in zip(inputs, node.inputs, strict=True))
-    return node if same else Node(node.op, inputs, node.attrs, node.name)
+    if now.keys().isdisjoint(node.inputs):
+        return node
+    return Node(node.op, [now.get(value, value) for value in node.inputs], node.attrs, node.name)
 
 
 def _computed(node: Node) -> object:
@@ -208,8 +211,8 @@ def _computed(node: Node) -> object:
     inputs = node.inputs
     if node.op.commutative and inputs[1].id < inputs[0].id:
         inputs = inputs[::-1]
-    attributes = sorted((key, repr(value)) for key, value in node.attrs.items()) if node.attrs else ()
-    return node.op, tuple(inputs), tuple(attributes)  # by repr: 0.0 == -0.0, and NaN is not equal to itself
+    attributes = repr(node.attrs) if node.attrs else ""  # 0.0 == -0.0, and NaN is not equal to itself
+    return node.op, tuple(inputs), attributes
 
 
 def plain(node: Node, graph: TypedGraph) -> Node | None:
