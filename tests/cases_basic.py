@@ -196,5 +196,4 @@ CASES: dict[str, list[Case]] = {
     "conv2d": _convolution("conv2d"),
     "conv2d_input_gradient": _convolution("input"),
     "conv2d_filter_gradient": _convolution("filter"),
-    "sgd_update": cases_of(lambda x, g: ops.sgd_update_op(x, g, 0.1), *SAME),
 }

@@ -18,7 +18,7 @@ from .ops import (
     maximum_op, mean_op, min_op, minimum_op, mse_loss_op, mul_byconst_op, mul_op, neg_op, not_equal_op, one_hot_op,
     oneslike_op, pad_op, placeholder_op, power_byconst_op, power_op, random_bits_like_op, random_bits_op,
     random_normal_op, random_uniform_op, reducesum_op, reducesumaxiszero_op, relu_gradient_op, relu_op,
-    reshape_like_op, reshape_op, round_op, rsqrt_op, scan_op, scatter_add_op, sgd_update_op, sigmoid_op, sign_op,
+    reshape_like_op, reshape_op, round_op, rsqrt_op, scan_op, scatter_add_op, sigmoid_op, sign_op,
     sin_op, slice_op, softmax_func, softmax_op, softmaxcrossentropy_op, sort_op, split_op, sqrt_op, squeeze_op,
     stack_op, statistics_op, std_op, sub_op, sum_op, sum_to_like_op, swapaxes_op, take_along_axis_op, take_op, tanh_op,
     topk_op, transpose_op, var_op, where_op, zeroslike_op,

@@ -91,8 +91,10 @@ class Node:
         self.attrs = attrs
         self.id = next(_ids)
         self.name = name if name is not None else f"{op.name}_{self.id}"
-        self.line, self.part = _user_line(), scopes.part
-        self.no_grad = scopes.no_grad
+        if (origin := scopes.origin) is not None:
+            self.placed_as(origin)
+        else:
+            self.line, self.part, self.no_grad = _user_line(), scopes.part, scopes.no_grad
         self.cell: Any = None
         self.types: list[Any] = [None, None]
 
@@ -241,8 +243,10 @@ class Op:
         for position, value in enumerate(inputs):
             if not isinstance(value, Node):
                 raise GraphError(f"{cls.name}: input {position} must be a node, not {type(value).__name__}")
-        if cls.kind == "contraction" and scopes.precision is not None:
-            attrs = {"precision": scopes.precision, **(attrs or {})}
+        if cls.kind == "contraction":
+            origin = scopes.origin
+            precision = scopes.precision if origin is None else origin.attrs.get("precision")
+            attrs = attrs if precision is None else {"precision": precision, **(attrs or {})}
         op = _instances.get(cls)
         if op is None:
             raise GraphError(f"{cls.__qualname__} is not registered as an operator: write @register above the class")

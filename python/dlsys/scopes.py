@@ -15,13 +15,15 @@ HALVES = ("bfloat16", "float16")
 
 class _Scopes(threading.local):
     """The part of a network for which a thread makes nodes, whether gradients are on, to what products may round their
-    inputs of float32 on a GPU, one of HALVES, or None, and whether kernels are built with our schedules."""
+    inputs of float32 on a GPU, one of HALVES, or None, whether kernels are built with our schedules, and the node in
+    whose place nodes are made."""
 
     def __init__(self) -> None:
         self.part: Any = None
         self.no_grad = False
         self.precision: str | None = None
         self.own_schedules = True
+        self.origin: Any = None
 
 
 scopes = _Scopes()
@@ -50,6 +52,17 @@ def precision(dtype: str | None) -> Iterator[None]:
         yield
     finally:
         scopes.precision = before
+
+
+@contextlib.contextmanager
+def in_place_of(origin: Any) -> Iterator[None]:
+    """Nodes made inside say that they were made where that node was, and products are as exact as it is. Inside,
+    `scopes.origin` may be set to another one."""
+    before, scopes.origin = scopes.origin, origin
+    try:
+        yield
+    finally:
+        scopes.origin = before
 
 
 @contextlib.contextmanager

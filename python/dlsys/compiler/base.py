@@ -7,18 +7,18 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..device import VECTOR
-from ..graph import Node, Shape, below
+from ..graph import OPS, Node, Shape, below
 from ..ops import full_op
 from ..ops.state import State
 from ..ops.types import infer
-from ..scopes import precision, scopes
+from ..scopes import in_place_of, scopes
 from ..system import lazy
 
 BOUNDARY = {"cpu": 4, "numpy": 4, "cuda": VECTOR}
 """Bytes, by the kind of context: kernels take it that their arrays begin at a multiple."""
 
-Change = tuple[Node, str]
-"""What replaces a node, and why."""
+Change = tuple[Node, str] | tuple[Node, str, str]
+"""What replaces a node, why, and by which pass, where the sweep has the rules of several."""
 
 Rule = Callable[[Node, "TypedGraph"], "Change | Node | None"]
 """What a node, whose inputs are rewritten already, is replaced by, with a reason of its own or that of all the rule's
@@ -92,7 +92,7 @@ def value_inputs(node: Node) -> list[Node]:
     return list(dict.fromkeys(value for i, value in enumerate(node.inputs) if i not in shape_only))
 
 
-@precision(None)  # it sets that of each node's products
+@in_place_of(None)  # of each node in turn
 def rewrite(
     graph: TypedGraph,
     rule: Rule,
@@ -101,55 +101,84 @@ def rewrite(
     *,
     name: str = "",
     why: str = "",
+    merge: bool = False,
 ) -> TypedGraph:
     """The graph with `rule` applied to every node, inputs first, until it no longer applies there.
 
     A node with a replaced input is made anew, with its name and source line, before the rule sees it. A rule returns
-    None or the node itself to leave it, one of its inputs, or new nodes, built from its inputs by the public functions
-    of `ops`; these get the node's source line and precision, are made `plain`, and the rule sees them too. Types are up
-    to date when the rule asks for them; `nodes` and `uses` are those of the graph before. `origins`, if given, is
-    filled with the former node of each that is made anew. `now`: what is given, and stands for other nodes. `name` is
-    the pass's, `why` the reason of changes for which the rule gives none.
+    None or the node itself to leave it, one of its inputs, or new nodes, built from its inputs, which get the node's
+    source line and precision, are made `plain`, and which the rule sees too; of a smaller shape they are broadcast.
+    So every node of the result is in normal form: rules that look at a node and what is below it need one sweep.
+    Types are up to date when the rule asks for them; `nodes` and `uses` are those of the graph before.
+
+    `origins`, if given, is filled with the former node of each that is made anew. `now`: what is given, and stands for
+    other nodes. `name` is the pass's, `why` the reason of changes for which the rule gives none. `merge`: of the nodes
+    with one operator, the same inputs (of sums and products in either order) and the same attributes, the first stands
+    for all.
     """
     shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
     typed = replace(graph, shapes=shapes, dtypes=dtypes)
     now = dict(now or {})
-    replaced = now.keys()
     nodes: dict[Node, None] = {}
     reasons: list[Reason] = []
+    normal: dict[object, Node] = {}  # by the node, or where equal ones are merged by what it computes
 
     def settle(node: Node, origin: Node) -> Node:
-        """The node that stands for one whose inputs are in place and whose type is known."""
-        scopes.precision = node.attrs.get("precision")  # of products that are made now
-        found, (by, reason) = plain(node, typed) if node is not origin else None, SHAPES
+        """The normal form of a node whose inputs are in normal form and whose type is known."""
+        key = _computed(node) if merge else node
+        if (first := normal.get(key)) is None:
+            normal[key] = first = applied(node, origin)
+            return first
+        if node.name == origin.name:
+            reasons.append(("cse", (node, first), "the same operator of the same inputs"))
+        if node is not origin:
+            del shapes[node], dtypes[node]
+        return first
+
+    def applied(node: Node, origin: Node) -> Node:
+        """What the rule makes of such a node, in normal form."""
+        found = plain(node, typed) if node is not origin else None
+        by, reason = SHAPES
         if found is None:
-            change, by = rule(node, typed), name
-            found, reason = change if isinstance(change, tuple) else (change, why)
+            change, by, reason = rule(node, typed), name, why
+            if isinstance(change, tuple):
+                found, reason, by = (*change, name)[:3]
+            else:
+                found = change
         if found is None or found is node:
             nodes[node] = None
             return node
+        at = len(reasons)
+        reasons.append((by, (node, found), reason))
+        result = made(found, origin)
+        if shapes[result] != shapes[node]:
+            found = Node(OPS["broadcast_shape"], [result], {"shape": shapes[node]})
+            reasons[at] = by, (node, found), reason
+            result = made(found, origin)
         if node is not origin:
             del shapes[node], dtypes[node]
-        reasons.append((by, (node, found), reason))
+        return result
+
+    def made(found: Node, origin: Node) -> Node:
+        """The normal form of nodes that a rule has made."""
+        new = below([found], shapes.__contains__)
+        computed = needed(new, [found]) if any(node.op.shape_only for node in new) else set(new)
         settled: dict[Node, Node] = {}
-        made = below([found], shapes.__contains__)
-        computed = needed(made, [found]) if any(new.op.shape_only for new in made) else set(made)
-        for new in made:
-            new.inputs = [settled.get(value, value) for value in new.inputs]
-            new.placed_as(origin)
-            infer(new, shapes, dtypes)
-            if new in computed or new.op.constant:
-                settled[new] = settle(new, origin)
-        for new in made:
-            if new not in computed and not new.op.constant:  # read for its shape, by what is plain now
-                del shapes[new], dtypes[new]
+        for node in new:
+            own = _reading(node, settled)
+            infer(own, shapes, dtypes)
+            result = settle(own, origin) if node in computed or node.op.constant else own
+            if result is not node:
+                settled[node] = result
+        for node in new:
+            if node not in computed and not node.op.constant:  # read for its shape, by what is plain now
+                del shapes[settled.get(node, node)], dtypes[settled.get(node, node)]
         return settled.get(found, found)
 
     for old in graph.nodes:
-        node = old
-        if not replaced.isdisjoint(old.inputs):
-            node = Node(old.op, [now.get(value, value) for value in old.inputs], old.attrs, old.name)
-            node.placed_as(old)
+        scopes.origin = old
+        node = _reading(old, now)
+        if node is not old:
             shapes[node], dtypes[node] = shapes[old], dtypes[old]
             if origins is not None:
                 origins[node] = old
@@ -168,6 +197,22 @@ def rewrite(
         current=_follow(graph, now),
         reasons=(*graph.reasons, *reasons),
     )
+
+
+def _reading(node: Node, now: Mapping[Node, Node]) -> Node:
+    """The node with what stands for its inputs; made anew where that is not they themselves."""
+    if now.keys().isdisjoint(node.inputs):
+        return node
+    return Node(node.op, [now.get(value, value) for value in node.inputs], node.attrs, node.name)
+
+
+def _computed(node: Node) -> object:
+    """What a node computes: equal where two compute the same."""
+    inputs = node.inputs
+    if node.op.commutative and inputs[1].id < inputs[0].id:
+        inputs = inputs[::-1]
+    attributes = repr(node.attrs) if node.attrs else ""  # 0.0 == -0.0, and NaN is not equal to itself
+    return node.op, tuple(inputs), attributes
 
 
 def plain(node: Node, graph: TypedGraph) -> Node | None:
@@ -211,3 +256,22 @@ def sorted_nodes(graph: TypedGraph) -> tuple[Node, ...]:
     """Of the graph's nodes those that its roots depend on."""
     found = needed(graph.nodes, graph.roots)
     return tuple(node for node in graph.nodes if node in found)
+
+
+def drop_dead(graph: TypedGraph) -> TypedGraph:
+    """Only what the roots depend on is computed. Types are kept of what is computed, fed, or read for its shape, and
+    `current` names what still stands."""
+    nodes = sorted_nodes(graph)
+    if len(nodes) == len(graph.nodes):
+        return graph
+    standing = {*nodes, *graph.fed}
+    dropped = [("dead", (node,), "nothing returned depends on it") for node in graph.nodes if node not in standing]
+    typed = standing.union(*(node.inputs for node in nodes))
+    return replace(
+        graph,
+        nodes=nodes,
+        shapes={node: shape for node, shape in graph.shapes.items() if node in typed},
+        dtypes={node: dtype for node, dtype in graph.dtypes.items() if node in typed},
+        current={old: node for old, node in graph.current.items() if node in standing},
+        reasons=(*graph.reasons, *dropped),
+    )

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+import functools
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
 from ..errors import GraphError
-from .base import TypedGraph
-from .moves import cut_taps
-from .simplify import drop_dead, fold, merge, simplify
+from .base import TypedGraph, drop_dead, rewrite
+from .patterns import Rules
+from .rules import TABLE
 from .slices import join_slices
 
-Pass = Callable[[TypedGraph], TypedGraph]
-
-PASSES: dict[str, Pass] = {
-    "fold": fold,
-    "simplify": simplify,
-    "taps": cut_taps,
-    "slices": join_slices,
-    "cse": merge,
-    "dead": drop_dead,
-}
-"""From graph to graph, in the order in which they run."""
+PASSES = ("fold", "simplify", "taps", "slices", "cse", "dead")
+"""From graph to graph: rules by their names, slices, common subexpressions, what nothing depends on."""
 
 NAMES = (*PASSES, "pack", "views", "fuse")
 """All that a user can choose: the passes, then what is done as the graph becomes kernels."""
@@ -45,15 +37,25 @@ def select(passes: Any) -> tuple[str, ...]:
 
 
 def run_passes(graph: TypedGraph, names: Collection[str]) -> TypedGraph:
-    """The graph through those of PASSES that are named, round after round until none changes it."""
-    passes = [function for name, function in PASSES.items() if name in names]
+    """The graph through those of PASSES that are named: a sweep of the rules, in which equal nodes are merged, then
+    slices and dead nodes, round after round until nothing changes."""
     users = {*graph.nodes, *graph.current}
-    unchanged = 0
-    for number in range(MOST_ROUNDS * len(passes)):
-        before = graph
-        graph = passes[number % len(passes)](graph)
-        unchanged = unchanged + 1 if graph is before else 0
-        if unchanged == len(passes):
+    for _ in range(MOST_ROUNDS):
+        before, graph = graph, swept(graph, names)
+        graph = join_slices(graph) if "slices" in names else graph
+        graph = drop_dead(graph) if "dead" in names else graph
+        if graph is before:
             break
     current = {old: node for old, node in graph.current.items() if old in users}
     return replace(graph, current=current)
+
+
+def swept(graph: TypedGraph, names: Collection[str]) -> TypedGraph:
+    """One sweep of the rules that are named, in which equal nodes are merged if that is named."""
+    chosen = tuple(name for name in TABLE if name in names)
+    return rewrite(graph, _rules(chosen), merge="cse" in names) if chosen or "cse" in names else graph
+
+
+@functools.cache
+def _rules(names: tuple[str, ...]) -> Rules:
+    return Rules({name: TABLE[name] for name in names})

@@ -13,7 +13,6 @@ from ..graph import FLOATS, Node
 from ..ops import matmul_panels_op, pack_panels_op
 from ..ops.linalg import MatMul
 from .base import TypedGraph, rewrite
-from .simplify import merge
 
 LEAST_ELEMENTS = 4096  # of a matrix: below, a kernel costs more than the copies
 
@@ -39,7 +38,7 @@ def pack(graph: TypedGraph, columns: Columns, same: frozenset[Node] = frozenset(
 
     if max(counts.values(), default=0) < 2:
         return graph
-    return merge(rewrite(graph, rule, name="pack", why="products share the right matrix: it is packed once"))
+    return rewrite(graph, rule, name="pack", why="products share the right matrix: it is packed once", merge=True)
 
 
 def _shared(node: Node, graph: TypedGraph) -> tuple[Node, bool, int] | None:

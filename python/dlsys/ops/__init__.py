@@ -27,7 +27,7 @@ from .indexing import embedding_op, in_range_op, one_hot_op, scatter_add_op, tak
 from .inputs import Variable, full_op, oneslike_op, placeholder_op, zeroslike_op
 from .joining import concatenate_op, split_op, stack_op
 from .linalg import matmul_gradient_op, matmul_op, matmul_panels_op, pack_panels_op
-from .loss import mse_loss_op, sgd_update_op, softmaxcrossentropy_op
+from .loss import mse_loss_op, softmaxcrossentropy_op
 from .norm import batch_norm_op, layer_norm_op, statistics_op
 from .operators import is_number, is_operand, operand, pair
 from .pooling import adaptive_avg_pool2d_op, avg_pool2d_op, max_pool2d_op

@@ -1,4 +1,4 @@
-"""Loss functions and the update that a training step ends with. Cross-entropy of class numbers: `cross_entropy`."""
+"""Loss functions. Cross-entropy of class numbers: `cross_entropy`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ..checks import word
 from ..errors import GraphError, ShapeError
 from ..graph import OPS, Node, Op, Shape, register, shape_error
 from .activation import log_softmax_func, log_softmax_op, softmax_op
-from .arithmetic import mul_byconst_op, mul_op, neg_op, sub_op
+from .arithmetic import mul_op, neg_op, sub_op
 from .operators import pair
 from .reduction import div_by_extent_op, mean_op, reducesum_op
-from .rules import real_constant, require_same
+from .rules import require_same
 from .types import known_shape
 
 
@@ -50,33 +50,9 @@ class SoftmaxCrossEntropy(Op):
         return [grad_logits, neg_op(mul_op(log_softmax_op(logits), scale))]
 
 
-@register
-class SgdUpdate(Op):
-    """x - learning_rate * grad."""
-
-    name = "sgd_update"
-    flops = 2
-    kind = "elementwise"
-    formula, reference = compute.sgd_update, lambda x, grad, rate: x - grad.dtype.type(rate) * grad
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        return require_same(node, *input_shapes)
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [output_grad, mul_byconst_op(output_grad, -node.attrs["learning_rate"])]
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return (node.attrs["learning_rate"],)
-
-
 def softmaxcrossentropy_op(logits: Node, labels: Node) -> Node:
     """The mean softmax cross-entropy, shape (1,), of logits and labels of one shape."""
     return SoftmaxCrossEntropy.make([logits, labels])
-
-
-def sgd_update_op(x: Node, grad: Node, learning_rate: float) -> Node:
-    """x - learning_rate * grad. Raises GraphError for a learning rate that is no real number."""
-    return SgdUpdate.make([x, grad], {"learning_rate": real_constant("sgd_update", learning_rate)})
 
 
 def require_reduction(op: str, reduction: Any) -> None:

@@ -1,0 +1,126 @@
+"""Patterns that are data, and rules that replace what they match: the part of rewriting that knows no rule.
+
+`p.add("x", p.neg("y"))` is a pattern: a sum, in either order, of anything and of something negated. A string stands for
+any node, the same one wherever it stands twice. `p.full(value="c")` is a constant, and "c" its value. As what a rule
+makes, a pattern is a template: `p.sub("x", "y")` is made of what the names stand for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+from ..graph import DTYPES, OPS, Node, Op
+from .base import Change, TypedGraph
+
+Match = SimpleNamespace
+"""What a rule has matched: `node`, its `shape`, `dtype`, the `graph`, its `shapes`, and what each name stands for."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """Nodes of one of the operators `ops`; of any where there is none.
+
+    Attributes:
+        inputs: a pattern for each input, or a name; None for any inputs.
+        attrs: for an attribute the name of its value; of a template the value, or a function of the match.
+        test: what else must hold of the operator and those of the inputs.
+    """
+
+    ops: tuple[Op, ...] = ()
+    inputs: tuple[Pattern | str, ...] | None = None
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    test: Callable[[Op, tuple[Op, ...]], bool] | None = None
+
+    def orders(self) -> Iterator[Pattern]:
+        """The pattern, and where its operator commutes that of the inputs in the other order."""
+        yield self
+        commutes = all(op.commutative for op in self.ops)
+        if self.inputs is not None and len(set(self.inputs)) == 2 and commutes:
+            yield replace(self, inputs=self.inputs[::-1])
+
+    def takes(self, op: Op, read: tuple[Op, ...]) -> bool:
+        """Whether a node may match that has this operator, and inputs of those."""
+        parts = [(part, one) for part, one in zip(self.inputs or (), read, strict=False) if isinstance(part, Pattern)]
+        named = (not self.ops or op in self.ops) and all(one in part.ops for part, one in parts)
+        return named and (self.test is None or self.test(op, read))
+
+    def bind(self, node: Node, bound: dict[str, Any]) -> bool:
+        """Whether a node matches that the pattern `takes`; `bound` then says what each name stands for."""
+        for key, name in self.attrs.items():
+            bound[name] = node.attrs[key]
+        for part, x in zip(self.inputs or (), node.inputs, strict=False):
+            if isinstance(part, str):
+                if bound.setdefault(part, x) is not x:
+                    return False
+            elif x.op not in part.ops or not part.bind(x, bound):
+                return False
+        return True
+
+
+class _Patterns:
+    """Patterns of one operator: `p.add("x", "y")`."""
+
+    def __getattr__(self, name: str) -> Callable[..., Pattern]:
+        return lambda *inputs, **attrs: Pattern((OPS[name],), inputs, attrs)
+
+
+p = _Patterns()
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What becomes of nodes that match. A result of a smaller shape is broadcast to the node's, see `rewrite`.
+
+    Attributes:
+        why: its reason.
+        pattern: what it is asked for.
+        found: a name, a template, or a function of the match, which may still say None.
+        when: what must hold of a match. dtypes: of what the node may be.
+    """
+
+    why: str
+    pattern: Pattern
+    found: str | Pattern | Callable[[Match], Node | None]
+    when: Callable[[Match], Any] | None = None
+    dtypes: Sequence[str] = DTYPES
+
+
+def made(what: str | Pattern | Callable[[Match], Node | None], m: Match) -> Any:
+    """The node that a name, a template or a function means for a match; a function may say None."""
+    if isinstance(what, str):
+        return getattr(m, what)
+    if not isinstance(what, Pattern):
+        return what(m)
+    attrs = {key: value(m) if callable(value) else value for key, value in what.attrs.items()}
+    return Node(what.ops[0], [made(x, m) for x in what.inputs or ()], attrs)
+
+
+class Rules:
+    """A table of rules, in the order in which they are tried."""
+
+    def __init__(self, table: Mapping[str, Sequence[Rule]]) -> None:
+        """`table`: by the name of a pass."""
+        all_rules = [(rule, name) for name, rules in table.items() for rule in rules]
+        self._all = [(pattern, rule, name) for rule, name in all_rules for pattern in rule.pattern.orders()]
+        self._of: dict[tuple[Op, ...], list[tuple[Pattern, Rule, str]]] = {}
+
+    def __call__(self, node: Node, graph: TypedGraph) -> Change | None:
+        """What the first rule that matches makes of a node."""
+        key = (node.op, *[value.op for value in node.inputs])
+        try:
+            rules = self._of[key]
+        except KeyError:  # once: those that may match nodes of these operators
+            rules = self._of[key] = [one for one in self._all if one[0].takes(node.op, key[1:])]
+        for pattern, rule, name in rules:
+            dtype, shapes = graph.dtypes[node], graph.shapes
+            bound: dict[str, Any] = {}
+            if dtype not in rule.dtypes or not pattern.bind(node, bound):
+                continue
+            m = Match(**bound, node=node, shape=shapes[node], dtype=dtype, graph=graph, shapes=shapes)
+            found = made(rule.found, m) if rule.when is None or rule.when(m) else None
+            if found is not None:
+                return found, rule.why, name
+        return None

@@ -1,0 +1,343 @@
+"""The rules by which graphs become simpler, in one table: folding, arithmetic, functions, moved and repeated values,
+taps of convolutions.
+
+NaN and infinity stay what they are: nothing is rewritten that would lose one, so `x * 0` and `x - x` stay; but filters'
+taps that meet nothing but padding are cut off, with the products with zeros there. All rules are to the bit, except
+that the sign of a zero may change (`x + 0`, `-(a - b)`), that several constant factors become one to rounding, that a
+sum of equal values, or a product of matrices of such, is the value times the count, and that a logarithm of a softmax
+becomes the operator that does it without underflow, which is better than rounding. Folded constants are `full`, one
+value at every index, so no array is made for them, however large their shape.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..checks import in_dtype
+from ..graph import FLOATS, OPS, Node, Op, Shape
+from ..ops import broadcast_rule, full_op, mul_byconst_op, reducesum_op, slice_op
+from ..ops.conv import geometry_of
+from ..ops.rules import real_constant
+from ..ops.slicing import slice_gradient_op
+from .base import TypedGraph
+from .patterns import Match, Pattern, Rule, p
+
+RESHAPE, BROADCAST, MATMUL, SUM = OPS["reshape"], OPS["broadcast_shape"], OPS["matmul"], OPS["reducesum"]
+TIMES, BY = OPS["mul_byconst"], OPS["div_byconst"]
+CONV, IMAGES, FILTERS = OPS["conv2d"], OPS["conv2d_input_gradient"], OPS["conv2d_filter_gradient"]
+
+# Folding ---------------------------------------------------------------------------------------------------
+
+MOST_ELEMENTS = 4096  # of an array that is made to fold an operator that reads more than one index
+
+
+def _reads_constants(op: Op, read: tuple[Op, ...]) -> bool:
+    """Whether what an operator reads are values, all of them constant; a loop is computed step by step."""
+    if op.kind == "scan":
+        return False
+    found = [one.constant for i, one in enumerate(read) if i not in op.shape_only]
+    return bool(found) and all(found)
+
+
+def _folded(m: Match) -> Node | None:
+    found = _one_value(m.node, m.graph)
+    return None if found is None else full_op(m.shape, in_dtype(found, m.dtype).item(), m.dtype)
+
+
+def _one_value(node: Node, graph: TypedGraph) -> float | None:
+    """The value at every index of the node's result, before it is rounded or wraps around; None if they differ, or it
+    would take long to find out."""
+    shape = graph.shapes[node]
+    first = node.inputs[0].attrs["value"]
+    if 0 in shape:
+        return 0.0  # there is no index
+    if node.op.picks:
+        return first
+    if node.op is SUM:
+        return _times(graph.size(node.inputs[0]) // graph.size(node), first)
+    if node.op is MATMUL:
+        inner = graph.shapes[node.inputs[0]][-2 if node.matmul_attr_trans_A else -1]
+        return _times(inner, first * node.inputs[1].attrs["value"])
+    elementwise = node.op.kind == "elementwise"
+    if not elementwise and max(graph.size(value) for value in [node, *node.inputs]) > MOST_ELEMENTS:
+        return None
+    arrays = []
+    for value in node.inputs:
+        number = value.attrs.get("value", 0.0)  # of what is read for its shape alone, any
+        number = np.asarray(number, graph.dtypes[value])
+        arrays.append(np.broadcast_to(number, () if elementwise else graph.shapes[value]))
+    with np.errstate(all="ignore"):
+        result = node.op.numpy(node, arrays).ravel()
+    return result[0].item() if np.array_equal(result, np.full_like(result, result[0]), equal_nan=True) else None
+
+
+def _times(count: int, value: float) -> float:
+    return count * value if count else 0.0  # a sum of nothing is 0, also where infinity is not summed
+
+
+# Arithmetic ------------------------------------------------------------------------------------------------
+
+# Constant factors outside stay apart: merged, they could hide that a product between them overflows or vanishes.
+SMALLEST, LARGEST = 2.0**-32, 2.0**32
+
+
+def _minus(m: Match) -> float:
+    """-c, of integers modulo their range."""
+    return -m.c if m.dtype in FLOATS else _number(in_dtype(-m.c, m.dtype).item())
+
+
+def _is(number: float) -> Any:
+    """Whether c is the number, once it is rounded to the dtype."""
+    return lambda m: abs(m.c - number) < 1e-6 and in_dtype(m.c, m.dtype) == number
+
+
+def _one_factor(m: Match) -> Node | None:
+    """(x * or / inner) * or / outer, where neither hides that a product overflows."""
+    if not all(SMALLEST <= abs(factor) <= LARGEST for factor in (m.inner, m.outer)):
+        return None
+    outside, inside = (node.op is BY for node in (m.node, m.node.inputs[0]))
+    if outside and inside:
+        return Node(BY, [m.x], {"const": m.inner * m.outer})
+    inner = 1 / m.inner if inside else m.inner
+    return Node(TIMES, [m.x], {"const": inner / m.outer if outside else inner * m.outer})
+
+
+def _full(value: float) -> Any:
+    return lambda m: full_op(m.shape, value, m.dtype)
+
+
+def _number(value: float) -> float:
+    return real_constant("constant", value)
+
+
+C, NUMBER = p.full(value="c"), {"const": lambda m: _number(m.c)}
+FACTOR, SIGNED = (TIMES, BY), (p.mul_byconst, p.div_byconst, p.const_div)
+ONE_NUMBER, SIGN = "the other operand is one number", "the sign is part of the constant"
+
+OF_NUMBERS = [
+    Rule(ONE_NUMBER, p.add("x", C), p.add_byconst("x", **NUMBER)),
+    Rule("x + -y is x - y", p.add("x", p.neg("y")), p.sub("x", "y")),
+    Rule("x + x is 2 x", p.add("x", "x"), p.mul_byconst("x", const=2.0)),
+    Rule("x - c is x + (-c)", p.sub("x", C), p.add_byconst("x", const=_minus)),
+    Rule("c - x is -x + c", p.sub(C, "x"), p.add_byconst(p.neg("x"), **NUMBER)),
+    Rule("x - -y is x + y", p.sub("x", p.neg("y")), p.add("x", "y")),
+    Rule(ONE_NUMBER, p.mul("x", C), p.mul_byconst("x", **NUMBER)),
+    Rule("-x * -y is x * y", p.mul(p.neg("x"), p.neg("y")), p.mul("x", "y")),
+]
+OF_FLOATS = [
+    Rule(ONE_NUMBER, p.div("x", C), p.div_byconst("x", **NUMBER)),
+    Rule(ONE_NUMBER, p.div(C, "x"), p.const_div("x", **NUMBER)),
+    Rule("-x / -y is x / y", p.div(p.neg("x"), p.neg("y")), p.div("x", "y")),
+    Rule("-(-x) is x", p.neg(p.neg("x")), "x"),
+    Rule("-(x - y) is y - x", p.neg(p.sub("x", "y")), p.sub("y", "x")),
+    Rule("x + 0 is x", p.add_byconst("x", const="c"), "x", _is(0)),
+    Rule("the factor is 1", Pattern(FACTOR, ("x",), {"const": "c"}), "x", _is(1)),
+    Rule("the factor is -1", Pattern(FACTOR, ("x",), {"const": "c"}), p.neg("x"), _is(-1)),
+    *(Rule(SIGN, p.neg(one("x", const="c")), one("x", const=_minus)) for one in SIGNED),
+    *(Rule(SIGN, one(p.neg("x"), const="c"), one("x", const=_minus)) for one in SIGNED),
+    Rule("two constant factors are one",
+         Pattern(FACTOR, (Pattern(FACTOR, ("x",), {"const": "inner"}),), {"const": "outer"}), _one_factor),
+    Rule("x ** 0 is 1", p.power_byconst("x", const="c"), _full(1.0), _is(0)),  # also of NaN, as IEEE's pow
+    Rule("x ** 1 is x", p.power_byconst("x", const="c"), "x", _is(1)),
+]  # fmt: skip
+
+FUNCTIONS = [
+    Rule("log(softmax(x)) without underflow", p.log(p.softmax("x")), p.log_softmax("x")),
+    Rule("exp(log_softmax(x)) is softmax(x)", p.exp(p.log_softmax("x")), p.softmax("x")),
+    Rule("relu(relu(x)) is relu(x)", p.relu(p.relu("x")), p.relu("x")),
+    Rule("the gate is known", p.relu_gradient(C, "g"), "g", lambda m: m.c > 0),
+    Rule("the gate is known", p.relu_gradient(C, "g"), _full(0.0)),
+    Rule("the gradient is zero", p.relu_gradient("x", C), _full(0.0), lambda m: m.c == 0),
+    Rule("the gradient has passed this gate already",
+         p.relu_gradient("x", p.relu_gradient("x", "g")), p.relu_gradient("x", "g")),
+]  # fmt: skip
+
+# Moved and repeated values ---------------------------------------------------------------------------------
+
+
+def _only_leads(shape: Shape, wide: Shape) -> bool:
+    """Whether `wide` is `shape` behind extents of 1."""
+    lead = len(wide) - len(shape)
+    return lead >= 0 and wide == (1,) * lead + shape
+
+
+def _bare(node: Node, graph: TypedGraph) -> Node:
+    """The node without a reshape that only puts extents of 1 in front, as broadcasting does by itself."""
+    leads = node.op is RESHAPE and _only_leads(graph.shapes[node.inputs[0]], graph.shapes[node])
+    return node.inputs[0] if leads else node
+
+
+def _order(m: Match) -> tuple[int, ...]:
+    """For each axis of a transpose the input's axis that it is, not negative."""
+    rank = len(m.shape)
+    return tuple(reversed(range(rank))) if m.axes is None else tuple(axis % rank for axis in m.axes)
+
+
+def _summed(m: Match) -> tuple[int, ...]:
+    """The axes of a sum, ascending."""
+    rank = len(m.shapes[m.x])
+    return tuple(range(rank)) if m.axes is None else tuple(sorted(axis % rank for axis in m.axes))
+
+
+def _moves_ones(m: Match) -> bool:
+    wide = [axis for axis in m.axes if m.shapes[m.x][axis] != 1]
+    return wide == sorted(wide)
+
+
+def _swaps_last_two(m: Match) -> bool:
+    rank = len(m.axes)
+    return rank > 1 and m.axes == (*range(rank - 2), rank - 1, rank - 2)
+
+
+def _with_flag(flag: str) -> Any:
+    """The product of x and y, of which one is transposed as it is read."""
+    return lambda m: Node(MATMUL, [m.x, m.y], {**m.node.attrs, flag: not m.node.attrs[flag]})
+
+
+def _transposed_product(m: Match) -> Node | None:
+    """The product of the transposed matrices; None where others read the product too: it would be computed twice."""
+    product = m.node.inputs[0]
+    alone = m.graph.uses[product] == 1 and min(len(m.shapes[m.x]), len(m.shapes[m.y])) > 1
+    if not (alone and _swaps_last_two(m)):
+        return None
+    return Node(MATMUL, [m.y, m.x], {**product.attrs, "trans_A": not m.b, "trans_B": not m.a})
+
+
+def _reads_repeated(op: Op, read: tuple[Op, ...]) -> bool:
+    """Whether an elementwise operator that may broadcast reads what is broadcast."""
+    own = op.kind == "elementwise" and op is not BROADCAST and (op.broadcasts or len(read) == 1)
+    return own and BROADCAST in read
+
+
+def _reached(operands: Sequence[Node], m: Match) -> Shape:
+    """The shape to which operands are broadcast together."""
+    return functools.reduce(broadcast_rule, (m.shapes[x] for x in operands))
+
+
+def _sunk(m: Match) -> Node:
+    """An elementwise operator of what is repeated, computed once of what is there before."""
+    operands = [x.inputs[0] if x.op is BROADCAST else x for x in m.node.inputs]
+    for i, x in enumerate(operands):
+        trial = [*operands[:i], _bare(x, m.graph), *operands[i + 1 :]]
+        operands = trial if _reached(trial, m) == _reached(operands, m) else operands
+    return Node(m.node.op, operands, m.node.attrs)
+
+
+def _sum_of_repeated(m: Match) -> Node:
+    """The sum over what was there before the broadcast, times how often that was repeated."""
+    wide, shape, axes = m.wide, m.shapes[m.x], m.axes
+    lead = len(wide) - len(shape)
+    times = math.prod(wide[axis] for axis in axes if axis < lead or shape[axis - lead] == 1)
+    if times == 0:  # nothing is summed; zero times infinity would be NaN
+        return full_op(m.shape, 0.0, m.dtype)
+    own = tuple(axis - lead for axis in axes if axis >= lead)
+    return mul_byconst_op(reducesum_op(m.x, own, m.keepdims), in_dtype(times, m.dtype).item())
+
+
+RESHAPED, REPEATED = (one("x", shape=lambda m: m.shape) for one in (p.reshape, p.broadcast_shape))
+TRANSPOSE_OF_X = p.transpose("x", axes="axes")
+SUM_OF_X = p.reducesum("x", axes="axes", keepdims="keepdims")
+OF_REPEATED = Pattern(test=_reads_repeated)
+TRANSPOSED = "a product reads transposed matrices"
+
+MOVES = [
+    Rule("the shape is the same", p.reshape("x"), "x", lambda m: m.shapes[m.x] == m.shape),
+    Rule("two reshapes are one", p.reshape(p.reshape("x")), RESHAPED),
+    Rule("-1 written out", p.reshape("x", shape="s"), RESHAPED, lambda m: m.s != m.shape),
+    Rule("axes written out", TRANSPOSE_OF_X, p.transpose("x", axes=_order), lambda m: m.axes != _order(m)),
+    Rule("two transposes are one", p.transpose(p.transpose("x", axes="inner"), axes="axes"),
+         p.transpose("x", axes=lambda m: tuple(m.inner[axis] for axis in m.axes))),
+    Rule("a transpose that moves extents of 1 is a reshape", TRANSPOSE_OF_X, RESHAPED, _moves_ones),
+    Rule("(a b)^T is b^T a^T",
+         p.transpose(p.matmul("x", "y", trans_A="a", trans_B="b"), axes="axes"), _transposed_product),
+    Rule(TRANSPOSED, p.matmul(TRANSPOSE_OF_X, "y"), _with_flag("trans_A"), _swaps_last_two),
+    Rule(TRANSPOSED, p.matmul("x", p.transpose("y", axes="axes")), _with_flag("trans_B"), _swaps_last_two),
+    Rule("a broadcast to extents of 1 is a reshape",
+         p.broadcast_shape("x"), RESHAPED, lambda m: _only_leads(m.shapes[m.x], m.shape)),
+    Rule("two broadcasts are one", p.broadcast_shape(p.broadcast_shape("x")), REPEATED),
+    Rule("a broadcast adds the extents of 1 in front",
+         p.broadcast_shape(p.reshape("x")), REPEATED, lambda m: _bare(m.node.inputs[0], m.graph) is m.x),
+    Rule("axes written out", SUM_OF_X, p.reducesum("x", axes=_summed, keepdims=lambda m: m.keepdims),
+         lambda m: m.axes != _summed(m)),
+    Rule("a sum over extents of 1 is a reshape",
+         SUM_OF_X, RESHAPED, lambda m: all(m.shapes[m.x][axis] == 1 for axis in m.axes)),
+    Rule("a sum of equal values is a product",
+         p.reducesum(p.broadcast_shape("x", shape="wide"), axes="axes", keepdims="keepdims"), _sum_of_repeated),
+    Rule("the operator broadcasts by itself", OF_REPEATED, _sunk, lambda m: _reached(_sunk(m).inputs, m) == m.shape),
+    Rule("computed once, then repeated", OF_REPEATED, _sunk),
+]  # fmt: skip
+
+# Taps of convolutions --------------------------------------------------------------------------------------
+#
+# A 3 x 3 filter with a padding of 1 over images of one element is its middle tap; networks that halve their images
+# until little is left have such filters. A strided convolution of one tap is the convolution of a slice. A layer of 512
+# channels and its gradients take a quarter of the time on such images, a strided one of one tap a third.
+
+READ = {CONV: ("images", "filters"), IMAGES: ("filters", "out", "images"), FILTERS: ("images", "out", "filters")}
+"""What a convolution and its gradients read; of a gradient the last input has the result's shape."""
+
+
+def _extents(m: Match) -> list[tuple[int, ...]]:
+    """Of each axis of the images: their extent, that of the filters and of the convolution, stride, padding, dilation;
+    no axis where there is nothing."""
+    shapes = {"out": m.shape, **{what: m.shapes[x] for what, x in zip(READ[m.node.op], m.node.inputs, strict=True)}}
+    images, filters, out = (shapes[what] for what in ("images", "filters", "out"))
+    nothing = 0 in (*images, *filters)
+    return [] if nothing else list(zip(images[2:], filters[2:], out[2:], *geometry_of(m.node)[:3], strict=True))
+
+
+def _of_part(m: Match, cut: str, part: list[slice], **geometry: Any) -> Node:
+    """A convolution, or a gradient of one, of a part of its images or filters; elsewhere a gradient is zero."""
+    key, read = (..., *part), READ[m.node.op]
+    inputs = [slice_op(x, key) if what == cut else x for what, x in zip(read, m.node.inputs, strict=True)]
+    found = Node(m.node.op, inputs, {**m.node.attrs, **geometry})
+    return slice_gradient_op(found, m.node.inputs[2], key) if read[2:] == (cut,) else found
+
+
+def _used(image: int, taps: int, out: int, stride: int, padding: int, dilation: int) -> tuple[slice, int]:
+    """The taps of an axis that meet the image at some position, and the padding of the convolution with those alone;
+    all where that is not one with the same padding on both sides."""
+    firsts = [tap * dilation - padding for tap in range(taps)]
+    used = [i for i, first in enumerate(firsts) if any(0 <= at * stride + first < image for at in range(out))]
+    if used:
+        less, count = -firsts[used[0]], used[-1] + 1 - used[0]
+        if less >= 0 and (image + 2 * less - dilation * (count - 1) - 1) // stride + 1 == out:
+            return slice(used[0], used[-1] + 1), less
+    return slice(0, taps), padding
+
+
+def _cut_taps(m: Match) -> Node | None:
+    """A convolution without the rows and columns of its filters that lie in the padding at every place."""
+    extents = _extents(m)
+    found = [_used(*axis) for axis in extents]
+    if all(part == slice(0, axis[1]) for (part, _), axis in zip(found, extents, strict=True)):
+        return None
+    return _of_part(m, "filters", [part for part, _ in found], padding=tuple(less for _, less in found))
+
+
+def _without_stride(m: Match) -> Node | None:
+    """A convolution of one tap, which reads a part of its images, as that of this part."""
+    extents = _extents(m)
+    if all(axis[3] == 1 for axis in extents) or any(axis[1] != 1 or axis[4] for axis in extents):
+        return None
+    return _of_part(m, "images", [slice(0, stride * out, stride) for _, _, out, stride, *_ in extents], stride=(1, 1))
+
+
+CONVOLUTION = Pattern(tuple(READ))
+TAPS = [
+    Rule("the other taps meet nothing but padding", CONVOLUTION, _cut_taps),
+    Rule("a stride of one tap reads a part of the images", CONVOLUTION, _without_stride),
+]
+
+TABLE = {
+    "fold": [Rule("all that it reads is constant", Pattern(test=_reads_constants), _folded)],
+    "simplify": [*OF_NUMBERS, *(replace(rule, dtypes=FLOATS) for rule in OF_FLOATS), *FUNCTIONS, *MOVES],
+    "taps": TAPS,
+}
+"""All rules, by the pass that a user may choose, in the order in which they are tried."""
