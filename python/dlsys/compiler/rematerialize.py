@@ -23,10 +23,13 @@ def rematerialized(graph: TypedGraph) -> tuple[TypedGraph, frozenset[Node]]:
     for a reader."""
     consumers = graph.consumers()
     cheap = _cheap(graph, consumers)
+    readers = {user for node in cheap for user in consumers[node]}
     origins: dict[Node, Node] = {}
     found: set[Node] = set()
 
     def rule(node: Node, typed: TypedGraph) -> Node | None:
+        if origins.get(node, node) not in readers:
+            return None
         copies: dict[Node, Node] = {}
         for value in value_inputs(node):
             if (old := origins.get(value, value)) in cheap:
@@ -46,19 +49,18 @@ def _cheap(graph: TypedGraph, consumers: dict[Node, list[Node]]) -> set[Node]:
     """The elementwise nodes whose readers all run in later kernels, as more sums, products and the like lead to them,
     could compute them, and would read at most one array as large besides their own."""
     depth: dict[Node, int] = {}  # the most kernels on a path from above that no fusion avoids
-    for node in graph.nodes:
-        behind = [depth[v] + (v.op.kind not in ("elementwise", "view")) for v in value_inputs(node) if v in depth]
-        depth[node] = max(behind, default=0)
+    behind: dict[Node, int] = {}
     roots, found = set(graph.roots), set[Node]()
     for node in graph.nodes:
-        if is_elementwise(node) and node not in roots:
-            large = {v for v in value_inputs(node) if not v.op.constant and FEW * graph.size(v) > graph.size(node)}
-            fit = (
-                depth[user] > depth[node] and _computes(user, node, graph) and len(large - set(user.inputs)) <= 1
-                for user in consumers[node]
-            )
-            if consumers[node] and all(fit):
-                found.add(node)
+        depth[node] = max([behind[value] for value in node.inputs if value in behind], default=0)
+        behind[node] = depth[node] + (node.op.kind not in ("elementwise", "view"))
+    for node, own in depth.items():
+        users = consumers[node]
+        if not is_elementwise(node) or node in roots or not users or any(depth[user] <= own for user in users):
+            continue
+        large = {v for v in value_inputs(node) if not v.op.constant and FEW * graph.size(v) > graph.size(node)}
+        if all(_computes(user, node, graph) and len(large.difference(user.inputs)) <= 1 for user in users):
+            found.add(node)
     return found
 
 
