@@ -151,7 +151,7 @@ def rewrite(
         at = len(reasons)
         reasons.append((by, (node, found), reason))
         result = made(found, origin)
-        if shapes[result] != shapes[node]:
+        if shapes[result] != shapes[node] and node.op.kind != "scan":  # a loop may have other results
             found = Node(OPS["broadcast_shape"], [result], {"shape": shapes[node]})
             reasons[at] = by, (node, found), reason
             result = made(found, origin)

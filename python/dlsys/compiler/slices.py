@@ -30,8 +30,8 @@ def _rule(node: Node, graph: TypedGraph) -> Change | None:
 def _sources(node: Node, graph: TypedGraph) -> Iterator[tuple[Node, Node, View]]:
     """The nodes of which this one is a view, the nearest first: what of the node reads it, it itself, and the view."""
     path = [node]
-    while path[-1].inputs:
-        view = View.of(graph.shapes[base := path[-1].inputs[0]])
+    while path[-1].inputs and (base := path[-1].inputs[0]).op.kind != "scan":  # whose value is several arrays
+        view = View.of(graph.shapes[base])
         for passed in reversed(path):
             if (view := passed.op.view(passed, view)) is None:
                 return

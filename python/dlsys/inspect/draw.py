@@ -106,7 +106,7 @@ def _kernels(plan: Plan) -> tuple[list[Kernel], list[Edge]]:
         for value in given:
             kind = "feed" if value.cell is None else "parameter"
             kernel.rows.append((kind, name[value], "", extents(graph.shapes[value])))
-        for own, what, _, *reads in loop_rows(program, number, "", name):
+        for own, what, _, *reads in loop_rows(program, group, str(number), name):
             kernel.rows.append(("", f"{own} {what}", _cut(" ".join(["reads", *reads])), ""))
         for node in group.nodes:
             if group.kind != "loop" or node in outputs:

@@ -112,26 +112,27 @@ def _group_rows(program: Program, number: str, outside: Mapping[Node, str]) -> l
         return name[node] + extents(graph.shapes[node])
 
     def stored(group: Group, node: Node) -> str:
-        place = program.aliases.taken(node) or node
-        return f"{read(node)} {written(program, group, node)}".rstrip() if place not in outside else read(place)
+        place = program.aliases.taken(node)
+        if place is not None and place in outside:
+            return read(place)
+        return f"{read(node)} {written(program, group, node)}".rstrip()
 
     rows: list[tuple[str, ...]] = []
     for position, group in enumerate(program.groups):
         kind = f"{group.kind}, {group.loop.steps}" if group.kind == "loop" else group.kind
         reads, writes = map(read, group.inputs), (stored(group, node) for node in group.outputs)
         rows.append((f"{number}{position}", group.name, kind, ", ".join(reads), "->", ", ".join(writes)))
-        rows += loop_rows(program, position, number, name)
+        rows += loop_rows(program, group, f"{number}{position}", name)
     return rows
 
 
-def loop_rows(program: Program, position: int, number: str, name: Mapping[Node, str]) -> list[tuple[str, ...]]:
+def loop_rows(program: Program, group: Group, number: str, name: Mapping[Node, str]) -> list[tuple[str, ...]]:
     """The rows of the kernels of a loop's steps, and of those before; none of a group that is no loop."""
-    group = program.groups[position]
     if group.kind != "loop":
         return []
     within = {node: in_step(program, group, node, name) for node in group.loop.where}
     parts = zip(MARKS, group.loop.parts, strict=True)
-    return [row for mark, part in parts for row in _group_rows(part, f"{number}{position}.{mark}", within)]
+    return [row for mark, part in parts for row in _group_rows(part, f"{number}.{mark}", within)]
 
 
 def _reason_lines(program: Program, number: str) -> list[str]:
