@@ -15,7 +15,6 @@ from dlsys.compiler import NAMES, PASSES, run_passes, select
 from dlsys.compiler.base import rewrite
 from dlsys.compiler.passes import drop_dead, join_slices, swept
 from dlsys.compiler.patterns import Rule, Rules, p
-from dlsys.compiler.rematerialize import HERE, rematerialized
 from dlsys.errors import GraphError
 from dlsys.gradients import gradients
 from dlsys.graph import Node, Shape
@@ -389,23 +388,6 @@ def test_the_mlps_training_step_is_what_one_would_write() -> None:
     assert all(node.inputs[0].op.name == "relu" for node in gates)
     (scale,) = (node for node in graph.nodes if node.op.name == "mul_byconst")
     assert np.isclose(scale.const_attr or 0, 1 / batch) and graph.shapes[scale] == (batch, 10)
-
-
-def test_cheap_values_are_computed_by_each_of_their_later_readers() -> None:
-    v, fed = variables()
-    gate, total = ops.sin_op(v.x), ops.reducesum_op(ops.exp_op(v.x))
-    readers = [gate * total, gate - total]
-    graph, cheap = rematerialized(typed_graph(readers, [], fed))
-    assert len(cheap) == 2 and cheap == {node for node in graph.nodes if node.op.name == "sin"}
-    assert all(graph.uses[node] == 1 for node in cheap)
-    assert {why for rule, _, why in graph.reasons if rule == "rematerialize"} == {HERE}
-    for kept in (
-        [*readers, gate],  # it is returned
-        [gate + ops.exp_op(v.x), *readers],  # read at once
-        [ops.matmul_op(ops.transpose_op(v.x), gate) * total],  # a product reads it
-    ):
-        before = typed_graph(kept, [], fed)
-        assert rematerialized(before) == (before, frozenset())
 
 
 def test_what_is_normalised_is_computed_again_and_not_kept() -> None:

@@ -16,9 +16,11 @@ What is not stored is computed where it is read, so a node joins only where its 
 they are computed: nothing is computed twice. A node of a smaller shape (a bias times two) stays outside, its value
 being read many times, except a constant, which costs nothing.
 
-A product keeps no epilogue in two cases. A small product is still in the cache when an elementwise kernel reads it, and
-that kernel reads all arrays row by row, which tiles do not. Behind a large product exp, log and their like stay outside
-if they read other large arrays, since a tile reads those slowly.
+A product keeps no epilogue in two cases. A small product is still in the cache when an elementwise kernel reads it,
+and that kernel reads all arrays row by row, which tiles do not. Behind a large product exp, log and their like stay
+outside if they read other large arrays, since a tile reads those slowly. A value that only later kernels read is left
+to them if they can compute it from one stored value: so a backward step computes a gate's derivative itself, and the
+forward step does not store it.
 
 Expressions stay short. Schedules write a value's formula in the place of each of its uses, and exp, tanh and their
 like use their argument many times, so two of them nested compile for seconds. An expression, up to what is stored or
@@ -41,9 +43,11 @@ from .groups import (
     MOST_LENGTH,
     Group,
     Members,
+    is_constant,
     is_down_columns,
     is_elementwise,
     is_row_wise,
+    is_sum,
     length,
     longest,
     loops_of,
@@ -57,36 +61,34 @@ MOST_ARRAYS = 24  # read and written by a group
 CACHED = range(1024, 16 * 1024)  # elements of a product that is read from a cache, and slower with tiles than in a row
 LARGE = 512 * 1024  # elements of a product that comes from memory again
 LONG_ROW = 64  # elements: shorter rows are computed side by side, and no sum down their columns with them
+FEW = 8  # elements of an array for each of a smaller one, which is read again at no cost
 SIBLINGS = 16  # readers of one value that are looked at
 
 
 TAKEN = "another kernel computes it already"  # which says least of why two nodes are apart
 OTHER_KIND, OTHER_SHAPE, OTHER_DTYPE = "its kind is another", "its shape is another", "its dtype is another"
-LATER = "a later kernel computes it where it reads it"
 ARRAYS, LONG = "the kernel would have too many arrays", "its expression would be too long"
 
 
 def fuse(
     graph: TypedGraph,
     views: Container[Node] = (),
-    cheap: frozenset[Node] = frozenset(),
     columns: bool = False,
     reasons: list[Reason] | None = None,
 ) -> list[Group]:
-    """Every computed node but `views` in one group; the groups in no particular order. Those of `cheap` only join a
-    node that reads them. `columns`: whether a group of rows may sum large arrays down their columns, too. To `reasons`
-    are added, for each node that joined another one, the kind of kernel, the two, and why; and for pairs that share no
-    kernel "apart", the two, and why not.
+    """Every computed node but `views` in one group; the groups in no particular order. `columns`: whether a group of
+    rows may sum large arrays down their columns, too. To `reasons` are added, for each node that joined another one,
+    the kind of kernel, the two, and why; and for pairs that share no kernel "apart", the two, and why not.
 
     Groups do not depend on each other in a circle.
     """
-    fusion = _Fusion(graph, views, cheap)
+    fusion = _Fusion(graph, views)
     for members in loops_of(graph):
         fusion.make(members, "loop")
     products = [node for node in graph.nodes if node.op.kind == "contraction"]
     row_wise = [node for node in graph.nodes if is_row_wise(node, graph)]
     down = fusion.find_columns(row_wise) if columns else {}
-    sums = [n for n in graph.nodes if n.op.kind == "reduction" and not is_row_wise(n, graph) and n not in down]
+    sums = [n for n in graph.nodes if is_sum(n) and not is_row_wise(n, graph) and n not in down]
     # what is stored as numbers first, with the conditions it needs
     pointwise = sorted(filter(is_elementwise, graph.nodes), key=lambda node: graph.dtypes[node] not in FLOATS)
     for kind, anchors, grow in (
@@ -109,9 +111,8 @@ def fuse(
 class _Fusion:
     """The groups while they are formed."""
 
-    def __init__(self, graph: TypedGraph, views: Container[Node], cheap: frozenset[Node]) -> None:
+    def __init__(self, graph: TypedGraph, views: Container[Node]) -> None:
         self.graph = graph
-        self.cheap = cheap
         self.views = views
         self.consumers = graph.consumers()
         self.roots = set(graph.roots)
@@ -135,7 +136,7 @@ class _Fusion:
         return self.columns
 
     def is_free(self, node: Node) -> bool:
-        return not (node in self.group_of or node in self.views or node not in self.index or node.op.constant)
+        return not (node in self.group_of or node in self.views or node not in self.index or is_constant(node))
 
     def make(self, nodes: Iterable[Node], kind: str) -> None:
         members = sorted(nodes, key=self.index.__getitem__)
@@ -226,7 +227,7 @@ class _Fusion:
 
     def _reads_slowly(self, anchor: Node, nodes: set[Node]) -> bool:
         """Whether an epilogue reads other arrays than the product, in tiles, where that is slow."""
-        read = {v for node in nodes if node is not anchor for v in value_inputs(node) if not v.op.constant} - nodes
+        read = {v for node in nodes if node is not anchor for v in value_inputs(node) if not is_constant(v)} - nodes
         others = any(self.graph.shapes[value] == self.graph.shapes[anchor] for value in read)
         costly = self.graph.size(anchor) > LARGE and any(node.op.costly for node in nodes)
         return others and (costly or anchor.op.scatters(anchor))
@@ -301,7 +302,7 @@ class _Fusion:
             return OTHER_KIND
         if "bool" in [self.graph.dtypes[value] for value in (node, *values)]:
             return "rows hold no booleans"
-        own = [self.graph.shapes[value] for value in (node, *(v for v in values if v.op.constant))]
+        own = [self.graph.shapes[value] for value in (node, *(v for v in values if is_constant(v)))]
         return "" if all(shape in (wide, (*wide[:-1], 1)) for shape in own) else OTHER_SHAPE
 
     def grow_among(self, anchor: Node, kind: str) -> None:
@@ -321,9 +322,7 @@ class _Fusion:
             users = self.consumers[node]
             for others, how in ((users, "reads it"), (values, "is read by it"), (readers, "shares an input with it")):
                 for other in others:
-                    if other in self.cheap and others is not values:
-                        self.apart[node, other] = LATER
-                    elif other not in seen:
+                    if other not in seen:
                         seen.add(other)
                         why = unfit(other, shape) or ("" if self.is_free(other) else TAKEN)
                         if why or not self._dtype_fits(other, dtype):
@@ -360,18 +359,29 @@ class _Fusion:
                 look_around(found[1])
         for _, node in near:
             self._refuse(node, refused.get(node, "the kernel has as many nodes as it may"))
-        self.make(members.nodes, kind)
+        kept = members.needed(anchor, self.index, self._takes, self._weighs)
+        left = members.nodes - kept
+        for node in left:
+            self._refuse(node, "the later kernels that read it compute it from what is stored")
+        for node in kept - {anchor} if left else ():
+            if self.joined[node][0] in left:
+                self.joined[node] = anchor, "by way of a node that is left to later kernels"
+        self.make(kept, kind)
 
     def _takes(self, user: Node, node: Node) -> bool:
         """Whether the user's kernel could compute the node as well."""
         shape = self.graph.shapes
         return self.is_free(user) and is_elementwise(user) and shape[user] == shape[node]
 
+    def _weighs(self, value: Node, node: Node) -> bool:
+        """Whether reading the value costs about as much as reading the node."""
+        return not is_constant(value) and FEW * self.graph.size(value) > self.graph.size(node)
+
     def groups(self) -> list[Group]:
         """All groups, also of the nodes that none has taken."""
         for node in self.graph.nodes:
             stored = node in self.roots or any(n in self.views or "loop" in n.attrs for n in self.consumers[node])
-            if self.is_free(node) or (node.op.constant and stored):
+            if self.is_free(node) or (is_constant(node) and stored):
                 self.make([node], "elementwise" if is_elementwise(node) else "single")
                 for other in (*self.inputs[node], *self.consumers[node]):
                     self.apart.setdefault((node, other), OTHER_KIND)
@@ -396,7 +406,7 @@ class _Fusion:
         read = dict.fromkeys(v for node in members for v in value_inputs(node) if v not in inside)
         if self.kinds[id(members)] == "loop":
             return Group(tuple(members), tuple(read), tuple(members), "loop")
-        constants = {v: None for v in read if v.op.constant and v in self.index}
+        constants = {v: None for v in read if is_constant(v) and v in self.index}
         inputs = tuple(v for v in read if v not in constants)
         border = self._members(members)
         outputs = tuple(node for node in members if node in border.leaving)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Container, Hashable, Iterable
+from collections.abc import Callable, Container, Hashable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from ..tvm_import import with_compiler
 from .base import TypedGraph, value_inputs
 
 READS = 16  # of its argument by a costly operator, counted low
+OfTwo = Callable[[Node, Node], bool]
 MOST_LENGTH = READS**2  # of an expression, so that no costly operator's argument has another in it
 
 
@@ -111,6 +112,15 @@ def other_inputs(inputs: Iterable[Node], outputs: Iterable[Node], graph: TypedGr
 
 def is_elementwise(node: Node) -> bool:
     return node.op.kind == "elementwise" and not node.op.constant
+
+
+def is_constant(node: Node) -> bool:
+    """Whether the node costs nothing to compute again: it is in every group that reads it."""
+    return node.op.constant
+
+
+def is_sum(node: Node) -> bool:
+    return node.op.kind == "reduction"
 
 
 def rows_of(node: Node, graph: TypedGraph) -> Shape:
@@ -204,6 +214,35 @@ class Members:
         self._outside[node] = outside
         if outside:
             self.leaving.add(node)
+
+    def needed(self, anchor: Node, index: dict[Node, int], takes: OfTwo, weighs: OfTwo) -> set[Node]:
+        """The members without those that belong to later groups: a node, with the nodes computed for it alone, that
+        only later groups read, that they can compute themselves (`takes(user, node)`), and that needs besides theirs at
+        most one value as large (`weighs(value, node)`), which is in memory anyway. Examples are a gate's derivative,
+        which the backward step computes from the forward step's value, and what a batch norm has normalised."""
+        left = set(self.nodes)
+        backwards = sorted(left, key=index.__getitem__, reverse=True)
+        for i, node in enumerate(backwards):
+            users = self._consumers[node]
+            late = node is not anchor and node not in self._roots and users and left.isdisjoint(users)
+            if not late or not is_elementwise(node) or not all(takes(user, node) for user in users):
+                continue
+            cone = {node}  # with what is computed for it alone
+            for other in backwards[i + 1 :]:
+                inside = other in left and other is not anchor and other not in self._roots and is_elementwise(other)
+                if inside and cone.issuperset(self._consumers[other]):
+                    cone.add(other)
+            values = {v for inner in cone for v in value_inputs(inner) if v not in cone and weighs(v, node)}
+            own = {value for user in users for value in value_inputs(user)}
+            if len(values - own) <= 1 and all(self._is_stored(value, left, cone) for value in values):
+                left -= cone
+        return left
+
+    def _is_stored(self, value: Node, left: set[Node], cone: set[Node]) -> bool:
+        """Whether the value is in memory also if the cone is none of those left."""
+        if value not in left or value in self._roots:
+            return True
+        return any(user not in left and user not in cone for user in self._consumers[value])
 
     @property
     def arrays(self) -> int:

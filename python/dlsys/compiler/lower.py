@@ -14,7 +14,6 @@ from .fuse import fuse
 from .groups import Group, single_groups
 from .order import ordered
 from .program import Program, planned
-from .rematerialize import rematerialized
 from .side_by_side import join
 
 
@@ -22,14 +21,13 @@ def lower(graph: TypedGraph, names: frozenset[str], kind: str, unplanned: int) -
     """The graph, of which the passes are done, grouped into kernels, and put in order. `names`: of "views" and "fuse"
     those that are wanted; `kind`: of the context; `unplanned`: the program's `bytes_unplanned`."""
     aliases, boundary = Aliases(), BOUNDARY[kind]
-    graph, cheap = rematerialized(graph) if "fuse" in names else (graph, frozenset())
     if "views" in names:
         graph = with_own_constants(graph)
         aliases = find_aliases(graph, boundary)
     graph = _copied(graph, aliases)
     reasons: list[Reason] = []
     if "fuse" in names:
-        groups = fuse(graph, aliases.uncomputed, cheap, columns=kind == "cpu", reasons=reasons)
+        groups = fuse(graph, aliases.uncomputed, columns=kind == "cpu", reasons=reasons)
         groups = join(groups, graph, aliases) if kind == "cuda" else groups
         for first, *others in (group.parts for group in groups if group.parts):
             pairs = ((first.outputs[0], part.outputs[0]) for part in others)
