@@ -86,7 +86,7 @@ def _lifted(node: Node, inputs: list[Node], numbers: Mapping[int, Node]) -> Node
     taken = [whole if all(item == _WHOLE for item in rest) else OPS["slice"].make([whole], {"key": tuple(rest)})]
     for index, axis in steps:
         taken.append(take_op(taken[-1], index, axis))
-    if node.op.name == "slice":
+    if node.op is OPS["slice"]:
         return taken[-1]
     grad = inputs[0]
     for (index, axis), like in zip(reversed(steps), reversed(taken[:-1]), strict=True):
