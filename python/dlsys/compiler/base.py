@@ -136,7 +136,7 @@ def rewrite(
         return first
 
     def applied(node: Node, origin: Node) -> Node:
-        """What the rule makes of such a node, in normal form."""
+        """The normal form of such a node, by the rule."""
         found = plain(node, typed) if node is not origin else None
         by, reason = SHAPES
         if found is None:
@@ -207,7 +207,7 @@ def _reading(node: Node, now: Mapping[Node, Node]) -> Node:
 
 
 def _computed(node: Node) -> object:
-    """What a node computes: equal where two compute the same."""
+    """The operator, inputs and attributes of a node: equal where two nodes compute the same."""
     inputs = node.inputs
     if node.op.commutative and inputs[1].id < inputs[0].id:
         inputs = inputs[::-1]

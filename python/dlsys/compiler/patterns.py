@@ -72,7 +72,7 @@ p = _Patterns()
 
 @dataclass(frozen=True)
 class Rule:
-    """What becomes of nodes that match. A result of a smaller shape is broadcast to the node's, see `rewrite`.
+    """A pattern, and what replaces the nodes that match it; broadcast, where its shape is smaller, see `rewrite`.
 
     Attributes:
         why: its reason.
@@ -108,7 +108,7 @@ class Rules:
         self._of: dict[tuple[Op, ...], list[tuple[Pattern, Rule, str]]] = {}
 
     def __call__(self, node: Node, graph: TypedGraph) -> Change | None:
-        """What the first rule that matches makes of a node."""
+        """The replacement of a node by the first rule that matches, the reason, and the pass; None where none does."""
         key = (node.op, *[value.op for value in node.inputs])
         try:
             rules = self._of[key]

@@ -69,7 +69,7 @@ class Program:
         return self.graph.shapes[node], self.graph.dtypes[node]
 
     def located(self, key: Key) -> Located:
-        """What a key names, also in a loop."""
+        """The group that has a key, also in a loop."""
         position, *rest = key
         group = self.groups[position]
         if not rest:

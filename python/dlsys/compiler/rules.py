@@ -38,7 +38,7 @@ MOST_ELEMENTS = 4096  # of an array that is made to fold an operator that reads 
 
 
 def _reads_constants(op: Op, read: tuple[Op, ...]) -> bool:
-    """Whether what an operator reads are values, all of them constant; a loop is computed step by step."""
+    """Whether all values that an operator reads are constant, and it is no loop, which is computed step by step."""
     if op.kind == "scan":
         return False
     found = [one.constant for i, one in enumerate(read) if i not in op.shape_only]

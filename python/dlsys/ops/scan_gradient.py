@@ -113,7 +113,8 @@ def _terms(total: Node | None) -> list[Node]:
 
 
 def _read(term: Node) -> list[Node]:
-    """What a term is computed from, but for the input that it has the shape of; of a sum over nothing its terms."""
+    """The values from which a term is computed, without the input that it has the shape of; where one is a sum over
+    nothing, the term of that sum."""
     found = []
     for value in term.inputs[:-1]:
         while value.op is OPS["sum_to_like"] and known_shape(value) == known_shape(value.inputs[0]) is not None:

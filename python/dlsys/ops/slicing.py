@@ -132,8 +132,8 @@ def region_of(node: Node, shape: Shape) -> Region:
 
 
 class Span(NamedTuple):
-    """What a key reads that takes a run along one axis and all of the others: the axis, from where to where (infinity:
-    to the end), counted in elements or, where `parts` is not 0, in so many equal parts of the axis."""
+    """The run that a key reads along one axis, and all of the others: the axis, from where to where (infinity: to the
+    end), counted in elements or, where `parts` is not 0, in so many equal parts of the axis."""
 
     axis: int
     parts: int
