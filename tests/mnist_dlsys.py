@@ -156,7 +156,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("-c", "--context", choices=["cpu", "numpy", "gpu"], default="cpu",
                         help="where to compute (default: cpu)")  # fmt: skip
     parser.add_argument("-e", "--num-epoch", type=int, default=10, metavar="EPOCHS", help="default: 10")
-    parser.add_argument("-l", "--print-loss", action="store_true", help="print the loss of each epoch")
+    parser.add_argument("-l", "--print-loss", action="store_true", help="print the loss of each epoch's last batch")
     parser.add_argument("--data", metavar="DIRECTORY",
                         help="folder of MNIST's IDX files, plain or .gz (default: DLSYS_DATA, then the "
                         "cache, the mirrors, scikit-learn's digits)")  # fmt: skip

@@ -21,7 +21,7 @@ CORE = (
 )
 """The files to read in an afternoon: from a graph to the compiled loops of products and pointwise functions."""
 MARKS = "<!-- core path -->\n", "\n<!-- end core path -->"
-WIDTH = 120
+WIDTH = 128
 
 
 def lines_of(path: Path) -> int:

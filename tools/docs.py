@@ -1,4 +1,4 @@
-"""Runs the code of docs/*.md: `python tools/docs.py` checks what it prints, `--write` puts it into the pages.
+"""Runs the code of README.md and docs/*.md: `python tools/docs.py` checks what it prints, `--write` writes it there.
 
 The `python` blocks of a page are one program, run in a folder of its own. A `text` block right behind one of them is
 what it prints; `...` in a line stands for anything, a line of `...` for any lines. Pictures that the program leaves in
@@ -20,6 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
+PAGES = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NUMBERED = re.compile(r"_\d+\b")  # of nodes, which a process counts
 PROGRAM = """
@@ -93,11 +94,11 @@ def write(page: Path, printed: list[str], folder: Path) -> None:
 def main() -> int:
     """The number of blocks that print something else than is shown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pages", nargs="*", type=Path, help="all of docs/ by default")
+    parser.add_argument("pages", nargs="*", type=Path, help="README.md and all of docs/ by default")
     parser.add_argument("--write", action="store_true", help="put what is printed into the pages")
     options = parser.parse_args()
     count = 0
-    for page in options.pages or sorted(DOCS.glob("*.md")):
+    for page in options.pages or PAGES:
         with tempfile.TemporaryDirectory() as name:
             printed = run(page, Path(name))
             if options.write:
