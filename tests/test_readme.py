@@ -7,14 +7,18 @@ import shlex
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 from dlsys import errors
 from dlsys.system import available_cores
+from PIL import Image
+from test_layers import RANK
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 
 import core_path
+import draw_stack
 
 import docs
 
@@ -82,6 +86,16 @@ def test_links_and_picture_exist():
     assert "dl_stack.png" in targets
     for target in targets:
         assert (ROOT / target).is_file(), target
+
+
+def test_picture_shows_the_modules_as_they_import_each_other():
+    with Image.open(ROOT / "dl_stack.png") as picture:
+        assert picture.text["Description"] == draw_stack.shown(), "python tools/draw_stack.py"
+    ranks = [
+        [RANK[name.rstrip("/").removesuffix(".py")] for name, _ in modules]
+        for *_, modules in draw_stack.LAYERS
+    ]
+    assert all(min(above) > max(below) for above, below in pairwise(ranks)), ranks
 
 
 def test_every_error_has_a_program_that_raises_it():

@@ -1,4 +1,4 @@
-"""Draws dl_stack.png, the picture of the rooms in the README: `python tools/draw_stack.py [FILE.png]`."""
+"""Draws dl_stack.png, the picture of the modules in the README: `python tools/draw_stack.py [FILE.png]`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import matplotlib
 matplotlib.use("Agg")  # a file is written, no window is needed
 
 import matplotlib.pyplot as plt
-from core_path import ROOT, lines_of
+from core_path import ROOT
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-# (title, colour, rooms: (files of the package, what is in it)); from the user down to the machine.
-FLOORS: list[tuple[str, str, list[tuple[str, str]]]] = [
+# (title, colour, modules: (files of the package, what is in it)); from the user down to the machine.
+LAYERS: list[tuple[str, str, list[tuple[str, str]]]] = [
     (
         "Train",
         "#b0486b",
@@ -25,15 +25,15 @@ FLOORS: list[tuple[str, str, list[tuple[str, str]]]] = [
             ("optim/", "optimizers"),
             ("data/", "sets, loaders"),
             ("needle/", "the course"),
-            ("exchange/", "other models"),
+            ("exchange/", "ONNX, PyTorch"),
         ],
     ),
     (
         "Write",
         "#2f6db5",
         [
-            ("autodiff.py", "Variable, gradients"),
             ("tensors/", "values, backward()"),
+            ("autodiff.py", "Variable, gradients"),
             ("random.py", "streams of numbers"),
             ("relax/", "modules of TVM Relax"),
         ],
@@ -43,44 +43,58 @@ FLOORS: list[tuple[str, str, list[tuple[str, str]]]] = [
         "#23857a",
         [
             ("executor.py", "run(feed_dict)"),
-            ("compiler/", "passes, fusion, plan"),
-            ("planner.py", "one arena"),
             ("inspect/", "text, pictures"),
+            ("compiler/", "rules, fusion, plan"),
+            ("planner.py", "one arena"),
+        ],
+    ),
+    (
+        "Operators",
+        "#6a5aa8",
+        [
+            ("gradients.py", "more graph"),
+            ("ops/", "one class each: shape, gradient, formula"),
         ],
     ),
     (
         "Kernels",
         "#c0792a",
         [
-            ("tvm_op.py", "thirteen factories"),
+            ("tvm_op.py", "make_relu, ..."),
             ("gpu_op.py", "course of 2017"),
-            ("kernels/", "build, keep, call"),
+            ("kernels/", "build, call"),
+            ("tuning/", "search results"),
             ("schedule/", "how: the loops"),
             ("compute/", "what: formulas"),
         ],
     ),
     (
-        "Ground",
+        "Base",
         "#56606b",
         [
+            ("device/", "arrays, threads"),
             ("graph.py", "Node, Op"),
-            ("ops/", "a class per operator"),
-            ("gradients.py", "more graph"),
-            ("device/", "arrays"),
+            ("scopes.py", "no_grad, autocast"),
+            ("errors.py", "exceptions"),
         ],
     ),
 ]
 ONCE = [
     "the graph",
     "its gradients",
-    "types, passes",
-    "groups of nodes",
+    "types, rules",
+    "groups, fused",
     "a place in the arena",
     "loops by a rule",
-    "machine code, on disk",
+    "machine code",
 ]
 EACH = ["feeds, parameters", "a table of calls", "kernels, in order", "results in the arena"]
-WIDTH, HEIGHT, GAP = 82.0, 13.0, 2.5
+WIDTH, HEIGHT, GAP = 86.0, 10.5, 2.0
+
+
+def shown() -> str:
+    """All that the picture says, which the file holds as its description."""
+    return repr([*((title, modules) for title, _, modules in LAYERS), ONCE, EACH])
 
 
 def box(axes: Any, x: float, y: float, width: float, height: float, colour: str, fill: str) -> None:
@@ -92,42 +106,45 @@ def box(axes: Any, x: float, y: float, width: float, height: float, colour: str,
 def way(axes: Any, x: float, title: str, steps: list[str], colour: str, top: float, bottom: float) -> None:
     """Steps from top to bottom, joined by arrows."""
     axes.text(x, top + 1.2, title, ha="center", va="bottom", fontsize=11.5, fontweight="bold", color=colour)
-    room = (top - bottom) / len(steps)
+    each = (top - bottom) / len(steps)
     for i, step in enumerate(steps):
-        y = top - (i + 0.5) * room
+        y = top - (i + 0.5) * each
         box(axes, x - 9, y - 1.7, 18, 3.4, colour, "white")
         axes.text(x, y, step, ha="center", va="center", fontsize=9.2)
         if i:
-            ends = (x, y + room - 1.7), (x, y + 1.7)
+            ends = (x, y + each - 1.7), (x, y + 1.7)
             axes.add_patch(FancyArrowPatch(*ends, arrowstyle="-|>", mutation_scale=11, color=colour))
 
 
 def main() -> None:
-    total = len(FLOORS) * (HEIGHT + GAP)
+    total = len(LAYERS) * (HEIGHT + GAP)
     figure, axes = plt.subplots(figsize=(14, 7.6))
-    for floor, (title, colour, rooms) in enumerate(FLOORS):
-        y = total - (floor + 1) * (HEIGHT + GAP)
+    for layer, (title, colour, modules) in enumerate(LAYERS):
+        y = total - (layer + 1) * (HEIGHT + GAP)
         box(axes, 0, y, WIDTH, HEIGHT, colour, colour + "1c")
         axes.text(1.6, y + HEIGHT / 2, title, va="center", fontsize=13.5, fontweight="bold", color=colour)
-        width = (WIDTH - 14) / len(rooms)
-        for i, (name, what) in enumerate(rooms):
-            x = 13.5 + i * width
-            box(axes, x, y + 1.6, width - 1.2, HEIGHT - 3.2, colour, "white")
-            lines = lines_of(ROOT / "python" / "dlsys" / name)
+        width = (WIDTH - 17) / len(modules)
+        for i, (name, what) in enumerate(modules):
+            x = 16.5 + i * width
+            box(axes, x, y + 1.4, width - 1.2, HEIGHT - 2.8, colour, "white")
             middle = x + (width - 1.2) / 2
-            axes.text(middle, y + 8.9, name, ha="center", va="center", fontsize=10.5, fontweight="bold")
-            axes.text(middle, y + 6.1, what, ha="center", va="center", fontsize=8 if len(rooms) < 5 else 7.6)
-            axes.text(middle, y + 3.5, f"{lines:,} lines", ha="center", va="center", fontsize=7.6, color="#666666")
+            axes.text(middle, y + 6.6, name, ha="center", va="center", fontsize=10, fontweight="bold")
+            axes.text(
+                middle, y + 3.7, what, ha="center", va="center", fontsize=8 if len(modules) < 5 else 7.6
+            )
     way(axes, WIDTH + 13, "once", ONCE, "#23857a", total - GAP - 5, 0)
     way(axes, WIDTH + 35, "each step", EACH, "#b0486b", total - GAP - 5, 0)
-    axes.text(WIDTH + 13, -2, "for each signature of feeds", ha="center", va="top", fontsize=8.5, color="#555555")
+    axes.text(
+        WIDTH + 13, -2, "for each set of feed shapes", ha="center", va="top", fontsize=8.5, color="#555555"
+    )
     told = "no Python between kernels,\nno memory allocated"
     axes.text(WIDTH + 35, -2, told, ha="center", va="top", fontsize=8.5, color="#555555")
-    told = "A room imports only from rooms below it. Apache TVM generates the code."
+    told = "A module imports only from modules below it. Apache TVM generates the code."
     axes.text(WIDTH / 2, -2, told, ha="center", va="top", fontsize=9.5)
     axes.set(xlim=(-1, WIDTH + 46), ylim=(-7, total + 1))
     axes.axis("off")
-    figure.savefig(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "dl_stack.png", dpi=110, bbox_inches="tight")
+    path = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "dl_stack.png"
+    figure.savefig(path, dpi=110, bbox_inches="tight", metadata={"Description": shown()})
 
 
 if __name__ == "__main__":
