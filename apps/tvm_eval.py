@@ -10,22 +10,22 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import dlsys as dl
 import numpy as np
 from dlsys import autodiff as ad
+from dlsys import timing
+from dlsys.charts import chart
 from dlsys.errors import DlsysError
 from dlsys.kernels import disk
 from dlsys.system import cache_folder
 
 TOLERANCE = 1e-3
 ROUNDS, SECONDS = 12, 0.02  # times that each is timed, and how long, the contenders in turn
-FAR, FEW = ("NumPy", "Relax", "Relax, fused"), 3  # ten times as slow as the others: timed after them, a few calls
+FAR, FEW = ("Relax", "Relax, fused", "NumPy"), 3  # ten times as slow as the others: timed after them, a few calls
 STAGES = {"Relax": (False, "default"), "Relax, fused": (True, "default"), "Relax, our rules": (True, "rules")}
 TUNED = "Relax, tuned"
 COLOURS = {"NumPy": "#9aa3ad", "Relax": "#b3a2d1", "dlsys": "#2f6db5", "PyTorch": "#e0703c", "torch.compile": "#c9a227"}
@@ -136,49 +136,33 @@ def of_torch(name: str, model: Any, image: np.ndarray) -> dict[str, Callable[[],
 
 
 def measured(found: dict[str, Callable[[], Any]]) -> dict[str, float]:
-    """Seconds of each, the median of its calls, in rounds in which the contenders take turns: the first calls of a turn
-    share the cores with the threads of the one before, which spin on for some milliseconds; NumPy's for 100, so that it
-    is timed last. Raises DlsysError for one that computes something else."""
+    """Seconds of each, the median of rounds in which the contenders take turns; the slow ones last, NumPy behind them,
+    as its threads spin on for 100 ms. Raises DlsysError for one that computes something else."""
     wanted = np.asarray(found["NumPy"]())
-    calls: dict[str, list[float]] = {who: [] for who in found}
-
-    def timed(who: str) -> float:
-        start = time.perf_counter()
-        found[who]()
-        return time.perf_counter() - start
-
     for who, run in found.items():
         if not np.allclose(np.asarray(run()), wanted, atol=TOLERANCE, rtol=TOLERANCE):
             raise DlsysError(f"{who} computes something else than NumPy")
-    count = {who: max(1, int(SECONDS / min(timed(who) for _ in range(3)))) for who in found if who not in FAR}
-    for _ in range(ROUNDS):
-        for who, calls_a_turn in count.items():
-            calls[who] += [timed(who) for _ in range(calls_a_turn)]
-    for who in ["Relax", "Relax, fused"] * FEW + ["NumPy"] * FEW:
-        calls[who].append(timed(who))
-    return {who: median(times) for who, times in calls.items()}
+    runners = {who: timing.repeat(run) for who, run in found.items()}
+    quick = timing.in_turn({who: run for who, run in runners.items() if who not in FAR}, ROUNDS, SECONDS)
+    slow = timing.in_turn({who: runners[who] for who in FAR}, FEW, 0.0)
+    return {who: (quick | slow)[who].median for who in found}
 
 
 def draw(name: str, seconds: dict[str, float], path: str) -> None:
     """A bar for each, on a logarithmic scale."""
-    import matplotlib.pyplot as plt
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    figure, axes = plt.subplots(figsize=(8, 3.6))
     names = list(seconds)[::-1]
     colours = [next(colour for start, colour in COLOURS.items() if who.startswith(start)) for who in names]
-    bars = axes.barh(names, [seconds[who] * 1e3 for who in names], color=colours)
-    axes.bar_label(bars, [f"{seconds[who] * 1e3:.3g}" for who in names], padding=3, fontsize=8.5)
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_xlabel("ms for a forward pass (logarithmic)")
-    axes.set_title(f"{name}, forward, float32, batch 8, {dl.get_num_threads()} threads")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.margins(x=0.12)
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
+    title = f"{name}, forward, float32, batch 8, {dl.get_num_threads()} threads"
+    with chart(path, title, "ms for a forward pass (logarithmic)", size=(8, 3.6)) as axes:
+        bars = axes.barh(names, [seconds[who] * 1e3 for who in names], color=colours)
+        axes.bar_label(bars, [f"{seconds[who] * 1e3:.3g}" for who in names], padding=3, fontsize=8.5)
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.margins(x=0.12)
 
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:

@@ -1,7 +1,7 @@
 """What the benchmarks share: threads, timing in turn, the machine's FMA peak, tables.
 
 A benchmark is a program that runs itself again, once per thread count, because every library reads its number
-of threads when it is imported. Import nothing but this file before `thread_environment` has taken effect.
+of threads when it is imported. Use nothing but this file before `thread_environment` has taken effect.
 """
 
 from __future__ import annotations
@@ -11,24 +11,20 @@ import json
 import math
 import os
 import platform
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from dlsys.timing import Runner, Timing, in_turn, repeat, summary  # noqa: F401 - the benchmarks' names
 
 # Seconds before a turn. Thread pools spin after their last task: OpenBLAS's for 0.1 s, on a core that the next needs.
 PAUSE = 0.2 if os.environ.get("OPENBLAS_NUM_THREADS") != "1" else 0.02
 QUIET = 0.1  # cores that others may keep busy in a measurement worth keeping
 RESULTS = Path(__file__).resolve().parent / "results"
-
-Runner = Callable[[int], object]
-"""A contender: called with n, it does its work n times and returns when all of it is done."""
-
 
 # Threads ---------------------------------------------------------------------------------------------------
 
@@ -149,66 +145,9 @@ class OtherLoad:
 # Timing ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Timing:
-    """Seconds per call: the quartiles and the best of several rounds of `calls` calls each."""
-
-    median: float
-    lower: float
-    upper: float
-    best: float
-    calls: int
-
-
-def repeat(function: Callable[[], object]) -> Runner:
-    """A runner of a function that is synchronous."""
-
-    def runner(times: int) -> None:
-        for _ in range(times):
-            function()
-
-    return runner
-
-
-def calls_lasting(runner: Runner, min_time: float) -> int:
-    """How many calls last `min_time` seconds; the runner is warm afterwards."""
-    runner(1)
-    calls = 1
-    while True:
-        start = time.perf_counter()
-        runner(calls)
-        elapsed = time.perf_counter() - start
-        if elapsed >= min_time:
-            return calls
-        # Aim a little beyond the mark, but grow at most tenfold on the word of a short measurement.
-        calls = min(10 * calls, math.ceil(1.2 * calls * min_time / max(elapsed, 1e-9)))
-
-
 def alternate(runners: dict[str, Runner], rounds: int, min_time: float) -> dict[str, Timing]:
-    """Times contenders in turn, A B C A B C ..., so that the machine's noise falls on all of them.
-
-    Each turn lasts about `min_time` seconds. Before it come a pause, in which the threads of the turn before,
-    that still spin, fall asleep, and some calls that wake this one's (long calls do without).
-    """
-    calls = {name: calls_lasting(runner, min_time) for name, runner in runners.items()}
-    samples: dict[str, list[float]] = {name: [] for name in runners}
-    for _ in range(rounds):
-        for name, runner in runners.items():
-            time.sleep(PAUSE)
-            if calls[name] > 1:
-                runner(1 + calls[name] // 10)
-            start = time.perf_counter()
-            runner(calls[name])
-            samples[name].append((time.perf_counter() - start) / calls[name])
-    return {name: summary(values, calls[name]) for name, values in samples.items()}
-
-
-def summary(samples: Sequence[float], calls: int) -> Timing:
-    """Quartiles and minimum of seconds per call."""
-    if len(samples) == 1:
-        return Timing(samples[0], samples[0], samples[0], samples[0], calls)
-    lower, median, upper = statistics.quantiles(samples, n=4, method="inclusive")
-    return Timing(median, lower, upper, min(samples), calls)
+    """Times contenders in turn, each turn after a pause."""
+    return in_turn(runners, rounds, min_time, PAUSE)
 
 
 def geometric_mean(values: Sequence[float]) -> float:

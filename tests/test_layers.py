@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "python" / "dlsys"
 # From the ground up. Modules of one line are of one layer and do not import each other;
 # a package (ops, schedule, ...) is one entry, and inside it only cycles are forbidden.
 LAYERS = [
-    ("errors", "hooks", "names", "system"),
+    ("charts", "errors", "hooks", "names", "system", "timing"),
     ("storage",),
     ("scopes",),
     ("checks", "graph", "tvm_import"),

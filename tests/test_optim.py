@@ -269,7 +269,7 @@ def test_a_step_is_compiled_once_for_the_same_gradients_and_options() -> None:
         assert len(a._stepping._compiled) == 2, name
 
 
-def test_parameters_that_sit_out_have_counts_of_their_own() -> None:
+def test_a_parameter_that_sits_out_leaves_the_groups_count() -> None:
     mine, theirs = _pair([(4,), (2, 2)])
     a, b = optim.Adam(mine, lr=0.1), torch.optim.Adam(theirs, lr=0.1)
     for step in range(6):
@@ -277,15 +277,17 @@ def test_parameters_that_sit_out_have_counts_of_their_own() -> None:
         out = {1: 0, 3: 1}.get(step)
         chosen = [i for i in range(2) if i != out]
         _backward([mine[i] for i in chosen], step + 1.0), _backward([theirs[i] for i in chosen], step + 1.0)
+        for kept in b.state.values():
+            kept["step"].fill_(step)  # PyTorch counts for each parameter
         a.step(), b.step()
         _close(mine, theirs)
     state = a.state_dict()["state"]
-    assert [float(state[i]["step"]) for i in range(2)] == [5, 5]
-    counts = len(a._stepping._compiled)
-    _backward(mine, 1.0), _backward(theirs, 1.0)
-    a.step(), b.step()
-    _close(mine, theirs)
-    assert len(a._stepping._compiled) == counts  # both have five steps behind them again
+    assert [float(state[i]["step"]) for i in range(2)] == [6, 6]
+    assert a.state[mine[0]]["step"] is a.state[mine[1]]["step"]
+    assert len(a._stepping._compiled) == 3  # for both, and for each alone
+    twin = optim.Adam(mine, lr=0.1)
+    twin.load_state_dict(b.state_dict() | {"state": {i: {**b.state_dict()["state"][i], "step": 3 * i} for i in (0, 1)}})
+    assert float(twin.state[mine[0]]["step"].value) == 3
 
 
 def test_a_gradient_may_be_a_node_and_an_optimizer_be_copied() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -48,6 +49,20 @@ def test_schedules_follow_torch() -> None:
             reference.step()
             schedule.step()
             expected.step()
+
+
+def test_the_one_cycle_leaves_the_momentum_and_says_so() -> None:
+    """By default PyTorch's changes it with the rate."""
+    opt = optim.SGD([ad.Parameter([1.0])], lr=1.0, momentum=0.9)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        schedule = optim.OneCycleLR(opt, 2.0, total_steps=10)
+    told = "OneCycleLR: cycle_momentum=True has no effect: the momentum stays as it is"
+    assert [str(one.message)[: len(told)] for one in caught] == [told]
+    fixed = optim.OneCycleLR(optim.SGD([ad.Parameter([1.0])], lr=1.0), 2.0, total_steps=10, cycle_momentum=False)
+    for _ in range(9):
+        schedule.step(), fixed.step()
+        assert schedule.get_last_lr() == fixed.get_last_lr() and opt.groups[0]["momentum"] == 0.9
 
 
 def test_schedule_reaches_the_kernels_and_compiles_nothing() -> None:
@@ -108,7 +123,6 @@ def test_mistakes_are_named() -> None:
         (lambda: optim.StepLR(opt, 0), "step_size must be an integer >= 1, not 0"),
         (lambda: optim.CosineAnnealingLR(opt, 2.5), "T_max must be an integer"),  # type: ignore[arg-type]
         (lambda: optim.LinearLR(opt, start_factor=0.0), "start_factor must be greater than 0"),
-        (lambda: optim.OneCycleLR(opt, 1.0, 10), "not built: pass cycle_momentum=False"),
         (lambda: optim.OneCycleLR(opt, 1.0, cycle_momentum=False), "epochs must be an integer >= 1, not None"),
         (lambda: optim.LambdaLR(opt, [abs, abs]), "lr_lambda must be a function, not list"),
         (lambda: optim.StepLR(opt, 2).load_state_dict({}), 'a dictionary of "last_epoch" and "base_lrs"'),

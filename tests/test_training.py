@@ -332,6 +332,21 @@ def test_metrics_are_not_named_as_the_historys_own_columns() -> None:
     assert np.array_equal(model.weight.numpy(), before)
 
 
+def test_callbacks_see_each_step_and_epoch() -> None:
+    steps: list[tuple[int, float]] = []
+    rows: list[dict[str, object]] = []
+    _, history = run(None, epochs=2, on_step=lambda step, loss: steps.append((step, loss)), on_epoch=rows.append)
+    assert steps == list(enumerate(history.losses, 1)) and len(steps) == 8  # type: ignore[attr-defined]
+    assert rows == history.epochs  # type: ignore[attr-defined]
+
+
+def test_a_layer_in_evaluation_stays_so_after_a_measurement() -> None:
+    model = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
+    model[1].eval()
+    dl.evaluate_on(model, ad.cross_entropy_op, [(np.ones((2, 6), "f4"), np.array([2, 2]))])
+    assert [part.training for part in model.modules()] == [True, True, False, True]
+
+
 def test_drawing_leaves_the_programs_backend() -> None:
     """Of matplotlib, of which a process has one: a notebook's figures stay where they were."""
     import matplotlib

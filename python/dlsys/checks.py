@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .errors import DlsysError, GraphError
+from .system import warn
 
 MOST_ELEMENTS = 2**60  # of 8 bytes each: beyond, an address does not fit into 64 bits
 
@@ -104,6 +105,11 @@ def flag(owner: str, name: str, value: Any) -> bool:
     if value is None or isinstance(value, (bool, np.bool_, int)):
         return bool(value)
     raise GraphError(f"{owner}: {name} must be True or False, not {value!r}")
+
+
+def has_no_effect(owner: str, argument: str, reason: str) -> None:
+    """Warns that an argument which PyTorch has, and a program was given, changes nothing here."""
+    warn(f"{owner}: {argument} has no effect: {reason}", RuntimeWarning)
 
 
 def word(owner: str, name: str, value: Any, words: Sequence[str], error: type[DlsysError] = GraphError) -> str:

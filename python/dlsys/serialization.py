@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from .checks import has_no_effect
 from .errors import DataError, DTypeError
 from .storage import read_file, write_atomically
 from .system import memory
@@ -27,17 +28,9 @@ from .system import memory
 BFLOAT16 = "BF16"
 DTYPES = {
     "BOOL": "bool",
-    "U8": "uint8",
-    "I8": "int8",
-    "U16": "uint16",
-    "I16": "int16",
-    "U32": "uint32",
-    "I32": "int32",
-    "U64": "uint64",
-    "I64": "int64",
-    "F16": "float16",
-    "F32": "float32",
-    "F64": "float64",
+    **{f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
+    **{f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"F{bits}": f"float{bits}" for bits in (16, 32, 64)},
 }
 """safetensors' name -> NumPy's."""
 TREE = "dlsys.tree"
@@ -89,10 +82,15 @@ def load(path: str | os.PathLike[str], map_location: Any = None, *, weights_only
     """Loads what `save` was given, with arrays of NumPy, writable, of the dtypes stored (bfloat16, which NumPy lacks,
     as float32: the same values); of other safetensors files a dictionary of name -> array.
 
-    `map_location` and `weights_only` are PyTorch's and change nothing: values are NumPy's, and nothing is unpickled.
-    Raises DataError, which names the file and the cause, for a file that is missing, damaged or no safetensors, and
-    DTypeError for what is no path. A file of more than half the memory is not read: it is held twice while it is.
+    `map_location` and `weights_only` are PyTorch's and change nothing, which a warning says: values are NumPy's, and
+    nothing is unpickled. Raises DataError, which names the file and the cause, for a file that is missing, damaged or
+    no safetensors, and DTypeError for what is no path. A file of more than half the memory is not read: it is held
+    twice while it is.
     """
+    if map_location is not None:
+        has_no_effect("load", "map_location", "values are NumPy's")
+    if not weights_only:
+        has_no_effect("load", "weights_only=False", "nothing is unpickled")
     arrays, metadata = read(as_path("load", path))
     if TREE not in metadata:
         return arrays
@@ -273,29 +271,20 @@ def _array(stored: str, data: bytes) -> np.ndarray:
 
 
 def diagnosis(content: bytes, error: Exception) -> str:
-    """Says of a file that safetensors refuses what it is, as the rest of a sentence."""
-    pickled = "never unpickled here: convert it with safetensors.torch.save_file"
+    """Says of a file that safetensors refuses what is wrong, as the rest of a sentence."""
     if not content:
         return "is empty"
-    if content.startswith(b"PK\x03\x04"):
-        if b"/data.pkl" in content[:4096]:
-            return f"is a PyTorch file, a pickle, {pickled}"
-        return "is a zip archive (.npz?), no safetensors file"
-    if content.startswith(b"\x93NUMPY"):
-        return "is a NumPy file (.npy), no safetensors file"
     length = int.from_bytes(content[:8], "little")
-    if len(content) >= 9 and content[8:9] == b"{" and length <= HEADER_LIMIT:
-        if (end := 8 + length) > len(content):
-            return f"is truncated: it has {len(content)} bytes, its header alone takes {end}"
-        with contextlib.suppress(ValueError, TypeError, LookupError, AttributeError, RecursionError):
-            header = json.loads(content[8:end])
-            ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
-            if (expected := end + max(ends, default=0)) > len(content):
-                return f"is truncated: it has {len(content)} bytes of {expected}"
-        return f"is a damaged safetensors file: {error}"
-    if content[0] == 0x80 and content[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
-        return f"is a pickle (an old PyTorch file?), {pickled}"
-    return f"is no safetensors file: {error}"
+    if content[8:9] != b"{" or length > HEADER_LIMIT:
+        return f"is no safetensors file: {error}; pickles, as PyTorch's, are never read here"
+    if (end := 8 + length) > len(content):
+        return f"is truncated: it has {len(content)} bytes, its header alone takes {end}"
+    with contextlib.suppress(ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        header = json.loads(content[8:end])
+        ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+        if (expected := end + max(ends, default=0)) > len(content):
+            return f"is truncated: it has {len(content)} bytes of {expected}"
+    return f"is a damaged safetensors file: {error}"
 
 
 def write(path: Path, content: bytes) -> None:

@@ -8,6 +8,7 @@ import ctypes
 import importlib.util
 import os
 import sys
+import tempfile
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -177,6 +178,23 @@ def warn(text: str, category: type[Warning]) -> None:
 
 def _is_inner(path: str) -> bool:
     return path.startswith(_PACKAGE) or (path.startswith(_LIBRARY) and "site-packages" not in path)
+
+
+@contextlib.contextmanager
+def without_lines(text: str) -> Iterator[None]:
+    """Lines with this text that C++ writes to the process's standard error are left out meanwhile."""
+    sys.stderr.flush()
+    shown = os.dup(2)
+    with tempfile.TemporaryFile() as written:
+        os.dup2(written.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(shown, 2)
+            written.seek(0)
+            os.write(shown, b"".join(line for line in written if text.encode() not in line))
+            os.close(shown)
 
 
 def at_fork(function: Callable[[], None]) -> None:

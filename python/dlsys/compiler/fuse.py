@@ -307,7 +307,7 @@ class _Fusion:
 
     def grow_among(self, anchor: Node, kind: str) -> None:
         """A group of what shares the anchor's rows, or its shape: neighbours from the anchor on, and what reads an
-        input together with a member."""
+        input together with a member, unless the input is much smaller, as a learning rate: then nothing is saved."""
         shape = rows_of(anchor, self.graph) if kind == "rows" else self.graph.shapes[anchor]
         unfit = self._unfit_for_rows if kind == "rows" else self._unfit
         members, dtype = self._begin(anchor), self.graph.dtypes[anchor]
@@ -318,7 +318,8 @@ class _Fusion:
 
         def look_around(node: Node) -> None:
             values = value_inputs(node)
-            readers = (user for value in values for user in self.consumers.get(value, [])[:SIBLINGS])
+            shared = [value for value in values if self._weighs(value, node)]
+            readers = (user for value in shared for user in self.consumers.get(value, [])[:SIBLINGS])
             users = self.consumers[node]
             for others, how in ((users, "reads it"), (values, "is read by it"), (readers, "shares an input with it")):
                 for other in others:

@@ -15,6 +15,7 @@ from ..compiler import feed_type
 from ..errors import FeedError, GraphError, ShapeError
 from ..graph import find_topo_sort
 from ..nn import Module
+from ..nn.module import in_mode
 from ..tensors import dtype_of, known_shape, shape_of
 
 MOST_FOLDED = 2**28
@@ -112,12 +113,8 @@ def traced(
         inspect.signature(module.forward).bind(*variables)
     except TypeError as error:
         raise FeedError(f"{function}: {type(module).__name__}.forward: {error}") from None
-    modes = [(part, part.training) for part in module.modules()]
-    try:
-        found = module.eval()(*variables)
-    finally:
-        for part, mode in modes:
-            object.__setattr__(part, "training", mode)
+    with in_mode(module, False):
+        found = module(*variables)
     outputs: list[Node] = []
 
     def collect(value: Any) -> None:

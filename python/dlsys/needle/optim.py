@@ -10,7 +10,7 @@ import numpy as np
 from .. import optim
 from ..graph import Node
 from ..ops import cast_op
-from ..optim.optimizer import Nodes, State, with_decay
+from ..optim.optimizer import Nodes, State, with_decay, zeros
 
 
 class Optimizer:
@@ -58,15 +58,15 @@ class SGD(_Steps):
     def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
         return options
 
-    def _buffers(self, options: dict[str, Any]) -> dict[str, float]:
-        return {"u": 0.0} if options["momentum"] else {}
+    def _init(self, parameter: Any, options: dict[str, Any]) -> dict[str, np.ndarray]:
+        return {"u": zeros(parameter)} if options["momentum"] else {}
 
-    def _step(
-        self, options: dict[str, Any], parameter: Any, gradient: Node, state: State, factors: Nodes
+    def _update(
+        self, parameter: Any, gradient: Node, state: State, scalars: Nodes, options: dict[str, Any]
     ) -> tuple[Node, Nodes]:
         grad, momentum = with_decay(parameter, gradient, options["weight_decay"]), options["momentum"]
         u = state["u"] * momentum + grad * (1 - momentum) if momentum else grad
-        return parameter - u * factors["lr"], {"u": u} if momentum else {}
+        return parameter - u * scalars["lr"], {"u": u} if momentum else {}
 
 
 class Adam(_Steps, optim.Adam):

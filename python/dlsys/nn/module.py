@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -378,3 +379,15 @@ class Module:
     def __repr__(self) -> str:
         """The tree: settings, each module's own Parameters with shapes, and how many numbers are below."""
         return tree(self)
+
+
+@contextlib.contextmanager
+def in_mode(module: Module, training: bool) -> Iterator[None]:
+    """The module in training, or in evaluation; afterwards each part is as it was."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.train(training)
+    try:
+        yield
+    finally:
+        for part, mode in modes:
+            object.__setattr__(part, "training", mode)

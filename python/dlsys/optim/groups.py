@@ -5,7 +5,8 @@ the norm of all their gradients.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections import UserDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,72 +19,72 @@ from ..tensors import evaluate, is_leaf, leaf
 Accept = Callable[["ParameterGroup", dict[str, Any]], None]
 
 
-class ParameterGroup(MutableMapping[str, Any]):
-    """Parameters with one learning rate and one set of options; as in PyTorch also a dictionary of them: `group["lr"]`.
+class ParameterGroup(UserDict[str, Any]):
+    """Parameters with one learning rate and one set of options: a dictionary of them, as in PyTorch: `group["lr"]`.
 
-    Of the entries "params" is fixed. "lr" is read by the next run; the others are compiled into a step, so that setting
-    one changes the steps that are built from then on, by `step`, `update` or `minimize`.
+    Of the entries "params" is fixed, and "initial_lr" is the rate that was last set by hand, from which schedules
+    start. "lr" is read by the next run; the others, the options, are compiled into a step, so that setting one changes
+    the steps that are built from then on, by `step`, `update` or `minimize`.
 
     Attributes:
-        parameters: in the user's order.
-        options: the optimizer's other settings, by its constructor's names.
-        initial_lr: the learning rate that was last set by hand; schedules start from it.
-        rates: the learning rate as the graph reads it: for each dtype of the parameters a Parameter of shape ().
+        rates, steps: the learning rate and the number of steps taken as the graph reads them: for each dtype of the
+            parameters a Parameter of shape (). Methods that do not count their steps have no `steps`.
     """
 
     def __init__(self, owner: str, parameters: list[ad.Parameter], lr: Any, accept: Accept) -> None:
         """`owner`: the optimizer's name; `accept`: what sets a group's options, checked. Raises GraphError."""
-        if not isinstance(parameters, list) or not all(map(is_leaf, parameters)):
-            raise GraphError(f"{owner}: a parameter group has a list of Parameters, not {described(parameters)}")
-        self.parameters = parameters
-        self.options: dict[str, Any] = {}
-        self._owner, self._accept = owner, accept
-        self.initial_lr = self._lr = number(owner, "lr", lr)
+        self._owner, self._accept, rate = owner, accept, number(owner, "lr", lr)
+        self.data = {"params": parameters, "lr": rate, "initial_lr": rate}
         dtypes = dict.fromkeys(parameter.dtype for parameter in parameters)
-        self.rates = {dtype: _scalar("lr", self._lr, dtype) for dtype in dtypes}
+        self.rates = {dtype: ad.Parameter(np.asarray(rate, dtype), "lr", requires_grad=False) for dtype in dtypes}
+        self.steps: dict[str, ad.Parameter] = {}
+
+    @property
+    def parameters(self) -> list[ad.Parameter]:
+        """The group's Parameters, in the user's order."""
+        return self.data["params"]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The optimizer's other settings, by its constructor's names."""
+        return {key: value for key, value in self.data.items() if key not in ("params", "lr", "initial_lr")}
 
     @property
     def lr(self) -> float:
         """The learning rate, a number >= 0. Setting it compiles nothing; the next run reads it."""
-        return self._lr
+        return self.data["lr"]
 
     @lr.setter
     def lr(self, value: Any) -> None:
         self.schedule_lr(value)
-        self.initial_lr = self._lr
+        self.data["initial_lr"] = self.lr
+
+    @property
+    def initial_lr(self) -> float:
+        """The learning rate that was last set by hand."""
+        return self.data["initial_lr"]
 
     def schedule_lr(self, value: Any) -> None:
         """Set the learning rate, and leave `initial_lr`."""
         lr = number(self._owner, "lr", value)
-        if lr != self._lr:
-            self._lr = lr
+        if lr != self.lr:
+            self.data["lr"] = lr
             for rate in self.rates.values():
                 rate.value = lr
-
-    def __getitem__(self, key: str) -> Any:
-        if key == "params":
-            return self.parameters
-        return getattr(self, key) if key in ("lr", "initial_lr") else self.options[key]
 
     def __setitem__(self, key: str, value: Any) -> None:
         if key == "lr":
             self.lr = value
         elif key == "initial_lr":
-            self.initial_lr = number(self._owner, key, value)
+            self.data[key] = number(self._owner, key, value)
         elif key in self.options:
             self._accept(self, {**self.options, key: value})
         else:
-            known = ", ".join(["lr", "initial_lr", *self.options])
+            known = ", ".join(key for key in self if key != "params")
             raise GraphError(f"{self._owner}: a parameter group has no setting {key!r} to change, but {known}")
 
     def __delitem__(self, key: str) -> None:
         raise GraphError(f"{self._owner}: a parameter group keeps its settings: {key!r}")
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(["params", "lr", "initial_lr", *self.options])
-
-    def __len__(self) -> int:
-        return 3 + len(self.options)
 
     __eq__ = object.__eq__  # a mapping's would compare the parameters
     __hash__ = object.__hash__
@@ -93,48 +94,42 @@ class ParameterGroup(MutableMapping[str, Any]):
         return f"ParameterGroup({len(self.parameters)} parameters, {settings})"
 
 
-def _scalar(name: str, value: float, dtype: str) -> ad.Parameter:
-    return ad.Parameter(np.asarray(value, dtype), name, requires_grad=False)
-
-
 def as_groups(owner: str, params: Any) -> list[Mapping[str, Any]]:
     """The constructor's first argument as groups. Raises GraphError."""
     if callable(getattr(params, "parameters", None)):
         raise GraphError(f"{owner}: give the model's parameters(), not the {type(params).__name__}")
-    if isinstance(params, (ad.Node, np.ndarray, Mapping, str)) or not isinstance(params, Iterable):
-        raise GraphError(f"{owner}: parameters must be a list of Parameters or groups, not {described(params)}")
-    given = list(params)
+    given = _listed(params, f"{owner}: parameters must be a list of Parameters or groups")
     if not given:
         raise GraphError(f"{owner}: the list of parameters is empty")
-    if not any(isinstance(item, Mapping) for item in given):
-        return [{"params": given}]
-    for item in given:
-        if not isinstance(item, Mapping):
-            raise GraphError(f"{owner}: parameters must be Parameters or groups, not both")
-    return given
+    are_groups = {isinstance(item, Mapping) for item in given}
+    if len(are_groups) == 2:
+        raise GraphError(f"{owner}: parameters must be Parameters or groups, not both")
+    return given if True in are_groups else [{"params": given}]
 
 
-def as_parameters(owner: str, group: Mapping[str, Any]) -> list[ad.Parameter]:
+def as_parameters(owner: str, group: Any) -> list[ad.Parameter]:
     """A group's Parameters; one alone stands for a list of one, as in PyTorch. Raises GraphError."""
+    if not isinstance(group, Mapping):
+        raise GraphError(f"{owner}: a parameter group must be a dict, not {described(group)}")
     if "params" not in group:
         raise GraphError(f'{owner}: a parameter group must have the key "params"')
-    given = group["params"]
-    if is_leaf(given):
-        given = [given]
-    if isinstance(given, (ad.Node, np.ndarray, str)) or not isinstance(given, Iterable):
-        raise GraphError(f'{owner}: a group\'s "params" must be a list of Parameters, not {described(given)}')
-    members = [item[1] if _is_named(item) else item for item in given]
+    given = [group["params"]] if is_leaf(group["params"]) else group["params"]
+    members = _listed(given, f'{owner}: a group\'s "params" must be a list of Parameters')
     if not members:
         raise GraphError(f"{owner}: a parameter group is empty")
-    for parameter in members:
-        if not is_leaf(parameter):
-            raise GraphError(f"{owner}: {described(parameter)} is not a Parameter")
+    for i, item in enumerate(members):
+        if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str):  # of `named_parameters`
+            members[i] = item[1]
+        if not is_leaf(members[i]):
+            raise GraphError(f"{owner}: {described(members[i])} is not a Parameter")
     return members
 
 
-def _is_named(item: Any) -> bool:
-    """Whether it is a pair of `named_parameters`."""
-    return isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)
+def _listed(given: Any, otherwise: str) -> list[Any]:
+    """What iterates over Parameters or groups as a list. Raises GraphError."""
+    if isinstance(given, (ad.Node, np.ndarray, Mapping, str)) or not isinstance(given, Iterable):
+        raise GraphError(f"{otherwise}, not {described(given)}")
+    return list(given)
 
 
 def described(value: Any) -> str:

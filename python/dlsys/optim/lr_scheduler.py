@@ -1,8 +1,8 @@
 """Learning rates that change with the step, by the formulas of torch.optim.lr_scheduler.
 
-A schedule is a function of the step's number and of the learning rate that the group was given: where PyTorch
-multiplies the rate on from step to step, here each is computed anew, to the same numbers. Setting a rate compiles
-nothing.
+A schedule is a function of the learning rate that the group was given and of the step's number: where PyTorch
+multiplies the rate on from step to step, here each is computed anew, to the same numbers. A class gives its function
+PyTorch's name and checks the arguments. Setting a rate compiles nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..checks import flag, integer, number
+from ..checks import flag, has_no_effect, integer, number
 from ..errors import GraphError
 from .optimizer import Optimizer
 
@@ -21,22 +21,19 @@ class LRScheduler:
 
     Attributes:
         optimizer: the optimizer.
+        lr_at: (base_lr, n) -> the learning rate after n calls of `step`, for a group whose rate is base_lr.
         last_epoch: how often `step` was called.
         base_lrs: for each parameter group the learning rate that it was last given by hand.
     """
 
-    def __init__(self, optimizer: Optimizer) -> None:
+    def __init__(self, optimizer: Optimizer, lr_at: Callable[[float, int], float]) -> None:
         """Raises GraphError for what is no optimizer."""
         if not isinstance(optimizer, Optimizer):
             raise GraphError(f"{type(self).__name__}: needs an optimizer, not {type(optimizer).__name__}")
-        self.optimizer = optimizer
+        self.optimizer, self.lr_at = optimizer, lr_at
         self.base_lrs = [group.initial_lr for group in optimizer.groups]
         self.last_epoch = 0
         self._set()
-
-    def lr_at(self, base_lr: float, epoch: int) -> float:
-        """The learning rate after `epoch` calls of `step`, for a group whose rate is `base_lr`."""
-        raise NotImplementedError
 
     def step(self) -> None:
         """Go on to the next learning rate: after each epoch, or each batch, as the schedule is meant."""
@@ -76,11 +73,7 @@ class LambdaLR(LRScheduler):
     def __init__(self, optimizer: Optimizer, lr_lambda: Callable[[int], float]) -> None:
         if not callable(lr_lambda):
             raise GraphError(f"LambdaLR: lr_lambda must be a function, not {type(lr_lambda).__name__}")
-        self.lr_lambda = lr_lambda
-        super().__init__(optimizer)
-
-    def lr_at(self, base_lr: float, epoch: int) -> float:
-        return base_lr * number("LambdaLR", f"lr_lambda({epoch})", self.lr_lambda(epoch))
+        super().__init__(optimizer, lambda lr, n: lr * number("LambdaLR", f"lr_lambda({n})", lr_lambda(n)))
 
 
 class LinearLR(LRScheduler):
@@ -89,51 +82,37 @@ class LinearLR(LRScheduler):
     def __init__(
         self, optimizer: Optimizer, start_factor: float = 1 / 3, end_factor: float = 1.0, total_iters: int = 5
     ) -> None:
-        self.start_factor = number("LinearLR", "start_factor", start_factor, most=1)
-        self.end_factor = number("LinearLR", "end_factor", end_factor, most=1)
-        if not self.start_factor:
+        first = number("LinearLR", "start_factor", start_factor, most=1)
+        last = number("LinearLR", "end_factor", end_factor, most=1)
+        if not first:
             raise GraphError("LinearLR: start_factor must be greater than 0")
-        self.total_iters = integer("LinearLR", "total_iters", total_iters, 1)
-        super().__init__(optimizer)
-
-    def lr_at(self, base_lr: float, epoch: int) -> float:
-        way = min(self.total_iters, epoch) / self.total_iters
-        return base_lr * (self.start_factor + (self.end_factor - self.start_factor) * way)
+        count = integer("LinearLR", "total_iters", total_iters, 1)
+        super().__init__(optimizer, lambda lr, n: lr * (first + (last - first) * (min(count, n) / count)))
 
 
 class StepLR(LRScheduler):
     """base_lr * gamma^k, where k counts the spans of `step_size` steps that have passed."""
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1) -> None:
-        self.step_size = integer("StepLR", "step_size", step_size, 1)
-        self.gamma = number("StepLR", "gamma", gamma)
-        super().__init__(optimizer)
-
-    def lr_at(self, base_lr: float, epoch: int) -> float:
-        return base_lr * self.gamma ** (epoch // self.step_size)
+        span, factor = integer("StepLR", "step_size", step_size, 1), number("StepLR", "gamma", gamma)
+        super().__init__(optimizer, lambda lr, n: lr * factor ** (n // span))
 
 
 class CosineAnnealingLR(LRScheduler):
     """From base_lr by half a cosine to eta_min at step T_max, and back (I. Loshchilov, F. Hutter: SGDR, 2017)."""
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0) -> None:
-        self.T_max = integer("CosineAnnealingLR", "T_max", T_max, 1)
-        self.eta_min = number("CosineAnnealingLR", "eta_min", eta_min)
-        super().__init__(optimizer)
-
-    def lr_at(self, base_lr: float, epoch: int) -> float:
-        return _cosine(base_lr, self.eta_min, epoch / self.T_max)
+        name = "CosineAnnealingLR"
+        half, least = integer(name, "T_max", T_max, 1), number(name, "eta_min", eta_min)
+        super().__init__(optimizer, lambda lr, n: cosine(lr, least, n / half))
 
 
 class ExponentialLR(LRScheduler):
     """base_lr * gamma^epoch."""
 
     def __init__(self, optimizer: Optimizer, gamma: float) -> None:
-        self.gamma = number("ExponentialLR", "gamma", gamma)
-        super().__init__(optimizer)
-
-    def lr_at(self, base_lr: float, epoch: int) -> float:
-        return base_lr * self.gamma**epoch
+        factor = number("ExponentialLR", "gamma", gamma)
+        super().__init__(optimizer, lambda lr, n: lr * factor**n)
 
 
 class OneCycleLR(LRScheduler):
@@ -153,30 +132,30 @@ class OneCycleLR(LRScheduler):
         div_factor: float = 25.0,
         final_div_factor: float = 1e4,
     ) -> None:
-        """Steps are total_steps, or epochs * steps_per_epoch. Raises GraphError; also unless `cycle_momentum` is False:
-        that the momentum goes the opposite way, PyTorch's default, is not built."""
+        """Steps are total_steps, or epochs * steps_per_epoch. The momentum stays as it is, also where `cycle_momentum`
+        is PyTorch's default, True, which a warning says. Raises GraphError."""
         name = "OneCycleLR"
-        if flag(name, "cycle_momentum", cycle_momentum):
-            raise GraphError(f"{name}: a momentum that changes is not built: pass cycle_momentum=False")
         if total_steps is None:
             total_steps = integer(name, "epochs", epochs, 1) * integer(name, "steps_per_epoch", steps_per_epoch, 1)
-        self.total_steps = integer(name, "total_steps", total_steps, 1)
-        self.max_lr = number(name, "max_lr", max_lr)
-        self._up = number(name, "pct_start", pct_start, most=1) * self.total_steps - 1  # the step of the largest rate
+        total, most = integer(name, "total_steps", total_steps, 1), number(name, "max_lr", max_lr)
+        peak = number(name, "pct_start", pct_start, most=1) * total - 1  # the step of the largest rate
         if not number(name, "div_factor", div_factor) or not number(name, "final_div_factor", final_div_factor):
             raise GraphError(f"{name}: div_factor and final_div_factor must be greater than 0")
-        self._first, self._last = 1 / div_factor, 1 / div_factor / final_div_factor
-        super().__init__(optimizer)
+        if flag(name, "cycle_momentum", cycle_momentum):
+            has_no_effect(name, "cycle_momentum=True", "the momentum stays as it is; False says the same")
 
-    def lr_at(self, base_lr: float, epoch: int) -> float:
-        if epoch > self.total_steps:
-            raise GraphError(f"OneCycleLR: step {epoch} of a schedule of {self.total_steps} steps")
-        if epoch <= self._up:
-            return self.max_lr * _cosine(self._first, 1.0, epoch / self._up if self._up > 0 else 1.0)
-        rest = self.total_steps - 1.0 - max(self._up, 0.0)
-        return self.max_lr * _cosine(1.0, self._last, (epoch - max(self._up, 0.0)) / rest if rest > 0 else 1.0)
+        def lr_at(base_lr: float, n: int) -> float:
+            if n > total:
+                raise GraphError(f"{name}: step {n} of a schedule of {total} steps")
+            if n <= peak:
+                return most * cosine(1 / div_factor, 1.0, n / peak if peak > 0 else 1.0)
+            rest = total - 1.0 - max(peak, 0.0)
+            way = (n - max(peak, 0.0)) / rest if rest > 0 else 1.0
+            return most * cosine(1.0, 1 / div_factor / final_div_factor, way)
+
+        super().__init__(optimizer, lr_at)
 
 
-def _cosine(start: float, stop: float, way: float) -> float:
+def cosine(start: float, stop: float, way: float) -> float:
     """From start, at way 0, by half a cosine to stop, at way 1."""
     return stop + (start - stop) * (1 + math.cos(math.pi * way)) / 2

@@ -6,10 +6,12 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from .. import autodiff as ad
 from ..checks import flag, number
 from ..errors import GraphError
-from .optimizer import Nodes, Optimizer, State, with_decay
+from .optimizer import Nodes, Optimizer, State, with_decay, zeros
 
 
 class SGD(Optimizer):
@@ -47,23 +49,23 @@ class SGD(Optimizer):
             raise GraphError("SGD: nesterov requires a momentum")
         return {**checked, "nesterov": nesterov}
 
-    def _buffers(self, options: dict[str, Any]) -> dict[str, float]:
-        return {"momentum_buffer": 0.0} if options["momentum"] else {}
+    def _init(self, parameter: ad.Parameter, options: dict[str, Any]) -> dict[str, np.ndarray]:
+        return {"momentum_buffer": zeros(parameter)} if options["momentum"] else {}
 
-    def _step(
-        self, options: dict[str, Any], parameter: ad.Parameter, gradient: ad.Node, state: State, factors: Nodes
+    def _update(
+        self, parameter: ad.Parameter, gradient: ad.Node, state: State, scalars: Nodes, options: dict[str, Any]
     ) -> tuple[ad.Node, Nodes]:
         gradient = with_decay(parameter, gradient, options["weight_decay"])
         momentum = options["momentum"]
         if not momentum:
-            return parameter - gradient * factors["lr"], {}
+            return parameter - gradient * scalars["lr"], {}
         buffer = state["momentum_buffer"] * momentum + gradient
         direction = gradient + buffer * momentum if options["nesterov"] else buffer
-        return parameter - direction * factors["lr"], {"momentum_buffer": buffer}
+        return parameter - direction * scalars["lr"], {"momentum_buffer": buffer}
 
 
 class Adam(Optimizer):
-    """With d = g + weight_decay * p, in the parameter's own step t = 1, 2, ...:
+    """With d = g + weight_decay * p, in the group's step t = 1, 2, ...:
 
     m = beta1 * m + (1 - beta1) * d; v = beta2 * v + (1 - beta2) * d^2;
     p -= lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)
@@ -98,37 +100,33 @@ class Adam(Optimizer):
         checked: dict[str, Any] = {key: number(name, key, options[key]) for key in ("eps", "weight_decay")}
         return checked | {"betas": tuple(number(name, "betas", beta, below=1.0) for beta in betas)}
 
-    def _buffers(self, options: dict[str, Any]) -> dict[str, float]:
-        return {"exp_avg": 0.0, "exp_avg_sq": 0.0}
+    def _init(self, parameter: ad.Parameter, options: dict[str, Any]) -> dict[str, np.ndarray]:
+        return {
+            "step": np.zeros((), parameter.dtype),
+            "exp_avg": zeros(parameter),
+            "exp_avg_sq": zeros(parameter),
+        }
 
-    def _scalars(self, options: dict[str, Any]) -> dict[str, float]:
-        return {"step": 0.0}
-
-    def _shared(self, options: dict[str, Any], lr: ad.Parameter) -> Nodes:
-        shared: Nodes = {"lr": lr}
-        if self.decoupled and options["weight_decay"]:
-            shared["kept"] = lr * -options["weight_decay"] + 1.0
-        return shared
-
-    def _own(self, options: dict[str, Any], shared: Nodes, state: State) -> tuple[Nodes, Nodes]:
+    def _scalars(self, lr: ad.Node, step: ad.Node | None, options: dict[str, Any]) -> Nodes:
         # The order of the paper's section 2: both corrections go into the step size and eps, which are of shape (),
         # so that an element costs one root and one division.
-        step = state["step"] + 1.0
+        assert step is not None
         root = ad.sqrt_op(one_minus_power(options["betas"][1], step))
-        size = shared["lr"] * root / one_minus_power(options["betas"][0], step)
-        return {"step": step}, {**shared, "step_size": size, "eps": root * options["eps"]}
+        size = lr * root / one_minus_power(options["betas"][0], step)
+        shrink = {"shrink": lr * -options["weight_decay"] + 1.0} if self.decoupled and options["weight_decay"] else {}
+        return {"step_size": size, "eps": root * options["eps"], **shrink}
 
-    def _step(
-        self, options: dict[str, Any], parameter: ad.Parameter, gradient: ad.Node, state: State, factors: Nodes
+    def _update(
+        self, parameter: ad.Parameter, gradient: ad.Node, state: State, scalars: Nodes, options: dict[str, Any]
     ) -> tuple[ad.Node, Nodes]:
         beta1, beta2 = options["betas"]
         if not self.decoupled:
             gradient = with_decay(parameter, gradient, options["weight_decay"])
         mean = state["exp_avg"] * beta1 + gradient * (1 - beta1)
         square = state["exp_avg_sq"] * beta2 + gradient * gradient * (1 - beta2)
-        changed = {"exp_avg": mean, "exp_avg_sq": square}
-        kept = parameter * factors["kept"] if "kept" in factors else parameter
-        return kept - mean * factors["step_size"] / (ad.sqrt_op(square) + factors["eps"]), changed
+        shrunk = parameter * scalars["shrink"] if "shrink" in scalars else parameter
+        value = shrunk - mean * scalars["step_size"] / (ad.sqrt_op(square) + scalars["eps"])
+        return value, {"exp_avg": mean, "exp_avg_sq": square}
 
 
 class AdamW(Adam):
@@ -180,21 +178,21 @@ class RMSprop(Optimizer):
     def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
         return {key: number("RMSprop", key, value) for key, value in options.items()}
 
-    def _buffers(self, options: dict[str, Any]) -> dict[str, float]:
-        return {"square_avg": 0.0, **({"momentum_buffer": 0.0} if options["momentum"] else {})}
+    def _init(self, parameter: ad.Parameter, options: dict[str, Any]) -> dict[str, np.ndarray]:
+        names = ["square_avg", "momentum_buffer"] if options["momentum"] else ["square_avg"]
+        return {name: zeros(parameter) for name in names}
 
-    def _step(
-        self, options: dict[str, Any], parameter: ad.Parameter, gradient: ad.Node, state: State, factors: Nodes
+    def _update(
+        self, parameter: ad.Parameter, gradient: ad.Node, state: State, scalars: Nodes, options: dict[str, Any]
     ) -> tuple[ad.Node, Nodes]:
         alpha = options["alpha"]
         gradient = with_decay(parameter, gradient, options["weight_decay"])
         square = state["square_avg"] * alpha + gradient * gradient * (1 - alpha)
-        changed = {"square_avg": square}
         direction = gradient / (ad.sqrt_op(square) + options["eps"])
-        if options["momentum"]:
-            direction = state["momentum_buffer"] * options["momentum"] + direction
-            changed["momentum_buffer"] = direction
-        return parameter - direction * factors["lr"], changed
+        if not options["momentum"]:
+            return parameter - direction * scalars["lr"], {"square_avg": square}
+        buffer = state["momentum_buffer"] * options["momentum"] + direction
+        return parameter - buffer * scalars["lr"], {"square_avg": square, "momentum_buffer": buffer}
 
 
 def one_minus_power(beta: float, step: ad.Node) -> ad.Node:

@@ -24,76 +24,10 @@ IDLE = {
     "decoupled_weight_decay": None, "dampening": 0,
 }
 """What PyTorch's groups hold that sets nothing here: the one value that is taken, any for None."""
-Settings = tuple[float, float, dict[str, Any]]
-"""Of a group: lr, initial_lr, options."""
-
-
-def loaded(owner: Any, name: str, given: Any) -> tuple[list[Settings], list[dict[str, np.ndarray]]]:
-    """The settings of each group, and the state of each parameter. Raises GraphError, ShapeError, DTypeError."""
-    if not isinstance(given, Mapping) or not {"state", "param_groups"} <= set(given):
-        raise GraphError(f'{name}: needs a dictionary of "state" and "param_groups", as state_dict gives it')
-    groups, state = given["param_groups"], given["state"]
-    if not isinstance(state, Mapping) or not all(isinstance(value, Mapping) for value in state.values()):
-        raise GraphError(f"{name}: state must be a dictionary of dictionaries")
-    _same_counts(owner, name, groups)
-    settings = [_settings(owner, name, *pair) for pair in zip(owner.groups, groups, strict=True)]
-    parameters = [(p, own[2]) for group, own in zip(owner.groups, settings, strict=True) for p in group.parameters]
-    places = [place for group in groups for place in group.get("params", ())] or range(len(parameters))
-    missing, unexpected = [], [f"state.{place}" for place in state if place not in places]
-    found: list[dict[str, np.ndarray]] = []
-    for place, (parameter, options) in zip(places, parameters, strict=True):
-        starts = owner._starts(options, parameter)
-        values = {key: value for key, value in (state.get(place) or starts).items() if value is not None}
-        missing += [f"state.{place}.{key}" for key in starts if key not in (state.get(place) or starts)]
-        # PyTorch counts the steps of every optimizer, here those do that need it
-        unexpected += [f"state.{place}.{key}" for key in values if key not in starts and key != "step"]
-        pairs = [(key, values.get(key, start), start.shape) for key, start in starts.items()]
-        found.append({key: _fitting(f"{name}: state.{place}.{key}", value, shape) for key, value, shape in pairs})
-    if missing or unexpected:
-        parts = [("missing", missing), ("unexpected", unexpected)]
-        raise GraphError(f"{name}: " + "; ".join(f"{kind} keys: {', '.join(keys)}" for kind, keys in parts if keys))
-    return settings, found
-
-
-def _same_counts(owner: Any, name: str, groups: Any) -> None:
-    """Raises GraphError for other groups than the optimizer's."""
-    if not isinstance(groups, Sequence) or not all(isinstance(group, Mapping) for group in groups):
-        raise GraphError(f"{name}: param_groups must be a list of dictionaries")
-    for places in (group.get("params", []) for group in groups):
-        if not isinstance(places, Sequence) or not all(isinstance(place, (int, str)) for place in places):
-            raise GraphError(f"{name}: the params of param_groups must be lists of parameters' numbers")
-    own = [len(group.parameters) for group in owner.groups]
-    counts = [len(group["params"]) if "params" in group else None for group in groups]
-    if len(counts) != len(own) or any(n not in (None, m) for n, m in zip(counts, own, strict=True)):
-        raise GraphError(f"{name}: the optimizer's groups have {own} parameters, the state's {counts}")
-
-
-def _settings(owner: Any, name: str, group: ParameterGroup, given: Mapping[str, Any]) -> Settings:
-    """All settings of a group: those that are given, its own for the others. Raises GraphError."""
-    for key, default in IDLE.items():
-        value = given.get(key, default)
-        if default is not None and (isinstance(value, np.ndarray) or value != default):
-            raise GraphError(f"{name}: {key} must be {default}, not {value!r}: other values are not built")
-    if unexpected := sorted(set(given) - set(group) - IDLE.keys()):
-        raise GraphError(f"{name}: a parameter group has unexpected settings: {', '.join(unexpected)}")
-    lr = number(name, "lr", given.get("lr", group.lr))
-    initial_lr = given.get("initial_lr", lr if "lr" in given else group.initial_lr)
-    options = owner._checked({key: given.get(key, value) for key, value in group.options.items()})
-    return lr, number(name, "initial_lr", initial_lr), options
-
-
-def _fitting(place: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """An array of numbers of that shape. Raises DTypeError, ShapeError."""
-    array = np.asarray(value)
-    if array.dtype.kind not in "fiub":
-        raise DTypeError(f"{place} is {array.dtype}, not an array of numbers")
-    if array.shape != shape:
-        raise ShapeError(f"{place} has shape {shape}, the value {array.shape}")
-    return array
-
-
 Nodes = dict[str, ad.Node]
 State = dict[str, ad.Parameter]
+Settings = tuple[float, float, dict[str, Any]]
+"""Of a group: lr, initial_lr, options."""
 
 
 class Optimizer:
@@ -103,7 +37,7 @@ class Optimizer:
         groups: the parameter groups, also called `param_groups`.
         defaults: the settings of a group that does not say otherwise.
         state: for each parameter what the optimizer keeps of it by PyTorch's names, Parameters of its dtype: of its
-            shape, as "exp_avg", or of shape (), as the number of its own steps.
+            shape, as "exp_avg"; "step", of shape (), is one for all parameters of a group and dtype.
     """
 
     def __init__(self, params: Iterable[Any], lr: Any, options: dict[str, Any]) -> None:
@@ -128,27 +62,27 @@ class Optimizer:
         """Take in one more group, a dict as the constructor takes them. Graphs of `update` and `minimize` that were
         made before do not know it. Raises GraphError as the constructor does."""
         name = type(self).__name__
-        if not isinstance(param_group, Mapping):
-            raise GraphError(f"{name}: a parameter group must be a dict, not {described(param_group)}")
         members = as_parameters(name, param_group)
         if unknown := sorted(param_group.keys() - self.defaults.keys() - {"params"}):
             raise GraphError(f"{name}: a parameter group has unknown settings: {', '.join(unknown)}")
-        settings = {key: param_group.get(key, value) for key, value in self.defaults.items()}
         for i, parameter in enumerate(members):
             if parameter in self.state or parameter in set(members[:i]):
                 raise GraphError(f"{name}: parameter {parameter.name} is given twice")
+        settings = {key: param_group.get(key, value) for key, value in self.defaults.items()}
         group = ParameterGroup(name, members, settings.pop("lr"), self._accept)
         self._accept(group, settings)
         self.groups.append(group)
 
     def _accept(self, group: ParameterGroup, options: dict[str, Any]) -> None:
         """Let a group have options, and make the state that its parameters lack for them. Raises GraphError."""
-        group.options = self._checked(options)
+        group.data |= self._checked(options)
         for parameter in group.parameters:
-            kept = self.state.setdefault(parameter, {})
-            for key, value in self._starts(group.options, parameter).items():
-                if key not in kept:
-                    kept[key] = ad.Parameter(value, f"{parameter.name}.{key}", False)
+            state = self.state.setdefault(parameter, {})
+            for key, value in self._init(parameter, group.options).items():
+                if key == "step":  # one counter for a group and dtype
+                    state[key] = group.steps.setdefault(parameter.dtype, ad.Parameter(value, key, False))
+                elif key not in state:
+                    state[key] = ad.Parameter(value, f"{parameter.name}.{key}", False)
 
     @property
     def param_groups(self) -> list[ParameterGroup]:
@@ -216,7 +150,7 @@ class Optimizer:
             if parameter.grad is not None and tuple(parameter.grad.shape) != parameter.shape:
                 own = f"{parameter.name} has shape {parameter.shape}"
                 raise ShapeError(f"{type(self).__name__}.step: {own}, its grad {tuple(parameter.grad.shape)}")
-        self._stepping.take(self.groups, self._scalar_state, self._update)
+        self._stepping.take(self.groups, self._step)
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -244,37 +178,27 @@ class Optimizer:
         for gradient in gradients:
             if gradient is not None and not isinstance(gradient, ad.Node):
                 raise GraphError(f"{name}: gradients must be nodes, not {type(gradient).__name__}")
-        return self._update(dict(zip(parameters, gradients, strict=True)), lambda group, parameter: parameter)
+        return self._step(dict(zip(parameters, gradients, strict=True)), {})
 
-    def _scalar_state(self, group: ParameterGroup, parameter: ad.Parameter) -> list[ad.Parameter]:
-        return [self.state[parameter][key] for key in self._scalars(group.options)]
-
-    def _update(
-        self,
-        gradient_of: Mapping[ad.Parameter, ad.Node | None],
-        sort: Callable[[ParameterGroup, ad.Parameter], Any],
-        target_of: Mapping[ad.Parameter, ad.Parameter] | None = None,
+    def _step(
+        self, gradient_of: Mapping[ad.Parameter, ad.Node | None], target_of: Mapping[ad.Parameter, ad.Parameter]
     ) -> ad.Node:
-        """See `update`. Parameters of a group and dtype that `sort` says to be of one sort, as their scalars are equal
-        whenever the node is evaluated, share what is made of these. New values are assigned to the parameters, or to
-        those that `target_of` has for them."""
+        """See `update`. New values are assigned to the parameters, or to those that `target_of` has for them."""
         assigns: list[ad.Node] = []
         for group in self.groups:
             options = group.options
-            shared = {dtype: self._shared(options, rate) for dtype, rate in group.rates.items()}
-            own: dict[Any, tuple[Nodes, Nodes]] = {}
+            scalars: dict[str, Nodes] = {}
             for parameter in group.parameters:
-                gradient = gradient_of.get(parameter)
+                gradient, state, dtype = gradient_of.get(parameter), self.state[parameter], parameter.dtype
                 if gradient is None:
                     continue
-                state = self.state[parameter]
-                kind = (parameter.dtype, sort(group, parameter))
-                if kind not in own:
-                    own[kind] = self._own(options, shared[parameter.dtype], state)
-                advanced, factors = own[kind]
-                value, changed = self._step(options, parameter, gradient, state, factors)
-                assigns += [ad.assign(state[key], node) for key, node in (advanced | changed).items()]
-                assigns.append(ad.assign(parameter if target_of is None else target_of[parameter], value))
+                if dtype not in scalars:
+                    step = state["step"] + 1.0 if "step" in state else None
+                    scalars[dtype] = self._scalars(group.rates[dtype], step, options)
+                    assigns += [ad.assign(state["step"], step)] if step is not None else []
+                value, changed = self._update(parameter, gradient, state, scalars[dtype], options)
+                assigns += [ad.assign(state[key], node) for key, node in changed.items()]
+                assigns.append(ad.assign(target_of.get(parameter, parameter), value))
         return ad.group(assigns)
 
     def state_dict(self) -> dict[str, Any]:
@@ -282,7 +206,7 @@ class Optimizer:
         ...]}. State are copies; parameters are their numbers, in the order of `parameters`, without their values."""
         number = {parameter: i for i, parameter in enumerate(self.parameters)}
         state = {
-            number[p]: {key: np.array(self.state[p][key]) for key in self._starts(group.options, p)}
+            number[p]: {key: np.array(self.state[p][key]) for key in self._init(p, group.options)}
             for group in self.groups
             for p in group.parameters
         }
@@ -292,55 +216,117 @@ class Optimizer:
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Set the groups' settings and the state to what `state_dict`, or PyTorch's, returned for an optimizer of the
         same kind and as many parameters. Settings that are not given stay as they are, a parameter without state
-        begins anew. Options, all settings but the rates, are compiled into a step: load before `minimize` or `update`.
+        begins anew, and of counts of steps that differ within a group the largest is its own. Options, all settings but
+        the rates, are compiled into a step: load before `minimize` or `update`.
 
         Raises GraphError that names the missing and the unexpected keys, ShapeError and DTypeError for a value that
         does not fit; nothing is changed then.
         """
-        settings, values = loaded(self, f"{type(self).__name__}.load_state_dict", state_dict)
+        name = f"{type(self).__name__}.load_state_dict"
+        if not isinstance(state_dict, Mapping) or not {"state", "param_groups"} <= set(state_dict):
+            raise GraphError(f'{name}: needs a dictionary of "state" and "param_groups", as state_dict gives it')
+        groups, state = state_dict["param_groups"], state_dict["state"]
+        if not isinstance(state, Mapping) or not all(isinstance(value, Mapping) for value in state.values()):
+            raise GraphError(f"{name}: state must be a dictionary of dictionaries")
+        settings = [self._settings(name, *pair) for pair in zip(self.groups, self._matching(name, groups), strict=True)]
+        values = self._values(name, settings, [place for group in groups for place in group.get("params", ())], state)
         for group, (lr, initial_lr, options) in zip(self.groups, settings, strict=True):
             group.lr = initial_lr
             group.schedule_lr(lr)
             self._accept(group, options)
+            for step in group.steps.values():
+                step.value = 0.0
         for parameter, found in zip(self.parameters, values, strict=True):
             for key, value in found.items():
-                self.state[parameter][key].value = value
+                own = self.state[parameter][key]
+                own.value = max(own.value, value) if key == "step" else value
 
-    def _starts(self, options: dict[str, Any], parameter: ad.Parameter) -> dict[str, np.ndarray]:
-        """The state that a parameter has, as it starts."""
-        shapes = [(parameter.shape, self._buffers(options)), ((), self._scalars(options))]
-        return {k: np.full(shape, v, parameter.dtype) for shape, starts in shapes for k, v in starts.items()}
+    def _matching(self, name: str, groups: Any) -> Sequence[Mapping[str, Any]]:
+        """The groups of a state that has as many parameters in each as this optimizer. Raises GraphError."""
+        if not isinstance(groups, Sequence) or not all(isinstance(group, Mapping) for group in groups):
+            raise GraphError(f"{name}: param_groups must be a list of dictionaries")
+        for places in (group.get("params", []) for group in groups):
+            if not isinstance(places, Sequence) or not all(isinstance(place, (int, str)) for place in places):
+                raise GraphError(f"{name}: the params of param_groups must be lists of parameters' numbers")
+        own = [len(group.parameters) for group in self.groups]
+        counts = [len(group["params"]) if "params" in group else None for group in groups]
+        if len(counts) != len(own) or any(n not in (None, m) for n, m in zip(counts, own, strict=True)):
+            raise GraphError(f"{name}: the optimizer's groups have {own} parameters, the state's {counts}")
+        return groups
+
+    def _settings(self, name: str, group: ParameterGroup, given: Mapping[str, Any]) -> Settings:
+        """A group's lr, initial_lr and options: those that are given, its own for the others. Raises GraphError."""
+        for key, default in IDLE.items():
+            value = given.get(key, default)
+            if default is not None and (isinstance(value, np.ndarray) or value != default):
+                raise GraphError(f"{name}: {key} must be {default}, not {value!r}: other values are not built")
+        if unexpected := sorted(set(given) - set(group) - IDLE.keys()):
+            raise GraphError(f"{name}: a parameter group has unexpected settings: {', '.join(unexpected)}")
+        lr = number(name, "lr", given.get("lr", group.lr))
+        initial_lr = number(name, "initial_lr", given.get("initial_lr", lr if "lr" in given else group.initial_lr))
+        return lr, initial_lr, self._checked({key: given.get(key, value) for key, value in group.options.items()})
+
+    def _values(
+        self, name: str, settings: list[Settings], places: list[Any], state: Mapping[Any, Mapping[str, Any]]
+    ) -> list[dict[str, np.ndarray]]:
+        """The state of each parameter, of a state's entries for the parameters of these numbers. Raises GraphError,
+        ShapeError, DTypeError."""
+        parameters = [(p, own[2]) for group, own in zip(self.groups, settings, strict=True) for p in group.parameters]
+        places = places or list(range(len(parameters)))
+        missing, unexpected = [], [f"state.{place}" for place in state if place not in places]
+        found: list[dict[str, np.ndarray]] = []
+        for place, (parameter, options) in zip(places, parameters, strict=True):
+            starts = self._init(parameter, options)
+            given = state.get(place) or starts
+            missing += [f"state.{place}.{key}" for key in starts if key not in given]
+            # PyTorch counts the steps of every optimizer, here those do that need it, and has None for no momentum
+            extra = [key for key, value in given.items() if key not in starts and key != "step" and value is not None]
+            unexpected += [f"state.{place}.{key}" for key in extra]
+            values = {key: start if given.get(key) is None else given[key] for key, start in starts.items()}
+            found.append({k: fitting(f"{name}: state.{place}.{k}", v, starts[k].shape) for k, v in values.items()})
+        if missing or unexpected:
+            parts = [("missing", missing), ("unexpected", unexpected)]
+            raise GraphError(f"{name}: " + "; ".join(f"{kind} keys: {', '.join(keys)}" for kind, keys in parts if keys))
+        return found
 
     def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
         """A group's options, checked. Raises GraphError."""
         raise NotImplementedError
 
-    def _buffers(self, options: dict[str, Any]) -> dict[str, float]:
-        """The state of its shape that each parameter has, by name, and what it starts as."""
+    def _init(self, parameter: ad.Parameter, options: dict[str, Any]) -> dict[str, np.ndarray]:
+        """The state of a parameter before its first step, by PyTorch's names, each of its shape and dtype; "step", of
+        shape (), counts the steps of the group."""
         return {}
 
-    def _scalars(self, options: dict[str, Any]) -> dict[str, float]:
-        """The state of shape () that each parameter has, by name, and what it starts as."""
-        return {}
-
-    def _shared(self, options: dict[str, Any], lr: ad.Parameter) -> Nodes:
-        """The nodes that are computed once for all parameters of a group and dtype, of shape ()."""
+    def _scalars(self, lr: ad.Node, step: ad.Node | None, options: dict[str, Any]) -> Nodes:
+        """The nodes of shape () that a group's parameters of one dtype share. step: which step is being taken, 1 at
+        first; None where `_init` has none."""
         return {"lr": lr}
 
-    def _own(self, options: dict[str, Any], shared: Nodes, state: State) -> tuple[Nodes, Nodes]:
-        """The nodes that are computed once for a parameter: the new values of its scalars, and the factors that
-        `_step` reads, all of shape ()."""
-        return {}, shared
-
-    def _step(
-        self, options: dict[str, Any], parameter: ad.Parameter, gradient: ad.Node, state: State, factors: Nodes
+    def _update(
+        self, parameter: ad.Parameter, gradient: ad.Node, state: State, scalars: Nodes, options: dict[str, Any]
     ) -> tuple[ad.Node, Nodes]:
-        """The parameter's new value and those of its buffers; `state` holds the old ones.
+        """The parameter's new value and that of its state, but for "step"; `state` holds the old ones.
 
-        Elementwise in the gradient, with factors of shape (): so the compiler can make it part of the kernel that
+        Elementwise in the gradient, with scalars of shape (): so the compiler can make it part of the kernel that
         computes the gradient. What an option of zero switches off adds no node.
         """
         raise NotImplementedError
+
+
+def zeros(parameter: ad.Parameter) -> np.ndarray:
+    """Zeros of the parameter's shape and dtype."""
+    return np.zeros(parameter.shape, parameter.dtype)
+
+
+def fitting(place: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """An array of numbers of that shape. Raises DTypeError, ShapeError."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiub":
+        raise DTypeError(f"{place} is {array.dtype}, not an array of numbers")
+    if array.shape != shape:
+        raise ShapeError(f"{place} has shape {shape}, the value {array.shape}")
+    return array
 
 
 def with_decay(parameter: ad.Parameter, gradient: ad.Node, weight_decay: float) -> ad.Node:

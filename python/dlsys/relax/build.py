@@ -22,6 +22,7 @@ from ..planner import Value, plan_memory
 from ..schedule import DEFAULT, resolve_target
 from ..schedule.machine_code import PIPELINE, compiling
 from ..schedule.target import refusal
+from ..system import without_lines
 from ..tuning import TUNED, Records, apply
 from .machine import MAIN, Machine, default_database
 from .translate import to_relax
@@ -74,7 +75,8 @@ class Compiled(Machine):
         if Path(path).suffix != ".so":
             raise OSError(f"{path} cannot be written: the name of a compiled module ends in .so")
         try:
-            self._executable.export_library(str(Path(path)))
+            with without_lines("Scope Saving"):
+                self._executable.export_library(str(Path(path)))
         except RuntimeError as error:  # of the C compiler, which speaks from the second line on
             told = str(error).splitlines()[1:2] or [str(error)]
             raise OSError(f"{path} cannot be written: {told[0]}") from None

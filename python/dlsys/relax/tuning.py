@@ -7,7 +7,6 @@ import itertools
 import json
 import logging
 import math
-import statistics
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,8 @@ from tvm import s_tir, tirx
 from tvm.error import InternalError
 from tvm.target import Target
 
+from .. import timing
+from ..charts import chart
 from ..checks import integer
 from ..device import empty
 from ..errors import DataError, GraphError, TargetError
@@ -87,11 +88,20 @@ class Task:
     def _seconds(self, kernel: Any, enough: float = math.inf) -> float:
         """Seconds of a call; of one that takes longer than `enough`, roughly."""
         kernel(*self._copies[0])
-        once = _timed(kernel, self._copies[-1:], 1)
+        once = timing.seconds(lambda _: kernel(*self._copies[-1]))
         if once > enough:
             return once
         calls = max(1, math.ceil(MEASURED / 3 / max(once, 1e-7)))
-        return min(_timed(kernel, self._copies, calls) for _ in range(3))
+        return min(timing.seconds(self._runner(kernel), calls) for _ in range(3))
+
+    def _runner(self, kernel: Any) -> timing.Runner:
+        """Calls of a kernel with one copy of the arrays after another."""
+
+        def run(calls: int) -> None:
+            for _, arrays in zip(range(calls), itertools.cycle(self._copies), strict=False):
+                kernel(*arrays)
+
+        return run
 
     def try_some(self, count: int, deadline: float) -> None:
         """Tries `count` schedules more, until the deadline."""
@@ -117,12 +127,9 @@ class Task:
             self.found.sort(key=lambda found: found[0])
             kernel = _built([replayed(self.function, self.found[0][1])], self._target)[0]
             if self._agree(kernel):
-                calls = max(1, math.ceil(MEASURED / max(self.rule, 1e-7)))
-                times = [
-                    [_timed(made, self._copies, calls) for made in (kernel, self._ours)]
-                    for _ in range(COMPARED)
-                ]
-                self.best, self.rule = (statistics.median(column) for column in zip(*times, strict=True))
+                runners = {"best": self._runner(kernel), "rule": self._runner(self._ours)}
+                found = timing.in_turn(runners, COMPARED, MEASURED)
+                self.best, self.rule = found["best"].median, found["rule"].median
                 return self.best
             del self.found[0]
         return None
@@ -160,21 +167,13 @@ class Tuning:
 
     def plot(self, path: Any) -> None:
         """Draws the best speed of each kernel over the schedules tried, our rule's as a line, into a file."""
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(9, 5), layout="constrained")
-        axes = figure.subplots()
-        drawn = [task for task in self.tasks if task.history and task.gflop]
-        for number, task in enumerate(drawn):
-            color = f"C{number % 10}"
-            speeds = [task.gflop / seconds for seconds in task.history]
-            axes.plot(range(1, len(speeds) + 1), speeds, color=color, drawstyle="steps-post", label=task.name)
-            axes.axhline(task.gflop / task.rule, color=color, linestyle=":")
-        axes.set(xlabel="schedules tried", ylabel="GFLOP/s", ylim=(0, None))
-        axes.set_title("Best schedule found; dotted: our rule's")
-        if drawn:
-            axes.legend(fontsize="small")
-        figure.savefig(path)
+        with chart(path, "Best schedule found; dotted: our rule's", "schedules tried", "GFLOP/s") as axes:
+            for number, task in enumerate(task for task in self.tasks if task.history and task.gflop):
+                color = f"C{number % 10}"
+                speeds = [task.gflop / seconds for seconds in task.history]
+                axes.plot(range(1, len(speeds) + 1), speeds, color=color, drawstyle="steps-post", label=task.name)
+                axes.axhline(task.gflop / task.rule, color=color, linestyle=":")
+            axes.set_ylim(bottom=0)
 
 
 def tune(
@@ -325,14 +324,6 @@ def _built(functions: Sequence[tirx.PrimFunc], target: Target) -> list[Any]:
         return [build(functions[0])]
     with ThreadPoolExecutor(available_cores()) as pool:
         return list(pool.map(build, functions))
-
-
-def _timed(kernel: Any, copies: Sequence[Sequence[Any]], calls: int) -> float:
-    """Seconds of a call, of several with one copy of the arrays after another."""
-    start = time.perf_counter()
-    for _, arrays in zip(range(calls), itertools.cycle(copies), strict=False):
-        kernel(*arrays)
-    return (time.perf_counter() - start) / calls
 
 
 class _Search:

@@ -13,10 +13,12 @@ import numpy as np
 
 from .. import autodiff as ad
 from .. import random
+from ..charts import chart
 from ..data.dataset import nearest_dtype
 from ..device import host_array
 from ..errors import GraphError, ShapeError
 from ..nn import Module
+from ..nn.module import in_mode
 from ..optim import Optimizer, clip_grad_norm
 from ..serialization import write
 from ..tensors import known_shape
@@ -49,69 +51,14 @@ class History:
 
     def draw(self, path: Path) -> None:
         """The losses of steps and epochs as a picture. Raises OSError."""
-        from matplotlib.figure import Figure  # without pyplot, whose backend is the program's to choose
-
-        figure = Figure(figsize=(7.0, 4.0), layout="constrained")
-        axes = figure.subplots()
-        axes.plot(range(1, len(self.losses) + 1), self.losses, color="#9dbbe0", linewidth=0.8, label="loss of a step")
-        for name, hue, label in (("loss", "#2f6db5", "mean of an epoch"), ("validation_loss", "#d9822b", "validation")):
-            if rows := [row for row in self.epochs if name in row]:
-                axes.plot([row["steps"] for row in rows], [row[name] for row in rows], ".-", color=hue, label=label)
-        axes.set(title="Loss", xlabel="step", ylabel="loss", ylim=(min([0.0, *self.losses]), None))
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(color="#dddddd", linewidth=0.8)
-        axes.set_axisbelow(True)
-        axes.legend(frameon=False)
-        figure.savefig(path, dpi=130)
-
-
-def _is_number(value: Any, least: float = -math.inf) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and not value < least
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and _is_number(value, 0)
-
-
-def _are_numbers(row: Any) -> bool:
-    """Whether this is a dictionary of names and numbers."""
-    return isinstance(row, dict) and all(isinstance(k, str) and _is_number(v) for k, v in row.items())
-
-
-_ENTRIES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    **dict.fromkeys(("epoch", "steps", "first_stream"), (_is_count, "an integer >= 0")),
-    "seconds": (lambda value: _is_number(value, 0) and value < math.inf, "a number >= 0"),
-    "least": (_is_number, "a number"),
-    "measured": (
-        lambda value: isinstance(value, list)
-        and all(isinstance(item, tuple) and len(item) == 2 for item in value)
-        and all(_are_numbers(row) and "loss" in row and _is_count(size) for row, size in value),
-        "a list of numbers by name, each with a count",
-    ),
-    "history": (
-        lambda value: isinstance(value, list)
-        and all(_are_numbers(row) and {"epoch", "steps", "loss"} <= row.keys() for row in value),
-        "a list of epochs' numbers by name",
-    ),
-    "losses": (
-        lambda value: isinstance(value, np.ndarray) and value.dtype == np.float64 and value.ndim == 1,
-        "a row of float64",
-    ),
-}
-"""A checkpoint's entries that are no part's state: whether one is what was saved, and what that is in words."""
-
-
-def wrong_entry(state: Mapping[str, Any]) -> str | None:
-    """The fault of a checkpoint's counts and numbers, in words; None where there is none."""
-    for name, (fits, told) in _ENTRIES.items():
-        if name not in state:
-            return f"{name!r} is missing"
-        if not fits(state[name]):
-            return f"{name!r} is not {told}"
-    for name, count in (("losses", "steps"), ("history", "epoch")):
-        if len(state[name]) != state[count]:
-            return f"{name!r} has {len(state[name])} entries, and {count!r} is {state[count]}"
-    return None
+        curves = (("loss", "#2f6db5", "mean of an epoch"), ("validation_loss", "#d9822b", "validation"))
+        with chart(path, "Loss", "step", "loss") as axes:
+            steps = range(1, len(self.losses) + 1)
+            axes.plot(steps, self.losses, color="#9dbbe0", linewidth=0.8, label="loss of a step")
+            for name, hue, label in curves:
+                if rows := [row for row in self.epochs if name in row]:
+                    axes.plot([row["steps"] for row in rows], [row[name] for row in rows], ".-", color=hue, label=label)
+            axes.set_ylim(bottom=min([0.0, *self.losses]))
 
 
 def line_of(row: dict[str, Any]) -> str:
@@ -177,14 +124,11 @@ class Steps:
         """The executor of a step or a measurement for batches of these types."""
         names = ["input", *(f"target{i}" if i else "target" for i in range(len(batch) - 1))]
         variables = [ad.Variable(n, v.shape, str(v.dtype)) for n, v in zip(names, batch, strict=True)]
-        before = self.model.training
-        self.model.train(training)
         # Each graph draws from the same streams: which were built before, and when, changes no number.
-        with random.default_generator.streams_from(self.first_stream):
+        with in_mode(self.model, training), random.default_generator.streams_from(self.first_stream):
             output = self.model(variables[0])
             loss = self.loss(output, *variables[1:])
             values = [loss, *(metric(output, *variables[1:]) for metric in self.metrics.values())]
-        self.model.train(before)
         for name, value in zip(["loss", *self.metrics], values, strict=True):
             shape = known_shape(value)
             if shape is not None and np.prod(shape, dtype=np.int64) != 1:

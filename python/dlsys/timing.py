@@ -1,0 +1,74 @@
+"""Contenders timed in turn, A B C A B C ..., so that the machine's noise falls on all of them."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+Runner = Callable[[int], object]
+"""A contender: called with n, it does its work n times and returns when all of it is done."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds per call: the quartiles and the best of several rounds of `calls` calls each."""
+
+    median: float
+    lower: float
+    upper: float
+    best: float
+    calls: int
+
+
+def repeat(function: Callable[[], object]) -> Runner:
+    """A runner of a function that is synchronous."""
+
+    def runner(times: int) -> None:
+        for _ in range(times):
+            function()
+
+    return runner
+
+
+def seconds(runner: Runner, calls: int = 1) -> float:
+    """Seconds of a call, the mean of so many."""
+    start = time.perf_counter()
+    runner(calls)
+    return (time.perf_counter() - start) / calls
+
+
+def calls_lasting(runner: Runner, least: float) -> int:
+    """How many calls last `least` seconds; the runner is warm afterwards."""
+    runner(1)
+    calls = 1
+    while (elapsed := calls * seconds(runner, calls)) < least:
+        # Aim a little beyond the mark, but grow at most tenfold on the word of a short measurement.
+        calls = min(10 * calls, math.ceil(1.2 * calls * least / max(elapsed, 1e-9)))
+    return calls
+
+
+def in_turn(runners: Mapping[str, Runner], rounds: int, least: float, pause: float = 0.0) -> dict[str, Timing]:
+    """Times each runner once a round, in turns of at least `least` seconds.
+
+    Before a turn come a pause of so many seconds, in which the threads of the turn before, that still spin, fall
+    asleep, and some calls that wake this one's (long calls do without).
+    """
+    calls = {name: calls_lasting(runner, least) for name, runner in runners.items()}
+    samples: dict[str, list[float]] = {name: [] for name in runners}
+    for _ in range(rounds):
+        for name, runner in runners.items():
+            time.sleep(pause)
+            if calls[name] > 1:
+                runner(1 + calls[name] // 10)
+            samples[name].append(seconds(runner, calls[name]))
+    return {name: summary(values, calls[name]) for name, values in samples.items()}
+
+
+def summary(samples: Sequence[float], calls: int) -> Timing:
+    """Quartiles and minimum of seconds per call."""
+    spread = samples if len(samples) > 1 else [*samples, *samples]
+    lower, median, upper = statistics.quantiles(spread, n=4, method="inclusive")
+    return Timing(median, lower, upper, min(samples), calls)

@@ -1,0 +1,160 @@
+"""`fit`, the loop over epochs, its arguments, and the signals that stop it."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from .. import random
+from ..checks import integer, word
+from ..errors import GraphError
+from ..nn import Module
+from ..optim import Optimizer
+from .run import COLUMNS, VALIDATION, Run, means
+from .steps import Function, History, Steps
+
+
+def fit(
+    model: Module,
+    loss: Function,
+    optimizer: Optimizer,
+    data: Any,
+    *,
+    epochs: int,
+    validation: Any = None,
+    metrics: Mapping[str, Function] | None = None,
+    schedule: Any = None,
+    schedule_each: str = "epoch",
+    clip_norm: float | None = None,
+    directory: str | Path | None = None,
+    resume: bool = True,
+    save_every: int | None = None,
+    best: str = "loss",
+    progress: bool = True,
+    on_step: Callable[[int, float], Any] | None = None,
+    on_epoch: Callable[[dict[str, Any]], Any] | None = None,
+) -> History:
+    """Train `model` for `epochs` epochs of `data`; returns the numbers.
+
+    Args:
+        model, loss, metrics: a batch (x, *targets) gives `loss(model(x), *targets)`, one number, and so each metric by
+            its name, e.g. {"accuracy": dl.accuracy}, which is none of `COLUMNS` and does not begin with "validation_".
+            Means over an epoch are weighted by the batches' sizes.
+        optimizer: of `dlsys.optim`, made with the model's parameters.
+        data, validation: what iterates over batches of NumPy arrays, as a `DataLoader`, once an epoch.
+        schedule: of `dlsys.optim`, stepped after each "epoch" or "step" (`schedule_each`).
+        clip_norm: the most that the gradients' global norm may be.
+        directory: where to leave `last.safetensors` after each epoch (and every `save_every` steps, and when stopped),
+            `best.safetensors` after the epoch of the least loss (or the greatest metric of the name `best`; of
+            validation, if given), `log.jsonl`, `loss.png`.
+        resume: go on from `last.safetensors` if it is there. A run that was killed at any moment and resumed gives the
+            same numbers, to the bit, as one that was not: parameters, buffers, optimizer, schedule, random state and
+            the place in the data are kept. `data` must then have `state_dict`, as DataLoader has.
+        progress: whether to show a bar in a terminal and a line an epoch.
+        on_step, on_epoch: called after each step with its number and loss, after each epoch with its row of the
+            history, before anything is saved.
+
+    Ctrl-C, and SIGTERM, by which clusters end jobs, end the run after the step under way, save, and raise
+    KeyboardInterrupt, and SystemExit(143); a second one ends it at once. Raises GraphError for arguments that do not
+    fit, DataError for a checkpoint that is damaged or of another run; what the operators raise.
+    """
+    check_fit(**locals())
+    steps = Steps(model, loss, optimizer, metrics or {}, clip_norm, random.default_generator.streams)
+    place = None if directory is None else Path(directory)
+    run = Run(steps, optimizer, data, validation, schedule, place, save_every, best, progress)
+    if schedule is not None:
+        (run.on_step if schedule_each == "step" else run.on_epoch).append(lambda *_: schedule.step())
+    run.on_step += [on_step] if on_step is not None else []
+    run.on_epoch += [on_epoch] if on_epoch is not None else []
+    if resume:
+        run.load()
+    with signals() as run.asked:
+        for epoch in run.remaining(epochs):
+            run.train(epoch)
+            run.validate()
+            run.end()
+    return run.history
+
+
+def evaluate_on(
+    model: Module, loss: Function, data: Any, metrics: Mapping[str, Function] | None = None
+) -> dict[str, float]:
+    """The mean loss and metrics of a model in its `eval` mode over all batches of `data`. Raises GraphError for what is
+    no model, and data of no batch."""
+    require("evaluate_on", model=model, loss=loss, data=data, metrics=metrics)
+    steps = Steps(model, loss, None, metrics or {}, None, 0)
+    found = means([steps.run(batch, False) for batch in data])
+    if not found:
+        raise GraphError("evaluate_on: the data gave no batch")
+    return found
+
+
+_KINDS: dict[str, tuple[Any, str]] = {
+    "model": (Module, "needs a model, a Module"),
+    "optimizer": (Optimizer, "needs an optimizer of dlsys.optim"),
+    "loss": (Callable, "loss must be a function of output and targets"),
+    "data": (Iterable, "data must iterate over batches, as a DataLoader"),
+    "validation": (Iterable | None, "validation must iterate over batches, as a DataLoader"),
+    "directory": (str | Path | None, "directory must be text or a path"),
+    "metrics": (Mapping | None, "metrics must be a dictionary of names and functions"),
+}
+"""Of an argument: its types, and what it must be."""
+
+
+def check_fit(*, schedule: Any, validation: Any, epochs: Any, save_every: Any, best: Any, **more: Any) -> None:
+    """Raises GraphError for arguments of `fit` that do not fit."""
+    require("fit", validation=validation, **{name: more[name] for name in _KINDS if name in more})
+    if schedule is not None and not hasattr(schedule, "step"):
+        raise GraphError(f"fit: schedule must be one of dlsys.optim, not {type(schedule).__name__}")
+    if hasattr(validation, "__len__") and len(validation) == 0:
+        raise GraphError("fit: the validation data have no batch: give None, or one at least")
+    integer("fit", "epochs", epochs, 0)
+    integer("fit", "save_every", 1 if save_every is None else save_every, 1)
+    word("fit", "schedule_each", more["schedule_each"], ("epoch", "step"))
+    if best != "loss" and best not in (more["metrics"] or {}):
+        raise GraphError(f"fit: best must be the loss or one of the metrics, not {best!r}")
+    if set(more["optimizer"].parameters).isdisjoint(more["model"].parameters()):
+        raise GraphError("fit: the optimizer has none of the model's parameters")
+
+
+def require(function: str, **arguments: Any) -> None:
+    """Raises GraphError for the first argument that does not fit, and for metrics that are no functions, or named as
+    the history's own columns."""
+    for name, value in arguments.items():
+        kinds, must = _KINDS[name]
+        if not isinstance(value, kinds) or (name == "metrics" and not all(map(callable, (value or {}).values()))):
+            raise GraphError(f"{function}: {must}, not {type(value).__name__}")
+    for name in arguments["metrics"] or ():
+        if not isinstance(name, str):
+            raise GraphError(f"{function}: a metric's name must be text, not {name!r}")
+        if name in COLUMNS or name.startswith(VALIDATION):
+            own = ", ".join((*COLUMNS, f"{VALIDATION}..."))
+            raise GraphError(f"{function}: a metric cannot be named {name!r}: the history has columns {own} of its own")
+
+
+@contextlib.contextmanager
+def signals() -> Iterator[list[int]]:
+    """The signals that have asked the run to stop: SIGINT, that is Ctrl-C, and SIGTERM; a second one of a kind acts as
+    it did before, at once. Only the main thread can ask for signals."""
+    asked: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+
+    def note(number: int, frame: Any) -> None:
+        asked.append(number)
+        signal.signal(number, before[number])
+
+    # None: set by another language, of which Python knows no function
+    before = {int(n): signal.getsignal(n) or signal.SIG_DFL for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        for number in before:
+            signal.signal(number, note)
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,253 @@
+"""A run: what it has done so far, its checkpoints and its log."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from .. import random
+from ..errors import DataError, DlsysError, GraphError
+from ..optim import Optimizer
+from ..serialization import last_good, load, save
+from ..system import warn
+from .steps import History, Steps, line_of
+
+LAST, BEST, LOG, CURVE = "last.safetensors", "best.safetensors", "log.jsonl", "loss.png"
+PARTS = ("model", "optimizer", "schedule", "data", "random")
+FORMAT = "dlsys training 3"
+COLUMNS = ("epoch", "steps", "loss", "lr", "seconds")
+"""Of the history's rows, besides the metrics."""
+VALIDATION = "validation_"
+"""What the columns of validation begin with."""
+ANEW = "give another directory, or resume=False"
+
+
+def means(measured: Sequence[tuple[Mapping[str, float], int]]) -> dict[str, float]:
+    """The means of batches' numbers, weighted by the batches' sizes."""
+    total = sum(size for _, size in measured)
+    names = measured[0][0] if total else ()
+    return {name: sum(values[name] * size for values, size in measured) / total for name in names}
+
+
+@dataclass
+class Place:
+    """How far a run is: whole epochs, steps, the numbers of the epoch's batches so far, the least loss (or minus the
+    greatest metric) of an epoch, and the seconds that the epoch took until the last checkpoint."""
+
+    epoch: int = 0
+    steps: int = 0
+    measured: list[tuple[dict[str, float], int]] = field(default_factory=list)
+    least: float = math.inf
+    seconds: float = 0.0
+
+
+@dataclass
+class Run:
+    """A run of `fit`, whose arguments these are; `for epoch in remaining(n)`: `train`, `validate`, `end`.
+
+    Attributes:
+        on_step, on_epoch: called with the number and loss of each step, and with the row of each epoch.
+        asked: the signals that have asked the run to stop.
+        row: the numbers of the epoch that was trained last.
+    """
+
+    compiled: Steps
+    optimizer: Optimizer
+    data: Any
+    validation: Any
+    schedule: Any
+    directory: Path | None
+    save_every: int | None
+    best: str
+    progress: bool
+    on_step: list[Callable[[int, float], Any]] = field(default_factory=list)
+    on_epoch: list[Callable[[dict[str, Any]], Any]] = field(default_factory=list)
+    asked: list[int] = field(default_factory=list)
+    at: Place = field(default_factory=Place)
+    history: History = field(default_factory=History)
+    row: dict[str, Any] = field(default_factory=dict)
+    since: float = field(default_factory=time.perf_counter)
+
+    def remaining(self, epochs: int) -> Iterator[int]:
+        """The numbers of the epochs that are left, from 1 on."""
+        while self.at.epoch < epochs:
+            yield self.at.epoch + 1
+
+    def train(self, epoch: int) -> None:
+        """Train on the batches of an epoch, from where the run is. Raises GraphError for none."""
+        at, optimizer = self.at, self.optimizer
+        shown = None if self.progress else True
+        with tqdm(self.data, f"epoch {epoch}", initial=len(at.measured), leave=False, disable=shown) as bar:
+            for batch in bar:
+                values, size = self.compiled.run(batch, True)
+                loss = values["loss"]
+                at.measured.append((values, size))
+                self.history.losses.append(loss)
+                at.steps += 1
+                bar.set_postfix(loss=f"{loss:.4f}", lr=f"{optimizer.lr:.3g}", refresh=False)
+                for call in self.on_step:
+                    call(at.steps, loss)
+                if self.asked or (self.save_every and at.steps % self.save_every == 0):
+                    self.save(LAST)
+                self.stop_if_asked()
+        found = means(at.measured)
+        if not found:
+            raise GraphError(
+                f"fit: the data gave no batch in epoch {epoch}: give a list or a DataLoader of one at least"
+            )
+        self.row = {"epoch": epoch, "steps": at.steps, **found, "lr": optimizer.lr, "seconds": self.seconds()}
+
+    def validate(self) -> None:
+        """Measure the model on the validation data, if there are any."""
+        if self.validation is not None:
+            found = means([self.compiled.run(batch, False) for batch in self.validation])
+            if not found:
+                raise GraphError(f"fit: the validation data gave no batch in epoch {self.row['epoch']}")
+            self.row |= {VALIDATION + name: value for name, value in found.items()}
+
+    def end(self) -> None:
+        """End the epoch: history, callbacks, log, picture, checkpoints."""
+        self.history.epochs.append(self.row)
+        self.at = Place(self.at.epoch + 1, self.at.steps, least=self.at.least)
+        self.since = time.perf_counter()
+        for call in self.on_epoch:
+            call(self.row)
+        self.say(line_of(self.row))
+        if not math.isfinite(self.row["loss"]):
+            self.say("the loss is no longer finite: try a smaller learning rate, and look at the labels' range")
+        if self.directory is not None:
+            value = self.row.get(VALIDATION + self.best, self.row[self.best]) * (1 if self.best == "loss" else -1)
+            names = (LAST, BEST) if value < self.at.least else (LAST,)
+            self.at.least = min(self.at.least, value)
+            for name in names:
+                self.save(name)
+            self.history.write(self.path(LOG))
+            try:
+                self.history.draw(self.path(CURVE))
+            except OSError as error:  # the run is worth more than its picture
+                warn(f"fit: {self.path(CURVE)} is not drawn: {error}", RuntimeWarning)
+        self.stop_if_asked()
+
+    def say(self, text: str) -> None:
+        """Print a line, above the bar."""
+        if self.progress:
+            tqdm.write(text, file=sys.stdout)
+            sys.stdout.flush()
+
+    def stop_if_asked(self) -> None:
+        """Raises KeyboardInterrupt or SystemExit where a signal has asked for it."""
+        if self.asked:
+            saved = "" if self.directory is None else f"; saved in {self.path(LAST)}"
+            self.say(f"interrupted after step {self.at.steps}{saved}")
+            raise KeyboardInterrupt if self.asked[0] == signal.SIGINT else SystemExit(128 + self.asked[0])
+
+    def seconds(self) -> float:
+        """Of the epoch so far."""
+        return self.at.seconds + time.perf_counter() - self.since
+
+    def path(self, name: str) -> Path:
+        """Of a file of the run."""
+        return Path(self.directory or "", name)
+
+    # Checkpoints -----------------------------------------------------------------------------------------------
+
+    def parts(self) -> dict[str, Any]:
+        """The parts of the run that have a state, by their names in a checkpoint."""
+        parts = (self.compiled.model, self.optimizer, self.schedule, self.data, random.default_generator)
+        return {name: part for name, part in zip(PARTS, parts, strict=True) if hasattr(part, "state_dict")}
+
+    def save(self, name: str) -> None:
+        """Write the checkpoint of that name, with all that a run goes on from. Raises DataError."""
+        if self.directory is None:
+            return
+        with contextlib.suppress(OSError):  # `save` says what is wrong
+            self.directory.mkdir(parents=True, exist_ok=True)
+        state = {
+            "format": FORMAT,
+            **{name: part.state_dict() for name, part in self.parts().items()},
+            **vars(self.at),
+            "first_stream": self.compiled.first_stream,
+            "seconds": self.seconds(),
+            "history": self.history.epochs,
+            "losses": np.asarray(self.history.losses, np.float64),
+        }
+        save(state, self.path(name))
+
+    def load(self) -> None:
+        """Go on from the last checkpoint, if there is one. Raises DataError."""
+        path = self.path(LAST)
+        if self.directory is None or not path.exists():
+            return
+        try:
+            state = load(path)
+        except DataError as error:
+            good = last_good(self.directory, path)
+            other = "there is no other" if good is None else f"copy {good} over it to go on from there"
+            raise DataError(f"{error}; {other}, or give resume=False to begin anew") from None
+        kind = state.get("format") if isinstance(state, dict) else None
+        if not isinstance(kind, str) or kind != FORMAT:
+            raise DataError(f"{path} is no checkpoint of fit")
+        if wrong := wrong_entry(state):
+            raise DataError(f"{path} is damaged: its {wrong}; {ANEW}")
+        parts = self.parts()
+        for name in PARTS:
+            if (known := name in state) != (name in parts):
+                raise DataError(f"{path} is of a run {'with' if known else 'without'} {name}'s state")
+            try:
+                if name in parts:
+                    parts[name].load_state_dict(state[name])
+            except DlsysError as error:
+                raise DataError(f"{path} is of another {name}: {error}; {ANEW}") from None
+        self.compiled.first_stream = state["first_stream"]
+        self.history = History(state["history"], state["losses"].tolist())
+        self.at = Place(*(state[name] for name in vars(self.at)))
+        self.say(f"goes on from {path}: epoch {self.at.epoch + 1}, step {self.at.steps + 1}")
+
+
+_LEAST: dict[str, Any] = {
+    **dict.fromkeys(("epoch", "steps", "first_stream"), 0),
+    "seconds": 0.0,
+    "least": -math.inf,
+    "measured": [({"loss": -math.inf}, 0)],
+    "history": [dict.fromkeys(("epoch", "steps", "loss"), -math.inf)],
+    "losses": np.zeros(0),
+}
+"""A checkpoint's entries that are no part's state, as the least that each may be."""
+
+
+def _fits(value: Any, least: Any) -> bool:
+    """Whether a value has the form of `least`: lists with any number of items, dictionaries with more numbers."""
+    if isinstance(least, list):
+        return isinstance(value, list) and all(_fits(item, least[0]) for item in value)
+    if isinstance(least, tuple):
+        return isinstance(value, tuple) and len(value) == len(least) and all(map(_fits, value, least))
+    if isinstance(least, dict):
+        fits = isinstance(value, dict) and value.keys() >= least.keys()
+        return fits and all(isinstance(key, str) and _fits(item, -math.inf) for key, item in value.items())
+    if isinstance(least, np.ndarray):
+        return isinstance(value, np.ndarray) and (value.dtype, value.ndim) == (least.dtype, least.ndim)
+    known = isinstance(value, int if isinstance(least, int) else (int, float)) and not isinstance(value, bool)
+    return known and not value < least and (least == -math.inf or value < math.inf)
+
+
+def wrong_entry(state: Mapping[str, Any]) -> str | None:
+    """The fault of a checkpoint's counts and numbers, in words; None where there is none."""
+    for name, least in _LEAST.items():
+        if name not in state:
+            return f"{name!r} is missing"
+        if not _fits(state[name], least):
+            return f"{name!r} is not what is saved"
+    for name, count in (("losses", "steps"), ("history", "epoch")):
+        if len(state[name]) != state[count]:
+            return f"{name!r} has {len(state[name])} entries, and {count!r} is {state[count]}"
+    return None
