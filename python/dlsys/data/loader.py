@@ -85,7 +85,9 @@ class DataLoader:
     def set_epoch(self, epoch: int) -> None:
         """The next loop is epoch `epoch`, from its start (or, for the present one, from where it is to resume)."""
         if (epoch := integer("DataLoader", "epoch", epoch, 0)) != self.epoch:
-            self.epoch, self._handed_out, self._resume = epoch, 0, 0
+            self.epoch = epoch
+            self._handed_out = 0
+            self._resume = 0
 
     def state_dict(self) -> dict[str, Any]:
         """Epoch, number of its next batch, and what fixes the batches: what JSON holds."""

@@ -143,7 +143,7 @@ def triangle(x: Node, diagonal: int, upper: bool) -> Node:
     if len(shape_of(x)) < 2:
         raise GraphError(f"takes matrices, not the shape {shape_of(x)}")
     rows, columns = (tensor(np.arange(extent)) for extent in shape_of(x)[-2:])
-    rows = ad.expand_dims_op(rows, 1)
+    rows = rows.unsqueeze(1)
     least = max(min(diagonal, 2**31), -(2**31))
     kept = columns >= rows + least if upper else columns <= rows + least
     return ad.where_op(kept, x, ad.zeroslike_op(x))

@@ -64,7 +64,8 @@ class Flatten(Module):
     """The axes from `start_dim` to `end_dim` as one; by default all but the batch."""
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
-        self.start_dim, self.end_dim = start_dim, end_dim
+        self.start_dim = start_dim
+        self.end_dim = end_dim
 
     def forward(self, x: Node) -> Node:
         return ad.flatten_op(x, self.start_dim, self.end_dim)

@@ -52,7 +52,8 @@ class _BatchNorm(Module):
         self.num_features = num_features = integer(type(self).__name__, "num_features", num_features, 1)
         self.eps = number(type(self).__name__, "eps", eps)
         self.momentum = None if momentum is None else number(type(self).__name__, "momentum", momentum, most=1)
-        self.affine, self.track_running_stats = affine, track_running_stats
+        self.affine = affine
+        self.track_running_stats = track_running_stats
         self.weight = init.ones_(init.made((num_features,), dtype, "weight")) if affine else None
         self.bias = init.made((num_features,), dtype, "bias") if affine else None
         if track_running_stats:
@@ -133,7 +134,8 @@ class LayerNorm(Module):
         shape: Shape = tuple(normalized_shape) if is_list else (normalized_shape,)  # type: ignore[arg-type, assignment]
         if not shape or not all(type(extent) is int and extent > 0 for extent in shape):
             raise GraphError(f"LayerNorm: normalized_shape must be positive integers, not {normalized_shape!r}")
-        self.normalized_shape, self.elementwise_affine = shape, elementwise_affine
+        self.normalized_shape = shape
+        self.elementwise_affine = elementwise_affine
         self.eps = number("LayerNorm", "eps", eps)
         self.weight = init.ones_(init.made(shape, dtype, "weight")) if elementwise_affine else None
         self.bias = init.made(shape, dtype, "bias") if elementwise_affine and bias else None

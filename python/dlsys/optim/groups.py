@@ -13,7 +13,8 @@ import numpy as np
 from .. import autodiff as ad
 from ..checks import number
 from ..errors import GraphError
-from ..tensors import evaluate, is_leaf, leaf
+from ..tensors import is_leaf, leaf
+from ..tensors.values import arrays_of
 
 Accept = Callable[["ParameterGroup", dict[str, Any]], None]
 
@@ -37,7 +38,8 @@ class ParameterGroup(MutableMapping[str, Any]):
             raise GraphError(f"{owner}: a parameter group has a list of Parameters, not {described(parameters)}")
         self.parameters = parameters
         self.options: dict[str, Any] = {}
-        self._owner, self._accept = owner, accept
+        self._owner = owner
+        self._accept = accept
         self.initial_lr = self._lr = number(owner, "lr", lr)
         dtypes = dict.fromkeys(parameter.dtype for parameter in parameters)
         self.rates = {dtype: _scalar("lr", self._lr, dtype) for dtype in dtypes}
@@ -180,7 +182,7 @@ def clip_grad_norm_(parameters: Any, max_norm: float) -> np.float64:
         return np.float64(0.0)
     gradients = [parameter.grad * 1.0 for parameter in left]
     scaled = clip_grad_norm(gradients, limit) if limit < math.inf else []
-    found, *values = evaluate([global_norm(gradients), *scaled])
+    found, *values = arrays_of([global_norm(gradients), *scaled])
     for parameter, value in zip(left, values, strict=bool(scaled)):
         parameter.grad = leaf(value, name=parameter.grad.name)
     return np.float64(np.asarray(found))

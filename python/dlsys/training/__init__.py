@@ -24,7 +24,8 @@ from ..optim import Optimizer
 from ..serialization import last_good, load, save
 from ..system import warn
 from .steps import History, line_of, wrong_entry
-from .steps import Function, Steps, accuracy
+from .steps import Function, Steps
+from .steps import accuracy as accuracy
 
 LAST, BEST, LOG, CURVE = "last.safetensors", "best.safetensors", "log.jsonl", "loss.png"
 PARTS = ("model", "optimizer", "schedule", "data", "random")
