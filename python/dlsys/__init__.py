@@ -6,9 +6,9 @@ from dlsys import autodiff as ad, tvm_op
 
 from __future__ import annotations
 
-import ast
 import importlib
 import os
+from functools import cache
 from typing import Any
 
 from .hooks import computes_arrays, finds_adjoints, makes_nodes
@@ -47,11 +47,14 @@ computes_arrays(_computed)
 finds_adjoints(_adjoints)
 
 
+@cache
 def _public() -> dict[str, Any]:
-    """Of each public name what `__init__.pyi`, the one list of them, says: (module, name there), or a value."""
-    stub = __spec__.loader.get_data(f"{os.path.dirname(__file__)}/__init__.pyi")
+    """Of each public name what `__init__.pyi`, the one list of them, says: a value, or (module, name there)."""
+    import ast
+
+    stub = ast.parse(__spec__.loader.get_data(f"{os.path.dirname(__file__)}/__init__.pyi"))
     found: dict[str, Any] = {}
-    for line in ast.parse(stub).body:
+    for line in stub.body:
         if isinstance(line, ast.ImportFrom):
             home = "." * line.level + (line.module or "")
             found.update({name.name: (home, name.name) for name in line.names})
@@ -64,27 +67,25 @@ def _public() -> dict[str, Any]:
     return found
 
 
-_PUBLIC = _public()
-__all__ = [name for name, home in _PUBLIC.items() if isinstance(home, tuple) and home[0] in (".device", ".errors")]
-__all__ += ["empty", "zeros"]
-
-
 def __dir__() -> list[str]:
     """Every public name, loaded or not."""
-    return sorted({*globals(), *_PUBLIC})
+    return sorted({*globals(), *_public()})
 
 
 def __getattr__(name: str) -> Any:
     """Names of other modules at first use: importing TVM takes a second that `dlsys.data` need not pay."""
-    if name not in _PUBLIC:
+    if name == "__all__":
+        homes = {name: home for name, home in _public().items() if isinstance(home, tuple)}
+        return [*(name for name, (module, _) in homes.items() if module in (".device", ".errors")), "empty", "zeros"]
+    if name not in _public():
         raise AttributeError(f"module 'dlsys' has no attribute {name!r}")
-    home = _PUBLIC[name]
-    if not isinstance(home, tuple):
-        return home
-    module, attribute = home
-    if module == ".":
-        return importlib.import_module(f".{name}", __name__)
-    found = importlib.import_module(module, __name__)
-    for part in attribute.split("."):
-        found = getattr(found, part)
+    found = _public()[name]
+    if isinstance(found, tuple):
+        module, attribute = found
+        if module == ".":
+            return importlib.import_module(f".{name}", __name__)
+        found = importlib.import_module(module, __name__)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    globals()[name] = found  # this function is not asked again
     return found

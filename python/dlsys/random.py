@@ -35,7 +35,7 @@ class Generator:
 
     def __init__(self, seed: int = 0) -> None:
         """Raises GraphError for a seed that is no integer from 0 to 2**64 - 1."""
-        self.state = ad.Parameter(np.zeros(4, np.uint32), "random_state", requires_grad=False)
+        self.state: ad.Parameter = ad.Parameter(np.zeros(4, np.uint32), "random_state", requires_grad=False)
         self.state.cell.roams = True
         one = tensor(np.array([0, 0, 0, 1], np.uint32), name="one_step")
         self._advance = ad.assign(self.state, self.state + one, each_run=True)
@@ -106,7 +106,7 @@ class Generator:
         self.state.value, self._drawn = words.astype(np.uint32), drawn
 
 
-default_generator = Generator()
+default_generator: Generator = Generator()
 
 
 def manual_seed(seed: int) -> Generator:

@@ -439,7 +439,7 @@ def pad(x: Node, pads: Value, value: Value = None, axes: Value = None, mode: str
 @operator("Trilu", 1)
 def triangle(x: Node, k: Value = None, upper: int = 1) -> Node:
     """The upper or lower triangle of matrices."""
-    return composed.triangle(x, int(number(k, 0, "k")), bool(upper))
+    return (Tensor.triu if upper else Tensor.tril)(x, int(number(k, 0, "k")))
 
 
 @operator("ConstantOfShape", 0)

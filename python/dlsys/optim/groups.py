@@ -40,9 +40,10 @@ class ParameterGroup(MutableMapping[str, Any]):
         self.options: dict[str, Any] = {}
         self._owner = owner
         self._accept = accept
-        self.initial_lr = self._lr = number(owner, "lr", lr)
+        self._lr: float = number(owner, "lr", lr)
+        self.initial_lr: float = self._lr
         dtypes = dict.fromkeys(parameter.dtype for parameter in parameters)
-        self.rates = {dtype: _scalar("lr", self._lr, dtype) for dtype in dtypes}
+        self.rates: dict[str, ad.Parameter] = {dtype: _scalar("lr", self._lr, dtype) for dtype in dtypes}
 
     @property
     def lr(self) -> float:

@@ -30,8 +30,8 @@ class LRScheduler:
         if not isinstance(optimizer, Optimizer):
             raise GraphError(f"{type(self).__name__}: needs an optimizer, not {type(optimizer).__name__}")
         self.optimizer = optimizer
-        self.base_lrs = [group.initial_lr for group in optimizer.groups]
-        self.last_epoch = 0
+        self.base_lrs: list[float] = [group.initial_lr for group in optimizer.groups]
+        self.last_epoch: int = 0
         self._set()
 
     def lr_at(self, base_lr: float, epoch: int) -> float:
@@ -89,11 +89,11 @@ class LinearLR(LRScheduler):
     def __init__(
         self, optimizer: Optimizer, start_factor: float = 1 / 3, end_factor: float = 1.0, total_iters: int = 5
     ) -> None:
-        self.start_factor = number("LinearLR", "start_factor", start_factor, most=1)
-        self.end_factor = number("LinearLR", "end_factor", end_factor, most=1)
+        self.start_factor: float = number("LinearLR", "start_factor", start_factor, most=1)
+        self.end_factor: float = number("LinearLR", "end_factor", end_factor, most=1)
         if not self.start_factor:
             raise GraphError("LinearLR: start_factor must be greater than 0")
-        self.total_iters = integer("LinearLR", "total_iters", total_iters, 1)
+        self.total_iters: int = integer("LinearLR", "total_iters", total_iters, 1)
         super().__init__(optimizer)
 
     def lr_at(self, base_lr: float, epoch: int) -> float:
@@ -105,8 +105,8 @@ class StepLR(LRScheduler):
     """base_lr * gamma^k, where k counts the spans of `step_size` steps that have passed."""
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1) -> None:
-        self.step_size = integer("StepLR", "step_size", step_size, 1)
-        self.gamma = number("StepLR", "gamma", gamma)
+        self.step_size: int = integer("StepLR", "step_size", step_size, 1)
+        self.gamma: float = number("StepLR", "gamma", gamma)
         super().__init__(optimizer)
 
     def lr_at(self, base_lr: float, epoch: int) -> float:
@@ -117,8 +117,8 @@ class CosineAnnealingLR(LRScheduler):
     """From base_lr by half a cosine to eta_min at step T_max, and back (I. Loshchilov, F. Hutter: SGDR, 2017)."""
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0) -> None:
-        self.T_max = integer("CosineAnnealingLR", "T_max", T_max, 1)
-        self.eta_min = number("CosineAnnealingLR", "eta_min", eta_min)
+        self.T_max: int = integer("CosineAnnealingLR", "T_max", T_max, 1)
+        self.eta_min: float = number("CosineAnnealingLR", "eta_min", eta_min)
         super().__init__(optimizer)
 
     def lr_at(self, base_lr: float, epoch: int) -> float:
@@ -129,7 +129,7 @@ class ExponentialLR(LRScheduler):
     """base_lr * gamma^epoch."""
 
     def __init__(self, optimizer: Optimizer, gamma: float) -> None:
-        self.gamma = number("ExponentialLR", "gamma", gamma)
+        self.gamma: float = number("ExponentialLR", "gamma", gamma)
         super().__init__(optimizer)
 
     def lr_at(self, base_lr: float, epoch: int) -> float:
@@ -160,8 +160,8 @@ class OneCycleLR(LRScheduler):
             raise GraphError(f"{name}: a momentum that changes is not built: pass cycle_momentum=False")
         if total_steps is None:
             total_steps = integer(name, "epochs", epochs, 1) * integer(name, "steps_per_epoch", steps_per_epoch, 1)
-        self.total_steps = integer(name, "total_steps", total_steps, 1)
-        self.max_lr = number(name, "max_lr", max_lr)
+        self.total_steps: int = integer(name, "total_steps", total_steps, 1)
+        self.max_lr: float = number(name, "max_lr", max_lr)
         self._up = number(name, "pct_start", pct_start, most=1) * self.total_steps - 1  # the step of the largest rate
         if not number(name, "div_factor", div_factor) or not number(name, "final_div_factor", final_div_factor):
             raise GraphError(f"{name}: div_factor and final_div_factor must be greater than 0")

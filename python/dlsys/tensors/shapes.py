@@ -50,8 +50,8 @@ def _triangle(op: str, x: ArrayLike, diagonal: int, lower: bool) -> Tensor:
     if shape is None or len(shape) < 2:
         raise ShapeError(f"{op}: takes matrices, of a shape that is known, not {shape} [{node.name}]")
     diagonal = min(max(integer(op, "the diagonal", diagonal), -shape[-2]), shape[-1])
-    kept = np.tri(shape[-2], shape[-1], k=diagonal if lower else diagonal - 1, dtype=bool)
-    return ops.where_op(leaf(kept if lower else ~kept), node, ops.zeroslike_op(node))
+    rows, columns = leaf(np.arange(shape[-2])[:, None] + diagonal), leaf(np.arange(shape[-1]))
+    return ops.where_op(columns <= rows if lower else columns >= rows, node, ops.zeroslike_op(node))
 
 
 class Shapes(TensorNode):
