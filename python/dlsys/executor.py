@@ -22,7 +22,18 @@ from .compiler import (
     with_known_shapes,
 )
 from .compiler.indices import fed_indices
-from .device import Array, Staging, copied, cpu, get_num_threads, host_array, lies_on, named, to_array
+from .device import (
+    Array,
+    Context,
+    Staging,
+    copied,
+    cpu,
+    get_num_threads,
+    host_array,
+    lies_on,
+    named,
+    to_array,
+)
 from .device.panels import panel_columns
 from .errors import DeviceError, DTypeError, FeedError, GraphError
 from .graph import Node, Shape, find_topo_sort, require_type
@@ -76,12 +87,12 @@ class Executor:
         for node in eval_node_list:
             if not isinstance(node, Node):
                 raise GraphError(f"Executor: eval_node_list must hold nodes, not {type(node).__name__}")
-        self.eval_node_list = list(eval_node_list)
-        self.ctx = named(ctx)
+        self.eval_node_list: list[Node] = list(eval_node_list)
+        self.ctx: Context = named(ctx)
         if self.ctx.kind != "cuda":  # code for an absent GPU can be generated and read
             self.ctx.require()
         self.passes: tuple[str, ...] = select(passes)
-        self.topo_order = find_topo_sort(self.eval_node_list)
+        self.topo_order: list[Node] = find_topo_sort(self.eval_node_list)
         unchanged(self.topo_order)
         self.node_to_shape_map: dict[Node, Shape] = {}
         self.node_to_dtype_map: dict[Node, str] = {}

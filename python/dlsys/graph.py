@@ -12,7 +12,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -83,6 +83,16 @@ class Node:
     """
 
     __slots__ = ("attrs", "cell", "id", "inputs", "line", "name", "no_grad", "op", "part", "types")
+    op: Op
+    inputs: list[Node]
+    attrs: dict[str, Any]
+    name: str
+    line: str
+    part: Any
+    no_grad: bool
+    id: int
+    cell: Any
+    types: list[Any]
     __array_ufunc__ = None  # NumPy scalars and arrays on the left leave arithmetic to us
 
     def __init__(self, op: Op, inputs: list[Node], attrs: dict[str, Any], name: str | None = None) -> None:
@@ -95,8 +105,8 @@ class Node:
             self.placed_as(origin)
         else:
             self.line, self.part, self.no_grad = _user_line(), scopes.part, scopes.no_grad
-        self.cell: Any = None
-        self.types: list[Any] = [None, None]
+        self.cell = None
+        self.types = [None, None]
 
     @property
     def location(self) -> str:
@@ -130,33 +140,65 @@ class Node:
     def __repr__(self) -> str:
         return self.name
 
-    __add__, __radd__ = _both_ways("+")
-    __sub__, __rsub__ = _both_ways("-")
-    __mul__, __rmul__ = _both_ways("*")
-    __truediv__, __rtruediv__ = _both_ways("/")
-    __matmul__, __rmatmul__ = _both_ways("@")
-    __pow__, __rpow__ = _both_ways("**")
-    __and__, __rand__ = _both_ways("&")
-    __or__, __ror__ = _both_ways("|")
-    __xor__, __rxor__ = _both_ways("^")
-    __lt__, __gt__ = _both_ways("<")[0], _both_ways(">")[0]
-    __le__, __ge__ = _both_ways("<=")[0], _both_ways(">=")[0]
-    __hash__ = object.__hash__  # dictionaries ask for identity first, and `==` only where two hashes are equal
+    if TYPE_CHECKING:  # as a checker reads what follows
 
-    def __eq__(self, other: Any) -> Any:
-        return _arithmetic["=="](self, other)
+        def __add__(self, other: Any) -> Self: ...
+        def __radd__(self, other: Any) -> Self: ...
+        def __sub__(self, other: Any) -> Self: ...
+        def __rsub__(self, other: Any) -> Self: ...
+        def __mul__(self, other: Any) -> Self: ...
+        def __rmul__(self, other: Any) -> Self: ...
+        def __truediv__(self, other: Any) -> Self: ...
+        def __rtruediv__(self, other: Any) -> Self: ...
+        def __matmul__(self, other: Any) -> Self: ...
+        def __rmatmul__(self, other: Any) -> Self: ...
+        def __pow__(self, other: Any) -> Self: ...
+        def __rpow__(self, other: Any) -> Self: ...
+        def __and__(self, other: Any) -> Self: ...
+        def __rand__(self, other: Any) -> Self: ...
+        def __or__(self, other: Any) -> Self: ...
+        def __ror__(self, other: Any) -> Self: ...
+        def __xor__(self, other: Any) -> Self: ...
+        def __rxor__(self, other: Any) -> Self: ...
+        def __lt__(self, other: Any) -> Self: ...
+        def __gt__(self, other: Any) -> Self: ...
+        def __le__(self, other: Any) -> Self: ...
+        def __ge__(self, other: Any) -> Self: ...
+        def __eq__(self, other: object) -> Self: ...  # type: ignore[override]
+        def __ne__(self, other: object) -> Self: ...  # type: ignore[override]
+        def __neg__(self) -> Self: ...
+        def __invert__(self) -> Self: ...
+        def __getitem__(self, key: Any) -> Node: ...
+    else:
+        __add__, __radd__ = _both_ways("+")
+        __sub__, __rsub__ = _both_ways("-")
+        __mul__, __rmul__ = _both_ways("*")
+        __truediv__, __rtruediv__ = _both_ways("/")
+        __matmul__, __rmatmul__ = _both_ways("@")
+        __pow__, __rpow__ = _both_ways("**")
+        __and__, __rand__ = _both_ways("&")
+        __or__, __ror__ = _both_ways("|")
+        __xor__, __rxor__ = _both_ways("^")
+        __lt__, __gt__ = _both_ways("<")[0], _both_ways(">")[0]
+        __le__, __ge__ = _both_ways("<=")[0], _both_ways(">=")[0]
 
-    def __ne__(self, other: Any) -> Any:
-        return _arithmetic["!="](self, other)
+        def __eq__(self, other):
+            return _arithmetic["=="](self, other)
 
-    def __neg__(self) -> Node:
-        return _arithmetic["neg"](self)
+        def __ne__(self, other):
+            return _arithmetic["!="](self, other)
 
-    def __invert__(self) -> Node:
-        return _arithmetic["~"](self)
+        def __neg__(self):
+            return _arithmetic["neg"](self)
 
-    def __getitem__(self, key: Any) -> Node:
-        return _arithmetic["[]"](self, key)
+        def __invert__(self):
+            return _arithmetic["~"](self)
+
+        def __getitem__(self, key):
+            return _arithmetic["[]"](self, key)
+
+    # Dictionaries ask for identity first, and `==` only where two hashes are equal.
+    __hash__: ClassVar[Callable[[Any], int]] = object.__hash__
 
     __iter__: Any = None  # with __getitem__ alone Python would count up without end: no index fails before the run
 

@@ -18,7 +18,7 @@ class _Hooks:
     adjoints: Callable[..., Any]
 
 
-hooks = _Hooks()
+hooks: _Hooks = _Hooks()
 
 
 def makes_nodes(factory: Callable[..., Any]) -> None:

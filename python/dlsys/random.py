@@ -19,8 +19,9 @@ from . import autodiff as ad
 from .checks import flag, integer, too_large
 from .errors import GraphError
 from .ops import dtype_name
-from .tensors import evaluate, leaf, tensor
+from .tensors import leaf, tensor
 from .tensors.creation import size_of
+from .tensors.values import array_of
 
 _WORD = 0xFFFFFFFF
 
@@ -34,7 +35,7 @@ class Generator:
 
     def __init__(self, seed: int = 0) -> None:
         """Raises GraphError for a seed that is no integer from 0 to 2**64 - 1."""
-        self.state = ad.Parameter(np.zeros(4, np.uint32), "random_state", requires_grad=False)
+        self.state: ad.Parameter = ad.Parameter(np.zeros(4, np.uint32), "random_state", requires_grad=False)
         self.state.cell.roams = True
         one = tensor(np.array([0, 0, 0, 1], np.uint32), name="one_step")
         self._advance = ad.assign(self.state, self.state + one, each_run=True)
@@ -105,7 +106,7 @@ class Generator:
         self.state.value, self._drawn = words.astype(np.uint32), drawn
 
 
-default_generator = Generator()
+default_generator: Generator = Generator()
 
 
 def manual_seed(seed: int) -> Generator:
@@ -117,8 +118,7 @@ def _drawn(operation: Any, shape: Any, dtype: Any, requires_grad: bool, device: 
     """Numbers drawn here and now, as in PyTorch; a graph draws by `random_uniform_op` and its like."""
     name = dtype_name("random", "float32" if dtype is None else dtype)
     node = default_generator.drawing(operation(default_generator.key(), size_of(shape), 0.0, 1.0, name))
-    (value,) = evaluate([node])
-    return leaf(value, requires_grad, device=device)
+    return leaf(array_of(node), requires_grad, device=device)
 
 
 def rand(*size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Any:

@@ -26,7 +26,7 @@ class _Scopes(threading.local):
         self.origin: Any = None
 
 
-scopes = _Scopes()
+scopes: _Scopes = _Scopes()
 
 
 @contextlib.contextmanager

@@ -5,11 +5,22 @@
 
 from __future__ import annotations
 
-from ..system import cache_folder
-from .cifar10 import CIFAR10
-from .dataset import DataArgumentError, Dataset, TensorDataset, default_collate
-from .files import Collection, UnavailableError
-from .loader import DataLoader
-from .mnist import MNIST, mnist, one_hot, parse_idx, read_idx
-from .text import CharacterText, Dictionary, SequenceDataset, WordText, batchify, get_batch
-from .transforms import Compose, Normalize, RandomCrop, RandomHorizontalFlip
+from ..system import cache_folder as cache_folder
+from .cifar10 import CIFAR10 as CIFAR10
+from .dataset import (
+    DataArgumentError as DataArgumentError, Dataset as Dataset, TensorDataset as TensorDataset,
+    default_collate as default_collate,
+)
+from .files import Collection as Collection, UnavailableError as UnavailableError
+from .loader import DataLoader as DataLoader
+from .mnist import (
+    MNIST as MNIST, mnist as mnist, one_hot as one_hot, parse_idx as parse_idx, read_idx as read_idx,
+)
+from .text import (
+    CharacterText as CharacterText, Dictionary as Dictionary, SequenceDataset as SequenceDataset,
+    WordText as WordText, batchify as batchify, get_batch as get_batch,
+)
+from .transforms import (
+    Compose as Compose, Normalize as Normalize, RandomCrop as RandomCrop,
+    RandomHorizontalFlip as RandomHorizontalFlip,
+)

@@ -55,7 +55,7 @@ class CIFAR10(Dataset):
     """
 
     def __init__(self, root: str | os.PathLike[str] | None = None, train: bool = True) -> None:
-        self.train = bool(train)
+        self.train: bool = bool(train)
         names = [name for name in FILES.files if (name != TEST) == self.train]
         kind, full = ("training", 5 * PER_FILE) if self.train else ("test", PER_FILE)
         try:

@@ -40,7 +40,7 @@ class TensorDataset(Dataset):
 
     def __init__(self, *arrays: Any) -> None:
         self.tensors = arrays
-        self.arrays = tuple(np.asarray(array) for array in arrays)
+        self.arrays: tuple[np.ndarray, ...] = tuple(np.asarray(array) for array in arrays)
         self._as_tensors = any(isinstance(array, Node) for array in arrays)
         if not self.arrays:
             raise DataArgumentError("TensorDataset: needs at least one array")

@@ -55,14 +55,14 @@ class DataLoader:
             if function is not None and not callable(function):
                 raise DataArgumentError(f"DataLoader: {name} must be a function, not {function!r}")
         self.dataset = dataset
-        self.batch_size = integer("DataLoader", "batch_size", batch_size)
-        self.shuffle = bool(shuffle)
-        self.seed = integer("DataLoader", "seed", seed, 0)
-        self.drop_last = bool(drop_last)
+        self.batch_size: int = integer("DataLoader", "batch_size", batch_size)
+        self.shuffle: bool = bool(shuffle)
+        self.seed: int = integer("DataLoader", "seed", seed, 0)
+        self.drop_last: bool = bool(drop_last)
         self.collate_fn = collate_fn
-        self.prefetch = integer("DataLoader", "prefetch", prefetch, 0)
+        self.prefetch: int = integer("DataLoader", "prefetch", prefetch, 0)
         self.transform = transform
-        self.epoch = 0
+        self.epoch: int = 0
         self._handed_out = 0
         """Batches of this epoch that a loop has received."""
         self._resume = 0
@@ -85,7 +85,9 @@ class DataLoader:
     def set_epoch(self, epoch: int) -> None:
         """The next loop is epoch `epoch`, from its start (or, for the present one, from where it is to resume)."""
         if (epoch := integer("DataLoader", "epoch", epoch, 0)) != self.epoch:
-            self.epoch, self._handed_out, self._resume = epoch, 0, 0
+            self.epoch = epoch
+            self._handed_out = 0
+            self._resume = 0
 
     def state_dict(self) -> dict[str, Any]:
         """Epoch, number of its next batch, and what fixes the batches: what JSON holds."""

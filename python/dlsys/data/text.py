@@ -72,9 +72,9 @@ class SequenceDataset(Dataset):
     """
 
     def __init__(self, tokens: Any, length: int, stride: int | None = None) -> None:
-        self.tokens = np.asarray(tokens)
-        self.length = integer("SequenceDataset", "length", length)
-        self.stride = self.length if stride is None else integer("SequenceDataset", "stride", stride)
+        self.tokens: np.ndarray = np.asarray(tokens)
+        self.length: int = integer("SequenceDataset", "length", length)
+        self.stride: int = self.length if stride is None else integer("SequenceDataset", "stride", stride)
         if not np.issubdtype(self.tokens.dtype, np.integer):
             raise DTypeError(f"SequenceDataset: tokens are integers, given {self.tokens.dtype}")
         if self.tokens.ndim != 1 or len(self.tokens) <= self.length:
@@ -110,11 +110,11 @@ class CharacterText:
         if not whole:
             raise DataError(f"{self.source} holds no text")
         self.split = split
-        self.vocabulary = "".join(sorted(set(whole)))
+        self.vocabulary: str = "".join(sorted(set(whole)))
         self._numbers = {character: number for number, character in enumerate(self.vocabulary)}
         end = int(len(whole) * TRAIN_SHARE)
-        self.text = {"train": whole[:end], "test": whole[end:], "all": whole}[split]
-        self.tokens = self.encode(self.text)
+        self.text: str = {"train": whole[:end], "test": whole[end:], "all": whole}[split]
+        self.tokens: np.ndarray = self.encode(self.text)
 
     def __len__(self) -> int:
         """The number of characters of this part."""
@@ -194,7 +194,7 @@ class WordText:
             counts = Counter(word for line in parts[0] for word in line)
             common = counts.most_common(integer("WordText", "max_words", max_words))
             self._kept = {word for word, _ in common} | {EOS, UNKNOWN}
-        self.dictionary = Dictionary()
+        self.dictionary: Dictionary = Dictionary()
         self.train, self.test = (self._numbers(lines) for lines in parts)
 
     def _numbers(self, lines: list[list[str]]) -> np.ndarray:

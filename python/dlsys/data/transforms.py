@@ -23,7 +23,7 @@ class Compose:
         """Raises DataArgumentError for what is no list of transforms."""
         if not isinstance(transforms, Iterable):
             raise DataArgumentError(f"Compose: needs a list of transforms, not {transforms!r}")
-        self.transforms = list(transforms)
+        self.transforms: list[Any] = list(transforms)
         for transform in self.transforms:
             if not callable(transform):
                 raise DataArgumentError(f"Compose: {transform!r} is no transform")
@@ -69,8 +69,8 @@ class RandomCrop:
 
     def __init__(self, size: int | tuple[int, int], padding: int = 4) -> None:
         height, width = size if isinstance(size, tuple) else (size, size)
-        self.size = integer("RandomCrop", "size", height), integer("RandomCrop", "size", width)
-        self.padding = integer("RandomCrop", "padding", padding, 0)
+        self.size: tuple[int, int] = integer("RandomCrop", "size", height), integer("RandomCrop", "size", width)
+        self.padding: int = integer("RandomCrop", "padding", padding, 0)
 
     def __call__(self, images: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
         batch, rng = _batched("RandomCrop", images, rng)

@@ -13,7 +13,7 @@ import math
 import numbers
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import tvm_ffi
@@ -58,12 +58,14 @@ def allocate(shape: Shape, dtype: str, ctx: Context) -> Any:
         raise DeviceError(f"{ctx} cannot allocate memory for {shape} {dtype}") from error
 
 
-def _both_ways(symbol: str) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]:
-    """The methods of an operator of two, for an array on its left and on its right."""
-    return (
-        lambda self, other: hooks.compute_arrays(symbol, self, other),
-        lambda self, other: hooks.compute_arrays(symbol, other, self),
-    )
+Binary: TypeAlias = "Callable[[Array, Any], Array]"
+
+
+def _operator(symbol: str, reflected: bool = False) -> Binary:
+    """The method of an operator of two, for an array on its left, or `reflected`, on its right."""
+    if reflected:
+        return lambda self, other: hooks.compute_arrays(symbol, other, self)
+    return lambda self, other: hooks.compute_arrays(symbol, self, other)
 
 
 class Array:
@@ -81,11 +83,11 @@ class Array:
         if not isinstance(ctx, Context) or not hasattr(tensor, "__dlpack__"):
             told = f"{type(tensor).__name__} and {type(ctx).__name__}"
             raise DeviceError(f"Array: takes a tensor of TVM and a context, not {told}: dl.array makes one")
-        self.tensor = tensor
+        self.tensor: Any = tensor
         self.shape: Shape = tuple(tensor.shape) if shape is None else shape
-        self.dtype = str(tensor.dtype) if dtype is None else dtype
-        self.context = ctx
-        self.written = 0
+        self.dtype: str = str(tensor.dtype) if dtype is None else dtype
+        self.context: Context = ctx
+        self.written: int = 0
 
     def __tvm_ffi_object__(self) -> Any:
         return self.tensor
@@ -171,12 +173,18 @@ class Array:
         if self.context.kind != "cpu":
             from_host(self.tensor, view)
 
-    __add__, __radd__ = _both_ways("+")
-    __sub__, __rsub__ = _both_ways("-")
-    __mul__, __rmul__ = _both_ways("*")
-    __truediv__, __rtruediv__ = _both_ways("/")
-    __matmul__, __rmatmul__ = _both_ways("@")
-    __pow__, __rpow__ = _both_ways("**")
+    __add__: ClassVar[Binary] = _operator("+")
+    __radd__: ClassVar[Binary] = _operator("+", reflected=True)
+    __sub__: ClassVar[Binary] = _operator("-")
+    __rsub__: ClassVar[Binary] = _operator("-", reflected=True)
+    __mul__: ClassVar[Binary] = _operator("*")
+    __rmul__: ClassVar[Binary] = _operator("*", reflected=True)
+    __truediv__: ClassVar[Binary] = _operator("/")
+    __rtruediv__: ClassVar[Binary] = _operator("/", reflected=True)
+    __matmul__: ClassVar[Binary] = _operator("@")
+    __rmatmul__: ClassVar[Binary] = _operator("@", reflected=True)
+    __pow__: ClassVar[Binary] = _operator("**")
+    __rpow__: ClassVar[Binary] = _operator("**", reflected=True)
 
     def __neg__(self) -> Any:
         return 0 - self if self.dtype.startswith("u") else self * -1  # which unsigned integers do not hold

@@ -118,7 +118,8 @@ class Cuda:
         return _runtime("GetDeviceAttr")(DLPACK_CUDA, index, which)
 
 
-cuda = gpu = Cuda()
+cuda: Cuda = Cuda()
+gpu: Cuda = cuda
 
 
 def numpy() -> Context:

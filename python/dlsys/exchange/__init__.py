@@ -12,8 +12,8 @@
 
 from __future__ import annotations
 
-from .freeze import freeze
-from .network import Network
-from .onnx_export import to_onnx
-from .onnx_import import from_onnx
-from .torch_import import from_torch
+from .freeze import freeze as freeze
+from .network import Network as Network
+from .onnx_export import to_onnx as to_onnx
+from .onnx_import import from_onnx as from_onnx
+from .torch_import import from_torch as from_torch

@@ -6,14 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from .. import autodiff as ad
 from ..autodiff import Node
 from ..errors import GraphError
 from ..graph import FLOATS
 from ..nn import functional
-from ..tensors import dtype_of, shape_of, tensor
+from ..tensors import dtype_of, shape_of
 
 Pairs = Sequence[tuple[int, int]]
 """What is put before and behind each of the last axes."""
@@ -136,14 +134,3 @@ def softplus(x: Node) -> Node:
 def leaky_relu(x: Node, slope: Any) -> Node:
     """x where x > 0, else slope * x."""
     return ad.where_op(x > 0.0, x, x * slope)
-
-
-def triangle(x: Node, diagonal: int, upper: bool) -> Node:
-    """The last two axes' upper or lower triangle, zeros elsewhere."""
-    if len(shape_of(x)) < 2:
-        raise GraphError(f"takes matrices, not the shape {shape_of(x)}")
-    rows, columns = (tensor(np.arange(extent)) for extent in shape_of(x)[-2:])
-    rows = ad.expand_dims_op(rows, 1)
-    least = max(min(diagonal, 2**31), -(2**31))
-    kept = columns >= rows + least if upper else columns <= rows + least
-    return ad.where_op(kept, x, ad.zeroslike_op(x))

@@ -19,8 +19,7 @@ from ..autodiff import Node
 from ..errors import DataError, GraphError
 from ..graph import DTYPES, FLOATS, INTEGERS
 from ..ops.rules import broadcast_rule
-from ..tensors import dtype_of, shape_of, tensor
-from ..tensors.shapes import repeat
+from ..tensors import Tensor, dtype_of, shape_of, tensor
 from . import composed
 from .network import MOST_FOLDED, Value
 
@@ -362,7 +361,7 @@ def tile(x: Node, repeats: Value) -> Node:
     counts = integers(repeats, "repeats")
     if len(counts) != len(shape_of(x)) or min(counts, default=0) < 0:
         raise DataError(f"repeats must be a number for each of {len(shape_of(x))} axes, not {counts}")
-    return repeat(x, *counts)
+    return Tensor.repeat(x, *counts)
 
 
 operator("Concat")(
@@ -440,7 +439,7 @@ def pad(x: Node, pads: Value, value: Value = None, axes: Value = None, mode: str
 @operator("Trilu", 1)
 def triangle(x: Node, k: Value = None, upper: int = 1) -> Node:
     """The upper or lower triangle of matrices."""
-    return composed.triangle(x, int(number(k, 0, "k")), bool(upper))
+    return (Tensor.triu if upper else Tensor.tril)(x, int(number(k, 0, "k")))
 
 
 @operator("ConstantOfShape", 0)

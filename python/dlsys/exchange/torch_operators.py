@@ -10,24 +10,23 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import autodiff as ad
+from .. import tensors
 from ..autodiff import Node
 from ..errors import GraphError
 from ..nn import functional, recurrent
-from ..tensors import creation, dtype_of, index, reductions, shape_of, shapes
-from ..tensors import functions as pointwise
+from ..tensors import Tensor, dtype_of, shape_of
 from . import composed
 
 OPERATORS: dict[str, Callable[..., Any]] = {}
 
+# Of one meaning, name and arguments: methods of tensors, and functions.
 _SAME = {
-    pointwise: "abs bmm ceil clamp clip cos div eq exp floor ge gt le log lt matmul maximum minimum mm mul ne neg pow"
-    " round rsqrt sigmoid sin sqrt tanh",
-    reductions: "amax amin argmax argmin argsort any all isnan logical_and logical_not logical_or"
-    " logsumexp masked_fill mean sort sum topk where",
-    shapes: "cat chunk expand flatten flip permute reshape split squeeze stack tril triu unbind unsqueeze view",
-    creation: "arange full ones zeros",
-    functional: "adaptive_avg_pool2d gelu linear relu relu6",
-    index: "gather",
+    Tensor: "abs bmm ceil clamp clip cos div eq exp floor ge gt le log lt matmul maximum minimum mm mul ne neg pow"
+    " relu round rsqrt sigmoid sin sqrt tanh amax amin argmax argmin argsort any all isnan logical_and logical_not"
+    " logical_or logsumexp masked_fill mean sort sum topk chunk expand flatten flip permute reshape split squeeze"
+    " tril triu unbind unsqueeze view gather",
+    tensors: "arange cat full ones stack where zeros",
+    functional: "adaptive_avg_pool2d gelu linear relu6",
 }
 for _module, _names in _SAME.items():
     OPERATORS.update({name: getattr(_module, name) for name in _names.split()})
@@ -49,7 +48,7 @@ OPERATORS |= {
     "bitwise_not": lambda x: ~x,
     "bitwise_or": lambda a, b: a | b,
     "bitwise_xor": lambda a, b: a ^ b,
-    "clamp_min": lambda x, least: pointwise.clamp(x, least),
+    "clamp_min": Tensor.clamp,
     "clone": lambda x: x,
     "contiguous": lambda x: x,
     "detach": lambda x: x,
@@ -63,18 +62,18 @@ OPERATORS |= {
     "log_softmax": lambda x, dim, dtype=None: functional.log_softmax(x, dim, dtype=dtype),
     "reciprocal": lambda x: 1.0 / x,
     "rsub": lambda a, b, alpha=1: b - a * alpha,
-    "scalar_tensor": lambda value, dtype="float32": creation.full((), value, dtype=dtype),
+    "scalar_tensor": lambda value, dtype="float32": tensors.full((), value, dtype=dtype),
     "select": lambda x, dim, at: x[(slice(None),) * (dim % len(shape_of(x))) + (at,)],
     "silu": lambda x: x * ad.sigmoid_op(x),
     "softmax": lambda x, dim, dtype=None: functional.softmax(x, dim, dtype=dtype),
     "softplus": lambda x, beta=1, threshold=20: composed.softplus(x * beta) / beta,
-    "split_with_sizes": lambda x, sizes, dim=0: shapes.split(x, list(sizes), dim),
+    "split_with_sizes": lambda x, sizes, dim=0: Tensor.split(x, list(sizes), dim),
     "t": ad.transpose_op,
     "transpose": ad.swapaxes_op,
-    "zeros_like": lambda x, dtype=None: creation.zeros_like(x, dtype=dtype),
-    "ones_like": lambda x, dtype=None: creation.ones_like(x, dtype=dtype),
-    "full_like": lambda x, value, dtype=None: creation.full(shape_of(x), value, dtype=dtype or dtype_of(x)),
-    "repeat": lambda x, sizes: shapes.repeat(x, *sizes),
+    "zeros_like": lambda x, dtype=None: tensors.zeros_like(x, dtype=dtype),
+    "ones_like": lambda x, dtype=None: tensors.ones_like(x, dtype=dtype),
+    "full_like": lambda x, value, dtype=None: tensors.full(shape_of(x), value, dtype=dtype or dtype_of(x)),
+    "repeat": lambda x, sizes: Tensor.repeat(x, *sizes),
 }
 _ALIASES = {"_unsafe_view": "view", "lift_fresh_copy": "clone"}
 _ALIASES |= {"__and__": "bitwise_and", "__or__": "bitwise_or", "__xor__": "bitwise_xor"}
@@ -84,13 +83,13 @@ OPERATORS |= {name: OPERATORS[same] for name, same in _ALIASES.items()}
 @operator("add")
 def add(a: Any, b: Any, alpha: float = 1) -> Node:
     """a + alpha b."""
-    return pointwise.add(a, b if alpha == 1 else b * alpha)
+    return Tensor.add(a, b if alpha == 1 else b * alpha)
 
 
 @operator("sub")
 def sub(a: Any, b: Any, alpha: float = 1) -> Node:
     """a - alpha b."""
-    return pointwise.sub(a, b if alpha == 1 else b * alpha)
+    return Tensor.sub(a, b if alpha == 1 else b * alpha)
 
 
 @operator("_to_copy", "to", "type_as")
@@ -107,7 +106,7 @@ def _spread(name: str) -> None:
         if not isinstance(unbiased, (bool, type(None))):
             raise GraphError(f"{name}: unbiased must be True or False, not {unbiased!r}")
         less = 1 if correction is None and unbiased in (None, True) else correction or 0
-        return getattr(reductions, name)(x, dim, correction=less, keepdim=keepdim)
+        return getattr(Tensor, name)(x, dim, correction=less, keepdim=keepdim)
 
     operator(name)(spread)
 

@@ -52,16 +52,22 @@ class Kernel:
 
     def __init__(self, spec: KernelSpec, how: TargetName, module: Any, code_bytes: int, lowered: Any = None) -> None:
         """`lowered`: its scheduled loops, of one that was loaded from disk None: they are made for who asks."""
-        self.name, self.inputs, self.flat, self.symbol = spec.name, spec.inputs, spec.flat, spec.symbol
+        self.name: str = spec.name
+        self.inputs: tuple[ArrayType, ...] = spec.inputs
+        self.flat: bool = spec.flat
+        self.symbol: str = spec.symbol
         outputs = with_compiler("kernels.build").output_types(spec) if spec.outputs is None else spec.outputs
         self.outputs: tuple[ArrayType, ...] = outputs
-        self.named_target, self.module, self.checked, self.code_bytes = how, module, how.checked, code_bytes
-        self.function = self._refuse if how.refusal else module[self.symbol]
+        self.named_target = how
+        self.module = module
+        self.checked: bool = how.checked
+        self.code_bytes = code_bytes
+        self.function: Any = self._refuse if how.refusal else module[self.symbol]
         self._lower = cache(lambda: lowered or with_compiler("kernels.build").lower(spec, how))
         self._types, count = (*self.inputs, *self.outputs), len(self.inputs)
         self._alignment = max([np.dtype(dtype).itemsize for _, dtype in self._types], default=1)
         sizes = [(math.prod(shape) * np.dtype(dtype).itemsize, dtype) for shape, dtype in self._types]
-        self.nbytes = sum(size for size, _ in sizes)
+        self.nbytes: int = sum(size for size, _ in sizes)
         self._pairs = [  # each output with each input and with the outputs before it, where both have bytes
             _Pair(i, j, sizes[i][0], sizes[j][0], spec.elementwise and j < count and sizes[i] == sizes[j])
             for i in range(count, len(sizes))

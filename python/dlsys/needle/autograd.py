@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import GraphError, ShapeError
-from ..gradients import gradients
+from ..errors import GraphError
 from ..graph import FLOATS, OPS, Node, Op, find_topo_sort
-from ..ops import broadcast_shape_op, reducesum_op, reshape_op, shape_of, swapaxes_op
+from ..ops import broadcast_shape_op, reducesum_op, reshape_op, swapaxes_op
 from ..ops.rules import axes_attribute
 from ..tensors import Tensor as DlsysTensor
 from ..tensors import evaluate
 from ..tensors.node import TensorNode
 from ..tensors.inplace import require_writable, write
-from ..tensors.values import array_of, leaves_that_require_grad
+from ..tensors.differentiate import gradients_of, leaves_below, weight_of
+from ..tensors.values import array_of
 from .backend_ndarray import BACKEND, NDArray, cpu, require_cpu
 
 
@@ -107,10 +107,10 @@ class Tensor(DlsysTensor):
     def __str__(self) -> str:
         return str(self.numpy()) if self.is_data else self.name
 
-    def __eq__(self, other: object) -> bool:
+    def __eq__(self, other: object) -> bool:  # type: ignore[override]
         return self is other
 
-    def __ne__(self, other: object) -> bool:
+    def __ne__(self, other: object) -> bool:  # type: ignore[override]
         return self is not other
 
     def __sub__(self, other: Any) -> Any:
@@ -224,16 +224,10 @@ def compute_gradient_of_variables(output_tensor: Any, out_grad: Any = None) -> N
     """Set the `grad` of every leaf that requires one to that of sum(output_tensor * out_grad), ones for None; what was
     there is forgotten. The values of the output and of the parameters' gradients are computed now. Raises GraphError
     where no leaf requires a gradient, ShapeError for an `out_grad` of another shape."""
-    leaves = leaves_that_require_grad(output_tensor)
-    if not leaves:
-        raise GraphError(f"backward: {output_tensor.name} depends on no tensor with requires_grad=True")
-    if out_grad is not None:
-        weight = out_grad if isinstance(out_grad, Node) else Tensor(out_grad, requires_grad=False)
-        if shape_of(weight) != shape_of(output_tensor):
-            told = f"the gradient has shape {shape_of(weight)}, the output {shape_of(output_tensor)}"
-            raise ShapeError(f"backward: {told}")
-        output_tensor = output_tensor * weight
-    found = gradients(output_tensor, leaves)
+    leaves = leaves_below(output_tensor)
+    if out_grad is not None and not isinstance(out_grad, Node):
+        out_grad = Tensor(out_grad, requires_grad=False)
+    found = gradients_of([output_tensor], [weight_of("backward", output_tensor, out_grad)], leaves)
     for leaf, grad in zip(leaves, found, strict=True):
         leaf.grad = grad
     if output_tensor.is_data:

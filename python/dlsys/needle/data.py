@@ -135,8 +135,11 @@ class DataLoader:
     def __init__(
         self, dataset: Any, batch_size: int = 1, shuffle: bool = False, device: Any = None, dtype: Any = "float32"
     ) -> None:
-        self.dataset, self.batch_size, self.shuffle = dataset, batch_size, shuffle
-        self.device, self.dtype = device, dtype
+        self.dataset = dataset
+        self.batch_size = batch_size
+        self.shuffle = shuffle
+        self.device = device
+        self.dtype = dtype
 
     def __len__(self) -> int:
         return -(-len(self.dataset) // self.batch_size)

@@ -100,7 +100,8 @@ class Linear(Module):
     """x weight + bias: weight (in_features, out_features), bias (1, out_features)."""
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True, **where: Any) -> None:
-        self.in_features, self.out_features = in_features, out_features
+        self.in_features = in_features
+        self.out_features = out_features
         self.weight = Parameter(init.kaiming_uniform(in_features, out_features, **where))
         self.bias = Parameter(init.kaiming_uniform(out_features, 1, shape=(1, out_features), **where)) if bias else None
 
@@ -157,7 +158,9 @@ class BatchNorm1d(Module):
     `momentum` in training, both biased (Ioffe, Szegedy 2015)."""
 
     def __init__(self, dim: int, eps: float = 1e-5, momentum: float = 0.1, **where: Any) -> None:
-        self.dim, self.eps, self.momentum = dim, eps, momentum
+        self.dim = dim
+        self.eps = eps
+        self.momentum = momentum
         self.weight, self.bias = Parameter(init.ones(dim, **where)), Parameter(init.zeros(dim, **where))
         self.running_mean, self.running_var = init.zeros(dim, **where), init.ones(dim, **where)
 
@@ -187,7 +190,8 @@ class LayerNorm1d(Module):
     """x (..., dim) normalized along the last axis, times weight plus bias (Ba et al. 2016)."""
 
     def __init__(self, dim: int, eps: float = 1e-5, **where: Any) -> None:
-        self.dim, self.eps = dim, eps
+        self.dim = dim
+        self.eps = eps
         self.weight, self.bias = Parameter(init.ones(dim, **where)), Parameter(init.zeros(dim, **where))
 
     def forward(self, x: Any) -> Any:
@@ -201,7 +205,8 @@ class Conv(Module):
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, bias: bool = True, **where: Any
     ) -> None:
-        self.in_channels, self.out_channels = in_channels, out_channels
+        self.in_channels = in_channels
+        self.out_channels = out_channels
         self.kernel_size = k = kernel_size[0] if isinstance(kernel_size, tuple) else kernel_size
         self.stride = stride[0] if isinstance(stride, tuple) else stride
         fans, shape = (in_channels * k * k, out_channels * k * k), (k, k, in_channels, out_channels)
@@ -421,7 +426,8 @@ class Transformer(Module):
         sequence_len: int = 2048,
         **where: Any,
     ) -> None:
-        self.batch_first, self.sequence_len = batch_first, sequence_len
+        self.batch_first = batch_first
+        self.sequence_len = sequence_len
         self.positions = Embedding(sequence_len, embedding_size, **where)
         self.layers = [
             TransformerLayer(embedding_size, num_head, dim_head, hidden_size, dropout=dropout, causal=causal, **where)

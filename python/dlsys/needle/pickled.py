@@ -33,7 +33,8 @@ class _Call:
     """A call that a pickle asks for: a function's module and name, the arguments, and the state of its result."""
 
     def __init__(self, name: tuple[str, str], arguments: Any) -> None:
-        self.name, self.arguments = name, arguments
+        self.name = name
+        self.arguments = arguments
         self.state: Any = ()
 
 

@@ -5,15 +5,24 @@ A module makes nodes of the graph, and nothing else: `model(x)` is a graph, whet
 
 from __future__ import annotations
 
-from ..autodiff import Parameter
-from . import functional, init, utils
-from .attention import GPTBlock, MultiheadAttention, TransformerEncoder, TransformerEncoderLayer
-from .containers import ModuleList, Residual, Sequential
-from .images import AdaptiveAvgPool2d, AvgPool2d, ConstantPad2d, Conv2d, MaxPool2d, ZeroPad2d
-from .layers import (
-    CrossEntropyLoss, Dropout, Embedding, Flatten, GELU, Identity, Linear, LogSoftmax, MSELoss, ReLU, ReLU6, Sigmoid,
-    Softmax, Tanh,
+from ..autodiff import Parameter as Parameter
+from . import functional as functional, init as init, utils as utils
+from .attention import (
+    GPTBlock as GPTBlock, MultiheadAttention as MultiheadAttention, TransformerEncoder as TransformerEncoder,
+    TransformerEncoderLayer as TransformerEncoderLayer,
 )
-from .module import Module
-from .norm import BatchNorm1d, BatchNorm2d, LayerNorm
-from .recurrent import GRU, GRUCell, LSTM, LSTMCell, RNN, RNNCell
+from .containers import ModuleList as ModuleList, Residual as Residual, Sequential as Sequential
+from .images import (
+    AdaptiveAvgPool2d as AdaptiveAvgPool2d, AvgPool2d as AvgPool2d, ConstantPad2d as ConstantPad2d,
+    Conv2d as Conv2d, MaxPool2d as MaxPool2d, ZeroPad2d as ZeroPad2d,
+)
+from .layers import (
+    CrossEntropyLoss as CrossEntropyLoss, Dropout as Dropout, Embedding as Embedding, Flatten as Flatten,
+    GELU as GELU, Identity as Identity, Linear as Linear, LogSoftmax as LogSoftmax, MSELoss as MSELoss,
+    ReLU as ReLU, ReLU6 as ReLU6, Sigmoid as Sigmoid, Softmax as Softmax, Tanh as Tanh,
+)
+from .module import Module as Module
+from .norm import BatchNorm1d as BatchNorm1d, BatchNorm2d as BatchNorm2d, LayerNorm as LayerNorm
+from .recurrent import (
+    GRU as GRU, GRUCell as GRUCell, LSTM as LSTM, LSTMCell as LSTMCell, RNN as RNN, RNNCell as RNNCell,
+)

@@ -59,12 +59,15 @@ class MultiheadAttention(Module):
         num_heads = integer("MultiheadAttention", "num_heads", num_heads, 1)
         if embed_dim % num_heads:
             raise GraphError(f"MultiheadAttention: width {embed_dim} does not divide into {num_heads} heads")
-        self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
-        self.dropout, self.batch_first = number("MultiheadAttention", "dropout", dropout, most=1), batch_first
+        self.embed_dim = embed_dim
+        self.num_heads = num_heads
+        self.head_dim: int = embed_dim // num_heads
+        self.dropout: float = number("MultiheadAttention", "dropout", dropout, most=1)
+        self.batch_first = batch_first
         made = init.made((3 * embed_dim, embed_dim), dtype, "in_proj_weight")
-        self.in_proj_weight = init.xavier_uniform_(made)
-        self.in_proj_bias = init.made((3 * embed_dim,), dtype, "in_proj_bias") if bias else None
-        self.out_proj = Linear(embed_dim, embed_dim, bias, dtype=dtype)
+        self.in_proj_weight: ad.Parameter = init.xavier_uniform_(made)
+        self.in_proj_bias: ad.Parameter | None = init.made((3 * embed_dim,), dtype, "in_proj_bias") if bias else None
+        self.out_proj: Linear = Linear(embed_dim, embed_dim, bias, dtype=dtype)
         if self.out_proj.bias is not None:
             init.zeros_(self.out_proj.bias)
 
@@ -186,12 +189,14 @@ class TransformerEncoderLayer(Module):
             raise GraphError(f'TransformerEncoderLayer: activation must be "relu" or "gelu", not {activation!r}')
         self.activation = ACTIVATIONS[activation] if isinstance(activation, str) else activation
         self.norm_first = norm_first
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, dtype=dtype)
-        self.linear1 = Linear(d_model, dim_feedforward, bias, dtype=dtype)
-        self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, bias, dtype=dtype)
+        attention = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, dtype=dtype)
+        self.self_attn: MultiheadAttention = attention
+        self.linear1: Linear = Linear(d_model, dim_feedforward, bias, dtype=dtype)
+        self.dropout: Dropout = Dropout(dropout)
+        self.linear2: Linear = Linear(dim_feedforward, d_model, bias, dtype=dtype)
         self.norm1, self.norm2 = (LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype) for _ in range(2))
-        self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
+        self.dropout1: Dropout = Dropout(dropout)
+        self.dropout2: Dropout = Dropout(dropout)
 
     def forward(
         self, src: Node, src_mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool = False
@@ -230,7 +235,7 @@ class TransformerEncoder(Module):
         if not isinstance(encoder_layer, Module):
             raise GraphError(f"TransformerEncoder: takes a TransformerEncoderLayer, not {type(encoder_layer).__name__}")
         more = range(checked_layers("TransformerEncoder", num_layers) - 1)
-        self.layers = ModuleList([encoder_layer, *(copy.deepcopy(encoder_layer) for _ in more)])
+        self.layers: ModuleList = ModuleList([encoder_layer, *(copy.deepcopy(encoder_layer) for _ in more)])
         self.norm = norm
 
     def forward(
@@ -262,10 +267,10 @@ class GPTBlock(Module):
         dtype = placed(device, dtype)
         n_embd = integer("GPTBlock", "n_embd", n_embd, 1)
         inner = 4 * n_embd if n_inner is None else n_inner
-        self.ln_1 = LayerNorm(n_embd, bias=bias, dtype=dtype)
-        self.attn = MultiheadAttention(n_embd, n_head, dropout, bias, batch_first=True, dtype=dtype)
-        self.ln_2 = LayerNorm(n_embd, bias=bias, dtype=dtype)
-        self.mlp = Sequential(
+        self.ln_1: LayerNorm = LayerNorm(n_embd, bias=bias, dtype=dtype)
+        self.attn: MultiheadAttention = MultiheadAttention(n_embd, n_head, dropout, bias, batch_first=True, dtype=dtype)
+        self.ln_2: LayerNorm = LayerNorm(n_embd, bias=bias, dtype=dtype)
+        self.mlp: Sequential = Sequential(
             {
                 "c_fc": Linear(n_embd, inner, bias, dtype=dtype),
                 "gelu": GELU(approximate),
@@ -273,7 +278,7 @@ class GPTBlock(Module):
                 "dropout": Dropout(dropout),
             }
         )
-        self.dropout = Dropout(dropout)
+        self.dropout: Dropout = Dropout(dropout)
 
     def forward(self, x: Node) -> Node:
         y = self.ln_1(x)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..autodiff import Node
+from ..autodiff import Node, Parameter
 from ..checks import flag, integer, integers, pair
 from ..errors import GraphError
 from ..graph import Shape
@@ -41,19 +41,22 @@ class Conv2d(Module):
         """Integers, or pairs (rows, columns). Group i of the filters sees group i of the channels. Raises GraphError,
         also for a padding_mode other than "zeros"."""
         dtype = placed(device, dtype)
-        self.in_channels = in_channels = integer("Conv2d", "in_channels", in_channels, 1)
-        self.out_channels = out_channels = integer("Conv2d", "out_channels", out_channels, 1)
-        self.groups = groups = integer("Conv2d", "groups", groups, 1)
+        in_channels = integer("Conv2d", "in_channels", in_channels, 1)
+        self.in_channels = in_channels
+        out_channels = integer("Conv2d", "out_channels", out_channels, 1)
+        self.out_channels = out_channels
+        groups = integer("Conv2d", "groups", groups, 1)
+        self.groups = groups
         if in_channels % groups or out_channels % groups:
             raise GraphError(f"Conv2d: {in_channels} and {out_channels} channels do not divide into {groups} groups")
         if padding_mode != "zeros":
             raise GraphError(f'Conv2d: padding_mode must be "zeros", not {padding_mode!r}')
-        self.kernel_size = pair("Conv2d", "kernel_size", kernel_size, 1)
-        self.stride = pair("Conv2d", "stride", stride, 1)
-        self.dilation = pair("Conv2d", "dilation", dilation, 1)
-        self.padding = pair("Conv2d", "padding", padding, 0)
-        self.weight = init.made((out_channels, in_channels // groups, *self.kernel_size), dtype, "weight")
-        self.bias = init.made((out_channels,), dtype, "bias") if bias else None
+        self.kernel_size: tuple[int, int] = pair("Conv2d", "kernel_size", kernel_size, 1)
+        self.stride: tuple[int, int] = pair("Conv2d", "stride", stride, 1)
+        self.dilation: tuple[int, int] = pair("Conv2d", "dilation", dilation, 1)
+        self.padding: tuple[int, int] = pair("Conv2d", "padding", padding, 0)
+        self.weight: Parameter = init.made((out_channels, in_channels // groups, *self.kernel_size), dtype, "weight")
+        self.bias: Parameter | None = init.made((out_channels,), dtype, "bias") if bias else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -88,9 +91,9 @@ class _Pool(Module):
             is_default = pair(owner, name, value, 1) == (1, 1) if name == "dilation" else not flag(owner, name, value)
             if not is_default:
                 raise GraphError(f"{owner}: {name}={value!r} is not built")
-        self.kernel_size = pair(owner, "kernel_size", kernel_size, 1)
-        self.stride = self.kernel_size if stride is None else pair(owner, "stride", stride, 1)
-        self.padding = pair(owner, "padding", padding, 0)
+        self.kernel_size: tuple[int, int] = pair(owner, "kernel_size", kernel_size, 1)
+        self.stride: tuple[int, int] = self.kernel_size if stride is None else pair(owner, "stride", stride, 1)
+        self.padding: tuple[int, int] = pair(owner, "padding", padding, 0)
         if any(2 * p > k for p, k in zip(self.padding, self.kernel_size, strict=True)):
             told = f"padding {self.padding} is more than half of the windows {self.kernel_size}"
             raise GraphError(f"{owner}: {told}")
@@ -137,7 +140,7 @@ class AvgPool2d(_Pool):
     ) -> None:
         """stride None is kernel_size, padding is at most its half. Raises GraphError, also for `ceil_mode`."""
         self._set(kernel_size, stride, padding, ceil_mode=ceil_mode)
-        self.count_include_pad = flag("AvgPool2d", "count_include_pad", count_include_pad)
+        self.count_include_pad: bool = flag("AvgPool2d", "count_include_pad", count_include_pad)
 
     def forward(self, x: Node) -> Node:
         self._require_fit(x)
@@ -149,7 +152,7 @@ class AdaptiveAvgPool2d(Module):
 
     def __init__(self, output_size: Any) -> None:
         """Args: output_size: an integer or a pair (rows, columns). Raises GraphError."""
-        self.output_size = pair("AdaptiveAvgPool2d", "output_size", output_size, 1)
+        self.output_size: tuple[int, int] = pair("AdaptiveAvgPool2d", "output_size", output_size, 1)
 
     def forward(self, x: Node) -> Node:
         shape = known_shape(x)

@@ -30,10 +30,12 @@ class Linear(Module):
     ) -> None:
         """Raises GraphError for what are no positive integers."""
         dtype = placed(device, dtype)
-        self.in_features = in_features = integer("Linear", "in_features", in_features, 1)
-        self.out_features = out_features = integer("Linear", "out_features", out_features, 1)
-        self.weight = init.made((out_features, in_features), dtype, "weight")
-        self.bias = init.made((out_features,), dtype, "bias") if bias else None
+        in_features = integer("Linear", "in_features", in_features, 1)
+        self.in_features = in_features
+        out_features = integer("Linear", "out_features", out_features, 1)
+        self.out_features = out_features
+        self.weight: ad.Parameter = init.made((out_features, in_features), dtype, "weight")
+        self.bias: ad.Parameter | None = init.made((out_features,), dtype, "bias") if bias else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -64,7 +66,8 @@ class Flatten(Module):
     """The axes from `start_dim` to `end_dim` as one; by default all but the batch."""
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
-        self.start_dim, self.end_dim = start_dim, end_dim
+        self.start_dim = start_dim
+        self.end_dim = end_dim
 
     def forward(self, x: Node) -> Node:
         return ad.flatten_op(x, self.start_dim, self.end_dim)
@@ -89,10 +92,12 @@ class Embedding(Module):
     ) -> None:
         """Negative numbers of padding_idx count from the end. Raises GraphError where it is no row's."""
         dtype = placed(device, dtype)
-        self.num_embeddings = num_embeddings = integer("Embedding", "num_embeddings", num_embeddings, 1)
-        self.embedding_dim = embedding_dim = integer("Embedding", "embedding_dim", embedding_dim, 1)
-        self.padding_idx = None
-        self.weight = init.made((num_embeddings, embedding_dim), dtype, "weight")
+        num_embeddings = integer("Embedding", "num_embeddings", num_embeddings, 1)
+        self.num_embeddings = num_embeddings
+        embedding_dim = integer("Embedding", "embedding_dim", embedding_dim, 1)
+        self.embedding_dim = embedding_dim
+        self.padding_idx: int | None = None
+        self.weight: ad.Parameter = init.made((num_embeddings, embedding_dim), dtype, "weight")
         if padding_idx is not None:
             try:
                 row = operator.index(padding_idx)
@@ -124,7 +129,7 @@ class Dropout(Module):
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         """`inplace` changes nothing. Raises GraphError for a p outside [0, 1]."""
-        self.p = number("Dropout", "p", p, most=1)
+        self.p: float = number("Dropout", "p", p, most=1)
 
     def forward(self, x: Node) -> Node:
         return F.dropout(x, self.p, self.training)
@@ -155,7 +160,7 @@ class GELU(Module):
 
     def __init__(self, approximate: str = "none") -> None:
         """Raises GraphError for another formula."""
-        self.approximate = word("GELU", "approximate", approximate, ("none", "tanh"))
+        self.approximate: str = word("GELU", "approximate", approximate, ("none", "tanh"))
 
     def forward(self, x: Node) -> Node:
         return F.gelu(x, self.approximate)
@@ -200,7 +205,7 @@ class _Loss(Module):
 
     def __init__(self, reduction: str = "mean") -> None:
         """Raises GraphError for another reduction."""
-        self.reduction = word(type(self).__name__, "reduction", reduction, ("mean", "sum", "none"))
+        self.reduction: str = word(type(self).__name__, "reduction", reduction, ("mean", "sum", "none"))
 
     def require_beside(self, fits: bool, x: Node, y: Node) -> None:
         """Raise a ShapeError that names both shapes where they do not fit."""
@@ -221,7 +226,7 @@ class CrossEntropyLoss(_Loss):
         if type(ignore_index) is not int:
             raise GraphError(f"CrossEntropyLoss: ignore_index must be an integer, not {ignore_index!r}")
         self.ignore_index = ignore_index
-        self.label_smoothing = number("CrossEntropyLoss", "label_smoothing", label_smoothing, most=1)
+        self.label_smoothing: float = number("CrossEntropyLoss", "label_smoothing", label_smoothing, most=1)
 
     def forward(self, input: Node, target: Node) -> Node:
         shape, other = known_shape(input), known_shape(target)

@@ -28,7 +28,8 @@ class Part:
     __slots__ = ("caller", "module")
 
     def __init__(self, caller: Part | None, module: Module) -> None:
-        self.caller, self.module = caller, module
+        self.caller: Part | None = caller
+        self.module: Module = module
 
     def path(self) -> str:
         """The name by which the module that was called first knows this one."""

@@ -49,12 +49,15 @@ class _BatchNorm(Module):
     ) -> None:
         """Raises GraphError for a number of features that is none."""
         dtype = placed(device, dtype)
-        self.num_features = num_features = integer(type(self).__name__, "num_features", num_features, 1)
-        self.eps = number(type(self).__name__, "eps", eps)
-        self.momentum = None if momentum is None else number(type(self).__name__, "momentum", momentum, most=1)
-        self.affine, self.track_running_stats = affine, track_running_stats
-        self.weight = init.ones_(init.made((num_features,), dtype, "weight")) if affine else None
-        self.bias = init.made((num_features,), dtype, "bias") if affine else None
+        num_features = integer(type(self).__name__, "num_features", num_features, 1)
+        self.num_features = num_features
+        self.eps: float = number(type(self).__name__, "eps", eps)
+        moved = None if momentum is None else number(type(self).__name__, "momentum", momentum, most=1)
+        self.momentum: float | None = moved
+        self.affine = affine
+        self.track_running_stats = track_running_stats
+        self.weight: ad.Parameter | None = init.ones_(init.made((num_features,), dtype, "weight")) if affine else None
+        self.bias: ad.Parameter | None = init.made((num_features,), dtype, "bias") if affine else None
         if track_running_stats:
             self.register_buffer("running_mean", np.zeros(num_features, dtype))
             self.register_buffer("running_var", np.ones(num_features, dtype))
@@ -133,10 +136,11 @@ class LayerNorm(Module):
         shape: Shape = tuple(normalized_shape) if is_list else (normalized_shape,)  # type: ignore[arg-type, assignment]
         if not shape or not all(type(extent) is int and extent > 0 for extent in shape):
             raise GraphError(f"LayerNorm: normalized_shape must be positive integers, not {normalized_shape!r}")
-        self.normalized_shape, self.elementwise_affine = shape, elementwise_affine
-        self.eps = number("LayerNorm", "eps", eps)
-        self.weight = init.ones_(init.made(shape, dtype, "weight")) if elementwise_affine else None
-        self.bias = init.made(shape, dtype, "bias") if elementwise_affine and bias else None
+        self.normalized_shape = shape
+        self.elementwise_affine = elementwise_affine
+        self.eps: float = number("LayerNorm", "eps", eps)
+        self.weight: ad.Parameter | None = init.ones_(init.made(shape, dtype, "weight")) if elementwise_affine else None
+        self.bias: ad.Parameter | None = init.made(shape, dtype, "bias") if elementwise_affine and bias else None
 
     def forward(self, x: Node) -> Node:
         shape = known_shape(x)

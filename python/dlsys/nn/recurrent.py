@@ -154,8 +154,10 @@ class _Cell(Module):
         """Raises GraphError for a setting that is out of range."""
         dtype = placed(device, dtype)
         owner = type(self).__name__
-        self.input_size = input_size = integer(owner, "input_size", input_size, 1)
-        self.hidden_size = hidden_size = integer(owner, "hidden_size", hidden_size, 1)
+        input_size = integer(owner, "input_size", input_size, 1)
+        self.input_size = input_size
+        hidden_size = integer(owner, "hidden_size", hidden_size, 1)
+        self.hidden_size = hidden_size
         self.bias = bias
         for name, value in _weights(self._gates.count, input_size, hidden_size, bias, dtype).items():
             setattr(self, name, value)
@@ -186,7 +188,7 @@ class RNNCell(_Cell):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        self.nonlinearity = _known(nonlinearity)
+        self.nonlinearity: str = _known(nonlinearity)
         super().__init__(input_size, hidden_size, bias, device, dtype)
 
     def forward(self, x: Node, hx: Node | None = None) -> Node:
@@ -240,10 +242,15 @@ class _Recurrent(Module):
     ) -> None:
         dtype = placed(device, dtype)
         owner = type(self).__name__
-        self.input_size = input_size = integer(owner, "input_size", input_size, 1)
-        self.hidden_size = hidden_size = integer(owner, "hidden_size", hidden_size, 1)
-        self.num_layers = num_layers = checked_layers(owner, num_layers)
-        self.bias, self.batch_first, self.dropout = bias, batch_first, number(owner, "dropout", dropout, most=1)
+        input_size = integer(owner, "input_size", input_size, 1)
+        self.input_size = input_size
+        hidden_size = integer(owner, "hidden_size", hidden_size, 1)
+        self.hidden_size = hidden_size
+        num_layers = checked_layers(owner, num_layers)
+        self.num_layers = num_layers
+        self.bias = bias
+        self.batch_first = batch_first
+        self.dropout: float = number(owner, "dropout", dropout, most=1)
         for layer in range(num_layers):
             inputs = hidden_size if layer else input_size
             for name, value in _weights(self._gates.count, inputs, hidden_size, bias, dtype).items():
@@ -320,7 +327,7 @@ class RNN(_Recurrent):
         dtype: Any = None,
     ) -> None:
         """Raises GraphError for a setting that is out of range."""
-        self.nonlinearity = _known(nonlinearity)
+        self.nonlinearity: str = _known(nonlinearity)
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, device, dtype)
 
 

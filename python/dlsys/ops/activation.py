@@ -13,7 +13,7 @@ from ..errors import GraphError, ShapeError
 from ..graph import Node, Op, Shape, register, shape_error
 from .arithmetic import add_byconst_op, mul_byconst_op, mul_op, sub_op
 from .elementary import erf_op, tanh_op
-from .family import Pointwise, unary
+from .family import OfNode, Pointwise, unary
 from .reduction import reducesum_op
 from .rules import require_same
 from .shape import reshape_op, swapaxes_op
@@ -40,7 +40,7 @@ def log_softmax_func(x: np.ndarray, axis: int = -1) -> np.ndarray:
         return shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))
 
 
-relu_op = unary(
+relu_op: OfNode = unary(
     "relu", "max(node, 0); the derivative at 0 is 0.", compute.relu, lambda x: np.maximum(x, 0),
     lambda g, y, x: relu_gradient_op(y, g), reads=4,  # y > 0 exactly where x > 0, so x can go
 )

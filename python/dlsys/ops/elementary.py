@@ -15,7 +15,7 @@ from .. import compute
 from ..errors import DTypeError, GraphError
 from ..graph import DTYPES, INTEGERS, NUMBERS, Node, Shape, error_at, register
 from .arithmetic import add_byconst_op, div_op, mul_byconst_op, mul_op, neg_op
-from .family import ZERO, OfNode, Pointwise, binary, comparison, require_constant, unary
+from .family import ZERO, OfNode, OfNodes, Pointwise, binary, comparison, require_constant, unary
 from .inputs import oneslike_op, zeroslike_op
 from .rules import real_constant
 
@@ -25,25 +25,25 @@ def one_minus(node: Node) -> Node:
     return add_byconst_op(neg_op(node), 1.0)
 
 
-exp_op = unary(
+exp_op: OfNode = unary(
     "exp", "exp(node); its derivative is itself.", compute.exp, np.exp,
     lambda g, y, x: mul_op(g, y),
     costly=True,
 )
-log_op = unary(
+log_op: OfNode = unary(
     "log", "The natural logarithm of the node; d/dx = 1 / x.", compute.log, np.log,
     lambda g, y, x: div_op(g, x),
     costly=True,
 )
-sqrt_op = unary(
+sqrt_op: OfNode = unary(
     "sqrt", "The square root y of the node; d/dx = 1 / (2 y).", compute.sqrt, np.sqrt,
     lambda g, y, x: div_op(mul_byconst_op(g, 0.5), y),
 )
-rsqrt_op = unary(
+rsqrt_op: OfNode = unary(
     "rsqrt", "y = 1 / sqrt(node); d/dx = -y^3 / 2.", compute.rsqrt, lambda x: 1 / np.sqrt(x),
     lambda g, y, x: mul_op(g, mul_byconst_op(mul_op(mul_op(y, y), y), -0.5)),
 )
-sin_op = unary(
+sin_op: OfNode = unary(
     "sin", "sin(node).", compute.sin, np.sin,
     lambda g, y, x: mul_op(g, cos_op(x)),
     costly=True,
@@ -53,24 +53,24 @@ cos_op: OfNode = unary(
     lambda g, y, x: neg_op(mul_op(g, sin_op(x))),
     costly=True,
 )
-tanh_op = unary(
+tanh_op: OfNode = unary(
     "tanh", "The hyperbolic tangent y of the node; d/dx = 1 - y^2.", compute.tanh, np.tanh,
     lambda g, y, x: mul_op(g, one_minus(mul_op(y, y))),
     costly=True,
 )
-sigmoid_op = unary(
+sigmoid_op: OfNode = unary(
     "sigmoid", "y = 1 / (1 + exp(-node)); d/dx = y (1 - y).", compute.sigmoid, lambda x: 1 / (1 + np.exp(-x)),
     lambda g, y, x: mul_op(g, mul_op(y, one_minus(y))),
     costly=True,
 )
-erf_op = unary(
+erf_op: OfNode = unary(
     "erf",
     "The error function of the node, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x.",
     compute.erf, lambda x: np.asarray(np.frompyfunc(math.erf, 1, 1)(x), x.dtype),  # NumPy has none
     lambda g, y, x: mul_op(g, mul_byconst_op(exp_op(neg_op(mul_op(x, x))), 2 / math.sqrt(math.pi))),
     costly=True,
 )
-abs_op = unary(
+abs_op: OfNode = unary(
     "abs", "|node|; the derivative is the sign, 0 at 0.", compute.absolute, np.abs,
     lambda g, y, x: mul_op(g, sign_op(x)),
     dtypes=NUMBERS,
@@ -79,11 +79,11 @@ sign_op: OfNode = unary(
     "sign", "-1, 0 or 1, as the node's sign; NaN of NaN; the derivative is 0.", compute.sign, np.sign, ZERO,
     dtypes=NUMBERS,
 )
-floor_op = unary(
+floor_op: OfNode = unary(
     "floor", "The largest integer that is no larger than the node; the derivative is 0.",
     compute.floor, np.floor, ZERO,
 )
-round_op = unary(
+round_op: OfNode = unary(
     "round", "The nearest integer, of two the even one; the derivative is 0.", compute.nearest, np.rint, ZERO
 )
 
@@ -96,14 +96,14 @@ def _power_derivative(g: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:
     return where_op(equal_op(b, 0.0), zero, by_a), where_op(flat, zero, by_b)
 
 
-power_op = binary(
+power_op: OfNodes = binary(
     "power",
     "a ** b, broadcast; d/da = b a^(b - 1), 0 where b is 0; d/db = a^b log(a), 0 where a is 0 and b no less.",
     compute.power, np.power, _power_derivative,
     costly=True,
 )
 
-copy_op = unary(
+copy_op: OfNode = unary(
     "copy", "The node's value in memory of its own, which nothing else writes.", compute.copy, np.array,
     lambda g, y, x: g,
     dtypes=DTYPES,
@@ -132,49 +132,49 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (numbers.Real, np.bool_)) or (isinstance(value, np.ndarray) and value.ndim == 0)
 
 
-equal_op = comparison("equal", "Whether a == b: bool, broadcast.", compute.equal, np.equal, operands=_pair)
-not_equal_op = comparison(
+equal_op: OfNodes = comparison("equal", "Whether a == b: bool, broadcast.", compute.equal, np.equal, operands=_pair)
+not_equal_op: OfNodes = comparison(
     "not_equal", "Whether a != b: bool, broadcast.", compute.not_equal, np.not_equal, operands=_pair
 )
-less_op = comparison(
+less_op: OfNodes = comparison(
     "less", "Whether a < b: bool, broadcast.", compute.less, np.less, operands=_pair, dtypes=NUMBERS
 )
-less_equal_op = comparison(
+less_equal_op: OfNodes = comparison(
     "less_equal", "Whether a <= b: bool, broadcast.", compute.less_equal, np.less_equal,
     operands=_pair,
     dtypes=NUMBERS,
 )
-greater_op = comparison(
+greater_op: OfNodes = comparison(
     "greater", "Whether a > b: bool, broadcast.", compute.greater, np.greater, operands=_pair, dtypes=NUMBERS
 )
-greater_equal_op = comparison(
+greater_equal_op: OfNodes = comparison(
     "greater_equal", "Whether a >= b: bool, broadcast.", compute.greater_equal, np.greater_equal,
     operands=_pair,
     dtypes=NUMBERS,
 )
-logical_and_op = comparison(
+logical_and_op: OfNodes = comparison(
     "logical_and", "a and b, of booleans, broadcast.", compute.logical_and, np.logical_and, dtypes=("bool",)
 )
-logical_or_op = comparison(
+logical_or_op: OfNodes = comparison(
     "logical_or", "a or b, of booleans, broadcast.", compute.logical_or, np.logical_or, dtypes=("bool",)
 )
-logical_not_op = unary(
+logical_not_op: OfNode = unary(
     "logical_not", "not node, of booleans.", compute.logical_not, np.logical_not, ZERO, dtypes=("bool",)
 )
 _BITS = ("bool", *INTEGERS)
-bitwise_and_op = binary(
+bitwise_and_op: OfNodes = binary(
     "bitwise_and", "a & b, of integers bit by bit, of booleans a and b; broadcast.",
     compute.bitwise_and, np.bitwise_and, ZERO, dtypes=_BITS, commutative=True,
 )
-bitwise_or_op = binary(
+bitwise_or_op: OfNodes = binary(
     "bitwise_or", "a | b, of integers bit by bit, of booleans a or b; broadcast.",
     compute.bitwise_or, np.bitwise_or, ZERO, dtypes=_BITS, commutative=True,
 )
-bitwise_xor_op = binary(
+bitwise_xor_op: OfNodes = binary(
     "bitwise_xor", "a ^ b, of integers bit by bit, of booleans either a or b; broadcast.",
     compute.bitwise_xor, np.bitwise_xor, ZERO, dtypes=_BITS, commutative=True,
 )
-bitwise_not_op = unary(
+bitwise_not_op: OfNode = unary(
     "bitwise_not", "~node: every bit of an integer is the other one; of booleans not node.",
     compute.bitwise_not, np.bitwise_not, ZERO, dtypes=_BITS,
 )
@@ -219,7 +219,7 @@ def _shares(a: Node, b: Node, g: Node, beaten: Node, beats: Node) -> tuple[Node,
     return where_op(beaten, zero, shared), where_op(beats, zero, shared)
 
 
-maximum_op = binary(
+maximum_op: OfNodes = binary(
     "maximum",
     "The larger of a and b, broadcast, NaN if either is; where both are equal each has half of the gradient.",
     compute.maximum, np.maximum,
@@ -227,7 +227,7 @@ maximum_op = binary(
     operands=_pair, reads=4,
     dtypes=NUMBERS,
 )
-minimum_op = binary(
+minimum_op: OfNodes = binary(
     "minimum",
     "The smaller of a and b, broadcast, NaN if either is; where both are equal each has half of the gradient.",
     compute.minimum, np.minimum,

@@ -45,9 +45,10 @@ class Cell:
 
     def __init__(self, value: Array) -> None:
         self.content: Any = Array(value.tensor, value.context, value.shape, value.dtype)  # nobody else's
-        self.shape, self.dtype = value.shape, value.dtype
+        self.shape: Shape = value.shape
+        self.dtype: str = value.dtype
         self.before: tuple[Any, ...] = ()
-        self.roams = False
+        self.roams: bool = False
         self.shared: Array | None = None
 
     def array(self) -> Array:

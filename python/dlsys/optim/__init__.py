@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from . import lr_scheduler
-from .groups import ParameterGroup, clip_grad_norm, clip_grad_norm_, global_norm
-from .lr_scheduler import CosineAnnealingLR, ExponentialLR, LRScheduler, LambdaLR, LinearLR, OneCycleLR, StepLR
-from .methods import SGD, Adam, AdamW, RMSprop
-from .optimizer import Optimizer
+from . import lr_scheduler as lr_scheduler
+from .groups import (
+    ParameterGroup as ParameterGroup, clip_grad_norm as clip_grad_norm, clip_grad_norm_ as clip_grad_norm_,
+    global_norm as global_norm,
+)
+from .lr_scheduler import (
+    CosineAnnealingLR as CosineAnnealingLR, ExponentialLR as ExponentialLR, LRScheduler as LRScheduler,
+    LambdaLR as LambdaLR, LinearLR as LinearLR, OneCycleLR as OneCycleLR, StepLR as StepLR,
+)
+from .methods import SGD as SGD, Adam as Adam, AdamW as AdamW, RMSprop as RMSprop
+from .optimizer import Optimizer as Optimizer

@@ -14,7 +14,8 @@ import numpy as np
 from .. import autodiff as ad
 from ..checks import number
 from ..errors import GraphError
-from ..tensors import evaluate, is_leaf, leaf
+from ..tensors import is_leaf, leaf
+from ..tensors.values import arrays_of
 
 Accept = Callable[["ParameterGroup", dict[str, Any]], None]
 
@@ -175,7 +176,7 @@ def clip_grad_norm_(parameters: Any, max_norm: float) -> np.float64:
         return np.float64(0.0)
     gradients = [parameter.grad * 1.0 for parameter in left]
     scaled = clip_grad_norm(gradients, limit) if limit < math.inf else []
-    found, *values = evaluate([global_norm(gradients), *scaled])
+    found, *values = arrays_of([global_norm(gradients), *scaled])
     for parameter, value in zip(left, values, strict=bool(scaled)):
         parameter.grad = leaf(value, name=parameter.grad.name)
     return np.float64(np.asarray(found))

@@ -51,7 +51,7 @@ class Optimizer:
         """
         if not isinstance(options, Mapping):
             raise GraphError(f"{type(self).__name__}: the options must be a dictionary, not {described(options)}")
-        self.defaults = {"lr": lr, **options}
+        self.defaults: dict[str, Any] = {"lr": lr, **options}
         self.groups: list[ParameterGroup] = []
         self.state: dict[ad.Parameter, State] = {}
         self._stepping = Stepping()

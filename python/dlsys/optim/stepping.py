@@ -14,8 +14,9 @@ from typing import Any
 
 from .. import autodiff as ad
 from ..device import cpu, empty
-from ..tensors import evaluate, leaf
+from ..tensors import leaf
 from ..tensors.state import changing
+from ..tensors.values import arrays_of
 from .groups import ParameterGroup
 
 MOST_COMPILED = 8  # of an optimizer; those used last
@@ -56,7 +57,7 @@ class Stepping:
         if not given:
             return
         with changing:
-            values: Any = evaluate([p.grad for p in given])
+            values = arrays_of([p.grad for p in given if p.grad is not None])
             found = dict(zip(given, values, strict=True))
             types = tuple((p.id, value.shape, value.dtype, value.context) for p, value in found.items())
             key = (types, tuple(tuple(group.options.items()) for group in groups))
@@ -72,6 +73,6 @@ def _made(found: Mapping[ad.Parameter, Any], update: Update) -> _Compiled:
     gradients: dict[ad.Parameter, ad.Node] = {
         p: ad.Variable(f"{p.name}.grad", value.shape, value.dtype) for p, value in found.items()
     }
-    targets = {p: leaf(empty(p.shape, p.dtype), name=p.name) for p in found}
+    targets: dict[ad.Parameter, Any] = {p: leaf(empty(p.shape, p.dtype), name=p.name) for p in found}
     ctx = next((value.context for value in found.values() if value.context.kind == "cuda"), cpu())
     return _Compiled(ad.Executor([update(gradients, targets)], ctx), gradients, targets)

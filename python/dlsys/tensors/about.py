@@ -1,53 +1,121 @@
-"""What tensors tell about themselves: where they lie and how large they are."""
+"""What tensors tell about themselves, and tensors in other dtypes and on other devices."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from ..checks import flag
 from ..device import Context
+from ..errors import GraphError
 from ..graph import FLOATS, Node
-from ..ops import dtype_of, shape_of
-from .functions import node_of
-from .values import array_of, context_of
+from ..ops import dtype_name, dtype_of, known_dtype, shape_of
+from .arguments import node_of
+from .creation import context_named
+from .node import TensorNode
+from .typing import ArrayLike, Device, DType, ops
+from .values import array_of, context_of, moved
+
+if TYPE_CHECKING:
+    from .base import Tensor
 
 
-def numel(x: Any) -> int:
+def numel(x: ArrayLike) -> int:
     """The number of elements."""
     return int(np.prod(shape_of(node_of(x)), dtype=np.int64))
 
 
-def is_floating_point(x: Any) -> bool:
+def is_floating_point(x: ArrayLike) -> bool:
     """Whether the elements are floats."""
     return dtype_of(node_of(x)) in FLOATS
 
 
-class About:
-    """Questions to a tensor, as methods."""
+def to(
+    x: ArrayLike,
+    *given: DType | Device | Node,
+    dtype: DType = None,
+    device: Device = None,
+    copy: bool = False,
+    **unused: object,
+) -> Tensor:
+    """x in another dtype, given by name, or as that of a tensor; or on another device, "cpu", "cuda:0" or a context.
+
+    Raises DTypeError for an unknown dtype, DeviceError for a device that is not there and for what cannot move (see
+    `values.moved`), GraphError for other words.
+    """
+    if set(unused) - {"non_blocking", "memory_format"}:
+        raise GraphError(f"to: takes dtype, device and copy, not {', '.join(unused)}")
+    node = node_of(x)
+    for value in (*given, device, dtype):
+        if isinstance(value, Node):
+            node = ops.cast_like_op(node, value)
+        elif _is_device(value):
+            node = cast("Tensor", moved(node, context_named(cast(Device, value))))
+        elif value is not None and not isinstance(value, bool):
+            found = dtype_name("to", value)
+            node = node if known_dtype(node) == found else ops.cast_op(node, found)
+    return ops.copy_op(node) if flag("to", "copy", copy) and node is x else node
+
+
+def _is_device(value: object) -> bool:
+    """Whether the value names a device: a Context, its name, or PyTorch's object."""
+    named = value if isinstance(value, str) else str(value) if type(value).__name__ == "device" else ""
+    return isinstance(value, Context) or named.split(":")[0] in ("cpu", "cuda", "gpu", "mps")
+
+
+class About(TensorNode):
+    """Questions to a tensor, and conversions, as methods."""
 
     __slots__ = ()
 
     @property
-    def device(self: Any) -> Context:
+    def device(self) -> Context:
         """Where the value lies, or will be computed: on a GPU where one of the leaves of which it is made lies."""
         return context_of(self)
 
     @property
-    def nbytes(self: Any) -> int:
+    def nbytes(self) -> int:
         """Bytes of all elements."""
         return numel(self) * np.dtype(dtype_of(self)).itemsize
 
     numel = numel
     is_floating_point = is_floating_point
+    to = to
 
-    def cpu(self: Any) -> Node:
+    def cpu(self) -> Tensor:
         """`to("cpu")`."""
-        return self.to("cpu")
+        return to(self, "cpu")
 
-    def cuda(self: Any, device: Any = None) -> Node:
+    def cuda(self, device: Device | int = None) -> Tensor:
         """`to` a GPU, the first for None."""
-        return self.to("cuda" if device is None else f"cuda:{device}" if isinstance(device, int) else device)
+        return to(self, "cuda" if device is None else f"cuda:{device}" if isinstance(device, int) else device)
 
-    def __contains__(self: Any, value: Any) -> bool:
+    def __contains__(self, value: ArrayLike) -> bool:
         return bool((array_of(self).numpy() == np.asarray(value)).any())
+
+
+class Conversions(TensorNode):
+    """`to` by the names of dtypes: a class of its own, as inside of it `float` is no type."""
+
+    __slots__ = ()
+
+    def float(self) -> Tensor:
+        """The values as float32."""
+        return to(self, "float32")
+
+    def double(self) -> Tensor:
+        """The values as float64."""
+        return to(self, "float64")
+
+    def long(self) -> Tensor:
+        """The values as int64."""
+        return to(self, "int64")
+
+    def int(self) -> Tensor:
+        """The values as int32."""
+        return to(self, "int32")
+
+    def bool(self) -> Tensor:
+        """The values as booleans."""
+        return to(self, "bool")

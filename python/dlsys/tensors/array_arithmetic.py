@@ -9,6 +9,7 @@ import numpy as np
 
 from ..device import Array, copied
 from ..ops import is_number, leaf
+from .typing import ArrayLike
 from .values import array_of
 
 _OPERATORS = {
@@ -21,7 +22,7 @@ _OPERATORS = {
 }
 
 
-def computed(symbol: str, left: Any, right: Any) -> Any:
+def computed(symbol: str, left: ArrayLike, right: ArrayLike) -> Any:
     """`left <symbol> right` as a new Array, on the device of the one that is an Array; by the rules of tensors for
     shapes and dtypes. NotImplemented for what is no array or number. Raises ShapeError, DTypeError, DeviceError."""
     operands = []

@@ -2,57 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from ..errors import GraphError, ShapeError
-from ..gradients import gradients
+from ..errors import GraphError
 from ..graph import Node
-from ..ops import add_op, dtype_of, mul_op, shape_of, sum_op
+from .creation import leaf
 from .differentiate import backward as _backward
-from .differentiate import require_unchanged
-from .creation import leaf, tensor
-from .mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from .differentiate import gradients_of, weight_of
+from .mode import enable_grad as enable_grad, is_grad_enabled as is_grad_enabled, no_grad as no_grad
+from .mode import set_grad_enabled as set_grad_enabled
 from .node import TensorNode
-from .values import evaluate, reached
+from .typing import Nested
+from .values import arrays_of, reached
+
+if TYPE_CHECKING:
+    from .base import Tensor
 
 
-def _listed(what: str, values: Any) -> list[TensorNode]:
-    given = list(values) if isinstance(values, (tuple, list)) else [values]
-    for value in given:
+def _listed(what: str, values: Node | Sequence[Node]) -> list[TensorNode]:
+    found = []
+    for value in values if isinstance(values, (tuple, list)) else [values]:
         if not isinstance(value, TensorNode):
             raise GraphError(f"autograd: {what} must be tensors, not {type(value).__name__}")
-    if not given:
+        found.append(value)
+    if not found:
         raise GraphError(f"autograd: there are no {what}")
-    return given
-
-
-def _weights(outputs: list[TensorNode], given: Any) -> list[TensorNode | None]:
-    """A weight for every output, None for ones. Raises ShapeError for one of another shape, GraphError for another
-    number."""
-    several = isinstance(given, (tuple, list))
-    weights = list(given) if several else [given] * (len(outputs) if given is None else 1)
-    if len(weights) != len(outputs):
-        raise GraphError(f"autograd: {len(weights)} gradients for {len(outputs)} outputs")
-    found: list[TensorNode | None] = []
-    for output, weight in zip(outputs, weights, strict=True):
-        if weight is not None and not isinstance(weight, TensorNode):
-            weight = tensor(weight, dtype_of(output))
-        if weight is not None and shape_of(weight) != shape_of(output):
-            raise ShapeError(
-                f"autograd: the gradient has shape {shape_of(weight)}, the output {shape_of(output)}"
-            )
-        found.append(weight)
     return found
 
 
+def _weights(outputs: Sequence[Node], given: Nested | Sequence[Nested | None] | None) -> list[TensorNode | None]:
+    """A weight for every output, None for ones. Raises ShapeError for one of another shape, GraphError for another
+    number."""
+    weights = given if isinstance(given, (tuple, list)) else [given] * (len(outputs) if given is None else 1)
+    if len(weights) != len(outputs):
+        raise GraphError(f"autograd: {len(weights)} gradients for {len(outputs)} outputs")
+    return [weight_of("autograd", output, weight) for output, weight in zip(outputs, weights, strict=True)]
+
+
 def grad(
-    outputs: Any,
-    inputs: Any,
-    grad_outputs: Any = None,
+    outputs: Node | Sequence[Node],
+    inputs: Node | Sequence[Node],
+    grad_outputs: Nested | Sequence[Nested | None] | None = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
     allow_unused: bool | None = None,
-) -> tuple[Node | None, ...]:
+) -> tuple[Tensor | None, ...]:
     """The gradients of sum(output * grad_output), over all outputs, with respect to each input; ones for None. Nothing
     is left in `grad`.
 
@@ -73,30 +68,20 @@ def grad(
         raise GraphError(
             f"autograd.grad: no output depends on {unused[0].name} (made at {unused[0].location}): allow_unused=True"
         )
-    with enable_grad():
-        totals = [
-            output if weight is None else mul_op(output, weight)
-            for output, weight in zip(tensors, weights, strict=True)
-        ]
-        if len(totals) > 1:
-            total = sum_op(totals[0])
-            for other in totals[1:]:
-                total = add_op(total, sum_op(other))
-            totals = [total]
-        for output in tensors:
-            require_unchanged(output)
-        found = gradients(totals[0], asked)
-    at_hand = [] if create_graph else [node for node in found if isinstance(node, TensorNode) and node.is_data]
-    values: dict[Node, Any] = dict(zip(at_hand, evaluate(at_hand), strict=True))
-    made = [
-        leaf(values[value], name=f"{node.name}.grad") if value in values else value
-        for node, value in zip(asked, found, strict=True)
-    ]
-    return tuple(None if node not in used else g for node, g in zip(asked, made, strict=True))
+    found = gradients_of(tensors, weights, asked)
+    if not create_graph:
+        data = [g for g in found if g.is_data]
+        values = dict(zip(data, arrays_of(data), strict=True))
+        named = zip(asked, found, strict=True)
+        found = [leaf(values[g], name=f"{node.name}.grad") if g in values else g for node, g in named]
+    return tuple(None if node not in used else g for node, g in zip(asked, found, strict=True))
 
 
 def backward(
-    tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False
+    tensors: Node | Sequence[Node],
+    grad_tensors: Nested | Sequence[Nested | None] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
 ) -> None:
     """`tensor.backward(gradient)` for each tensor."""
     given = _listed("tensors", tensors)

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, ClassVar
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Self, cast, overload
 
 import numpy as np
 
-from .. import ops
 from ..checks import flag
 from ..device import Array, copied, cpu, host_array, to_array
 from ..errors import DlsysError, DTypeError, GraphError
 from ..graph import DTYPES, FLOATS, OPS, Node, Op, Shape
 from ..ops import Cell, dtype_of, known_dtype, shape_of
-from . import functions, index, reductions, shapes
-from .about import About
+from .about import About, Conversions, numel
+from .arguments import dim_of
 from .creation import leaf, values_of
 from .differentiate import backward
-from .inplace import InPlace, clone, require_writable, write
+from .elementwise import Elementwise, where
+from .index import Indexing
+from .inplace import InPlace, require_writable, write
 from .node import TensorNode
+from .reductions import Reductions
+from .shapes import Shapes
+from .typing import ArrayLike, Device, DType, Nested, ops
 from .values import array_of, evaluate_change, leaves_that_require_grad
-
-SHOWN: dict[str, Any] = {"precision": 4, "threshold": 200, "edgeitems": 3}
 
 
 def _read_only(values: np.ndarray) -> np.ndarray:
@@ -30,28 +32,28 @@ def _read_only(values: np.ndarray) -> np.ndarray:
     return values
 
 
-class Values:
+class Values(TensorNode):
     """Types and values."""
 
     __slots__ = ()
 
     @property
-    def shape(self: Any) -> Shape:
+    def shape(self) -> Shape:
         """The shape, where it follows from data and declarations; ShapeError else."""
         return shape_of(self)
 
     @property
-    def dtype(self: Any) -> str:
+    def dtype(self) -> str:
         """The dtype's name, where it follows from data and declarations; DTypeError else."""
         return dtype_of(self)
 
     @property
-    def ndim(self: Any) -> int:
+    def ndim(self) -> int:
         """The number of axes."""
         return len(shape_of(self))
 
     @property
-    def requires_grad(self: Any) -> bool:
+    def requires_grad(self) -> bool:
         """Whether `backward` leaves a gradient somewhere. Set it, see `requires_grad_`."""
         if self.cell is not None:
             return self.wants_grad
@@ -59,10 +61,10 @@ class Values:
         return bool(leaves_that_require_grad(self))
 
     @requires_grad.setter
-    def requires_grad(self: Any, requires_grad: bool) -> None:
+    def requires_grad(self, requires_grad: bool) -> None:
         self.requires_grad_(requires_grad)
 
-    def requires_grad_(self: Any, requires_grad: bool = True) -> Any:
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Set whether `backward` leaves a gradient in a leaf; itself. Raises DTypeError for what is of no floats,
         GraphError for what is computed, where that would change something."""
         requires_grad = flag("requires_grad_", "requires_grad", requires_grad)
@@ -77,107 +79,112 @@ class Values:
         return self
 
     @property
-    def is_leaf(self: Any) -> bool:
+    def is_leaf(self) -> bool:
         """Whether the node holds data that no operator computed."""
         return self.cell is not None
 
-    def size(self: Any, axis: int | None = None) -> Any:
+    @overload
+    def size(self, axis: None = None) -> Shape: ...
+    @overload
+    def size(self, axis: int) -> int: ...
+    def size(self, axis: int | None = None) -> Shape | int:
         """The shape, or its extent along an axis. Raises GraphError, and ShapeError for an axis that it has not."""
-        return self.shape if axis is None else self.shape[shapes.dim_of("size", self, axis)]
+        return self.shape if axis is None else self.shape[dim_of("size", self, axis)]
 
-    def dim(self: Any) -> int:
+    def dim(self) -> int:
         """The number of axes."""
         return len(shape_of(self))
 
-    def computed(self: Any) -> Array:
+    def computed(self) -> Array:
         """The value of a change of state, see `dlsys.tensors.state`."""
         return evaluate_change(self)
 
     @property
-    def tensor(self: Any) -> Any:
+    def tensor(self) -> object:
         """The value as a TVM tensor, in its own memory."""
         return array_of(self).tensor
 
-    def numpy(self: Any) -> np.ndarray:
+    def numpy(self) -> np.ndarray:
         """The value, a copy; read-only, as what is written there would not reach the tensor. Computed at the first
         request, then kept. Raises GraphError for a graph with variables."""
         return _read_only(array_of(self).numpy())
 
     @property
-    def value(self: Any) -> np.ndarray:
+    def value(self) -> np.ndarray:
         """`numpy()`. Set it, of a leaf, from anything that `tensor` takes, of the same shape; it is cast to the leaf's
         dtype. Raises ShapeError for another shape."""
         return _read_only(array_of(self).numpy())
 
     @value.setter
-    def value(self: Any, value: Any) -> None:
+    def value(self, value: Nested) -> None:
         require_writable(self)
         write(self, value)
 
-    def item(self: Any) -> Any:
+    def item(self) -> Any:
         """The value of the one element as a Python number. Raises GraphError where there are more or none."""
         value = self.numpy()
         if value.size != 1:
             raise GraphError(f"{self.name} has shape {value.shape}: only one element makes a Python number")
         return value.item()
 
-    def tolist(self: Any) -> Any:
+    def tolist(self) -> Any:
         """The value as nested lists."""
         return self.numpy().tolist()
 
-    def detach(self: Any) -> Any:
+    def detach(self) -> Tensor:
         """A leaf without history: of a leaf one with the same cell, so that what is written to either is written to
         both; of what was computed one that holds a copy of the value."""
         name = f"{self.name}.detach"
         if self.cell is None:
             return leaf(copied(array_of(self)), name=name)
-        made: Any = new_tensor(self.op, [], self.attrs, name)
+        made = new_tensor(self.op, [], self.attrs, name)
         made.cell = self.cell
         return made
 
     @property
-    def data(self: Any) -> Any:
+    def data(self) -> Tensor:
         """`detach`. Set it, of a leaf, from anything of the same shape."""
         return self.detach()
 
     @data.setter
-    def data(self: Any, value: Any) -> None:
+    def data(self, value: Nested) -> None:
         require_writable(self)
         write(self, value)
 
     def backward(
-        self: Any,
-        gradient: Any = None,
+        self,
+        gradient: Nested | None = None,
         retain_graph: bool | None = None,
         create_graph: bool = False,
-        inputs: Any = None,
+        inputs: Node | Sequence[Node] | None = None,
     ) -> None:
         """See `dlsys.tensors.backward`. Graphs are always retained."""
         backward(self, gradient, create_graph, inputs)
 
-    def __float__(self: Any) -> float:
+    def __float__(self) -> float:
         return float(self.item())
 
-    def __int__(self: Any) -> int:
+    def __int__(self) -> int:
         return int(self.item())
 
-    def __bool__(self: Any) -> bool:
+    def __bool__(self) -> bool:
         return bool(self.item())
 
-    def __index__(self: Any) -> int:
+    def __index__(self) -> int:
         if self.dtype in FLOATS:
             raise TypeError(f"{self.name} of {self.dtype} is no index")
         return int(self.item())
 
-    def __len__(self: Any) -> int:
+    def __len__(self) -> int:
         if not self.shape:
             raise TypeError("a tensor of shape () has no length")
         return self.shape[0]
 
-    def __iter__(self: Any) -> Iterator[Node]:
-        return (self[i] for i in range(len(self)))
+    def __iter__(self) -> Iterator[Tensor]:
+        tensor = cast(Tensor, self)
+        return (tensor[i] for i in range(len(self)))
 
-    def __array__(self: Any, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: DType = None, copy: bool | None = None) -> np.ndarray:
         """The value for NumPy: `np.array` makes a copy to write in, `np.asarray` one that is read-only. With
         `copy=False` it is the value's memory, read-only, which a compiled step may overwrite; ValueError where that
         cannot be."""
@@ -189,13 +196,13 @@ class Values:
             raise ValueError(f"{self.name} is {found.dtype} on {found.context}: this needs a copy")
         return _read_only(np.asarray(found))
 
-    def __dlpack__(self: Any, **kwargs: Any) -> Any:
+    def __dlpack__(self, **kwargs: object) -> object:
         return array_of(self).tensor.__dlpack__(**kwargs)
 
-    def __dlpack_device__(self: Any) -> Any:
+    def __dlpack_device__(self) -> tuple[int, int]:
         return array_of(self).tensor.__dlpack_device__()
 
-    def __dlsys_array__(self: Any, writing: bool = False) -> Array:
+    def __dlsys_array__(self, writing: bool = False) -> Array:
         """The value's memory, for kernels and feeds; to be written, only a leaf's. Raises GraphError."""
         found = array_of(self)
         if writing:
@@ -203,103 +210,31 @@ class Values:
             self.cell.overwritten()
         return found
 
-    def copyfrom(self: Any, source: Any) -> Any:
+    def copyfrom(self, source: Nested) -> Self:
         """Set all values of a leaf, cast to its dtype; itself. Raises ShapeError for a source of another shape."""
         self.__dlsys_array__(writing=True).copyfrom(source)
         return self
 
-    def __repr__(self: Any) -> str:
+    def __repr__(self) -> str:
         try:
             if not self.is_data:
                 return self.name
             values = self.numpy()
         except DlsysError:  # an error of its own would hide the one that is being told
             return self.name
-        shown = np.array2string(values, separator=", ", prefix="tensor(", **SHOWN)
+        shown = np.array2string(
+            values, separator=", ", prefix="tensor(", precision=4, threshold=200, edgeitems=3
+        )
         own = "" if self.dtype in ("float32", "int64", "bool") else f", dtype={self.dtype}"
         return f"tensor({shown}{own}{', requires_grad=True' if self.requires_grad else ''})"
 
-    def __format__(self: Any, spec: str) -> str:
+    def __format__(self, spec: str) -> str:
         if not spec and not self.is_data:
             return self.name
-        return format(self.item(), spec) if spec or self.numel() == 1 else repr(self)
+        return format(self.item(), spec) if spec or numel(self) == 1 else repr(self)
 
 
-class Operators:
-    """Operators as methods. Those that are functions too are written as functions."""
-
-    __slots__ = ()
-
-    exp, log, sqrt, rsqrt = functions.exp, functions.log, functions.sqrt, functions.rsqrt
-    sin, cos, tanh, sigmoid = functions.sin, functions.cos, functions.tanh, functions.sigmoid
-    relu, neg, floor, ceil = functions.relu, functions.neg, functions.floor, functions.ceil
-    round, clamp, clip, to = functions.round, functions.clamp, functions.clip, functions.to
-    abs = __abs__ = functions.abs
-    maximum, minimum, matmul = functions.maximum, functions.minimum, functions.matmul
-
-    add, sub, mul, div = functions.add, functions.sub, functions.mul, functions.div
-    pow, eq, ne = functions.pow, functions.eq, functions.ne
-    lt, le, gt, ge = functions.lt, functions.le, functions.gt, functions.ge
-
-    isnan, isinf, isfinite = reductions.isnan, reductions.isinf, reductions.isfinite
-    logical_not, logical_and, logical_or = reductions.logical_not, reductions.logical_and, reductions.logical_or
-    masked_fill, allclose, equal = reductions.masked_fill, reductions.allclose, reductions.equal
-
-    bmm, mm = functions.bmm, functions.mm
-    gather, nonzero, scatter_add = index.gather, index.nonzero, index.scatter_add
-
-    sum, mean, var, std, norm = reductions.sum, reductions.mean, reductions.var, reductions.std, reductions.norm
-    max, min, amax, amin = reductions.max, reductions.min, reductions.amax, reductions.amin
-    argmax, argmin, any, all = reductions.argmax, reductions.argmin, reductions.any, reductions.all
-    softmax, log_softmax, logsumexp = reductions.softmax, reductions.log_softmax, reductions.logsumexp
-
-    argsort, sort, topk = reductions.argsort, reductions.sort, reductions.topk
-    tril, triu = shapes.tril, shapes.triu
-
-    broadcast_to, chunk, expand, flatten = shapes.broadcast_to, shapes.chunk, shapes.expand, shapes.flatten
-    flip, permute, repeat, reshape = shapes.flip, shapes.permute, shapes.repeat, shapes.reshape
-    split, squeeze, unsqueeze, unbind = shapes.split, shapes.squeeze, shapes.unsqueeze, shapes.unbind
-    swapaxes, t, transpose, view = shapes.swapaxes, shapes.t, shapes.transpose, shapes.reshape
-
-    clone = clone
-    __getitem__ = index.getitem
-
-    @property
-    def T(self: Any) -> Node:
-        """The axes reversed."""
-        return ops.transpose_op(self)
-
-    def where(self: Any, condition: Any, other: Any) -> Node:
-        """The values where the condition holds, the other's elsewhere."""
-        return reductions.where(condition, self, other)
-
-    def contiguous(self: Any) -> Node:
-        """Itself: values lie in row-major order on the CPU."""
-        return self
-
-
-    def float(self: Any) -> Node:
-        """The values as float32."""
-        return functions.to(self, "float32")
-
-    def double(self: Any) -> Node:
-        """The values as float64."""
-        return functions.to(self, "float64")
-
-    def long(self: Any) -> Node:
-        """The values as int64."""
-        return functions.to(self, "int64")
-
-    def int(self: Any) -> Node:
-        """The values as int32."""
-        return functions.to(self, "int32")
-
-    def bool(self: Any) -> Node:
-        """The values as booleans."""
-        return functions.to(self, "bool")
-
-
-class Tensor(Values, Operators, InPlace, About, TensorNode):
+class Tensor(Values, Elementwise, Reductions, Shapes, Indexing, InPlace, About, Conversions):
     """A node: a leaf, which holds data, or an operator applied to tensors, whose value is computed on demand.
 
     `Tensor(data, dtype="float32", device=None, requires_grad=False)` is a leaf that holds a copy of the data. What
@@ -307,22 +242,43 @@ class Tensor(Values, Operators, InPlace, About, TensorNode):
     """
 
     __slots__ = ()
-    __hash__ = Node.__hash__
-    results: ClassVar[Any]
+    results: ClassVar[type[Tensor]]
     """The class of what operators make of tensors of this class."""
 
     def __init__(
-        self, data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, name: str | None = None
+        self,
+        data: Nested,
+        dtype: DType = None,
+        device: Device = None,
+        requires_grad: bool = False,
+        name: str | None = None,
     ) -> None:
         """See above. Raises DTypeError for what is no array of numbers, DeviceError for a device that is not there."""
         values = values_of(data, "float32" if dtype is None else dtype)
-        self._hold(values if device is None else leaf(values, device=device).cell.content, name, requires_grad)
+        self._hold(
+            values if device is None else leaf(values, device=device).cell.content, name, requires_grad
+        )
 
-    def _hold(self, values: Any, name: str | None, requires_grad: bool) -> None:
+    def _hold(self, values: np.ndarray | Array, name: str | None, requires_grad: bool) -> None:
         """Become a leaf of these values, an array of NumPy or of dlsys, in their memory."""
-        TensorNode.__init__(self, OPS["parameter"], [], {"shape": values.shape, "dtype": str(values.dtype)}, name)
-        self.cell = Cell(values if isinstance(values, Array) else to_array(values, cpu()))
+        TensorNode.__init__(
+            self, OPS["parameter"], [], {"shape": values.shape, "dtype": str(values.dtype)}, name
+        )
+        self.cell: Any = Cell(values if isinstance(values, Array) else to_array(values, cpu()))
         self.requires_grad_(requires_grad)
+
+    @property
+    def T(self) -> Tensor:
+        """The axes reversed."""
+        return ops.transpose_op(self)
+
+    def where(self, condition: ArrayLike, other: ArrayLike) -> Tensor:
+        """The values where the condition holds, the other's elsewhere."""
+        return where(condition, self, other)
+
+    def contiguous(self) -> Self:
+        """Itself: values lie in row-major order on the CPU."""
+        return self
 
 
 class Parameter(Tensor):
@@ -334,7 +290,7 @@ class Parameter(Tensor):
 
     __slots__ = ()
 
-    def __init__(self, value: Any, name: str | None = None, requires_grad: bool | None = None) -> None:
+    def __init__(self, value: Nested, name: str | None = None, requires_grad: bool | None = None) -> None:
         """Args:
             value: a NumPy, dlsys or TVM array, anything with `__dlpack__`, a number or nested lists (float32 then).
                 It is copied.

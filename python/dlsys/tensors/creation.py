@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numbers
 import operator
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeGuard, cast, overload
 
 import numpy as np
 
@@ -18,9 +19,13 @@ from ..errors import DeviceError, DTypeError, GraphError, ShapeError
 from ..graph import DTYPES, FLOATS, INTEGERS, Node, Shape
 from ..ops import cast_op, dtype_name, dtype_of, known_dtype, known_shape, zeroslike_op
 from ..ops import leaf as leaf_of
+from .typing import Device, DType, Nested, Size, SupportsDLPack
+
+if TYPE_CHECKING:
+    from .base import Tensor
 
 
-def context_named(device: Any) -> Context:
+def context_named(device: Device) -> Context:
     """The context of tensors that a device means: a Context, its name, or PyTorch's object of that name; the CPU for
     None. Raises DeviceError."""
     plain = device is None or isinstance(device, (Context, str))
@@ -30,17 +35,19 @@ def context_named(device: Any) -> Context:
     return found
 
 
-def is_tensor(value: Any) -> bool:
+def is_tensor(value: object) -> TypeGuard[Tensor]:
     """Whether the value is a tensor: a node of any kind."""
     return isinstance(value, Node)
 
 
-def is_leaf(value: Any) -> bool:
+def is_leaf(value: object) -> TypeGuard[Tensor]:
     """Whether the value is a tensor that holds data."""
     return isinstance(value, Node) and value.cell is not None
 
 
-def leaf(value: Any, requires_grad: bool = False, name: str | None = None, device: Any = None) -> Any:
+def leaf(
+    value: np.ndarray | Array, requires_grad: bool = False, name: str | None = None, device: Device = None
+) -> Tensor:
     """A leaf in the memory of a new array, or of a copy of it on a GPU. Raises DTypeError where it shall have a
     gradient and is of no floats, DeviceError."""
     if requires_grad is not False:
@@ -49,12 +56,12 @@ def leaf(value: Any, requires_grad: bool = False, name: str | None = None, devic
         value = devices.array(value, ctx)
     if requires_grad and str(value.dtype) not in FLOATS:
         raise DTypeError(f"tensor: only floats have gradients, not {value.dtype}")
-    made: Any = leaf_of(value, name)
+    made = cast("Tensor", leaf_of(value, name))
     made.requires_grad = requires_grad
     return made
 
 
-def values_of(value: Any, dtype: Any = None) -> np.ndarray:
+def values_of(value: Nested, dtype: DType = None) -> np.ndarray:
     """A copy of what `tensor` takes, as a NumPy array of a dtype that operators know. Raises DTypeError."""
     given = np.asarray(host_array(value, None))
     if dtype is None and given.dtype == np.float64 and not hasattr(value, "dtype"):
@@ -72,8 +79,12 @@ def values_of(value: Any, dtype: Any = None) -> np.ndarray:
 
 
 def tensor(
-    value: Any, dtype: Any = None, requires_grad: bool = False, name: str | None = None, device: Any = None
-) -> Any:
+    value: Nested,
+    dtype: DType = None,
+    requires_grad: bool = False,
+    name: str | None = None,
+    device: Device = None,
+) -> Tensor:
     """A leaf that holds a copy of `value`.
 
     Args:
@@ -88,17 +99,17 @@ def tensor(
     return leaf(values_of(value, dtype), requires_grad, name, device)
 
 
-def as_tensor(value: Any, dtype: Any = None, device: Any = None) -> Any:
+def as_tensor(value: Nested, dtype: DType = None, device: Device = None) -> Tensor:
     """A tensor as it is, anything else by `tensor`; in another dtype where one is given. Raises DTypeError,
     DeviceError."""
     if not isinstance(value, Node):
         return tensor(value, dtype, device=device)
     known = None if dtype is None else dtype_name("as_tensor", dtype)
-    found: Any = value if known in (None, known_dtype(value)) else cast_op(value, known)
+    found = cast("Tensor", value if known in (None, known_dtype(value)) else cast_op(value, known))
     return found if device is None else found.to(device)
 
 
-def from_numpy(value: Any, copy: bool = True) -> Any:
+def from_numpy(value: np.ndarray, copy: bool = True) -> Tensor:
     """A leaf that holds a copy of a NumPy array, or shares its memory, see `from_dlpack`. Raises DTypeError for
     anything else."""
     if not isinstance(value, np.ndarray):
@@ -106,7 +117,7 @@ def from_numpy(value: Any, copy: bool = True) -> Any:
     return _imported("from_numpy", value, copy)
 
 
-def from_dlpack(value: Any, copy: bool = True) -> Any:
+def from_dlpack(value: SupportsDLPack, copy: bool = True) -> Tensor:
     """A leaf that holds a copy of an array of another library, on the array's device.
 
     With `copy=False` leaf and array are one memory, until the leaf moves to another device. What the leaf is given is
@@ -121,33 +132,35 @@ def from_dlpack(value: Any, copy: bool = True) -> Any:
     return _imported("from_dlpack", value, copy)
 
 
-def _imported(function: str, value: Any, copy: Any) -> Any:
+def _imported(function: str, value: SupportsDLPack, copy: bool) -> Tensor:
     copy, ctx = flag(function, "copy", copy), lies_on(value)
     if ctx.kind == "cpu":
         host = host_array(value)
         if copy:
             return leaf(np.array(host, order="C"))
         own = host.flags.writeable and host.flags.c_contiguous and host.flags.aligned
-        if not (own and getattr(value.dtype, "isnative", True)):
+        if not (own and getattr(getattr(value, "dtype", None), "isnative", True)):
             told = "that is read-only, not contiguous or of another byte order cannot be shared"
             raise DTypeError(f"{function}: an array {told}: leave copy=True")
         return _sharing(to_array(host, ctx))
     shared = shared_array(value, ctx)
     if not copy and not is_aligned(shared):
-        raise DTypeError(f"{function}: an array that begins within a vector cannot be shared: leave copy=True")
+        raise DTypeError(
+            f"{function}: an array that begins within a vector cannot be shared: leave copy=True"
+        )
     return leaf(devices.copied(shared)) if copy else _sharing(shared)
 
 
-def _sharing(value: Array) -> Any:
+def _sharing(value: Array) -> Tensor:
     """A leaf that is written in the array's memory."""
     made = leaf(value)
     made.cell.shared = made.cell.content
     return made
 
 
-def size_of(sizes: tuple[Any, ...]) -> Shape:
+def size_of(sizes: Sequence[Size]) -> Shape:
     """Extents given one by one, or as one tuple or list. Raises ShapeError for what is no shape."""
-    given = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
+    given: Any = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
     try:
         shape = tuple(operator.index(extent) for extent in given)
     except TypeError:
@@ -159,21 +172,35 @@ def size_of(sizes: tuple[Any, ...]) -> Shape:
     return shape
 
 
-def _is_dtype(value: Any) -> bool:
+def _is_dtype(value: object) -> TypeGuard[DType]:
     return isinstance(value, (str, type, np.dtype))
 
 
-def _of_array(size: tuple[Any, ...], dtype: Any, ctx: Any) -> tuple[Shape, Any, Any]:
+def _of_array(
+    size: Sequence[Size | DType | Device], dtype: DType, ctx: Device
+) -> tuple[Shape, DType, Device]:
     """The arguments of a function of arrays, (shape, dtype, context), however they are given. Raises ShapeError."""
     given = list(size)
     if len(given) == 3 and _is_dtype(given[1]):
-        ctx = given.pop()
+        ctx = cast(Device, given.pop())
     if len(given) == 2 and _is_dtype(given[1]):
-        dtype = given.pop()
-    return size_of(tuple(given)), "float32" if dtype is None else dtype, ctx
+        dtype = cast(DType, given.pop())
+    return size_of(cast(Sequence[Size], given)), "float32" if dtype is None else dtype, ctx
 
 
-def zeros(*size: Any, dtype: Any = None, requires_grad: bool = False, ctx: Any = None, device: Any = None) -> Any:
+@overload
+def zeros(*size: Size, dtype: DType = None, requires_grad: bool = False, device: Device = None) -> Tensor: ...
+@overload
+def zeros(*size: Size | DType | Device, dtype: DType = None, ctx: Context | str) -> Array: ...
+@overload
+def zeros(size: Size, dtype: DType, ctx: Context | str, /) -> Array: ...
+def zeros(
+    *size: Size | DType | Device,
+    dtype: DType = None,
+    requires_grad: bool = False,
+    ctx: Device = None,
+    device: Device = None,
+) -> Tensor | Array:
     """A tensor of zeros; float32 for None. With a context, as in `zeros(shape, dtype, ctx)`, an array on that device,
     see `dlsys.device.zeros`. Raises ShapeError, DTypeError."""
     shape, dtype, ctx = _of_array(size, dtype, ctx)
@@ -182,7 +209,19 @@ def zeros(*size: Any, dtype: Any = None, requires_grad: bool = False, ctx: Any =
     return full(shape, 0, dtype=dtype, requires_grad=requires_grad, device=device)
 
 
-def empty(*size: Any, dtype: Any = None, requires_grad: bool = False, ctx: Any = None, device: Any = None) -> Any:
+@overload
+def empty(*size: Size, dtype: DType = None, requires_grad: bool = False, device: Device = None) -> Tensor: ...
+@overload
+def empty(*size: Size | DType | Device, dtype: DType = None, ctx: Context | str) -> Array: ...
+@overload
+def empty(size: Size, dtype: DType, ctx: Context | str, /) -> Array: ...
+def empty(
+    *size: Size | DType | Device,
+    dtype: DType = None,
+    requires_grad: bool = False,
+    ctx: Device = None,
+    device: Device = None,
+) -> Tensor | Array:
     """A tensor of undefined values; float32 for None. With a context, as in `empty(shape, dtype, ctx)`, an array on
     that device, see `dlsys.device.empty`. Raises ShapeError, DTypeError."""
     shape, dtype, ctx = _of_array(size, dtype, ctx)
@@ -191,15 +230,20 @@ def empty(*size: Any, dtype: Any = None, requires_grad: bool = False, ctx: Any =
     return leaf(devices.empty(shape, dtype_name("empty", dtype)), requires_grad, device=device)
 
 
-def ones(*size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Any:
+def ones(*size: Size, dtype: DType = None, requires_grad: bool = False, device: Device = None) -> Tensor:
     """A tensor of ones; float32 for None. Raises ShapeError, DTypeError."""
     known = "float32" if dtype is None else dtype
     return full(size_of(size), 1, dtype=known, requires_grad=requires_grad, device=device)
 
 
 def full(
-    size: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None
-) -> Any:
+    size: Size,
+    fill_value: float | np.ndarray | np.generic,
+    *,
+    dtype: DType = None,
+    requires_grad: bool = False,
+    device: Device = None,
+) -> Tensor:
     """A tensor of one number, in the dtype that `tensor` gives it for None. Raises ShapeError, DTypeError."""
     try:
         number = np.asarray(fill_value)
@@ -220,28 +264,39 @@ def full(
     return leaf(made, requires_grad, device=device)
 
 
-def _like(x: Any, fill: Any, dtype: Any, requires_grad: bool, device: Any) -> Any:
+def _like(x: Nested, fill: int, dtype: DType, requires_grad: bool, device: Device) -> Tensor:
     node = x if isinstance(x, Node) else tensor(x)
     shape = known_shape(node)
     if shape is None:  # of a variable: when it is fed
-        return zeroslike_op(node) + fill if dtype is None else (zeroslike_op(node) + fill).to(dtype)
+        made = cast("Tensor", zeroslike_op(node)) + fill
+        return made if dtype is None else made.to(dtype)
     known = dtype_of(node) if dtype is None else dtype
     return full(shape, fill, dtype=known, requires_grad=requires_grad, device=device)
 
 
-def zeros_like(x: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Any:
+def zeros_like(
+    x: Nested, *, dtype: DType = None, requires_grad: bool = False, device: Device = None
+) -> Tensor:
     """Zeros of x's shape, and its dtype for None."""
     return _like(x, 0, dtype, requires_grad, device)
 
 
-def ones_like(x: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Any:
+def ones_like(
+    x: Nested, *, dtype: DType = None, requires_grad: bool = False, device: Device = None
+) -> Tensor:
     """Ones of x's shape, and its dtype for None."""
     return _like(x, 1, dtype, requires_grad, device)
 
 
 def arange(
-    start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None, requires_grad: bool = False, device: Any = None
-) -> Any:
+    start: float,
+    end: float | None = None,
+    step: float = 1,
+    *,
+    dtype: DType = None,
+    requires_grad: bool = False,
+    device: Device = None,
+) -> Tensor:
     """start, start + step, ... below `end`; from 0 below `start` for None. int64 of integers, else float32.
 
     Raises GraphError for a step that does not lead from start to end.
@@ -258,17 +313,17 @@ def arange(
     whole = all(isinstance(n, numbers.Integral) for n in (start, end, step))
     if not step or (end - start) * step < 0:
         raise GraphError(f"arange: a step of {step} does not lead from {start} to {end}")
-    count = -((start - end) // step) if whole else int(np.ceil((end - start) / step))
+    count = int(-((start - end) // step) if whole else np.ceil((end - start) / step))
     if told := too_large((count,)):
         raise ShapeError(f"arange: {told}")
     places = np.arange(count, dtype=np.int64 if whole else np.float64)
-    made = start + step * places
+    made: np.ndarray = start + step * places  # type: ignore[operator]
     return leaf(np.asarray(made, known or ("int64" if whole else "float32")), requires_grad, device=device)
 
 
 def eye(
-    n: int, m: int | None = None, *, dtype: Any = None, requires_grad: bool = False, device: Any = None
-) -> Any:
+    n: int, m: int | None = None, *, dtype: DType = None, requires_grad: bool = False, device: Device = None
+) -> Tensor:
     """Ones on the diagonal of (n, m), m = n for None; float32 for None. Raises ShapeError for no extents."""
     rows, columns = size_of((n, n if m is None else m))
     known = dtype_name("eye", "float32" if dtype is None else dtype)

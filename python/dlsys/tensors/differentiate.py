@@ -1,8 +1,10 @@
-"""Gradients: left in the leaves by `backward`, or as functions of functions."""
+"""Gradients of tensors: as nodes of the graph, and left in the leaves by `backward`."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -10,14 +12,18 @@ from ..checks import flag
 from ..errors import GraphError, ShapeError
 from ..gradients import gradients
 from ..graph import Node, error_at
-from ..ops import Variable, add_op, dtype_of, mul_op, shape_of
+from ..ops import Variable, add_op, dtype_of, mul_op, shape_of, sum_op
 from . import trace
 from .creation import leaf, tensor
 from .mode import enable_grad
 from .node import TensorNode
 from .state import changing
 from .trace import Trace
-from .values import differentiated, evaluate, keep, leaves_that_require_grad, reached
+from .typing import Nested
+from .values import arrays_of, differentiated, keep, leaves_that_require_grad, reached
+
+if TYPE_CHECKING:
+    from .base import Tensor
 
 
 class _Result(NamedTuple):
@@ -28,7 +34,12 @@ class _Result(NamedTuple):
     added: tuple[int, ...]
 
 
-def backward(output: TensorNode, gradient: Any = None, create_graph: bool = False, inputs: Any = None) -> None:
+def backward(
+    output: TensorNode,
+    gradient: Nested | None = None,
+    create_graph: bool = False,
+    inputs: Node | Sequence[Node] | None = None,
+) -> None:
     """Add the gradient of sum(output * gradient) to the `grad` of every leaf that requires it, or of the tensors
     `inputs` alone; ones for None. A parameter of a module that took part has a gradient then, zeros where nothing
     depends on it. With `create_graph` what is left there can be differentiated again.
@@ -36,29 +47,32 @@ def backward(output: TensorNode, gradient: Any = None, create_graph: bool = Fals
     The value of `output` is computed in the same run. Raises GraphError where no leaf requires a gradient, ShapeError
     for a gradient of another shape, GraphError where a parameter was changed since the output was built.
     """
-    create_graph, weight = flag("backward", "create_graph", create_graph), None
-    if gradient is not None:
-        weight = gradient if isinstance(gradient, TensorNode) else tensor(gradient, dtype_of(output))
-        if shape_of(weight) != shape_of(output):
-            raise ShapeError(f"backward: the gradient has shape {shape_of(weight)}, the output {shape_of(output)}")
-    if create_graph or inputs is not None:
+    create_graph, weight = (
+        flag("backward", "create_graph", create_graph),
+        weight_of("backward", output, gradient),
+    )
+    if create_graph or inputs is not None or output.cell is not None:  # a leaf is its own gradient's place
         return _backward_of_nodes(output, weight, create_graph, inputs)
     found = Trace([output] if weight is None else [output, weight], differentiated=True)
     with changing:
         _backward_of_trace(output, weight, found)
-    for module in dict.fromkeys(node.part.module for node in found.place if node.part is not None and node.inputs):
+    for module in dict.fromkeys(
+        node.part.module for node in found.place if node.part is not None and node.inputs
+    ):
         for parameter in module.parameters(recurse=False):
             if parameter.requires_grad and parameter.grad is None:
-                parameter.grad = leaf(np.zeros(parameter.shape, parameter.dtype), name=f"{parameter.name}.grad")
+                parameter.grad = leaf(
+                    np.zeros(parameter.shape, parameter.dtype), name=f"{parameter.name}.grad"
+                )
 
 
 def _backward_of_trace(output: TensorNode, weight: TensorNode | None, found: Trace) -> None:
     """The gradients are built once for each structure, of a copy of the graph."""
-    if output.cell is not None:  # a leaf is its own gradient's place
-        return _backward_of_nodes(output, weight, False, None)
     places = tuple([found.place[node] for node in found.outputs])
     of_weight = -1 if weight is None else found.place_of(weight)
-    before = tuple([at for at, _ in found.leaves if found.entries[at][2] and found.nodes[at].grad is not None])
+    before = tuple(
+        [at for at, _ in found.leaves if found.entries[at][2] and found.nodes[at].grad is not None]
+    )
     root = found.place.get(output)
     if root is None:
         raise _without_leaves(output)
@@ -86,10 +100,12 @@ def _backward_of_trace(output: TensorNode, weight: TensorNode | None, found: Tra
     result: _Result = compiled.result
     for at in result.places:
         if at in found.changed:
-            changed = f"{found.nodes[at].name} was changed after this was computed from it: build the graph anew"
+            changed = (
+                f"{found.nodes[at].name} was changed after this was computed from it: build the graph anew"
+            )
             raise error_at(found.changed[at], GraphError, changed)
-    held = [found.nodes[at].grad for at in result.added]
-    values = compiled.run([*given, *evaluate(held)])
+    held = [cast("Tensor", found.nodes[at].grad) for at in result.added]
+    values = compiled.run([*given, *arrays_of(held)])
     keep(found, values)
     for at, value in zip(result.places, values[len(places) :], strict=True):
         parameter = found.nodes[at]
@@ -101,19 +117,56 @@ def _without_leaves(output: Node) -> GraphError:
     return GraphError(f"backward: {output.name} depends on no tensor with requires_grad=True {where}")
 
 
-def _backward_of_nodes(output: Node, weight: Node | None, create_graph: bool, inputs: Any) -> None:
-    """The gradients as nodes of the graph itself."""
+def leaves_below(output: Node) -> list[TensorNode]:
+    """`leaves_that_require_grad`. Raises GraphError for none."""
     leaves = leaves_that_require_grad(output)
     if not leaves:
         raise _without_leaves(output)
+    return leaves
+
+
+def weight_of(function: str, output: Node, given: Nested | None) -> TensorNode | None:
+    """What an output is multiplied by before it is differentiated; None for ones. Raises ShapeError for a weight of
+    another shape."""
+    if given is None:
+        return None
+    weight = given if isinstance(given, TensorNode) else tensor(given, dtype_of(output))
+    if shape_of(weight) != shape_of(output):
+        raise ShapeError(
+            f"{function}: the gradient has shape {shape_of(weight)}, the output {shape_of(output)}"
+        )
+    return weight
+
+
+def gradients_of(
+    outputs: Sequence[Node], weights: Sequence[Node | None], inputs: Sequence[Node]
+) -> list[Tensor]:
+    """The gradients of sum(output * weight), over all outputs, with respect to the inputs, as nodes of the graph."""
+    for output in outputs:
+        require_unchanged(output)
+    with enable_grad():
+        totals = [
+            output if weight is None else mul_op(output, weight)
+            for output, weight in zip(outputs, weights, strict=True)
+        ]
+        if len(totals) > 1:
+            totals = [functools.reduce(add_op, map(sum_op, totals))]
+        return cast("list[Tensor]", gradients(totals[0], inputs))
+
+
+def _backward_of_nodes(
+    output: Node, weight: Node | None, create_graph: bool, inputs: Node | Sequence[Node] | None
+) -> None:
+    """The gradients as nodes of the graph itself."""
+    leaves: Sequence[Any] = leaves_below(output)
     if inputs is not None:
-        leaves = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
-    require_unchanged(output)
+        leaves = inputs if isinstance(inputs, (tuple, list)) else [inputs]
     with changing:
-        with enable_grad():
-            found = gradients(output if weight is None else mul_op(output, weight), leaves)
-            totals = [g if leaf.grad is None else add_op(leaf.grad, g) for leaf, g in zip(leaves, found, strict=True)]
-        _, *values = evaluate([output, *totals])
+        totals = [
+            g if leaf.grad is None else leaf.grad + g
+            for leaf, g in zip(leaves, gradients_of([output], [weight], leaves), strict=True)
+        ]
+        _, *values = arrays_of([output, *totals])
         for of, total, value in zip(leaves, totals, values, strict=True):
             of.grad = total if create_graph else leaf(value, name=f"{of.name}.grad")
 

@@ -9,51 +9,27 @@ from __future__ import annotations
 import math
 import operator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import ops
 from ..device import host_array
 from ..errors import DTypeError, GraphError, IndexRangeError, ShapeError
 from ..graph import INTEGERS, Node, Shape
 from ..ops import known_dtype, known_shape, shape_of
+from .arguments import node_of
 from .creation import is_leaf, leaf
-from .functions import node_of
+from .node import TensorNode
+from .typing import ArrayLike, Index, ops
 from .values import array_of
+
+if TYPE_CHECKING:
+    from .base import Tensor
 
 WHOLE = slice(None)
 
 
-def getitem(x: Node, key: Any) -> Node:
-    """x[key].
-
-    Raises IndexRangeError for an integer out of range, where x's shape and the integer are known; GraphError for a key
-    that is no index, and where an index needs values or a shape that are not known; ShapeError for a mask that does
-    not fit. Integers that are computed later are clamped into range.
-    """
-    items = [list(item) if isinstance(item, range) else item for item in (key if isinstance(key, tuple) else (key,))]
-    if sum(item is Ellipsis for item in items) > 1:
-        raise IndexRangeError(f"an index has one ellipsis at most [{x.name}]")
-    items = [_as_bool_array(item) for item in items]
-    if not any(_is_array(item) for item in items):
-        _require_in_range(x, items)
-        return ops.slice_op(x, key)
-    items = [_as_index(item) if _is_array(item) else item for item in items]
-    (at, *others) = (i for i, item in enumerate(items) if isinstance(item, (Node, np.ndarray)))
-    rest = items[:at] + items[at + 1 :]
-    if (
-        not others
-        and not _is_mask(items[at])
-        and all(isinstance(item, slice) and item == WHOLE for item in rest)
-    ):
-        return ops.take_op(x, _as_node(items[at]), at)  # which needs no shape
-    if items[0] is Ellipsis and len(items) == 2 and not _is_mask(items[1]):
-        return ops.take_op(x, _as_node(items[1]), -1)
-    return _gathered(x, items)
-
-
-def _is_array(item: Any) -> bool:
+def _is_array(item: object) -> bool:
     """Whether the item is an array of indices or a mask."""
     if isinstance(item, np.ndarray) and not item.ndim:
         return item.dtype == np.bool_
@@ -71,7 +47,7 @@ def _as_bool_array(item: Any) -> Any:
     return item
 
 
-def _is_mask(item: Any) -> bool:
+def _is_mask(item: object) -> bool:
     return isinstance(item, np.ndarray) and item.dtype == np.bool_
 
 
@@ -125,7 +101,7 @@ class _NewAxis:
     indices: np.ndarray
 
 
-def _gathered(x: Node, items: list[Any]) -> Node:
+def _gathered(x: Node, items: list[Any]) -> Tensor:
     """x at index arrays of several axes, beside other items."""
     shape = known_shape(x)
     if shape is None:
@@ -196,16 +172,49 @@ def _joined(x: Node, arrays: list[Any], extents: Shape) -> Node:
     return _as_node(total)
 
 
-def gather(x: Any, dim: int, index: Any) -> Node:
-    """x at the indices along `dim`: y[..., i, ...] = x[..., index[..., i, ...], ...]; the other extents agree."""
-    return ops.take_along_axis_op(node_of(x), _as_node(_as_index(index)), dim)
+class Indexing(TensorNode):
+    """Methods that take elements by their indices."""
 
+    __slots__ = ()
 
-def scatter_add(x: Any, dim: int, index: Any, src: Any) -> Node:
-    """x with the elements of `src` added at the indices along `dim`, see `autodiff.scatter_add_op`."""
-    return ops.scatter_add_op(node_of(x), _as_node(_as_index(index)), node_of(src), dim)
+    def __getitem__(self, key: Index) -> Tensor:
+        """self[key].
 
+        Raises IndexRangeError for an integer out of range, where its shape and the integer are known; GraphError for a
+        key that is no index, and where an index needs values or a shape that are not known; ShapeError for a mask that
+        does not fit. Integers that are computed later are clamped into range.
+        """
+        items = [
+            list(item) if isinstance(item, range) else item
+            for item in (key if isinstance(key, tuple) else (key,))
+        ]
+        if sum(item is Ellipsis for item in items) > 1:
+            raise IndexRangeError(f"an index has one ellipsis at most [{self.name}]")
+        items = [_as_bool_array(item) for item in items]
+        if not any(_is_array(item) for item in items):
+            _require_in_range(self, items)
+            return ops.slice_op(self, key)
+        items = [_as_index(item) if _is_array(item) else item for item in items]
+        (at, *others) = (i for i, item in enumerate(items) if isinstance(item, (Node, np.ndarray)))
+        rest = items[:at] + items[at + 1 :]
+        if (
+            not others
+            and not _is_mask(items[at])
+            and all(isinstance(item, slice) and item == WHOLE for item in rest)
+        ):
+            return ops.take_op(self, _as_node(items[at]), at)  # which needs no shape
+        if items[0] is Ellipsis and len(items) == 2 and not _is_mask(items[1]):
+            return ops.take_op(self, _as_node(items[1]), -1)
+        return _gathered(self, items)
 
-def nonzero(x: Any) -> Any:
-    """int64: the indices of what is not 0, a row for each. Computes x."""
-    return leaf(np.argwhere(array_of(node_of(x)).numpy()).astype(np.int64))
+    def gather(self: ArrayLike, dim: int, index: ArrayLike) -> Tensor:
+        """x at the indices along `dim`: y[..., i, ...] = x[..., index[..., i, ...], ...]; the other extents agree."""
+        return ops.take_along_axis_op(node_of(self), _as_node(_as_index(index)), dim)
+
+    def scatter_add(self: ArrayLike, dim: int, index: ArrayLike, src: ArrayLike) -> Tensor:
+        """x with the elements of `src` added at the indices along `dim`, see `autodiff.scatter_add_op`."""
+        return ops.scatter_add_op(node_of(self), _as_node(_as_index(index)), node_of(src), dim)
+
+    def nonzero(self: ArrayLike) -> Tensor:
+        """int64: the indices of what is not 0, a row for each. Computes x."""
+        return leaf(np.argwhere(array_of(node_of(self)).numpy()).astype(np.int64))

@@ -8,25 +8,23 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeAlias, cast
 
 import numpy as np
 
-from .. import ops
 from ..device import Array, cpu, host_array, to_array
 from ..errors import DTypeError, GraphError, IndexRangeError, ShapeError
 from ..graph import FLOATS, Node, shape_error
-from ..ops import dtype_of, is_operand, shape_of
+from ..ops import dtype_of, shape_of
 from ..scopes import is_grad_enabled
-from .functions import node_of
+from .arguments import node_of, require_operand
 from .node import TensorNode
 from .state import changing
+from .typing import ArrayLike, Index, Nested, ops
 from .values import array_of, leaves_that_require_grad
 
-
-def clone(x: Any) -> Node:
-    """The values in memory of their own."""
-    return ops.copy_op(node_of(x))
+if TYPE_CHECKING:
+    from .base import Tensor
 
 
 def require_writable(node: Node) -> None:
@@ -38,13 +36,13 @@ def require_writable(node: Node) -> None:
         )
 
 
-def require_no_history(node: Any) -> None:
+def require_no_history(node: TensorNode) -> None:
     """Raises GraphError for a leaf whose change would have to be differentiated."""
-    if node.requires_grad and is_grad_enabled():
+    if node.wants_grad and is_grad_enabled():
         raise GraphError(f"{node.name} is a leaf that requires a gradient: change it within no_grad()")
 
 
-def write(node: Node, value: Any) -> None:
+def write(node: Node, value: Nested) -> None:
     """Give the leaf another array: a copy of the value, cast to its dtype. Raises ShapeError for another shape."""
     cell = node.cell
     given = host_array(value, cell.dtype)
@@ -54,14 +52,14 @@ def write(node: Node, value: Any) -> None:
     cell.give(to_array(np.array(given, cell.dtype, order="C"), ctx))
 
 
-def _gets_history(node: Any, changed: TensorNode) -> bool:
+def _gets_history(node: TensorNode, changed: TensorNode) -> bool:
     """Whether a leaf with this value would have a history, or none that can be computed."""
     if not is_grad_enabled():
         return False
-    return node.requires_grad or not changed.is_data or bool(leaves_that_require_grad(changed))
+    return node.wants_grad or not changed.is_data or bool(leaves_that_require_grad(changed))
 
 
-def augmented(node: Any, changed: Any) -> Any:
+def augmented(node: TensorNode, changed: Node) -> Node:
     """The tensor that stands for the node behind `+=` and its like: a leaf whose new value has no history takes it and
     stays; else it is the new node. Raises GraphError for a leaf that requires a gradient, outside of no_grad()."""
     if not isinstance(changed, TensorNode) or node.cell is None:
@@ -73,7 +71,7 @@ def augmented(node: Any, changed: Any) -> Any:
     return node
 
 
-def changed_in_place(node: Any, changed: Node) -> Any:
+def changed_in_place(node: TensorNode, changed: Node) -> Node:
     """The leaf, with the new value, as by a method like `add_`. Raises GraphError for what is no leaf, and for a value
     that has a history; ShapeError for a shape that changes."""
     require_writable(node)
@@ -86,7 +84,7 @@ def changed_in_place(node: Any, changed: Node) -> Any:
     return node
 
 
-def _refuse_history(node: Node) -> None:
+def _refuse_history(node: Node) -> NoReturn:
     raise GraphError(
         f"{node.name} is a leaf, and what is written has a history that gradients go through: "
         "where(), cat() and stack() make tensors of tensors; .detach() has no history"
@@ -103,13 +101,13 @@ def _as_dtype_of(node: Node, changed: Node) -> Node:
     return ops.cast_op(changed, before)
 
 
-def _key(key: Any) -> tuple[Any, ...]:
+def _key(key: Index) -> tuple[Any, ...]:
     """The key with tensors as arrays."""
     items = key if isinstance(key, tuple) else (key,)
     return tuple(np.asarray(item) if isinstance(item, Node) else item for item in items)
 
 
-def _place(node: Node, target: np.ndarray, key: tuple[Any, ...], value: Any) -> None:
+def _place(node: Node, target: np.ndarray, key: tuple[Any, ...], value: np.ndarray) -> None:
     """target[key] = value, with errors that name the tensor. Raises IndexRangeError, ShapeError."""
     try:
         with np.errstate(over="ignore", invalid="ignore"):
@@ -125,7 +123,7 @@ def _place(node: Node, target: np.ndarray, key: tuple[Any, ...], value: Any) -> 
         raise ShapeError(f"a value of shape {given} cannot be set into the indexed {fits}") from None
 
 
-def setitem(node: Node, key: Any, value: Any) -> None:
+def setitem(node: TensorNode, key: Index, value: Nested) -> None:
     """Set indexed values of a leaf, by NumPy's rules, cast to its dtype.
 
     Raises GraphError for a computed tensor, for a leaf that requires a gradient, outside of no_grad(), and for a value
@@ -142,52 +140,64 @@ def setitem(node: Node, key: Any, value: Any) -> None:
         write(node, values)
 
 
-def _in_place(function: Callable[[Any, Any], Any], take: Callable[[Any, Any], Any]) -> Any:
+Taken: TypeAlias = "Callable[[TensorNode, ArrayLike], Tensor]"
+
+
+def _in_place(function: Callable[..., Node], take: Callable[[TensorNode, Node], Node]) -> Taken:
     """The method that gives a leaf the function's value: no thread writes between."""
 
-    def method(self: Any, other: Any) -> Any:
+    def method(self: TensorNode, other: ArrayLike) -> Tensor:
         with changing:
-            return take(self, function(self, other))
+            return cast("Tensor", take(self, function(self, other)))
 
     return method
 
 
-def _augmenting(function: Callable[[Any, Any], Any]) -> Any:
+def _augmenting(function: Callable[..., Node]) -> Taken:
     """`+=` and its like."""
     return _in_place(function, augmented)
 
 
-def _changing(function: Callable[[Any, Any], Any]) -> Any:
+def _changing(function: Callable[..., Node]) -> Taken:
     """`add_` and its like. Raises GraphError for what is no operand."""
 
-    def checked(node: Node, other: Any) -> Any:
-        if not is_operand(other):
-            raise GraphError(f"{type(other).__name__} is no tensor: make one by tensor()")
+    def checked(node: Node, other: ArrayLike) -> Node:
+        require_operand(other)
         return function(node, other)
 
     return _in_place(checked, changed_in_place)
 
 
-class InPlace:
-    """Methods that change leaves."""
+class InPlace(TensorNode):
+    """Methods that change leaves, and `clone`, which makes what may be changed."""
 
     __slots__ = ()
 
     __setitem__ = setitem
-    __iadd__, __isub__ = _augmenting(operator.add), _augmenting(operator.sub)
-    __imul__, __itruediv__ = _augmenting(operator.mul), _augmenting(operator.truediv)
-    __ipow__, __iand__ = _augmenting(operator.pow), _augmenting(operator.and_)
-    __ior__, __ixor__ = _augmenting(operator.or_), _augmenting(operator.xor)
-    add_, sub_ = _changing(operator.add), _changing(operator.sub)
-    mul_, div_ = _changing(operator.mul), _changing(operator.truediv)
+    __iadd__: ClassVar[Taken] = _augmenting(operator.add)
+    __isub__: ClassVar[Taken] = _augmenting(operator.sub)
+    __imul__: ClassVar[Taken] = _augmenting(operator.mul)
+    __itruediv__: ClassVar[Taken] = _augmenting(operator.truediv)
+    __ipow__: ClassVar[Taken] = _augmenting(operator.pow)
+    __iand__: ClassVar[Taken] = _augmenting(operator.and_)
+    __ior__: ClassVar[Taken] = _augmenting(operator.or_)
+    __ixor__: ClassVar[Taken] = _augmenting(operator.xor)
+    add_: ClassVar[Taken] = _changing(operator.add)
+    sub_: ClassVar[Taken] = _changing(operator.sub)
+    mul_: ClassVar[Taken] = _changing(operator.mul)
+    div_: ClassVar[Taken] = _changing(operator.truediv)
 
-    def copy_(self: Any, source: Any) -> Any:
+    def copy_(self, source: Nested) -> Self:
         """Set all values, broadcast and cast to the shape and dtype; itself. So do `fill_` and `zero_`."""
         setitem(self, ..., source)
         return self
 
     fill_ = copy_
 
-    def zero_(self: Any) -> Any:
+    def zero_(self) -> Self:
         """Set all values to 0; itself."""
         return self.copy_(0)
+
+    def clone(self: ArrayLike) -> Tensor:
+        """The values in memory of their own."""
+        return ops.copy_op(node_of(self))

@@ -35,7 +35,7 @@ class _Mode(contextlib.ContextDecorator):
         self._before.setdefault(threading.get_ident(), []).append(scopes.no_grad)
         scopes.no_grad = not self._enabled
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         before = self._before[threading.get_ident()]
         scopes.no_grad = before.pop()
         if not before:
@@ -73,7 +73,7 @@ class set_grad_enabled(_Mode):
         self._restore()
         return super().__call__(function)
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
         self._restore()
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..device import Array
 from ..graph import Node, Op
+
+if TYPE_CHECKING:
+    from .base import Tensor
 
 
 class TensorNode(Node):
@@ -21,10 +25,10 @@ class TensorNode(Node):
     """
 
     __slots__ = ("grad", "is_data", "keep", "kept", "passed", "read", "wants_grad")
-    grad: Any
+    grad: Tensor | None
     is_data: bool
     keep: bool
-    kept: Any
+    kept: Array | None
     passed: bool
     read: list[Any]
     wants_grad: bool

@@ -85,7 +85,7 @@ class Trace(Updates[Read]):
             self._leaf(root, root, root.cell.array())
             return
         if self._has_value(root):
-            self._leaf(root, root, root.kept)
+            self._leaf(root, root, cast(Array, root.kept))
             return
         place, stack = self.place, [root]
         opened: dict[TensorNode, list[Any]] = {}
@@ -149,7 +149,7 @@ class Trace(Updates[Read]):
     def _part(self, value: TensorNode, content: Any, reader: TensorNode) -> Any:
         """The place of a leaf, or the node that has to be computed. `content` is what the reader read of a leaf."""
         if value.cell is None:
-            return self._leaf(value, value, value.kept) if self._has_value(value) else value
+            return self._leaf(value, value, cast(Array, value.kept)) if self._has_value(value) else value
         while type(content) is not Array:  # a change of state
             if content.kept is None:
                 return content

@@ -8,7 +8,7 @@ for something in each round does not begin anew each time. Everything else is co
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from ..device import Array, Context, array, copied, cpu
 from ..errors import DeviceError, DlsysError, GraphError
@@ -55,7 +55,7 @@ def keep(found: Trace, values: Sequence[Array]) -> None:
         first = given.setdefault(parameter.cell, assign)
         if first is not assign:
             raise GraphError(f"{parameter.name} is assigned twice in one evaluation, at {assign.location}")
-        parameter.cell.give(copied(assign.kept))
+        parameter.cell.give(copied(cast(Array, assign.kept)))
     if found.updates:
         state.settle()
 
@@ -98,11 +98,18 @@ def moved(node: Node, ctx: Context) -> Node:
 
 
 def array_of(node: Node) -> Array:
-    """The node's value. Raises GraphError for a graph with variables, and for what has no value."""
-    (value,) = evaluate([node])
-    if value is None:
-        raise GraphError(f"{node.name} has no value (made at {node.location})")
-    return value
+    """The node's value; see `arrays_of`."""
+    return arrays_of([node])[0]
+
+
+def arrays_of(nodes: Sequence[Node]) -> list[Array]:
+    """The nodes' values. Raises GraphError for a graph with variables, and for what has no value."""
+    found = []
+    for node, value in zip(nodes, evaluate(nodes), strict=True):
+        if value is None:
+            raise GraphError(f"{node.name} has no value (made at {node.location})")
+        found.append(value)
+    return found
 
 
 def evaluate_change(node: Node) -> Array:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
-from .fit import evaluate_on, fit
-from .run import COLUMNS, VALIDATION
-from .steps import History, accuracy
+from .fit import evaluate_on as evaluate_on
+from .fit import fit as fit
+from .run import COLUMNS as COLUMNS
+from .run import VALIDATION as VALIDATION
+from .steps import History as History
+from .steps import accuracy as accuracy

@@ -1,0 +1,112 @@
+"""The public names: where each is from. Editors and checkers read this file, and `__init__.py` loads from it."""
+
+from math import e as e
+from math import inf as inf
+from math import nan as nan
+from math import pi as pi
+
+from . import autodiff as autodiff
+from . import data as data
+from . import device as device
+from . import kernels as kernels
+from . import needle as needle
+from . import nn as nn
+from . import ops as ops
+from . import optim as optim
+from . import random as random
+from . import relax as relax
+from . import serialization as serialization
+from . import training as training
+from . import tvm_op as tvm_op
+from .device import Array as Array
+from .device import Context as Context
+from .device import array as array
+from .device import context as context
+from .device import cpu as cpu
+from .device import cuda as cuda
+from .device import get_float32_matmul_precision as get_float32_matmul_precision
+from .device import get_num_threads as get_num_threads
+from .device import gpu as gpu
+from .device import numpy as numpy
+from .device import set_float32_matmul_precision as set_float32_matmul_precision
+from .device import set_flush_denormal as set_flush_denormal
+from .device import set_num_threads as set_num_threads
+from .errors import DataError as DataError
+from .errors import DeviceError as DeviceError
+from .errors import DlsysError as DlsysError
+from .errors import DTypeError as DTypeError
+from .errors import FeedError as FeedError
+from .errors import GraphError as GraphError
+from .errors import IndexRangeError as IndexRangeError
+from .errors import KernelArgumentError as KernelArgumentError
+from .errors import ShapeError as ShapeError
+from .errors import TargetError as TargetError
+from .exchange import freeze as freeze
+from .exchange import from_onnx as from_onnx
+from .exchange import from_torch as from_torch
+from .exchange import to_onnx as to_onnx
+from .ops import scan as scan
+from .random import manual_seed as manual_seed
+from .random import multinomial as multinomial
+from .random import rand as rand
+from .random import randint as randint
+from .random import randn as randn
+from .scopes import autocast as autocast
+from .serialization import load as load
+from .serialization import save as save
+from .tensors import Tensor as Tensor
+from .tensors import arange as arange
+from .tensors import as_tensor as as_tensor
+from .tensors import autograd as autograd
+from .tensors import cat as cat
+from .tensors import empty as empty
+from .tensors import enable_grad as enable_grad
+from .tensors import eye as eye
+from .tensors import from_dlpack as from_dlpack
+from .tensors import from_numpy as from_numpy
+from .tensors import full as full
+from .tensors import inference_mode as inference_mode
+from .tensors import is_floating_point as is_floating_point
+from .tensors import is_grad_enabled as is_grad_enabled
+from .tensors import is_tensor as is_tensor
+from .tensors import no_grad as no_grad
+from .tensors import numel as numel
+from .tensors import ones as ones
+from .tensors import ones_like as ones_like
+from .tensors import set_grad_enabled as set_grad_enabled
+from .tensors import stack as stack
+from .tensors import tensor as tensor
+from .tensors import where as where
+from .tensors import zeros as zeros
+from .tensors import zeros_like as zeros_like
+from .training import accuracy as accuracy
+from .training import evaluate_on as evaluate_on
+from .training import fit as fit
+
+__version__: str
+__all__: list[str]
+
+# dtypes, by PyTorch's other names too; float16 and bfloat16 are of `autocast` alone
+bool, uint8, uint32, int32, int64 = "bool", "uint8", "uint32", "int32", "int64"
+bfloat16, float16, float32, float64 = "bfloat16", "float16", "float32", "float64"
+int, long, float, double = "int32", "int64", "float32", "float64"
+newaxis = None
+
+# Methods of tensors as functions, which take arrays and numbers too
+abs, add, all, allclose, amax = Tensor.abs, Tensor.add, Tensor.all, Tensor.allclose, Tensor.amax
+amin, any, argmax, argmin, argsort = Tensor.amin, Tensor.any, Tensor.argmax, Tensor.argmin, Tensor.argsort
+bmm, broadcast_to, ceil, chunk = Tensor.bmm, Tensor.broadcast_to, Tensor.ceil, Tensor.chunk
+clamp, clip, clone, cos, div, eq = Tensor.clamp, Tensor.clip, Tensor.clone, Tensor.cos, Tensor.div, Tensor.eq
+equal, exp, flatten, flip, floor = Tensor.equal, Tensor.exp, Tensor.flatten, Tensor.flip, Tensor.floor
+gather, ge, gt, isfinite, isinf = Tensor.gather, Tensor.ge, Tensor.gt, Tensor.isfinite, Tensor.isinf
+isnan, le, log, log_softmax = Tensor.isnan, Tensor.le, Tensor.log, Tensor.log_softmax
+logical_and, logical_not, logical_or = Tensor.logical_and, Tensor.logical_not, Tensor.logical_or
+logsumexp, lt, masked_fill, matmul = Tensor.logsumexp, Tensor.lt, Tensor.masked_fill, Tensor.matmul
+max, maximum, mean, min, minimum = Tensor.max, Tensor.maximum, Tensor.mean, Tensor.min, Tensor.minimum
+mm, mul, ne, neg, nonzero, norm = Tensor.mm, Tensor.mul, Tensor.ne, Tensor.neg, Tensor.nonzero, Tensor.norm
+permute, pow, relu, reshape, round = Tensor.permute, Tensor.pow, Tensor.relu, Tensor.reshape, Tensor.round
+rsqrt, scatter_add, sigmoid, sin = Tensor.rsqrt, Tensor.scatter_add, Tensor.sigmoid, Tensor.sin
+softmax, sort, split, sqrt, squeeze = Tensor.softmax, Tensor.sort, Tensor.split, Tensor.sqrt, Tensor.squeeze
+std, sub, sum, swapaxes, t, tanh = Tensor.std, Tensor.sub, Tensor.sum, Tensor.swapaxes, Tensor.t, Tensor.tanh
+topk, transpose, tril, triu, unbind = Tensor.topk, Tensor.transpose, Tensor.tril, Tensor.triu, Tensor.unbind
+unsqueeze, var = Tensor.unsqueeze, Tensor.var

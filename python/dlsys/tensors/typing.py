@@ -1,0 +1,49 @@
+"""Types of arguments, as editors and checkers read them, and the operators as they see them from here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
+
+from ..device import Context
+from ..graph import Node
+
+
+class SupportsDLPack(Protocol):
+    """An array of any library: dlsys, TVM, PyTorch, JAX."""
+
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> object: ...
+
+
+ArrayLike: TypeAlias = Node | np.ndarray | np.generic | float | SupportsDLPack
+"""What operators take: a tensor, an array, a number."""
+Nested: TypeAlias = ArrayLike | Sequence[Any]
+"""What `tensor` takes besides: nested lists of numbers."""
+Axis: TypeAlias = int | Sequence[int] | None
+"""One axis, several, or all."""
+Size: TypeAlias = int | Sequence[int]
+"""An extent of those given one by one, or all of them."""
+DType: TypeAlias = str | type[Any] | np.dtype[Any] | None
+"""A dtype's name, Python's type of numbers, or NumPy's dtype; None for the one that is usual."""
+Device: TypeAlias = str | Context | None
+"""`"cpu"`, `"cuda:1"`, a context; None for the CPU."""
+Index: TypeAlias = int | slice | EllipsisType | ArrayLike | Sequence[Any] | None
+"""What stands in the brackets of `x[...]`, or in a tuple there."""
+
+if TYPE_CHECKING:
+    from .base import Tensor
+
+    class _Operators:
+        """What operators make is a Tensor, see `hooks.makes_nodes`. Their own annotations say Node: `ops` is below."""
+
+        def __getattr__(self, name: str) -> Callable[..., Tensor]: ...
+
+    ops = _Operators()
+
+    def split_op(x: Node, sections: int | list[int], axis: int) -> list[Tensor]: ...
+else:
+    from .. import ops as ops
+    from ..ops import split_op as split_op
