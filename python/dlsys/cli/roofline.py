@@ -1,6 +1,6 @@
 """`python -m dlsys roofline`: the kernels of a training step and what limits each, from a model of the machine.
 
-On a GPU, and on a CPU of many cores, the time is predicted from the loops (`inspect.cost`), so none is needed. On this
+On a GPU, and on a CPU of many cores, the time is predicted from the loops (`cli.cost`), so none is needed. On this
 CPU it is the longer of what the arithmetic and the memory take at the machine's measured peaks.
 """
 
@@ -17,13 +17,13 @@ from ..device import cuda, get_num_threads
 from ..device.machine import GPUS
 from ..errors import TargetError
 from ..inspect import peak
-from ..inspect.cost import Cores, Multiprocessors, predicted
 from ..inspect.profile import flop_of
 from ..inspect.text import kernels_of
 from ..kernels.build import prim_func
 from ..planner import table
 from ..schedule import apply, resolve_target
 from ..schedule.target import host_target, machine_of
+from .cost import Cores, Multiprocessors, predicted
 
 
 def mlp(lib: Any = nn) -> tuple[Any, tuple[int, ...]]:
@@ -89,7 +89,7 @@ def report(name: str, batch: int, target: str, arch: str, cores: int | None = No
         device = GPUS[arch]
         where = f"{device.name} ({device.flops / 1e12:.0f} TFLOP/s, {device.bandwidth / 1e12:.1f} TB/s): a prediction"
     elif cores:
-        where = f"{cores} cores like this CPU's, as `inspect.cost` has them: a prediction"
+        where = f"{cores} cores like this CPU's, as `cli.cost` has them: a prediction"
     else:
         where = f"this CPU, {get_num_threads()} threads, at its measured peaks"
     return "\n".join([

@@ -1,5 +1,4 @@
-"""What this machine can do at most, measured: the processor's features, its multiply-adds, its memory's bandwidth, and
-the calls of functions that do nothing.
+"""What this machine can do at most, measured: its multiply-adds and its memory's bandwidth.
 
 A kernel's speed is read against these: the roofline of Williams, Waterman and Patterson (2009) has the first as its
 ceiling and the second as its slope.
@@ -8,7 +7,7 @@ ceiling and the second as its slope.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
@@ -16,26 +15,13 @@ import numpy as np
 import tvm
 from tvm import tirx
 from tvm.script import tirx as T
-from tvm.target import Target, codegen
 
-from ..kernels.build import UNCHECKED
-from ..schedule.target import Machine, host_target, machine_of
+from ..schedule.target import host_target, machine_of
 
 FMA_STEPS = 1 << 18
 FMA_SECONDS = 0.12  # for each form: the clock needs some milliseconds to reach its height
 ARRAY_BYTES = 128 * 1024 * 1024  # of each of the triad's three arrays: together beyond all but a server's last cache
 TRIAD_ROUNDS = 8
-INTERESTING = (
-    *("sse4.2", "avx", "avx2", "fma", "f16c", "avxvnni", "avx512f", "avx512dq", "avx512bw", "avx512vl"),
-    *("avx512vnni", "avx512bf16", "avx512fp16", "amx-tile", "amx-int8", "amx-bf16"),
-    *("neon", "fullfp16", "dotprod", "bf16", "i8mm", "sve", "sve2", "sme"),
-)
-
-
-def cpu_features(target: Target) -> list[str]:
-    """The features of a CPU target that matter to numerical kernels, in LLVM's names."""
-    features = {str(feature) for feature in codegen.llvm_get_cpu_features(target)}
-    return [name for name in INTERESTING if name in features]
 
 
 def fma_kernel(accumulators: int, lanes: int, threads: int, dtype: str = "float32") -> tirx.PrimFunc:
@@ -84,17 +70,16 @@ def triad_kernel(threads: int, rows: int, lanes: int) -> tirx.PrimFunc:
     return triad
 
 
-@cache
-def fma_peak(threads: int, dtype: str = "float32") -> float:
-    """GFLOP/s of multiply-adds, each two operations, on that many threads, which TVM's pool must have
-    (`dlsys.set_num_threads`). Measured once a process, in about half a second."""
-    return measure_fma(threads, dtype)
-
-
 def measure_fma(threads: int, dtype: str = "float32") -> float:
-    """`fma_peak`, measured now: the best of all forms and rounds."""
-    best = 0.0
-    for accumulators, bits in _forms(machine_of(host_target())):
+    """GFLOP/s of multiply-adds, each two operations, on that many threads, which TVM's pool must have
+    (`dlsys.set_num_threads`): the best of all forms and rounds, which takes about half a second.
+
+    A form is a number of accumulators, enough to hide the latency of all pipes, and the bits of each. With AVX-512 also
+    half its width is tried: some processors run that at more than half the speed.
+    """
+    machine, best = machine_of(host_target()), 0.0
+    for bits in sorted({machine.vector_bits, min(machine.vector_bits, 256)}):
+        accumulators = 24 if bits == 128 and machine.registers == 32 else 12
         lanes = bits // (8 * np.dtype(dtype).itemsize)
         kernel = _compile(fma_kernel(accumulators, lanes, threads, dtype))
         x = tvm.runtime.tensor(np.stack([np.full(lanes, 0.5, dtype), np.ones(lanes, dtype)]))
@@ -104,11 +89,7 @@ def measure_fma(threads: int, dtype: str = "float32") -> float:
     return best
 
 
-def _forms(machine: Machine) -> list[tuple[int, int]]:
-    """Numbers of accumulators, enough to hide the latency of all pipes, and the bits of each. With AVX-512 also half
-    its width: some processors run that at more than half the speed."""
-    widths = {machine.vector_bits, min(machine.vector_bits, 256)}
-    return [(24 if bits == 128 and machine.registers == 32 else 12, bits) for bits in sorted(widths)]
+fma_peak = cache(measure_fma)  # once a process
 
 
 @cache
@@ -141,15 +122,3 @@ def _best(call: Callable[[], object], seconds: float, rounds: int) -> float:
         call()
         times.append(time.perf_counter() - start)
     return min(times)
-
-
-def idle_functions(types: Iterable[tuple[Any, ...]], target: Target) -> dict[tuple[Any, ...], Any]:
-    """For each list of arguments' shapes and dtypes a compiled function that does nothing."""
-    names = {of: f"idle_{number}" for number, of in enumerate(dict.fromkeys(types))}
-    functions = {}
-    for of, name in names.items():
-        buffers = [tirx.decl_buffer(shape, dtype, data_alignment=4) for shape, dtype in of]
-        functions[name] = tirx.PrimFunc(buffers, tirx.Evaluate(0)).with_attr("global_symbol", name)
-    with tvm.transform.PassContext(config=UNCHECKED):
-        module = tvm.compile(tvm.IRModule(functions), target=target).mod
-    return {of: module[name] for of, name in names.items()}
