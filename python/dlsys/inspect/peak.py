@@ -6,20 +6,21 @@ ceiling and the second as its slope.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from functools import cache, partial
-from typing import Any
+from timeit import repeat
 
 import numpy as np
 import tvm
 from tvm import tirx
 from tvm.script import tirx as T
 
+from .. import compute
+from ..device import zeros
+from ..kernels import Kernel, KernelSpec, get
 from ..schedule.target import host_target, machine_of
 
 FMA_STEPS = 1 << 18
-FMA_SECONDS = 0.12  # for each form: the clock needs some milliseconds to reach its height
+FMA_ROUNDS = 200  # of half a millisecond, for each form: the clock needs some milliseconds to reach its height
 ARRAY_BYTES = 128 * 1024 * 1024  # of each of the triad's three arrays: together beyond all but a server's last cache
 TRIAD_ROUNDS = 8
 
@@ -53,21 +54,14 @@ def fma_kernel(accumulators: int, lanes: int, threads: int, dtype: str = "float3
     return fma
 
 
-def triad_kernel(threads: int, rows: int, lanes: int) -> tirx.PrimFunc:
-    """k(a, b, c): a = 0.5 * b + c in float32, all of shape (threads, rows, lanes)."""
+def triad_kernel(count: int) -> Kernel:
+    """k(b, c, a): a = 0.5 * b + c in float32 for so many elements, on all threads that kernels use now."""
 
-    @T.prim_func(s_tir=True)
-    def triad(a_handle: T.handle, b_handle: T.handle, c_handle: T.handle):  # type: ignore[no-untyped-def]
-        T.func_attr({"global_symbol": "triad", "tirx.noalias": True})
-        a = T.match_buffer(a_handle, (threads, rows, lanes), "float32")
-        b = T.match_buffer(b_handle, (threads, rows, lanes), "float32")
-        c = T.match_buffer(c_handle, (threads, rows, lanes), "float32")
-        for thread in T.parallel(threads):
-            for row in T.serial(rows):
-                for lane in T.vectorized(lanes):
-                    a[thread, row, lane] = T.float32(0.5) * b[thread, row, lane] + c[thread, row, lane]
+    def formula(b: compute.Tensor, c: compute.Tensor) -> compute.Tensor:
+        return compute.add(compute.mul_by_const(b, 0.5), c)
 
-    return triad
+    own = ((count,), "float32")
+    return get([KernelSpec("triad", "triad", (own, own), formula, outputs=(own,))])[0]
 
 
 def measure_fma(threads: int, dtype: str = "float32") -> float:
@@ -81,11 +75,11 @@ def measure_fma(threads: int, dtype: str = "float32") -> float:
     for bits in sorted({machine.vector_bits, min(machine.vector_bits, 256)}):
         accumulators = 24 if bits == 128 and machine.registers == 32 else 12
         lanes = bits // (8 * np.dtype(dtype).itemsize)
-        kernel = _compile(fma_kernel(accumulators, lanes, threads, dtype))
+        kernel = tvm.compile(fma_kernel(accumulators, lanes, threads, dtype), target=host_target())["fma"]
         x = tvm.runtime.tensor(np.stack([np.full(lanes, 0.5, dtype), np.ones(lanes, dtype)]))
         out = tvm.runtime.empty((threads, accumulators * lanes), dtype, tvm.cpu())
         flop = 2 * FMA_STEPS * accumulators * lanes * threads
-        best = max(best, flop / _best(partial(kernel, x, out), FMA_SECONDS, rounds=3) / 1e9)
+        best = max(best, flop / min(repeat(partial(kernel, x, out), number=1, repeat=FMA_ROUNDS)) / 1e9)
     return best
 
 
@@ -94,31 +88,11 @@ fma_peak = cache(measure_fma)  # once a process
 
 @cache
 def memory_bandwidth(threads: int) -> float:
-    """GB/s of STREAM's triad, a = 0.5 * b + c, on that many threads: the best of all rounds.
+    """GB/s of STREAM's triad, a = 0.5 * b + c: the best of all rounds. `threads`: how many kernels use now.
 
     Counted are the 12 bytes that an element of float32 needs, two reads and a write, as STREAM counts them; that most
     processors read `a` too before they write it is not. Measured once a process, in about half a second.
     """
-    lanes = 64  # several vectors a step, on every machine
-    rows = ARRAY_BYTES // (4 * lanes * threads)
-    kernel = _compile(triad_kernel(threads, rows, lanes))
-    arrays = [tvm.runtime.empty((threads, rows, lanes), "float32", tvm.cpu()) for _ in range(3)]
-    for array in arrays:  # written, lest all its pages be one page of zeros
-        np.from_dlpack(array)[...] = 1
-    return 12 * threads * rows * lanes / _best(partial(kernel, *arrays), 0.0, TRIAD_ROUNDS) / 1e9
-
-
-def _compile(function: tirx.PrimFunc) -> Callable[..., Any]:
-    """The function's machine code for this processor."""
-    return tvm.compile(function, target=host_target())[str(function.attrs["global_symbol"])]
-
-
-def _best(call: Callable[[], object], seconds: float, rounds: int) -> float:
-    """The least seconds of a call, among at least so many rounds and for at least so many seconds."""
-    call()
-    times: list[float] = []
-    while len(times) < rounds or sum(times) < seconds:
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return min(times)
+    count = ARRAY_BYTES // 4
+    arrays = [zeros((count,)).tensor for _ in range(3)]
+    return 12 * count / min(repeat(partial(triad_kernel(count).function, *arrays), number=1, repeat=TRIAD_ROUNDS)) / 1e9
