@@ -5,7 +5,6 @@ The one file of this room that needs TVM's compiler.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -141,14 +140,13 @@ def build(
     lowered: dict[str, Lowered] = {}
     modules: dict[str, Module] = {}
     objects: list[Path] = []
-    numbers = itertools.count()
 
     def make(share: Sequence[KernelSpec]) -> None:
         functions = {spec.symbol: lowered[spec.symbol].function for spec in share}
         with _counted(share), tvm.transform.PassContext(config={} if how.checked else UNCHECKED):
             modules.update(dict.fromkeys(functions, module := compiled(functions, how.target)))
         if folder is not None:
-            objects.append(path := Path(folder, f"{next(numbers)}.o"))
+            objects.append(path := Path(folder, f"{share[0].symbol[-12:]}.o"))  # in an order that is always the same
             with contextlib.suppress(OSError):  # no room: the linker misses it, and nothing is kept
                 disk.written(module, path)
 
@@ -169,7 +167,7 @@ def build(
         begun += [pool.submit(make, share) for share in shared(waiting, 2 * cores, size)]
         for one in begun:
             one.result()
-    return modules, lowered, objects
+    return modules, lowered, sorted(objects)
 
 
 def shared(specs: Sequence[KernelSpec], parts: int, size: Callable[[KernelSpec], int]) -> list[list[KernelSpec]]:
@@ -201,12 +199,16 @@ def _machine_code(code: str) -> bytes:
         return _compiled_by_tvm(code)
     arch = str(Target.current().attrs["arch"])
     key = disk.key(code, arch, nvrtc.version())
-    if found := disk.load([key], disk.content):
+
+    def content(path: Path, keys: Sequence[str]) -> dict[str, bytes]:
+        return dict.fromkeys(keys, path.read_bytes())
+
+    if found := disk.load([key], content):
         return found[key]
     made = nvrtc.compiled(code, arch)
     with disk.folder() as folder:
         if folder is not None:
-            disk.keep(folder, [key], lambda path: path.write_bytes(made), disk.content)
+            disk.keep(folder, [key], lambda path: path.write_bytes(made), content)
     return made
 
 
