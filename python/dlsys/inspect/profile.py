@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
+from typing import Any
 
 import tvm_ffi
 
@@ -179,17 +180,19 @@ def _rows(plan: Plan, seconds: dict[Key, float]) -> tuple[tuple[Row, ...], tuple
     gflops, gbytes = (peak.fma_peak(threads, dtype), peak.memory_bandwidth(threads)) if known else (None, None)
     rows = []
     for kernel, keys in kernels_of(plan):
-        often = [program.located(key).times for key in keys]
-        taken, nbytes = sum(seconds[key] for key in keys), kernel.nbytes * sum(often)
-        flop = sum(times * flop_of(plan, key) for key, times in zip(keys, often, strict=True))
+        calls, flop, nbytes = work_of(plan, kernel, keys)
+        taken = sum(seconds[key] for key in keys)
         shares = (flop / taken / 1e9 / gflops, nbytes / taken / 1e9 / gbytes) if gflops and gbytes else (None, None)
         kind = program.located(keys[0]).group.kind
-        rows.append(Row(tuple(keys), kernel.name, kind, sum(often), taken, flop, nbytes, *shares))
+        rows.append(Row(tuple(keys), kernel.name, kind, calls, taken, flop, nbytes, *shares))
     return tuple(rows), (gflops, gbytes)
 
 
-def flop_of(plan: Plan, key: Key) -> int:
-    """The operations of a group's nodes (see `Row`), once."""
-    program, group, *_ = plan.program.located(key)
-    shapes = program.graph.shapes
-    return sum(n.op.flop(n, [shapes[value] for value in n.inputs], shapes[n]) for n in group.nodes)
+def work_of(plan: Plan, kernel: Any, keys: Iterable[Key]) -> tuple[int, int, int]:
+    """How often a step calls a kernel at these groups, and the operations and bytes of all these calls (see `Row`)."""
+    calls = flop = 0
+    for program, group, times, _ in map(plan.program.located, keys):
+        shapes = program.graph.shapes
+        flop += times * sum(n.op.flop(n, [shapes[value] for value in n.inputs], shapes[n]) for n in group.nodes)
+        calls += times
+    return calls, flop, kernel.nbytes * calls
