@@ -1,6 +1,6 @@
 """How training steps scale to many cores, as a model predicts it: `python benchmarks/bench_cores.py`.
 
-Each kernel of a step is scheduled for so many cores, and its time predicted from its loops (`dlsys.inspect.cost`,
+Each kernel of a step is scheduled for so many cores, and its time predicted from its loops (`dlsys.cli.cost`,
 which states its constants). Nothing is compiled or run.
 """
 
@@ -38,7 +38,7 @@ def plan_of(name: str, cores: int) -> Any:
 
 def predicted(plan: Any, cores: int) -> tuple[float, list[list[Any]]]:
     """Seconds of a step, and a row for each kernel: its name, calls, parts, milliseconds, and what it waits for."""
-    from dlsys.inspect import cost
+    from dlsys.cli import cost
     from dlsys.kernels.build import prim_func
     from dlsys.schedule import apply
     from dlsys.schedule.target import host_target, machine_of

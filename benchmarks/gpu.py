@@ -2,7 +2,7 @@
 
 Prints one table of checks and one of times, and writes both as JSON: operators and gradients against the CPU, training,
 allocations; products beside PyTorch's cuBLAS, rows beside a copy on the device, training steps beside PyTorch eager and
-its CUDA graphs, and beside each time what `dlsys.inspect.cost` predicts. Installs nothing; what needs PyTorch is
+its CUDA graphs, and beside each time what `dlsys.cli.cost` predicts. Installs nothing; what needs PyTorch is
 left out where it is not there. A part that fails is told, and the next one runs.
 
 `--quick`: small sizes, to see that the program itself works.
@@ -28,8 +28,7 @@ import dlsys as dl
 import numpy as np
 from dlsys import autodiff as ad
 from dlsys import nn, ops, optim
-from dlsys.cli import roofline
-from dlsys.inspect import cost
+from dlsys.cli import cost, roofline
 from dlsys.kernels import Replay, Runner
 from dlsys.kernels.build import prim_func
 from dlsys.schedule import apply, resolve_target

@@ -26,8 +26,8 @@ import small_networks as networks
 import tvm
 from dlsys import autodiff as ad
 from dlsys import compute, ops
+from dlsys.cli import cost
 from dlsys.device import streams
-from dlsys.inspect import cost
 from dlsys.kernels import build
 from dlsys.schedule import apply, resolve_target
 from dlsys.schedule.common import renamed

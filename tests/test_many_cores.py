@@ -14,9 +14,8 @@ import numpy as np
 import tvm_ffi
 from dlsys import autodiff as ad
 from dlsys import optim
-from dlsys.cli import main
+from dlsys.cli import cost, main
 from dlsys.graph import Node
-from dlsys.inspect import cost
 from dlsys.kernels.build import prim_func
 from dlsys.schedule import apply, resolve_target
 from dlsys.schedule.loops import is_ordered

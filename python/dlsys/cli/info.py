@@ -7,16 +7,22 @@ import os
 import platform
 from pathlib import Path
 
+from tvm.target import Target, codegen
+
 from .. import __version__
 from ..device import cuda, get_num_threads
 from ..errors import DeviceError
-from ..inspect.peak import cpu_features
 from ..kernels.disk import cache_directory, cache_size
 from ..schedule import host_target, machine_of
 from ..schedule.target import described
 from ..system import THREADS, available_cores, cache_folder
 
 PACKAGES = {"TVM": "apache-tvm", "tvm-ffi": "apache-tvm-ffi", "NumPy": "numpy"}
+INTERESTING = (
+    *("sse4.2", "avx", "avx2", "fma", "f16c", "avxvnni", "avx512f", "avx512dq", "avx512bw", "avx512vl"),
+    *("avx512vnni", "avx512bf16", "avx512fp16", "amx-tile", "amx-int8", "amx-bf16"),
+    *("neon", "fullfp16", "dotprod", "bf16", "i8mm", "sve", "sve2", "sme"),
+)
 
 
 def facts() -> dict[str, str]:
@@ -37,6 +43,12 @@ def facts() -> dict[str, str]:
         "compiled kernels": "not kept" if plans is None else _cache(plans, *cache_size(plans)),
         "data": "not kept" if cache is None else _cache(cache / "data", len(files), sum(files)),
     }
+
+
+def cpu_features(target: Target) -> list[str]:
+    """The features of a CPU target that matter to numerical kernels, in LLVM's names."""
+    features = {str(feature) for feature in codegen.llvm_get_cpu_features(target)}
+    return [name for name in INTERESTING if name in features]
 
 
 def _cuda() -> str:

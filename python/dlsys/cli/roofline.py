@@ -1,13 +1,12 @@
 """`python -m dlsys roofline`: the kernels of a training step and what limits each, from a model of the machine.
 
-On a GPU, and on a CPU of many cores, the time is predicted from the loops (`inspect.cost`), so none is needed. On this
+On a GPU, and on a CPU of many cores, the time is predicted from the loops (`cli.cost`), so none is needed. On this
 CPU it is the longer of what the arithmetic and the memory take at the machine's measured peaks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from .. import autodiff as ad
@@ -17,13 +16,13 @@ from ..device import cuda, get_num_threads
 from ..device.machine import GPUS
 from ..errors import TargetError
 from ..inspect import peak
-from ..inspect.cost import Cores, Multiprocessors, predicted
-from ..inspect.profile import flop_of
+from ..inspect.profile import work_of
 from ..inspect.text import kernels_of
 from ..kernels.build import prim_func
 from ..planner import table
 from ..schedule import apply, resolve_target
 from ..schedule.target import host_target, machine_of
+from .cost import Cores, Multiprocessors, predicted
 
 
 def mlp(lib: Any = nn) -> tuple[Any, tuple[int, ...]]:
@@ -47,21 +46,6 @@ def cnn(lib: Any = nn) -> tuple[Any, tuple[int, ...]]:
 MODELS: dict[str, Callable[..., tuple[Any, tuple[int, ...]]]] = {"mlp": mlp, "cnn": cnn}
 
 
-@dataclass(frozen=True)
-class Row:
-    """A kernel: how often a step calls it, its launches, bytes and operations, and its time in seconds at least."""
-
-    name: str
-    calls: int
-    grid: str
-    occupancy: str
-    waves: str
-    nbytes: int
-    flop: int
-    seconds: float
-    limit: str
-
-
 def report(name: str, batch: int, target: str, arch: str, cores: int | None = None) -> str:
     """The table of a model's step on a target, "cuda" or "llvm", there on this CPU or on one of so many cores. Raises
     TargetError for an unknown architecture, and for cores of a GPU."""
@@ -79,47 +63,42 @@ def report(name: str, batch: int, target: str, arch: str, cores: int | None = No
     rows = [_row(plan, kernel, keys, arch, cores) for kernel, keys in kernels_of(plan)]
     shared = "parts" if cores else "blocks x threads"
     head = ("kernel", "calls", shared, "occupancy", "waves", "MB", "MFLOP", "us at least", "limited by")
-    cells = [
-        (r.name, str(r.calls), r.grid, r.occupancy, r.waves, f"{r.nbytes / 1e6:.2f}", f"{r.flop / 1e6:.1f}",
-         f"{r.seconds * 1e6:.1f}", r.limit)
-        for r in rows
-    ]  # fmt: skip
-    total = sum(row.seconds for row in rows)
+    total = sum(seconds for seconds, _ in rows)
     if target == "cuda":
         device = GPUS[arch]
         where = f"{device.name} ({device.flops / 1e12:.0f} TFLOP/s, {device.bandwidth / 1e12:.1f} TB/s): a prediction"
     elif cores:
-        where = f"{cores} cores like this CPU's, as `inspect.cost` has them: a prediction"
+        where = f"{cores} cores like this CPU's, as `cli.cost` has them: a prediction"
     else:
         where = f"this CPU, {get_num_threads()} threads, at its measured peaks"
     return "\n".join([
-        table([head, *cells], "<><>>>>><"), "",
+        table([head, *(cells for _, cells in rows)], "<><>>>>><"), "",
         f"a step of {name}, batch {batch}: {total * 1e6:.1f} us at least on {where}",
     ])  # fmt: skip
 
 
-def _row(plan: Plan, kernel: Any, keys: list[Key], arch: str, cores: int | None) -> Row:
-    """The row of a kernel that a plan calls at these groups."""
-    spec = plan.specs[keys[0]]
-    often = [plan.program.located(key).times for key in keys]
-    flop = sum(times * flop_of(plan, key) for key, times in zip(keys, often, strict=True))
-    nbytes, calls = kernel.nbytes * sum(often), sum(often)
-    if cores and kernel.named_target.kind == "llvm":
+def _row(plan: Plan, kernel: Any, keys: list[Key], arch: str, cores: int | None) -> tuple[float, tuple[str, ...]]:
+    """Seconds that a kernel takes at least, in all its calls of a step at these groups, and its row of the table."""
+    calls, flop, nbytes = work_of(plan, kernel, keys)
+    spec, shared = plan.specs[keys[0]], ("", "", "")
+    if kernel.named_target.kind == "cuda":
+        goal, device = resolve_target({"kind": "cuda", "arch": arch}), Multiprocessors(GPUS[arch])
+        found = predicted(apply(prim_func(spec), goal, precision=spec.precision)[0], device)
+        grid = " + ".join(f"{region.parts} x {region.threads}" for region in found.regions)
+        shared = grid, f"{device.occupancy(found.longest):.0%}", f"{device.waves(found.longest):.2f}"
+        seconds, limit = calls * found.seconds, found.limit
+    elif cores:
         goal = host_target(cores)
         found = predicted(apply(prim_func(spec), goal)[0], Cores(machine_of(goal), cores))
-        parts = " + ".join(str(region.parts) for region in found.regions)
-        return Row(kernel.name, calls, parts, "", "", nbytes, flop, calls * found.seconds, found.limit)
-    if kernel.named_target.kind == "llvm":
+        shared = " + ".join(str(region.parts) for region in found.regions), "", ""
+        seconds, limit = calls * found.seconds, found.limit
+    else:
         threads = get_num_threads()
         limits = {
             "arithmetic": flop / (peak.fma_peak(threads) * 1e9),
             "memory": nbytes / (peak.memory_bandwidth(threads) * 1e9),
         }
         limit = max(limits, key=limits.__getitem__)
-        return Row(kernel.name, calls, "", "", "", nbytes, flop, limits[limit], limit)
-    device = Multiprocessors(GPUS[arch])
-    function = apply(prim_func(spec), resolve_target({"kind": "cuda", "arch": arch}), precision=spec.precision)[0]
-    found = predicted(function, device)
-    grid = " + ".join(f"{region.parts} x {region.threads}" for region in found.regions)
-    occupancy, waves = f"{device.occupancy(found.longest):.0%}", f"{device.waves(found.longest):.2f}"
-    return Row(kernel.name, calls, grid, occupancy, waves, nbytes, flop, calls * found.seconds, found.limit)
+        seconds = limits[limit]
+    numbers = f"{nbytes / 1e6:.2f}", f"{flop / 1e6:.1f}", f"{seconds * 1e6:.1f}"
+    return seconds, (kernel.name, str(calls), *shared, *numbers, limit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import warnings
 from collections.abc import Sequence
@@ -12,7 +13,6 @@ from typing import Any
 from ..compiler import Group, Plan, value_inputs
 from ..errors import DataError, GraphError
 from ..graph import Node
-from ..planner import Buffer
 from .layout import Box, Edge, layered
 from .text import extents, labels_of, loop_rows, term
 
@@ -41,27 +41,26 @@ COLOURS = {
     "parameter": ("#fde0a6", "#a8720b"),
     "result": ("#f6cbc8", "#b03a32"),
 }
+FILLS = ("contraction", "reduction", "rows", "elementwise", "loop", "feed")  # of the arena's buffers, in turn
+GREY = "#8a8a8a"
 EDGES = ("#33475b", "#9a4d1f", "#2d6a4f", "#6b3e75", "#8a6d0b", "#1f5fa0", "#a02c4a")
 """Colours of the values between kernels, in turn: which line is which where they cross."""
 
 
 @dataclass(eq=False)
 class Kernel(Box):
-    """A kernel's box: its title, and rows of a kind and three texts: a node's name, what it is, and its shape. A view's
+    """A kernel's box: its title, and rows of a kind and three texts: a node's name, what it is, and its shape. A view
     has no title."""
 
     title: str = ""
     kind: str = "view"
     rows: list[tuple[str, str, str, str]] = field(default_factory=list)
 
-    def set_size(self) -> list[float]:
-        """Makes room for the texts; returns where each column begins, from the left edge."""
-        columns = [PADDING]
-        for texts in list(zip(*self.rows, strict=True))[1:]:
-            columns.append(columns[-1] + (max(map(len, texts)) + 2) * CHARACTER)
-        self.width = max(columns[-1] - 2 * CHARACTER, (len(self.title) + 1) * CHARACTER) + PADDING
-        self.height = (len(self.rows) + bool(self.title)) * LINE + 3.0
-        return columns
+    @property
+    def columns(self) -> list[float]:
+        """Where each column of texts begins, from the left edge, and where the last one ends."""
+        widths = [(max(map(len, texts)) + 2) * CHARACTER for texts in list(zip(*self.rows, strict=True))[1:]]
+        return [*itertools.accumulate(widths, initial=PADDING)]
 
 
 def draw_graph(plan: Plan, path: Any) -> None:
@@ -83,42 +82,38 @@ def draw_graph(plan: Plan, path: Any) -> None:
     shown = {kernel.kind for kernel in kernels} | {row[0] for kernel in kernels for row in kernel.rows}
     dtypes = ", ".join(sorted({program.graph.dtypes[node] for node in program.graph.nodes}))
     heading = f"{len(program.groups)} kernels of {len(program.graph.nodes)} nodes, {dtypes}"
-    _head(axes, heading, [_box((0, 0), 1, 1, kind, label=kind) for kind in COLOURS if kind in shown])
-    _save(figure, file)
+    _save(figure, file, heading, [_box((0, 0), 1, 1, kind, label=kind) for kind in COLOURS if kind in shown])
 
 
 def _kernels(plan: Plan) -> tuple[list[Kernel], list[Edge]]:
     """The boxes of kernels and views, and the values between them."""
     program, name = plan.program, labels_of(plan.program.graph)
     graph, aliases = program.graph, program.aliases
-    views = {node: value_inputs(node) for node in aliases.uncomputed}
-    groups = [
-        *program.groups,
-        *(Group((node,), tuple(read), (node,), "view") for node, read in views.items()),
-    ]
+    views = [Group((node,), tuple(value_inputs(node)), (node,), "view") for node in aliases.uncomputed]
+    groups = [*program.groups, *views]
     made: dict[Node, Kernel] = {}
     for number, group in enumerate(groups):
-        kernel = Kernel(kind=group.kind)
-        if group.kind != "view":
-            kernel.title = f"{number}  {group.name}" + (f", {group.loop.steps}" if group.kind == "loop" else "")
-        outputs = set(group.outputs)
-        given = [value for value in group.inputs if value in graph.fed]
-        for value in given:
-            kind = "feed" if value.cell is None else "parameter"
-            kernel.rows.append((kind, name[value], "", extents(graph.shapes[value])))
+        loop, outputs = group.kind == "loop", set(group.outputs)
+        title = "" if group.kind == "view" else f"{number}  {group.name}{f', {group.loop.steps}' if loop else ''}"
+        rows = [
+            ("feed" if value.cell is None else "parameter", name[value], "", extents(graph.shapes[value]))
+            for value in group.inputs
+            if value in graph.fed
+        ]
         for own, what, _, *reads in loop_rows(program, group, str(number), name):
-            kernel.rows.append(("", f"{own} {what}", _cut(" ".join(["reads", *reads])), ""))
+            rows.append(("", f"{own} {what}", _cut(" ".join(["reads", *reads])), ""))
         for node in group.nodes:
-            if group.kind != "loop" or node in outputs:
-                text = "" if group.kind == "loop" else _cut(term(node, name))
-                kernel.rows.append(("", name[node], text, extents(graph.shapes[node])))
+            if not loop or node in outputs:
+                rows.append(("", name[node], "" if loop else _cut(term(node, name)), extents(graph.shapes[node])))
         for node in group.outputs:
             numbers = [i for i, result in enumerate(program.results) if result is node]
-            kernel.rows += [("result", f"result {i}", f"is {name[node]}", "") for i in numbers]
+            rows += [("result", f"result {i}", f"is {name[node]}", "") for i in numbers]
             if (parameter := aliases.taken(node)) is not None:
-                kernel.rows.append(("parameter", f"writes {name[parameter]}", "", ""))
-            made[node] = kernel
-        kernel.set_size()
+                rows.append(("parameter", f"writes {name[parameter]}", "", ""))
+        kernel = Kernel(title=title, kind=group.kind, rows=rows)
+        kernel.width = max(kernel.columns[-1] - 2 * CHARACTER, (len(title) + 1) * CHARACTER) + PADDING
+        kernel.height = (len(rows) + bool(title)) * LINE + 3.0
+        made.update(dict.fromkeys(group.outputs, kernel))
     pairs = [(made[group.outputs[0]], value) for group in groups for value in group.inputs if value in made]
     return list(dict.fromkeys(made.values())), [Edge(made[value], kernel, value) for kernel, value in pairs]
 
@@ -128,17 +123,16 @@ def _cut(text: str, most: int = LONG) -> str:
 
 
 def _draw_kernel(axes: Any, kernel: Kernel) -> None:
-    columns, left, y = kernel.set_size(), kernel.x - kernel.width / 2, kernel.y
+    left, y = kernel.x - kernel.width / 2, kernel.y
     axes.add_patch(_box((left, y), kernel.width, kernel.height, kernel.kind))
     if kernel.title:
-        title = {"facecolor": COLOURS[kernel.kind][1], "zorder": 3}
-        axes.add_patch(_box((left, y), kernel.width, LINE, kernel.kind, **title))
+        axes.add_patch(_box((left, y), kernel.width, LINE, kernel.kind, facecolor=COLOURS[kernel.kind][1], zorder=3))
         _text(axes, kernel.x, y + LINE / 2, kernel.title, ha="center", color="white", fontweight="bold")
         y += LINE
     for kind, *texts in kernel.rows:
         if kind:
             axes.add_patch(_box((left + 2, y + 2), kernel.width - 4, LINE - 1, kind, linewidth=0, zorder=3))
-        for x, text, colour in zip(columns, texts, ("#111111", "#555555", "#555555"), strict=False):
+        for x, text, colour in zip(kernel.columns, texts, ("#111111", "#555555", "#555555"), strict=False):
             _text(axes, left + x, y + LINE / 2 + 1.5, text, color=colour)
         y += LINE
 
@@ -166,48 +160,41 @@ def draw_memory(plan: Plan, path: Any) -> None:
     figure, axes = _axes((steps + 1) * column, height)
     axes.set(xlim=(0, steps + 1), ylim=(0, planned))
     axes.spines[["top", "right"]].set_visible(False)
-    axes.set_xticks([i + 0.7 for i in range(steps + 1)], [*names, "results"], rotation=45, ha="right", fontsize=FONT,
-                    parse_math=False)  # fmt: skip
+    turned = {"rotation": 45, "ha": "right", "fontsize": FONT, "parse_math": False}
+    axes.set_xticks([i + 0.7 for i in range(steps + 1)], [*names, "results"], **turned)
     marks = range(0, planned + 1, 1 << max(planned.bit_length() - 3, 0))
     axes.set_yticks(marks, [_bytes(mark) for mark in marks], fontsize=FONT)
     axes.vlines(range(1, steps + 1), 0, planned, color="#e4e4e4", linewidth=0.5, zorder=0)
-    fills = [COLOURS[kind][0] for kind in ("contraction", "reduction", "rows", "elementwise", "loop", "feed")]
     note_y = 2.0 * planned  # of the note above
     found = sorted((b for b in memory.buffers if b.nbytes), key=lambda b: (-b.offset, -b.first))
     for i, buffer in enumerate(found):
-        fill, edge = COLOURS["result"] if buffer.last >= steps else (fills[i % len(fills)], "#4a6076")
-        place, length = (buffer.first, buffer.offset), buffer.last + 1 - buffer.first
-        middle = buffer.offset + buffer.nbytes / 2
-        axes.add_patch(_box(place, length, buffer.nbytes, "", facecolor=fill, edgecolor=edge))
-        own = [str(getattr(value.id, "name", value.id)) for value in buffer.values]
-        text = ", ".join(own)
+        fill, edge = COLOURS["result"] if buffer.last >= steps else (COLOURS[FILLS[i % len(FILLS)]][0], "#4a6076")
+        length, middle = buffer.last + 1 - buffer.first, buffer.offset + buffer.nbytes / 2
+        corner = (buffer.first, buffer.offset)
+        axes.add_patch(_box(corner, length, buffer.nbytes, "", facecolor=fill, edgecolor=edge))
+        values = [str(getattr(value.id, "name", value.id)) for value in buffer.values]
+        text = ", ".join(values)
         if (len(text) + 2) * CHARACTER < length * column and LINE * planned / height < buffer.nbytes:
             _text(axes, buffer.first + length / 2, middle, text, ha="center")
-        else:  # beside the picture at its height, or below the note above
-            note_y = min(middle, note_y - LINE * planned / height)
-            line = {"arrowstyle": "-", "color": "#8a8a8a", "linewidth": 0.5, "relpos": (0, 0.5), "shrinkB": 0}
-            axes.hlines(middle, buffer.last + 1, steps + 1, color="#8a8a8a", linewidth=0.5, zorder=1)
-            note = _shown(_note(own, buffer, steps))
-            axes.annotate(note, (steps + 1, middle), (steps + 1.3, note_y), va="center", arrowprops=line,
-                          annotation_clip=False, **FACE)  # fmt: skip
+            continue
+        note_y = min(middle, note_y - LINE * planned / height)  # beside the picture, or below the note above
+        axes.hlines(middle, buffer.last + 1, steps + 1, color=GREY, linewidth=0.5, zorder=1)
+        text = text if len(values) <= 3 else f"{values[0]}, …, {values[-1]}"
+        when = f"{buffer.first} to the end" if buffer.last >= steps else f"{buffer.first}-{buffer.last}"
+        note = _shown(f"{text}: steps {when}, {_bytes(buffer.nbytes)}")
+        line = {"arrowstyle": "-", "color": GREY, "linewidth": 0.5, "relpos": (0, 0.5), "shrinkB": 0}
+        own: dict[str, Any] = {"va": "center", "arrowprops": line, "annotation_clip": False, **FACE}
+        axes.annotate(note, (steps + 1, middle), (steps + 1.3, note_y), **own)
+    bound = {"color": COLOURS["result"][1], "linestyle": "--", "label": "lower bound: most bytes alive at once"}
     lines = [
-        axes.axhline(memory.bytes_planned, color="#1f3d5a", linewidth=1.3, label="arena", clip_on=False),
-        axes.axhline(memory.lower_bound, color="#b03a32", linewidth=1.3, linestyle="--", clip_on=False,
-                     label="lower bound: most bytes alive at once"),
-    ]  # fmt: skip
+        axes.axhline(memory.bytes_planned, color="#1f3d5a", label="arena", linewidth=1.3, clip_on=False),
+        axes.axhline(memory.lower_bound, **bound, linewidth=1.3, clip_on=False),
+    ]
     heading = (
         f"arena {_bytes(memory.bytes_planned)}, lower bound {_bytes(memory.lower_bound)}, "
         f"a buffer for every node {_bytes(memory.bytes_unplanned)}"
     )
-    _head(axes, heading, lines)
-    _save(figure, file)
-
-
-def _note(names: list[str], buffer: Buffer, steps: int) -> str:
-    """The names, or the first and last of many; when, how much."""
-    names = names if len(names) <= 3 else [names[0], "…", names[-1]]
-    when = f"{buffer.first} to the end" if buffer.last >= steps else f"{buffer.first}-{buffer.last}"
-    return f"{', '.join(names)}: steps {when}, {_bytes(buffer.nbytes)}"
+    _save(figure, file, heading, lines)
 
 
 def _bytes(count: int) -> str:
@@ -242,13 +229,8 @@ def _box(corner: tuple[float, float], width: float, height: float, kind: str, **
     from matplotlib.patches import Rectangle
 
     fill, edge = COLOURS.get(kind, ("", ""))
-    given = {
-        "facecolor": fill,
-        "edgecolor": edge,
-        "linewidth": 0.8,
-        "linestyle": "--" if kind == "view" else "-",
-    }
-    return Rectangle(corner, width, height, **{"zorder": 2, "clip_on": False, **given, **style})
+    given = {"facecolor": fill, "edgecolor": edge, "linestyle": "--" if kind == "view" else "-"}
+    return Rectangle(corner, width, height, **{"linewidth": 0.8, "zorder": 2, "clip_on": False, **given, **style})
 
 
 def _shown(text: str) -> str:
@@ -262,19 +244,16 @@ def _text(axes: Any, x: float, y: float, text: str, **style: Any) -> None:
         axes.text(x, y, _shown(text), **{"va": "center", "zorder": 5, **FACE, **style})
 
 
-def _head(axes: Any, title: str, handles: Sequence[Any]) -> None:
-    """A title above the axes, and below it what each colour means."""
+def _save(figure: Any, file: Path, title: str, handles: Sequence[Any]) -> None:
+    """Write the picture with a title above the axes, and below it what each colour means; as SVG with its texts as
+    text, and the same bytes for the same picture. Raises DataError where it cannot be written."""
+    import matplotlib
+
+    (axes,) = figure.axes
     axes.set_title(title, loc="left", pad=24.0, fontsize=1.25 * FONT, fontweight="bold")
     if handles:
         place = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.4}
         axes.legend(handles=handles, ncols=len(handles), frameon=False, fontsize=FONT, **place)
-
-
-def _save(figure: Any, file: Path) -> None:
-    """Write the picture; as SVG with its texts as text, and the same bytes for the same picture. Raises DataError where
-    it cannot be written."""
-    import matplotlib
-
     dpi = min(DPI, MOST_PIXELS / max(figure.get_size_inches()))
     metadata = {"Date": None} if file.suffix.lower() == ".svg" else None
     with warnings.catch_warnings(), matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "dlsys"}):

@@ -1,5 +1,4 @@
-"""What this machine can do at most, measured: the processor's features, its multiply-adds, its memory's bandwidth, and
-the calls of functions that do nothing.
+"""What this machine can do at most, measured: its multiply-adds and its memory's bandwidth.
 
 A kernel's speed is read against these: the roofline of Williams, Waterman and Patterson (2009) has the first as its
 ceiling and the second as its slope.
@@ -7,35 +6,23 @@ ceiling and the second as its slope.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
 from functools import cache, partial
-from typing import Any
+from timeit import repeat
 
 import numpy as np
 import tvm
 from tvm import tirx
 from tvm.script import tirx as T
-from tvm.target import Target, codegen
 
-from ..kernels.build import UNCHECKED
-from ..schedule.target import Machine, host_target, machine_of
+from .. import compute
+from ..device import zeros
+from ..kernels import Kernel, KernelSpec, get
+from ..schedule.target import host_target, machine_of
 
 FMA_STEPS = 1 << 18
-FMA_SECONDS = 0.12  # for each form: the clock needs some milliseconds to reach its height
+FMA_ROUNDS = 200  # of half a millisecond, for each form: the clock needs some milliseconds to reach its height
 ARRAY_BYTES = 128 * 1024 * 1024  # of each of the triad's three arrays: together beyond all but a server's last cache
 TRIAD_ROUNDS = 8
-INTERESTING = (
-    *("sse4.2", "avx", "avx2", "fma", "f16c", "avxvnni", "avx512f", "avx512dq", "avx512bw", "avx512vl"),
-    *("avx512vnni", "avx512bf16", "avx512fp16", "amx-tile", "amx-int8", "amx-bf16"),
-    *("neon", "fullfp16", "dotprod", "bf16", "i8mm", "sve", "sve2", "sme"),
-)
-
-
-def cpu_features(target: Target) -> list[str]:
-    """The features of a CPU target that matter to numerical kernels, in LLVM's names."""
-    features = {str(feature) for feature in codegen.llvm_get_cpu_features(target)}
-    return [name for name in INTERESTING if name in features]
 
 
 def fma_kernel(accumulators: int, lanes: int, threads: int, dtype: str = "float32") -> tirx.PrimFunc:
@@ -67,89 +54,45 @@ def fma_kernel(accumulators: int, lanes: int, threads: int, dtype: str = "float3
     return fma
 
 
-def triad_kernel(threads: int, rows: int, lanes: int) -> tirx.PrimFunc:
-    """k(a, b, c): a = 0.5 * b + c in float32, all of shape (threads, rows, lanes)."""
+def triad_kernel(count: int) -> Kernel:
+    """k(b, c, a): a = 0.5 * b + c in float32 for so many elements, on all threads that kernels use now."""
 
-    @T.prim_func(s_tir=True)
-    def triad(a_handle: T.handle, b_handle: T.handle, c_handle: T.handle):  # type: ignore[no-untyped-def]
-        T.func_attr({"global_symbol": "triad", "tirx.noalias": True})
-        a = T.match_buffer(a_handle, (threads, rows, lanes), "float32")
-        b = T.match_buffer(b_handle, (threads, rows, lanes), "float32")
-        c = T.match_buffer(c_handle, (threads, rows, lanes), "float32")
-        for thread in T.parallel(threads):
-            for row in T.serial(rows):
-                for lane in T.vectorized(lanes):
-                    a[thread, row, lane] = T.float32(0.5) * b[thread, row, lane] + c[thread, row, lane]
+    def formula(b: compute.Tensor, c: compute.Tensor) -> compute.Tensor:
+        return compute.add(compute.mul_by_const(b, 0.5), c)
 
-    return triad
-
-
-@cache
-def fma_peak(threads: int, dtype: str = "float32") -> float:
-    """GFLOP/s of multiply-adds, each two operations, on that many threads, which TVM's pool must have
-    (`dlsys.set_num_threads`). Measured once a process, in about half a second."""
-    return measure_fma(threads, dtype)
+    own = ((count,), "float32")
+    return get([KernelSpec("triad", "triad", (own, own), formula, outputs=(own,))])[0]
 
 
 def measure_fma(threads: int, dtype: str = "float32") -> float:
-    """`fma_peak`, measured now: the best of all forms and rounds."""
-    best = 0.0
-    for accumulators, bits in _forms(machine_of(host_target())):
+    """GFLOP/s of multiply-adds, each two operations, on that many threads, which TVM's pool must have
+    (`dlsys.set_num_threads`): the best of all forms and rounds, which takes about half a second.
+
+    A form is a number of accumulators, enough to hide the latency of all pipes, and the bits of each. With AVX-512 also
+    half its width is tried: some processors run that at more than half the speed.
+    """
+    machine, best = machine_of(host_target()), 0.0
+    for bits in sorted({machine.vector_bits, min(machine.vector_bits, 256)}):
+        accumulators = 24 if bits == 128 and machine.registers == 32 else 12
         lanes = bits // (8 * np.dtype(dtype).itemsize)
-        kernel = _compile(fma_kernel(accumulators, lanes, threads, dtype))
+        kernel = tvm.compile(fma_kernel(accumulators, lanes, threads, dtype), target=host_target())["fma"]
         x = tvm.runtime.tensor(np.stack([np.full(lanes, 0.5, dtype), np.ones(lanes, dtype)]))
         out = tvm.runtime.empty((threads, accumulators * lanes), dtype, tvm.cpu())
         flop = 2 * FMA_STEPS * accumulators * lanes * threads
-        best = max(best, flop / _best(partial(kernel, x, out), FMA_SECONDS, rounds=3) / 1e9)
+        best = max(best, flop / min(repeat(partial(kernel, x, out), number=1, repeat=FMA_ROUNDS)) / 1e9)
     return best
 
 
-def _forms(machine: Machine) -> list[tuple[int, int]]:
-    """Numbers of accumulators, enough to hide the latency of all pipes, and the bits of each. With AVX-512 also half
-    its width: some processors run that at more than half the speed."""
-    widths = {machine.vector_bits, min(machine.vector_bits, 256)}
-    return [(24 if bits == 128 and machine.registers == 32 else 12, bits) for bits in sorted(widths)]
+fma_peak = cache(measure_fma)  # once a process
 
 
 @cache
 def memory_bandwidth(threads: int) -> float:
-    """GB/s of STREAM's triad, a = 0.5 * b + c, on that many threads: the best of all rounds.
+    """GB/s of STREAM's triad, a = 0.5 * b + c: the best of all rounds. `threads`: how many kernels use now.
 
     Counted are the 12 bytes that an element of float32 needs, two reads and a write, as STREAM counts them; that most
     processors read `a` too before they write it is not. Measured once a process, in about half a second.
     """
-    lanes = 64  # several vectors a step, on every machine
-    rows = ARRAY_BYTES // (4 * lanes * threads)
-    kernel = _compile(triad_kernel(threads, rows, lanes))
-    arrays = [tvm.runtime.empty((threads, rows, lanes), "float32", tvm.cpu()) for _ in range(3)]
-    for array in arrays:  # written, lest all its pages be one page of zeros
-        np.from_dlpack(array)[...] = 1
-    return 12 * threads * rows * lanes / _best(partial(kernel, *arrays), 0.0, TRIAD_ROUNDS) / 1e9
-
-
-def _compile(function: tirx.PrimFunc) -> Callable[..., Any]:
-    """The function's machine code for this processor."""
-    return tvm.compile(function, target=host_target())[str(function.attrs["global_symbol"])]
-
-
-def _best(call: Callable[[], object], seconds: float, rounds: int) -> float:
-    """The least seconds of a call, among at least so many rounds and for at least so many seconds."""
-    call()
-    times: list[float] = []
-    while len(times) < rounds or sum(times) < seconds:
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
-def idle_functions(types: Iterable[tuple[Any, ...]], target: Target) -> dict[tuple[Any, ...], Any]:
-    """For each list of arguments' shapes and dtypes a compiled function that does nothing."""
-    names = {of: f"idle_{number}" for number, of in enumerate(dict.fromkeys(types))}
-    functions = {}
-    for of, name in names.items():
-        buffers = [tirx.decl_buffer(shape, dtype, data_alignment=4) for shape, dtype in of]
-        functions[name] = tirx.PrimFunc(buffers, tirx.Evaluate(0)).with_attr("global_symbol", name)
-    with tvm.transform.PassContext(config=UNCHECKED):
-        module = tvm.compile(tvm.IRModule(functions), target=target).mod
-    return {of: module[name] for of, name in names.items()}
+    count = ARRAY_BYTES // 4
+    arrays = [zeros((count,)).tensor for _ in range(3)]
+    return 12 * count / min(repeat(partial(triad_kernel(count).function, *arrays), number=1, repeat=TRIAD_ROUNDS)) / 1e9

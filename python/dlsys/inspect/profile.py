@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
 from typing import Any
+
+import tvm_ffi
 
 from ..compiler import Key, Plan
 from ..device import Array, array, get_num_threads, view_of
@@ -20,9 +22,7 @@ from .text import kernels_of, number
 
 WARM_UP = 2  # runs that are not counted: pages are touched, the clock rises
 LEAST = 1e-8  # seconds; below, a kernel's time drowns in that of its call
-
-Prepare = Callable[[], "tuple[Plan, Mapping[Node, Array]]"]
-"""What `run` does first: the plan and the feeds on its device."""
+NOTHING = tvm_ffi.get_global_func("testing.nop")  # a function of any arguments that does nothing: what a call costs
 
 
 @dataclass(frozen=True)
@@ -117,11 +117,11 @@ class Profile:
         return "\n".join(lines)
 
 
-def measure(prepare: Prepare, runs: int) -> Profile:
+def measure(prepare: Callable[[], tuple[Plan, Mapping[Node, Array]]], runs: int) -> Profile:
     """Time the kernels one by one in the order of the step, and the step, in turn, so many times.
 
-    Parameters and arena are copies. Raises GraphError for a number of runs that is not positive, and what `prepare`
-    raises.
+    `prepare` does what `run` does first: it returns the plan, and the feeds on its device. Parameters and arena are
+    copies. Raises GraphError for a number of runs that is not positive, and what `prepare` raises.
     """
     if isinstance(runs, bool) or not isinstance(runs, int) or runs < 1:
         raise GraphError(f"profile: the number of runs must be a positive integer, not {runs!r}")
@@ -153,35 +153,21 @@ def measure(prepare: Prepare, runs: int) -> Profile:
         _, feeds = prepare()
         twin.run({**feeds, **copies})
 
-    times: dict[Key, list[float]] = {key: [] for key in plan.kernel_of}
+    times: dict[Key, list[float]] = {key: [0.0] * (WARM_UP + runs) for key in plan.kernel_of}
     steps = []
-    for _ in range(WARM_UP + runs):
-        taken = dict.fromkeys(times, 0.0)
+    for run in range(WARM_UP + runs):
         for key, bound, _ in calls:
-            taken[key] += seconds_of(bound)
-        for key, seconds in taken.items():
-            times[key].append(seconds)
+            times[key][run] += seconds_of(bound)
         steps.append(seconds_of(step))
-    idle = _idle(plan)
-    first = {key: arguments for key, _, arguments in reversed(calls)}
     own: dict[Key, list[float]] = {}  # without what the calls cost, and of one of the threads that call at once
+    idle = {key: partial(NOTHING, *arguments) for key, _, arguments in calls}
     for key, found in times.items():
-        at = plan.program.located(key)
-        cost = at.times * median(seconds_of(partial(idle[key], *first[key])) for _ in range(9)) if idle else 0.0
+        at = plan.program.located(key)  # a GPU's calls return before the work is done
+        cost = at.times * median(seconds_of(idle[key]) for _ in range(9)) if plan.ctx.kind == "cpu" else 0.0
         own[key] = [max(seconds - cost, LEAST) / at.threads for seconds in found[WARM_UP:]]
     least = min(map(sum, zip(*own.values(), strict=True)), default=0.0)
     rows, peaks = _rows(plan, {key: median(found) for key, found in own.items()})
     return Profile(rows, median(steps[WARM_UP:]), least, min(steps[WARM_UP:]), runs, get_num_threads(), *peaks)
-
-
-def _idle(plan: Plan) -> dict[Key, Any]:
-    """For each group a function of its kernel's arguments that does nothing: what a call costs. None on a GPU, where
-    calls return before the work is done."""
-    if plan.ctx.kind != "cpu" or not plan.kernel_of:
-        return {}
-    types = {position: (*kernel.inputs, *kernel.outputs) for position, kernel in plan.kernel_of.items()}
-    idle = with_compiler("inspect.peak").idle_functions(types.values(), next(iter(plan.kernel_of.values())).target)
-    return {position: idle[of] for position, of in types.items()}
 
 
 def _rows(plan: Plan, seconds: dict[Key, float]) -> tuple[tuple[Row, ...], tuple[float | None, float | None]]:
@@ -194,17 +180,19 @@ def _rows(plan: Plan, seconds: dict[Key, float]) -> tuple[tuple[Row, ...], tuple
     gflops, gbytes = (peak.fma_peak(threads, dtype), peak.memory_bandwidth(threads)) if known else (None, None)
     rows = []
     for kernel, keys in kernels_of(plan):
-        often = [program.located(key).times for key in keys]
-        taken, nbytes = sum(seconds[key] for key in keys), kernel.nbytes * sum(often)
-        flop = sum(times * flop_of(plan, key) for key, times in zip(keys, often, strict=True))
+        calls, flop, nbytes = work_of(plan, kernel, keys)
+        taken = sum(seconds[key] for key in keys)
         shares = (flop / taken / 1e9 / gflops, nbytes / taken / 1e9 / gbytes) if gflops and gbytes else (None, None)
         kind = program.located(keys[0]).group.kind
-        rows.append(Row(tuple(keys), kernel.name, kind, sum(often), taken, flop, nbytes, *shares))
+        rows.append(Row(tuple(keys), kernel.name, kind, calls, taken, flop, nbytes, *shares))
     return tuple(rows), (gflops, gbytes)
 
 
-def flop_of(plan: Plan, key: Key) -> int:
-    """The operations of a group's nodes (see `Row`), once."""
-    program, group, *_ = plan.program.located(key)
-    shapes = program.graph.shapes
-    return sum(n.op.flop(n, [shapes[value] for value in n.inputs], shapes[n]) for n in group.nodes)
+def work_of(plan: Plan, kernel: Any, keys: Iterable[Key]) -> tuple[int, int, int]:
+    """How often a step calls a kernel at these groups, and the operations and bytes of all these calls (see `Row`)."""
+    calls = flop = 0
+    for program, group, times, _ in map(plan.program.located, keys):
+        shapes = program.graph.shapes
+        flop += times * sum(n.op.flop(n, [shapes[value] for value in n.inputs], shapes[n]) for n in group.nodes)
+        calls += times
+    return calls, flop, kernel.nbytes * calls

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
@@ -20,7 +21,7 @@ Which = int | str | None
 
 def labels(nodes: Iterable[Node]) -> dict[Node, str]:
     """The name of each node in a listing: its name, with its id where another has the same, as `X#3`."""
-    distinct = list(dict.fromkeys(nodes))
+    distinct = dict.fromkeys(nodes)
     owners = Counter(node.name for node in distinct)
     return {node: node.name if owners[node.name] == 1 else f"{node.name}#{node.id}" for node in distinct}
 
@@ -53,40 +54,21 @@ def format_graph(graph: TypedGraph | Iterable[Node], reasons: bool = False) -> s
     given, last what is returned and which parameter takes which value; with `reasons` also what each pass changed, and
     why. Nodes of one name are told apart by their ids, as `X#3`.
     """
-    typed = graph if isinstance(graph, TypedGraph) else None
-    if typed is None:
-        order, fed = find_topo_sort(graph), frozenset[Node]()  # type: ignore[arg-type]  # not typed: nodes
-        name = labels(order)
-    else:
-        name, fed = labels_of(typed), typed.fed
-        read = {value for node in typed.nodes for value in node.inputs} | set(typed.roots)
-        order = [*(node for node in name if node in fed and node in read), *typed.nodes]
-    lines = []
-    for node in order:
-        of_type = "" if typed is None else f": {typed.dtypes[node]}{extents(typed.shapes[node])}"
-        lines.append(f"{name[node]}{of_type} = {term(node, name, fed)}   # {node.location}")
-    if typed is not None:
-        lines += [f"{name.get(parameter, parameter.name)} <- {name[value]}" for parameter, value in typed.updates]
-        results = [name[node] for node in typed.outputs if node is not None]
-        lines += [f"return {', '.join(results)}"] if results else []
-        for rule, nodes, why in typed.reasons if reasons else ():
-            terms = (name[node] if node in fed else f"{node.name} = {term(node, name)}" for node in nodes)
-            lines.append(f"{rule}: {' -> '.join(terms)}   # {why}")
+    if not isinstance(graph, TypedGraph):
+        name = labels(find_topo_sort(graph))
+        return "\n".join(f"{name[node]} = {term(node, name)}   # {node.location}" for node in name)
+    name, fed, lines = labels_of(graph), graph.fed, []
+    read = {value for node in graph.nodes for value in node.inputs} | set(graph.roots)
+    for node in [*(node for node in name if node in fed and node in read), *graph.nodes]:
+        of_type = f"{graph.dtypes[node]}{extents(graph.shapes[node])}"
+        lines.append(f"{name[node]}: {of_type} = {term(node, name, fed)}   # {node.location}")
+    lines += [f"{name.get(parameter, parameter.name)} <- {name[value]}" for parameter, value in graph.updates]
+    if results := [name[node] for node in graph.outputs if node is not None]:
+        lines.append(f"return {', '.join(results)}")
+    for rule, nodes, why in graph.reasons if reasons else ():
+        terms = (name[node] if node in fed else f"{node.name} = {term(node, name)}" for node in nodes)
+        lines.append(f"{rule}: {' -> '.join(terms)}   # {why}")
     return "\n".join(lines)
-
-
-def written(program: Program, group: Group, node: Node) -> str:
-    """Where a group's output goes, if that is not memory of its own: `into W1`, `in stack_7`, `over matmul_5`, else
-    nothing."""
-    memory = program.memory
-    assert memory is not None
-    if (place := program.aliases.lies_in.get(node)) is not None:
-        return f"{'in' if program.aliases.taken(node) is None else 'into'} {place[0].name}"
-    for value in group.inputs:
-        same = value in memory.buffer_of and memory.buffer_of[value] is memory.buffer_of.get(node)
-        if same and memory.offset(value) == memory.offset(node):
-            return f"over {value.name}"
-    return ""
 
 
 def format_groups(plan: Plan, reasons: bool = False) -> str:
@@ -105,17 +87,24 @@ def format_groups(plan: Plan, reasons: bool = False) -> str:
 
 def _group_rows(program: Program, number: str, outside: Mapping[Node, str]) -> list[tuple[str, ...]]:
     """The rows of `format_groups`. `number`: what stands before a group's; `outside`: names of what is given."""
-    graph = program.graph
+    graph, aliases, memory = program.graph, program.aliases, program.memory
     name = {**labels_of(graph), **outside}
 
     def read(node: Node) -> str:
         return name[node] + extents(graph.shapes[node])
 
     def stored(group: Group, node: Node) -> str:
-        place = program.aliases.taken(node)
+        place = aliases.taken(node)
         if place is not None and place in outside:
             return read(place)
-        return f"{read(node)} {written(program, group, node)}".rstrip()
+        if node in aliases.lies_in:
+            return f"{read(node)} {'in' if place is None else 'into'} {aliases.lies_in[node][0].name}"
+        assert memory is not None
+        for value in group.inputs:
+            same = value in memory.buffer_of and memory.buffer_of[value] is memory.buffer_of.get(node)
+            if same and memory.offset(value) == memory.offset(node):
+                return f"{read(node)} over {value.name}"
+        return read(node)
 
     rows: list[tuple[str, ...]] = []
     for position, group in enumerate(program.groups):
@@ -181,14 +170,12 @@ def format_plan(plan: Plan) -> str:
         elif aliases.taken(node) is not None:
             updates.append(f"  {node.name} in {other.name}")
     joined = [f"  {node.name}" for node in aliases.uncomputed if not aliases.is_view(node)]
-    lines = [str(plan.memory)]
-    for title, found in (
-        ("views, which no kernel computes:", views),
-        ("put together by those that compute their parts there:", joined),
-        ("in the memory of a parameter:", updates),
-    ):
-        lines += [title, *found] if found else []
-    return "\n".join(lines)
+    titles = {
+        "views, which no kernel computes:": views,
+        "put together by those that compute their parts there:": joined,
+        "in the memory of a parameter:": updates,
+    }
+    return "\n".join([str(plan.memory), *(line for title, own in titles.items() if own for line in (title, *own))])
 
 
 def kernels_of(plan: Plan) -> list[tuple[Any, list[Key]]]:
@@ -202,20 +189,19 @@ def kernels_of(plan: Plan) -> list[tuple[Any, list[Key]]]:
 def format_calls(plan: Plan) -> str:
     """The calls that a run makes, a line each: the kernel and its arguments, arrays that are given by their names, with
     the byte from which they are read where it is not the first, and places of the arena by theirs."""
+    names = {kernel.symbol: kernel.name for kernel in plan.kernel_of.values()}
 
     def place(at: Place) -> str:
-        name = "arena" if at.base is None else plan.given[at.base].name
-        found = f"{name} + {at.offset}" if at.offset or at.base is None else name
-        for depth, (stride, alternates) in enumerate(at.moves):
-            step = f"({'tuvw'[depth % 4]} % 2)" if alternates else "tuvw"[depth % 4]
+        found = "arena" if at.base is None else plan.given[at.base].name
+        found += f" + {at.offset}" if at.offset or at.base is None else ""
+        for index, (stride, alternates) in zip(itertools.cycle("tuvw"), at.moves):
+            step = f"({index} % 2)" if alternates else index
             found += f" {'+' if stride > 0 else '-'} {abs(stride)} * {step}" if stride else ""
         return found
 
-    names = {kernel.symbol: kernel.name for kernel in plan.kernel_of.values()}
-
     def lines(calls: Iterable[Call | Repeat], depth: int) -> Iterator[str]:
+        margin = "#   " + "    " * depth
         for call in calls:
-            margin = "#   " + "    " * depth
             if isinstance(call, Repeat):
                 at_once = "   # at once, by a thread each" if call.at_once else ""
                 yield f"{margin}for {'tuvw'[depth % 4]} in range({call.times}):{at_once}"
@@ -260,15 +246,14 @@ def number(key: Key) -> str:
 
 def _chosen(plan: Plan, which: Which, mark: str) -> list[tuple[Any, str]]:
     """The kernels meant, each with its title as a comment. Raises GraphError where there is none."""
-    found = kernels_of(plan)
     if which is not None and (isinstance(which, bool) or not isinstance(which, (int, str))):
         raise GraphError(f"a kernel is chosen by its number or name, not by {which!r}")
-    named = {kernel.symbol: {kernel.name, *map(number, keys)} for kernel, keys in found}
-    chosen = [(kernel, keys) for kernel, keys in found if which is None or str(which) in named[kernel.symbol]]
-    groups = plan.program.groups
+    found, groups = kernels_of(plan), plan.program.groups
+    titles = [(kernel, [*map(number, keys)]) for kernel, keys in found]
+    chosen = [(k, own) for k, own in titles if which is None or str(which) in (k.name, *own)]
     if not chosen and isinstance(which, int) and 0 <= which < len(groups):
         raise GraphError(f"group {which}, {groups[which].name}, computes no element and has no kernel")
     if not chosen and which is not None:
         names = ", ".join(dict.fromkeys(kernel.name for kernel, _ in found))
         raise GraphError(f"there is no kernel {which!r}: the numbers are 0 to {len(groups) - 1}, the names {names}")
-    return [(kernel, f"{mark} kernel {', '.join(map(number, keys))}: {kernel!r}") for kernel, keys in chosen]
+    return [(kernel, f"{mark} kernel {', '.join(own)}: {kernel!r}") for kernel, own in chosen]

@@ -5,7 +5,6 @@ The one file of this room that needs TVM's compiler.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -73,10 +72,8 @@ def _counted(specs: Iterable[KernelSpec]) -> Iterator[None]:
     those of one index for all elements count in 64 bits, others in 32."""
     try:
         yield
-    except DlsysError:
-        raise
     except (AssertionError, RuntimeError, TypeError, ValueError) as error:
-        for spec in specs:
+        for spec in specs if not isinstance(error, DlsysError) else ():
             for shape, _ in (*spec.inputs, *(spec.outputs or ())):
                 if math.prod(shape) > MOST_COUNTED:
                     told = f"its loops count in 32 bits, too few for an array of shape {shape}"
@@ -122,14 +119,12 @@ def any_alignment(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """
     blocks: list[s_tir.SBlock] = []
     tvm_ffi.structural_walk(function.body, (s_tir.SBlock, blocks.append))
+
+    def other(of: Any) -> Any:
+        return tirx.decl_buffer(of.shape, str(of.dtype), of.name, scope=of.scope(), data_alignment=4, layout=None)
+
     made = [*function.params, *(buffer for block in blocks for buffer in block.alloc_buffers)]
-    others = {
-        buffer: tirx.decl_buffer(
-            buffer.shape, str(buffer.dtype), buffer.name, scope=buffer.scope(), data_alignment=4, layout=None
-        )
-        for buffer in made
-    }
-    return renamed(function, others)
+    return renamed(function, {buffer: other(buffer) for buffer in made})
 
 
 def build(
@@ -141,24 +136,21 @@ def build(
     lowered: dict[str, Lowered] = {}
     modules: dict[str, Module] = {}
     objects: list[Path] = []
-    numbers = itertools.count()
 
     def make(share: Sequence[KernelSpec]) -> None:
         functions = {spec.symbol: lowered[spec.symbol].function for spec in share}
         with _counted(share), tvm.transform.PassContext(config={} if how.checked else UNCHECKED):
             modules.update(dict.fromkeys(functions, module := compiled(functions, how.target)))
         if folder is not None:
-            objects.append(path := Path(folder, f"{next(numbers)}.o"))
+            objects.append(path := Path(folder, f"{share[0].symbol[-12:]}.o"))
             with contextlib.suppress(OSError):  # no room: the linker misses it, and nothing is kept
                 disk.written(module, path)
 
     def size(spec: KernelSpec) -> int:
         return len(str(lowered[spec.symbol].function))
 
-    cores = available_cores()
+    cores, begun, waiting = available_cores(), list[Future[None]](), list[KernelSpec]()
     with ThreadPoolExecutor(cores) as pool:
-        begun: list[Future[None]] = []
-        waiting: list[KernelSpec] = []
         for spec in specs:
             with _counted([spec]):
                 lowered[spec.symbol] = lower(spec, how)
@@ -169,7 +161,7 @@ def build(
         begun += [pool.submit(make, share) for share in shared(waiting, 2 * cores, size)]
         for one in begun:
             one.result()
-    return modules, lowered, objects
+    return modules, lowered, sorted(objects)  # which makes equal libraries of equal kernels
 
 
 def shared(specs: Sequence[KernelSpec], parts: int, size: Callable[[KernelSpec], int]) -> list[list[KernelSpec]]:
@@ -201,12 +193,16 @@ def _machine_code(code: str) -> bytes:
         return _compiled_by_tvm(code)
     arch = str(Target.current().attrs["arch"])
     key = disk.key(code, arch, nvrtc.version())
-    if found := disk.load([key], disk.content):
+
+    def content(path: Path, keys: Sequence[str]) -> dict[str, bytes]:
+        return dict.fromkeys(keys, path.read_bytes())
+
+    if found := disk.load([key], content):
         return found[key]
     made = nvrtc.compiled(code, arch)
     with disk.folder() as folder:
         if folder is not None:
-            disk.keep(folder, [key], lambda path: path.write_bytes(made), disk.content)
+            disk.keep(folder, [key], lambda path: path.write_bytes(made), content)
     return made
 
 

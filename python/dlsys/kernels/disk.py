@@ -1,11 +1,11 @@
 """Libraries of compiled kernels on disk, so that what was compiled once starts at once in the next process.
 
-Kernels that were compiled together are one library in `cache_directory()`, named by the hash of all that it was made
-of: formulas, shapes and dtypes, the target with its CPU's features and the number of threads, the versions of TVM and
-the sources of dlsys. A trailer holds that hash and the hash of the library; a file whose trailer does not fit is not
-loaded. In the folder `kernels` a link for each kernel, named by its own such hash, tells which library holds it. Files
-are written aside and renamed, so processes may share the directory. Loading a library runs its code: whoever else may
-write to it, to the directory or to a folder around it is kept from that, see `storage.require_own`.
+Kernels that were compiled together are one library in `cache_directory()`, named by the hash of its content: a file
+that has another is not loaded. In the folder `kernels` a link for each kernel tells which library holds it. It is named
+by the hash of all that the kernel was made of: formula, shapes and dtypes, the target with its CPU's features and the
+number of threads, the versions of TVM and the sources of dlsys. Files are written aside and renamed, so processes may
+share the directory. Loading a library runs its code: whoever else may write to it, to the directory or to a folder
+around it is kept from that, see `storage.require_own`.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ MOST_OBJECT_BYTES = 64 * 1024 * 1024  # of an object: more than any has
 @cache
 def linker() -> tuple[str, ...] | None:
     """The command that links objects into a shared library, without their names; None where there is none."""
-    if sys.platform.startswith("linux") and (found := shutil.which("ld")):
-        # ten times as fast as a compiler driver; "now": a symbol that is missing is an error of loading
-        return (found, "-shared", "-z", "now")
-    for name in ("cc", "gcc", "clang"):
+    # ld is ten times as fast as a compiler driver; "now": a symbol that is missing is an error of loading
+    options = {"ld": ("-z", "now")} if sys.platform.startswith("linux") else {}
+    driven = ("-undefined", "dynamic_lookup") if sys.platform == "darwin" else ()
+    for name in (*options, "cc", "gcc", "clang"):
         if found := shutil.which(name):
-            return (found, "-shared", *(("-undefined", "dynamic_lookup") if sys.platform == "darwin" else ()))
+            return (found, "-shared", *options.get(name, driven))
     return None
 
 
@@ -93,9 +93,7 @@ MOST_BYTES = 512 * 1024 * 1024  # of libraries; the least recently used go first
 SUFFIX = ".so"
 KERNELS = "kernels"  # the folder of links
 _TEMPORARY = "tmp-"
-_MAGIC = b"dlsys plan 3\n"
-_DIGITS = 40  # of a key: a link to a library takes no block of the disk then
-_TRAILER = len(_MAGIC) + _DIGITS + hashlib.sha256().digest_size
+_DIGITS = 40  # of a hash: a link to a library takes no block of the disk then
 SOURCES = ("compiler/groups.py", "compute", "device", "kernels", "ops", "schedule")
 """The parts of the package that decide what code a kernel's key stands for."""
 _said: set[str] = set()
@@ -125,25 +123,23 @@ def cache_size(directory: Path) -> tuple[int, int]:
 
 def key(*parts: object) -> str:
     """The key under which what is made of `parts`, which print themselves wholly, is kept."""
-    text = repr((parts, _versions(), _source_digest()))
-    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+    return _hash(repr((parts, _versions(), _source_digest())).encode())
 
 
 def load(keys: Iterable[str], read: Callable[[Path, list[str]], dict[str, Loaded]]) -> dict[str, Loaded]:
     """By key what is kept under some keys; a key is missing where nothing is, or nothing that can be used, which is
     said once. `read` loads from a file what it holds under some of the keys."""
     held: dict[str, list[str]] = {}
+    found: dict[str, Loaded] = {}
     if (directory := _trusted()) is None:
-        return {}
+        return found
     for key in keys:
         with contextlib.suppress(OSError):
-            held.setdefault(Path(os.readlink(f"{directory}/{KERNELS}/{key}")).stem, []).append(key)
-    found: dict[str, Loaded] = {}
+            held.setdefault(Path(os.readlink(f"{directory}/{KERNELS}/{key}")).name, []).append(key)
     for library, own in held.items():
-        path = directory / (library + SUFFIX)
+        path = directory / library
         try:
-            content = own_content(path, MOST_BYTES)
-            if content[-_TRAILER:] != _trailer(library, content[:-_TRAILER]):
+            if _hash(own_content(path, MOST_BYTES)) != path.stem:
                 _say(f"a library of compiled kernels is damaged or foreign and is made anew: {path}")
                 continue
             with contextlib.suppress(OSError):  # its last use; a directory that is only readable still serves
@@ -154,11 +150,6 @@ def load(keys: Iterable[str], read: Callable[[Path, list[str]], dict[str, Loaded
         except (RuntimeError, AttributeError, OSError) as error:
             _say(f"a library of compiled kernels cannot be loaded and is made anew: {error}")
     return found
-
-
-def content(path: Path, keys: Sequence[str]) -> dict[str, bytes]:
-    """The bytes that `keep` was given to write, as `load` reads them: without the trailer."""
-    return dict.fromkeys(keys, path.read_bytes()[:-_TRAILER])
 
 
 def folder() -> contextlib.AbstractContextManager[str | None]:
@@ -185,23 +176,21 @@ def keep(
 ) -> dict[str, Loaded]:
     """Keeps under those keys the library that `write(path)` makes in a `folder()`, and returns what `load` gives of it;
     nothing, said once, where it cannot be kept."""
-    keys = sorted(keys)
-    made, directory, library = Path(folder, "made"), Path(folder).parent, key(keys)
+    keys = list(keys)
+    made, directory = Path(folder, "made"), Path(folder).parent
     try:
         write(made)
         without_others(made)
-        trailer = _trailer(library, made.read_bytes())
-        with made.open("ab") as file:
-            file.write(trailer)
-        os.replace(made, directory / (library + SUFFIX))
+        library = directory / (_hash(made.read_bytes()) + SUFFIX)
+        os.replace(made, library)
         (directory / KERNELS).mkdir(exist_ok=True, mode=0o700)
         for own in keys:
-            made.symlink_to(Path("..", library + SUFFIX))
+            made.symlink_to(Path("..", library.name))
             os.replace(made, directory / KERNELS / own)
     except OSError as error:
         _say(f"compiled kernels are not kept: {error}")
         return {}
-    _evict(directory, directory / (library + SUFFIX))
+    _evict(directory, library)
     return load(keys, read)
 
 
@@ -234,8 +223,8 @@ def _say(text: str) -> None:
         warn(text, CacheWarning)
 
 
-def _trailer(library: str, content: bytes) -> bytes:
-    return _MAGIC + library.encode() + hashlib.sha256(content).digest()
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:_DIGITS]
 
 
 def _libraries(directory: Path) -> list[tuple[float, int, Path]]:
@@ -275,12 +264,9 @@ def _versions() -> tuple[str, ...]:
 def _source_digest() -> str:
     """The hash of the sources that decide what code is made: an edited dlsys does not take what an older one left."""
     package = Path(__file__).resolve().parent.parent
-    digest = hashlib.sha256()
     if archive := getattr(__spec__.loader, "archive", None):  # a zip file, which stands for all
-        digest.update(Path(archive).read_bytes())
-        return digest.hexdigest()
+        return _hash(Path(archive).read_bytes())
     named = [package / name for name in SOURCES]
-    for path in sorted(path for part in named for path in ([part] if part.suffix else part.rglob("*.py"))):
-        digest.update(str(path.relative_to(package)).encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+    paths = sorted(path for part in named for path in ([part] if part.suffix else part.rglob("*.py")))
+    parts = (part for path in paths for part in (str(path.relative_to(package)).encode(), path.read_bytes()))
+    return _hash(b"".join(parts))

@@ -86,11 +86,9 @@ def _pointers(objects: Sequence[Path]) -> str:
 def _table_text(table: Table, symbols: Sequence[str]) -> str:
     """The table as data, a function that copies it and notes where arrays begin, and the function by which a call is
     made: an address is a kernel's own here, not that of an object of TVM's."""
-    words = list(map(str, table.with_moves(table.moves[~_stays(table)]).tolist()))
+    words = list(map(str, table.with_moves(table.moves).tolist()))
     for word, call in zip(*(numbers.tolist() for numbers in table.handles), strict=True):
         words[word] = f"ptrtoint (ptr @{_PREFIX}{symbols[call]} to i64)"
-    for word, _, byte in table.moves[_stays(table)].tolist():
-        words[word] = f"ptrtoint (ptr getelementptr (i8, ptr @table, i64 {byte}) to i64)"
     arrays = [f"%array{i}" for i in range(table.count + 2)]
     kind = f"[{len(words)} x i64]"
     return "\n".join([
@@ -110,11 +108,6 @@ def _table_text(table: Table, symbols: Sequence[str]) -> str:
     ])  # fmt: skip
 
 
-def _stays(table: Table) -> np.ndarray:
-    """Which moves are of shapes and strides: a copy of the table shares those of the library."""
-    return (table.moves[:, 1] == table.count + 1) & (table.moves[:, 2] >= 8 * table.shapes)
-
-
 def identifiers(names: Sequence[str]) -> list[str]:
     """The names as Python and C could have them, each another: `weight`, `weight_1`."""
     found: dict[str, None] = {}
@@ -127,7 +120,7 @@ def identifiers(names: Sequence[str]) -> list[str]:
 def _step(table: Table, taken: Sequence[tuple[str, ArrayType]], results: Sequence[Place]) -> tirx.PrimFunc:
     """The function of `taken` arrays: those that are given, those that get the results, and the arena."""
     arrays = [tirx.decl_buffer(shape, dtype, name, data_alignment=4) for name, (shape, dtype) in taken]
-    size = len(table.words) + table.moves[~_stays(table)].size
+    size = len(table.words) + table.moves.size
     words = tirx.decl_buffer((size,), "int64", "table", data_alignment=8)
 
     def pointer(array: Any, offset: int = 0) -> Any:

@@ -14,7 +14,6 @@ from tvm_ffi import Tensor, from_dlpack
 from ..device import Array, cuda, empty, lies_on, to_tensor, view_of
 from ..device.context import DLPACK_CPU
 from ..errors import DeviceError, DTypeError, KernelArgumentError, ShapeError, TargetError
-from ..graph import Shape
 from ..tvm_import import with_compiler
 from .spec import ArrayType, KernelSpec, TargetName
 
@@ -123,9 +122,8 @@ class Kernel:
                         return
             except (BufferError, IndexError, RuntimeError, TypeError, ValueError):
                 pass  # below the same is checked again, argument by argument, in the user's words
-        count = len(self.inputs)
-        arrays = tuple(_lent(array, i >= count) for i, array in enumerate(arrays))
-        if len(arrays) != (wanted := len(self._types)):
+        count, wanted = len(self.inputs), len(self._types)
+        if len(arrays) != wanted:
             results = "the output" if len(self.outputs) == 1 else f"its {len(self.outputs)} outputs"
             told = f"takes {wanted} arrays, its {count} inputs and then {results}; got {len(arrays)}: {self!r}"
             raise KernelArgumentError(f"{self.name}: {told}")
@@ -159,6 +157,8 @@ class Kernel:
         is_output = position >= len(self.inputs)
         what = f"{self.name}: {self._argument(position)}"
         shape, dtype = self._types[position]
+        if type(value) not in (Array, np.ndarray) and hasattr(value, "__dlsys_array__"):  # of a higher layer
+            value = value.__dlsys_array__(is_output)
         if not (isinstance(value, (Array, np.ndarray)) or hasattr(value, "__dlpack__")):
             raise KernelArgumentError(f"{what} must be a dlsys, TVM or NumPy array, not {type(value).__name__}")
         given = tuple(int(extent) for extent in value.shape)
@@ -167,12 +167,12 @@ class Kernel:
         found = str(value.dtype).removeprefix("torch.")
         if found != dtype:
             raise DTypeError(f"{what} must be {dtype}, not {found}")
-        if isinstance(value, np.ndarray):
-            if not value.dtype.isnative:
-                raise DTypeError(f"{what} must be {dtype} in native byte order, not {value.dtype!r}")
-            if is_output and not value.flags.writeable:
+        if isinstance(value, np.ndarray) and not value.dtype.isnative:
+            raise DTypeError(f"{what} must be {dtype} in native byte order, not {value.dtype!r}")
+        if isinstance(value, np.ndarray) and is_output:
+            if not value.flags.writeable:
                 raise KernelArgumentError(f"{what} is read-only")
-            if is_output and not value.flags.c_contiguous:
+            if not value.flags.c_contiguous:
                 raise KernelArgumentError(f"{what} is not contiguous (strides {value.strides})")
         elif is_output and hasattr(value, "is_contiguous") and not value.is_contiguous():
             raise KernelArgumentError(f"{what} is not contiguous")
@@ -221,16 +221,9 @@ class Kernel:
         return module.inspect_source(form)
 
     def __repr__(self) -> str:
-        arguments = ", ".join(_format(*kind) for kind in self.inputs)
-        results = ", ".join(_format(*kind) for kind in self.outputs)
+        types = [f"{dtype}[{', '.join(map(str, shape))}]" for shape, dtype in self._types]
+        arguments, results = (", ".join(part) for part in (types[: len(self.inputs)], types[len(self.inputs) :]))
         return f"<kernel {self.name}({arguments}) -> {results}, {self.rule.name}, {self.named_target.kind}>"
-
-
-def _lent(value: Any, writing: bool) -> Any:
-    """The Array for which a tensor of a higher layer stands; all else as it is."""
-    if type(value) in (Array, np.ndarray) or not hasattr(value, "__dlsys_array__"):
-        return value
-    return value.__dlsys_array__(writing)
 
 
 def _is_aligned(value: Any) -> bool:
@@ -238,7 +231,3 @@ def _is_aligned(value: Any) -> bool:
     if isinstance(value, (Array, np.ndarray)):
         return isinstance(value, Array) or bool(value.flags.aligned)
     return int(value.__dlpack_device__()[0]) != DLPACK_CPU or bool(np.from_dlpack(value).flags.aligned)
-
-
-def _format(shape: Shape, dtype: str) -> str:
-    return f"{dtype}[{', '.join(map(str, shape))}]"

@@ -80,7 +80,7 @@ def unrolled_calls(calls: Calls) -> list[tuple[int, Call]]:
     """The calls as they are made, one by one, each with its number among those as written."""
     flat = list(each_call(calls))
     written = [(number, place) for number, call in enumerate(flat) for place in call.places]
-    rest = iter(_expanded(calls).T.tolist())
+    rest = iter(_expanded(calls)[0].T.tolist())
     found = []
     for first in rest:
         number, _ = written[first[0]]
@@ -91,38 +91,29 @@ def unrolled_calls(calls: Calls) -> list[tuple[int, Call]]:
     return found
 
 
-def _expanded(calls: Calls, depth: int = 0) -> np.ndarray:
-    """Of each place of the calls as they are made its number among those of the calls as written, and by how many bytes
-    it is moved; two rows."""
-    parts, count = [np.zeros((2, 0), np.int64)], 0
+def _expanded(calls: Calls, depth: int = 0) -> tuple[np.ndarray, list[tuple[int, int]]]:
+    """The calls as they are made. First two rows: of each place its number among those of the calls as written, and by
+    how many bytes it is moved. Then the turns: how many calls are made one after another, and by how many threads as
+    many each."""
+    parts, count, turns = [np.zeros((2, 0), np.int64)], 0, list[tuple[int, int]]()
     for call in calls:
         places = [place for one in each_call([call]) for place in one.places]
-        numbers, by = np.arange(len(places)), np.zeros(len(places), np.int64)
+        made, own = np.stack([np.arange(len(places)), np.zeros(len(places), np.int64)]), [(1, 1)]
         if isinstance(call, Repeat):
-            numbers, by = _expanded(call.calls, depth + 1)
+            (numbers, by), own = _expanded(call.calls, depth + 1)
+            own = [(sum(many for many, _ in own), call.times)] if call.at_once else own * call.times
             moves = np.array([place.moves[depth] for place in places], np.int64).reshape(-1, 2)
             stride, alternates = moves[numbers].T
             step = np.arange(call.times)[:, None]
-            by = (by + stride * np.where(alternates, step % 2, step)).reshape(-1)
-            numbers = np.tile(numbers, call.times)
-        parts.append(np.stack([numbers + count, by]))
+            by = by + stride * np.where(alternates, step % 2, step)
+            made = np.stack([np.tile(numbers, call.times), by.reshape(-1)])
+        for many, threads in own:
+            if turns and threads == turns[-1][1] == 1:
+                many += turns.pop()[0]
+            turns.append((many, threads))
+        parts.append(made + np.array([[count], [0]], np.int64))
         count += len(places)
-    return np.concatenate(parts, axis=1)
-
-
-def turns(calls: Calls) -> list[tuple[int, int]]:
-    """How many calls are made one after another, and by how many threads as many each, in the order of their making."""
-    found: list[tuple[int, int]] = []
-    for call in calls:
-        own = [(1, 1)]
-        if isinstance(call, Repeat):
-            own = turns(call.calls)
-            own = [(sum(count for count, _ in own), call.times)] if call.at_once else own * call.times
-        for count, threads in own:
-            if found and threads == found[-1][1] == 1:
-                count += found.pop()[0]
-            found.append((count, threads))
-    return found
+    return np.concatenate(parts, axis=1), turns
 
 
 RUN = KernelSpec(
@@ -142,21 +133,21 @@ class Table:
             given, then the arena, then the table itself.
         handles: the words that are addresses of functions, and the numbers of their calls as written.
         results: the word that is not 0 after a call that failed.
-        shapes: the word from which on there are shapes and strides, which no run changes.
     """
 
     def __init__(self, calls: Calls, count: int, device: tuple[int, int] = (DLPACK_CPU, 0)) -> None:
         """`device`: where all arrays lie, as DLPack says it."""
         self.count = count
         flat = list(each_call(calls))
-        order, moved = _expanded(calls)
+        (order, moved), turns = _expanded(calls)
         written = np.array([len(call.places) for call in flat], np.int64)
         owner = np.repeat(np.arange(len(flat)), written)[order]
         made = owner[np.isin(order, written.cumsum() - written)]  # each call once, by its first place
         places = [place for call in flat for place in call.places]
-        rank = [len(place.shape) for place in places]
-        extents = np.array([extent for place in places for extent in place.shape], np.int64)
-        shapes = [place.shape for place in places]  # strides count the elements from one to the next along each axis
+        shapes = [place.shape for place in places]
+        rank = [len(shape) for shape in shapes]
+        extents = np.array([extent for shape in shapes for extent in shape], np.int64)
+        # strides count the elements from one to the next along each axis
         strides = np.array([prod(shape[axis + 1 :]) for shape in shapes for axis in range(len(shape))], np.int64)
         kinds = [np.dtype(place.dtype) for place in places]
         tensors = np.zeros(len(order), _TENSOR)
@@ -169,13 +160,13 @@ class Table:
         counts = written[made]
         table = np.zeros((len(made), 3), np.int64)
         table[:, 2] = counts
-        ranges = np.array([(0, 0, 0), *((0, *turn) for turn in turns(calls))], np.int64)[1:]
+        ranges = np.array([(0, 0, 0), *((0, *turn) for turn in turns)], np.int64)[1:]
         ranges[:, 0] = (made_by := ranges[:, 1] * ranges[:, 2]).cumsum() - made_by
         results = np.zeros(1 + 2 * int(ranges[:, 2].max(initial=1)), np.int64)
         parts = [part.reshape(-1).view(np.int64) for part in (table, ranges, results, tensors, arguments)]
         parts += [extents, strides]
         starts = np.cumsum([HEAD + count + 2, *(part.size for part in parts)])
-        of_calls, of_turns, self.results, of_tensors, of_arguments, self.shapes, of_strides, end = starts.tolist()
+        of_calls, of_turns, self.results, of_tensors, of_arguments, of_extents, of_strides, end = starts.tolist()
         head = [end, of_calls, of_turns, self.results, len(ranges), 0]
         self.words = np.concatenate([np.array(head, np.int64), np.zeros(count + 2, np.int64), *parts])
         self.handles = of_calls + 3 * np.arange(len(made)), made
@@ -193,7 +184,7 @@ class Table:
 
         self.moves = np.concatenate([
             np.stack([field("data"), base, offset], 1),
-            within(field("shape"), self.shapes + start),
+            within(field("shape"), of_extents + start),
             within(field("strides"), of_strides + start),
             within(argument + 1, tensor),
             within(self.handles[0] + 1, of_arguments + 2 * (np.cumsum(counts) - counts)),
