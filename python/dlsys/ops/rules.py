@@ -139,12 +139,12 @@ def real_constant(op: str, value: Any) -> float:
 
 
 def require_constant(node: Node, const: float, dtype: str) -> None:
-    """Raises DTypeError for a constant that an integer dtype, or bool, does not hold."""
-    if dtype in FLOATS or isinstance(const, bool):
+    """Raises DTypeError for a constant that an integer dtype does not hold."""
+    if dtype not in INTEGERS:
         return
-    limits = np.iinfo(dtype) if dtype in INTEGERS else None
+    limits = np.iinfo(dtype)
     whole = isinstance(const, int) or const.is_integer()
-    if limits is None or not (whole and int(limits.min) <= const <= int(limits.max)):
+    if not (whole and int(limits.min) <= const <= int(limits.max)):
         other = next(x for x in reversed(node.inputs) if not x.op.immediate)
         raise error_at(node, DTypeError, f"the constant {const:g} is no {dtype}, which {other.name} is")
 

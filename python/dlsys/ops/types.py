@@ -16,7 +16,7 @@ from .. import compute
 from ..checks import dtype_named, in_dtype
 from ..compute import Tensor
 from ..errors import DlsysError, DTypeError, GraphError, ShapeError
-from ..graph import DTYPES, FLOATS, Node, Op, Shape, register
+from ..graph import DTYPES, FLOATS, Node, Op, Shape, error_at, register
 from .rules import axes_attribute, dtype_attribute, require_constant
 
 
@@ -122,6 +122,8 @@ def _with_numbers(node: Node, dtypes: list[str]) -> list[str]:
     dtype = next((dtype for dtype in reversed(dtypes) if dtype != NUMBER), FLOATS[0])
     for value in numbers if dtype not in FLOATS else ():
         require_constant(node, value, dtype)
+        if dtype == "bool" and not isinstance(value, bool):
+            raise error_at(node, DTypeError, f"{value:g} stands beside booleans")
     return [dtype if given == NUMBER else given for given in dtypes]
 
 
