@@ -143,6 +143,7 @@ def _broadcast_shape() -> list[Case]:
 
 
 NO_CASES = {
+    "constant": "it stands in the code of what reads it: the cases of add, mul, div and power",
     "parameter": "its value is given, as a placeholder's, of which it is one more kind",
     "function": "its gradient is a Python function that the node holds: test_autograd_function.py",
     "group": "it has no value",
@@ -162,16 +163,14 @@ CASES: dict[str, list[Case]] = {
     "full": _full(),
     "oneslike": unary(ops.oneslike_op),
     "zeroslike": unary(ops.zeroslike_op),
-    "add": cases_of(ops.add_op, *BROADCAST),
-    "sub": cases_of(ops.sub_op, *BROADCAST),
-    "mul": cases_of(ops.mul_op, *BROADCAST),
-    "div": cases_of(ops.div_op, *BROADCAST),
+    "add": cases_of(ops.add_op, *BROADCAST) + _by_const(ops.add_byconst_op, 2.5, 0.0, -1e-3),
+    "sub": cases_of(ops.sub_op, *BROADCAST) + _by_const(lambda x, c: c - x, 2.5, 0.0),
+    "mul": cases_of(ops.mul_op, *BROADCAST) + _by_const(ops.mul_byconst_op, -2.5, 0.0, 1.0, 0.1),
+    "div": cases_of(ops.div_op, *BROADCAST)
+    + _by_const(ops.div_byconst_op, 3.0, -0.7)
+    + _by_const(lambda x, c: ops.const_div_op(c, x), 3.0, -0.7, 0.0),
     "neg": unary(ops.neg_op),
-    "add_byconst": _by_const(ops.add_byconst_op, 2.5, 0.0, -1e-3),
-    "mul_byconst": _by_const(ops.mul_byconst_op, -2.5, 0.0, 1.0, 0.1),
-    "div_byconst": _by_const(ops.div_byconst_op, 3.0, -0.7),
-    "const_div": _by_const(lambda x, c: ops.const_div_op(c, x), 3.0, -0.7, 0.0),
-    "power_byconst": _by_const(ops.power_byconst_op, 2.0, 3.0, -1.0, -2.0, 0.0, 1.0, 5.0)
+    "power": _by_const(ops.power_byconst_op, 2.0, 3.0, -1.0, -2.0, 0.0, 1.0, 5.0)
     + _by_const(ops.power_byconst_op, 0.5, -1.5, positive=True),
     "exp": unary(ops.exp_op),
     "log": unary(ops.log_op, positive=True),

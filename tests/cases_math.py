@@ -199,17 +199,15 @@ CASES: dict[str, list[Case]] = {
     "reducesum": [
         _fixed(lambda x: ops.sum_op(x, 0), ((5, 7),), kind) for kind in (INTEGER, ("uint32", 0, 9))
     ],
-    "add": [_fixed(ops.add_op, ((5, 7), (7,)), kind, kind) for kind in (INTEGER, ("uint32", 2**31, 2**32))],
+    "add": [_fixed(ops.add_op, ((5, 7), (7,)), kind, kind) for kind in (INTEGER, ("uint32", 2**31, 2**32))]
+    + [_fixed(lambda x: ops.add_byconst_op(x, 3), ((5, 7),), kind) for kind in (INTEGER, ("uint32", 0, 9))],
     "sub": [_fixed(ops.sub_op, ((5, 7), (7,)), kind, kind) for kind in (INTEGER, ("uint32", 0, 9))],
-    "mul": [_fixed(ops.mul_op, ((5, 7), (7,)), kind, kind) for kind in (INTEGER, ("uint32", 2**16, 2**32))],
-    "neg": [_fixed(ops.neg_op, ((5, 7),), kind) for kind in (INTEGER, ("uint32", 0, 9))],
-    "add_byconst": [
-        _fixed(lambda x: ops.add_byconst_op(x, 3), ((5, 7),), kind) for kind in (INTEGER, ("uint32", 0, 9))
-    ],
-    "mul_byconst": [
+    "mul": [
+        *(_fixed(ops.mul_op, ((5, 7), (7,)), kind, kind) for kind in (INTEGER, ("uint32", 2**16, 2**32))),
         _fixed(lambda x: ops.mul_byconst_op(x, 0), ((5, 7),), INTEGER),
         _fixed(lambda x: ops.mul_byconst_op(x, 5), ((5, 7),), ("uint32", 2**29, 2**32)),
     ],
+    "neg": [_fixed(ops.neg_op, ((5, 7),), kind) for kind in (INTEGER, ("uint32", 0, 9))],
     "matmul": [
         _fixed(ops.matmul_op, ((5, 40), (40, 33)), INTEGER, INTEGER),
         _fixed(ops.matmul_op, ((2, 3, 4), (4,)), ("int32", -9, 9), ("int32", -9, 9)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -20,10 +20,13 @@ import cases_moves
 import dlsys as dl
 import numpy as np
 from cases import Case
+from dlsys import compute
+from dlsys.checks import in_dtype
 from dlsys.compiler import Group, Reason, TypedGraph, analyse, unrolled, value_inputs
 from dlsys.compiler.base import plain, rewrite, sorted_nodes
 from dlsys.graph import OPS, Node, Op, Shape, below, find_topo_sort
 from dlsys.ops.state import State, Updates
+from dlsys.ops.types import infer
 from dlsys.schedule import ScheduleWarning
 from hypothesis import HealthCheck, settings
 
@@ -65,6 +68,25 @@ def every_case(of_each: int | None = None) -> tuple[list[Node], dict[Node, np.nd
     return nodes, feed
 
 
+def inputs_of(node: Node, given: list[Any]) -> list[Any]:
+    """What a node reads: arrays, tensors, shapes or dtypes; `given` is it of the inputs that are no numbers."""
+
+    def number(value: float) -> Any:
+        if isinstance(given[-1], np.ndarray):
+            return in_dtype(value, given[-1].dtype)
+        if isinstance(given[-1], (tuple, str)):
+            return () if isinstance(given[-1], tuple) else given[-1]
+        return compute.immediate(in_dtype(value, str(given[-1].dtype)))
+
+    rest = iter(given)
+    return [number(x.attrs["value"]) if x.op.immediate else next(rest) for x in node.inputs]
+
+
+def values_read(node: Node, values: Mapping[Node, Any]) -> list[Any]:
+    """The inputs' values, with those of numbers, which are not among `values`."""
+    return inputs_of(node, [values[value] for value in node.inputs if not value.op.immediate])
+
+
 def numpy_value(node: Node, inputs: list[np.ndarray]) -> np.ndarray:
     """The node's value by the operators' NumPy rules."""
     if isinstance(node.op, State):
@@ -76,7 +98,8 @@ def numpy_value(node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         return node.op.numpy(node, inputs)
     values = dict(zip(node.inputs, inputs, strict=True))
     for one in below([plain], values.__contains__):
-        values[one] = numpy_value(one, [values[value] for value in one.inputs])
+        if not one.op.immediate:
+            values[one] = numpy_value(one, values_read(one, values))
     return values[plain]
 
 
@@ -91,7 +114,9 @@ def evaluate(nodes: Iterable[Node], feed: dict[Node, np.ndarray]) -> list[np.nda
     for node in find_topo_sort(nodes):
         if node in values:
             continue
-        inputs = [values[value] for value in node.inputs]
+        if node.op.immediate:
+            continue
+        inputs = values_read(node, values)
         result = numpy_value(node, inputs)
         shape = node.op.infer_shape(node, [value.shape for value in inputs])
         dtype = node.op.infer_dtype(node, [str(value.dtype) for value in inputs])
@@ -106,6 +131,8 @@ def expression(node: Node) -> str:
     """The expression below a node; attributes that are None or False are left out."""
     if node.op.name == "placeholder":
         return node.name
+    if node.op.immediate:
+        return repr(node.attrs["value"])
     attributes = [
         f"{k}={v}" for k, v in node.attrs.items() if v is not None and v is not False and k != "dtype"
     ]
@@ -114,13 +141,12 @@ def expression(node: Node) -> str:
 
 def check_form(graph: TypedGraph) -> None:
     """Inputs stand before their users, types are those that the operators infer, roots are there."""
-    standing = set(graph.fed)
+    standing, shapes, dtypes = set(graph.fed), dict(graph.shapes), dict(graph.dtypes)
     for node in graph.nodes:
         assert node not in standing and all(value in standing for value in value_inputs(node)), node
         standing.add(node)
-        shape = node.op.infer_shape(node, [graph.shapes[value] for value in node.inputs])
-        dtype = node.op.infer_dtype(node, [graph.dtypes[value] for value in node.inputs])
-        assert (graph.shapes[node], graph.dtypes[node]) == (shape, dtype), node
+        infer(node, shapes, dtypes)
+        assert (graph.shapes[node], graph.dtypes[node]) == (shapes[node], dtypes[node]), node
     assert standing.issuperset(graph.roots)
 
 
@@ -188,8 +214,7 @@ def typed_graph(
         if node in fed:
             shapes[node], dtypes[node] = fed[node]
         else:
-            shapes[node] = node.op.infer_shape(node, [shapes[value] for value in node.inputs])
-            dtypes[node] = node.op.infer_dtype(node, [dtypes[value] for value in node.inputs])
+            infer(node, shapes, dtypes)
     computed = tuple(node for node in find_topo_sort(roots) if node not in fed)
     graph = TypedGraph(computed, tuple(outputs), tuple(updates), frozenset(fed), shapes, dtypes, {})
     graph = rewrite(graph, plain, name="types", why="the shapes are known")

@@ -9,7 +9,7 @@ import dlsys
 import numpy as np
 from dlsys import autodiff as ad
 from dlsys.graph import Node
-from helpers import CASES, LIKE, LOOPS
+from helpers import CASES, LIKE, LOOPS, values_read
 from tvm import te, tirx
 
 ULP = 2.0**-23
@@ -213,10 +213,9 @@ def test_every_operator_that_adds_is_in_the_table():
 
 def _adds(node: Node, drawn: dict[Node, np.ndarray]) -> bool:
     """Whether the node's formula has a sum of TE's."""
-    inputs = [drawn[value] for value in node.inputs]
-    placeholders = [te.placeholder(x.shape, str(x.dtype)) for x in inputs]
-    value = node.op.numpy(node, inputs)
-    formula = node.op.te(node, placeholders, value.shape, str(value.dtype))
+    value = node.op.numpy(node, values_read(node, drawn))
+    placeholders = {node: te.placeholder(x.shape, str(x.dtype)) for node, x in drawn.items()}
+    formula = node.op.te(node, values_read(node, placeholders), value.shape, str(value.dtype))
     stack, seen = [formula.op], set()
     while stack:
         op = stack.pop()

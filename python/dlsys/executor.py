@@ -38,6 +38,7 @@ from .device.panels import panel_columns
 from .errors import DeviceError, DTypeError, FeedError, GraphError
 from .graph import Node, Shape, find_topo_sort, require_type
 from .ops import unchanged
+from .ops.types import number_of
 from .planner import MemoryPlan
 
 if TYPE_CHECKING:
@@ -424,7 +425,11 @@ class Executor:
             borrowed = list(values.values())
             with np.errstate(all="ignore"):
                 for node in graph.nodes:
-                    inputs = [values[value] if value in values else _stand_in(graph, value) for value in node.inputs]
+                    inputs = [
+                        number_of(value, node, graph.dtypes) if value.op.immediate
+                        else values[value] if value in values else _stand_in(graph, value)
+                        for value in node.inputs
+                    ]  # fmt: skip
                     values[node] = value = node.op.numpy(node, inputs)
                     given = value.shape, str(value.dtype)
                     require_type(node, "reference", given, graph.shapes[node], graph.dtypes[node])

@@ -124,8 +124,8 @@ class Node:
 
     @property
     def const_attr(self) -> float | None:
-        """The Python constant of `add_byconst_op` and its like, None elsewhere."""
-        return self.attrs.get("const")
+        """The number of its operand that is one, as of `add_byconst_op` and its like; None where there is none."""
+        return next((value.attrs["value"] for value in self.inputs if value.op.immediate), None)
 
     @property
     def matmul_attr_trans_A(self) -> bool:
@@ -254,6 +254,8 @@ class Op:
     """Operations per element of the result and of the first input, a transcendental function being one; see `flop`."""
     constant: ClassVar[bool] = False
     """The one value `attrs["value"]` at every index: it costs nothing to compute again, wherever it is read."""
+    immediate: ClassVar[bool] = False
+    """A constant that stands in the code of what reads it: no value in memory."""
     variable: ClassVar[bool] = False
     """Its value is fed to each run."""
     lifts: ClassVar[bool] = False
@@ -404,7 +406,7 @@ class Op:
         function = getattr(type(self), which, None)
         if function is None:
             raise error_at(node, GraphError, self.never or f"its class has no {which}")
-        shapes = [tuple(map(int, x.shape)) for x in inputs]
+        shapes = [tuple(map(int, getattr(x, "shape", ()))) for x in inputs]
         read = [x for i, x in enumerate(inputs) if i not in self.shape_only]
         arguments = *read, *self.arguments(node, shapes, shape)
         try:

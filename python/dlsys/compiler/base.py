@@ -85,11 +85,10 @@ class TypedGraph:
 
 
 def value_inputs(node: Node) -> list[Node]:
-    """The inputs that are read for their values, each once, in order."""
-    shape_only = node.op.shape_only
-    if not shape_only:
-        return list(dict.fromkeys(node.inputs))
-    return list(dict.fromkeys(value for i, value in enumerate(node.inputs) if i not in shape_only))
+    """The inputs that are read for their values from memory, each once, in order."""
+    shape_only, inputs = node.op.shape_only, node.inputs
+    read = inputs if not shape_only else [value for i, value in enumerate(inputs) if i not in shape_only]
+    return [value for value in dict.fromkeys(read) if not value.op.immediate]
 
 
 @in_place_of(None)  # of each node in turn
@@ -167,7 +166,8 @@ def rewrite(
         for node in new:
             own = _reading(node, settled)
             infer(own, shapes, dtypes)
-            result = settle(own, origin) if node in computed or node.op.constant else own
+            is_value = (node in computed or node.op.constant) and not node.op.immediate
+            result = settle(own, origin) if is_value else own
             if result is not node:
                 settled[node] = result
         for node in new:
@@ -208,11 +208,11 @@ def _reading(node: Node, now: Mapping[Node, Node]) -> Node:
 
 def _computed(node: Node) -> object:
     """The operator, inputs and attributes of a node: equal where two nodes compute the same."""
-    inputs = node.inputs
-    if node.op.commutative and inputs[1].id < inputs[0].id:
+    inputs = tuple([repr(x.attrs["value"]) if x.op.immediate else x for x in node.inputs])
+    if node.op.commutative and not node.inputs[1].op.immediate and node.inputs[1].id < node.inputs[0].id:
         inputs = inputs[::-1]
     attributes = repr(node.attrs) if node.attrs else ""  # 0.0 == -0.0, and NaN is not equal to itself
-    return node.op, tuple(inputs), attributes
+    return node.op, inputs, attributes
 
 
 def plain(node: Node, graph: TypedGraph) -> Node | None:

@@ -386,8 +386,8 @@ class _Fusion:
                 self.make([node], "elementwise" if is_elementwise(node) else "single")
                 for other in (*self.inputs[node], *self.consumers[node]):
                     self.apart.setdefault((node, other), OTHER_KIND)
-        made = {id(members): self._group(members) for members in self.group_of.values()}
-        return sorted(made.values(), key=lambda group: self.index[group.nodes[-1]])
+        found = {id(members): members for members in self.group_of.values()}
+        return sorted(map(self._group, found.values()), key=lambda group: self.index[group.nodes[-1]])
 
     def reasons(self) -> list[Reason]:
         """Why nodes joined others, and why pairs of nodes are in different groups."""

@@ -16,6 +16,7 @@ from ..graph import Node, Op, Shape, error_at, require_type
 from ..kernels import KernelSpec
 from ..ops.reduction import ReduceSum
 from ..ops.slicing import Slice
+from ..ops.types import number_of
 from ..ops.views import View
 from ..system import lazy
 from ..tvm_import import with_compiler
@@ -149,7 +150,7 @@ def is_down_columns(node: Node, graph: TypedGraph) -> bool:
 def length(node: Node, written: dict[Node, int]) -> int:
     """The length of an elementwise node's expression, in names and operators. A value that has a length in `written` is
     written out wherever it is read; a value that was loaded or summed is one name."""
-    total = sum([written.get(value, 1) for value in node.inputs])
+    total = sum([written.get(value, 1) for value in node.inputs if not value.op.immediate])
     return 1 + (READS if node.op.costly else node.op.reads) * total
 
 
@@ -263,16 +264,17 @@ def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, boundary: int |
         return _strided_spec(group, graph, view)
     shapes = (None if boundary is None else _flat_shapes(group, graph)) or graph.shapes
     nodes: list[Node] = []  # each part has its own, also of what another one computes too
-    # What each node reads: the number of an input or node, or the shape that alone is read.
+    # What each node reads: the number of an input or node, or the shape that alone is read; a number itself, as text.
     reads: list[tuple[Any, ...]] = []
     part_of: dict[int, int] = {}  # of each number of an output, where there are parts
     for i, part in enumerate(group.parts or (group,)):
         number = {value: j for j, value in enumerate(group.inputs)}
         number.update((node, len(group.inputs) + len(nodes) + j) for j, node in enumerate(part.nodes))
         for node in part.nodes:
-            pairs = enumerate(node.inputs)
             reads.append(tuple([
-                (graph.shapes[value], dtypes[value]) if j in node.op.shape_only else number[value] for j, value in pairs
+                (graph.shapes[value], dtypes[value]) if j in node.op.shape_only
+                else repr(value.attrs["value"]) if value.op.immediate else number[value]
+                for j, value in enumerate(node.inputs)
             ]))  # fmt: skip
         nodes += part.nodes
         part_of.update((number[node], i) for node in part.outputs)
@@ -288,7 +290,12 @@ def kernel_spec(group: Group, graph: TypedGraph, in_place: bool, boundary: int |
             if node.op.constant:
                 values.append(compute.full(shapes[node], node.attrs["value"], dtypes[node]))
                 continue
-            inputs = [values[r] if isinstance(r, int) else compute.placeholder(*r, "shape") for r in read]
+            inputs = [
+                values[r] if isinstance(r, int)
+                else compute.immediate(number_of(x, node, dtypes)) if x.op.immediate
+                else compute.placeholder(*r, "shape")
+                for r, x in zip(read, node.inputs, strict=True)
+            ]  # fmt: skip
             values.append(_expression(node, inputs, shapes[node], dtypes[node]))
         return tuple(compute.part(values[i], part_of[i]) if group.parts else values[i] for i in outputs)
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..checks import in_dtype
 from ..graph import IndexRange, Node
 from ..ops.indexing import require_in_range
-from .base import TypedGraph
+from .base import TypedGraph, value_inputs
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,8 @@ class FedIndices:
     def require_in_range(self, values: np.ndarray) -> None:
         """Raises IndexRangeError for a feed's values."""
         for node in self.between:
-            values = node.op.numpy(node, [values])
+            inputs = (in_dtype(x.attrs["value"], values.dtype) if x.op.immediate else values for x in node.inputs)
+            values = node.op.numpy(node, list(inputs))
         require_in_range(self.node, self.of, values)
 
 
@@ -38,10 +40,12 @@ def fed_indices(graph: TypedGraph, feeds: Container[Node]) -> list[FedIndices]:
             continue
         between: list[Node] = []
         value = indices = node.inputs[of.position]
-        while value not in feeds and len(value.inputs) == 1 and (value.op.kind == "elementwise" or value.op.picks):
+        while value not in feeds and (value.op.kind == "elementwise" or value.op.picks):
+            if len(read := value_inputs(value)) != 1:
+                break
             if between or value.op.kind != "view":  # the last one's shape does not matter
                 between.insert(0, value)
-            value = value.inputs[0]
+            (value,) = read
         if value in feeds:
             found.setdefault((indices, of._replace(told="")), FedIndices(value, tuple(between), node, of))
     return list(found.values())

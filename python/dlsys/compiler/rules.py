@@ -21,15 +21,26 @@ import numpy as np
 
 from ..checks import in_dtype
 from ..graph import FLOATS, OPS, Node, Op, Shape
-from ..ops import broadcast_rule, full_op, mul_byconst_op, reducesum_op, slice_op
+from ..ops import (
+    broadcast_rule,
+    const_div_op,
+    constant_op,
+    div_byconst_op,
+    full_op,
+    mul_byconst_op,
+    reducesum_op,
+    slice_op,
+)
+from ..ops.arithmetic import whole_power
 from ..ops.conv import geometry_of
 from ..ops.rules import real_constant
 from ..ops.slicing import slice_gradient_op
+from ..ops.types import number_of
 from .base import TypedGraph
 from .patterns import Match, Pattern, Rule, p
 
 RESHAPE, BROADCAST, MATMUL, SUM = OPS["reshape"], OPS["broadcast_shape"], OPS["matmul"], OPS["reducesum"]
-TIMES, BY = OPS["mul_byconst"], OPS["div_byconst"]
+TIMES, BY, FULL, CONSTANT = OPS["mul"], OPS["div"], OPS["full"], OPS["constant"]
 CONV, IMAGES, FILTERS = OPS["conv2d"], OPS["conv2d_input_gradient"], OPS["conv2d_filter_gradient"]
 
 # Folding ---------------------------------------------------------------------------------------------------
@@ -69,8 +80,10 @@ def _one_value(node: Node, graph: TypedGraph) -> float | None:
         return None
     arrays = []
     for value in node.inputs:
-        number = value.attrs.get("value", 0.0)  # of what is read for its shape alone, any
-        number = np.asarray(number, graph.dtypes[value])
+        if value.op.immediate:
+            number = number_of(value, node, graph.dtypes)
+        else:
+            number = np.asarray(value.attrs.get("value", 0.0), graph.dtypes[value])  # any, of what gives its shape
         arrays.append(np.broadcast_to(number, () if elementwise else graph.shapes[value]))
     with np.errstate(all="ignore"):
         result = node.op.numpy(node, arrays).ravel()
@@ -89,7 +102,7 @@ SMALLEST, LARGEST = 2.0**-32, 2.0**32
 
 def _minus(m: Match) -> float:
     """-c, of integers modulo their range."""
-    return -m.c if m.dtype in FLOATS else _number(in_dtype(-m.c, m.dtype).item())
+    return -m.c if m.dtype in FLOATS else real_constant("constant", in_dtype(-m.c, m.dtype).item())
 
 
 def _is(number: float) -> Any:
@@ -103,57 +116,82 @@ def _one_factor(m: Match) -> Node | None:
         return None
     outside, inside = (node.op is BY for node in (m.node, m.node.inputs[0]))
     if outside and inside:
-        return Node(BY, [m.x], {"const": m.inner * m.outer})
+        return div_byconst_op(m.x, m.inner * m.outer)
     inner = 1 / m.inner if inside else m.inner
-    return Node(TIMES, [m.x], {"const": inner / m.outer if outside else inner * m.outer})
+    return mul_byconst_op(m.x, inner / m.outer if outside else inner * m.outer)
 
 
 def _full(value: float) -> Any:
     return lambda m: full_op(m.shape, value, m.dtype)
 
 
-def _number(value: float) -> float:
-    return real_constant("constant", value)
+MOST_FACTORS = 16  # of a power: beyond, pow is as fast as the product
 
 
-C, NUMBER = p.full(value="c"), {"const": lambda m: _number(m.c)}
-FACTOR, SIGNED = (TIMES, BY), (p.mul_byconst, p.div_byconst, p.const_div)
+def _product(m: Match) -> Node | None:
+    """x ** c as a product, of a small integer."""
+    count = int(abs(m.c)) if abs(m.c) <= MOST_FACTORS and m.c == int(m.c) else 0
+    found = whole_power(m.x, count) if count else None
+    return const_div_op(1.0, found) if found is not None and m.c < 0 else found
+
+
+def _reads_full(op: Op, read: tuple[Op, ...]) -> bool:
+    """Whether an elementwise operator that broadcasts reads a constant that is an array."""
+    return op.builtin and op.broadcasts and FULL in read
+
+
+def _with_number(m: Match) -> Node | None:
+    """The node with a number in the place of an array of equal values, beside an operand of its dtype."""
+    *_, first, second = m.node.inputs
+    for x, other in ((first, second), (second, first)):
+        if x.op is FULL and not other.op.constant:
+            inputs = [constant_op(x.attrs["value"]) if value is x else value for value in m.node.inputs]
+            return Node(m.node.op, inputs, {})
+    return None
+
+
+def _begins_with_number(op: Op, read: tuple[Op, ...]) -> bool:
+    """Whether the first operand is a number, which may as well be the second."""
+    return op.commutative and read[0] is CONSTANT
+
+
+C, MINUS = p.constant(value="c"), p.constant(value=_minus)
+INNER, OUTER, FACTOR = p.constant(value="inner"), p.constant(value="outer"), (TIMES, BY)
 ONE_NUMBER, SIGN = "the other operand is one number", "the sign is part of the constant"
 
 OF_NUMBERS = [
-    Rule(ONE_NUMBER, p.add("x", C), p.add_byconst("x", **NUMBER)),
+    Rule(ONE_NUMBER, Pattern(test=_reads_full), _with_number),
+    Rule("a number comes last", Pattern(test=_begins_with_number), lambda m: Node(m.node.op, m.node.inputs[::-1], {})),
     Rule("x + -y is x - y", p.add("x", p.neg("y")), p.sub("x", "y")),
-    Rule("x + x is 2 x", p.add("x", "x"), p.mul_byconst("x", const=2.0)),
-    Rule("x - c is x + (-c)", p.sub("x", C), p.add_byconst("x", const=_minus)),
-    Rule("c - x is -x + c", p.sub(C, "x"), p.add_byconst(p.neg("x"), **NUMBER)),
+    Rule("x + x is 2 x", p.add("x", "x"), p.mul("x", p.constant(value=2.0))),
+    Rule("x - c is x + (-c)", p.sub("x", C), p.add("x", MINUS)),
     Rule("x - -y is x + y", p.sub("x", p.neg("y")), p.add("x", "y")),
-    Rule(ONE_NUMBER, p.mul("x", C), p.mul_byconst("x", **NUMBER)),
     Rule("-x * -y is x * y", p.mul(p.neg("x"), p.neg("y")), p.mul("x", "y")),
 ]
 OF_FLOATS = [
-    Rule(ONE_NUMBER, p.div("x", C), p.div_byconst("x", **NUMBER)),
-    Rule(ONE_NUMBER, p.div(C, "x"), p.const_div("x", **NUMBER)),
     Rule("-x / -y is x / y", p.div(p.neg("x"), p.neg("y")), p.div("x", "y")),
     Rule("-(-x) is x", p.neg(p.neg("x")), "x"),
     Rule("-(x - y) is y - x", p.neg(p.sub("x", "y")), p.sub("y", "x")),
-    Rule("x + 0 is x", p.add_byconst("x", const="c"), "x", _is(0)),
-    Rule("the factor is 1", Pattern(FACTOR, ("x",), {"const": "c"}), "x", _is(1)),
-    Rule("the factor is -1", Pattern(FACTOR, ("x",), {"const": "c"}), p.neg("x"), _is(-1)),
-    *(Rule(SIGN, p.neg(one("x", const="c")), one("x", const=_minus)) for one in SIGNED),
-    *(Rule(SIGN, one(p.neg("x"), const="c"), one("x", const=_minus)) for one in SIGNED),
-    Rule("two constant factors are one",
-         Pattern(FACTOR, (Pattern(FACTOR, ("x",), {"const": "inner"}),), {"const": "outer"}), _one_factor),
-    Rule("x ** 0 is 1", p.power_byconst("x", const="c"), _full(1.0), _is(0)),  # also of NaN, as IEEE's pow
-    Rule("x ** 1 is x", p.power_byconst("x", const="c"), "x", _is(1)),
+    Rule("x + 0 is x", p.add("x", C), "x", _is(0)),
+    Rule("the factor is 1", Pattern(FACTOR, ("x", C)), "x", _is(1)),
+    Rule("the factor is -1", Pattern(FACTOR, ("x", C)), p.neg("x"), _is(-1)),
+    *(Rule(SIGN, p.neg(one("x", C)), one("x", MINUS)) for one in (p.mul, p.div)),
+    *(Rule(SIGN, one(p.neg("x"), C), one("x", MINUS)) for one in (p.mul, p.div)),
+    Rule(SIGN, p.neg(p.div(C, "x")), p.div(MINUS, "x")),
+    Rule(SIGN, p.div(C, p.neg("x")), p.div(MINUS, "x")),
+    Rule("two constant factors are one", Pattern(FACTOR, (Pattern(FACTOR, ("x", INNER)), OUTER)), _one_factor),
+    Rule("x ** 0 is 1", p.power("x", C), _full(1.0), _is(0)),  # also of NaN, as IEEE's pow
+    Rule("a power is a product", p.power("x", C), _product),
 ]  # fmt: skip
 
+ARRAY = p.full(value="c")
 FUNCTIONS = [
     Rule("log(softmax(x)) without underflow", p.log(p.softmax("x")), p.log_softmax("x")),
     Rule("exp(log_softmax(x)) is softmax(x)", p.exp(p.log_softmax("x")), p.softmax("x")),
     Rule("relu(relu(x)) is relu(x)", p.relu(p.relu("x")), p.relu("x")),
-    Rule("the gate is known", p.relu_gradient(C, "g"), "g", lambda m: m.c > 0),
-    Rule("the gate is known", p.relu_gradient(C, "g"), _full(0.0)),
-    Rule("the gradient is zero", p.relu_gradient("x", C), _full(0.0), lambda m: m.c == 0),
+    Rule("the gate is known", p.relu_gradient(ARRAY, "g"), "g", lambda m: m.c > 0),
+    Rule("the gate is known", p.relu_gradient(ARRAY, "g"), _full(0.0)),
+    Rule("the gradient is zero", p.relu_gradient("x", ARRAY), _full(0.0), lambda m: m.c == 0),
     Rule("the gradient has passed this gate already",
          p.relu_gradient("x", p.relu_gradient("x", "g")), p.relu_gradient("x", "g")),
 ]  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from tvm import te, tirx
+from tvm.ir import Expr as IRExpr
 
 from ..checks import in_dtype
 
@@ -32,8 +33,21 @@ def constant(value: float, dtype: Any) -> Expr:
     return tirx.const(in_dtype(value, str(dtype)).item(), str(dtype))
 
 
-def read(x: te.Tensor, index: Sequence[Any]) -> Expr:
-    """x, broadcast, at an index of the broadcast shape: leading axes dropped, axes of extent 1 read at 0."""
+def immediate(number: np.ndarray) -> Expr:
+    """A number, an array of shape (), as an operand of formulas of elements; a floating-point zero by a call: TVM's
+    simplifier makes 0 * x and 0 / x zero, whatever x is, and TE divides by no zero."""
+    dtype = str(number.dtype)
+    found = tirx.const(number.item(), dtype)
+    if dtype.startswith("float") and number == 0:
+        return tirx.call_intrin(dtype, "tirx.fabs", found) * tirx.const(np.copysign(1.0, number).item(), dtype)
+    return found
+
+
+def read(x: Any, index: Sequence[Any]) -> Expr:
+    """x, broadcast, at an index of the broadcast shape: leading axes dropped, axes of extent 1 read at 0; an immediate
+    as it is."""
+    if not isinstance(x, te.Tensor):
+        return x
     shape = shape_of(x)
     own = index[len(index) - len(shape) :]
     return x(*(0 if extent == 1 else i for extent, i in zip(shape, own, strict=True)))
@@ -52,27 +66,27 @@ def read_padded(x: te.Tensor, index: Sequence[Any], axes: Pair, padding: Pair, f
     return inside(x(*index), constant(fill, x.dtype), index, shape_of(x), axes, padding)
 
 
-def pointwise(name: str, function: Callable[..., Expr], *tensors: te.Tensor) -> te.Tensor:
-    """`function` applied at every index, operands broadcast as NumPy does; of a tensor given twice it gets one element
-    twice."""
-    shape = np.broadcast_shapes(*(shape_of(x) for x in tensors))
-    first = [next(i for i, x in enumerate(tensors) if x.same_as(y)) for y in tensors]
+def pointwise(name: str, function: Callable[..., Expr], *operands: Any) -> te.Tensor:
+    """`function` applied at every index, operands, tensors or immediates, broadcast as NumPy does; of a tensor given
+    twice it gets one element twice."""
+    shape = np.broadcast_shapes(*(shape_of(x) for x in operands if isinstance(x, te.Tensor)))
+    first = [next(i for i, x in enumerate(operands) if x.same_as(y)) for y in operands]
 
     def at(*index: Any) -> Expr:
-        elements = [read(x, index) for x in tensors]
+        elements = [read(x, index) for x in operands]
         return function(*(elements[i] for i in first))
 
     return te.compute(shape, at, name=name)
 
 
 def elementwise(function: Callable[..., Expr], name: str = "") -> Callable[..., te.Tensor]:
-    """A formula of elements as one of tensors, by `pointwise`; what stands behind the tensors, constants, it takes as
-    it is. Also a decorator."""
+    """A formula of elements as one of tensors and immediates, by `pointwise`; what stands behind them, Python's
+    numbers, it takes as it is. Also a decorator."""
 
-    def formula(*operands: Any) -> te.Tensor:
-        tensors = [x for x in operands if isinstance(x, te.Tensor)]
-        rest = operands[len(tensors) :]
-        return pointwise(formula.__name__, lambda *elements: function(*elements, *rest), *tensors)
+    def formula(*arguments: Any) -> te.Tensor:
+        operands = [x for x in arguments if isinstance(x, IRExpr)]
+        rest = arguments[len(operands) :]
+        return pointwise(formula.__name__, lambda *elements: function(*elements, *rest), *operands)
 
     formula.__name__ = formula.__qualname__ = name or function.__name__
     formula.__doc__ = function.__doc__
@@ -85,11 +99,8 @@ def placeholder(shape: Sequence[int], dtype: str, name: str) -> te.Tensor:
 
 
 def full(shape: Sequence[int], value: float, dtype: str) -> te.Tensor:
-    """`value` at every index; a floating-point zero by a call: TVM's simplifier makes 0 * x and 0 / x zero, whatever x
-    is, where a kernel has both."""
-    found = constant(value, dtype)
-    if dtype.startswith("float") and in_dtype(value, dtype) == 0:
-        found = tirx.call_intrin(dtype, "tirx.fabs", found) * constant(np.copysign(1, value), dtype)
+    """`value` at every index."""
+    found = immediate(in_dtype(value, dtype))
     return te.compute(tuple(shape), lambda *_: found, name="full")
 
 

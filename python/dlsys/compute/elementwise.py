@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
+from ..checks import in_dtype
 from . import elementary, trigonometry
-from .base import Expr, constant, copy, elementwise, full, pointwise
+from .base import Expr, constant, copy, elementwise, full, immediate, pointwise
 
 
 def is_float(x: Any) -> bool:
@@ -25,11 +26,6 @@ def is_float(x: Any) -> bool:
 def _const(value: float, like: Expr) -> Expr:
     """A constant of an element's dtype."""
     return constant(value, like.ty)
-
-
-def _is_zero(value: float, like: Expr) -> bool:
-    """Whether the constant is zero in an element's dtype."""
-    return is_float(like) and float(np.asarray(value, str(like.ty))) == 0
 
 
 # Arithmetic ------------------------------------------------------------------------------------------------
@@ -56,24 +52,20 @@ def _compared(operation: Callable[[Expr, Expr], Expr], u: Expr, v: Expr) -> Expr
 
 
 def _scaled(u: Expr, factor: float) -> Expr:
-    """u times a constant; of zero, which TVM's simplifier would make zero, NaN and infinity give NaN."""
-    if _is_zero(factor, u):
-        return tirx.Select(tirx.isfinite(u), _const(factor, u), _const(np.nan, u))
-    return _product(u, _const(factor, u))
+    """u times a number."""
+    return _product(u, immediate(in_dtype(factor, str(u.ty))))
 
 
-add, mul = elementwise(lambda u, v: _wrapping(operator.add, u, v), "add"), elementwise(_product, "mul")
-div = elementwise(operator.truediv, "div")
+def _sum(u: Expr, v: Expr) -> Expr:
+    """u + v."""
+    sign = any(isinstance(x, tirx.IntImm) and x.value == np.iinfo("int64").min for x in (u, v))
+    return u ^ v if sign else _wrapping(operator.add, u, v)
+
+
+add, mul, div = elementwise(_sum, "add"), elementwise(_product, "mul"), elementwise(operator.truediv, "div")
+add_by_const = elementwise(lambda u, number: _sum(u, immediate(in_dtype(number, str(u.ty)))), "add_by_const")
 mul_by_const = elementwise(_scaled, "mul_by_const")
 sgd_update = elementwise(lambda u, grad, rate: u - _scaled(grad, rate), "sgd_update")
-
-
-@elementwise
-def add_by_const(u: Expr, const: float) -> Expr:
-    """u + const."""
-    v = _const(const, u)
-    sign = str(u.ty) == "int64" and const == np.iinfo("int64").min
-    return u ^ v if sign else _wrapping(operator.add, u, v)
 
 
 @elementwise
@@ -86,43 +78,6 @@ def sub(u: Expr, v: Expr) -> Expr:
 def neg(u: Expr) -> Expr:
     """-u."""
     return -u if is_float(u) else _wrapping(operator.sub, _const(0, u), u)
-
-
-@elementwise
-def div_by_const(u: Expr, const: float) -> Expr:
-    """u / const; a const of zero, by which TE cannot divide, multiplies by its infinite reciprocal."""
-    if _is_zero(const, u):
-        return _scaled(u, float(np.copysign(np.inf, const)))
-    return u / _const(const, u)
-
-
-@elementwise
-def const_div(u: Expr, const: float) -> Expr:
-    """const / u."""
-    if _is_zero(const, u):
-        zero = _const(0, u)
-        return tirx.Select(tirx.any(tirx.isnan(u), u == zero), _const(np.nan, u), zero)
-    return _const(const, u) / u
-
-
-_MAX_FACTORS = 16  # beyond, pow is as fast as the product
-
-
-@elementwise
-def power_by_const(u: Expr, const: float) -> Expr:
-    """u ** const; a small integer exponent by multiplication."""
-
-    def product(count: int) -> Expr:
-        if count == 1:
-            return u
-        half = product(count // 2)
-        return half * half * u if count % 2 else half * half
-
-    if const == 0:
-        return _const(1, u)
-    if float(const).is_integer() and abs(const) <= _MAX_FACTORS:
-        return product(int(const)) if const > 0 else _const(1, u) / product(-int(const))
-    return trigonometry.power(u, _const(const, u))
 
 
 @elementwise

@@ -18,6 +18,7 @@ from ..graph import Shape, find_topo_sort
 from ..nn import Module
 from ..ops.conv import Conv2d, geometry_of
 from ..ops.linalg import MatMul
+from ..ops.types import number_of
 from ..tensors import tensor
 from . import channels_last
 from .channels_last import Last
@@ -90,7 +91,8 @@ class _Freezing:
     def outputs(self) -> list[Node]:
         """The outputs of the frozen graph."""
         for node in self._graph.nodes:
-            inputs = [self._value(value) for value in node.inputs]
+            dtypes = self._graph.dtypes
+            inputs = [number_of(x, node, dtypes) if x.op.immediate else self._value(x) for x in node.inputs]
             known = [value for value in inputs if isinstance(value, np.ndarray)]
             if len(known) == len(inputs) and not node.op.shape_only:
                 self._now[node] = node.op.numpy(node, known)
@@ -137,8 +139,8 @@ class _Freezing:
     def _last(self, node: Node) -> Node:
         """The value, images or what is broadcast to them, in the order NHWC."""
         value = self._settled(node)
-        if isinstance(value, Last):
-            return value.node
+        if isinstance(value, Last) or node.op.immediate:
+            return value.node if isinstance(value, Last) else node
         if node not in self._turned:
             self._turned[node] = channels_last.turned(value, self._graph.shapes[node])
             self._moved += 0 if isinstance(value, np.ndarray) else self._bytes(node)
@@ -182,7 +184,7 @@ class _Freezing:
         if self._users[node.inputs[at]] > 1:
             return None
         channels = len(inputs[at].filters)
-        other = np.asarray(node.attrs["const"], inputs[0].filters.dtype) if len(inputs) == 1 else inputs[1 - at]
+        other = inputs[1 - at]
         if not isinstance(other, np.ndarray) or (at == 1 and not node.op.commutative):
             return None
         method, of = change
@@ -204,10 +206,10 @@ class _Freezing:
 
 _Change = tuple[Callable[[_Product, np.ndarray], _Product], Callable[[np.ndarray], np.ndarray]]
 _CHANGES: dict[str, _Change] = {
-    **dict.fromkeys(("add", "add_byconst"), (_Product.shifted, np.positive)),
+    "add": (_Product.shifted, np.positive),
     "sub": (_Product.shifted, np.negative),
-    **dict.fromkeys(("mul", "mul_byconst"), (_Product.scaled, np.positive)),
-    **dict.fromkeys(("div", "div_byconst"), (_Product.scaled, lambda by: 1 / by)),
+    "mul": (_Product.scaled, np.positive),
+    "div": (_Product.scaled, lambda by: 1 / by),
 }
 """What becomes part of a convolution: by the operator's name, how the product changes, and by which numbers, of those
 that it meets."""

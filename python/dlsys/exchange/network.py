@@ -153,7 +153,7 @@ def _cost(nodes: Sequence[Node]) -> int:
     """The bytes and operations of computing nodes from constants."""
     total = 0
     for node in find_topo_sort(nodes):
-        if node.cell is None:
+        if node.cell is None and not node.op.immediate:
             shape = shape_of(node)
             total += math.prod(shape) * np.dtype(dtype_of(node)).itemsize
             total += node.op.flop(node, [shape_of(value) for value in node.inputs], shape)

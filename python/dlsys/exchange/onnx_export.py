@@ -18,6 +18,7 @@ from ..nn import Module
 from ..ops.pooling import MaxPool2d
 from ..ops.shape import Transpose
 from ..ops.slicing import region_of
+from ..ops.types import number_of
 from ..serialization import as_path
 from ..tensors import Tensor
 from .network import missing, traced
@@ -122,7 +123,8 @@ class _Writing:
 
     def inputs(self, node: Node) -> list[str]:
         """The names of a node's inputs."""
-        return [self.of(value) for value in node.inputs]
+        numbers = {x: number_of(x, node, self.graph.dtypes) for x in node.inputs if x.op.immediate}
+        return [self.constant(numbers[x], str(numbers[x].dtype)) if x in numbers else self.of(x) for x in node.inputs]
 
     def constant(self, value: Any, dtype: str = "int64") -> str:
         """The name of a constant."""
@@ -231,24 +233,6 @@ def _bitwise(kind: str) -> Writer:
 
 for _ours, _theirs in {"and": "And", "not": "Not", "or": "Or", "xor": "Xor"}.items():
     _WRITERS[f"bitwise_{_ours}"] = _bitwise(_theirs)
-
-
-def _by_constant(kind: str) -> Writer:
-    def write(to: _Writing, node: Node) -> str:
-        const = to.constant(node.attrs["const"], to.graph.dtypes[node.inputs[0]])
-        return to.emit(kind, [to.of(node.inputs[0]), const])
-
-    return write
-
-
-for _ours, _theirs in {"add": "Add", "mul": "Mul", "div": "Div", "power": "Pow"}.items():
-    _WRITERS[f"{_ours}_byconst"] = _by_constant(_theirs)
-
-
-@writer("const_div")
-def _const_div(to: _Writing, node: Node) -> str:
-    const = to.constant(node.attrs["const"], to.graph.dtypes[node])
-    return to.emit("Div", [const, *to.inputs(node)])
 
 
 @writer("not_equal")

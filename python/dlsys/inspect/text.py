@@ -28,7 +28,8 @@ def labels(nodes: Iterable[Node]) -> dict[Node, str]:
 
 def labels_of(graph: TypedGraph) -> dict[Node, str]:
     """The names of a graph's nodes in a listing, also those that are read for their shape alone."""
-    nodes = [*graph.fed, *(value for node in graph.nodes for value in node.inputs), *graph.nodes]
+    read = (value for node in graph.nodes for value in node.inputs if not value.op.immediate)
+    nodes = [*graph.fed, *read, *graph.nodes]
     return labels(sorted(nodes, key=lambda node: node.id))
 
 
@@ -40,7 +41,8 @@ def extents(shape: Shape) -> str:
 def term(node: Node, name: Mapping[Node, str], fed: Container[Node] = ()) -> str:
     """A node's operator and arguments, `matmul(X, W1, trans_A=True)`; attributes that are None or False are left out,
     and of what is fed those that its type says."""
-    arguments = [] if node in fed else [name.get(value, value.name) for value in node.inputs]
+    read = [] if node in fed else node.inputs
+    arguments = [repr(x.attrs["value"]) if x.op.immediate else name.get(x, x.name) for x in read]
     for key, value in node.attrs.items():
         if value is not None and value is not False and not (node in fed and key in ("shape", "dtype")):
             arguments.append(f"{key}={value!r}")
@@ -55,7 +57,7 @@ def format_graph(graph: TypedGraph | Iterable[Node], reasons: bool = False) -> s
     why. Nodes of one name are told apart by their ids, as `X#3`.
     """
     if not isinstance(graph, TypedGraph):
-        name = labels(find_topo_sort(graph))
+        name = labels([node for node in find_topo_sort(graph) if not node.op.immediate])
         return "\n".join(f"{name[node]} = {term(node, name)}   # {node.location}" for node in name)
     name, fed, lines = labels_of(graph), graph.fed, []
     read = {value for node in graph.nodes for value in node.inputs} | set(graph.roots)

@@ -10,8 +10,7 @@ from ..graph import OPS, Op, register
 from . import operators
 from .activation import gelu_op, log_softmax_op, relu_gradient_op, relu_op, softmax_func, softmax_op
 from .arithmetic import (
-    add_byconst_op, add_op, const_div_op, div_byconst_op, div_op, mul_byconst_op, mul_op, neg_op,
-    power_byconst_op, sub_op,
+    add_byconst_op, add_op, const_div_op, div_byconst_op, div_op, mul_byconst_op, mul_op, neg_op, sub_op,
 )
 from .types import cast_like_op, cast_op
 from .conv import conv2d_filter_gradient_op, conv2d_input_gradient_op, conv2d_op
@@ -20,11 +19,12 @@ from .elementary import (
     bitwise_and_op, bitwise_not_op, bitwise_or_op, bitwise_xor_op,
     abs_op, clip_op, copy_op, cos_op, equal_op, erf_op, exp_op, floor_op, greater_equal_op, greater_op,
     less_equal_op, less_op, log_op, logical_and_op, logical_not_op, logical_or_op, maximum_op, minimum_op,
-    not_equal_op, power_op, round_op, rsqrt_op, sigmoid_op, sign_op, sin_op, sqrt_op, tanh_op, where_op,
+    not_equal_op, power_byconst_op, power_op, round_op, rsqrt_op, sigmoid_op, sign_op, sin_op, sqrt_op, tanh_op,
+    where_op,
 )
 from .extrema import argmax_op, argmin_op, max_op, min_op
 from .indexing import embedding_op, in_range_op, one_hot_op, scatter_add_op, take_along_axis_op, take_op
-from .inputs import Variable, full_op, oneslike_op, placeholder_op, zeroslike_op
+from .inputs import Variable, constant_op, full_op, oneslike_op, placeholder_op, zeroslike_op
 from .joining import concatenate_op, split_op, stack_op
 from .linalg import matmul_gradient_op, matmul_op, matmul_panels_op, pack_panels_op
 from .loss import mse_loss_op, softmaxcrossentropy_op

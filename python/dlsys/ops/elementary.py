@@ -1,6 +1,6 @@
 """Pointwise functions: comparisons and selections, functions of one value, powers: tables of formulas and derivatives.
 
-All are broadcast as NumPy does. Beside a node a Python number stands for a constant of its shape and dtype.
+All are broadcast as NumPy does. Beside a node a Python number is a constant of its dtype.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import numpy as np
 from .. import compute
 from ..errors import DTypeError, GraphError
 from ..graph import DTYPES, INTEGERS, NUMBERS, Node, Shape, error_at, register
-from .arithmetic import add_byconst_op, div_op, mul_byconst_op, mul_op, neg_op
-from .family import ZERO, OfNode, OfNodes, Pointwise, binary, comparison, require_constant, unary
-from .inputs import oneslike_op, zeroslike_op
-from .rules import real_constant
+from .arithmetic import add_byconst_op, div_op, mul_byconst_op, mul_op, neg_op, sub_op
+from .family import ZERO, OfNode, OfNodes, Pointwise, Zero, binary, by_const, comparison, unary
+from .inputs import constant_op, zeroslike_op
+from .rules import real_constant, require_constant
 
 
 def one_minus(node: Node) -> Node:
     """1 - node."""
-    return add_byconst_op(neg_op(node), 1.0)
+    return sub_op(constant_op(1.0), node)
 
 
 exp_op: OfNode = unary(
@@ -88,7 +88,12 @@ round_op: OfNode = unary(
 )
 
 
-def _power_derivative(g: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:
+def _power_derivative(g: Node, y: Node, a: Node, b: Node) -> tuple[Node | Zero, Node | Zero]:
+    if b.op.immediate:
+        const = b.attrs["value"]
+        if const == 0:  # 0 * x ** -1 would be NaN at 0
+            return ZERO, ZERO
+        return g if const == 1 else mul_op(g, mul_op(power_byconst_op(a, const - 1), b)), ZERO
     zero = zeroslike_op(y)
     by_a = mul_op(g, mul_op(b, power_op(a, add_byconst_op(b, -1.0))))
     by_b = mul_op(g, mul_op(y, log_op(a)))
@@ -102,6 +107,7 @@ power_op: OfNodes = binary(
     compute.power, np.power, _power_derivative,
     costly=True,
 )
+power_byconst_op = by_const("power_byconst", "node ** const; d/dx = const * x ** (const - 1).", power_op)
 
 copy_op: OfNode = unary(
     "copy", "The node's value in memory of its own, which nothing else writes.", compute.copy, np.array,
@@ -112,19 +118,12 @@ copy_op: OfNode = unary(
 )
 
 
-def constant_like(value: Any, node: Node) -> Node:
-    """A constant of the node's shape and dtype. Raises GraphError for a value that is no real number."""
-    if isinstance(value, (bool, np.bool_)):  # the node may be of booleans too
-        return oneslike_op(node) if value else zeroslike_op(node)
-    return add_byconst_op(zeroslike_op(node), value)
-
-
 def _pair(a: Any, b: Any) -> tuple[Any, Any]:
     """Two operands, of which one may be a number."""
     if isinstance(a, Node) and _is_number(b):
-        return a, constant_like(b, a)
+        return a, constant_op(b)
     if isinstance(b, Node) and _is_number(a):
-        return constant_like(a, b), b
+        return constant_op(a), b
     return a, b
 
 

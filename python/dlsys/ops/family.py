@@ -13,15 +13,12 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, ClassVar
 
-import numpy as np
-
-from ..checks import in_dtype
 from ..compute import Tensor
-from ..errors import DTypeError, GraphError
-from ..graph import DTYPES, INTEGERS, Node, Op, Shape, error_at, register, require_takes
-from .rules import broadcast_operands, real_constant, require_same
+from ..errors import GraphError
+from ..graph import DTYPES, Node, Op, Shape, error_at, register, require_takes
+from .inputs import constant_op
+from .rules import broadcast_operands, require_same
 from .shape import sum_to_like_op
-from .types import dtype_of
 
 OfNode = Callable[[Node], Node]
 OfNodes = Callable[[Any, Any], Node]
@@ -76,46 +73,10 @@ class Pointwise(Op):
         if not right or any(not isinstance(grad, (Node, Zero)) for grad in grads):
             wanted = "a node" if count == 1 else f"a tuple of {count} nodes"
             raise error_at(node, GraphError, f"its derivative must return {wanted}, or ZERO for one, not {found!r}")
+        count = sum(not x.op.immediate for x in node.inputs)
+        if count == 1:  # of the result's shape
+            return [None if g is ZERO or x.op.immediate else g for g, x in zip(grads, node.inputs, strict=True)]
         return [None if g is ZERO else sum_to_like_op(g, x) for g, x in zip(grads, node.inputs, strict=True)]
-
-
-class ByConst(Pointwise):
-    """Of one node and the constant `attrs["const"]`, which takes the node's dtype, and may become an input."""
-
-    lifts = True
-    of_nodes: ClassVar[Callable[[Node, Node], Node]]
-    """The same with a node for the constant."""
-
-    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
-        dtype = super().infer_dtype(node, input_dtypes)
-        require_constant(node, node.attrs["const"], dtype)
-        return dtype
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return (node.attrs["const"],)
-
-    def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        with np.errstate(all="ignore"):
-            return np.asarray(type(self).reference(inputs[0], in_dtype(node.attrs["const"], inputs[0].dtype)))
-
-    def numbers(self, node: Node) -> tuple[Any, Sequence[Any]]:
-        return None, (node.attrs["const"],)
-
-    def number(self, node: Node, which: int) -> np.ndarray:
-        return in_dtype(node.attrs["const"], dtype_of(node.inputs[0]))
-
-    def lifted(self, node: Node, inputs: list[Node], numbers: dict[int, Node]) -> Node:
-        return type(self).of_nodes(inputs[0], numbers[0])
-
-
-def require_constant(node: Node, const: float, dtype: str) -> None:
-    """Raises DTypeError for a constant that an integer dtype does not hold."""
-    if dtype not in INTEGERS:
-        return
-    limits = np.iinfo(dtype)
-    whole = isinstance(const, int) or const.is_integer()
-    if not (whole and int(limits.min) <= const <= int(limits.max)):
-        raise error_at(node, DTypeError, f"the constant {const:g} is no {dtype}, which {node.inputs[0].name} is")
 
 
 def _member(base: type[Op], name: str, doc: str, facts: dict[str, Any]) -> type[Op]:
@@ -180,20 +141,11 @@ def comparison(
     return binary(name, doc, formula, reference, ZERO, **{"result": "bool", "dtypes": DTYPES, **facts})
 
 
-def by_const(
-    name: str,
-    doc: str,
-    formula: Callable[..., Tensor],
-    reference: Callable[..., Any],
-    derivative: Derivative,
-    of_nodes: Callable[[Node, Node], Node],
-    **facts: Any,
-) -> OfConst:
-    """The function of a new operator of a node and a constant. It raises GraphError for one that is no real number."""
-    parts: dict[str, Any] = {"formula": formula, "reference": reference, "derivative": derivative, "of_nodes": of_nodes}
-    operator = _member(ByConst, name, doc, {**parts, **facts})
+def by_const(name: str, doc: str, function: OfNodes) -> OfConst:
+    """The function of a node and a number that is an operator of two nodes. It raises GraphError for what is no real
+    number."""
 
-    def function(node: Node, const: float) -> Node:
-        return operator.make([node], {"const": real_constant(name, const)})
+    def of_number(node: Node, const: float) -> Node:
+        return function(node, constant_op(const))
 
-    return _named(function, name, f"{doc} Raises GraphError for a constant that is no real number.")
+    return _named(of_number, name, f"{doc} Raises GraphError for a constant that is no real number.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from ..errors import DTypeError, GraphError
 from ..graph import DTYPES, INTEGERS, Node, Op, Shape, error_at, register, shape_error
 from .rules import dtype_attribute, real_constant, shape_attribute
 from .shape import broadcast_shape_op
+from .types import NUMBER
 
 
 @register
@@ -93,7 +95,7 @@ class Full(Op):
         return []
 
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
-        return compute.full(node.attrs["shape"], node.attrs["value"], node.attrs["dtype"])
+        return compute.full(shape, node.attrs["value"], dtype)
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         return np.full(node.attrs["shape"], node.attrs["value"], node.attrs["dtype"])
@@ -106,6 +108,24 @@ class Full(Op):
 
     def lifted(self, node: Node, inputs: list[Node], numbers: dict[int, Node]) -> Node:
         return broadcast_shape_op(numbers[0], node.attrs["shape"])
+
+
+@register
+class Constant(Op):
+    """The number `attrs["value"]`, in the dtype of what it stands beside; of shape ()."""
+
+    name = "constant"
+    constant = immediate = True
+    never = "a number stands in the code of what reads it"
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        return ()
+
+    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
+        return NUMBER
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        return []
 
 
 def placeholder_op(name: str | None = None, shape: Any = None, dtype: Any = None) -> Node:
@@ -142,6 +162,17 @@ def oneslike_op(node: Node) -> Node:
 def zeroslike_op(node: Node) -> Node:
     """Zeros of the node's shape and dtype."""
     return ZerosLike.make([node])
+
+
+def constant_op(value: Any) -> Node:
+    """A number as an operand, in the dtype of the other one. Raises GraphError for what is no real number."""
+    number = bool(value) if isinstance(value, (bool, np.bool_)) else real_constant("constant", value)
+    return _constant(number, repr(number))
+
+
+@functools.lru_cache(1024)  # of equal numbers there is one node
+def _constant(number: float, text: str) -> Node:
+    return Constant.make([], {"value": number}, text)
 
 
 def full_op(shape: Any, value: float, dtype: Any = "float32") -> Node:

@@ -174,7 +174,7 @@ def loop_of(
         return now[value]
 
     ends = [*(new for _, _, new in carried), *others]
-    for node in below(ends, lambda node: node in now or is_outside(node)):
+    for node in below(ends, lambda node: node in now or (is_outside(node) and not node.op.constant)):
         now[node] = node
         if not node.op.constant:
             with precision(None):  # each product says its own

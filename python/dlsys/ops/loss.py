@@ -73,9 +73,10 @@ def mse_loss_op(x: Node, y: Node, reduction: str = "mean") -> Node:
     found = pair(x, y) if isinstance(x, Node) else None
     if found is None:
         raise GraphError(f"mse_loss: takes tensors and nodes, not {type(y if isinstance(x, Node) else x).__name__}")
-    difference = OPS["sub"].make(found, {"same_shape": True})
+    one_is_number = any(value.op.immediate for value in found)
+    difference = OPS["sub"].make(found, {} if one_is_number else {"same_shape": True})
     mine, other = map(known_shape, found)
-    if None not in (mine, other) and mine != other:
+    if None not in (mine, other) and mine != other and not one_is_number:
         first, second = found
         told = f"{first.name} {mine} and {second.name} {other} [made at {difference.location}]"
         raise ShapeError(f"mse_loss: shapes differ: {told}")

@@ -6,7 +6,6 @@ The functions of the other modules, `add_op` and its like, take operands as they
 from __future__ import annotations
 
 import numbers
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -14,25 +13,13 @@ import numpy as np
 
 from ..device import host_array
 from ..errors import DTypeError, GraphError
-from ..graph import INTEGERS, UNSIGNED, Node, set_arithmetic
-from .arithmetic import (
-    add_byconst_op,
-    add_op,
-    const_div_op,
-    div_byconst_op,
-    div_op,
-    mul_byconst_op,
-    mul_op,
-    neg_op,
-    power_byconst_op,
-    sub_op,
-)
+from ..graph import INTEGERS, Node, set_arithmetic
+from .arithmetic import add_op, div_op, mul_op, neg_op, sub_op, whole_power
 from .elementary import (
     bitwise_and_op,
     bitwise_not_op,
     bitwise_or_op,
     bitwise_xor_op,
-    constant_like,
     equal_op,
     greater_equal_op,
     greater_op,
@@ -44,6 +31,7 @@ from .elementary import (
     not_equal_op,
     power_op,
 )
+from .inputs import constant_op, oneslike_op
 from .linalg import matmul_op
 from .state import leaf
 from .types import as_float, beside_number, cast_like_op, cast_op, known_dtype, promoted
@@ -103,11 +91,11 @@ def require_held(dtype: str, value: Any, name: str) -> None:
 
 
 def constant_beside(value: Any, node: Node) -> Node:
-    """A number as a node of the other operand's shape and dtype."""
+    """A number as the other operand of a node."""
     dtype = known_dtype(node)
     if dtype is not None:
         require_held(dtype, value, node.name)
-    return constant_like(value, node)
+    return constant_op(value)
 
 
 def pair(a: Any, b: Any) -> tuple[Node, Node] | None:
@@ -157,38 +145,10 @@ def _as_integers(function: Binary) -> Binary:
     return lambda a, b: function(cast_op(a, "int32"), cast_op(b, "int32"))
 
 
-def _with_numbers(
-    function: Binary,
-    right: Callable[[Node, Any], Node],
-    left: Callable[[Any, Node], Node],
-    of_booleans: Binary | None = None,
-) -> Callable[[Any, Any], Any]:
-    """As `_of_pair`, with operators of their own for a number on the right and on the left."""
-    general = _of_pair(function, of_booleans)
-
-    def apply(a: Any, b: Any) -> Any:
-        a, b = _operands(a, b)
-        if a is None:
-            return NotImplemented
-        if isinstance(a, Node) and isinstance(b, Node):
-            return general(a, b)
-        node, number = (a, b) if isinstance(a, Node) else (b, a)
-        node = beside_number(node, number)
-        dtype = known_dtype(node)
-        if dtype == "bool" or dtype in UNSIGNED or (dtype in INTEGERS and abs(number) > 2**31 - 1):
-            return general(node, number) if isinstance(a, Node) else general(number, node)
-        return right(node, number) if isinstance(a, Node) else left(number, node)
-
-    return apply
-
-
 def _divide(a: Any, b: Any) -> Any:
-    a, b = _operands(a, b)
-    if a is None:
-        return NotImplemented
-    if isinstance(a, Node) and isinstance(b, Node):
-        return div_op(*map(as_float, promoted(a, b)))
-    return div_byconst_op(as_float(a), b) if isinstance(a, Node) else const_div_op(a, as_float(b))
+    a, b = (as_float(x) if isinstance(x, Node) else x for x in _operands(a, b))
+    found = pair(a, b)
+    return NotImplemented if found is None else div_op(*found)
 
 
 def _matmul(a: Any, b: Any) -> Any:
@@ -199,41 +159,24 @@ def _matmul(a: Any, b: Any) -> Any:
 
 
 def _power(a: Any, b: Any) -> Any:
-    """a ** b: a number as exponent has an operator of its own, integers are multiplied out."""
-    a, b = _operands(a, b)
-    if a is None:
+    """a ** b: an integer to a number is multiplied out."""
+    found = pair(a, b)
+    if found is None:
         return NotImplemented
-    if isinstance(a, Node) and isinstance(b, Node):
-        return power_op(*promoted(a, b))
-    if isinstance(a, Node):
-        a = beside_number(a, b)
-        return _whole_power(a, int(b)) if known_dtype(a) in INTEGERS else power_byconst_op(a, b)
-    b = beside_number(b, a)
-    return power_op(constant_beside(a, b), b)
-
-
-def _whole_power(node: Node, exponent: int) -> Node:
-    """The product of `exponent` times the node, of integers."""
-    if exponent < 0:
-        raise GraphError(f"integers are not raised to negative powers, as {exponent}: cast to a float")
-    result = constant_like(1, node) if exponent == 0 else None
-    square = node
-    while exponent:
-        if exponent & 1:
-            result = square if result is None else mul_op(result, square)
-        exponent >>= 1
-        square = mul_op(square, square) if exponent else square
-    assert result is not None
-    return result
+    node, exponent = found
+    if not (exponent.op.immediate and known_dtype(node) in INTEGERS):
+        return power_op(node, exponent)
+    count = int(exponent.attrs["value"])
+    if count < 0:
+        raise GraphError(f"integers are not raised to negative powers, as {count}: cast to a float")
+    return whole_power(node, count) if count else oneslike_op(node)
 
 
 set_arithmetic(
     {
-        "+": _with_numbers(add_op, add_byconst_op, lambda a, b: add_byconst_op(b, a), logical_or_op),
-        "-": _with_numbers(
-            sub_op, lambda a, b: add_byconst_op(a, operator.neg(b)), lambda a, b: add_byconst_op(neg_op(b), a)
-        ),
-        "*": _with_numbers(mul_op, mul_byconst_op, lambda a, b: mul_byconst_op(b, a), logical_and_op),
+        "+": _of_pair(add_op, logical_or_op),
+        "-": _of_pair(sub_op),
+        "*": _of_pair(mul_op, logical_and_op),
         "/": _divide,
         "@": _matmul,
         "**": _power,

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..checks import dtype_named
-from ..errors import GraphError, ShapeError
-from ..graph import DTYPES, FLOATS, OPS, Node, Op, Shape, shape_error
+from ..errors import DTypeError, GraphError, ShapeError
+from ..graph import DTYPES, FLOATS, INTEGERS, OPS, Node, Op, Shape, error_at, shape_error
 
 
 def broadcast_rule(shape_a: Shape, shape_b: Shape) -> Shape:
@@ -27,6 +27,8 @@ def broadcast_rule(shape_a: Shape, shape_b: Shape) -> Shape:
 
 def broadcast_operands(node: Node, shape_a: Shape, shape_b: Shape) -> Shape:
     """`broadcast_rule` for the operands of a node, which the error names."""
+    if shape_a == shape_b or not (shape_a and shape_b):  # as mostly
+        return shape_a or shape_b
     try:
         return broadcast_rule(shape_a, shape_b)
     except ShapeError as error:
@@ -134,6 +136,17 @@ def real_constant(op: str, value: Any) -> float:
     except OverflowError:
         raise GraphError(f"{op}: the constant is beyond the range of float64") from None
     return int(value) if isinstance(value, numbers.Integral) and int(value) != found else found
+
+
+def require_constant(node: Node, const: float, dtype: str) -> None:
+    """Raises DTypeError for a constant that an integer dtype does not hold."""
+    if dtype not in INTEGERS:
+        return
+    limits = np.iinfo(dtype)
+    whole = isinstance(const, int) or const.is_integer()
+    if not (whole and int(limits.min) <= const <= int(limits.max)):
+        other = next(x for x in reversed(node.inputs) if not x.op.immediate)
+        raise error_at(node, DTypeError, f"the constant {const:g} is no {dtype}, which {other.name} is")
 
 
 class Adjoint(Op):

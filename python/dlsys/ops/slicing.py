@@ -18,9 +18,8 @@ from ..checks import in_dtype
 from ..compute import Tensor
 from ..errors import GraphError, ShapeError
 from ..graph import DTYPES, OPS, Node, Op, Shape, register, set_arithmetic, shape_error
-from .family import require_constant
 from .indexing import take_op
-from .rules import Adjoint, real_constant
+from .rules import Adjoint, real_constant, require_constant
 from .state import leaf
 from .types import over_axes, shape_of
 from .views import View

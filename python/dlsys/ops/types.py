@@ -7,17 +7,17 @@ What is found is kept in the nodes, also that it is not known, so that asking co
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from .. import compute
-from ..checks import dtype_named
+from ..checks import dtype_named, in_dtype
 from ..compute import Tensor
 from ..errors import DlsysError, DTypeError, GraphError, ShapeError
-from ..graph import DTYPES, FLOATS, Node, Op, Shape, register
-from .rules import axes_attribute, dtype_attribute
+from ..graph import DTYPES, FLOATS, Node, Op, Shape, error_at, register
+from .rules import axes_attribute, dtype_attribute, require_constant
 
 
 @register
@@ -110,6 +110,29 @@ def cast_like_op(x: Node, like: Node) -> Node:
     return CastAs.make([x, like])
 
 
+NUMBER = "number"
+"""What stands for the dtype of a Python number, which takes that of what it stands beside."""
+
+
+def _with_numbers(node: Node, dtypes: list[str]) -> list[str]:
+    """The inputs' dtypes, also of numbers. Raises DTypeError for a number that its dtype does not hold."""
+    if NUMBER not in dtypes:
+        return dtypes
+    numbers = [x.attrs["value"] for x in node.inputs if x.op.immediate]
+    dtype = next((dtype for dtype in reversed(dtypes) if dtype != NUMBER), FLOATS[0])
+    for value in numbers if dtype not in FLOATS else ():
+        require_constant(node, value, dtype)
+        if dtype == "bool" and not isinstance(value, bool):
+            raise error_at(node, DTypeError, f"{value:g} stands beside booleans")
+    return [dtype if given == NUMBER else given for given in dtypes]
+
+
+def number_of(value: Node, reader: Node, dtypes: Mapping[Node, str]) -> np.ndarray:
+    """A number that a node reads, in its dtype."""
+    beside = next(x for x in reversed(reader.inputs) if not x.op.immediate)
+    return in_dtype(value.attrs["value"], dtypes[beside])
+
+
 _UNKNOWN: Any = ...  # stays itself when nodes are copied
 
 DEFAULT = ("bool", "int64", "float32")
@@ -167,7 +190,7 @@ class Inference:
 
 
 SHAPE = Inference(0, ShapeError, lambda node, shapes: node.op.infer_shape(node, shapes))
-DTYPE = Inference(1, DTypeError, lambda node, dtypes: node.op.infer_dtype(node, dtypes))
+DTYPE = Inference(1, DTypeError, lambda node, dtypes: node.op.infer_dtype(node, _with_numbers(node, dtypes)))
 
 
 shape_of: Callable[[Node], Shape] = SHAPE.of
@@ -179,7 +202,7 @@ known_dtype: Callable[[Node], str | None] = DTYPE.known
 def infer(node: Node, shapes: dict[Node, Shape], dtypes: dict[Node, str]) -> None:
     """Add a node's shape and dtype, from those of its inputs."""
     shapes[node] = node.op.infer_shape(node, [shapes[value] for value in node.inputs])
-    dtypes[node] = node.op.infer_dtype(node, [dtypes[value] for value in node.inputs])
+    dtypes[node] = node.op.infer_dtype(node, _with_numbers(node, [dtypes[value] for value in node.inputs]))
 
 
 def is_scalar(node: Any, axes: Any) -> bool:

@@ -9,6 +9,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
+import numpy as np
+
 from ..compiler import Arena
 from ..device import Array, Context, cpu
 from ..errors import GraphError
@@ -17,6 +19,7 @@ from ..graph import FLOATS, Node, error_at, find_topo_sort
 from ..hooks import hooks
 from ..ops import Variable, dtype_of, shape_of
 from ..ops.state import Group, State, Updates
+from ..ops.types import number_of
 from ..system import free_at_fork
 from .node import TensorNode
 
@@ -122,7 +125,7 @@ class Trace(Updates[Read]):
         return True
 
     def _parts(self, node: TensorNode) -> list[Any]:
-        """The leaves, by their places, and the nodes from which a node is computed."""
+        """The leaves, by their places, and the nodes from which a node is computed; -1 for a number."""
         read = list(zip(node.inputs, node.read, strict=True))
         if isinstance(node.op, State):
             read = [cast(Read, node.op.lowered(node, read, self))]  # a group is no input
@@ -130,7 +133,7 @@ class Trace(Updates[Read]):
             raise error_at(node, GraphError, f"{node.name} is a variable without a value: feed it to an Executor")
         if node.keep and node.kept is None:
             self._keep.append(node)
-        return [self._part(value, content, node) for value, content in read]
+        return [-1 if value.op.immediate else self._part(value, content, node) for value, content in read]
 
     def assign(self, node: Node, parameter: Read, value: Read) -> None:
         """Note the assignment."""
@@ -181,6 +184,9 @@ class Trace(Updates[Read]):
             self.numbers += [(node, which, number) for which, number in enumerate(numbers)]
         else:
             rest = repr(node.attrs) if node.attrs else ""  # 0.0 == -0.0, and NaN is not equal to itself
+            if -1 in parts:
+                inputs = enumerate(node.inputs)
+                self.numbers += [(node, which, x.attrs["value"]) for which, x in inputs if x.op.immediate]
         self.place[node] = len(self.entries)
         self.entries.append((op, rest, parts, node.no_grad))
         self.nodes.append(node)
@@ -299,8 +305,15 @@ def compiled(
                     table.popitem(last=False)
     here = ctx.kind == "cpu"
     given: list[Any] = [array.numpy() if here and array.context.kind != "cpu" else array for _, array in trace.leaves]
-    given += [node.op.number(node, which) for node, chosen in lifted.items() for which in chosen]
+    given += [_number(node, which) for node, chosen in lifted.items() for which in chosen]
     return found, given
+
+
+def _number(node: Node, which: int) -> np.ndarray:
+    """One of the node's numbers as the array to feed."""
+    if node.op.lifts:
+        return node.op.number(node, which)
+    return number_of(node.inputs[which], node, {x: dtype_of(x) for x in node.inputs})
 
 
 def _copied(trace: Trace, lifted: Numbers) -> tuple[list[Node], list[Node]]:
@@ -312,13 +325,15 @@ def _copied(trace: Trace, lifted: Numbers) -> tuple[list[Node], list[Node]]:
         if place in leaves:
             copies.append(Variable(node.name, *entry[:2]))
             continue
-        inputs = [copies[part] for part in entry[2]]
+        inputs = [node.inputs[i] if part == -1 else copies[part] for i, part in enumerate(entry[2])]
         if isinstance(node.op, State):  # its value is its one part's
             copies.append(inputs[0])
             continue
-        if node in lifted:
-            made = node.op.lifted(node, inputs, {i: of_numbers[node, i] for i in lifted[node]})
+        numbers = {i: of_numbers[node, i] for i in lifted.get(node, ())}
+        if numbers and node.op.lifts:
+            made = node.op.lifted(node, inputs, numbers)
         else:
+            inputs = [numbers.get(i, x) for i, x in enumerate(inputs)]
             made = hooks.make_node(node.op, inputs, node.attrs, node.name)
         made.placed_as(node)
         copies.append(made)
