@@ -21,12 +21,6 @@ and that kernel reads all arrays row by row, which tiles do not. Behind a large 
 outside if they read other large arrays, since a tile reads those slowly. A value that only later kernels read is left
 to them if they can compute it from one stored value: so a backward step computes a gate's derivative itself, and the
 forward step does not store it.
-
-Expressions stay short. Schedules write a value's formula in the place of each of its uses, and exp, tanh and their
-like use their argument many times, so two of them nested compile for seconds. An expression, up to what is stored or
-summed, has at most MOST_LENGTH names and operators, where a costly operator counts its argument READS times
-(`groups.length`); so no costly operator stands in another's argument. Rows are exempt: there every value has a
-register.
 """
 
 from __future__ import annotations
@@ -40,7 +34,6 @@ from ..compute import IN_ORDER
 from ..graph import FLOATS, Node, Shape
 from .base import Reason, TypedGraph, value_inputs
 from .groups import (
-    MOST_LENGTH,
     Group,
     Members,
     is_constant,
@@ -48,8 +41,6 @@ from .groups import (
     is_elementwise,
     is_row_wise,
     is_sum,
-    length,
-    longest,
     loops_of,
     other_inputs,
     rows_of,
@@ -67,7 +58,7 @@ SIBLINGS = 16  # readers of one value that are looked at
 
 TAKEN = "another kernel computes it already"  # which says least of why two nodes are apart
 OTHER_KIND, OTHER_SHAPE, OTHER_DTYPE = "its kind is another", "its shape is another", "its dtype is another"
-ARRAYS, LONG = "the kernel would have too many arrays", "its expression would be too long"
+ARRAYS = "the kernel would have too many arrays"
 
 
 def fuse(
@@ -165,17 +156,13 @@ class _Fusion:
     def _members(self, nodes: Iterable[Node] = ()) -> Members:
         return Members(nodes, self.consumers, self.roots)
 
-    def _is_short(self, members: Members, stored: Iterable[Node] = ()) -> bool:
-        return longest(sorted(members.nodes, key=self.index.__getitem__), stored) <= MOST_LENGTH
-
     def _epilogue(self, start: Members, anchor: Node, shape: Shape) -> Members:
         """`start` and the elementwise nodes of `shape` behind it, as far as all of it leaves by one node of the
-        anchor's dtype, and no expression is too long.
+        anchor's dtype.
 
         As nothing inside is read outside but that last node, no path can leave and come back.
         """
         members, best, dtype = start.copy(), start, self.graph.dtypes[anchor]
-        written: dict[Node, int] = {}  # what is before the sum is another expression
         near: list[tuple[int, Node]] = []
         seen: set[Node] = set()
 
@@ -193,12 +180,7 @@ class _Fusion:
         for node in start.nodes:
             look_behind(node)
         while near and len(members) < MOST_NODES:
-            _, node = heapq.heappop(near)  # each behind the one before, so none that is written changes
-            written[node] = length(node, written)
-            if written[node] > MOST_LENGTH:
-                del written[node]
-                self._refuse(node, LONG)
-                continue
+            _, node = heapq.heappop(near)
             members.add(node)
             look_behind(node)
             leaving = members.leaving
@@ -240,8 +222,7 @@ class _Fusion:
         if last is None or len(members) == 1 or self.graph.size(last) not in CACHED:
             return
         readers = self.consumers[last]
-        long = len(readers) == 1 and not self._is_short(members.with_node(readers[0]))
-        if readers and not long and all(self._takes(user, last) for user in readers):
+        if readers and all(self._takes(user, last) for user in readers):
             for node in members.nodes:
                 del self.group_of[node]
                 if node is not anchor:
@@ -249,28 +230,14 @@ class _Fusion:
             self.make([anchor], "contraction")
 
     def _with_producers(self, start: Members, shape: Shape) -> Members:
-        """`start` and the elementwise nodes of `shape` that only it reads; operands of a contraction are stored. A
-        branch in which an expression would be too long stays outside, to be a kernel of its own."""
-        barred: set[Node] = set()
-        while True:
-            members, refused = self._producers(start, shape, barred)
-            if refused is None:
-                return members
-            barred.add(refused)
-            for node in sorted(members.nodes - start.nodes, key=self.index.__getitem__):
-                if not barred.isdisjoint(node.inputs):
-                    barred.add(node)
-
-    def _producers(self, start: Members, shape: Shape, barred: set[Node]) -> tuple[Members, Node | None]:
-        """The members with those of their producers that are not barred; and the first producer that would make an
-        expression too long, None if there is none."""
+        """`start` and the elementwise nodes of `shape` that only it reads; operands of a contraction are stored."""
         members = start
         dtypes = {self.graph.dtypes[node] for node in members.nodes}
         own = [node for node in members.nodes if node.op.kind != "contraction"]
         stack = [(value, node) for node in own for value in value_inputs(node)]
         while stack and len(members) < MOST_NODES:
             node, reader = stack.pop()
-            if node in members or node in barred:
+            if node in members:
                 continue
             why = self._unfit(node, shape)
             if not why and any(user not in members for user in self.consumers[node]):
@@ -284,12 +251,9 @@ class _Fusion:
                 self.apart[reader, node] = why
                 continue
             self.joined[node] = reader, "nothing else reads it"
-            if not self._is_short(grown):
-                self._refuse(node, LONG)
-                return members, node
             members = grown
             stack += [(value, node) for value in value_inputs(node)]
-        return members, None
+        return members
 
     def _unfit_for_rows(self, node: Node, wide: Shape) -> str:
         """Why a group of rows may not have the node; empty if it may."""
@@ -339,8 +303,6 @@ class _Fusion:
                 refused[node] = ARRAYS
             elif self.graph.dtypes[node] != dtype and node in joined.leaving:
                 refused[node] = OTHER_DTYPE
-            elif kind == "elementwise" and not self._is_short(joined, joined.leaving):
-                refused[node] = LONG
             elif (between := self.order.between(node, members.nodes)) is not None:
                 barred[node] = between
                 refused[node] = "a path between them leads through other kernels"
