@@ -136,26 +136,43 @@ def test_differences_are_rounded_as_written() -> None:
                 np.testing.assert_array_equal(found, evaluate([output], feed)[0])
 
 
-def test_chains_of_formulas_that_name_their_inputs_twice_are_several_kernels() -> None:
-    """Written out in one expression, ten of these would be compiled for hours: TVM visits what each name stands for."""
-    x, z = ad.Variable("x"), ad.Variable("z")
+def test_chains_of_formulas_that_name_their_inputs_twice_are_one_kernel() -> None:
+    """Each value has a register: written out where they are read, ten of these would be compiled for hours."""
+    x, z, w = ad.Variable("x"), ad.Variable("z"), ad.Variable("w")
     rng = np.random.default_rng(0)
-    feed = {v: rng.standard_normal((6, 7)).astype("float32") for v in (x, z)}
+    feed = {v: rng.standard_normal((7, 7)).astype("float32") for v in (x, z, w)}
     steps = (
         lambda y: ad.relu_op(y + z),
         lambda y: ops.clip_op(y + z, -1.0, 1.0),
         lambda y: ops.maximum_op(y + 1.0, z * y),
         lambda y: ops.minimum_op(y - 1.0, z),
+        ad.tanh_op,
+        ad.gelu_op,
+        lambda y: y * y * 0.5 - y,
+        lambda y: ad.where_op(z > 0, y * y, y - z),
     )
-    for step in steps:
-        y: Any = x
+    around = (
+        lambda y, step: step(y),
+        lambda y, step: step(y @ w),
+        lambda y, step: ad.sum_op(step(y), 0),
+        lambda y, step: ad.softmax_op(step(y)),
+    )
+
+    def chain(y: Any, step: Any) -> Any:
         for _ in range(10):
             y = step(y)
+        return y
+
+    def mixed(c: Any) -> Any:
+        return ad.logical_or_op(ad.logical_and_op(c, x > 0), ad.logical_and_op(ad.logical_not_op(c), z > 0))
+
+    chains = [kind(x, lambda y, step=step: chain(y, step)) for step in steps for kind in around]
+    for y in (*chains, ad.where_op(chain(x > z, mixed), x, z)):
         executor = ad.Executor([y])
         (found,) = executor.run(feed, True)
         (wanted,) = ad.Executor([y], ctx="numpy").run(feed)
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
-        assert 2 < executor.groups().count("\n") < 10, executor.groups()
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+        assert executor.groups().count("\n") < 4, executor.groups()
 
 
 def test_zeros_that_are_nodes_keep_nan_and_infinity() -> None:

@@ -239,8 +239,6 @@ class Op:
     """
     costly: ClassVar[bool] = False
     """Its formula reads its input many times over, as a polynomial does: better stored than written out twice."""
-    reads: ClassVar[int] = 1
-    """How often TVM meets an input in its formula, about: chains of what names one twice are compiled for minutes."""
     broadcasts: ClassVar[bool] = False
     """Elementwise of several inputs, which are broadcast by NumPy's rules."""
     picks: ClassVar[bool] = False

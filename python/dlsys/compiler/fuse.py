@@ -9,6 +9,8 @@ this order; the rules of `schedule` know how to run each:
                   down the columns of large arrays; several results
     elementwise     connected elementwise nodes of one shape, several results
 
+A group grows from a node of its kind, neighbour by neighbour, in the ways that `GROWTHS` says.
+
 What a group stores is of one dtype. A value of booleans or integers that it computes for itself alone may be of
 another: `where(x > 0, a, b)` is one kernel.
 
@@ -21,26 +23,19 @@ and that kernel reads all arrays row by row, which tiles do not. Behind a large 
 outside if they read other large arrays, since a tile reads those slowly. A value that only later kernels read is left
 to them if they can compute it from one stored value: so a backward step computes a gate's derivative itself, and the
 forward step does not store it.
-
-Expressions stay short. Schedules write a value's formula in the place of each of its uses, and exp, tanh and their
-like use their argument many times, so two of them nested compile for seconds. An expression, up to what is stored or
-summed, has at most MOST_LENGTH names and operators, where a costly operator counts its argument READS times
-(`groups.length`); so no costly operator stands in another's argument. Rows are exempt: there every value has a
-register.
 """
 
 from __future__ import annotations
 
-import heapq
 import math
 from bisect import insort
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from ..compute import IN_ORDER
 from ..graph import FLOATS, Node, Shape
 from .base import Reason, TypedGraph, value_inputs
 from .groups import (
-    MOST_LENGTH,
     Group,
     Members,
     is_constant,
@@ -48,8 +43,6 @@ from .groups import (
     is_elementwise,
     is_row_wise,
     is_sum,
-    length,
-    longest,
     loops_of,
     other_inputs,
     rows_of,
@@ -67,7 +60,37 @@ SIBLINGS = 16  # readers of one value that are looked at
 
 TAKEN = "another kernel computes it already"  # which says least of why two nodes are apart
 OTHER_KIND, OTHER_SHAPE, OTHER_DTYPE = "its kind is another", "its shape is another", "its dtype is another"
-ARRAYS, LONG = "the kernel would have too many arrays", "its expression would be too long"
+
+
+@dataclass(frozen=True)
+class Growth:
+    """One way in which a group grows from an anchor.
+
+    Attributes:
+        finds: how nodes are found that may join: from a member its "readers", the "values" that it reads, and the
+            "siblings" that read one of these too, if it is not much smaller; for each what is told of those that join.
+        leave: how many of those that join may be stored: none, one, or "several" of the anchor's dtype.
+        operand: whether they have the shape of what the anchor reads, else its own.
+        rows: whether they may be computed row by row, too, and be one number a row.
+    """
+
+    finds: Mapping[str, str]
+    leave: str
+    operand: bool = False
+    rows: bool = False
+
+
+BEFORE = Growth({"values": "nothing else reads it"}, "none")
+BEHIND = Growth({"readers": "pointwise behind it"}, "one")
+AROUND = Growth(
+    {"readers": "reads it", "values": "is read by it", "siblings": "shares an input with it"}, "several"
+)
+GROWTHS = {
+    "contraction": (BEHIND, BEFORE),
+    "reduction": (replace(BEFORE, operand=True), BEHIND, BEFORE),
+    "rows": (replace(AROUND, operand=True, rows=True),),
+    "elementwise": (AROUND,),
+}
 
 
 def fuse(
@@ -91,15 +114,15 @@ def fuse(
     sums = [n for n in graph.nodes if is_sum(n) and not is_row_wise(n, graph) and n not in down]
     # what is stored as numbers first, with the conditions it needs
     pointwise = sorted(filter(is_elementwise, graph.nodes), key=lambda node: graph.dtypes[node] not in FLOATS)
-    for kind, anchors, grow in (
-        ("contraction", products, fusion.grow_around),
-        ("reduction", sums, fusion.grow_around),
-        ("rows", row_wise, fusion.grow_among),
-        ("reduction", down, fusion.grow_around),
-        ("elementwise", pointwise, fusion.grow_among),
+    for kind, anchors in (
+        ("contraction", products),
+        ("reduction", sums),
+        ("rows", row_wise),
+        ("reduction", down),
+        ("elementwise", pointwise),
     ):
         for anchor in filter(fusion.is_free, anchors):
-            grow(anchor, kind)
+            fusion.grow(anchor, kind)
         for anchor in anchors if kind == "contraction" else ():
             fusion.leave_epilogue(anchor)
     groups = fusion.groups()
@@ -149,62 +172,92 @@ class _Fusion:
         """Notes why a node is not of the group of the member by which it was found."""
         self.apart[self.joined[node][0], node] = why
 
-    def _unfit(self, node: Node, shape: Shape) -> str:
-        """Why an elementwise group of a shape may not have the node; empty if it may."""
+    def _unfit(self, node: Node, shape: Shape, rows: bool) -> str:
+        """Why a group may not have the node: an elementwise one of the shape, or of rows; empty if it may."""
+        taken = "" if self.is_free(node) else TAKEN
+        if rows and (is_row_wise(node, self.graph) or node in self.columns):
+            return taken if rows_of(node, self.graph) == shape else "its rows are others"
         if not is_elementwise(node):
             return OTHER_KIND
-        if self.graph.shapes[node] != shape:
-            return OTHER_SHAPE
-        return "" if self.is_free(node) else TAKEN
-
-    def _begin(self, anchor: Node) -> Members:
-        """A group of one node, which has joined none."""
-        self.joined.pop(anchor, None)
-        return self._members([anchor])
+        values = value_inputs(node) if rows else []
+        if "bool" in [self.graph.dtypes[value] for value in (node, *values)] and rows:
+            # TVM lowers no arrays of booleans within vectors, as the kernels of rows would make
+            return "rows hold no booleans"
+        # a constant is in the group, where all has rows
+        own = [self.graph.shapes[value] for value in (node, *filter(is_constant, values))]
+        return taken if all(one == shape or (rows and one == (*shape[:-1], 1)) for one in own) else OTHER_SHAPE
 
     def _members(self, nodes: Iterable[Node] = ()) -> Members:
         return Members(nodes, self.consumers, self.roots)
 
-    def _is_short(self, members: Members, stored: Iterable[Node] = ()) -> bool:
-        return longest(sorted(members.nodes, key=self.index.__getitem__), stored) <= MOST_LENGTH
+    def _found(self, node: Node, how: str) -> Iterable[Node]:
+        """What is found from a member; the operands of a product are stored."""
+        if how == "readers":
+            return self.consumers[node]
+        values = value_inputs(node) if node.op.kind != "contraction" else []
+        if how == "values":
+            return values
+        shared = (value for value in values if self._weighs(value, node))  # of a learning rate nothing is saved
+        return (user for value in shared for user in self.consumers.get(value, [])[:SIBLINGS])
 
-    def _epilogue(self, start: Members, anchor: Node, shape: Shape) -> Members:
-        """`start` and the elementwise nodes of `shape` behind it, as far as all of it leaves by one node of the
-        anchor's dtype, and no expression is too long.
-
-        As nothing inside is read outside but that last node, no path can leave and come back.
-        """
+    def _grow(self, start: Members, anchor: Node, growth: Growth) -> Members:
+        """`start` and what joins it: neighbours from its nodes on, inputs first."""
+        shape = self.graph.shapes[anchor.inputs[0] if growth.operand else anchor]
         members, best, dtype = start.copy(), start, self.graph.dtypes[anchor]
-        written: dict[Node, int] = {}  # what is before the sum is another expression
         near: list[tuple[int, Node]] = []
-        seen: set[Node] = set()
+        seen = set(start.nodes)
+        barred: dict[Node, Node] = {}  # by the node that is between it and the members
+        refused: dict[Node, str] = {}  # why a neighbour may not join yet
 
-        def look_behind(node: Node) -> None:
-            for user in self.consumers[node]:
-                if user in seen or user in members:
-                    continue
-                seen.add(user)
-                if why := self._unfit(user, shape) or ("" if self._dtype_fits(user, dtype) else OTHER_DTYPE):
-                    self.apart[node, user] = why
-                else:
-                    self.joined[user] = node, "pointwise behind it"
-                    heapq.heappush(near, (self.index[user], user))
+        def look_around(node: Node) -> None:
+            for where, how in growth.finds.items():
+                for other in self._found(node, where):
+                    if other not in seen:
+                        seen.add(other)
+                        why = self._unfit(other, shape, growth.rows)
+                        if why or not self._dtype_fits(other, dtype):
+                            self.apart[node, other] = why or OTHER_DTYPE
+                        else:
+                            self.joined[other] = node, how
+                            insort(near, (self.index[other], other))
 
-        for node in start.nodes:
-            look_behind(node)
-        while near and len(members) < MOST_NODES:
-            _, node = heapq.heappop(near)  # each behind the one before, so none that is written changes
-            written[node] = length(node, written)
-            if written[node] > MOST_LENGTH:
-                del written[node]
-                self._refuse(node, LONG)
-                continue
-            members.add(node)
-            look_behind(node)
-            leaving = members.leaving
-            one = len(leaving) == 1 and all(self.graph.dtypes[node] == dtype for node in leaving)
-            if one and members.arrays <= MOST_ARRAYS:
-                best = members.copy()
+        def why_not(node: Node) -> str:
+            if growth.leave == "one":  # as nothing inside is read outside but that, no path can leave and come back
+                return ""
+            if node in barred and barred[node] not in members:
+                return refused[node]
+            joined = members.with_node(node)
+            if joined.arrays > MOST_ARRAYS:
+                return "the kernel would have too many arrays"
+            if node in joined.leaving and growth.leave == "none":
+                return "it is returned" if node in self.roots else "others read it, too"
+            if node in joined.leaving and self.graph.dtypes[node] != dtype:
+                return OTHER_DTYPE
+            if growth.leave == "several" and (between := self.order.between(node, members.nodes)) is not None:
+                barred[node] = between
+                return "a path between them leads through other kernels"
+            return ""
+
+        def may_join(node: Node) -> bool:
+            refused[node] = why_not(node)
+            return not refused[node]
+
+        for node in sorted(start.nodes, key=self.index.__getitem__):
+            look_around(node)
+        grown = True
+        while grown and len(members) < MOST_NODES:  # a node that did not fit may, once the group has grown around it
+            found = next((pair for pair in near if may_join(pair[1])), None)
+            grown = found is not None
+            if found is not None:
+                near.remove(found)
+                members.add(found[1])
+                look_around(found[1])
+                if growth.leave != "one":
+                    best = members
+                elif members.arrays <= MOST_ARRAYS and [self.graph.dtypes[n] for n in members.leaving] == [dtype]:
+                    best = members.copy()
+        for _, node in near:
+            self._refuse(node, refused.get(node, "the kernel has as many nodes as it may"))
         for node in members.nodes - best.nodes:
             self._refuse(node, "more than one value would leave the kernel")
         return best
@@ -213,17 +266,28 @@ class _Fusion:
         """Whether a group that stores `dtype` may compute the node, if it does not store it."""
         return self.graph.dtypes[node] == dtype or self.graph.dtypes[node] not in FLOATS
 
-    def grow_around(self, anchor: Node, kind: str) -> None:
-        """A group of the pointwise nodes that only a sum reads (the operands of a product are stored), the anchor, the
-        pointwise nodes behind it up to one result, and what only those read."""
-        shape = self.graph.shapes[anchor]
-        members = self._with_producers(self._begin(anchor), self.graph.shapes[anchor.inputs[0]])
-        nodes = self._with_producers(self._epilogue(members, anchor, shape), shape).nodes
-        if anchor.op.kind == "contraction" and self._reads_slowly(anchor, nodes):
-            for node in nodes - {anchor}:
-                self._refuse(node, "tiles of the product would read other arrays slowly")
-            nodes = {anchor}
+    def grow(self, anchor: Node, kind: str) -> None:
+        """The group of an anchor, which has joined none."""
+        self.joined.pop(anchor, None)
+        members = self._members([anchor])
+        for growth in GROWTHS[kind]:
+            members = self._grow(members, anchor, growth)
+        nodes = members.nodes
+        if kind == "contraction" and self._reads_slowly(anchor, nodes):
+            nodes = self._without(nodes, nodes - {anchor}, "tiles of the product would read other arrays slowly")
+        if GROWTHS[kind][-1].leave == "several":
+            kept = members.needed(anchor, self.index, self._takes, self._weighs)
+            why = "the later kernels that read it compute it from what is stored"
+            left, nodes = nodes - kept, self._without(nodes, nodes - kept, why)
+            for node in nodes - {anchor} if left else ():
+                if self.joined[node][0] in left:
+                    self.joined[node] = anchor, "by way of a node that is left to later kernels"
         self.make(nodes, kind)
+
+    def _without(self, nodes: set[Node], left: set[Node], why: str) -> set[Node]:
+        for node in left:
+            self._refuse(node, why)
+        return nodes - left
 
     def _reads_slowly(self, anchor: Node, nodes: set[Node]) -> bool:
         """Whether an epilogue reads other arrays than the product, in tiles, where that is slow."""
@@ -240,134 +304,12 @@ class _Fusion:
         if last is None or len(members) == 1 or self.graph.size(last) not in CACHED:
             return
         readers = self.consumers[last]
-        long = len(readers) == 1 and not self._is_short(members.with_node(readers[0]))
-        if readers and not long and all(self._takes(user, last) for user in readers):
+        if readers and all(self._takes(user, last) for user in readers):
             for node in members.nodes:
                 del self.group_of[node]
                 if node is not anchor:
                     self._refuse(node, "a kernel that reads the product finds it in the cache")
             self.make([anchor], "contraction")
-
-    def _with_producers(self, start: Members, shape: Shape) -> Members:
-        """`start` and the elementwise nodes of `shape` that only it reads; operands of a contraction are stored. A
-        branch in which an expression would be too long stays outside, to be a kernel of its own."""
-        barred: set[Node] = set()
-        while True:
-            members, refused = self._producers(start, shape, barred)
-            if refused is None:
-                return members
-            barred.add(refused)
-            for node in sorted(members.nodes - start.nodes, key=self.index.__getitem__):
-                if not barred.isdisjoint(node.inputs):
-                    barred.add(node)
-
-    def _producers(self, start: Members, shape: Shape, barred: set[Node]) -> tuple[Members, Node | None]:
-        """The members with those of their producers that are not barred; and the first producer that would make an
-        expression too long, None if there is none."""
-        members = start
-        dtypes = {self.graph.dtypes[node] for node in members.nodes}
-        own = [node for node in members.nodes if node.op.kind != "contraction"]
-        stack = [(value, node) for node in own for value in value_inputs(node)]
-        while stack and len(members) < MOST_NODES:
-            node, reader = stack.pop()
-            if node in members or node in barred:
-                continue
-            why = self._unfit(node, shape)
-            if not why and any(user not in members for user in self.consumers[node]):
-                why = "others read it, too"
-            if not why and self.graph.dtypes[node] in FLOATS and self.graph.dtypes[node] not in dtypes:
-                why = OTHER_DTYPE
-            if not why:
-                grown = members.with_node(node)
-                why = ARRAYS if grown.arrays > MOST_ARRAYS else "it is returned" if node in grown.leaving else ""
-            if why:
-                self.apart[reader, node] = why
-                continue
-            self.joined[node] = reader, "nothing else reads it"
-            if not self._is_short(grown):
-                self._refuse(node, LONG)
-                return members, node
-            members = grown
-            stack += [(value, node) for value in value_inputs(node)]
-        return members, None
-
-    def _unfit_for_rows(self, node: Node, wide: Shape) -> str:
-        """Why a group of rows may not have the node; empty if it may."""
-        if is_row_wise(node, self.graph) or node in self.columns:
-            return "" if rows_of(node, self.graph) == wide else "its rows are others"
-        # TVM lowers no arrays of booleans within vectors, as the kernels of rows would make; and a constant is in the
-        # group, where all has rows
-        values = value_inputs(node)
-        if not is_elementwise(node):
-            return OTHER_KIND
-        if "bool" in [self.graph.dtypes[value] for value in (node, *values)]:
-            return "rows hold no booleans"
-        own = [self.graph.shapes[value] for value in (node, *(v for v in values if is_constant(v)))]
-        return "" if all(shape in (wide, (*wide[:-1], 1)) for shape in own) else OTHER_SHAPE
-
-    def grow_among(self, anchor: Node, kind: str) -> None:
-        """A group of what shares the anchor's rows, or its shape: neighbours from the anchor on, and what reads an
-        input together with a member, unless the input is much smaller, as a learning rate: then nothing is saved."""
-        shape = rows_of(anchor, self.graph) if kind == "rows" else self.graph.shapes[anchor]
-        unfit = self._unfit_for_rows if kind == "rows" else self._unfit
-        members, dtype = self._begin(anchor), self.graph.dtypes[anchor]
-        near: list[tuple[int, Node]] = []
-        seen = {anchor}
-        barred: dict[Node, Node] = {}  # by the node that is between it and the members
-        refused: dict[Node, str] = {}  # why a neighbour may not join yet
-
-        def look_around(node: Node) -> None:
-            values = value_inputs(node)
-            shared = [value for value in values if self._weighs(value, node)]
-            readers = (user for value in shared for user in self.consumers.get(value, [])[:SIBLINGS])
-            users = self.consumers[node]
-            for others, how in ((users, "reads it"), (values, "is read by it"), (readers, "shares an input with it")):
-                for other in others:
-                    if other not in seen:
-                        seen.add(other)
-                        why = unfit(other, shape) or ("" if self.is_free(other) else TAKEN)
-                        if why or not self._dtype_fits(other, dtype):
-                            self.apart[node, other] = why or OTHER_DTYPE
-                        else:
-                            self.joined[other] = node, how
-                            insort(near, (self.index[other], other))
-
-        def may_join(node: Node) -> bool:
-            if node in barred and barred[node] not in members:
-                return False
-            joined = members.with_node(node)
-            if joined.arrays > MOST_ARRAYS:
-                refused[node] = ARRAYS
-            elif self.graph.dtypes[node] != dtype and node in joined.leaving:
-                refused[node] = OTHER_DTYPE
-            elif kind == "elementwise" and not self._is_short(joined, joined.leaving):
-                refused[node] = LONG
-            elif (between := self.order.between(node, members.nodes)) is not None:
-                barred[node] = between
-                refused[node] = "a path between them leads through other kernels"
-            else:
-                return True
-            return False
-
-        look_around(anchor)
-        grown = True
-        while grown and len(members) < MOST_NODES:  # a node that did not fit may, once the group has grown around it
-            found = next((pair for pair in near if may_join(pair[1])), None)
-            grown = found is not None
-            if found is not None:
-                near.remove(found)
-                members.add(found[1])
-                look_around(found[1])
-        for _, node in near:
-            self._refuse(node, refused.get(node, "the kernel has as many nodes as it may"))
-        kept = members.needed(anchor, self.index, self._takes, self._weighs)
-        left = members.nodes - kept
-        for node in left:
-            self._refuse(node, "the later kernels that read it compute it from what is stored")
-        for node in kept - {anchor} if left else ():
-            if self.joined[node][0] in left:
-                self.joined[node] = anchor, "by way of a node that is left to later kernels"
-        self.make(kept, kind)
 
     def _takes(self, user: Node, node: Node) -> bool:
         """Whether the user's kernel could compute the node as well."""

@@ -22,9 +22,7 @@ from ..system import lazy
 from ..tvm_import import with_compiler
 from .base import TypedGraph, value_inputs
 
-READS = 16  # of its argument by a costly operator, counted low
 OfTwo = Callable[[Node, Node], bool]
-MOST_LENGTH = READS**2  # of an expression, so that no costly operator's argument has another in it
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,28 +143,6 @@ def is_down_columns(node: Node, graph: TypedGraph) -> bool:
         return False
     rank = len(graph.shapes[node.inputs[0]])
     return rank > 1 and sorted(axis % rank for axis in node.attrs["axes"]) == list(range(rank - 1))
-
-
-def length(node: Node, written: dict[Node, int]) -> int:
-    """The length of an elementwise node's expression, in names and operators. A value that has a length in `written` is
-    written out wherever it is read; a value that was loaded or summed is one name."""
-    total = sum([written.get(value, 1) for value in node.inputs if not value.op.immediate])
-    return 1 + (READS if node.op.costly else node.op.reads) * total
-
-
-def longest(nodes: Iterable[Node], stored: Iterable[Node] = ()) -> int:
-    """The largest length among the elementwise nodes, which must come inputs first. Values in `stored` are read, all
-    others are written out."""
-    written: dict[Node, int] = {}
-    kept = set(stored)
-    most = 0
-    for node in nodes:
-        if is_elementwise(node):
-            own = length(node, written)
-            most = max(most, own)
-            if node not in kept:
-                written[node] = own
-    return most
 
 
 class Members:

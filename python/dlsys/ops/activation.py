@@ -42,7 +42,7 @@ def log_softmax_func(x: np.ndarray, axis: int = -1) -> np.ndarray:
 
 relu_op: OfNode = unary(
     "relu", "max(node, 0); the derivative at 0 is 0.", compute.relu, lambda x: np.maximum(x, 0),
-    lambda g, y, x: relu_gradient_op(y, g), reads=4,  # y > 0 exactly where x > 0, so x can go
+    lambda g, y, x: relu_gradient_op(y, g),  # y > 0 exactly where x > 0, so x can go
 )
 
 

@@ -223,7 +223,7 @@ maximum_op: OfNodes = binary(
     "The larger of a and b, broadcast, NaN if either is; where both are equal each has half of the gradient.",
     compute.maximum, np.maximum,
     lambda g, y, a, b: _shares(a, b, g, less_op(a, b), greater_op(a, b)),
-    operands=_pair, reads=4,
+    operands=_pair,
     dtypes=NUMBERS,
 )
 minimum_op: OfNodes = binary(
@@ -231,7 +231,7 @@ minimum_op: OfNodes = binary(
     "The smaller of a and b, broadcast, NaN if either is; where both are equal each has half of the gradient.",
     compute.minimum, np.minimum,
     lambda g, y, a, b: _shares(a, b, g, greater_op(a, b), less_op(a, b)),
-    operands=_pair, reads=4,
+    operands=_pair,
     dtypes=NUMBERS,
 )
 
@@ -246,7 +246,7 @@ class Clip(Pointwise):
     """x within the bounds `low` and `high`; the derivative is 1 within them and on them, else 0."""
 
     name = "clip"
-    dtypes, reads = NUMBERS, 6
+    dtypes = NUMBERS
     formula, reference = compute.clip, _clipped
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:

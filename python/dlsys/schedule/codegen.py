@@ -36,11 +36,9 @@ class VectorCode:
         width: how many.
         before: statements before the loop over the lanes.
         scope: of the arrays that hold values, as TVM names it.
-        holds_booleans: whether they hold booleans too.
     """
 
     scope = "global"
-    holds_booleans = False
 
     def __init__(self, width: int, dtype: str = "int32") -> None:
         """`dtype`: of the lane."""
@@ -56,24 +54,22 @@ class VectorCode:
         self._analyzer.bind(self.lane, ir.Range(0, tirx.IntImm(dtype, width)))
 
     def value(self, expression: Expr) -> Expr:
-        """The expression, computed once and kept, equal ones once.
-
-        Without `holds_booleans` these are computed where they are read: TVM lowers no arrays of them within vectors.
-        """
+        """The expression, computed once and kept, equal ones once. Booleans are kept as integers: TVM lowers no arrays
+        of them within vectors."""
         kept = isinstance(expression, ir.TensorLoad) and expression.source in self._own
         if kept or isinstance(expression, (tirx.IntImm, tirx.FloatImm)):
-            return expression
-        if str(expression.ty) == "bool" and not self.holds_booleans:
             return expression
         known = self._known.setdefault(tvm_ffi.structural_hash(expression), [])
         found = next((old for other, old in known if tvm_ffi.structural_equal(other, expression)), None)
         if found is None:
-            name = f"value{len(self._computed)}"
-            buffer = tirx.decl_buffer((self.width,), str(expression.ty), name, scope=self.scope)
+            is_bool, name = str(expression.ty) == "bool", f"value{len(self._computed)}"
+            buffer = tirx.decl_buffer((self.width,), "int8" if is_bool else str(expression.ty), name, scope=self.scope)
             self._own.add(buffer)
             self._allocated.append(tirx.AllocBuffer(buffer))
-            self._computed.append(tirx.BufferStore(buffer, expression, [self.lane]))
+            stored = expression.astype("int8") if is_bool else expression
+            self._computed.append(tirx.BufferStore(buffer, stored, [self.lane]))
             found = tirx.BufferLoad(buffer, [self.lane])
+            found = found != tirx.const(0, "int8") if is_bool else found
             known.append((expression, found))
         return found
 
@@ -104,6 +100,27 @@ class VectorCode:
             return names.get(item, item)
 
         callbacks = [(tirx.Let, let), (ir.TensorLoad, load), (ir.Call, call), (ir.Var, var)]
+        return self.named(tvm_ffi.structural_mutate(expression, callbacks))
+
+    def named(self, expression: Expr) -> Expr:
+        """The expression, in which what has a name is a value, but for what one side of a choice alone computes."""
+        names: dict[Any, Expr] = {}
+
+        def let(item: tirx.Let, mutator: Any) -> Expr:
+            names[item.var] = self.value(mutator.mutate(item.value))
+            return mutator.mutate(item.body)
+
+        def choice(item: Expr, mutator: Any) -> Expr:
+            return renamed(item, names)
+
+        def call(item: ir.Call, mutator: Any) -> Expr:
+            branches = str(getattr(item.op, "name", "")) == BRANCH
+            return choice(item, mutator) if branches else mutator.default_mutate(item)
+
+        def var(item: ir.Var, _: Any) -> Expr:
+            return names.get(item, item)
+
+        callbacks = [(tirx.Let, let), (tirx.Select, choice), (ir.Call, call), (ir.Var, var)]
         return tvm_ffi.structural_mutate(expression, callbacks)
 
     def compute(self, stages: Sequence[Stage], place: Sequence[Expr], values: dict[Any, Expr], kept: set[Any]) -> None:
@@ -126,7 +143,11 @@ class VectorCode:
     def store(self, buffer: ir.Var, value: Expr, indices: Sequence[Expr]) -> None:
         """Stores a value at an index, after all values are computed."""
         found = [self._analyzer.simplify(index) for index in indices]
-        self._stores.append(tirx.BufferStore(buffer, value, found))
+        self.put(tirx.BufferStore(buffer, value, found))
+
+    def put(self, store: tirx.BufferStore) -> None:
+        """Adds a store as it is."""
+        self._stores.append(tirx.BufferStore(store.buffer, self.named(store.value), store.indices))
 
     def add_to(self, sums: ir.Var, combine: Callable[[Expr, Expr], Expr], term: Expr) -> None:
         """Combines an array of the width with a term a lane."""
@@ -166,10 +187,11 @@ def each(shape: Sequence[int], body: Callable[[list[Expr]], tirx.Stmt], dtype: s
     return loop(math.prod(shape), lambda index: body(unravelled(index, shape)), dtype=dtype)
 
 
-def lanes(width: int, body: Callable[[Expr], tirx.Stmt], dtype: str = "int32") -> tirx.Stmt:
-    """`body` for the lanes of a vector."""
-    lane = tirx.Var("lane", dtype)
-    return vectors(lane, width, body(lane))
+def lanes(width: int, body: Callable[[Expr], tirx.BufferStore], dtype: str = "int32") -> tirx.Stmt:
+    """The stores of a vector's lanes; what has a name in what they store is computed before."""
+    code = VectorCode(width, dtype)
+    code.put(body(code.lane))
+    return code.loop()
 
 
 def cut(step: Expr, extent: int, width: int, body: Callable[[int], tirx.Stmt]) -> tirx.Stmt:

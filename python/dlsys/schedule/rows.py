@@ -12,7 +12,6 @@ from tvm import tirx
 from . import common
 from .codegen import unravelled
 from .stages import Expr, Stage, extents, read_stages, size
-from .sums import is_plain
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ class Rows:
                         return False
             numbers = size(stage.spatial[len(self.shape) :])
             if stage.reduced and stage not in self.down:
-                if numbers != 1 or size(stage.reduced) != self.length or not is_plain(stage):
+                if numbers != 1 or size(stage.reduced) != self.length or not stage.is_plain:
                     return False
             elif stage not in self.down and numbers not in (1, self.length):
                 return False
@@ -154,7 +153,7 @@ def with_down(rows: Rows) -> Rows:
 
     def is_down(stage: Stage) -> bool:
         whole = extents(stage.reduced) == rows.shape and size(stage.spatial) == rows.length
-        plain = whole and is_plain(stage) and isinstance(stage.value, tirx.Add)
+        plain = whole and stage.is_plain and isinstance(stage.value, tirx.Add)
         one = plain and int(stage.spatial[-1].dom.extent) == rows.length  # a row is one axis
         return one and all(at_row(stage, load) and load.source not in others for load in stage.loads())
 

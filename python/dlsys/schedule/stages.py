@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -16,6 +17,7 @@ from . import common
 from .common import bound_once, renamed
 
 Expr = Any  # of tvm.ir: a number at run time
+_COMBINING = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)  # any order gives the same, but for rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +56,20 @@ class Stage:
         """The stage with another value."""
         nest = nest_of(self.name, self.iters, self.buffer, self.indices, value, self.init, self.part)
         return replace(self, value=value, loops=nest)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a reduction adds terms to what it has, or the like."""
+        own = isinstance(self.value, _COMBINING) and isinstance(self.value.a, ir.TensorLoad)
+        return own and self.value.a.source.same_as(self.buffer)
+
+    def with_made(self, made: Mapping[Any, Stage]) -> Stage:
+        """The stage with the values of others in place; of a sum in its terms."""
+        if not any(load.source in made for load in self.loads()):
+            return self
+        if self.is_plain:
+            return self.with_value(type(self.value)(self.value.a, in_place(self.value.b, made)))
+        return self.with_value(in_place(self.value, made))
 
     def loads(self) -> list[Expr]:
         """The loads of the value, but those of the stage's own buffer."""
@@ -164,17 +180,56 @@ def _with_parts(stages: Sequence[Stage]) -> list[Stage]:
 
 
 def in_place(value: Expr, made: Mapping[Any, Stage]) -> Expr:
-    """An expression with the values of stages, by their buffers, in the place of loads from these."""
+    """An expression with the values of stages, by their buffers, in the place of loads from these. What is read more
+    than once at an index, or names parts of itself, has a name at the top: an expression is as long as the stages
+    together, however often they are read."""
+    known: dict[Any, list[tuple[Expr, tirx.Var]]] = {}
+    named: list[tuple[tirx.Var, Expr]] = []
+    reads: Counter[tirx.Var] = Counter()
 
     def load(item: ir.TensorLoad, mutator: Any) -> Expr:
-        indices = [mutator.mutate(index) for index in item.indices]
+        item = tirx.BufferLoad(item.source, [mutator.mutate(index) for index in item.indices])
         stage = made.get(item.source)
         if stage is None:
-            return tirx.BufferLoad(item.source, indices)
-        names = {v: at for v, at in zip(stage.indices, indices, strict=True) if isinstance(v, tirx.Var)}
-        return renamed(in_place(stage.value, made), names)
+            return item
+        forms = known.setdefault(item.source, [])
+        var = next((var for other, var in forms if tvm_ffi.structural_equal(other, item)), None)
+        if var is None:
+            names = {v: at for v, at in zip(stage.indices, item.indices, strict=True) if isinstance(v, tirx.Var)}
+            found = tvm_ffi.structural_mutate(renamed(stage.value, names), callbacks)
+            var = tirx.Var(stage.name, found.ty)
+            forms.append((item, var))
+            named.append((var, found))
+        reads[var] += 1
+        return var
 
-    return tvm_ffi.structural_mutate(value, [(ir.TensorLoad, load)])
+    def call(item: ir.Call, mutator: Any) -> Expr:
+        """What a condition guards is not computed outside."""
+        if str(getattr(item.op, "name", "")) != common.BRANCH:
+            return mutator.default_mutate(item)
+        condition, *sides = item.args
+        return tirx.if_then_else(mutator.mutate(condition), *(in_place(side, made) for side in sides))
+
+    callbacks = [(ir.TensorLoad, load), (ir.Call, call)]
+    found = tvm_ffi.structural_mutate(value, callbacks)
+    once: dict[tirx.Var, Expr] = {}
+    kept: list[tuple[tirx.Var, Expr]] = []
+    for var, own in named:
+        own = renamed(own, once)
+        if reads[var] > 1 or _has_names(own):
+            kept.append((var, own))
+        else:
+            once[var] = own
+    found = renamed(found, once)
+    for var, own in reversed(kept):
+        found = tirx.Let(var, own, found)
+    return found
+
+
+def _has_names(code: Expr) -> bool:
+    found: list[tirx.Let] = []
+    tvm_ffi.structural_walk(code, (tirx.Let, found.append))
+    return bool(found)
 
 
 def inlined(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, list[Stage]] | None:
@@ -190,15 +245,14 @@ def inlined(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, list[Stage]] | None:
     made: dict[Any, Stage] = {}
     kept: list[Stage] = []
     for stage in stages:
-        if any(load.source in made for load in stage.loads()):
-            stage = stage.with_value(in_place(stage.value, made))
+        plain, stage = stage, stage.with_made(made)
         own = readers.get(stage.buffer, [])
         repeated = len(own) > 1 or any(size(other.iters) > size(stage.iters) for other in own)
         whole = stage.reduced or stage.buffer in func.params or size(stage.iters) == 0
         if whole or (repeated and common.is_costly(stage.value)) or _reads_windows(stage):
             kept.append(stage)
         else:
-            made[stage.buffer] = stage
+            made[stage.buffer] = plain
     if not made:
         return func, stages
     func = with_nests(func, [stage.loops for stage in kept])

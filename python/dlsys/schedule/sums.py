@@ -18,19 +18,11 @@ from .codegen import VectorCode, unravelled
 from .stages import Expr, Stage, at_own_index, extents, kept, size
 
 PARTS = 64  # results, or parts, that are enough for threads
-_COMBINING = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)  # any order gives the same, but for rounding
-
-
-def is_plain(stage: Stage) -> bool:
-    """Whether a reduction adds terms to what it has, or the like."""
-    value = stage.value
-    own = isinstance(value, _COMBINING) and isinstance(value.a, ir.TensorLoad)
-    return own and value.a.source.same_as(stage.buffer)
 
 
 def is_float_sum(stage: Stage) -> bool:
     """Whether a reduction adds up floats."""
-    return isinstance(stage.value, tirx.Add) and is_plain(stage) and str(stage.buffer.dtype).startswith("float")
+    return isinstance(stage.value, tirx.Add) and stage.is_plain and str(stage.buffer.dtype).startswith("float")
 
 
 def parts_along(stage: Stage, wanted: int) -> dict[int, int]:

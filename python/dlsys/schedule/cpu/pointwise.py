@@ -110,10 +110,8 @@ class _Loops:
 
     def _along_lanes(self) -> tirx.Stmt:
         """Rows, and along each some vectors a step."""
-        costly = len(self.group) > 1 and any(common.is_costly(stage.value) for stage in self.group)
-        most = COSTLY_VECTORS if costly else VECTORS
-        if self.by_row:
-            most = COSTLY_VECTORS if self.inner % (COSTLY_VECTORS * self.lanes) == 0 else 1
+        whole = self.inner % (COSTLY_VECTORS * self.lanes) == 0
+        most = VECTORS if not self.by_row else COSTLY_VECTORS if whole else 1
         width = min(self.inner, self.lanes * most)
         if width < self.inner and (exact := common.divisor(self.inner, self.lanes, width)):
             width = exact
@@ -216,7 +214,10 @@ class _Loops:
                     return self.at([*lead, up * high + row, *inside, right * wide + column])
 
                 def part(rows: int, columns: int) -> tirx.Stmt:
-                    return self.loop(rows, lambda r: self.loop(columns, lambda c: self._element(at(r, c))))
+                    def element(row: Expr, column: Expr) -> tirx.Stmt:
+                        return self.vector(1, lambda _: self._element(at(row, column)))
+
+                    return self.loop(rows, lambda r: self.loop(columns, lambda c: element(r, c)))
 
                 if copied:
                     return self._turned(copied, high, wide, at)

@@ -22,7 +22,7 @@ from ..codegen import block_of, cut, in_steps, lanes, loop, sequence, unravelled
 from ..common import COSTLY_VECTORS, MANY, MAX_VECTORS, PARALLEL_WORK, SHORT, VECTORS, axes_of, renamed
 from ..levels import LEVEL, Accumulators, Levels
 from ..stages import Expr, Stage, extents, inlined, plain_stages, size, with_nests
-from ..sums import PARTS, in_parts, is_float_sum, is_plain, parts_along
+from ..sums import PARTS, in_parts, is_float_sum, parts_along
 from ..target import Machine, Rule
 from . import pointwise, rows
 from .sharing import least_parts
@@ -72,6 +72,7 @@ class _Sum:
 
     Attributes:
         by_columns: whether memory runs along the results.
+        costly: whether a term takes exp, log or their like: some vectors at once wait less for each other.
     """
 
     def __init__(self, stage: Stage, machine: Machine) -> None:
@@ -79,7 +80,7 @@ class _Sum:
         shape = extents(stage.iters)
         self.index = next((str(v.var.ty) for v in stage.iters), "int32")
         self.loop, self.vector = (partial(function, dtype=self.index) for function in (loop, lanes))
-        self.lanes = machine.lanes(stage.buffer.dtype)
+        self.lanes, self.costly = machine.lanes(stage.buffer.dtype), common.is_costly(stage.value)
         found = common.accesses_of(stage.block)
         spatial = [i for i, v in enumerate(stage.iters) if v.iter_type == tirx.IterVar.DataPar]
         self.results = axes_of(shape, spatial, found)
@@ -94,7 +95,7 @@ class _Sum:
     def parts(self) -> int:
         """In how many parts the sum is to be made: columns as many as are summed in order, rows as many as threads
         need."""
-        if not self.parallel or not is_plain(self.stage) or isinstance(self.stage.value, tirx.Mul):
+        if not self.parallel or not self.stage.is_plain or isinstance(self.stage.value, tirx.Mul):
             return 1
         if self.by_columns:
             return 1 if self.count <= IN_ORDER else -(-self.count // (IN_ORDER // 2))
@@ -133,7 +134,9 @@ class _Sum:
         *rest, width = self.results.sizes
         few = self.count == self.terms.sizes[-1] <= 2 * ROWS  # registers hold their sums from the first to the last
         step, block = self._block(few)
-        together = self.count if few else 1 if step == width else min(ROWS, self.terms.sizes[-1])
+        one_row = step == width or self.costly
+        together = self.count if few else 1 if one_row else min(ROWS, self.terms.sizes[-1])
+        lanes = self.lanes * (VECTORS if self.costly else 1)
         levels = Levels(self.terms.sizes, max(together, 1), self.every // max(together, 1), self.index)
 
         def sums(row: Sequence[Expr], first: Expr, columns: int) -> tirx.Stmt:
@@ -148,10 +151,10 @@ class _Sum:
                         return self._add(own.arrays[0], column, names)
 
                     def of_row(r: Expr) -> tirx.Stmt:
-                        def vector(start: Expr, lanes: int) -> tirx.Stmt:
-                            return self.vector(lanes, partial(add, r, start))
+                        def vector(start: Expr, width: int) -> tirx.Stmt:
+                            return self.vector(width, partial(add, r, start))
 
-                        return in_steps(number, self.lanes, vector, self.index, tirx.ForKind.UNROLLED)
+                        return in_steps(number, lanes, vector, self.index, tirx.ForKind.UNROLLED)
 
                     return self.loop(many, of_row, kind=tirx.ForKind.UNROLLED)
 
@@ -169,7 +172,7 @@ class _Sum:
     def _block(self, few: bool) -> tuple[int, int]:
         """The columns of a step, and of a block of steps, whose sums take half of L1: enough blocks for threads."""
         *rest, width = self.results.sizes
-        step = width if width <= MAX_VECTORS * self.lanes else COSTLY_VECTORS * self.lanes
+        step = width if width <= MAX_VECTORS * self.lanes else (VECTORS if self.costly else COSTLY_VECTORS) * self.lanes
         step = common.divisor(width, self.lanes, step) or step
         parts = -(-least_parts(self.machine) // math.prod(rest)) if self.parallel else 1
         held = self.machine.l1 * (2 if self.every else 4) // tvm.DataType(str(self.stage.buffer.dtype)).bits
@@ -220,7 +223,7 @@ class _Sum:
     def _width(self) -> int:
         """How many sums of a row are made side by side; 1 where memory does not run along the terms."""
         inner = self.terms.sizes[-1]
-        if not is_plain(self.stage) or not all(s in (0, 1) for s in self.terms.strides[-1]):
+        if not self.stage.is_plain or not all(s in (0, 1) for s in self.terms.strides[-1]):
             return 1
         if inner >= 2 * self.lanes:
             return self.lanes * min(VECTORS, inner // self.lanes)

@@ -20,7 +20,7 @@ from ..common import PARALLEL_WORK, VECTORS, renamed
 from ..levels import LEVEL, Accumulators, Levels
 from ..rows import Rows, find_rows, with_down
 from ..stages import Expr, Nests, Stage, extents, inlined, share, size
-from ..sums import PARTS, is_float_sum, is_plain, of_parts
+from ..sums import PARTS, is_float_sum, of_parts
 from ..target import Machine
 from . import prefetch
 
@@ -36,7 +36,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> Nests | None:
     if found is None or found.count < 1 or _is_for_parts(found):
         return None
     values = sum(size(stage.iters) // found.count for stage in found.stages)
-    plain = all(is_plain(stage) for stage in found.stages if stage.reduced)
+    plain = all(stage.is_plain for stage in found.stages if stage.reduced)
     if plain and found.length <= SHORT_ROW and values <= SHORT_VALUES:
         nest = _short(found, found.kept(func), machine)
         return func, [(nest, None), *((stage.loops, stage) for stage in found.rest)], []
@@ -46,7 +46,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> Nests | None:
 def _is_for_parts(rows: Rows) -> bool:
     """Whether rows are too few for threads, each long enough for several, and their reductions can be cut in parts
     without another result: maxima, minima and sums of integers."""
-    exact = all(is_plain(stage) and not is_float_sum(stage) for stage in rows.stages if stage.reduced)
+    exact = all(stage.is_plain and not is_float_sum(stage) for stage in rows.stages if stage.reduced)
     return exact and rows.count < PARTS and rows.work >= max(rows.count, 4) * PARALLEL_WORK
 
 

@@ -13,7 +13,7 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from ..codegen import SERIAL, UNROLLED, cut, in_steps, sequence, unravelled
-from ..common import is_costly, near_divisor, renamed
+from ..common import VECTORS, is_costly, near_divisor, renamed
 from ..products import Product
 from ..stages import Expr, Stage, loads_of
 from ..target import Machine
@@ -234,7 +234,7 @@ class TileCode(Indices):
             return self._result(place, r, c, tirx.BufferLoad(copied if apart else sums, [r, c]))
 
         def row(r: Expr) -> tirx.Stmt:
-            return in_steps(width, own, lambda s, n: self.vector(n, lambda x: put(r, s + x)), self.index)
+            return in_steps(width, VECTORS * own, lambda s, n: self.vector(n, lambda x: put(r, s + x)), self.index)
 
         if self._by_columns:
             columns = self.loop(width, lambda c: self.vector(rows, lambda r: put(r, c)), SERIAL, "column")

@@ -121,7 +121,8 @@ def _filters(fused: Fused, width: int, most: int, parallel: bool) -> list[tirx.S
             def add(lane: Expr) -> tirx.Stmt:
                 return tirx.BufferStore(one, tirx.BufferLoad(one, [0]) + tirx.BufferLoad(sums, [place, lane]), [0])
 
-            store = fused.stored({**batch, **dict(zip(p.n, tap, strict=True))}, tirx.BufferLoad(one, [0]))
+            names = {**batch, **dict(zip(p.n, tap, strict=True))}
+            store = lanes(1, lambda _: fused.stored(names, tirx.BufferLoad(one, [0])))
             return sequence([tirx.AllocBuffer(one), tirx.BufferStore(one, stage.init, [0]), loop(width, add), store])
 
         clear = loop(math.prod(taps), lambda i: lanes(width, lambda x: tirx.BufferStore(sums, stage.init, [i, x])))

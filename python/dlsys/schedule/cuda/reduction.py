@@ -17,7 +17,7 @@ from tvm import ir, s_tir, tirx
 from .. import common
 from ..codegen import sequence, unravelled
 from ..stages import Expr, Stage, inlined, size, with_nests
-from ..sums import Sum, epilogue, in_parts, is_plain, parts_along, sum_of
+from ..sums import Sum, epilogue, in_parts, parts_along, sum_of
 from ..target import Gpu, Machine, Rule
 from . import pointwise
 from .threads import (
@@ -46,7 +46,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     """A launch or two for each sum, with what is computed of it alone. Declines reductions that do
     more than combine terms."""
     read = inlined(func)
-    if read is None or not all(is_plain(stage) for stage in read[1] if stage.reduced):
+    if read is None or not all(stage.is_plain for stage in read[1] if stage.reduced):
         return None
     func, stages = read
     found, arrays = nests(stages, stages, set(func.params), machine.gpu)

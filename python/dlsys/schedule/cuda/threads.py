@@ -29,7 +29,6 @@ class ThreadCode(VectorCode):
     """
 
     scope = "local"
-    holds_booleans = True
 
     def loop(self) -> tirx.Stmt:
         """The code, statement by statement over the lanes."""
