@@ -13,14 +13,12 @@ What a group stores is of one dtype. A value of booleans or integers that it com
 another: `where(x > 0, a, b)` is one kernel.
 
 What is not stored is computed where it is read, so a node joins only where its values are read at the index at which
-they are computed: nothing is computed twice. A node of a smaller shape (a bias times two) stays outside, its value
-being read many times, except a constant, which costs nothing.
+they are computed. A node of a smaller shape (a bias times two) stays outside, its value being read many times. Only
+what costs nothing is computed twice, see `rematerialize`: constants, and short expressions of one array.
 
 A product keeps no epilogue in two cases. A small product is still in the cache when an elementwise kernel reads it,
 and that kernel reads all arrays row by row, which tiles do not. Behind a large product exp, log and their like stay
-outside if they read other large arrays, since a tile reads those slowly. A value that only later kernels read is left
-to them if they can compute it from one stored value: so a backward step computes a gate's derivative itself, and the
-forward step does not store it.
+outside if they read other large arrays, since a tile reads those slowly.
 
 Expressions stay short. Schedules write a value's formula in the place of each of its uses, and exp, tanh and their
 like use their argument many times, so two of them nested compile for seconds. An expression, up to what is stored or
@@ -35,19 +33,18 @@ import heapq
 import math
 from bisect import insort
 from collections.abc import Container, Iterable
+from itertools import chain
 
 from ..compute import IN_ORDER
 from ..graph import FLOATS, Node, Shape
-from .base import Reason, TypedGraph, value_inputs
+from .base import Reason, TypedGraph
 from .groups import (
     MOST_LENGTH,
     Group,
     Members,
-    is_constant,
     is_down_columns,
     is_elementwise,
     is_row_wise,
-    is_sum,
     length,
     longest,
     loops_of,
@@ -55,13 +52,13 @@ from .groups import (
     rows_of,
 )
 from .order import Order
+from .rematerialize import HERE, rematerialized
 
 MOST_NODES = 48  # of a group: compile time grows with it, and what is saved does not
 MOST_ARRAYS = 24  # read and written by a group
 CACHED = range(1024, 16 * 1024)  # elements of a product that is read from a cache, and slower with tiles than in a row
 LARGE = 512 * 1024  # elements of a product that comes from memory again
 LONG_ROW = 64  # elements: shorter rows are computed side by side, and no sum down their columns with them
-FEW = 8  # elements of an array for each of a smaller one, which is read again at no cost
 SIBLINGS = 16  # readers of one value that are looked at
 
 
@@ -88,7 +85,7 @@ def fuse(
     products = [node for node in graph.nodes if node.op.kind == "contraction"]
     row_wise = [node for node in graph.nodes if is_row_wise(node, graph)]
     down = fusion.find_columns(row_wise) if columns else {}
-    sums = [n for n in graph.nodes if is_sum(n) and not is_row_wise(n, graph) and n not in down]
+    sums = [n for n in graph.nodes if n.op.kind == "reduction" and not is_row_wise(n, graph) and n not in down]
     # what is stored as numbers first, with the conditions it needs
     pointwise = sorted(filter(is_elementwise, graph.nodes), key=lambda node: graph.dtypes[node] not in FLOATS)
     for kind, anchors, grow in (
@@ -114,13 +111,13 @@ class _Fusion:
     def __init__(self, graph: TypedGraph, views: Container[Node]) -> None:
         self.graph = graph
         self.views = views
-        self.consumers = graph.consumers()
         self.roots = set(graph.roots)
         self.index = {node: i for i, node in enumerate(graph.nodes)}
         self.group_of: dict[Node, list[Node]] = {}
         self.kinds: dict[int, str] = {}
-        self.inputs = {node: [v for v in value_inputs(node) if v in self.index] for node in graph.nodes}
-        self.order = Order(graph.nodes, self.inputs, self.consumers, self.group_of)
+        self.flow = flow = rematerialized(graph, views)
+        self.cheap, self.computed, self.reads, self.consumers = flow.cheap, flow.computed, flow.inputs, flow.consumers
+        self.order = Order(graph.nodes, self.reads, self.consumers, self.group_of)
         self.columns: dict[Node, None] = {}  # sums that rows may take
         self.joined: dict[Node, tuple[Node, str]] = {}  # the member by which a node was found, and what it is of that
         self.apart: dict[tuple[Node, Node], str] = {}  # a member, and a node that was refused
@@ -136,7 +133,7 @@ class _Fusion:
         return self.columns
 
     def is_free(self, node: Node) -> bool:
-        return not (node in self.group_of or node in self.views or node not in self.index or is_constant(node))
+        return not (node in self.group_of or node in self.views or node not in self.index or node in self.cheap)
 
     def make(self, nodes: Iterable[Node], kind: str) -> None:
         members = sorted(nodes, key=self.index.__getitem__)
@@ -163,10 +160,15 @@ class _Fusion:
         return self._members([anchor])
 
     def _members(self, nodes: Iterable[Node] = ()) -> Members:
-        return Members(nodes, self.consumers, self.roots)
+        return Members(nodes, self.flow, self.roots)
 
     def _is_short(self, members: Members, stored: Iterable[Node] = ()) -> bool:
-        return longest(sorted(members.nodes, key=self.index.__getitem__), stored) <= MOST_LENGTH
+        nodes = sorted(members.nodes, key=self.index.__getitem__)
+        return longest(self._with_cheap(nodes), stored) <= MOST_LENGTH
+
+    def _with_cheap(self, nodes: Iterable[Node]) -> dict[Node, None]:
+        """The nodes and what their kernel computes for them, inputs first."""
+        return dict.fromkeys(chain(*(self.computed[node] for node in nodes)))
 
     def _epilogue(self, start: Members, anchor: Node, shape: Shape) -> Members:
         """`start` and the elementwise nodes of `shape` behind it, as far as all of it leaves by one node of the
@@ -194,7 +196,8 @@ class _Fusion:
             look_behind(node)
         while near and len(members) < MOST_NODES:
             _, node = heapq.heappop(near)  # each behind the one before, so none that is written changes
-            written[node] = length(node, written)
+            for computed in self.computed[node]:
+                written[computed] = length(computed, written)
             if written[node] > MOST_LENGTH:
                 del written[node]
                 self._refuse(node, LONG)
@@ -227,7 +230,7 @@ class _Fusion:
 
     def _reads_slowly(self, anchor: Node, nodes: set[Node]) -> bool:
         """Whether an epilogue reads other arrays than the product, in tiles, where that is slow."""
-        read = {v for node in nodes if node is not anchor for v in value_inputs(node) if not is_constant(v)} - nodes
+        read = {value for node in nodes if node is not anchor for value in self.reads[node]} - nodes
         others = any(self.graph.shapes[value] == self.graph.shapes[anchor] for value in read)
         costly = self.graph.size(anchor) > LARGE and any(node.op.costly for node in nodes)
         return others and (costly or anchor.op.scatters(anchor))
@@ -237,11 +240,11 @@ class _Fusion:
         and read the other arrays row by row, which is faster than tile by tile."""
         members = self._members(self.group_of[anchor])
         (last,) = members.leaving if len(members.leaving) == 1 else (None,)
-        if last is None or len(members) == 1 or self.graph.size(last) not in CACHED:
+        if last is None or len(members.nodes) == 1 or self.graph.size(last) not in CACHED:
             return
         readers = self.consumers[last]
         long = len(readers) == 1 and not self._is_short(members.with_node(readers[0]))
-        if readers and not long and all(self._takes(user, last) for user in readers):
+        if readers and not long and not any(self._unfit(user, self.graph.shapes[last]) for user in readers):
             for node in members.nodes:
                 del self.group_of[node]
                 if node is not anchor:
@@ -258,7 +261,7 @@ class _Fusion:
                 return members
             barred.add(refused)
             for node in sorted(members.nodes - start.nodes, key=self.index.__getitem__):
-                if not barred.isdisjoint(node.inputs):
+                if not barred.isdisjoint(self.reads[node]):
                     barred.add(node)
 
     def _producers(self, start: Members, shape: Shape, barred: set[Node]) -> tuple[Members, Node | None]:
@@ -267,7 +270,7 @@ class _Fusion:
         members = start
         dtypes = {self.graph.dtypes[node] for node in members.nodes}
         own = [node for node in members.nodes if node.op.kind != "contraction"]
-        stack = [(value, node) for node in own for value in value_inputs(node)]
+        stack = [(value, node) for node in own for value in self.reads[node]]
         while stack and len(members) < MOST_NODES:
             node, reader = stack.pop()
             if node in members or node in barred:
@@ -288,21 +291,19 @@ class _Fusion:
                 self._refuse(node, LONG)
                 return members, node
             members = grown
-            stack += [(value, node) for value in value_inputs(node)]
+            stack += [(value, node) for value in self.reads[node]]
         return members, None
 
     def _unfit_for_rows(self, node: Node, wide: Shape) -> str:
         """Why a group of rows may not have the node; empty if it may."""
         if is_row_wise(node, self.graph) or node in self.columns:
             return "" if rows_of(node, self.graph) == wide else "its rows are others"
-        # TVM lowers no arrays of booleans within vectors, as the kernels of rows would make; and a constant is in the
-        # group, where all has rows
-        values = value_inputs(node)
+        # TVM lowers no arrays of booleans within vectors, as the kernels of rows would make
         if not is_elementwise(node):
             return OTHER_KIND
-        if "bool" in [self.graph.dtypes[value] for value in (node, *values)]:
+        if "bool" in [self.graph.dtypes[value] for value in (node, *self.reads[node])]:
             return "rows hold no booleans"
-        own = [self.graph.shapes[value] for value in (node, *(v for v in values if is_constant(v)))]
+        own = [self.graph.shapes[value] for value in self.computed[node]]
         return "" if all(shape in (wide, (*wide[:-1], 1)) for shape in own) else OTHER_SHAPE
 
     def grow_among(self, anchor: Node, kind: str) -> None:
@@ -317,8 +318,8 @@ class _Fusion:
         refused: dict[Node, str] = {}  # why a neighbour may not join yet
 
         def look_around(node: Node) -> None:
-            values = value_inputs(node)
-            readers = (user for value in values for user in self.consumers.get(value, [])[:SIBLINGS])
+            values = self.reads[node]
+            readers = (user for value in values for user in self.consumers[value][:SIBLINGS])
             users = self.consumers[node]
             for others, how in ((users, "reads it"), (values, "is read by it"), (readers, "shares an input with it")):
                 for other in others:
@@ -359,31 +360,15 @@ class _Fusion:
                 look_around(found[1])
         for _, node in near:
             self._refuse(node, refused.get(node, "the kernel has as many nodes as it may"))
-        kept = members.needed(anchor, self.index, self._takes, self._weighs)
-        left = members.nodes - kept
-        for node in left:
-            self._refuse(node, "the later kernels that read it compute it from what is stored")
-        for node in kept - {anchor} if left else ():
-            if self.joined[node][0] in left:
-                self.joined[node] = anchor, "by way of a node that is left to later kernels"
-        self.make(kept, kind)
-
-    def _takes(self, user: Node, node: Node) -> bool:
-        """Whether the user's kernel could compute the node as well."""
-        shape = self.graph.shapes
-        return self.is_free(user) and is_elementwise(user) and shape[user] == shape[node]
-
-    def _weighs(self, value: Node, node: Node) -> bool:
-        """Whether reading the value costs about as much as reading the node."""
-        return not is_constant(value) and FEW * self.graph.size(value) > self.graph.size(node)
+        self.make(members.nodes, kind)
 
     def groups(self) -> list[Group]:
         """All groups, also of the nodes that none has taken."""
         for node in self.graph.nodes:
-            stored = node in self.roots or any(n in self.views or "loop" in n.attrs for n in self.consumers[node])
-            if self.is_free(node) or (is_constant(node) and stored):
+            stored = node in self.roots or self.consumers[node]
+            if self.is_free(node) or (node in self.cheap and stored):
                 self.make([node], "elementwise" if is_elementwise(node) else "single")
-                for other in (*self.inputs[node], *self.consumers[node]):
+                for other in (*self.reads[node], *self.consumers[node]):
                     self.apart.setdefault((node, other), OTHER_KIND)
         made = {id(members): self._group(members) for members in self.group_of.values()}
         return sorted(made.values(), key=lambda group: self.index[group.nodes[-1]])
@@ -391,6 +376,9 @@ class _Fusion:
     def reasons(self) -> list[Reason]:
         """Why nodes joined others, and why pairs of nodes are in different groups."""
         found: list[Reason] = []
+        for node in self.group_of:
+            cheap = (value for value in self.computed[node][:-1] if not value.op.constant)
+            found += [("rematerialize", (node, value), HERE) for value in cheap]
         for node, (member, how) in self.joined.items():
             if (group := self.group_of.get(node)) is not None and group is self.group_of.get(member):
                 found.append((self.kinds[id(group)], (member, node), how))
@@ -403,12 +391,10 @@ class _Fusion:
     def _group(self, members: list[Node]) -> Group:
         """The members as a Group: what it reads and writes, with the constants among its inputs in it."""
         inside = set(members)
-        read = dict.fromkeys(v for node in members for v in value_inputs(node) if v not in inside)
+        inputs = tuple(dict.fromkeys(v for node in members for v in self.reads[node] if v not in inside))
         if self.kinds[id(members)] == "loop":
-            return Group(tuple(members), tuple(read), tuple(members), "loop")
-        constants = {v: None for v in read if is_constant(v) and v in self.index}
-        inputs = tuple(v for v in read if v not in constants)
+            return Group(tuple(members), inputs, tuple(members), "loop")
         border = self._members(members)
         outputs = tuple(node for node in members if node in border.leaving)
         other = other_inputs(inputs, outputs, self.graph)
-        return Group((*constants, *members), inputs, outputs, self.kinds[id(members)], other)
+        return Group(tuple(self._with_cheap(members)), inputs, outputs, self.kinds[id(members)], other)

@@ -53,7 +53,7 @@ class Order:
         seen: set[Node] = set()
         while stack:
             node = stack.pop()
-            if node in seen or not low < self._rank[node] < high:
+            if node in seen or not low < self._rank.get(node, -1) < high:  # given nodes have no rank
                 continue
             if len(seen) > WINDOW:
                 return node
