@@ -11,10 +11,11 @@ import numpy as np
 from dlsys import autodiff as ad
 from dlsys import nn, ops, optim
 from dlsys.autodiff import Parameter
-from dlsys.compiler import NAMES, PASSES, run_passes, select
+from dlsys.compiler import NAMES, PASSES, fuse, run_passes, select
 from dlsys.compiler.base import rewrite
 from dlsys.compiler.passes import drop_dead, join_slices, swept
 from dlsys.compiler.patterns import Rule, Rules, p
+from dlsys.compiler.rematerialize import HERE, rematerialized
 from dlsys.errors import GraphError
 from dlsys.gradients import gradients
 from dlsys.graph import Node, Shape
@@ -388,6 +389,27 @@ def test_the_mlps_training_step_is_what_one_would_write() -> None:
     assert all(node.inputs[0].op.name == "relu" for node in gates)
     (scale,) = (node for node in graph.nodes if node.const_attr is not None)
     assert np.isclose(scale.const_attr or 0, 1 / batch) and graph.shapes[scale] == (batch, 10)
+
+
+def test_cheap_values_are_computed_where_they_are_read() -> None:
+    v, fed = variables()
+    total, half = ops.reducesum_op(ops.exp_op(v.x)), v.x * 0.5
+    readers = [ops.exp_op(half), half * total, ops.reducesum_op(half, 0)]
+    graph = typed_graph(readers, [], fed)
+    assert rematerialized(graph, ()).cheap == {half}
+    groups = fuse(graph, reasons=(reasons := []))
+    assert sum(half in set(group.nodes) for group in groups) > 1
+    assert half not in {node for group in groups for node in group.outputs}
+    assert {why for rule, _, why in reasons if rule == "rematerialize"} == {HERE}
+    costly, of_two, alone = ops.sin_op(v.x), v.x * v.y, (v.x * v.y) * 0.5
+    for roots in (
+        [*readers, half],  # it is returned
+        [*readers, ops.matmul_op(ops.transpose_op(v.x), half)],  # a product reads it
+        [costly * total, ops.exp_op(costly)],
+        [of_two * total, ops.exp_op(of_two)],
+        [alone * total, ops.exp_op(alone)],  # the product would be stored for it alone
+    ):
+        assert not rematerialized(typed_graph(roots, [], fed), ()).cheap
 
 
 def test_what_is_normalised_is_computed_again_and_not_kept() -> None:

@@ -245,8 +245,6 @@ class Op:
     """Every element of the result is an element of the first input."""
     commutative: ClassVar[bool] = False
     """The order of the two inputs changes nothing."""
-    again: ClassVar[bool] = False
-    """Equal nodes are not merged: computing one again costs a reader no more than reading a stored result."""
     flops: ClassVar[int] = 1
     flops_of_input: ClassVar[int] = 0
     """Operations per element of the result and of the first input, a transcendental function being one; see `flop`."""

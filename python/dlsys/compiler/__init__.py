@@ -1,12 +1,13 @@
-"""From a graph to a plan: types -> passes -> aliases -> fuse -> order -> plan, each printable.
+"""From a graph to a plan: types -> passes -> aliases -> rematerialize -> fuse -> order -> plan, each printable.
 
 `types` infers shapes and dtypes and finds what a run computes, `indices` which feeds hold indices; `passes` make the
 graph simpler by the table of `rules`, which are `patterns` and what becomes of them; `aliases` finds the values that
-lie in the memory of others; `fuse` makes groups of nodes, one kernel each, of which `side_by_side` joins small ones on
-a GPU; `order` tells it which nodes would close a circle; `lower` puts the kernels in order, and `loops` lets it do so
-for a loop's step, of which `rows` finds what threads compute without waiting for each other; `program` holds the result
-and says where values lie, and which kernels and calls it takes, those of its loops too; `plan` gives it memory and
-compiled kernels. Passes and `fuse` tell why, see `Reason`.
+lie in the memory of others; `rematerialize` finds what each kernel computes that reads it; `fuse` makes groups of
+nodes, one kernel each, of which `side_by_side` joins small ones on a GPU; `order` tells it which nodes would close a
+circle, and `lower` in which order kernels save memory; `loops` lowers a loop's step, of which `rows` finds what threads
+compute without waiting for each other; `program` holds the result and says where values lie, and which kernels
+and calls it takes, those of its loops too; `plan` gives it memory and compiled kernels. Passes and `fuse` tell why, see
+`Reason`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from .base import BOUNDARY, Reason, TypedGraph, value_inputs
 from .fuse import TAKEN, fuse
 from .groups import Group, single_groups
 from .loops import Loop, make_program, unrolled
-from .order import ordered
 from .passes import NAMES, PASSES, run_passes, select
 from .plan import Plan
 from .products import Columns, pack

@@ -113,7 +113,7 @@ def rewrite(
     `origins`, if given, is filled with the former node of each that is made anew. `now`: what is given, and stands for
     other nodes. `name` is the pass's, `why` the reason of changes for which the rule gives none. `merge`: of the nodes
     with one operator, the same inputs (of sums and products in either order) and the same attributes, the first stands
-    for all; but of those that are computed again by each reader.
+    for all.
     """
     shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
     typed = replace(graph, shapes=shapes, dtypes=dtypes)
@@ -124,7 +124,7 @@ def rewrite(
 
     def settle(node: Node, origin: Node) -> Node:
         """The normal form of a node whose inputs are in normal form and whose type is known."""
-        key = _computed(node) if merge and not node.op.again else node
+        key = _computed(node) if merge else node
         if (first := normal.get(key)) is None:
             normal[key] = first = applied(node, origin)
             return first

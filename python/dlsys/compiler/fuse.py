@@ -15,14 +15,12 @@ What a group stores is of one dtype. A value of booleans or integers that it com
 another: `where(x > 0, a, b)` is one kernel.
 
 What is not stored is computed where it is read, so a node joins only where its values are read at the index at which
-they are computed: nothing is computed twice. A node of a smaller shape (a bias times two) stays outside, its value
-being read many times, except a constant, which costs nothing.
+they are computed. A node of a smaller shape (a bias times two) stays outside, its value being read many times. Only
+what costs nothing is computed twice, see `rematerialize`: constants, and short expressions of one array.
 
 A product keeps no epilogue in two cases. A small product is still in the cache when an elementwise kernel reads it,
 and that kernel reads all arrays row by row, which tiles do not. Behind a large product exp, log and their like stay
-outside if they read other large arrays, since a tile reads those slowly. A value that only later kernels read is left
-to them if they can compute it from one stored value: so a backward step computes a gate's derivative itself, and the
-forward step does not store it.
+outside if they read other large arrays, since a tile reads those slowly.
 """
 
 from __future__ import annotations
@@ -31,30 +29,29 @@ import math
 from bisect import insort
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from ..compute import IN_ORDER
 from ..graph import FLOATS, Node, Shape
-from .base import Reason, TypedGraph, value_inputs
+from .base import Reason, TypedGraph
 from .groups import (
     Group,
     Members,
-    is_constant,
     is_down_columns,
     is_elementwise,
     is_row_wise,
-    is_sum,
     loops_of,
     other_inputs,
     rows_of,
 )
 from .order import Order
+from .rematerialize import FEW, HERE, rematerialized
 
 MOST_NODES = 48  # of a group: compile time grows with it, and what is saved does not
 MOST_ARRAYS = 24  # read and written by a group
 CACHED = range(1024, 16 * 1024)  # elements of a product that is read from a cache, and slower with tiles than in a row
 LARGE = 512 * 1024  # elements of a product that comes from memory again
 LONG_ROW = 64  # elements: shorter rows are computed side by side, and no sum down their columns with them
-FEW = 8  # elements of an array for each of a smaller one, which is read again at no cost
 SIBLINGS = 16  # readers of one value that are looked at
 
 
@@ -111,7 +108,7 @@ def fuse(
     products = [node for node in graph.nodes if node.op.kind == "contraction"]
     row_wise = [node for node in graph.nodes if is_row_wise(node, graph)]
     down = fusion.find_columns(row_wise) if columns else {}
-    sums = [n for n in graph.nodes if is_sum(n) and not is_row_wise(n, graph) and n not in down]
+    sums = [n for n in graph.nodes if n.op.kind == "reduction" and not is_row_wise(n, graph) and n not in down]
     # what is stored as numbers first, with the conditions it needs
     pointwise = sorted(filter(is_elementwise, graph.nodes), key=lambda node: graph.dtypes[node] not in FLOATS)
     for kind, anchors in (
@@ -137,13 +134,13 @@ class _Fusion:
     def __init__(self, graph: TypedGraph, views: Container[Node]) -> None:
         self.graph = graph
         self.views = views
-        self.consumers = graph.consumers()
         self.roots = set(graph.roots)
         self.index = {node: i for i, node in enumerate(graph.nodes)}
         self.group_of: dict[Node, list[Node]] = {}
         self.kinds: dict[int, str] = {}
-        self.inputs = {node: [v for v in value_inputs(node) if v in self.index] for node in graph.nodes}
-        self.order = Order(graph.nodes, self.inputs, self.consumers, self.group_of)
+        self.flow = flow = rematerialized(graph, views)
+        self.cheap, self.computed, self.reads, self.consumers = flow.cheap, flow.computed, flow.inputs, flow.consumers
+        self.order = Order(graph.nodes, self.reads, self.consumers, self.group_of)
         self.columns: dict[Node, None] = {}  # sums that rows may take
         self.joined: dict[Node, tuple[Node, str]] = {}  # the member by which a node was found, and what it is of that
         self.apart: dict[tuple[Node, Node], str] = {}  # a member, and a node that was refused
@@ -159,7 +156,7 @@ class _Fusion:
         return self.columns
 
     def is_free(self, node: Node) -> bool:
-        return not (node in self.group_of or node in self.views or node not in self.index or is_constant(node))
+        return not (node in self.group_of or node in self.views or node not in self.index or node in self.cheap)
 
     def make(self, nodes: Iterable[Node], kind: str) -> None:
         members = sorted(nodes, key=self.index.__getitem__)
@@ -179,26 +176,24 @@ class _Fusion:
             return taken if rows_of(node, self.graph) == shape else "its rows are others"
         if not is_elementwise(node):
             return OTHER_KIND
-        values = value_inputs(node) if rows else []
-        if "bool" in [self.graph.dtypes[value] for value in (node, *values)] and rows:
+        if rows and "bool" in [self.graph.dtypes[value] for value in (node, *self.reads[node])]:
             # TVM lowers no arrays of booleans within vectors, as the kernels of rows would make
             return "rows hold no booleans"
-        # a constant is in the group, where all has rows
-        own = [self.graph.shapes[value] for value in (node, *filter(is_constant, values))]
+        own = [self.graph.shapes[value] for value in (self.computed[node] if rows else (node,))]
         return taken if all(one == shape or (rows and one == (*shape[:-1], 1)) for one in own) else OTHER_SHAPE
 
     def _members(self, nodes: Iterable[Node] = ()) -> Members:
-        return Members(nodes, self.consumers, self.roots)
+        return Members(nodes, self.flow, self.roots)
 
     def _found(self, node: Node, how: str) -> Iterable[Node]:
         """What is found from a member; the operands of a product are stored."""
         if how == "readers":
             return self.consumers[node]
-        values = value_inputs(node) if node.op.kind != "contraction" else []
+        values = self.reads[node] if node.op.kind != "contraction" else []
         if how == "values":
             return values
-        shared = (value for value in values if self._weighs(value, node))  # of a learning rate nothing is saved
-        return (user for value in shared for user in self.consumers.get(value, [])[:SIBLINGS])
+        shared = (v for v in values if FEW * self.graph.size(v) > self.graph.size(node))  # no learning rate
+        return (user for value in shared for user in self.consumers[value][:SIBLINGS])
 
     def _grow(self, start: Members, anchor: Node, growth: Growth) -> Members:
         """`start` and what joins it: neighbours from its nodes on, inputs first."""
@@ -274,24 +269,14 @@ class _Fusion:
             members = self._grow(members, anchor, growth)
         nodes = members.nodes
         if kind == "contraction" and self._reads_slowly(anchor, nodes):
-            nodes = self._without(nodes, nodes - {anchor}, "tiles of the product would read other arrays slowly")
-        if GROWTHS[kind][-1].leave == "several":
-            kept = members.needed(anchor, self.index, self._takes, self._weighs)
-            why = "the later kernels that read it compute it from what is stored"
-            left, nodes = nodes - kept, self._without(nodes, nodes - kept, why)
-            for node in nodes - {anchor} if left else ():
-                if self.joined[node][0] in left:
-                    self.joined[node] = anchor, "by way of a node that is left to later kernels"
+            for node in nodes - {anchor}:
+                self._refuse(node, "tiles of the product would read other arrays slowly")
+            nodes = {anchor}
         self.make(nodes, kind)
-
-    def _without(self, nodes: set[Node], left: set[Node], why: str) -> set[Node]:
-        for node in left:
-            self._refuse(node, why)
-        return nodes - left
 
     def _reads_slowly(self, anchor: Node, nodes: set[Node]) -> bool:
         """Whether an epilogue reads other arrays than the product, in tiles, where that is slow."""
-        read = {v for node in nodes if node is not anchor for v in value_inputs(node) if not is_constant(v)} - nodes
+        read = {value for node in nodes if node is not anchor for value in self.reads[node]} - nodes
         others = any(self.graph.shapes[value] == self.graph.shapes[anchor] for value in read)
         costly = self.graph.size(anchor) > LARGE and any(node.op.costly for node in nodes)
         return others and (costly or anchor.op.scatters(anchor))
@@ -301,32 +286,23 @@ class _Fusion:
         and read the other arrays row by row, which is faster than tile by tile."""
         members = self._members(self.group_of[anchor])
         (last,) = members.leaving if len(members.leaving) == 1 else (None,)
-        if last is None or len(members) == 1 or self.graph.size(last) not in CACHED:
+        if last is None or len(members.nodes) == 1 or self.graph.size(last) not in CACHED:
             return
         readers = self.consumers[last]
-        if readers and all(self._takes(user, last) for user in readers):
+        if readers and not any(self._unfit(user, self.graph.shapes[last], False) for user in readers):
             for node in members.nodes:
                 del self.group_of[node]
                 if node is not anchor:
                     self._refuse(node, "a kernel that reads the product finds it in the cache")
             self.make([anchor], "contraction")
 
-    def _takes(self, user: Node, node: Node) -> bool:
-        """Whether the user's kernel could compute the node as well."""
-        shape = self.graph.shapes
-        return self.is_free(user) and is_elementwise(user) and shape[user] == shape[node]
-
-    def _weighs(self, value: Node, node: Node) -> bool:
-        """Whether reading the value costs about as much as reading the node."""
-        return not is_constant(value) and FEW * self.graph.size(value) > self.graph.size(node)
-
     def groups(self) -> list[Group]:
         """All groups, also of the nodes that none has taken."""
         for node in self.graph.nodes:
-            stored = node in self.roots or any(n in self.views or "loop" in n.attrs for n in self.consumers[node])
-            if self.is_free(node) or (is_constant(node) and stored):
+            stored = node in self.roots or self.consumers[node]
+            if self.is_free(node) or (node in self.cheap and stored):
                 self.make([node], "elementwise" if is_elementwise(node) else "single")
-                for other in (*self.inputs[node], *self.consumers[node]):
+                for other in (*self.reads[node], *self.consumers[node]):
                     self.apart.setdefault((node, other), OTHER_KIND)
         found = {id(members): members for members in self.group_of.values()}
         return sorted(map(self._group, found.values()), key=lambda group: self.index[group.nodes[-1]])
@@ -334,6 +310,9 @@ class _Fusion:
     def reasons(self) -> list[Reason]:
         """Why nodes joined others, and why pairs of nodes are in different groups."""
         found: list[Reason] = []
+        for node in self.group_of:
+            cheap = (value for value in self.computed[node][:-1] if not value.op.constant)
+            found += [("rematerialize", (node, value), HERE) for value in cheap]
         for node, (member, how) in self.joined.items():
             if (group := self.group_of.get(node)) is not None and group is self.group_of.get(member):
                 found.append((self.kinds[id(group)], (member, node), how))
@@ -346,12 +325,11 @@ class _Fusion:
     def _group(self, members: list[Node]) -> Group:
         """The members as a Group: what it reads and writes, with the constants among its inputs in it."""
         inside = set(members)
-        read = dict.fromkeys(v for node in members for v in value_inputs(node) if v not in inside)
+        inputs = tuple(dict.fromkeys(v for node in members for v in self.reads[node] if v not in inside))
         if self.kinds[id(members)] == "loop":
-            return Group(tuple(members), tuple(read), tuple(members), "loop")
-        constants = {v: None for v in read if is_constant(v) and v in self.index}
-        inputs = tuple(v for v in read if v not in constants)
+            return Group(tuple(members), inputs, tuple(members), "loop")
         border = self._members(members)
         outputs = tuple(node for node in members if node in border.leaving)
         other = other_inputs(inputs, outputs, self.graph)
-        return Group((*constants, *members), inputs, outputs, self.kinds[id(members)], other)
+        nodes = dict.fromkeys(chain(*(self.computed[node] for node in members)))
+        return Group(tuple(nodes), inputs, outputs, self.kinds[id(members)], other)

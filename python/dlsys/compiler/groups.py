@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Container, Hashable, Iterable
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Container, Hashable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,6 @@ from ..ops.views import View
 from ..system import lazy
 from ..tvm_import import with_compiler
 from .base import TypedGraph, value_inputs
-
-OfTwo = Callable[[Node, Node], bool]
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,15 +112,6 @@ def is_elementwise(node: Node) -> bool:
     return node.op.kind == "elementwise" and not node.op.constant
 
 
-def is_constant(node: Node) -> bool:
-    """Whether the node costs nothing to compute again: it is in every group that reads it."""
-    return node.op.constant
-
-
-def is_sum(node: Node) -> bool:
-    return node.op.kind == "reduction"
-
-
 def rows_of(node: Node, graph: TypedGraph) -> Shape:
     """The shape of what a row-wise node reads."""
     return graph.shapes[node.inputs[0]]
@@ -145,11 +135,28 @@ def is_down_columns(node: Node, graph: TypedGraph) -> bool:
     return rank > 1 and sorted(axis % rank for axis in node.attrs["axes"]) == list(range(rank - 1))
 
 
+@dataclass(frozen=True)
+class Flow:
+    """What is read in a graph of which each kernel computes some values by itself: see `rematerialized`.
+
+    Attributes:
+        cheap: these values.
+        computed: what the kernel of a node computes for it, inputs first, and the node.
+        inputs: what that reads.
+        consumers: the nodes whose inputs have a value.
+    """
+
+    cheap: set[Node] = field(default_factory=set)
+    computed: dict[Node, list[Node]] = field(default_factory=dict)
+    inputs: dict[Node, list[Node]] = field(default_factory=dict)
+    consumers: dict[Node, list[Node]] = field(default_factory=lambda: defaultdict(list))
+
+
 class Members:
     """The nodes of a group while it grows, and what it reads and stores."""
 
-    def __init__(self, nodes: Iterable[Node], consumers: dict[Node, list[Node]], roots: set[Node]) -> None:
-        self._consumers, self._roots = consumers, roots
+    def __init__(self, nodes: Iterable[Node], flow: Flow, roots: set[Node]) -> None:
+        self._flow, self._roots = flow, roots
         self.nodes: set[Node] = set()
         self._inputs: set[Node] = set()
         self._outside: dict[Node, int] = {}  # readers elsewhere; a root is read by the user
@@ -161,11 +168,12 @@ class Members:
         return node in self.nodes
 
     def __len__(self) -> int:
-        return len(self.nodes)
+        """How many nodes the kernel computes; constants cost nothing."""
+        return len({one for node in self.nodes for one in self._flow.computed[node] if not one.op.constant})
 
     def copy(self) -> Members:
         """The same nodes, to grow another way."""
-        other = Members((), self._consumers, self._roots)
+        other = Members((), self._flow, self._roots)
         other.nodes, other._inputs = set(self.nodes), set(self._inputs)
         other._outside, other.leaving = dict(self._outside), set(self.leaving)
         return other
@@ -180,46 +188,17 @@ class Members:
         """One node more."""
         self.nodes.add(node)
         self._inputs.discard(node)
-        for value in value_inputs(node):
+        for value in self._flow.inputs[node]:
             if value not in self.nodes:
                 self._inputs.add(value)
             else:
                 self._outside[value] -= 1
                 if not self._outside[value]:
                     self.leaving.discard(value)
-        outside = sum(user not in self.nodes for user in self._consumers[node]) + (node in self._roots)
+        outside = sum(user not in self.nodes for user in self._flow.consumers[node]) + (node in self._roots)
         self._outside[node] = outside
         if outside:
             self.leaving.add(node)
-
-    def needed(self, anchor: Node, index: dict[Node, int], takes: OfTwo, weighs: OfTwo) -> set[Node]:
-        """The members without those that belong to later groups: a node, with the nodes computed for it alone, that
-        only later groups read, that they can compute themselves (`takes(user, node)`), and that needs besides theirs at
-        most one value as large (`weighs(value, node)`), which is in memory anyway. Examples are a gate's derivative,
-        which the backward step computes from the forward step's value, and what a batch norm has normalised."""
-        left = set(self.nodes)
-        backwards = sorted(left, key=index.__getitem__, reverse=True)
-        for i, node in enumerate(backwards):
-            users = self._consumers[node]
-            late = node is not anchor and node not in self._roots and users and left.isdisjoint(users)
-            if not late or not is_elementwise(node) or not all(takes(user, node) for user in users):
-                continue
-            cone = {node}  # with what is computed for it alone
-            for other in backwards[i + 1 :]:
-                inside = other in left and other is not anchor and other not in self._roots and is_elementwise(other)
-                if inside and cone.issuperset(self._consumers[other]):
-                    cone.add(other)
-            values = {v for inner in cone for v in value_inputs(inner) if v not in cone and weighs(v, node)}
-            own = {value for user in users for value in value_inputs(user)}
-            if len(values - own) <= 1 and all(self._is_stored(value, left, cone) for value in values):
-                left -= cone
-        return left
-
-    def _is_stored(self, value: Node, left: set[Node], cone: set[Node]) -> bool:
-        """Whether the value is in memory also if the cone is none of those left."""
-        if value not in left or value in self._roots:
-            return True
-        return any(user not in left and user not in cone for user in self._consumers[value])
 
     @property
     def arrays(self) -> int:

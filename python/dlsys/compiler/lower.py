@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
 
 from ..graph import Node
@@ -12,7 +12,7 @@ from .aliases import Aliases, find_aliases, nbytes_of, with_own_constants
 from .base import BOUNDARY, Reason, TypedGraph
 from .fuse import fuse
 from .groups import Group, single_groups
-from .order import ordered
+from .order import list_schedule
 from .program import Program, planned
 from .side_by_side import join
 
@@ -58,14 +58,8 @@ def _copied(graph: TypedGraph, aliases: Aliases) -> TypedGraph:
     updated value that is not a computation's own."""
     uncomputed = aliases.uncomputed
     copies = _Copies(replace(graph, shapes=dict(graph.shapes), dtypes=dict(graph.dtypes)))
-    made: dict[Node, Node] = {}
-    outputs = []
-    for node in graph.outputs:
-        if node is not None and aliases.source(node) in graph.fed:
-            if node not in made:
-                made[node] = copies.add(node)
-            node = made[node]
-        outputs.append(node)
+    others = (node for node in graph.outputs if node is not None and aliases.source(node) in graph.fed)
+    made: dict[Node | None, Node] = {node: copies.add(node) for node in dict.fromkeys(others)}
     updates = []
     taken: set[Node] = set()
     for parameter, value in graph.updates:
@@ -76,7 +70,7 @@ def _copied(graph: TypedGraph, aliases: Aliases) -> TypedGraph:
     return replace(
         graph,
         nodes=tuple(copies.nodes),
-        outputs=tuple(outputs),
+        outputs=tuple([made.get(node, node) for node in graph.outputs]),
         updates=tuple(updates),
         shapes=copies.shapes,
         dtypes=copies.dtypes,
@@ -91,28 +85,28 @@ def _placed(
     one with the smaller arena."""
     placed: dict[Node, Node] = {}
     owner = {node: group for group in groups for node in group.outputs}
-    readers: dict[Node, list[Group]] = {}
-    followers: dict[int, list[Group]] = {}
-    behind: dict[int, list[Group]] = {}
+    readers: dict[Node, list[Group]] = defaultdict(list)
+    followers: dict[int, list[Group]] = defaultdict(list)
+    behind: dict[int, list[Group]] = defaultdict(list)
 
     def put_behind(group: Group, earlier: Iterable[Group]) -> None:
         for other in earlier:
             if other is not group:
-                behind.setdefault(id(group), []).append(other)
-                followers.setdefault(id(other), []).append(group)
+                behind[id(group)].append(other)
+                followers[id(other)].append(group)
 
     def before(group: Group) -> list[Group]:
-        return behind.get(id(group), [])
+        return behind[id(group)]
 
     for group in groups:
         sources = [source for value in group.inputs for source in aliases.computed(value)]
         put_behind(group, (owner[source] for source in sources if source in owner))
         for source in sources:
-            readers.setdefault(source, []).append(group)
+            readers[source].append(group)
 
     copies = _Copies(graph)
     for parameter, value in graph.updates:
-        group, others = owner[value], readers.get(parameter, [])
+        group, others = owner[value], readers[parameter]
         fits = _may_lie_on(group, value, parameter, graph, aliases)
         if fits and not _leads_to(group, others, followers):
             put_behind(group, others)
@@ -124,8 +118,8 @@ def _placed(
         groups = [*groups, last]
         owner[copy] = last
         placed[copy] = parameter
-    order = ordered(groups, before)
-    assert order is not None, "kernels depend on each other in a circle"  # copies have no readers
+    order = list_schedule(groups, before)
+    assert len(order) == len(groups), "kernels depend on each other in a circle"  # copies have no readers
     graph = replace(graph, nodes=tuple(copies.nodes))
     lies_in = aliases.lies_in | {value: (parameter, 0) for value, parameter in placed.items()}
     program = Program(
@@ -149,19 +143,13 @@ def _placed(
 
 def _leads_to(group: Group, others: list[Group], followers: dict[int, list[Group]]) -> bool:
     """Whether one of the others, but the group itself, must come behind the group."""
-    targets = {id(other) for other in others} - {id(group)}
-    if not targets:
-        return False
-    seen = {id(group)}
-    stack = [group]
-    while stack:
-        for follower in followers.get(id(stack.pop()), []):
-            if id(follower) in targets:
-                return True
-            if id(follower) not in seen:
-                seen.add(id(follower))
-                stack.append(follower)
-    return False
+    targets, seen = {id(other) for other in others} - {id(group)}, set[int]()
+    stack = [group] if targets else []
+    while stack and seen.isdisjoint(targets):
+        new = [follower for follower in followers[id(stack.pop())] if id(follower) not in seen]
+        seen.update(map(id, new))
+        stack += new
+    return not seen.isdisjoint(targets)
 
 
 def _may_lie_on(group: Group, value: Node, parameter: Node, graph: TypedGraph, aliases: Aliases) -> bool:
@@ -171,78 +159,3 @@ def _may_lie_on(group: Group, value: Node, parameter: Node, graph: TypedGraph, a
     own = [v for v in group.inputs if aliases.source(v) is parameter]
     alone = len(own) == 1 and own[0] is parameter
     return not own or (alone and parameter in set(group.overwritable(value, graph.shapes)))
-
-
-SHARING = 8  # readers: a matrix that many steps read is freed by none of them
-
-
-def list_schedule(
-    groups: Sequence[Group],
-    before: Callable[[Group], Iterable[Group]],
-    memories_of: Callable[[Node], Iterable[Node]],
-    nbytes: Callable[[Node], int],
-    kept: set[Node],
-) -> list[Group]:
-    """The groups in an order that saves memory: among those whose `before` groups have run, always the one that frees
-    the most memory beyond what it takes; if none frees any, the first as written. Each of the last SHARING readers of a
-    value counts as freeing a part of it. So readers of one value follow each other, a gradient's update runs as soon as
-    it can, and what is needed late waits.
-
-    `groups` must be in such an order already. `memories_of` gives the values whose memory a value is, one or those that
-    are put together, `nbytes` the size of each in the arena, 0 for what lies elsewhere; `kept` are memories that are
-    not freed.
-    """
-    position = {id(group): number for number, group in enumerate(groups)}
-    waiting, followers = [0] * len(groups), [[] for _ in groups]  # type: tuple[list[int], list[list[int]]]
-    for number, group in enumerate(groups):
-        earlier = {position[id(other)] for other in before(group)} - {number}
-        waiting[number] = len(earlier)
-        for other in earlier:
-            followers[other].append(number)
-    size: dict[Node, int] = {}
-
-    def memories(values: Iterable[Node]) -> set[Node]:
-        found = {memory for value in values for memory in memories_of(value)}
-        size.update((memory, nbytes(memory)) for memory in found if memory not in size)
-        return found
-
-    read = [memories(group.inputs) for group in groups]
-    growth = [sum(size[memory] for memory in memories(group.outputs)) for group in groups]
-    readers: dict[Node, set[int]] = {}
-    for number, sources in enumerate(read):
-        for memory in sources:
-            readers.setdefault(memory, set()).add(number)
-
-    def freed(memory: Node, count: int) -> int:
-        """The share of a memory that each of its last `count` readers frees."""
-        return size[memory] // count if 0 < count <= SHARING and memory not in kept else 0
-
-    for memory, numbers in readers.items():
-        for number in numbers:
-            growth[number] -= freed(memory, len(numbers))
-    def rank(number: int) -> tuple[int, int]:
-        return min(growth[number], 0), number
-
-    ready = [rank(number) for number, count in enumerate(waiting) if count == 0]
-    heapq.heapify(ready)  # a group whose growth got less is there again
-    done = [False] * len(groups)
-    order = []
-    while ready:
-        _, number = heapq.heappop(ready)
-        if done[number]:
-            continue
-        done[number] = True
-        order.append(groups[number])
-        for memory in read[number]:
-            left = readers[memory]
-            left.discard(number)
-            more = freed(memory, len(left)) - freed(memory, len(left) + 1)
-            for other in left if more else ():
-                growth[other] -= more
-                if waiting[other] == 0:
-                    heapq.heappush(ready, rank(other))
-        for follower in followers[number]:
-            waiting[follower] -= 1
-            if waiting[follower] == 0:
-                heapq.heappush(ready, rank(follower))
-    return order

@@ -1,9 +1,10 @@
-"""The order of a graph while its nodes are put into groups, which must not depend on each other in a circle."""
+"""The order of a graph while its nodes are put into groups, which must not depend on each other in a circle; and that
+of its groups, which saves memory."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from ..graph import Node
 from .groups import Group
@@ -53,7 +54,7 @@ class Order:
         seen: set[Node] = set()
         while stack:
             node = stack.pop()
-            if node in seen or not low < self._rank[node] < high:
+            if node in seen or not low < self._rank.get(node, -1) < high:  # given nodes have no rank
                 continue
             if len(seen) > WINDOW:
                 return node
@@ -89,24 +90,74 @@ class Order:
         rank.update(zip(found, range(low, high + 1), strict=True))
 
 
-def ordered(groups: Iterable[Group], after: Callable[[Group], Iterable[Group]]) -> list[Group] | None:
-    """The groups with each behind those that it must come `after`, else in the order given; None for a circle."""
-    groups = list(groups)
-    position = {id(group): i for i, group in enumerate(groups)}
-    waiting: list[int] = []
-    followers: list[list[int]] = [[] for _ in groups]
-    for i, group in enumerate(groups):
-        before = {position[id(other)] for other in after(group)} - {i}
-        waiting.append(len(before))
-        for other in before:
-            followers[other].append(i)
-    ready = [i for i, count in enumerate(waiting) if count == 0]
-    found = []
+SHARING = 8  # readers: a matrix that many steps read is freed by none of them
+
+
+def list_schedule(
+    groups: Sequence[Group],
+    before: Callable[[Group], Iterable[Group]],
+    memories_of: Callable[[Node], Iterable[Node]] = lambda value: (),
+    nbytes: Callable[[Node], int] = lambda memory: 0,
+    kept: Container[Node] = (),
+) -> list[Group]:
+    """The groups in an order that saves memory: among those whose `before` groups have run, always the one that frees
+    the most memory beyond what it takes; if none frees any, the first as given. Each of the last SHARING readers of a
+    value counts as freeing a part of it. So readers of one value follow each other, a gradient's update runs as soon as
+    it can, and what is needed late waits. Groups that depend on each other in a circle are left out.
+
+    `memories_of` gives the values whose memory a value is, one or those that are put together, `nbytes` the size of
+    each in the arena, 0 for what lies elsewhere; `kept` are memories that are not freed.
+    """
+    position = {id(group): number for number, group in enumerate(groups)}
+    waiting, followers = [0] * len(groups), [[] for _ in groups]  # type: tuple[list[int], list[list[int]]]
+    for number, group in enumerate(groups):
+        earlier = {position[id(other)] for other in before(group)} - {number}
+        waiting[number] = len(earlier)
+        for other in earlier:
+            followers[other].append(number)
+    size: dict[Node, int] = {}
+
+    def memories(values: Iterable[Node]) -> set[Node]:
+        found = {memory for value in values for memory in memories_of(value)}
+        size.update((memory, nbytes(memory)) for memory in found if memory not in size)
+        return found
+
+    read = [memories(group.inputs) for group in groups]
+    growth = [sum(size[memory] for memory in memories(group.outputs)) for group in groups]
+    readers: dict[Node, set[int]] = {}
+    for number, sources in enumerate(read):
+        for memory in sources:
+            readers.setdefault(memory, set()).add(number)
+
+    def freed(memory: Node, count: int) -> int:
+        """The share of a memory that each of its last `count` readers frees."""
+        return size[memory] // count if 0 < count <= SHARING and memory not in kept else 0
+
+    for memory, numbers in readers.items():
+        for number in numbers:
+            growth[number] -= freed(memory, len(numbers))
+
+    def rank(number: int) -> tuple[int, int]:
+        return min(growth[number], 0), number
+
+    ready = [rank(number) for number, count in enumerate(waiting) if count == 0]
+    heapq.heapify(ready)  # a group whose growth got less is there again
+    done: dict[int, None] = {}
     while ready:
-        i = heapq.heappop(ready)
-        found.append(groups[i])
-        for follower in followers[i]:
+        _, number = heapq.heappop(ready)
+        if number in done:
+            continue
+        done[number] = None
+        for memory in read[number]:
+            left = readers[memory]
+            left.discard(number)
+            more = freed(memory, len(left)) - freed(memory, len(left) + 1)
+            for other in left if more else ():
+                growth[other] -= more
+                if waiting[other] == 0:
+                    heapq.heappush(ready, rank(other))
+        for follower in followers[number]:
             waiting[follower] -= 1
             if waiting[follower] == 0:
-                heapq.heappush(ready, follower)
-    return found if len(found) == len(groups) else None
+                heapq.heappush(ready, rank(follower))
+    return [groups[number] for number in done]

@@ -164,14 +164,12 @@ class Plan:
 
     @lazy
     def given(self) -> list[Node]:
-        """The feeds that are read, and the parameters that are read or written."""
-        program = self.program
-        read = [program.aliases.source(value) for group in program.groups for value in group.inputs]
-        return list(dict.fromkeys([*(n for n in read if n in program.graph.fed), *self._parameters_given]))
+        """See `Program`."""
+        return self.program.given
 
     @lazy
     def _parameters_given(self) -> list[Node]:
-        return self.program.parameters
+        return [node for node in self.given if node.cell is not None]
 
     @lazy
     def _number(self) -> dict[Node, int]:

@@ -15,7 +15,7 @@ from ..device import Context, allocate
 from ..graph import Node, Shape
 from ..kernels import Call, KernelSpec, Place, Repeat
 from ..planner import MemoryPlan, Value, plan_memory
-from ..system import at_fork, freed
+from ..system import at_fork, freed, lazy
 from .aliases import Aliases, nbytes_of
 from .base import BOUNDARY, Reason, TypedGraph
 from .fuse import Group
@@ -102,26 +102,20 @@ class Program:
         runs faster, as sums can stay in registers."""
         if len(group.outputs) == 1:
             return False
-        read = [self._range(value) for value in group.inputs]
-        written = [self._range(node) for node in group.outputs]
-        return any(a == b and low < end and start < high for a, start, end in read for b, low, high in written)
+        read, written = ([(*self._at(v), self.nbytes(v)) for v in values] for values in (group.inputs, group.outputs))
+        return any(a is b and i < j + m and j < i + n for a, i, n in read for b, j, m in written)
 
-    def _range(self, node: Node) -> tuple[int, int, int]:
-        """The memory in which a value lies, a buffer of the arena or a given array, and from which byte to which."""
+    def _at(self, node: Node) -> tuple[Node | None, int]:
+        """The given array in which a value lies, None for the arena, and from which byte on."""
         assert self.memory is not None
-        if (buffer := self.memory.buffer_of.get(node)) is not None:
-            start = self.memory.within.get(node, 0)
-            return id(buffer), start, start + self.nbytes(node)
-        start = self.aliases.offset(node)
-        return id(self.aliases.source(node)), start, start + self.nbytes(node)
+        if node in self.memory.buffer_of:
+            return None, self.memory.offset(node)
+        return self.aliases.source(node), self.aliases.offset(node)
 
     def place(self, node: Node, given: Callable[[Node], Place], arena: Place = ARENA) -> Place:
         """Where a kernel finds a value. `given`: the place of what is given; `arena`: that of the arena."""
-        assert self.memory is not None
-        if node in self.memory.buffer_of:
-            at, offset = arena, self.memory.offset(node)
-        else:
-            at, offset = given(self.aliases.source(node)), self.aliases.offset(node)
+        array, offset = self._at(node)
+        at = arena if array is None else given(array)
         return Place(at.base, at.offset + offset, *self.type_of(node), at.moves)
 
     def calls(
@@ -143,12 +137,12 @@ class Program:
                 calls.append(Call(spec.symbol, tuple(places)))
         return calls
 
-    @property
-    def parameters(self) -> list[Node]:
-        """The parameters read or written, each once."""
+    @lazy
+    def given(self) -> list[Node]:
+        """The feeds that are read, and the parameters that are read or written, each once."""
         read = [self.aliases.source(value) for group in self.groups for value in group.inputs]
         updated = (parameter for parameter, _ in self.graph.updates)
-        return list(dict.fromkeys([*(n for n in read if n.cell is not None), *updated]))
+        return list(dict.fromkeys([*(node for node in read if node in self.graph.fed), *updated]))
 
     def stored(self) -> list[Node]:
         """Every value that has memory in the arena, in the order of their writing; what lies in another follows it."""

@@ -135,7 +135,7 @@ def _reason_lines(program: Program, number: str) -> list[str]:
     for rule, (member, node), why in program.reasons:
         a, b = owner[member], owner[node]
         if rule != "apart":
-            joined.append((b, f"{number}{b}: {node.name} joined {member.name}: {why}"))
+            joined.append((a, f"{number}{a}: {node.name} joined {member.name}: {why}"))
         elif (pair := (min(a, b), max(a, b))) not in apart or why != TAKEN:
             apart[pair] = f"{number}{pair[0]} | {number}{pair[1]}: {node.name} is apart from {member.name}: {why}"
     lines = [line for _, line in sorted(joined, key=lambda found: found[0])]

@@ -39,7 +39,6 @@ class Normalize(Op):
 
     name = "normalize"
     kind = "elementwise"
-    again = True
     formula, reference = compute.normalize, _normalize
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
