@@ -1,4 +1,4 @@
-"""The memory planner on random programs; and what keeps planning and compiling fast: short expressions, searches."""
+"""The memory planner on random programs; and which nodes share a kernel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import tvm_ffi
 from dlsys import autodiff as ad
 from dlsys.compiler import PASSES, Group, Program, TypedGraph, fuse, make_program, run_passes, single_groups
-from dlsys.compiler.groups import MOST_LENGTH, READS, is_elementwise, kernel_spec, longest
+from dlsys.compiler.groups import is_elementwise, kernel_spec
 from dlsys.compiler.order import SHARING, list_schedule
 from dlsys.graph import OPS, Node, Shape
 from dlsys.kernels.build import prim_func
@@ -170,24 +170,21 @@ def test_the_plan_prints_who_lives_where_and_when() -> None:
 
 
 SHAPE = (4, 64)
+READ_OFTEN = 16  # times that a costly operator's formula reads its argument
 
 
 def kernels(output: Node) -> list[str]:
     """The names of the groups that compute a node of variables of one shape."""
     fed = {node: (SHAPE, "float32") for node in ad.find_topo_sort([output]) if not node.inputs}
     graph = run_passes(typed_graph([output], [], fed), tuple(PASSES))
-    groups = fuse(graph)
-    for group in groups:
-        if group.kind != "rows":
-            assert longest(group.nodes, group.outputs) <= MOST_LENGTH
-    return sorted(group.name for group in groups)
+    return sorted(group.name for group in fuse(graph))
 
 
 def variables(count: int) -> list[Node]:
     return [ad.Variable(f"v{i}") for i in range(count)]
 
 
-def test_no_costly_function_is_in_anothers_argument() -> None:
+def test_costly_functions_of_each_other_are_one_kernel() -> None:
     x, w, bias, i, f, g, c = variables(7)
     w = ad.broadcast_shape_op(ad.reducesum_op(w), (64, 64))
     product = x @ w + bias
@@ -200,29 +197,25 @@ def test_no_costly_function_is_in_anothers_argument() -> None:
     gelu = product * (ad.erf_op(product * 0.7) + 1.0) * 0.5
     assert len(behind(gelu)) == 1
     assert behind(sigmoid(product) * tanh(c)) == ["matmul_add_sigmoid_tanh_mul"]
-    assert behind(exp(tanh(product))) == ["exp", "matmul_add_tanh"]
+    assert behind(exp(tanh(product))) == ["matmul_add_tanh_exp"]
     cell = sigmoid(f) * c + sigmoid(i) * tanh(g)
-    assert behind(sigmoid(product) * tanh(cell)) == [  # an LSTM's last step
-        "matmul_add_sigmoid_mul",
-        "sigmoid_mul_sigmoid_tanh_mul_add",
-        "tanh",
-    ]
+    assert behind(sigmoid(product) * tanh(cell)) == ["matmul_add_sigmoid_sigmoid_6more_mul"]  # an LSTM's last step
     assert behind(sigmoid(product) + cell) == ["matmul_add_sigmoid_sigmoid_5more_add"]
 
 
-def test_terms_of_a_sum_and_what_follows_it_are_short() -> None:
+def test_terms_of_a_sum_and_what_follows_it_are_its_kernel() -> None:
     x, y = variables(2)
     assert kernels(ad.reducesum_op(ad.exp_op(x) * y, 0)) == ["exp_mul_reducesum"]
     assert kernels(ad.tanh_op(ad.reducesum_op(ad.exp_op(x), 0))) == ["exp_reducesum_tanh"]
-    assert len(kernels(ad.tanh_op(ad.exp_op(ad.reducesum_op(x, 0))))) == 2
+    assert kernels(ad.tanh_op(ad.exp_op(ad.reducesum_op(x, 0)))) == ["reducesum_exp_tanh"]
 
 
-def test_a_value_that_is_read_twice_at_each_step_is_not_written_out() -> None:
+def test_a_value_that_is_read_twice_at_each_step_stays_in_one_kernel() -> None:
     x, y = variables(2)
     value = x
     for _ in range(20):
         value = value * (value + y)
-    assert 2 <= len(kernels(value)) <= 10
+    assert len(kernels(value)) == 1
 
 
 def reads(expression: Any, bound: dict[Any, int]) -> int:
@@ -261,7 +254,7 @@ def test_the_costly_operators_are_those_that_read_their_argument_often() -> None
         group = next(group for group in single_groups(graph) if node in group.nodes)
         stages = read_stages(prim_func(kernel_spec(group, graph, False)))
         assert stages is not None
-        often = max(reads(stage.value, {}) for stage in stages) / len(group.inputs or [node]) > READS
+        often = max(reads(stage.value, {}) for stage in stages) / len(group.inputs or [node]) > READ_OFTEN
         assert often == node.op.costly, node.op.name
         seen.add(node.op.name)
     assert seen >= {op.name for op in OPS.values() if op.costly}
