@@ -8,6 +8,7 @@ from math import pi as pi
 from . import autodiff as autodiff
 from . import data as data
 from . import device as device
+from . import errors as errors
 from . import kernels as kernels
 from . import needle as needle
 from . import nn as nn
@@ -45,7 +46,7 @@ from .exchange import freeze as freeze
 from .exchange import from_onnx as from_onnx
 from .exchange import from_torch as from_torch
 from .exchange import to_onnx as to_onnx
-from .ops import scan as scan
+from .ops.scan import scan as scan
 from .random import manual_seed as manual_seed
 from .random import multinomial as multinomial
 from .random import rand as rand
