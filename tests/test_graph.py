@@ -267,3 +267,10 @@ def test_nothing_is_patched() -> None:
             if isinstance(node, ast.ClassDef) and any(keyword.arg == "metaclass" for keyword in node.keywords):
                 wrong.append(f"{place}: metaclass")
     assert not wrong, wrong
+
+
+def test_a_number_prints_itself_and_has_no_value_alone() -> None:
+    x = ops.Variable("x")
+    number = (x + 2.5).inputs[1]
+    assert repr([x, number]) == "[x, 2.5]"
+    assert "2.5 has a dtype only beside" in error_of(GraphError, Executor, [number])

@@ -262,7 +262,7 @@ def test_autograd() -> None:
     w = ndl.Tensor([1.0, 2.0])
     w.data = w.data - 0.5 * w.detach()
     assert w.tolist() == [0.5, 1.0] and repr(w) == "needle.Tensor([0.5 1. ])" and str(w) == "[0.5 1. ]"
-    for node, inputs in ((w + 1, 1), (w * w, 2)):
+    for node, inputs in ((w + 1, 1), (3 * w, 1), (w * w, 2)):
         found = node.op.gradient_as_tuple(ndl.init.ones(2, dtype="float64"), node)
         assert isinstance(found, tuple) and len(found) == inputs and all(isinstance(g, ndl.Tensor) for g in found)
     step = (w > 1.0).op.gradient_as_tuple(w, w > 1.0)

@@ -88,6 +88,8 @@ class Executor:
         for node in eval_node_list:
             if not isinstance(node, Node):
                 raise GraphError(f"Executor: eval_node_list must hold nodes, not {type(node).__name__}")
+            if node.op.immediate:
+                raise GraphError(f"Executor: the number {node!r} has a dtype only beside another operand")
         self.eval_node_list: list[Node] = list(eval_node_list)
         self.ctx: Context = named(ctx)
         if self.ctx.kind != "cuda":  # code for an absent GPU can be generated and read

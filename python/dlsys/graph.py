@@ -353,8 +353,9 @@ class Op:
         return False
 
     def gradient_as_tuple(self, out_grad: Node, node: Node) -> tuple[Node, ...]:
-        """needle's: the gradient of sum(node * out_grad) with respect to each input of `node`."""
-        found = zip(node.inputs, self.checked(node, self.gradient(node, out_grad)), strict=True)
+        """needle's: the gradient of sum(node * out_grad) with respect to each input of `node` that is no number."""
+        pairs = zip(node.inputs, self.checked(node, self.gradient(node, out_grad)), strict=True)
+        found = [(value, grad) for value, grad in pairs if not value.op.immediate]
         return tuple(OPS["zeroslike"].make([value]) if grad is None else grad for value, grad in found)
 
     def index_range(self, node: Node, input_shapes: Sequence[Shape]) -> IndexRange | None:

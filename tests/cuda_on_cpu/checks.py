@@ -401,7 +401,7 @@ def updates() -> None:
             found[ctx] = [parameter.numpy() for parameter in net.parameters()]
             kernels_of[ctx] = [line.split()[1] for line in executor.groups().splitlines()[1:]]
         close(found[GPU], found[dl.cpu()], 1e-4)
-        assert len(kernels_of[GPU]) == (18 if kind is optim.SGD else 23), kernels_of
+        assert len(kernels_of[GPU]) == (18 if kind is optim.SGD else 19), kernels_of
         joined = set(re.findall(r"k_side_by_side_\w+?_kernel\w*", executor.source("cuda")))
         assert kernels_of[GPU][-1] == "side_by_side" and len(joined) <= kernels_of[GPU].count("side_by_side"), joined
 

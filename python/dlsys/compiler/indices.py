@@ -10,7 +10,7 @@ import numpy as np
 from ..checks import in_dtype
 from ..graph import IndexRange, Node
 from ..ops.indexing import require_in_range
-from .base import TypedGraph, value_inputs
+from .base import TypedGraph
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ def fed_indices(graph: TypedGraph, feeds: Container[Node]) -> list[FedIndices]:
         between: list[Node] = []
         value = indices = node.inputs[of.position]
         while value not in feeds and (value.op.kind == "elementwise" or value.op.picks):
-            if len(read := value_inputs(value)) != 1:
+            read = [x for x in value.inputs if not x.op.immediate]
+            if len(read) != 1:
                 break
             if between or value.op.kind != "view":  # the last one's shape does not matter
                 between.insert(0, value)

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import GraphError
-from ..graph import FLOATS, OPS, Node, Op, find_topo_sort
+from ..graph import FLOATS, OPS, Node, Op
+from ..graph import find_topo_sort as _find_topo_sort
 from ..ops import broadcast_shape_op, reducesum_op, reshape_op, swapaxes_op
 from ..ops.rules import axes_attribute
 from ..tensors import Tensor as DlsysTensor
@@ -21,8 +22,12 @@ from ..tensors.differentiate import gradients_of, leaves_below, weight_of
 from ..tensors.values import array_of
 from .backend_ndarray import BACKEND, NDArray, cpu, require_cpu
 
-
 _NARROWED = "iu" if BACKEND == "np" else "iuf"  # kinds of arrays that become float32
+
+
+def find_topo_sort(node_list: list[Node]) -> list[Node]:
+    """The tensors of a graph, inputs first. A number, as 3 of `3 * x`, is no tensor."""
+    return [node for node in _find_topo_sort(node_list) if not node.op.immediate]
 
 
 class Tensor(DlsysTensor):

@@ -216,6 +216,8 @@ class Values(TensorNode):
         return self
 
     def __repr__(self) -> str:
+        if self.op.immediate:
+            return repr(self.attrs["value"])
         try:
             if not self.is_data:
                 return self.name
