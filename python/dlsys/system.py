@@ -193,8 +193,8 @@ def without_lines(text: str) -> Iterator[None]:
             sys.stderr.flush()
             os.dup2(shown, 2)
             written.seek(0)
-            os.write(shown, b"".join(line for line in written if text.encode() not in line))
-            os.close(shown)
+            with os.fdopen(shown, "wb") as stream:  # which writes all of it, and closes
+                stream.writelines(line for line in written if text.encode() not in line)
 
 
 def at_fork(function: Callable[[], None]) -> None:

@@ -186,7 +186,7 @@ class _Fusion:
         return Members(nodes, self.flow, self.roots)
 
     def _found(self, node: Node, how: str) -> Iterable[Node]:
-        """What is found from a member; the operands of a product are stored."""
+        """The nodes that are found from a member; none by the operands of a product, which are stored."""
         if how == "readers":
             return self.consumers[node]
         values = self.reads[node] if node.op.kind != "contraction" else []

@@ -137,7 +137,7 @@ def is_down_columns(node: Node, graph: TypedGraph) -> bool:
 
 @dataclass(frozen=True)
 class Flow:
-    """What is read in a graph of which each kernel computes some values by itself: see `rematerialized`.
+    """Inputs and readers in a graph of which each kernel computes some values by itself: see `rematerialized`.
 
     Attributes:
         cheap: these values.

@@ -21,7 +21,8 @@ HERE = "it is cheap to compute where it is read"
 
 
 def rematerialized(graph: TypedGraph, views: Container[Node]) -> Flow:
-    """What kernels read of the graph. `views`: nodes that no kernel computes, and which so read what is stored."""
+    """The values that each kernel computes by itself, and those that it reads. `views`: nodes that no kernel computes,
+    and which so read what is stored."""
     flow, users = Flow(), graph.consumers()
     for node in graph.nodes:
         stored = node in views or "loop" in node.attrs

@@ -127,7 +127,7 @@ def as_parameters(owner: str, group: Any) -> list[ad.Parameter]:
 
 
 def _listed(given: Any, otherwise: str) -> list[Any]:
-    """What iterates over Parameters or groups as a list. Raises GraphError."""
+    """A list of given Parameters or groups. Raises GraphError for a value that is no collection of them."""
     if isinstance(given, (ad.Node, np.ndarray, Mapping, str)) or not isinstance(given, Iterable):
         raise GraphError(f"{otherwise}, not {described(given)}")
     return list(given)

@@ -204,7 +204,7 @@ def in_place(value: Expr, made: Mapping[Any, Stage]) -> Expr:
         return var
 
     def call(item: ir.Call, mutator: Any) -> Expr:
-        """What a condition guards is not computed outside."""
+        """A choice, whose sides keep their names within: a condition may guard a load."""
         if str(getattr(item.op, "name", "")) != common.BRANCH:
             return mutator.default_mutate(item)
         condition, *sides = item.args

@@ -126,8 +126,7 @@ def leaves_below(output: Node) -> list[TensorNode]:
 
 
 def weight_of(function: str, output: Node, given: Nested | None) -> TensorNode | None:
-    """What an output is multiplied by before it is differentiated; None for ones. Raises ShapeError for a weight of
-    another shape."""
+    """The factor of an output before it is differentiated; None for ones. Raises ShapeError for another shape."""
     if given is None:
         return None
     weight = given if isinstance(given, TensorNode) else tensor(given, dtype_of(output))

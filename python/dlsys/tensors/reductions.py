@@ -42,7 +42,7 @@ def _keep(keepdim: bool, keepdims: bool) -> bool:
 
 
 def _summed(op: str, x: ArrayLike, small: tuple[str, ...], wide: str, dtype: DType) -> Tensor:
-    """What is added: cast to `dtype`, or to `wide` where it is of one of the dtypes `small`."""
+    """The terms of a sum: cast to `dtype`, or to `wide` where they are of one of the dtypes `small`."""
     node = node_of(x)
     if dtype is not None:
         return ops.cast_op(node, dtype_name(op, dtype))

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .base import Tensor
 
     class _Operators:
-        """What operators make is a Tensor, see `hooks.makes_nodes`. Their own annotations say Node: `ops` is below."""
+        """Operators as functions that make Tensors, see `hooks.makes_nodes`; their own annotations say Node."""
 
         def __getattr__(self, name: str) -> Callable[..., Tensor]: ...
 
