@@ -46,9 +46,11 @@ def test_products_of_any_size_equal_numpy():
         )
 
 
-def _tile(a: tuple[int, int], b: tuple[int, int], trans_a: bool, trans_b: bool, threads: int) -> tiles.Tile:
-    """The numbers that the rule chooses on a machine with AVX-512."""
-    target = schedule.resolve_target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": threads})
+def _tile(
+    a: tuple[int, int], b: tuple[int, int], trans_a: bool, trans_b: bool, threads: int, mcpu: str = "skylake-avx512"
+) -> tiles.Tile:
+    """The numbers that the rule chooses on a machine, with AVX-512 where no other is named."""
+    target = schedule.resolve_target({"kind": "llvm", "mcpu": mcpu, "num-cores": threads})
     x, y = te.placeholder(a, "float32", "x"), te.placeholder(b, "float32", "y")
     (stage,) = read_stages(te.create_prim_func([x, y, compute.matmul(x, y, trans_a, trans_b)])) or ()
     found = product_of(stage, in_runs=True)
@@ -114,7 +116,7 @@ def test_a_part_of_a_long_sum_passes_all_tiles_of_a_share() -> None:
                 assert max(panels * columns, tiles * rows) >= min(m, n), between  # a share has all of a side
                 part, tile = (re.search(rf"\b{name}\b", script) for name in ("part", "tile"))  # of the loops around
                 assert part and tile and part.start() < tile.start(), script
-            assert shape(_transposed(80, 48, 1024)) is None
+            assert shape(_transposed(80, 48, 96)) is None
             assert shape(_transposed(1024, 1024, 1000)) is None
 
 
@@ -199,6 +201,25 @@ def test_far_operands_are_copied():
     for k, copied in ((128, False), (512, True)):
         assert _tile((k, 784), (k, 1024), True, False, threads=1).a == (tiles.PACKED if copied else tiles.LIES)
     assert _tile((4096, 32), (4096, 16), True, False, threads=1).a == tiles.LIES  # a panel or two read it
+
+
+def test_lines_that_l1_cannot_hold_together_are_copied() -> None:
+    for m, copied in ((100, False), (128, True)):  # 128 floats: lines of one column fall into 8 of 64 sets
+        tile = _tile((1000, m), (1000, m), True, False, threads=1, mcpu="haswell")
+        assert tile.a == (tiles.PACKED if copied else tiles.LIES), tile
+
+
+def test_parts_of_a_short_sum_lie_in_l1_and_add_in_order() -> None:
+    """A panel that few tiles pass is packed part by part; the bits are those of a product that is not cut."""
+    a, b = (np.random.default_rng(0).standard_normal(shape).astype("float32") for shape in ((24, 1000), (1000, 96)))
+    assert _tile(a.shape, b.shape, False, False, threads=1).depth < 500
+    few, whole = (np.zeros((m, 96), "float32") for m in (24, 480))
+    with on_threads(1):
+        for out in (few, whole):
+            rows = np.resize(a, (len(out), 1000))
+            kernel = tvm_op.make_matrix_mul(rows.shape, False, b.shape, False, "llvm", "llvm", f"rows{len(out)}")
+            kernel(rows, b, out)
+    np.testing.assert_array_equal(few, whole[:24])
 
 
 def chain(k: int, steps: int, trans: bool, rows: int) -> tuple[ad.Node, ad.Node, ad.Parameter, np.ndarray]:

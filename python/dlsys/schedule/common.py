@@ -262,6 +262,6 @@ def divisor(extent: int, step: int, most: int) -> int | None:
 
 
 def near_divisor(extent: int, most: int) -> int | None:
-    """The divisor of the extent that is nearest to `most`, from half of it to twice."""
+    """The divisor of the extent that is nearest to `most`, from half of it to twice; the larger of two."""
     near = [n for n in range(max(most // 2, 1), min(2 * most, extent) + 1) if extent % n == 0]
-    return min(near, key=lambda n: abs(n - most), default=None)
+    return min(near, key=lambda n: (abs(n - most), -n), default=None)

@@ -113,13 +113,19 @@ class TileCode(Indices):
         def keep(r: Expr, c: Expr) -> tirx.Stmt:
             return tirx.BufferStore(between, tirx.BufferLoad(sums, [r, c]), [*place.local, r, c])
 
-        both = all_of(lambda r, c: tirx.BufferLoad(between, [*place.local, r, c]) + tirx.BufferLoad(sums, [r, c]))
+        def earlier(r: Expr, c: Expr) -> Expr:
+            return tirx.BufferLoad(between, [*place.local, r, c])
+
+        later, added = place.part.number > 0, list[tirx.Stmt]()
+        if self.terms.goes_on:
+            clear = tirx.IfThenElse(later, all_of(earlier), clear)
+        else:
+            both = all_of(lambda r, c: earlier(r, c) + tirx.BufferLoad(sums, [r, c]))
+            added.append(tirx.IfThenElse(later, both, None))
         is_last = place.part.number == self.terms.count - 1
         before = [tirx.IfThenElse(is_last, sequence(fetches), None)] if fetches else []
         kept = tirx.IfThenElse(is_last, stored, self._over(0, rows, computed, keep))
-        return sequence(
-            [tirx.AllocBuffer(sums), *before, clear, terms, tirx.IfThenElse(place.part.number > 0, both, None), kept]
-        )
+        return sequence([tirx.AllocBuffer(sums), *before, clear, terms, *added, kept])
 
     def _over(self, first: int, last: int, width: int, body: Callable[[Expr, Expr], tirx.Stmt]) -> tirx.Stmt:
         """`body` of each row and column of a tile, as straight-line code of vectors."""
@@ -249,6 +255,7 @@ class _Terms:
     Attributes:
         count: how many parts there are.
         depth: terms of a part.
+        goes_on: whether a part goes on with the sums of the one before, as those do of a sum that is not long.
     """
 
     def __init__(self, code: TileCode, skips: Sequence[Padding]) -> None:
@@ -259,6 +266,7 @@ class _Terms:
         self.lengths = self._cut()
         self.counts = [-(-size // length) for size, length in zip(self.sizes, self.lengths, strict=True)]
         self.count, self.depth = math.prod(self.counts), math.prod(self.lengths)
+        self.goes_on = math.prod(self.sizes) <= 2 * TERMS
         few = tile.a == WINDOWS and p.a.contiguous == p.k[-1] and self.sizes[-1] < CHANNELS
         few = few and self.skips[-1] is None and not any(self.by_tap)
         self.kinds = [SERIAL] * (len(p.k) - 1) + [UNROLLED if few else SERIAL]
@@ -267,10 +275,10 @@ class _Terms:
 
     def _cut(self) -> list[int]:
         """Indices of each axis that a part has."""
-        inner = 1
+        inner, depth = 1, self.of.tile.depth
         for i in reversed(range(len(self.sizes))):
-            if inner * self.sizes[i] > 2 * TERMS:
-                most = max(TERMS // inner, 1)
+            if inner * self.sizes[i] > 2 * depth:
+                most = max(depth // inner, 1)
                 length = 1 if self.by_tap[i] else min(near_divisor(self.sizes[i], most) or most, self.sizes[i])
                 return [*[1] * i, length, *self.sizes[i + 1 :]]
             inner *= self.sizes[i]

@@ -17,6 +17,8 @@ from .padding import Padding, share
 MANY = 8  # threads, from which on all are given shares, and twice as many as there are: none waits long for another
 PARALLEL_FLOP = 2_000_000  # about 20 us on one core; below, a parallel region costs more than it gives
 MANY_FLOP = 5 * PARALLEL_FLOP  # below, more regions for many threads take longer than they spare
+FEW = 8  # tiles that pass a panel, up to which it should stay in L1 from being packed on
+WAYS = 8  # places for a line in a set of L1
 FINER = 4  # times as many blocks of rows as needed are looked at, for threads to have equal parts
 TERMS = 512  # of k in a part: to add up a tile of 12 x 2 vectors takes some 40 cycles, so many steps of k 6,000
 
@@ -28,7 +30,8 @@ ALONG = 0.3  # storing an element of a tile along its rows, once for all steps
 REGION = 17_000  # starting and ending a parallel region
 ONE_TAP = 1.1  # times as long take steps that read rows of pixels of one image
 SHARED = 0.8  # reading an element of a panel that another core has packed
-FAR = 1.3  # times as long takes a step that reads a line of L3 for each element of A
+L2_LINE = 11.0  # the least of a step that reads a line of L2 for A
+L3_LINE = 16.0  # or of L3
 REREAD = 0.01  # reading a byte again that lies in L3
 
 LIES, PACKED, BEFORE, GIVEN, WINDOWS = "lies", "packed", "before", "given", "windows"
@@ -51,6 +54,7 @@ class Tile:
         panels: which pass so many panels.
         parallel: threads have one share after another,
         by_batch: or one batch, of which there are enough.
+        depth: terms in a part of a sum of more than twice as many.
     """
 
     rows: int
@@ -62,6 +66,7 @@ class Tile:
     panels: int
     parallel: bool = False
     by_batch: bool = False
+    depth: int = TERMS
 
     def shares(self, p: Product) -> tuple[int, int]:
         """How many there are of a batch, along the rows and along the columns."""
@@ -155,7 +160,24 @@ def _sizes(p: Product, machine: Machine, made: Container[Any]) -> Iterator[Tile]
             if readable and not p.b.panel and a != WINDOWS and (near or m <= rows):
                 ways_of_b.append(LIES)
             for b in ways_of_b:
-                yield Tile(rows, columns, lanes, a, b, -(-m // rows), -(-n // columns), parallel, by_batch)
+                whole = Tile(rows, columns, lanes, a, b, -(-m // rows), -(-n // columns), parallel, by_batch)
+                yield replace(whole, depth=_depth(p, whole, machine))
+
+
+def _depth(p: Product, tile: Tile, machine: Machine) -> int:
+    """Terms in a part of k. What two parts read of A and B lies in L1 where a step of k reads a line of A that the next
+    tiles read too, and where so few tiles pass a panel that packing it counts; else parts are long, since a tile is
+    stored after each. Long sums, whose parts are added up by themselves, have the same parts with all tiles."""
+    across = _is_across(p, tile)
+    if len(p.k) > 1 or p.sizes[3] > 2 * TERMS or not (across or (tile.b == PACKED and tile.block <= FEW)):
+        return TERMS
+    step = tile.columns * p.itemsize + (machine.line if across else tile.rows * p.itemsize)
+    return min(machine.l1 // (2 * step), TERMS)
+
+
+def _is_across(p: Product, tile: Tile) -> bool:
+    """Whether each step of k reads another line of A."""
+    return tile.a == LIES and p.a.contiguous != p.last(p.k)
 
 
 def _shared(p: Product, whole: Tile, machine: Machine) -> Iterator[Tile]:
@@ -174,7 +196,8 @@ def _shared(p: Product, whole: Tile, machine: Machine) -> Iterator[Tile]:
         many = panels < whole.panels or batch > p.matrices[0], block < whole.block or batch > p.matrices[1]
         ways = zip((whole.a, whole.b), many, strict=True)
         a, b = (BEFORE if way == PACKED and several else way for way, several in ways)
-        yield Tile(whole.rows, whole.columns, whole.lanes, a, b, block, panels, whole.parallel, whole.by_batch)
+        tile = replace(whole, a=a, b=b, block=block, panels=panels)
+        yield replace(tile, depth=_depth(p, tile, machine))
 
 
 def _block(p: Product, whole: Tile, steps: int, least: int, machine: Machine) -> int:
@@ -185,7 +208,7 @@ def _block(p: Product, whole: Tile, steps: int, least: int, machine: Machine) ->
     if whole.a == WINDOWS:
         line = max(p.extents[p.m[-1]] // whole.rows, 1)
     else:
-        fitting = max(machine.l2 // (whole.rows * min(p.sizes[3], 2 * TERMS) * p.itemsize), 1)
+        fitting = max(machine.l2 // (whole.rows * min(p.sizes[3], 2 * whole.depth) * p.itemsize), 1)
     blocks = max(-(-tiles // fitting), min(-(-least // steps), tiles))
     threads = machine.threads if least > 1 else 1
     found = (-(-tiles // count) for count in range(blocks, min(FINER * blocks, tiles) + 1))
@@ -214,14 +237,25 @@ def arithmetic(p: Product, tile: Tile, machine: Machine, paddings: Sequence[Padd
     step = matrix_cycles(m, n, tile.rows, tile.columns, tile.lanes, machine)
     if tile.a == WINDOWS:
         step *= share(paddings, p, tile.rows) * (1.0 if p.a.windows else ONE_TAP)
-    if tile.a == LIES and p.a.contiguous != p.last(p.k) and m * k * p.itemsize > machine.l2:
-        step *= FAR if 3 * m * _part(p) > machine.l2 else 1.0
+    if _is_across(p, tile):
+        step = max(step, -(-m // tile.rows) * -(-n // tile.columns) * _line_cycles(p, tile, machine))
     return batch * step * k
 
 
-def _part(p: Product) -> int:
-    """Bytes of a part of k of a row."""
-    return p.itemsize * (p.sizes[3] if p.sizes[3] <= 2 * TERMS else TERMS)
+def _line_cycles(p: Product, tile: Tile, machine: Machine) -> float:
+    """The least cycles of a step of k that reads another line of A. L1 has few places for lines whose distance is a
+    multiple of a large power of two."""
+    row, k = p.size(p.m) * p.itemsize, p.sizes[3]
+    if row * k > machine.l2 and 3 * row * min(k, 2 * TERMS) > machine.l2:
+        return L3_LINE
+    sets = machine.l1 // (WAYS * machine.line)
+    apart = math.gcd(row // machine.line, sets) if row % machine.line == 0 else 1
+    return L2_LINE if _part(p, tile) > WAYS * sets // apart else 0.0
+
+
+def _part(p: Product, tile: Tile) -> int:
+    """Terms in a part of k."""
+    return p.sizes[3] if p.sizes[3] <= 2 * tile.depth else tile.depth
 
 
 def cycles(p: Product, tile: Tile, machine: Machine, work: float) -> float:
@@ -230,7 +264,7 @@ def cycles(p: Product, tile: Tile, machine: Machine, work: float) -> float:
     batch, m, n, k = p.sizes
     a_bytes, b_bytes, panels = m * k * p.itemsize, n * k * p.itemsize, -(-n // tile.columns)
     again, (blocks, groups) = 0.0, tile.shares(p)
-    if tile.a != WINDOWS and min(tile.rows * tile.block, m) * _part(p) > machine.l2:
+    if tile.a != WINDOWS and min(tile.rows * tile.block, m) * _part(p, tile) * p.itemsize > machine.l2:
         again = a_bytes * (panels - 1)
     if b_bytes > machine.l2:
         again += b_bytes * (blocks - (tile.b != BEFORE))
