@@ -92,7 +92,7 @@ class Report:
     @property
     def title(self) -> str:
         """The product and its dtype, as a heading."""
-        m, n, k = self.sizes
+        m, k, n = self.sizes
         return f"matmul {m} x {k} by {k} x {n}, {self.dtype}"
 
     def __str__(self) -> str:
@@ -123,8 +123,9 @@ def number(value: float) -> str:
     return f"{value:.{min(digits, 4)}f}"
 
 
-def climb(m: int, n: int, k: int, dtype: str, threads: int | None, rounds: int) -> Report:
-    """Measures every rung, the last on `threads` (None: as many as kernels use now).
+def climb(m: int, k: int, n: int, dtype: str, threads: int | None, rounds: int) -> Report:
+    """Measures every rung of the product of (m, k) and (k, n) matrices: the last on `threads` threads (None: as many
+    as kernels use now), the others on one.
 
     Raises WrongResult for a rung that is wrong, DlsysError for sizes that memory does not hold and for threads that
     TVM's pool does not have.
@@ -132,12 +133,12 @@ def climb(m: int, n: int, k: int, dtype: str, threads: int | None, rounds: int) 
     needed = np.dtype(dtype).itemsize * (3 * m * k + 3 * k * n + 4 * m * n)  # operands, results and copies
     if needed > (held := memory()):
         told = f"it needs {needed / 2**30:.1f} GiB, this process has {held / 2**30:.1f} GiB"
-        raise DlsysError(f"{m} x {n} x {k} is too large: {told}")
+        raise DlsysError(f"{m} x {k} x {n} is too large: {told}")
     before = get_num_threads()
     try:
         if threads is not None:
             set_num_threads(threads)
-        return _climb((m, n, k), dtype, get_num_threads(), rounds)
+        return _climb((m, k, n), dtype, get_num_threads(), rounds)
     finally:
         set_num_threads(before)
         _status("")
@@ -145,11 +146,11 @@ def climb(m: int, n: int, k: int, dtype: str, threads: int | None, rounds: int) 
 
 def _climb(sizes: tuple[int, int, int], dtype: str, threads: int, rounds: int) -> Report:
     """The report of all rungs, timed in turn; see `climb`."""
-    m, n, k = sizes
+    m, k, n = sizes
     counts = list(dict.fromkeys((1, threads)))
     _status("peak")
     peak = {count: measure_fma(count, dtype) for count in counts}
-    rungs = schedules.rungs(m, n, k, dtype, threads)
+    rungs = schedules.rungs(m, k, n, dtype, threads)
     contenders = _contenders(rungs, sizes, dtype, counts)
     for i in range(rounds):
         _status(f"round {i + 1} of {rounds}")
@@ -168,7 +169,7 @@ def _climb(sizes: tuple[int, int, int], dtype: str, threads: int, rounds: int) -
         rows.append(Row(rung.title, rung.reason, rung.code, rung.threads, speed, *ratios))
     machine, mcpu = machine_of(rungs[0].target), rungs[0].target.attrs["mcpu"]
     told = f"{mcpu}, vectors of {machine.vector_bits} bits, {machine.registers} registers"
-    tile = schedules.tile_of(machine, m, n, k, dtype)
+    tile = schedules.tile_of(machine, m, k, n, dtype)
     shown = f"tile: {tile.rows} rows, {tile.columns} columns, {tile.lanes} lanes"
     return Report(sizes, dtype, told, shown, tuple(rows), peak, numpy)
 
@@ -181,7 +182,7 @@ def _contenders(
     The values are whole numbers, whose products and sums are exact: in whatever order they are added, every bit of
     the results must agree. Raises WrongResult.
     """
-    m, n, k = sizes
+    m, k, n = sizes
     random = np.random.default_rng(0)
     a, b = (random.integers(-LARGEST, LARGEST + 1, of, np.int8).astype(dtype) for of in ((m, k), (k, n)))
     expected = a @ b
@@ -194,7 +195,7 @@ def _contenders(
         result[...] = np.nan
         contenders[-1].turn()
         if not np.array_equal(result, expected):
-            raise WrongResult(f"rung {i}, {rung.title}, differs from NumPy at {m} x {n} x {k} in {dtype}")
+            raise WrongResult(f"rung {i}, {rung.title}, differs from NumPy at {m} x {k} x {n} in {dtype}")
     blas = ThreadpoolController()
     for count in counts:
         limit = partial(blas.limit, limits=count, user_api="blas")

@@ -60,7 +60,7 @@ class Rung:
 # The steps -------------------------------------------------------------------------------------------------
 
 
-def default_loops(m: int, n: int, k: int, dtype: str) -> tirx.PrimFunc:
+def default_loops(m: int, k: int, n: int, dtype: str) -> tirx.PrimFunc:
     """C[i, j] += A[i, k] * B[k, j] as TVM makes it: every step goes to another row of B, and waits for the last sum."""
     a, b = compute.placeholder((m, k), dtype, "in0"), compute.placeholder((k, n), dtype, "in1")
     return te.create_prim_func([a, b, compute.matmul(a, b)])
@@ -121,12 +121,12 @@ STEPS = (tiling, vectorization, register_tile, packing)
 # The rungs -------------------------------------------------------------------------------------------------
 
 
-def rungs(m: int, n: int, k: int, dtype: str = "float32", threads: int = 1) -> list[Rung]:
+def rungs(m: int, k: int, n: int, dtype: str = "float32", threads: int = 1) -> list[Rung]:
     """The rungs of the product of (m, k) and (k, n) matrices: one thread on all but the last, which runs on `threads`
     and is left out where they are one."""
     serial = _target(1)
-    plain = default_loops(m, n, k, dtype).with_attr("global_symbol", "matmul")
-    tile = tile_of(machine_of(serial), m, n, k, dtype)
+    plain = default_loops(m, k, n, dtype).with_attr("global_symbol", "matmul")
+    tile = tile_of(machine_of(serial), m, k, n, dtype)
     found = [Rung("default loops", _reason(default_loops), body(default_loops), plain, serial, 1)]
     for count, step in enumerate(STEPS, start=1):
         sch = start(plain)
@@ -144,9 +144,9 @@ def rungs(m: int, n: int, k: int, dtype: str = "float32", threads: int = 1) -> l
     return found
 
 
-def tile_of(machine: Machine, m: int, n: int, k: int, dtype: str) -> RegisterTile:
+def tile_of(machine: Machine, m: int, k: int, n: int, dtype: str) -> RegisterTile:
     """The tile that the contraction rule takes for this product."""
-    stages = read_stages(default_loops(m, n, k, dtype))
+    stages = read_stages(default_loops(m, k, n, dtype))
     found = product_of(stages[0], in_runs=True) if stages else None
     if found is None or not (found.m and found.n):  # an extent of 1, of which the rule makes no product
         return RegisterTile(panels.row_counts(m, machine)[0], machine.lanes(dtype), machine.lanes(dtype))
