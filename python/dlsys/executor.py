@@ -292,6 +292,13 @@ class Executor:
         with self._lock:
             _inspect().draw.draw_memory(self._with_kernels(feed_shapes), path)
 
+    def _repr_svg_(self) -> str | None:
+        """The picture of `draw` for the latest signature, for Jupyter; None where there is none."""
+        with self._lock:
+            if self._current is None or self.ctx.kind == "numpy":
+                return None
+            return _inspect().notebook.graph(self._current)
+
     def profile(self, feed_dict: Mapping[Node, Any], runs: int = 20) -> Profile:
         """Time every kernel, and the step as `run` takes it; `print` the result, or use its `rows`.
 
@@ -450,7 +457,7 @@ class Executor:
 def _inspect() -> Any:
     """The room of prints and pictures, loaded when one is asked for: a program that runs a graph starts without it."""
     from . import inspect
-    from .inspect import draw, profile, text  # noqa: F401 - attributes of the room
+    from .inspect import draw, notebook, profile, text  # noqa: F401 - attributes of the room
 
     return inspect
 

@@ -18,8 +18,11 @@ from ..graph import Node
 from ..kernels import unrolled_calls
 from ..planner import table
 from ..tvm_import import with_compiler
+from . import notebook
 from .text import kernels_of, number
 
+HEAD = ("", "kernel", "kind", "calls", "us", "share", "GFLOP/s", "GB/s", "of peak")
+ALIGN = "><<>>>>><"
 WARM_UP = 2  # runs that are not counted: pages are touched, the clock rises
 LEAST = 1e-8  # seconds; below, a kernel's time drowns in that of its call
 NOTHING = tvm_ffi.get_global_func("testing.nop")  # a function of any arguments that does nothing: what a call costs
@@ -61,13 +64,15 @@ class Row:
         return self.nbytes / self.seconds / 1e9
 
     def cells(self, total: float) -> tuple[str, ...]:
-        """The row of the table; `total`: seconds of all kernels."""
+        """The row of the table; `total`: seconds of all kernels. Faster than memory means that caches were read."""
         numbers = ", ".join(map(number, self.groups[:3])) + (", …" if len(self.groups) > 3 else "")
         times = str(self.calls), f"{self.seconds * 1e6:.1f}", f"{self.seconds / total:.1%}"
         peak = ""
         if self.compute is not None and self.bandwidth is not None:  # the larger share, and of which
-            more = self.compute >= self.bandwidth
-            peak = f"{self.compute:.0%} compute" if more else f"{self.bandwidth:.0%} memory"
+            if self.compute >= self.bandwidth:
+                peak = f"{self.compute:.0%} compute"
+            else:
+                peak = f"{self.bandwidth:.0%} memory" if self.bandwidth <= 1 else "from cache"
         speeds = f"{self.gflops:.1f}" if self.flop else "", f"{self.gbytes:.1f}", peak
         return numbers, self.name, self.kind, *times, *speeds
 
@@ -101,15 +106,25 @@ class Profile:
         return sum(row.seconds for row in self.rows)
 
     def __str__(self) -> str:
-        head = ("", "kernel", "kind", "calls", "us", "share", "GFLOP/s", "GB/s", "of peak")
+        return "\n".join([table(self._kernels(), ALIGN), "", self._totals()])
+
+    def _repr_html_(self) -> str:
+        """For Jupyter."""
+        return f"{notebook.table(self._kernels(), ALIGN)}\n<pre>{self._totals()}</pre>"
+
+    def _kernels(self) -> list[tuple[str, ...]]:
+        """The cells of the table of kernels, with its heading."""
+        return [HEAD, *(row.cells(self.seconds) for row in self.rows)]
+
+    def _totals(self) -> str:
+        """The text below that table: seconds of all kernels and of the step, and the machine's peaks."""
         totals = [
             ("kernels", self.seconds, self.least_seconds),
             ("step, as run takes it", self.step, self.least_step),
             ("difference", self.step - self.seconds, self.least_step - self.least_seconds),
         ]
         micro = [(name, f"{middle * 1e6:.1f}", f"{least * 1e6:.1f}") for name, middle, least in totals]
-        lines = [table([head, *(row.cells(self.seconds) for row in self.rows)], "><<>>>>><"), ""]
-        lines.append(table([(f"us, of {self.runs} runs", "median", "least"), *micro], "<>>"))
+        lines = [table([(f"us, of {self.runs} runs", "median", "least"), *micro], "<>>")]
         if self.peak_gflops is not None:
             threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
             peaks = f"{self.peak_gflops:.1f} GFLOP/s, {self.peak_gbytes:.1f} GB/s from memory"
