@@ -79,7 +79,7 @@ def test_info_is_text_and_json():
 
 def test_info_without_a_cache_of_kernels():
     with mock.patch.dict(os.environ, {"DLSYS_COMPILE_CACHE": "0"}):
-        assert info.facts()["compiled kernels"] == "not kept"
+        assert info.facts()["compiled kernels"] == "not stored"
 
 
 def test_info_says_what_cuda_lacks():

@@ -1,4 +1,4 @@
-"""`python -m dlsys ladder`: the rungs of `cli.rungs`, checked, timed beside peak and NumPy, and drawn."""
+"""`python -m dlsys ladder`: the rungs of `cli.rungs`, checked, timed in turn with NumPy, and drawn."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from ..schedule import machine_of
 from ..system import memory
 from . import rungs as schedules
 
-PAUSE = 0.04  # seconds before each turn; thread pools spin after their last task, OpenBLAS's for some 20 ms
+PAUSE = 0.04  # seconds before each turn: thread pools spin after their last task, OpenBLAS's for some 20 ms
 TURN = 0.05  # seconds of calls in a turn, at least
-SLOW = 0.5  # seconds of a call from which a few rounds must do
-SLOW_ROUNDS = 2  # of those, besides the check
-LARGEST = 4  # values are whole numbers up to this
+SLOW = 0.5  # seconds; a contender whose call takes longer has only SLOW_ROUNDS rounds
+SLOW_ROUNDS = 2  # besides the check
+LARGEST = 4  # values are whole numbers from -LARGEST to LARGEST
 
 Setting = Callable[[], AbstractContextManager[object]]
 
 
 class WrongResult(DlsysError):
-    """A rung that computes something else than NumPy."""
+    """A rung whose result differs from NumPy's."""
 
 
 class Contender:
-    """Something to be timed, and the setting within which it runs."""
+    """A function to be timed, and a context manager within which it runs."""
 
     def __init__(self, call: Callable[[], object], setting: Setting = nullcontext) -> None:
         self.call, self.setting = call, setting
-        self.seconds: list[float] = []  # of a call, one a turn; the first turn is one call, cold
+        self.seconds: list[float] = []  # per call, one number per turn; the first turn is one cold call
 
     def turn(self) -> None:
-        """Times some calls, after a pause and a few that wake threads and caches; a slow one needs neither."""
+        """Time some calls, after a pause and some calls that warm up threads and caches; a slow one needs neither."""
         with self.setting():
             calls = 1
             if self.seconds and self.seconds[0] < SLOW:
@@ -58,14 +58,14 @@ class Contender:
             self.seconds.append((time.perf_counter() - start) / calls)
 
     def median(self) -> float:
-        """Seconds of a call; of a slow one the first turn counts too."""
+        """The median seconds of a call; for a slow one the first turn counts too."""
         return statistics.median(self.seconds if self.seconds[0] >= SLOW else self.seconds[1:])
 
 
 @dataclass(frozen=True)
 class Row:
-    """One rung, measured: GFLOP/s, and as ratios the speed-up over the first rung, the share of the peak and of
-    NumPy, both on as many threads."""
+    """The measurement of one rung: GFLOP/s, and the ratios to the first rung, to the peak and to NumPy, the last two
+    on as many threads."""
 
     title: str
     reason: str
@@ -79,7 +79,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """The ladder of one product. Peak and NumPy in GFLOP/s by number of threads."""
+    """The ladder of one product; `print` it. Peak and NumPy are GFLOP/s by number of threads."""
 
     sizes: tuple[int, int, int]
     dtype: str
@@ -118,7 +118,7 @@ class Report:
 
 
 def number(value: float) -> str:
-    """Three significant digits, without exponents."""
+    """The number with three significant digits, without an exponent."""
     digits = max(0, 2 - math.floor(math.log10(abs(value)))) if value else 2
     return f"{value:.{min(digits, 4)}f}"
 
@@ -127,8 +127,8 @@ def climb(m: int, k: int, n: int, dtype: str, threads: int | None, rounds: int) 
     """Measures every rung of the product of (m, k) and (k, n) matrices: the last on `threads` threads (None: as many
     as kernels use now), the others on one.
 
-    Raises WrongResult for a rung that is wrong, DlsysError for sizes that memory does not hold and for threads that
-    TVM's pool does not have.
+    Raises WrongResult for a rung that differs from NumPy, DlsysError for sizes that do not fit into memory and for more
+    threads than TVM's pool has.
     """
     needed = np.dtype(dtype).itemsize * (3 * m * k + 3 * k * n + 4 * m * n)  # operands, results and copies
     if needed > (held := memory()):
@@ -154,11 +154,11 @@ def _climb(sizes: tuple[int, int, int], dtype: str, threads: int, rounds: int) -
     contenders = _contenders(rungs, sizes, dtype, counts)
     for i in range(rounds):
         _status(f"round {i + 1} of {rounds}")
-        for contender in contenders:  # in turn, so that the machine's noise falls on all
+        for contender in contenders:  # in turn, so that the machine's noise affects all
             if i < SLOW_ROUNDS or contender.seconds[0] < SLOW:
                 contender.turn()
     _status("peak")
-    for count in counts:  # once more: the first time the machine may have been busy
+    for count in counts:  # again, since the machine may have been busy the first time
         peak[count] = max(peak[count], measure_fma(count, dtype))
 
     gflops = [2 * m * n * k / contender.median() / 1e9 for contender in contenders]
@@ -177,10 +177,10 @@ def _climb(sizes: tuple[int, int, int], dtype: str, threads: int, rounds: int) -
 def _contenders(
     rungs: Sequence[schedules.Rung], sizes: tuple[int, int, int], dtype: str, counts: Sequence[int]
 ) -> list[Contender]:
-    """The rungs, each checked, then NumPy on each number of threads; all have had their first turn.
+    """The rungs, each compared with NumPy, then NumPy on each number of threads; all have had their first turn.
 
-    The values are whole numbers, whose products and sums are exact: in whatever order they are added, every bit of
-    the results must agree. Raises WrongResult.
+    The values are small whole numbers, so products and sums are exact, and results must agree to the bit whatever the
+    order of the additions. Raises WrongResult.
     """
     m, k, n = sizes
     random = np.random.default_rng(0)
@@ -205,7 +205,7 @@ def _contenders(
 
 
 def _status(text: str) -> None:
-    """Shows a line of the terminal that says what is being done; the next one replaces it."""
+    """Show the current action in a line of the terminal, which the next call replaces."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
@@ -214,7 +214,7 @@ SERIAL, PARALLEL, PEAK, NUMPY = "#2f6db5", "#1b3f6b", "#555555", "#d9822b"
 
 
 def draw(report: Report, path: Path) -> None:
-    """Writes a PNG file: a bar for each rung, and where the peak and NumPy lie on as many threads. Raises OSError."""
+    """Write a PNG file: a bar for each rung, and lines for the peak and NumPy on as many threads. Raises OSError."""
     from matplotlib.figure import Figure  # without pyplot, whose backend is the program's to choose
 
     rows = report.rows
