@@ -1,6 +1,6 @@
 """A multilayer perceptron on MNIST: `python apps/mlp.py`.
 
-784-512-256-10 with ReLU and dropout, trained by Adam; without MNIST at hand or a network, on scikit-learn's digits.
+784-512-256-10 with ReLU and dropout, trained by Adam; without MNIST or internet, on scikit-learn's digits.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cpu", help="where to train: cpu, cuda, cuda:1")
     parser.add_argument("--threads", type=int, help="of the kernels (default: all cores)")
-    parser.add_argument("--directory", help="where to leave checkpoints, log and picture, and to go on from")
+    parser.add_argument("--directory", help="folder of checkpoints, log and picture, to continue from")
     return parser.parse_args(given)
 
 

@@ -1,7 +1,7 @@
 """ResNet9 of the CMU course's needle on CIFAR-10: `python apps/resnet9.py`.
 
-Four convolutions with stride, two residual blocks, batch norm after each convolution. Without CIFAR-10 at hand or a
-network, on coloured digits.
+Four convolutions with stride, two residual blocks, batch norm after each convolution. Without CIFAR-10 or internet,
+on coloured digits.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cpu", help="where to train: cpu, cuda, cuda:1")
     parser.add_argument("--threads", type=int, help="of the kernels (default: all cores)")
-    parser.add_argument("--directory", help="where to leave checkpoints, log and picture, and to go on from")
+    parser.add_argument("--directory", help="folder of checkpoints, log and picture, to continue from")
     return parser.parse_args(given)
 
 

@@ -1,7 +1,7 @@
 """Language models: `python apps/transformer.py`, and `--model lstm` for the word-level LSTM of needle's course.
 
 A causal Transformer over characters (4 layers, 4 heads, width 128, context 128) learns tinyshakespeare, or the text
-that --data names, and writes some of its own. Without it or a network, it learns from the text that dlsys ships.
+that --data names, and writes some of its own. Without it or internet, it learns from a text in dlsys.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cpu", help="where to train: cpu, cuda, cuda:1")
     parser.add_argument("--threads", type=int, help="of the kernels (default: all cores)")
-    parser.add_argument("--directory", help="where to leave checkpoints, log and picture, and to go on from")
+    parser.add_argument("--directory", help="folder of checkpoints, log and picture, to continue from")
     options = parser.parse_args(given)
     for name, least in (("steps", 0), ("every", 1), ("words", 1), ("sample", 0)):
         if getattr(options, name) < least:

@@ -155,7 +155,7 @@ def steps(report: Report, quick: bool) -> None:
 
 
 def accuracy(report: Report, quick: bool) -> None:
-    """The MLP on MNIST, as far as its data are at hand."""
+    """The MLP on MNIST, if its data can be found."""
     import mnist_dlsys
 
     options = mnist_dlsys.parse(["-m", "mlp", "-c", "gpu", "-e", "1" if quick else "10", "-l"])

@@ -84,7 +84,7 @@ MODELS: dict[str, Callable[[], Model]] = {"logreg": logreg, "mlp": mlp}
 
 
 def train(model: Model, data: MNIST, ctx: Any, options: argparse.Namespace) -> list[float]:
-    """Stochastic gradient descent on `model`; prints as it goes; returns the last batch's loss per epoch."""
+    """Stochastic gradient descent on `model`; prints as it goes; returns the mean loss of each epoch."""
     optimizer = optim.SGD(model.parameters, lr=options.lr)
     trainer = ad.Executor([model.loss, optimizer.minimize(model.loss)], ctx=ctx)
     predictor = ad.Executor([model.logits], ctx=ctx)
@@ -102,11 +102,14 @@ def train(model: Model, data: MNIST, ctx: Any, options: argparse.Namespace) -> l
         for rows in slices(len(targets), options.batch_size)
     ]
     losses = []
-    for _ in range(options.num_epoch):
+    for epoch in range(1, options.num_epoch + 1):
+        print(f"epoch {epoch}", flush=True)
         start = time.perf_counter()
+        total = 0.0
         for batch in batches:
             loss_val, _ = trainer.run(batch)
-        losses.append(np.asarray(loss_val).item())  # waits for the device, so it belongs to the time
+            total += np.asarray(loss_val).item() * batch[model.y_].shape[0]  # the mean over the batch, times its size
+        losses.append(total / len(targets))
         seconds = time.perf_counter() - start
         loss_text = f"loss = {losses[-1]:.6f}; " if options.print_loss else ""
         print(f"{loss_text}Time taken this epoch = {seconds:.3f} s", flush=True)
@@ -156,7 +159,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("-c", "--context", choices=["cpu", "numpy", "gpu"], default="cpu",
                         help="where to compute (default: cpu)")  # fmt: skip
     parser.add_argument("-e", "--num-epoch", type=int, default=10, metavar="EPOCHS", help="default: 10")
-    parser.add_argument("-l", "--print-loss", action="store_true", help="print the loss of each epoch's last batch")
+    parser.add_argument("-l", "--print-loss", action="store_true", help="print the mean loss of each epoch")
     parser.add_argument("--data", metavar="DIRECTORY",
                         help="folder of MNIST's IDX files, plain or .gz (default: DLSYS_DATA, then the "
                         "cache, the mirrors, scikit-learn's digits)")  # fmt: skip
@@ -198,7 +201,7 @@ def plot(curves: dict[str, list[float]], path: Path) -> None:
         if losses:
             axes.annotate(f"{losses[-1]:.3f}", (epochs[-1], losses[-1]), xytext=(7, 0), va="center",
                           textcoords="offset points", color=colour)  # fmt: skip
-    axes.set_title("Training loss, last batch of each epoch", loc="left")
+    axes.set_title("Training loss, mean of each epoch", loc="left")
     axes.set(xlabel="epoch", ylabel="cross-entropy", ylim=(0, None))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.spines[["top", "right"]].set_visible(False)

@@ -32,7 +32,7 @@ context = sys.modules["dlsys.device.context"]  # the module: `dlsys.device.conte
 
 HERE = Path(__file__).resolve().parent
 ROW = re.compile(r"^ *(\d)  (\S.*?)  +(\d+) +([\d.]+) +([\d.]+)x +([\d.]+)% +([\d.]+)%$", re.MULTILINE)
-QUICK = ("ladder", "64", "48", "80", "--rounds", "1")
+QUICK = ("ladder", "64", "80", "48", "--rounds", "1")
 
 
 def call(*arguments: str) -> tuple[int, str, str]:
@@ -79,7 +79,7 @@ def test_info_is_text_and_json():
 
 def test_info_without_a_cache_of_kernels():
     with mock.patch.dict(os.environ, {"DLSYS_COMPILE_CACHE": "0"}):
-        assert info.facts()["compiled kernels"] == "not kept"
+        assert info.facts()["compiled kernels"] == "not stored"
 
 
 def test_info_says_what_cuda_lacks():
@@ -143,10 +143,10 @@ def test_ladder_on_one_thread_in_float64():
 @example((25, 65, 3), "float64")
 @given(st.tuples(*[st.integers(1, 70)] * 3), st.sampled_from(["float32", "float64"]))
 def test_every_rung_is_right(sizes, dtype):
-    m, n, k = sizes
+    m, k, n = sizes
     random = np.random.default_rng(m * n * k)
     a, b = (random.integers(-4, 5, shape).astype(dtype) for shape in ((m, k), (k, n)))
-    for rung in schedules.rungs(m, n, k, dtype, threads=1):
+    for rung in schedules.rungs(m, k, n, dtype, threads=1):
         assert np.array_equal(product(rung, a, b), a @ b), (rung.title, sizes, dtype)
 
 
@@ -165,10 +165,10 @@ def test_the_last_rung_is_the_schedule_of_kernels():
     def loops(script: str) -> str:  # kernels have names of their own and take arrays of any alignment
         return re.sub(r"def \w+\(|, data_alignment=\d+|, align=\d+", "", script)
 
-    for m, n, k in ((64, 48, 80), (1, 300, 20)):
-        rung = schedules.rungs(m, n, k, threads=dl.get_num_threads())[-1]
+    for m, k, n in ((64, 80, 48), (1, 20, 300)):
+        rung = schedules.rungs(m, k, n, threads=dl.get_num_threads())[-1]
         kernel = tvm_op.make_matrix_mul((m, k), False, (k, n), False, "llvm", "llvm", "matmul")
-        assert loops(kernel.script()) == loops(rung.function.script()), (m, n, k)
+        assert loops(kernel.script()) == loops(rung.function.script()), (m, k, n)
 
 
 def test_a_wrong_rung_is_an_error():
@@ -186,7 +186,7 @@ def test_a_wrong_rung_is_an_error():
     with mock.patch.object(schedules, "compiled", broken):
         status, out, err = call(*QUICK)
     assert (status, out) == (1, "")
-    assert err == "python -m dlsys ladder: rung 5, packing, differs from NumPy at 64 x 48 x 80 in float32\n"
+    assert err == "python -m dlsys ladder: rung 5, packing, differs from NumPy at 64 x 80 x 48 in float32\n"
 
 
 # Peaks -----------------------------------------------------------------------------------------------------
@@ -216,9 +216,9 @@ def test_wrong_requests_are_one_sentence():
         ("ladder", "0", "5", "5"): "integer of 1 or more, not '0'",
         ("ladder", "a", "b", "c"): "integer of 1 or more, not 'a'",
         ("ladder", "5", "5", "-5"): "integer of 1 or more, not '-5'",
-        ("ladder", "5", "5"): "three sizes, M N K, or none, not 2",
-        ("ladder", "5", "5", "5", "5"): "three sizes, M N K, or none, not 4",
-        ("ladder", "100000", "100000", "1"): "100000 x 100000 x 1 is too large",
+        ("ladder", "5", "5"): "takes the three sizes M K N of an M x K and a K x N matrix, or none; given 2",
+        ("ladder", "5", "5", "5", "5"): "or none; given 4",
+        ("ladder", "100000", "1", "100000"): "100000 x 1 x 100000 is too large",
         ("ladder", "46000", "46000", "46000", "--dtype", "float64"): "too large",
         ("ladder", "--plot", "x.txt"): "--plot: takes the name of a .png file in a folder",
         ("ladder", "--plot", "/no/such/folder/x.png"): "can be written, not '/no/such/folder/x.png'",
@@ -262,9 +262,9 @@ def test_python_m_dlsys():
 def test_the_ladders_tile_is_the_rules() -> None:
     """The accumulators of the kernel that is used: rows x columns."""
     machine = schedules.machine_of(schedules.host_target())
-    for m, n, k in ((1024, 1024, 1024), (1000, 256, 784), (64, 48, 32)):
-        tile = schedules.tile_of(machine, m, n, k, "float32")
-        function, rule = schedules.in_use(schedules.default_loops(m, n, k, "float32"), schedules.host_target())
+    for m, k, n in ((1024, 1024, 1024), (1000, 784, 256), (64, 32, 48)):
+        tile = schedules.tile_of(machine, m, k, n, "float32")
+        function, rule = schedules.in_use(schedules.default_loops(m, k, n, "float32"), schedules.host_target())
         script = function.script()
         assert rule.name == "contraction" and f"in T.unroll({tile.rows})" in script
         row = rf"in T.unroll\({tile.columns // machine.lanes('float32')}\b"  # of vectors of B

@@ -203,7 +203,7 @@ def test_cache_that_cannot_be_written_costs_a_warning_only():
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             assert data_files.load(at(url))[0] == CONTENT
-        assert len(caught) == 1 and "not kept in the cache" in str(caught[0].message)
+        assert len(caught) == 1 and "cannot be stored in the cache" in str(caught[0].message)
 
 
 def test_interrupted_write_leaves_nothing():

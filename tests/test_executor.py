@@ -211,7 +211,7 @@ def test_errors_say_what_is_wrong_and_leave_the_executor_usable() -> None:
         executor = ad.Executor([x @ w], ctx)
         cases = [
             (dl.FeedError, {x: good[x]}, "placeholder w was not fed [node w, made at test_executor.py:"),
-            (dl.FeedError, {"x": 1}, "'x' is none"),
+            (dl.FeedError, {"x": 1}, "'x' is not a node"),
             (dl.FeedError, [1], "dictionary"),
             (dl.ShapeError, {**good, w: np.ones((4, 2), "f4")}, "matmul"),
             (dl.ShapeError, {**good, x: np.ones((2, 4), "f4")}, "declared with shape (2, 3)"),

@@ -230,7 +230,7 @@ def test_an_operator_is_registered_once() -> None:
     class Twice(Op):
         name = "add"
 
-    assert "operator add is there already" in error_of(GraphError, register, Twice)
+    assert "operator add exists already" in error_of(GraphError, register, Twice)
     assert all(op.name == name for name, op in OPS.items())
 
 

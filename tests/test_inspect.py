@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 import tempfile
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
+import dlsys as dl
 import numpy as np
 from dlsys import autodiff as ad
 from dlsys import errors
 from dlsys.inspect import draw
 from dlsys.inspect import peak as peaks
 from dlsys.inspect.layout import Box, Edge, layered
+from dlsys.inspect.profile import Row
 from dlsys.planner import Value, plan_memory
 from helpers import error_of
 from hypothesis import given, settings
@@ -266,6 +269,34 @@ def test_profile() -> None:
     assert lines_with(text, "step, as run takes it", f"{found.step * 1e6:.1f}") and lines_with(
         text, "of 3 runs"
     )
+
+
+def test_profile_of_a_kernel_that_reads_caches_says_so() -> None:
+    row = Row(((0,),), "relu", "elementwise", 1, 1e-6, 100, 4000, compute=0.1, bandwidth=1.38)
+    assert row.cells(1e-6)[-1] == "from cache"
+    assert replace(row, bandwidth=0.9).cells(1e-6)[-1] == "90% memory"
+    assert replace(row, compute=2.0).cells(1e-6)[-1] == "200% compute"
+
+
+def test_a_notebook_shows_tensors_executors_and_profiles() -> None:
+    matrix = dl.tensor([[1.0, 2.5], [-3.0, float("nan")]]) * 2.0
+    page = ET.fromstring(matrix._repr_html_())
+    assert [cell.text for cell in page.iter("td")] == ["0", "2", "5", "1", "-6", "nan"]
+    assert page.findtext("caption") == "float32 (2, 2)"
+    long = ET.fromstring(dl.arange(1000)._repr_html_())
+    assert [cell.text for cell in long.iter("th")][1:] == [*"01234", "…", *(str(i) for i in range(995, 1000))]
+    for tensor in (dl.zeros((2, 2, 2)), dl.tensor(1.0), ad.Variable("x"), ad.Variable("x") * matrix):
+        assert tensor._repr_html_() is None
+
+    executor, feed, _ = step()
+    assert executor._repr_svg_() is None and ad.Executor([dl.tensor(1.0)], ctx=dl.numpy())._repr_svg_() is None
+    executor.run(feed)
+    picture = ET.fromstring(executor._repr_svg_())
+    assert picture.tag.endswith("svg") and "matmul_add_relu" in executor._repr_svg_()
+    with mock.patch.multiple(peaks, fma_peak=lambda *_: 10.0, memory_bandwidth=lambda *_: 20.0):
+        found = executor.profile(feed, runs=1)
+    html = found._repr_html_()
+    assert html.count("<tr>") == 1 + len(found.rows) and "peak on" in html and "matmul_add_relu" in html
 
 
 def test_profile_joins_calls_of_one_kernel_and_leaves_the_feeds_alone() -> None:

@@ -415,7 +415,7 @@ def test_wrong_dtypes_and_arguments_are_named() -> None:
     for node, dtype, part in (
         (x + 0.5, "int32", "add: the constant 0.5 is no int32, which x is"),
         (x + -1, "uint32", "-1 is no uint32"),
-        (ad.equal_op(x, 3), "bool", "3 stands beside booleans"),
+        (ad.equal_op(x, 3), "bool", "3 is not a boolean, as the other operand is"),
     ):
         assert part in error_of(DTypeError, ad.Executor([node], "numpy").run, {x: np.ones(3, dtype)})
     assert "approximate" in error_of(GraphError, ad.gelu_op, x, "erf")

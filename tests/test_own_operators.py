@@ -218,7 +218,7 @@ def test_an_operator_that_is_not_registered_is_named() -> None:
         assert f"{cls.__name__} is not registered" in error_of(GraphError, cls.make, [v])
     Softsum.name = None  # type: ignore[assignment]
     for wrong in (Softsum, object, 5):
-        assert "is no class of an operator" in error_of(GraphError, register, wrong)
+        assert "is not the class of an operator" in error_of(GraphError, register, wrong)
 
 
 def test_a_cell_that_is_run_twice_defines_its_operator_anew() -> None:
@@ -243,8 +243,8 @@ def test_a_cell_that_is_run_twice_defines_its_operator_anew() -> None:
         defined("again", reference=np.copy)
         other = {"name": "again", "__module__": __name__}
         taken = error_of(GraphError, register, type("Other", (Op,), other))
-        assert "again is there already, as test_own_operators.Softsum" in taken, taken
-        builtin = "exp is there already, as dlsys."
+        assert "again exists already, as test_own_operators.Softsum" in taken, taken
+        builtin = "exp exists already, as dlsys."
         assert builtin in error_of(GraphError, unary, "exp", "", compute.exp, np.exp, ZERO)
         assert builtin in error_of(GraphError, register, type("Exp", (Op,), {"name": "exp"}))
 

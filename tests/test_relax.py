@@ -136,8 +136,8 @@ def test_a_file_runs_without_tvms_compiler(capfd: pytest.CaptureFixture[str]) ->
         assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "('x',)\nFalse\n"
         equal([np.load(Path(folder) / "images.npy")], compiled(images))
         (Path(folder) / "other.so").write_bytes(b"none")
-        assert "other.so is no compiled module" in error_of(DlsysError, dl.relax.load, Path(folder) / "other.so")
-    assert "gone.so is no compiled module" in error_of(DlsysError, dl.relax.load, "gone.so")
+        assert "other.so is not a compiled module" in error_of(DlsysError, dl.relax.load, Path(folder) / "other.so")
+    assert "gone.so is not a compiled module" in error_of(DlsysError, dl.relax.load, "gone.so")
 
 
 def test_modules_of_others_are_compiled_by_our_rules() -> None:

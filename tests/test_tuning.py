@@ -68,7 +68,7 @@ def test_a_search_is_kept_used_and_goes_on() -> None:
     executor = ad.Executor(nodes)
     wanted = executor.run(feed, True)
     found = dl.relax.tune(executor, 8, database=FILE, verbose=False)
-    assert sum(task.trials for task in found.tasks) == 8 and "kept in" in str(found)
+    assert sum(task.trials for task in found.tasks) == 8 and "stored in" in str(found)
     assert all(task.rule > 0 and len(task.history) == task.trials for task in found.tasks)
     again = dl.relax.tune(executor, 4, database=FILE, verbose=False)
     assert sum(task.trials for task in again.tasks) == 12

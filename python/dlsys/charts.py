@@ -1,4 +1,4 @@
-"""The form of all charts."""
+"""One style for all charts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any
 def chart(
     path: Any, title: str, xlabel: str, ylabel: str = "", size: tuple[float, float] = (8.0, 4.5)
 ) -> Iterator[Any]:
-    """Matplotlib's axes to draw on; written to `path` afterwards, with a legend of what has a label. Raises OSError."""
+    """Matplotlib's axes to draw on; the figure is written to `path` afterwards, with a legend of all labels. Raises
+    OSError if it cannot be written."""
     from matplotlib.figure import Figure  # without pyplot, whose backend is the program's to choose
 
     figure = Figure(figsize=size, layout="constrained")

@@ -1,5 +1,5 @@
-"""Arguments that are numbers, words and flags, checked where the user gives them: `owner` and `name` say which in the
-error; and what a number is in a dtype.
+"""Checks of arguments: numbers, words, flags. `owner` and `name` say in the error which argument of which function it
+is. Also numbers and dtypes converted.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ MOST_ELEMENTS = 2**60  # of 8 bytes each: beyond, an address does not fit into 6
 
 
 def too_large(shape: Sequence[int]) -> str:
-    """Why no memory holds an array of this shape, as the end of an error; empty where one may. An extent of 0 excuses
-    no other, as in NumPy."""
+    """The end of an error that says that an array of this shape is too large; empty if it is not. As in NumPy, an
+    extent of 0 does not make the others acceptable."""
     if math.prod(max(extent, 1) for extent in shape) < MOST_ELEMENTS:
         return ""
     return f"an array of shape {tuple(shape)} has more bytes than any memory"
@@ -29,7 +29,7 @@ def too_large(shape: Sequence[int]) -> str:
 def integer(
     owner: str, name: str, value: Any, least: int | None = None, error: type[DlsysError] = GraphError
 ) -> int:
-    """The value as an int, of at least `least`. Raises `error` for another one and for what is no integer."""
+    """The value as an int, of at least `least`. Raises `error` for a smaller one and for what is no integer."""
     try:
         found = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
@@ -43,7 +43,8 @@ def integer(
 def integers(
     owner: str, name: str, value: Any, least: int, count: int = 2, error: type[DlsysError] = GraphError
 ) -> tuple[int, ...]:
-    """An int, which stands for `count`, or so many, each at least `least`, as a tuple. Raises `error`."""
+    """A tuple of `count` ints, each at least `least`, from one int, which is repeated, or from `count` of them. Raises
+    `error`."""
     given = value if isinstance(value, (tuple, list)) else (value,) * count
     try:
         found = tuple(integer(owner, name, n, least) for n in given)
@@ -56,7 +57,7 @@ def integers(
 
 
 def pair(owner: str, name: str, value: Any, least: int, error: type[DlsysError] = GraphError) -> tuple[int, int]:
-    """An int or a pair (rows, columns) of them, each at least `least`, as a pair. Raises `error`."""
+    """A pair (rows, columns) of ints, each at least `least`, from an int or a pair. Raises `error`."""
     rows, columns = integers(owner, name, value, least, 2, error)
     return rows, columns
 
@@ -71,8 +72,8 @@ def number(owner: str, name: str, value: Any, most: float = math.inf, below: flo
 
 
 def in_dtype(value: float, dtype: Any) -> np.ndarray:
-    """A constant in a dtype, as an array of shape (). Floats are rounded, beyond their range to infinity; integers wrap
-    around, as in NumPy's arithmetic of arrays, and lose a fraction."""
+    """A constant in a dtype, as an array of shape (). Floats are rounded, beyond their range to infinity; for integers
+    the fraction is dropped, and the value wraps around, as in NumPy's arithmetic of arrays."""
     known = np.dtype(dtype)
     if known.kind in "iu":
         limits = np.iinfo(known)
@@ -83,7 +84,7 @@ def in_dtype(value: float, dtype: Any) -> np.ndarray:
 
 
 def _as_float(value: Any) -> float:
-    """A real number, or an array of one, as a float: infinite beyond their range, NaN for what is none."""
+    """A real number, or an array of one, as a float: infinite beyond its range, NaN for anything else."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
     try:
@@ -93,7 +94,7 @@ def _as_float(value: Any) -> float:
 
 
 def real(owner: str, name: str, value: Any) -> float:
-    """The value as a float, of any finite size. Raises GraphError."""
+    """The value as a finite float. Raises GraphError."""
     found = _as_float(value)
     if not math.isfinite(found):
         raise GraphError(f"{owner}: {name} must be a finite number, not {value!r}")
@@ -101,19 +102,19 @@ def real(owner: str, name: str, value: Any) -> float:
 
 
 def flag(owner: str, name: str, value: Any) -> bool:
-    """The value as a bool, which integers and None may be too. Raises GraphError."""
+    """The value as a bool; integers and None are accepted too. Raises GraphError."""
     if value is None or isinstance(value, (bool, np.bool_, int)):
         return bool(value)
     raise GraphError(f"{owner}: {name} must be True or False, not {value!r}")
 
 
 def has_no_effect(owner: str, argument: str, reason: str) -> None:
-    """Warns that an argument which PyTorch has, and a program was given, changes nothing here."""
+    """Warns that an argument of PyTorch's, which a program has passed, changes nothing here."""
     warn(f"{owner}: {argument} has no effect: {reason}", RuntimeWarning)
 
 
 def word(owner: str, name: str, value: Any, words: Sequence[str], error: type[DlsysError] = GraphError) -> str:
-    """The value, one of the words. Raises `error`."""
+    """The value, which must be one of the words. Raises `error`."""
     if isinstance(value, str) and value in words:
         return value
     known = ", ".join(map(repr, words[:-1])) + f" or {words[-1]!r}"
@@ -121,7 +122,9 @@ def word(owner: str, name: str, value: Any, words: Sequence[str], error: type[Dl
 
 
 def dtype_named(value: Any) -> str | None:
-    """NumPy's name of a dtype, given as text, NumPy's, a Python type or PyTorch's; None for what is none."""
+    """NumPy's name of a dtype, given as text, as NumPy's or PyTorch's dtype or as a Python type; None for anything
+    else.
+    """
     try:
         return str(np.dtype(str(value).removeprefix("torch.") if "torch" in type(value).__module__ else value))
     except (TypeError, ValueError, SyntaxError):  # NumPy reads text as Python

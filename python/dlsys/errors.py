@@ -23,11 +23,11 @@ class IndexRangeError(DlsysError, IndexError):
 
 
 class GraphError(DlsysError, ValueError):
-    """A graph that cannot be built: an input that is no node, a constant that is no number, ..."""
+    """A graph that cannot be built or run: an input that is no node, a constant that is no number, ..."""
 
 
 class FeedError(DlsysError, ValueError):
-    """A feed that is missing, unknown, or not an array."""
+    """A feed that is missing or not an array, or feeds that are no dictionary from nodes."""
 
 
 class DeviceError(DlsysError, RuntimeError):
@@ -43,4 +43,4 @@ class TargetError(DlsysError, ValueError):
 
 
 class DataError(DlsysError, RuntimeError):
-    """A data file that cannot be found, or is not what its checksum says."""
+    """A file that cannot be found, read or written, or whose checksum is wrong."""

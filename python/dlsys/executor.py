@@ -44,28 +44,28 @@ from .planner import MemoryPlan
 if TYPE_CHECKING:
     from .inspect.profile import Profile
 
-MOST_KEYS = 64  # sets of fed nodes that are remembered
-MOST_PLANS, MOST_BYTES = 256, 512 << 20  # that an executor keeps; see `Plan.nbytes`
-COPIES = 4  # of a feed that the host gives to a GPU: two there, and two by way of which it is copied
+MOST_KEYS = 64  # sets of fed nodes whose needed nodes are cached
+MOST_PLANS, MOST_BYTES = 256, 512 << 20  # of the plans that an executor caches; see `Plan.nbytes`
+COPIES = 4  # of a feed from host memory, for a GPU: two on the device and two in pinned memory
 Signature = tuple[tuple[int, Shape, str], ...]
 
 
 class Executor:
     """Evaluates nodes of a graph, compiled for a context.
 
-    Plans (shapes, memory, kernels) are kept per signature, which is the set of fed nodes with their shapes and
-    dtypes, and share one arena. After the first run of a signature, `run` neither compiles nor allocates device
-    memory. Kept are the plans used last: up to 256, of up to 512 MiB, not counting kernels and arena; one that was
-    dropped is made again, with the kernels that the process has. Any node may be fed, not only a variable: what only
-    led to it is then not computed. One executor may be used from several threads, which take turns.
+    There is one plan (shapes, memory, kernels) per signature, which is the set of fed nodes with their shapes and
+    dtypes. After the first run with a signature, `run` neither compiles nor allocates device memory. The plans used
+    last are cached: up to 256, of up to 512 MiB, not counting kernels and the arena, which all plans share. A plan
+    that was dropped is made again, with the kernels that the process has. Any node may be fed, not only a variable:
+    nodes that only it needs are then not computed. An executor may be used from several threads, which take turns.
 
     Attributes:
         eval_node_list: the nodes, in the order of `run`'s results.
         ctx: the `Context`.
         topo_order: the whole graph, inputs first.
         node_to_shape_map, node_to_dtype_map: of the latest signature, for every node whose shape is needed.
-        node_to_arr_map: the Array of each node that is computed, filled by `memory_plan`, `run`.
-        node_to_compiled_func: the kernel of each node that has one, filled by `compile_funcs`, `run`.
+        node_to_arr_map: the Array of each node that is computed, filled by `memory_plan` and `run`.
+        node_to_compiled_func: the kernel of each node that has one, filled by `compile_funcs` and `run`.
         compilations: how many plans were compiled.
         allocations: how many device buffers were allocated for the plans, which share one arena.
     """
@@ -74,14 +74,14 @@ class Executor:
         self, eval_node_list: Sequence[Node], ctx: Any = None, passes: Any = None, *, arena: Arena | None = None
     ) -> None:
         """Args:
-            eval_node_list: what `run` returns.
+            eval_node_list: the nodes whose values `run` returns.
             ctx: where to run: `dlsys.cpu()`, `dlsys.cuda(0)`, `dlsys.numpy()`, a TVM device, a string; None is the CPU.
             passes: names of the passes to use (`dlsys.compiler.NAMES`), all for None; none of them changes a result by
                 more than rounding. The `numpy` context uses none.
-            arena: memory to share with other executors of this context, which then take turns; its own for None.
+            arena: memory to share with other executors of this context, which then take turns; None for its own.
 
-        Raises GraphError for what is no list of nodes or an unknown pass, DeviceError for a context that is not there;
-        for a GPU that is not there `run` raises it, and code for one can be generated and read.
+        Raises GraphError for an argument that is no list of nodes and for an unknown pass, DeviceError for an absent
+        device. For an absent GPU only `run` raises it: its code can be generated and read.
         """
         if isinstance(eval_node_list, Node) or not isinstance(eval_node_list, Sequence):
             raise GraphError("Executor: eval_node_list must be a list of nodes")
@@ -92,7 +92,7 @@ class Executor:
                 raise GraphError(f"Executor: the number {node!r} has a dtype only beside another operand")
         self.eval_node_list: list[Node] = list(eval_node_list)
         self.ctx: Context = named(ctx)
-        if self.ctx.kind != "cuda":  # code for an absent GPU can be generated and read
+        if self.ctx.kind != "cuda":  # a GPU may be absent: see above
             self.ctx.require()
         self.passes: tuple[str, ...] = select(passes)
         self.topo_order: list[Node] = find_topo_sort(self.eval_node_list)
@@ -101,10 +101,10 @@ class Executor:
         self.node_to_dtype_map: dict[Node, str] = {}
         self._columns = panel_columns if self.ctx.kind == "cpu" else None
         self._position = {node: position for position, node in enumerate(self.topo_order)}
-        self._needed: dict[tuple[int, ...], tuple[Node, ...]] = {}  # of the fed nodes, by their ids, those needed
+        self._needed: dict[tuple[int, ...], tuple[Node, ...]] = {}  # the fed nodes that are needed, by the ids of all
         self._plans: OrderedDict[Signature, Plan] = OrderedDict()  # the one used last is the last
-        self._analysed: dict[Plan, TypedGraph] = {}  # as the user wrote it, before the passes
-        self._held: dict[Any, Staging] = {}  # on a GPU, the arrays to which feeds of the host are copied
+        self._analysed: dict[Plan, TypedGraph] = {}  # the graph before the passes
+        self._held: dict[Any, Staging] = {}  # for a GPU, the arrays to which feeds from host memory are copied
         self._current: Plan | None = None
         self._compiled_before = 0  # plans that were dropped since
         self._arena = arena or Arena(self.ctx)
@@ -117,19 +117,19 @@ class Executor:
 
     @property
     def allocations(self) -> int:
-        """How many device buffers were allocated for the plans: one, and one more each time that it grew."""
+        """How many device buffers were allocated for the plans: the arena, and a new one each time that it grew."""
         return self._arena.allocations
 
     @property
     def node_to_arr_map(self) -> dict[Node, Array]:
-        """The Array of each node that the latest signature computes; nothing before `memory_plan` or `run`."""
+        """The Array of each node that the latest plan computes; empty before `memory_plan` or `run`."""
         with self._lock:
             plan = self._current
             return _by_user_node(plan, plan.arrays) if plan is not None and plan.is_placed else {}
 
     @property
     def node_to_compiled_func(self) -> dict[Node, Any]:
-        """The kernel of each node of the latest signature that has one; nothing before `compile_funcs` or `run`."""
+        """The kernel of each node that has one in the latest plan; empty before `compile_funcs` or `run`."""
         with self._lock:
             plan = self._current
             return _by_user_node(plan, plan.kernels) if plan is not None and plan.is_compiled else {}
@@ -138,21 +138,22 @@ class Executor:
         """The values of `eval_node_list`.
 
         Args:
-            feed_dict: a value for every variable that is needed; others are left unread. NumPy, dlsys or TVM
-                arrays, anything with `__dlpack__` (memory is shared, not copied, where it is contiguous, on the
-                device, and none that the run overwrites, as the last result's), Python numbers and lists of them
-                (float32 unless the variable declares its dtype).
+            feed_dict: a value for every variable that is needed; other entries are not read. NumPy, dlsys or TVM
+                arrays, objects with `__dlpack__`, Python numbers and lists of them (float32 unless the variable
+                declares its dtype). An array on the device is not copied, if it is contiguous and the run does not
+                overwrite it, as it does the last result.
             convert_to_numpy_ret_vals: return copies, as `np.ndarray`.
 
-        Returns Arrays that are valid until the next run of this executor, which writes the same memory; two
-        results may share memory where they are the same value. The result of an assignment lies in its
-        parameter's memory, that of a group is None. In the `numpy` context, `np.ndarray`s.
+        Returns Arrays that are valid until the next run of this executor, which writes the same memory; equal results
+        may share memory. The result of an assignment is in its parameter's memory, that of a group is None. In the
+        `numpy` context, `np.ndarray`s.
 
-        Raises FeedError, ShapeError, DTypeError, DeviceError, and IndexRangeError for indices out of range that are fed
-        from host memory; the executor stays usable.
+        Raises FeedError for a missing feed or one that is no array, ShapeError and DTypeError for types that do not
+        fit, DeviceError for an array on another device, IndexRangeError for indices out of range in a feed from host
+        memory. The executor stays usable.
         """
         lock = self._lock
-        lock.acquire()  # `with` takes 50 ns longer
+        lock.acquire()  # `with` would take 50 ns longer
         try:
             plan = self._current
             results = None if plan is None else plan.run_again(feed_dict)
@@ -165,7 +166,7 @@ class Executor:
             lock.release()
 
     def run_copied(self, feed_dict: Mapping[Node, Any]) -> list[Any]:
-        """As `run`, with results in memory of their own; indices are not looked at, as those of tensors were."""
+        """As `run`, with results in memory of their own. Indices are not checked: those of tensors have been."""
         with self._lock:
             results = None if self._current is None else self._current.run_again(feed_dict, checks=False)
             if results is None:
@@ -176,7 +177,7 @@ class Executor:
             return found
 
     def _run(self, feed_dict: Mapping[Node, Any], checks: bool = True) -> list[Any]:
-        """A run with what is fed looked at, input by input."""
+        """A run that looks up the plan and converts each feed; `run` calls it if `Plan.run_again` cannot be used."""
         if self.ctx.kind == "numpy":
             return self._run_numpy(feed_dict)
         plan, feeds = self._prepare(feed_dict)
@@ -187,8 +188,8 @@ class Executor:
     def infer_shape(self, feed_shapes: Mapping[Node, Any]) -> dict[Node, Shape]:
         """The shape of every node that is needed, given the feeds' shapes; also `node_to_shape_map`.
 
-        Feeds are taken as float32 unless the variable declares its dtype; an array in place of a shape says
-        both. Raises FeedError, ShapeError, DTypeError.
+        Feeds are float32 unless the variable declares its dtype; an array in place of a shape gives both. Raises
+        FeedError, ShapeError, DTypeError.
         """
         with self._lock:
             self._plan({node: feed_type(node, value) for node, value in self._items(feed_shapes)})
@@ -200,33 +201,33 @@ class Executor:
             self.infer_shape(feed_shapes)
             plan = self._latest()
             if self.ctx.kind != "numpy":
-                plan.arrays  # noqa: B018 - so it is placed
+                plan.arrays  # noqa: B018 - allocates the arena
             return plan.memory
 
     def compile_funcs(self, feed_shapes: Mapping[Node, Any]) -> dict[Node, Any]:
-        """Compile every kernel for feeds of these shapes (see `infer_shape`), so that the first run need not.
-
-        The `numpy` context has no kernels.
+        """Compile every kernel for feeds of these shapes (see `infer_shape`), so that the first run need not; each
+        node's kernel. The `numpy` context has no kernels.
         """
         with self._lock:
             self.infer_shape(feed_shapes)
             if self.ctx.kind != "numpy":
-                self._latest().kernel_of  # noqa: B018 - so they are compiled
+                self._latest().kernel_of  # noqa: B018 - compiles them
             return self.node_to_compiled_func
 
     def memory_report(self, feed_shapes: Mapping[Node, Any] | None = None) -> str:
-        """The text of `plan`, in every context. Raises FeedError where there is no signature yet."""
+        """The text of `plan`, in every context. Raises FeedError if no feed shapes are known yet."""
         with self._lock:
             return _inspect().text.format_plan(self._planned(feed_shapes))
 
     def graph(
         self, optimized: bool = False, feed_shapes: Mapping[Node, Any] | None = None, *, reasons: bool = False
     ) -> str:
-        """The graph as text, a line a node: as the user wrote it, or what the passes made of it, with types, and with
-        `reasons` a line for each change that they made, and why.
+        """The graph as text, one line per node: as the user wrote it, or `optimized`, after the passes, with types, and
+        with `reasons` one more line for each change, with its reason.
 
-        The optimized graph, as all the methods below, is that for feeds of these shapes, or of the latest signature.
-        They raise FeedError where there is none yet, and but for `graph` DeviceError in the `numpy` context.
+        The optimized graph, and the results of all methods below, are for feeds of these shapes, or by default of the
+        latest. These methods raise FeedError if no shapes are known yet, and all but `graph` raise DeviceError in the
+        `numpy` context.
         """
         if not optimized:
             return _inspect().text.format_graph(self.eval_node_list)
@@ -236,19 +237,20 @@ class Executor:
             return _inspect().text.format_graph(typed, reasons)
 
     def groups(self, feed_shapes: Mapping[Node, Any] | None = None, *, reasons: bool = False) -> str:
-        """The kernels, a line each, in the order of running: number, name, kind, what it reads and writes; with
-        `reasons` also why nodes share a kernel, and why neighbours do not."""
+        """The kernels as text, one line each, in the order in which they run: number, name, kind, what it reads and
+        writes; with `reasons` also why nodes share a kernel, and why neighbours do not."""
         with self._lock:
             return _inspect().text.format_groups(self._with_kernels(feed_shapes), reasons)
 
     def plan(self, feed_shapes: Mapping[Node, Any] | None = None) -> str:
-        """The memory plan, by the numbers of `groups`, and which values are views or lie in a parameter."""
+        """The memory plan as text, with the kernels' numbers of `groups`; also which values are views or in a
+        parameter's memory."""
         with self._lock:
             return _inspect().text.format_plan(self._with_kernels(feed_shapes))
 
     def script(self, kernel: int | str | None = None, feed_shapes: Mapping[Node, Any] | None = None) -> str:
-        """The calls of a run, and the loops of all kernels as TVMScript; or those of one, by its number or name in
-        `groups`. Raises GraphError for one that is not there."""
+        """The calls of a run and the loops of all kernels as TVMScript; or the loops of one, by its number or name in
+        `groups`. Raises GraphError for an unknown kernel."""
         with self._lock:
             return _inspect().text.format_script(self._with_kernels(feed_shapes), kernel)
 
@@ -258,9 +260,10 @@ class Executor:
         kernel: int | str | None = None,
         feed_shapes: Mapping[Node, Any] | None = None,
     ) -> str:
-        """The generated code of all kernels or one (see `script`): "asm" (machine code), "ll" (LLVM IR), "cuda".
+        """The generated code of all kernels or one (see `script`): "asm" (machine code), "ll" (LLVM IR); for a GPU
+        "cuda" and "ptx".
 
-        Raises GraphError for a kernel that is not there, KernelArgumentError for another form."""
+        Raises GraphError for an unknown kernel, KernelArgumentError for another form."""
         with self._lock:
             return _inspect().text.format_source(self._with_kernels(feed_shapes), form, kernel)
 
@@ -269,14 +272,14 @@ class Executor:
     ) -> str:
         """Writes a run as the function `step` of a shared library, which needs TVM's runtime and no dlsys.
 
-        Returns two lines: how `step` is called, with the feeds and the parameters, an array for each result, and memory
-        to work in where it takes any, the arena; and for which CPU it was compiled: this one, or `mcpu`, by LLVM's
-        name, as "x86-64-v3". Assigned parameters are overwritten, and no results. Raises DlsysError for a path that
-        cannot be written, TargetError for a CPU that LLVM does not know, DeviceError beside the CPU.
+        Returns two lines: the arrays with which `step` is called (feeds and parameters, an array for each result, and
+        the arena, if it needs one), and the CPU for which it was compiled: this one, or `mcpu`, by LLVM's name, such
+        as "x86-64-v3". Assigned parameters are overwritten, and are no results. Raises DlsysError for a path that
+        cannot be written, TargetError for a CPU that LLVM does not know, DeviceError in another context than the CPU.
         """
         with self._lock:
             if self.ctx.kind == "cuda":
-                raise DeviceError("Executor.export: libraries are written for the CPU alone")
+                raise DeviceError("Executor.export: only code for the CPU can be exported")
             return self._with_kernels(feed_shapes).export(Path(path), mcpu)
 
     def draw(self, path: Any, feed_shapes: Mapping[Node, Any] | None = None) -> None:
@@ -288,15 +291,22 @@ class Executor:
             _inspect().draw.draw_graph(self._with_kernels(feed_shapes), path)
 
     def draw_memory(self, path: Any, feed_shapes: Mapping[Node, Any] | None = None) -> None:
-        """Draw the arena into a file: kernels across, bytes up, who lives where. See `draw`."""
+        """Draw the arena into a file: kernels across, bytes up, a box for each value. See `draw`."""
         with self._lock:
             _inspect().draw.draw_memory(self._with_kernels(feed_shapes), path)
 
-    def profile(self, feed_dict: Mapping[Node, Any], runs: int = 20) -> Profile:
-        """Time every kernel, and the step as `run` takes it; `print` the result, or use its `rows`.
+    def _repr_svg_(self) -> str | None:
+        """The picture of `draw` for the latest signature, for Jupyter; None where there is none."""
+        with self._lock:
+            if self._current is None or self.ctx.kind == "numpy":
+                return None
+            return _inspect().notebook.graph(self._current)
 
-        Works on copies: neither the parameters nor the last results change. Raises what `run` does, GraphError for
-        a number of runs that is not positive.
+    def profile(self, feed_dict: Mapping[Node, Any], runs: int = 20) -> Profile:
+        """The times of every kernel and of the whole step; `print` the result, or use its `rows`.
+
+        Works on copies: neither the parameters nor the last results change. Raises what `run` raises, and GraphError
+        for a number of runs that is not positive.
         """
         with self._lock:
             self._check_kernels()
@@ -355,7 +365,7 @@ class Executor:
         return plan
 
     def _drop_plans(self) -> None:
-        """Drop the plans used longest ago, while there are more than may be; and arrays for feeds that none needs."""
+        """Drop the plans used longest ago until the rest is within the limits, and arrays for feeds that none needs."""
         nbytes = {signature: self._nbytes(signature, plan) for signature, plan in self._plans.items()}
         total = sum(nbytes.values())
         while len(self._plans) > 1 and (len(self._plans) > MOST_PLANS or total > MOST_BYTES):
@@ -374,7 +384,7 @@ class Executor:
         return plan.nbytes + sum(COPIES * prod(shape) * np.dtype(dtype).itemsize for _, shape, dtype in signature)
 
     def _items(self, feeds: Any) -> list[tuple[Node, Any]]:
-        """The feeds that the run needs, with their nodes, in topological order; others are left unread, so that one
+        """The feeds that the run needs, with their nodes, in topological order. Others are not read, so that one
         dictionary may serve training and prediction. Raises FeedError for a key that is no node."""
         if not isinstance(feeds, dict) and not isinstance(feeds, Mapping):
             raise FeedError(f"feeds must be a dictionary from nodes, not {type(feeds).__name__}")
@@ -383,13 +393,13 @@ class Executor:
         if needed is None:
             needed = self._needed_of(feeds)
             if len(self._needed) < MOST_KEYS:
-                self._needed[given] = needed  # the graph keeps its nodes, so none of another has their ids
+                self._needed[given] = needed  # the graph keeps its nodes alive, so no other object has their ids
         return [(node, feeds[node]) for node in needed]
 
     def _needed_of(self, feeds: Mapping[Any, Any]) -> tuple[Node, ...]:
         for node in feeds:
             if not isinstance(node, Node):
-                raise FeedError(f"feeds must be a dictionary from nodes; {node!r} is none")
+                raise FeedError(f"feeds must be a dictionary from nodes; {node!r} is not a node")
         fed = frozenset(node for node in feeds if node in self._position)
         known = fed & with_known_shapes(self.topo_order, self.eval_node_list, fed)
         return tuple(sorted(known, key=self._position.__getitem__))
@@ -410,7 +420,7 @@ class Executor:
             raise type(error)(f"feed of {node.name}: {error} {_at(node)}") from None
 
     def _run_numpy(self, feed_dict: Mapping[Node, Any]) -> list[Any]:
-        """By the operators' NumPy rules, in fresh memory."""
+        """The results by the operators' NumPy references, in new memory."""
         values: dict[Node, np.ndarray] = {}
         for node, value in self._items(feed_dict):
             try:
@@ -448,21 +458,21 @@ class Executor:
 
 
 def _inspect() -> Any:
-    """The room of prints and pictures, loaded when one is asked for: a program that runs a graph starts without it."""
+    """`dlsys.inspect`, imported when a text or picture is asked for, so that programs start faster."""
     from . import inspect
-    from .inspect import draw, profile, text  # noqa: F401 - attributes of the room
+    from .inspect import draw, notebook, profile, text  # noqa: F401 - attributes of the package
 
     return inspect
 
 
 def _by_user_node(plan: Plan, found: Mapping[Node, Any]) -> dict[Node, Any]:
-    """The findings for the program's nodes, also for the user's nodes that they stand for."""
+    """`found` by the program's nodes, and by the user's nodes that they have replaced."""
     current = plan.program.graph.current
     return {**found, **{node: found[now] for node, now in current.items() if now in found}}
 
 
 def _stand_in(graph: TypedGraph, node: Node) -> np.ndarray:
-    """An array of the node's shape for who reads nothing else of it; takes no memory."""
+    """An array of the node's shape for operators that read only its shape; takes no memory."""
     return np.broadcast_to(np.zeros((), graph.dtypes[node]), graph.shapes[node])
 
 

@@ -1,8 +1,8 @@
-"""The operations of the course's assignment of 2017, on arrays of a GPU or, all of them, of the CPU: inputs first, then
-the array that is filled. Each is a kernel of `tvm_op`, compiled at the first call for its shapes.
+"""The operations of the course's assignment of 2017, on arrays that are all on one GPU or on the CPU: inputs first,
+then the output. Each is a kernel of `tvm_op`, compiled at the first call with new shapes.
 
 They raise ShapeError for shapes that do not fit, DTypeError for other dtypes than float32 and float64, DeviceError for
-arrays that lie on several devices.
+arrays on several devices.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ __all__ = [
 
 
 def _run(name: str, make: Callable[..., Kernel], arguments: tuple[Any, ...], *arrays: Array) -> None:
-    """Calls the kernel that `make` gives for arguments and the arrays' target, on the arrays."""
+    """Make the kernel, `make(*arguments, ...)`, for the arrays' device, and call it with the arrays."""
     for array in arrays:
         if not isinstance(array, Array):
             raise DTypeError(f"{name}: takes arrays of dlsys.ndarray, not {type(array).__name__}")
     places = {array.context for array in arrays}
     if len(places) > 1:
-        raise DeviceError(f"{name}: the arrays lie on several devices: {', '.join(map(str, places))}")
+        raise DeviceError(f"{name}: the arrays are on several devices: {', '.join(map(str, places))}")
     target = "cuda" if places.pop().kind == "cuda" else "llvm"
     make(*arguments, target, "llvm", name, dtype=arrays[-1].dtype)(*arrays)
 

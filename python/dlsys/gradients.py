@@ -1,4 +1,4 @@
-"""Reverse-mode differentiation: graph in, longer graph out."""
+"""Reverse-mode differentiation: `gradients` adds nodes to the graph and computes nothing."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .scopes import precision
 
 
 def sum_node_list(node_list: Sequence[Node]) -> Node:
-    """The sum of one or more nodes of one shape, added from the left. Raises GraphError for an empty list, and for what
-    is no list of nodes."""
+    """The sum of one or more nodes of one shape, added from left to right. Raises GraphError for an empty list, and for
+    another argument than a list of nodes."""
     if not isinstance(node_list, (list, tuple)) or not all(isinstance(node, Node) for node in node_list):
         raise GraphError(f"sum_node_list: takes a list of nodes, not {node_list!r}")
     if not node_list:
@@ -29,9 +29,9 @@ def sum_node_list(node_list: Sequence[Node]) -> Node:
 def gradients(output_node: Node, node_list: Sequence[Node]) -> list[Node]:
     """The gradient of `sum(output_node)` with respect to each node of `node_list`, in that node's shape.
 
-    Every node of the graph, variable or not, may be asked for, `output_node` itself and the same node twice
-    included. A node on which the output does not depend, or only through nodes with `no_grad`, has gradient zeros. The
-    result is made of the same operators, so it can be differentiated again. Takes time linear in the graph.
+    `node_list` may hold any nodes: variables, inner nodes, `output_node` itself, a node twice. A node on which the
+    output does not depend, or only through nodes with `no_grad`, has gradient zeros. The gradients are nodes of the
+    same operators, so they can be differentiated again. Takes time linear in the graph.
 
     Raises GraphError for an argument that is no node.
     """
@@ -50,10 +50,9 @@ def gradients(output_node: Node, node_list: Sequence[Node]) -> list[Node]:
 
 
 def adjoints(seeds: Sequence[tuple[Node, Node]], node_list: Sequence[Node]) -> list[Node | None]:
-    """The gradient of sum(output * weight), over pairs of an output and its weight, with respect to each node of
-    `node_list`, as `gradients`; None where it is zero."""
+    """As `gradients`, of the sum over all seeds (output, weight) of sum(output * weight); None where it is zero."""
     order = find_topo_sort([output for output, _ in seeds])
-    # Only what lies between node_list and the outputs is differentiated.
+    # Only nodes that depend on node_list are differentiated.
     dependent = set(node_list)
     for node in order:
         if not node.no_grad and not dependent.isdisjoint(node.inputs):

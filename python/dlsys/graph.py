@@ -1,7 +1,7 @@
 """The computation graph: nodes, operators, topological order and the graph as text.
 
-A `Node` is the application of an operator to nodes. It owns no shape, dtype or value: interpreters compute those, which
-walk `find_topo_sort`. Nothing recurses: a graph may be as deep as memory allows. No TVM.
+A `Node` is the application of an operator to nodes. It has no shape, dtype or value: modules that walk a graph in the
+order of `find_topo_sort` compute those. Nothing recurses, so a graph may be as deep as memory allows.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ DTYPES = (*NUMBERS, "bool")
 """The dtypes of values; gradients are of FLOATS."""
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_files: dict[str, str | None] = {}  # the last name of a file, None of one of this package
+_files: dict[str, str | None] = {}  # a file's name without its folder; None for a file of this package
 _ids = itertools.count(1)
 
 
 def stamp() -> int:
-    """A number beyond the ids of all nodes made so far."""
+    """A number that is larger than the ids of all nodes made so far."""
     return next(_ids)
 
 
@@ -58,28 +58,27 @@ _arithmetic: dict[str, Callable[..., Any]] = {}
 
 
 def _both_ways(symbol: str) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]:
-    """The methods of an operator of two, for a node on its left and on its right."""
+    """The two methods of a binary operator, `__add__` and `__radd__` for "+"."""
     return lambda self, other: _arithmetic[symbol](self, other), lambda self, other: _arithmetic[symbol](other, self)
 
 
 class Node:
-    """An operator applied to nodes. Made by the functions of `dlsys.ops`, as a tensor: see `hooks.makes_nodes`.
+    """An operator applied to nodes. The functions of `dlsys.ops` make nodes, which are tensors (`hooks.makes_nodes`).
 
-    A node never changes: not its operator, its inputs or attributes. `==` and `!=` are operators as `<` is; as a key of
-    a dictionary or set a node is itself and no other. A node is looked for in a set, or by `is`: a list compares by
-    `==`.
+    A node never changes: not its operator, its inputs or attributes. `==` and `!=` make nodes, as `<` does, so look
+    for a node in a set or dictionary, which compare by identity, or by `is`; `in` of a list does not work.
 
     Attributes:
         op: the operator, the one instance in `OPS`.
         inputs: the nodes it is applied to.
-        attrs: what else the operator needs; values are hashable.
+        attrs: the operator's constants by name, such as axes; values are hashable.
         name: the user's, or `<op>_<id>`.
         line: `train.py:31`, the user's line that made it.
-        part: the call of a module in whose `forward` it was made, see `scopes.scope`; None outside.
-        no_grad: whether it was made where gradients are off, so that none goes through it.
-        id: creation counter of the process; an input's is smaller than its user's.
-        cell: of a leaf the place of its value (`dlsys.ops.state.Cell`), None of others.
-        types: its shape and its dtype, kept by `dlsys.ops.types` once they are known.
+        part: the module call in whose `forward` it was made, see `scopes.scope`; None outside.
+        no_grad: whether it was made where gradients are off; then no gradient passes through it.
+        id: the process's counter of nodes; an input's is smaller than its user's.
+        cell: a leaf's place of its value (`dlsys.ops.state.Cell`); None for other nodes.
+        types: its shape and its dtype, set by `dlsys.ops.types` once they are known.
     """
 
     __slots__ = ("attrs", "cell", "id", "inputs", "line", "name", "no_grad", "op", "part", "types")
@@ -93,7 +92,7 @@ class Node:
     id: int
     cell: Any
     types: list[Any]
-    __array_ufunc__ = None  # NumPy scalars and arrays on the left leave arithmetic to us
+    __array_ufunc__ = None  # so that `array + node` calls the node's method, not NumPy's
 
     def __init__(self, op: Op, inputs: list[Node], attrs: dict[str, Any], name: str | None = None) -> None:
         self.op = op
@@ -114,17 +113,17 @@ class Node:
         return self.line if self.part is None else f"{self.line} in {self.part}"
 
     def placed_as(self, other: Node) -> None:
-        """Say of itself that it was made where another node was: of what takes its place."""
+        """Take the source line, module call and `no_grad` of another node, which this one replaces."""
         self.line, self.part, self.no_grad = other.line, other.part, other.no_grad
 
     @property
     def known_value(self) -> Any:
-        """The Array of its value, where that need not be computed: of a leaf, and see `TensorNode`. None else."""
+        """The Array of its value if it need not be computed (a leaf's, a cached one: see `TensorNode`); else None."""
         return None if self.cell is None else self.cell.known_value
 
     @property
     def const_attr(self) -> float | None:
-        """The number of its operand that is one, as of `add_byconst_op` and its like; None where there is none."""
+        """The Python number among its operands, as in `add_byconst_op(x, 2)`; None without one."""
         return next((value.attrs["value"] for value in self.inputs if value.op.immediate), None)
 
     @property
@@ -197,21 +196,21 @@ class Node:
         def __getitem__(self, key):
             return _arithmetic["[]"](self, key)
 
-    # Dictionaries ask for identity first, and `==` only where two hashes are equal.
+    # Dictionaries compare by identity first, and by `==` only if two hashes are equal.
     __hash__: ClassVar[Callable[[Any], int]] = object.__hash__
 
-    __iter__: Any = None  # with __getitem__ alone Python would count up without end: no index fails before the run
+    __iter__: Any = None  # with __getitem__ alone, Python would iterate for ever: no index fails before the run
 
 
 def set_arithmetic(functions: dict[str, Callable[..., Any]]) -> None:
-    """Install what `+ - * / @ ** == != < <= > >= & | ^ ~ [] neg` of nodes mean, as `dlsys.ops` does. A function of two
-    operands gets them as written, one being a node, or returns NotImplemented for what it cannot take."""
+    """Install the functions of `+ - * / @ ** == != < <= > >= & | ^ ~ [] neg` for nodes; `dlsys.ops` does. A binary one
+    gets both operands as written, one of them a node, and returns NotImplemented for an operand it cannot take."""
     _arithmetic.update(functions)
 
 
 class IndexRange(NamedTuple):
-    """The indices that a node takes: those of its input number `position`, from `least` to below `beyond`, and the
-    number `besides`. `told`: what they count, for errors."""
+    """The indices that a node accepts in its input number `position`: `least` up to, not including, `beyond`, and the
+    one number `besides`. `told` names what they count, for errors."""
 
     position: int
     least: int
@@ -227,45 +226,46 @@ class Op:
     shape_only: ClassVar[tuple[int, ...]] = ()
     """Positions of the inputs that are read for their shape, never for their values."""
     kind: ClassVar[str] = "single"
-    """What it does with its inputs, in the words of the kinds of fused groups:
+    """How it uses its inputs; the kinds of fused groups have the same names:
 
     elementwise: output[i] depends on inputs[i] only, after NumPy's broadcasting; may run in place;
-    reduction: elements along `attrs["axes"]` are added, or the largest or least taken, into one;
-    rows: reads whole rows, along the last axis or `attrs["axes"]`; the results are rows or one value of each;
+    reduction: the elements along `attrs["axes"]` become one, their sum, maximum or minimum;
+    rows: needs whole rows, along the last axis or `attrs["axes"]`; the results are rows, or one value per row;
     contraction: a sum of products over indices of two inputs, a matrix product or a convolution;
     view: the first input's memory under another shape; join: the inputs, side by side;
-    loop: a result of a loop, whose step has kernels of its own, and scan: a loop, whose value is a tuple of values;
+    scan: a loop, whose value is a tuple and whose steps are kernels; loop: one of its values;
     single: anything else.
     """
     costly: ClassVar[bool] = False
-    """Its formula reads its input many times over, as a polynomial does: better stored than written out twice."""
+    """Its formula takes many instructions, as exp's polynomial does: its value is stored, not computed twice."""
     broadcasts: ClassVar[bool] = False
-    """Elementwise of several inputs, which are broadcast by NumPy's rules."""
+    """Whether it is elementwise with several inputs, which are broadcast by NumPy's rules."""
     picks: ClassVar[bool] = False
-    """Every element of the result is an element of the first input."""
+    """Whether every element of the result is an element of the first input."""
     commutative: ClassVar[bool] = False
-    """The order of the two inputs changes nothing."""
+    """Whether the order of the two inputs makes no difference."""
     flops: ClassVar[int] = 1
     flops_of_input: ClassVar[int] = 0
     """Operations per element of the result and of the first input, a transcendental function being one; see `flop`."""
     constant: ClassVar[bool] = False
-    """The one value `attrs["value"]` at every index: it costs nothing to compute again, wherever it is read."""
+    """Whether every element is `attrs["value"]`, so that it costs nothing to compute again."""
     immediate: ClassVar[bool] = False
-    """A constant that stands in the code of what reads it: no value in memory."""
+    """Whether it is a constant that is part of its readers' code, without a value in memory."""
     variable: ClassVar[bool] = False
-    """Its value is fed to each run."""
+    """Whether its value is fed to each run."""
     lifts: ClassVar[bool] = False
     """Whether some of its Python numbers may become inputs: see `numbers`, `number` and `lifted`."""
     dtypes: ClassVar[tuple[str, ...]] = FLOATS
-    """What the inputs that are read for their values may be."""
+    """The dtypes that the inputs which are read for their values may have."""
     formula: ClassVar[Callable[..., Any] | None] = None
     reference: ClassVar[Callable[..., Any]]
-    """The tensor expression of the inputs that are read for their values and the `arguments`, and NumPy's function."""
+    """The same function as a tensor expression and in NumPy. Both get the inputs that are read for their values, then
+    the `arguments`."""
     never: ClassVar[str] = ""
-    """Why there is no formula, where there is none."""
+    """Why it has no formula, for errors; empty if it has one."""
     builtin: ClassVar[bool] = False
-    """Whether it is one of this package, whose tests compare its formula, its rules and its gradient; set for each
-    class."""
+    """Whether this package defines it, so that its tests have checked its parts against each other; set for each class.
+    """
     edition: ClassVar[int] = 0
     """How many operators of this name the program has defined before."""
 
@@ -273,14 +273,14 @@ class Op:
         cls.builtin = cls.__module__.startswith(f"{__package__}.")
 
     def __reduce__(self) -> Any:
-        return _operator, (self.name,)  # of each there is one instance
+        return _operator, (self.name,)  # there is one instance of each
 
     def __deepcopy__(self, memo: Any) -> Op:
         return self
 
     @classmethod
     def make(cls, inputs: Sequence[Node], attrs: dict[str, Any] | None = None, name: str | None = None) -> Node:
-        """A new node applying this operator. Raises GraphError for an input that is no node, and of a class that is
+        """A new node that applies this operator. Raises GraphError for an input that is no node and for a class that is
         not registered."""
         for position, value in enumerate(inputs):
             if not isinstance(value, Node):
@@ -295,25 +295,27 @@ class Op:
         return hooks.make_node(op, list(inputs), attrs if attrs is not None else {}, name)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        """The output's shape: the first input's, unless an operator says otherwise. Raises ShapeError."""
+        """The output's shape; by default the first input's. Raises ShapeError if the inputs' shapes do not fit."""
         return input_shapes[0]
 
     def view(self, node: Node, x: Any) -> Any:
-        """The `View` of an array that the result is, where the first input is the view `x` of it; None where it is
-        none."""
+        """The result as a `View` of an array, of which the first input is the view `x`; None if the result is no view.
+        """
         return x.reshaped(self.infer_shape(node, [x.shape])) if self.kind == "view" else None
 
     def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node | None:
-        """Of an operator with inputs in `shape_only`: the plain node of the same value, for inputs of these types. Type
-        inference always puts it in the node's place, so such an operator needs no formula. None for one that stays; it
-        reads constants in place of the inputs that are read for their shape."""
+        """The plain node that replaces this one once the inputs' types are known; None if it stays.
+
+        For operators with inputs in `shape_only`. Type inference always replaces the node, so such an operator needs no
+        formula. A node that stays reads constants instead of the inputs in `shape_only`."""
         return None
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
-        """The output's dtype: the one on which all inputs read for values agree. Raises DTypeError."""
+        """The output's dtype; by default the common dtype of the inputs that are read for their values. Raises
+        DTypeError if they differ or are not in `dtypes`."""
         dtype = input_dtypes[0] if input_dtypes and not self.shape_only else ""
         if dtype in self.dtypes and input_dtypes.count(dtype) == len(input_dtypes):
-            return dtype  # as nearly always
+            return dtype  # the usual case, fast
         read = [i for i in range(len(input_dtypes)) if i not in self.shape_only] or list(self.shape_only)
         found = [str(input_dtypes[i]) for i in read]
         for i, dtype in zip(read, found, strict=True):
@@ -331,8 +333,11 @@ class Op:
         raise error_at(node, GraphError, told)
 
     def checked(self, node: Node, grads: Any) -> Sequence[Node | None]:
-        """The gradients that `gradient` has returned. Those of operators not of this package are compared with
-        their inputs, in shape and dtype, where types are inferred. Raises GraphError for what are no gradients."""
+        """`grads`, as `gradient` has returned them, if they are one node or None for each input; else raises
+        GraphError.
+
+        If another package defines the operator, type inference will compare their shapes and dtypes with the
+        inputs'."""
         right = isinstance(grads, (list, tuple)) and len(grads) == len(node.inputs)
         if not right or any(not isinstance(grad, Node) for grad in grads if grad is not None):
             told = f"gradient must return a list of {len(node.inputs)}, a node or None for each input, not {grads!r}"
@@ -348,22 +353,24 @@ class Op:
         return found
 
     def adds_up(self, node: Node, like: Node) -> bool:
-        """Whether the node has the shape of `like`, its last input, by summing: of inputs with one more axis in front
-        it is the sum over that axis."""
+        """Whether the node sums to the shape of `like`, its last input, so that for inputs with one more leading axis
+        it is also the sum over that axis."""
         return False
 
     def gradient_as_tuple(self, out_grad: Node, node: Node) -> tuple[Node, ...]:
-        """needle's: the gradient of sum(node * out_grad) with respect to each input of `node` that is no number."""
+        """The gradient of sum(node * out_grad) with respect to each input of `node` that is no number; needle's
+        name."""
         pairs = zip(node.inputs, self.checked(node, self.gradient(node, out_grad)), strict=True)
         found = [(value, grad) for value, grad in pairs if not value.op.immediate]
         return tuple(OPS["zeroslike"].make([value]) if grad is None else grad for value, grad in found)
 
     def index_range(self, node: Node, input_shapes: Sequence[Shape]) -> IndexRange | None:
-        """Which of its inputs holds indices, and of what range; None where none does."""
+        """Which of its inputs holds indices, and in what range; None if none does."""
         return None
 
     def numbers(self, node: Node) -> tuple[Any, Sequence[Any]]:
-        """The attributes without the numbers that may become inputs, and those; for an operator that `lifts`."""
+        """The attributes without the numbers that may become inputs, and these numbers; for an operator that
+        `lifts`."""
         raise NotImplementedError
 
     def number(self, node: Node, which: int) -> np.ndarray:
@@ -371,35 +378,38 @@ class Op:
         raise NotImplementedError
 
     def lifted(self, node: Node, inputs: list[Node], numbers: dict[int, Node]) -> Node:
-        """The same of `inputs`, in which nodes stand for some of the numbers."""
+        """The same operator applied to `inputs`, with nodes in place of some of the numbers, by their positions."""
         raise NotImplementedError
 
     def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
-        """How many operations it takes; a multiply-add is two."""
+        """How many operations the node takes; a multiply-add is two."""
         of_input = self.flops_of_input * math.prod(input_shapes[0]) if input_shapes else 0
         return self.flops * math.prod(shape) + of_input
 
     def scatters(self, node: Node) -> bool:
-        """Whether its kernel stores results apart: reading other arrays there costs more than another kernel."""
+        """Whether its kernel stores neighbouring results far apart, so that a fused elementwise node would read its
+        other inputs slowly."""
         return False
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        """The arguments of `formula` and `reference` behind the inputs, from the inputs' shapes and the result's."""
+        """The arguments of `formula` and `reference` after the inputs, from the inputs' shapes and the result's."""
         return ()
 
     def te(self, node: Node, inputs: list[Any], shape: Shape, dtype: str) -> Any:
-        """The tensor expression, a `te.Tensor` of such; of inputs in `shape_only` only the shape is used."""
+        """The result as a `te.Tensor`, computed from those of the inputs; of inputs in `shape_only` only the shape is
+        used.
+        """
         return self._applied("formula", node, inputs, shape)
 
     def numpy(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        """The reference, also the `numpy` context: in row-major order, in memory of its own but for views."""
+        """The result by NumPy, for tests and the `numpy` context: in row-major order; a copy, unless it is a view."""
         shape = self.infer_shape(node, [x.shape for x in inputs])
         with np.errstate(all="ignore"):  # infinities and NaN are results like others
             result = np.asarray(self._applied("reference", node, inputs, shape), order="C")
         return result if result.base is None or self.kind == "view" else result.copy()
 
     def _applied(self, which: str, node: Node, inputs: list[Any], shape: Shape) -> Any:
-        """`formula` or `reference` of the inputs that are read for their values, and the arguments."""
+        """`formula` or `reference` applied to the inputs that are read for their values and the arguments."""
         function = getattr(type(self), which, None)
         if function is None:
             raise error_at(node, GraphError, self.never or f"its class has no {which}")
@@ -414,11 +424,11 @@ class Op:
 
 
 def require_takes(node: Node, part: str, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
-    """Raises GraphError for a part of the node's operator that does not take so many arguments; asked when a call of it
-    has failed."""
+    """Raises GraphError if a part of the node's operator does not take this number of arguments; called after a call of
+    it has failed."""
     try:
         signature = inspect.signature(function)
-    except ValueError:  # some functions in C do not tell
+    except ValueError:  # some functions in C have no signature
         return
     try:
         signature.bind(*arguments)
@@ -431,7 +441,7 @@ OPS: dict[str, Op] = {}
 """Every operator by its name, one instance each."""
 
 
-_instances: dict[type[Op], Op] = {}  # of each class, also of one whose name another operator has taken since
+_instances: dict[type[Op], Op] = {}  # by class; also of a class that a later one of the same name has replaced
 
 
 def _operator(name: str) -> Op:
@@ -445,17 +455,17 @@ def register(cls: OpClass) -> OpClass:
     """Class decorator: put an operator's one instance into `OPS`.
 
     A program may define its operator again, as when a notebook's cell is run twice: a class of the same module and
-    name takes the place of the one before, whose nodes stay what they are. Raises GraphError for a class without a
-    name, and for the name of another operator.
+    name replaces the earlier one, whose nodes stay as they are. Raises GraphError for a class without a name, and for
+    the name of another operator.
     """
     name = getattr(cls, "name", None)
     if not (isinstance(cls, type) and issubclass(cls, Op) and isinstance(name, str)):
-        raise GraphError(f"{cls!r} is no class of an operator: it is derived from `Op`, and has a `name`")
+        raise GraphError(f"{cls!r} is not the class of an operator, which is derived from `Op` and has a `name`")
     before = OPS.get(name)
     if before is not None:
         owner, own = (f"{kind.__module__}.{kind.__qualname__}" for kind in (type(before), cls))
         if owner != own or cls.builtin:
-            raise GraphError(f"operator {name} is there already, as {owner}: give {own} another name")
+            raise GraphError(f"operator {name} exists already, as {owner}: give {own} another name")
         cls.edition = before.edition + 1
     OPS[name] = _instances[cls] = cls()
     return cls
@@ -465,13 +475,13 @@ ErrorClass = TypeVar("ErrorClass", bound=DlsysError)
 
 
 def error_at(node: Node, kind: type[ErrorClass], message: str) -> ErrorClass:
-    """`<op>: <message> [node <name>, made at <file:line>]`, to be raised by the caller."""
+    """The error `<op>: <message> [node <name>, made at <file:line>]`, for the caller to raise."""
     return kind(f"{node.op.name}: {message} [node {node.name}, made at {node.location}]")
 
 
 def require_type(node: Node, part: str, given: tuple[Shape, str], shape: Shape, dtype: str) -> None:
-    """Raises ShapeError or DTypeError where a part of the node's operator gives an array of another type than that
-    which was inferred."""
+    """Raises ShapeError or DTypeError if a part of the node's operator gives an array of another shape or dtype than
+    the one that was inferred."""
     if given == (shape, dtype):
         return
     kind, rule = (ShapeError, "infer_shape") if given[0] != shape else (DTypeError, "infer_dtype")
@@ -485,9 +495,8 @@ def shape_error(node: Node, message: str) -> ShapeError:
 
 
 def find_topo_sort(nodes: Iterable[Node]) -> list[Node]:
-    """Every node that `nodes` depend on, and they themselves, each once, inputs before users: depth-first, in linear
-    time. Raises GraphError for what is no list of nodes, and where somebody has put a node among the inputs of what it
-    depends on."""
+    """`nodes` and every node that they depend on, each once, inputs before users: depth-first, in linear time. Raises
+    GraphError for another argument than a list of nodes, and for a graph that somebody has made cyclic."""
     if isinstance(nodes, (Node, np.ndarray)) or not isinstance(nodes, Iterable):
         raise GraphError(f"takes a list of nodes, not {type(nodes).__name__}")
     order: list[Node] = []
@@ -518,7 +527,7 @@ def find_topo_sort(nodes: Iterable[Node]) -> list[Node]:
 
 
 def below(roots: Iterable[Node], is_behind: Callable[[Node], bool]) -> list[Node]:
-    """The nodes below these and they themselves, inputs first, as far as the border: what is behind it is not there."""
+    """`roots` and the nodes below them, inputs first, without those for which `is_behind` and what only they need."""
     found, stack = set(), list(roots)
     while stack:
         node = stack.pop()

@@ -1,7 +1,7 @@
-"""What lower modules need of higher ones: three functions, which `dlsys/__init__.py` installs.
+"""Three functions of higher modules that lower ones call; `dlsys/__init__.py` installs them.
 
-It runs before every other module of the package and may know all of them. What it installs imports its module when it
-is called first. This file imports nothing of dlsys, nor NumPy: every `import dlsys` pays for it.
+`dlsys/__init__.py` runs before every other module of the package and may import all of them. An installed function
+imports its module at its first call. This file imports nothing of dlsys, nor NumPy, so that `import dlsys` is fast.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ hooks: _Hooks = _Hooks()
 
 
 def makes_nodes(factory: Callable[..., Any]) -> None:
-    """Let operators make nodes by `factory(op, inputs, attrs, name)`: as tensors, whatever a program imports."""
+    """Operators make nodes by `factory(op, inputs, attrs, name)`, which makes tensors."""
     hooks.make_node = factory
 
 
 def computes_arrays(function: Callable[..., Any]) -> None:
-    """Let arithmetic of arrays be `function(symbol, left, right)`: the value as a new Array, or NotImplemented."""
+    """Arithmetic of arrays calls `function(symbol, left, right)`, which returns a new Array, or NotImplemented."""
     hooks.compute_arrays = function
 
 
 def finds_adjoints(function: Callable[..., Any]) -> None:
-    """Let the gradient of a graph in an operator's attributes be `function(seeds, nodes)`, see `gradients.adjoints`."""
+    """The gradient of a graph in an operator's attributes, a loop's body, is `function(seeds, nodes)`, which is
+    `gradients.adjoints`."""
     hooks.adjoints = function

@@ -1,4 +1,4 @@
-"""Arrays by the names of the course's assignment of 2017: `ndarray.array(x, ctx=ndarray.gpu(0))`."""
+"""Arrays under the names of the course's assignment of 2017: `ndarray.array(x, ctx=ndarray.gpu(0))`."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""The memory planner: liveness, in-place reuse, and offsets in one arena. Pure Python.
+"""The memory planner: liveness, in-place reuse, and offsets in one arena.
 
-A program is a sequence of steps, each of which writes one value. A value lives from the step that writes it
-to the last that reads it, both included: a kernel's output must not lie on its inputs, unless the kernel may
-run in place and the input dies there. Values that share memory on purpose (views, parts, in-place results) form
-one buffer, alive from the first that is written to the last that is read; buffers that are never alive at the
-same step may overlap in the arena.
+A program is a sequence of steps, each of which writes one value. A value is live from the step that writes it to the
+last that reads it, both included: a kernel's output must not overlap its inputs, unless the kernel may run in place and
+the input is not read afterwards. Values that share memory on purpose (views, parts, in-place results) form one buffer,
+live from the first write to the last read. Buffers that are never live at the same step may overlap in the arena.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ ALIGNMENT = 64
 """Bytes; every buffer begins at a multiple (a cache line, the widest vector register)."""
 
 SEARCH_LIMIT = 1000
-"""Up to so many buffers placement by size is tried, whose time is quadratic, beside the one by time."""
+"""With more buffers only placement by time is tried: placement by size takes quadratic time."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +28,10 @@ class Value:
         nbytes: its size.
         first: the step that writes it.
         last: the last step that reads it, or the number of steps for a result that outlives the run.
-        alias: the value in whose memory it lies, being a view or a part of it.
-        in_place: values that its kernel may overwrite, if they die at `first`: those it reads at no other
-            index than the one it writes.
-        offset: where an alias begins there, in bytes.
+        alias: the value of which it is a view or a part, in whose memory it is.
+        in_place: values that its kernel may overwrite if nothing reads them after `first`: those that it reads at
+            the index that it writes, and at no other.
+        offset: where an alias begins in that value, in bytes.
     """
 
     id: Hashable
@@ -46,7 +45,7 @@ class Value:
 
 @dataclass
 class Buffer:
-    """A range of the arena and the values that live there, `[first, last]` being the steps it is taken."""
+    """A range of the arena and the values in it; it is in use in the steps `first` to `last`, both included."""
 
     nbytes: int
     first: int
@@ -62,15 +61,15 @@ class Buffer:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Who lives where, when; `print` it.
+    """Which value is where in the arena, and when; `print` it.
 
     Attributes:
         buffers: in order of the step that first writes them.
         buffer_of: each value's buffer, by the value's id.
-        within: where each value begins in its buffer, in bytes; not there for 0.
-        bytes_unplanned: with one buffer per value.
+        within: where each value begins in its buffer, in bytes; only those that do not begin at 0.
+        bytes_unplanned: the memory that one buffer per value would take.
         bytes_planned: the arena's size.
-        lower_bound: the largest sum of buffers alive at one step, below which no arena can go.
+        lower_bound: the most bytes that are live at one step; no arena can be smaller.
     """
 
     buffers: tuple[Buffer, ...]
@@ -108,9 +107,9 @@ def table(rows: Sequence[Sequence[str]], align: str) -> str:
 
 
 def plan_memory(values: Sequence[Value]) -> MemoryPlan:
-    """The plan for values given in the order of their writing; an alias follows what it is an alias of.
+    """The plan for values in the order in which they are written; an alias comes after its value.
 
-    Linear but for sorting, and for placement by size (see `SEARCH_LIMIT`).
+    The better of two placements: by time, and by size for up to `SEARCH_LIMIT` buffers.
     """
     buffers, buffer_of, within = _share(values)
     _place_by_time(buffers)
@@ -127,8 +126,8 @@ def plan_memory(values: Sequence[Value]) -> MemoryPlan:
 
 
 def _share(values: Sequence[Value]) -> tuple[list[Buffer], dict[Hashable, Buffer], dict[Hashable, int]]:
-    """Views and parts joined to what they lie in, then results written over an input that dies; and where values begin
-    in their buffers."""
+    """The buffers, each value's buffer, and where the value begins in it: a view or part is in the buffer of its
+    value, a result may be in that of an input that dies."""
     owner: dict[Hashable, Hashable] = {}
     last: dict[Hashable, int] = {}
     for value in values:
@@ -160,8 +159,8 @@ def _share(values: Sequence[Value]) -> tuple[list[Buffer], dict[Hashable, Buffer
 
 
 def _dies(other: Hashable, value: Value, buffer: Buffer, within: dict[Hashable, int]) -> bool:
-    """Whether `value` may lie where the other one does: all of a buffer that dies, or a piece of one of which nothing
-    else there is read any more."""
+    """Whether `value` may take the place of `other`: a whole buffer that dies, or a piece of one, which nothing else in
+    that piece needs any more."""
     if buffer.nbytes == value.nbytes:
         return buffer.last == value.first
     low, own = within.get(other, 0), {other}
@@ -173,7 +172,7 @@ def _dies(other: Hashable, value: Value, buffer: Buffer, within: dict[Hashable, 
 
 
 def _end(buffers: Sequence[Buffer]) -> int:
-    """Where the last byte of all buffers lies."""
+    """The arena's size: the end of the last buffer."""
     return max((buffer.offset + buffer.nbytes for buffer in buffers if buffer.nbytes), default=0)
 
 
@@ -207,7 +206,7 @@ def _place_by_time(buffers: Sequence[Buffer]) -> None:
 
 
 def _release(free: list[tuple[int, int]], offset: int, extent: int) -> None:
-    """Put a range back, joined with the free ranges beside it."""
+    """Put a range back into `free`, joined with its free neighbours."""
     if not extent:
         return
     place = bisect_left(free, (offset, 0))
@@ -220,7 +219,7 @@ def _release(free: list[tuple[int, int]], offset: int, extent: int) -> None:
 
 
 def _place_by_size(buffers: Sequence[Buffer]) -> None:
-    """Largest first, each at the lowest offset clear of those alive with it; sets the offsets."""
+    """Largest first, each at the lowest offset where it overlaps none that is live with it; sets the offsets."""
     placed: list[Buffer] = []  # by offset
     for buffer in sorted(buffers, key=lambda b: (-b.extent, b.first)):
         offset = buffer.offset = 0
@@ -235,7 +234,7 @@ def _place_by_size(buffers: Sequence[Buffer]) -> None:
 
 
 def _most_alive(buffers: Sequence[Buffer]) -> int:
-    """The most bytes that are alive at one step: the lower bound of every arena."""
+    """The most bytes that are live at one step."""
     changes: dict[int, int] = {}
     for buffer in buffers:
         changes[buffer.first] = changes.get(buffer.first, 0) + buffer.nbytes

@@ -1,9 +1,10 @@
-"""The random state of a program: counter-based, so that numbers depend on the seed and on nothing else.
+"""Random numbers by counters, so that they depend on the seed and on nothing else.
 
-A `Generator` has a seed, a step and streams. The state, the first two, is a Parameter that graphs read; every place
-in a graph that draws has a stream of its own. Each run of an Executor that draws advances the step, so that a
-compiled step draws anew each time; what is computed on demand is the same whenever it is asked for. The numbers come
-from Philox (`autodiff.random_bits_op`), the same on every target and thread count.
+A `Generator` has a seed, a step and streams. Seed and step are its state, a Parameter that graphs read. Each node that
+draws numbers has a stream of its own. Each run of an Executor that draws advances the step, so that every run has
+other numbers; a value of a tensor is the same whenever it is computed. The numbers are those of Philox
+(`autodiff.random_bits_op`; Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), the same on every
+target and for every number of threads.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Generator:
         self.manual_seed(seed)
 
     def manual_seed(self, seed: int) -> Generator:
-        """Start anew from a seed."""
+        """Restart from a seed, with step and streams 0; returns itself. Raises GraphError as the constructor."""
         try:
             seed = operator.index(seed)
         except TypeError:
@@ -59,12 +60,12 @@ class Generator:
 
     @property
     def streams(self) -> int:
-        """How many streams were given out."""
+        """How many streams are in use."""
         return self._drawn
 
     @contextlib.contextmanager
     def streams_from(self, first: int) -> Iterator[None]:
-        """Inside, streams are given out from number `first` on; afterwards from where they were, or beyond."""
+        """Inside, new streams are numbered from `first` on; afterwards from the largest number so far."""
         before = self._drawn
         self._drawn = first
         try:
@@ -73,29 +74,29 @@ class Generator:
             self._drawn = max(before, self._drawn)
 
     def key(self) -> ad.Node:
-        """The key of a new stream: a node that has another value in every step. See `drawing`."""
+        """A node: the key of a new stream, which has another value in every step. See `drawing`."""
         stream = tensor(np.array([0, 0, self._next_stream(), 0], np.uint32), name="stream")
         return self.state + stream
 
     def drawing(self, node: ad.Node) -> ad.Node:
-        """The node, whose evaluation advances the step: what uses a `key` is wrapped so."""
+        """The node, wrapped so that its evaluation advances the step; for nodes that use a `key`."""
         return ad.with_updates_op(node, [self._advance])
 
     def numpy(self) -> np.random.Generator:
-        """A NumPy generator of a stream of its own, for initial values and orders of data."""
+        """A NumPy generator with a new stream, for initial values and the order of data."""
         low, high, _, step = (int(word) for word in self.state.value)
-        # Streams of graphs are counters of Philox4x32; NumPy's generator is Philox4x64: no block is shared.
+        # Graphs draw from Philox4x32, NumPy's generator is Philox4x64: they share no numbers.
         key = np.array([low | high << 32, self._next_stream()], np.uint64)
         return np.random.Generator(np.random.Philox(counter=np.array([0, 0, step, 0], np.uint64), key=key))
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the generator stands, for a checkpoint."""
+        """The state and the number of streams, for a checkpoint."""
         return {"state": np.array(self.state), "streams": self._drawn}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken, in a program that has built the same graphs.
+        """Continue from a `state_dict`, in a program that has built the same graphs.
 
-        Raises GraphError for what is no such dictionary."""
+        Raises GraphError for another argument than such a dictionary."""
         name = "Generator.load_state_dict"
         if not isinstance(state, Mapping) or set(state) != {"state", "streams"}:
             raise GraphError(f'{name}: needs a dictionary with "state" and "streams"')
@@ -110,19 +111,19 @@ default_generator: Generator = Generator()
 
 
 def manual_seed(seed: int) -> Generator:
-    """Start the default generator anew; returns it. Raises GraphError for a seed that is none."""
+    """Restart the default generator from a seed from 0 to 2**64 - 1; returns it. Raises GraphError for another seed."""
     return default_generator.manual_seed(seed)
 
 
 def _drawn(operation: Any, shape: Any, dtype: Any, requires_grad: bool, device: Any) -> Any:
-    """Numbers drawn here and now, as in PyTorch; a graph draws by `random_uniform_op` and its like."""
+    """A leaf with numbers that are drawn now, as in PyTorch; graphs use `random_uniform_op` and `random_normal_op`."""
     name = dtype_name("random", "float32" if dtype is None else dtype)
     node = default_generator.drawing(operation(default_generator.key(), size_of(shape), 0.0, 1.0, name))
     return leaf(array_of(node), requires_grad, device=device)
 
 
 def rand(*size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Any:
-    """Uniform numbers of [0, 1); float32 for None."""
+    """Uniform numbers in [0, 1); float32 for None."""
     return _drawn(ad.random_uniform_op, size, dtype, requires_grad, device)
 
 
@@ -132,25 +133,27 @@ def randn(*size: Any, dtype: Any = None, requires_grad: bool = False, device: An
 
 
 def randint(low: int, high: Any, size: Any = None, *, dtype: Any = None, device: Any = None) -> Any:
-    """Integers of [low, high), of [0, low) in `randint(low, size)`; int64 for None.
+    """Integers in [low, high), or in [0, low) for `randint(low, size)`; the default dtype is int64.
 
-    Raises GraphError for an empty range, and for bounds that are no integers.
+    Raises GraphError for an empty range, and for bounds that are no integers of 64 bits.
     """
     if size is None:
         low, high, size = 0, low, high
     low, high = integer("randint", "low", low), integer("randint", "high", high)
     if not low < high:
-        raise GraphError(f"randint: there is no integer of [{low}, {high})")
+        raise GraphError(f"randint: there is no integer in [{low}, {high})")
     if not -(2**63) <= low < high <= 2**63:
-        raise GraphError(f"randint: [{low}, {high}) are not of int64")
+        raise GraphError(f"randint: [{low}, {high}) is not in int64's range")
     known = dtype_name("randint", "int64" if dtype is None else dtype)
     drawn = default_generator.numpy().integers(low, high, size_of((size,)), np.int64)
     return leaf(np.asarray(drawn, known), device=device)
 
 
 def multinomial(weights: Any, num_samples: int, replacement: bool = False) -> Any:
-    """int64: numbers drawn with these weights, a row of them for each row of weights; each once at most unless
-    `replacement`. Raises GraphError for weights that are none, and for more than there are."""
+    """Indices drawn with probabilities proportional to `weights`, int64: shape (num_samples,), or (rows, num_samples)
+    for a matrix of weights, one row each. Without `replacement` an index is drawn at most once.
+
+    Raises GraphError for weights that are no finite numbers >= 0, and if fewer than `num_samples` can be drawn."""
     count = integer("multinomial", "num_samples", num_samples, 1)
     if reason := too_large((count,)):
         raise GraphError(f"multinomial: {reason}")

@@ -1,5 +1,5 @@
-"""What nodes and kernels are made for now, in each thread: the part of a network, whether gradients go through them,
-how exact their products are, and by whose schedules."""
+"""Settings of a thread for the nodes and kernels that it makes: the module call they belong to, whether gradients pass
+through them, the precision of products, and whether kernels use our schedules."""
 
 from __future__ import annotations
 
@@ -14,9 +14,15 @@ HALVES = ("bfloat16", "float16")
 
 
 class _Scopes(threading.local):
-    """The part of a network for which a thread makes nodes, whether gradients are on, to what products may round their
-    inputs of float32 on a GPU, one of HALVES, or None, whether kernels are built with our schedules, and the node in
-    whose place nodes are made."""
+    """The settings.
+
+    Attributes:
+        part: the module call that makes nodes now; None outside.
+        no_grad: whether gradients are off.
+        precision: the dtype of HALVES to which products may round float32 inputs on a GPU; None for float32.
+        own_schedules: whether kernels are built with our schedules.
+        origin: the node that new nodes replace, whose source line they take; None usually.
+    """
 
     def __init__(self) -> None:
         self.part: Any = None
@@ -31,7 +37,7 @@ scopes: _Scopes = _Scopes()
 
 @contextlib.contextmanager
 def scope(part: Any) -> Iterator[None]:
-    """Nodes made inside belong to this part of a network, a call of its `module`: printed behind their source line."""
+    """Nodes made inside belong to this module call, which is printed after their source line."""
     before, scopes.part = scopes.part, part
     try:
         yield
@@ -40,13 +46,13 @@ def scope(part: Any) -> Iterator[None]:
 
 
 def is_grad_enabled() -> bool:
-    """Whether gradients go through the nodes that are made now."""
+    """Whether gradients pass through the nodes that are made now."""
     return not scopes.no_grad
 
 
 @contextlib.contextmanager
 def precision(dtype: str | None) -> Iterator[None]:
-    """Products made inside may round to this dtype, see `_Scopes`."""
+    """Products made inside may round their inputs to this dtype, see `_Scopes`."""
     before, scopes.precision = scopes.precision, dtype
     try:
         yield
@@ -56,8 +62,8 @@ def precision(dtype: str | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def in_place_of(origin: Any) -> Iterator[None]:
-    """Nodes made inside say that they were made where that node was, and products are as exact as it is. Inside,
-    `scopes.origin` may be set to another one."""
+    """Nodes made inside take the source line and the precision of `origin`. Inside, `scopes.origin` may be set to
+    another node."""
     before, scopes.origin = scopes.origin, origin
     try:
         yield
@@ -67,13 +73,13 @@ def in_place_of(origin: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def autocast(device_type: str = "cuda", dtype: str = "bfloat16", enabled: bool = True) -> Iterator[None]:
-    """A context or decorator: matrix products and convolutions written inside, and their gradients wherever these are
-    taken, may round their float32 inputs to `dtype` on a GPU, where tensor cores multiply them and add up in float32.
+    """A context or decorator: matrix products and convolutions made inside, and their gradients, may round their
+    float32 inputs to `dtype` on a GPU, whose tensor cores multiply them and add in float32.
 
-    "bfloat16" keeps 7 bits behind the point and all of float32's range; "float16" keeps 10, takes what is larger than
-    65,504 for infinite and what is smaller than 6e-8 for zero. Arrays stay float32, and all that is no product is
-    computed in it, as is a product with fewer than 32 rows or columns. The CPU computes in float32 whatever is asked
-    for: there, and with `device_type` "cpu", nothing happens. `enabled=False` asks for float32 within such a context.
+    "bfloat16" has 7 bits of mantissa and float32's range; "float16" has 10 bits, numbers beyond 65,504 become infinite
+    and numbers below 6e-8 zero. Arrays stay float32. All other operators compute in float32, and so do products with
+    fewer than 32 rows or columns. On the CPU, and with `device_type` "cpu", nothing changes. `enabled=False` selects
+    float32 within such a context.
 
     Raises DTypeError for another dtype, GraphError for another device.
     """
@@ -88,7 +94,7 @@ def autocast(device_type: str = "cuda", dtype: str = "bfloat16", enabled: bool =
 
 @contextlib.contextmanager
 def default_schedules() -> Iterator[None]:
-    """Within it kernels are built with TVM's default loops instead of our schedules: to compare with."""
+    """Inside, kernels are built with TVM's default loops instead of our schedules, for comparisons."""
     before, scopes.own_schedules = scopes.own_schedules, False
     try:
         yield

@@ -1,10 +1,9 @@
-"""Files of parameters: safetensors, whole or not at all; what is no array, and how arrays are nested, is JSON in the
-header.
+"""Files of parameters in safetensors' format. Values that are no arrays, and the nesting, are JSON in the header.
 
-Each file holds the SHA-256 of all its bytes, the digits of the checksum itself counted as zeros; `load` compares it.
+Each file has the SHA-256 of all its bytes, computed with zeros in place of the checksum; `load` compares it.
 
-Nothing here unpickles. A file is written to a temporary name beside its own, flushed to the disk, and renamed: a
-process killed at any moment leaves the old file or the new one (and perhaps a temporary ``.tmp`` beside it).
+Nothing is unpickled. A file is written under a temporary name, flushed to the disk, and renamed: a process that is
+killed at any moment leaves the old file or the new one (and perhaps a ``.tmp`` file beside it).
 """
 
 from __future__ import annotations
@@ -34,23 +33,25 @@ DTYPES = {
 }
 """safetensors' name -> NumPy's."""
 TREE = "dlsys.tree"
-"""The header's entry that holds what `save` was given, as JSON, arrays by their names."""
+"""The header's entry with the saved object as JSON, in which arrays are names."""
 CHECKSUM = "dlsys.sha256"
-"""The header's entry that holds the checksum."""
+"""The header's entry with the checksum."""
 HEADER_LIMIT = 100_000_000
-"""Bytes of header that safetensors reads."""
+"""Bytes of the largest header that safetensors reads."""
 
 
 def save(obj: Any, path: str | os.PathLike[str], metadata: Mapping[str, str] | None = None) -> None:
-    """Writes `obj` as a safetensors file, replacing `path` in one step; `load` gives it back.
+    """Writes `obj` as a safetensors file, replacing `path` in one step; `load` returns it again.
 
-    obj: arrays (NumPy's, or objects with a method `numpy`, as tensors, or a field `value`), numbers, text, True, False
-        and None, in dictionaries, lists and tuples nested as one likes: a `state_dict`, or {"model":
-        model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}. Keys are text or integers. An array's
-        name in the file is the way to it, "model.fc.weight"; what is no array is JSON in the file's header.
-    metadata: text -> text for the file's header.
+    Args:
+        obj: arrays (NumPy's, or objects with a method `numpy`, such as tensors, or a field `value`), numbers, text,
+            True, False and None, in nested dictionaries, lists and tuples: a `state_dict`, or {"model":
+            model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}. Keys are text or integers. An array's
+            name in the file is its path, "model.fc.weight"; other values are JSON in the file's header.
+        path: the file.
+        metadata: text -> text for the file's header.
 
-    Raises DTypeError, which names the place, for what fits nowhere, DataError if the file cannot be written.
+    Raises DTypeError, which names the place, for values of other types, DataError if the file cannot be written.
     """
     from safetensors.numpy import save as serialized
 
@@ -79,13 +80,13 @@ def save(obj: Any, path: str | os.PathLike[str], metadata: Mapping[str, str] | N
 
 
 def load(path: str | os.PathLike[str], map_location: Any = None, *, weights_only: bool = True) -> Any:
-    """Loads what `save` was given, with arrays of NumPy, writable, of the dtypes stored (bfloat16, which NumPy lacks,
-    as float32: the same values); of other safetensors files a dictionary of name -> array.
+    """The object that `save` has written, with writable NumPy arrays of the stored dtypes (bfloat16, which NumPy lacks,
+    becomes float32: the same values); for other safetensors files a dictionary of name -> array.
 
-    `map_location` and `weights_only` are PyTorch's and change nothing, which a warning says: values are NumPy's, and
+    `map_location` and `weights_only` are PyTorch's and have no effect, which a warning says: values are NumPy's, and
     nothing is unpickled. Raises DataError, which names the file and the cause, for a file that is missing, damaged or
-    no safetensors, and DTypeError for what is no path. A file of more than half the memory is not read: it is held
-    twice while it is.
+    not in safetensors' format, and for one larger than half the memory, since loading holds it twice. Raises
+    DTypeError for an argument that is no path.
     """
     if map_location is not None:
         has_no_effect("load", "map_location", "values are NumPy's")

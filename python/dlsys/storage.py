@@ -1,4 +1,4 @@
-"""Files read up to a limit, written whole or not at all, leftovers of killed processes, and the user's own files."""
+"""Safe reading and writing of files: size limits, atomic writes, leftovers of killed processes, checks of ownership."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pathlib import Path
 
 from .errors import DataError
 
-STALE_SECONDS = 3600  # what is being written for longer was left by a process that was killed
+STALE_SECONDS = 3600  # a temporary file older than this was left by a process that was killed
 
 
 def checked_size(path: str | os.PathLike[str], most: int) -> int:
-    """The bytes of a file that is to be read. Raises DataError for one of more than `most` bytes, and for what is no
-    plain file: a device or a pipe need not end."""
+    """The size of a file that is to be read. Raises DataError for a file of more than `most` bytes, and for a device
+    or a pipe, which may have no end."""
     try:
         found = os.stat(path)
     except (OSError, ValueError) as error:
@@ -28,7 +28,7 @@ def checked_size(path: str | os.PathLike[str], most: int) -> int:
     if stat.S_ISDIR(found.st_mode):
         raise DataError(f"{path} cannot be read: Is a directory")
     if not stat.S_ISREG(found.st_mode):
-        raise DataError(f"{path} is a device or a pipe, not a file: it is not read")
+        raise DataError(f"{path} is a device or a pipe, not a file")
     if found.st_size > most:
         raise DataError(f"{path} has {found.st_size} bytes, {most} is the most that is read")
     return found.st_size
@@ -47,8 +47,8 @@ def read_file(path: str | os.PathLike[str], most: int) -> bytes:
 
 
 def write_atomically(path: Path, content: bytes, own: bool = False) -> None:
-    """Writes `path` whole or not at all, with the permissions of a new file, but that others may not write to one that
-    is `own`; removes what killed processes left of it. Raises OSError."""
+    """Writes `path` whole or not at all, and removes temporary files that killed processes left. The file has the
+    permissions of a new one; if it is `own`, other users may not write to it. Raises OSError."""
     target = Path(os.path.realpath(path))  # a link keeps pointing to the file
     remove_stale(target.parent, f"{glob.escape(target.name)}.*.tmp")
     temporary = target.with_name(f"{target.name}.{secrets.token_hex(4)}.tmp")
@@ -60,7 +60,7 @@ def write_atomically(path: Path, content: bytes, own: bool = False) -> None:
             if own:
                 without_others(temporary)
             os.replace(temporary, target)
-        except BaseException:  # Ctrl-C too: nothing half-written may stay
+        except BaseException:  # Ctrl-C too: no incomplete file may stay
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             raise
@@ -68,8 +68,8 @@ def write_atomically(path: Path, content: bytes, own: bool = False) -> None:
 
 
 def own_content(path: Path, most: int) -> bytes:
-    """The content of a file that is the user's own, see `require_own`. Raises OSError where it is not, and for a link,
-    for what is no file, and for more than `most` bytes."""
+    """The content of a file that only the user can change, see `require_own`. Raises OSError if others can, for a link
+    or a special file, and for more than `most` bytes."""
     status = os.lstat(path)
     if not stat.S_ISREG(status.st_mode):
         raise OSError(f"{path} is a link or no file")
@@ -80,15 +80,15 @@ def own_content(path: Path, most: int) -> bytes:
 
 
 def require_own(path: Path) -> None:
-    """Raises PermissionError where others than the user and root may write to a file or folder, or put another in its
-    place, as they may write to a folder around it. `path`: without links."""
+    """Raises PermissionError if others than the user and root may write to a file or folder, or replace it since they
+    may write to a folder above it. `path` has no links."""
     if not hasattr(os, "getuid"):
         return
     for place in (path, *path.parents):
         status = os.lstat(place)
         if status.st_uid not in (os.getuid(), 0):
             raise PermissionError(f"{place} belongs to another user")
-        sticky = place != path and status.st_mode & stat.S_ISVTX  # as /tmp: others can add to it, and replace nothing
+        sticky = place != path and status.st_mode & stat.S_ISVTX  # like /tmp: others cannot replace our files there
         writers = stat.S_IWOTH if status.st_gid == _private_group() else stat.S_IWOTH | stat.S_IWGRP
         if status.st_mode & writers and not sticky:
             raise PermissionError(f"others may write to {place}")
@@ -96,8 +96,9 @@ def require_own(path: Path) -> None:
 
 @cache
 def _private_group() -> int | None:
-    """The group that has the user's name and no other member, as many systems have one for each user; None where there
-    is none."""
+    """The group that has the user's name and no other member, which many systems create for each user; None without
+    one.
+    """
     import grp
     import pwd
 
@@ -110,12 +111,12 @@ def _private_group() -> int | None:
 
 
 def without_others(path: Path) -> None:
-    """Takes from others than the user the right to write to a file."""
+    """Allow only the user to write to a file."""
     path.chmod(path.stat().st_mode & ~(stat.S_IWGRP | stat.S_IWOTH))
 
 
 def remove_stale(folder: Path, pattern: str) -> None:
-    """Removes the files and folders of this pattern that nobody is writing any more."""
+    """Remove the files and folders of this pattern that were not changed for STALE_SECONDS."""
     for path in _found(folder, pattern):
         with contextlib.suppress(OSError):  # another process has just removed it
             if path.stat().st_mtime < time.time() - STALE_SECONDS:
@@ -131,7 +132,7 @@ def _found(folder: Path, pattern: str) -> Iterator[Path]:
 
 
 def _sync(folder: Path) -> None:
-    """Makes a rename in `folder` last through a power failure, where the system can."""
+    """Make a rename in `folder` survive a power failure, if the system supports it."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)

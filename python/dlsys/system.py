@@ -1,5 +1,5 @@
-"""What the process finds around it: cores, CPU, CUDA, the user's cache, the caller's line; and what forks and threads
-need. Needs nothing but Python."""
+"""The process's surroundings: cores, CPU, memory, CUDA, the user's cache, the caller's line; locks and forks. Imports
+nothing but Python's library."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from typing import Any, Generic, TypeVar, overload
 
 THREADS = "TVM_NUM_THREADS"
 TUNING = "DLSYS_TUNING"
-_CPUID_GROUPS = 9  # that glibc 2.33 knows; of unknown ones it gives zeros
-MOST_TUNING_BYTES = 64 * 1024 * 1024  # of the file that it names
+_CPUID_GROUPS = 9  # in glibc 2.33; for unknown ones it returns zeros
+MOST_TUNING_BYTES = 64 * 1024 * 1024  # of the file that DLSYS_TUNING names
 Value = TypeVar("Value")
 Lock = TypeVar("Lock")
 _LIBRARY = os.path.dirname(os.__file__) + os.sep
@@ -33,13 +33,14 @@ def available_cores() -> int:
 
 @cache
 def cpu() -> str:
-    """This CPU's model and the features that the process may use; empty where neither glibc nor the system tells."""
+    """This CPU's model and the features that the process may use, as text; empty if neither glibc nor Linux tells them.
+    """
     return _cpuid() or _cpuinfo()
 
 
 def _cpuid() -> str:
-    """CPUID's words, as glibc keeps them: the model, and of each of its groups the features that are switched on. Under
-    an emulator, too, they are those of the CPU that runs this process, which /proc/cpuinfo's are not."""
+    """CPUID's words from glibc, in hexadecimal: the model, and for each group the features that are switched on. Under
+    an emulator these are the emulated CPU's, unlike those in /proc/cpuinfo."""
     try:
         leaf = ctypes.CDLL(None).__x86_get_cpuid_feature_leaf  # glibc 2.33 and newer, on x86
     except (AttributeError, OSError, TypeError):
@@ -49,13 +50,13 @@ def _cpuid() -> str:
     return " ".join(f"{word:x}" for word in (words[0][0], *(word for group in words for word in group[4:])))
 
 
-_FEATURES = {"avx": (2, 28), "avx2": (5, 5), "avx512f": (5, 16)}  # the word of `_cpuid` behind the model, and its bit
+_FEATURES = {"avx": (2, 28), "avx2": (5, 5), "avx512f": (5, 16)}  # the word of `_cpuid` after the model, and the bit
 
 
 @cache
 def cpu_features() -> set[str]:
-    """Those features that decide how long this CPU's vectors are, by LLVM's names."""
-    import platform  # imported slowly
+    """The features of this CPU that decide how long its vectors are, by LLVM's names."""
+    import platform  # here, since its import is slow
 
     if platform.machine().lower() in ("aarch64", "arm64"):
         return {"neon"}
@@ -67,7 +68,7 @@ def cpu_features() -> set[str]:
 
 @cache
 def cpu_model() -> tuple[int, int]:
-    """This CPU's family and model, as x86 counts them; zeros where nothing tells them."""
+    """This CPU's family and model in x86's numbering; zeros if they are unknown."""
     if told := _cpuid():
         word = int(told.split()[0], 16)
         family, model = word >> 8 & 15, word >> 4 & 15
@@ -78,7 +79,7 @@ def cpu_model() -> tuple[int, int]:
 
 
 def _cpuinfo() -> str:
-    """Model and features as Linux lists them."""
+    """Model and features from Linux's /proc/cpuinfo."""
     told = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU")
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines()
@@ -88,8 +89,8 @@ def _cpuinfo() -> str:
 
 @cache
 def cache_sizes() -> dict[int, int]:
-    """The bytes of this CPU's caches for data by level, 1 to 3, as Linux tells them of its first core: {1: 32768, ...}.
-    A level of which it tells nothing is left out."""
+    """The bytes of this CPU's data caches by level, 1 to 3, from Linux's facts of its first core: {1: 32768, ...}. An
+    unknown level is left out."""
     found: dict[int, int] = {}
     for entry in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
         with contextlib.suppress(OSError, ValueError):
@@ -101,7 +102,7 @@ def cache_sizes() -> dict[int, int]:
 
 
 def memory() -> int:
-    """The bytes of memory that this process may have: the machine's, or what the process or its group is limited to."""
+    """The bytes of memory that this process may use: the machine's, or a limit of the process or its control group."""
     limits = [sys.maxsize]
     if hasattr(os, "sysconf"):
         limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -122,9 +123,10 @@ def setting(name: str) -> str:
 
 
 def limit_threads() -> None:
-    """Has TVM's pool, which reads `TVM_NUM_THREADS` when it starts, take one thread for each core of the process, or as
-    many fewer as the variable says. More would wait for each other: 1,000 on two cores take minutes for a small kernel.
-    """
+    """Set `TVM_NUM_THREADS`, which TVM's thread pool reads at its start, to the cores of the process, unless it is
+    less.
+
+    More threads would wait for each other: with 1,000 on two cores a small kernel takes minutes."""
     cores, asked = available_cores(), setting(THREADS)
     count = int(asked) if asked.isdecimal() and len(asked) < 10 else 0
     if 1 <= count <= cores:
@@ -136,7 +138,7 @@ def limit_threads() -> None:
 
 
 def address_space() -> int | None:
-    """The bytes of address space that the process may still take; None for no limit, or where it is not told."""
+    """The bytes of address space that the process may still take; None if there is no limit or it is unknown."""
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource  # of POSIX alone
 
@@ -147,8 +149,8 @@ def address_space() -> int | None:
 
 
 def cache_folder() -> Path | None:
-    """dlsys' folder in the user's cache: ``DLSYS_CACHE``, or else ``$XDG_CACHE_HOME/dlsys``; None for a user who has no
-    home, as in a container."""
+    """dlsys' cache folder: `DLSYS_CACHE`, or `$XDG_CACHE_HOME/dlsys`, or `~/.cache/dlsys`; None for a user without a
+    home, as in some containers."""
     if own := setting("DLSYS_CACHE"):
         return Path(os.path.expanduser(own))
     xdg = Path(os.environ.get("XDG_CACHE_HOME", ""))
@@ -159,7 +161,7 @@ def cache_folder() -> Path | None:
 
 
 def cuda_folders() -> Iterator[Path]:
-    """Where CUDA may lie: `CUDA_HOME`, packages from PyPI, the usual place."""
+    """The folders in which CUDA may be: `CUDA_HOME`, packages from PyPI, the usual place."""
     for name in ("CUDA_HOME", "CUDA_PATH"):
         if os.environ.get(name):
             yield Path(os.environ[name])
@@ -169,7 +171,7 @@ def cuda_folders() -> Iterator[Path]:
 
 
 def warn(text: str, category: type[Warning]) -> None:
-    """Warns, at the first line of the callers that is neither of this package nor of Python's library."""
+    """Warns, with the line of the first caller outside this package and Python's library."""
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and _is_inner(frame.f_code.co_filename):
         level, frame = level + 1, frame.f_back
@@ -182,7 +184,7 @@ def _is_inner(path: str) -> bool:
 
 @contextlib.contextmanager
 def without_lines(text: str) -> Iterator[None]:
-    """Lines with this text that C++ writes to the process's standard error are left out meanwhile."""
+    """Inside, lines with this text that C++ writes to the process's standard error are left out."""
     sys.stderr.flush()
     shown = os.dup(2)
     with tempfile.TemporaryFile() as written:
@@ -193,12 +195,12 @@ def without_lines(text: str) -> Iterator[None]:
             sys.stderr.flush()
             os.dup2(shown, 2)
             written.seek(0)
-            with os.fdopen(shown, "wb") as stream:  # which writes all of it, and closes
+            with os.fdopen(shown, "wb") as stream:  # closes it, too
                 stream.writelines(line for line in written if text.encode() not in line)
 
 
 def at_fork(function: Callable[[], None]) -> None:
-    """Calls the function in each process that is forked from this one."""
+    """Call the function in each process that is forked from this one."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=function)
 
@@ -207,19 +209,19 @@ _locks: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def free_at_fork(lock: Lock) -> Lock:
-    """The lock, a `threading.Lock` or `RLock`, which is free in each process that is forked from this one: there no
-    thread gives it back that held it."""
+    """The lock, a `threading.Lock` or `RLock`, which will be freed in each process that is forked from this one: a
+    thread that holds it does not exist there."""
     _locks.add(lock)
     return lock
 
 
 def freed(lock: Any) -> bool:
-    """In a forked process, frees a lock. Returns whether a thread of the other process held it, which has left undone
-    what it was doing."""
-    if lock.acquire(blocking=False):  # nobody's, or this thread's
+    """Frees a lock in a forked process. Returns whether a thread of the parent held it, whose work is then
+    incomplete."""
+    if lock.acquire(blocking=False):  # free, or held by this thread
         lock.release()
         return False
-    lock._at_fork_reinit()  # as Python's own modules do
+    lock._at_fork_reinit()  # as modules of Python's library do
     return True
 
 
@@ -232,11 +234,11 @@ at_fork(_free)
 
 
 class lazy(Generic[Value]):
-    """A property that is computed when it is first asked for, and from then on an attribute of its object.
+    """A property that is computed at its first use, and is an attribute of its object afterwards.
 
-    `functools.cached_property` of Python 3.11 holds one lock for all objects meanwhile: threads wait for each other,
-    and a process that is forked then waits forever. This has none, as Python's from 3.12 on: objects that threads share
-    have a lock of their own.
+    As `functools.cached_property` from Python 3.12 on, it has no lock; objects that threads share have their own. That
+    of Python 3.11 has one lock for all objects: threads wait for each other, and a process that is forked meanwhile
+    waits for ever.
     """
 
     def __init__(self, function: Callable[[Any], Value]) -> None:

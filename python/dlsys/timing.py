@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 Runner = Callable[[int], object]
-"""A contender: called with n, it does its work n times and returns when all of it is done."""
+"""A contender: called with n, it does its work n times and returns when all of it is done, on a GPU too."""
 
 
 @dataclass(frozen=True)
@@ -34,27 +34,27 @@ def repeat(function: Callable[[], object]) -> Runner:
 
 
 def seconds(runner: Runner, calls: int = 1) -> float:
-    """Seconds of a call, the mean of so many."""
+    """Seconds per call, the mean of `calls` calls."""
     start = time.perf_counter()
     runner(calls)
     return (time.perf_counter() - start) / calls
 
 
 def calls_lasting(runner: Runner, least: float) -> int:
-    """How many calls last `least` seconds; the runner is warm afterwards."""
+    """How many calls take `least` seconds; the runner is warm afterwards."""
     runner(1)
     calls = 1
     while (elapsed := calls * seconds(runner, calls)) < least:
-        # Aim a little beyond the mark, but grow at most tenfold on the word of a short measurement.
+        # Aim 20 % beyond `least`, but grow at most tenfold, since a short measurement is not exact.
         calls = min(10 * calls, math.ceil(1.2 * calls * least / max(elapsed, 1e-9)))
     return calls
 
 
 def in_turn(runners: Mapping[str, Runner], rounds: int, least: float, pause: float = 0.0) -> dict[str, Timing]:
-    """Times each runner once a round, in turns of at least `least` seconds.
+    """The Timing of each runner: once per round it is called for at least `least` seconds.
 
-    Before a turn come a pause of so many seconds, in which the threads of the turn before, that still spin, fall
-    asleep, and some calls that wake this one's (long calls do without).
+    Before each turn the process sleeps for `pause` seconds, so that the spinning threads of the last contender go to
+    sleep; then some calls warm up this one, unless one call alone lasts `least`.
     """
     calls = {name: calls_lasting(runner, least) for name, runner in runners.items()}
     samples: dict[str, list[float]] = {name: [] for name in runners}

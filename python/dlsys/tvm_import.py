@@ -1,8 +1,8 @@
-"""TVM in two steps: the runtime library, which kernels need, at once; the compiler, when the first kernel is made.
+"""TVM is imported in two steps: its runtime, which kernels need, at once; its compiler when a kernel must be compiled.
 
-Importing TVM's Python takes most of a second, which a process need not pay whose kernels are on disk. With PyTorch
-installed it takes two more, to exchange arrays faster than DLPack does, so PyTorch is hidden from the thread that
-imports TVM, unless it is imported already.
+Importing TVM's Python takes most of a second, which a process saves if its kernels are on disk. If PyTorch is
+installed, TVM imports it too, which takes two more seconds; so PyTorch is hidden from the thread that imports TVM,
+unless it is imported already.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Any
 from .errors import DlsysError
 from .system import address_space, available_cores, cuda_folders
 
-COMPILER_BYTES = 592 * 2**20  # of address space, that TVM's compiler takes for a small kernel; less ends the process
-THREAD_BYTES = 16 * 2**20  # of one of its threads and one of the kernels'
+COMPILER_BYTES = 592 * 2**20  # of address space that TVM's compiler takes for a small kernel; with less it crashes
+THREAD_BYTES = 16 * 2**20  # for one thread of the compiler and one of the kernels
 
 
 def with_compiler(name: str) -> Any:
-    """The module `dlsys.<name>`, which needs TVM's compiler and is imported with it now. Raises DlsysError where the
-    process is limited to less memory than that takes."""
+    """The module `dlsys.<name>`, which needs TVM's compiler; both are imported now. Raises DlsysError if the process is
+    limited to less address space than the compiler takes."""
     if "tvm" not in sys.modules:
         _require_room()
     _import("tvm")
@@ -44,22 +44,22 @@ def _require_room() -> None:
 
 
 class _Hiding:
-    """A finder of modules, asked before all others, by which one thread finds none of a name; others do."""
+    """An import finder that hides the modules of a name from one thread."""
 
     def __init__(self, name: str) -> None:
         self._name, self._thread = name, threading.get_ident()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        """None, as finders say that others are to look. Raises ModuleNotFoundError."""
+        """None, so that the next finder is asked. Raises ModuleNotFoundError for the hidden name."""
         if name == self._name and threading.get_ident() == self._thread:
             raise ModuleNotFoundError(f"{name} is hidden while TVM is imported", name=name)
 
 
 @contextlib.contextmanager
 def _hidden(name: str) -> Iterator[None]:
-    """Within it this thread imports no module of that name, unless it is imported already."""
+    """Inside, this thread cannot import the module of that name, unless it is imported already."""
     hiding, before = _Hiding(name), sys.meta_path
-    # The list is replaced, not changed: another thread that goes through it would miss a finder.
+    # The list is replaced, not changed: another thread may be iterating over it.
     sys.meta_path = [hiding, *before]
     try:
         yield
@@ -69,14 +69,14 @@ def _hidden(name: str) -> Iterator[None]:
 
 
 def _import(name: str) -> Any:
-    """A module, imported without PyTorch, and without the garbage collector, which takes a sixth of the time."""
+    """A module, imported with PyTorch hidden and the garbage collector off, which takes a sixth of the time."""
     collects = gc.isenabled()
     with contextlib.nullcontext() if name in sys.modules else _hidden("torch"):
         gc.disable()
         try:
             return importlib.import_module(name)
         finally:
-            if collects:  # if not, another thread that imports may have switched it off, and switches it on
+            if collects:  # else another thread that imports may have switched it off, and will switch it on
                 gc.enable()
 
 
@@ -89,7 +89,7 @@ def _load(name: str, mode: str) -> Any:
 
 @cache
 def load_cuda() -> str:
-    """Loads the part of TVM's runtime for CUDA. Returns why it cannot, and what to install; empty where it could."""
+    """Loads the part of TVM's runtime for CUDA. Returns why that failed and what to install; empty if it is loaded."""
     if not _opened("libcuda.so.1"):
         return "no CUDA driver was found (libcuda.so.1)"
     runtimes = (str(path) for folder in cuda_folders() for path in sorted(folder.glob("lib*/libcudart.so.13")))
@@ -110,8 +110,8 @@ def _opened(library: str) -> bool:
     return False
 
 
-if "tvm" not in sys.modules:  # which loads this library first
+if "tvm" not in sys.modules:  # else the library is loaded already
     try:
         _load("tvm_runtime", "RTLD_GLOBAL")
-    except (OSError, RuntimeError):  # where TVM lies otherwise, or not at all
+    except (OSError, RuntimeError):  # TVM is in an unusual place, or missing
         _import("tvm")

@@ -1,4 +1,4 @@
-"""Kernels that TVM generates: `make_*` gives a compiled function of arrays, called with inputs, then output.
+"""Kernels that TVM generates: `make_*` returns a compiled function, called with its input arrays, then its output.
 
     matmul = make_matrix_mul((1000, 784), False, (784, 256), False, "llvm", "llvm", "matmul")
     matmul(a, b, out)  # dlsys or TVM arrays, or NumPy arrays without a copy
@@ -6,7 +6,7 @@
 Every factory takes the shapes, then `tgt` ("llvm": this CPU; "cuda"; a dict; a TVM Target), `tgt_host` (the CPU
 side of a "cuda" kernel, otherwise not used), `func_name` and `dtype` ("float32" or "float64"). It raises
 ShapeError for shapes that do not fit, DTypeError for another dtype and TargetError for a target that is unknown
-or that this machine lacks. A kernel once built is not built again, by this process or the next.
+or absent. A kernel is compiled once, and then found in the process or on disk.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def make_relu(
 def make_relu_gradient(
     shape: Sequence[int], tgt: Any, tgt_host: Any, func_name: str, dtype: str = "float32"
 ) -> Kernel:
-    """(x, grad) -> out, all of `shape`: grad where x > 0, 0 elsewhere, whatever grad is there."""
+    """(x, grad) -> out, all of `shape`: grad where x > 0, 0 elsewhere, even if grad is NaN there."""
     return _make(func_name, compute.relu_gradient, [_shape(shape)] * 2, tgt, dtype)
 
 
@@ -103,7 +103,7 @@ def make_matrix_mul(
     func_name: str,
     dtype: str = "float32",
 ) -> Kernel:
-    """op(A) op(B) -> out, where op transposes the matrix, of the shape given, or leaves it."""
+    """(A, B) -> out: the matrix product of A and B, each transposed first if its flag says so."""
     a, b = _shape(shapeA), _shape(shapeB)
     if len(a) != 2 or len(b) != 2:
         raise ShapeError(f"{func_name}: a matrix product takes two matrices, not {a} and {b}")
@@ -125,14 +125,14 @@ def make_conv2d(
     stride: int | tuple[int, int] = 1,
     padding: int | tuple[int, int] = 0,
 ) -> Kernel:
-    """The cross-correlation of images X, NCHW, with filters F, OIHW -> out, of shape
+    """(X, F) -> out: the cross-correlation of images (N, C, H, W) with filters (O, C, FH, FW), of shape
     (N, O, (H + 2 * padding - FH) // stride + 1, (W + 2 * padding - FW) // stride + 1).
 
     Products with padding may be left out: an infinity or NaN in F need not reach results at the images' borders."""
     x, f = _shape(shapeX), _shape(shapeF)
     strides, pads = pair(func_name, "stride", stride, 1, ShapeError), pair(func_name, "padding", padding, 0, ShapeError)
     if len(x) != 4 or len(f) != 4 or x[1] != f[1]:
-        raise ShapeError(f"{func_name}: takes images NCHW and filters OIHW of one depth, not {x} and {f}")
+        raise ShapeError(f"{func_name}: takes images (N, C, H, W) and filters (O, C, FH, FW), not {x} and {f}")
     if min(f[2:]) < 1 or any(x[i] + 2 * pads[i - 2] < f[i] for i in (2, 3)):
         raise ShapeError(f"{func_name}: filters {f} do not fit into images {x} with padding {pads}")
     extents = ((x[i] + 2 * pads[i - 2] - f[i]) // strides[i - 2] + 1 for i in (2, 3))
@@ -179,8 +179,8 @@ def _make(
     *arguments: Hashable,
     output: Shape | None = None,
 ) -> Kernel:
-    """The kernel of `formula(*inputs, *arguments)`; `output`: its result's shape, None of a formula of elements, which
-    has that of its inputs."""
+    """The kernel of `formula(*inputs, *arguments)`. `output` is the result's shape; None for an elementwise formula,
+    whose result has the inputs' shape."""
     kind = str(np.dtype(dtype)) if isinstance(dtype, (type, np.dtype)) else str(dtype)
     if kind not in DTYPES:
         raise DTypeError(f"{name}: dtype must be one of {', '.join(DTYPES)}, not {kind}")

@@ -17,7 +17,7 @@ MOST_ELEMENTS = 2**31 - 1  # of a matrix: kernels count in 32 bits
 
 
 class Parser(argparse.ArgumentParser):
-    """Says in one sentence what is wrong with the arguments."""
+    """A parser whose errors are one sentence."""
 
     def error(self, message: str) -> NoReturn:
         """Ends the program with status 2."""
@@ -25,7 +25,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The program; returns its exit status: 0, 1 for a wrong result, 2 for a wrong request, 130 after Ctrl-C."""
+    """Run the program; its exit status: 0, 1 for a wrong result, 2 for wrong arguments, 130 after Ctrl-C."""
     parser = _parser()
     options = parser.parse_args(argv)
     if options.command is None:
@@ -57,7 +57,7 @@ def _parser() -> Parser:
         "default loops to the schedule in use, each checked before it is timed. The last rung runs on all threads, "
         "the others on one; peak is the machine's multiply-adds, measured on as many.",
     )
-    ladder.add_argument("sizes", nargs="*", type=_count, metavar="M N K", help="default: 1024 1024 1024")
+    ladder.add_argument("sizes", nargs="*", type=_count, metavar="M K N", help="default: 1024 1024 1024")
     ladder.add_argument("--threads", type=_count, metavar="N",
                         help="threads of the last rung (default: all); 1 leaves it out")  # fmt: skip
     ladder.add_argument("--dtype", choices=["float32", "float64"], default="float32", help="default: float32")
@@ -80,14 +80,14 @@ def _parser() -> Parser:
 
 
 def _count(text: str) -> int:
-    """An argument that counts something."""
+    """An argument that is an integer >= 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be an integer of 1 or more, not {text!r}")
     return int(text)
 
 
 def _png(text: str) -> Path:
-    """An argument that names a figure to be written."""
+    """An argument that is the path of a .png file to write."""
     path = Path(text)
     if path.suffix.lower() != ".png" or path.is_dir() or not os.access(path.parent, os.W_OK):
         raise argparse.ArgumentTypeError(f"takes the name of a .png file in a folder that can be written, not {text!r}")
@@ -109,15 +109,17 @@ def _roofline(options: argparse.Namespace) -> int:
 
 
 def _ladder(options: argparse.Namespace) -> int:
-    """Print what `ladder` measures, and draw it; the exit status. Raises DlsysError for sizes that are none."""
+    """Print and draw the measurements of `ladder`; the exit status. Raises DlsysError for sizes that do not fit."""
     if len(options.sizes) not in (0, 3):
-        raise DlsysError(f"takes three sizes, M N K, or none, not {len(options.sizes)}")
-    m, n, k = options.sizes or (1024, 1024, 1024)
+        raise DlsysError(
+            f"takes the three sizes M K N of an M x K and a K x N matrix, or none; given {len(options.sizes)}"
+        )
+    m, k, n = options.sizes or (1024, 1024, 1024)
     if max(m * k, k * n, m * n) > MOST_ELEMENTS:
-        raise DlsysError(f"{m} x {n} x {k} is too large: each matrix must have fewer than 2**31 elements")
+        raise DlsysError(f"{m} x {k} x {n} is too large: each matrix must have fewer than 2**31 elements")
     ladder = with_compiler("cli.ladder")
     try:
-        report = ladder.climb(m, n, k, options.dtype, options.threads, options.rounds)
+        report = ladder.climb(m, k, n, options.dtype, options.threads, options.rounds)
     except ladder.WrongResult as error:
         print(f"{PROGRAM} ladder: {error}", file=sys.stderr)
         return 1

@@ -1,8 +1,9 @@
-"""How long a kernel takes at least, predicted from its loops, for who has another machine to ask for.
+"""The least time of a kernel on a machine that need not be there, predicted from the kernel's loops.
 
-A kernel is a row of regions: each launch of a GPU, each loop that threads of a CPU share, and all that one thread does
-alone. One walk over the scheduled function counts the instructions, bytes and parts of each. A machine, `Cores` of a
-CPU or `Multiprocessors`, gives them time by each limit: arithmetic, memory, and what it costs to begin.
+A kernel is divided into regions: each launch of a GPU, each loop that threads of a CPU share, and the code of one
+thread. One walk over the scheduled function counts the instructions, bytes and parts of each region. A model of a
+machine, `Cores` of a CPU or `Multiprocessors` of a GPU, converts them to seconds, for each limit: arithmetic, memory,
+start.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from tvm import ir, sym, tirx
 from ..device.machine import TENSOR_INSTRUCTION, WARP, Gpu, Machine
 from ..schedule.common import CHEAP_CALLS
 
-CALL = 8  # instructions of an exp, a division or the like, about
-OVERHEAD = 24  # registers of a thread beside its arrays, about
+CALL = 8  # instructions of an exp or a division, about
+OVERHEAD = 24  # registers of a thread besides its arrays, about
 _HELPER = "tirx.call_extern"  # calls of one instruction: those of `nvrtc.HELPERS`, and of the shuffles
 _ONE_INSTRUCTION = ("shift", "bitwise", "reinterpret", "nearbyint", "if_then_else", "address_of", "isfinite")
 _OPERATORS = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min, tirx.Select)
@@ -27,17 +28,17 @@ _OPERATORS = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min, tirx.S
 
 @dataclass
 class Region:
-    """A launch of a GPU, a loop that threads of a CPU share out, or code of one thread.
+    """A launch of a GPU, a loop that threads of a CPU share, or code of one thread.
 
     Attributes:
         parts: blocks of the launch, or steps of the loop; 1 for code of one thread.
-        threads: of a block; 1 on a CPU.
+        threads: threads of a block; 1 on a CPU.
         calls: how often it is run.
-        arithmetic: instructions of one run, a multiply-add being one: for single elements, of all threads.
-        arrays: in memory, that it reads or writes, and their bytes.
+        arithmetic: scalar instructions of one run, of all threads; a multiply-add is one.
+        arrays: the arrays in memory that it reads or writes, and their bytes.
         shared: bytes of shared memory of a block.
-        shared_bytes: that all threads read and write of shared memory.
-        registers: of a GPU's thread, estimated by its arrays.
+        shared_bytes: bytes of shared memory that all threads read and write.
+        registers: registers of a GPU's thread, estimated from its arrays.
     """
 
     parts: int = 1
@@ -51,19 +52,25 @@ class Region:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that it reads and writes, each once."""
+        """Bytes of the arrays, each counted once."""
         return sum(self.arrays.values())
 
     @property
     def warps(self) -> int:
-        """Of a block."""
+        """Warps of a block."""
         return math.ceil(self.threads / WARP)
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The prediction for a scheduled function on a device: its regions, the seconds that each takes at least, and the
-    one that takes longest, with its limit."""
+    """The prediction for a scheduled function on a device.
+
+    Attributes:
+        regions: its regions.
+        seconds: the least time of all of them together.
+        longest: the region that takes longest.
+        limit: what limits that one.
+    """
 
     regions: tuple[Region, ...]
     seconds: float
@@ -72,7 +79,7 @@ class Prediction:
 
 
 def predicted(func: tirx.PrimFunc, device: Cores | Multiprocessors) -> Prediction:
-    """The time that a scheduled function takes at least."""
+    """The least time of a scheduled function on a device."""
     found = regions(func)
     longest = max(found, key=device.seconds)
     limits = device.limits(longest)
@@ -81,15 +88,15 @@ def predicted(func: tirx.PrimFunc, device: Cores | Multiprocessors) -> Predictio
 
 
 def regions(func: tirx.PrimFunc) -> list[Region]:
-    """The regions of a scheduled function: what one thread does alone, if anything, then the others in their order."""
+    """The regions of a scheduled function: the code of one thread, if any, then the others in order."""
     found = [Region()]
     _count(func.body, found, found[0], 1, sym.Analyzer())
     return [region for region in found if region.arithmetic]
 
 
 def _count(code: Any, found: list[Region], region: Region, times: float, analyzer: sym.Analyzer) -> None:
-    """Adds what a statement does that a region executes so many times; and to `found` the regions that it begins.
-    `analyzer` knows the loops around it."""
+    """Add the counts of a statement that a region executes `times` times, and add to `found` the regions that begin in
+    it. `analyzer` knows the ranges of the loops around it."""
 
     def loop(item: tirx.For, visitor: Any) -> None:
         most = int(analyzer.const_int_bound(item.extent).max_value)
@@ -136,7 +143,7 @@ def _count(code: Any, found: list[Region], region: Region, times: float, analyze
 
 
 def _share(condition: Any, analyzer: sym.Analyzer) -> float | None:
-    """How often a condition on the loops around it holds, `index < number` or `index == number`; None for others."""
+    """The share of iterations in which `index < number` or `index == number` holds; None for other conditions."""
     if not isinstance(condition, (tirx.LT, tirx.EQ)) or not isinstance(condition.b, tirx.IntImm):
         return None
     bound, number = analyzer.const_int_bound(condition.a), int(condition.b)
@@ -146,7 +153,7 @@ def _share(condition: Any, analyzer: sym.Analyzer) -> float | None:
 
 
 def _width(buffer: Any) -> int:
-    """Bytes of an element."""
+    """Bytes of a buffer's element."""
     return max(tvm.DataType(str(buffer.dtype)).bits // 8, 1)
 
 
@@ -155,13 +162,13 @@ def _nbytes(buffer: Any) -> int:
 
 
 def instructions(value: Any) -> int:
-    """Instructions of an expression of floats for one element, about; a multiply-add is one."""
+    """About how many instructions an expression of floats takes for one element; a multiply-add is one."""
     found = 0
 
     def operator(item: Any) -> None:
         nonlocal found
         if str(item.ty).startswith("float"):
-            fused = isinstance(item, tirx.Mul)  # with the addition that takes it
+            fused = isinstance(item, tirx.Mul)  # into a multiply-add
             found += CALL if isinstance(item, tirx.Div) else 0 if fused else 1
 
     def call(item: ir.Call) -> None:
@@ -176,26 +183,26 @@ def instructions(value: Any) -> int:
 
 @dataclass(frozen=True)
 class Cores:
-    """So many cores of a CPU. Each thread has as many parts of a region as the next, so it takes the time of the one
-    that has most. A thread computes at its core's speed, reads from the memory that all share, or from caches where all
-    that the region touches fits into them, and waits for all others."""
+    """A model of `count` cores of a CPU. The parts of a region are divided evenly among the threads, so the region
+    takes as long as the thread with most parts. A thread computes at its core's speed and reads from the memory that
+    all share, or from caches if the region's arrays fit into them."""
 
     machine: Machine
     count: int
-    clock: float = 3.0e9  # cycles a second, with all cores at work
-    efficiency: float = 0.85  # of the peak of multiply-adds, which tiles reach
-    memory: float = 20e9  # bytes a second that one core draws from memory
-    all_memory: float = 250e9  # and all of them: eight channels of DDR5
-    cache: int = 3 << 20  # bytes of a core's own cache, and of its share of the last one
-    cached: float = 60e9  # bytes a second that a core draws from there
-    start: float = 1.5e-6  # seconds to hand a region to threads and to wait for the last of them,
-    each: float = 0.1e-6  # and for each of them besides
+    clock: float = 3.0e9  # cycles per second, with all cores busy
+    efficiency: float = 0.85  # the share of the peak of multiply-adds that tiles reach
+    memory: float = 20e9  # bytes per second from memory, for one core
+    all_memory: float = 250e9  # for all cores together: eight channels of DDR5
+    cache: int = 3 << 20  # bytes of a core's own cache and of its share of the last one
+    cached: float = 60e9  # bytes per second from there, for one core
+    start: float = 1.5e-6  # seconds to start a region on threads and to wait for the last of them
+    each: float = 0.1e-6  # and for each thread
 
     def limits(self, region: Region) -> dict[str, float]:
-        """The seconds that one run takes at least, by each limit: arithmetic of all cores or of few parts, memory, and
-        threads to hand it to, which is spent besides, not meanwhile."""
+        """The least seconds of one run for each limit: arithmetic (or "few parts", if there are fewer parts than
+        cores), memory, and the start of threads, which is added to the longer of the others."""
         busy = min(region.parts, self.count)
-        most = math.ceil(region.parts / busy) / region.parts  # the share of the thread that has most parts
+        most = math.ceil(region.parts / busy) / region.parts  # the share of the thread with most parts
         cycles = most * region.arithmetic * self.machine.fma / self.machine.lanes("float32")
         near = region.nbytes <= self.count * self.cache
         moved = region.nbytes / (busy * self.cached if near else min(busy * self.memory, self.all_memory))
@@ -206,23 +213,23 @@ class Cores:
         }
 
     def seconds(self, region: Region) -> float:
-        """The time of all its runs, at least."""
+        """The least seconds of all its runs."""
         *during, begun = self.limits(region).values()
         return region.calls * (max(during) + begun)
 
 
 @dataclass(frozen=True)
 class Multiprocessors:
-    """Those of a GPU.
+    """A model of a GPU's multiprocessors.
 
-    A multiprocessor starts an instruction of four warps each cycle, so a block's arithmetic takes its instructions
-    times its warps by four; blocks beyond those that fit side by side wait for the next wave.
+    A multiprocessor starts an instruction of four warps each cycle, so a block takes its instructions per thread times
+    its warps / 4 cycles. Blocks that do not fit into the multiprocessors wait for the next wave.
     """
 
     gpu: Gpu
 
     def resident(self, region: Region) -> int:
-        """Blocks that a multiprocessor holds at a time."""
+        """How many blocks a multiprocessor holds at a time."""
         threads = region.warps * WARP
         most = 255 if threads > 256 else min(255, self.gpu.registers // (2 * threads))  # see `nvrtc`
         by_registers = self.gpu.registers // (min(region.registers, most) * threads)
@@ -230,15 +237,15 @@ class Multiprocessors:
         return max(1, min(self.gpu.blocks, self.gpu.threads // threads, by_registers, by_shared))
 
     def occupancy(self, region: Region) -> float:
-        """The share of a multiprocessor's threads that are there at a time."""
+        """The share of a multiprocessor's threads that are in use."""
         return self.resident(region) * region.warps * WARP / self.gpu.threads
 
     def waves(self, region: Region) -> float:
-        """How often the device is filled with blocks."""
+        """How many times the blocks fill the device."""
         return region.parts / (self.resident(region) * self.gpu.multiprocessors)
 
     def limits(self, region: Region) -> dict[str, float]:
-        """The seconds that one run takes at least, by each limit."""
+        """The least seconds of one run for each limit."""
         resident = self.resident(region)
         rounds, rest = divmod(region.parts, resident * self.gpu.multiprocessors)
         deepest = rounds * resident + math.ceil(rest / self.gpu.multiprocessors)  # blocks of the busiest multiprocessor
@@ -253,5 +260,5 @@ class Multiprocessors:
         }
 
     def seconds(self, region: Region) -> float:
-        """The time of all its runs, at least."""
+        """The least seconds of all its runs."""
         return region.calls * max(self.limits(region).values())

@@ -1,4 +1,4 @@
-"""`python -m dlsys info`: what dlsys runs on, in the words of a bug report."""
+"""`python -m dlsys info`: versions, machine and caches, for bug reports."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ INTERESTING = (
 
 
 def facts() -> dict[str, str]:
-    """Versions, target, features, threads and caches, by name, each as a line of text."""
+    """Versions, target, features, threads and caches: a line of text for each name."""
     target, cache = host_target(), cache_folder()
     machine, plans = machine_of(target), cache_directory()
     files = [] if cache is None else [path.stat().st_size for path in (cache / "data").rglob("*") if path.is_file()]
@@ -40,8 +40,8 @@ def facts() -> dict[str, str]:
         "features": " ".join(cpu_features(target)) or "none beyond the baseline",
         "threads": f"{get_num_threads()} of {available_cores()} cores ({THREADS}={os.environ.get(THREADS)})",
         "CUDA": _cuda(),
-        "compiled kernels": "not kept" if plans is None else _cache(plans, *cache_size(plans)),
-        "data": "not kept" if cache is None else _cache(cache / "data", len(files), sum(files)),
+        "compiled kernels": "not stored" if plans is None else _cache(plans, *cache_size(plans)),
+        "data": "not stored" if cache is None else _cache(cache / "data", len(files), sum(files)),
     }
 
 
@@ -52,7 +52,7 @@ def cpu_features(target: Target) -> list[str]:
 
 
 def _cuda() -> str:
-    """The devices, by name and compute capability, or why there is none."""
+    """The GPUs' names and compute capabilities, or why there is none."""
     try:
         cuda(0).require()
     except DeviceError as error:
@@ -79,6 +79,6 @@ def _cache(folder: Path, count: int, nbytes: float) -> str:
 
 
 def as_text(found: dict[str, str]) -> str:
-    """The facts, a line each."""
+    """The facts as text, one line each."""
     width = max(map(len, found))
     return "\n".join(f"{name:{width}}  {text}" for name, text in found.items())

@@ -1,4 +1,4 @@
-"""`python -m dlsys ladder`: the rungs of `cli.rungs`, checked, timed beside peak and NumPy, and drawn."""
+"""`python -m dlsys ladder`: the rungs of `cli.rungs`, checked, timed in turn with NumPy, and drawn."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from ..schedule import machine_of
 from ..system import memory
 from . import rungs as schedules
 
-PAUSE = 0.04  # seconds before each turn; thread pools spin after their last task, OpenBLAS's for some 20 ms
+PAUSE = 0.04  # seconds before each turn: thread pools spin after their last task, OpenBLAS's for some 20 ms
 TURN = 0.05  # seconds of calls in a turn, at least
-SLOW = 0.5  # seconds of a call from which a few rounds must do
-SLOW_ROUNDS = 2  # of those, besides the check
-LARGEST = 4  # values are whole numbers up to this
+SLOW = 0.5  # seconds; a contender whose call takes longer has only SLOW_ROUNDS rounds
+SLOW_ROUNDS = 2  # besides the check
+LARGEST = 4  # values are whole numbers from -LARGEST to LARGEST
 
 Setting = Callable[[], AbstractContextManager[object]]
 
 
 class WrongResult(DlsysError):
-    """A rung that computes something else than NumPy."""
+    """A rung whose result differs from NumPy's."""
 
 
 class Contender:
-    """Something to be timed, and the setting within which it runs."""
+    """A function to be timed, and a context manager within which it runs."""
 
     def __init__(self, call: Callable[[], object], setting: Setting = nullcontext) -> None:
         self.call, self.setting = call, setting
-        self.seconds: list[float] = []  # of a call, one a turn; the first turn is one call, cold
+        self.seconds: list[float] = []  # per call, one number per turn; the first turn is one cold call
 
     def turn(self) -> None:
-        """Times some calls, after a pause and a few that wake threads and caches; a slow one needs neither."""
+        """Time some calls, after a pause and some calls that warm up threads and caches; a slow one needs neither."""
         with self.setting():
             calls = 1
             if self.seconds and self.seconds[0] < SLOW:
@@ -58,14 +58,14 @@ class Contender:
             self.seconds.append((time.perf_counter() - start) / calls)
 
     def median(self) -> float:
-        """Seconds of a call; of a slow one the first turn counts too."""
+        """The median seconds of a call; for a slow one the first turn counts too."""
         return statistics.median(self.seconds if self.seconds[0] >= SLOW else self.seconds[1:])
 
 
 @dataclass(frozen=True)
 class Row:
-    """One rung, measured: GFLOP/s, and as ratios the speed-up over the first rung, the share of the peak and of
-    NumPy, both on as many threads."""
+    """The measurement of one rung: GFLOP/s, and the ratios to the first rung, to the peak and to NumPy, the last two
+    on as many threads."""
 
     title: str
     reason: str
@@ -79,7 +79,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """The ladder of one product. Peak and NumPy in GFLOP/s by number of threads."""
+    """The ladder of one product; `print` it. Peak and NumPy are GFLOP/s by number of threads."""
 
     sizes: tuple[int, int, int]
     dtype: str
@@ -92,7 +92,7 @@ class Report:
     @property
     def title(self) -> str:
         """The product and its dtype, as a heading."""
-        m, n, k = self.sizes
+        m, k, n = self.sizes
         return f"matmul {m} x {k} by {k} x {n}, {self.dtype}"
 
     def __str__(self) -> str:
@@ -118,26 +118,27 @@ class Report:
 
 
 def number(value: float) -> str:
-    """Three significant digits, without exponents."""
+    """The number with three significant digits, without an exponent."""
     digits = max(0, 2 - math.floor(math.log10(abs(value)))) if value else 2
     return f"{value:.{min(digits, 4)}f}"
 
 
-def climb(m: int, n: int, k: int, dtype: str, threads: int | None, rounds: int) -> Report:
-    """Measures every rung, the last on `threads` (None: as many as kernels use now).
+def climb(m: int, k: int, n: int, dtype: str, threads: int | None, rounds: int) -> Report:
+    """Measures every rung of the product of (m, k) and (k, n) matrices: the last on `threads` threads (None: as many
+    as kernels use now), the others on one.
 
-    Raises WrongResult for a rung that is wrong, DlsysError for sizes that memory does not hold and for threads that
-    TVM's pool does not have.
+    Raises WrongResult for a rung that differs from NumPy, DlsysError for sizes that do not fit into memory and for more
+    threads than TVM's pool has.
     """
     needed = np.dtype(dtype).itemsize * (3 * m * k + 3 * k * n + 4 * m * n)  # operands, results and copies
     if needed > (held := memory()):
         told = f"it needs {needed / 2**30:.1f} GiB, this process has {held / 2**30:.1f} GiB"
-        raise DlsysError(f"{m} x {n} x {k} is too large: {told}")
+        raise DlsysError(f"{m} x {k} x {n} is too large: {told}")
     before = get_num_threads()
     try:
         if threads is not None:
             set_num_threads(threads)
-        return _climb((m, n, k), dtype, get_num_threads(), rounds)
+        return _climb((m, k, n), dtype, get_num_threads(), rounds)
     finally:
         set_num_threads(before)
         _status("")
@@ -145,19 +146,19 @@ def climb(m: int, n: int, k: int, dtype: str, threads: int | None, rounds: int) 
 
 def _climb(sizes: tuple[int, int, int], dtype: str, threads: int, rounds: int) -> Report:
     """The report of all rungs, timed in turn; see `climb`."""
-    m, n, k = sizes
+    m, k, n = sizes
     counts = list(dict.fromkeys((1, threads)))
     _status("peak")
     peak = {count: measure_fma(count, dtype) for count in counts}
-    rungs = schedules.rungs(m, n, k, dtype, threads)
+    rungs = schedules.rungs(m, k, n, dtype, threads)
     contenders = _contenders(rungs, sizes, dtype, counts)
     for i in range(rounds):
         _status(f"round {i + 1} of {rounds}")
-        for contender in contenders:  # in turn, so that the machine's noise falls on all
+        for contender in contenders:  # in turn, so that the machine's noise affects all
             if i < SLOW_ROUNDS or contender.seconds[0] < SLOW:
                 contender.turn()
     _status("peak")
-    for count in counts:  # once more: the first time the machine may have been busy
+    for count in counts:  # again, since the machine may have been busy the first time
         peak[count] = max(peak[count], measure_fma(count, dtype))
 
     gflops = [2 * m * n * k / contender.median() / 1e9 for contender in contenders]
@@ -168,7 +169,7 @@ def _climb(sizes: tuple[int, int, int], dtype: str, threads: int, rounds: int) -
         rows.append(Row(rung.title, rung.reason, rung.code, rung.threads, speed, *ratios))
     machine, mcpu = machine_of(rungs[0].target), rungs[0].target.attrs["mcpu"]
     told = f"{mcpu}, vectors of {machine.vector_bits} bits, {machine.registers} registers"
-    tile = schedules.tile_of(machine, m, n, k, dtype)
+    tile = schedules.tile_of(machine, m, k, n, dtype)
     shown = f"tile: {tile.rows} rows, {tile.columns} columns, {tile.lanes} lanes"
     return Report(sizes, dtype, told, shown, tuple(rows), peak, numpy)
 
@@ -176,12 +177,12 @@ def _climb(sizes: tuple[int, int, int], dtype: str, threads: int, rounds: int) -
 def _contenders(
     rungs: Sequence[schedules.Rung], sizes: tuple[int, int, int], dtype: str, counts: Sequence[int]
 ) -> list[Contender]:
-    """The rungs, each checked, then NumPy on each number of threads; all have had their first turn.
+    """The rungs, each compared with NumPy, then NumPy on each number of threads; all have had their first turn.
 
-    The values are whole numbers, whose products and sums are exact: in whatever order they are added, every bit of
-    the results must agree. Raises WrongResult.
+    The values are small whole numbers, so products and sums are exact, and results must agree to the bit whatever the
+    order of the additions. Raises WrongResult.
     """
-    m, n, k = sizes
+    m, k, n = sizes
     random = np.random.default_rng(0)
     a, b = (random.integers(-LARGEST, LARGEST + 1, of, np.int8).astype(dtype) for of in ((m, k), (k, n)))
     expected = a @ b
@@ -194,7 +195,7 @@ def _contenders(
         result[...] = np.nan
         contenders[-1].turn()
         if not np.array_equal(result, expected):
-            raise WrongResult(f"rung {i}, {rung.title}, differs from NumPy at {m} x {n} x {k} in {dtype}")
+            raise WrongResult(f"rung {i}, {rung.title}, differs from NumPy at {m} x {k} x {n} in {dtype}")
     blas = ThreadpoolController()
     for count in counts:
         limit = partial(blas.limit, limits=count, user_api="blas")
@@ -204,7 +205,7 @@ def _contenders(
 
 
 def _status(text: str) -> None:
-    """Shows a line of the terminal that says what is being done; the next one replaces it."""
+    """Show the current action in a line of the terminal, which the next call replaces."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
@@ -213,7 +214,7 @@ SERIAL, PARALLEL, PEAK, NUMPY = "#2f6db5", "#1b3f6b", "#555555", "#d9822b"
 
 
 def draw(report: Report, path: Path) -> None:
-    """Writes a PNG file: a bar for each rung, and where the peak and NumPy lie on as many threads. Raises OSError."""
+    """Write a PNG file: a bar for each rung, and lines for the peak and NumPy on as many threads. Raises OSError."""
     from matplotlib.figure import Figure  # without pyplot, whose backend is the program's to choose
 
     rows = report.rows

@@ -1,7 +1,7 @@
-"""`python -m dlsys roofline`: the kernels of a training step and what limits each, from a model of the machine.
+"""`python -m dlsys roofline`: the least time of each kernel of a training step, and what limits it.
 
-On a GPU, and on a CPU of many cores, the time is predicted from the loops (`cli.cost`), so none is needed. On this
-CPU it is the longer of what the arithmetic and the memory take at the machine's measured peaks.
+For a GPU, and for a CPU of many cores, the time is predicted from the loops (`cli.cost`), so the machine need not be
+there. For this CPU it is the longer of the times of arithmetic and memory at the measured peaks.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from .cost import Cores, Multiprocessors, predicted
 
 
 def mlp(lib: Any = nn) -> tuple[Any, tuple[int, ...]]:
-    """784, 256, 100 and 10 units, as `tests/mnist_dlsys.py` has them, and an image's shape.
+    """The network of `tests/mnist_dlsys.py`, with 784, 256, 100 and 10 units, and an image's shape.
 
-    `lib` has the modules: `dlsys.nn`, or another of the same names to compare with.
+    `lib` is the package of modules: `dlsys.nn`, or another with the same names, to compare with.
     """
     return lib.Sequential(
         lib.Linear(784, 256), lib.ReLU(), lib.Linear(256, 100), lib.ReLU(), lib.Linear(100, 10)
@@ -36,7 +36,8 @@ def mlp(lib: Any = nn) -> tuple[Any, tuple[int, ...]]:
 
 
 def cnn(lib: Any = nn) -> tuple[Any, tuple[int, ...]]:
-    """Convolutions of 64 and 128 filters on images of 32 x 32, and an image's shape; `lib` as for `mlp`."""
+    """A network of three convolutions with 64 and 128 filters on images of 32 x 32, and an image's shape; `lib` as for
+    `mlp`."""
     layers: list[Any] = []
     for inside, out in ((3, 64), (64, 128), (128, 128)):
         layers += [lib.Conv2d(inside, out, 3, padding=1), lib.BatchNorm2d(out), lib.ReLU()]
@@ -47,8 +48,8 @@ MODELS: dict[str, Callable[..., tuple[Any, tuple[int, ...]]]] = {"mlp": mlp, "cn
 
 
 def report(name: str, batch: int, target: str, arch: str, cores: int | None = None) -> str:
-    """The table of a model's step on a target, "cuda" or "llvm", there on this CPU or on one of so many cores. Raises
-    TargetError for an unknown architecture, and for cores of a GPU."""
+    """The table of a model's step on a target: "cuda", or "llvm", which is this CPU or, with `cores`, one with that
+    many cores. Raises TargetError for an unknown architecture, and for cores of a GPU."""
     if target == "cuda" and cores:
         raise TargetError("roofline: --cores is for a CPU: --target llvm")
     if target == "cuda" and arch not in GPUS:
@@ -78,7 +79,7 @@ def report(name: str, batch: int, target: str, arch: str, cores: int | None = No
 
 
 def _row(plan: Plan, kernel: Any, keys: list[Key], arch: str, cores: int | None) -> tuple[float, tuple[str, ...]]:
-    """Seconds that a kernel takes at least, in all its calls of a step at these groups, and its row of the table."""
+    """The least seconds of a kernel in a step, for all its calls at these groups, and its row of the table."""
     calls, flop, nbytes = work_of(plan, kernel, keys)
     spec, shared = plan.specs[keys[0]], ("", "", "")
     if kernel.named_target.kind == "cuda":

@@ -1,8 +1,8 @@
-"""From TVM's default loops to the schedule in use, rung by rung: what each step of a matmul's schedule gains.
+"""The rungs of `python -m dlsys ladder`: matmul's loops from TVM's default to the schedule in use, step by step.
 
-A step is a function of a schedule of `compute.matmul` and a tile; rung n is the first n steps. The tile is the
-contraction rule's, so that the steps end where the rule begins. The lines of code that a rung shows are the source of
-the functions that made it.
+A step is a function of a TVM schedule of `compute.matmul` and a tile; a rung has its step and all before it. The tile
+is the contraction rule's, so that the last step is close to the rule's loops. A rung shows the source lines of its
+step.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..schedule.target import Machine, host_target, machine_of, with_threads
 
 @dataclass(frozen=True)
 class RegisterTile:
-    """The part of C that the accumulators hold: rows x columns, in vectors of some lanes."""
+    """The part of C that the accumulators hold: rows x columns, in vectors of `lanes` elements."""
 
     rows: int
     columns: int
@@ -41,12 +41,12 @@ class Rung:
     """One schedule of the matmul.
 
     Attributes:
-        title: what it adds to the rung before.
-        reason: why that helps, in a sentence.
-        code: the lines that do it.
+        title: its step.
+        reason: why the step helps, in a sentence.
+        code: the step's source lines.
         function: the scheduled loops.
-        target: what they are compiled for.
-        threads: how many they run on.
+        target: the target for which they are compiled.
+        threads: the number of threads on which they run.
     """
 
     title: str
@@ -60,24 +60,24 @@ class Rung:
 # The steps -------------------------------------------------------------------------------------------------
 
 
-def default_loops(m: int, n: int, k: int, dtype: str) -> tirx.PrimFunc:
-    """C[i, j] += A[i, k] * B[k, j] as TVM makes it: every step goes to another row of B, and waits for the last sum."""
+def default_loops(m: int, k: int, n: int, dtype: str) -> tirx.PrimFunc:
+    """C[i, j] += A[i, k] * B[k, j] as TVM makes it: each step reads another row of B, and waits for the last sum."""
     a, b = compute.placeholder((m, k), dtype, "in0"), compute.placeholder((k, n), dtype, "in1")
     return te.create_prim_func([a, b, compute.matmul(a, b)])
 
 
 def tiling(sch: s_tir.Schedule, tile: RegisterTile) -> None:
-    """C tile by tile, down one panel of columns after the other: that panel of B stays in cache."""
+    """C tile by tile, down one panel of columns after another, so that this panel of B stays in cache."""
     i, j, k = sch.get_loops("matmul")
     i, rows = sch.split(i, [None, tile.rows])
     j, columns = sch.split(j, [None, tile.columns])
     sch.reorder(j, i, k, rows, columns)
-    for loop in (i, j):  # a ragged last tile gets loops of its own
+    for loop in (i, j):  # separate loops for a smaller last tile
         sch.annotate(loop, "pragma_loop_partition_hint", 1)
 
 
 def clear_before(sch: s_tir.Schedule, tile: RegisterTile) -> None:
-    """The zeros that sums start from, before the loop over k instead of within. Always last."""
+    """The zeros that sums start from, before the loop over k instead of inside it. Always the last call."""
     _, _, k, *_ = sch.get_loops("matmul")
     sch.decompose_reduction("matmul", k)
 
@@ -90,7 +90,8 @@ def vectorization(sch: s_tir.Schedule, tile: RegisterTile) -> None:
 
 
 def packing(sch: s_tir.Schedule, tile: RegisterTile) -> None:
-    """The panel of B copied together, once for all rows: it is then read in a stream, not a row of B apart."""
+    """The panel of B is copied once for all rows, so that steps of k read consecutive memory, not rows of B 1 KB
+    apart."""
     panel, width = sch.cache_read("matmul", 1, "global"), tile.columns
     sch.transform_layout(panel, ("write", 0), lambda k, j: (j // width, k, j % width), pad_value=0.0)
     j, *_ = sch.get_loops("matmul")
@@ -100,7 +101,8 @@ def packing(sch: s_tir.Schedule, tile: RegisterTile) -> None:
 
 
 def register_tile(sch: s_tir.Schedule, tile: RegisterTile) -> None:
-    """The tile of C in registers while k runs: a load of B serves all rows, and nothing is stored till the end."""
+    """The tile of C stays in registers while k runs: a load of B serves all rows, and nothing is stored until the
+    end."""
     _, i, _, rows, vectors, _ = sch.get_loops("matmul")
     store = sch.cache_write("matmul", 0, "local")
     sch.reverse_compute_at(store, i, preserve_unit_loops=True)
@@ -112,7 +114,7 @@ def register_tile(sch: s_tir.Schedule, tile: RegisterTile) -> None:
 
 
 def in_use(func: tirx.PrimFunc, target: Target) -> tuple[tirx.PrimFunc, Rule]:
-    """The schedule that every kernel gets: blocks for the caches, padded edges, other tiles for other shapes."""
+    """The schedule of kernels: blocks that fit into the caches, prefetches, a tile that suits the shape."""
     return apply(func, target)
 
 
@@ -121,12 +123,12 @@ STEPS = (tiling, vectorization, register_tile, packing)
 # The rungs -------------------------------------------------------------------------------------------------
 
 
-def rungs(m: int, n: int, k: int, dtype: str = "float32", threads: int = 1) -> list[Rung]:
-    """The rungs of the product of (m, k) and (k, n) matrices: one thread on all but the last, which runs on `threads`
-    and is left out where they are one."""
+def rungs(m: int, k: int, n: int, dtype: str = "float32", threads: int = 1) -> list[Rung]:
+    """The rungs of the product of (m, k) and (k, n) matrices, on one thread; if `threads` is more, the schedule in use
+    on that many threads is the last one."""
     serial = _target(1)
-    plain = default_loops(m, n, k, dtype).with_attr("global_symbol", "matmul")
-    tile = tile_of(machine_of(serial), m, n, k, dtype)
+    plain = default_loops(m, k, n, dtype).with_attr("global_symbol", "matmul")
+    tile = tile_of(machine_of(serial), m, k, n, dtype)
     found = [Rung("default loops", _reason(default_loops), body(default_loops), plain, serial, 1)]
     for count, step in enumerate(STEPS, start=1):
         sch = start(plain)
@@ -144,11 +146,11 @@ def rungs(m: int, n: int, k: int, dtype: str = "float32", threads: int = 1) -> l
     return found
 
 
-def tile_of(machine: Machine, m: int, n: int, k: int, dtype: str) -> RegisterTile:
+def tile_of(machine: Machine, m: int, k: int, n: int, dtype: str) -> RegisterTile:
     """The tile that the contraction rule takes for this product."""
-    stages = read_stages(default_loops(m, n, k, dtype))
+    stages = read_stages(default_loops(m, k, n, dtype))
     found = product_of(stages[0], in_runs=True) if stages else None
-    if found is None or not (found.m and found.n):  # an extent of 1, of which the rule makes no product
+    if found is None or not (found.m and found.n):  # an extent of 1: the rule declines
         return RegisterTile(panels.row_counts(m, machine)[0], machine.lanes(dtype), machine.lanes(dtype))
     _, chosen = choose(found, machine)
     return RegisterTile(chosen.rows, chosen.columns, chosen.lanes)

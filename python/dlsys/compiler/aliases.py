@@ -21,8 +21,9 @@ class Aliases:
     """The values that have no memory of their own.
 
     Attributes:
-        lies_in: the node in whose memory a value lies, and from which byte on: a view's input; a concatenation, of a
-            part that is computed where it lies there; a parameter, of what is written straight into it.
+        lies_in: for each value the node in whose memory it is, and the first byte: for a view its input, for a part of
+        a
+            concatenation that is computed in place the concatenation, for a parameter's new value the parameter.
         uncomputed: the nodes that no kernel computes: views, and the concatenations whose parts are computed in place.
     """
 

@@ -1,9 +1,9 @@
 """Loops: a step of a `scan` becomes a program of its own, which the runner's table repeats with moved pointers.
 
-The step is compiled once, whatever the number of steps. Slices are read where the array lies; what is carried is
-written where the next step reads it: into all that it was, if a later kernel or the result needs that, else into two
-places in turn. What all steps would compute alike is computed before the loop, the panels of its matrices too. Between,
-a step's values lie in one piece of the outer arena, which the loop has for itself while it runs.
+The step is compiled once, whatever the number of steps. Slices are read directly from their array. A carried value is
+written where the next step reads it: into an array of all steps' values, if a later kernel or a result needs them, else
+into two places in turn. Values that are the same in all steps are computed before the loop, panels of matrices too. The
+other values of a step are in one piece of the outer arena, which nothing else uses while the loop runs.
 """
 
 from __future__ import annotations

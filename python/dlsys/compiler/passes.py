@@ -32,7 +32,7 @@ def select(passes: Any) -> tuple[str, ...]:
     chosen = [passes] if isinstance(passes, str) or not isinstance(passes, Iterable) else list(passes)
     for name in chosen:
         if name not in NAMES:
-            raise GraphError(f"passes: {name!r} is none of {', '.join(NAMES)}")
+            raise GraphError(f"passes: {name!r} is not one of {', '.join(NAMES)}")
     return tuple(name for name in NAMES if name in chosen)
 
 

@@ -1,8 +1,8 @@
-"""Patterns that are data, and rules that replace what they match: the part of rewriting that knows no rule.
+"""Patterns, which match nodes, and rules, which replace what a pattern matches; `rules.py` has the rules.
 
-`p.add("x", p.neg("y"))` is a pattern: a sum, in either order, of anything and of something negated. A string stands for
-any node, the same one wherever it stands twice. `p.full(value="c")` is a constant, and "c" its value. As what a rule
-makes, a pattern is a template: `p.sub("x", "y")` is made of what the names stand for.
+`p.add("x", p.neg("y"))` is a pattern: a sum, in either order, of anything and something negated. A string matches any
+node; a string that occurs twice must match the same node. `p.full(value="c")` matches a constant, and "c" is its value.
+On a rule's other side a pattern is a template: `p.sub("x", "y")` is built from the nodes that the names have matched.
 """
 
 from __future__ import annotations

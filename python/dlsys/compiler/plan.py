@@ -37,7 +37,7 @@ def _ends(types: Iterable[ArrayType]) -> list[int]:
 
 
 class Plan:
-    """One signature's program on one device. Stages are done where they are first asked for, and kept; who asks holds
+    """One signature's program on one device. Each stage is done when it is first needed, and cached; the caller holds
     the arena's lock.
 
     Attributes:
@@ -291,8 +291,8 @@ class Plan:
         return self._results
 
     def _bind(self, i: int, array: Array) -> bool:
-        """Tells the runner where the i-th given array lies. False, and nothing is told, for one that the run would
-        overwrite and is only to read, as its last result that is fed again."""
+        """Pass the pointer of the i-th given array to the runner. False, and nothing is passed, for an array that the
+        run would overwrite but should only read, such as its last result that is fed again."""
         if array is not self._bound[i]:
             start = array.tensor.data_ptr()
             end = start + self._bytes_read[i]

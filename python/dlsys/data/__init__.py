@@ -1,6 +1,6 @@
-"""Data sets: found in a directory, the cache, at a mirror, or embedded; always verified, never unpickled.
+"""Data sets, from a directory, the cache, a mirror or this package: their checksums are verified, nothing is unpickled.
 
-`DataLoader` makes batches of them, in an order that a seed fixes.
+`DataLoader` makes batches of them, in an order that depends on a seed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""CIFAR-10: 50,000 + 10,000 colour images of 32x32 in 10 classes, in the binary format; never a pickle.
+"""CIFAR-10: 50,000 + 10,000 colour images of 32x32 in 10 classes, in the binary format, not the pickles.
 
-A file is a row of records of 3,073 bytes: the label, then the red, green and blue plane of 1,024 pixels each
+A file is a sequence of records of 3,073 bytes: the label, then the red, green and blue plane of 1,024 pixels each
 (A. Krizhevsky: Learning Multiple Layers of Features from Tiny Images, 2009; https://www.cs.toronto.edu/~kriz/).
 """
 
@@ -38,18 +38,23 @@ TEST = "test_batch.bin"
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 DIGITS = tuple("0123456789")
 STAND_IN = (5_000, 1_000)
-"""Images for training and for testing in the embedded default."""
+"""Numbers of training and test images if the digits stand in for CIFAR-10."""
 
 
 class CIFAR10(Dataset):
     """Samples (image, label): float32 (3, 32, 32) in [0, 1], and int64, 0 to 9, whose name is `classes[label]`.
 
-    Looked for in `root` or else ``DLSYS_DATA``, then in the cache, then at the mirror. A directory may hold some of the
-    five training files only, and shorter files, which one printed line says. If nobody has the data, scikit-learn's
-    digits, coloured, take its place (`classes` are the digits then), which one printed line says.
+    The files are looked for in `root`, or by default in `DLSYS_DATA`, then in the cache, then at the mirror. A
+    directory may have only some of the five training files, and shorter files; one printed line then says how many
+    images there are. If the data cannot be found, scikit-learn's digits, coloured, are used instead (`classes` are
+    then the digits), and one printed line says so.
 
-    pixels: uint8 (n, 3, 32, 32), as stored. images: float32, the same / 255, made at first use.
-    labels: int64 (n,). source, description: where the images came from, and how many, in words.
+    Attributes:
+        pixels: uint8 (n, 3, 32, 32), as stored.
+        images: float32, pixels / 255, made at first use.
+        labels: int64 (n,).
+        source: where the images came from, as text.
+        description: how many there are, and the source, as text.
 
     Raises DataError if the directory has no file for this part, or a file is damaged.
     """
@@ -61,7 +66,7 @@ class CIFAR10(Dataset):
         try:
             content, self.source = load(FILES, root, names)
         except UnavailableError as error:
-            print(f"No CIFAR-10 at hand ({error}): using scikit-learn's digits in colour.", flush=True)
+            print(f"CIFAR-10 is not available ({error}): using scikit-learn's digits in colour.", flush=True)
             self.pixels, self.labels = stand_in(self.train)
             self.classes, self.source = DIGITS, "scikit-learn's digits in colour"
             self.description = f"{len(self.labels):,} {kind} images: {self.source}"
@@ -82,7 +87,7 @@ class CIFAR10(Dataset):
     def __getitem__(self, index: Any) -> tuple[np.ndarray, Any]:
         return scaled(self.pixels[index]), self.labels[index]
 
-    batch = __getitem__  # which takes many numbers as well as one
+    batch = __getitem__  # which accepts an array of indices, too
 
     @lazy
     def images(self) -> np.ndarray:
@@ -94,12 +99,13 @@ class CIFAR10(Dataset):
 
 
 def scaled(pixels: np.ndarray) -> np.ndarray:
-    """uint8 -> float32 in [0, 1], / 255 as torchvision's ToTensor."""
+    """uint8 pixels / 255, as float32 in [0, 1], as torchvision's ToTensor."""
     return pixels.astype(np.float32) / np.float32(255)
 
 
 def parse_records(content: bytes, origin: object) -> tuple[np.ndarray, np.ndarray]:
-    """uint8 (n, 3, 32, 32) and int64 (n,) from the records of one file. Raises DataError for what is no row of them."""
+    """Pixels, uint8 (n, 3, 32, 32), and labels, int64 (n,), of the records of one file. Raises DataError for a content
+    that is no sequence of records."""
     if not content or len(content) % RECORD:
         raise DataError(f"{origin} is no CIFAR-10 file: {len(content)} bytes are no multiple of {RECORD}, its record")
     records = np.frombuffer(content, np.uint8).reshape(-1, RECORD)
@@ -111,7 +117,8 @@ def parse_records(content: bytes, origin: object) -> tuple[np.ndarray, np.ndarra
 
 
 def stand_in(train: bool) -> tuple[np.ndarray, np.ndarray]:
-    """scikit-learn's digits in CIFAR-10's form: each in a bright colour on a dark one, the same every time."""
+    """Pixels and labels of scikit-learn's digits in CIFAR-10's shape: each in a bright colour on a dark one, the same
+    at every call."""
     images, labels = augmented_digits(STAND_IN)[0 if train else 1]
     rng = np.random.default_rng(0 if train else 1)
     ink = np.pad(images, ((0, 0), (2, 2), (2, 2)))[:, None].astype(np.float32) / np.float32(255)

@@ -1,4 +1,4 @@
-"""Data sets: something of a length, indexed; whole arrays, parts of data sets, batches."""
+"""Data sets, which have a length and are indexed, and how their samples become batches."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class DataArgumentError(DlsysError, ValueError):
 
 
 class Dataset:
-    """A number of samples: a subclass says how many, `__len__`, and gives one by its number, `__getitem__`.
+    """Base of data sets: a subclass defines `__len__`, the number of samples, and `__getitem__`, sample number i.
 
-    A sample is an array, a tensor, a number, or a tuple of these. A subclass that can fetch many at once may have a
-    method `batch` too: (n,) numbers of samples -> the samples, stacked.
+    A sample is an array, a tensor, a number, or a tuple of these. A subclass may also define `batch(indices)`, which
+    returns the stacked samples of an array of indices, shape (n,), if it can do so at once.
     """
 
     def __len__(self) -> int:
@@ -31,11 +31,11 @@ class Dataset:
 
 
 class TensorDataset(Dataset):
-    """Arrays of one length n; sample i is the tuple of their rows i. Where one is a tensor of dlsys, samples and
-    batches are tensors, else arrays of NumPy.
+    """Arrays of one length n; sample i is the tuple of their rows i. If one of them is a tensor of dlsys, samples and
+    batches are tensors, else NumPy arrays.
 
-    Raises ShapeError for 0-d arrays or lengths that differ; IndexRangeError, DataArgumentError for an index that is not
-    one of the samples'.
+    Raises ShapeError for 0-d arrays or different lengths; IndexRangeError for an index out of range, DataArgumentError
+    for an index of another kind.
     """
 
     def __init__(self, *arrays: Any) -> None:
@@ -61,12 +61,12 @@ class TensorDataset(Dataset):
             raise kind(f"TensorDataset of {len(self)} samples: {error}") from None
         return as_tensors(found) if self._as_tensors else found
 
-    batch = __getitem__  # which takes many numbers as well as one
+    batch = __getitem__  # which accepts an array of indices, too
 
 
 def fetch_batch(dataset: Any, indices: np.ndarray) -> Any:
-    """The samples of any object with `__getitem__`, stacked; at once by its method `batch`, unless a subclass of the
-    class that has it makes samples of its own."""
+    """The stacked samples of any object with `__getitem__`. Its method `batch` is used, if it has one, unless a
+    subclass of the class that defines `batch` has overridden `__getitem__`."""
     for owner in type(dataset).__mro__:
         if "batch" in vars(owner):
             return dataset.batch(indices)
@@ -79,8 +79,8 @@ def default_collate(samples: Sequence[Any]) -> Any:
     """A list of samples as one batch: arrays and numbers stacked, tuples part by part.
 
     n arrays of shape s give one of (n, *s); Python's int, float and bool give int64, float64 and bool; tuples and lists
-    give a tuple. Arrays of NumPy; tensors of dlsys where the first sample is one. Raises ShapeError for samples that do
-    not fit each other, DTypeError for anything else.
+    give a tuple. The results are tensors of dlsys if the first sample is one, else NumPy arrays. Raises ShapeError for
+    samples of different shapes, DTypeError for other types.
     """
     if len(samples) == 0:
         raise DataArgumentError("default_collate: no samples to stack")
@@ -100,7 +100,7 @@ def default_collate(samples: Sequence[Any]) -> Any:
 
 def as_tensors(batch: Any) -> Any:
     """A batch with tensors in place of arrays, of the dtypes that operators take."""
-    from ..tensors import tensor  # imports TVM, which data sets of arrays need not pay for
+    from ..tensors import tensor  # here: it imports TVM, which data sets of arrays do not need
 
     if isinstance(batch, (tuple, list)):
         return tuple(map(as_tensors, batch))
@@ -110,7 +110,8 @@ def as_tensors(batch: Any) -> Any:
 
 
 def nearest_dtype(dtype: np.dtype) -> str:
-    """The dtype that operators take numbers of this one in: float32 for halves, int64 for other integers."""
+    """The dtype of operators that numbers of this dtype are converted to: itself, float32 for half precision, int64 for
+    other integers."""
     return str(dtype) if str(dtype) in DTYPES else "float32" if dtype.kind == "f" else "int64"
 
 

@@ -1,7 +1,7 @@
-"""The embedded default: scikit-learn's 1,797 handwritten digits of 8x8 pixels, augmented to MNIST's shape.
+"""scikit-learn's 1,797 handwritten digits of 8x8 pixels, augmented to MNIST's shape, for use without MNIST.
 
-The digits are split first and augmented then, so that no digit is seen in one part and met again, shifted, in
-another (E. Alpaydin, C. Kaynak: Optical Recognition of Handwritten Digits, UCI, 1998).
+The digits are split first and augmented afterwards, so that no digit is in two parts
+(E. Alpaydin, C. Kaynak: Optical Recognition of Handwritten Digits, UCI, 1998).
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ TURNS = (-8.0, 0.0, 8.0)
 """Counterclockwise, in degrees."""
 SCALES = (0.95, 1.0, 1.05)
 PAPER = 0.5
-"""Share of full ink that still counts as paper. Enlarged strokes are broad and blurred; cut here they are as
-thin as MNIST's. Without the cut the images are brighter, and steps of 1.0, which suit MNIST, diverge."""
+"""Pixels with a smaller share of full ink become white paper. Enlarged strokes are broad and blurred; with this cut
+they are as thin as MNIST's. Without it training with a learning rate of 1.0, which suits MNIST, diverges."""
 SEED = 123
 
 
 def augmented_digits(counts: Sequence[int], seed: int = SEED) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Parts of `counts` images each, as (uint8 (n, 28, 28), int64 (n,)), the same for the same seed.
+    """For each of `counts` the images, uint8 (count, 28, 28), and the labels, int64 (count,); they depend on the seed.
 
-    The digits are dealt to the parts in proportion to the counts. Within a part every image is another pair
-    of digit and variant. Raises DataError if a part has fewer pairs than images asked for.
+    The digits are divided among the parts in proportion to the counts. Within a part every image is a different pair
+    of digit and variant. Raises DataError if a part has fewer pairs than images.
     """
-    # imported late: scikit-learn takes seconds, and with MNIST at hand nobody needs it
+    # imported here: it takes seconds, and is not needed with MNIST
     from sklearn.datasets import load_digits
 
     pixels, labels = load_digits(return_X_y=True)

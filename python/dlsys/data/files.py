@@ -1,10 +1,10 @@
-"""Files of data sets: find them in a directory or the cache, fetch them from a mirror, verify them.
+"""Files of data sets: found in a directory or the cache, or downloaded from a mirror, and verified.
 
 A data set is a `Collection`: file names with the MD5 of their *uncompressed* content, so that one table serves plain
-files and whatever compression a mirror has chosen. The order of search:
+files and every compression. The order of search:
 
-1. the directory that the caller names, or else the environment variable ``DLSYS_DATA``: either the folder of the files
-   or one that holds it under the collection's name. What is missing or damaged there is an error;
+1. the directory that the caller names, or by default the environment variable ``DLSYS_DATA``: the folder of the files,
+   or one that contains it under the collection's name. A file that is missing or damaged there is an error;
 2. the cache, ``data/`` in ``DLSYS_CACHE`` (default ``$XDG_CACHE_HOME/dlsys``, that is ``~/.cache/dlsys``);
 3. the mirrors, unless ``DLSYS_OFFLINE`` is set (to anything but 0).
 """
@@ -29,13 +29,13 @@ from ..storage import read_file, write_atomically
 from ..system import cache_folder, setting, warn
 
 MOST_BYTES = 1 << 30
-"""Of a file that is read, and of what it unpacks to; the largest of the data sets here has 47 million."""
+"""Of a file that is read, and of its uncompressed content; the largest file of the data sets here has 47 million."""
 GZIP_MAGIC = b"\x1f\x8b"
 _HEAD = 1024
-"""The bytes by which a file may say how long it is."""
+"""Bytes at the start of a file, which may state its length."""
 _PIECE = 1 << 20
 TIMEOUT = 10.0
-"""Seconds without a byte after which a mirror is given up."""
+"""Seconds without a byte after which the next mirror is tried."""
 
 
 class UnavailableError(DataError):
@@ -46,14 +46,15 @@ class UnavailableError(DataError):
 class Collection:
     """The files of one data set and where they are published.
 
-    name: the name of its folder in a data directory and in the cache.
-    files: file name (without ``.gz``) -> MD5 of the uncompressed content, in hexadecimal.
-    mirrors: URLs of folders that hold the files.
-    suffix: what the mirrors append to a file's name.
-    archive: the file of the mirrors, a tar.gz, that holds all of them in a folder of the collection's name; None where
-        each is a file of its own.
-    whole: the bytes of a file, where a directory may hold some of the files only, and shorter ones, whose checksums
-        nobody knows; None where it must hold all, as published.
+    Attributes:
+        name: the name of its folder in a data directory and in the cache.
+        files: file name (without ``.gz``) -> MD5 of the uncompressed content, in hexadecimal.
+        mirrors: URLs of folders with the files.
+        suffix: the ending of the files' names at the mirrors.
+        archive: the tar.gz at the mirrors that contains all files in a folder of the collection's name; None if each is
+            a file of its own.
+        whole: the size of a complete file, if a directory may have only some of the files, and shorter ones, whose
+            checksums are unknown; None if it must have all, as published.
     """
 
     name: str
@@ -67,10 +68,10 @@ class Collection:
 def load(
     collection: Collection, directory: str | os.PathLike[str] | None = None, names: Sequence[str] | None = None
 ) -> tuple[dict[str, bytes], str]:
-    """The uncompressed content of the collection's files, or of those with these names; where it came from in words.
+    """The uncompressed content of the collection's files, or of those with these names; where it came from, as text.
 
-    Raises DataError for a directory that lacks a file or holds a damaged one, UnavailableError if the mirrors were the
-    last hope.
+    Raises DataError for a directory that lacks a file or has a damaged one, UnavailableError if no mirror can deliver
+    the files either.
     """
     wanted = list(collection.files if names is None else names)
     named = named_directory(directory)
@@ -84,12 +85,12 @@ def load(
         try:
             return _contents(collection, paths, 0), str(folder)
         except DataError as error:
-            warn(f"{error}; it is fetched again", RuntimeWarning)
+            warn(f"{error}; it is downloaded again", RuntimeWarning)
     return _fetch(collection, wanted, folder), f"downloaded to {folder}" if folder else "downloaded"
 
 
 def named_directory(directory: str | os.PathLike[str] | None) -> tuple[Path, str] | None:
-    """The directory to search and who named it, for messages: the caller, or else ``DLSYS_DATA``."""
+    """The directory to search, and who named it, for messages: the caller, or ``DLSYS_DATA``; None if neither has."""
     if directory is not None:
         if not isinstance(directory, (str, os.PathLike)):
             raise DataError(f"a data directory must be text or a pathlib.Path, not {type(directory).__name__}")
@@ -114,13 +115,13 @@ def _find(collection: Collection, names: Sequence[str], folder: Path, setting: s
 
 
 def _paths_in(folder: Path, names: Iterable[str]) -> dict[str, Path]:
-    """File name -> its path in `folder`, for those that are there; a plain file goes before its ``.gz``."""
+    """File name -> its path in `folder`, for the files that exist; a plain file is preferred to its ``.gz``."""
     found = {n: [p for p in (folder / n, folder / f"{n}.gz") if p.is_file()] for n in names}
     return {name: paths[0] for name, paths in found.items() if paths}
 
 
 def _contents(collection: Collection, paths: Mapping[str, Path], least: int) -> dict[str, bytes]:
-    """The content of files, whose checksums are known from `least` bytes on. Raises DataError."""
+    """The content of the files; the checksum is verified for files of at least `least` bytes. Raises DataError."""
     content = {name: read(path) for name, path in paths.items()}
     for name, path in paths.items():
         if len(content[name]) >= least:
@@ -129,16 +130,16 @@ def _contents(collection: Collection, paths: Mapping[str, Path], least: int) -> 
 
 
 def read(path: Path, stated: Callable[[bytes], int] | None = None) -> bytes:
-    """The uncompressed content of a file. `stated`: of the first 1,024 bytes of the content how many it has; what
-    unpacks to more is not unpacked further.
+    """The uncompressed content of a file. `stated` computes its length from its first 1,024 bytes; unpacking stops if
+    there is more.
 
-    Raises DataError if the file cannot be read, is cut short, or has more than `MOST_BYTES`; what `stated` raises.
+    Raises DataError if the file cannot be read, is incomplete, or has more than `MOST_BYTES`, and what `stated` raises.
     """
     return _uncompressed(read_file(path, MOST_BYTES), path, stated)
 
 
 def _uncompressed(raw: bytes, origin: object, stated: Callable[[bytes], int] | None = None) -> bytes:
-    """`raw`, unpacked if it is gzip: by its first bytes, as browsers and proxies unpack without renaming."""
+    """`raw`, unpacked if its first bytes are gzip's: browsers and proxies unpack files without renaming them."""
     if not raw.startswith(GZIP_MAGIC):
         return raw
     content = io.BytesIO()
@@ -159,15 +160,15 @@ def _uncompressed(raw: bytes, origin: object, stated: Callable[[bytes], int] | N
 
 def _verify(content: bytes, md5: str, origin: object) -> None:
     """Raises DataError unless `content` has this MD5; `origin` names the content in the message."""
-    # A checksum against damage, not a signature: allowed where MD5 is forbidden for security.
+    # The checksum finds damage and is no signature, so it is allowed where MD5 is forbidden for security.
     actual = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if actual != md5:
         raise DataError(f"{origin} is damaged: the MD5 of its content is {actual}, expected {md5}")
 
 
 def _fetch(collection: Collection, names: Sequence[str], folder: Path | None) -> dict[str, bytes]:
-    """The content of the named files from the first mirror that delivers them intact; kept in `folder`, which may be
-    none that can be written: a warning. Raises UnavailableError."""
+    """The content of the named files from the first mirror that delivers them intact. They are stored in `folder`; a
+    warning says if it cannot be written. Raises UnavailableError."""
     if os.environ.get("DLSYS_OFFLINE", "0") not in ("", "0"):
         raise UnavailableError("DLSYS_OFFLINE is set")
     failures = []
@@ -186,17 +187,17 @@ def _fetch(collection: Collection, names: Sequence[str], folder: Path | None) ->
                 for name, raw in stored.items():
                     write_atomically(folder / name, raw)
         except OSError as error:
-            warn(f"{collection.name} is not kept in the cache: {error}", RuntimeWarning)
+            warn(f"{collection.name} cannot be stored in the cache: {error}", RuntimeWarning)
         return {name: content[name] for name in names}
     raise UnavailableError("; ".join(failures) or f"{collection.name} has no mirrors")
 
 
 def _from_mirror(collection: Collection, names: Sequence[str], mirror: str) -> dict[str, bytes]:
-    """The files to store, by their names there: those of these names, or all in the archive, which is read by their
-    names: nothing is extracted. Raises OSError, DataError."""
+    """The files to store, by their names: those of these names, or all in the archive, which is read by their names;
+    nothing is extracted to disk. Raises OSError, DataError."""
     if collection.archive is None:
         stored = {}
-        for name in names:  # the next one only if this one came
+        for name in names:  # stops at the first failure
             stored[name + collection.suffix] = _download(f"{mirror}/{name}{collection.suffix}")
         return stored
     raw = _download(f"{mirror}/{collection.archive}")
@@ -209,7 +210,7 @@ def _from_mirror(collection: Collection, names: Sequence[str], mirror: str) -> d
 
 
 class _Body(io.BytesIO):
-    """The bytes that a mirror sends, up to the limit."""
+    """The bytes that a mirror sends, up to MOST_BYTES."""
 
     def write(self, piece: Any) -> int:
         if self.tell() + len(piece) > MOST_BYTES:

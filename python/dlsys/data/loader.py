@@ -1,4 +1,4 @@
-"""Batches of a data set, in an order that a seed fixes, prepared by a thread while the caller computes."""
+"""Batches of a data set, in an order that depends on a seed, prepared by a thread while the caller computes."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ import numpy as np
 from .dataset import DataArgumentError, as_tensors, fetch_batch, integer
 
 ORDER, TRANSFORM = 0, 1
-"""What a random stream is for; with the seed, the epoch and the batch's number it names the stream."""
+"""The purposes of random streams; a stream is identified by purpose, seed, epoch and number of the batch."""
 _END = object()
 
 
 class DataLoader:
     """Iterates over `dataset` in batches: one loop is one epoch.
 
-    dataset: anything with `__len__` and `__getitem__`; a `Dataset` may fetch whole batches.
-    shuffle: the order of epoch e depends on (seed, e) only; else the samples' own order.
-    drop_last: leaves out a last batch of less than `batch_size` samples.
-    collate_fn: list of samples -> batch, handed out as it is; default `default_collate`, whose stacked arrays are
-        handed out as tensors.
-    prefetch: how many batches a background thread prepares ahead; 0: none, the loop prepares its own.
-    transform: called as ``transform(x, rng)`` with a np.random.Generator that depends on (seed, epoch, number
-        of the batch) only; x is the first NumPy array of a batch that is a tuple, else the batch.
+    Args:
+        dataset: an object with `__len__` and `__getitem__`; a `Dataset` may fetch whole batches.
+        shuffle: whether to shuffle the samples; the order of epoch e depends on (seed, e) only.
+        drop_last: whether to leave out a last batch of less than `batch_size` samples.
+        collate_fn: list of samples -> batch, returned as it is; the default is `default_collate`, whose stacked arrays
+            are returned as tensors.
+        prefetch: how many batches a background thread prepares ahead; 0 for none.
+        transform: called as ``transform(x, rng)`` with a np.random.Generator that depends on (seed, epoch, number of
+            the batch) only; x is the first NumPy array of a batch that is a tuple, else the batch.
 
-    `epoch` advances by one when a loop has run to its end; a loop that was broken off is begun anew by the
-    next one. `state_dict` taken at any moment, in a loop too, goes to `load_state_dict` of a loader made the
-    same way: its next loop gives the batches that follow the last one handed out, to the end of that epoch
-    (none, if that was the epoch's last).
+    `epoch` advances by one when a loop has run to its end; if a loop was left early, the next one repeats its epoch.
+    `state_dict` may be called at any time, in a loop too. After `load_state_dict` of such a state, a loader with the
+    same arguments continues with the batch after the last one that was returned, to the end of that epoch.
 
-    Exceptions of the data set, `collate_fn` and `transform` reach the loop as they are. Raises
-    DataArgumentError for arguments that it cannot work with.
+    Exceptions of the data set, `collate_fn` and `transform` reach the loop as they are. Raises DataArgumentError for
+    arguments that do not fit.
     """
 
     def __init__(
@@ -83,20 +83,20 @@ class DataLoader:
         return self._loop(self.epoch, first)
 
     def set_epoch(self, epoch: int) -> None:
-        """The next loop is epoch `epoch`, from its start (or, for the present one, from where it is to resume)."""
+        """Let the next loop be epoch `epoch`, from its start, unless it is the present epoch, which is resumed."""
         if (epoch := integer("DataLoader", "epoch", epoch, 0)) != self.epoch:
             self.epoch = epoch
             self._handed_out = 0
             self._resume = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Epoch, number of its next batch, and what fixes the batches: what JSON holds."""
+        """Epoch, number of its next batch, and the settings on which the batches depend, as values for JSON."""
         return {"epoch": self.epoch, "batch": self._handed_out, **self._identity()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on where the loader of `state` stood.
+        """Continue where the loader of `state` was.
 
-        Raises DataArgumentError if that loader's data set, batches or order were others.
+        Raises DataArgumentError if that loader had another data set, batch size or order.
         """
         if not isinstance(state, Mapping):
             raise DataArgumentError(f"DataLoader: the state must be a dictionary, not {type(state).__name__}")

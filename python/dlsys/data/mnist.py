@@ -1,4 +1,4 @@
-"""MNIST: 60,000 + 10,000 handwritten digits of 28x28 pixels in IDX files, or a stand-in where it cannot be had."""
+"""MNIST: 60,000 + 10,000 handwritten digits of 28x28 pixels in IDX files, or scikit-learn's digits instead."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
 
 
 def parse_idx(content: bytes, origin: object, rank: int | None = None) -> np.ndarray:
-    """uint8 array of the shape that the header states; read-only, as it shares the memory of `content`.
+    """The uint8 array in `content`, of the shape that the header states; read-only, as it shares the memory of
+    `content`.
 
-    Raises DataError, naming `origin`, for another magic number (with `rank`: another number of dimensions), a content
-    longer or shorter than the header says, and a shape that no array has.
+    Raises DataError, naming `origin`, for another magic number or, with `rank`, another number of dimensions, for a
+    content longer or shorter than the header says, and for a shape that no array can have.
     """
     shape = _shape(content, origin, rank)
     if (size := len(content) - _header(len(shape))) != math.prod(shape):
         raise DataError(f"{origin}: the header says {shape}, {math.prod(shape)} bytes, but {size} follow")
     try:
         return np.frombuffer(content, np.uint8, offset=len(content) - size).reshape(shape)
-    except ValueError as error:  # of more axes than NumPy has, or extents beside a 0 beyond all memory
+    except ValueError as error:  # more axes than NumPy has, or huge extents beside a 0
         raise DataError(f"{origin}: the header says {len(shape)} dimensions, {shape}: {error}") from None
 
 
@@ -93,17 +94,17 @@ class MNIST:
 
 
 def mnist(directory: str | os.PathLike[str] | None = None) -> MNIST:
-    """MNIST, the last sixth of its training images (10,000 of 60,000) set apart for validation.
+    """MNIST, with the last sixth of its training images (10,000 of 60,000) for validation.
 
-    Looked for in `directory` or else ``DLSYS_DATA``, then in the cache, then at the mirrors. If none has it,
-    scikit-learn's digits take its place, which one printed line says.
+    The files are looked for in `directory`, or by default in `DLSYS_DATA`, then in the cache, then at the mirrors. If
+    they cannot be found, scikit-learn's digits are used instead, and one printed line says so.
 
     Raises DataError if the directory lacks a file, or a file there is damaged or does not fit the others.
     """
     try:
         content, source = load(FILES, directory)
     except UnavailableError as error:
-        print(f"No MNIST at hand ({error}): using scikit-learn's digits, augmented to its shape.", flush=True)
+        print(f"MNIST is not available ({error}): using scikit-learn's digits, augmented to its shape.", flush=True)
         return stand_in()
     images, labels = labelled(content, "train", source)
     split = len(labels) - len(labels) // 6
@@ -138,7 +139,7 @@ def scaled(images: np.ndarray) -> np.ndarray:
 
 
 def one_hot(labels: np.ndarray, classes: int = CLASSES, dtype: str = "float32") -> np.ndarray:
-    """(..., classes) of zeros, with a one at each label's place, for labels of shape (...).
+    """Zeros of shape (..., classes) with a one at each label's place, for labels of shape (...).
 
     Raises DTypeError for labels that are no integers, DataError for one outside 0 to classes - 1.
     """

@@ -1,6 +1,6 @@
-"""Text: characters or words as numbers, cut into sequences.
+"""Text: characters or words as numbers, in sequences.
 
-Without a directory, cache or network the text is a part of Isaac Newton's Opticks, fourth edition, London 1730
+If no other text can be found, it is a part of Isaac Newton's Opticks, fourth edition, London 1730
 (the Queries 1 to 28 at the end of Book III): 48 KB in `opticks.txt` beside this file, in the public domain, from
 the transcription by the Distributed Proofreaders that tvm_ffi (3rdparty/libbacktrace) ships, without its
 footnotes and marks of italics, in ASCII.
@@ -35,19 +35,19 @@ EOS, UNKNOWN = "<eos>", "<unk>"
 
 
 def read_text(root: str | os.PathLike[str] | None = None) -> tuple[str, str]:
-    """The text of `root`, a file, or else tinyshakespeare; and where it came from in words.
+    """The text of the file `root`, or tinyshakespeare; and where it came from, as text.
 
-    tinyshakespeare is looked for in `root` as a directory or else ``DLSYS_DATA``, then in the cache, then at the
-    mirror; if none has it, the embedded text takes its place, which one printed line says. Raises DataError as
-    `files.load` does, and for a file that is no UTF-8.
+    tinyshakespeare is looked for in the directory `root`, or by default in `DLSYS_DATA`, then in the cache, then at the
+    mirror. If it cannot be found, the text of this package is used instead, and one printed line says so. Raises
+    DataError as `files.load` does, and for a file that is no UTF-8.
     """
     if root is not None and (path := Path(root).expanduser()).is_file():
         return decoded(read(path), path), str(path)
     try:
         content, source = load(FILES, root)
     except UnavailableError as error:
-        print(f"No tinyshakespeare at hand ({error}): using a part of Newton's Opticks.", flush=True)
-        embedded = pkgutil.get_data(__package__, EMBEDDED)  # out of a zip file too
+        print(f"tinyshakespeare is not available ({error}): using a part of Newton's Opticks.", flush=True)
+        embedded = pkgutil.get_data(__package__, EMBEDDED)  # also from a zip file
         assert embedded is not None
         return decoded(embedded, EMBEDDED), "Newton's Opticks, Queries 1 to 28"
     return decoded(content["input.txt"], source), source
@@ -62,13 +62,13 @@ def decoded(content: bytes, origin: object) -> str:
 
 
 class SequenceDataset(Dataset):
-    """Windows of a row of tokens: sample i is (x, y), int64 (length,) each, y the token after each of x.
+    """Windows of a sequence of tokens: sample i is (x, y), int64 (length,) each, where y[j] follows x[j] in the text.
 
-    Window i begins at i * stride; the default stride, `length`, leaves none out and takes none twice. With
-    ``stride=1`` and a shuffling loader the windows begin at random places; an epoch has as many as there are
-    tokens then, so one trains for a number of steps.
+    Window i begins at i * stride; with the default stride, `length`, every token is in one window. With `stride=1` and
+    a shuffling loader the windows begin at random places; an epoch then has nearly as many windows as there are tokens,
+    so train for a number of steps instead.
 
-    Raises DTypeError for tokens that are no integers, ShapeError for too few.
+    Raises DTypeError for tokens that are no integers, ShapeError for fewer than length + 1.
     """
 
     def __init__(self, tokens: Any, length: int, stride: int | None = None) -> None:
@@ -95,12 +95,15 @@ class SequenceDataset(Dataset):
 
 
 class CharacterText:
-    """A text as int64 numbers of its characters: tinyshakespeare, or the file that `root` names.
+    """A text as int64 numbers of its characters: tinyshakespeare, or the file `root`, see `read_text`.
 
-    split: "train", the first 90 % of the characters; "test", the rest; or "all". The vocabulary, the sorted
-    characters of the whole text, is the same for each. For root see `read_text`.
+    `split` is "train", the first 90 % of the characters, "test", the rest, or "all". The vocabulary, the sorted
+    characters of the whole text, is the same for each.
 
-    text: the part's text. tokens: int64 (n,). vocabulary: character number i is `vocabulary[i]`.
+    Attributes:
+        text: the part's text.
+        tokens: its characters' numbers, int64 (n,).
+        vocabulary: character number i is `vocabulary[i]`.
     """
 
     def __init__(self, root: str | os.PathLike[str] | None = None, split: str = "train") -> None:
@@ -125,7 +128,7 @@ class CharacterText:
         return f"CharacterText({len(self)} characters of {size}, split={self.split!r}, source={self.source!r})"
 
     def encode(self, text: str) -> np.ndarray:
-        """int64 (n,): the numbers of the characters. Raises DataError for one that is not in the vocabulary."""
+        """The numbers of the characters, int64 (n,). Raises DataError for one that is not in the vocabulary."""
         try:
             return np.fromiter(map(self._numbers.__getitem__, text), np.int64, len(text))
         except KeyError as error:
@@ -149,8 +152,8 @@ class CharacterText:
     ) -> DataLoader:
         """A loader of (x, y), int64 (batch_size, length) each, y the characters that follow those of x.
 
-        shuffle: windows that begin at random places, full batches only; else one after another, each character
-        once. `options` are those of `DataLoader`.
+        With `shuffle` the windows begin at random places, and all batches are full; without, the windows follow each
+        other, so that each character occurs once. `options` are those of `DataLoader`.
         """
         windows = SequenceDataset(self.tokens, length, stride=1 if shuffle else None)
         return DataLoader(windows, batch_size, shuffle, seed, **{"drop_last": shuffle, **options})
@@ -177,13 +180,13 @@ class Dictionary:
 class WordText:
     """A text as int64 numbers of its words, for word-level models.
 
-    Words are what stands between white space; every line ends in ``<eos>``. `root` is a directory with
-    train.txt and test.txt (such as Penn Treebank's), or else what `read_text` takes, whose first 90 % of lines
-    are for training.
+    Words are separated by white space; every line ends in `<eos>`. `root` is a directory with train.txt and test.txt
+    (such as Penn Treebank's), or an argument of `read_text`, whose first 90 % of lines are for training. With
+    `max_words` only the most frequent words of the training part have numbers; all others are `<unk>`.
 
-    max_words: keeps the most frequent words of the training part, all others are ``<unk>``; None keeps all.
-
-    train, test: int64 (n,). dictionary: the `Dictionary` of both.
+    Attributes:
+        train, test: the words' numbers, int64 (n,).
+        dictionary: the `Dictionary` of both.
     """
 
     def __init__(self, root: str | os.PathLike[str] | None = None, max_words: int | None = None) -> None:
@@ -208,7 +211,7 @@ class WordText:
 
 
 def batchify(tokens: Any, batch_size: int) -> np.ndarray:
-    """int64 (n, batch_size): the tokens in `batch_size` columns, one after another; what remains is left out.
+    """The tokens in `batch_size` columns, each a part of the sequence, int64 (n, batch_size); the rest is left out.
 
     Raises ShapeError for fewer tokens than columns.
     """
@@ -221,7 +224,7 @@ def batchify(tokens: Any, batch_size: int) -> np.ndarray:
 
 
 def get_batch(data: np.ndarray, i: int, bptt: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows i to i + bptt of what `batchify` gave, and the row after each of them, flat.
+    """Rows i to i + bptt of a result of `batchify`, and the row after each of them, flat.
 
     Returns (m, batch_size) and (m * batch_size,); m is `bptt`, or less at the end of the data. Raises
     DataArgumentError if no row follows row i.

@@ -1,4 +1,4 @@
-"""The ground: contexts, arrays on a device, threads, and what a GPU does beside Python."""
+"""Contexts, arrays on a device, threads, facts of the machine, and a GPU's graphs of launches and copies."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Arrays on a device: TVM tensors with NumPy's manners.
+"""Arrays on a device: TVM tensors with NumPy's interface.
 
-What has `__dlsys_array__(writing=False)`, the tensors of higher layers, stands for the Array which that returns.
+An object with `__dlsys_array__(writing=False)`, as tensors have it, is accepted as the Array that this method returns.
 
-On the CPU, `to_array` and `np.asarray` share memory with NumPy, PyTorch and whatever else speaks DLPack, and
-copy only what is not contiguous.
+On the CPU, `to_array` and `np.asarray` share memory with NumPy, PyTorch and other libraries that support DLPack, and
+copy only arrays that are not contiguous.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from .transfer import between, from_host, part_of, to_host
 
 Shape = tuple[int, ...]
 
-# Names of dtypes: str(dtype) takes longer than sharing the array. Those of another byte order are others.
+# Names of dtypes in native byte order; looked up, since str(dtype) takes longer than sharing the array.
 _NATIVE = {np.dtype(name): name for name in ("float32", "float64", "int32", "int64", "bool", "int8", "uint8")}
 
-LARGE = 4 << 20  # bytes, from which on NumPy asks Linux for pages of 2 MiB: fewer are looked up, and reading is faster
+LARGE = 4 << 20  # bytes; NumPy asks Linux for pages of 2 MiB for arrays this large, which makes reading them faster
 LINE = 64  # bytes of a cache line, which no vector should cross
-VECTOR = 16  # bytes that a GPU's kernels load at once, from multiples of that alone
+VECTOR = 16  # bytes that a GPU's kernels load at once, from addresses that are multiples of 16
 
 _allocate = tvm_ffi.get_global_func("runtime.TVMTensorAllocWithScope")
 _allocations = itertools.count()
@@ -43,9 +43,9 @@ def allocation_count() -> int:
 
 
 def allocate(shape: Shape, dtype: str, ctx: Context) -> Any:
-    """A TVM tensor of undefined content. Raises DeviceError where memory does not suffice."""
+    """A TVM tensor with undefined values. Raises DeviceError if there is not enough memory."""
     global _allocated
-    _allocated = next(_allocations) + 1  # next is atomic, so threads lose none
+    _allocated = next(_allocations) + 1  # `next` is atomic, so the count is right with threads
     nbytes = math.prod(shape) * np.dtype(dtype).itemsize
     try:
         if ctx.kind == "cpu" and nbytes >= LARGE:
@@ -62,7 +62,7 @@ Binary: TypeAlias = "Callable[[Array, Any], Array]"
 
 
 def _operator(symbol: str, reflected: bool = False) -> Binary:
-    """The method of an operator of two, for an array on its left, or `reflected`, on its right."""
+    """The method of a binary operator: with the array on the left, or `reflected`, on the right."""
     if reflected:
         return lambda self, other: hooks.compute_arrays(symbol, other, self)
     return lambda self, other: hooks.compute_arrays(symbol, self, other)
@@ -71,15 +71,20 @@ def _operator(symbol: str, reflected: bool = False) -> Binary:
 class Array:
     """A contiguous array on a device.
 
-    Attributes: `tensor` (TVM's), `shape`, `dtype` (a string), `context`; `written`, the number (`graph.stamp`) of the
-    last time that a compiled step has overwritten it, 0 for never. TVM functions accept it as it is.
+    TVM functions accept it in place of a tensor of TVM.
+
+    Attributes:
+        tensor: TVM's tensor.
+        shape, dtype: a tuple of integers, and a string.
+        context: the device.
+        written: the number (`graph.stamp`) of the last compiled step that has overwritten it; 0 for none.
     """
 
     __slots__ = ("__weakref__", "context", "dtype", "shape", "tensor", "written")
 
     def __init__(self, tensor: Any, ctx: Context, shape: Shape | None = None, dtype: str | None = None) -> None:
-        """`shape` and `dtype` are the tensor's, where they are known: asking it takes longer than the rest. Raises
-        DeviceError for what is no tensor of TVM or no context."""
+        """`shape` and `dtype` are the tensor's; pass them if you know them, since asking the tensor is slow. Raises
+        DeviceError for arguments that are no tensor of TVM and no context."""
         if not isinstance(ctx, Context) or not hasattr(tensor, "__dlpack__"):
             told = f"{type(tensor).__name__} and {type(ctx).__name__}"
             raise DeviceError(f"Array: takes a tensor of TVM and a context, not {told}: dl.array makes one")
@@ -99,7 +104,7 @@ class Array:
         return self.tensor.__dlpack_device__()
 
     def __deepcopy__(self, memo: Any) -> Array:
-        return array(self, self.context)  # a copy of TVM's tensor by `copy` ends the process when its pointer is asked
+        return array(self, self.context)  # reading the pointer of a deep copy of TVM's tensor crashes
 
     def __reduce__(self) -> Any:
         return array, (self.numpy(), self.context)
@@ -125,7 +130,7 @@ class Array:
         return self.size * np.dtype(self.dtype).itemsize
 
     def _view(self) -> np.ndarray:
-        """The values as NumPy sees them: the same memory on the CPU, a copy of it elsewhere."""
+        """The values as a NumPy array: the same memory on the CPU, a copy from a GPU."""
         return np.from_dlpack(self.tensor) if self.context.kind == "cpu" else to_host(self.tensor, self.dtype)
 
     def numpy(self) -> np.ndarray:
@@ -135,11 +140,11 @@ class Array:
     asnumpy = numpy
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """The values for NumPy: on the CPU the same memory unless a copy is asked for."""
+        """The values for NumPy: on the CPU the same memory, unless `copy` is true."""
         return np.array(self._view(), dtype, copy=copy)
 
     def copyfrom(self, source: Any) -> Array:
-        """Set all values, cast to this dtype; itself. Raises ShapeError for a source of another shape."""
+        """Set all values, cast to this dtype; returns itself. Raises ShapeError for a source of another shape."""
         value = host_array(source, None)
         if value.shape != self.shape:
             raise ShapeError(f"an array of shape {self.shape} cannot be set from one of shape {value.shape}")
@@ -150,7 +155,7 @@ class Array:
         return self
 
     def copyto(self, other: Any) -> Any:
-        """Copy the values to an Array, a tensor, a NumPy array, or to a new one on a context; the target."""
+        """Copy the values to an Array, a tensor, a NumPy array, or to a new Array on a context; returns the target."""
         target = other.__dlsys_array__(writing=True) if hasattr(other, "__dlsys_array__") else other
         if isinstance(target, np.ndarray):
             if target.shape != self.shape:
@@ -187,7 +192,7 @@ class Array:
     __rpow__: ClassVar[Binary] = _operator("**", reflected=True)
 
     def __neg__(self) -> Any:
-        return 0 - self if self.dtype.startswith("u") else self * -1  # which unsigned integers do not hold
+        return 0 - self if self.dtype.startswith("u") else self * -1  # an unsigned dtype has no -1
 
     def __len__(self) -> int:
         if not self.shape:
@@ -204,8 +209,10 @@ class Array:
 
 
 def host_array(value: Any, python_dtype: Any = np.float32) -> np.ndarray:
-    """Any array or number as a NumPy array in native byte order, sharing memory where it can, to be read. Numbers and
-    lists of Python become `python_dtype`; None leaves that to NumPy. Raises DTypeError."""
+    """Any array or number as a NumPy array in native byte order, for reading; memory is shared if possible.
+
+    Python numbers and lists become `python_dtype`, or for None what NumPy makes of them. Raises DTypeError for a value
+    that is no array of numbers."""
     if hasattr(value, "__dlsys_array__"):
         value = value.__dlsys_array__()
     if isinstance(value, Array):
@@ -232,19 +239,19 @@ def host_array(value: Any, python_dtype: Any = np.float32) -> np.ndarray:
 
 
 def lies_on(value: Any) -> Context:
-    """Where an array of any library lies. Raises DeviceError for a device that dlsys does not know."""
+    """The context of an array of any library. Raises DeviceError for a device that dlsys does not support."""
     if isinstance(value, Array):
         return value.context
     if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack_device__"):
         return cpu()
     kind, index = value.__dlpack_device__()
     if kind not in KINDS:
-        raise DeviceError(f"{type(value).__name__} lives on a device that dlsys does not know")
+        raise DeviceError(f"{type(value).__name__} is on a device that dlsys does not support")
     return Context(KINDS[kind], int(index))
 
 
 class _Writable:
-    """Lends a read-only array's memory as writable, because DLPack knows no other; TVM only reads it."""
+    """A read-only array's memory, declared writable, since DLPack accepts only writable arrays; TVM only reads it."""
 
     def __init__(self, value: np.ndarray) -> None:
         self._owner = value
@@ -253,7 +260,7 @@ class _Writable:
 
 def _wrap(value: np.ndarray) -> Any:
     """A NumPy array as a TVM tensor: the same memory if it is contiguous and its elements are aligned."""
-    if value.size == 0:  # the strides that NumPy gives it are not those that TVM's kernels expect
+    if value.size == 0:  # NumPy's strides of an empty array are not those that TVM's kernels expect
         return allocate(value.shape, str(value.dtype), cpu())
     if not (value.flags.c_contiguous and value.flags.aligned):
         return _copy(value, cpu()).tensor
@@ -279,12 +286,12 @@ def _copy(value: np.ndarray, ctx: Context, dtype: str | None = None) -> Array:
 
 
 def to_array(value: Any, ctx: Context, python_dtype: Any = np.float32) -> Array:
-    """The value as an Array on `ctx` (not numpy()), to be read: without a copy wherever memory can be shared.
+    """The value as an Array on `ctx` (not numpy()), for reading: without a copy if memory can be shared.
 
-    Python numbers and lists become `python_dtype`. Raises DTypeError for what is no array of numbers,
-    DeviceError for an array on another device (host memory is copied to a GPU).
+    Python numbers and lists become `python_dtype`. Host memory is copied to a GPU. Raises DTypeError for a value that
+    is no array of numbers, DeviceError for an array on another GPU than `ctx`.
     """
-    if type(value) is np.ndarray and ctx.kind == "cpu":  # what feeds mostly are; they are taken within a microsecond
+    if type(value) is np.ndarray and ctx.kind == "cpu":  # most feeds; this takes less than a microsecond
         name = _NATIVE.get(value.dtype)
         if name is not None:
             return Array(_wrap(value), ctx, value.shape, name)
@@ -303,8 +310,8 @@ def to_array(value: Any, ctx: Context, python_dtype: Any = np.float32) -> Array:
 
 
 def shared_array(value: Any, ctx: Context) -> Array:
-    """A GPU's array of any library in its own memory, wherever that begins. Raises DTypeError for one that is not
-    contiguous."""
+    """A GPU's array of any library as an Array in the same memory, aligned or not. Raises DTypeError for one that is
+    not contiguous."""
     try:
         return Array(tvm_ffi.from_dlpack(value, require_contiguous=True), ctx)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
@@ -312,7 +319,7 @@ def shared_array(value: Any, ctx: Context) -> Array:
 
 
 def is_aligned(value: Array) -> bool:
-    """Whether a GPU's array begins where its kernels take it."""
+    """Whether a GPU's array begins at a multiple of VECTOR bytes, as kernels need it."""
     return value.tensor.data_ptr() % VECTOR == 0
 
 
@@ -343,7 +350,7 @@ def _checked_dtype(dtype: Any) -> str:
     except (TypeError, ValueError, SyntaxError):  # NumPy reads text as Python
         raise DTypeError(f"unknown dtype {dtype!r}") from None
     if not _is_numeric(known):
-        raise DTypeError(f"dtype {known} is not one of numbers")
+        raise DTypeError(f"dtype {known} is not numeric")
     return str(known.newbyteorder("="))
 
 
@@ -360,7 +367,8 @@ def _checked_shape(shape: Any) -> Shape:
 def array(value: Any, ctx: Any = None, dtype: Any = None) -> Any:
     """A copy of the value on a context: an `Array`, or for `numpy()` an `np.ndarray`.
 
-    Arrays keep their dtype; Python's floats become float32. Raises DTypeError, DeviceError.
+    Arrays keep their dtype; Python's floats become float32. Raises DTypeError for a value that is no array of numbers,
+    DeviceError for an absent device.
     """
     ctx = context(ctx)
     host = host_array(value, None)
@@ -373,7 +381,7 @@ def array(value: Any, ctx: Any = None, dtype: Any = None) -> Any:
 
 
 def empty(shape: Any, dtype: Any = "float32", ctx: Any = None) -> Any:
-    """An array of undefined values. Raises ShapeError, DTypeError, DeviceError."""
+    """An array with undefined values. Raises ShapeError, DTypeError, DeviceError."""
     ctx, shape, dtype = context(ctx), _checked_shape(shape), _checked_dtype(dtype)
     return np.empty(shape, dtype) if ctx.kind == "numpy" else Array(allocate(shape, dtype, ctx), ctx)
 

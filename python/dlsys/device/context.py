@@ -1,4 +1,4 @@
-"""Contexts: where arrays live and a graph runs, on how many threads."""
+"""Contexts: on which device arrays are and graphs run, and on how many threads."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def _runtime(name: str) -> Any:
 
 @dataclass(frozen=True)
 class Context:
-    """Where arrays live and a graph runs: `kind` is "cpu", "cuda" or "numpy"."""
+    """The device on which arrays are and graphs run: `kind` is "cpu", "cuda" or "numpy"."""
 
     kind: str
     index: int = 0
 
     def __post_init__(self) -> None:
-        """Raises DeviceError for what is no kind, and no index."""
+        """Raises DeviceError for an unknown kind, and for an index that is no integer >= 0."""
         word("Context", "the kind", self.kind, ("cpu", "cuda", "numpy"), DeviceError)
         integer("Context", "the index", self.index, 0, DeviceError)
 
@@ -46,7 +46,7 @@ class Context:
         return "numpy()" if self.kind == "numpy" else f"{self.kind}({self.index})"
 
     def require(self) -> Context:
-        """Itself, if this machine has it. Raises DeviceError."""
+        """Itself, if this machine has the device. Raises DeviceError otherwise."""
         if self.kind == "cpu" and self.index:
             raise DeviceError(f"{self} is not available: all cores are one device, dlsys.cpu(0)")
         if self.kind == "cuda":
@@ -57,16 +57,16 @@ class Context:
         return self
 
     def enabled(self) -> bool:
-        """Whether this machine has it, needle's question."""
+        """Whether this machine has the device; needle's name."""
         return self.kind != "cuda" or self.index < cuda.device_count()
 
     @property
     def device(self) -> Any:
-        """TVM's device. All indices of the CPU are one memory, which TVM knows as index 0."""
+        """TVM's device; of the CPU always index 0."""
         return tvm_ffi.device("cuda", self.index) if self.kind == "cuda" else tvm_ffi.device("cpu", 0)
 
     def synchronize(self) -> None:
-        """Returns when all that was asked of a GPU is done; at once elsewhere."""
+        """Waits until a GPU has finished all its work; for other devices returns at once."""
         if self.kind == "cuda":
             _runtime("Device_StreamSync")(self.device, 0)
 
@@ -81,7 +81,7 @@ def _context_of(kind: str, index: Any) -> Context:
     return _one(kind, index)
 
 
-_one = functools.cache(Context)  # so that `is` tells whether two are the same
+_one = functools.cache(Context)  # so that equal contexts are one object
 
 
 def cpu(index: int = 0) -> Context:
@@ -90,7 +90,7 @@ def cpu(index: int = 0) -> Context:
 
 
 class Cuda:
-    """`cuda(index)` is a CUDA device. That it exists is checked where arrays or executors are made on it."""
+    """`cuda(index)` is a CUDA device. Whether it exists is checked when an array is made or a graph is run there."""
 
     def __call__(self, index: int = 0) -> Context:
         return _context_of("cuda", index)
@@ -105,16 +105,16 @@ class Cuda:
         return next(i for i in itertools.count() if not (enabled and self.attribute(i, EXISTS)))
 
     def lacking(self) -> str:
-        """Why kernels cannot run on a GPU here, and what to install; empty where driver and runtime are there."""
+        """Why kernels cannot run on a GPU here, and what to install; empty if there are a driver and a runtime."""
         return load_cuda()
 
     def describe(self, index: int) -> str:
-        """A device's name and compute capability: "NVIDIA H200 (compute 9.0)". Raises DeviceError where it is not."""
+        """A device's name and compute capability: "NVIDIA H200 (compute 9.0)". Raises DeviceError if it is absent."""
         self(index).require()
         return f"{self.attribute(index, NAME)} (compute {self.attribute(index, COMPUTE_VERSION)})"
 
     def attribute(self, index: int, which: int) -> Any:
-        """A fact of a device, by its number among TVM's attributes."""
+        """An attribute of a device, by its number in TVM's DeviceAttrKind."""
         return _runtime("GetDeviceAttr")(DLPACK_CUDA, index, which)
 
 
@@ -123,14 +123,14 @@ gpu: Cuda = cuda
 
 
 def numpy() -> Context:
-    """The operators' NumPy rules in place of kernels: the reference."""
+    """The context that runs the operators' NumPy references instead of kernels, to compare with."""
     return _one("numpy", 0)
 
 
 def context(value: Any = None) -> Context:
-    """The context meant by a Context, a TVM device, "cpu", "cuda:1", "gpu", "numpy", or None (the CPU).
+    """The context given as a Context, a TVM device, "cpu", "cuda:1", "gpu", "numpy", or None (the CPU).
 
-    Raises DeviceError for anything else, and for a device that this machine lacks.
+    Raises DeviceError for anything else, and for a device that this machine does not have.
     """
     return named(value).require()
 
@@ -153,7 +153,7 @@ _thread_ceiling = int(os.environ[THREADS])
 
 
 def _alone() -> None:
-    """Has kernels run on the one thread that a forked process has: they would wait for the parent's others."""
+    """Let kernels run on one thread in a forked process: it does not have the parent's other threads."""
     global _thread_ceiling
     _thread_ceiling = 1
     _runtime("config_threadpool")(1, 1)
@@ -168,9 +168,10 @@ X86 = ("x86_64", "amd64", "i686")  # `platform.machine()`
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """How products and convolutions of float32 are computed on a GPU: "highest", in float32, which is the default; or
-    on tensor cores, of numbers rounded to TF32 ("high", 10 bits behind the point) or to bfloat16 ("medium", 7 bits),
-    added up in float32. It is for what is compiled from now on; the CPU knows no other than "highest". Raises
+    """Choose how a GPU computes products and convolutions of float32, in kernels that are compiled afterwards.
+
+    "highest", the default, computes in float32. The others use tensor cores, which round the factors to TF32 ("high",
+    10 bits of mantissa) or bfloat16 ("medium", 7 bits) and add in float32. The CPU always computes in float32. Raises
     DTypeError for another name."""
     global _precision
     _precision = word("set_float32_matmul_precision", "the precision", precision, list(PRECISIONS), DTypeError)
@@ -185,12 +186,13 @@ _flush_denormal = True
 
 
 def set_flush_denormal(flush: bool) -> bool:
-    """Whether kernels on the CPU take results for zero that are denormal, below 1.2e-38 in float32 and 2.2e-308 in
-    float64; they do unless told otherwise, since some CPUs take a hundred cycles for one. What is given to a kernel is
-    read as it is. It is for what is compiled from now on; a GPU and the `numpy` context compute denormal numbers.
+    """Choose whether CPU kernels that are compiled afterwards flush denormal results to zero; by default they do.
 
-    Returns whether this CPU's kernels can do it: x86's. Raises DTypeError for what is no boolean. As PyTorch's
-    function of this name, which sets the calling thread's register.
+    Denormal numbers are below 1.2e-38 in float32 and 2.2e-308 in float64; some CPUs take a hundred cycles for one. A
+    kernel's inputs are read as they are. A GPU and the `numpy` context do not flush.
+
+    Returns whether this CPU's kernels can flush: on x86. Raises DTypeError for an argument that is no boolean.
+    PyTorch's function of this name sets the calling thread's register instead.
     """
     global _flush_denormal
     if not isinstance(flush, bool):
@@ -200,7 +202,7 @@ def set_flush_denormal(flush: bool) -> bool:
 
 
 def flushes_denormal() -> bool:
-    """Whether kernels compiled now take denormal results for zero, see `set_flush_denormal`."""
+    """Whether kernels compiled now flush denormal results to zero, see `set_flush_denormal`."""
     return _flush_denormal
 
 
@@ -209,10 +211,10 @@ class ThreadCountError(DlsysError, ValueError):
 
 
 def set_num_threads(count: int) -> None:
-    """Let kernels run on `count` threads.
+    """Let kernels run on `count` threads: at most one per core of the process, or as many as the environment variable
+    TVM_NUM_THREADS said when dlsys was imported, if that is less; one in a forked process.
 
-    The number of cores that the process may use is the ceiling, or the environment variable TVM_NUM_THREADS, read when
-    dlsys is imported, where that is less; a forked process has one thread. Raises ThreadCountError beyond it.
+    Raises ThreadCountError for another number.
     """
     if isinstance(count, bool) or not isinstance(count, numbers.Integral) or not 1 <= count <= _thread_ceiling:
         raise ThreadCountError(

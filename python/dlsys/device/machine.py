@@ -1,4 +1,4 @@
-"""The facts of a machine that decide how its kernels are written: those of this CPU without TVM's compiler."""
+"""The facts of a machine that schedules need: vectors, registers, caches, threads. Needs no TVM compiler."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tvm_ffi
 from ..system import cache_sizes, cpu_features, cpu_model
 from .context import get_num_threads
 
-_VECTORS = (  # LLVM's name of a feature, bits of a vector register, number of them; the first that a CPU has counts
+_VECTORS = (  # LLVM's name of a feature, bits and number of vector registers; the first that the CPU has is used
     ("avx512f", 512, 32),
     ("avx2", 256, 16),
     ("avx", 256, 16),
@@ -20,30 +20,30 @@ _VECTORS = (  # LLVM's name of a feature, bits of a vector register, number of t
 _BASELINE = (128, 16)  # SSE2, which every x86-64 has
 _ZEN_4 = (0x19, (*range(0x10, 0x20), *range(0x60, 0x80), *range(0xA0, 0xB0)))  # AMD's family and models, as LLVM has it
 _CACHES = {1: 32 << 10, 2: 1 << 20, 3: 32 << 20}
-"""Bytes of caches by level where nothing tells them: on other systems than Linux, and of another CPU than this one."""
+"""Bytes of caches by level where they are unknown: on other systems than Linux, and for other CPUs than this one."""
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """The speeds and sizes of a GPU, from its maker's data sheet where no comment says else."""
+    """The speeds and sizes of a GPU, from NVIDIA's data sheets unless a comment says otherwise."""
 
     name: str
     multiprocessors: int
-    clock: float  # cycles a second
-    bandwidth: float  # bytes of memory a second
-    shared: int  # bytes of shared memory of a multiprocessor
-    block_shared: int = 48 << 10  # bytes of it that a block's arrays may take, as they are declared
-    registers: int = 65536
-    threads: int = 2048  # of a multiprocessor
+    clock: float  # cycles per second
+    bandwidth: float  # bytes of memory per second
+    shared: int  # bytes of shared memory per multiprocessor
+    block_shared: int = 48 << 10  # bytes of it that a block may declare statically
+    registers: int = 65536  # per multiprocessor, as the next three
+    threads: int = 2048
     blocks: int = 32
-    warps: int = 4  # whose instructions a multiprocessor starts in a cycle
-    shared_bandwidth: int = 128  # bytes of shared memory that it reads in a cycle
-    launch: float = 2.0e-6  # seconds from one launch's end to the next one's start, about; in a CUDA graph less
-    fill: float = 0.4  # the share of the multiprocessors that draw all of memory's bandwidth
+    warps: int = 4  # that issue an instruction in a cycle
+    shared_bandwidth: int = 128  # bytes of shared memory that a multiprocessor reads in a cycle
+    launch: float = 2.0e-6  # seconds between two launches, about; less in a CUDA graph
+    fill: float = 0.4  # the share of the multiprocessors that can use all of memory's bandwidth
 
     @property
     def flops(self) -> float:
-        """Operations of float32 a second: 128 multiply-adds a cycle."""
+        """Operations of float32 per second: 128 multiply-adds per cycle and multiprocessor."""
         return self.multiprocessors * 128 * 2 * self.clock
 
 
@@ -52,9 +52,9 @@ GPUS = {
     "sm_80": Gpu("A100", 108, 1.41e9, 2.04e12, 164 << 10),
 }
 """By their architecture."""
-WARP = 32  # threads of a GPU that run one instruction together
-TENSOR_INSTRUCTION = 5  # instructions' time of one of tensor cores: 1,024 multiply-adds, some 945 of which a cycle
-HOPPER = "sm_90"  # the architecture of CUDA code where no device tells its own, and whose facts one without data has
+WARP = 32  # threads of a GPU that execute one instruction together
+TENSOR_INSTRUCTION = 5  # one on tensor cores (1,024 multiply-adds, some 945 per cycle) takes as long as so many others
+HOPPER = "sm_90"  # the architecture of CUDA code without a device, whose facts stand for those of unknown GPUs
 
 
 @dataclass(frozen=True)
@@ -63,18 +63,17 @@ class Machine:
 
     Attributes:
         kind: "llvm" or "cuda".
-        vector_bits: of a vector register; of a GPU those that a warp has of one number each.
-        registers: vector registers of a core, or those of a GPU's thread.
-        threads: that a CPU's kernels are shared by.
-        fma: cycles of a multiply-add of vectors, where its operands lie in registers and none waits for another.
-        tensor_cores: to what a GPU's round products of float32, "tf32", "bfloat16" or "float16"; empty: they are not
-            used.
-        l1: bytes of a core's first cache for data.
+        vector_bits: bits of a vector register; of a GPU, 32 bits for each thread of a warp.
+        registers: vector registers of a core, or registers of a GPU's thread.
+        threads: the number of threads that share a CPU's kernels.
+        fma: cycles per multiply-add of vectors, with operands in registers and no waiting for results.
+        tensor_cores: the dtype to which a GPU's tensor cores round products of float32, "tf32", "bfloat16" or
+            "float16"; empty if they are not used.
+        l1: bytes of a core's first data cache; this and the next three are not used for a GPU.
         l2: bytes of its second one.
-        l3: bytes of the last one, which cores share: of all that share it. Of a GPU no rule reads these three,
-            nor the next.
-        line: bytes of a line of its caches.
-        gpu: the GPU that it is, or one like it; of a CPU no rule reads it.
+        l3: bytes of the last one, which cores share.
+        line: bytes of a cache line.
+        gpu: the GPU, or one like it; not used for a CPU.
     """
 
     kind: str
@@ -95,15 +94,15 @@ class Machine:
 
 
 def cpu_machine(features: Container[str], threads: int, halves: bool, caches: Mapping[int, int]) -> Machine:
-    """The machine that a CPU is, from its features by LLVM's names, and the bytes of its caches by level, as far as
-    they are known; `halves`: it takes a vector of 512 bits in two."""
+    """The Machine of a CPU, from its features by LLVM's names and the known bytes of its caches by level. `halves`:
+    whether it computes a vector of 512 bits as two halves."""
     bits, registers = next((tuple(rest) for name, *rest in _VECTORS if name in features), _BASELINE)
     l1, l2, l3 = (caches.get(level, nbytes) for level, nbytes in _CACHES.items())
     return Machine("llvm", bits, registers, threads, 1.0 if halves and bits == 512 else 0.5, l1=l1, l2=l2, l3=l3)
 
 
 def host_machine() -> Machine:
-    """The machine that this CPU is, from its flags."""
+    """The Machine of this CPU, from CPUID."""
     family, model = cpu_model()
     halves = family == _ZEN_4[0] and model in _ZEN_4[1]
     return cpu_machine(cpu_features(), get_num_threads(), halves, cache_sizes())

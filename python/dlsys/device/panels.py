@@ -1,5 +1,5 @@
-"""The tiles of a product on a CPU, as far as its registers decide them: how many rows and vectors, and so how wide the
-panels are in which a matrix of weights or filters is best stored. What changes a graph asks this too, without TVM.
+"""The tiles of a product that a CPU's registers allow, how many cycles each takes, and the best width of the panels in
+which weights and filters are stored. The compiler's passes use it too, so it needs no TVM.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from ..scopes import scopes
 from .machine import Machine, host_machine
 
 MOST_VECTORS = 4  # in a row of a tile
-RAGGED = 1.04  # times as long takes a product whose last tile has fewer rows, whose code is other code
-DIRECT_ROWS = 4  # up to so many rows packing B costs more than it saves
+RAGGED = 1.04  # factor of a product's time if its last tile has fewer rows, and so code of its own
+DIRECT_ROWS = 4  # with this many rows or fewer, packing B costs more than it saves
 
 # Where the time of a step of k goes, in cycles; measured on Zen 5, with AVX-512 and with AVX2.
 LOAD = 0.6  # loading a vector, or an element into all lanes
-LATENCY = 4.0  # of an addition, which a tile's accumulators wait for
-STREAM = 32  # bytes a cycle from L2, where a panel lies
-OVERHEAD = 0.3  # of what counts the steps
-VECTOR = 0.1  # of a vector of B besides, whose line may be on its way
+LATENCY = 4.0  # of an addition: an accumulator waits for the last one
+STREAM = 32  # bytes per cycle from L2, where a panel is
+OVERHEAD = 0.3  # of the loop's counter and branch
+VECTOR = 0.1  # more for each vector of B, whose cache line may not be there yet
 
 
 def panel_columns(m: int, n: int, dtype: str, machine: Machine | None = None) -> int:
-    """Columns of the panels that a product of (m, k) and (k, n) reads best, on this CPU or a machine; 0 where it packs
-    none."""
+    """The best number of columns of B's panels for a product of (m, k) and (k, n) on a machine, by default this CPU; 0
+    if B should not be packed."""
     if m <= DIRECT_ROWS or not scopes.own_schedules:
         return 0
     machine = machine or host_machine()
@@ -39,8 +39,8 @@ def panel_columns(m: int, n: int, dtype: str, machine: Machine | None = None) ->
 
 
 def filter_columns(space: tuple[int, int], filters: int, dtype: str, machine: Machine | None = None) -> int:
-    """Columns of the panels of filters that a convolution to images of `space` reads best, on this CPU or a machine; 0
-    where none divides them."""
+    """The best number of columns of the filters' panels for a convolution with results of `space` (height, width) on a
+    machine, by default this CPU; 0 if no number divides the filters."""
     if not scopes.own_schedules:
         return 0
     machine = machine or host_machine()
@@ -55,21 +55,23 @@ def filter_columns(space: tuple[int, int], filters: int, dtype: str, machine: Ma
 
 
 def tiles_of(rows: Iterable[int], machine: Machine) -> list[tuple[int, int]]:
-    """Numbers of rows, of those, and of vectors in a row, of all tiles whose accumulators, row of B and element of A
-    the registers hold."""
-    most = machine.registers * 7 // 16  # of more the addresses fill the other registers
+    """All tiles (rows, vectors per row) with a number of `rows` whose accumulators, row of B and element of A fit into
+    the registers."""
+    most = machine.registers * 7 // 16  # the addresses of more rows would not fit into registers
     found = itertools.product((count for count in rows if count <= most), range(1, MOST_VECTORS + 1))
     return [(count, vectors) for count, vectors in found if count * vectors + vectors + 1 <= machine.registers]
 
 
 def row_counts(m: int, machine: Machine) -> range:
-    """Numbers of rows of a tile of matrices of m rows: with many, two vectors each fill the registers. The largest come
-    first."""
+    """The possible numbers of rows of a tile, largest first, for a matrix of m rows: up to as many as fill the
+    registers with two vectors per row."""
     return range(min(m, machine.registers * 3 // 8), 0, -1)
 
 
 def boxes(extents: Iterable[int]) -> list[int]:
-    """Sizes of the blocks of several axes, in row-major order, that are boxes: 4 x 6 has 1, 2, 3, 6, 12 and 24."""
+    """Numbers of consecutive elements, in row-major order, that form boxes, largest first: 4 x 6 has 24, 12, 6, 3, 2,
+    1.
+    """
     found, inner = set(), 1
     for extent in reversed(list(extents)):
         found |= {inner * part for part in range(1, extent + 1) if extent % part == 0}
@@ -78,14 +80,14 @@ def boxes(extents: Iterable[int]) -> list[int]:
 
 
 def step_cycles(rows: int, vectors: int, machine: Machine) -> float:
-    """Cycles of a step of k in one tile of so many rows, and vectors in each."""
+    """Cycles of a step of k in one tile of this many rows and vectors per row."""
     streamed = vectors * machine.vector_bits / 8 / STREAM
     bounds = (rows * vectors * machine.fma, (rows + vectors) * LOAD, streamed, LATENCY)
     return max(bounds) + OVERHEAD + VECTOR * vectors
 
 
 def matrix_cycles(m: int, n: int, rows: int, columns: int, lanes: int, machine: Machine) -> float:
-    """Cycles of a step of k in all tiles of an m x n product; the last of each side have what rows and columns are
+    """Cycles of a step of k in all tiles of an m x n product; the last tiles have the rows and columns that are
     left."""
     found = 0.0
     for own_rows, count in ((rows, m // rows), (m % rows, 1)):

@@ -1,8 +1,8 @@
-"""What a GPU does beside Python, by CUDA's runtime itself: graphs of launches, and copies while it computes.
+"""CUDA graphs of launches, and copies from the host while the GPU computes, by calls of CUDA's runtime.
 
-TVM asks everything of the default stream, which does one thing after the other. A graph is recorded on a stream of its
-own and runs on the default one, as one call. Copies from the host go by another stream; events tell each stream how far
-the other one is.
+TVM uses the default stream for everything, so work runs one after another. A graph is recorded on a separate stream
+and runs on the default one, as one call. Copies from the host use a third stream; events let the streams wait for each
+other.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _DEFAULT = ctypes.c_void_p(0)
 
 @cache
 def _library() -> Any:
-    """CUDA's runtime, which TVM's has loaded."""
+    """CUDA's runtime, which TVM has loaded."""
     found = ctypes.CDLL("libcudart.so.13")
     found.cudaGetErrorString.restype = ctypes.c_char_p
     return found
 
 
 def _call(name: str, *arguments: Any) -> None:
-    """Calls a function of the runtime. Raises DeviceError with what it says."""
+    """Calls a function of CUDA's runtime. Raises DeviceError with CUDA's message."""
     if code := getattr(_library(), name)(*arguments):
-        _library().cudaGetLastError()  # which forgets it
+        _library().cudaGetLastError()  # clears the error
         raise DeviceError(f"{name}: {_library().cudaGetErrorString(code).decode()}")
 
 
 def _made(name: str, *arguments: Any) -> ctypes.c_void_p:
-    """The handle that a function of the runtime makes."""
+    """The handle that a function of CUDA's runtime creates."""
     found = ctypes.c_void_p()
     _call(name, ctypes.byref(found), *arguments)
     return found
@@ -60,8 +60,8 @@ _recording = free_at_fork(threading.Lock())  # a device has one stream to record
 
 
 class Graph:
-    """Launches as one call, recorded while `ask` makes them. These must have run before, so that all code is loaded,
-    and neither take memory nor wait. Raises DeviceError where CUDA does not record them."""
+    """Launches as one call, recorded while `ask` makes them. They must have run before, so that all code is loaded, and
+    must neither allocate memory nor wait. Raises DeviceError if CUDA cannot record them."""
 
     def __init__(self, device: Any, ask: Callable[[], None]) -> None:
         """`device`: TVM's."""
@@ -86,26 +86,25 @@ class Graph:
         weakref.finalize(self, _library().cudaGraphExecDestroy, self._made).atexit = False
 
     def launch(self) -> None:
-        """Asks for all launches. Raises DeviceError."""
+        """Start all launches. Raises DeviceError."""
         _call("cudaSetDevice", self._index)
         _call("cudaGraphLaunch", self._made, _DEFAULT)
 
 
 class Staging:
-    """A GPU's arrays for one value after another that comes from the host: two, so that the next one is copied while
-    kernels still read the last one. From the second one on values are copied by way of memory that the GPU reads by
-    itself, while Python goes on."""
+    """Two arrays on a GPU for a sequence of values from the host, so that the next value is copied while kernels still
+    read the last one. From the second value on, values are copied through pinned memory, while Python continues."""
 
     def __init__(self, ctx: Context, shape: Shape, dtype: str) -> None:
-        """Raises DeviceError for a device that is not there."""
+        """Raises DeviceError for an absent device."""
         self._ctx, self._shape, self._dtype = ctx.require(), shape, dtype
         self._places: list[_Place] = []
         self._turn = 0
-        self._asked: Any = None  # the event that all is done which was asked for before the latest value
+        self._asked: Any = None  # the event after all work that was started before the latest value
 
     def put(self, value: np.ndarray) -> Array:
-        """The array that has the value for all that is asked of the GPU from now on until the next one but one. The
-        value itself may change at once. Raises DeviceError."""
+        """An Array with the value on the GPU, valid until the second next `put`; `value` may change at once. Raises
+        DeviceError."""
         _call("cudaSetDevice", self._ctx.index)
         if len(self._places) < 2:
             self._places.append(_Place(self._ctx, self._shape, self._dtype))
@@ -115,7 +114,7 @@ class Staging:
         place, copies = self._places[self._turn], _stream(self._ctx.index, "copies")
         if self._asked is None:
             self._asked = _made("cudaEventCreateWithFlags", _UNTIMED)
-        else:  # what has read this place was asked for before the value in the other place came
+        else:  # kernels that read this array were started before the value in the other array came
             _call("cudaStreamWaitEvent", copies, self._asked, 0)
         place.fill(value, copies)
         _call("cudaStreamWaitEvent", _DEFAULT, place.copied, 0)
@@ -124,10 +123,11 @@ class Staging:
 
 
 class _Place:
-    """An array of a GPU, and memory of the host by way of which it is filled.
+    """An array on a GPU and pinned host memory through which it is filled.
 
     Attributes:
-        copied: the event that it is.
+        array: the Array.
+        copied: the event after the latest copy.
     """
 
     def __init__(self, ctx: Context, shape: Shape, dtype: str) -> None:
@@ -136,7 +136,7 @@ class _Place:
         self._host: Any = None
 
     def fill(self, value: np.ndarray, stream: ctypes.c_void_p) -> None:
-        """Copies a value here, by a stream; waits until the last one has left the host's memory."""
+        """Copy a value into the array, on a stream; first wait until the last copy has left the pinned memory."""
         if self._host is None:
             self._pin(value)
         _call("cudaEventSynchronize", self.copied)
@@ -146,7 +146,7 @@ class _Place:
         _call("cudaEventRecord", self.copied, stream)
 
     def _pin(self, like: np.ndarray) -> None:
-        """Takes memory of the host, for values like this one."""
+        """Allocate pinned memory for values like this one."""
         self._pinned = _made("cudaMallocHost", ctypes.c_size_t(like.nbytes))
         memory: Any = (ctypes.c_char * like.nbytes).from_address(self._pinned.value or 0)
         self._host = np.ndarray(like.shape, like.dtype, memory)
@@ -154,7 +154,7 @@ class _Place:
 
 
 def _release(copied: ctypes.c_void_p, pinned: ctypes.c_void_p) -> None:
-    """Gives memory of the host back when it was read."""
+    """Free pinned memory after the last copy from it."""
     _library().cudaEventSynchronize(copied)
     _library().cudaFreeHost(pinned)
     _library().cudaEventDestroy(copied)

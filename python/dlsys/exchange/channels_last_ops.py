@@ -1,7 +1,7 @@
-"""Convolution and pooling of images NHWC, for inference: `freeze` makes them of those of images NCHW.
+"""Convolution and pooling of images (N, H, W, C), for inference: `freeze` replaces those of (N, C, H, W) by them.
 
-The channels of a place lie side by side, so a product of 1 x 1 filters is one of matrices as they lie, results are
-stored as vectors, and planes are convolved and pooled along vectors whatever the stride.
+The channels of a pixel are neighbours in memory, so a convolution with 1 x 1 filters is a matrix product without a
+copy, results are stored as vectors, and planes are convolved and pooled along vectors whatever the stride.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _ChannelsLast(Op):
     """An operator of images NHWC."""
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        raise error_at(node, GraphError, "images lie channels last where no gradient is asked for: it has none")
+        raise error_at(node, GraphError, "images with channels last are for inference: there is no gradient")
 
 
 class _Convolution(_ChannelsLast):

@@ -14,7 +14,7 @@ from ..nn import functional
 from ..tensors import dtype_of, shape_of
 
 Pairs = Sequence[tuple[int, int]]
-"""What is put before and behind each of the last axes."""
+"""The padding before and after each of the last axes."""
 
 
 def padded(x: Node, pairs: Pairs, value: float = 0.0) -> Node:

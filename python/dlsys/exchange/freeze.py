@@ -30,16 +30,16 @@ from .panels import product
 def freeze(model: Module, feed_shapes: Mapping[str, Any] | None = None) -> Network:
     """The model in evaluation, as a network without parameters.
 
-    Batch norm becomes part of the convolution before it, dropout is gone, other values that hang on parameters alone
-    are computed; images lie channels last, NHWC, from one convolution to the next; matrices and filters lie in the
-    panels that this CPU's kernels read; convolutions of 3 x 3 are done by Winograd's method where that is faster: an
-    infinity or NaN in an image then reaches the 4 x 4 results around it.
-    Changes of the model's parameters afterwards do not reach the network.
+    Batch norm becomes part of the convolution before it, dropout is gone, and other values that depend on parameters
+    alone are computed once. Images are stored with channels last, (N, H, W, C), from one convolution to the next;
+    matrices and filters are stored in the panels that this CPU's kernels read. Convolutions of 3 x 3 use Winograd's
+    method where it is faster: an infinity or NaN in an image then reaches the 4 x 4 results around it.
+    Later changes of the model's parameters do not change the network.
 
     Args:
         model: a Module, or a Network of `from_onnx` or `from_torch`.
-        feed_shapes: of a Module a shape or an array for each argument of `forward`, in order, by the name that the
-            input shall have; a Network has its own.
+        feed_shapes: for a Module a shape or an array for each argument of `forward`, in order; the keys become the
+            inputs' names. A Network has its own.
 
     Raises GraphError for a network that changes state; FeedError, ShapeError, DTypeError as `to_onnx` does.
     """
@@ -211,5 +211,5 @@ _CHANGES: dict[str, _Change] = {
     "mul": (_Product.scaled, np.positive),
     "div": (_Product.scaled, lambda by: 1 / by),
 }
-"""What becomes part of a convolution: by the operator's name, how the product changes, and by which numbers, of those
-that it meets."""
+"""Operators that become part of a convolution: by name, the change of the product, and the function of the operand
+that it takes."""

@@ -57,14 +57,14 @@ def from_onnx(
 
     Args:
         model: a file's path, or an `onnx.ModelProto`. Operator sets 13 to 28 are read; older ones are converted.
-        shapes: of inputs, by name; needed where the model does not state all extents.
+        shapes: inputs' shapes by name; needed where the model does not state all extents.
 
-    Weights, initial values of floats with more than one element, are parameters; batch norm's statistics are buffers,
-    and what `to_onnx` has written as such; all else is constant. What depends on constants and shapes alone is computed
-    now, as far as `Folding` allows.
+    Initializers of floats with more than one element are parameters; batch norm's statistics, and what `to_onnx` has
+    written as a buffer, are buffers; other initializers are constants. Values that depend only on constants and shapes
+    are computed now, as far as `Folding` allows.
 
-    Raises DataError, which names the file and the node, for what is no model of ONNX; GraphError for operators that are
-    not known, all at once, or used in a way that is not; ShapeError for extents that are not known or do not fit.
+    Raises DataError, which names the file and the node, for a file that is no ONNX model; GraphError for unsupported
+    operators, all of them in one message, or arguments; ShapeError for extents that are unknown or do not fit.
     """
     onnx = onnx_package("from_onnx")
     if shapes is not None and not isinstance(shapes, Mapping):
@@ -233,7 +233,7 @@ class _Reading:
     def _require_order(self) -> None:
         """Raises DataError for values that nothing makes, that are made twice, or read before they are made."""
         if self._graph.sparse_initializer:
-            raise GraphError(f"{self._source}: sparse initial values are not built")
+            raise GraphError(f"{self._source}: sparse initial values are not supported")
         known = set[str]()
         for kind, owners in (("initial values", self._graph.initializer), ("inputs", self._graph.input)):
             found = set[str]()
@@ -355,7 +355,7 @@ class _Reading:
             raise self._wrong(f"{told} has inputs or attributes that do not fit: {_first_line(error)}") from error
         self._values.update(zip(node.output, found, strict=False))
         if unmade := [name for name in node.output[len(found) :] if name]:
-            raise GraphError(f"{self._source}: {told}: its output {unmade[0]} is not built")
+            raise GraphError(f"{self._source}: {told}: its output {unmade[0]} is not supported")
 
     def _attribute(self, node: Any, item: Any) -> Any:
         value = self._onnx.helper.get_attribute_value(item)
@@ -397,7 +397,7 @@ class _Reading:
         try:
             bound = signature.bind(*given, **attributes)
         except TypeError as error:
-            raise GraphError(f"{error} is not built") from None
+            raise GraphError(f"{error} is not supported") from None
         found = function(*bound.args, **bound.kwargs)
         outputs = [
             value if isinstance(value, Node) else np.asarray(value)

@@ -73,7 +73,7 @@ def max_pool(
     """The maxima of windows."""
     ones = [1] * len(kernel_shape)
     if list(dilations or ones) != ones:
-        raise GraphError("MaxPool: dilations are not built")
+        raise GraphError("MaxPool: dilations are not supported")
     pairs = _auto(auto_pad, x, kernel_shape, strides or ones, ones, pads)
     return composed.max_pool(x, kernel_shape, strides or ones, pairs, bool(ceil_mode))
 
@@ -92,7 +92,7 @@ def mean_pool(
     """The means of windows."""
     ones = [1] * len(kernel_shape)
     if list(dilations or ones) != ones:
-        raise GraphError("AveragePool: dilations are not built")
+        raise GraphError("AveragePool: dilations are not supported")
     pairs = _auto(auto_pad, x, kernel_shape, strides or ones, ones, pads)
     return composed.mean_pool(
         x, kernel_shape, strides or ones, pairs, bool(ceil_mode), bool(count_include_pad)
@@ -197,15 +197,15 @@ def _recurrent(
         if name == "RNN" and set(wanted) == {"relu"}:
             kind = "relu"
         elif wanted != [text.lower() for text in activations] * ways:
-            raise GraphError(f"{name}: activations {wanted} are not built")
+            raise GraphError(f"{name}: activations {wanted} are not supported")
         if peepholes is not None or input_forget or layout or given:
             raise GraphError(
-                f"{name}: peepholes, input_forget, layout, {', '.join(given) or 'clip'} are not built"
+                f"{name}: peepholes, input_forget, layout, {', '.join(given) or 'clip'} are not supported"
             )
         if name == "GRU" and not linear_before_reset:
             raise GraphError("GRU: only linear_before_reset=1 is built")
         if lengths is not None and set(integers(lengths, "sequence_lens")) != {shape_of(x)[0]}:
-            raise GraphError(f"{name}: sequences of different lengths are not built")
+            raise GraphError(f"{name}: sequences of different lengths are not supported")
         found = []
         start = ad.full_op((shape_of(x)[1], shape_of(r)[-1]), 0.0, dtype_of(x))
         for i in range(ways):

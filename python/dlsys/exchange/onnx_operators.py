@@ -272,7 +272,7 @@ def product(x: Value, axes: Value = None, keepdims: int = 1, noop_with_empty_axe
 def _place(name: str, function: Callable[..., Node]) -> None:
     def found(x: Node, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Node:
         if select_last_index:
-            raise GraphError(f"{name}: select_last_index is not built")
+            raise GraphError(f"{name}: select_last_index is not supported")
         return ad.cast_op(function(x, axis, bool(keepdims)), "int64")
 
     operator(name)(found)
@@ -426,13 +426,13 @@ def pairs_of(pads: Sequence[int] | None, space: int) -> list[tuple[int, int]]:
 def pad(x: Node, pads: Value, value: Value = None, axes: Value = None, mode: str = "constant") -> Node:
     """x with a constant around it."""
     if mode != "constant":
-        raise GraphError(f"Pad: mode {mode} is not built")
+        raise GraphError(f"Pad: mode {mode} is not supported")
     rank = len(shape_of(x))
     given = axes_of(rank, range(rank) if axes is None else integers(axes, "axes"))
     pairs = dict(zip(given, pairs_of(integers(pads, "pads"), len(given)), strict=True))
     widths = [pairs.get(axis, (0, 0)) for axis in range(rank)]
     if min(map(min, widths), default=0) < 0:
-        raise GraphError("Pad: negative pads are not built")
+        raise GraphError("Pad: negative pads are not supported")
     return composed.padded(x, widths, number(value, 0.0, "the value of Pad"))
 
 

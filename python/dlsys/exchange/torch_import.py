@@ -24,11 +24,11 @@ _OF_NO_MEANING = ("device", "layout", "memory_format", "pin_memory", "requires_g
 def from_torch(program: Any) -> tuple[Network, dict[str, Parameter]]:
     """The network of a program that `torch.export.export` made, and its parameters by name.
 
-    Export the model after `model.eval()`, for example inputs of the shapes that the network shall have. Parameters and
+    Export the model after `model.eval()`, with example inputs of the shapes that the network will have. Parameters and
     buffers are copied, under their names.
 
-    Raises GraphError for operators that are not known, all at once, or used in a way that is not, and for programs of
-    symbolic shapes or that change their buffers or inputs; DTypeError for values of other dtypes than ours.
+    Raises GraphError for unsupported operators, all of them in one message, or arguments, and for programs with
+    symbolic shapes or that change their buffers or inputs; DTypeError for values of dtypes that dlsys does not have.
     """
     if not all(hasattr(program, name) for name in ("graph_signature", "run_decompositions", "state_dict")):
         raise GraphError(f"from_torch: takes what torch.export.export returns, not {type(program).__name__}")
@@ -145,7 +145,7 @@ class _Reading:
                 mine, other = (own.shape, own.dtype), (tuple(theirs.shape), self._dtype(theirs.dtype))  # type: ignore[attr-defined]
                 if mine != other:
                     raise GraphError(
-                        f"from_torch: {node.target} {node.name}: used in a way that is not built: {mine}, not {other}"
+                        f"from_torch: {node.target} {node.name} is used in an unsupported way: {mine}, not {other}"
                     )
 
 

@@ -144,7 +144,7 @@ def max_pool(
     """The maxima of windows of images or signals."""
     space = len(shape_of(x)) - 2
     if set(_each(dilation, space)) != {1}:
-        raise GraphError("max_pool2d: dilations are not built")
+        raise GraphError("max_pool2d: dilations are not supported")
     widths = _each(kernel, space)
     pairs = [(p, p) for p in _each(padding, space)]
     return composed.max_pool(x, widths, _each(stride or widths, space), pairs, ceil_mode)
@@ -162,7 +162,7 @@ def mean_pool(
 ) -> Node:
     """The means of windows of images or signals."""
     if divisor_override is not None:
-        raise GraphError("avg_pool2d: divisor_override is not built")
+        raise GraphError("avg_pool2d: divisor_override is not supported")
     space = len(shape_of(x)) - 2
     widths = _each(kernel, space)
     pairs = [(p, p) for p in _each(padding, space)]
@@ -227,7 +227,7 @@ def attention(
 ) -> Node:
     """softmax(scale query key^T + mask) value."""
     if dropout_p or enable_gqa:
-        raise GraphError("scaled_dot_product_attention: dropout_p and enable_gqa are not built")
+        raise GraphError("scaled_dot_product_attention: dropout_p and enable_gqa are not supported")
     return functional.scaled_dot_product_attention(query, key, value, mask, 0.0, is_causal, scale)
 
 

@@ -151,8 +151,8 @@ def _draw_edge(axes: Any, edge: Edge, colour: str) -> None:
 
 
 def draw_memory(plan: Plan, path: Any) -> None:
-    """Write the picture of the arena: kernels across in the order of running, bytes up, and who lives where. Raises
-    GraphError for an unknown suffix or more than MOST_STEPS kernels."""
+    """Write the picture of the arena: kernels across, in the order in which they run, bytes up, a box for each buffer.
+    Raises GraphError for an unknown suffix or more than MOST_STEPS kernels."""
     names = [f"{number}  {_cut(group.name, 34)}" for number, group in enumerate(plan.program.groups)]
     steps, memory, planned = len(names), plan.memory, max(plan.memory.bytes_planned, 1)
     file = _checked(path, f"draw_memory: there are {steps} kernels", steps, MOST_STEPS, "plan()")
@@ -185,7 +185,7 @@ def draw_memory(plan: Plan, path: Any) -> None:
         line = {"arrowstyle": "-", "color": GREY, "linewidth": 0.5, "relpos": (0, 0.5), "shrinkB": 0}
         own: dict[str, Any] = {"va": "center", "arrowprops": line, "annotation_clip": False, **FACE}
         axes.annotate(note, (steps + 1, middle), (steps + 1.3, note_y), **own)
-    bound = {"color": COLOURS["result"][1], "linestyle": "--", "label": "lower bound: most bytes alive at once"}
+    bound = {"color": COLOURS["result"][1], "linestyle": "--", "label": "lower bound: most bytes live at once"}
     lines = [
         axes.axhline(memory.bytes_planned, color="#1f3d5a", label="arena", linewidth=1.3, clip_on=False),
         axes.axhline(memory.lower_bound, **bound, linewidth=1.3, clip_on=False),
@@ -198,7 +198,7 @@ def draw_memory(plan: Plan, path: Any) -> None:
 
 
 def _bytes(count: int) -> str:
-    """A number of bytes in the largest unit of which there is one."""
+    """A number of bytes in the largest unit that it reaches."""
     for unit, size in (("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= size:
             return f"{count / size:.4g} {unit}"
@@ -206,7 +206,7 @@ def _bytes(count: int) -> str:
 
 
 def _checked(path: Any, what: str, count: int, most: int, instead: str) -> Path:
-    """The path, if its suffix is known, and the picture small enough to be read. Raises GraphError."""
+    """The path, if its suffix is known and the picture not too large to be read. Raises GraphError otherwise."""
     if not isinstance(path, (str, os.PathLike)):
         raise GraphError(f"{what}: the path must be text or a pathlib.Path, not {type(path).__name__}")
     file = Path(path)

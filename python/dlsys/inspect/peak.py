@@ -1,7 +1,7 @@
-"""What this machine can do at most, measured: its multiply-adds and its memory's bandwidth.
+"""This machine's measured peaks: multiply-adds per second and the memory's bandwidth.
 
-A kernel's speed is read against these: the roofline of Williams, Waterman and Patterson (2009) has the first as its
-ceiling and the second as its slope.
+They limit a kernel's speed: the roofline of Williams, Waterman and Patterson (2009) has the first as its ceiling and
+the second as its slope.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a step's time goes: every kernel's, against what it computes and moves and what the machine can do."""
+"""Where a step's time goes: each kernel's time, operations and bytes, compared with the machine's peaks."""
 
 from __future__ import annotations
 
@@ -18,26 +18,29 @@ from ..graph import Node
 from ..kernels import unrolled_calls
 from ..planner import table
 from ..tvm_import import with_compiler
+from . import notebook
 from .text import kernels_of, number
 
+HEAD = ("", "kernel", "kind", "calls", "us", "share", "GFLOP/s", "GB/s", "of peak")
+ALIGN = "><<>>>>><"
 WARM_UP = 2  # runs that are not counted: pages are touched, the clock rises
-LEAST = 1e-8  # seconds; below, a kernel's time drowns in that of its call
-NOTHING = tvm_ffi.get_global_func("testing.nop")  # a function of any arguments that does nothing: what a call costs
+LEAST = 1e-8  # seconds; a shorter time cannot be told from that of the call
+NOTHING = tvm_ffi.get_global_func("testing.nop")  # does nothing with any arguments: its time is that of a call
 
 
 @dataclass(frozen=True)
 class Row:
-    """A kernel in a step; where several groups have the same kernel, all its calls.
+    """A kernel in a step, with all its calls, if several groups have the same kernel.
 
     Attributes:
         groups: the keys of the groups that it computes.
         calls: how often it is called in a step.
-        name, kind: the kernel's, and its groups'.
-        seconds: of all its calls in a step, the median of the runs, without what a call costs from Python.
-        flop: operations of its calls: a multiply-add is two, every other one, a transcendental function too.
-        nbytes: what its calls read and write, each input and output once; from caches, which are faster than memory,
-            where arrays are small.
-        compute, bandwidth: what it reaches of the machine's peaks, 1.0 being all; None where they are not known.
+        name, kind: the kernel's name, and its groups' kind.
+        seconds: of all its calls in a step, the median of the runs, without the time of calling it from Python.
+        flop: operations of its calls: a multiply-add is two, every other operation one, a transcendental function too.
+        nbytes: bytes that its calls read and write, each input and output counted once. Small arrays come from caches,
+            which are faster than memory.
+        compute, bandwidth: the share of the machine's peaks that it reaches, 1.0 being all; None if they are unknown.
     """
 
     groups: tuple[Key, ...]
@@ -61,29 +64,31 @@ class Row:
         return self.nbytes / self.seconds / 1e9
 
     def cells(self, total: float) -> tuple[str, ...]:
-        """The row of the table; `total`: seconds of all kernels."""
+        """The row of the table; `total`: seconds of all kernels. Faster than memory means that caches were read."""
         numbers = ", ".join(map(number, self.groups[:3])) + (", …" if len(self.groups) > 3 else "")
         times = str(self.calls), f"{self.seconds * 1e6:.1f}", f"{self.seconds / total:.1%}"
         peak = ""
         if self.compute is not None and self.bandwidth is not None:  # the larger share, and of which
-            more = self.compute >= self.bandwidth
-            peak = f"{self.compute:.0%} compute" if more else f"{self.bandwidth:.0%} memory"
+            if self.compute >= self.bandwidth:
+                peak = f"{self.compute:.0%} compute"
+            else:
+                peak = f"{self.bandwidth:.0%} memory" if self.bandwidth <= 1 else "from cache"
         speeds = f"{self.gflops:.1f}" if self.flop else "", f"{self.gbytes:.1f}", peak
         return numbers, self.name, self.kind, *times, *speeds
 
 
 @dataclass(frozen=True)
 class Profile:
-    """The kernels of a step in order of running, and the step; `print` it.
+    """The times of the kernels, in the order in which they run, and of the step; `print` it.
 
     Attributes:
-        rows: one a kernel.
+        rows: one per kernel.
         step: seconds of the whole step as `run` takes it, the median of the runs.
-        least_seconds, least_step: of the kernels together and of the step, in the run that took the least. Medians
-            that differ far more than these tell of other work on the machine, which long calls meet more often.
+        least_seconds, least_step: of the kernels together and of the step, in the fastest run. If the medians are far
+            larger, other programs were running.
         runs: how many were timed.
         threads: how many the kernels ran on.
-        peak_gflops, peak_gbytes: what the machine can do on these, by `dlsys.inspect.peak`; None on a GPU.
+        peak_gflops, peak_gbytes: the machine's peaks on these threads, see `dlsys.inspect.peak`; None for a GPU.
     """
 
     rows: tuple[Row, ...]
@@ -101,15 +106,25 @@ class Profile:
         return sum(row.seconds for row in self.rows)
 
     def __str__(self) -> str:
-        head = ("", "kernel", "kind", "calls", "us", "share", "GFLOP/s", "GB/s", "of peak")
+        return "\n".join([table(self._kernels(), ALIGN), "", self._totals()])
+
+    def _repr_html_(self) -> str:
+        """For Jupyter."""
+        return f"{notebook.table(self._kernels(), ALIGN)}\n<pre>{self._totals()}</pre>"
+
+    def _kernels(self) -> list[tuple[str, ...]]:
+        """The cells of the table of kernels, with its heading."""
+        return [HEAD, *(row.cells(self.seconds) for row in self.rows)]
+
+    def _totals(self) -> str:
+        """The text below that table: seconds of all kernels and of the step, and the machine's peaks."""
         totals = [
             ("kernels", self.seconds, self.least_seconds),
             ("step, as run takes it", self.step, self.least_step),
             ("difference", self.step - self.seconds, self.least_step - self.least_seconds),
         ]
         micro = [(name, f"{middle * 1e6:.1f}", f"{least * 1e6:.1f}") for name, middle, least in totals]
-        lines = [table([head, *(row.cells(self.seconds) for row in self.rows)], "><<>>>>><"), ""]
-        lines.append(table([(f"us, of {self.runs} runs", "median", "least"), *micro], "<>>"))
+        lines = [table([(f"us, of {self.runs} runs", "median", "least"), *micro], "<>>")]
         if self.peak_gflops is not None:
             threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
             peaks = f"{self.peak_gflops:.1f} GFLOP/s, {self.peak_gbytes:.1f} GB/s from memory"
@@ -118,9 +133,9 @@ class Profile:
 
 
 def measure(prepare: Callable[[], tuple[Plan, Mapping[Node, Array]]], runs: int) -> Profile:
-    """Time the kernels one by one in the order of the step, and the step, in turn, so many times.
+    """The Profile of `runs` runs, in each of which every kernel is timed alone, and then the step.
 
-    `prepare` does what `run` does first: it returns the plan, and the feeds on its device. Parameters and arena are
+    `prepare` returns the plan, and the feeds on its device, as `Executor.run` prepares them. Parameters and arena are
     copies. Raises GraphError for a number of runs that is not positive, and what `prepare` raises.
     """
     if isinstance(runs, bool) or not isinstance(runs, int) or runs < 1:
@@ -159,7 +174,7 @@ def measure(prepare: Callable[[], tuple[Plan, Mapping[Node, Array]]], runs: int)
         for key, bound, _ in calls:
             times[key][run] += seconds_of(bound)
         steps.append(seconds_of(step))
-    own: dict[Key, list[float]] = {}  # without what the calls cost, and of one of the threads that call at once
+    own: dict[Key, list[float]] = {}  # without the time of the calls; divided by the threads that call at once
     idle = {key: partial(NOTHING, *arguments) for key, _, arguments in calls}
     for key, found in times.items():
         at = plan.program.located(key)  # a GPU's calls return before the work is done
@@ -189,7 +204,7 @@ def _rows(plan: Plan, seconds: dict[Key, float]) -> tuple[tuple[Row, ...], tuple
 
 
 def work_of(plan: Plan, kernel: Any, keys: Iterable[Key]) -> tuple[int, int, int]:
-    """How often a step calls a kernel at these groups, and the operations and bytes of all these calls (see `Row`)."""
+    """The number of a kernel's calls in a step at these groups, and their operations and bytes (see `Row`)."""
     calls = flop = 0
     for program, group, times, _ in map(plan.program.located, keys):
         shapes = program.graph.shapes

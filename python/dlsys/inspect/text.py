@@ -52,9 +52,9 @@ def term(node: Node, name: Mapping[Node, str], fed: Container[Node] = ()) -> str
 def format_graph(graph: TypedGraph | Iterable[Node], reasons: bool = False) -> str:
     """The graph below some nodes, one line per node: `matmul_7 = matmul(X, W1, trans_A=True)   # train.py:31`.
 
-    Of a typed graph each line has the type, too, `add_6: float32[1000, 256] = add(matmul_5, b1)`; first comes what is
-    given, last what is returned and which parameter takes which value; with `reasons` also what each pass changed, and
-    why. Nodes of one name are told apart by their ids, as `X#3`.
+    For a typed graph each line also has the type, `add_6: float32[1000, 256] = add(matmul_5, b1)`; feeds and parameters
+    come first, updates of parameters and results last, and with `reasons` one line for each change of a pass. Nodes of
+    the same name are distinguished by their ids: `X#3`.
     """
     if not isinstance(graph, TypedGraph):
         name = labels([node for node in find_topo_sort(graph) if not node.op.immediate])
@@ -74,14 +74,14 @@ def format_graph(graph: TypedGraph | Iterable[Node], reasons: bool = False) -> s
 
 
 def format_groups(plan: Plan, reasons: bool = False) -> str:
-    """A line a kernel in the order of running: number, kernel, kind, what it reads -> what it writes.
+    """One line per kernel, in the order in which they run: number, kernel, kind, what it reads -> what it writes.
 
-    `into W1` is written straight into a parameter's memory, `in x` where x puts it together with others, `over x`
-    into that of an input which dies there. Below a loop stand the kernels of what comes before its steps, and of a
-    step, by the names of that step's values; where threads have rows of their own, with the shapes of one thread's.
+    `into W1` means that the result is written into a parameter's memory, `in x` into its place in the join x, `over x`
+    over an input that nothing reads afterwards. A loop is followed by the kernels before its steps and those of a step,
+    with the names of that step's values; if each thread has its own rows, with the shapes of one thread's rows.
 
-    With `reasons` follows a line for each node that joined a kernel, by what and why, and for each two kernels of which
-    one reads the other, or both the same, why they are two.
+    With `reasons` there is one more line for each node that joined a kernel, and one for each two kernels of which one
+    reads the other, or which read the same value, that says why they are two.
     """
     lines = [table([("", "kernel", "kind", "reads", "", "writes"), *_group_rows(plan.program, "", {})], "<<<<<<")]
     return "\n".join([*lines, *(_reason_lines(plan.program, "") if reasons else ())])
@@ -160,7 +160,8 @@ def in_step(program: Program, group: Group, node: Node, name: Mapping[Node, str]
 
 
 def format_plan(plan: Plan) -> str:
-    """The memory plan; then the values that have no place in the arena: views, and those that lie in a parameter.
+    """The memory plan; then the values without a place of their own in the arena: views, joins, and values that are
+    written into a parameter.
 
     The steps are the numbers of `format_groups`.
     """
@@ -174,7 +175,7 @@ def format_plan(plan: Plan) -> str:
     joined = [f"  {node.name}" for node in aliases.uncomputed if not aliases.is_view(node)]
     titles = {
         "views, which no kernel computes:": views,
-        "put together by those that compute their parts there:": joined,
+        "joins, whose parts are computed in their places:": joined,
         "in the memory of a parameter:": updates,
     }
     return "\n".join([str(plan.memory), *(line for title, own in titles.items() if own for line in (title, *own))])
@@ -189,8 +190,8 @@ def kernels_of(plan: Plan) -> list[tuple[Any, list[Key]]]:
 
 
 def format_calls(plan: Plan) -> str:
-    """The calls that a run makes, a line each: the kernel and its arguments, arrays that are given by their names, with
-    the byte from which they are read where it is not the first, and places of the arena by theirs."""
+    """The calls of a run, one line each: the kernel and its arguments. Feeds and parameters have their names, with the
+    first byte that is read if it is not 0; values in the arena have their offsets."""
     names = {kernel.symbol: kernel.name for kernel in plan.kernel_of.values()}
 
     def place(at: Place) -> str:
@@ -247,7 +248,7 @@ def number(key: Key) -> str:
 
 
 def _chosen(plan: Plan, which: Which, mark: str) -> list[tuple[Any, str]]:
-    """The kernels meant, each with its title as a comment. Raises GraphError where there is none."""
+    """The chosen kernels, each with its title as a comment. Raises GraphError for an unknown kernel."""
     if which is not None and (isinstance(which, bool) or not isinstance(which, (int, str))):
         raise GraphError(f"a kernel is chosen by its number or name, not by {which!r}")
     found, groups = kernels_of(plan), plan.program.groups

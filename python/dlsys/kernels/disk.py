@@ -1,11 +1,11 @@
-"""Libraries of compiled kernels on disk, so that what was compiled once starts at once in the next process.
+"""Libraries of compiled kernels on disk, so that the next process need not compile them.
 
-Kernels that were compiled together are one library in `cache_directory()`, named by the hash of its content: a file
-that has another is not loaded. In the folder `kernels` a link for each kernel tells which library holds it. It is named
-by the hash of all that the kernel was made of: formula, shapes and dtypes, the target with its CPU's features and the
-number of threads, the versions of TVM and the sources of dlsys. Files are written aside and renamed, so processes may
-share the directory. Loading a library runs its code: whoever else may write to it, to the directory or to a folder
-around it is kept from that, see `storage.require_own`.
+Kernels that were compiled together are one library in `cache_directory()`. Its name is the hash of its content, and a
+file with another content is not loaded. The folder `kernels` has a link to the library for each kernel. The link's
+name is the kernel's key: a hash of its formula, shapes and dtypes, the target with the CPU's features and the number
+of threads, the versions of TVM and the sources of dlsys. Files are written under another name and renamed, so
+processes may share the directory. Loading a library runs its code, so it is loaded only if nobody else may write to
+it, to the directory or to a folder above, see `storage.require_own`.
 """
 
 from __future__ import annotations
@@ -102,12 +102,12 @@ Loaded = TypeVar("Loaded")
 
 
 class CacheWarning(UserWarning):
-    """Compiled kernels cannot be kept, or a library that was kept cannot be used; programs run all the same."""
+    """Compiled kernels cannot be stored on disk, or a stored library cannot be used. The program runs all the same."""
 
 
 def cache_directory() -> Path | None:
-    """Where compiled kernels are kept: `DLSYS_COMPILE_CACHE`, None if that is `0`; else in the cache of dlsys, None if
-    there is none."""
+    """The directory for compiled kernels: `DLSYS_COMPILE_CACHE`, or `compiled` in dlsys' cache folder; None if the
+    variable is `0`, or if there is no cache folder."""
     given = setting(VARIABLE)
     if not given:
         folder = cache_folder()
@@ -122,7 +122,7 @@ def cache_size(directory: Path) -> tuple[int, int]:
 
 
 def key(*parts: object) -> str:
-    """The key under which what is made of `parts`, which print themselves wholly, is kept."""
+    """The key for something that is compiled from `parts`, whose `repr` tells everything about them."""
     return _hash(repr((parts, _versions(), _source_digest())).encode())
 
 

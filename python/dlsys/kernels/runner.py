@@ -1,9 +1,9 @@
-"""The list of a program's calls as a table, and the one function that works through it, again and again.
+"""A program's calls as a table, and the one compiled function that makes these calls in each run.
 
-For every call the table holds the kernel's function and its arguments as C structures, by TVM's conventions
-(`dlpack.h`, `tvm/ffi/c_api.h`): where each array lies, its shape and dtype. What lies in the arena never moves; of what
-is given the pointers are written anew in each run. So a plan needs no code of its own but its kernels', and a library
-that a program is exported to has the same table, all of whose pointers are written in each run.
+For every call the table has the kernel's function and its arguments as C structures, by TVM's conventions (`dlpack.h`,
+`tvm/ffi/c_api.h`): each array's pointer, shape and dtype. Values in the arena never move; the pointers of feeds and
+parameters are written before each run. So a plan needs no code but its kernels', and an exported library has the same
+table, all of whose pointers are written in each run.
 """
 
 from __future__ import annotations

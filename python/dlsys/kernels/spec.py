@@ -1,4 +1,4 @@
-"""What a kernel is to compute, and for which target. Nothing here needs TVM's compiler but what is said to."""
+"""A kernel's specification: its formula, types and target. Only what says so needs TVM's compiler."""
 
 from __future__ import annotations
 

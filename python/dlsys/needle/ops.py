@@ -51,7 +51,7 @@ def stack(args: Sequence[Node], axis: int) -> Node:
 
 
 def split(a: Node, axis: int) -> TensorTuple:
-    """The inverse of `stack`: what lies along an axis, which goes away. Raises GraphError for an axis that is not
+    """The inverse of `stack`: the slices along an axis, which is removed. Raises GraphError for an axis that is not
     there, ShapeError."""
     (along,) = axes_attribute("split", axis) or (0,)
     shape = ops.shape_of(a)

@@ -59,7 +59,7 @@ def avg_pool2d(
 ) -> Node:
     """The means of windows of images (N, C, H, W), see `autodiff.avg_pool2d_op`. Raises GraphError."""
     if flag("avg_pool2d", "ceil_mode", ceil_mode):
-        raise GraphError("avg_pool2d: ceil_mode is not built: pad the images")
+        raise GraphError("avg_pool2d: ceil_mode is not supported: pad the images")
     return ad.avg_pool2d_op(input, kernel_size, stride, padding, count_include_pad)
 
 

@@ -90,7 +90,7 @@ class _Pool(Module):
         for name, value in idle.items():
             is_default = pair(owner, name, value, 1) == (1, 1) if name == "dilation" else not flag(owner, name, value)
             if not is_default:
-                raise GraphError(f"{owner}: {name}={value!r} is not built")
+                raise GraphError(f"{owner}: {name}={value!r} is not supported")
         self.kernel_size: tuple[int, int] = pair(owner, "kernel_size", kernel_size, 1)
         self.stride: tuple[int, int] = self.kernel_size if stride is None else pair(owner, "stride", stride, 1)
         self.padding: tuple[int, int] = pair(owner, "padding", padding, 0)

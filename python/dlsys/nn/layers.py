@@ -75,7 +75,7 @@ class Flatten(Module):
 
 class Embedding(Module):
     """The rows of `weight` with the numbers `indices`, integers: (...) -> (..., embedding_dim). DTypeError for floats;
-    IndexRangeError for a number that is no row's, where its value is at hand.
+    IndexRangeError for a number that is no row's, if its value is known.
 
     Parameters: weight (num_embeddings, embedding_dim), drawn from the standard normal distribution. The number
     `padding_idx` has the vector 0 and its row no gradient. (PyTorch reads that row, which is 0 unless it was set.)

@@ -23,17 +23,17 @@ from .checks import checked_layers, placed
 from .module import Module
 
 State = tuple[Any, ...]
-"""What a step hands to the next: (h,), of an LSTM (h, c); (batch, hidden_size) each, None before the first step for
-zeros, which take part in no product."""
+"""The values that a step passes to the next: (h,), for an LSTM (h, c), each (batch, hidden_size); None before the first
+step stands for zeros, which need no product."""
 
 _NONLINEARITIES = {"tanh": ad.tanh_op, "relu": ad.relu_op}
 
 
 class _Gates:
-    """The weights of one layer, and what a step does with them. `order`: the place of each gate among their rows.
+    """The weights of one layer, and one step with them. `order`: the place of each gate among the weights' rows.
 
-    A gate has a product of its own, whose result lies by itself. In sequences one at a time a step has one product for
-    all gates: it is bound by reading the matrix, which threads share, and parts of a row lie by themselves."""
+    Each gate is its own product, so no kernel has to slice a (batch, 4 hidden) result. For one sequence at a time a
+    step reads the matrix most of the time: one product for all gates is faster there, and slicing a row is free."""
 
     count: ClassVar[int] = 1
     states: ClassVar[int] = 1

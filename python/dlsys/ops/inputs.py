@@ -1,4 +1,4 @@
-"""What a graph starts from: variables, which are fed, and constants made from a shape."""
+"""Leaves of a graph: variables, which are fed, and constants of a shape."""
 
 from __future__ import annotations
 

@@ -203,7 +203,8 @@ def _several(op: str, nodes: Any) -> list[Node]:
 
 
 def concatenate_op(nodes: Sequence[Node], axis: int = 0) -> Node:
-    """The nodes one behind another along `axis`. Raises GraphError for what is no list of nodes or no axis."""
+    """The nodes joined along `axis`. Raises GraphError for another argument than a list of nodes, and for a wrong
+    axis."""
     along = integer("concatenate", "the axis", axis)
     return Concatenate.make(_several("concatenate", nodes), {"axis": along})
 

@@ -1,4 +1,4 @@
-"""What a loop does in a step, and what is known of it: types, values in all steps. The operators are in `scan`."""
+"""The body of a loop, the types of its values, and their values in all steps. The operators are in `scan`."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def random_bits_like_op(key: Node, like: Node) -> Node:
 def random_uniform_op(key: Node, shape: Any, low: float = 0.0, high: float = 1.0, dtype: Any = "float32") -> Node:
     """Numbers uniform in [low, high): multiples of (high - low) / 2^24, rounded to float32.
 
-    Raises GraphError for a shape or dtype that is none, or limits that are not finite and in order.
+    Raises GraphError for a wrong shape or dtype, and for limits that are not finite or not in order.
     """
     known = dtype_attribute("random_uniform", dtype, FLOATS)
     start, end = (np.float32(real_constant("random_uniform", limit)) for limit in (low, high))

@@ -1,8 +1,7 @@
-"""State that outlives a run: cells, the places of leaves' values, and the assignments that change them at a run's end.
+"""State that outlives a run: cells, which hold leaves' values, and the assignments that change them at a run's end.
 
 A loop that keeps its losses keeps their graphs, and with them the parameters' arrays of every step. Of the arrays that
-cells have given up, the last MOST_BYTES are there for such nodes; of an older one only its name is left, and who asks
-for a value that needs it gets an error.
+updates have replaced, the last MOST_BYTES stay available to such nodes; a value that needs an older one is an error.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ _lock = free_at_fork(threading.RLock())
 
 
 class Cell:
-    """The place of a leaf's value: it holds an array, and may be given another one of the same shape and dtype.
+    """The place of a leaf's value: it holds an array, which may be replaced by one of the same shape and dtype.
 
-    Tensors that read a leaf keep what its cell held when they were made; an Executor reads the cell when it runs, and
-    may overwrite the array. State that changes as a network is called holds the assignment of its new value until
-    somebody needs it. No two cells hold one array: an assignment's value is a copy of its own.
+    A tensor that reads a leaf keeps a reference to the content that the cell had when the tensor was made. An Executor
+    reads the cell when it runs, and may overwrite the array. State that changes as a network is called is an assignment
+    of its new value until the value is needed. No two cells have the same array: an assignment's value is copied.
 
     Attributes:
-        content: the Array, or the assignment of a value that nobody has asked for yet.
-        before: what was held before each assignment that waits, from the first on.
-        roams: whether it lies wherever it was used last, and nothing is computed there for its sake.
-        shared: the Array in whose memory every value is written, as somebody else reads it there; None else.
+        content: the Array, or the assignment of a value that was not computed yet.
+        before: the contents before each assignment that was not computed yet, in order.
+        roams: whether the value moves to the device that uses it, and does not decide where others are computed.
+        shared: the Array in whose memory every value is written, since a library or program shares it; usually None.
     """
 
     __slots__ = ("before", "content", "dtype", "roams", "shape", "shared")

@@ -111,7 +111,7 @@ def cast_like_op(x: Node, like: Node) -> Node:
 
 
 NUMBER = "number"
-"""What stands for the dtype of a Python number, which takes that of what it stands beside."""
+"""The dtype of a Python number before it takes that of the other operand."""
 
 
 def _with_numbers(node: Node, dtypes: list[str]) -> list[str]:
@@ -123,7 +123,7 @@ def _with_numbers(node: Node, dtypes: list[str]) -> list[str]:
     for value in numbers if dtype not in FLOATS else ():
         require_constant(node, value, dtype)
         if dtype == "bool" and not isinstance(value, bool):
-            raise error_at(node, DTypeError, f"{value:g} stands beside booleans")
+            raise error_at(node, DTypeError, f"{value:g} is not a boolean, as the other operand is")
     return [dtype if given == NUMBER else given for given in dtypes]
 
 
@@ -136,7 +136,7 @@ def number_of(value: Node, reader: Node, dtypes: Mapping[Node, str]) -> np.ndarr
 _UNKNOWN: Any = ...  # stays itself when nodes are copied
 
 DEFAULT = ("bool", "int64", "float32")
-"""What Python's booleans, integers and floats become beside a tensor of a lower category."""
+"""The dtypes of Python's booleans, integers and floats as operands of a tensor of a lower category."""
 
 
 class Inference:

@@ -1,6 +1,4 @@
-"""Parameter groups: parameters with one learning rate and one set of options; how a user's arguments become them; and
-the norm of all their gradients.
-"""
+"""Parameter groups, which have one learning rate and one set of options, their arguments, and the norm of gradients."""
 
 from __future__ import annotations
 
@@ -21,19 +19,19 @@ Accept = Callable[["ParameterGroup", dict[str, Any]], None]
 
 
 class ParameterGroup(UserDict[str, Any]):
-    """Parameters with one learning rate and one set of options: a dictionary of them, as in PyTorch: `group["lr"]`.
+    """Parameters with one learning rate and one set of options, also as a dictionary, as in PyTorch: `group["lr"]`.
 
-    Of the entries "params" is fixed, and "initial_lr" is the rate that was last set by hand, from which schedules
-    start. "lr" is read by the next run; the others, the options, are compiled into a step, so that setting one changes
-    the steps that are built from then on, by `step`, `update` or `minimize`.
+    "params" cannot be changed. "initial_lr" is the rate that was last set by hand, from which schedules start. "lr" is
+    read by the next run. The others, the options, are compiled into a step: setting one changes the steps that are
+    built afterwards, by `step`, `update` or `minimize`.
 
     Attributes:
-        rates, steps: the learning rate and the number of steps taken as the graph reads them: for each dtype of the
-            parameters a Parameter of shape (). Methods that do not count their steps have no `steps`.
+        rates, steps: the learning rate and the number of steps, which graphs read: a Parameter of shape () for each
+            dtype of the parameters. Methods that do not count their steps have empty `steps`.
     """
 
     def __init__(self, owner: str, parameters: list[ad.Parameter], lr: Any, accept: Accept) -> None:
-        """`owner`: the optimizer's name; `accept`: what sets a group's options, checked. Raises GraphError."""
+        """`owner` is the optimizer's name, `accept` checks and sets a group's options. Raises GraphError."""
         self._owner, self._accept, rate = owner, accept, number(owner, "lr", lr)
         self.data = {"params": parameters, "lr": rate, "initial_lr": rate}
         dtypes = dict.fromkeys(parameter.dtype for parameter in parameters)
@@ -109,7 +107,7 @@ def as_groups(owner: str, params: Any) -> list[Mapping[str, Any]]:
 
 
 def as_parameters(owner: str, group: Any) -> list[ad.Parameter]:
-    """A group's Parameters; one alone stands for a list of one, as in PyTorch. Raises GraphError."""
+    """A group's Parameters, given as a list or, as in PyTorch, as one Parameter. Raises GraphError."""
     if not isinstance(group, Mapping):
         raise GraphError(f"{owner}: a parameter group must be a dict, not {described(group)}")
     if "params" not in group:
@@ -127,22 +125,22 @@ def as_parameters(owner: str, group: Any) -> list[ad.Parameter]:
 
 
 def _listed(given: Any, otherwise: str) -> list[Any]:
-    """A list of given Parameters or groups. Raises GraphError for a value that is no collection of them."""
+    """The given Parameters or groups as a list. Raises GraphError for a value that is no collection."""
     if isinstance(given, (ad.Node, np.ndarray, Mapping, str)) or not isinstance(given, Iterable):
         raise GraphError(f"{otherwise}, not {described(given)}")
     return list(given)
 
 
 def described(value: Any) -> str:
-    """A value that is not what an argument must be, for an error."""
+    """A description of a wrong argument, for an error."""
     if isinstance(value, ad.Node):
         return f"{value.op.name} {value.name} (made at {value.location})"
     return f"a {type(value).__name__}"
 
 
 def global_norm(gradients: Sequence[ad.Node]) -> ad.Node:
-    """The Euclidean norm of all gradients together, of shape (). They must have one dtype. Raises GraphError for no
-    gradients and what is no node."""
+    """The Euclidean norm of all gradients together, of shape (). They must have one dtype. Raises GraphError for an
+    empty list, and for gradients that are no nodes."""
     nodes = isinstance(gradients, (list, tuple)) and all(isinstance(gradient, ad.Node) for gradient in gradients)
     if not nodes or not gradients:
         raise GraphError(f"global_norm: needs a list of one gradient or more, not {described(gradients)}")
@@ -161,10 +159,10 @@ def clip_grad_norm(gradients: Sequence[ad.Node], max_norm: float) -> list[ad.Nod
 
 
 def clip_grad_norm_(parameters: Any, max_norm: float) -> np.float64:
-    """The gradients that `backward` left in the parameters, one or several, scaled in place by
-    min(1, max_norm / (norm + 1e-6)); returns their norm before, a float that has `item()` too.
+    """Scale the `grad` of one or several parameters by min(1, max_norm / (norm + 1e-6)), as torch.nn.utils does.
 
-    max_norm: infinity only measures. Raises GraphError for what is no parameter, and another max_norm.
+    Returns the norm before, a float with a method `item()`. With max_norm = infinity nothing is scaled. Raises
+    GraphError for an argument that is no parameter, and for a max_norm that is no number >= 0.
     """
     is_infinite = isinstance(max_norm, float) and max_norm == math.inf
     limit = math.inf if is_infinite else number("clip_grad_norm_", "max_norm", max_norm)

@@ -1,8 +1,8 @@
 """Learning rates that change with the step, by the formulas of torch.optim.lr_scheduler.
 
-A schedule is a function of the learning rate that the group was given and of the step's number: where PyTorch
-multiplies the rate on from step to step, here each is computed anew, to the same numbers. A class gives its function
-PyTorch's name and checks the arguments. Setting a rate compiles nothing.
+A schedule is a function of the group's initial learning rate and the step's number. PyTorch multiplies the last rate
+by a factor instead; the numbers are the same. A class gives the function PyTorch's name and checks the arguments.
+Setting a rate compiles nothing.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class LRScheduler:
 
     Attributes:
         optimizer: the optimizer.
-        lr_at: (base_lr, n) -> the learning rate after n calls of `step`, for a group whose rate is base_lr.
+        lr_at: (base_lr, n) -> the learning rate after n calls of `step`, for a group whose initial rate is base_lr.
         last_epoch: how often `step` was called.
-        base_lrs: for each parameter group the learning rate that it was last given by hand.
+        base_lrs: each parameter group's initial rate, the one that was last set by hand.
     """
 
     def __init__(self, optimizer: Optimizer, lr_at: Callable[[float, int], float]) -> None:
-        """Raises GraphError for what is no optimizer."""
+        """Raises GraphError for an argument that is no optimizer."""
         if not isinstance(optimizer, Optimizer):
             raise GraphError(f"{type(self).__name__}: needs an optimizer, not {type(optimizer).__name__}")
         self.optimizer, self.lr_at = optimizer, lr_at
@@ -36,7 +36,9 @@ class LRScheduler:
         self._set()
 
     def step(self) -> None:
-        """Go on to the next learning rate: after each epoch, or each batch, as the schedule is meant."""
+        """Set the next learning rate; call it after each epoch, or after each batch, in whichever unit the schedule
+        counts.
+        """
         self.last_epoch += 1
         self._set()
 
@@ -45,11 +47,11 @@ class LRScheduler:
         return list(self._last_lr)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the schedule stands: "last_epoch" and "base_lrs"."""
+        """The schedule's state: "last_epoch" and "base_lrs"."""
         return {"last_epoch": self.last_epoch, "base_lrs": list(self.base_lrs)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned, and set the learning rates of that step. Raises GraphError."""
+        """Continue from a `state_dict`, and set the learning rates of its step. Raises GraphError for another state."""
         name = f"{type(self).__name__}.load_state_dict"
         if not isinstance(state, Mapping) or set(state) != {"last_epoch", "base_lrs"}:
             raise GraphError(f'{name}: needs a dictionary of "last_epoch" and "base_lrs"')
@@ -117,8 +119,8 @@ class ExponentialLR(LRScheduler):
 
 class OneCycleLR(LRScheduler):
     """From max_lr / div_factor up to max_lr in `pct_start` of all steps, then down to max_lr / div_factor /
-    final_div_factor, each by half a cosine (L. N. Smith, N. Topin: Super-Convergence, 2018). Rates that the groups were
-    given count nothing."""
+    final_div_factor, each by half a cosine (L. N. Smith, N. Topin: Super-Convergence, 2018). The groups' own rates are
+    not used."""
 
     def __init__(
         self,
@@ -132,8 +134,8 @@ class OneCycleLR(LRScheduler):
         div_factor: float = 25.0,
         final_div_factor: float = 1e4,
     ) -> None:
-        """Steps are total_steps, or epochs * steps_per_epoch. The momentum stays as it is, also where `cycle_momentum`
-        is PyTorch's default, True, which a warning says. Raises GraphError."""
+        """The number of steps is total_steps, or epochs * steps_per_epoch. The momentum is not changed; a warning says
+        so if `cycle_momentum` is True, PyTorch's default. Raises GraphError for an argument out of range."""
         name = "OneCycleLR"
         if total_steps is None:
             total_steps = integer(name, "epochs", epochs, 1) * integer(name, "steps_per_epoch", steps_per_epoch, 1)

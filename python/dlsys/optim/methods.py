@@ -1,4 +1,4 @@
-"""The methods: gradient descent with momentum, RMSprop, Adam and AdamW."""
+"""The optimizers: gradient descent with momentum, RMSprop, Adam and AdamW."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class SGD(Optimizer):
             params: Parameters, or parameter groups; see `Optimizer`.
             lr: the learning rate; changed by `lr = ...` or a schedule.
             momentum, weight_decay: >= 0; nesterov needs a momentum.
-            dampening: 0, others are not built.
+            dampening: 0; other values are not supported.
 
-        Raises GraphError.
+        Raises GraphError for an argument out of range.
         """
         if number("SGD", "dampening", dampening):
-            raise GraphError(f"SGD: dampening must be 0, not {dampening!r}: others are not built")
+            raise GraphError(f"SGD: dampening must be 0, not {dampening!r}: others are not supported")
         super().__init__(params, lr, {"momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov})
 
     def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
@@ -86,10 +86,10 @@ class Adam(Optimizer):
         """Args:
             params: Parameters, or parameter groups; see `Optimizer`.
             lr: the learning rate; changed by `lr = ...` or a schedule.
-            betas: how much of the means of gradient and square a step keeps, in [0, 1).
+            betas: the decay of the running means of the gradient and of its square in a step, each in [0, 1).
             eps, weight_decay: >= 0.
 
-        Raises GraphError.
+        Raises GraphError for an argument out of range.
         """
         super().__init__(params, lr, {"betas": betas, "eps": eps, "weight_decay": weight_decay})
 
@@ -143,7 +143,7 @@ class AdamW(Adam):
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
     ) -> None:
-        """As `Adam`. Raises GraphError."""
+        """As `Adam`."""
         super().__init__(params, lr, betas, eps, weight_decay)
 
 
@@ -167,10 +167,10 @@ class RMSprop(Optimizer):
         """Args:
             params: Parameters, or parameter groups; see `Optimizer`.
             lr: the learning rate; changed by `lr = ...` or a schedule.
-            alpha: how much of the mean square a step keeps.
+            alpha: the decay of the running mean of the squares in a step.
             eps, weight_decay, momentum: >= 0.
 
-        Raises GraphError.
+        Raises GraphError for an argument out of range.
         """
         options = {"alpha": alpha, "eps": eps, "weight_decay": weight_decay, "momentum": momentum}
         super().__init__(params, lr, options)

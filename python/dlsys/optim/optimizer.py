@@ -1,7 +1,7 @@
-"""What all optimizers share: groups of parameters, the learning rate, state, and the node that updates them.
+"""The base of all optimizers: groups of parameters, learning rates, state, and the node that updates them.
 
-An optimizer computes nothing itself. `minimize` and `update` write its step into the graph, as assignments to the
-parameters and to the optimizer's own state, which are Parameters too; whoever evaluates the node takes the step.
+`minimize` and `update` compute nothing: they add the step to the graph, as assignments to the parameters and to the
+optimizer's state, which are Parameters too. Evaluating the node that they return takes the step.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ IDLE = {
     **dict.fromkeys(("amsgrad", "maximize", "centered"), False),
     "decoupled_weight_decay": None, "dampening": 0,
 }
-"""What PyTorch's groups hold that sets nothing here: the one value that is taken, any for None."""
+"""Keys of PyTorch's groups that have no effect here, with the only accepted value; None accepts any value."""
 Nodes = dict[str, ad.Node]
 State = dict[str, ad.Parameter]
 Settings = tuple[float, float, dict[str, Any]]
@@ -31,23 +31,23 @@ Settings = tuple[float, float, dict[str, Any]]
 
 
 class Optimizer:
-    """Base of the optimizers; a subclass says which state it keeps and what one step is.
+    """Base of the optimizers; a subclass defines its state and its step.
 
     Attributes:
-        groups: the parameter groups, also called `param_groups`.
-        defaults: the settings of a group that does not say otherwise.
-        state: for each parameter what the optimizer keeps of it by PyTorch's names, Parameters of its dtype: of its
-            shape, as "exp_avg"; "step", of shape (), is one for all parameters of a group and dtype.
+        groups: the parameter groups, also called `param_groups`. defaults: the settings of groups that do not give
+        their own. state: for each parameter the optimizer's state by PyTorch's names, Parameters of its dtype:
+        "exp_avg" and others
+            have its shape; "step", of shape (), is shared by all parameters of a group and dtype.
     """
 
     def __init__(self, params: Iterable[Any], lr: Any, options: dict[str, Any]) -> None:
         """Args:
             params: Parameters, or dicts {"params": Parameters, "lr": ..., and any other of the constructor's
                 arguments} for groups with settings of their own.
-            lr, options: the settings of a group that does not say otherwise.
+            lr, options: the settings of groups that do not give their own.
 
-        Raises GraphError for what is none of these, an empty list, a parameter given twice, a setting that is
-        unknown or out of range.
+        Raises GraphError for other arguments, an empty list, a parameter given twice, a setting that is unknown or out
+        of range.
         """
         if not isinstance(options, Mapping):
             raise GraphError(f"{type(self).__name__}: the options must be a dictionary, not {described(options)}")
@@ -59,8 +59,8 @@ class Optimizer:
             self.add_param_group(given)
 
     def add_param_group(self, param_group: Mapping[str, Any]) -> None:
-        """Take in one more group, a dict as the constructor takes them. Graphs of `update` and `minimize` that were
-        made before do not know it. Raises GraphError as the constructor does."""
+        """Add a group, a dict as in the constructor's `params`. It is not part of nodes that `update` and `minimize`
+        have returned before. Raises GraphError as the constructor does."""
         name = type(self).__name__
         members = as_parameters(name, param_group)
         if unknown := sorted(param_group.keys() - self.defaults.keys() - {"params"}):
@@ -74,7 +74,7 @@ class Optimizer:
         self.groups.append(group)
 
     def _accept(self, group: ParameterGroup, options: dict[str, Any]) -> None:
-        """Let a group have options, and make the state that its parameters lack for them. Raises GraphError."""
+        """Set a group's options, and add the state that its parameters need for them. Raises GraphError."""
         group.data |= self._checked(options)
         for parameter in group.parameters:
             state = self.state.setdefault(parameter, {})
@@ -86,7 +86,7 @@ class Optimizer:
 
     @property
     def param_groups(self) -> list[ParameterGroup]:
-        """PyTorch's name for `groups`: each reads and writes as a dictionary too, as `param_groups[0]["lr"] = 0.1`."""
+        """PyTorch's name for `groups`; a group is also a dictionary: `param_groups[0]["lr"] = 0.1`."""
         return self.groups
 
     @property
@@ -96,8 +96,8 @@ class Optimizer:
 
     @property
     def lr(self) -> float:
-        """The learning rate, of the first group where there are several; setting it sets it for all groups.
-        The next run reads it, nothing is compiled anew."""
+        """The learning rate of the first group; setting it sets that of all groups. The next run reads it, and nothing
+        is compiled again."""
         return self.groups[0].lr
 
     @lr.setter
@@ -106,14 +106,14 @@ class Optimizer:
             group.lr = value
 
     def __repr__(self) -> str:
-        """A line for each group: its settings."""
+        """One line for each group, with its settings."""
         return "\n".join([f"{type(self).__name__}:", *(f"  {group!r}" for group in self.groups)])
 
     def minimize(self, loss: ad.Node) -> ad.Node:
         """A node whose evaluation takes one step down the gradient of `sum(loss)`; `run` returns None for it.
 
-        A parameter on which the loss does not depend, or a frozen one, is passed over. Raises GraphError for a loss
-        that is no node, or depends on none of the parameters.
+        Parameters on which the loss does not depend, or that require no gradient, are not changed. Raises GraphError
+        for a loss that is no node, or that depends on none of the parameters.
         """
         if not isinstance(loss, ad.Node):
             raise GraphError(f"{type(self).__name__}.minimize: the loss must be a node, not {type(loss).__name__}")
@@ -124,23 +124,24 @@ class Optimizer:
             told = f"{loss.name} depends on none of the parameters {names}{more} that require a gradient"
             raise GraphError(f"{type(self).__name__}.minimize: {told} (made at {loss.location})")
         step = self.update(found)
-        # What the loss changes as it is computed, as running means, is changed also where it is not evaluated itself.
+        # Updates of state by the loss, such as running means, belong to the step even if the loss is not evaluated.
         updates = [n for n in ad.find_topo_sort([loss]) if isinstance(n.op, WithUpdates)]
         assigns = dict.fromkeys(assign for node in updates for assign in node.inputs[1:])
         return ad.group([step, *assigns]) if assigns else step
 
     def gradients(self, loss: ad.Node) -> list[ad.Node | None]:
-        """The gradients of `sum(loss)` in the order of `parameters`; None for those that are frozen or take no part."""
+        """The gradients of `sum(loss)` in the order of `parameters`; None for parameters that require none, and for
+        those on which the loss does not depend."""
         reached = set(ad.find_topo_sort([loss]))
         wanted = [parameter for parameter in self.parameters if parameter.requires_grad and parameter in reached]
         found = dict(zip(wanted, ad.gradients(loss, wanted), strict=True))
         return [found.get(parameter) for parameter in self.parameters]
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Take one step, now, down the gradients that `backward` left in the parameters; one without is passed over.
+        """Take one step now, with the gradients in the parameters' `grad`; parameters without one are not changed.
 
-        Returns what `closure` does, which is called first, to compute the loss and its gradients; None without. Raises
-        GraphError for what cannot be called, ShapeError for a gradient of another shape."""
+        `closure` is called first, to compute the loss and its gradients, and its result returned. Raises GraphError
+        for a closure that cannot be called, ShapeError for a gradient of another shape than its parameter's."""
         if closure is not None and not callable(closure):
             told = f"takes a function that computes the loss, or nothing, not {described(closure)}"
             raise GraphError(f"{type(self).__name__}.step: {told}")
@@ -154,7 +155,7 @@ class Optimizer:
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients that `backward` left in the parameters, or set them to zeros."""
+        """Set the parameters' `grad` to None, or to zeros."""
         set_to_none = flag("zero_grad", "set_to_none", set_to_none)
         for parameter in self.parameters:
             if set_to_none or parameter.grad is None:
@@ -163,11 +164,11 @@ class Optimizer:
                 parameter.grad = ad.Parameter(np.zeros(parameter.shape, parameter.dtype), requires_grad=False)
 
     def update(self, gradients: Iterable[ad.Node | None]) -> ad.Node:
-        """A node whose evaluation takes one step down these gradients, given in the order of `parameters`; a parameter
-        whose gradient is None is passed over.
+        """A node whose evaluation takes one step with these gradients, in the order of `parameters`; None leaves a
+        parameter as it is.
 
-        Raises GraphError for another number of gradients and for what is no node; shapes and dtypes that are not
-        the parameters' are found when it is run.
+        Raises GraphError for another number of gradients and for gradients that are no nodes. Wrong shapes and dtypes
+        are an error when the node is evaluated.
         """
         name, parameters = f"{type(self).__name__}.update", self.parameters
         if isinstance(gradients, (ad.Node, np.ndarray)) or not isinstance(gradients, Iterable):
@@ -183,7 +184,7 @@ class Optimizer:
     def _step(
         self, gradient_of: Mapping[ad.Parameter, ad.Node | None], target_of: Mapping[ad.Parameter, ad.Parameter]
     ) -> ad.Node:
-        """See `update`. New values are assigned to the parameters, or to those that `target_of` has for them."""
+        """As `update`; a new value is assigned to the parameter, or to `target_of[parameter]`, if there is one."""
         assigns: list[ad.Node] = []
         for group in self.groups:
             options = group.options
@@ -203,7 +204,7 @@ class Optimizer:
 
     def state_dict(self) -> dict[str, Any]:
         """As PyTorch's: {"state": {0: {"exp_avg": array, ...}, ...}, "param_groups": [{"lr": ..., "params": [0, ...]},
-        ...]}. State are copies; parameters are their numbers, in the order of `parameters`, without their values."""
+        ...]}. The arrays are copies; a parameter is its number in the order of `parameters`, without its value."""
         number = {parameter: i for i, parameter in enumerate(self.parameters)}
         state = {
             number[p]: {key: np.array(self.state[p][key]) for key in self._init(p, group.options)}
@@ -214,13 +215,15 @@ class Optimizer:
         return {"state": {i: values for i, values in state.items() if values}, "param_groups": groups}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Set the groups' settings and the state to what `state_dict`, or PyTorch's, returned for an optimizer of the
-        same kind and as many parameters. Settings that are not given stay as they are, a parameter without state
-        begins anew, and of counts of steps that differ within a group the largest is its own. Options, all settings but
-        the rates, are compiled into a step: load before `minimize` or `update`.
+        """Set the groups' settings and the state from a `state_dict` of this class or PyTorch's, with as many
+        parameters.
 
-        Raises GraphError that names the missing and the unexpected keys, ShapeError and DTypeError for a value that
-        does not fit; nothing is changed then.
+        Settings that are not given stay as they are. A parameter without state gets the initial state. If a group's
+        parameters have different counts of steps, the group takes the largest. All settings but the learning rates are
+        compiled into a step: load before `minimize` or `update`.
+
+        Raises GraphError, which names missing and unexpected keys, ShapeError and DTypeError for a value that does not
+        fit; then nothing is changed.
         """
         name = f"{type(self).__name__}.load_state_dict"
         if not isinstance(state_dict, Mapping) or not {"state", "param_groups"} <= set(state_dict):
@@ -259,7 +262,7 @@ class Optimizer:
         for key, default in IDLE.items():
             value = given.get(key, default)
             if default is not None and (isinstance(value, np.ndarray) or value != default):
-                raise GraphError(f"{name}: {key} must be {default}, not {value!r}: other values are not built")
+                raise GraphError(f"{name}: {key} must be {default}, not {value!r}: other values are not supported")
         if unexpected := sorted(set(given) - set(group) - IDLE.keys()):
             raise GraphError(f"{name}: a parameter group has unexpected settings: {', '.join(unexpected)}")
         lr = number(name, "lr", given.get("lr", group.lr))

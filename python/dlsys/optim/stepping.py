@@ -1,8 +1,8 @@
-"""The step that is taken at once: a compiled program of an optimizer's update, fed with the gradients that are there.
+"""`optimizer.step()`: a compiled update, which is fed with the gradients.
 
-The program is made when an optimizer first meets gradients of some types, and used again as long as its options stay.
-It writes each parameter's new value to memory of its own, since what was made before may still read the old one;
-state, which nothing else reads, is written in place.
+It is compiled for the shapes and dtypes of the gradients and for the group's options, and used again while these stay.
+Each parameter's new value gets new memory, since nodes made before may still read the old one; state, which nothing
+else reads, is written in place.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Update = Callable[[Mapping[ad.Parameter, ad.Node], Mapping[ad.Parameter, ad.Para
 
 @dataclass(frozen=True)
 class _Compiled:
-    """A compiled update: the variables of the gradients, and where each parameter's new value is written."""
+    """A compiled update: a variable for each gradient, and a leaf to which each parameter's new value is written."""
 
     executor: ad.Executor
     gradients: dict[ad.Parameter, ad.Node]
@@ -34,7 +34,7 @@ class _Compiled:
 
     def run(self, gradients: Mapping[ad.Parameter, Any]) -> None:
         for target in self.targets.values():
-            # the one before is the parameter's
+            # the last run's array belongs to the parameter
             target.cell.content = empty(target.shape, target.dtype, self.executor.ctx)
         self.executor.run({variable: gradients[parameter] for parameter, variable in self.gradients.items()})
         for parameter, target in self.targets.items():
@@ -42,7 +42,7 @@ class _Compiled:
 
 
 class Stepping:
-    """An optimizer's compiled updates. A copy has none."""
+    """An optimizer's compiled updates. A copy has none of them."""
 
     def __init__(self) -> None:
         self._compiled: OrderedDict[Any, _Compiled] = OrderedDict()
@@ -51,8 +51,8 @@ class Stepping:
         return Stepping, ()
 
     def take(self, groups: Sequence[ParameterGroup], update: Update) -> None:
-        """Take a step down the parameters' `grad`. update: the node that takes a step down gradients, given for each
-        parameter that has one, and where it writes the new values."""
+        """Take a step with the parameters' `grad`. `update` returns the node that takes a step, from the gradient of
+        each parameter that has one and from the leaf to which its new value is written."""
         given = [p for group in groups for p in group.parameters if p.grad is not None]
         if not given:
             return

@@ -1,9 +1,9 @@
-"""Graphs as modules of TVM Relax: translated, fused by Relax's passes, scheduled by our rules, run by its machine.
+"""Graphs as modules of TVM Relax: translated, fused by Relax's passes, scheduled by our rules, run by Relax.
 
-    translate.py   `to_relax`: nodes -> an IRModule, each operator by its one formula
-    build.py       `compile`: Relax's passes, our schedule rules, what the memory comes to
-    tuning.py      `tune`: schedules searched, measured and kept
-    machine.py     `load`, and calling what was compiled, for which TVM's runtime suffices
+    translate.py   `to_relax`: nodes -> an IRModule with a call for each operator
+    build.py       `compile`: Relax's passes, our schedule rules, the memory plans
+    tuning.py      `tune`: schedules searched by MetaSchedule, measured and stored
+    machine.py     `load`, and calls of compiled modules, which need only TVM's runtime
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COMPILER = {
 
 
 def __getattr__(name: str) -> Any:
-    """A name of the files that need TVM's compiler, which is imported now."""
+    """A name of a file that needs TVM's compiler; both are imported now."""
     if name not in _COMPILER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(with_compiler(f"relax.{_COMPILER[name]}"), name)

@@ -1,4 +1,4 @@
-"""From a Relax module to machine code: Relax's fusion, our schedule rules, Relax's memory plan beside ours."""
+"""From a Relax module to machine code: Relax's fusion, our schedule rules, and both memory plans."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from .translate import to_relax
 
 SCHEDULES = ("rules", "default", "tuned")
 LAYOUTS = {"NHWC": ["NHWC", "OHWI"]}
-"""Of images and of filters."""
-_VIEW = "relax.reshape"  # stays an operator: the machine does it without a copy
+"""The layouts of images and of filters, by name."""
+_VIEW = "relax.reshape"  # stays an operator, which Relax's virtual machine executes without a copy
 
 
 class Compiled(Machine):
-    """A compiled module: see `Machine` for how it is called. `print` tells its kernels and its memory.
+    """A compiled module, called as a `Machine`; `print` it for its kernels and memory.
 
     Attributes:
         stages: the module "translated", "fused" and "scheduled"; `stages["fused"].show()` prints one.
-        parameters: copies of the parameters' values, by name, which follow the feeds where none are given; what assigns
-            a parameter writes there.
-        rules: how many kernels each schedule rule has shaped; "tuned", what a search has found.
-        known: of how many kernels a search has found schedules; None where none was asked for.
+        parameters: copies of the parameters' values, by name. A call with the feeds alone uses them, and assignments
+            are written to them.
+        rules: the number of kernels that each schedule rule has scheduled; "tuned" stands for a search's schedules.
+        known: the number of kernels for which a search has found schedules; None unless they were requested.
         planned, relax_planned: bytes of memory for values between kernels and for results, by our planner and by
             Relax's.
     """
@@ -61,8 +61,8 @@ class Compiled(Machine):
         self.parameters = dict(zip(self.names[len(self.names) - len(arrays) :], arrays, strict=True))
 
     def __call__(self, *inputs: Any) -> list[Array]:
-        """As `Machine`'s, with the feeds alone too: `parameters` then follow them. Raises TargetError where this CPU
-        lacks instructions that the target has."""
+        """As `Machine`'s; the arguments are all inputs, or the feeds alone, which `parameters` then follow. Raises
+        TargetError if this CPU lacks instructions of the target."""
         if self._refusal:
             raise TargetError(f"relax.compile: {self._refusal}")
         if len(inputs) == len(self.names) - len(self.parameters):
@@ -70,14 +70,14 @@ class Compiled(Machine):
         return super().__call__(*inputs)
 
     def export(self, path: Any) -> None:
-        """Writes the module as a shared library, `.so`, for `relax.load`, by the C compiler. Parameters that are inputs
-        are not in it. Raises OSError."""
+        """Write the module as a shared library, `.so`, for `relax.load`, with the C compiler. It does not contain
+        parameters that are inputs. Raises OSError if it cannot be written."""
         if Path(path).suffix != ".so":
             raise OSError(f"{path} cannot be written: the name of a compiled module ends in .so")
         try:
             with without_lines("Scope Saving"):
                 self._executable.export_library(str(Path(path)))
-        except RuntimeError as error:  # of the C compiler, which speaks from the second line on
+        except RuntimeError as error:  # the C compiler's message begins in the second line
             told = str(error).splitlines()[1:2] or [str(error)]
             raise OSError(f"{path} cannot be written: {told[0]}") from None
 
@@ -100,20 +100,20 @@ def compile(
     params: str = "inputs",
     layout: str | None = None,
 ) -> Compiled:
-    """The nodes, or a module whose function is `main`, compiled by Relax.
+    """The nodes, or a module with a function `main`, compiled by Relax.
 
     Args:
-        target: as `kernels.get` takes it.
+        target: as in `kernels.get`.
         fuse: whether Relax's passes fuse operators.
-        schedule: "rules": our schedule rules, on what Relax has fused; "default": TVM's loops as they are; "tuned":
-            what `tune` has found, where it is faster than the rules as measured.
-        database: the file of what was found; None for that of `default_database`.
-        feed_shapes, params: of nodes, see `to_relax`.
-        layout: of the images of Relax's own convolutions, which modules of Relax's importers have: a key of `LAYOUTS`,
-            to which Relax's pass ConvertLayout brings them and what lies between; None leaves them. (Of our networks
-            `freeze` decides the layout.)
+        schedule: "rules" for our schedule rules, applied after Relax's fusion; "default" for TVM's plain loops; "tuned"
+            for the schedules that `tune` has found to be faster than the rules'.
+        database: the file of tuned schedules; None for that of `default_database`.
+        feed_shapes, params: for nodes, see `to_relax`.
+        layout: a key of `LAYOUTS`, to which Relax's pass ConvertLayout converts Relax's own convolutions, which modules
+            of Relax's importers have; None leaves them. (For our networks `freeze` decides the layout.)
 
-    Raises TargetError, GraphError, DataError for a file that holds something else, and what `to_relax` raises.
+    Raises TargetError for an unknown target, GraphError for other wrong arguments, DataError for a damaged file of
+    schedules, and what `to_relax` raises.
     """
     if schedule not in SCHEDULES:
         raise GraphError(f"relax.compile: schedule is one of {', '.join(SCHEDULES)}, not {schedule!r}")
@@ -139,7 +139,8 @@ def fused_module(
     params: str = "inputs",
     layout: str | None = None,
 ) -> tuple[tvm.IRModule, tvm.IRModule]:
-    """The nodes translated, or the module as it is, and that with its operators fused. Raises GraphError."""
+    """The module (of nodes the translation), and the same with its operators fused. Raises GraphError for a module
+    without `main` or with unknown extents."""
     if isinstance(nodes_or_module, tvm.IRModule):
         module = nodes_or_module
     else:
@@ -159,7 +160,7 @@ def fused_module(
 def fused_kernels(
     nodes_or_module: Any, target: Target, feed_shapes: Mapping[Node, Any] | None
 ) -> list[tuple[str, tirx.PrimFunc]]:
-    """The name and loops of the kernel of each call, once for every call."""
+    """The kernel's name and loops for each call, in order."""
     _, fused = fused_module(nodes_or_module, target, True, feed_shapes)
     functions, called = kernels_of(fused), []
 
@@ -196,7 +197,7 @@ _LOWERING = (
 
 
 def _laid_out(layout: str | None) -> Sequence[tvm.transform.Pass]:
-    """The passes that bring convolutions to a layout."""
+    """The passes that convert convolutions to a layout."""
     return () if layout is None else (transform.ConvertLayout({"relax.nn.conv2d": LAYOUTS[layout]}),)
 
 
@@ -205,14 +206,14 @@ def _passes(passes: Sequence[tvm.transform.Pass]) -> tvm.transform.Pass:
 
 
 def _without_values(module: tvm.IRModule) -> tuple[tvm.IRModule, list[Any]]:
-    """The module without its parameters' values, which no code is made of, and these."""
+    """The module without its parameters' values, which compilation does not need, and these values."""
     main = module["main"]
     values = list(main.attrs["params"]) if main.attrs and "params" in main.attrs else []
     return _with(module, {"main": main.without_attr("params")}), values
 
 
 def _with(module: tvm.IRModule, functions: Mapping[Any, Any]) -> tvm.IRModule:
-    """The module with other functions; itself it stays as it is."""
+    """A copy of the module with some functions replaced."""
     other = tvm.IRModule(dict(module.functions_items()))
     for name, function in functions.items():
         other[name] = function
@@ -226,8 +227,8 @@ def kernels_of(module: tvm.IRModule) -> dict[Any, tirx.PrimFunc]:
 def _shaped(
     module: tvm.IRModule, target: Target | None, rules: Counter[str], records: Records | None
 ) -> tvm.IRModule:
-    """The module with every kernel as its best record or the first of the target's rules that takes it shapes it, or
-    for None as it is, for arrays of any alignment; `rules` counts them."""
+    """The module with every kernel scheduled by its best record or by the target's rules, for arrays of any alignment;
+    `target` None leaves the plain loops. `rules` counts the kernels of each rule."""
     found = {}
     for name, function in kernels_of(module).items():
         function, rule = any_alignment(function), DEFAULT
@@ -243,18 +244,18 @@ def _nbytes(extents: Any, dtype: Any) -> int:
 
 
 def _size(kind: Any) -> int:
-    """The bytes of a value of a type."""
+    """The bytes of a value of this Relax type."""
     fields = kind.fields if isinstance(kind, relax.TupleType) else [kind]
     return sum(_nbytes(field.shape.values, field.dtype) for field in fields)
 
 
 def _operator(value: Any) -> str:
-    """The name of the operator that a value calls."""
+    """The name of the operator that is called; empty for other values."""
     return getattr(getattr(value, "op", None), "name", "")
 
 
 def _relax_plan(main: relax.Function) -> int:
-    """The bytes that a planned function allocates: storages, which tensors share, and tensors of their own."""
+    """The bytes that a planned function allocates: storages, which tensors share, and single tensors."""
     sizes = []
 
     def visit(value: Any) -> None:
@@ -268,9 +269,9 @@ def _relax_plan(main: relax.Function) -> int:
 
 
 def _our_plan(main: relax.Function) -> int:
-    """The bytes of the arena that our planner makes for the calls of a function, in their order."""
+    """The arena's bytes by our planner, for the same calls in the same order."""
     bindings = [binding for block in main.body.blocks for binding in block.bindings]
-    owner: dict[Any, Any] = {}  # in whose memory a variable lies; None for an input's
+    owner: dict[Any, Any] = {}  # the variable in whose memory this one is; None for an input's
     made: dict[Any, int] = {}
     last: dict[Any, int] = {}
     for step, (var, value) in enumerate((binding.var, binding.value) for binding in bindings):

@@ -1,5 +1,5 @@
-"""A compiled Relax module in TVM's virtual machine, called with arrays; and where schedules are kept. All this needs no
-compiler of TVM's."""
+"""A compiled Relax module in Relax's virtual machine, called with arrays, and the default file of tuned schedules.
+Needs TVM's runtime only."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from ..errors import DataError, DlsysError, KernelArgumentError
 from ..system import TUNING, cache_folder, free_at_fork, setting
 
 MAIN = "main"
-_WRONG = re.compile(r"param=(\w+), annotation=R\.Tensor\((.*)\)\)")  # what the machine says of an input
-_POOLED = 2  # of TVM's allocators: memory that was freed is kept for the next call
+_WRONG = re.compile(r"param=(\w+), annotation=R\.Tensor\((.*)\)\)")  # the virtual machine's error for an input
+_POOLED = 2  # the number of TVM's allocator that keeps freed memory for the next call
 
 
 class Machine:
-    """The function `main` of a compiled module. Calls of several threads take turns.
+    """The function `main` of a compiled module. Calls from several threads take turns.
 
     Attributes:
-        names: of the inputs, in order.
-        ctx: where it runs.
+        names: the inputs' names, in order.
+        ctx: the context in which it runs.
     """
 
     def __init__(self, library: Any, ctx: Context) -> None:
-        """`library`: the module with the machine's code and the kernels."""
+        """`library`: the loaded module with the virtual machine's code and the kernels."""
         machine = library["vm_load_executable"]()
         devices = [(DLPACK_CUDA, ctx.index, _POOLED)] if ctx.kind == "cuda" else []
         machine["vm_initialization"](*(number for device in [*devices, (DLPACK_CPU, 0, _POOLED)] for number in device))
@@ -40,11 +40,11 @@ class Machine:
         self._lock = free_at_fork(threading.Lock())
 
     def __call__(self, *inputs: Any) -> list[Array]:
-        """The results, in memory of their own; but the new value of an assigned parameter lies in that of the input,
-        if that is an Array, or a NumPy array that is contiguous.
+        """The results, in new memory; but the new value of an assigned parameter is written into the input, if that is
+        an Array or a contiguous NumPy array.
 
-        Raises KernelArgumentError for another number of inputs or one of another shape or dtype, DTypeError and
-        DeviceError for what is no array or lies elsewhere.
+        Raises KernelArgumentError for another number of inputs and for another shape or dtype, DTypeError for an input
+        that is no array, DeviceError for one on another device.
         """
         if len(inputs) != len(self.names):
             raise KernelArgumentError(f"takes {len(self.names)} arrays, {', '.join(self.names)}; got {len(inputs)}")
@@ -62,17 +62,17 @@ class Machine:
 
 
 def load(path: Any, ctx: Any = None) -> Machine:
-    """The module that `Compiled.export` wrote. Loading runs code of the file. Raises DlsysError for a file that is
-    none."""
+    """The module that `Compiled.export` has written. Loading runs the file's code. Raises DlsysError for another
+    file."""
     try:
         return Machine(tvm_ffi.load_module(str(Path(path).resolve())), context(ctx))
     except (AttributeError, OSError, RuntimeError) as error:
-        raise DlsysError(f"{path} is no compiled module: {str(error).strip().splitlines()[0]}") from None
+        raise DlsysError(f"{path} is not a compiled module: {str(error).strip().splitlines()[0]}") from None
 
 
 def default_database() -> Path:
-    """The file of tuned schedules that `DLSYS_TUNING` names, or else that in the user's cache. Raises DataError where
-    there is none."""
+    """The file of tuned schedules: that of `DLSYS_TUNING`, or `tuning.json` in the user's cache. Raises DataError if
+    there is no cache folder."""
     if path := setting(TUNING):
         return Path(path)
     if (folder := cache_folder()) is None:

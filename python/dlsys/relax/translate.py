@@ -1,4 +1,4 @@
-"""From nodes to a Relax module: a call for each operator, of the loops that its formula gives."""
+"""From nodes to a Relax module, with a call for each operator; its kernel is the plain loops of the formula."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def to_relax(
     nodes: Node | Sequence[Node], feed_shapes: Mapping[Node, Any], params: str = "inputs"
 ) -> tvm.IRModule:
     """A module whose function `main` takes the feeds, then the parameters, and returns the nodes' values, then the new
-    values of the parameters that are assigned; a value alone as it is, else a tuple.
+    values of the assigned parameters: one value, or a tuple of several.
 
     Args:
-        nodes: what to compute. Groups of updates have no value, but are done.
-        feed_shapes: a shape or array for every variable that is needed; float32 unless it declares its dtype.
-        params: "inputs", with copies of their values in `main.attrs["params"]` and the number of feeds in
-            `main.attrs["num_input"]`, as TVM's importers have it; or "constants" of the module.
+        nodes: the nodes to compute. Groups of updates have no value, but are executed. feed_shapes: a shape or array
+        for every variable that is needed; float32 unless it declares its dtype. params: "inputs" for parameters as
+        inputs, with copies of their values in `main.attrs["params"]` and the number of
+            feeds in `main.attrs["num_input"]`, as TVM's importers have it; "constants" for constants of the module.
 
-    A parameter that is assigned is overwritten, by calls in place behind all others.
+    Assigned parameters are overwritten, by calls in place after all others.
 
-    Raises GraphError for what is no node, other `params` or an assigned constant; FeedError, ShapeError, DTypeError as
-    `Executor.infer_shape` does.
+    Raises GraphError for an argument that is no node, for other `params`, and for an assigned constant; FeedError,
+    ShapeError, DTypeError as `Executor.infer_shape` does.
     """
     roots = [nodes] if isinstance(nodes, Node) or not isinstance(nodes, Sequence) else list(nodes)
     for node in roots:
@@ -59,7 +59,7 @@ def to_relax(
 
 
 class _Translation:
-    """One graph on its way to a module."""
+    """The translation of one graph."""
 
     def __init__(self, graph: TypedGraph, feeds: list[Node], leaves: list[Node], bound: bool) -> None:
         self._graph, self._builder = graph, relax.BlockBuilder()
@@ -84,8 +84,8 @@ class _Translation:
         return relax.TensorType(self._graph.shapes[node], self._graph.dtypes[node])
 
     def _results(self) -> list[Any]:
-        """Emits all calls. Parameters are written behind whatever reads them; what would lie in one that is written is
-        copied before."""
+        """Emit all calls; the values that `main` returns. Parameters are written after everything that reads them; a
+        result that is a view of an assigned parameter is copied first."""
         graph, of = self._graph, self._of
         for group in single_groups(graph, frozenset(node for node in graph.nodes if self._is_view(node))):
             self._views(group.inputs)
@@ -109,11 +109,11 @@ class _Translation:
         return [*(kept[node] for node in graph.outputs if node is not None), *new]
 
     def _is_view(self, node: Node) -> bool:
-        """Whether Relax may say it by its `reshape`, for which an extent of 0 is another thing."""
+        """Whether the node is Relax's `reshape`, in which an extent of 0 has another meaning."""
         return node.op.kind == "view" and 0 not in self._graph.shapes[node]
 
     def _views(self, values: Iterable[Node]) -> None:
-        """Emits those of the values that are views."""
+        """Emit the values that are views, and the views below them."""
         for value in values:
             chain = []
             while value not in self._of:
@@ -124,7 +124,7 @@ class _Translation:
                 self._of[node] = self._emit(relax.op.reshape(self._of[node.inputs[0]], shape), node)
 
     def _owner(self, node: Node) -> Node:
-        """The node in whose memory a value lies."""
+        """The node in whose memory a value is."""
         while node not in self._graph.fed and self._is_view(node):
             node = node.inputs[0]
         return node
@@ -140,7 +140,7 @@ class _Translation:
         key = (spec.key, spec.inputs)
         if key not in self._functions:
             function = prim_func(spec).without_attr("global_symbol")
-            if name == COPY:  # Relax would fuse it with what reads the memory that it writes
+            if name == COPY:  # must not be fused with readers of the memory that it overwrites
                 function = function.with_attr("op_pattern", OPAQUE)
             self._functions[key] = self._builder.add_func(function, name)
         return self._functions[key]

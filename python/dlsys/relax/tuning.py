@@ -1,4 +1,4 @@
-"""Schedules searched by TVM's MetaSchedule: what is tried, measured, and kept in a file of records."""
+"""Schedules searched by TVM's MetaSchedule, measured, compared with our rules', and stored in a file of records."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ from ..tuning import MAIN, Records, key_of, replayed, workload
 from .build import fused_kernels
 from .machine import default_database
 
-POPULATION = 256  # schedules of which each round's are chosen
-ROUND = 16  # schedules that are tried of a kernel before another may have its turn
-MEASURED = 2e-3  # seconds that a schedule is run for
-COMPARED = 11  # rounds in which the best and our rule's run in turn
-SHARE = 0.01  # of the step: a kernel that takes less is left alone
+POPULATION = 256  # schedules from which those of a round are chosen
+ROUND = 16  # schedules of one kernel that are tried before another kernel's turn
+MEASURED = 2e-3  # seconds for which a schedule is run
+COMPARED = 11  # rounds in which the best schedule and our rule's run in turn
+SHARE = 0.01  # of the step's time: a kernel that takes less is not tuned
 MOST_BYTES = 64 * 2**20  # of the copies of a kernel's arrays
 MOST_COPIES = 16
-AGREE = 1e-3  # the most by which a result may differ from our rule's, of its largest element
+AGREE = 1e-3  # the largest difference from our rule's result, relative to its largest element
 _NEEDED = ("psutil", "cloudpickle")
-_LOGGER = logging.getLogger(__name__)  # of what the search says, which is a screen for each round
+_LOGGER = logging.getLogger(__name__)  # for the search's messages, a screen for each round
 _LOGGER.setLevel(logging.ERROR)
 
 
@@ -53,20 +53,18 @@ class Task:
     """One kernel to tune.
 
     Attributes:
-        name: the kernel's.
-        calls: how often it is called in a step.
-        rule: seconds of a call as our rule has it.
-        best: seconds of the best schedule found, infinite before; after the end as compared with the rule's in turn.
-        gflop: of a call; 0 where TVM cannot count them.
-        history: after each schedule that was tried, the best so far.
+        name: the kernel's name. calls: how often it is called in a step. rule: seconds of a call with our rule's
+        schedule. best: seconds of a call with the best schedule so far, infinite at first; at the end measured in turn
+        with `rule`. gflop: 10^9 operations of a call; 0 if TVM cannot count them. history: the best seconds after each
+        schedule that was tried.
     """
 
     def __init__(
         self, name: str, function: tirx.PrimFunc, target: Target, calls: int, step_bytes: int
     ) -> None:
-        """`step_bytes`: of the arrays of all calls of a step."""
+        """`step_bytes`: bytes of the arrays of all calls of a step."""
         self.name, self.function, self.calls = name, function, calls
-        # In a step a kernel finds its arrays in the caches as far as those of the others leave room: so do copies.
+        # In a step the arrays of other kernels share the caches; copies of the arrays have the same effect here.
         copies = min(max(1, math.ceil(min(step_bytes, MOST_BYTES) / max(_nbytes(function), 1))), MOST_COPIES)
         self._target, self._copies = target, [_arrays(function) for _ in range(copies)]
         self._ours = _built([apply(function, target)[0]], target)[0]
@@ -86,7 +84,7 @@ class Task:
         return f"{1e6 * seconds:.1f} us" + (f" ({self.gflop / seconds:.1f} GFLOP/s)" if self.gflop else "")
 
     def _seconds(self, kernel: Any, enough: float = math.inf) -> float:
-        """Seconds of a call; of one that takes longer than `enough`, roughly."""
+        """Seconds of a call; measured once only if it takes longer than `enough`."""
         kernel(*self._copies[0])
         once = timing.seconds(lambda _: kernel(*self._copies[-1]))
         if once > enough:
@@ -95,7 +93,7 @@ class Task:
         return min(timing.seconds(self._runner(kernel), calls) for _ in range(3))
 
     def _runner(self, kernel: Any) -> timing.Runner:
-        """Calls of a kernel with one copy of the arrays after another."""
+        """A runner that calls a kernel with one copy of the arrays after another."""
 
         def run(calls: int) -> None:
             for _, arrays in zip(range(calls), itertools.cycle(self._copies), strict=False):
@@ -104,7 +102,7 @@ class Task:
         return run
 
     def try_some(self, count: int, deadline: float) -> None:
-        """Tries `count` schedules more, until the deadline."""
+        """Try `count` more schedules, until the deadline."""
         if self._search is None:
             self._search = _Search(self.function, self._target, self.found)
         for steps, kernel in self._search.candidates(count):
@@ -121,8 +119,8 @@ class Task:
         self._search.told()
 
     def compare(self) -> float | None:
-        """Measures the best schedule and our rule's in turn, and returns seconds of the best; None where there is none,
-        or its results are others."""
+        """Measure the best schedule whose results agree with our rule's, in turn with the rule's; its seconds, or None
+        if there is none."""
         while self.found:
             self.found.sort(key=lambda found: found[0])
             kernel = _built([replayed(self.function, self.found[0][1])], self._target)[0]
@@ -135,7 +133,7 @@ class Task:
         return None
 
     def _agree(self, kernel: Any) -> bool:
-        """Whether a kernel's results are our rule's but for rounding."""
+        """Whether a kernel's results are our rule's, up to rounding."""
         results = []
         for made in (self._ours, kernel):
             made(*self._copies[0])
@@ -147,10 +145,10 @@ class Task:
 
 
 class Tuning:
-    """The result of a search: `print` tells it, `plot` draws it.
+    """The result of a search, to `print` and to `plot`.
 
     Attributes:
-        tasks: the kernels, those that take most of the step first.
+        tasks: the kernels, by their share of the step, largest first.
         path: the file of records.
     """
 
@@ -163,10 +161,10 @@ class Tuning:
         lines = [str(task) for task in self.tasks]
         count = f"{len(lines)} kernel{'s' * (len(lines) != 1)}"
         lines.append(f"{count}, {1e6 * before:.1f} us a step by our rules, {1e6 * after:.1f} us tuned")
-        return "\n".join([*lines, f"kept in {self.path}"])
+        return "\n".join([*lines, f"stored in {self.path}"])
 
     def plot(self, path: Any) -> None:
-        """Draws the best speed of each kernel over the schedules tried, our rule's as a line, into a file."""
+        """Draw the best speed of each kernel over the number of schedules tried, and our rule's speed as a line."""
         with chart(path, "Best schedule found; dotted: our rule's", "schedules tried", "GFLOP/s") as axes:
             for number, task in enumerate(task for task in self.tasks if task.history and task.gflop):
                 color = f"C{number % 10}"
@@ -186,23 +184,23 @@ def tune(
     feed_shapes: Mapping[Node, Any] | None = None,
     verbose: bool = True,
 ) -> Tuning:
-    """Searches faster schedules for the kernels of a network, and keeps what it finds.
+    """Search for faster schedules for the kernels of a network, and store them in a file.
 
     Args:
-        what: an Executor, whose kernels for its latest signature are tuned, or nodes or a Relax module, as
-            `relax.compile` takes them, whose fused functions are.
-        trials: how many schedules are tried, of all kernels together, each by its share of the step's time.
-        seconds: the most time that is taken; None for no bound.
-        database: the file of records; None for that of `default_database`. A search goes on from what it holds.
-        target: as `kernels.get` takes it.
-        feed_shapes: of nodes, see `to_relax`; of an Executor, see `infer_shape`.
-        verbose: whether a line tells of each round.
+        what: an Executor, whose kernels for its latest signature are tuned, or nodes or a Relax module, as in
+            `relax.compile`, whose fused functions are tuned.
+        trials: how many schedules to try for all kernels together; kernels with a larger share of the step's time get
+            more.
+        seconds: the longest time to search; None for no limit.
+        database: the file of records; None for that of `default_database`. A search continues from its records.
+        target: as in `kernels.get`.
+        feed_shapes: for nodes, see `to_relax`; for an Executor, see `infer_shape`.
+        verbose: whether to print one line per round.
 
-    Kernels that only compute element by element are left alone: memory bounds them. What was found before Ctrl-C is
-    kept.
-    Schedules serve `relax.compile(..., schedule="tuned", database=...)`, and every kernel of a process whose
-    `DLSYS_TUNING` names the file. Raises GraphError for what cannot be tuned, DataError for a file that holds something
-    else.
+    Kernels without sums are not tuned, since memory limits them. After Ctrl-C the schedules found so far are stored.
+    `relax.compile(..., schedule="tuned", database=...)` uses the schedules, and so do all kernels of a process whose
+    `DLSYS_TUNING` names the file. Raises GraphError for arguments that cannot be tuned, TargetError for a CPU that this
+    machine cannot run, DataError for a file of another kind.
     """
     integer("relax.tune", "trials", trials, 1)
     if absent := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
@@ -231,7 +229,7 @@ def tune(
                 print(f"[{sum(turns.values())}/{trials}] {task}", flush=True)
     except KeyboardInterrupt:
         if verbose:
-            print("interrupted: what was found is kept", flush=True)
+            print("interrupted: the schedules found so far are stored", flush=True)
     for task in tasks:
         tuned = task.compare()
         kernel = {
@@ -247,7 +245,7 @@ def tune(
 
 
 def _tasks(what: Any, target: Target, feed_shapes: Mapping[Node, Any] | None) -> list[Task]:
-    """The kernels that have sums and take their share of the step, those that take most first."""
+    """The kernels with sums that take at least SHARE of the step, by their share, largest first."""
     functions: dict[str, tuple[str, tirx.PrimFunc, int]] = {}
     for name, function in _functions(what, target, feed_shapes):
         if _has_sums(function) and not _in_place(function):
@@ -277,12 +275,12 @@ def _has_sums(function: tirx.PrimFunc) -> bool:
 def _operations(function: tirx.PrimFunc) -> float:
     try:
         return s_tir.analysis.estimate_tir_flops(workload(function))
-    except InternalError:  # of expressions that it does not know
+    except InternalError:  # for expressions that TVM does not know
         return 0.0
 
 
 def _fits(function: tirx.PrimFunc, steps: Any) -> bool:
-    """Whether the steps of a schedule, of an older TVM perhaps, are still some of the function's."""
+    """Whether the steps of a schedule, perhaps of an older TVM, can be applied to the function."""
     try:
         replayed(function, steps)
     except DataError:
@@ -299,7 +297,7 @@ def _nbytes(function: tirx.PrimFunc) -> int:
 
 
 def _arrays(function: tirx.PrimFunc) -> list[Any]:
-    """Arguments: numbers near 1 of floats, which no exponential makes infinite, zeros of integers."""
+    """Arguments for a function: floats near 1, of which no exponential is infinite, and integers 0."""
     random, made = np.random.default_rng(0), []
     for value in function.params:
         shape, dtype = tuple(map(int, value.shape)), str(value.dtype)
@@ -311,7 +309,7 @@ def _arrays(function: tirx.PrimFunc) -> list[Any]:
 
 
 def _built(functions: Sequence[tirx.PrimFunc], target: Target) -> list[Any]:
-    """The compiled functions, a module each, on all cores; None for one that TVM does not compile."""
+    """The compiled functions, built on all cores; None for one that TVM cannot compile."""
 
     def build(function: tirx.PrimFunc) -> Any:
         try:
@@ -327,8 +325,8 @@ def _built(functions: Sequence[tirx.PrimFunc], target: Target) -> list[Any]:
 
 
 class _Search:
-    """MetaSchedule's evolutionary search over the schedules of one function, whose candidates we build and measure in
-    this process: no workers are started that must be cleaned up, and none of their imports are paid."""
+    """MetaSchedule's evolutionary search over the schedules of one function. Candidates are built and measured in this
+    process, so no worker processes must be started and cleaned up."""
 
     def __init__(self, function: tirx.PrimFunc, target: Target, known: Sequence[Any]) -> None:
         from tvm.s_tir import meta_schedule
@@ -366,14 +364,14 @@ class _Search:
         self._results: list[Any] = []
 
     def candidates(self, count: int) -> list[tuple[Any, Any]]:
-        """Steps and kernels of schedules to measure; no kernel for one that does not compile."""
+        """The steps and the kernel of each schedule to measure; None for a kernel that cannot be compiled."""
         self._round, self._results = list(self._context.generate_measure_candidates() or [])[:count], []
         kernels = _built([candidate.sch.mod[MAIN] for candidate in self._round], self._target)
         steps = [json.loads(json.dumps(_plain(candidate.sch.trace.as_json()))) for candidate in self._round]
         return list(zip(steps, kernels, strict=True))
 
     def measured(self, seconds: float) -> None:
-        """Takes what the next candidate needs."""
+        """Record the seconds of the next candidate; infinite for one that was not measured."""
         candidate, runner = self._round[len(self._results)], self._ms.runner.RunnerResult
         if math.isinf(seconds):
             self._results.append(runner(run_secs=None, error_msg="not compiled"))
@@ -382,7 +380,7 @@ class _Search:
         self._commit(candidate.sch.trace, candidate.sch.mod[MAIN], seconds)
 
     def told(self) -> None:
-        """Ends the round: the cost model learns from it."""
+        """End the round: the cost model learns from its results."""
         count = len(self._results)
         self._context.notify_runner_results(self._round[:count], self._results)
         if count:
@@ -395,8 +393,8 @@ class _Search:
 
 
 def _context(module: tvm.IRModule, target: Target, space: Any, strategy: Any) -> Any:
-    """MetaSchedule's TuneContext, made as its constructor makes it, which first imports hundreds of tensor intrinsics,
-    for half a minute, of which float32 needs none."""
+    """MetaSchedule's TuneContext. Its own constructor would first import hundreds of tensor intrinsics, which takes
+    half a minute and is not needed for float32."""
     from tvm.s_tir.meta_schedule import TuneContext, _ffi_api
     from tvm.s_tir.meta_schedule.logging import get_logging_func
 
@@ -410,7 +408,7 @@ def _context(module: tvm.IRModule, target: Target, space: Any, strategy: Any) ->
 
 
 def _plain(value: Any) -> Any:
-    """TVM's containers and numbers as Python's."""
+    """TVM's containers and numbers converted to Python's."""
     if isinstance(value, (str, bool, int, float)) or value is None:
         return value
     if isinstance(value, Mapping):

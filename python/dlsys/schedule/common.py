@@ -1,4 +1,4 @@
-"""What the rules share: blocks and how they read memory, found by structure, and the usual steps."""
+"""Helpers of the rules: blocks and how they read memory, found by structure, and common steps."""
 
 from __future__ import annotations
 

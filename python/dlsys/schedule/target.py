@@ -1,4 +1,4 @@
-"""What is compiled for: TVM targets, the machine facts that the schedules read from them, and their rules."""
+"""Targets of compilation: TVM's targets, the facts of machines that schedules read from them, and their rules."""
 
 from __future__ import annotations
 

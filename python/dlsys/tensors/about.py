@@ -1,4 +1,4 @@
-"""What tensors tell about themselves, and tensors in other dtypes and on other devices."""
+"""Properties of tensors, and conversions to other dtypes and devices."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class About(TensorNode):
 
     @property
     def device(self) -> Context:
-        """Where the value lies, or will be computed: on a GPU where one of the leaves of which it is made lies."""
+        """The device on which the value is or will be computed: a GPU, if one of the leaves below is there."""
         return context_of(self)
 
     @property

@@ -230,6 +230,17 @@ class Values(TensorNode):
         own = "" if self.dtype in ("float32", "int64", "bool") else f", dtype={self.dtype}"
         return f"tensor({shown}{own}{', requires_grad=True' if self.requires_grad else ''})"
 
+    def _repr_html_(self) -> str | None:
+        """A table of the values for Jupyter; None, so that `repr` is shown, unless it has one or two axes."""
+        try:
+            if self.op.immediate or not self.is_data or self.ndim not in (1, 2):
+                return None
+            from ..inspect import notebook  # here: it loads what draws pictures
+
+            return notebook.tensor(self.numpy(), f"{self.dtype} {self.shape}")
+        except DlsysError:
+            return None
+
     def __format__(self, spec: str) -> str:
         if not spec and not self.is_data:
             return self.name

@@ -92,7 +92,7 @@ def tensor(
             value. Python's floats become float32, its integers int64.
         dtype: to cast to; None keeps the array's.
         requires_grad: whether `backward` fills its `grad`; a float dtype is needed.
-        device: where it lies, see above.
+        device: the device for the copy, see above.
 
     Raises DTypeError for what is no array of numbers or of a dtype that operators do not know, DeviceError.
     """

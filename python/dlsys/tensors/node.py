@@ -17,11 +17,11 @@ class TensorNode(Node):
     Attributes, besides those of `Node`:
         grad: what `backward` left here; None before.
         is_data: whether all that the tensor depends on holds data.
-        kept: the Array of the value, once it was asked for; None of leaves, whose value lies in their cell.
-        keep: whether the value is kept as soon as it is computed: of the outputs of the outermost module call.
-        passed: whether the value was computed on the way to another, and not kept.
-        wants_grad: of a leaf, whether it requires a gradient.
-        read: what the cells of the inputs held when the tensor was made, None of inputs that are no leaves.
+        kept: the cached value, an Array; None if there is none, and for leaves, whose value is in their cell.
+        keep: whether to cache the value as soon as it is computed: for the outputs of the outermost module call.
+        passed: whether the value was computed once on the way to another, without being cached.
+        wants_grad: for a leaf, whether it requires a gradient.
+        read: for each input the content of its cell when the tensor was made; None for inputs that are no leaves.
     """
 
     __slots__ = ("grad", "is_data", "keep", "kept", "passed", "read", "wants_grad")

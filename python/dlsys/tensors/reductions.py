@@ -279,7 +279,7 @@ class Reductions(TensorNode):
     ) -> Tensor:
         """The Euclidean norm; its gradient is 0 where it is. Raises GraphError for another p than 2."""
         if isinstance(p, np.ndarray) or p != 2:
-            raise GraphError(f"norm: p must be 2, not {p!r}: other norms are not built")
+            raise GraphError(f"norm: p must be 2, not {p!r}: other norms are not supported")
         node = require_float("norm", self)
         total = ops.reducesum_op(node * node, _over(dim, axis), _keep(keepdim, keepdims))
         is_zero = ops.equal_op(total, 0.0)  # at 0 the root has no slope

@@ -147,7 +147,7 @@ class Shapes(TensorNode):
         return ops.flip_op(node_of(self), given(along, dims))
 
     def repeat(self: ArrayLike, *sizes: Size) -> Tensor:
-        """x so many times behind itself along each axis, as PyTorch's `repeat` (NumPy's `tile`). The shape must be
+        """x repeated along each axis, as by PyTorch's `repeat` (NumPy's `tile`). The shape must be
         known.
 
         Raises ShapeError for fewer numbers than axes."""

@@ -244,7 +244,7 @@ class Compiled:
     def __init__(self, executor: Executor, variables: list[Node], result: Any) -> None:
         self.executor, self.variables = executor, variables
         self.result = result
-        """What `build` left for those who use the trace again."""
+        """The result that `build` has left for later uses of the trace."""
 
     def run(self, given: Sequence[Any]) -> list[Array]:
         """Copies of the values."""

@@ -19,19 +19,19 @@ class SupportsDLPack(Protocol):
 
 
 ArrayLike: TypeAlias = Node | np.ndarray | np.generic | float | SupportsDLPack
-"""What operators take: a tensor, an array, a number."""
+"""An operand: a tensor, an array, a number."""
 Nested: TypeAlias = ArrayLike | Sequence[Any]
-"""What `tensor` takes besides: nested lists of numbers."""
+"""An argument of `tensor`: an operand, or nested lists of numbers."""
 Axis: TypeAlias = int | Sequence[int] | None
 """One axis, several, or all."""
 Size: TypeAlias = int | Sequence[int]
-"""An extent of those given one by one, or all of them."""
+"""One extent of several arguments, or a list of all."""
 DType: TypeAlias = str | type[Any] | np.dtype[Any] | None
-"""A dtype's name, Python's type of numbers, or NumPy's dtype; None for the one that is usual."""
+"""A dtype's name, a Python type of numbers, or NumPy's dtype; None for the default."""
 Device: TypeAlias = str | Context | None
 """`"cpu"`, `"cuda:1"`, a context; None for the CPU."""
 Index: TypeAlias = int | slice | EllipsisType | ArrayLike | Sequence[Any] | None
-"""What stands in the brackets of `x[...]`, or in a tuple there."""
+"""An index in the brackets of `x[...]`, alone or in a tuple."""
 
 if TYPE_CHECKING:
     from .base import Tensor

@@ -1,8 +1,9 @@
-"""Values on demand: a graph whose leaves hold data runs through an executor when somebody asks for a value.
+"""Values on demand: a graph whose leaves hold data is run by an executor when a value is asked for.
 
-Kept are the values that were asked for, the roots of `backward`, and the outputs of the outermost module call. A value
-that one evaluation computed on its way and a later one needs is computed once more and kept then, so a loop that asks
-for something in each round does not begin anew each time. Everything else is computed again when it is asked for.
+Cached are values that were asked for, the roots of `backward`, and the outputs of the outermost module call. A value
+that was computed on the way to another is not cached the first time; if a later evaluation needs it, it is computed
+once more and cached then, so a loop that asks for a value in each iteration does not start from the leaves each time.
+Everything else is computed again when it is asked for.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Training: epochs of compiled steps (`fit.py`), a run that is saved and goes on (`run.py`), the steps (`steps.py`)."""
+"""Training: the loop over epochs (`fit.py`), a run and its checkpoints (`run.py`), compiled steps (`steps.py`)."""
 
 from __future__ import annotations
 

@@ -38,29 +38,29 @@ def fit(
     on_step: Callable[[int, float], Any] | None = None,
     on_epoch: Callable[[dict[str, Any]], Any] | None = None,
 ) -> History:
-    """Train `model` for `epochs` epochs of `data`; returns the numbers.
+    """Train `model` for `epochs` epochs of `data`; returns the history: losses, metrics and times.
 
     Args:
-        model, loss, metrics: a batch (x, *targets) gives `loss(model(x), *targets)`, one number, and so each metric by
-            its name, e.g. {"accuracy": dl.accuracy}, which is none of `COLUMNS` and does not begin with "validation_".
-            Means over an epoch are weighted by the batches' sizes.
-        optimizer: of `dlsys.optim`, made with the model's parameters.
-        data, validation: what iterates over batches of NumPy arrays, as a `DataLoader`, once an epoch.
-        schedule: of `dlsys.optim`, stepped after each "epoch" or "step" (`schedule_each`).
-        clip_norm: the most that the gradients' global norm may be.
-        directory: where to leave `last.safetensors` after each epoch (and every `save_every` steps, and when stopped),
-            `best.safetensors` after the epoch of the least loss (or the greatest metric of the name `best`; of
-            validation, if given), `log.jsonl`, `loss.png`.
-        resume: go on from `last.safetensors` if it is there. A run that was killed at any moment and resumed gives the
-            same numbers, to the bit, as one that was not: parameters, buffers, optimizer, schedule, random state and
-            the place in the data are kept. `data` must then have `state_dict`, as DataLoader has.
-        progress: whether to show a bar in a terminal and a line an epoch.
-        on_step, on_epoch: called after each step with its number and loss, after each epoch with its row of the
+        model, loss, metrics: for a batch (x, *targets) the loss is `loss(model(x), *targets)`, one number. Metrics are
+            functions of the same arguments by name, e.g. {"accuracy": dl.accuracy}; a name is none of `COLUMNS` and
+            does not begin with "validation_". Means over an epoch are weighted by the batches' sizes.
+        optimizer: one of `dlsys.optim`, made with the model's parameters.
+        data, validation: objects that iterate over batches of arrays, such as a `DataLoader`, once per epoch.
+        schedule: one of `dlsys.optim`, stepped after each "epoch" or "step" (`schedule_each`).
+        clip_norm: the largest global norm of the gradients.
+        directory: the folder for `last.safetensors`, written after each epoch (and every `save_every` steps, and when
+            stopped), `best.safetensors`, written after the epoch with the smallest loss (or the largest metric `best`;
+            of validation, if given), `log.jsonl` and `loss.png`.
+        resume: continue from `last.safetensors` if it exists. A run that was killed at any moment and resumed gives the
+            same bits as one that was not: the checkpoint has parameters, buffers, optimizer, schedule, random state and
+            the place in the data. `data` must then have `state_dict`, as a DataLoader has.
+        progress: whether to show a bar in a terminal and one line per epoch.
+        on_step, on_epoch: called after each step with its number and loss, and after each epoch with its row of the
             history, before anything is saved.
 
-    Ctrl-C, and SIGTERM, by which clusters end jobs, end the run after the step under way, save, and raise
-    KeyboardInterrupt, and SystemExit(143); a second one ends it at once. Raises GraphError for arguments that do not
-    fit, DataError for a checkpoint that is damaged or of another run; what the operators raise.
+    Ctrl-C, and SIGTERM, by which clusters end jobs, end the run after the current step: it is saved, and
+    KeyboardInterrupt or SystemExit(143) is raised; a second signal ends it at once. Raises GraphError for arguments
+    that do not fit, DataError for a checkpoint that is damaged or of another run, and the errors of the operators.
     """
     check_fit(**locals())
     steps = Steps(model, loss, optimizer, metrics or {}, clip_norm, random.default_generator.streams)
@@ -83,8 +83,8 @@ def fit(
 def evaluate_on(
     model: Module, loss: Function, data: Any, metrics: Mapping[str, Function] | None = None
 ) -> dict[str, float]:
-    """The mean loss and metrics of a model in its `eval` mode over all batches of `data`. Raises GraphError for what is
-    no model, and data of no batch."""
+    """The mean loss and metrics of a model in its `eval` mode over all batches of `data`, by name. Raises GraphError
+    for wrong arguments and for data without a batch."""
     require("evaluate_on", model=model, loss=loss, data=data, metrics=metrics)
     steps = Steps(model, loss, None, metrics or {}, None, 0)
     found = means([steps.run(batch, False) for batch in data])
@@ -102,7 +102,7 @@ _KINDS: dict[str, tuple[Any, str]] = {
     "directory": (str | Path | None, "directory must be text or a path"),
     "metrics": (Mapping | None, "metrics must be a dictionary of names and functions"),
 }
-"""Of an argument: its types, and what it must be."""
+"""For each argument its types, and the text of the error."""
 
 
 def check_fit(*, schedule: Any, validation: Any, epochs: Any, save_every: Any, best: Any, **more: Any) -> None:
@@ -122,8 +122,8 @@ def check_fit(*, schedule: Any, validation: Any, epochs: Any, save_every: Any, b
 
 
 def require(function: str, **arguments: Any) -> None:
-    """Raises GraphError for the first argument that does not fit, and for metrics that are no functions, or named as
-    the history's own columns."""
+    """Raises GraphError for the first argument of a wrong type, and for metrics that are no functions or have the name
+    of one of the history's columns."""
     for name, value in arguments.items():
         kinds, must = _KINDS[name]
         if not isinstance(value, kinds) or (name == "metrics" and not all(map(callable, (value or {}).values()))):
@@ -138,8 +138,8 @@ def require(function: str, **arguments: Any) -> None:
 
 @contextlib.contextmanager
 def signals() -> Iterator[list[int]]:
-    """The signals that have asked the run to stop: SIGINT, that is Ctrl-C, and SIGTERM; a second one of a kind acts as
-    it did before, at once. Only the main thread can ask for signals."""
+    """A list of the signals SIGINT (Ctrl-C) and SIGTERM that arrive inside. A second one of a kind has its usual
+    effect at once. Outside the main thread, which alone gets signals, the list stays empty."""
     asked: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield asked
@@ -149,7 +149,7 @@ def signals() -> Iterator[list[int]]:
         asked.append(number)
         signal.signal(number, before[number])
 
-    # None: set by another language, of which Python knows no function
+    # `getsignal` is None if the handler was not set by Python
     before = {int(n): signal.getsignal(n) or signal.SIG_DFL for n in (signal.SIGINT, signal.SIGTERM)}
     try:
         for number in before:

@@ -1,4 +1,4 @@
-"""A run: what it has done so far, its checkpoints and its log."""
+"""A run of `fit`: its progress, its checkpoints and its log."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ LAST, BEST, LOG, CURVE = "last.safetensors", "best.safetensors", "log.jsonl", "l
 PARTS = ("model", "optimizer", "schedule", "data", "random")
 FORMAT = "dlsys training 3"
 COLUMNS = ("epoch", "steps", "loss", "lr", "seconds")
-"""Of the history's rows, besides the metrics."""
+"""Columns of the history's rows, besides the metrics."""
 VALIDATION = "validation_"
-"""What the columns of validation begin with."""
+"""The start of the names of validation's columns."""
 ANEW = "give another directory, or resume=False"
 
 
@@ -41,8 +41,14 @@ def means(measured: Sequence[tuple[Mapping[str, float], int]]) -> dict[str, floa
 
 @dataclass
 class Place:
-    """How far a run is: whole epochs, steps, the numbers of the epoch's batches so far, the least loss (or minus the
-    greatest metric) of an epoch, and the seconds that the epoch took until the last checkpoint."""
+    """How far a run has come.
+
+    Attributes:
+        epoch, steps: how many are complete.
+        measured: the loss and metrics of each batch of the current epoch, with the batch's size.
+        least: the smallest loss (or minus the largest metric) of an epoch.
+        seconds: of the current epoch until the last checkpoint.
+    """
 
     epoch: int = 0
     steps: int = 0
@@ -53,12 +59,14 @@ class Place:
 
 @dataclass
 class Run:
-    """A run of `fit`, whose arguments these are; `for epoch in remaining(n)`: `train`, `validate`, `end`.
+    """A run of `fit`, with its arguments: `for epoch in run.remaining(n)`: `train`, `validate`, `end`.
 
     Attributes:
         on_step, on_epoch: called with the number and loss of each step, and with the row of each epoch.
         asked: the signals that have asked the run to stop.
-        row: the numbers of the epoch that was trained last.
+        at: how far the run has come.
+        row: the latest epoch's row of the history.
+        since: when the current epoch, or its part since the last checkpoint, began.
     """
 
     compiled: Steps
@@ -84,7 +92,7 @@ class Run:
             yield self.at.epoch + 1
 
     def train(self, epoch: int) -> None:
-        """Train on the batches of an epoch, from where the run is. Raises GraphError for none."""
+        """Train on the rest of an epoch's batches. Raises GraphError if there is none."""
         at, optimizer = self.at, self.optimizer
         shown = None if self.progress else True
         with tqdm(self.data, f"epoch {epoch}", initial=len(at.measured), leave=False, disable=shown) as bar:
@@ -103,7 +111,7 @@ class Run:
         found = means(at.measured)
         if not found:
             raise GraphError(
-                f"fit: the data gave no batch in epoch {epoch}: give a list or a DataLoader of one at least"
+                f"fit: the data have no batch in epoch {epoch}: give a list or a DataLoader with at least one"
             )
         self.row = {"epoch": epoch, "steps": at.steps, **found, "lr": optimizer.lr, "seconds": self.seconds()}
 
@@ -134,7 +142,7 @@ class Run:
             self.history.write(self.path(LOG))
             try:
                 self.history.draw(self.path(CURVE))
-            except OSError as error:  # the run is worth more than its picture
+            except OSError as error:  # the run continues without its picture
                 warn(f"fit: {self.path(CURVE)} is not drawn: {error}", RuntimeWarning)
         self.stop_if_asked()
 
@@ -145,18 +153,18 @@ class Run:
             sys.stdout.flush()
 
     def stop_if_asked(self) -> None:
-        """Raises KeyboardInterrupt or SystemExit where a signal has asked for it."""
+        """Raises KeyboardInterrupt or SystemExit if a signal has arrived."""
         if self.asked:
             saved = "" if self.directory is None else f"; saved in {self.path(LAST)}"
             self.say(f"interrupted after step {self.at.steps}{saved}")
             raise KeyboardInterrupt if self.asked[0] == signal.SIGINT else SystemExit(128 + self.asked[0])
 
     def seconds(self) -> float:
-        """Of the epoch so far."""
+        """Seconds of the current epoch so far."""
         return self.at.seconds + time.perf_counter() - self.since
 
     def path(self, name: str) -> Path:
-        """Of a file of the run."""
+        """The path of one of the run's files."""
         return Path(self.directory or "", name)
 
     # Checkpoints -----------------------------------------------------------------------------------------------
@@ -167,7 +175,7 @@ class Run:
         return {name: part for name, part in zip(PARTS, parts, strict=True) if hasattr(part, "state_dict")}
 
     def save(self, name: str) -> None:
-        """Write the checkpoint of that name, with all that a run goes on from. Raises DataError."""
+        """Write a checkpoint with the whole state of the run. Raises DataError if it cannot be written."""
         if self.directory is None:
             return
         with contextlib.suppress(OSError):  # `save` says what is wrong
@@ -184,7 +192,9 @@ class Run:
         save(state, self.path(name))
 
     def load(self) -> None:
-        """Go on from the last checkpoint, if there is one. Raises DataError."""
+        """Continue from the last checkpoint, if there is one. Raises DataError for one that is damaged or of another
+        run.
+        """
         path = self.path(LAST)
         if self.directory is None or not path.exists():
             return
@@ -192,8 +202,8 @@ class Run:
             state = load(path)
         except DataError as error:
             good = last_good(self.directory, path)
-            other = "there is no other" if good is None else f"copy {good} over it to go on from there"
-            raise DataError(f"{error}; {other}, or give resume=False to begin anew") from None
+            other = "there is no other" if good is None else f"copy {good} over it to continue from there"
+            raise DataError(f"{error}; {other}, or give resume=False to start again") from None
         kind = state.get("format") if isinstance(state, dict) else None
         if not isinstance(kind, str) or kind != FORMAT:
             raise DataError(f"{path} is no checkpoint of fit")
@@ -211,7 +221,7 @@ class Run:
         self.compiled.first_stream = state["first_stream"]
         self.history = History(state["history"], state["losses"].tolist())
         self.at = Place(*(state[name] for name in vars(self.at)))
-        self.say(f"goes on from {path}: epoch {self.at.epoch + 1}, step {self.at.steps + 1}")
+        self.say(f"continues from {path}: epoch {self.at.epoch + 1}, step {self.at.steps + 1}")
 
 
 _LEAST: dict[str, Any] = {
@@ -222,11 +232,12 @@ _LEAST: dict[str, Any] = {
     "history": [dict.fromkeys(("epoch", "steps", "loss"), -math.inf)],
     "losses": np.zeros(0),
 }
-"""A checkpoint's entries that are no part's state, as the least that each may be."""
+"""A checkpoint's entries besides the parts' states: the type and the smallest value of each."""
 
 
 def _fits(value: Any, least: Any) -> bool:
-    """Whether a value has the form of `least`: lists with any number of items, dictionaries with more numbers."""
+    """Whether a value has the type of `least`, and no smaller numbers: lists have any number of such items,
+    dictionaries may have more entries, which are numbers."""
     if isinstance(least, list):
         return isinstance(value, list) and all(_fits(item, least[0]) for item in value)
     if isinstance(least, tuple):
@@ -241,7 +252,7 @@ def _fits(value: Any, least: Any) -> bool:
 
 
 def wrong_entry(state: Mapping[str, Any]) -> str | None:
-    """The fault of a checkpoint's counts and numbers, in words; None where there is none."""
+    """The fault in a checkpoint's counts and numbers, as text; None if there is none."""
     for name, least in _LEAST.items():
         if name not in state:
             return f"{name!r} is missing"

@@ -79,16 +79,16 @@ Batch = tuple[np.ndarray, ...]
 
 
 def _as_batch(given: Any) -> Batch:
-    """The batch of a loader as arrays of dtypes that operators take: labels of bytes become int64, halves float32.
+    """A loader's batch as arrays of dtypes that operators accept: labels of bytes become int64, half precision float32.
 
     Raises GraphError for a batch that is no tuple of arrays."""
     if isinstance(given, (np.ndarray, ad.Node)):
         given = (given,)
     if not isinstance(given, (tuple, list)) or not given:
         raise GraphError(f"fit: a batch must be a tuple of arrays (input, target, ...), not {type(given).__name__}")
-    arrays = [host_array(v, None) if isinstance(v, ad.Node) else np.asarray(v) for v in given]  # tensors' own memory
+    arrays = [host_array(v, None) if isinstance(v, ad.Node) else np.asarray(v) for v in given]  # tensors without a copy
     if wrong := [str(array.dtype) for array in arrays if array.dtype.kind not in "biuf"]:
-        raise GraphError(f"fit: a batch holds an array of {wrong[0]}, which operators do not take")
+        raise GraphError(f"fit: a batch holds an array of {wrong[0]}, which operators do not accept")
     return tuple(array.astype(nearest_dtype(array.dtype), copy=False) for array in arrays)
 
 
@@ -108,8 +108,8 @@ class Steps:
     built: dict[Any, tuple[ad.Executor, Sequence[ad.Node]]] = field(default_factory=dict)
 
     def run(self, given: Any, training: bool) -> tuple[dict[str, float], int]:
-        """The loss and the metrics of a batch, in training before a step of the optimizer, else in `eval` mode; and the
-        batch's size."""
+        """The loss and the metrics of a batch, and its size. With `training` the optimizer takes a step, else the
+        model is in `eval` mode."""
         batch = _as_batch(given)
         signature = (training, *((value.shape, str(value.dtype)) for value in batch))
         if signature not in self.built:
@@ -121,10 +121,10 @@ class Steps:
         return values, len(batch[0])
 
     def _build(self, batch: Batch, training: bool) -> tuple[ad.Executor, Sequence[ad.Node]]:
-        """The executor of a step or a measurement for batches of these types."""
+        """The executor of a step, or of a measurement, for batches with these shapes and dtypes, and its variables."""
         names = ["input", *(f"target{i}" if i else "target" for i in range(len(batch) - 1))]
         variables = [ad.Variable(n, v.shape, str(v.dtype)) for n, v in zip(names, batch, strict=True)]
-        # Each graph draws from the same streams: which were built before, and when, changes no number.
+        # Each graph draws from the same streams, so the order in which graphs are built changes no number.
         with in_mode(self.model, training), random.default_generator.streams_from(self.first_stream):
             output = self.model(variables[0])
             loss = self.loss(output, *variables[1:])
@@ -142,7 +142,7 @@ class Steps:
         return ad.Executor(values, self._context()), variables
 
     def _context(self) -> Any:
-        """Where the model's parameters lie."""
+        """The device of the model's parameters."""
         return next((parameter.device for parameter in self.model.parameters()), None)
 
 

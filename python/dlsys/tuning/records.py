@@ -28,10 +28,10 @@ from ..system import MOST_TUNING_BYTES, warn
 from .steps import foreign, has_long_vectors
 
 GAIN = 0.97  # of the rule's time: a schedule that takes more of it is not used, since measurements vary
-KEPT = 16  # schedules of a kernel, from which a later search goes on
+KEPT = 16  # schedules of a kernel that are stored, so that a later search continues from them
 MAIN = "main"  # the function's name in the steps
 TUNED = Rule("tuned", "", lambda function, machine: None)
-"""What a kernel names as its rule whose schedule was found."""
+"""The rule of a kernel whose schedule was found by a search."""
 
 Kernel = dict[str, Any]
 """{"name": ..., "rule": seconds, "tuned": seconds or None, "trials": ..., "found": [[seconds, steps], ...]}"""

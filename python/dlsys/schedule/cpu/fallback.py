@@ -1,4 +1,4 @@
-"""What always works on a CPU."""
+"""The fallback on a CPU, which always works."""
 
 from __future__ import annotations
 

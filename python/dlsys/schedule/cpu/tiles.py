@@ -45,15 +45,15 @@ class Tile:
     """How a product is computed.
 
     Attributes:
-        rows: of C in a tile.
-        columns: of a panel.
-        lanes: of a vector.
-        a: how A is read: where it lies, packed, or through windows.
-        b: how B is: where it lies, packed, or from panels that are given.
-        block: tiles along the rows of a share,
-        panels: which pass so many panels.
-        parallel: threads have one share after another,
-        by_batch: or one batch, of which there are enough.
+        rows: rows of C in a tile.
+        columns: columns of a panel.
+        lanes: elements of a vector.
+        a: how A is read: directly, packed, or through windows.
+        b: how B is read: directly, packed, or from panels that are given.
+        block: tiles along the rows of a thread's share of C,
+        panels: and panels along its columns.
+        parallel: whether threads compute the shares,
+        by_batch: or whole batches, if there are enough.
         depth: terms in a part of a sum of more than twice as many.
     """
 

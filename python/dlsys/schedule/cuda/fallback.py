@@ -1,4 +1,4 @@
-"""What always works on a GPU: an output element is a thread, its sums serial."""
+"""The fallback on a GPU, which always works: a thread for each output element, with serial sums."""
 
 from __future__ import annotations
 
