@@ -261,6 +261,9 @@ class Op:
     formula: ClassVar[Callable[..., Any] | None] = None
     reference: ClassVar[Callable[..., Any]]
     """The tensor expression of the inputs that are read for their values and the `arguments`, and NumPy's function."""
+    onnx: ClassVar[str] = ""
+    """ONNX's operator of the same inputs and meaning; or several, each of which is applied to the result of the one
+    before."""
     never: ClassVar[str] = ""
     """Why there is no formula, where there is none."""
     builtin: ClassVar[bool] = False

@@ -11,6 +11,7 @@ from ..autodiff import Node
 from ..errors import GraphError
 from ..graph import FLOATS
 from ..nn import functional
+from ..nn.recurrent import GATES, State
 from ..tensors import dtype_of, shape_of
 
 Pairs = Sequence[tuple[int, int]]
@@ -119,6 +120,25 @@ def quotient(a: Node, b: Node) -> Node:
 def normalized(x: Node, mean: Node, variance: Node, weight: Node, bias: Node, eps: float) -> Node:
     """(x - mean) / sqrt(variance + eps) * weight + bias along axis 1."""
     return functional.batch_norm(x, mean, variance, weight, bias, False, 0.1, eps)
+
+
+def recurrent(
+    kind: str,
+    x: Node,
+    weights: Sequence[Sequence[Node | None]],
+    states: Sequence[Sequence[Node]],
+    ways: Sequence[bool],
+    nonlinearity: str = "tanh",
+    order: Sequence[int] = (0, 1, 2, 3),
+) -> tuple[list[Node], list[State]]:
+    """The outputs and the last states of one layer over x (length, batch, width), in each of its ways, which are
+    backwards or not, with weights and states of its own."""
+    gates = GATES[kind]
+    found = [
+        gates(own, nonlinearity, order).over_steps(x, tuple(state), reverse)
+        for own, state, reverse in zip(weights, states, ways, strict=True)
+    ]
+    return [output for _, output in found], [last for last, _ in found]
 
 
 def hard_sigmoid(x: Node, alpha: float, beta: float) -> Node:

@@ -1,4 +1,5 @@
-"""ONNX's operators by ours, opsets 13 to 21: functions of an operator's inputs and, by name, its attributes.
+"""ONNX's operators by ours, opsets 13 to 21: functions of an operator's inputs and, by name, its attributes. Those of
+one or several values at each index have their names on our operators' classes, as `Op.onnx`.
 
 Inputs are nodes, but for those whose places `operator` names: these are taken as they are, `np.ndarray`s where they do
 not depend on inputs or parameters, as a shape. An input that is left out is None. The default of an attribute is
@@ -7,6 +8,7 @@ ONNX's. See https://onnx.ai/onnx/operators.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -17,7 +19,8 @@ import numpy as np
 from .. import autodiff as ad
 from ..autodiff import Node
 from ..errors import DataError, GraphError
-from ..graph import DTYPES, FLOATS, INTEGERS
+from ..graph import DTYPES, FLOATS, INTEGERS, OPS, Op
+from ..ops import constant_op
 from ..ops.rules import broadcast_rule
 from ..tensors import Tensor, dtype_of, shape_of, tensor
 from . import composed
@@ -117,22 +120,30 @@ def operands(a: Value, b: Value) -> list[Any]:
 
 # Pointwise --------------------------------------------------------------------------------------------------
 
-_SINGLE: dict[str, Callable[..., Any]] = {
-    "Abs": ad.abs_op,
-    "Cos": ad.cos_op,
-    "Erf": ad.erf_op,
-    "Exp": ad.exp_op,
-    "Floor": ad.floor_op,
-    "Log": ad.log_op,
-    "Neg": ad.neg_op,
-    "Not": ad.logical_not_op,
-    "Relu": ad.relu_op,
-    "Round": ad.round_op,
-    "Sigmoid": ad.sigmoid_op,
-    "Sign": ad.sign_op,
-    "Sin": ad.sin_op,
-    "Sqrt": ad.sqrt_op,
-    "Tanh": ad.tanh_op,
+
+def _elementwise(op: Op) -> None:
+    """ONNX's operator of one value, or of two and more, whose name is on the class of ours."""
+
+    def of_two(a: Value, b: Value) -> Node:
+        return op.make([constant_op(x) if isinstance(x, float) else x for x in operands(a, b)])
+
+    if op.broadcasts:
+        operator(op.onnx, 0, 1)(lambda *values: functools.reduce(of_two, values))
+    else:
+        operator(op.onnx)(lambda x: op.make([x]))
+
+
+def _quotient(a: Value, b: Value) -> Node:
+    a, b = operands(a, b)
+    return a / b if isinstance(a, float) or isinstance(b, float) else composed.quotient(a, b)
+
+
+for _op in OPS.values():
+    if _op.kind == "elementwise" and len(_op.onnx.split()) == 1:
+        _elementwise(_op)
+operator("Div", 0, 1)(_quotient)
+_OTHERS: dict[str, Callable[..., Any]] = {
+    "Sum": OPERATORS["Add"],
     "Identity": lambda x: x,
     "Ceil": lambda x: -ad.floor_op(-x),
     "Reciprocal": lambda x: 1.0 / x,
@@ -143,15 +154,9 @@ _SINGLE: dict[str, Callable[..., Any]] = {
     "LeakyRelu": lambda x, alpha=0.01: composed.leaky_relu(x, alpha),
     "Gelu": lambda x, approximate="none": ad.gelu_op(x, approximate),
     "Where": ad.where_op,
-    "And": ad.logical_and_op,
-    "Or": ad.logical_or_op,
     "Xor": ad.not_equal_op,
-    "BitwiseAnd": ad.bitwise_and_op,
-    "BitwiseNot": ad.bitwise_not_op,
-    "BitwiseOr": ad.bitwise_or_op,
-    "BitwiseXor": ad.bitwise_xor_op,
 }
-for _name, _function in _SINGLE.items():
+for _name, _function in _OTHERS.items():
     operator(_name)(_function)
 
 
@@ -165,25 +170,6 @@ def modulo(a: Value, b: Value, fmod: int = 0) -> np.ndarray:
         return (np.fmod if fmod else np.mod)(dividend, divisor)
 
 
-def _pair(name: str, function: Callable[[Any, Any], Node]) -> None:
-    operator(name, 0, 1)(lambda a, b: function(*operands(a, b)))
-
-
-_PAIRS: dict[str, Callable[[Any, Any], Any]] = {
-    "Add": lambda a, b: a + b,
-    "Sub": lambda a, b: a - b,
-    "Mul": lambda a, b: a * b,
-    "Div": lambda a, b: a / b if isinstance(a, float) or isinstance(b, float) else composed.quotient(a, b),
-    "Equal": ad.equal_op,
-    "Greater": ad.greater_op,
-    "GreaterOrEqual": ad.greater_equal_op,
-    "Less": ad.less_op,
-    "LessOrEqual": ad.less_equal_op,
-}
-for _name, _function in _PAIRS.items():
-    _pair(_name, _function)
-
-
 @operator("Pow", 0, 1)
 def power(a: Value, b: Value) -> Node:
     """a ** b, of a's dtype."""
@@ -191,21 +177,6 @@ def power(a: Value, b: Value) -> Node:
         return node(a) ** b.reshape(-1)[0].item()
     exponent = ad.cast_op(node(b), dtype_of(node(a)))
     return ad.power_op(node(a), exponent)
-
-
-def _all(name: str, function: Callable[[Node, Node], Node]) -> None:
-    def of_all(*values: Node) -> Node:
-        found = values[0]
-        for value in values[1:]:
-            found = function(found, value)
-        return found
-
-    operator(name)(of_all)
-
-
-_all("Sum", ad.add_op)
-_all("Max", ad.maximum_op)
-_all("Min", ad.minimum_op)
 
 
 @operator("Clip", 1, 2)

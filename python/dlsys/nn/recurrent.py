@@ -121,6 +121,9 @@ class _GRUGates(_Gates):
         return (n + z * (h - n),)
 
 
+GATES = {"RNN": _Gates, "LSTM": _LSTMGates, "GRU": _GRUGates}
+
+
 def _weights(gates: int, inputs: int, hidden: int, bias: bool, dtype: str) -> dict[str, Parameter | None]:
     """weight_ih, weight_hh, bias_ih, bias_hh, uniform in +-1 / sqrt(hidden)."""
     bound = 1 / math.sqrt(hidden) if hidden else 0.0

@@ -256,13 +256,13 @@ class Reductions(TensorNode):
         """log(sum(exp(x))), without overflow."""
         return ops.logsumexp_op(float_of(self), _over(dim, axis), _keep(keepdim, keepdims))
 
-    def softmax(self: ArrayLike, dim: int = -1, *, dtype: DType = None, axis: int | None = None) -> Tensor:
+    def softmax(self: ArrayLike, dim: int = -1, dtype: DType = None, *, axis: int | None = None) -> Tensor:
         """exp(x) over its sum along an axis; computed in `dtype`, if given."""
         node = require_float("softmax", _summed("softmax", self, (), "", dtype))
         return ops.softmax_op(node, dim if axis is None else axis)
 
     def log_softmax(
-        self: ArrayLike, dim: int = -1, *, dtype: DType = None, axis: int | None = None
+        self: ArrayLike, dim: int = -1, dtype: DType = None, *, axis: int | None = None
     ) -> Tensor:
         """The logarithm of softmax, without loss of digits; computed in `dtype`, if given."""
         node = require_float("log_softmax", _summed("log_softmax", self, (), "", dtype))
