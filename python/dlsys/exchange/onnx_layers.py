@@ -59,44 +59,32 @@ def conv(
     return composed.convolution(x, weight, bias, strides or ones, pairs, dilations or ones, group)
 
 
-@operator("MaxPool")
-def max_pool(
-    x: Node,
-    kernel_shape: Any,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Any = None,
-    pads: Any = None,
-    storage_order: int = 0,
-    strides: Any = None,
-) -> Node:
-    """The maxima of windows."""
-    ones = [1] * len(kernel_shape)
-    if list(dilations or ones) != ones:
-        raise GraphError("MaxPool: dilations are not built")
-    pairs = _auto(auto_pad, x, kernel_shape, strides or ones, ones, pads)
-    return composed.max_pool(x, kernel_shape, strides or ones, pairs, bool(ceil_mode))
+def _pool(name: str, counted: int | None) -> None:
+    """ONNX's pooling; `counted`: the default of `count_include_pad`, None of maxima."""
+
+    def pool(
+        x: Node,
+        kernel_shape: Any,
+        auto_pad: str = "NOTSET",
+        ceil_mode: int = 0,
+        count_include_pad: int | None = counted,
+        dilations: Any = None,
+        pads: Any = None,
+        storage_order: int = 0,
+        strides: Any = None,
+    ) -> Node:
+        ones = [1] * len(kernel_shape)
+        if list(dilations or ones) != ones:
+            raise GraphError(f"{name}: dilations are not built")
+        pairs = _auto(auto_pad, x, kernel_shape, strides or ones, ones, pads)
+        count_pad = None if count_include_pad is None else bool(count_include_pad)
+        return composed.pool(x, kernel_shape, strides or ones, pairs, bool(ceil_mode), count_pad)
+
+    operator(name)(pool)
 
 
-@operator("AveragePool")
-def mean_pool(
-    x: Node,
-    kernel_shape: Any,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    count_include_pad: int = 0,
-    dilations: Any = None,
-    pads: Any = None,
-    strides: Any = None,
-) -> Node:
-    """The means of windows."""
-    ones = [1] * len(kernel_shape)
-    if list(dilations or ones) != ones:
-        raise GraphError("AveragePool: dilations are not built")
-    pairs = _auto(auto_pad, x, kernel_shape, strides or ones, ones, pads)
-    return composed.mean_pool(
-        x, kernel_shape, strides or ones, pairs, bool(ceil_mode), bool(count_include_pad)
-    )
+_pool("MaxPool", None)
+_pool("AveragePool", 0)
 
 
 def _space(x: Node) -> tuple[int, ...]:

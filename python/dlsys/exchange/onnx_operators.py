@@ -186,12 +186,7 @@ def clip(x: Node, low: Value = None, high: Value = None) -> Node:
     return x if bounds == [None, None] else ad.clip_op(x, *bounds)
 
 
-@operator("Cast")
-def cast(x: Node, to: int, saturate: int = 1) -> Node:
-    """x in another dtype."""
-    return ad.cast_op(x, dtype_of_code(to))
-
-
+operator("Cast")(lambda x, to, saturate=1: ad.cast_op(x, dtype_of_code(to)))
 operator("CastLike")(lambda x, like, saturate=1: ad.cast_op(x, dtype_of(like)))
 
 
@@ -267,13 +262,21 @@ operator("LogSoftmax")(lambda x, axis=-1: ad.log_softmax_op(x, axis))
 # Shapes and places ------------------------------------------------------------------------------------------
 
 
-@operator("Shape")
-def shape(x: Node, start: int = 0, end: int | None = None) -> np.ndarray:
-    """The extents of x."""
-    return np.asarray(shape_of(x)[start:end], "int64")
-
-
+operator("Shape")(lambda x, start=0, end=None: np.asarray(shape_of(x)[start:end], "int64"))
 operator("Size")(lambda x: np.asarray(math.prod(shape_of(x)), "int64"))
+operator("Transpose")(lambda x, perm=None: ad.transpose_op(x, None if perm is None else tuple(perm)))
+operator("Unsqueeze", 1)(lambda x, axes: ad.expand_dims_op(x, tuple(integers(axes, "axes"))))
+operator("Squeeze", 1)(
+    lambda x, axes=None: ad.squeeze_op(x, None if axes is None else tuple(integers(axes, "axes")))
+)
+operator("Concat")(
+    lambda *values, axis: values[0] if len(values) == 1 else ad.concatenate_op(list(values), axis)
+)
+operator("Gather")(lambda x, indices, axis=0: ad.take_op(x, indices, axis))
+operator("GatherElements")(lambda x, indices, axis=0: ad.take_along_axis_op(x, indices, axis))
+operator("Trilu", 1)(
+    lambda x, k=None, upper=1: (Tensor.triu if upper else Tensor.tril)(x, int(number(k, 0, "k")))
+)
 
 
 @operator("Reshape", 1)
@@ -299,24 +302,6 @@ def flatten(x: Node, axis: int = 1) -> Node:
     return ad.reshape_op(x, (math.prod(extents[:at]), math.prod(extents[at:])))
 
 
-@operator("Transpose")
-def transpose(x: Node, perm: Any = None) -> Node:
-    """x with its axes in another order; reversed for None."""
-    return ad.transpose_op(x, None if perm is None else tuple(perm))
-
-
-@operator("Unsqueeze", 1)
-def unsqueeze(x: Node, axes: Value) -> Node:
-    """x with new axes of extent 1."""
-    return ad.expand_dims_op(x, tuple(integers(axes, "axes")))
-
-
-@operator("Squeeze", 1)
-def squeeze(x: Node, axes: Value = None) -> Node:
-    """x without axes of extent 1."""
-    return ad.squeeze_op(x, None if axes is None else tuple(integers(axes, "axes")))
-
-
 @operator("Expand", 1)
 def expand(x: Node, shape: Value) -> Node:
     """x broadcast with a shape."""
@@ -333,11 +318,6 @@ def tile(x: Node, repeats: Value) -> Node:
     if len(counts) != len(shape_of(x)) or min(counts, default=0) < 0:
         raise DataError(f"repeats must be a number for each of {len(shape_of(x))} axes, not {counts}")
     return Tensor.repeat(x, *counts)
-
-
-operator("Concat")(
-    lambda *values, axis: values[0] if len(values) == 1 else ad.concatenate_op(list(values), axis)
-)
 
 
 @operator("Split", 1)
@@ -381,10 +361,6 @@ def slice_(x: Node, starts: Value, ends: Value, axes: Value = None, steps: Value
     return x[tuple(key)]
 
 
-operator("Gather")(lambda x, indices, axis=0: ad.take_op(x, indices, axis))
-operator("GatherElements")(lambda x, indices, axis=0: ad.take_along_axis_op(x, indices, axis))
-
-
 def pairs_of(pads: Sequence[int] | None, space: int) -> list[tuple[int, int]]:
     """ONNX's pads, all before, then all behind, as pairs."""
     found = list(pads or (0,) * (2 * space))
@@ -405,12 +381,6 @@ def pad(x: Node, pads: Value, value: Value = None, axes: Value = None, mode: str
     if min(map(min, widths), default=0) < 0:
         raise GraphError("Pad: negative pads are not built")
     return composed.padded(x, widths, number(value, 0.0, "the value of Pad"))
-
-
-@operator("Trilu", 1)
-def triangle(x: Node, k: Value = None, upper: int = 1) -> Node:
-    """The upper or lower triangle of matrices."""
-    return (Tensor.triu if upper else Tensor.tril)(x, int(number(k, 0, "k")))
 
 
 @operator("ConstantOfShape", 0)

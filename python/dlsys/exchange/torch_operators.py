@@ -36,8 +36,13 @@ def operator(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return enter
 
 
+def _at(x: Node, dim: int, item: Any) -> Node:
+    return x[(slice(None),) * (dim % len(shape_of(x))) + (item,)]
+
+
 OPERATORS |= {
     "_unsafe_view": Tensor.view,
+    "add": lambda a, b, alpha=1: Tensor.add(a, b if alpha == 1 else b * alpha),
     "alias": lambda x: x,
     "bitwise_and": lambda a, b: a & b,
     "bitwise_not": lambda x: ~x,
@@ -59,9 +64,11 @@ OPERATORS |= {
     "reciprocal": lambda x: 1.0 / x,
     "rsub": lambda a, b, alpha=1: b - a * alpha,
     "scalar_tensor": lambda value, dtype="float32": tensors.full((), value, dtype=dtype),
-    "select": lambda x, dim, at: x[(slice(None),) * (dim % len(shape_of(x))) + (at,)],
+    "select": _at,
     "silu": lambda x: x * ad.sigmoid_op(x),
+    "slice": lambda x, dim=0, start=None, end=None, step=1: _at(x, dim, slice(start, end, step)),
     "softplus": lambda x, beta=1, threshold=20: composed.softplus(x * beta) / beta,
+    "sub": lambda a, b, alpha=1: Tensor.sub(a, b if alpha == 1 else b * alpha),
     "split_with_sizes": lambda x, sizes, dim=0: Tensor.split(x, list(sizes), dim),
     "full_like": lambda x, value, dtype=None: tensors.full(shape_of(x), value, dtype=dtype or dtype_of(x)),
 }
@@ -71,18 +78,6 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     *(functional.adaptive_avg_pool2d, functional.gelu, functional.linear, functional.relu6),
 )
 OPERATORS |= {function.__name__: function for function in _FUNCTIONS}
-
-
-@operator("add")
-def add(a: Any, b: Any, alpha: float = 1) -> Node:
-    """a + alpha b."""
-    return Tensor.add(a, b if alpha == 1 else b * alpha)
-
-
-@operator("sub")
-def sub(a: Any, b: Any, alpha: float = 1) -> Node:
-    """a - alpha b."""
-    return Tensor.sub(a, b if alpha == 1 else b * alpha)
 
 
 @operator("_to_copy", "to", "type_as")
@@ -140,7 +135,7 @@ def max_pool(
         raise GraphError("max_pool2d: dilations are not built")
     widths = _each(kernel, space)
     pairs = [(p, p) for p in _each(padding, space)]
-    return composed.max_pool(x, widths, _each(stride or widths, space), pairs, ceil_mode)
+    return composed.pool(x, widths, _each(stride or widths, space), pairs, ceil_mode)
 
 
 @operator("avg_pool2d", "avg_pool1d")
@@ -159,7 +154,7 @@ def mean_pool(
     space = len(shape_of(x)) - 2
     widths = _each(kernel, space)
     pairs = [(p, p) for p in _each(padding, space)]
-    return composed.mean_pool(x, widths, _each(stride or widths, space), pairs, ceil_mode, count_include_pad)
+    return composed.pool(x, widths, _each(stride or widths, space), pairs, ceil_mode, count_include_pad)
 
 
 @operator("_native_batch_norm_legit_no_training")
@@ -190,12 +185,6 @@ def dropout(x: Node, p: float, train: bool) -> Node:
     if train:
         raise GraphError("dropout is read for inference only: export the model after model.eval()")
     return x
-
-
-@operator("slice")
-def slice_(x: Node, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Node:
-    """A part of x along an axis."""
-    return x[(slice(None),) * (dim % len(shape_of(x))) + (slice(start, end, step),)]
 
 
 @operator("index")
