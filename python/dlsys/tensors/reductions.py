@@ -161,26 +161,22 @@ class Reductions(TensorNode):
         return node.all(over, keep) if known_dtype(node) == "bool" else ops.min_op(node, over, keep)
 
     @overload
-    def max(
-        self: ArrayLike, dim: None = None, keepdim: bool = False, *, axis: Axis = None, keepdims: bool = False
-    ) -> Tensor: ...
+    def max(self: ArrayLike, dim: None = None, keepdim: bool = False, **words: Unpack[NumPys]) -> Tensor: ...
     @overload
-    def max(self: ArrayLike, dim: int, keepdim: bool = False, *, keepdims: bool = False) -> Extremum: ...
+    def max(self: ArrayLike, dim: int, keepdim: bool = False, **words: Unpack[NumPys]) -> Extremum: ...
     @overload
     def max(self: ArrayLike, dim: Node | np.ndarray) -> Tensor: ...
     def max(
         self: ArrayLike,
         dim: int | Node | np.ndarray | None = None,
         keepdim: bool = False,
-        *,
-        axis: Axis = None,
-        keepdims: bool = False,
+        **words: Unpack[NumPys],
     ) -> Tensor | Extremum:
         """The maximum of all. Along `dim`, as in PyTorch, a pair: `values`, to the first of which the gradient goes,
         and `indices`; along NumPy's `axis` the values alone. Of two tensors, the larger at each index."""
         if _is_other(dim):
             return node_of(self).maximum(dim)
-        keep = flag("max", "keepdim", keepdim) or flag("max", "keepdims", keepdims)
+        axis, keep = _along(None, flag("max", "keepdim", keepdim), words)
         return (
             node_of(self).amax(axis, keep)
             if dim is None
@@ -188,25 +184,21 @@ class Reductions(TensorNode):
         )
 
     @overload
-    def min(
-        self: ArrayLike, dim: None = None, keepdim: bool = False, *, axis: Axis = None, keepdims: bool = False
-    ) -> Tensor: ...
+    def min(self: ArrayLike, dim: None = None, keepdim: bool = False, **words: Unpack[NumPys]) -> Tensor: ...
     @overload
-    def min(self: ArrayLike, dim: int, keepdim: bool = False, *, keepdims: bool = False) -> Extremum: ...
+    def min(self: ArrayLike, dim: int, keepdim: bool = False, **words: Unpack[NumPys]) -> Extremum: ...
     @overload
     def min(self: ArrayLike, dim: Node | np.ndarray) -> Tensor: ...
     def min(
         self: ArrayLike,
         dim: int | Node | np.ndarray | None = None,
         keepdim: bool = False,
-        *,
-        axis: Axis = None,
-        keepdims: bool = False,
+        **words: Unpack[NumPys],
     ) -> Tensor | Extremum:
         """The minimum; see `max`."""
         if _is_other(dim):
             return node_of(self).minimum(dim)
-        keep = flag("min", "keepdim", keepdim) or flag("min", "keepdims", keepdims)
+        axis, keep = _along(None, flag("min", "keepdim", keepdim), words)
         return (
             node_of(self).amin(axis, keep)
             if dim is None
