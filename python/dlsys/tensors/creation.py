@@ -172,22 +172,36 @@ def size_of(sizes: Sequence[Size]) -> Shape:
     return shape
 
 
-def zeros(*size: Size, dtype: DType = None, requires_grad: bool = False, device: Device = None) -> Tensor:
+def _of_sizes(size: Sequence[Size | DType], dtype: DType) -> tuple[Shape, DType]:
+    """The shape, and the dtype, which may stand behind the shape, as in NumPy; float32 for None. Raises ShapeError."""
+    *extents, last = size or ((),)
+    if len(extents) == 1 and isinstance(last, (str, type, np.dtype)):
+        size, dtype = extents, last
+    return size_of(cast("Sequence[Size]", size)), "float32" if dtype is None else dtype
+
+
+def zeros(
+    *size: Size | DType, dtype: DType = None, requires_grad: bool = False, device: Device = None
+) -> Tensor:
     """A tensor of zeros; float32 for None. Raises ShapeError, DTypeError."""
-    known = "float32" if dtype is None else dtype
-    return full(size_of(size), 0, dtype=known, requires_grad=requires_grad, device=device)
+    shape, dtype = _of_sizes(size, dtype)
+    return full(shape, 0, dtype=dtype, requires_grad=requires_grad, device=device)
 
 
-def empty(*size: Size, dtype: DType = None, requires_grad: bool = False, device: Device = None) -> Tensor:
+def empty(
+    *size: Size | DType, dtype: DType = None, requires_grad: bool = False, device: Device = None
+) -> Tensor:
     """A tensor of undefined values; float32 for None. Raises ShapeError, DTypeError."""
-    known = "float32" if dtype is None else dtype_name("empty", dtype)
-    return leaf(devices.empty(size_of(size), known), requires_grad, device=device)
+    shape, dtype = _of_sizes(size, dtype)
+    return leaf(devices.empty(shape, dtype_name("empty", dtype)), requires_grad, device=device)
 
 
-def ones(*size: Size, dtype: DType = None, requires_grad: bool = False, device: Device = None) -> Tensor:
+def ones(
+    *size: Size | DType, dtype: DType = None, requires_grad: bool = False, device: Device = None
+) -> Tensor:
     """A tensor of ones; float32 for None. Raises ShapeError, DTypeError."""
-    known = "float32" if dtype is None else dtype
-    return full(size_of(size), 1, dtype=known, requires_grad=requires_grad, device=device)
+    shape, dtype = _of_sizes(size, dtype)
+    return full(shape, 1, dtype=dtype, requires_grad=requires_grad, device=device)
 
 
 def full(
