@@ -101,21 +101,15 @@ def node(value: Value) -> Node:
     return tensor(value) if isinstance(value, np.ndarray) else value
 
 
-def operands(a: Value, b: Value) -> list[Any]:
-    """Two operands; one alone that is a known number of floats becomes Python's, which kernels have in their code."""
-    found = []
-    for value, other in ((a, b), (b, a)):
-        alone = isinstance(value, np.ndarray) and value.size == 1 and isinstance(other, Node)
-        if (
-            alone
-            and value.dtype in FLOATS
-            and value.ndim <= len(shape_of(other))
-            and np.isfinite(value).all()
-        ):
-            found.append(value.item())
-        else:
-            found.append(node(value))
-    return found
+def operands(a: Value, b: Value) -> list[Node]:
+    """Two operands; one alone that is a known number of floats is a constant in the kernels' code."""
+
+    def alone(value: Value, other: Value) -> bool:
+        known = isinstance(value, np.ndarray) and value.size == 1 and isinstance(other, Node)
+        is_float = known and value.dtype in FLOATS and value.ndim <= len(shape_of(other))
+        return is_float and bool(np.isfinite(value).all())
+
+    return [constant_op(x.item()) if alone(x, other) else node(x) for x, other in ((a, b), (b, a))]
 
 
 # Pointwise --------------------------------------------------------------------------------------------------
@@ -124,18 +118,15 @@ def operands(a: Value, b: Value) -> list[Any]:
 def _elementwise(op: Op) -> None:
     """ONNX's operator of one value, or of two and more, whose name is on the class of ours."""
 
-    def of_two(a: Value, b: Value) -> Node:
-        return op.make([constant_op(x) if isinstance(x, float) else x for x in operands(a, b)])
-
     if op.broadcasts:
-        operator(op.onnx, 0, 1)(lambda *values: functools.reduce(of_two, values))
+        operator(op.onnx, 0, 1)(lambda *xs: functools.reduce(lambda a, b: op.make(operands(a, b)), xs))
     else:
         operator(op.onnx)(lambda x: op.make([x]))
 
 
 def _quotient(a: Value, b: Value) -> Node:
     a, b = operands(a, b)
-    return a / b if isinstance(a, float) or isinstance(b, float) else composed.quotient(a, b)
+    return ad.div_op(a, b) if a.op.immediate or b.op.immediate else composed.quotient(a, b)
 
 
 for _op in OPS.values():

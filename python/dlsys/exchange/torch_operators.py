@@ -59,6 +59,7 @@ OPERATORS |= {
     "hardswish": lambda x: x * composed.hard_sigmoid(x, 1 / 6, 0.5),
     "hardtanh": lambda x, low=-1.0, high=1.0: ad.clip_op(x, low, high),
     "index_select": lambda x, dim, indices: ad.take_op(x, indices, dim),
+    "layer_norm": lambda x, *given, cudnn_enable=True: functional.layer_norm(x, *given[:4]),
     "leaky_relu": lambda x, slope=0.01: composed.leaky_relu(x, slope),
     "lift_fresh_copy": lambda x: x,
     "reciprocal": lambda x: 1.0 / x,
@@ -85,22 +86,6 @@ def to(x: Node, *given: Any, dtype: Any = None, copy: bool = False, non_blocking
     """x in another dtype."""
     wanted = dtype or next((value for value in given if isinstance(value, str)), None)
     return x if wanted is None else ad.cast_op(x, wanted)
-
-
-def _spread(name: str) -> None:
-    def spread(
-        x: Node, dim: Any = None, unbiased: Any = None, keepdim: bool = False, correction: Any = None
-    ) -> Node:
-        if not isinstance(unbiased, (bool, type(None))):
-            raise GraphError(f"{name}: unbiased must be True or False, not {unbiased!r}")
-        less = 1 if correction is None and unbiased in (None, True) else correction or 0
-        return getattr(Tensor, name)(x, dim, correction=less, keepdim=keepdim)
-
-    operator(name)(spread)
-
-
-_spread("var")
-_spread("std")
 
 
 @operator("conv2d", "conv1d")
@@ -163,20 +148,6 @@ def batch_norm(
 ) -> tuple[Node]:
     """x normalized by known statistics."""
     return (composed.normalized(x, mean, variance, weight, bias, eps),)
-
-
-@operator("layer_norm")
-def layer_norm(
-    x: Node,
-    shape: Sequence[int],
-    weight: Any = None,
-    bias: Any = None,
-    eps: float = 1e-5,
-    cudnn_enable: bool = True,
-) -> Node:
-    """x normalized over its last axes."""
-    rank = len(shape_of(x))
-    return ad.layer_norm_op(x, weight, bias, tuple(range(rank - len(shape), rank)), eps)
 
 
 @operator("dropout")
