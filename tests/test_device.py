@@ -43,7 +43,7 @@ def test_an_absent_gpu_is_one_sentence() -> None:
     absent = dl.cuda(1000)  # to name it is no error
     makers = (
         lambda: dl.array([1.0], absent),
-        lambda: dl.empty(3, ctx=absent),
+        lambda: dl.device.empty(3, ctx=absent),
         lambda: dl.context("gpu:1000"),
     )
     for make in makers:

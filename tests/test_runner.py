@@ -120,7 +120,7 @@ def test_a_parameter_of_another_type_is_refused() -> None:
 
 def test_a_call_that_fails_is_an_error() -> None:
     kernel = tvm_op.make_relu((4,), "llvm", "llvm", "relu")
-    arena = dl.zeros((64,), "float32", dl.cpu()).tensor
+    arena = dl.device.zeros((64,), "float32", dl.cpu()).tensor
     for dtype, fails in (("float32", False), ("float64", True)):
         places = (Place(0, 0, (4,), "float32"), Place(None, 64, (4,), dtype))
         after = (places[0], Place(None, 128, (4,), "float32"))  # as an update of parameters would be

@@ -260,7 +260,7 @@ def test_backward_leaves_what_is_asked_for() -> None:
 def test_modes() -> None:
     x = dl.ones(2, requires_grad=True)
 
-    @dl.no_grad
+    @dl.no_grad()
     def plain() -> bool:
         return (x * 2).requires_grad
 

@@ -261,6 +261,9 @@ class Op:
     reference: ClassVar[Callable[..., Any]]
     """The same function as a tensor expression and in NumPy. Both get the inputs that are read for their values, then
     the `arguments`."""
+    onnx: ClassVar[str] = ""
+    """ONNX's operator of the same inputs and meaning; or several, each of which is applied to the result of the one
+    before."""
     never: ClassVar[str] = ""
     """Why it has no formula, for errors; empty if it has one."""
     builtin: ClassVar[bool] = False

@@ -171,7 +171,7 @@ def arrays_between_launches() -> None:
     made = executor.node_to_compiled_func
     assert [len(made[node].scratch) for node in nodes] == [1, 1, 0] and executor.allocations == 1
     before = cuda_on_cpu.count("used")
-    out = dl.empty((9, 10), ctx=GPU)
+    out = dl.device.empty((9, 10), ctx=GPU)
     made[nodes[0]](dl.array(feed[a], GPU), dl.array(feed[b], GPU), out)
     close([out.numpy()], [feed[a] @ feed[b]], 1e-4)
     assert cuda_on_cpu.count("used") - before == out.numpy().nbytes
@@ -495,7 +495,7 @@ def arrays() -> None:
         assert (made.shape, made.dtype, made.context) == (np.shape(value), str(np.asarray(value).dtype), GPU)
         np.testing.assert_array_equal(made.numpy(), value)
         np.testing.assert_array_equal(dl.array(made, dl.cpu()).numpy(), value)
-    made = dl.zeros((2, 3), ctx=GPU)
+    made = dl.device.zeros((2, 3), ctx=GPU)
     made[1] = 5
     assert made.numpy().tolist() == [[0, 0, 0], [5, 5, 5]] and made[1, 2] == 5
     x = ops.Variable("x")
@@ -505,7 +505,7 @@ def arrays() -> None:
         (again,) = ad.Executor([y * 2.0], ctx=GPU).run({y: array}, True)
         assert set(again) == {2 * wanted}
     kernel = tvm_op.make_elemwise_add((70,), "cuda", "llvm", "add")
-    out = dl.empty((70,), ctx=GPU)
+    out = dl.device.empty((70,), ctx=GPU)
     kernel(found[0], found[1], out)
     assert set(out.numpy()) == {5.0}
     error = _error(dl.DeviceError, lambda: kernel(np.ones(70, "float32"), found[1], out))
@@ -550,7 +550,7 @@ class Foreign:
 def arrays_of_other_libraries() -> None:
     """PyTorch's and CuPy's come by DLPack, without a copy, and ours go to them so."""
     own = dl.array(np.arange(6, dtype="float32").reshape(2, 3), GPU)
-    given, out = Foreign(own), dl.zeros((2, 3), ctx=GPU)
+    given, out = Foreign(own), dl.device.zeros((2, 3), ctx=GPU)
     shared, copied = dl.from_dlpack(given, copy=False), dl.from_dlpack(given)
     assert copied.device == shared.device == GPU and shared.__dlpack_device__() == own.__dlpack_device__()
     x = ops.Variable("x")
@@ -585,7 +585,7 @@ def the_programs_kernels() -> None:
     ):
         make((60, 100), "cuda", "llvm", "kernel")(*given, out)
         close([out.numpy()], [wanted.astype("float32")])
-    small = dl.empty((60, 60), ctx=GPU)
+    small = dl.device.empty((60, 60), ctx=GPU)
     tvm_op.make_matrix_mul((60, 100), False, (60, 100), True, "cuda", "llvm", "matmul")(a, b, small)
     close([small.numpy()], [x @ y.T], 1e-4)
     tvm_op.make_sgd_update((60, 100), 0.5, "cuda", "llvm", "sgd")(a, b, a)  # in place
@@ -814,7 +814,7 @@ def a_missing_event_is_found() -> None:
 @check
 def what_cannot_be_recorded_runs_as_before() -> None:
     """Memory that is taken, or a driver without graphs: said once, and the step runs call by call."""
-    error = _error(dl.DeviceError, lambda: dl.device.Graph(GPU.device, lambda: dl.empty((3,), ctx=GPU) and None))
+    error = _error(dl.DeviceError, lambda: dl.device.Graph(GPU.device, lambda: dl.device.empty((3,), ctx=GPU) and None))
     assert "memory" in error, error
     wanted, call = batches_trained(dl.cpu(), 5), streams._call
 

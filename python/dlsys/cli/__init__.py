@@ -63,7 +63,6 @@ def _parser() -> Parser:
     ladder.add_argument("--dtype", choices=["float32", "float64"], default="float32", help="default: float32")
     ladder.add_argument("--rounds", type=_count, default=7, metavar="N",
                         help="times that each is timed, slow ones less often (default: 7)")  # fmt: skip
-    ladder.add_argument("--plot", type=_png, metavar="FILE.png", help="draw the rungs")
     roofline = commands.add_parser(
         "roofline",
         allow_abbrev=False,
@@ -86,14 +85,6 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _png(text: str) -> Path:
-    """An argument that is the path of a .png file to write."""
-    path = Path(text)
-    if path.suffix.lower() != ".png" or path.is_dir() or not os.access(path.parent, os.W_OK):
-        raise argparse.ArgumentTypeError(f"takes the name of a .png file in a folder that can be written, not {text!r}")
-    return path
-
-
 def _info(options: argparse.Namespace) -> int:
     info = with_compiler("cli.info")
     facts = info.facts()
@@ -109,7 +100,7 @@ def _roofline(options: argparse.Namespace) -> int:
 
 
 def _ladder(options: argparse.Namespace) -> int:
-    """Print and draw the measurements of `ladder`; the exit status. Raises DlsysError for sizes that do not fit."""
+    """Print the measurements of `ladder`; the exit status. Raises DlsysError for sizes that do not fit."""
     if len(options.sizes) not in (0, 3):
         raise DlsysError(
             f"takes the three sizes M K N of an M x K and a K x N matrix, or none; given {len(options.sizes)}"
@@ -124,7 +115,4 @@ def _ladder(options: argparse.Namespace) -> int:
         print(f"{PROGRAM} ladder: {error}", file=sys.stderr)
         return 1
     print(report)
-    if options.plot is not None:
-        ladder.draw(report, options.plot)
-        print(f"\nFigure in {options.plot}")
     return 0

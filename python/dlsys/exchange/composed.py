@@ -11,6 +11,7 @@ from ..autodiff import Node
 from ..errors import GraphError
 from ..graph import FLOATS
 from ..nn import functional
+from ..nn.recurrent import GATES, State
 from ..tensors import dtype_of, shape_of
 
 Pairs = Sequence[tuple[int, int]]
@@ -74,38 +75,38 @@ def ceiled(
     return found
 
 
-def max_pool(x: Node, kernel: Sequence[int], strides: Sequence[int], pairs: Pairs, ceil: bool) -> Node:
-    """The maxima of windows of images, or of signals."""
-    if len(kernel) == 1:
-        return ad.squeeze_op(max_pool(as_images(x), (1, *kernel), (1, *strides), ((0, 0), *pairs), ceil), 2)
-    wanted = ceiled(shape_of(x)[2:], kernel, strides, pairs) if ceil else pairs
-    x, padding = symmetric(x, wanted, [width // 2 for width in kernel], -math.inf)
-    return functional.max_pool2d(x, tuple(kernel), tuple(strides), padding)
-
-
-def mean_pool(
-    x: Node, kernel: Sequence[int], strides: Sequence[int], pairs: Pairs, ceil: bool, count_pad: bool
+def pool(
+    x: Node,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    pairs: Pairs,
+    ceil: bool,
+    count_pad: bool | None = None,
 ) -> Node:
-    """The means of windows of images, or of signals; `count_pad`: whether the padding of `pairs` is counted."""
+    """The maxima of windows of images, or of signals; or their means, where `count_pad` says whether the padding of
+    `pairs` is counted."""
     if len(kernel) == 1:
-        lifted = mean_pool(as_images(x), (1, *kernel), (1, *strides), ((0, 0), *pairs), ceil, count_pad)
+        lifted = pool(as_images(x), (1, *kernel), (1, *strides), ((0, 0), *pairs), ceil, count_pad)
         return ad.squeeze_op(lifted, 2)
-    wanted = ceiled(shape_of(x)[2:], kernel, strides, pairs) if ceil else list(pairs)
-    same = all(before == behind <= width // 2 for (before, behind), width in zip(pairs, kernel, strict=True))
+    extents, windows = shape_of(x)[2:], (tuple(kernel), tuple(strides))
+    wanted = ceiled(extents, kernel, strides, pairs) if ceil else list(pairs)
+    most = [width // 2 for width in kernel]
+    if count_pad is None:
+        x, padding = symmetric(x, wanted, most, -math.inf)
+        return functional.max_pool2d(x, *windows, padding)
+    same = all(before == behind <= limit for (before, behind), limit in zip(pairs, most, strict=True))
     if wanted == list(pairs) and same:
         padding = tuple(before for before, _ in pairs)
-        return functional.avg_pool2d(x, tuple(kernel), tuple(strides), padding, count_include_pad=count_pad)
-    extents = shape_of(x)[2:]
+        return functional.avg_pool2d(x, *windows, padding, count_include_pad=count_pad)
+    wanted_of_ones = wanted
     if count_pad:
         extents = tuple(sum(pair, extent) for extent, pair in zip(extents, pairs, strict=True))
         wanted_of_ones = [(0, all_ - own) for (_, all_), (_, own) in zip(wanted, pairs, strict=True)]
-    else:
-        wanted_of_ones = wanted
-    shares = [
-        functional.avg_pool2d(padded(image, widths), tuple(kernel), tuple(strides))
+    of_images, of_ones = (
+        functional.avg_pool2d(padded(image, widths), *windows)
         for image, widths in ((x, wanted), (ad.full_op((1, 1, *extents), 1.0), wanted_of_ones))
-    ]
-    return shares[0] / shares[1]
+    )
+    return of_images / of_ones
 
 
 def quotient(a: Node, b: Node) -> Node:
@@ -119,6 +120,25 @@ def quotient(a: Node, b: Node) -> Node:
 def normalized(x: Node, mean: Node, variance: Node, weight: Node, bias: Node, eps: float) -> Node:
     """(x - mean) / sqrt(variance + eps) * weight + bias along axis 1."""
     return functional.batch_norm(x, mean, variance, weight, bias, False, 0.1, eps)
+
+
+def recurrent(
+    kind: str,
+    x: Node,
+    weights: Sequence[Sequence[Node | None]],
+    states: Sequence[Sequence[Node]],
+    ways: Sequence[bool],
+    nonlinearity: str = "tanh",
+    order: Sequence[int] = (0, 1, 2, 3),
+) -> tuple[list[Node], list[State]]:
+    """The outputs and the last states of one layer over x (length, batch, width), in each of its ways, which are
+    backwards or not, with weights and states of its own."""
+    gates = GATES[kind]
+    found = [
+        gates(own, nonlinearity, order).over_steps(x, tuple(state), reverse)
+        for own, state, reverse in zip(weights, states, ways, strict=True)
+    ]
+    return [output for _, output in found], [last for last, _ in found]
 
 
 def hard_sigmoid(x: Node, alpha: float, beta: float) -> Node:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import autodiff as ad
 from ..autodiff import Node, Parameter
 from ..compiler import feed_type
-from ..errors import FeedError, GraphError, ShapeError
+from ..errors import DlsysError, FeedError, GraphError, ShapeError
 from ..graph import find_topo_sort
 from ..nn import Module
 from ..nn.module import in_mode
-from ..tensors import dtype_of, known_shape, shape_of
+from ..scopes import scope
+from ..tensors import dtype_of, known_shape, shape_of, tensor
 
 MOST_FOLDED = 2**28
 """Bytes and operations of the values that are computed while a graph is read."""
@@ -160,9 +162,67 @@ def _cost(nodes: Sequence[Node]) -> int:
     return total
 
 
-def missing(kind: str, names: Mapping[str, Sequence[str]]) -> GraphError:
-    """An error that lists what has no operator here: of each operator's name the nodes that apply it."""
+class Reader:
+    """What reading a graph of another program has in common: what it finds, and the errors, which begin with `source`
+    and name the node."""
+
+    unfit: ClassVar[type[DlsysError]] = GraphError
+    """The error for inputs and attributes that do not fit the function here."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._inputs: list[Node] = []
+        self._buffers: list[Node] = []
+
+    def network(self) -> tuple[Network, dict[str, Parameter]]:
+        """The network, and its parameters by name."""
+        outputs = self.outputs()
+        made = Network(self._inputs, outputs, self._buffers)
+        return made.eval(), dict(made.named_parameters())
+
+    def outputs(self) -> list[Node]:
+        """The outputs' nodes, of inputs and stored values."""
+        raise NotImplementedError
+
+    def _input(self, name: str, shape: Sequence[Any], dtype: str) -> Node:
+        self._inputs.append(ad.Variable(name, tuple(shape), dtype))
+        return self._inputs[-1]
+
+    def _stored(self, value: np.ndarray, name: str, trained: bool) -> Node:
+        """A Parameter, or a buffer."""
+        if trained:
+            return Parameter(value, name)
+        self._buffers.append(tensor(value, name=name))
+        return self._buffers[-1]
+
+    @contextlib.contextmanager
+    def _applying(self, told: str) -> Iterator[None]:
+        """What is made inside belongs to a node, as whose mistakes errors tell what does not fit."""
+        try:
+            with scope(told):
+                yield
+        except DlsysError as error:
+            text = str(error).removeprefix(f"{self._source}: ")
+            raise type(error)(f"{self._source}: {text if told in text else f'{told}: {text}'}") from None
+        except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:
+            unfit = f"{told} has inputs or attributes that do not fit: {first_line(error)}"
+            raise self.unfit(f"{self._source}: {unfit}") from error
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says first."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def require_known(source: str, applied: Iterable[tuple[str, str, Any]]) -> None:
+    """Raises a GraphError that lists what has no operator here: of each node the operator's name, its own, and what is
+    known for it."""
+    unknown: dict[str, list[str]] = {}
+    for name, node, found in applied:
+        if not found:
+            unknown.setdefault(name, []).append(node)
     told = "; ".join(
-        f"{name} ({', '.join(nodes[:3])}{', ...' * (len(nodes) > 3)})" for name, nodes in names.items()
+        f"{name} ({', '.join(nodes[:3])}{', ...' * (len(nodes) > 3)})" for name, nodes in unknown.items()
     )
-    return GraphError(f"{kind}: no operator for {told}")
+    if told:
+        raise GraphError(f"{source}: no operator for {told}")

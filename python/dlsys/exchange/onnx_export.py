@@ -21,7 +21,7 @@ from ..ops.slicing import region_of
 from ..ops.types import number_of
 from ..serialization import as_path
 from ..tensors import Tensor
-from .network import missing, traced
+from .network import require_known, traced
 from .onnx_import import BUFFERS, onnx_package
 
 OPSET = 18
@@ -89,18 +89,12 @@ class _Writing:
 
     def model(self) -> Any:
         """The model of the whole graph."""
-        unknown: dict[str, list[str]] = {}
-        for node in self.graph.nodes:
-            if node.op.name not in _WRITERS:
-                unknown.setdefault(node.op.name, []).append(node.name)
-        if unknown:
-            raise missing("to_onnx", unknown)
-        for node in self.graph.nodes:
-            self._part = (
-                "" if node.part is None else f"{node.part.path() or type(node.part.module).__name__}/"
-            )
-            result = _WRITERS[node.op.name](self, node)
-            self._names[node] = result
+        writers: dict[Node, Any] = {node: _writer(node) for node in self.graph.nodes}
+        require_known("to_onnx", ((node.op.name, node.name, write) for node, write in writers.items()))
+        for node, write in writers.items():
+            part = node.part
+            self._part = "" if part is None else f"{part.path() or type(part.module).__name__}/"
+            self._names[node] = write(self, node)
         outputs = []
         for root in self.graph.outputs:
             if root is None:
@@ -186,63 +180,20 @@ def writer(*names: str) -> Callable[[Writer], Writer]:
     return enter
 
 
-def _same(kind: str) -> Writer:
-    return lambda to, node: to.emit(kind, to.inputs(node))
+def _plain(to: _Writing, node: Node) -> str:
+    """What the operator's class says: ONNX's operators, one applied to the result of the other. ONNX has operators of
+    their own for the bits of booleans."""
+    first, *more = node.op.onnx.split()
+    name = first.removeprefix("Bitwise") if to.graph.dtypes[node] == "bool" else first
+    found = to.emit(name, to.inputs(node))
+    for kind in more:
+        found = to.emit(kind, [found])
+    return found
 
 
-for _ours, _theirs in {
-    "abs": "Abs",
-    "add": "Add",
-    "copy": "Identity",
-    "cos": "Cos",
-    "div": "Div",
-    "equal": "Equal",
-    "erf": "Erf",
-    "exp": "Exp",
-    "floor": "Floor",
-    "greater": "Greater",
-    "greater_equal": "GreaterOrEqual",
-    "less": "Less",
-    "less_equal": "LessOrEqual",
-    "log": "Log",
-    "logical_and": "And",
-    "logical_not": "Not",
-    "logical_or": "Or",
-    "maximum": "Max",
-    "minimum": "Min",
-    "mul": "Mul",
-    "neg": "Neg",
-    "power": "Pow",
-    "relu": "Relu",
-    "round": "Round",
-    "sigmoid": "Sigmoid",
-    "sign": "Sign",
-    "sin": "Sin",
-    "sqrt": "Sqrt",
-    "sub": "Sub",
-    "tanh": "Tanh",
-    "where": "Where",
-}.items():
-    _WRITERS[_ours] = _same(_theirs)
-
-
-def _bitwise(kind: str) -> Writer:
-    """ONNX has operators of their own for booleans."""
-    return lambda to, node: to.emit(kind if to.graph.dtypes[node] == "bool" else f"Bitwise{kind}", to.inputs(node))
-
-
-for _ours, _theirs in {"and": "And", "not": "Not", "or": "Or", "xor": "Xor"}.items():
-    _WRITERS[f"bitwise_{_ours}"] = _bitwise(_theirs)
-
-
-@writer("not_equal")
-def _not_equal(to: _Writing, node: Node) -> str:
-    return to.emit("Not", [to.emit("Equal", to.inputs(node))])
-
-
-@writer("rsqrt")
-def _rsqrt(to: _Writing, node: Node) -> str:
-    return to.emit("Reciprocal", [to.emit("Sqrt", to.inputs(node))])
+def _writer(node: Node) -> Writer | None:
+    """What writes a node; None for an operator that ONNX has not."""
+    return _WRITERS.get(node.op.name) or (_plain if node.op.onnx else None)
 
 
 @writer("clip")
@@ -274,9 +225,7 @@ def _matmul(to: _Writing, node: Node) -> str:
     if ranks == [2, 2] and any(swapped):
         return to.emit("Gemm", values, transA=int(swapped[0]), transB=int(swapped[1]))
     with_vector = 1 in ranks and any(swapped)
-    if (
-        with_vector
-    ):  # as a matrix: onnxruntime 1.32 takes the product of a transposed matrix with a vector for another
+    if with_vector:  # as a matrix: onnxruntime 1.32 mistakes the product of a transposed matrix with a vector
         at = ranks.index(1)
         values[at] = to.emit("Unsqueeze", [values[at], to.constant([at])])
     for at, swap in enumerate(swapped):
@@ -305,9 +254,9 @@ def _conv(to: _Writing, node: Node) -> str:
 def _pool(to: _Writing, node: Node) -> str:
     attrs = node.attrs
     given = {"kernel_shape": attrs["kernel"], "strides": attrs["stride"], "pads": attrs["padding"] * 2}
-    if isinstance(node.op, MaxPool2d):
-        return to.emit("MaxPool", to.inputs(node), **given)
-    return to.emit("AveragePool", to.inputs(node), count_include_pad=1, **given)
+    if not isinstance(node.op, MaxPool2d):
+        given["count_include_pad"] = 1
+    return to.emit(node.op.onnx, to.inputs(node), **given)
 
 
 @writer("normalize")
@@ -321,26 +270,18 @@ def _normalize(to: _Writing, node: Node) -> str:
     return found
 
 
-def _reduction(kind: str) -> Writer:
-    def write(to: _Writing, node: Node) -> str:
-        axes, rank = node.attrs["axes"], len(to.graph.shapes[node.inputs[0]])
-        if rank == 0 or axes == ():
-            return to.emit("Identity", to.inputs(node))
-        along = to.constant(range(rank) if axes is None else [axis % rank for axis in axes])
-        return to.emit(kind, [*to.inputs(node), along], keepdims=int(node.attrs["keepdims"]))
-
-    return write
-
-
-for _ours in ("ReduceSum", "ReduceMax", "ReduceMin"):
-    _WRITERS[_ours.lower()] = _reduction(_ours)
-_WRITERS["logsumexp"] = _reduction("ReduceLogSumExp")
+@writer("reducesum", "reducemax", "reducemin", "logsumexp")
+def _reduction(to: _Writing, node: Node) -> str:
+    axes, rank = node.attrs["axes"], len(to.graph.shapes[node.inputs[0]])
+    if rank == 0 or axes == ():
+        return to.emit("Identity", to.inputs(node))
+    along = to.constant(range(rank) if axes is None else [axis % rank for axis in axes])
+    return to.emit(node.op.onnx, [*to.inputs(node), along], keepdims=int(node.attrs["keepdims"]))
 
 
 @writer("argmax", "argmin")
 def _place(to: _Writing, node: Node) -> str:
-    kind = {"argmax": "ArgMax", "argmin": "ArgMin"}[node.op.name]
-    (value,), axes = to.inputs(node), node.attrs["axes"]
+    (value,), axes, kind = to.inputs(node), node.attrs["axes"], node.op.onnx
     if axes is None:
         flat = to.reshaped(value, (math.prod(to.graph.shapes[node.inputs[0]]),))
         return to.reshaped(to.emit(kind, [flat], axis=0, keepdims=0), to.graph.shapes[node])
@@ -358,9 +299,7 @@ def _argsort(to: _Writing, node: Node) -> str:
 
 @writer("softmax", "log_softmax")
 def _softmax(to: _Writing, node: Node) -> str:
-    return to.emit(
-        {"softmax": "Softmax", "log_softmax": "LogSoftmax"}[node.op.name], to.inputs(node), axis=-1
-    )
+    return to.emit(node.op.onnx, to.inputs(node), axis=-1)
 
 
 @writer("broadcast_shape")
@@ -420,8 +359,7 @@ def _take(to: _Writing, node: Node) -> str:
     value, indices = to.inputs(node)
     if to.graph.dtypes[node.inputs[1]] not in ("int32", "int64"):
         indices = to.emit("Cast", [indices], to=to.code("int64"))
-    kind = {"take": "Gather", "take_along_axis": "GatherElements"}[node.op.name]
-    return to.emit(kind, [value, indices], axis=node.attrs["axis"])
+    return to.emit(node.op.onnx, [value, indices], axis=node.attrs["axis"])
 
 
 @writer("in_range")

@@ -13,18 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from .. import autodiff as ad
 from ..autodiff import Node, Parameter
 from ..errors import DataError, DlsysError, GraphError, ShapeError
 from ..graph import DTYPES, FLOATS
 from ..ops.rules import shape_attribute
-from ..scopes import scope
 from ..storage import checked_size
 from ..system import memory
 from ..tensors import dtype_of, shape_of
 from ..tensors import tensor as as_leaf
 from . import onnx_layers, onnx_operators  # noqa: F401  # whose operators stand in one table
-from .network import Folding, Network, Value, missing
+from .network import Folding, Network, Reader, Value, first_line, require_known
 
 OLDEST, NEWEST = 13, 28
 """The first and the last of ONNX's operator sets that are read as they are; a model of an older one is converted
@@ -78,10 +76,6 @@ def from_onnx(
     return _Reading(onnx, _plain(onnx, model, source), shapes or {}, source).network()
 
 
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
-
-
 def _of_file(onnx: Any, path: Path, source: str) -> Any:
     """The model of a file, with the values that lie in other files. Raises DataError."""
     checked_size(path, MOST_BYTES)
@@ -105,7 +99,7 @@ def _of_file(onnx: Any, path: Path, source: str) -> Any:
     except DlsysError:
         raise
     except Exception as error:  # noqa: BLE001  # of protobuf's many kinds
-        raise DataError(f"{source} is no ONNX model: {_first_line(error)}") from None
+        raise DataError(f"{source} is no ONNX model: {first_line(error)}") from None
     return proto
 
 
@@ -156,7 +150,7 @@ def _plain(onnx: Any, proto: Any, source: str) -> Any:
         raise DataError(f"{source}: its functions call each other in a circle") from None
     except Exception as error:  # noqa: BLE001  # the inliner's and the converter's own
         told = f"operator set {opset} is older than {OLDEST} and not converted" if opset < OLDEST else "not inlined"
-        raise DataError(f"{source}: {told}: {_first_line(error)}") from None
+        raise DataError(f"{source}: {told}: {first_line(error)}") from None
 
 
 def _inlined_bytes(proto: Any) -> int:
@@ -187,12 +181,14 @@ def _is_large(value: Value) -> bool:
     return isinstance(value, np.ndarray) and value.size > _LARGE
 
 
-class _Reading:
+class _Reading(Reader):
     """One model on its way to a network."""
 
+    unfit = DataError
+
     def __init__(self, onnx: Any, proto: Any, shapes: Mapping[str, Sequence[int]], source: str) -> None:
-        """`source` begins the errors."""
-        self._onnx, self._graph, self._source = onnx, proto.graph, source
+        super().__init__(source)
+        self._onnx, self._graph = onnx, proto.graph
         self._values: dict[str, Value] = {"": None}
         self._leaves: dict[str, Node] = {}
         self._folding = Folding()
@@ -206,22 +202,19 @@ class _Reading:
         self._require_order()
         self._require_operators()
         self._require_nodes(_opset(proto), proto.ir_version)
-        self._buffers: list[Node] = []
         for initial in self._graph.initializer:
             self._values[initial.name] = self._initial(initial)
         given = [info for info in self._graph.input if info.name not in self._values]
         if unknown := sorted(shapes.keys() - {info.name for info in given}):
             names = ", ".join(info.name for info in given)
             raise ShapeError(f"{source}: shapes has {', '.join(unknown)}, but the inputs are {names}")
-        self._inputs = [self._input(info, shapes.get(info.name)) for info in given]
+        for info in given:
+            self._values[info.name] = self._input_of(info, shapes.get(info.name))
 
-    def network(self) -> tuple[Network, dict[str, Parameter]]:
-        """The network, and its parameters."""
+    def outputs(self) -> list[Node]:
         for node in self._graph.node:
             self._apply(node)
-        outputs = [self._node(info.name) for info in self._graph.output]
-        made = Network(self._inputs, outputs, self._buffers)
-        return made.eval(), dict(made.named_parameters())
+        return [self._node(info.name) for info in self._graph.output]
 
     def _wrong(self, told: str) -> DataError:
         return DataError(f"{self._source}: {told}")
@@ -261,14 +254,13 @@ class _Reading:
                 raise self._wrong(f"the output {info.name!r} is made by nothing")
 
     def _require_operators(self) -> None:
-        unknown: dict[str, list[str]] = {}
-        for place, node in enumerate(self._graph.node):
-            own = node.domain in ("", "ai.onnx") and node.op_type in ("Constant", *onnx_operators.OPERATORS)
-            if not own:
-                name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-                unknown.setdefault(name, []).append(node.name or f"node {place}")
-        if unknown:
-            raise missing(self._source, unknown)
+        known = ("Constant", *onnx_operators.OPERATORS)
+        applied = [
+            (f"{n.domain}.{n.op_type}" if n.domain else n.op_type, n.name or f"node {place}",
+             n.domain in ("", "ai.onnx") and n.op_type in known)
+            for place, n in enumerate(self._graph.node)
+        ]
+        require_known(self._source, applied)
 
     def _require_nodes(self, opset: int, version: int) -> None:
         """Raises DataError for a node that has not as many inputs and outputs, or the attributes, that ONNX states."""
@@ -278,7 +270,7 @@ class _Reading:
             try:
                 self._onnx.checker.check_node(node, context)
             except Exception as error:  # noqa: BLE001  # the checker's own
-                raise self._wrong(f"{self._told(node)}: {_first_line(error)}") from None
+                raise self._wrong(f"{self._told(node)}: {first_line(error)}") from None
 
     def _array(self, tensor: Any, owner: str) -> np.ndarray:
         """A tensor's numbers."""
@@ -290,7 +282,7 @@ class _Reading:
             self._onnx.checker.check_tensor(tensor)
             found = self._onnx.numpy_helper.to_array(tensor)
         except Exception as error:  # noqa: BLE001  # the checker's and NumPy's own
-            raise DataError(f"{owner}: {_first_line(error)}") from None
+            raise DataError(f"{owner}: {first_line(error)}") from None
         if found.nbytes != size:
             raise DataError(f"{owner} has {found.nbytes} bytes, not {size} as its shape has")
         return np.asarray(found.view("uint8") != 0) if found.dtype == bool else found  # any byte but 0 is true
@@ -308,12 +300,9 @@ class _Reading:
         found = self._array(tensor, tensor.name)
         if str(found.dtype) not in FLOATS or found.size <= 1:
             return found
-        if tensor.name not in self._fixed:
-            return Parameter(found, tensor.name)
-        self._buffers.append(as_leaf(found, name=tensor.name))
-        return self._buffers[-1]
+        return self._stored(found, tensor.name, tensor.name not in self._fixed)
 
-    def _input(self, info: Any, shape: Sequence[int] | None) -> Node:
+    def _input_of(self, info: Any, shape: Sequence[int] | None) -> Node:
         told = f"{self._source}: {info.name}"
         if (held := info.type.WhichOneof("value")) != "tensor_type":
             raise DataError(f"{told} is no tensor, but {held or 'has no type'}")
@@ -335,24 +324,16 @@ class _Reading:
             dtype = onnx_operators.dtype_of_code(kind.elem_type)
         except DlsysError as error:
             raise type(error)(f"{told}: {error}") from None
-        found = ad.Variable(info.name, wanted, dtype)
-        self._values[info.name] = found
-        return found
+        return self._input(info.name, wanted, dtype)
 
     def _apply(self, node: Any) -> None:
         """Compute what the node gives, or make the nodes for it."""
         told = self._told(node)
-        try:
-            with scope(told):
-                found = [self._constant(node)] if node.op_type == "Constant" else self._called(node)
-                for value in found:
-                    if isinstance(value, Node):  # what does not fit is told here, with the node's name
-                        shape_of(value), dtype_of(value)
-        except DlsysError as error:
-            text = str(error).removeprefix(f"{self._source}: ")
-            raise type(error)(f"{self._source}: {text if told in text else f'{told}: {text}'}") from None
-        except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:
-            raise self._wrong(f"{told} has inputs or attributes that do not fit: {_first_line(error)}") from error
+        with self._applying(told):
+            found = [self._constant(node)] if node.op_type == "Constant" else self._called(node)
+            for value in found:
+                if isinstance(value, Node):  # what does not fit is told here, with the node's name
+                    shape_of(value), dtype_of(value)
         self._values.update(zip(node.output, found, strict=False))
         if unmade := [name for name in node.output[len(found) :] if name]:
             raise GraphError(f"{self._source}: {told}: its output {unmade[0]} is not supported")

@@ -9,7 +9,7 @@ from typing import Any
 from .. import autodiff as ad
 from ..autodiff import Node
 from ..errors import DataError, GraphError
-from ..nn import recurrent
+from ..nn.recurrent import GATES
 from ..tensors import dtype_of, shape_of
 from . import composed
 from .network import Value
@@ -59,44 +59,32 @@ def conv(
     return composed.convolution(x, weight, bias, strides or ones, pairs, dilations or ones, group)
 
 
-@operator("MaxPool")
-def max_pool(
-    x: Node,
-    kernel_shape: Any,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Any = None,
-    pads: Any = None,
-    storage_order: int = 0,
-    strides: Any = None,
-) -> Node:
-    """The maxima of windows."""
-    ones = [1] * len(kernel_shape)
-    if list(dilations or ones) != ones:
-        raise GraphError("MaxPool: dilations are not supported")
-    pairs = _auto(auto_pad, x, kernel_shape, strides or ones, ones, pads)
-    return composed.max_pool(x, kernel_shape, strides or ones, pairs, bool(ceil_mode))
+def _pool(name: str, counted: int | None) -> None:
+    """ONNX's pooling; `counted`: the default of `count_include_pad`, None of maxima."""
+
+    def pool(
+        x: Node,
+        kernel_shape: Any,
+        auto_pad: str = "NOTSET",
+        ceil_mode: int = 0,
+        count_include_pad: int | None = counted,
+        dilations: Any = None,
+        pads: Any = None,
+        storage_order: int = 0,
+        strides: Any = None,
+    ) -> Node:
+        ones = [1] * len(kernel_shape)
+        if list(dilations or ones) != ones:
+            raise GraphError(f"{name}: dilations are not supported")
+        pairs = _auto(auto_pad, x, kernel_shape, strides or ones, ones, pads)
+        count_pad = None if count_include_pad is None else bool(count_include_pad)
+        return composed.pool(x, kernel_shape, strides or ones, pairs, bool(ceil_mode), count_pad)
+
+    operator(name)(pool)
 
 
-@operator("AveragePool")
-def mean_pool(
-    x: Node,
-    kernel_shape: Any,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    count_include_pad: int = 0,
-    dilations: Any = None,
-    pads: Any = None,
-    strides: Any = None,
-) -> Node:
-    """The means of windows."""
-    ones = [1] * len(kernel_shape)
-    if list(dilations or ones) != ones:
-        raise GraphError("AveragePool: dilations are not supported")
-    pairs = _auto(auto_pad, x, kernel_shape, strides or ones, ones, pads)
-    return composed.mean_pool(
-        x, kernel_shape, strides or ones, pairs, bool(ceil_mode), bool(count_include_pad)
-    )
+_pool("MaxPool", None)
+_pool("AveragePool", 0)
 
 
 def _space(x: Node) -> tuple[int, ...]:
@@ -157,19 +145,8 @@ def layer_norm(
     return ad.layer_norm_op(x, weight, bias, tuple(range(axes_of(rank, [axis])[0], rank)), epsilon)
 
 
-def _recurrent(
-    name: str, gates: type[recurrent._Gates], order: Sequence[int], activations: Sequence[str]
-) -> None:
+def _recurrent(name: str, order: Sequence[int], activations: Sequence[str]) -> None:
     """ONNX's recurrent operator: `order` has the places of our gates among ONNX's."""
-
-    def one(
-        x: Node, w: Node, r: Node, b: Node | None, state: list[Any], reverse: bool, kind: str
-    ) -> tuple[Any, Any]:
-        """All steps in one direction, of ONNX's weights."""
-        wide = gates.count * shape_of(r)[-1]
-        biases = (None, None) if b is None else (b[:wide], b[wide:])
-        final, outputs = gates((w, r, *biases), kind, order).over_steps(x, tuple(state), reverse)
-        return outputs, final
 
     def layers(
         x: Node,
@@ -190,13 +167,14 @@ def _recurrent(
         kind = "tanh"
         if (ranks := [len(shape_of(value)) for value in (x, w, r)]) != [3, 3, 3]:
             raise DataError(f"{name}: x, w and r have three axes, not {ranks}")
-        ways = {"forward": 1, "reverse": 1, "bidirectional": 2}.get(direction)
-        if ways != shape_of(w)[0] or ways != shape_of(r)[0]:
+        known = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+        ways = known.get(direction, ())
+        if not len(ways) == shape_of(w)[0] == shape_of(r)[0]:
             raise DataError(f"{name}: direction {direction} with weights for {shape_of(w)[0]} and {shape_of(r)[0]}")
-        wanted = [text.lower() for text in given.pop("activations", list(activations) * ways)]
+        wanted = [text.lower() for text in given.pop("activations", list(activations) * len(ways))]
         if name == "RNN" and set(wanted) == {"relu"}:
             kind = "relu"
-        elif wanted != [text.lower() for text in activations] * ways:
+        elif wanted != [text.lower() for text in activations] * len(ways):
             raise GraphError(f"{name}: activations {wanted} are not supported")
         if peepholes is not None or input_forget or layout or given:
             raise GraphError(
@@ -206,20 +184,20 @@ def _recurrent(
             raise GraphError("GRU: only linear_before_reset=1 is built")
         if lengths is not None and set(integers(lengths, "sequence_lens")) != {shape_of(x)[0]}:
             raise GraphError(f"{name}: sequences of different lengths are not supported")
-        found = []
         start = ad.full_op((shape_of(x)[1], shape_of(r)[-1]), 0.0, dtype_of(x))
-        for i in range(ways):
-            state = [start if value is None else value[i] for value in (h, c)[: gates.states]]
-            reverse = direction == "reverse" or i == 1
-            found.append(one(x, w[i], r[i], None if b is None else b[i], state, reverse, kind))
-        outputs = ad.stack_op([output for output, _ in found], 1)
-        return outputs, *(
-            ad.stack_op(list(states)) for states in zip(*(last for _, last in found), strict=True)
-        )
+        gates = GATES[name]
+        wide = gates.count * shape_of(r)[-1]
+        weights, states = [], []
+        for i in range(len(ways)):
+            biases = (None, None) if b is None else (b[i, :wide], b[i, wide:])
+            weights.append((w[i], r[i], *biases))
+            states.append([start if value is None else value[i] for value in (h, c)[: gates.states]])
+        outputs, finals = composed.recurrent(name, x, weights, states, ways, kind, order)
+        return ad.stack_op(outputs, 1), *(ad.stack_op(list(states)) for states in zip(*finals, strict=True))
 
     operator(name, 4)(layers)
 
 
-_recurrent("RNN", recurrent._Gates, (0,), ("Tanh",))
-_recurrent("LSTM", recurrent._LSTMGates, (0, 2, 3, 1), ("Sigmoid", "Tanh", "Tanh"))
-_recurrent("GRU", recurrent._GRUGates, (1, 0, 2), ("Sigmoid", "Tanh"))
+_recurrent("RNN", (0,), ("Tanh",))
+_recurrent("LSTM", (0, 2, 3, 1), ("Sigmoid", "Tanh", "Tanh"))
+_recurrent("GRU", (1, 0, 2), ("Sigmoid", "Tanh"))

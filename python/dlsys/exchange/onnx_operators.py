@@ -1,4 +1,5 @@
-"""ONNX's operators by ours, opsets 13 to 21: functions of an operator's inputs and, by name, its attributes.
+"""ONNX's operators by ours, opsets 13 to 21: functions of an operator's inputs and, by name, its attributes. Those of
+one or several values at each index have their names on our operators' classes, as `Op.onnx`.
 
 Inputs are nodes, but for those whose places `operator` names: these are taken as they are, `np.ndarray`s where they do
 not depend on inputs or parameters, as a shape. An input that is left out is None. The default of an attribute is
@@ -7,6 +8,7 @@ ONNX's. See https://onnx.ai/onnx/operators.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -17,7 +19,8 @@ import numpy as np
 from .. import autodiff as ad
 from ..autodiff import Node
 from ..errors import DataError, GraphError
-from ..graph import DTYPES, FLOATS, INTEGERS
+from ..graph import DTYPES, FLOATS, INTEGERS, OPS, Op
+from ..ops import constant_op
 from ..ops.rules import broadcast_rule
 from ..tensors import Tensor, dtype_of, shape_of, tensor
 from . import composed
@@ -98,41 +101,40 @@ def node(value: Value) -> Node:
     return tensor(value) if isinstance(value, np.ndarray) else value
 
 
-def operands(a: Value, b: Value) -> list[Any]:
-    """Two operands; one alone that is a known number of floats becomes Python's, which kernels have in their code."""
-    found = []
-    for value, other in ((a, b), (b, a)):
-        alone = isinstance(value, np.ndarray) and value.size == 1 and isinstance(other, Node)
-        if (
-            alone
-            and value.dtype in FLOATS
-            and value.ndim <= len(shape_of(other))
-            and np.isfinite(value).all()
-        ):
-            found.append(value.item())
-        else:
-            found.append(node(value))
-    return found
+def operands(a: Value, b: Value) -> list[Node]:
+    """Two operands; one alone that is a known number of floats is a constant in the kernels' code."""
+
+    def alone(value: Value, other: Value) -> bool:
+        known = isinstance(value, np.ndarray) and value.size == 1 and isinstance(other, Node)
+        is_float = known and value.dtype in FLOATS and value.ndim <= len(shape_of(other))
+        return is_float and bool(np.isfinite(value).all())
+
+    return [constant_op(x.item()) if alone(x, other) else node(x) for x, other in ((a, b), (b, a))]
 
 
 # Pointwise --------------------------------------------------------------------------------------------------
 
-_SINGLE: dict[str, Callable[..., Any]] = {
-    "Abs": ad.abs_op,
-    "Cos": ad.cos_op,
-    "Erf": ad.erf_op,
-    "Exp": ad.exp_op,
-    "Floor": ad.floor_op,
-    "Log": ad.log_op,
-    "Neg": ad.neg_op,
-    "Not": ad.logical_not_op,
-    "Relu": ad.relu_op,
-    "Round": ad.round_op,
-    "Sigmoid": ad.sigmoid_op,
-    "Sign": ad.sign_op,
-    "Sin": ad.sin_op,
-    "Sqrt": ad.sqrt_op,
-    "Tanh": ad.tanh_op,
+
+def _elementwise(op: Op) -> None:
+    """ONNX's operator of one value, or of two and more, whose name is on the class of ours."""
+
+    if op.broadcasts:
+        operator(op.onnx, 0, 1)(lambda *xs: functools.reduce(lambda a, b: op.make(operands(a, b)), xs))
+    else:
+        operator(op.onnx)(lambda x: op.make([x]))
+
+
+def _quotient(a: Value, b: Value) -> Node:
+    a, b = operands(a, b)
+    return ad.div_op(a, b) if a.op.immediate or b.op.immediate else composed.quotient(a, b)
+
+
+for _op in OPS.values():
+    if _op.kind == "elementwise" and len(_op.onnx.split()) == 1:
+        _elementwise(_op)
+operator("Div", 0, 1)(_quotient)
+_OTHERS: dict[str, Callable[..., Any]] = {
+    "Sum": OPERATORS["Add"],
     "Identity": lambda x: x,
     "Ceil": lambda x: -ad.floor_op(-x),
     "Reciprocal": lambda x: 1.0 / x,
@@ -143,15 +145,9 @@ _SINGLE: dict[str, Callable[..., Any]] = {
     "LeakyRelu": lambda x, alpha=0.01: composed.leaky_relu(x, alpha),
     "Gelu": lambda x, approximate="none": ad.gelu_op(x, approximate),
     "Where": ad.where_op,
-    "And": ad.logical_and_op,
-    "Or": ad.logical_or_op,
     "Xor": ad.not_equal_op,
-    "BitwiseAnd": ad.bitwise_and_op,
-    "BitwiseNot": ad.bitwise_not_op,
-    "BitwiseOr": ad.bitwise_or_op,
-    "BitwiseXor": ad.bitwise_xor_op,
 }
-for _name, _function in _SINGLE.items():
+for _name, _function in _OTHERS.items():
     operator(_name)(_function)
 
 
@@ -165,25 +161,6 @@ def modulo(a: Value, b: Value, fmod: int = 0) -> np.ndarray:
         return (np.fmod if fmod else np.mod)(dividend, divisor)
 
 
-def _pair(name: str, function: Callable[[Any, Any], Node]) -> None:
-    operator(name, 0, 1)(lambda a, b: function(*operands(a, b)))
-
-
-_PAIRS: dict[str, Callable[[Any, Any], Any]] = {
-    "Add": lambda a, b: a + b,
-    "Sub": lambda a, b: a - b,
-    "Mul": lambda a, b: a * b,
-    "Div": lambda a, b: a / b if isinstance(a, float) or isinstance(b, float) else composed.quotient(a, b),
-    "Equal": ad.equal_op,
-    "Greater": ad.greater_op,
-    "GreaterOrEqual": ad.greater_equal_op,
-    "Less": ad.less_op,
-    "LessOrEqual": ad.less_equal_op,
-}
-for _name, _function in _PAIRS.items():
-    _pair(_name, _function)
-
-
 @operator("Pow", 0, 1)
 def power(a: Value, b: Value) -> Node:
     """a ** b, of a's dtype."""
@@ -193,21 +170,6 @@ def power(a: Value, b: Value) -> Node:
     return ad.power_op(node(a), exponent)
 
 
-def _all(name: str, function: Callable[[Node, Node], Node]) -> None:
-    def of_all(*values: Node) -> Node:
-        found = values[0]
-        for value in values[1:]:
-            found = function(found, value)
-        return found
-
-    operator(name)(of_all)
-
-
-_all("Sum", ad.add_op)
-_all("Max", ad.maximum_op)
-_all("Min", ad.minimum_op)
-
-
 @operator("Clip", 1, 2)
 def clip(x: Node, low: Value = None, high: Value = None) -> Node:
     """x within [low, high]."""
@@ -215,12 +177,7 @@ def clip(x: Node, low: Value = None, high: Value = None) -> Node:
     return x if bounds == [None, None] else ad.clip_op(x, *bounds)
 
 
-@operator("Cast")
-def cast(x: Node, to: int, saturate: int = 1) -> Node:
-    """x in another dtype."""
-    return ad.cast_op(x, dtype_of_code(to))
-
-
+operator("Cast")(lambda x, to, saturate=1: ad.cast_op(x, dtype_of_code(to)))
 operator("CastLike")(lambda x, like, saturate=1: ad.cast_op(x, dtype_of(like)))
 
 
@@ -296,13 +253,21 @@ operator("LogSoftmax")(lambda x, axis=-1: ad.log_softmax_op(x, axis))
 # Shapes and places ------------------------------------------------------------------------------------------
 
 
-@operator("Shape")
-def shape(x: Node, start: int = 0, end: int | None = None) -> np.ndarray:
-    """The extents of x."""
-    return np.asarray(shape_of(x)[start:end], "int64")
-
-
+operator("Shape")(lambda x, start=0, end=None: np.asarray(shape_of(x)[start:end], "int64"))
 operator("Size")(lambda x: np.asarray(math.prod(shape_of(x)), "int64"))
+operator("Transpose")(lambda x, perm=None: ad.transpose_op(x, None if perm is None else tuple(perm)))
+operator("Unsqueeze", 1)(lambda x, axes: ad.expand_dims_op(x, tuple(integers(axes, "axes"))))
+operator("Squeeze", 1)(
+    lambda x, axes=None: ad.squeeze_op(x, None if axes is None else tuple(integers(axes, "axes")))
+)
+operator("Concat")(
+    lambda *values, axis: values[0] if len(values) == 1 else ad.concatenate_op(list(values), axis)
+)
+operator("Gather")(lambda x, indices, axis=0: ad.take_op(x, indices, axis))
+operator("GatherElements")(lambda x, indices, axis=0: ad.take_along_axis_op(x, indices, axis))
+operator("Trilu", 1)(
+    lambda x, k=None, upper=1: (Tensor.triu if upper else Tensor.tril)(x, int(number(k, 0, "k")))
+)
 
 
 @operator("Reshape", 1)
@@ -328,24 +293,6 @@ def flatten(x: Node, axis: int = 1) -> Node:
     return ad.reshape_op(x, (math.prod(extents[:at]), math.prod(extents[at:])))
 
 
-@operator("Transpose")
-def transpose(x: Node, perm: Any = None) -> Node:
-    """x with its axes in another order; reversed for None."""
-    return ad.transpose_op(x, None if perm is None else tuple(perm))
-
-
-@operator("Unsqueeze", 1)
-def unsqueeze(x: Node, axes: Value) -> Node:
-    """x with new axes of extent 1."""
-    return ad.expand_dims_op(x, tuple(integers(axes, "axes")))
-
-
-@operator("Squeeze", 1)
-def squeeze(x: Node, axes: Value = None) -> Node:
-    """x without axes of extent 1."""
-    return ad.squeeze_op(x, None if axes is None else tuple(integers(axes, "axes")))
-
-
 @operator("Expand", 1)
 def expand(x: Node, shape: Value) -> Node:
     """x broadcast with a shape."""
@@ -362,11 +309,6 @@ def tile(x: Node, repeats: Value) -> Node:
     if len(counts) != len(shape_of(x)) or min(counts, default=0) < 0:
         raise DataError(f"repeats must be a number for each of {len(shape_of(x))} axes, not {counts}")
     return Tensor.repeat(x, *counts)
-
-
-operator("Concat")(
-    lambda *values, axis: values[0] if len(values) == 1 else ad.concatenate_op(list(values), axis)
-)
 
 
 @operator("Split", 1)
@@ -410,10 +352,6 @@ def slice_(x: Node, starts: Value, ends: Value, axes: Value = None, steps: Value
     return x[tuple(key)]
 
 
-operator("Gather")(lambda x, indices, axis=0: ad.take_op(x, indices, axis))
-operator("GatherElements")(lambda x, indices, axis=0: ad.take_along_axis_op(x, indices, axis))
-
-
 def pairs_of(pads: Sequence[int] | None, space: int) -> list[tuple[int, int]]:
     """ONNX's pads, all before, then all behind, as pairs."""
     found = list(pads or (0,) * (2 * space))
@@ -434,12 +372,6 @@ def pad(x: Node, pads: Value, value: Value = None, axes: Value = None, mode: str
     if min(map(min, widths), default=0) < 0:
         raise GraphError("Pad: negative pads are not supported")
     return composed.padded(x, widths, number(value, 0.0, "the value of Pad"))
-
-
-@operator("Trilu", 1)
-def triangle(x: Node, k: Value = None, upper: int = 1) -> Node:
-    """The upper or lower triangle of matrices."""
-    return (Tensor.triu if upper else Tensor.tril)(x, int(number(k, 0, "k")))
 
 
 @operator("ConstantOfShape", 0)

@@ -1,7 +1,7 @@
 """The operators of torch.export by ours: functions with PyTorch's arguments, by the names of ATen.
 
-Tensors are nodes, dtypes are names, shapes are known. Most have a function of the same name and meaning here, in
-`nn.functional` or among the tensors' own. See https://docs.pytorch.org/docs/stable/torch.compiler_ir.html.
+Tensors are nodes, dtypes are names, shapes are known. Most are methods of tensors, whose names, arguments and meaning
+are PyTorch's: here stand the others. See https://docs.pytorch.org/docs/stable/torch.compiler_ir.html.
 """
 
 from __future__ import annotations
@@ -13,23 +13,17 @@ from .. import autodiff as ad
 from .. import tensors
 from ..autodiff import Node
 from ..errors import GraphError
-from ..nn import functional, recurrent
+from ..nn import functional
 from ..tensors import Tensor, dtype_of, shape_of
 from . import composed
 
 OPERATORS: dict[str, Callable[..., Any]] = {}
 
-# Of one meaning, name and arguments: methods of tensors, and functions.
-_SAME = {
-    Tensor: "abs bmm ceil clamp clip cos div eq exp floor ge gt le log lt matmul maximum minimum mm mul ne neg pow"
-    " relu round rsqrt sigmoid sin sqrt tanh amax amin argmax argmin argsort any all isnan logical_and logical_not"
-    " logical_or logsumexp masked_fill mean sort sum topk chunk expand flatten flip permute reshape split squeeze"
-    " tril triu unbind unsqueeze view gather",
-    tensors: "arange cat full ones stack where zeros",
-    functional: "adaptive_avg_pool2d gelu linear relu6",
-}
-for _module, _names in _SAME.items():
-    OPERATORS.update({name: getattr(_module, name) for name in _names.split()})
+
+def operator_named(name: str) -> Callable[..., Any] | None:
+    """The operator of this name; None for one that is not known."""
+    found = OPERATORS.get(name) or getattr(Tensor, name, None)
+    return found if callable(found) else None
 
 
 def operator(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -42,7 +36,13 @@ def operator(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return enter
 
 
+def _at(x: Node, dim: int, item: Any) -> Node:
+    return x[(slice(None),) * (dim % len(shape_of(x))) + (item,)]
+
+
 OPERATORS |= {
+    "_unsafe_view": Tensor.view,
+    "add": lambda a, b, alpha=1: Tensor.add(a, b if alpha == 1 else b * alpha),
     "alias": lambda x: x,
     "bitwise_and": lambda a, b: a & b,
     "bitwise_not": lambda x: ~x,
@@ -54,42 +54,31 @@ OPERATORS |= {
     "detach": lambda x: x,
     "embedding": lambda weight, indices, *unused: ad.embedding_op(weight, indices),
     "erf": ad.erf_op,
+    "getitem": lambda values, at: values[at],
     "hardsigmoid": lambda x: composed.hard_sigmoid(x, 1 / 6, 0.5),
     "hardswish": lambda x: x * composed.hard_sigmoid(x, 1 / 6, 0.5),
     "hardtanh": lambda x, low=-1.0, high=1.0: ad.clip_op(x, low, high),
     "index_select": lambda x, dim, indices: ad.take_op(x, indices, dim),
+    "layer_norm": lambda x, *given, cudnn_enable=True: functional.layer_norm(x, *given[:4]),
     "leaky_relu": lambda x, slope=0.01: composed.leaky_relu(x, slope),
-    "log_softmax": lambda x, dim, dtype=None: functional.log_softmax(x, dim, dtype=dtype),
+    "lift_fresh_copy": lambda x: x,
     "reciprocal": lambda x: 1.0 / x,
     "rsub": lambda a, b, alpha=1: b - a * alpha,
     "scalar_tensor": lambda value, dtype="float32": tensors.full((), value, dtype=dtype),
-    "select": lambda x, dim, at: x[(slice(None),) * (dim % len(shape_of(x))) + (at,)],
+    "select": _at,
     "silu": lambda x: x * ad.sigmoid_op(x),
-    "softmax": lambda x, dim, dtype=None: functional.softmax(x, dim, dtype=dtype),
+    "slice": lambda x, dim=0, start=None, end=None, step=1: _at(x, dim, slice(start, end, step)),
     "softplus": lambda x, beta=1, threshold=20: composed.softplus(x * beta) / beta,
+    "sub": lambda a, b, alpha=1: Tensor.sub(a, b if alpha == 1 else b * alpha),
     "split_with_sizes": lambda x, sizes, dim=0: Tensor.split(x, list(sizes), dim),
-    "t": ad.transpose_op,
-    "transpose": ad.swapaxes_op,
-    "zeros_like": lambda x, dtype=None: tensors.zeros_like(x, dtype=dtype),
-    "ones_like": lambda x, dtype=None: tensors.ones_like(x, dtype=dtype),
     "full_like": lambda x, value, dtype=None: tensors.full(shape_of(x), value, dtype=dtype or dtype_of(x)),
-    "repeat": lambda x, sizes: Tensor.repeat(x, *sizes),
 }
-_ALIASES = {"_unsafe_view": "view", "lift_fresh_copy": "clone"}
-_ALIASES |= {"__and__": "bitwise_and", "__or__": "bitwise_or", "__xor__": "bitwise_xor"}
-OPERATORS |= {name: OPERATORS[same] for name, same in _ALIASES.items()}
-
-
-@operator("add")
-def add(a: Any, b: Any, alpha: float = 1) -> Node:
-    """a + alpha b."""
-    return Tensor.add(a, b if alpha == 1 else b * alpha)
-
-
-@operator("sub")
-def sub(a: Any, b: Any, alpha: float = 1) -> Node:
-    """a - alpha b."""
-    return Tensor.sub(a, b if alpha == 1 else b * alpha)
+_FUNCTIONS: tuple[Callable[..., Any], ...] = (
+    *(tensors.arange, tensors.cat, tensors.full, tensors.ones, tensors.ones_like, tensors.stack),
+    *(tensors.where, tensors.zeros, tensors.zeros_like),
+    *(functional.adaptive_avg_pool2d, functional.gelu, functional.linear, functional.relu6),
+)
+OPERATORS |= {function.__name__: function for function in _FUNCTIONS}
 
 
 @operator("_to_copy", "to", "type_as")
@@ -97,22 +86,6 @@ def to(x: Node, *given: Any, dtype: Any = None, copy: bool = False, non_blocking
     """x in another dtype."""
     wanted = dtype or next((value for value in given if isinstance(value, str)), None)
     return x if wanted is None else ad.cast_op(x, wanted)
-
-
-def _spread(name: str) -> None:
-    def spread(
-        x: Node, dim: Any = None, unbiased: Any = None, keepdim: bool = False, correction: Any = None
-    ) -> Node:
-        if not isinstance(unbiased, (bool, type(None))):
-            raise GraphError(f"{name}: unbiased must be True or False, not {unbiased!r}")
-        less = 1 if correction is None and unbiased in (None, True) else correction or 0
-        return getattr(Tensor, name)(x, dim, correction=less, keepdim=keepdim)
-
-    operator(name)(spread)
-
-
-_spread("var")
-_spread("std")
 
 
 @operator("conv2d", "conv1d")
@@ -147,7 +120,7 @@ def max_pool(
         raise GraphError("max_pool2d: dilations are not supported")
     widths = _each(kernel, space)
     pairs = [(p, p) for p in _each(padding, space)]
-    return composed.max_pool(x, widths, _each(stride or widths, space), pairs, ceil_mode)
+    return composed.pool(x, widths, _each(stride or widths, space), pairs, ceil_mode)
 
 
 @operator("avg_pool2d", "avg_pool1d")
@@ -166,7 +139,7 @@ def mean_pool(
     space = len(shape_of(x)) - 2
     widths = _each(kernel, space)
     pairs = [(p, p) for p in _each(padding, space)]
-    return composed.mean_pool(x, widths, _each(stride or widths, space), pairs, ceil_mode, count_include_pad)
+    return composed.pool(x, widths, _each(stride or widths, space), pairs, ceil_mode, count_include_pad)
 
 
 @operator("_native_batch_norm_legit_no_training")
@@ -177,32 +150,12 @@ def batch_norm(
     return (composed.normalized(x, mean, variance, weight, bias, eps),)
 
 
-@operator("layer_norm")
-def layer_norm(
-    x: Node,
-    shape: Sequence[int],
-    weight: Any = None,
-    bias: Any = None,
-    eps: float = 1e-5,
-    cudnn_enable: bool = True,
-) -> Node:
-    """x normalized over its last axes."""
-    rank = len(shape_of(x))
-    return ad.layer_norm_op(x, weight, bias, tuple(range(rank - len(shape), rank)), eps)
-
-
 @operator("dropout")
 def dropout(x: Node, p: float, train: bool) -> Node:
     """x itself, in evaluation."""
     if train:
         raise GraphError("dropout is read for inference only: export the model after model.eval()")
     return x
-
-
-@operator("slice")
-def slice_(x: Node, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Node:
-    """A part of x along an axis."""
-    return x[(slice(None),) * (dim % len(shape_of(x))) + (slice(start, end, step),)]
 
 
 @operator("index")
@@ -231,7 +184,7 @@ def attention(
     return functional.scaled_dot_product_attention(query, key, value, mask, 0.0, is_causal, scale)
 
 
-def _recurrent(name: str, gates: type[recurrent._Gates], kind: str = "tanh") -> None:
+def _recurrent(name: str, kind: str, nonlinearity: str = "tanh") -> None:
     def layers(
         x: Node,
         hx: Any,
@@ -247,23 +200,21 @@ def _recurrent(name: str, gates: type[recurrent._Gates], kind: str = "tanh") -> 
             raise GraphError(f"{name}: dropout is read for inference only")
         given = [hx] if isinstance(hx, Node) else list(hx)
         each, finals, x = 4 if has_biases else 2, [], ad.swapaxes_op(x, 0, 1) if batch_first else x
+        ways = (False, True)[: 1 + bidirectional]
         for layer in range(num_layers):
-            outputs = []
-            for reverse in (False, True)[: 1 + bidirectional]:
-                at = layer * (1 + bidirectional) + reverse
-                own = list(weights[at * each : (at + 1) * each]) + [None] * (4 - each)
-                state = tuple(value[at] for value in given)
-                last, output = gates(own, kind).over_steps(x, state, reverse)
-                outputs.append(output)
-                finals.append(last)
+            at = range(layer * len(ways), (layer + 1) * len(ways))
+            own = [[*weights[i * each : (i + 1) * each], None, None][:4] for i in at]
+            states = [tuple(value[i] for value in given) for i in at]
+            outputs, last = composed.recurrent(kind, x, own, states, ways, nonlinearity)
             x = outputs[0] if len(outputs) == 1 else ad.concatenate_op(outputs, 2)
+            finals += last
         x = ad.swapaxes_op(x, 0, 1) if batch_first else x
         return x, *(ad.stack_op(list(states)) for states in zip(*finals, strict=True))
 
     operator(name)(layers)
 
 
-_recurrent("lstm", recurrent._LSTMGates)
-_recurrent("gru", recurrent._GRUGates)
-_recurrent("rnn_tanh", recurrent._Gates)
-_recurrent("rnn_relu", recurrent._Gates, "relu")
+_recurrent("lstm", "LSTM")
+_recurrent("gru", "GRU")
+_recurrent("rnn_tanh", "RNN")
+_recurrent("rnn_relu", "RNN", "relu")

@@ -21,10 +21,6 @@ class BackendDevice(NamedTuple):
 
     name: str
 
-    @property
-    def __tile_size__(self) -> int:
-        return 8
-
     def __repr__(self) -> str:
         return f"{self.name}()"
 
@@ -52,27 +48,11 @@ class BackendDevice(NamedTuple):
         """An array of one value."""
         return array(np.full(shape, fill_value), dtype, self)
 
-    def matmul_tiled(self, a: Handle, b: Handle, out: Handle, m: int, n: int, p: int) -> None:
-        """out = a @ b of arrays cut into tiles: a (m/t, n/t, t, t), b (n/t, p/t, t, t), out (m/t, p/t, t, t)."""
-        t = self.__tile_size__
-        left, right = a.flat.reshape(m // t, n // t, t, t), b.flat.reshape(n // t, p // t, t, t)
-        out.flat[:] = np.einsum("ikab,kjbc->ijac", left, right).reshape(-1)
-
 
 def require_cpu(device: Any) -> None:
     """Raises DeviceError for a device on which tensors cannot be made."""
     if device is not None and not (hasattr(device, "enabled") and device.enabled()):
         raise DeviceError(f"tensors are on the CPU, not on {device}: an Executor runs a graph on another device")
-
-
-class Handle(NamedTuple):
-    """The memory of an array and of its views."""
-
-    flat: np.ndarray
-
-    def ptr(self) -> int:
-        """The address of the first element."""
-        return int(self.flat.ctypes.data)
 
 
 class NDArray(np.ndarray[Any, Any]):
@@ -84,12 +64,10 @@ class NDArray(np.ndarray[Any, Any]):
         return array(other, "float32", device)
 
     @staticmethod
-    def make(shape: Sequence[int], strides: Any = None, device: Any = None, handle: Any = None, offset: int = 0) -> Any:
-        """An array of a shape in new memory, or in a handle's, with strides and an offset in elements."""
-        require_cpu(device)
-        flat = np.empty(math.prod(shape), np.float32) if handle is None else handle.flat
-        steps = [flat.itemsize * step for step in strides or NDArray.compact_strides(shape)]
-        return np.lib.stride_tricks.as_strided(flat[offset:], shape, steps).view(NDArray)
+    def make(shape: Sequence[int], strides: Any = None, device: Any = None) -> Any:
+        """An array of a shape in new memory, with strides in elements."""
+        made = empty(shape, device=device)
+        return made if strides is None else made.as_strided(shape, strides)
 
     @staticmethod
     def compact_strides(shape: Sequence[int]) -> tuple[int, ...]:
@@ -106,24 +84,16 @@ class NDArray(np.ndarray[Any, Any]):
         """The CPU."""
         return cpu()
 
-    @property
-    def _handle(self) -> Handle:
-        whole: Any = self
-        while isinstance(whole.base, np.ndarray):
-            whole = whole.base
-        return Handle(np.asarray(whole).reshape(-1))
-
-    @property
-    def _offset(self) -> int:
-        return (self.ctypes.data - self._handle.ptr()) // self.itemsize
-
     def numpy(self) -> np.ndarray:
         """A copy as an array of NumPy's own type."""
         return np.array(self)
 
     def is_compact(self) -> bool:
         """Whether it is all of its memory, in order."""
-        return bool(self.flags.c_contiguous and self._handle.flat.size == self.size)
+        whole: Any = self
+        while isinstance(whole.base, np.ndarray):
+            whole = whole.base
+        return bool(self.flags.c_contiguous and whole.size == self.size)
 
     def compact(self) -> NDArray:
         """Itself, or a copy whose elements lie one behind the other in memory of its own."""
@@ -131,7 +101,8 @@ class NDArray(np.ndarray[Any, Any]):
 
     def as_strided(self, shape: Sequence[int], strides: Sequence[int]) -> Any:
         """The same memory under another shape and strides, in elements."""
-        return NDArray.make(shape, strides, handle=self._handle, offset=self._offset)
+        steps = [self.itemsize * step for step in strides]
+        return np.lib.stride_tricks.as_strided(self, shape, steps, subok=True)
 
     def permute(self, new_axes: Sequence[int]) -> NDArray:
         """A view with the axes in another order."""

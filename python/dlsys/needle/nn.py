@@ -15,6 +15,7 @@ import numpy as np
 from .. import ops as of
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import FLOATS
+from ..nn.functional import attended, causal_mask
 from ..tensors import is_leaf
 from ..tensors.state import advance_op, with_updates_op
 from . import init, ops
@@ -223,7 +224,7 @@ class Conv(Module):
 class RNNCell(Module):
     """h' = nonlinearity(x W_ih + bias_ih + h W_hh + bias_hh): x (N, input_size), h (N, hidden_size), zeros for None."""
 
-    gates = 1
+    gates = states = 1
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh", **where: Any
@@ -245,36 +246,48 @@ class RNNCell(Module):
         total = x @ self.W_ih if h is None else x @ self.W_ih + h @ self.W_hh
         return total if self.bias_ih is None else total + self.bias_ih + self.bias_hh
 
+    def step(self, x: Any, state: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The next state, a tuple as the one before."""
+        return (self.nonlinearity(self._sums(x, state[0])),)
+
+    def scanned(self, state: tuple[Any, ...], x: Any) -> tuple[Any, Any]:
+        """The step as `scan_op` takes it: the next state, and the output."""
+        new = self.step(x, state)
+        return new, new[0]
+
     def forward(self, X: Any, h: Any = None) -> Any:
-        return self.nonlinearity(self._sums(X, h))
+        return self.step(X, (h,))[0]
 
 
 class LSTMCell(RNNCell):
     """(h, c) of x (N, input_size) and (h, c), zeros for None; gates in the order i, f, g, o."""
 
-    gates = 4
+    gates, states = 4, 2
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool = True, **where: Any) -> None:
         super().__init__(input_size, hidden_size, bias, **where)
 
-    def forward(self, X: Any, h: Any = None) -> Any:
-        before, c = (None, None) if h is None else h
-        i, f, g, o = of.split_op(self._sums(X, before), 4, 1)
+    def step(self, x: Any, state: tuple[Any, ...]) -> tuple[Any, ...]:
+        before, c = state
+        i, f, g, o = of.split_op(self._sums(x, before), 4, 1)
         new = ops.sigmoid(i) * ops.tanh(g)
         c = new if c is None else ops.sigmoid(f) * c + new
         return ops.sigmoid(o) * ops.tanh(c), c
 
+    def forward(self, X: Any, h: Any = None) -> Any:
+        return self.step(X, (None, None) if h is None else h)
 
-def _through(cells: Sequence[Any], X: Any, states: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """The last layer's outputs at every time of X (length, N, input_size), stacked, and each layer's last state."""
+
+def _through(cells: Sequence[Any], X: Any, given: Sequence[Any] | None) -> tuple[Any, list[Any]]:
+    """The last layer's outputs at every time of X (length, N, input_size), stacked, and all layers' last states, each
+    part stacked; `given` has the parts of the first."""
     last: list[Any] = []
-    for cell, state in zip(cells, states, strict=True):
+    for i, cell in enumerate(cells):
         zero = of.full_op((X.shape[1], cell.hidden_size), 0.0, cell.W_hh.dtype)
-        first = state if state is not None else zero if cell.gates == 1 else (zero, zero)
-        step = lambda h, x: ((new := cell(x, h)), new[0] if cell.gates > 1 else new)  # noqa: B023, E731 - called here
-        state, X = of.scan_op(step, first, X)
+        first = (zero,) * cell.states if given is None else tuple(ops.split(part, 0)[i] for part in given)
+        state, X = of.scan_op(cell.scanned, first, X)
         last.append(state)
-    return X, last
+    return X, [ops.stack(part, 0) for part in zip(*last, strict=True)]
 
 
 class RNN(Module):
@@ -294,9 +307,8 @@ class RNN(Module):
         self.rnn_cells = [RNNCell(size, hidden_size, bias, nonlinearity, **where) for size in sizes]
 
     def forward(self, X: Any, h0: Any = None) -> Any:
-        count = len(self.rnn_cells)
-        output, last = _through(self.rnn_cells, X, [None] * count if h0 is None else ops.split(h0, 0))
-        return output, ops.stack(last, 0)
+        output, (last,) = _through(self.rnn_cells, X, None if h0 is None else (h0,))
+        return output, last
 
 
 class LSTM(Module):
@@ -307,10 +319,8 @@ class LSTM(Module):
         self.lstm_cells = [LSTMCell(size, hidden_size, bias, **where) for size in sizes]
 
     def forward(self, X: Any, h: Any = None) -> Any:
-        given = None if h is None else zip(*(ops.split(part, 0) for part in h), strict=True)
-        states = [None] * len(self.lstm_cells) if given is None else list(given)
-        output, last = _through(self.lstm_cells, X, states)
-        return output, tuple(ops.stack(part, 0) for part in zip(*last, strict=True))
+        output, last = _through(self.lstm_cells, X, h)
+        return output, tuple(last)
 
 
 class Embedding(Module):
@@ -337,10 +347,8 @@ class MultiHeadAttention(Module):
         queries, keys, width = q.shape[2], k.shape[2], q.shape[3]
         scores = of.matmul_op(q, k, trans_B=True) / math.sqrt(width)
         if self.causal:
-            hidden = np.full((queries, keys), np.finfo(q.dtype).min, q.dtype)
-            scores = scores + Tensor(np.triu(hidden, keys - queries + 1), requires_grad=False)
-        weights = self.dropout(of.softmax_op(scores))
-        return weights @ v, weights
+            scores = scores + causal_mask(queries, keys, q.dtype, keys - queries + 1, float(np.finfo(q.dtype).min))
+        return attended(scores, v, self.dropout)
 
 
 class AttentionLayer(Module):

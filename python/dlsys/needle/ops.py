@@ -18,9 +18,8 @@ from .autograd import MakeTensorTuple, Tensor, TensorTuple
 summation, transpose, reshape, broadcast_to = Tensor.sum, Tensor.transpose, Tensor.reshape, Tensor.broadcast_to
 add, multiply, divide, power = operator.add, operator.mul, operator.truediv, operator.pow
 negate, matmul = operator.neg, operator.matmul
-exp, log, relu, tanh, sigmoid, logsoftmax = (
-    *(ops.exp_op, ops.log_op, ops.relu_op, ops.tanh_op, ops.sigmoid_op, ops.log_softmax_op),
-)
+exp, log, relu, tanh = Tensor.exp, Tensor.log, Tensor.relu, Tensor.tanh
+sigmoid, logsoftmax = Tensor.sigmoid, Tensor.log_softmax
 
 
 def _with_scalar(name: str, function: Any) -> Any:

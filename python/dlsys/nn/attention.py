@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 import copy
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from .. import autodiff as ad
 from ..autodiff import Node
 from ..checks import integer, number
-from ..errors import DlsysError, GraphError, ShapeError
+from ..errors import GraphError, ShapeError
 from ..graph import Shape
-from ..tensors import dtype_of, tensor
+from ..tensors import known_dtype
 from . import functional as F
 from . import init
-from .checks import checked_layers, known_shape, placed
+from .checks import as_node, checked_layers, known_shape, placed
 from .containers import ModuleList, Sequential
 from .layers import GELU, Dropout, Linear
 from .module import Module
 from .norm import LayerNorm
-
-
-@functools.lru_cache(maxsize=64)
-def causal_mask(queries: int, keys: int, dtype: str = "float32") -> Node:
-    """(queries, keys): 0 where a query sees a key, those up to its own number, and -inf elsewhere; to be added to
-    scores. One leaf serves all layers of all models, and so decides for none where it is computed."""
-    made: Node = tensor(np.triu(np.full((queries, keys), -math.inf, dtype), 1), name="causal_mask")
-    made.cell.roams = True
-    return made
 
 
 class MultiheadAttention(Module):
@@ -55,13 +43,11 @@ class MultiheadAttention(Module):
     ) -> None:
         """`dropout` is of the attention weights. Raises GraphError where the heads do not divide the width."""
         dtype = placed(device, dtype)
-        embed_dim = integer("MultiheadAttention", "embed_dim", embed_dim, 1)
-        num_heads = integer("MultiheadAttention", "num_heads", num_heads, 1)
+        self.embed_dim: int = integer("MultiheadAttention", "embed_dim", embed_dim, 1)
+        self.num_heads: int = integer("MultiheadAttention", "num_heads", num_heads, 1)
         if embed_dim % num_heads:
             raise GraphError(f"MultiheadAttention: width {embed_dim} does not divide into {num_heads} heads")
-        self.embed_dim = embed_dim
-        self.num_heads = num_heads
-        self.head_dim: int = embed_dim // num_heads
+        self.head_dim: int = self.embed_dim // self.num_heads
         self.dropout: float = number("MultiheadAttention", "dropout", dropout, most=1)
         self.batch_first = batch_first
         made = init.made((3 * embed_dim, embed_dim), dtype, "in_proj_weight")
@@ -109,18 +95,18 @@ class MultiheadAttention(Module):
         )
         scores = ad.matmul_op(q, k, trans_B=True)
         if is_causal:
-            scores = scores + causal_mask(length, keys, self.in_proj_weight.dtype)
+            scores = scores + F.causal_mask(length, keys, self.in_proj_weight.dtype)
         if attn_mask is not None:
-            mask = tensor(attn_mask) if isinstance(attn_mask, np.ndarray) else attn_mask
+            mask = as_node(attn_mask)
             if len(known_shape(mask) or ()) == 3:
                 mask = ad.reshape_op(mask, (batch, self.num_heads, length, keys))
             scores = _masked(scores, mask)
         if key_padding_mask is not None:
-            mask = tensor(key_padding_mask) if isinstance(key_padding_mask, np.ndarray) else key_padding_mask
-            scores = _masked(scores, ad.reshape_op(mask, (batch, 1, 1, keys)))
-        weights = F.dropout(ad.softmax_op(scores), self.dropout, self.training)
-        heads = ad.transpose_op(ad.matmul_op(weights, v), (0, 2, 1, 3))
-        output = self.out_proj(ad.reshape_op(heads, (batch, length, self.embed_dim)))
+            mask = ad.reshape_op(as_node(key_padding_mask), (batch, 1, 1, keys))
+            scores = _masked(scores, mask)
+        heads, weights = F.attended(scores, v, lambda weights: F.dropout(weights, self.dropout, self.training))
+        joined = ad.reshape_op(ad.transpose_op(heads, (0, 2, 1, 3)), (batch, length, self.embed_dim))
+        output = self.out_proj(joined)
 
         returned = ad.mean_op(weights, 1) if need_weights else None
         return output if self.batch_first else ad.swapaxes_op(output, 0, 1), returned
@@ -151,11 +137,10 @@ class MultiheadAttention(Module):
 
 def _masked(scores: Node, mask: Node) -> Node:
     """The scores with -inf where a mask of booleans is True, or plus a mask of floats."""
-    try:
-        is_bool = dtype_of(mask) == "bool"
-    except DlsysError:
-        raise GraphError(f"MultiheadAttention: the dtype of the mask {mask.name} must be known: declare it") from None
-    return ad.where_op(mask, -math.inf, scores) if is_bool else scores + mask
+    dtype = known_dtype(mask)
+    if dtype is None:
+        raise GraphError(f"MultiheadAttention: the dtype of the mask {mask.name} must be known: declare it")
+    return ad.where_op(mask, -math.inf, scores) if dtype == "bool" else scores + mask
 
 
 ACTIVATIONS: dict[str, Callable[[Node], Node]] = {"relu": ad.relu_op, "gelu": ad.gelu_op}
@@ -222,16 +207,9 @@ class TransformerEncoderLayer(Module):
 class TransformerEncoder(Module):
     """`num_layers` layers, one after another, as `layers.0`, `layers.1`, ...; then `norm`, if given."""
 
-    def __init__(
-        self,
-        encoder_layer: Any,
-        num_layers: int,
-        norm: Module | None = None,
-        enable_nested_tensor: bool = True,
-        mask_check: bool = True,
-    ) -> None:
-        """`encoder_layer`: the first layer; the others are copies of it with its initial values, as PyTorch's are. The
-        last two arguments change nothing. Raises GraphError for what is no module."""
+    def __init__(self, encoder_layer: Any, num_layers: int, norm: Module | None = None) -> None:
+        """`encoder_layer`: the first layer; the others are copies of it with its initial values, as PyTorch's are.
+        Raises GraphError for what is no module."""
         if not isinstance(encoder_layer, Module):
             raise GraphError(f"TransformerEncoder: takes a TransformerEncoderLayer, not {type(encoder_layer).__name__}")
         more = range(checked_layers("TransformerEncoder", num_layers) - 1)

@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import tensors
 from ..autodiff import Node, Parameter
-from ..checks import integer
+from ..checks import has_no_effect, integer
 from ..errors import DeviceError, GraphError
 from ..graph import Shape
 from ..tensors.creation import context_named
@@ -60,6 +60,12 @@ def placed(device: Any, dtype: Any) -> Any:
     if device is not None and context_named(device).kind != "cpu":
         raise DeviceError(f"a module is made on the CPU, not on {device}: move it there by .to({str(device)!r})")
     return "float32" if dtype is None else dtype
+
+
+def warn_of_inplace(owner: str, inplace: Any) -> None:
+    """Warn of `inplace=True`."""
+    if inplace:
+        has_no_effect(owner, "inplace=True", "the memory plan decides what is written where")
 
 
 MOST_LAYERS = 10_000

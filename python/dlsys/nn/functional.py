@@ -1,13 +1,13 @@
 """Layers as functions, by the names and in the argument order of torch.nn.functional; all return nodes.
 
-Some need a shape when they are called: of tensors it is known, of a `Variable` where it is declared. `inplace` changes
-nothing: the memory plan decides what is written where.
+Some need a shape when they are called: of tensors it is known, of a `Variable` where it is declared.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,11 @@ import numpy as np
 from .. import autodiff as ad
 from ..autodiff import Node
 from ..checks import flag, integer, number, real
-from ..errors import DlsysError, DTypeError, GraphError, ShapeError
+from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import INTEGERS
 from ..ops.rules import axes_attribute, shape_attribute
 from ..random import default_generator
-from ..tensors import dtype_of, known_dtype, known_shape, tensor
+from ..tensors import Tensor, known_dtype, known_shape, tensor
 from .checks import require_nodes, shape_of
 
 
@@ -85,12 +85,14 @@ def pad(input: Node, pad: Sequence[int], mode: str = "constant", value: float | 
     return ad.pad_op(input, pairs, 0.0 if value is None else value) if any(map(any, pairs)) else input
 
 
-def relu(input: Node, inplace: bool = False) -> Node:
-    """max(x, 0)."""
-    return ad.relu_op(input)
+relu: Callable[..., Tensor] = Tensor.relu
+sigmoid: Callable[..., Tensor] = Tensor.sigmoid
+tanh: Callable[..., Tensor] = Tensor.tanh
+softmax: Callable[..., Tensor] = Tensor.softmax
+log_softmax: Callable[..., Tensor] = Tensor.log_softmax
 
 
-def relu6(input: Node, inplace: bool = False) -> Node:
+def relu6(input: Node) -> Node:
     """x within [0, 6]; the derivative is 0 at 0 and at 6."""
     rectified = ad.relu_op(input)
     return ad.where_op(input >= 6.0, 6.0, rectified)
@@ -101,26 +103,6 @@ def gelu(input: Node, approximate: str = "none") -> Node:
     return ad.gelu_op(input, approximate)
 
 
-def sigmoid(input: Node) -> Node:
-    """1 / (1 + exp(-x))."""
-    return ad.sigmoid_op(input)
-
-
-def tanh(input: Node) -> Node:
-    """tanh(x)."""
-    return ad.tanh_op(input)
-
-
-def softmax(input: Node, dim: int = -1, *, dtype: Any = None) -> Node:
-    """exp(x) / sum(exp(x)) along `dim`; computed in `dtype`, if given."""
-    return ad.softmax_op(input if dtype is None else ad.cast_op(input, dtype), dim)
-
-
-def log_softmax(input: Node, dim: int = -1, *, dtype: Any = None) -> Node:
-    """The logarithm of softmax along `dim`."""
-    return ad.log_softmax_op(input if dtype is None else ad.cast_op(input, dtype), dim)
-
-
 def linear(input: Node, weight: Node, bias: Node | None = None) -> Node:
     """x W^T + b: (..., in), (out, in), (out,) -> (..., out)."""
     require_nodes("linear", input, weight, bias)
@@ -128,9 +110,7 @@ def linear(input: Node, weight: Node, bias: Node | None = None) -> Node:
     return product if bias is None else product + bias
 
 
-def dropout(
-    input: Node, p: float = 0.5, training: bool = True, inplace: bool = False, *, key: Node | None = None
-) -> Node:
+def dropout(input: Node, p: float = 0.5, training: bool = True, *, key: Node | None = None) -> Node:
     """x with elements set to 0 with probability p, the others divided by 1 - p; x itself without `training`.
 
     `key`: see `autodiff.dropout_op`; None takes a stream of `dlsys.random.default_generator`, of which each run draws
@@ -265,6 +245,26 @@ def layer_norm(
     return ad.layer_norm_op(input, weight, bias, tuple(range(-len(extents), 0)), eps)
 
 
+@functools.lru_cache(maxsize=64)
+def causal_mask(
+    queries: int, keys: int, dtype: str = "float32", first: int = 1, hidden: float = -math.inf
+) -> Node:
+    """(queries, keys): 0 where a query sees a key, those up to its own number, and `hidden` from the diagonal number
+    `first` on; to be added to scores. One leaf serves all layers of all models, and so decides for none where it is
+    computed."""
+    made: Node = tensor(np.triu(np.full((queries, keys), hidden, dtype), first), name="causal_mask")
+    made.cell.roams = True
+    return made
+
+
+def attended(scores: Node, value: Node, drop: Callable[[Node], Node], unseen: Node | None = None) -> tuple[Node, Node]:
+    """softmax(scores) value, and the softmax, to which `drop` is applied; weights are 0 where `unseen` holds, also
+    those of a query that sees no key."""
+    weights = ad.softmax_op(scores)
+    weights = drop(weights if unseen is None else ad.where_op(unseen, 0.0, weights))
+    return ad.matmul_op(weights, value), weights
+
+
 def scaled_dot_product_attention(
     query: Node,
     key: Node,
@@ -294,26 +294,13 @@ def scaled_dot_product_attention(
         q = query * ad.sqrt_op(ad.div_by_extent_op(one, query, -1))
     else:
         q = query / math.sqrt(shape[-1])
-    scores = ad.matmul_op(q, key, trans_B=True)
-    seen = None
-    if attn_mask is not None and _is_bool(attn_mask):
-        seen = attn_mask
+    scores, unseen = ad.matmul_op(q, key, trans_B=True), None
+    if attn_mask is not None and known_dtype(attn_mask) == "bool":
+        unseen = ad.logical_not_op(attn_mask)
+        scores = ad.where_op(unseen, -math.inf, scores)
     elif attn_mask is not None:
         scores = scores + attn_mask
     if flag("scaled_dot_product_attention", "is_causal", is_causal):
         rows, columns = (shape_of("scaled_dot_product_attention", x)[-2] for x in (query, key))
-        before = tensor(np.tri(rows, columns, dtype=bool), name="causal_mask")
-        scores = ad.where_op(before, scores, -math.inf)
-    if seen is not None:
-        scores = ad.where_op(seen, scores, -math.inf)
-    weights = ad.softmax_op(scores)
-    if seen is not None:
-        weights = ad.where_op(seen, weights, 0.0)  # the softmax of nothing seen is NaN
-    return ad.matmul_op(dropout(weights, dropout_p), value)
-
-
-def _is_bool(node: Node) -> bool:
-    try:
-        return dtype_of(node) == "bool"
-    except DlsysError:
-        return False
+        scores = scores + ad.cast_like_op(causal_mask(rows, columns, known_dtype(query) or "float32"), query)
+    return attended(scores, value, lambda weights: dropout(weights, dropout_p), unseen)[0]

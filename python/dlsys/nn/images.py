@@ -41,12 +41,9 @@ class Conv2d(Module):
         """Integers, or pairs (rows, columns). Group i of the filters sees group i of the channels. Raises GraphError,
         also for a padding_mode other than "zeros"."""
         dtype = placed(device, dtype)
-        in_channels = integer("Conv2d", "in_channels", in_channels, 1)
-        self.in_channels = in_channels
-        out_channels = integer("Conv2d", "out_channels", out_channels, 1)
-        self.out_channels = out_channels
-        groups = integer("Conv2d", "groups", groups, 1)
-        self.groups = groups
+        self.in_channels: int = integer("Conv2d", "in_channels", in_channels, 1)
+        self.out_channels: int = integer("Conv2d", "out_channels", out_channels, 1)
+        self.groups: int = integer("Conv2d", "groups", groups, 1)
         if in_channels % groups or out_channels % groups:
             raise GraphError(f"Conv2d: {in_channels} and {out_channels} channels do not divide into {groups} groups")
         if padding_mode != "zeros":

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import operator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from ..checks import integer, number, word
 from ..errors import GraphError, ShapeError
 from . import functional as F
 from . import init
-from .checks import known_shape, placed
+from .checks import known_shape, placed, warn_of_inplace
 from .module import Module
 
 
@@ -30,10 +30,8 @@ class Linear(Module):
     ) -> None:
         """Raises GraphError for what are no positive integers."""
         dtype = placed(device, dtype)
-        in_features = integer("Linear", "in_features", in_features, 1)
-        self.in_features = in_features
-        out_features = integer("Linear", "out_features", out_features, 1)
-        self.out_features = out_features
+        self.in_features: int = integer("Linear", "in_features", in_features, 1)
+        self.out_features: int = integer("Linear", "out_features", out_features, 1)
         self.weight: ad.Parameter = init.made((out_features, in_features), dtype, "weight")
         self.bias: ad.Parameter | None = init.made((out_features,), dtype, "bias") if bias else None
         self.reset_parameters()
@@ -48,8 +46,7 @@ class Linear(Module):
     def forward(self, x: Node) -> Node:
         shape = known_shape(x)
         self.require(shape is None or shape[-1:] == (self.in_features,), x)
-        product = ad.matmul_op(x, self.weight, trans_B=True)
-        return product if self.bias is None else product + self.bias
+        return F.linear(x, self.weight, self.bias)
 
 
 class Identity(Module):
@@ -92,20 +89,15 @@ class Embedding(Module):
     ) -> None:
         """Negative numbers of padding_idx count from the end. Raises GraphError where it is no row's."""
         dtype = placed(device, dtype)
-        num_embeddings = integer("Embedding", "num_embeddings", num_embeddings, 1)
-        self.num_embeddings = num_embeddings
-        embedding_dim = integer("Embedding", "embedding_dim", embedding_dim, 1)
-        self.embedding_dim = embedding_dim
+        self.num_embeddings: int = integer("Embedding", "num_embeddings", num_embeddings, 1)
+        self.embedding_dim: int = integer("Embedding", "embedding_dim", embedding_dim, 1)
         self.padding_idx: int | None = None
         self.weight: ad.Parameter = init.made((num_embeddings, embedding_dim), dtype, "weight")
         if padding_idx is not None:
-            try:
-                row = operator.index(padding_idx)
-            except TypeError:
-                raise GraphError(f"Embedding: padding_idx must be an integer, not {padding_idx!r}") from None
+            row = integer("Embedding", "padding_idx", padding_idx)
             if not -num_embeddings <= row < num_embeddings:
                 raise GraphError(f"Embedding: padding_idx {row} is no row of {num_embeddings}")
-            self.padding_idx = row % num_embeddings
+            self.padding_idx = row % self.num_embeddings
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -128,31 +120,66 @@ class Dropout(Module):
     """
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
-        """`inplace` changes nothing. Raises GraphError for a p outside [0, 1]."""
+        """Raises GraphError for a p outside [0, 1]."""
+        warn_of_inplace("Dropout", inplace)
         self.p: float = number("Dropout", "p", p, most=1)
 
     def forward(self, x: Node) -> Node:
         return F.dropout(x, self.p, self.training)
 
 
-class ReLU(Module):
+class _Function(Module):
+    """A function of one tensor, index by index."""
+
+    function: ClassVar[Callable[[Any], Node]]
+
+    def __init__(self, inplace: bool = False) -> None:
+        warn_of_inplace(type(self).__name__, inplace)
+
+    def forward(self, x: Node) -> Node:
+        return type(self).function(x)
+
+
+class ReLU(_Function):
     """max(x, 0)."""
 
-    def __init__(self, inplace: bool = False) -> None:
-        pass
-
-    def forward(self, x: Node) -> Node:
-        return F.relu(x)
+    function = F.relu
 
 
-class ReLU6(Module):
+class ReLU6(_Function):
     """x within [0, 6]."""
 
-    def __init__(self, inplace: bool = False) -> None:
-        pass
+    function = F.relu6
+
+
+class Tanh(_Function):
+    """tanh(x)."""
+
+    function = F.tanh
+
+
+class Sigmoid(_Function):
+    """1 / (1 + exp(-x))."""
+
+    function = F.sigmoid
+
+
+class Softmax(Module):
+    """exp(x) / sum(exp(x)) along `dim`."""
+
+    function: ClassVar[Callable[[Any, int], Node]] = F.softmax
+
+    def __init__(self, dim: int = -1) -> None:
+        self.dim = dim
 
     def forward(self, x: Node) -> Node:
-        return F.relu6(x)
+        return type(self).function(x, self.dim)
+
+
+class LogSoftmax(Softmax):
+    """The logarithm of softmax along `dim`."""
+
+    function = F.log_softmax
 
 
 class GELU(Module):
@@ -164,40 +191,6 @@ class GELU(Module):
 
     def forward(self, x: Node) -> Node:
         return F.gelu(x, self.approximate)
-
-
-class Tanh(Module):
-    """tanh(x)."""
-
-    def forward(self, x: Node) -> Node:
-        return F.tanh(x)
-
-
-class Sigmoid(Module):
-    """1 / (1 + exp(-x))."""
-
-    def forward(self, x: Node) -> Node:
-        return F.sigmoid(x)
-
-
-class Softmax(Module):
-    """exp(x) / sum(exp(x)) along `dim`."""
-
-    def __init__(self, dim: int = -1) -> None:
-        self.dim = dim
-
-    def forward(self, x: Node) -> Node:
-        return F.softmax(x, self.dim)
-
-
-class LogSoftmax(Module):
-    """The logarithm of softmax along `dim`."""
-
-    def __init__(self, dim: int = -1) -> None:
-        self.dim = dim
-
-    def forward(self, x: Node) -> Node:
-        return F.log_softmax(x, self.dim)
 
 
 class _Loss(Module):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ..autodiff import Node, Parameter
-from ..checks import flag
+from ..checks import flag, has_no_effect
 from ..device import host_array
 from ..errors import DTypeError, GraphError, ShapeError
 from ..scopes import scope, scopes
@@ -299,18 +299,19 @@ class Module:
             else:
                 parameter.grad = Parameter(np.zeros(parameter.shape, parameter.dtype), requires_grad=False)
 
-    def to(self: ModuleType, *args: Any, dtype: Any = None, device: Any = None, **kwargs: Any) -> ModuleType:
+    def to(
+        self: ModuleType, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False
+    ) -> ModuleType:
         """Parameters and buffers of floats in another dtype, "float32", "float64" or a tensor's; or on another device,
         "cpu", "cuda:0" or a context, where they stay the same Parameters. Returns the module.
 
-        In another dtype they become other Parameters: make optimizers and graphs afterwards. `non_blocking` changes
-        nothing. Raises GraphError, DTypeError, DeviceError.
+        In another dtype they become other Parameters: make optimizers and graphs afterwards. Raises DTypeError,
+        DeviceError.
         """
-        if unknown := sorted(kwargs.keys() - {"non_blocking", "memory_format"}):
-            raise GraphError(f"{type(self).__name__}.to: takes a dtype and a device, not {', '.join(unknown)}")
+        if non_blocking:
+            has_no_effect("to", "non_blocking=True", "what is computed afterwards waits for the copy")
         for value in (*args, *(given for given in (dtype, device) if given is not None)):
-            if not isinstance(value, bool):  # non_blocking
-                move(self, value)
+            move(self, value)
         return self
 
     def float(self: ModuleType) -> ModuleType:

@@ -49,8 +49,7 @@ class _BatchNorm(Module):
     ) -> None:
         """Raises GraphError for a number of features that is none."""
         dtype = placed(device, dtype)
-        num_features = integer(type(self).__name__, "num_features", num_features, 1)
-        self.num_features = num_features
+        self.num_features: int = integer(type(self).__name__, "num_features", num_features, 1)
         self.eps: float = number(type(self).__name__, "eps", eps)
         moved = None if momentum is None else number(type(self).__name__, "momentum", momentum, most=1)
         self.momentum: float | None = moved

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .. import autodiff as ad
-from ..autodiff import Node, Parameter
+from ..autodiff import Node
 from ..checks import integer, number, word
 from ..errors import GraphError, ShapeError
 from ..tensors import known_shape, shape_of, tensor
@@ -121,15 +121,7 @@ class _GRUGates(_Gates):
         return (n + z * (h - n),)
 
 
-def _weights(gates: int, inputs: int, hidden: int, bias: bool, dtype: str) -> dict[str, Parameter | None]:
-    """weight_ih, weight_hh, bias_ih, bias_hh, uniform in +-1 / sqrt(hidden)."""
-    bound = 1 / math.sqrt(hidden) if hidden else 0.0
-    wide = gates * hidden
-    shapes = {"weight_ih": (wide, inputs), "weight_hh": (wide, hidden), "bias_ih": (wide,), "bias_hh": (wide,)}
-    return {
-        name: init.uniform_(init.made(shape, dtype, name), -bound, bound) if bias or len(shape) > 1 else None
-        for name, shape in shapes.items()
-    }
+GATES = {"RNN": _Gates, "LSTM": _LSTMGates, "GRU": _GRUGates}
 
 
 def _given(owner: str, hx: Any, states: int) -> list[Any]:
@@ -142,33 +134,53 @@ def _given(owner: str, hx: Any, states: int) -> list[Any]:
     return found
 
 
-class _Cell(Module):
-    """One step: (batch, input_size) or (input_size,) and the state to the next state."""
+class _Gated(Module):
+    """Base of cells and layers: sizes, and the weights of each layer."""
 
     _gates: ClassVar[type[_Gates]] = _Gates
     nonlinearity = "tanh"
+
+    def _make(
+        self, input_size: int, hidden_size: int, bias: bool, device: Any, dtype: Any, ends: Sequence[str] = ("",)
+    ) -> None:
+        """Set the sizes, and weight_ih, weight_hh, bias_ih, bias_hh, uniform in +-1 / sqrt(hidden_size), with each of
+        the `ends` behind their names. Raises GraphError."""
+        dtype, owner = placed(device, dtype), type(self).__name__
+        self.input_size: int = integer(owner, "input_size", input_size, 1)
+        self.hidden_size: int = integer(owner, "hidden_size", hidden_size, 1)
+        self.bias = bias
+        bound, wide, inputs = 1 / math.sqrt(self.hidden_size), self._gates.count * self.hidden_size, self.input_size
+        for end in ends:
+            shapes = ((wide, inputs), (wide, self.hidden_size), (wide,), (wide,))
+            for name, shape in zip(self._names(end), shapes, strict=True):
+                made = bias or len(shape) > 1
+                weight = init.uniform_(init.made(shape, dtype, name), -bound, bound) if made else None
+                setattr(self, name, weight)
+            inputs = self.hidden_size
+
+    def _names(self, end: str) -> list[str]:
+        return [f"{name}{end}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+
+    def _of(self, end: str = "") -> _Gates:
+        """The gates of the weights with this end of their names."""
+        return self._gates([getattr(self, name) for name in self._names(end)], self.nonlinearity)
+
+
+class _Cell(_Gated):
+    """One step: (batch, input_size) or (input_size,) and the state to the next state."""
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
     ) -> None:
         """Raises GraphError for a setting that is out of range."""
-        dtype = placed(device, dtype)
-        owner = type(self).__name__
-        input_size = integer(owner, "input_size", input_size, 1)
-        self.input_size = input_size
-        hidden_size = integer(owner, "hidden_size", hidden_size, 1)
-        self.hidden_size = hidden_size
-        self.bias = bias
-        for name, value in _weights(self._gates.count, input_size, hidden_size, bias, dtype).items():
-            setattr(self, name, value)
+        self._make(input_size, hidden_size, bias, device, dtype)
 
     def _next(self, x: Node, hx: Any) -> State:
         shape = known_shape(x)
         self.require(shape is None or (len(shape) in (1, 2) and shape[-1] == self.input_size), x)
         count = self._gates.states
         states = [None] * count if hx is None else _given(type(self).__name__, hx, count)
-        weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
-        gates = self._gates(weights, self.nonlinearity)
+        gates = self._of()
         return gates.step(gates.of_input(x), tuple(states))
 
 
@@ -223,11 +235,8 @@ def _known(nonlinearity: str) -> str:
     return word("RNN", "nonlinearity", nonlinearity, list(_NONLINEARITIES))
 
 
-class _Recurrent(Module):
+class _Recurrent(_Gated):
     """Layers of one cell, each over all steps of the layer below, from the first on."""
-
-    _gates: ClassVar[type[_Gates]] = _Gates
-    nonlinearity = "tanh"
 
     def __init__(
         self,
@@ -240,28 +249,11 @@ class _Recurrent(Module):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        dtype = placed(device, dtype)
-        owner = type(self).__name__
-        input_size = integer(owner, "input_size", input_size, 1)
-        self.input_size = input_size
-        hidden_size = integer(owner, "hidden_size", hidden_size, 1)
-        self.hidden_size = hidden_size
-        num_layers = checked_layers(owner, num_layers)
-        self.num_layers = num_layers
-        self.bias = bias
+        self.num_layers: int = checked_layers(type(self).__name__, num_layers)
         self.batch_first = batch_first
-        self.dropout: float = number(owner, "dropout", dropout, most=1)
-        for layer in range(num_layers):
-            inputs = hidden_size if layer else input_size
-            for name, value in _weights(self._gates.count, inputs, hidden_size, bias, dtype).items():
-                if value is not None:
-                    value.name = f"{name}_l{layer}"
-                    setattr(self, value.name, value)
-
-    def _layer(self, layer: int) -> _Gates:
-        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        found = [getattr(self, f"{n}_l{layer}") if self.bias or n[0] == "w" else None for n in names]
-        return self._gates(found, self.nonlinearity)
+        self.dropout: float = number(type(self).__name__, "dropout", dropout, most=1)
+        ends = [f"_l{layer}" for layer in range(self.num_layers)]
+        self._make(input_size, hidden_size, bias, device, dtype, ends)
 
     def forward(self, x: Any, hx: Any = None) -> tuple[Any, Any]:
         shape = known_shape(x)
@@ -298,7 +290,7 @@ class _Recurrent(Module):
         for layer in range(self.num_layers):
             if layer:
                 x = functional.dropout(x, self.dropout, self.training)
-            state, x = self._layer(layer).over_steps(x, start[layer])
+            state, x = self._of(f"_l{layer}").over_steps(x, start[layer])
             last.append(state)
         return x, [ad.stack_op(list(states)) for states in zip(*last, strict=True)]
 

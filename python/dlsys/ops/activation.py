@@ -43,6 +43,7 @@ def log_softmax_func(x: np.ndarray, axis: int = -1) -> np.ndarray:
 relu_op: OfNode = unary(
     "relu", "max(node, 0); the derivative at 0 is 0.", compute.relu, lambda x: np.maximum(x, 0),
     lambda g, y, x: relu_gradient_op(y, g),  # y > 0 exactly where x > 0, so x can go
+    onnx="Relu",
 )
 
 
@@ -79,7 +80,7 @@ class _RowWise(Op):
 class Softmax(_RowWise):
     """s = exp(x) / sum(exp(x)) over the last axis; dx = s (g - sum(g s))."""
 
-    name = "softmax"
+    name, onnx = "softmax", "Softmax"
     flops, flops_of_input = 0, 5
     formula, reference = compute.softmax, softmax_func
 
@@ -92,7 +93,7 @@ class Softmax(_RowWise):
 class LogSoftmax(_RowWise):
     """log(softmax(x)) over the last axis; dx = g - softmax(x) sum(g)."""
 
-    name = "log_softmax"
+    name, onnx = "log_softmax", "LogSoftmax"
     flops, flops_of_input = 0, 5
     formula, reference = compute.log_softmax, log_softmax_func
 

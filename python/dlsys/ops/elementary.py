@@ -28,63 +28,66 @@ def one_minus(node: Node) -> Node:
 exp_op: OfNode = unary(
     "exp", "exp(node); its derivative is itself.", compute.exp, np.exp,
     lambda g, y, x: mul_op(g, y),
-    costly=True,
+    costly=True, onnx="Exp",
 )
 log_op: OfNode = unary(
     "log", "The natural logarithm of the node; d/dx = 1 / x.", compute.log, np.log,
     lambda g, y, x: div_op(g, x),
-    costly=True,
+    costly=True, onnx="Log",
 )
 sqrt_op: OfNode = unary(
     "sqrt", "The square root y of the node; d/dx = 1 / (2 y).", compute.sqrt, np.sqrt,
     lambda g, y, x: div_op(mul_byconst_op(g, 0.5), y),
+    onnx="Sqrt",
 )
 rsqrt_op: OfNode = unary(
     "rsqrt", "y = 1 / sqrt(node); d/dx = -y^3 / 2.", compute.rsqrt, lambda x: 1 / np.sqrt(x),
     lambda g, y, x: mul_op(g, mul_byconst_op(mul_op(mul_op(y, y), y), -0.5)),
+    onnx="Sqrt Reciprocal",
 )
 sin_op: OfNode = unary(
     "sin", "sin(node).", compute.sin, np.sin,
     lambda g, y, x: mul_op(g, cos_op(x)),
-    costly=True,
+    costly=True, onnx="Sin",
 )
 cos_op: OfNode = unary(
     "cos", "cos(node).", compute.cos, np.cos,
     lambda g, y, x: neg_op(mul_op(g, sin_op(x))),
-    costly=True,
+    costly=True, onnx="Cos",
 )
 tanh_op: OfNode = unary(
     "tanh", "The hyperbolic tangent y of the node; d/dx = 1 - y^2.", compute.tanh, np.tanh,
     lambda g, y, x: mul_op(g, one_minus(mul_op(y, y))),
-    costly=True,
+    costly=True, onnx="Tanh",
 )
 sigmoid_op: OfNode = unary(
     "sigmoid", "y = 1 / (1 + exp(-node)); d/dx = y (1 - y).", compute.sigmoid, lambda x: 1 / (1 + np.exp(-x)),
     lambda g, y, x: mul_op(g, mul_op(y, one_minus(y))),
-    costly=True,
+    costly=True, onnx="Sigmoid",
 )
 erf_op: OfNode = unary(
     "erf",
     "The error function of the node, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x.",
     compute.erf, lambda x: np.asarray(np.frompyfunc(math.erf, 1, 1)(x), x.dtype),  # NumPy has none
     lambda g, y, x: mul_op(g, mul_byconst_op(exp_op(neg_op(mul_op(x, x))), 2 / math.sqrt(math.pi))),
-    costly=True,
+    costly=True, onnx="Erf",
 )
 abs_op: OfNode = unary(
     "abs", "|node|; the derivative is the sign, 0 at 0.", compute.absolute, np.abs,
     lambda g, y, x: mul_op(g, sign_op(x)),
-    dtypes=NUMBERS,
+    dtypes=NUMBERS, onnx="Abs",
 )
 sign_op: OfNode = unary(
     "sign", "-1, 0 or 1, as the node's sign; NaN of NaN; the derivative is 0.", compute.sign, np.sign, ZERO,
-    dtypes=NUMBERS,
+    dtypes=NUMBERS, onnx="Sign",
 )
 floor_op: OfNode = unary(
     "floor", "The largest integer that is no larger than the node; the derivative is 0.",
-    compute.floor, np.floor, ZERO,
+    compute.floor, np.floor, ZERO, onnx="Floor",
 )
 round_op: OfNode = unary(
-    "round", "The nearest integer, of two the even one; the derivative is 0.", compute.nearest, np.rint, ZERO
+    "round", "The nearest integer, of two the even one; the derivative is 0.", compute.nearest, np.rint, ZERO,
+    onnx="Round",
 )
 
 
@@ -105,7 +108,7 @@ power_op: OfNodes = binary(
     "power",
     "a ** b, broadcast; d/da = b a^(b - 1), 0 where b is 0; d/db = a^b log(a), 0 where a is 0 and b no less.",
     compute.power, np.power, _power_derivative,
-    costly=True,
+    costly=True, onnx="Pow",
 )
 power_byconst_op = by_const("power_byconst", "node ** const; d/dx = const * x ** (const - 1).", power_op)
 
@@ -114,7 +117,7 @@ copy_op: OfNode = unary(
     lambda g, y, x: g,
     dtypes=DTYPES,
     picks=True,
-    flops=0,
+    flops=0, onnx="Identity",
 )
 
 
@@ -131,51 +134,59 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (numbers.Real, np.bool_)) or (isinstance(value, np.ndarray) and value.ndim == 0)
 
 
-equal_op: OfNodes = comparison("equal", "Whether a == b: bool, broadcast.", compute.equal, np.equal, operands=_pair)
+equal_op: OfNodes = comparison(
+    "equal", "Whether a == b: bool, broadcast.", compute.equal, np.equal, operands=_pair, onnx="Equal"
+)
 not_equal_op: OfNodes = comparison(
-    "not_equal", "Whether a != b: bool, broadcast.", compute.not_equal, np.not_equal, operands=_pair
+    "not_equal", "Whether a != b: bool, broadcast.", compute.not_equal, np.not_equal, operands=_pair,
+    onnx="Equal Not",
 )
 less_op: OfNodes = comparison(
-    "less", "Whether a < b: bool, broadcast.", compute.less, np.less, operands=_pair, dtypes=NUMBERS
+    "less", "Whether a < b: bool, broadcast.", compute.less, np.less, operands=_pair, dtypes=NUMBERS,
+    onnx="Less",
 )
 less_equal_op: OfNodes = comparison(
     "less_equal", "Whether a <= b: bool, broadcast.", compute.less_equal, np.less_equal,
     operands=_pair,
-    dtypes=NUMBERS,
+    dtypes=NUMBERS, onnx="LessOrEqual",
 )
 greater_op: OfNodes = comparison(
-    "greater", "Whether a > b: bool, broadcast.", compute.greater, np.greater, operands=_pair, dtypes=NUMBERS
+    "greater", "Whether a > b: bool, broadcast.", compute.greater, np.greater, operands=_pair, dtypes=NUMBERS,
+    onnx="Greater",
 )
 greater_equal_op: OfNodes = comparison(
     "greater_equal", "Whether a >= b: bool, broadcast.", compute.greater_equal, np.greater_equal,
     operands=_pair,
-    dtypes=NUMBERS,
+    dtypes=NUMBERS, onnx="GreaterOrEqual",
 )
 logical_and_op: OfNodes = comparison(
-    "logical_and", "a and b, of booleans, broadcast.", compute.logical_and, np.logical_and, dtypes=("bool",)
+    "logical_and", "a and b, of booleans, broadcast.", compute.logical_and, np.logical_and, dtypes=("bool",),
+    onnx="And",
 )
 logical_or_op: OfNodes = comparison(
-    "logical_or", "a or b, of booleans, broadcast.", compute.logical_or, np.logical_or, dtypes=("bool",)
+    "logical_or", "a or b, of booleans, broadcast.", compute.logical_or, np.logical_or, dtypes=("bool",),
+    onnx="Or",
 )
 logical_not_op: OfNode = unary(
-    "logical_not", "not node, of booleans.", compute.logical_not, np.logical_not, ZERO, dtypes=("bool",)
+    "logical_not", "not node, of booleans.", compute.logical_not, np.logical_not, ZERO, dtypes=("bool",),
+    onnx="Not",
 )
 _BITS = ("bool", *INTEGERS)
 bitwise_and_op: OfNodes = binary(
     "bitwise_and", "a & b, of integers bit by bit, of booleans a and b; broadcast.",
-    compute.bitwise_and, np.bitwise_and, ZERO, dtypes=_BITS, commutative=True,
+    compute.bitwise_and, np.bitwise_and, ZERO, dtypes=_BITS, commutative=True, onnx="BitwiseAnd",
 )
 bitwise_or_op: OfNodes = binary(
     "bitwise_or", "a | b, of integers bit by bit, of booleans a or b; broadcast.",
-    compute.bitwise_or, np.bitwise_or, ZERO, dtypes=_BITS, commutative=True,
+    compute.bitwise_or, np.bitwise_or, ZERO, dtypes=_BITS, commutative=True, onnx="BitwiseOr",
 )
 bitwise_xor_op: OfNodes = binary(
     "bitwise_xor", "a ^ b, of integers bit by bit, of booleans either a or b; broadcast.",
-    compute.bitwise_xor, np.bitwise_xor, ZERO, dtypes=_BITS, commutative=True,
+    compute.bitwise_xor, np.bitwise_xor, ZERO, dtypes=_BITS, commutative=True, onnx="BitwiseXor",
 )
 bitwise_not_op: OfNode = unary(
     "bitwise_not", "~node: every bit of an integer is the other one; of booleans not node.",
-    compute.bitwise_not, np.bitwise_not, ZERO, dtypes=_BITS,
+    compute.bitwise_not, np.bitwise_not, ZERO, dtypes=_BITS, onnx="BitwiseNot",
 )
 
 
@@ -183,7 +194,7 @@ bitwise_not_op: OfNode = unary(
 class Where(Pointwise):
     """a where the condition holds, else b, by selection: nothing leaks from the side that is not taken."""
 
-    name = "where"
+    name, onnx = "where", "Where"
     broadcasts = True
     dtypes = DTYPES
     formula, reference = compute.where, np.where
@@ -224,7 +235,7 @@ maximum_op: OfNodes = binary(
     compute.maximum, np.maximum,
     lambda g, y, a, b: _shares(a, b, g, less_op(a, b), greater_op(a, b)),
     operands=_pair,
-    dtypes=NUMBERS,
+    dtypes=NUMBERS, onnx="Max",
 )
 minimum_op: OfNodes = binary(
     "minimum",
@@ -232,7 +243,7 @@ minimum_op: OfNodes = binary(
     compute.minimum, np.minimum,
     lambda g, y, a, b: _shares(a, b, g, greater_op(a, b), less_op(a, b)),
     operands=_pair,
-    dtypes=NUMBERS,
+    dtypes=NUMBERS, onnx="Min",
 )
 
 

@@ -53,14 +53,14 @@ class _Extremum(Reduction):
 class ReduceMax(_Extremum):
     """The maximum over `axes`; the gradient goes to all that are equal to it, in equal shares."""
 
-    name, formula, reference = "reducemax", compute.reduce_max, _over(np.max)
+    name, onnx, formula, reference = "reducemax", "ReduceMax", compute.reduce_max, _over(np.max)
 
 
 @register
 class ReduceMin(_Extremum):
     """The minimum over `axes`; the gradient goes to all that are equal to it, in equal shares."""
 
-    name, formula, reference = "reducemin", compute.reduce_min, _over(np.min)
+    name, onnx, formula, reference = "reducemin", "ReduceMin", compute.reduce_min, _over(np.min)
 
 
 class _Place(_Extremum):
@@ -80,14 +80,14 @@ class _Place(_Extremum):
 class ArgMax(_Place):
     """The first place of the maximum along an axis, of all in row-major order for None; int64."""
 
-    name, formula, reference = "argmax", compute.argmax, _place_of(np.argmax)
+    name, onnx, formula, reference = "argmax", "ArgMax", compute.argmax, _place_of(np.argmax)
 
 
 @register
 class ArgMin(_Place):
     """The first place of the minimum along an axis, of all in row-major order for None; int64."""
 
-    name, formula, reference = "argmin", compute.argmin, _place_of(np.argmin)
+    name, onnx, formula, reference = "argmin", "ArgMin", compute.argmin, _place_of(np.argmin)
 
 
 def max_op(x: Node, axes: Any = None, keepdims: bool = False) -> Node:

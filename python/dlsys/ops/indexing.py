@@ -120,7 +120,7 @@ class Take(IndexedAlong):
     """The slices of x along `axis` with the numbers `indices`, whose shape takes the axis's place, as `np.take`; with
     `from_start` none is negative."""
 
-    name = "take"
+    name, onnx = "take", "Gather"
     flops = 0
     formula, reference = compute.take, _take
 
@@ -153,7 +153,7 @@ class TakeGradient(Adjoint, IndexedAlong):
 class TakeAlongAxis(IndexedAlong):
     """y[..., i, ...] = x[..., indices[..., i, ...], ...] along `axis`; the other extents agree."""
 
-    name = "take_along_axis"
+    name, onnx = "take_along_axis", "GatherElements"
     flops = 0
     formula, reference = compute.take_along_axis, lambda x, indices, axis: x[_along(indices, axis, x.shape[axis])]
 

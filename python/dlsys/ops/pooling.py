@@ -113,7 +113,7 @@ class _Windowed(Op):
 class MaxPool2d(_Windowed):
     """The maximum of each window, NaN if there is one; padding is -inf."""
 
-    name = "max_pool2d"
+    name, onnx = "max_pool2d", "MaxPool"
     formula, reference = compute.max_pool, max_pool
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
@@ -173,7 +173,7 @@ class MaxPool2dGradient(Adjoint, Indexed):
 class AvgPool2d(_Windowed):
     """The mean of each window, in which padding counts as zeros."""
 
-    name = "avg_pool2d"
+    name, onnx = "avg_pool2d", "AveragePool"
     formula, reference = compute.mean_pool, mean_pool
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:

@@ -47,7 +47,7 @@ def reduction_attributes(op: str, x: Node, axes: Any, keepdims: bool) -> dict[st
 class ReduceSum(Reduction):
     """The sum over `axes`."""
 
-    name = "reducesum"
+    name, onnx = "reducesum", "ReduceSum"
     flops, flops_of_input = 0, 1
     dtypes = NUMBERS
     formula, reference = compute.reduce_sum, lambda x, axes, keepdims: x.sum(axes, x.dtype, keepdims=keepdims)
@@ -120,7 +120,7 @@ class LogSumExp(Reduction):
     """y = log(sum(exp(x))) over `axes`, shifted by the maximum; dx = g exp(x - max) / sum(exp(x - max)), not
     g exp(x - y), since a large y has lost its last digits."""
 
-    name = "logsumexp"
+    name, onnx = "logsumexp", "ReduceLogSumExp"
     kind = "rows"
     formula, reference = compute.logsumexp, _logsumexp
 

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from ..checks import flag
+from ..checks import flag, has_no_effect
 from ..device import Context
-from ..errors import GraphError
 from ..graph import FLOATS, Node
 from ..ops import dtype_name, dtype_of, known_dtype, shape_of
 from .arguments import node_of
@@ -37,15 +36,15 @@ def to(
     dtype: DType = None,
     device: Device = None,
     copy: bool = False,
-    **unused: object,
+    non_blocking: bool = False,
 ) -> Tensor:
     """x in another dtype, given by name, or as that of a tensor; or on another device, "cpu", "cuda:0" or a context.
 
     Raises DTypeError for an unknown dtype, DeviceError for a device that is not there and for what cannot move (see
-    `values.moved`), GraphError for other words.
+    `values.moved`).
     """
-    if set(unused) - {"non_blocking", "memory_format"}:
-        raise GraphError(f"to: takes dtype, device and copy, not {', '.join(unused)}")
+    if non_blocking:
+        has_no_effect("to", "non_blocking=True", "what is computed afterwards waits for the copy")
     node = node_of(x)
     for value in (*given, device, dtype):
         if isinstance(value, Node):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numbers
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeGuard, cast, overload
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import numpy as np
 
@@ -172,68 +172,36 @@ def size_of(sizes: Sequence[Size]) -> Shape:
     return shape
 
 
-def _is_dtype(value: object) -> TypeGuard[DType]:
-    return isinstance(value, (str, type, np.dtype))
+def _of_sizes(size: Sequence[Size | DType], dtype: DType) -> tuple[Shape, DType]:
+    """The shape, and the dtype, which may stand behind the shape, as in NumPy; float32 for None. Raises ShapeError."""
+    *extents, last = size or ((),)
+    if len(extents) == 1 and isinstance(last, (str, type, np.dtype)):
+        size, dtype = extents, last
+    return size_of(cast("Sequence[Size]", size)), "float32" if dtype is None else dtype
 
 
-def _of_array(
-    size: Sequence[Size | DType | Device], dtype: DType, ctx: Device
-) -> tuple[Shape, DType, Device]:
-    """The arguments of a function of arrays, (shape, dtype, context), however they are given. Raises ShapeError."""
-    given = list(size)
-    if len(given) == 3 and _is_dtype(given[1]):
-        ctx = cast(Device, given.pop())
-    if len(given) == 2 and _is_dtype(given[1]):
-        dtype = cast(DType, given.pop())
-    return size_of(cast(Sequence[Size], given)), "float32" if dtype is None else dtype, ctx
-
-
-@overload
-def zeros(*size: Size, dtype: DType = None, requires_grad: bool = False, device: Device = None) -> Tensor: ...
-@overload
-def zeros(*size: Size | DType | Device, dtype: DType = None, ctx: Context | str) -> Array: ...
-@overload
-def zeros(size: Size, dtype: DType, ctx: Context | str, /) -> Array: ...
 def zeros(
-    *size: Size | DType | Device,
-    dtype: DType = None,
-    requires_grad: bool = False,
-    ctx: Device = None,
-    device: Device = None,
-) -> Tensor | Array:
-    """A tensor of zeros; float32 for None. With a context, as in `zeros(shape, dtype, ctx)`, an array on that device,
-    see `dlsys.device.zeros`. Raises ShapeError, DTypeError."""
-    shape, dtype, ctx = _of_array(size, dtype, ctx)
-    if ctx is not None:
-        return devices.zeros(shape, dtype, ctx)
+    *size: Size | DType, dtype: DType = None, requires_grad: bool = False, device: Device = None
+) -> Tensor:
+    """A tensor of zeros; float32 for None. Raises ShapeError, DTypeError."""
+    shape, dtype = _of_sizes(size, dtype)
     return full(shape, 0, dtype=dtype, requires_grad=requires_grad, device=device)
 
 
-@overload
-def empty(*size: Size, dtype: DType = None, requires_grad: bool = False, device: Device = None) -> Tensor: ...
-@overload
-def empty(*size: Size | DType | Device, dtype: DType = None, ctx: Context | str) -> Array: ...
-@overload
-def empty(size: Size, dtype: DType, ctx: Context | str, /) -> Array: ...
 def empty(
-    *size: Size | DType | Device,
-    dtype: DType = None,
-    requires_grad: bool = False,
-    ctx: Device = None,
-    device: Device = None,
-) -> Tensor | Array:
-    """A tensor of undefined values; float32 for None. With a context, as in `empty(shape, dtype, ctx)`, an array on
-    that device, see `dlsys.device.empty`. Raises ShapeError, DTypeError."""
-    shape, dtype, ctx = _of_array(size, dtype, ctx)
-    if ctx is not None:
-        return devices.empty(shape, dtype, ctx)
+    *size: Size | DType, dtype: DType = None, requires_grad: bool = False, device: Device = None
+) -> Tensor:
+    """A tensor of undefined values; float32 for None. Raises ShapeError, DTypeError."""
+    shape, dtype = _of_sizes(size, dtype)
     return leaf(devices.empty(shape, dtype_name("empty", dtype)), requires_grad, device=device)
 
 
-def ones(*size: Size, dtype: DType = None, requires_grad: bool = False, device: Device = None) -> Tensor:
+def ones(
+    *size: Size | DType, dtype: DType = None, requires_grad: bool = False, device: Device = None
+) -> Tensor:
     """A tensor of ones; float32 for None. Raises ShapeError, DTypeError."""
-    known = "float32" if dtype is None else dtype
-    return full(size_of(size), 1, dtype=known, requires_grad=requires_grad, device=device)
+    shape, dtype = _of_sizes(size, dtype)
+    return full(shape, 1, dtype=dtype, requires_grad=requires_grad, device=device)
 
 
 def full(

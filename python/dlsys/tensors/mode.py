@@ -20,14 +20,6 @@ class _Mode(contextlib.ContextDecorator):
 
     _enabled: bool
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Also `@no_grad` without brackets: the function, decorated."""
-        made = super().__new__(cls)
-        if not (args and callable(args[0])):
-            return made
-        made.__init__()  # type: ignore[misc]  # Python calls it for what is of the class alone
-        return made(args[0])
-
     def __init__(self) -> None:
         self._before: dict[int, list[bool]] = {}  # of each thread an entry for each block that it is in
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, TypeGuard, cast, overload
+from typing import TYPE_CHECKING, NamedTuple, TypedDict, TypeGuard, Unpack, cast, overload
 
 import numpy as np
 
@@ -30,15 +30,21 @@ class Extremum(NamedTuple):
     indices: Tensor
 
 
-def _over(dim: Axis, axis: Axis) -> Axis:
-    """The axes, by either word. PyTorch's empty tuple is all axes."""
-    found = dim if axis is None else axis
-    return None if isinstance(found, (tuple, list)) and not found else found
+class NumPys(TypedDict, total=False):
+    """NumPy's words for PyTorch's `dim` and `keepdim`."""
+
+    axis: Axis
+    keepdims: bool
 
 
-def _keep(keepdim: bool, keepdims: bool) -> bool:
-    """Whether the axes are kept, by either word."""
-    return keepdim if keepdims is False else keepdims
+def _along(dim: Axis, keepdim: bool, words: NumPys) -> tuple[Axis, bool]:
+    """The axes, and whether they are kept, by either's words. PyTorch's empty tuple is all axes. Raises TypeError for
+    other words."""
+    if unknown := words.keys() - NumPys.__annotations__.keys():
+        raise TypeError(f"takes dim and keepdim, or axis and keepdims, not {', '.join(sorted(unknown))}")
+    axis, kept = words.get("axis"), words.get("keepdims", False)
+    over = dim if axis is None else axis
+    return None if isinstance(over, (tuple, list)) and not over else over, keepdim if kept is False else kept
 
 
 def _summed(op: str, x: ArrayLike, small: tuple[str, ...], wide: str, dtype: DType) -> Tensor:
@@ -56,6 +62,7 @@ def _spread(
     unbiased: bool | None,
     keepdim: bool,
     correction: float | None,
+    words: NumPys,
 ) -> Tensor:
     """Variance or deviation, whose second argument by position is `unbiased`, or the first where it is a bool."""
     if isinstance(dim, bool):
@@ -63,7 +70,7 @@ def _spread(
     terms = (
         correction if correction is not None else 1 if unbiased is None else flag("var", "unbiased", unbiased)
     )
-    return op(require_float("var", x), _over(dim, None), keepdim, terms)
+    return op(require_float("var", x), *_along(dim, keepdim, words), terms)
 
 
 def _ordered(x: ArrayLike) -> Tensor:
@@ -98,12 +105,11 @@ class Reductions(TensorNode):
         keepdim: bool = False,
         *,
         dtype: DType = None,
-        axis: Axis = None,
-        keepdims: bool = False,
+        **words: Unpack[NumPys],
     ) -> Tensor:
         """The sum; int64 of integers and booleans."""
         node = _summed("sum", self, ("bool", "int32", *UNSIGNED), "int64", dtype)
-        return ops.reducesum_op(node, _over(dim, axis), _keep(keepdim, keepdims))
+        return ops.reducesum_op(node, *_along(dim, keepdim, words))
 
     def mean(
         self: ArrayLike,
@@ -111,12 +117,11 @@ class Reductions(TensorNode):
         keepdim: bool = False,
         *,
         dtype: DType = None,
-        axis: Axis = None,
-        keepdims: bool = False,
+        **words: Unpack[NumPys],
     ) -> Tensor:
         """The mean, of booleans the share that holds. Raises DTypeError for integers, as PyTorch does."""
         node = require_float("mean", _summed("mean", self, ("bool",), "float32", dtype))
-        return ops.mean_op(node, _over(dim, axis), _keep(keepdim, keepdims))
+        return ops.mean_op(node, *_along(dim, keepdim, words))
 
     def var(
         self: ArrayLike,
@@ -125,12 +130,11 @@ class Reductions(TensorNode):
         keepdim: bool = False,
         *,
         correction: float | None = None,
-        axis: Axis = None,
-        keepdims: bool = False,
+        **words: Unpack[NumPys],
     ) -> Tensor:
         """The variance: squared distances from the mean over their number less `correction`, 1 for None, or
         `unbiased`."""
-        return _spread(ops.var_op, self, _over(dim, axis), unbiased, _keep(keepdim, keepdims), correction)
+        return _spread(ops.var_op, self, dim, unbiased, keepdim, correction, words)
 
     def std(
         self: ArrayLike,
@@ -139,49 +143,40 @@ class Reductions(TensorNode):
         keepdim: bool = False,
         *,
         correction: float | None = None,
-        axis: Axis = None,
-        keepdims: bool = False,
+        **words: Unpack[NumPys],
     ) -> Tensor:
         """The square root of the variance."""
-        return _spread(ops.std_op, self, _over(dim, axis), unbiased, _keep(keepdim, keepdims), correction)
+        return _spread(ops.std_op, self, dim, unbiased, keepdim, correction, words)
 
-    def amax(
-        self: ArrayLike, dim: Axis = None, keepdim: bool = False, *, axis: Axis = None, keepdims: bool = False
-    ) -> Tensor:
+    def amax(self: ArrayLike, dim: Axis = None, keepdim: bool = False, **words: Unpack[NumPys]) -> Tensor:
         """The maximum; the gradient goes to all that are equal to it, in equal shares. Of booleans whether one
         holds."""
-        node, over, keep = node_of(self), _over(dim, axis), _keep(keepdim, keepdims)
+        node, over, keep = node_of(self), *_along(dim, keepdim, words)
         return node.any(over, keep) if known_dtype(node) == "bool" else ops.max_op(node, over, keep)
 
-    def amin(
-        self: ArrayLike, dim: Axis = None, keepdim: bool = False, *, axis: Axis = None, keepdims: bool = False
-    ) -> Tensor:
+    def amin(self: ArrayLike, dim: Axis = None, keepdim: bool = False, **words: Unpack[NumPys]) -> Tensor:
         """The minimum; the gradient goes to all that are equal to it, in equal shares. Of booleans whether all
         hold."""
-        node, over, keep = node_of(self), _over(dim, axis), _keep(keepdim, keepdims)
+        node, over, keep = node_of(self), *_along(dim, keepdim, words)
         return node.all(over, keep) if known_dtype(node) == "bool" else ops.min_op(node, over, keep)
 
     @overload
-    def max(
-        self: ArrayLike, dim: None = None, keepdim: bool = False, *, axis: Axis = None, keepdims: bool = False
-    ) -> Tensor: ...
+    def max(self: ArrayLike, dim: None = None, keepdim: bool = False, **words: Unpack[NumPys]) -> Tensor: ...
     @overload
-    def max(self: ArrayLike, dim: int, keepdim: bool = False, *, keepdims: bool = False) -> Extremum: ...
+    def max(self: ArrayLike, dim: int, keepdim: bool = False, **words: Unpack[NumPys]) -> Extremum: ...
     @overload
     def max(self: ArrayLike, dim: Node | np.ndarray) -> Tensor: ...
     def max(
         self: ArrayLike,
         dim: int | Node | np.ndarray | None = None,
         keepdim: bool = False,
-        *,
-        axis: Axis = None,
-        keepdims: bool = False,
+        **words: Unpack[NumPys],
     ) -> Tensor | Extremum:
         """The maximum of all. Along `dim`, as in PyTorch, a pair: `values`, to the first of which the gradient goes,
         and `indices`; along NumPy's `axis` the values alone. Of two tensors, the larger at each index."""
         if _is_other(dim):
             return node_of(self).maximum(dim)
-        keep = flag("max", "keepdim", keepdim) or flag("max", "keepdims", keepdims)
+        axis, keep = _along(None, flag("max", "keepdim", keepdim), words)
         return (
             node_of(self).amax(axis, keep)
             if dim is None
@@ -189,25 +184,21 @@ class Reductions(TensorNode):
         )
 
     @overload
-    def min(
-        self: ArrayLike, dim: None = None, keepdim: bool = False, *, axis: Axis = None, keepdims: bool = False
-    ) -> Tensor: ...
+    def min(self: ArrayLike, dim: None = None, keepdim: bool = False, **words: Unpack[NumPys]) -> Tensor: ...
     @overload
-    def min(self: ArrayLike, dim: int, keepdim: bool = False, *, keepdims: bool = False) -> Extremum: ...
+    def min(self: ArrayLike, dim: int, keepdim: bool = False, **words: Unpack[NumPys]) -> Extremum: ...
     @overload
     def min(self: ArrayLike, dim: Node | np.ndarray) -> Tensor: ...
     def min(
         self: ArrayLike,
         dim: int | Node | np.ndarray | None = None,
         keepdim: bool = False,
-        *,
-        axis: Axis = None,
-        keepdims: bool = False,
+        **words: Unpack[NumPys],
     ) -> Tensor | Extremum:
         """The minimum; see `max`."""
         if _is_other(dim):
             return node_of(self).minimum(dim)
-        keep = flag("min", "keepdim", keepdim) or flag("min", "keepdims", keepdims)
+        axis, keep = _along(None, flag("min", "keepdim", keepdim), words)
         return (
             node_of(self).amin(axis, keep)
             if dim is None
@@ -215,73 +206,53 @@ class Reductions(TensorNode):
         )
 
     def argmax(
-        self: ArrayLike,
-        dim: int | None = None,
-        keepdim: bool = False,
-        *,
-        axis: int | None = None,
-        keepdims: bool = False,
+        self: ArrayLike, dim: int | None = None, keepdim: bool = False, **words: Unpack[NumPys]
     ) -> Tensor:
         """Where the first maximum is along an axis, of all in row-major order for None; int64."""
-        return ops.argmax_op(_ordered(self), dim if axis is None else axis, _keep(keepdim, keepdims))
+        return ops.argmax_op(_ordered(self), *_along(dim, keepdim, words))
 
     def argmin(
-        self: ArrayLike,
-        dim: int | None = None,
-        keepdim: bool = False,
-        *,
-        axis: int | None = None,
-        keepdims: bool = False,
+        self: ArrayLike, dim: int | None = None, keepdim: bool = False, **words: Unpack[NumPys]
     ) -> Tensor:
         """Where the first minimum is along an axis, of all in row-major order for None; int64."""
-        return ops.argmin_op(_ordered(self), dim if axis is None else axis, _keep(keepdim, keepdims))
+        return ops.argmin_op(_ordered(self), *_along(dim, keepdim, words))
 
-    def any(
-        self: ArrayLike, dim: Axis = None, keepdim: bool = False, *, axis: Axis = None, keepdims: bool = False
-    ) -> Tensor:
+    def any(self: ArrayLike, dim: Axis = None, keepdim: bool = False, **words: Unpack[NumPys]) -> Tensor:
         """Whether one at least is not 0."""
         found = ops.cast_op(as_bool(self), "int64")
-        return ops.not_equal_op(ops.reducesum_op(found, _over(dim, axis), _keep(keepdim, keepdims)), 0)
+        return ops.not_equal_op(ops.reducesum_op(found, *_along(dim, keepdim, words)), 0)
 
-    def all(
-        self: ArrayLike, dim: Axis = None, keepdim: bool = False, *, axis: Axis = None, keepdims: bool = False
-    ) -> Tensor:
+    def all(self: ArrayLike, dim: Axis = None, keepdim: bool = False, **words: Unpack[NumPys]) -> Tensor:
         """Whether none is 0."""
         missing = ops.cast_op(ops.logical_not_op(as_bool(self)), "int64")
-        return ops.equal_op(ops.reducesum_op(missing, _over(dim, axis), _keep(keepdim, keepdims)), 0)
+        return ops.equal_op(ops.reducesum_op(missing, *_along(dim, keepdim, words)), 0)
 
     def logsumexp(
-        self: ArrayLike, dim: Axis = None, keepdim: bool = False, *, axis: Axis = None, keepdims: bool = False
+        self: ArrayLike, dim: Axis = None, keepdim: bool = False, **words: Unpack[NumPys]
     ) -> Tensor:
         """log(sum(exp(x))), without overflow."""
-        return ops.logsumexp_op(float_of(self), _over(dim, axis), _keep(keepdim, keepdims))
+        return ops.logsumexp_op(float_of(self), *_along(dim, keepdim, words))
 
-    def softmax(self: ArrayLike, dim: int = -1, *, dtype: DType = None, axis: int | None = None) -> Tensor:
+    def softmax(self: ArrayLike, dim: int = -1, dtype: DType = None, *, axis: int | None = None) -> Tensor:
         """exp(x) over its sum along an axis; computed in `dtype`, if given."""
         node = require_float("softmax", _summed("softmax", self, (), "", dtype))
         return ops.softmax_op(node, dim if axis is None else axis)
 
     def log_softmax(
-        self: ArrayLike, dim: int = -1, *, dtype: DType = None, axis: int | None = None
+        self: ArrayLike, dim: int = -1, dtype: DType = None, *, axis: int | None = None
     ) -> Tensor:
         """The logarithm of softmax, without loss of digits; computed in `dtype`, if given."""
         node = require_float("log_softmax", _summed("log_softmax", self, (), "", dtype))
         return ops.log_softmax_op(node, dim if axis is None else axis)
 
     def norm(
-        self: ArrayLike,
-        p: float = 2,
-        dim: Axis = None,
-        keepdim: bool = False,
-        *,
-        axis: Axis = None,
-        keepdims: bool = False,
+        self: ArrayLike, p: float = 2, dim: Axis = None, keepdim: bool = False, **words: Unpack[NumPys]
     ) -> Tensor:
         """The Euclidean norm; its gradient is 0 where it is. Raises GraphError for another p than 2."""
         if isinstance(p, np.ndarray) or p != 2:
             raise GraphError(f"norm: p must be 2, not {p!r}: other norms are not supported")
         node = require_float("norm", self)
-        total = ops.reducesum_op(node * node, _over(dim, axis), _keep(keepdim, keepdims))
+        total = ops.reducesum_op(node * node, *_along(dim, keepdim, words))
         is_zero = ops.equal_op(total, 0.0)  # at 0 the root has no slope
         return ops.where_op(is_zero, 0.0, ops.sqrt_op(ops.where_op(is_zero, 1.0, total)))
 
