@@ -181,7 +181,7 @@ def _recurrent(name: str, order: Sequence[int], activations: Sequence[str]) -> N
                 f"{name}: peepholes, input_forget, layout, {', '.join(given) or 'clip'} are not supported"
             )
         if name == "GRU" and not linear_before_reset:
-            raise GraphError("GRU: only linear_before_reset=1 is built")
+            raise GraphError("GRU: only linear_before_reset=1 is supported")
         if lengths is not None and set(integers(lengths, "sequence_lens")) != {shape_of(x)[0]}:
             raise GraphError(f"{name}: sequences of different lengths are not supported")
         start = ad.full_op((shape_of(x)[1], shape_of(r)[-1]), 0.0, dtype_of(x))
