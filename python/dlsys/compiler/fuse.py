@@ -33,16 +33,7 @@ from itertools import chain
 from ..compute import IN_ORDER
 from ..graph import FLOATS, Node, Shape
 from .base import Reason, TypedGraph
-from .groups import (
-    Group,
-    Members,
-    is_down_columns,
-    is_elementwise,
-    is_row_wise,
-    loops_of,
-    other_inputs,
-    rows_of,
-)
+from .groups import Group, Members, is_down_columns, is_elementwise, is_row_wise, loops_of, rows_of
 from .order import Order
 from .rematerialize import FEW, HERE, rematerialized
 
@@ -303,6 +294,5 @@ class _Fusion:
             return Group(tuple(members), inputs, tuple(members), "loop")
         border = self._members(members)
         outputs = tuple(node for node in members if node in border.leaving)
-        other = other_inputs(inputs, outputs, self.graph)
         nodes = dict.fromkeys(chain(*(self.computed[node] for node in members)))
-        return Group(tuple(nodes), inputs, outputs, self.kinds[id(members)], other)
+        return Group(tuple(nodes), inputs, outputs, self.kinds[id(members)])
