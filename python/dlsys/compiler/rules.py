@@ -317,9 +317,6 @@ MOVES = [
 # until little is left have such filters: ResNet9's training step takes 1.5 times as long with all taps. The images'
 # gradient of a strided convolution of one tap is one without stride, put apart: it takes three times as long at once.
 
-READ = {CONV: ("images", "filters"), IMAGES: ("filters", "out", "images"), FILTERS: ("images", "out", "filters")}
-"""What a convolution and its gradients read; of a gradient the last input has the result's shape."""
-
 
 def _used(image: int, taps: int, out: int, stride: int, padding: int, dilation: int) -> tuple[slice, int]:
     """The taps of an axis that meet the image at some position, and the padding of the convolution with those alone;
@@ -336,18 +333,18 @@ def _used(image: int, taps: int, out: int, stride: int, padding: int, dilation: 
 def _cut_taps(m: Match) -> Node | None:
     """A convolution, or a gradient of one, without the rows and columns of the filters that lie in the padding at every
     place; the filters' gradient is zero there."""
-    shapes = {"out": m.shape, **{what: m.shapes[x] for what, x in zip(READ[m.node.op], m.node.inputs, strict=True)}}
-    images, filters, out = (shapes[what] for what in ("images", "filters", "out"))
+    op = m.node.op
+    images, filters, out = op.shapes([m.shapes[x] for x in m.node.inputs], m.shape)
     if 0 in (*images, *filters):
         return None
     axes = zip(images[2:], filters[2:], out[2:], *geometry_of(m.node)[:3], strict=True)
     parts, padding = zip(*(_used(*axis) for axis in axes), strict=True)
     if parts == tuple(slice(0, taps) for taps in filters[2:]):
         return None
-    key, read = (..., *parts), READ[m.node.op]
-    inputs = [slice_op(x, key) if what == "filters" else x for what, x in zip(read, m.node.inputs, strict=True)]
-    found = Node(m.node.op, inputs, {**m.node.attrs, "padding": padding})
-    return slice_gradient_op(found, m.node.inputs[2], key) if m.node.op is FILTERS else found
+    key = (..., *parts)
+    inputs = [slice_op(x, key) if what == "filters" else x for what, x in zip(op.reads, m.node.inputs, strict=True)]
+    found = Node(op, inputs, {**m.node.attrs, "padding": padding})
+    return slice_gradient_op(found, m.node.inputs[2], key) if op is FILTERS else found
 
 
 def _put_apart(m: Match) -> Node:
@@ -358,7 +355,7 @@ def _put_apart(m: Match) -> Node:
 
 
 TAPS = [
-    Rule("the other taps meet nothing but padding", Pattern(tuple(READ)), _cut_taps),
+    Rule("the other taps meet nothing but padding", Pattern((CONV, IMAGES, FILTERS)), _cut_taps),
     Rule("a stride of one tap reads a part of the images",
          p.conv2d_input_gradient("f", "g", "x", stride="stride", padding="padding"), _put_apart,
          lambda m: m.graph.size(m.x) and m.stride != (1, 1) and (*m.padding, *m.shapes[m.f][2:]) == (0, 0, 1, 1)),
