@@ -167,7 +167,7 @@ def host_target() -> Any:
 
 def fma_peak(threads: int) -> float:
     """GFLOP/s of float32 multiply-adds on that many threads: the best of all rounds."""
-    from dlsys.inspect import peak  # imports TVM
+    from dlsys.kernels import peak  # imports TVM
 
     return peak.fma_peak(threads)
 

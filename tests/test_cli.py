@@ -21,7 +21,7 @@ import tvm_ffi
 from dlsys import tvm_op
 from dlsys.cli import info, ladder, main
 from dlsys.cli import rungs as schedules
-from dlsys.inspect import peak
+from dlsys.kernels import peak
 from dlsys.schedule.common import start
 from dlsys.schedule.target import described, host_target
 from helpers import settings  # whose profile allows for a loaded machine

@@ -15,9 +15,9 @@ import numpy as np
 from dlsys import autodiff as ad
 from dlsys import errors
 from dlsys.inspect import draw
-from dlsys.inspect import peak as peaks
 from dlsys.inspect.layout import Box, Edge, layered
 from dlsys.inspect.profile import Row
+from dlsys.kernels import peak as peaks
 from dlsys.planner import Value, plan_memory
 from helpers import error_of
 from hypothesis import given, settings

@@ -42,7 +42,7 @@ LAYERS = [
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 # TVM's API moves between minor versions: it is met at these doors only.
-TVM_DOORS = {"device", "compute", "schedule", "tuning", "kernels", "inspect", "relax", "cli", "tvm_import"}
+TVM_DOORS = {"device", "compute", "schedule", "tuning", "kernels", "relax", "cli", "tvm_import"}
 
 
 def module_name(path: Path, package: Path) -> str:

@@ -88,7 +88,8 @@ def test_operators_of_passes_have_no_gradients_and_say_so() -> None:
     for name, case in each_case():
         if name in OF_PASSES:
             node = case.build(*case.variables())
-            assert "it has none" in error_of(GraphError, node.op.gradient, node, node)
+            told = error_of(GraphError, node.op.gradient, node, node)
+            assert "it has none" in told or "there is no gradient" in told
 
 
 def test_gradients_are_central_differences() -> None:

@@ -69,7 +69,8 @@ OF_RULES: list[tuple[str, str, Any]] = [  # the pass, the reason, and a graph in
     ("taps", "the other taps meet nothing but padding",
      lambda v: ops.conv2d_op(ops.reshape_op(v.x, (3, 4, 1, 1)), ops.full_op((2, 4, 3, 3), 0.5), padding=1)),
     ("taps", "a stride of one tap reads a part of the images",
-     lambda v: ops.conv2d_op(ops.reshape_op(v.t, (1, 2, 3, 4)), ops.full_op((2, 2, 1, 1), 0.5), stride=2)),
+     lambda v: ops.conv2d_input_gradient_op(
+         ops.full_op((2, 2, 1, 1), 0.5), ops.reshape_op(v.t, (2, 2, 2, 3)), ops.full_op((2, 2, 4, 5), 0.0), stride=2)),
     ("slices", "a slice of all is a reshape", lambda v: ops.slice_op(v.x, slice(0, 3))),
     ("slices", "a slice of what was moved reads it where it was",
      lambda v: ops.slice_op(ops.slice_op(v.v, slice(1, 8)), slice(2, 4))),

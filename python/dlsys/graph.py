@@ -12,7 +12,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -57,9 +57,22 @@ def _user_line() -> str:
 _arithmetic: dict[str, Callable[..., Any]] = {}
 
 
-def _both_ways(symbol: str) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]:
-    """The two methods of a binary operator, `__add__` and `__radd__` for "+"."""
-    return lambda self, other: _arithmetic[symbol](self, other), lambda self, other: _arithmetic[symbol](other, self)
+N = TypeVar("N", bound="Node")
+
+
+def _left(symbol: str) -> Callable[[N, Any], N]:
+    """The method of a binary operator, `__add__` for "+"."""
+    return lambda self, other: _arithmetic[symbol](self, other)
+
+
+def _right(symbol: str) -> Callable[[N, Any], N]:
+    """The method for a node on its right, `__radd__` for "+"."""
+    return lambda self, other: _arithmetic[symbol](other, self)
+
+
+def _alone(symbol: str) -> Callable[[N], N]:
+    """The method of a unary operator."""
+    return lambda self: _arithmetic[symbol](self)
 
 
 class Node:
@@ -139,62 +152,22 @@ class Node:
     def __repr__(self) -> str:
         return self.name
 
-    if TYPE_CHECKING:  # as a checker reads what follows
+    __add__, __radd__ = _left("+"), _right("+")
+    __sub__, __rsub__ = _left("-"), _right("-")
+    __mul__, __rmul__ = _left("*"), _right("*")
+    __truediv__, __rtruediv__ = _left("/"), _right("/")
+    __matmul__, __rmatmul__ = _left("@"), _right("@")
+    __pow__, __rpow__ = _left("**"), _right("**")
+    __and__, __rand__ = _left("&"), _right("&")
+    __or__, __ror__ = _left("|"), _right("|")
+    __xor__, __rxor__ = _left("^"), _right("^")
+    __lt__, __gt__ = _left("<"), _left(">")
+    __le__, __ge__ = _left("<="), _left(">=")
+    __eq__, __ne__ = _left("=="), _left("!=")  # type: ignore[assignment]
+    __neg__, __invert__ = _alone("neg"), _alone("~")
 
-        def __add__(self, other: Any) -> Self: ...
-        def __radd__(self, other: Any) -> Self: ...
-        def __sub__(self, other: Any) -> Self: ...
-        def __rsub__(self, other: Any) -> Self: ...
-        def __mul__(self, other: Any) -> Self: ...
-        def __rmul__(self, other: Any) -> Self: ...
-        def __truediv__(self, other: Any) -> Self: ...
-        def __rtruediv__(self, other: Any) -> Self: ...
-        def __matmul__(self, other: Any) -> Self: ...
-        def __rmatmul__(self, other: Any) -> Self: ...
-        def __pow__(self, other: Any) -> Self: ...
-        def __rpow__(self, other: Any) -> Self: ...
-        def __and__(self, other: Any) -> Self: ...
-        def __rand__(self, other: Any) -> Self: ...
-        def __or__(self, other: Any) -> Self: ...
-        def __ror__(self, other: Any) -> Self: ...
-        def __xor__(self, other: Any) -> Self: ...
-        def __rxor__(self, other: Any) -> Self: ...
-        def __lt__(self, other: Any) -> Self: ...
-        def __gt__(self, other: Any) -> Self: ...
-        def __le__(self, other: Any) -> Self: ...
-        def __ge__(self, other: Any) -> Self: ...
-        def __eq__(self, other: object) -> Self: ...  # type: ignore[override]
-        def __ne__(self, other: object) -> Self: ...  # type: ignore[override]
-        def __neg__(self) -> Self: ...
-        def __invert__(self) -> Self: ...
-        def __getitem__(self, key: Any) -> Node: ...
-    else:
-        __add__, __radd__ = _both_ways("+")
-        __sub__, __rsub__ = _both_ways("-")
-        __mul__, __rmul__ = _both_ways("*")
-        __truediv__, __rtruediv__ = _both_ways("/")
-        __matmul__, __rmatmul__ = _both_ways("@")
-        __pow__, __rpow__ = _both_ways("**")
-        __and__, __rand__ = _both_ways("&")
-        __or__, __ror__ = _both_ways("|")
-        __xor__, __rxor__ = _both_ways("^")
-        __lt__, __gt__ = _both_ways("<")[0], _both_ways(">")[0]
-        __le__, __ge__ = _both_ways("<=")[0], _both_ways(">=")[0]
-
-        def __eq__(self, other):
-            return _arithmetic["=="](self, other)
-
-        def __ne__(self, other):
-            return _arithmetic["!="](self, other)
-
-        def __neg__(self):
-            return _arithmetic["neg"](self)
-
-        def __invert__(self):
-            return _arithmetic["~"](self)
-
-        def __getitem__(self, key):
-            return _arithmetic["[]"](self, key)
+    def __getitem__(self, key: Any) -> Node:
+        return _arithmetic["[]"](self, key)
 
     # Dictionaries compare by identity first, and by `==` only if two hashes are equal.
     __hash__: ClassVar[Callable[[Any], int]] = object.__hash__
@@ -257,6 +230,10 @@ class Op:
     """Whether some of its Python numbers may become inputs: see `numbers`, `number` and `lifted`."""
     dtypes: ClassVar[tuple[str, ...]] = FLOATS
     """The dtypes that the inputs which are read for their values may have."""
+    result: ClassVar[str] = ""
+    """The result's dtype, if it is not that of these inputs."""
+    flat: ClassVar[bool] = False
+    """Whether all its gradients are zero."""
     formula: ClassVar[Callable[..., Any] | None] = None
     reference: ClassVar[Callable[..., Any]]
     """The same function as a tensor expression and in NumPy. Both get the inputs that are read for their values, then
@@ -298,8 +275,9 @@ class Op:
         return hooks.make_node(op, list(inputs), attrs if attrs is not None else {}, name)
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        """The output's shape; by default the first input's. Raises ShapeError if the inputs' shapes do not fit."""
-        return input_shapes[0]
+        """The output's shape; by default the first input's, or without inputs `attrs["shape"]`. Raises ShapeError if
+        the inputs' shapes do not fit."""
+        return input_shapes[0] if input_shapes else node.attrs["shape"]
 
     def view(self, node: Node, x: Any) -> Any:
         """The result as a `View` of an array, of which the first input is the view `x`; None if the result is no view.
@@ -314,11 +292,13 @@ class Op:
         return None
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
-        """The output's dtype; by default the common dtype of the inputs that are read for their values. Raises
-        DTypeError if they differ or are not in `dtypes`."""
+        """The output's dtype; by default `result`, or the common dtype of the inputs that are read for their values,
+        or without inputs `attrs["dtype"]`. Raises DTypeError if they differ or are not in `dtypes`."""
         dtype = input_dtypes[0] if input_dtypes and not self.shape_only else ""
         if dtype in self.dtypes and input_dtypes.count(dtype) == len(input_dtypes):
-            return dtype  # the usual case, fast
+            return self.result or dtype  # the usual case, fast
+        if not input_dtypes:
+            return node.attrs["dtype"]
         read = [i for i in range(len(input_dtypes)) if i not in self.shape_only] or list(self.shape_only)
         found = [str(input_dtypes[i]) for i in read]
         for i, dtype in zip(read, found, strict=True):
@@ -328,10 +308,12 @@ class Op:
             if dtype != found[0]:
                 first, other = node.inputs[read[0]], node.inputs[i]
                 raise error_at(node, DTypeError, f"dtypes differ: {first.name} is {found[0]}, {other.name} is {dtype}")
-        return found[0]
+        return self.result or found[0]
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         """The gradient with respect to each input, as new nodes; None where it is zero."""
+        if self.flat or not node.inputs:
+            return [None] * len(node.inputs)
         told = "there is no gradient: write `gradient` in its class, which returns one for each input, None for zero"
         raise error_at(node, GraphError, told)
 

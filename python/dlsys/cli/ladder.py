@@ -16,7 +16,7 @@ from threadpoolctl import ThreadpoolController
 
 from ..device import array, empty, get_num_threads, set_num_threads
 from ..errors import DlsysError
-from ..inspect.peak import measure_fma
+from ..kernels.peak import measure_fma
 from ..planner import table
 from ..schedule import machine_of
 from ..system import memory

@@ -15,9 +15,9 @@ from ..compiler import Key, Plan
 from ..device import cuda, get_num_threads
 from ..device.machine import GPUS
 from ..errors import TargetError
-from ..inspect import peak
 from ..inspect.profile import work_of
 from ..inspect.text import kernels_of
+from ..kernels import peak
 from ..kernels.build import prim_func
 from ..planner import table
 from ..schedule import apply, resolve_target

@@ -194,7 +194,7 @@ def rewrite(
         nodes=tuple(nodes),
         outputs=tuple(now.get(node, node) if node is not None else None for node in graph.outputs),
         updates=tuple((parameter, now.get(value, value)) for parameter, value in graph.updates),
-        current=_follow(graph, now),
+        current={**now, **{old: now.get(node, node) for old, node in graph.current.items()}},
         reasons=(*graph.reasons, *reasons),
     )
 
@@ -230,12 +230,6 @@ def plain(node: Node, graph: TypedGraph) -> Node | None:
     for i in shape_only:
         inputs[i] = full_op(types[0][i], 0.0, types[1][i])
     return Node(node.op, inputs, node.attrs)
-
-
-def _follow(graph: TypedGraph, now: dict[Node, Node]) -> dict[Node, Node]:
-    """`graph.current` after the replacements `now`."""
-    current = {old: now.get(node, node) for old, node in graph.current.items()}
-    return {**now, **current}
 
 
 def needed(

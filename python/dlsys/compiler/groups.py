@@ -33,7 +33,6 @@ class Group:
         inputs: what it reads from memory, each once.
         outputs: what it stores.
         kind: of what it computes, in the words of `Op.kind`; views and joins that take a kernel are "single".
-        other: the inputs of a dtype that is not an output's.
         parts: the groups that are computed side by side, by other threads each; none but by `side_by_side.join`.
     """
 
@@ -41,7 +40,6 @@ class Group:
     inputs: tuple[Node, ...]
     outputs: tuple[Node, ...]
     kind: str
-    other: tuple[Node, ...] = ()
     parts: tuple[Group, ...] = ()
 
     @property
@@ -59,7 +57,7 @@ class Group:
         names = [node.op.name for node in self.nodes if not node.op.constant] or ["full"]
         return "_".join(names) if len(names) <= 6 else "_".join([*names[:4], f"{len(names) - 5}more", names[-1]])
 
-    def overwritable(self, output: Node, shapes: dict[Node, Shape]) -> list[Node]:
+    def overwritable(self, output: Node, graph: TypedGraph) -> list[Node]:
         """The inputs whose memory `output` may take: those of its shape and dtype that elementwise nodes alone read,
         each at the index that is written. None in a group of rows, which reads its inputs more than once, nor what
         two parts read. Values of different dtypes never share memory: the compiler relies on it."""
@@ -68,17 +66,17 @@ class Group:
         for part in self.parts:
             if output in set(part.outputs):
                 others = {value for other in self.parts if other is not part for value in other.inputs}
-                return [value for value in part.overwritable(output, shapes) if value not in others]
-        return [value for value in self._read_at_the_end if shapes[value] == shapes[output]]
+                return [value for value in part.overwritable(output, graph) if value not in others]
+        own = graph.shapes[output], graph.dtypes[output]
+        return [value for value in self._read_at_the_end if (graph.shapes[value], graph.dtypes[value]) == own]
 
     @lazy
     def _read_at_the_end(self) -> list[Node]:
-        """The inputs, not of `other`, that neither a contraction or sum reads nor what one depends on."""
+        """The inputs that neither a contraction or sum reads nor what one depends on."""
         before = {node for node in self.nodes if not is_elementwise(node)}
         for node in reversed(self.nodes):
             if node in before:
                 before.update(value_inputs(node))
-        before.update(self.other)
         return [value for value in self.inputs if value not in before]
 
 
@@ -88,8 +86,8 @@ def single_groups(graph: TypedGraph, views: Container[Node] = ()) -> list[Group]
     found = [Group(members, tuple(value_inputs(members[0])), members, "loop") for members in loops]
     for node in graph.nodes:
         if node not in views and "loop" not in node.attrs:
-            inputs, kind = tuple(value_inputs(node)), "elementwise" if is_elementwise(node) else "single"
-            found.append(Group((node,), inputs, (node,), kind, other_inputs(inputs, (node,), graph)))
+            kind = "elementwise" if is_elementwise(node) else "single"
+            found.append(Group((node,), tuple(value_inputs(node)), (node,), kind))
     return found
 
 
@@ -100,12 +98,6 @@ def loops_of(graph: TypedGraph) -> list[tuple[Node, ...]]:
         if "loop" in node.attrs:
             found.setdefault(node.attrs["loop"], []).append(node)
     return [tuple(members) for members in found.values()]
-
-
-def other_inputs(inputs: Iterable[Node], outputs: Iterable[Node], graph: TypedGraph) -> tuple[Node, ...]:
-    """The inputs that are not of the outputs' dtype."""
-    stored = {graph.dtypes[node] for node in outputs}
-    return tuple(value for value in inputs if {graph.dtypes[value]} != stored)
 
 
 def is_elementwise(node: Node) -> bool:

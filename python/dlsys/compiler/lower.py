@@ -158,4 +158,4 @@ def _may_lie_on(group: Group, value: Node, parameter: Node, graph: TypedGraph, a
         return False
     own = [v for v in group.inputs if aliases.source(v) is parameter]
     alone = len(own) == 1 and own[0] is parameter
-    return not own or (alone and parameter in set(group.overwritable(value, graph.shapes)))
+    return not own or (alone and parameter in set(group.overwritable(value, graph)))

@@ -198,7 +198,7 @@ def _overwritable(program: Program, stored: list[Node], known: Container[Node]) 
             continue
         group, size = group_of[node], program.nbytes(node)
         read = Counter(program.aliases.source(value) for value in group.inputs)  # a view may be read elsewhere
-        for value in group.overwritable(node, program.graph.shapes):
+        for value in group.overwritable(node, program.graph):
             source = program.aliases.source(value)
             if len(group.outputs) > 1 and program.graph.dtypes[value] == "bool":
                 continue  # they are read where they are used, behind stores too: see `schedule.codegen`

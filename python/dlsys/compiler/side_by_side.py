@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from ..graph import Node
 from .aliases import Aliases
 from .base import TypedGraph
-from .groups import Group, other_inputs
+from .groups import Group
 
 MOST = 480  # arrays of a kernel: their pointers are its arguments, of which a GPU takes 4 KiB
 
@@ -38,7 +38,7 @@ def join(groups: Sequence[Group], graph: TypedGraph, aliases: Aliases) -> list[G
     for found in sets.values():
         for share in _shares(_independent(found, parameter_of, aliases)):
             if len(share) > 1:
-                joined.append(_joined(share, graph))
+                joined.append(_joined(share))
     within = {id(part) for group in joined for part in group.parts}
     first = [group for group in joined if level.keys() >= set(group.outputs)]
     rest = [group for group in groups if id(group) not in within]
@@ -73,10 +73,10 @@ def _shares(parts: Sequence[Group]) -> list[list[Group]]:
     return shares
 
 
-def _joined(parts: Sequence[Group], graph: TypedGraph) -> Group:
+def _joined(parts: Sequence[Group]) -> Group:
     """One group of several."""
     nodes, inputs, outputs = (
         tuple(dict.fromkeys(node for part in parts for node in getattr(part, what)))
         for what in ("nodes", "inputs", "outputs")
     )
-    return Group(nodes, inputs, outputs, "elementwise", other_inputs(inputs, outputs, graph), tuple(parts))
+    return Group(nodes, inputs, outputs, "elementwise", tuple(parts))

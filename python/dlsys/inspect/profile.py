@@ -9,8 +9,6 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-import tvm_ffi
-
 from ..compiler import Key, Plan
 from ..device import Array, array, get_num_threads, view_of
 from ..errors import GraphError
@@ -25,7 +23,6 @@ HEAD = ("", "kernel", "kind", "calls", "us", "share", "GFLOP/s", "GB/s", "of pea
 ALIGN = "><<>>>>><"
 WARM_UP = 2  # runs that are not counted: pages are touched, the clock rises
 LEAST = 1e-8  # seconds; a shorter time cannot be told from that of the call
-NOTHING = tvm_ffi.get_global_func("testing.nop")  # does nothing with any arguments: its time is that of a call
 
 
 @dataclass(frozen=True)
@@ -88,7 +85,7 @@ class Profile:
             larger, other programs were running.
         runs: how many were timed.
         threads: how many the kernels ran on.
-        peak_gflops, peak_gbytes: the machine's peaks on these threads, see `dlsys.inspect.peak`; None for a GPU.
+        peak_gflops, peak_gbytes: the machine's peaks on these threads, see `dlsys.kernels.peak`; None for a GPU.
     """
 
     rows: tuple[Row, ...]
@@ -175,7 +172,8 @@ def measure(prepare: Callable[[], tuple[Plan, Mapping[Node, Array]]], runs: int)
             times[key][run] += seconds_of(bound)
         steps.append(seconds_of(step))
     own: dict[Key, list[float]] = {}  # without the time of the calls; divided by the threads that call at once
-    idle = {key: partial(NOTHING, *arguments) for key, _, arguments in calls}
+    nothing = with_compiler("kernels.peak").NOTHING
+    idle = {key: partial(nothing, *arguments) for key, _, arguments in calls}
     for key, found in times.items():
         at = plan.program.located(key)  # a GPU's calls return before the work is done
         cost = at.times * median(seconds_of(idle[key]) for _ in range(9)) if plan.ctx.kind == "cpu" else 0.0
@@ -191,7 +189,7 @@ def _rows(plan: Plan, seconds: dict[Key, float]) -> tuple[tuple[Row, ...], tuple
     dtypes = [program.graph.dtypes[node] for group in program.groups for node in group.outputs]
     dtype = max(dtypes, key=dtypes.count, default="float32")
     known = plan.ctx.kind == "cpu" and bool(seconds)
-    peak = with_compiler("inspect.peak")
+    peak = with_compiler("kernels.peak")
     gflops, gbytes = (peak.fma_peak(threads, dtype), peak.memory_bandwidth(threads)) if known else (None, None)
     rows = []
     for kernel, keys in kernels_of(plan):

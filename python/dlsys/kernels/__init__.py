@@ -7,6 +7,7 @@
     kernel.py   `Kernel`: checks what it is called with, and prints itself
     runner.py   many calls as one table, worked through by one compiled function
     replay.py   the same on a GPU, as one CUDA graph
+    peak.py     what this machine can do at most, measured
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ gradients of the three follow from each other.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -33,9 +34,8 @@ def conv_output_shape(node: Node, images: Shape, filters: Shape) -> Shape:
     if len(images) != 4 or len(filters) != 4:
         raise shape_error(node, f"images and filters have four dimensions, not {images} and {filters}")
     if images[1] % groups or filters[0] % groups:
-        raise shape_error(
-            node, f"{images[1]} channels and {filters[0]} filters are not both divisible by {groups} groups"
-        )
+        told = f"{images[1]} channels and {filters[0]} filters are not both divisible by {groups} groups"
+        raise shape_error(node, told)
     if images[1] // groups != filters[1]:
         within = "" if groups == 1 else f" in {groups} groups"
         raise shape_error(node, f"channels differ{within}: images {images}, filters {filters}")
@@ -45,13 +45,6 @@ def conv_output_shape(node: Node, images: Shape, filters: Shape) -> Shape:
         apart = "" if (dy, dz) == (1, 1) else f" dilated by {(dy, dz)}"
         raise shape_error(node, f"filters {filters}{apart} do not fit images {images} padded by {(py, pz)}")
     return (images[0], filters[0], (height - reach_y) // sy + 1, (width - reach_z) // sz + 1)
-
-
-def _require_output(node: Node, images: Shape, filters: Shape, grad: Shape) -> None:
-    expected = conv_output_shape(node, images, filters)
-    if grad != expected:
-        told = f"images {images} with filters {filters} give {expected}, the gradient is {grad}"
-        raise shape_error(node, told)
 
 
 def _padded(x: np.ndarray, padding: tuple[int, int]) -> np.ndarray:
@@ -101,93 +94,83 @@ def _filter_gradient(
     return _by_groups(groups, "noyz,ncyzij->ocij", g, windows, (1, 1), 0)
 
 
+class _Convolution(Op):
+    """The convolution or a gradient of it. `reads`: which of images, filters and output its inputs are; of a gradient
+    the last one gives the result's shape alone."""
+
+    kind = "contraction"
+    reads: ClassVar[tuple[str, ...]]
+
+    @classmethod
+    def of(cls, values: Mapping[str, Node], attrs: dict[str, Any]) -> Node:
+        """The operator applied to its inputs among these."""
+        return cls.make([values[what] for what in cls.reads], attrs)
+
+    def shapes(self, input_shapes: Sequence[Shape], shape: Shape) -> tuple[Shape, Shape, Shape]:
+        """Those of images, filters and output, from the inputs' and the result's."""
+        found = {"output": shape, **dict(zip(self.reads, input_shapes, strict=True))}
+        return found["images"], found["filters"], found["output"]
+
+    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
+        like = input_shapes[-1]
+        images, filters, grad = self.shapes(input_shapes, like)
+        expected = conv_output_shape(node, images, filters)
+        if not self.shape_only:
+            return expected
+        if grad != expected:
+            told = f"images {images} with filters {filters} give {expected}, the gradient is {grad}"
+            raise shape_error(node, told)
+        return like
+
+    def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
+        _, filters, output = self.shapes(input_shapes, shape)
+        return 2 * math.prod(output) * math.prod(filters[1:])
+
+    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
+        """Of each of the two factors: the operator that gives it, of the other factor and the gradient."""
+        values = dict(zip(self.reads, node.inputs, strict=True))
+        values[self.reads[2] if self.shape_only else "output"] = output_grad
+        gradients = [_GIVES[what].of(values, node.attrs) for what in self.reads[:2]]
+        return [*gradients, *[None] * len(self.shape_only)]
+
+    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
+        return (*([shape] if self.shape_only else []), *geometry_of(node))
+
+
 @register
-class Conv2d(Op):
+class Conv2d(_Convolution):
     """Cross-correlation: out[n, o, y, z] = sum_{c, i, j} pad(x)[n, c, y s + i d, z s' + j d'] f[o, c, i, j].
 
     With groups, for each share of channels and filters by itself.
     """
 
     name = "conv2d"
-    kind = "contraction"
+    reads = ("images", "filters")
     formula, reference = compute.conv2d, convolved
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        return conv_output_shape(node, *input_shapes)
-
-    def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
-        return 2 * math.prod(shape) * math.prod(input_shapes[1][1:])
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        (x, f), geometry = node.inputs, geometry_of(node)
-        return [
-            conv2d_input_gradient_op(f, output_grad, x, *geometry),
-            conv2d_filter_gradient_op(x, output_grad, f, *geometry),
-        ]
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return geometry_of(node)
 
 
 @register
-class Conv2dInputGradient(Op):
+class Conv2dInputGradient(_Convolution):
     """From filters f and the output's gradient g the gradient of the images, of like's shape."""
 
     name = "conv2d_input_gradient"
-    kind = "contraction"
-    shape_only = (2,)
+    reads, shape_only = ("filters", "output", "images"), (2,)
     formula, reference = compute.conv2d_input_gradient, _input_gradient
-
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        filters, grad, like = input_shapes
-        _require_output(node, like, filters, grad)
-        return like
-
-    def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
-        return 2 * math.prod(input_shapes[1]) * math.prod(input_shapes[0][1:])
 
     def scatters(self, node: Node) -> bool:
         return node.attrs["stride"] != (1, 1) and node.attrs["groups"] == 1
 
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        (f, g, _), geometry = node.inputs, geometry_of(node)
-        return [
-            conv2d_filter_gradient_op(output_grad, g, f, *geometry),
-            conv2d_op(output_grad, f, *geometry),
-            None,
-        ]
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return shape, *geometry_of(node)
-
 
 @register
-class Conv2dFilterGradient(Op):
+class Conv2dFilterGradient(_Convolution):
     """From images x and the output's gradient g the gradient of the filters, of like's shape."""
 
     name = "conv2d_filter_gradient"
-    kind = "contraction"
-    shape_only = (2,)
+    reads, shape_only = ("images", "output", "filters"), (2,)
     formula, reference = compute.conv2d_filter_gradient, _filter_gradient
 
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        images, grad, like = input_shapes
-        _require_output(node, images, like, grad)
-        return like
 
-    def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
-        return 2 * math.prod(input_shapes[1]) * math.prod(shape[1:])
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        (x, g, _), geometry = node.inputs, geometry_of(node)
-        return [
-            conv2d_input_gradient_op(output_grad, g, x, *geometry),
-            conv2d_op(x, output_grad, *geometry),
-            None,
-        ]
-
-    def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
-        return shape, *geometry_of(node)
+_GIVES = {"output": Conv2d, "images": Conv2dInputGradient, "filters": Conv2dFilterGradient}
 
 
 def conv_attributes(op: str, stride: Any, padding: Any, dilation: Any, groups: Any) -> dict[str, Any]:

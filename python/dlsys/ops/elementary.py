@@ -6,7 +6,7 @@ All are broadcast as NumPy does. Beside a node a Python number is a constant of 
 from __future__ import annotations
 
 import math
-import numbers
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from ..errors import DTypeError, GraphError
 from ..graph import DTYPES, INTEGERS, NUMBERS, Node, Shape, error_at, register
 from .arithmetic import add_byconst_op, div_op, mul_byconst_op, mul_op, neg_op, sub_op
 from .family import ZERO, OfNode, OfNodes, Pointwise, Zero, binary, by_const, comparison, unary
-from .inputs import constant_op, zeroslike_op
+from .inputs import constant_op, number_pair, zeroslike_op
 from .rules import real_constant, require_constant
 
 
@@ -121,44 +121,19 @@ copy_op: OfNode = unary(
 )
 
 
-def _pair(a: Any, b: Any) -> tuple[Any, Any]:
-    """Two operands, of which one may be a number."""
-    if isinstance(a, Node) and _is_number(b):
-        return a, constant_op(b)
-    if isinstance(b, Node) and _is_number(a):
-        return constant_op(a), b
-    return a, b
+def _compared(
+    name: str, sign: str, formula: Any, reference: Any, onnx: str, dtypes: Sequence[str] = NUMBERS
+) -> OfNodes:
+    doc = f"Whether a {sign} b: bool, broadcast."
+    return comparison(name, doc, formula, reference, operands=number_pair, dtypes=dtypes, onnx=onnx)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (numbers.Real, np.bool_)) or (isinstance(value, np.ndarray) and value.ndim == 0)
-
-
-equal_op: OfNodes = comparison(
-    "equal", "Whether a == b: bool, broadcast.", compute.equal, np.equal, operands=_pair, onnx="Equal"
-)
-not_equal_op: OfNodes = comparison(
-    "not_equal", "Whether a != b: bool, broadcast.", compute.not_equal, np.not_equal, operands=_pair,
-    onnx="Equal Not",
-)
-less_op: OfNodes = comparison(
-    "less", "Whether a < b: bool, broadcast.", compute.less, np.less, operands=_pair, dtypes=NUMBERS,
-    onnx="Less",
-)
-less_equal_op: OfNodes = comparison(
-    "less_equal", "Whether a <= b: bool, broadcast.", compute.less_equal, np.less_equal,
-    operands=_pair,
-    dtypes=NUMBERS, onnx="LessOrEqual",
-)
-greater_op: OfNodes = comparison(
-    "greater", "Whether a > b: bool, broadcast.", compute.greater, np.greater, operands=_pair, dtypes=NUMBERS,
-    onnx="Greater",
-)
-greater_equal_op: OfNodes = comparison(
-    "greater_equal", "Whether a >= b: bool, broadcast.", compute.greater_equal, np.greater_equal,
-    operands=_pair,
-    dtypes=NUMBERS, onnx="GreaterOrEqual",
-)
+equal_op = _compared("equal", "==", compute.equal, np.equal, "Equal", DTYPES)
+not_equal_op = _compared("not_equal", "!=", compute.not_equal, np.not_equal, "Equal Not", DTYPES)
+less_op = _compared("less", "<", compute.less, np.less, "Less")
+less_equal_op = _compared("less_equal", "<=", compute.less_equal, np.less_equal, "LessOrEqual")
+greater_op = _compared("greater", ">", compute.greater, np.greater, "Greater")
+greater_equal_op = _compared("greater_equal", ">=", compute.greater_equal, np.greater_equal, "GreaterOrEqual")
 logical_and_op: OfNodes = comparison(
     "logical_and", "a and b, of booleans, broadcast.", compute.logical_and, np.logical_and, dtypes=("bool",),
     onnx="And",
@@ -219,7 +194,7 @@ class Where(Pointwise):
 
 def where_op(condition: Node, a: Any, b: Any) -> Node:
     """a where the condition, of booleans, holds, else b; broadcast. One of a and b may be a number."""
-    return Where.make([condition, *_pair(a, b)])
+    return Where.make([condition, *number_pair(a, b)])
 
 
 def _shares(a: Node, b: Node, g: Node, beaten: Node, beats: Node) -> tuple[Node, Node]:
@@ -234,16 +209,14 @@ maximum_op: OfNodes = binary(
     "The larger of a and b, broadcast, NaN if either is; where both are equal each has half of the gradient.",
     compute.maximum, np.maximum,
     lambda g, y, a, b: _shares(a, b, g, less_op(a, b), greater_op(a, b)),
-    operands=_pair,
-    dtypes=NUMBERS, onnx="Max",
+    operands=number_pair, dtypes=NUMBERS, onnx="Max",
 )
 minimum_op: OfNodes = binary(
     "minimum",
     "The smaller of a and b, broadcast, NaN if either is; where both are equal each has half of the gradient.",
     compute.minimum, np.minimum,
     lambda g, y, a, b: _shares(a, b, g, greater_op(a, b), less_op(a, b)),
-    operands=_pair,
-    dtypes=NUMBERS, onnx="Min",
+    operands=number_pair, dtypes=NUMBERS, onnx="Min",
 )
 
 

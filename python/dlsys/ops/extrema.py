@@ -67,10 +67,7 @@ class _Place(_Extremum):
     """Where the extremum lies first, int64."""
 
     kind = "rows"
-
-    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
-        super().infer_dtype(node, input_dtypes)
-        return "int64"
+    result = "int64"
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         return [None]

@@ -41,18 +41,12 @@ class Pointwise(Op):
 
     kind = "elementwise"
     derivative: ClassVar[Derivative | None] = None
-    result: ClassVar[str] = ""
-    """The result's dtype, where it is not that of the inputs."""
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         shape = input_shapes[-1]
         for other in reversed(input_shapes[:-1]):
             shape = (require_same if "same_shape" in node.attrs else broadcast_operands)(node, other, shape)
         return shape
-
-    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
-        dtype = super().infer_dtype(node, input_dtypes)
-        return self.result or dtype
 
     def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
         derivative, count = type(self).derivative, len(node.inputs)

@@ -95,7 +95,7 @@ class Indexed(Op):
         if found not in self.dtypes:
             known = ", ".join(self.dtypes)
             raise error_at(node, DTypeError, f"input {node.inputs[0].name} is {found}, not one of {known}")
-        return found
+        return self.result or found
 
 
 class IndexedAlong(Indexed):
@@ -190,6 +190,7 @@ class OneHot(Indexed):
 
     name = "one_hot"
     flops = 0
+    flat = True
     _indices = 0
     formula, reference = compute.one_hot, _one_hot
 
@@ -199,9 +200,6 @@ class OneHot(Indexed):
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
         super().infer_dtype(node, input_dtypes)
         return node.attrs["dtype"]
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [None]
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         return node.attrs["classes"], node.attrs["dtype"]
@@ -216,16 +214,10 @@ class InRange(Indexed):
     """The indices as int64: negative ones from the end, and what is not from 0 to below `extent` clamped into it."""
 
     name = "in_range"
+    result, flat = "int64", True
     kind = "elementwise"
     _indices = 0
     formula, reference = compute.in_range, _inside
-
-    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
-        super().infer_dtype(node, input_dtypes)
-        return "int64"
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [None]
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         return (max(node.attrs["extent"], 1),)

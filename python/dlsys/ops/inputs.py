@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,9 +36,6 @@ class Placeholder(Op):
             raise error_at(node, DTypeError, "the dtype is known only when the variable is fed")
         return node.attrs["dtype"]
 
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return []
-
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
         return compute.placeholder(shape, dtype, node.name)
 
@@ -50,10 +48,8 @@ class _Constant(Op):
 
     shape_only = (0,)
     dtypes = DTYPES
+    flat = True
     value: float
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [None]
 
     def known(self, node: Node, shapes: Sequence[Shape], dtypes: Sequence[str]) -> Node:
         return full_op(shapes[0], self.value, dtypes[0])
@@ -85,15 +81,6 @@ class Full(Op):
     kind = "elementwise"
     lifts = True
 
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        return node.attrs["shape"]
-
-    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
-        return node.attrs["dtype"]
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return []
-
     def te(self, node: Node, inputs: list[Tensor], shape: Shape, dtype: str) -> Tensor:
         return compute.full(shape, node.attrs["value"], dtype)
 
@@ -123,9 +110,6 @@ class Constant(Op):
 
     def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
         return NUMBER
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return []
 
 
 def placeholder_op(name: str | None = None, shape: Any = None, dtype: Any = None) -> Node:
@@ -168,6 +152,22 @@ def constant_op(value: Any) -> Node:
     """A number as an operand, in the dtype of the other one. Raises GraphError for what is no real number."""
     number = bool(value) if isinstance(value, (bool, np.bool_)) else real_constant("constant", value)
     return _constant(number, repr(number))
+
+
+def is_number(value: Any) -> bool:
+    """Whether the value is one real number, which takes the dtype of what it meets."""
+    if isinstance(value, np.ndarray):
+        return value.ndim == 0 and value.dtype.kind in "biuf"
+    return isinstance(value, (numbers.Real, np.bool_))
+
+
+def number_pair(a: Any, b: Any) -> tuple[Any, Any]:
+    """Two operands, of which one may be a number beside a node."""
+    if isinstance(a, Node) and is_number(b):
+        return a, constant_op(b)
+    if isinstance(b, Node) and is_number(a):
+        return constant_op(a), b
+    return a, b
 
 
 @functools.lru_cache(1024)  # of equal numbers there is one node

@@ -5,7 +5,7 @@ matmul is bilinear in a and b. With <,> the sum of products, its gradients are d
 
 A right operand that several products read is laid out once, by a pass, in the order in which their inner loops read it:
 a panel holds `width` neighbouring columns of a (k, n) matrix row by row, P[j, i, c] = B[i, j width + c], zeros beyond
-the last column.
+the last column. That is no operator of users', and has no gradient.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy as np
 
 from .. import compute
 from ..checks import flag, word
-from ..errors import GraphError, ShapeError
-from ..graph import NUMBERS, Node, Op, Shape, error_at, register, shape_error
+from ..errors import ShapeError
+from ..graph import NUMBERS, Node, Op, Shape, register, shape_error
 from .rules import broadcast_rule
 from .shape import reshape_op
 from .types import known_shape
@@ -214,9 +214,6 @@ class PackPanels(Op):
             raise shape_error(node, f"the matrix {input_shapes[0]} has {n} columns, not {node.attrs['n']}")
         return (-(-n // node.attrs["width"]), k, node.attrs["width"])
 
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        raise _made_later(node)
-
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         return shape, node.attrs["trans"]
 
@@ -240,15 +237,8 @@ class MatMulPanels(Op):
     def flop(self, node: Node, input_shapes: list[Shape], shape: Shape) -> int:
         return 2 * math.prod(shape) * input_shapes[0][-1]
 
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        raise _made_later(node)
-
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         return (shape,)
-
-
-def _made_later(node: Node) -> GraphError:
-    return error_at(node, GraphError, "a matrix is laid out in panels where no gradient is asked for: it has none")
 
 
 def _require_panels(node: Node, shape: Shape, n: int) -> None:

@@ -31,19 +31,12 @@ from .elementary import (
     not_equal_op,
     power_op,
 )
-from .inputs import constant_op, oneslike_op
+from .inputs import constant_op, is_number, oneslike_op
 from .linalg import matmul_op
 from .state import leaf
 from .types import as_float, beside_number, cast_like_op, cast_op, known_dtype, promoted
 
 Binary = Callable[[Node, Node], Node]
-
-
-def is_number(value: Any) -> bool:
-    """Whether the value is one real number, which takes the dtype of what it meets."""
-    if isinstance(value, np.ndarray):
-        return value.ndim == 0 and value.dtype.kind in "biuf"
-    return isinstance(value, (numbers.Real, np.bool_))
 
 
 def is_operand(value: Any) -> bool:

@@ -127,17 +127,12 @@ class MaxPool2dPlace(_Windowed):
     """Of images and the maxima of their windows: where in its image, in row-major order, each lies first; int32."""
 
     name = "max_pool2d_place"
+    result, flat = "int32", True
     formula, reference = compute.max_pool_place, _place
 
     def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
         return require_same(node, super().infer_shape(node, input_shapes), input_shapes[1])
 
-    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
-        super().infer_dtype(node, input_dtypes)
-        return "int32"
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [None, None]
 
 
 @register

@@ -74,6 +74,7 @@ class RandomBits(Op):
     """Uniform words of uint32 of like's shape: inputs (key, like); like's values are not read."""
 
     name = "random_bits"
+    flat = True
     dtypes = ("uint32",)
     shape_only = (1,)
     formula, reference = compute.random_bits, _random_bits
@@ -82,9 +83,6 @@ class RandomBits(Op):
         if input_shapes[0] != (4,):
             raise shape_error(node, f"the key must have shape (4,), not {input_shapes[0]}")
         return input_shapes[1]
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [None, None]
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         return (shape,)
@@ -95,16 +93,11 @@ class RandomUniform(Op):
     """Of each word of bits a number of [0, 1), a multiple of 2^-24, float32."""
 
     name = "random_uniform"
+    result, flat = "float32", True
     kind = "elementwise"
     dtypes = ("uint32",)
     formula, reference = compute.uniform, _unit
 
-    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
-        super().infer_dtype(node, input_dtypes)
-        return "float32"
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [None]
 
 
 @register

@@ -28,6 +28,7 @@ class Argsort(Op):
     """Along `axis` the places of the first `count` elements in order, all for None; int64."""
 
     name = "argsort"
+    result, flat = "int64", True
     flops = 0
     dtypes = DTYPES
     formula, reference = compute.argsort, _argsort
@@ -38,13 +39,6 @@ class Argsort(Op):
         if count is not None and count > shape[axis]:
             raise shape_error(node, f"there are no {count} elements along axis {node.attrs['axis']} of {shape}")
         return (*shape[:axis], shape[axis] if count is None else count, *shape[axis + 1 :])
-
-    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
-        super().infer_dtype(node, input_dtypes)
-        return "int64"
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [None]
 
     def arguments(self, node: Node, shapes: list[Shape], shape: Shape) -> tuple[Any, ...]:
         return (axis := own_axis(node, len(shape))), node.attrs["descending"], shape[axis]

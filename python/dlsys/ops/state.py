@@ -167,15 +167,6 @@ class ParameterOp(Op):
     name = "parameter"
     never = "a parameter's value is given, not computed"
 
-    def infer_shape(self, node: Node, input_shapes: list[Shape]) -> Shape:
-        return node.attrs["shape"]
-
-    def infer_dtype(self, node: Node, input_dtypes: list[str]) -> str:
-        return node.attrs["dtype"]
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return []
-
 
 T = TypeVar("T")
 
@@ -292,9 +283,7 @@ class Latest(State):
     own where there are none."""
 
     name = "latest"
-
-    def gradient(self, node: Node, output_grad: Node) -> list[Node | None]:
-        return [None]
+    flat = True
 
     def lowered(self, node: Node, inputs: Sequence[T], updates: Updates[T]) -> T:
         return updates.latest(inputs[0])

@@ -11,18 +11,22 @@ from timeit import repeat
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import tirx
 from tvm.script import tirx as T
 
 from .. import compute
 from ..device import zeros
-from ..kernels import Kernel, KernelSpec, get
 from ..schedule.target import host_target, machine_of
+from .cache import get
+from .kernel import Kernel
+from .spec import KernelSpec
 
 FMA_STEPS = 1 << 18
 FMA_ROUNDS = 200  # of half a millisecond, for each form: the clock needs some milliseconds to reach its height
 ARRAY_BYTES = 128 * 1024 * 1024  # of each of the triad's three arrays: together beyond all but a server's last cache
 TRIAD_ROUNDS = 8
+NOTHING = tvm_ffi.get_global_func("testing.nop")  # a function of any arguments that does nothing: what a call costs
 
 
 def fma_kernel(accumulators: int, lanes: int, threads: int, dtype: str = "float32") -> tirx.PrimFunc:
