@@ -60,14 +60,14 @@ class Parameters(list[LeafType]):
         return self.pop(0)
 
 
-def _keep(outputs: Any) -> None:
-    """Have the values of a network's outputs kept as soon as they are computed: of these a program asks the accuracy
-    when the parameters have changed."""
+def _cache(outputs: Any) -> None:
+    """Have the values of a network's outputs cached when they are computed: of these a program asks the accuracy when
+    the parameters have changed."""
     if isinstance(outputs, Tensor):
-        outputs.keep = outputs.cell is None
+        outputs.cached = True
     elif isinstance(outputs, (list, tuple, dict)):
         for output in outputs.values() if isinstance(outputs, dict) else outputs:
-            _keep(output)
+            _cache(output)
 
 
 class Module:
@@ -98,7 +98,7 @@ class Module:
             kwargs = {name: as_node(value) for name, value in kwargs.items()}
             found = self.forward(*args, **kwargs)
         if part.caller is None:
-            _keep(found)
+            _cache(found)
         return found
 
     def require(self, condition: bool, x: Node) -> None:

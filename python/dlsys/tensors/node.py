@@ -17,19 +17,20 @@ class TensorNode(Node):
     Attributes, besides those of `Node`:
         grad: what `backward` left here; None before.
         is_data: whether all that the tensor depends on holds data.
-        kept: the Array of the value, once it was asked for; None of leaves, whose value lies in their cell.
-        keep: whether the value is kept as soon as it is computed: of the outputs of the outermost module call.
-        passed: whether the value was computed on the way to another, and not kept.
+        cached: whether the value stays when it is computed: it was asked for, is an output of the outermost module call
+            or the root of `backward`, or a second evaluation needs what an earlier one computed on its way.
+        computed: whether an evaluation has computed the value.
+        held: the Array of a cached value, once it is computed; None of leaves, whose value lies in their cell.
         wants_grad: of a leaf, whether it requires a gradient.
         read: what the cells of the inputs held when the tensor was made, None of inputs that are no leaves.
     """
 
-    __slots__ = ("grad", "is_data", "keep", "kept", "passed", "read", "wants_grad")
+    __slots__ = ("__weakref__", "cached", "computed", "grad", "held", "is_data", "read", "wants_grad")
+    cached: bool
+    computed: bool
     grad: Tensor | None
+    held: Array | None
     is_data: bool
-    keep: bool
-    kept: Array | None
-    passed: bool
     read: list[Any]
     wants_grad: bool
     inputs: list[TensorNode]  # type: ignore[assignment]  # of those that a program makes; a pass mixes them with nodes
@@ -44,10 +45,10 @@ class TensorNode(Node):
             is_data = is_data and isinstance(value, TensorNode) and value.is_data
         self.read = read
         self.is_data = is_data
-        self.grad = self.kept = None
-        self.keep = self.passed = self.wants_grad = False
+        self.grad = self.held = None
+        self.cached = self.computed = self.wants_grad = False
 
     @property
     def known_value(self) -> Any:
-        """The value of a leaf, and that which was computed and kept; None where there is none yet."""
-        return self.kept if self.cell is None else super().known_value
+        """The value of a leaf, and a cached one that was computed; None where there is none yet."""
+        return self.held if self.cell is None else super().known_value

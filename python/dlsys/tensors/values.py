@@ -1,12 +1,14 @@
 """Values on demand: a graph whose leaves hold data runs through an executor when somebody asks for a value.
 
-Kept are the values that were asked for, the roots of `backward`, and the outputs of the outermost module call. A value
-that one evaluation computed on its way and a later one needs is computed once more and kept then, so a loop that asks
-for something in each round does not begin anew each time. Everything else is computed again when it is asked for.
+Cached are the values that were asked for, the roots of `backward`, and the outputs of the outermost module call. A
+value that one evaluation computed on its way and a later one needs is computed once more and cached then, so a loop
+that asks for something in each round does not begin anew each time. Everything else is computed again when it is asked
+for.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -19,8 +21,6 @@ from . import state, trace
 from .node import TensorNode
 from .trace import Trace, require_not_overwritten
 
-FEW = 64  # values that one evaluation keeps for those that follow
-
 
 def evaluate(nodes: Sequence[Node]) -> list[Array | None]:
     """The values of the nodes, each computed at most once; assignments among them, and changes of state that belong to
@@ -29,9 +29,6 @@ def evaluate(nodes: Sequence[Node]) -> list[Array | None]:
     Raises GraphError for a graph with variables, and what the operators raise.
     """
     found = Trace(nodes)
-    if found.again and len(found.again) <= FEW and not found.assigns:
-        evaluate(found.again)
-        found = Trace(nodes)
     if found.outputs:
         places = tuple([found.place[node] for node in found.outputs])
 
@@ -41,33 +38,34 @@ def evaluate(nodes: Sequence[Node]) -> list[Array | None]:
         compiled, given = trace.compiled(found, places, build)
         keep(found, compiled.run(given))
         for node in found.place:
-            node.passed = node.kept is None  # computed on the way
+            node.computed = True
     return [value_of(node) for node in nodes]
 
 
 def keep(found: Trace, values: Sequence[Array]) -> None:
-    """Keep the values of a trace's outputs, and give cells theirs. Raises GraphError where two assignments meet."""
+    """Hold the values of a trace's outputs, and give cells theirs. Raises GraphError where two assignments meet."""
     for node, value in zip(found.outputs, values, strict=False):
-        node.kept = value
+        node.held = value
     given: dict[Any, Node] = {}
     for assign in sorted(found.assigns, key=lambda node: node.id):
         parameter = assign.inputs[0]
         first = given.setdefault(parameter.cell, assign)
         if first is not assign:
             raise GraphError(f"{parameter.name} is assigned twice in one evaluation, at {assign.location}")
-        parameter.cell.give(copied(cast(Array, assign.kept)))
-    if found.updates:
-        state.settle()
+        parameter.cell.give(copied(cast(Array, assign.held)))
+    for change in found.changes:
+        change.inputs[0].cell.settle(change, cast(Array, change.held))
 
 
 def value_of(node: Node) -> Array | None:
-    """The value of a leaf, or the one that was kept; None for a group. Raises GraphError for one that is gone."""
+    """The value of a leaf, or the one that is held; None for a group. Raises GraphError for one that was
+    overwritten."""
     if node.cell is not None:
         return node.cell.array()
-    kept: Array | None = node.known_value
-    if kept is not None:
-        require_not_overwritten(node, node, kept)
-    return kept
+    held: Array | None = node.known_value
+    if held is not None:
+        require_not_overwritten(node, node, held)
+    return held
 
 
 def context_of(node: Node) -> Context:
@@ -114,11 +112,8 @@ def arrays_of(nodes: Sequence[Node]) -> list[Array]:
 
 def evaluate_change(node: Node) -> Array:
     """The value of a change of state, computed with all others that wait."""
-    try:
+    with contextlib.suppress(DlsysError):  # of another one, maybe: it is raised where that one is asked for
         evaluate([node, *state.waiting()])
-    except DlsysError:  # of another one, maybe: it is raised where that one is asked for
-        state.forget()
-    state.settle()
     return array_of(node)
 
 
