@@ -50,8 +50,10 @@ def calls_lasting(runner: Runner, least: float) -> int:
     return calls
 
 
-def in_turn(runners: Mapping[str, Runner], rounds: int, least: float, pause: float = 0.0) -> dict[str, Timing]:
-    """Times each runner once a round, in turns of at least `least` seconds.
+def in_turn(
+    runners: Mapping[str, Runner], rounds: int, least: float, pause: float = 0.0, most: float = math.inf
+) -> dict[str, Timing]:
+    """Times each runner once a round, in turns of at least `least` seconds, until its turns took `most` seconds.
 
     Before a turn come a pause of so many seconds, in which the threads of the turn before, that still spin, fall
     asleep, and some calls that wake this one's (long calls do without).
@@ -60,6 +62,8 @@ def in_turn(runners: Mapping[str, Runner], rounds: int, least: float, pause: flo
     samples: dict[str, list[float]] = {name: [] for name in runners}
     for _ in range(rounds):
         for name, runner in runners.items():
+            if calls[name] * sum(samples[name]) >= most:
+                continue
             time.sleep(pause)
             if calls[name] > 1:
                 runner(1 + calls[name] // 10)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-import statistics
 import sys
-import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +12,8 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
+from .. import timing
+from ..charts import chart
 from ..device import array, empty, get_num_threads, set_num_threads
 from ..errors import DlsysError
 from ..inspect.peak import measure_fma
@@ -25,41 +24,12 @@ from . import rungs as schedules
 
 PAUSE = 0.04  # seconds before each turn; thread pools spin after their last task, OpenBLAS's for some 20 ms
 TURN = 0.05  # seconds of calls in a turn, at least
-SLOW = 0.5  # seconds of a call from which a few rounds must do
-SLOW_ROUNDS = 2  # of those, besides the check
+MOST = 1.0  # seconds of all turns of a contender, from which a few rounds must do
 LARGEST = 4  # values are whole numbers up to this
-
-Setting = Callable[[], AbstractContextManager[object]]
 
 
 class WrongResult(DlsysError):
     """A rung that computes something else than NumPy."""
-
-
-class Contender:
-    """Something to be timed, and the setting within which it runs."""
-
-    def __init__(self, call: Callable[[], object], setting: Setting = nullcontext) -> None:
-        self.call, self.setting = call, setting
-        self.seconds: list[float] = []  # of a call, one a turn; the first turn is one call, cold
-
-    def turn(self) -> None:
-        """Times some calls, after a pause and a few that wake threads and caches; a slow one needs neither."""
-        with self.setting():
-            calls = 1
-            if self.seconds and self.seconds[0] < SLOW:
-                time.sleep(PAUSE)
-                calls = max(1, round(TURN / max(self.seconds[-1], 1e-9)))
-                for _ in range(1 + calls // 10):
-                    self.call()
-            start = time.perf_counter()
-            for _ in range(calls):
-                self.call()
-            self.seconds.append((time.perf_counter() - start) / calls)
-
-    def median(self) -> float:
-        """Seconds of a call; of a slow one the first turn counts too."""
-        return statistics.median(self.seconds if self.seconds[0] >= SLOW else self.seconds[1:])
 
 
 @dataclass(frozen=True)
@@ -151,16 +121,13 @@ def _climb(sizes: tuple[int, int, int], dtype: str, threads: int, rounds: int) -
     peak = {count: measure_fma(count, dtype) for count in counts}
     rungs = schedules.rungs(m, n, k, dtype, threads)
     contenders = _contenders(rungs, sizes, dtype, counts)
-    for i in range(rounds):
-        _status(f"round {i + 1} of {rounds}")
-        for contender in contenders:  # in turn, so that the machine's noise falls on all
-            if i < SLOW_ROUNDS or contender.seconds[0] < SLOW:
-                contender.turn()
+    _status(f"timing, {rounds} rounds")
+    timings = timing.in_turn(contenders, rounds, TURN, PAUSE, MOST)
     _status("peak")
     for count in counts:  # once more: the first time the machine may have been busy
         peak[count] = max(peak[count], measure_fma(count, dtype))
 
-    gflops = [2 * m * n * k / contender.median() / 1e9 for contender in contenders]
+    gflops = [2 * m * n * k / timings[name].median / 1e9 for name in contenders]
     numpy = dict(zip(counts, gflops[len(rungs) :], strict=True))
     rows = []
     for rung, speed in zip(rungs, gflops, strict=False):
@@ -175,8 +142,8 @@ def _climb(sizes: tuple[int, int, int], dtype: str, threads: int, rounds: int) -
 
 def _contenders(
     rungs: Sequence[schedules.Rung], sizes: tuple[int, int, int], dtype: str, counts: Sequence[int]
-) -> list[Contender]:
-    """The rungs, each checked, then NumPy on each number of threads; all have had their first turn.
+) -> dict[str, timing.Runner]:
+    """The rungs, each checked, then NumPy on each number of threads.
 
     The values are whole numbers, whose products and sums are exact: in whatever order they are added, every bit of
     the results must agree. Raises WrongResult.
@@ -187,20 +154,21 @@ def _contenders(
     expected = a @ b
     arguments = [given.tensor for given in (array(a), array(b), empty((m, n), dtype))]
     result = np.from_dlpack(arguments[-1])
-    contenders = []
+    contenders: dict[str, timing.Runner] = {}
     for i, rung in enumerate(rungs, start=1):
         _status(f"compiling and checking rung {i} of {len(rungs)}")
-        contenders.append(Contender(partial(schedules.compiled(rung), *arguments)))
+        contenders[rung.title] = timing.repeat(partial(schedules.compiled(rung), *arguments))
         result[...] = np.nan
-        contenders[-1].turn()
+        contenders[rung.title](1)
         if not np.array_equal(result, expected):
             raise WrongResult(f"rung {i}, {rung.title}, differs from NumPy at {m} x {n} x {k} in {dtype}")
-    blas = ThreadpoolController()
-    for count in counts:
-        limit = partial(blas.limit, limits=count, user_api="blas")
-        contenders.append(Contender(partial(np.matmul, a, b, out=np.empty_like(expected)), limit))
-        contenders[-1].turn()
-    return contenders
+    blas, multiply = ThreadpoolController(), timing.repeat(partial(np.matmul, a, b, out=np.empty_like(expected)))
+
+    def on(count: int, times: int) -> None:
+        with blas.limit(limits=count, user_api="blas"):
+            multiply(times)
+
+    return contenders | {f"NumPy, {count} threads": partial(on, count) for count in counts}
 
 
 def _status(text: str) -> None:
@@ -214,33 +182,15 @@ SERIAL, PARALLEL, PEAK, NUMPY = "#2f6db5", "#1b3f6b", "#555555", "#d9822b"
 
 def draw(report: Report, path: Path) -> None:
     """Writes a PNG file: a bar for each rung, and where the peak and NumPy lie on as many threads. Raises OSError."""
-    from matplotlib.figure import Figure  # without pyplot, whose backend is the program's to choose
-
     rows = report.rows
-    figure = Figure(figsize=(8.0, 1.0 + 0.45 * len(rows)), layout="constrained")
-    axes = figure.subplots()
-    places = range(len(rows))
-    colours = [SERIAL if row.threads == 1 else PARALLEL for row in rows]
-    axes.barh(places, [row.gflops for row in rows], height=0.62, color=colours, zorder=2)
-    for place, row in zip(places, rows, strict=True):
-        axes.annotate(f"{number(row.gflops)}  ({number(row.speed_up)}x)", (row.gflops, place), xytext=(5, 0),
-                      textcoords="offset points", va="center", zorder=4,
-                      bbox={"boxstyle": "square,pad=0.15", "fc": "white", "ec": "none"})  # fmt: skip
-    for threads, peak in report.peak.items():
-        own = [place for place, row in zip(places, rows, strict=True) if row.threads == threads]
-        ends = min(own) - 0.45, max(own) + 0.45
-        first = threads == 1
-        axes.vlines(peak, *ends, color=PEAK, linewidth=1.6, zorder=3, label="peak" if first else "_")
-        axes.vlines(report.numpy[threads], *ends, color=NUMPY, linewidth=1.6, linestyle="--", zorder=3,
-                    label="NumPy" if first else "_")  # fmt: skip
-    axes.set_yticks(places, [row.title for row in rows])
-    axes.invert_yaxis()
-    axes.set_xlim(0, 1.02 * max(*report.peak.values(), *(1.25 * row.gflops for row in rows)))
-    axes.set_xlabel("GFLOP/s")
-    axes.set_title(report.title, loc="left")
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(axis="x", color="#dddddd", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, borderaxespad=0.2)
-    figure.savefig(path, dpi=150)
+    with chart(path, report.title, "GFLOP/s", size=(8.0, 1.0 + 0.45 * len(rows))) as axes:
+        colours = [SERIAL if row.threads == 1 else PARALLEL for row in rows]
+        bars = axes.barh([row.title for row in rows], [row.gflops for row in rows], color=colours)
+        axes.bar_label(bars, [f"{number(row.gflops)}  ({number(row.speed_up)}x)" for row in rows], padding=3)
+        for threads, peak in report.peak.items():
+            own = [place for place, row in enumerate(rows) if row.threads == threads]
+            ends, on = (min(own) - 0.45, max(own) + 0.45), f"on {threads} thread{'s' * (threads > 1)}"
+            axes.vlines(peak, *ends, color=PEAK, label=f"peak {on}")
+            axes.vlines(report.numpy[threads], *ends, color=NUMPY, linestyle="--", label=f"NumPy {on}")
+        axes.invert_yaxis()
+        axes.margins(x=0.12)
