@@ -17,6 +17,7 @@ import torch
 from dlsys import autodiff as ad
 from dlsys import nn, optim
 from dlsys.errors import GraphError, ShapeError
+from dlsys.scopes import scopes
 from helpers import error_of
 
 RNG = np.random.default_rng(0)
@@ -318,4 +319,4 @@ def test_threads_that_share_a_mode_keep_their_own() -> None:
         assert of_two_threads(mode, kind) == [[kind, kind], [kind, not kind]]
         with mode, mode, ThreadPoolExecutor(1) as pool:
             assert dl.is_grad_enabled() is kind and pool.submit(dl.is_grad_enabled).result()
-        assert dl.is_grad_enabled() and not mode._before
+        assert dl.is_grad_enabled() and not scopes.modes

@@ -14,13 +14,14 @@ HALVES = ("bfloat16", "float16")
 
 
 class _Scopes(threading.local):
-    """The part of a network for which a thread makes nodes, whether gradients are on, to what products may round their
-    inputs of float32 on a GPU, one of HALVES, or None, whether kernels are built with our schedules, and the node in
-    whose place nodes are made."""
+    """The part of a network for which a thread makes nodes, whether gradients are on, and were before each block that
+    it is in, to what products may round their inputs of float32 on a GPU, one of HALVES, or None, whether kernels are
+    built with our schedules, and the node in whose place nodes are made."""
 
     def __init__(self) -> None:
         self.part: Any = None
         self.no_grad = False
+        self.modes: list[bool] = []
         self.precision: str | None = None
         self.own_schedules = True
         self.origin: Any = None
