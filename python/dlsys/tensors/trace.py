@@ -264,7 +264,7 @@ class TraceCache:
         """Keep a trace that was compiled for what `lookup` gave."""
         with self._lock:
             self._families.setdefault(structure, _Family(numbers)).compiled[numbers] = compiled
-            if len(self._families) > MOST_TRACES:
+            while len(self._families) > MOST_TRACES:
                 del self._families[min(self._families, key=lambda one: self._families[one].used)]
 
     def clear(self) -> None:
