@@ -63,7 +63,7 @@ def _both_ways(symbol: str) -> tuple[Callable[[Any, Any], Any], Callable[[Any, A
 
 
 class Node:
-    """An operator applied to nodes. Made by the functions of `dlsys.ops`, as a tensor: see `hooks.makes_nodes`.
+    """An operator applied to nodes. Made by the functions of `dlsys.ops`, as a tensor: see `hooks.make_node`.
 
     A node never changes: not its operator, its inputs or attributes. `==` and `!=` are operators as `<` is; as a key of
     a dictionary or set a node is itself and no other. A node is looked for in a set, or by `is`: a list compares by

@@ -1,7 +1,7 @@
 """What lower modules need of higher ones: three functions, which `dlsys/__init__.py` installs.
 
-It runs before every other module of the package and may know all of them. What it installs imports its module when it
-is called first. This file imports nothing of dlsys, nor NumPy: every `import dlsys` pays for it.
+It runs before every other module of the package and may know all of them. What it installs is loaded when it is called
+first. This file imports nothing of dlsys, nor NumPy: every `import dlsys` pays for it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,13 @@ from typing import Any
 
 
 class _Hooks:
-    """The functions that are installed."""
+    """The functions that are installed.
+
+    Attributes:
+        make_node: (op, inputs, attrs, name) -> the node: a tensor, whatever a program imports.
+        compute_arrays: (symbol, left, right) -> the value as a new Array, or NotImplemented.
+        adjoints: (seeds, nodes) -> see `gradients.adjoints`, for the gradient of a graph in an operator's attributes.
+    """
 
     make_node: Callable[..., Any]
     compute_arrays: Callable[..., Any]
@@ -21,16 +27,11 @@ class _Hooks:
 hooks: _Hooks = _Hooks()
 
 
-def makes_nodes(factory: Callable[..., Any]) -> None:
-    """Let operators make nodes by `factory(op, inputs, attrs, name)`: as tensors, whatever a program imports."""
-    hooks.make_node = factory
+def install(name: str, load: Callable[[], Callable[..., Any]]) -> None:
+    """Let a function of `hooks` be the one that `load` returns, which is called at its first call."""
 
+    def first(*args: Any) -> Any:
+        setattr(hooks, name, found := load())
+        return found(*args)
 
-def computes_arrays(function: Callable[..., Any]) -> None:
-    """Let arithmetic of arrays be `function(symbol, left, right)`: the value as a new Array, or NotImplemented."""
-    hooks.compute_arrays = function
-
-
-def finds_adjoints(function: Callable[..., Any]) -> None:
-    """Let the gradient of a graph in an operator's attributes be `function(seeds, nodes)`, see `gradients.adjoints`."""
-    hooks.adjoints = function
+    setattr(hooks, name, first)

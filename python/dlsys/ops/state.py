@@ -30,7 +30,7 @@ class Cell:
         shared: the Array in whose memory every value is written, as somebody else reads it there; None else.
     """
 
-    __slots__ = ("content", "dtype", "roams", "shape", "shared")
+    __slots__ = ("__weakref__", "content", "dtype", "roams", "shape", "shared")
 
     def __init__(self, value: Array) -> None:
         self.content: Any = Array(value.tensor, value.context, value.shape, value.dtype)  # nobody else's

@@ -25,7 +25,7 @@ class TensorNode(Node):
         read: what the cells of the inputs held when the tensor was made, None of inputs that are no leaves.
     """
 
-    __slots__ = ("__weakref__", "cached", "computed", "grad", "held", "is_data", "read", "wants_grad")
+    __slots__ = ("cached", "computed", "grad", "held", "is_data", "read", "wants_grad")
     cached: bool
     computed: bool
     grad: Tensor | None

@@ -16,7 +16,7 @@ from typing import cast
 from ..errors import GraphError
 from ..graph import Node
 from ..ops import dtype_of, shape_of
-from ..ops.state import Assign, Latest, WithUpdates
+from ..ops.state import Assign, Cell, Latest, WithUpdates
 from ..system import free_at_fork
 from .node import TensorNode
 
@@ -26,7 +26,7 @@ an optimizer's step, where state advances. It is one for all leaves, whose value
 
 MOST = 4  # changes of a cell that wait; each holds the inputs of its network
 
-_changes: weakref.WeakValueDictionary[int, TensorNode] = weakref.WeakValueDictionary()  # those made, by their ids
+_changing: weakref.WeakSet[Cell] = weakref.WeakSet()  # cells that hold changes, or have held some
 
 
 def _wait(assign: TensorNode) -> None:
@@ -40,13 +40,20 @@ def _wait(assign: TensorNode) -> None:
     if count >= MOST:
         cell.array()
     cell.content = assign
-    _changes[assign.id] = assign
+    _changing.add(cell)
 
 
 def waiting() -> list[TensorNode]:
-    """The changes that wait, in the order in which they were made."""
+    """The changes that cells hold, in the order in which they were made."""
     with changing:
-        return [change for change in _changes.values() if change.held is None]
+        held = [cell.content for cell in _changing]
+    return sorted((one for one in held if isinstance(one, TensorNode)), key=lambda change: change.id)
+
+
+def forget() -> None:
+    """Wait for no change any more, since one of them cannot be computed; who reads a cell computes its own."""
+    with changing:
+        _changing.clear()
 
 
 def advance_op(parameter: Node, after: Callable[[Node], Node]) -> Node:

@@ -8,7 +8,6 @@ for.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -112,8 +111,10 @@ def arrays_of(nodes: Sequence[Node]) -> list[Array]:
 
 def evaluate_change(node: Node) -> Array:
     """The value of a change of state, computed with all others that wait."""
-    with contextlib.suppress(DlsysError):  # of another one, maybe: it is raised where that one is asked for
+    try:
         evaluate([node, *state.waiting()])
+    except DlsysError:  # of another one, maybe: it is raised where that one is asked for
+        state.forget()
     return array_of(node)
 
 
