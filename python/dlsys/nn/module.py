@@ -14,6 +14,7 @@ from ..device import host_array
 from ..errors import DTypeError, GraphError, ShapeError
 from ..scopes import scope, scopes
 from ..tensors import Tensor, is_leaf, known_shape, leaf
+from ..tensors.differentiate import zero_gradients
 from .casts import move
 from .checks import as_node, warn_of_hidden
 from .printing import settings, tree
@@ -292,12 +293,7 @@ class Module:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget what `backward` left in the Parameters, or set it to zeros."""
-        set_to_none = flag("zero_grad", "set_to_none", set_to_none)
-        for parameter in self.parameters():
-            if set_to_none or parameter.grad is None:
-                parameter.grad = None
-            else:
-                parameter.grad = Parameter(np.zeros(parameter.shape, parameter.dtype), requires_grad=False)
+        zero_gradients(self.parameters(), set_to_none)
 
     def to(self: ModuleType, *args: Any, dtype: Any = None, device: Any = None, **kwargs: Any) -> ModuleType:
         """Parameters and buffers of floats in another dtype, "float32", "float64" or a tensor's; or on another device,
