@@ -17,7 +17,7 @@ from typing import Any
 import dlsys as dl
 import numpy as np
 from dlsys import autodiff as ad
-from dlsys import timing
+from dlsys import cli, timing
 from dlsys.charts import COLOURS, chart
 from dlsys.errors import DlsysError
 from dlsys.kernels import disk
@@ -193,10 +193,4 @@ def main(options: argparse.Namespace) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    try:
-        main(arguments())
-    except (DlsysError, OSError) as error:
-        print(f"{sys.argv[0]}: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    sys.exit(cli.run(sys.argv[0], lambda: main(arguments())))

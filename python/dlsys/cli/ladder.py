@@ -31,6 +31,8 @@ LARGEST = 4  # values are whole numbers up to this
 class WrongResult(DlsysError):
     """A rung that computes something else than NumPy."""
 
+    status = 1  # of the program
+
 
 @dataclass(frozen=True)
 class Row:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any, cast
 
 import numpy as np
@@ -273,14 +274,12 @@ class TraceCache:
 
 
 traces = TraceCache()
-_lock = free_at_fork(threading.Lock())
-_arenas: dict[Context, Arena] = {}
 
 
+@cache
 def arena_of(ctx: Context) -> Arena:
     """The memory of all traces of a context: they run in turn, and their results are copies."""
-    with _lock:
-        return _arenas.setdefault(ctx, Arena(ctx))
+    return Arena(ctx)
 
 
 def compiled(
