@@ -112,6 +112,11 @@ def test_what_is_kept() -> None:
     assert sorted(kept_below([loss])) == sorted([loss.op.name, logits.op.name])
     opt.step()
     np.testing.assert_allclose(logits.numpy(), want, rtol=1e-5, atol=1e-6)  # of the parameters before
+    logits = model(X)
+    loss = nn.functional.cross_entropy(logits, dl.tensor(Y))
+    loss.item()
+    dl.autograd.grad(loss, list(model.parameters()))  # which reads all of the forward pass
+    assert sorted(kept_below([loss])) == sorted([loss.op.name, logits.op.name])
     hidden = model[1](model[0](X))
     (hidden * 2.0).sum().item()
     assert hidden.held is not None and len(kept_below([hidden])) == 2  # two modules called by themselves

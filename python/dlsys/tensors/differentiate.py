@@ -174,7 +174,7 @@ def _backward_of_nodes(
             g if leaf.grad is None else leaf.grad + g
             for leaf, g in zip(leaves, gradients_of([output], [weight], leaves), strict=True)
         ]
-        _, *values = arrays_of([output, *totals])
+        _, *values = arrays_of([output, *totals], differentiated=True)
         for of, total, value in zip(leaves, totals, values, strict=True):
             of.grad = total if create_graph else leaf(value, name=f"{of.name}.grad")
 

@@ -21,13 +21,14 @@ from .node import TensorNode
 from .trace import Trace, require_not_overwritten
 
 
-def evaluate(nodes: Sequence[Node]) -> list[Array | None]:
+def evaluate(nodes: Sequence[Node], differentiated: bool = False) -> list[Array | None]:
     """The values of the nodes, each computed at most once; assignments among them, and changes of state that belong to
-    them, are made after all have read the old values. None for a group.
+    them, are made after all have read the old values. None for a group. `differentiated`: the nodes are gradients, for
+    which all is computed anew: what they read of the forward pass is too much to cache.
 
     Raises GraphError for a graph with variables, and what the operators raise.
     """
-    found = Trace(nodes)
+    found = Trace(nodes, differentiated)
     if found.outputs:
         places = tuple([found.place[node] for node in found.outputs])
 
@@ -36,7 +37,7 @@ def evaluate(nodes: Sequence[Node]) -> list[Array | None]:
 
         compiled, given = trace.compiled(found, places, build)
         keep(found, compiled.run(given))
-        for node in found.place:
+        for node in () if differentiated else found.place:
             node.computed = True
     return [value_of(node) for node in nodes]
 
@@ -99,10 +100,10 @@ def array_of(node: Node) -> Array:
     return arrays_of([node])[0]
 
 
-def arrays_of(nodes: Sequence[Node]) -> list[Array]:
-    """The nodes' values. Raises GraphError for a graph with variables, and for what has no value."""
+def arrays_of(nodes: Sequence[Node], differentiated: bool = False) -> list[Array]:
+    """The nodes' values, see `evaluate`. Raises GraphError for a graph with variables, and for what has no value."""
     found = []
-    for node, value in zip(nodes, evaluate(nodes), strict=True):
+    for node, value in zip(nodes, evaluate(nodes, differentiated), strict=True):
         if value is None:
             raise GraphError(f"{node.name} has no value (made at {node.location})")
         found.append(value)
