@@ -11,8 +11,8 @@ import sys
 import dlsys as dl
 import numpy as np
 from dlsys import nn, optim
+from dlsys.cli import run
 from dlsys.data import DataLoader, TensorDataset, mnist
-from dlsys.errors import DlsysError
 
 
 def network(dropout: float) -> nn.Module:
@@ -77,10 +77,4 @@ def main(options: argparse.Namespace) -> float:
 
 
 if __name__ == "__main__":
-    try:
-        main(arguments())
-    except DlsysError as error:
-        print(f"{sys.argv[0]}: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    sys.exit(run(sys.argv[0], lambda: main(arguments())))

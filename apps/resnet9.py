@@ -12,8 +12,8 @@ import sys
 import dlsys as dl
 from dlsys import autodiff as ad
 from dlsys import nn, optim
+from dlsys.cli import run
 from dlsys.data import CIFAR10, Compose, DataLoader, Normalize, RandomCrop, RandomHorizontalFlip
-from dlsys.errors import DlsysError
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # of CIFAR-10's training images
 
@@ -105,10 +105,4 @@ def main(options: argparse.Namespace) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    try:
-        main(arguments())
-    except DlsysError as error:
-        print(f"{sys.argv[0]}: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    sys.exit(run(sys.argv[0], lambda: main(arguments())))

@@ -17,8 +17,8 @@ import dlsys as dl
 import numpy as np
 from dlsys import autodiff as ad
 from dlsys import nn, optim
+from dlsys.cli import run
 from dlsys.data import CharacterText, WordText, batchify
-from dlsys.errors import DlsysError
 
 
 class Transformer(nn.Module):
@@ -218,10 +218,4 @@ def main(options: argparse.Namespace) -> float:
 
 
 if __name__ == "__main__":
-    try:
-        main(arguments())
-    except DlsysError as error:
-        print(f"{sys.argv[0]}: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    sys.exit(run(sys.argv[0], lambda: main(arguments())))

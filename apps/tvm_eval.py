@@ -17,8 +17,8 @@ from typing import Any
 import dlsys as dl
 import numpy as np
 from dlsys import autodiff as ad
-from dlsys import timing
-from dlsys.charts import chart
+from dlsys import cli, timing
+from dlsys.charts import COLOURS, chart
 from dlsys.errors import DlsysError
 from dlsys.kernels import disk
 from dlsys.system import cache_folder
@@ -28,7 +28,6 @@ ROUNDS, SECONDS = 12, 0.02  # times that each is timed, and how long, the conten
 FAR, FEW = ("Relax", "Relax, fused", "NumPy"), 3  # ten times as slow as the others: timed after them, a few calls
 STAGES = {"Relax": (False, "default"), "Relax, fused": (True, "default"), "Relax, our rules": (True, "rules")}
 TUNED = "Relax, tuned"
-COLOURS = {"NumPy": "#9aa3ad", "Relax": "#b3a2d1", "dlsys": "#2f6db5", "PyTorch": "#e0703c", "torch.compile": "#c9a227"}
 
 
 def mlp(nn: Any) -> tuple[Any, tuple[int, ...]]:
@@ -194,10 +193,4 @@ def main(options: argparse.Namespace) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    try:
-        main(arguments())
-    except (DlsysError, OSError) as error:
-        print(f"{sys.argv[0]}: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    sys.exit(cli.run(sys.argv[0], lambda: main(arguments())))

@@ -212,7 +212,7 @@ def arguments() -> dict[str, Callable[[], Any]]:
         "randint of fractions": (dl.randint, 0.5, 3.5, (3,)),
         "randint beyond int64": (dl.randint, 0, 2**70, (3,)),
         "Array": (dl.Array, 3, dl.cpu(0)),
-        "Array without a context": (dl.Array, dl.ones(2).computed().tensor, 3),
+        "Array without a context": (dl.Array, dl.ones(2).tensor, 3),
         "GPTBlock": (nn.GPTBlock, None, 2),
         "GPTBlock of text": (nn.GPTBlock, "text", 2),
         "var": (dl.var, x, 0, "text"),

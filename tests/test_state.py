@@ -6,7 +6,6 @@ import gc
 import os
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import dlsys as dl
 import numpy as np
@@ -15,7 +14,7 @@ from dlsys import autodiff as ad
 from dlsys import device, nn, optim
 from dlsys.errors import DlsysError, DTypeError, FeedError, GraphError, ShapeError
 from dlsys.nn import functional as F
-from dlsys.ops import state
+from dlsys.tensors import state as changes
 from helpers import error_of
 
 CONTEXTS = ("cpu", "numpy")
@@ -236,21 +235,31 @@ def test_an_executor_takes_back_the_change_that_it_makes_itself() -> None:
         assert p.value.tolist() == [count]
 
 
-def test_given_up_arrays_are_counted_once() -> None:
+def test_a_change_that_nobody_computes_goes_with_what_it_belongs_to() -> None:
     gc.collect()
-    p, q, kept = parameter(np.zeros(1000)), parameter(np.zeros(1000), "q"), []
-    before = state._held
-    with mock.patch.object(state, "MOST_BYTES", before + 6 * 4000):
-        for i in range(20):
-            y = dl.tensor(np.full(1000, i, "float32")) * 1.0
-            for cell in (p, q):
-                ad.advance_op(cell, lambda v, y=y: y)
-                assert cell.value[0] == i
-                kept.append(cell * 2.0)
-            for cell in (p, q):
-                cell.value = np.zeros(1000)
-            assert state._held == sum(size for _, size in state._given_up.values()) <= before + 6 * 4000
-    assert kept[-1].numpy()[0] == 38.0
+    p, before = parameter([0.0]), len(changes.waiting())
+    ad.advance_op(p, lambda value: value + 1.0)
+    assert len(changes.waiting()) == before + 1
+    p.value = np.float32([5.0])  # the change is lost
+    gc.collect()
+    assert len(changes.waiting()) == before and p.value.tolist() == [5.0]
+    ad.advance_op(p, lambda value: value + 1.0)
+    del p
+    gc.collect()
+    assert len(changes.waiting()) == before
+
+
+def test_a_change_is_computed_once_and_later_ones_read_it() -> None:
+    p, q, read = parameter(np.zeros(1000)), parameter(np.zeros(1000), "q"), []
+    for i in range(20):
+        y = dl.tensor(np.full(1000, i, "float32")) * 1.0
+        for cell in (p, q):
+            ad.advance_op(cell, lambda v, y=y: y)
+            assert cell.value[0] == i
+            read.append(cell * 2.0)
+        for cell in (p, q):
+            cell.value = np.zeros(1000)
+    assert [value.numpy()[0] for value in read[::2]] == [2.0 * i for i in range(20)]
 
 
 DRAW = np.random.default_rng(0)

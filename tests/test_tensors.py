@@ -27,9 +27,9 @@ def test_a_tensor_holds_data_and_operators_build_graph() -> None:
     a = dl.tensor([[1, 2], [3, 4.5]])
     assert (a.shape, a.dtype, a.ndim, len(a)) == ((2, 2), "float32", 2, 2)
     b = a @ a + 1.0
-    assert b.kept is None and (b.shape, b.dtype) == ((2, 2), "float32")
+    assert b.held is None and (b.shape, b.dtype) == ((2, 2), "float32")
     np.testing.assert_allclose(b.numpy(), a.numpy() @ a.numpy() + 1)
-    assert b.kept is not None
+    assert b.held is not None
     assert float(b.sum()) == float(b.numpy().sum()) and f"{b.sum():.2f}" == f"{b.numpy().sum():.2f}"
     assert isinstance(b, dl.Tensor) and repr(dl.tensor([1.0, 2.5])) == "tensor([1. , 2.5])"
     assert repr(dl.tensor(2.0, requires_grad=True) * 2.0) == "tensor(4., requires_grad=True)"
@@ -82,14 +82,14 @@ def test_values_are_computed_once_and_traces_compiled_once() -> None:
 
     first = form(0.5)
     first.numpy()
-    forms = set(trace._compiled)
-    executors = [found.executor for found in trace._compiled.values()]
+    forms = set(trace.traces)
+    executors = [found.executor for found in trace.traces]
     compiled = sum(executor.compilations for executor in executors)
     for value in (0.25, 0.75):
         np.testing.assert_allclose(form(value).numpy(), np.exp(3 * np.array([value, 2])), rtol=1e-6)
     later = (first + 1.0).numpy()  # reads the kept value: a form without exp
     np.testing.assert_allclose(later, first.numpy() + 1)
-    assert len(set(trace._compiled) - forms) == 1  # however many others there were, and are no longer kept
+    assert len(set(trace.traces) - forms) == 1  # however many others there were, and are no longer kept
     assert sum(executor.compilations for executor in executors) == compiled
 
 

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
+from dlsys.charts import COLOURS, styled
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-COLOURS = {"dlsys": "#2f6db5", "PyTorch": "#e0703c", "torch.compile": "#c9a227", "JAX": "#3e9b5f", "NumPy": "#9aa3ad"}
+SHOWN = ("dlsys", "PyTorch", "torch.compile", "JAX", "NumPy")
 PRODUCTS = ("1000x784x256 NN", "512x512x512 NN", "1024x1024x1024 NN")
 NAMES = {"dlsys": "dlsys", "numpy": "NumPy", "torch": "PyTorch", "PyTorch eager": "PyTorch"}
 
@@ -32,9 +33,8 @@ def grouped(axes: Any, groups: list[tuple[str, dict[str, float]]]) -> None:
             place = i + (j - (len(values) - 1) / 2) * 0.8 / len(values)
             axes.bar(place, value, 0.74 / len(values), color=COLOURS[who])
     axes.set_xticks(range(len(groups)), [title for title, _ in groups], fontsize=8.5)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color="#dddddd")
-    axes.set_axisbelow(True)
+    styled(axes)
+    axes.grid(False, axis="x")
 
 
 def main() -> None:
@@ -49,10 +49,10 @@ def main() -> None:
     for row in mnist["results"][0]["rows"]:
         if row["model"] == "mlp" and row["batch"] in (1000, 100):
             times = {NAMES.get(who, who): values[1] for who, values in row["ms_per_step"].items()}
-            right.append((f"MLP,\nbatch {row['batch']}", {who: times[who] for who in COLOURS if who in times}))
+            right.append((f"MLP,\nbatch {row['batch']}", {who: times[who] for who in SHOWN if who in times}))
     for name, title in (("resnet9", "ResNet9,\nbatch 128"), ("transformer", "Transformer,\nbatch 32")):
         found = models["results"]["runs"]["1"][name]["train"]
-        right.append((title, {who: found[who] for who in COLOURS if who in found}))
+        right.append((title, {who: found[who] for who in SHOWN if who in found}))
     right = [(title, {who: v / values["PyTorch"] for who, v in values.items()}) for title, values in right]
     figure, (a, b) = plt.subplots(1, 2, figsize=(11, 3.8), width_ratios=(3, 4))
     grouped(a, left)
@@ -64,8 +64,8 @@ def main() -> None:
     grouped(b, right)
     b.set_ylabel("time of a step, PyTorch eager = 1")
     b.set_title("Training steps: less is better", fontsize=10)
-    handles = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in COLOURS.values()]
-    figure.legend(handles, list(COLOURS), loc="lower center", ncols=len(COLOURS), frameon=False, fontsize=9)
+    handles = [plt.Rectangle((0, 0), 1, 1, color=COLOURS[who]) for who in SHOWN]
+    figure.legend(handles, SHOWN, loc="lower center", ncols=len(SHOWN), frameon=False, fontsize=9)
     where = {"products": matmul, "MLP": mnist, "others": models}
     machines = ", ".join(f"{title}: {found['machine']['cpu']}" for title, found in where.items())
     figure.suptitle(f"One thread; {machines}", fontsize=10)

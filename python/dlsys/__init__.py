@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from .hooks import computes_arrays, finds_adjoints, makes_nodes
+from .hooks import install
 from .system import limit_threads
 
 __version__ = "0.1.0"
@@ -24,27 +25,14 @@ limit_threads()
 os.environ.setdefault("TVM_BIND_THREADS", "0")
 
 
-def _new_tensor(*args: Any) -> Any:
-    """The first node; `new_tensor` itself makes all others."""
-    makes_nodes(new_tensor := importlib.import_module(".tensors.base", __name__).new_tensor)
-    return new_tensor(*args)
+def _of(module: str, name: str) -> Callable[[], Any]:
+    """Imports a module, and returns a function of it."""
+    return lambda: getattr(importlib.import_module(module, __name__), name)
 
 
-def _computed(*args: Any) -> Any:
-    """The first arithmetic of arrays, as above."""
-    computes_arrays(computed := importlib.import_module(".tensors.array_arithmetic", __name__).computed)
-    return computed(*args)
-
-
-def _adjoints(*args: Any) -> Any:
-    """The first gradient of a loop, as above."""
-    finds_adjoints(adjoints := importlib.import_module(".gradients", __name__).adjoints)
-    return adjoints(*args)
-
-
-makes_nodes(_new_tensor)
-computes_arrays(_computed)
-finds_adjoints(_adjoints)
+install("make_node", _of(".tensors.base", "new_tensor"))
+install("compute_arrays", _of(".tensors.array_arithmetic", "computed"))
+install("adjoints", _of(".gradients", "adjoints"))
 
 
 @cache

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import DlsysError, GraphError
+from .errors import DlsysError, GraphError, ShapeError
 from .system import warn
 
 MOST_ELEMENTS = 2**60  # of 8 bytes each: beyond, an address does not fit into 64 bits
@@ -53,6 +53,25 @@ def integers(
     if len(found) != count:
         several = "a pair" if count == 2 else str(count)
         raise error(f"{owner}: {name} must be an integer >= {least} or {several} of them, not {value!r}")
+    return found
+
+
+def as_integers(value: Any) -> tuple[int, ...]:
+    """An integer, or a tuple or list of them, as a tuple. Raises TypeError."""
+    return tuple(map(operator.index, value if isinstance(value, (tuple, list)) else (value,)))
+
+
+def extents(
+    value: Any, owner: str = "", error: type[DlsysError] = ShapeError, signed: bool = False
+) -> tuple[int, ...]:
+    """An integer, or a tuple or list of them, as a shape, without negative extents unless `signed`. Raises `error`."""
+    of = f"{owner}: " if owner else ""
+    try:
+        found = as_integers(value)
+    except TypeError:
+        raise error(f"{of}a shape must be a tuple of integers, not {value!r}") from None
+    if not signed and min(found, default=0) < 0:
+        raise error(f"{of}a shape has no negative extent: {found}")
     return found
 
 

@@ -76,7 +76,7 @@ def _alone(symbol: str) -> Callable[[N], N]:
 
 
 class Node:
-    """An operator applied to nodes. The functions of `dlsys.ops` make nodes, which are tensors (`hooks.makes_nodes`).
+    """An operator applied to nodes. The functions of `dlsys.ops` make nodes, which are tensors (`hooks.make_node`).
 
     A node never changes: not its operator, its inputs or attributes. `==` and `!=` make nodes, as `<` does, so look
     for a node in a set or dictionary, which compare by identity, or by `is`; `in` of a list does not work.

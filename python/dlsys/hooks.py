@@ -11,7 +11,13 @@ from typing import Any
 
 
 class _Hooks:
-    """The functions that are installed."""
+    """The functions that are installed.
+
+    Attributes:
+        make_node: (op, inputs, attrs, name) -> the node: a tensor, whatever a program imports.
+        compute_arrays: (symbol, left, right) -> the value as a new Array, or NotImplemented.
+        adjoints: (seeds, nodes) -> see `gradients.adjoints`, for the gradient of a graph in an operator's attributes.
+    """
 
     make_node: Callable[..., Any]
     compute_arrays: Callable[..., Any]
@@ -21,17 +27,11 @@ class _Hooks:
 hooks: _Hooks = _Hooks()
 
 
-def makes_nodes(factory: Callable[..., Any]) -> None:
-    """Operators make nodes by `factory(op, inputs, attrs, name)`, which makes tensors."""
-    hooks.make_node = factory
+def install(name: str, load: Callable[[], Callable[..., Any]]) -> None:
+    """Let a function of `hooks` be the one that `load` returns, which is called at its first call."""
 
+    def first(*args: Any) -> Any:
+        setattr(hooks, name, found := load())
+        return found(*args)
 
-def computes_arrays(function: Callable[..., Any]) -> None:
-    """Arithmetic of arrays calls `function(symbol, left, right)`, which returns a new Array, or NotImplemented."""
-    hooks.compute_arrays = function
-
-
-def finds_adjoints(function: Callable[..., Any]) -> None:
-    """The gradient of a graph in an operator's attributes, a loop's body, is `function(seeds, nodes)`, which is
-    `gradients.adjoints`."""
-    hooks.adjoints = function
+    setattr(hooks, name, first)

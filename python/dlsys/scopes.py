@@ -19,6 +19,7 @@ class _Scopes(threading.local):
     Attributes:
         part: the module call that makes nodes now; None outside.
         no_grad: whether gradients are off.
+        modes: what `no_grad` was before each block that the thread is in.
         precision: the dtype of HALVES to which products may round float32 inputs on a GPU; None for float32.
         own_schedules: whether kernels are built with our schedules.
         origin: the node that new nodes replace, whose source line they take; None usually.
@@ -27,6 +28,7 @@ class _Scopes(threading.local):
     def __init__(self) -> None:
         self.part: Any = None
         self.no_grad = False
+        self.modes: list[bool] = []
         self.precision: str | None = None
         self.own_schedules = True
         self.origin: Any = None

@@ -50,8 +50,10 @@ def calls_lasting(runner: Runner, least: float) -> int:
     return calls
 
 
-def in_turn(runners: Mapping[str, Runner], rounds: int, least: float, pause: float = 0.0) -> dict[str, Timing]:
-    """The Timing of each runner: once per round it is called for at least `least` seconds.
+def in_turn(
+    runners: Mapping[str, Runner], rounds: int, least: float, pause: float = 0.0, most: float = math.inf
+) -> dict[str, Timing]:
+    """The Timing of each runner: once per round it is called for at least `least` seconds, until its turns took `most`.
 
     Before each turn the process sleeps for `pause` seconds, so that the spinning threads of the last contender go to
     sleep; then some calls warm up this one, unless one call alone lasts `least`.
@@ -60,6 +62,8 @@ def in_turn(runners: Mapping[str, Runner], rounds: int, least: float, pause: flo
     samples: dict[str, list[float]] = {name: [] for name in runners}
     for _ in range(rounds):
         for name, runner in runners.items():
+            if calls[name] * sum(samples[name]) >= most:
+                continue
             time.sleep(pause)
             if calls[name] > 1:
                 runner(1 + calls[name] // 10)

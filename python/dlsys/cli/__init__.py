@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -31,14 +32,22 @@ def main(argv: list[str] | None = None) -> int:
     if options.command is None:
         parser.print_help()
         return 0
+    command = {"info": _info, "ladder": _ladder, "roofline": _roofline}[options.command]
+    return run(f"{PROGRAM} {options.command}", lambda: command(options))
+
+
+def run(program: str, function: Callable[[], object]) -> int:
+    """Calls a program's function, and returns its exit status: 0; 2 for a wrong request, or an error's own `status`,
+    with one sentence; 130 after Ctrl-C."""
     try:
-        return {"info": _info, "ladder": _ladder, "roofline": _roofline}[options.command](options)
+        function()
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
         return 130
     except (DlsysError, OSError, MemoryError) as error:
-        print(f"{PROGRAM} {options.command}: {error}", file=sys.stderr)
-        return 2
+        print(f"{program}: {error}", file=sys.stderr)
+        return getattr(error, "status", 2)
+    return 0
 
 
 def _parser() -> Parser:
@@ -85,22 +94,20 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _info(options: argparse.Namespace) -> int:
+def _info(options: argparse.Namespace) -> None:
     info = with_compiler("cli.info")
     facts = info.facts()
     print(json.dumps(facts, indent=2) if options.json else info.as_text(facts))
-    return 0
 
 
-def _roofline(options: argparse.Namespace) -> int:
+def _roofline(options: argparse.Namespace) -> None:
     roofline = with_compiler("cli.roofline")
     target = options.target or ("llvm" if options.cores else "cuda")
     print(roofline.report(options.model, options.batch, target, options.arch, options.cores))
-    return 0
 
 
-def _ladder(options: argparse.Namespace) -> int:
-    """Print the measurements of `ladder`; the exit status. Raises DlsysError for sizes that do not fit."""
+def _ladder(options: argparse.Namespace) -> None:
+    """Print the measurements of `ladder`. Raises DlsysError for sizes that do not fit."""
     if len(options.sizes) not in (0, 3):
         raise DlsysError(
             f"takes the three sizes M K N of an M x K and a K x N matrix, or none; given {len(options.sizes)}"
@@ -109,10 +116,4 @@ def _ladder(options: argparse.Namespace) -> int:
     if max(m * k, k * n, m * n) > MOST_ELEMENTS:
         raise DlsysError(f"{m} x {k} x {n} is too large: each matrix must have fewer than 2**31 elements")
     ladder = with_compiler("cli.ladder")
-    try:
-        report = ladder.climb(m, k, n, options.dtype, options.threads, options.rounds)
-    except ladder.WrongResult as error:
-        print(f"{PROGRAM} ladder: {error}", file=sys.stderr)
-        return 1
-    print(report)
-    return 0
+    print(ladder.climb(m, k, n, options.dtype, options.threads, options.rounds))

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-import statistics
 import sys
-import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
+from .. import timing
 from ..device import array, empty, get_num_threads, set_num_threads
 from ..errors import DlsysError
 from ..kernels.peak import measure_fma
@@ -24,41 +22,14 @@ from . import rungs as schedules
 
 PAUSE = 0.04  # seconds before each turn: thread pools spin after their last task, OpenBLAS's for some 20 ms
 TURN = 0.05  # seconds of calls in a turn, at least
-SLOW = 0.5  # seconds; a contender whose call takes longer has only SLOW_ROUNDS rounds
-SLOW_ROUNDS = 2  # besides the check
+MOST = 1.0  # seconds of all turns of a contender; a slow one has fewer rounds
 LARGEST = 4  # values are whole numbers from -LARGEST to LARGEST
-
-Setting = Callable[[], AbstractContextManager[object]]
 
 
 class WrongResult(DlsysError):
     """A rung whose result differs from NumPy's."""
 
-
-class Contender:
-    """A function to be timed, and a context manager within which it runs."""
-
-    def __init__(self, call: Callable[[], object], setting: Setting = nullcontext) -> None:
-        self.call, self.setting = call, setting
-        self.seconds: list[float] = []  # per call, one number per turn; the first turn is one cold call
-
-    def turn(self) -> None:
-        """Time some calls, after a pause and some calls that warm up threads and caches; a slow one needs neither."""
-        with self.setting():
-            calls = 1
-            if self.seconds and self.seconds[0] < SLOW:
-                time.sleep(PAUSE)
-                calls = max(1, round(TURN / max(self.seconds[-1], 1e-9)))
-                for _ in range(1 + calls // 10):
-                    self.call()
-            start = time.perf_counter()
-            for _ in range(calls):
-                self.call()
-            self.seconds.append((time.perf_counter() - start) / calls)
-
-    def median(self) -> float:
-        """The median seconds of a call; for a slow one the first turn counts too."""
-        return statistics.median(self.seconds if self.seconds[0] >= SLOW else self.seconds[1:])
+    status = 1  # of the program
 
 
 @dataclass(frozen=True)
@@ -151,16 +122,13 @@ def _climb(sizes: tuple[int, int, int], dtype: str, threads: int, rounds: int) -
     peak = {count: measure_fma(count, dtype) for count in counts}
     rungs = schedules.rungs(m, k, n, dtype, threads)
     contenders = _contenders(rungs, sizes, dtype, counts)
-    for i in range(rounds):
-        _status(f"round {i + 1} of {rounds}")
-        for contender in contenders:  # in turn, so that the machine's noise affects all
-            if i < SLOW_ROUNDS or contender.seconds[0] < SLOW:
-                contender.turn()
+    _status(f"timing, {rounds} rounds")
+    timings = timing.in_turn(contenders, rounds, TURN, PAUSE, MOST)
     _status("peak")
     for count in counts:  # again, since the machine may have been busy the first time
         peak[count] = max(peak[count], measure_fma(count, dtype))
 
-    gflops = [2 * m * n * k / contender.median() / 1e9 for contender in contenders]
+    gflops = [2 * m * n * k / timings[name].median / 1e9 for name in contenders]
     numpy = dict(zip(counts, gflops[len(rungs) :], strict=True))
     rows = []
     for rung, speed in zip(rungs, gflops, strict=False):
@@ -175,8 +143,8 @@ def _climb(sizes: tuple[int, int, int], dtype: str, threads: int, rounds: int) -
 
 def _contenders(
     rungs: Sequence[schedules.Rung], sizes: tuple[int, int, int], dtype: str, counts: Sequence[int]
-) -> list[Contender]:
-    """The rungs, each compared with NumPy, then NumPy on each number of threads; all have had their first turn.
+) -> dict[str, timing.Runner]:
+    """The rungs, each checked, then NumPy on each number of threads.
 
     The values are small whole numbers, so products and sums are exact, and results must agree to the bit whatever the
     order of the additions. Raises WrongResult.
@@ -187,20 +155,21 @@ def _contenders(
     expected = a @ b
     arguments = [given.tensor for given in (array(a), array(b), empty((m, n), dtype))]
     result = np.from_dlpack(arguments[-1])
-    contenders = []
+    contenders: dict[str, timing.Runner] = {}
     for i, rung in enumerate(rungs, start=1):
         _status(f"compiling and checking rung {i} of {len(rungs)}")
-        contenders.append(Contender(partial(schedules.compiled(rung), *arguments)))
+        contenders[rung.title] = timing.repeat(partial(schedules.compiled(rung), *arguments))
         result[...] = np.nan
-        contenders[-1].turn()
+        contenders[rung.title](1)
         if not np.array_equal(result, expected):
             raise WrongResult(f"rung {i}, {rung.title}, differs from NumPy at {m} x {k} x {n} in {dtype}")
-    blas = ThreadpoolController()
-    for count in counts:
-        limit = partial(blas.limit, limits=count, user_api="blas")
-        contenders.append(Contender(partial(np.matmul, a, b, out=np.empty_like(expected)), limit))
-        contenders[-1].turn()
-    return contenders
+    blas, multiply = ThreadpoolController(), timing.repeat(partial(np.matmul, a, b, out=np.empty_like(expected)))
+
+    def on(count: int, times: int) -> None:
+        with blas.limit(limits=count, user_api="blas"):
+            multiply(times)
+
+    return contenders | {f"NumPy, {count} threads": partial(on, count) for count in counts}
 
 
 def _status(text: str) -> None:

@@ -11,13 +11,13 @@ from __future__ import annotations
 import itertools
 import math
 import numbers
-import operator
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import tvm_ffi
 
+from ..checks import extents
 from ..errors import DeviceError, DTypeError, ShapeError
 from ..hooks import hooks
 from .context import DLPACK_CPU, KINDS, Context, context, cpu
@@ -354,16 +354,6 @@ def _checked_dtype(dtype: Any) -> str:
     return str(known.newbyteorder("="))
 
 
-def _checked_shape(shape: Any) -> Shape:
-    try:
-        extents = tuple(operator.index(n) for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
-    except TypeError:
-        raise ShapeError(f"a shape must be a tuple of integers, not {shape!r}") from None
-    if min(extents, default=0) < 0:
-        raise ShapeError(f"a shape has no negative extent: {extents}")
-    return extents
-
-
 def array(value: Any, ctx: Any = None, dtype: Any = None) -> Any:
     """A copy of the value on a context: an `Array`, or for `numpy()` an `np.ndarray`.
 
@@ -382,7 +372,7 @@ def array(value: Any, ctx: Any = None, dtype: Any = None) -> Any:
 
 def empty(shape: Any, dtype: Any = "float32", ctx: Any = None) -> Any:
     """An array with undefined values. Raises ShapeError, DTypeError, DeviceError."""
-    ctx, shape, dtype = context(ctx), _checked_shape(shape), _checked_dtype(dtype)
+    ctx, shape, dtype = context(ctx), extents(shape), _checked_dtype(dtype)
     return np.empty(shape, dtype) if ctx.kind == "numpy" else Array(allocate(shape, dtype, ctx), ctx)
 
 

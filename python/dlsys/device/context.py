@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import numbers
-import operator
 import os
 import platform
 import re
@@ -71,29 +70,19 @@ class Context:
             _runtime("Device_StreamSync")(self.device, 0)
 
 
-def _context_of(kind: str, index: Any) -> Context:
-    try:
-        index = operator.index(index)
-    except TypeError:
-        raise DeviceError(f"{kind}: a device's index must be an integer, not {index!r}") from None
-    if index < 0:
-        raise DeviceError(f"{kind}: a device's index is not negative: {index}")
-    return _one(kind, index)
-
-
 _one = functools.cache(Context)  # so that equal contexts are one object
 
 
 def cpu(index: int = 0) -> Context:
     """The CPU."""
-    return _context_of("cpu", index)
+    return _one("cpu", integer("cpu", "the index", index, 0, DeviceError))
 
 
 class Cuda:
     """`cuda(index)` is a CUDA device. Whether it exists is checked when an array is made or a graph is run there."""
 
     def __call__(self, index: int = 0) -> Context:
-        return _context_of("cuda", index)
+        return _one("cuda", integer("cuda", "the index", index, 0, DeviceError))
 
     def is_available(self) -> bool:
         """Whether this machine has a CUDA device and its runtime."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
 from typing import Any
 
+from .. import timing
 from ..compiler import Key, Plan
 from ..device import Array, array, get_num_threads, view_of
 from ..errors import GraphError
@@ -156,10 +156,7 @@ def measure(prepare: Callable[[], tuple[Plan, Mapping[Node, Array]]], runs: int)
     wait = plan.ctx.synchronize if plan.ctx.kind != "cpu" else lambda: None
 
     def seconds_of(call: Callable[[], object]) -> float:
-        start = time.perf_counter()
-        call()
-        wait()
-        return time.perf_counter() - start
+        return timing.seconds(lambda _: (call(), wait()))
 
     def step() -> None:
         _, feeds = prepare()

@@ -236,7 +236,8 @@ def compute_gradient_of_variables(output_tensor: Any, out_grad: Any = None) -> N
     for leaf, grad in zip(leaves, found, strict=True):
         leaf.grad = grad
     if output_tensor.is_data:
-        evaluate([output_tensor, *(grad for leaf, grad in zip(leaves, found, strict=True) if type(leaf) is not Tensor)])
+        grads = [grad for leaf, grad in zip(leaves, found, strict=True) if type(leaf) is not Tensor]
+        evaluate([output_tensor, *grads], differentiated=True)
 
 
 def __getattr__(name: str) -> Any:

@@ -14,6 +14,7 @@ from ..device import host_array
 from ..errors import DTypeError, GraphError, ShapeError
 from ..scopes import scope, scopes
 from ..tensors import Tensor, is_leaf, known_shape, leaf
+from ..tensors.differentiate import zero_gradients
 from .casts import move
 from .checks import as_node, warn_of_hidden
 from .printing import settings, tree
@@ -60,14 +61,14 @@ class Parameters(list[LeafType]):
         return self.pop(0)
 
 
-def _keep(outputs: Any) -> None:
-    """Have the values of a network's outputs kept as soon as they are computed: of these a program asks the accuracy
-    when the parameters have changed."""
+def _cache(outputs: Any) -> None:
+    """Have the values of a network's outputs cached when they are computed: of these a program asks the accuracy when
+    the parameters have changed."""
     if isinstance(outputs, Tensor):
-        outputs.keep = outputs.cell is None
+        outputs.cached = True
     elif isinstance(outputs, (list, tuple, dict)):
         for output in outputs.values() if isinstance(outputs, dict) else outputs:
-            _keep(output)
+            _cache(output)
 
 
 class Module:
@@ -98,7 +99,7 @@ class Module:
             kwargs = {name: as_node(value) for name, value in kwargs.items()}
             found = self.forward(*args, **kwargs)
         if part.caller is None:
-            _keep(found)
+            _cache(found)
         return found
 
     def require(self, condition: bool, x: Node) -> None:
@@ -292,12 +293,7 @@ class Module:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget what `backward` left in the Parameters, or set it to zeros."""
-        set_to_none = flag("zero_grad", "set_to_none", set_to_none)
-        for parameter in self.parameters():
-            if set_to_none or parameter.grad is None:
-                parameter.grad = None
-            else:
-                parameter.grad = Parameter(np.zeros(parameter.shape, parameter.dtype), requires_grad=False)
+        zero_gradients(self.parameters(), set_to_none)
 
     def to(
         self: ModuleType, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False

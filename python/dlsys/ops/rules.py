@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import numbers
-import operator
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ..checks import dtype_named
+from ..checks import as_integers, dtype_named, extents
 from ..errors import DTypeError, GraphError, ShapeError
 from ..graph import DTYPES, FLOATS, INTEGERS, OPS, Node, Op, Shape, error_at, shape_error
 
@@ -52,19 +51,12 @@ def require_same(node: Node, shape_a: Shape, shape_b: Shape) -> Shape:
     return shape_a
 
 
-def _integers(value: Any) -> tuple[int, ...]:
-    """An integer or a sequence of them as a tuple. Raises TypeError."""
-    if isinstance(value, (tuple, list)):
-        return tuple(operator.index(item) for item in value)
-    return (operator.index(value),)
-
-
 def axes_attribute(op: str, axes: Any) -> tuple[int, ...] | None:
     """None, an int or a sequence of ints as a hashable attribute. Raises GraphError."""
     if axes is None:
         return None
     try:
-        return _integers(axes)
+        return as_integers(axes)
     except TypeError:
         raise GraphError(f"{op}: axes must be None, an integer or integers, not {axes!r}") from None
 
@@ -96,13 +88,7 @@ def reduced_shape(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
 
 def shape_attribute(op: str, shape: Any, signed: bool = False) -> Shape:
     """An int or a sequence of ints as a shape, without negative extents unless `signed`. Raises GraphError."""
-    try:
-        found = _integers(shape)
-    except TypeError:
-        raise GraphError(f"{op}: a shape must be a tuple of integers, not {shape!r}") from None
-    if not signed and min(found, default=0) < 0:
-        raise GraphError(f"{op}: a shape has no negative extent: {found}")
-    return found
+    return extents(shape, op, GraphError, signed)
 
 
 def dtype_attribute(op: str, dtype: Any, known: Sequence[str] = DTYPES) -> str:

@@ -1,13 +1,8 @@
-"""State that outlives a run: cells, which hold leaves' values, and the assignments that change them at a run's end.
-
-A loop that keeps its losses keeps their graphs, and with them the parameters' arrays of every step. Of the arrays that
-updates have replaced, the last MOST_BYTES stay available to such nodes; a value that needs an older one is an error.
-"""
+"""State that outlives a run: cells, which hold the values of leaves, and assignments, which change them at its end."""
 
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -19,10 +14,6 @@ from ..errors import DTypeError, GraphError
 from ..graph import DTYPES, OPS, Node, Op, Shape, error_at, register, shape_error, stamp
 from ..system import free_at_fork
 
-MOST_BYTES = 2**30
-
-_given_up: dict[int, tuple[weakref.ref[Array], int]] = {}  # by id, the oldest first, with their bytes
-_held = 0  # bytes of all of these
 _lock = free_at_fork(threading.RLock())
 
 
@@ -35,27 +26,24 @@ class Cell:
 
     Attributes:
         content: the Array, or the assignment of a value that was not computed yet.
-        before: the contents before each assignment that was not computed yet, in order.
         roams: whether the value moves to the device that uses it, and does not decide where others are computed.
         shared: the Array in whose memory every value is written, since a library or program shares it; usually None.
     """
 
-    __slots__ = ("before", "content", "dtype", "roams", "shape", "shared")
+    __slots__ = ("__weakref__", "content", "dtype", "roams", "shape", "shared")
 
     def __init__(self, value: Array) -> None:
         self.content: Any = Array(value.tensor, value.context, value.shape, value.dtype)  # nobody else's
         self.shape: Shape = value.shape
         self.dtype: str = value.dtype
-        self.before: tuple[Any, ...] = ()
         self.roams: bool = False
         self.shared: Array | None = None
 
     def array(self) -> Array:
         """The array, computed if it was not yet."""
-        found = self.content
-        if type(found) is not Array:
-            self.settle(found, found.computed())
-        return self.content if type(self.content) is Array else self.array()
+        while type(found := self.content) is not Array:
+            self.settle(found, found.settled())
+        return found
 
     def give(self, value: Array) -> None:
         """Hold another array; nodes made before keep the one before. In shared memory its numbers are written."""
@@ -63,14 +51,7 @@ class Cell:
             if self.shared is not None:
                 self.shared.copyfrom(value).written = stamp()
                 value = self.shared
-            before, self.content, self.before = self.content, value, ()
-            if type(before) is Array and before is not value:
-                _give_up(before)
-
-    def wait(self, assign: Node) -> None:
-        """Hold an assignment, until its value is computed."""
-        with _lock:
-            self.before, self.content = (*self.before, self.content), assign
+            self.content = value
 
     def settle(self, assign: Node, value: Array) -> None:
         """Hold an assignment's value, if the assignment is held: another thread may have given another array."""
@@ -78,12 +59,11 @@ class Cell:
             if self.content is assign:
                 self.give(value)
 
-    def take_back(self, assign: Node) -> None:
-        """Hold what was held before an assignment, if it is held."""
+    def take_back(self, assign: Any) -> None:
+        """Hold what an assignment of a tensor found when it was made, if the assignment is held."""
         with _lock:
             if self.content is assign:
-                *before, self.content = self.before
-                self.before = tuple(before)
+                self.content = assign.read[0]
 
     @property
     def known_value(self) -> Array | None:
@@ -118,35 +98,6 @@ class Cell:
         """Another value after every change."""
         found = self.array()
         return found, found.written
-
-
-def _give_up(before: Array) -> None:
-    """Let an array go that no cell holds any more: it stays as long as nodes refer to it and it is not too old."""
-    global _held
-    size, key = before.nbytes, id(before)
-
-    def gone(_: Any) -> None:
-        _forget(key)
-
-    with _lock:
-        _forget(key)  # counts once
-        _given_up[key] = weakref.ref(before, gone), size
-        _held += size
-        while _held > MOST_BYTES:
-            oldest = _forget(next(iter(_given_up)))
-            if oldest is not None:
-                oldest.tensor = None
-
-
-def _forget(key: int) -> Array | None:
-    """Take an array off the list, and return it if somebody refers to it."""
-    global _held
-    with _lock:
-        found = _given_up.pop(key, None)
-        if found is None:
-            return None
-        _held -= found[1]
-        return found[0]()
 
 
 def leaf(value: Any, name: str | None = None) -> Node:

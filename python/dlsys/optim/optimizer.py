@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from .. import autodiff as ad
-from ..checks import flag, number
+from ..checks import number
 from ..errors import DTypeError, GraphError, ShapeError
 from ..ops.state import WithUpdates
+from ..tensors.differentiate import zero_gradients
 from .groups import ParameterGroup, as_groups, as_parameters, described
 from .stepping import Stepping
 
@@ -156,12 +157,7 @@ class Optimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Set the parameters' `grad` to None, or to zeros."""
-        set_to_none = flag("zero_grad", "set_to_none", set_to_none)
-        for parameter in self.parameters:
-            if set_to_none or parameter.grad is None:
-                parameter.grad = None
-            else:
-                parameter.grad = ad.Parameter(np.zeros(parameter.shape, parameter.dtype), requires_grad=False)
+        zero_gradients(self.parameters, set_to_none)
 
     def update(self, gradients: Iterable[ad.Node | None]) -> ad.Node:
         """A node whose evaluation takes one step with these gradients, in the order of `parameters`; None leaves a

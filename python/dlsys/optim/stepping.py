@@ -7,7 +7,6 @@ else reads, is written in place.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,7 +44,7 @@ class Stepping:
     """An optimizer's compiled updates. A copy has none of them."""
 
     def __init__(self) -> None:
-        self._compiled: OrderedDict[Any, _Compiled] = OrderedDict()
+        self._compiled: dict[Any, _Compiled] = {}
 
     def __reduce__(self) -> Any:
         return Stepping, ()
@@ -61,12 +60,11 @@ class Stepping:
             found = dict(zip(given, values, strict=True))
             types = tuple((p.id, value.shape, value.dtype, value.context) for p, value in found.items())
             key = (types, tuple(tuple(group.options.items()) for group in groups))
-            if key not in self._compiled:
-                self._compiled[key] = _made(found, update)
-                if len(self._compiled) > MOST_COMPILED:
-                    self._compiled.popitem(last=False)
-            self._compiled.move_to_end(key)
-            self._compiled[key].run(found)
+            compiled = self._compiled.pop(key, None) or _made(found, update)
+            self._compiled[key] = compiled  # the last, as it is used last
+            if len(self._compiled) > MOST_COMPILED:
+                del self._compiled[next(iter(self._compiled))]
+            compiled.run(found)
 
 
 def _made(found: Mapping[ad.Parameter, Any], update: Update) -> _Compiled:

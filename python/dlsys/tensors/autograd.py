@@ -71,7 +71,7 @@ def grad(
     found = gradients_of(tensors, weights, asked)
     if not create_graph:
         data = [g for g in found if g.is_data]
-        values = dict(zip(data, arrays_of(data), strict=True))
+        values = dict(zip(data, arrays_of(data, differentiated=True), strict=True))
         named = zip(asked, found, strict=True)
         found = [leaf(values[g], name=f"{node.name}.grad") if g in values else g for node, g in named]
     return tuple(None if node not in used else g for node, g in zip(asked, found, strict=True))

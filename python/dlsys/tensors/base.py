@@ -95,7 +95,7 @@ class Values(TensorNode):
         """The number of axes."""
         return len(shape_of(self))
 
-    def computed(self) -> Array:
+    def settled(self) -> Array:
         """The value of a change of state, see `dlsys.tensors.state`."""
         return evaluate_change(self)
 
@@ -106,7 +106,7 @@ class Values(TensorNode):
 
     def numpy(self) -> np.ndarray:
         """The value, a copy; read-only, as what is written there would not reach the tensor. Computed at the first
-        request, then kept. Raises GraphError for a graph with variables."""
+        request, then cached. Raises GraphError for a graph with variables."""
         return _read_only(array_of(self).numpy())
 
     @property

@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 import numbers
-import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import numpy as np
 
 from .. import device as devices
-from ..checks import flag, too_large
+from ..checks import extents, flag, too_large
 from ..device import Array, Context, host_array, is_aligned, lies_on, shared_array, to_array
 from ..errors import DeviceError, DTypeError, GraphError, ShapeError
 from ..graph import DTYPES, FLOATS, INTEGERS, Node, Shape
@@ -161,12 +160,7 @@ def _sharing(value: Array) -> Tensor:
 def size_of(sizes: Sequence[Size]) -> Shape:
     """Extents given one by one, or as one tuple or list. Raises ShapeError for what is no shape."""
     given: Any = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
-    try:
-        shape = tuple(operator.index(extent) for extent in given)
-    except TypeError:
-        raise ShapeError(f"a shape must be a tuple of integers, not {given!r}") from None
-    if min(shape, default=0) < 0:
-        raise ShapeError(f"a shape has no negative extent: {shape}")
+    shape = extents(given)
     if told := too_large(shape):
         raise ShapeError(told)
     return shape

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -61,9 +61,18 @@ def backward(
     ):
         for parameter in module.parameters(recurse=False):
             if parameter.requires_grad and parameter.grad is None:
-                parameter.grad = leaf(
-                    np.zeros(parameter.shape, parameter.dtype), name=f"{parameter.name}.grad"
-                )
+                parameter.grad = _zero_gradient(parameter)
+
+
+def _zero_gradient(of: Tensor) -> Tensor:
+    return leaf(np.zeros(of.shape, of.dtype), name=f"{of.name}.grad")
+
+
+def zero_gradients(parameters: Iterable[Tensor], set_to_none: bool) -> None:
+    """Forget what `backward` left in the parameters, or set it to zeros."""
+    set_to_none = flag("zero_grad", "set_to_none", set_to_none)
+    for parameter in parameters:
+        parameter.grad = None if set_to_none or parameter.grad is None else _zero_gradient(parameter)
 
 
 def _backward_of_trace(output: TensorNode, weight: TensorNode | None, found: Trace) -> None:
@@ -165,7 +174,7 @@ def _backward_of_nodes(
             g if leaf.grad is None else leaf.grad + g
             for leaf, g in zip(leaves, gradients_of([output], [weight], leaves), strict=True)
         ]
-        _, *values = arrays_of([output, *totals])
+        _, *values = arrays_of([output, *totals], differentiated=True)
         for of, total, value in zip(leaves, totals, values, strict=True):
             of.grad = total if create_graph else leaf(value, name=f"{of.name}.grad")
 

@@ -20,18 +20,12 @@ class _Mode(contextlib.ContextDecorator):
 
     _enabled: bool
 
-    def __init__(self) -> None:
-        self._before: dict[int, list[bool]] = {}  # of each thread an entry for each block that it is in
-
     def __enter__(self) -> None:
-        self._before.setdefault(threading.get_ident(), []).append(scopes.no_grad)
+        scopes.modes.append(scopes.no_grad)
         scopes.no_grad = not self._enabled
 
     def __exit__(self, *error: object) -> None:
-        before = self._before[threading.get_ident()]
-        scopes.no_grad = before.pop()
-        if not before:
-            del self._before[threading.get_ident()]
+        scopes.no_grad = scopes.modes.pop()
 
 
 class no_grad(_Mode):
@@ -56,7 +50,6 @@ class set_grad_enabled(_Mode):
         """Raises GraphError for what is neither True nor False."""
         if not isinstance(mode, (bool, np.bool_)):
             raise GraphError(f"set_grad_enabled: takes True or False, not {mode!r}")
-        super().__init__()
         self._at_call: tuple[int, bool] | None = (threading.get_ident(), scopes.no_grad)
         self._enabled = bool(mode)
         scopes.no_grad = not mode

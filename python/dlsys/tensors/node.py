@@ -17,19 +17,20 @@ class TensorNode(Node):
     Attributes, besides those of `Node`:
         grad: what `backward` left here; None before.
         is_data: whether all that the tensor depends on holds data.
-        kept: the cached value, an Array; None if there is none, and for leaves, whose value is in their cell.
-        keep: whether to cache the value as soon as it is computed: for the outputs of the outermost module call.
-        passed: whether the value was computed once on the way to another, without being cached.
+        cached: whether the value stays once it is computed: for values that were asked for, outputs of the outermost
+            module call, roots of `backward`, and what a second evaluation needs of an earlier one.
+        computed: whether an evaluation has computed the value.
+        held: the cached value, an Array; None if there is none, and for leaves, whose value is in their cell.
         wants_grad: for a leaf, whether it requires a gradient.
         read: for each input the content of its cell when the tensor was made; None for inputs that are no leaves.
     """
 
-    __slots__ = ("grad", "is_data", "keep", "kept", "passed", "read", "wants_grad")
+    __slots__ = ("cached", "computed", "grad", "held", "is_data", "read", "wants_grad")
+    cached: bool
+    computed: bool
     grad: Tensor | None
+    held: Array | None
     is_data: bool
-    keep: bool
-    kept: Array | None
-    passed: bool
     read: list[Any]
     wants_grad: bool
     inputs: list[TensorNode]  # type: ignore[assignment]  # of those that a program makes; a pass mixes them with nodes
@@ -44,10 +45,10 @@ class TensorNode(Node):
             is_data = is_data and isinstance(value, TensorNode) and value.is_data
         self.read = read
         self.is_data = is_data
-        self.grad = self.kept = None
-        self.keep = self.passed = self.wants_grad = False
+        self.grad = self.held = None
+        self.cached = self.computed = self.wants_grad = False
 
     @property
     def known_value(self) -> Any:
-        """The value of a leaf, and that which was computed and kept; None where there is none yet."""
-        return self.kept if self.cell is None else super().known_value
+        """The value of a leaf, and a cached one that was computed; None where there is none yet."""
+        return self.held if self.cell is None else super().known_value

@@ -2,19 +2,21 @@
 
 They happen in the order of the calls, whether or not anybody looks: each reads what the one before left. A batch norm's
 statistics cost no pass of their own when they are computed with the network's output, so they wait for it, or until the
-state is read or saved, or many changes of it wait.
+state is read or saved, or many changes of it wait. The evaluation that computes a change settles it: the cell holds the
+array then.
 """
 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import cast
 
 from ..errors import GraphError
 from ..graph import Node
 from ..ops import dtype_of, shape_of
-from ..ops.state import Assign, Latest, WithUpdates
+from ..ops.state import Assign, Cell, Latest, WithUpdates
 from ..system import free_at_fork
 from .node import TensorNode
 
@@ -24,40 +26,34 @@ an optimizer's step, where state advances. It is one for all leaves, whose value
 
 MOST = 4  # changes of a cell that wait; each holds the inputs of its network
 
-_waiting: list[TensorNode] = []  # assignments
-_lock = free_at_fork(threading.RLock())
+_changing: weakref.WeakSet[Cell] = weakref.WeakSet()  # cells that hold changes, or have held some
 
 
-def wait(assign: TensorNode) -> None:
+def _wait(assign: TensorNode) -> None:
     """Let the cell of an assignment's parameter hold the assignment. Raises ShapeError, DTypeError where the value does
     not fit."""
     shape_of(assign)
     dtype_of(assign)
-    cell = assign.inputs[0].cell
-    if len(cell.before) >= MOST:
-        cell.array()  # computes all that wait
-    with _lock:
-        cell.wait(assign)
-        _waiting.append(assign)
+    cell, count, before = assign.inputs[0].cell, 0, assign.read[0]
+    while isinstance(before, TensorNode) and before.held is None:
+        count, before = count + 1, before.read[0]
+    if count >= MOST:
+        cell.array()
+    cell.content = assign
+    _changing.add(cell)
 
 
 def waiting() -> list[TensorNode]:
-    """The changes that wait."""
-    return [assign for assign in _waiting if assign.kept is None]
+    """The changes that cells hold, in the order in which they were made."""
+    with changing:
+        held = [cell.content for cell in _changing]
+    return sorted((one for one in held if isinstance(one, TensorNode)), key=lambda change: change.id)
 
 
 def forget() -> None:
     """Wait for no change any more, since one of them cannot be computed; who reads a cell computes its own."""
-    _waiting.clear()
-
-
-def settle() -> None:
-    """Give cells the arrays of the changes that were computed."""
-    with _lock:
-        for assign in _waiting:
-            if assign.kept is not None:
-                assign.inputs[0].cell.settle(assign, assign.kept)
-        _waiting[:] = waiting()
+    with changing:
+        _changing.clear()
 
 
 def advance_op(parameter: Node, after: Callable[[Node], Node]) -> Node:
@@ -74,7 +70,7 @@ def advance_op(parameter: Node, after: Callable[[Node], Node]) -> Node:
     with changing:
         made = cast(TensorNode, Assign.make([parameter, after(Latest.make([parameter]))], {"follows": True}))
         if made.is_data:
-            wait(made)
+            _wait(made)
     return made
 
 

@@ -5,8 +5,8 @@ one structure share; and the compiled executors, kept by such keys.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any, cast
 
 import numpy as np
@@ -15,7 +15,7 @@ from ..compiler import Arena
 from ..device import Array, Context, cpu
 from ..errors import GraphError
 from ..executor import Executor
-from ..graph import FLOATS, Node, error_at, find_topo_sort
+from ..graph import FLOATS, Node, error_at, find_topo_sort, stamp
 from ..hooks import hooks
 from ..ops import Variable, dtype_of, shape_of
 from ..ops.state import Group, State, Updates
@@ -39,9 +39,9 @@ class Trace(Updates[Read]):
         leaves: the arrays, and the place of each.
         numbers: the Python numbers of the nodes that may become inputs: (node, which of its numbers, number).
         place: of every node that is computed.
-        outputs: the nodes that are computed and kept: the roots, the outputs of modules, changes of state.
-        assigns: assignments among them. updates: those that cells hold as changes of state.
-        again: nodes that an earlier evaluation has computed on its way, and that this one reads.
+        outputs: the nodes that are computed and cached: the roots, the outputs of modules, what an earlier evaluation
+            has computed on its way, assignments, and changes of state.
+        assigns: assignments among them. changes: those that cells hold as changes of state.
         changed: the leaves that require a gradient and hold another array by now, with a node that read the one before.
     """
 
@@ -55,19 +55,16 @@ class Trace(Updates[Read]):
         self.numbers: list[tuple[Node, int, Any]] = []
         self.place: dict[TensorNode, Place] = {}
         self.assigns: list[TensorNode] = []
-        self.updates: list[TensorNode] = []
-        self.again: list[TensorNode] = []
+        self.changes: list[TensorNode] = []
         self.changed: dict[Place, TensorNode] = {}
         self._differentiated = differentiated
         self._read: dict[Any, tuple[Place, Array]] = {}  # of each leaf
-        self._keep: list[TensorNode] = []
-        given = list(_without_groups(cast(Iterable[TensorNode], roots)))
-        for root in given:
+        for root in _without_groups(cast(Iterable[TensorNode], roots)):
+            root.cached = True
             self._add(root)
-        for value in self.updates:  # grows as they are added
-            self._add(value)
-        computed = dict.fromkeys([*given, *self._keep, *self.updates, *self.assigns])
-        self.outputs = [node for node in computed if node in self.place]
+        for change in self.changes:  # grows as they are added
+            self._add(change)
+        self.outputs = [node for node in self.place if node.cached and node.held is None]
 
     @property
     def context(self) -> Context:
@@ -88,7 +85,7 @@ class Trace(Updates[Read]):
             self._leaf(root, root, root.cell.array())
             return
         if self._has_value(root):
-            self._leaf(root, root, cast(Array, root.kept))
+            self._leaf(root, root, cast(Array, root.held))
             return
         place, stack = self.place, [root]
         opened: dict[TensorNode, list[Any]] = {}
@@ -111,17 +108,19 @@ class Trace(Updates[Read]):
             except KeyError:
                 find_topo_sort([root])  # says where the graph has a circle
                 raise
-            if not node.passed:
-                self.again += [part for part in parts if type(part) is not int and part.passed and _is_array(part)]
+            if not (node.computed or self._differentiated):
+                for part in parts:
+                    if type(part) is not int and part.computed and part.op.kind != "scan":  # a loop's value is a tuple
+                        part.cached = True
 
     def _has_value(self, node: TensorNode) -> bool:
-        """Whether the value that was kept is taken."""
-        kept = node.kept
-        if kept is None:
+        """Whether the value that is held is taken."""
+        held = node.held
+        if held is None:
             return False
-        if self._differentiated and not node.no_grad and kept.dtype in FLOATS:
+        if self._differentiated and not node.no_grad and held.dtype in FLOATS:
             return False
-        require_not_overwritten(node, node, kept)
+        require_not_overwritten(node, node, held)
         return True
 
     def _parts(self, node: TensorNode) -> list[Any]:
@@ -131,13 +130,12 @@ class Trace(Updates[Read]):
             read = [cast(Read, node.op.lowered(node, read, self))]  # a group is no input
         elif node.op.variable:
             raise error_at(node, GraphError, f"{node.name} is a variable without a value: feed it to an Executor")
-        if node.keep and node.kept is None:
-            self._keep.append(node)
         return [-1 if value.op.immediate else self._part(value, content, node) for value, content in read]
 
     def assign(self, node: Node, parameter: Read, value: Read) -> None:
         """Note the assignment."""
         tensor = cast(TensorNode, node)
+        tensor.cached = True
         if "follows" in node.attrs:
             self.along([(tensor, None)])
         else:
@@ -146,17 +144,17 @@ class Trace(Updates[Read]):
     def along(self, assigns: Sequence[Read]) -> None:
         """Note the changes of state that belong to a value."""
         for assign, _ in assigns:
-            if not assign.attrs.get("each_run") and assign.kept is None:
-                self.updates.append(assign)
+            if not assign.attrs.get("each_run") and assign.held is None:
+                self.changes.append(assign)
 
     def _part(self, value: TensorNode, content: Any, reader: TensorNode) -> Any:
         """The place of a leaf, or the node that has to be computed. `content` is what the reader read of a leaf."""
         if value.cell is None:
-            return self._leaf(value, value, cast(Array, value.kept)) if self._has_value(value) else value
+            return self._leaf(value, value, cast(Array, value.held)) if self._has_value(value) else value
         while type(content) is not Array:  # a change of state
-            if content.kept is None:
+            if content.held is None:
                 return content
-            content = content.kept
+            content = content.held
         require_not_overwritten(reader, value, content)
         known = self._read.get(value)
         if known is None or known[1] is content:
@@ -192,19 +190,10 @@ class Trace(Updates[Read]):
         self.nodes.append(node)
 
 
-def _is_array(node: Node) -> bool:
-    """Whether its value is an array: that of a loop is a tuple of arrays."""
-    return node.op.kind != "scan"
-
-
 def require_not_overwritten(reader: Node, node: Node, array: Array) -> None:
-    """Raises GraphError where a compiled step has overwritten an array since the reader was made, or where it was given
-    up long ago."""
+    """Raises GraphError where a compiled step has overwritten an array since the reader was made."""
     if array.written > reader.id:
         gone = f"the value that {node.name} had then was overwritten since: compute this before, or anew"
-        raise error_at(reader, GraphError, gone)
-    if array.tensor is None:
-        gone = f"the value that {node.name} had then is gone, as many others followed: compute this before, or anew"
         raise error_at(reader, GraphError, gone)
 
 
@@ -217,25 +206,10 @@ def _without_groups(nodes: Iterable[TensorNode]) -> Iterable[TensorNode]:
             yield node
 
 
-MOST_TRACES = 512  # compiled traces that are kept; those used last
+MOST_TRACES = 512  # structures whose compiled traces are kept; those used last
 
-Numbers = dict[Node, list[int]]
-"""Of nodes, which of their numbers are inputs."""
-
-
-class _Structure:
-    """A key without its numbers. Its hash is computed once: that takes as long as everything else done with it."""
-
-    __slots__ = ("hash", "key")
-
-    def __init__(self, key: tuple[Any, ...]) -> None:
-        self.key, self.hash = key, hash(key)
-
-    def __hash__(self) -> int:
-        return self.hash
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Structure) and self.key == other.key
+Numbers = tuple[str | None, ...]
+"""The numbers of a trace, as text, as -0.0 == 0; None for those that are inputs."""
 
 
 class Compiled:
@@ -251,18 +225,61 @@ class Compiled:
         return self.executor.run_copied(dict(zip(self.variables, given, strict=True)))
 
 
-_compiled: OrderedDict[Any, Compiled] = OrderedDict()
-_numbers: OrderedDict[_Structure, tuple[_Structure, tuple[Any, ...], frozenset[int]]] = (
-    OrderedDict()
-)  # of each structure itself, the numbers that it was met with first, and which vary
-_lock = free_at_fork(threading.Lock())
-_arenas: dict[Context, Arena] = {}
+class _Family:
+    """The compiled traces of one structure, by their numbers: the first that were met, and which have varied since."""
+
+    def __init__(self, first: Numbers) -> None:
+        self.first = first
+        self.varying: set[int] = set()
+        self.compiled: dict[Numbers, Compiled] = {}
+        self.used = stamp()
 
 
+class TraceCache:
+    """Compiled traces by structure, which is the entries and what else the result depends on, and by numbers.
+
+    `x * 0.1` is compiled with its number. `x * 0.2` has the same structure and another number, so a trace is compiled
+    of which this number is an input, and nothing for `x * 0.3`.
+    """
+
+    def __init__(self) -> None:
+        self._families: dict[Any, _Family] = {}
+        self._lock = free_at_fork(threading.Lock())
+
+    def __iter__(self) -> Iterator[Compiled]:
+        return (compiled for family in self._families.values() for compiled in family.compiled.values())
+
+    def lookup(self, structure: Any, numbers: Numbers) -> tuple[Numbers, Compiled | None]:
+        """The numbers, None for those to make inputs of, and the trace that is compiled for them, if there is one."""
+        with self._lock:
+            family = self._families.get(structure)
+            if family is None:
+                return numbers, None
+            family.used = stamp()
+            if numbers not in family.compiled:
+                family.varying.update(i for i, number in enumerate(numbers) if number != family.first[i])
+                numbers = tuple(None if i in family.varying else number for i, number in enumerate(numbers))
+            return numbers, family.compiled.get(numbers)
+
+    def insert(self, structure: Any, numbers: Numbers, compiled: Compiled) -> None:
+        """Keep a trace that was compiled for what `lookup` gave."""
+        with self._lock:
+            self._families.setdefault(structure, _Family(numbers)).compiled[numbers] = compiled
+            while len(self._families) > MOST_TRACES:
+                del self._families[min(self._families, key=lambda one: self._families[one].used)]
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._families.clear()
+
+
+traces = TraceCache()
+
+
+@cache
 def arena_of(ctx: Context) -> Arena:
     """The memory of all traces of a context: they run in turn, and their results are copies."""
-    with _lock:
-        return _arenas.setdefault(ctx, Arena(ctx))
+    return Arena(ctx)
 
 
 def compiled(
@@ -275,34 +292,19 @@ def compiled(
         build: called where the trace is met first, with a copy of each entry; it returns the nodes to compute, the
             variables it made besides, and what to leave in `Compiled.result`.
     """
-    structure = _Structure((tuple(trace.entries), key))
-    told = tuple(number if number and number == number else repr(number) for _, _, number in trace.numbers)  # -0.0 == 0
-    with _lock:
-        structure, first, varying = _numbers.get(structure, (structure, told, frozenset()))
-        varying |= {i for i, (a, b) in enumerate(zip(first, told, strict=True)) if a != b}
-        _numbers[structure] = structure, first, varying
-        _numbers.move_to_end(structure)
-        if (structure, trace.context, told) in _compiled:  # these very numbers are compiled in
-            varying = frozenset()
-        ctx = trace.context
-        whole = (structure, ctx, tuple(None if i in varying else number for i, number in enumerate(told)))
-        found = _compiled.get(whole)
-        if found is not None:
-            _compiled.move_to_end(whole)
-    lifted: Numbers = {}
-    for i in sorted(varying):
-        node, which, _ = trace.numbers[i]
-        dtype_of(node), shape_of(node)  # say it if no integer dtype holds the number, or no axis is there for it
-        lifted.setdefault(node, []).append(which)
+    ctx = trace.context
+    structure = (ctx, key, *trace.entries)
+    numbers, found = traces.lookup(structure, tuple([repr(number) for _, _, number in trace.numbers]))
+    lifted: dict[Node, list[int]] = {}  # of nodes, which of their numbers are inputs
+    for (node, which, _), number in zip(trace.numbers, numbers, strict=True):
+        if number is None:
+            dtype_of(node), shape_of(node)  # say it if no integer dtype holds the number, or no axis is there for it
+            lifted.setdefault(node, []).append(which)
     if found is None:
         copies, variables = _copied(trace, lifted)
         outputs, others, result = build(copies)
         found = Compiled(Executor(outputs, ctx, arena=arena_of(ctx)), [*variables, *others], result)
-        with _lock:
-            _compiled[whole] = found
-            for table in (_compiled, _numbers):
-                while len(table) > MOST_TRACES:
-                    table.popitem(last=False)
+        traces.insert(structure, numbers, found)
     here = ctx.kind == "cpu"
     given: list[Any] = [array.numpy() if here and array.context.kind != "cpu" else array for _, array in trace.leaves]
     given += [_number(node, which) for node, chosen in lifted.items() for which in chosen]
@@ -316,7 +318,7 @@ def _number(node: Node, which: int) -> np.ndarray:
     return number_of(node.inputs[which], node, {x: dtype_of(x) for x in node.inputs})
 
 
-def _copied(trace: Trace, lifted: Numbers) -> tuple[list[Node], list[Node]]:
+def _copied(trace: Trace, lifted: dict[Node, list[int]]) -> tuple[list[Node], list[Node]]:
     """A copy of each entry, and its variables: one for every leaf, and then for every number that is lifted."""
     of_numbers = {(node, which): Variable("number") for node, chosen in lifted.items() for which in chosen}
     leaves = {place for place, _ in trace.leaves}

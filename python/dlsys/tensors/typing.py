@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .base import Tensor
 
     class _Operators:
-        """Operators as functions that make Tensors, see `hooks.makes_nodes`; their own annotations say Node."""
+        """Operators as functions that make Tensors, see `hooks.make_node`; their own annotations say Node."""
 
         def __getattr__(self, name: str) -> Callable[..., Tensor]: ...
 

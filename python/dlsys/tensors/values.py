@@ -20,19 +20,15 @@ from . import state, trace
 from .node import TensorNode
 from .trace import Trace, require_not_overwritten
 
-FEW = 64  # values that one evaluation keeps for those that follow
 
-
-def evaluate(nodes: Sequence[Node]) -> list[Array | None]:
+def evaluate(nodes: Sequence[Node], differentiated: bool = False) -> list[Array | None]:
     """The values of the nodes, each computed at most once; assignments among them, and changes of state that belong to
-    them, are made after all have read the old values. None for a group.
+    them, are made after all have read the old values. None for a group. `differentiated`: the nodes are gradients, for
+    which all is computed anew: what they read of the forward pass is too much to cache.
 
     Raises GraphError for a graph with variables, and what the operators raise.
     """
-    found = Trace(nodes)
-    if found.again and len(found.again) <= FEW and not found.assigns:
-        evaluate(found.again)
-        found = Trace(nodes)
+    found = Trace(nodes, differentiated)
     if found.outputs:
         places = tuple([found.place[node] for node in found.outputs])
 
@@ -41,34 +37,35 @@ def evaluate(nodes: Sequence[Node]) -> list[Array | None]:
 
         compiled, given = trace.compiled(found, places, build)
         keep(found, compiled.run(given))
-        for node in found.place:
-            node.passed = node.kept is None  # computed on the way
+        for node in () if differentiated else found.place:
+            node.computed = True
     return [value_of(node) for node in nodes]
 
 
 def keep(found: Trace, values: Sequence[Array]) -> None:
-    """Keep the values of a trace's outputs, and give cells theirs. Raises GraphError where two assignments meet."""
+    """Hold the values of a trace's outputs, and give cells theirs. Raises GraphError where two assignments meet."""
     for node, value in zip(found.outputs, values, strict=False):
-        node.kept = value
+        node.held = value
     given: dict[Any, Node] = {}
     for assign in sorted(found.assigns, key=lambda node: node.id):
         parameter = assign.inputs[0]
         first = given.setdefault(parameter.cell, assign)
         if first is not assign:
             raise GraphError(f"{parameter.name} is assigned twice in one evaluation, at {assign.location}")
-        parameter.cell.give(copied(cast(Array, assign.kept)))
-    if found.updates:
-        state.settle()
+        parameter.cell.give(copied(cast(Array, assign.held)))
+    for change in found.changes:
+        change.inputs[0].cell.settle(change, cast(Array, change.held))
 
 
 def value_of(node: Node) -> Array | None:
-    """The value of a leaf, or the one that was kept; None for a group. Raises GraphError for one that is gone."""
+    """The value of a leaf, or the one that is held; None for a group. Raises GraphError for one that was
+    overwritten."""
     if node.cell is not None:
         return node.cell.array()
-    kept: Array | None = node.known_value
-    if kept is not None:
-        require_not_overwritten(node, node, kept)
-    return kept
+    held: Array | None = node.known_value
+    if held is not None:
+        require_not_overwritten(node, node, held)
+    return held
 
 
 def context_of(node: Node) -> Context:
@@ -103,10 +100,10 @@ def array_of(node: Node) -> Array:
     return arrays_of([node])[0]
 
 
-def arrays_of(nodes: Sequence[Node]) -> list[Array]:
-    """The nodes' values. Raises GraphError for a graph with variables, and for what has no value."""
+def arrays_of(nodes: Sequence[Node], differentiated: bool = False) -> list[Array]:
+    """The nodes' values, see `evaluate`. Raises GraphError for a graph with variables, and for what has no value."""
     found = []
-    for node, value in zip(nodes, evaluate(nodes), strict=True):
+    for node, value in zip(nodes, evaluate(nodes, differentiated), strict=True):
         if value is None:
             raise GraphError(f"{node.name} has no value (made at {node.location})")
         found.append(value)
@@ -119,7 +116,6 @@ def evaluate_change(node: Node) -> Array:
         evaluate([node, *state.waiting()])
     except DlsysError:  # of another one, maybe: it is raised where that one is asked for
         state.forget()
-    state.settle()
     return array_of(node)
 
 
