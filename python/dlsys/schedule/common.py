@@ -102,22 +102,6 @@ def has_sums(func: tirx.PrimFunc) -> bool:
     return any(v.iter_type == tirx.IterVar.CommReduce for block in blocks_of(func) for v in block.iter_vars)
 
 
-def start(func: tirx.PrimFunc) -> s_tir.Schedule:
-    """A schedule of the function, whose errors leave out the whole program."""
-    return _first(func).copy()
-
-
-@lru_cache(8)
-def _first(func: tirx.PrimFunc) -> s_tir.Schedule:
-    """A schedule to be copied, which takes a hundredth of the time: rule after rule looks at the same function."""
-    return s_tir.Schedule(func, error_render_level="none")
-
-
-def function_of(sch: s_tir.Schedule) -> tirx.PrimFunc:
-    """The schedule's one function."""
-    return bound_once(next(iter(sch.mod.functions.values())))
-
-
 def bound_once(code: Any) -> Any:
     """The code with a variable of its own for each `Let`: what was computed in place at two indices is a copy at each,
     and TVM takes neither two definitions of a variable nor two values of it."""

@@ -84,8 +84,8 @@ def loads_of(expressions: Iterable[Expr]) -> list[Expr]:
     return found
 
 
-Nests = tuple[tirx.PrimFunc, list[tuple[tirx.Stmt, "Stage | None"]], list[ir.Var]]
-"""A function, its loop nests, each with its stage where that is to be written yet, and the arrays that they need."""
+Nests = list[tuple[tirx.Stmt, "Stage | None"]]
+"""The loop nests of a function, each with its stage where that is to be written yet."""
 
 
 def extents(iters: Iterable[tirx.IterVar]) -> tuple[int, ...]:
@@ -145,7 +145,7 @@ def _whole(buffer: ir.Var) -> tirx.BufferRegion:
     return tirx.BufferRegion(buffer, [ir.Range(0, extent) for extent in buffer.shape])
 
 
-def plain_stages(func: tirx.PrimFunc) -> list[tuple[tirx.Stmt, Stage | None]]:
+def plain_stages(func: tirx.PrimFunc) -> Nests:
     """The loop nests of a function, each with its stage where it is plain."""
     body = func.body.block.body
     return [(nest, plain_stage(nest)) for nest in (body.seq if isinstance(body, tirx.SeqStmt) else [body])]

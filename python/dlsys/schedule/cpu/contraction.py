@@ -18,9 +18,9 @@ from tvm.tirx import PrimFunc
 
 from .. import common
 from ..products import Operand, Product, product_of
-from ..stages import Stage, in_place, plain_stages, read_stages, size, with_nests
+from ..stages import Stage, in_place, read_stages, size, with_nests
 from ..target import Machine, Rule
-from . import padding, pointwise, reduction
+from . import padding, reduction
 from .padding import Images
 from .product import Loops
 from .sharing import in_parts, missing_parts, parts_of
@@ -28,7 +28,7 @@ from .tile_code import Fused
 from .tiles import LIES, PACKED, WINDOWS, Tile, choose
 
 
-def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
+def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """The schedule of a function with one contraction and elementwise stages around it; None for others."""
     found = one_sum(func)
     if found is None or min(found[0].extents) < 1 or min(map(found[0].size, (found[0].m, found[0].n, found[0].k))) < 2:
@@ -42,7 +42,7 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     else:
         func, stages = with_one_result(func, number)
     func = written(q, func, stages, number, tile, machine)
-    return common.start(pointwise.finish(reduction.finish(func, plain_stages(func), [], machine), machine))
+    return reduction.finish(func, machine)
 
 
 def one_sum(func: PrimFunc) -> tuple[Product, Sequence[Stage], int] | None:
@@ -68,11 +68,12 @@ def with_one_result(func: PrimFunc, number: int) -> tuple[PrimFunc, Sequence[Sta
     func, stages = _ending(func, number + 1)
     if len(stages) == number + 1 or _is_pointwise(stages[-1], stages[number]):
         return func, stages
-    sch = common.start(func)  # what turns its index around, as one that spreads phases over an image
+    sch = s_tir.Schedule(func, error_render_level="none")  # what turns its index around, as one that spreads phases
     c, result = list(sch.get_child_blocks(sch.get_sblock("root")))[number:]
     sch.reindex(c, ("write", 0))
     sch.reverse_compute_inline(result)
-    func = common.function_of(sch)
+    (made,) = sch.mod.functions.values()
+    func = func.with_body(common.bound_once(made.body))
     return func, _stages(func)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from tvm import tirx
+from tvm import ir, tirx
 
 from .. import common
 from ..codegen import VectorCode, block_of, loop, sequence, steps, unravelled
@@ -29,8 +29,9 @@ SHORT_VALUES = 160  # of all stages of such a row
 PARALLEL_SHORT = 4 * PARALLEL_WORK  # simple operations; without memory to wait for, they take less time
 
 
-def schedule(func: tirx.PrimFunc, machine: Machine) -> Nests | None:
-    """The loops of all that runs over rows, and what is behind it. None where there are no rows."""
+def schedule(func: tirx.PrimFunc, machine: Machine) -> tuple[tirx.PrimFunc, Nests, list[ir.Var]] | None:
+    """A function with the loops of all that runs over rows, and what is behind it, and the arrays that these need. None
+    where there are no rows."""
     func = share(func)
     found = find_rows(func)
     if found is None or found.count < 1 or _is_for_parts(found):
@@ -95,7 +96,7 @@ def _short_row(rows: Rows, kept: set[Any], row: list[Expr], vector: VectorCode) 
 # Long rows
 
 
-def _long(func: tirx.PrimFunc, machine: Machine) -> Nests | None:
+def _long(func: tirx.PrimFunc, machine: Machine) -> tuple[tirx.PrimFunc, Nests, list[ir.Var]] | None:
     """A row at a time, in passes along it; None for rows of one element, and for stages of other lengths."""
     func, _ = inlined(func) or (func, None)
     rows = find_rows(func)
@@ -107,8 +108,8 @@ def _long(func: tirx.PrimFunc, machine: Machine) -> Nests | None:
         return None
     code = _LongRows(rows, passes, rows.kept(func), machine)
     rest = [code.parts[stage.buffer][1] if stage in rows.down else stage for stage in rows.rest]
-    nests: list[tuple[tirx.Stmt, Stage | None]] = [(block_of("rows", code.nest()), None)]
-    return func, [*nests, *((stage.loops, stage) for stage in rest)], [array for array, _ in code.parts.values()]
+    nests: Nests = [(block_of("rows", code.nest()), None), *((stage.loops, stage) for stage in rest)]
+    return func, nests, [array for array, _ in code.parts.values()]
 
 
 def _without_last(rows: Rows) -> Rows:

@@ -10,15 +10,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tvm import s_tir, tirx
+from tvm import tirx
 from tvm.tirx import PrimFunc
 
 from .. import common
 from ..codegen import UNROLLED, block_of, each, lanes, loop, sequence, unravelled
 from ..common import PARALLEL_WORK, VECTORS, renamed
-from ..stages import Expr, Stage, plain_stages, with_nests
+from ..stages import Expr, Stage, with_nests
 from ..target import Machine, Rule
-from . import pointwise, reduction
+from . import reduction
 from .contraction import described, of_parts, one_sum, with_one_result, written
 from .sharing import missing_parts, parts_of
 from .tile_code import Fused
@@ -27,7 +27,7 @@ from .tiles import LIES, WINDOWS, Tile, wanted
 TAPS = 64  # elements of a window that are unrolled: 7 x 7 and less
 
 
-def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
+def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """The schedule of a convolution of planes, of its gradient, or of its filters' gradient; None for others."""
     found = one_sum(func)
     if found is None or 0 in found[0].extents or found[0].size(found[0].m) != 1 or not found[0].b.windows:
@@ -43,7 +43,7 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
             return None
         by_batch = parallel and wanted(machine) <= p.size(p.batch)
         tile = Tile(1, width, width, LIES, WINDOWS, 1, 1, parallel, by_batch)
-        return common.start(written(p, *with_one_result(func, number), number, tile, machine))
+        return written(p, *with_one_result(func, number), number, tile, machine)
     width = _width(p.extents[p.k[-1]], vectors, 1) or _width(p.extents[p.k[-1]], vectors, VECTORS)
     if p.size(p.n) > TAPS or width is None or len(p.k) < 2:
         return None
@@ -54,7 +54,7 @@ def schedule(func: PrimFunc, machine: Machine) -> s_tir.Schedule | None:
         p = p.of(stages[number])
     fused, _, rest = described(p, stages, number, p.b)
     func = with_nests(func, [*_filters(fused, width, VECTORS * vectors, parallel), *rest])
-    return common.start(pointwise.finish(reduction.finish(func, plain_stages(func), [], machine), machine))
+    return reduction.finish(func, machine)
 
 
 def _width(extent: int, vector: int, most: int) -> int | None:

@@ -7,7 +7,7 @@ import math
 from functools import partial
 
 import tvm
-from tvm import ir, s_tir, tirx
+from tvm import ir, tirx
 
 from .. import common
 from ..codegen import sequence, unravelled
@@ -20,7 +20,7 @@ ROWS = 8  # of a tile that a block's threads take at once
 PAD = 1  # elements behind each row: a column's elements lie in different banks
 
 
-def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
+def schedule(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     """A launch for one result of which an input is read across. Declines all others, and small tiles."""
     read = inlined(func)
     if read is None or len(read[1]) != 1:
@@ -28,7 +28,7 @@ def schedule(func: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule | None:
     func, (stage,) = read
     if common.BRANCH in common.calls_of(stage.value) or (found := _crossing(stage, machine.gpu)) is None:
         return None
-    return common.start(with_nests(func, [_nest(stage, *found)]))
+    return with_nests(func, [_nest(stage, *found)])
 
 
 def _crossing(stage: Stage, gpu: Gpu) -> tuple[int, list[ir.TensorLoad]] | None:
