@@ -415,15 +415,6 @@ def test_the_last_panel_may_be_narrow_where_threads_pack_their_own():
         np.testing.assert_allclose(found, a @ b, rtol=0, atol=1e-13 * shapes[0][1])
 
 
-def test_vectors_that_several_results_need_are_read_once():
-    shapes = [(2, 18, 64), (6, 6)]
-    function = _function("k", shapes, "float32", lambda x, m: compute.transform_tiles(x, m, 1, 4, 4, 0))
-    scheduled, rule = schedule.apply(function, schedule.resolve_target({"kind": "llvm", "mcpu": "skylake-avx512"}))
-    reads = re.findall(r"= x0\[(.*)\]", scheduled.script())
-    assert rule.name == "elementwise" and len(set(reads)) == len(reads) == 6, reads
-    assert len(re.findall(r" tiles\[\d, .*\] = ", scheduled.script())) == 6
-
-
 def test_threads_share_out_whole_rows_of_images():
     function = _function("k", [(1, 16, 57, 57), (64, 16, 3, 3)], "float32", compute.conv2d)
     for threads, tiles in ((16, 5), (2, 140), (3, 95)):  # 55 x 55 results, whose rows are five tiles of 11

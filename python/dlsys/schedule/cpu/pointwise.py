@@ -21,7 +21,6 @@ from ..target import Machine, Rule
 from .prefetch import next_row
 from .sharing import least_parts
 
-TOGETHER = 8  # results of the same vectors, each in a register
 CHUNK = 16  # steps of a thread's share when a ragged loop is cut: some 2 KiB of float32
 
 
@@ -69,8 +68,6 @@ class _Loops:
     def nest(self) -> tirx.Stmt:
         """The loops in the order that suits what they read."""
         across = next((i for i in range(len(self.outer)) if self._crosses(i)), None)
-        if self._shares_reads():
-            return self._together()
         if across is not None:
             return self._in_tiles(across)
         steps = (0, 1, *STRIDES) if len(self.group) == 1 else (0, 1)
@@ -139,32 +136,6 @@ class _Loops:
         if self.parts and self.rows < self.parts:
             return self._shared(-(-self.inner // -(-self.parts // self.rows)), steps)
         return self.loop(self.rows, lambda row: steps(row, 0, self.inner), parallel=self.parts > 0)
-
-    # Results of the same vectors
-
-    def _shares_reads(self) -> bool:
-        """Whether the few results along the first axis are computed of the same several vectors."""
-        if len(self.group) > 1 or len(self.shape) < 3 or not 1 < self.shape[0] <= TOGETHER:
-            return False
-        vectors_ = [a.strides for a in self.accesses if not a.is_write and (a.strides is None or a.strides[-1])]
-        several = len(self.group[0].loads()) >= 2 * common.WINDOW and bool(vectors_)
-        return several and all(s is not None and s[0] == 0 and s[-1] == 1 for s in vectors_)
-
-    def _together(self) -> tirx.Stmt:
-        """Vector by vector: what is read once serves all results along the first axis."""
-        first, *rows, last = self.shape
-
-        def step(row: Expr, start: Expr, width: int) -> tirx.Stmt:
-            vector = VectorCode(width, self.index)
-            for result in range(first):
-                place = [tirx.IntImm(self.index, result), *unravelled(row, rows), start + vector.lane]
-                vector.compute(self.group, place, {}, self.stored)
-            return vector.loop()
-
-        def body(row: Expr) -> tirx.Stmt:
-            return in_steps(last, min(last, self.lanes), lambda start, n: step(row, start, n), self.index)
-
-        return self.loop(math.prod(rows), body, parallel=self.parts > 0)
 
     # Across memory
 
