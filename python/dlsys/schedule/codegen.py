@@ -217,25 +217,6 @@ def in_steps(
     return sequence([*found, *([body(tirx.IntImm(dtype, whole * width), rest)] if rest else [])])
 
 
-def steps(
-    start: Expr, extent: int, width: int, parallel: bool, code: Callable[[Expr, VectorCode], None]
-) -> list[tirx.Stmt]:
-    """Loops over `extent` indices from `start` on, `width` at a time and the rest at once, so that no condition takes
-    vectors apart. `code` adds to a `VectorCode` what is done for an index."""
-    found: list[tirx.Stmt] = []
-    whole = extent // width
-    if whole:
-        step, vector = tirx.Var("step", "int32"), VectorCode(width)
-        code(start + step * width + vector.lane, vector)
-        kind = tirx.ForKind.PARALLEL if parallel else tirx.ForKind.SERIAL
-        found.append(tirx.For(step, 0, whole, kind, vector.loop()))
-    if extent % width:
-        vector = VectorCode(extent % width)
-        code(start + whole * width + vector.lane, vector)
-        found.append(vector.loop())
-    return found
-
-
 def block_of(name: str, body: tirx.Stmt, whole: bool = False) -> tirx.Stmt:
     """A block without iterators around finished loops. `whole`: it is said to read and write all of its arrays, as
     where a value chooses what is read."""

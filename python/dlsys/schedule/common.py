@@ -12,7 +12,7 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, sym, tirx
 
-from ..compute.loops import unravelled
+from ..compute.loops import ravelled, unravelled
 
 PARALLEL_WORK = 64 * 1024  # simple operations, some 50 us with their memory: less does not repay a region's 5 us
 CALL_WORK = 4  # an exp or log, in simple operations with their memory
@@ -177,9 +177,7 @@ def strides_of(block: s_tir.SBlock, buffer: Any, indices: Sequence[Any]) -> tupl
     analyzer = sym.Analyzer()
     for v in block.iter_vars:
         analyzer.bind(v.var, tvm.ir.Range(0, v.dom.extent))
-    flat: Any = 0
-    for index, extent in zip(indices, buffer.shape, strict=True):
-        flat = flat * int(extent) + index
+    flat = ravelled(indices, list(map(int, buffer.shape)))
     if isinstance(flat, int):  # a scalar
         return (0,) * len(iterators)
     terms = sym.detect_linear_equation(analyzer.simplify(flat), iterators)

@@ -10,7 +10,7 @@ the tile is stored along its rows. Else it is B, and packing it makes the column
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tvm import ir, s_tir, tirx
@@ -19,11 +19,12 @@ from tvm.tirx import PrimFunc
 from .. import common
 from ..products import Operand, Product, product_of
 from ..stages import Stage, in_place, read_stages, size, with_nests
+from ..sums import in_parts
 from ..target import Machine, Rule
 from . import padding, reduction
 from .padding import Images
 from .product import Loops
-from .sharing import in_parts, missing_parts, parts_of
+from .sharing import missing_parts, parts_of
 from .tile_code import Fused
 from .tiles import LIES, PACKED, WINDOWS, Tile, choose
 
@@ -35,12 +36,9 @@ def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
         return None
     p, stages, number = found
     q, tile = _chosen(p, stages, number, machine)
-    parts = parts_of(p, missing_parts(q, machine, tile))
-    if parts:
-        p, func, stages = of_parts(func, number, parts)
+    func, stages, p, is_cut = ending(func, number, p, missing_parts(q, machine, tile))
+    if is_cut:
         q, tile = _chosen(p, stages, number, machine)
-    else:
-        func, stages = with_one_result(func, number)
     func = written(q, func, stages, number, tile, machine)
     return reduction.finish(func, machine)
 
@@ -63,9 +61,24 @@ def _of_arrays(stage: Stage) -> Product | None:
     return p if p and all(isinstance(one.value, ir.TensorLoad) for one in (p.a, p.b)) else None
 
 
+def ending(func: PrimFunc, number: int, p: Product, missing: int) -> tuple[PrimFunc, Sequence[Stage], Product, bool]:
+    """The function with one stage after its product, the stages, the product, and whether it is that of parts of its
+    terms, which are then added up, as many as are missing."""
+    if not (parts := parts_of(p, missing)):
+        func, stages = with_one_result(func, number)
+        return func, stages, p, False
+    whole = _stages(func)
+    cut = in_parts(whole[number], parts)
+    func = with_nests(func, [one.loops for one in (*whole[:number], *cut, *whole[number + 1 :])], [cut[0].buffer])
+    func, stages = _as_one(func, number + 2)
+    of_parts = _of_arrays(stages[number])
+    assert of_parts is not None
+    return func, stages, of_parts, True
+
+
 def with_one_result(func: PrimFunc, number: int) -> tuple[PrimFunc, Sequence[Stage]]:
     """The function whose stages after its sum are one, which reads each sum at an index of its own; its stages."""
-    func, stages = _ending(func, number + 1)
+    func, stages = _as_one(func, number + 1)
     if len(stages) == number + 1 or _is_pointwise(stages[-1], stages[number]):
         return func, stages
     sch = s_tir.Schedule(func, error_render_level="none")  # what turns its index around, as one that spreads phases
@@ -87,16 +100,7 @@ def _is_pointwise(result: Stage, total: Stage) -> bool:
     return same and len(own) == len(wide) and all(index in wide for index in own) and len({*own}) == len(own)
 
 
-def of_parts(func: PrimFunc, number: int, parts: Mapping[int, int]) -> tuple[Product, PrimFunc, Sequence[Stage]]:
-    """The function whose contraction is of parts of its terms, which are then added up (`sharing.in_parts`): the
-    contraction, the function, and its stages."""
-    func, stages = _ending(in_parts(func, number, parts), number + 2)
-    p = _of_arrays(stages[number])
-    assert p is not None
-    return p, func, stages
-
-
-def _ending(func: PrimFunc, first: int) -> tuple[PrimFunc, Sequence[Stage]]:
+def _as_one(func: PrimFunc, first: int) -> tuple[PrimFunc, Sequence[Stage]]:
     """The function with its stages from a number on as one, which reads no other stage than sums; and its stages."""
     stages = _stages(func)
     made = {one.buffer: one for one in stages[:-1] if not one.reduced}

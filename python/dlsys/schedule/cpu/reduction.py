@@ -21,7 +21,7 @@ from .. import common
 from ..codegen import block_of, cut, in_steps, lanes, loop, sequence, unravelled
 from ..common import COSTLY_VECTORS, MANY, MAX_VECTORS, PARALLEL_WORK, SHORT, VECTORS, axes_of, renamed
 from ..levels import LEVEL, Accumulators, Levels
-from ..stages import Expr, Nests, Stage, extents, inlined, plain_stages, size, with_nests
+from ..stages import Expr, Nests, Stage, extents, inlined, nests_of, size, with_nests
 from ..sums import PARTS, in_parts, is_float_sum, parts_along
 from ..target import Machine, Rule
 from . import pointwise, rows
@@ -44,7 +44,7 @@ def finish(
     that these use besides, if they are given."""
     made: list[tirx.Stmt] = []
     own = list(arrays)
-    for nest, stage in plain_stages(func) if nests is None else nests:
+    for nest, stage in nests_of(func) if nests is None else nests:
         if stage is None or not size(stage.spatial):
             made.append(nest)
         elif not stage.reduced:

@@ -15,7 +15,7 @@ from typing import Any
 from tvm import ir, tirx
 
 from .. import common
-from ..codegen import VectorCode, block_of, loop, sequence, steps, unravelled
+from ..codegen import PARALLEL, SERIAL, VectorCode, block_of, in_steps, loop, sequence, unravelled
 from ..common import PARALLEL_WORK, VECTORS, renamed
 from ..levels import LEVEL, Accumulators, Levels
 from ..rows import Rows, find_rows, with_down
@@ -57,11 +57,14 @@ def _is_for_parts(rows: Rows) -> bool:
 def _short(rows: Rows, kept: set[Any], machine: Machine) -> tirx.Stmt:
     """A vector of rows at a time, a row a lane."""
 
-    def code(index: Expr, vector: VectorCode) -> None:
-        _short_row(rows, kept, unravelled(index, rows.shape), vector)
+    def code(start: Expr, many: int) -> tirx.Stmt:
+        vector = VectorCode(many)
+        _short_row(rows, kept, unravelled(start + vector.lane, rows.shape), vector)
+        return vector.loop()
 
     width = min(machine.lanes(rows.stages[0].buffer.dtype), rows.count)
-    return block_of("rows", sequence(steps(0, rows.count, width, rows.work >= PARALLEL_SHORT, code)))
+    kind = PARALLEL if rows.work >= PARALLEL_SHORT else SERIAL
+    return block_of("rows", in_steps(rows.count, width, code, kind=kind))
 
 
 def _short_row(rows: Rows, kept: set[Any], row: list[Expr], vector: VectorCode) -> None:

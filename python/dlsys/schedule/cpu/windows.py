@@ -7,20 +7,20 @@ meets the images, is a few vectors; a window's elements are unrolled, so that su
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from tvm import tirx
 from tvm.tirx import PrimFunc
 
+from ...compute.loops import ravelled
 from .. import common
 from ..codegen import UNROLLED, block_of, each, lanes, loop, sequence, unravelled
 from ..common import PARALLEL_WORK, VECTORS, renamed
 from ..stages import Expr, Stage, with_nests
 from ..target import Machine, Rule
 from . import reduction
-from .contraction import described, of_parts, one_sum, with_one_result, written
-from .sharing import missing_parts, parts_of
+from .contraction import described, ending, one_sum, with_one_result, written
+from .sharing import missing_parts
 from .tile_code import Fused
 from .tiles import LIES, WINDOWS, Tile, wanted
 
@@ -47,11 +47,8 @@ def schedule(func: PrimFunc, machine: Machine) -> tirx.PrimFunc | None:
     width = _width(p.extents[p.k[-1]], vectors, 1) or _width(p.extents[p.k[-1]], vectors, VECTORS)
     if p.size(p.n) > TAPS or width is None or len(p.k) < 2:
         return None
-    if parts := parts_of(p, missing_parts(p, machine)):
-        p, func, stages = of_parts(func, number, parts)
-    else:
-        func, stages = with_one_result(func, number)
-        p = p.of(stages[number])
+    func, stages, p, _ = ending(func, number, p, missing_parts(p, machine))
+    p = p.of(stages[number])
     fused, _, rest = described(p, stages, number, p.b)
     func = with_nests(func, [*_filters(fused, width, VECTORS * vectors, parallel), *rest])
     return reduction.finish(func, machine)
@@ -94,7 +91,7 @@ def _filters(fused: Fused, width: int, most: int, parallel: bool) -> list[tirx.S
 
         def line(outer: list[Expr], names: dict[int, Expr]) -> tirx.Stmt:
             """A row of a window's elements, which meets all rows of a plane."""
-            held, start = _array(stage, (taps[-1], width), "held"), _flat(outer, taps[:-1]) * taps[-1]
+            held, start = _array(stage, (taps[-1], width), "held"), ravelled(outer, taps[:-1]) * taps[-1]
 
             def step(row: list[Expr], part: Expr) -> tirx.Stmt:
                 def add(tap: Expr, lane: Expr) -> tirx.Stmt:
@@ -116,7 +113,7 @@ def _filters(fused: Fused, width: int, most: int, parallel: bool) -> list[tirx.S
             return sequence([tirx.AllocBuffer(held), copied(held, sums, 0, start), terms, copied(sums, held, start, 0)])
 
         def total(tap: list[Expr]) -> tirx.Stmt:
-            one, place = _array(stage, (1,), "total"), _flat(tap, taps)
+            one, place = _array(stage, (1,), "total"), ravelled(tap, taps)
 
             def add(lane: Expr) -> tirx.Stmt:
                 return tirx.BufferStore(one, tirx.BufferLoad(one, [0]) + tirx.BufferLoad(sums, [place, lane]), [0])
@@ -134,14 +131,6 @@ def _filters(fused: Fused, width: int, most: int, parallel: bool) -> list[tirx.S
 
 def _array(stage: Stage, shape: tuple[int, ...], name: str) -> Any:
     return tirx.decl_buffer(shape, str(stage.buffer.dtype), name, data_alignment=4, layout=None)
-
-
-def _flat(index: list[Expr], shape: Sequence[int]) -> Expr:
-    """The number of an index in row-major ordep."""
-    found: Expr = 0
-    for at, extent in zip(index, shape, strict=True):
-        found = found * extent + at
-    return found
 
 
 RULE = Rule("windows", "llvm", schedule, sums=True)
