@@ -28,6 +28,11 @@ Values = Callable[[Expr], "Expr | None"]
 """From a load to the value that stands for it, None where it is to be loaded."""
 
 
+def array(shape: Sequence[int], dtype: Any, name: str, scope: str = "global") -> Any:
+    """An array whose elements, as those of what is given, lie at multiples of 4 bytes."""
+    return tirx.decl_buffer(tuple(shape), str(dtype), name, scope=scope, data_alignment=4, layout=None)
+
+
 class VectorCode:
     """Code for some neighbouring indices at once, the lanes.
 

@@ -13,7 +13,7 @@ from tvm import ir, tirx
 
 from .. import common
 from ..codegen import VectorCode, block_of, cut, each, in_steps, lanes, loop, sequence, unravelled
-from ..common import COSTLY_VECTORS, PARALLEL_WORK, VECTORS, Access, Axes, axes_of, renamed
+from ..common import COSTLY_VECTORS, PARALLEL_WORK, VECTORS, Axes, axes_of, renamed
 from ..squares import SIDE, turned
 from ..stages import Expr, Stage, domains, extents, inlined, kept, size, with_nests
 from ..strided import STRIDES
@@ -191,8 +191,8 @@ class _Loops:
             return []
         found = []
         for load in stage.loads():
-            access = Access(common.strides_of(stage.block, load.source, load.indices), False)
-            along, last = (s[self.accesses.index(access)] for s in (self.axes.strides[across], self.axes.strides[-1]))
+            number = self.accesses.index(common.strides_of(stage.block, load.source, load.indices))
+            along, last = (s[number] for s in (self.axes.strides[across], self.axes.strides[-1]))
             if along == 1 and last not in (0, 1, None):
                 found.append(load)
         return found

@@ -14,9 +14,9 @@ from tvm.tirx import PrimFunc
 
 from ...compute.loops import ravelled
 from .. import common
-from ..codegen import UNROLLED, block_of, each, lanes, loop, sequence, unravelled
+from ..codegen import UNROLLED, array, block_of, each, lanes, loop, sequence, unravelled
 from ..common import PARALLEL_WORK, VECTORS, renamed
-from ..stages import Expr, Stage, with_nests
+from ..stages import Expr, with_nests
 from ..target import Machine, Rule
 from . import reduction
 from .contraction import described, ending, one_sum, with_one_result, written
@@ -74,7 +74,7 @@ def _filters(fused: Fused, width: int, most: int, parallel: bool) -> list[tirx.S
         images, p = own or (images, p)
         before = [] if own else [block_of(stage.name, images.laid(loop, {}, most, parallel), whole=True)]
     *rows, across = (p.extents[axis] for axis in within)
-    sums = _array(stage, (math.prod(taps), width), "sums")
+    sums = array((math.prod(taps), width), p.dtype, "sums")
 
     def of_batch(number: Expr) -> tirx.Stmt:
         batch = dict(zip(p.batch, unravelled(number, p.shape(p.batch)), strict=True))
@@ -91,7 +91,7 @@ def _filters(fused: Fused, width: int, most: int, parallel: bool) -> list[tirx.S
 
         def line(outer: list[Expr], names: dict[int, Expr]) -> tirx.Stmt:
             """A row of a window's elements, which meets all rows of a plane."""
-            held, start = _array(stage, (taps[-1], width), "held"), ravelled(outer, taps[:-1]) * taps[-1]
+            held, start = array((taps[-1], width), p.dtype, "held"), ravelled(outer, taps[:-1]) * taps[-1]
 
             def step(row: list[Expr], part: Expr) -> tirx.Stmt:
                 def add(tap: Expr, lane: Expr) -> tirx.Stmt:
@@ -113,7 +113,7 @@ def _filters(fused: Fused, width: int, most: int, parallel: bool) -> list[tirx.S
             return sequence([tirx.AllocBuffer(held), copied(held, sums, 0, start), terms, copied(sums, held, start, 0)])
 
         def total(tap: list[Expr]) -> tirx.Stmt:
-            one, place = _array(stage, (1,), "total"), ravelled(tap, taps)
+            one, place = array((1,), p.dtype, "total"), ravelled(tap, taps)
 
             def add(lane: Expr) -> tirx.Stmt:
                 return tirx.BufferStore(one, tirx.BufferLoad(one, [0]) + tirx.BufferLoad(sums, [place, lane]), [0])
@@ -127,10 +127,6 @@ def _filters(fused: Fused, width: int, most: int, parallel: bool) -> list[tirx.S
         return sequence([*laid(batch), tirx.AllocBuffer(sums), clear, planes, each(taps, total)])
 
     return [*before, block_of(stage.name, loop(p.size(p.batch), of_batch, parallel=parallel), whole=True)]
-
-
-def _array(stage: Stage, shape: tuple[int, ...], name: str) -> Any:
-    return tirx.decl_buffer(shape, str(stage.buffer.dtype), name, data_alignment=4, layout=None)
 
 
 RULE = Rule("windows", "llvm", schedule, sums=True)

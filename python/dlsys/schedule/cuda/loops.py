@@ -14,7 +14,7 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 
 from .. import common
-from ..codegen import sequence, unravelled
+from ..codegen import array, sequence, unravelled
 from ..common import renamed
 from ..loops import around, is_ordered, loops_of, nest_of, with_little_memory
 from ..stages import Expr, with_nests
@@ -53,7 +53,7 @@ def _in_parts(code: tirx.Stmt) -> tuple[tirx.Stmt, list[ir.Var]]:
     parts = min(math.isqrt(steps), math.prod(int(loop.extent) for loop in [*outer, *columns]) * steps // elements)
     if parts < 2:
         return code, []
-    copies = tirx.decl_buffer([parts, *out.shape], str(out.dtype), "copies", data_alignment=4, layout=None)
+    copies = array([parts, *out.shape], out.dtype, "copies")
     part, at, serial = tirx.Var("part", "int32"), tirx.Var("at", "int32"), tirx.ForKind.SERIAL
     each = ceil_div(steps, parts)
 
